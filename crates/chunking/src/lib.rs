@@ -1,0 +1,1 @@
+//! Cut points, fingerprints and signatures.

@@ -1,0 +1,1 @@
+//! The Siltstone library: back up, list, verify and restore volumes.

@@ -1,0 +1,141 @@
+//! The error that every Siltstone library crate returns.
+
+use std::error::Error as StdError;
+use std::fmt;
+
+/// What a caller can do about an [`Error`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The named object, snapshot, series or file is not there.
+    NotFound,
+    /// Create-if-absent found something there.
+    AlreadyExists,
+    /// Somebody else committed first; reading again and retrying may succeed.
+    Conflict,
+    /// Stored bytes are not what was written: damage.
+    Corrupt,
+    /// The world failed (I/O error, full disk, lost connection); trying again may help.
+    Unavailable,
+    /// Permission is missing.
+    Denied,
+    /// What the caller asked for makes no sense; asking again will not help.
+    Invalid,
+    /// Written by a newer program, or a feature this build does not have.
+    Unsupported,
+    /// Another backup of the same series is running.
+    Busy,
+    /// The password opens none of the repository's keys.
+    WrongPassword,
+    /// There is no repository at this place.
+    NoRepository,
+    /// The user asked to stop.
+    Interrupted,
+}
+
+/// A result whose error is [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// An error: its kind, what was being done, to what, and why it failed.
+pub struct Error(Box<Inner>);
+
+struct Inner {
+    kind: ErrorKind,
+    message: String,
+    context: Vec<String>,
+    source: Option<Box<dyn StdError + Send + Sync>>,
+}
+
+impl Error {
+    /// An error of `kind`; `message` says what is wrong and names the object.
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self(Box::new(Inner { kind, message: message.into(), context: Vec::new(), source: None }))
+    }
+
+    /// Stored bytes that are not what was written.
+    pub fn corrupt(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Corrupt, message)
+    }
+
+    /// A request that makes no sense.
+    pub fn invalid(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Invalid, message)
+    }
+
+    /// An I/O error met while doing `operation` (which names the object), its kind read from `source`.
+    pub fn io(operation: impl Into<String>, source: std::io::Error) -> Self {
+        use std::io::ErrorKind as Io;
+        let kind = match source.kind() {
+            Io::NotFound => ErrorKind::NotFound,
+            Io::AlreadyExists => ErrorKind::AlreadyExists,
+            Io::PermissionDenied | Io::ReadOnlyFilesystem => ErrorKind::Denied,
+            Io::InvalidInput => ErrorKind::Invalid,
+            _ => ErrorKind::Unavailable,
+        };
+        Self::new(kind, operation).with_source(source)
+    }
+
+    /// The same error with another kind.
+    #[must_use]
+    pub fn with_kind(mut self, kind: ErrorKind) -> Self {
+        self.0.kind = kind;
+        self
+    }
+
+    /// The same error, caused by `source`.
+    #[must_use]
+    pub fn with_source(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        self.0.source = Some(source.into());
+        self
+    }
+
+    /// The same error, met while doing `operation` (outermost last).
+    #[must_use]
+    pub fn context(mut self, operation: impl Into<String>) -> Self {
+        self.0.context.push(operation.into());
+        self
+    }
+
+    /// What a caller can do about it.
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for context in self.0.context.iter().rev() {
+            write!(f, "{context}: ")?;
+        }
+        f.write_str(&self.0.message)?;
+        let mut cause: Option<&(dyn StdError + 'static)> = match &self.0.source {
+            Some(source) => Some(source.as_ref()),
+            None => None,
+        };
+        while let Some(error) = cause {
+            write!(f, ": {error}")?;
+            cause = error.source();
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {self}", self.0.kind)
+    }
+}
+
+impl StdError for Error {}
+
+/// Adds to a failed result what was being done.
+pub trait ResultExt<T> {
+    /// Says what was being done; the closure runs only on failure.
+    fn context<S: Into<String>>(self, operation: impl FnOnce() -> S) -> Result<T>;
+}
+
+impl<T> ResultExt<T> for Result<T> {
+    fn context<S: Into<String>>(self, operation: impl FnOnce() -> S) -> Self {
+        self.map_err(|error| error.context(operation()))
+    }
+}

@@ -1,0 +1,2 @@
+//! The Siltstone program.
+fn main() {}

@@ -1,0 +1,1 @@
+//! Where volumes come from and go to.
