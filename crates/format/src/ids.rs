@@ -1,0 +1,104 @@
+//! Small identifiers and digests that other layouts are made of.
+
+use std::fmt;
+
+use crate::{Error, Result};
+
+/// Bytes of a segment: the fixed range of a volume that one recipe describes.
+pub const SEGMENT_BYTES: usize = 2 << 20;
+/// Bytes of a block: the grain at which zeros are found and fixed chunks are cut by default.
+pub const BLOCK_BYTES: usize = 4096;
+/// How many min-hash signatures a segment has.
+pub const SIGNATURES: usize = 8;
+
+/// The name of a chunk: the first 20 bytes of BLAKE3 keyed with the domain's fingerprint key.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Fingerprint(pub [u8; 20]);
+
+/// A keyed digest of a whole segment; equal digests mean equal bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct SegmentDigest(pub [u8; 16]);
+
+/// One-permutation min-hash of a segment's fingerprints: the least value in each of eight buckets,
+/// `u32::MAX` where a bucket is empty.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Signatures(pub [u32; SIGNATURES]);
+
+impl Signatures {
+    /// The signatures of a segment without chunks.
+    pub const EMPTY: Self = Self([u32::MAX; SIGNATURES]);
+}
+
+/// How a volume's segments are cut into chunks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Chunking {
+    /// Chunks of this many bytes each (the segment's last one may be shorter).
+    Fixed {
+        /// Bytes of a chunk: a power of two from 4 KiB to 1 MiB.
+        bytes: u32,
+    },
+    /// FastCDC (2020, normalisation level 2) inside each segment.
+    FastCdc {
+        /// Least bytes of a chunk.
+        min: u32,
+        /// Bytes of a chunk aimed at: a power of two.
+        avg: u32,
+        /// Most bytes of a chunk.
+        max: u32,
+    },
+}
+
+impl Chunking {
+    /// Whether the parameters are inside the bounds that the format allows.
+    pub fn validate(self) -> Result<Self> {
+        let ok = match self {
+            Self::Fixed { bytes } => bytes.is_power_of_two() && (4096..=1 << 20).contains(&bytes),
+            Self::FastCdc { min, avg, max } => {
+                avg.is_power_of_two()
+                    && (1024..=256 << 10).contains(&avg)
+                    && min >= 256
+                    && min <= avg
+                    && max >= avg
+                    && max <= 1 << 20
+            }
+        };
+        if ok {
+            return Ok(self);
+        }
+        Err(Error::invalid(format!(
+            "chunking {self} is out of bounds: fixed sizes are powers of two from 4 KiB to 1 MiB; \
+             FastCDC needs 256 <= min <= avg <= max <= 1 MiB with avg a power of two from 1 to 256 KiB"
+        )))
+    }
+}
+
+impl fmt::Display for Chunking {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fixed { bytes } => write!(f, "fixed:{bytes}"),
+            Self::FastCdc { min, avg, max } => write!(f, "fastcdc:{min}/{avg}/{max}"),
+        }
+    }
+}
+
+/// Writes bytes as lower-case hexadecimal digits.
+pub(crate) fn write_hex(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {
+    bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+}
+
+macro_rules! hex_display {
+    ($($name:ty),*) => {$(
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write_hex(f, &self.0)
+            }
+        }
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write_hex(f, &self.0)
+            }
+        }
+    )*};
+}
+pub(crate) use hex_display;
+hex_display!(Fingerprint, SegmentDigest);
