@@ -2,10 +2,48 @@
 //!
 //! Everything stored is laid out here, by hand, as docs/FORMAT.md says; no I/O happens here.
 
+mod block;
+mod codec;
+mod directory;
+mod envelope;
 mod error;
+mod head;
 mod ids;
+pub mod names;
+pub mod number;
+mod page;
+mod recipe;
+mod records;
+mod reference;
+mod seal;
+mod snapshot;
+mod summary;
 
+pub use block::{
+    BLOCK_OVERHEAD_BYTES, BLOCK_RAW_BYTES_MAX, BlockReader, BlockWriter, DIRECTORY_POSITION,
+};
+pub use directory::{
+    BlockEntry, BlockKind, CONTAINER_SLOTS_MAX, Directory, Frame, Slot, SlotKind, SlotRun,
+    decode_blocks, encode_blocks,
+};
+pub use envelope::{
+    FOOTER_BYTES, FORMAT_VERSION, Footer, HEADER_BYTES, Header, Id, ObjectKind, RepositoryId,
+    SealScheme, SeriesId,
+};
 pub use error::{Error, ErrorKind, Result, ResultExt};
+pub use head::{Head, SnapshotEntry, StoreEntry};
 pub use ids::{
     BLOCK_BYTES, Chunking, Fingerprint, SEGMENT_BYTES, SIGNATURES, SegmentDigest, Signatures,
 };
+pub use page::{
+    MapRoot, PAGE_ENTRIES, PAGE_LEVELS_MAX, Page, SegmentEntry, root_level, segment_count,
+};
+pub use recipe::{Recipe, RecipeChunk};
+pub use records::{
+    CheckRecord, Config, DamagedSlots, KdfCost, KeyLabel, Lease, SeriesRecord, VerifiedRange,
+    WrappedKey,
+};
+pub use reference::{BlockRef, ObjectRange, ObjectSet, PRIVATE_STORE, Reference};
+pub use seal::{MasterKey, Sealer, TAG_BYTES, fingerprint};
+pub use snapshot::{ByteSpan, Level, LevelBytes, Snapshot, SummaryRef, Volume};
+pub use summary::{PARTITION_BYTES_MAX, SummaryGeometry};

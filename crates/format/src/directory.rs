@@ -1,0 +1,276 @@
+//! What a container or a recipe pack holds, and where.
+
+use crate::codec::{Decoder, Encoder, REQUIRED, unsupported};
+use crate::{Error, Fingerprint, Result};
+
+/// Most chunks that a container may hold: slots are 16 bits.
+pub const CONTAINER_SLOTS_MAX: usize = 1 << 16;
+
+const FRAMES: u16 = 1;
+const SLOT_RUNS: u16 = 2;
+const FINGERPRINTS: u16 = 3;
+const BLOCKS: u16 = 4;
+
+/// Where one sealed frame of a container is. Its number is its position for sealing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// Where it begins in the object, in bytes.
+    pub offset: u32,
+    /// Bytes of the sealed frame.
+    pub sealed_bytes: u32,
+    /// Bytes of its chunks together.
+    pub raw_bytes: u32,
+}
+
+/// What a slot holds. The numbers are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum SlotKind {
+    /// A chunk's bytes.
+    Whole = 1,
+}
+
+/// Slots that follow each other in one frame and hold equally long chunks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlotRun {
+    /// The first slot.
+    pub first: u16,
+    /// How many slots, at least one.
+    pub count: u16,
+    /// The frame that holds them.
+    pub frame: u16,
+    /// What they hold.
+    pub kind: SlotKind,
+    /// Bytes of each chunk.
+    pub chunk_bytes: u32,
+    /// Where the first chunk begins in the frame; not stored, since runs fill their frame in order.
+    pub offset: u32,
+}
+
+/// Where one chunk is in its container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slot {
+    /// The frame that holds it.
+    pub frame: u16,
+    /// Where it begins in the frame's raw bytes.
+    pub offset: u32,
+    /// Its bytes.
+    pub length: u32,
+    /// Its fingerprint's index in the directory.
+    pub index: u32,
+}
+
+/// A container's directory: its frames, its slots and the fingerprints of the chunks in them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Directory {
+    /// The frames in the order of their numbers.
+    pub frames: Vec<Frame>,
+    /// The slots in ascending order.
+    pub runs: Vec<SlotRun>,
+    /// A fingerprint for each slot, in slot order.
+    pub fingerprints: Vec<Fingerprint>,
+    /// For each run, the index of its first fingerprint.
+    firsts: Vec<u32>,
+}
+
+impl Directory {
+    /// Adds a chunk of `chunk_bytes` bytes to `frame` as slot `slot`, greater than all before it.
+    pub fn push(&mut self, slot: u16, frame: u16, chunk_bytes: u32, fingerprint: Fingerprint) {
+        let index = crate::number::to_u32(self.fingerprints.len());
+        self.fingerprints.push(fingerprint);
+        let offset = match self.runs.last_mut() {
+            Some(last) if last.frame == frame => {
+                let next = u32::from(last.first) + u32::from(last.count);
+                assert!(u32::from(slot) >= next, "slots are added in ascending order");
+                if next == u32::from(slot)
+                    && last.chunk_bytes == chunk_bytes
+                    && last.count < u16::MAX
+                {
+                    last.count += 1;
+                    return;
+                }
+                last.offset + u32::from(last.count) * last.chunk_bytes
+            }
+            _ => 0,
+        };
+        let kind = SlotKind::Whole;
+        self.runs.push(SlotRun { first: slot, count: 1, frame, kind, chunk_bytes, offset });
+        self.firsts.push(index);
+    }
+
+    /// Where the chunk in `slot` is, if the container has it.
+    pub fn slot(&self, slot: u16) -> Option<Slot> {
+        let at = self.runs.partition_point(|run| run.first <= slot).checked_sub(1)?;
+        let run = self.runs[at];
+        let within = u32::from(slot - run.first);
+        (within < u32::from(run.count)).then(|| Slot {
+            frame: run.frame,
+            offset: run.offset + within * run.chunk_bytes,
+            length: run.chunk_bytes,
+            index: self.firsts[at] + within,
+        })
+    }
+
+    /// Every slot's number and place, ascending.
+    pub fn slots(&self) -> impl Iterator<Item = (u16, Slot)> + '_ {
+        let all = self.runs.iter().flat_map(|run| (0..run.count).map(move |i| run.first + i));
+        all.filter_map(|number| self.slot(number).map(|slot| (number, slot)))
+    }
+
+    /// The stored form.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut to = Encoder::default();
+        to.section(FRAMES, REQUIRED, |to| {
+            to.count(self.frames.len());
+            for frame in &self.frames {
+                to.u32(frame.offset);
+                to.u32(frame.sealed_bytes);
+                to.u32(frame.raw_bytes);
+            }
+        });
+        to.section(SLOT_RUNS, REQUIRED, |to| {
+            to.count(self.runs.len());
+            for run in &self.runs {
+                to.u16(run.first);
+                to.u16(run.count);
+                to.u16(run.frame);
+                to.u8(run.kind as u8);
+                to.u8(0);
+                to.u32(run.chunk_bytes);
+            }
+        });
+        to.section(FINGERPRINTS, REQUIRED, |to| {
+            to.count(self.fingerprints.len());
+            self.fingerprints.iter().for_each(|fingerprint| to.raw(&fingerprint.0));
+        });
+        to.bytes
+    }
+
+    /// Reads a directory and checks that frames, slots and fingerprints fit each other.
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        let mut directory = Self::default();
+        Decoder::new(bytes, "container directory").sections(|tag, body| {
+            match tag {
+                FRAMES => {
+                    directory.frames = body.list(12, |item| {
+                        let (offset, sealed_bytes) = (item.u32()?, item.u32()?);
+                        Ok(Frame { offset, sealed_bytes, raw_bytes: item.u32()? })
+                    })?;
+                }
+                SLOT_RUNS => directory.runs = body.list(12, decode_run)?,
+                FINGERPRINTS => {
+                    directory.fingerprints = body.list(20, |item| item.array().map(Fingerprint))?;
+                }
+                _ => return Ok(false),
+            }
+            Ok(true)
+        })?;
+        directory.settle()?;
+        Ok(directory)
+    }
+
+    /// Fills in what is not stored, and refuses what does not fit.
+    fn settle(&mut self) -> Result<()> {
+        let wrong = |what: &str| Error::corrupt(format!("container directory: {what}"));
+        let (mut slots, mut next, mut at) = (0_u32, 0_u32, (0_u16, 0_u32));
+        self.firsts.clear();
+        for run in &mut self.runs {
+            let end = u32::from(run.first) + u32::from(run.count);
+            if run.count == 0 || u32::from(run.first) < next || end > 1 << 16 {
+                return Err(wrong("slots are out of order"));
+            }
+            if run.frame < at.0 {
+                return Err(wrong("frames are out of order"));
+            }
+            if run.frame > at.0 {
+                at = (run.frame, 0);
+            }
+            run.offset = at.1;
+            let length = u32::from(run.count).checked_mul(run.chunk_bytes);
+            let filled = length.and_then(|length| at.1.checked_add(length));
+            let frame = self.frames.get(usize::from(run.frame));
+            match (filled, frame) {
+                (Some(filled), Some(frame)) if filled <= frame.raw_bytes => at.1 = filled,
+                _ => return Err(wrong("a slot lies outside its frame")),
+            }
+            self.firsts.push(slots);
+            slots += u32::from(run.count);
+            next = end;
+        }
+        if slots as usize != self.fingerprints.len() {
+            return Err(wrong("there are not as many fingerprints as slots"));
+        }
+        Ok(())
+    }
+}
+
+fn decode_run(item: &mut Decoder<'_>) -> Result<SlotRun> {
+    let (first, count, frame) = (item.u16()?, item.u16()?, item.u16()?);
+    let kind = match item.u8()? {
+        1 => SlotKind::Whole,
+        other => return Err(unsupported("container directory", &format!("slot kind {other}"))),
+    };
+    let flags = item.u8()?;
+    if flags != 0 {
+        return Err(unsupported("container directory", &format!("slot flags {flags:#x}")));
+    }
+    Ok(SlotRun { first, count, frame, kind, chunk_bytes: item.u32()?, offset: 0 })
+}
+
+/// What a block of a recipe pack or a summary object is. The numbers are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum BlockKind {
+    /// A segment's recipe.
+    Recipe = 1,
+    /// A page of a volume's map.
+    Page = 2,
+    /// A partition of a summary vector.
+    Partition = 3,
+}
+
+/// One block of a recipe pack or summary object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockEntry {
+    /// What it is.
+    pub kind: BlockKind,
+    /// Where it begins in the object, in bytes; also its position for sealing.
+    pub offset: u32,
+    /// Bytes of the sealed block.
+    pub sealed_bytes: u32,
+}
+
+/// The stored form of the directory of a recipe pack or summary object.
+pub fn encode_blocks(blocks: &[BlockEntry]) -> Vec<u8> {
+    let mut to = Encoder::default();
+    to.section(BLOCKS, REQUIRED, |to| {
+        to.count(blocks.len());
+        for block in blocks {
+            to.u8(block.kind as u8);
+            to.u32(block.offset);
+            to.u32(block.sealed_bytes);
+        }
+    });
+    to.bytes
+}
+
+/// Reads the directory of a recipe pack or summary object.
+pub fn decode_blocks(bytes: &[u8]) -> Result<Vec<BlockEntry>> {
+    let mut blocks = Vec::new();
+    Decoder::new(bytes, "block directory").sections(|tag, body| {
+        if tag != BLOCKS {
+            return Ok(false);
+        }
+        blocks = body.list(9, |item| {
+            let kind = match item.u8()? {
+                1 => BlockKind::Recipe,
+                2 => BlockKind::Page,
+                3 => BlockKind::Partition,
+                other => return Err(unsupported("block directory", &format!("kind {other}"))),
+            };
+            Ok(BlockEntry { kind, offset: item.u32()?, sealed_bytes: item.u32()? })
+        })?;
+        Ok(true)
+    })?;
+    Ok(blocks)
+}

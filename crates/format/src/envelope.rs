@@ -1,0 +1,248 @@
+//! The header that begins every object, and the footer that ends one of many blocks.
+
+use crate::codec::{Decoder, Encoder, unsupported};
+use crate::ids::{hex_display, write_hex};
+use crate::{Error, Result};
+
+/// Bytes of the header at the start of every object.
+pub const HEADER_BYTES: usize = 96;
+/// Bytes of the footer at the end of objects with a directory.
+pub const FOOTER_BYTES: usize = 32;
+/// The format version that this library writes and reads.
+pub const FORMAT_VERSION: u16 = 1;
+const MAGIC: &[u8; 8] = b"SILTSTON";
+const FOOTER_MAGIC: &[u8; 8] = b"SILTFOOT";
+
+/// Names a repository: 16 random bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RepositoryId(pub [u8; 16]);
+
+/// Names a series: the first 12 bytes of a keyed hash of its domain and name.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SeriesId(pub [u8; 12]);
+
+impl SeriesId {
+    /// What objects carry that belong to no series.
+    pub const NONE: Self = Self([0; 12]);
+
+    /// The id from its 24 hexadecimal digits.
+    pub fn from_hex(text: &str) -> Option<Self> {
+        let mut id = [0; 12];
+        if text.len() != 24 || !text.is_ascii() {
+            return None;
+        }
+        for (byte, pair) in id.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
+            *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
+        }
+        Some(Self(id))
+    }
+}
+
+hex_display!(RepositoryId, SeriesId);
+
+/// What an object is. The numbers are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum ObjectKind {
+    /// The repository's settings.
+    Config = 1,
+    /// The master key, wrapped by a password.
+    Key = 2,
+    /// A series' name.
+    Series = 3,
+    /// What a series is made of.
+    Head = 4,
+    /// One committed point in time.
+    Snapshot = 5,
+    /// A pack of recipes and map pages.
+    Recipes = 6,
+    /// Chunks.
+    Container = 7,
+    /// A snapshot's summary vector.
+    Summary = 8,
+    /// What `check` has verified of a series, and when.
+    Check = 9,
+    /// Who is working on a series.
+    Lease = 10,
+}
+
+impl ObjectKind {
+    /// Every kind.
+    pub const ALL: [Self; 10] = [
+        Self::Config,
+        Self::Key,
+        Self::Series,
+        Self::Head,
+        Self::Snapshot,
+        Self::Recipes,
+        Self::Container,
+        Self::Summary,
+        Self::Check,
+        Self::Lease,
+    ];
+    fn decode(byte: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| *kind as u8 == byte)
+    }
+}
+
+/// How an object's blocks are protected. The numbers are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum SealScheme {
+    /// Not encrypted; a keyed BLAKE3 tag of 16 bytes finds damage.
+    Checksum = 0,
+    /// AES-256-GCM under a key of the object's own.
+    Aes256Gcm = 1,
+}
+
+/// What the first 96 bytes of an object say. They are readable without a key and bound to every
+/// sealed block, since the object's key is derived from them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// What the object is.
+    pub kind: ObjectKind,
+    /// How its blocks are protected.
+    pub scheme: SealScheme,
+    /// The repository it belongs to.
+    pub repository: RepositoryId,
+    /// The series it belongs to, or [`SeriesId::NONE`].
+    pub series: SeriesId,
+    /// How often it was rewritten under the same number.
+    pub revision: u32,
+    /// Its number or id, as its name says it.
+    pub number: u64,
+    /// Random bytes, so that no two objects share a key.
+    pub salt: [u8; 24],
+}
+
+impl Header {
+    /// The stored form.
+    pub fn encode(&self) -> [u8; HEADER_BYTES] {
+        let mut to = Encoder::default();
+        to.raw(MAGIC);
+        to.u16(FORMAT_VERSION);
+        to.u8(self.kind as u8);
+        to.u8(self.scheme as u8);
+        to.u32(0);
+        to.raw(&self.repository.0);
+        to.raw(&self.series.0);
+        to.u32(self.revision);
+        to.u64(self.number);
+        to.raw(&self.salt);
+        let mut bytes = [0; HEADER_BYTES];
+        bytes[..to.bytes.len()].copy_from_slice(&to.bytes);
+        bytes
+    }
+
+    /// Reads the header of an object; `bytes` may go on behind it.
+    ///
+    /// Fails as `Corrupt` when it is no header, as `Unsupported` when a newer program wrote it.
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        let mut from = Decoder::new(bytes, "object header");
+        if &from.array::<8>()? != MAGIC {
+            return Err(from.corrupt("this is not a Siltstone object"));
+        }
+        let version = from.u16()?;
+        if version != FORMAT_VERSION {
+            return Err(unsupported("object header", &format!("format version {version}")));
+        }
+        let (kind, scheme) = (from.u8()?, from.u8()?);
+        let kind = ObjectKind::decode(kind)
+            .ok_or_else(|| unsupported("object header", &format!("object kind {kind}")))?;
+        let scheme = match scheme {
+            0 => SealScheme::Checksum,
+            1 => SealScheme::Aes256Gcm,
+            other => return Err(unsupported("object header", &format!("seal scheme {other}"))),
+        };
+        // The low half warns, the high half forbids: bits there change how the object is read.
+        let flags = from.u32()?;
+        if flags >> 16 != 0 {
+            return Err(unsupported("object header", &format!("flags {flags:#010x}")));
+        }
+        let header = Self {
+            kind,
+            scheme,
+            repository: RepositoryId(from.array()?),
+            series: SeriesId(from.array()?),
+            revision: from.u32()?,
+            number: from.u64()?,
+            salt: from.array()?,
+        };
+        from.take(16)?;
+        Ok(header)
+    }
+}
+
+/// Where an object's directory is: the last 32 bytes of containers, recipe packs and summaries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Footer {
+    /// Where the sealed directory begins, in bytes.
+    pub directory_offset: u64,
+    /// Bytes of the sealed directory, which ends where the footer begins.
+    pub directory_bytes: u32,
+}
+
+impl Footer {
+    /// The stored form.
+    pub fn encode(&self) -> [u8; FOOTER_BYTES] {
+        let mut bytes = [0; FOOTER_BYTES];
+        bytes[..8].copy_from_slice(FOOTER_MAGIC);
+        bytes[8..16].copy_from_slice(&self.directory_offset.to_le_bytes());
+        bytes[16..20].copy_from_slice(&self.directory_bytes.to_le_bytes());
+        bytes
+    }
+
+    /// Reads the last bytes of an object.
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        let mut from = Decoder::new(bytes, "object footer");
+        if &from.array::<8>()? != FOOTER_MAGIC {
+            return Err(from.corrupt("the object ends early or its footer is damaged"));
+        }
+        let footer = Self { directory_offset: from.u64()?, directory_bytes: from.u32()? };
+        from.take(12)?;
+        if footer.directory_offset < HEADER_BYTES as u64 {
+            return Err(Error::corrupt("object footer: its directory would lie in the header"));
+        }
+        Ok(footer)
+    }
+}
+
+impl std::fmt::Display for ObjectKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Config => "configuration",
+            Self::Key => "key",
+            Self::Series => "series record",
+            Self::Head => "head",
+            Self::Snapshot => "snapshot",
+            Self::Recipes => "recipe pack",
+            Self::Container => "container",
+            Self::Summary => "summary vector",
+            Self::Check => "check record",
+            Self::Lease => "lease",
+        })
+    }
+}
+
+/// Writes an id as 16 hexadecimal digits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Id(pub u64);
+
+impl std::fmt::Display for Id {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write_hex(f, &self.0.to_be_bytes())
+    }
+}
+
+impl std::fmt::Debug for Id {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write_hex(f, &self.0.to_be_bytes())
+    }
+}
+
+impl Id {
+    /// The id from its 16 hexadecimal digits.
+    pub fn from_hex(text: &str) -> Option<Self> {
+        (text.len() == 16).then(|| u64::from_str_radix(text, 16).ok().map(Self)).flatten()
+    }
+}

@@ -1,0 +1,94 @@
+//! The names of a repository's objects.
+
+use crate::envelope::{Id, SeriesId};
+
+/// The configuration's name.
+pub const CONFIG: &str = "config";
+
+/// The prefix of key objects.
+pub const KEYS: &str = "keys/";
+/// The prefix of series records.
+pub const SERIES: &str = "series/";
+
+/// The name of a wrapped key.
+pub fn key(id: Id) -> String {
+    format!("{KEYS}{id}")
+}
+
+/// The name of a series record.
+pub fn series(series: SeriesId) -> String {
+    format!("{SERIES}{series}")
+}
+
+/// A kind of objects that a series numbers such that the newest one is listed first: the name
+/// holds the number's complement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Numbered {
+    /// Heads, by generation.
+    Head,
+    /// Check records.
+    Check,
+    /// Leases.
+    Lease,
+}
+
+impl Numbered {
+    /// The prefix of all of a series' objects of this kind.
+    pub fn prefix(self, series: SeriesId) -> String {
+        let folder = match self {
+            Self::Head => "heads",
+            Self::Check => "checks",
+            Self::Lease => "leases",
+        };
+        format!("{folder}/{series}/")
+    }
+    /// The name of object `number`.
+    pub fn name(self, series: SeriesId, number: u64) -> String {
+        format!("{}{}", self.prefix(series), Id(!number))
+    }
+    /// The number that a name ends in.
+    pub fn number(name: &str) -> Option<u64> {
+        Id::from_hex(name.rsplit('/').next()?).map(|id| !id.0)
+    }
+}
+
+/// The prefix of a series' snapshots.
+pub fn snapshots(series: SeriesId) -> String {
+    format!("snapshots/{series}/")
+}
+
+/// The name of a snapshot.
+pub fn snapshot(series: SeriesId, id: Id) -> String {
+    format!("{}{id}", snapshots(series))
+}
+
+/// The name of a summary vector.
+pub fn summary(series: SeriesId, id: Id) -> String {
+    format!("summaries/{series}/{id}")
+}
+
+/// The prefix of a series' recipe packs.
+pub fn recipes(series: SeriesId) -> String {
+    format!("recipes/{series}/")
+}
+
+/// The prefix of a series' containers.
+pub fn containers(series: SeriesId) -> String {
+    format!("containers/{series}/")
+}
+
+/// The name of recipe pack `number` in its `revision`.
+pub fn pack(series: SeriesId, number: u32, revision: u32) -> String {
+    format!("{}{number:08x}.{revision:04x}", recipes(series))
+}
+
+/// The name of container `number` in its `revision`.
+pub fn container(series: SeriesId, number: u32, revision: u32) -> String {
+    format!("{}{number:08x}.{revision:04x}", containers(series))
+}
+
+/// The number and revision that the name of a pack or container ends in.
+pub fn number_and_revision(name: &str) -> Option<(u32, u32)> {
+    let (number, revision) = name.rsplit('/').next()?.split_once('.')?;
+    Some((u32::from_str_radix(number, 16).ok()?, u32::from_str_radix(revision, 16).ok()?))
+}

@@ -1,0 +1,403 @@
+//! The small records: configuration, wrapped keys, series, leases and what `check` remembers.
+
+use argon2::{Algorithm, Argon2, Params, Version};
+use zeroize::Zeroize;
+
+use crate::codec::{Decoder, Encoder, REQUIRED, unsupported};
+use crate::envelope::{HEADER_BYTES, Header, SealScheme};
+use crate::recipe::{decode_chunking, encode_chunking};
+use crate::seal::{MasterKey, Sealer, TAG_BYTES};
+use crate::{Chunking, Error, ErrorKind, Result};
+
+const CORE: u16 = 1;
+const VERIFIED: u16 = 2;
+const DAMAGED: u16 = 3;
+
+/// The repository's settings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// When it was made, in nanoseconds since 1970.
+    pub created_ns: i64,
+    /// How disks are cut unless a backup says otherwise.
+    pub chunking: Chunking,
+    /// The zstd level of frames and metadata, -7 to 19.
+    pub zstd_level: i32,
+    /// Sealed bytes at which a container is closed.
+    pub container_bytes: u32,
+    /// Most raw bytes of a frame.
+    pub frame_bytes: u32,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            created_ns: 0,
+            chunking: Chunking::Fixed { bytes: 4096 },
+            zstd_level: 1,
+            container_bytes: 8 << 20,
+            frame_bytes: 256 << 10,
+        }
+    }
+}
+
+impl Config {
+    /// Whether the settings are inside the bounds that the format allows.
+    pub fn validate(&self) -> Result<()> {
+        self.chunking.validate()?;
+        let in_bounds = (-7..=19).contains(&self.zstd_level)
+            && (64 << 10..=256 << 20).contains(&self.container_bytes)
+            && (4096..=1 << 20).contains(&self.frame_bytes);
+        if in_bounds {
+            return Ok(());
+        }
+        Err(Error::invalid(
+            "a setting is out of bounds: compression level -7 to 19, containers 64 KiB to 256 MiB, \
+             frames 4 KiB to 1 MiB",
+        ))
+    }
+
+    /// The stored form.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut to = Encoder::default();
+        to.section(CORE, REQUIRED, |to| {
+            to.i64(self.created_ns);
+            encode_chunking(self.chunking, to);
+            to.raw(&self.zstd_level.to_le_bytes());
+            to.u32(self.container_bytes);
+            to.u32(self.frame_bytes);
+        });
+        to.bytes
+    }
+
+    /// Reads the settings and checks their bounds.
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        let mut config = None;
+        Decoder::new(bytes, "configuration").sections(|tag, body| {
+            if tag != CORE {
+                return Ok(false);
+            }
+            config = Some(Self {
+                created_ns: body.i64()?,
+                chunking: decode_chunking(body)?,
+                zstd_level: i32::from_le_bytes(body.array()?),
+                container_bytes: body.u32()?,
+                frame_bytes: body.u32()?,
+            });
+            Ok(true)
+        })?;
+        let config = config.ok_or_else(|| Error::corrupt("configuration: it is empty"))?;
+        config.validate().map_err(|e| Error::corrupt("configuration").with_source(e))?;
+        Ok(config)
+    }
+}
+
+/// What a password costs to try: Argon2id's parameters (RFC 9106).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KdfCost {
+    /// Memory in KiB.
+    pub memory_kib: u32,
+    /// Passes over the memory.
+    pub passes: u32,
+    /// Lanes.
+    pub lanes: u32,
+}
+
+impl Default for KdfCost {
+    fn default() -> Self {
+        Self { memory_kib: 32 << 10, passes: 3, lanes: 1 }
+    }
+}
+
+impl KdfCost {
+    /// Whether the cost is inside the bounds that the format allows; they keep a damaged key from
+    /// asking for all memory.
+    pub fn validate(self) -> Result<Self> {
+        let ok = (8 << 10..=1 << 20).contains(&self.memory_kib)
+            && (1..=64).contains(&self.passes)
+            && (1..=16).contains(&self.lanes);
+        if ok {
+            return Ok(self);
+        }
+        Err(Error::invalid(
+            "the password cost is out of bounds: 8 MiB to 1 GiB of memory, 1 to 64 passes, 1 to 16 lanes",
+        ))
+    }
+}
+
+/// Who made a wrapped key, and when; sealed with the repository's metadata key.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KeyLabel {
+    /// When it was made, in nanoseconds since 1970.
+    pub created_ns: i64,
+    /// The host it was made on.
+    pub host: String,
+    /// The user who made it.
+    pub user: String,
+}
+
+/// A key object: the master key, wrapped by one password.
+pub struct WrappedKey;
+
+impl WrappedKey {
+    /// The whole object for a key that `password` opens.
+    ///
+    /// Layout: header; memory, passes and lanes (u32 each); the master key sealed at position 0
+    /// under Argon2id(password, the header's salt); the label sealed at position 1.
+    pub fn wrap(
+        header: &Header,
+        password: &[u8],
+        cost: KdfCost,
+        master: &MasterKey,
+        label: &KeyLabel,
+    ) -> Result<Vec<u8>> {
+        let mut to = Encoder::default();
+        to.raw(&header.encode());
+        to.u32(cost.memory_kib);
+        to.u32(cost.passes);
+        to.u32(cost.lanes);
+        let wrapper = password_sealer(header, password, cost)?;
+        let at = to.bytes.len();
+        to.raw(master.expose());
+        wrapper.seal(0, &mut to.bytes, at);
+        let at = to.bytes.len();
+        to.i64(label.created_ns);
+        to.string(&label.host);
+        to.string(&label.user);
+        master.sealer(header).seal(1, &mut to.bytes, at);
+        Ok(to.bytes)
+    }
+
+    /// The master key, if `password` opens this key object; otherwise `WrongPassword`.
+    pub fn unwrap(object: &[u8], password: &[u8]) -> Result<MasterKey> {
+        let (header, cost, mut sealed, _) = Self::parts(object)?;
+        let sealer = password_sealer(&header, password, cost)?;
+        let opened = sealer.open(0, &mut sealed).map_err(|_| {
+            Error::new(ErrorKind::WrongPassword, "the password does not open this key")
+        })?;
+        let mut secret = [0; 32];
+        secret.copy_from_slice(opened);
+        sealed.zeroize();
+        Ok(MasterKey::new(secret))
+    }
+
+    /// The label of a key object.
+    pub fn label(object: &[u8], master: &MasterKey) -> Result<KeyLabel> {
+        let (header, _, _, mut label) = Self::parts(object)?;
+        let sealer = master.sealer(&header);
+        let mut from = Decoder::new(sealer.open(1, &mut label)?, "key label");
+        Ok(KeyLabel { created_ns: from.i64()?, host: from.string()?, user: from.string()? })
+    }
+
+    fn parts(object: &[u8]) -> Result<(Header, KdfCost, Vec<u8>, Vec<u8>)> {
+        let header = Header::decode(object)?;
+        let mut from = Decoder::new(object, "key");
+        from.take(HEADER_BYTES)?;
+        let cost = KdfCost { memory_kib: from.u32()?, passes: from.u32()?, lanes: from.u32()? };
+        cost.validate().map_err(|e| Error::corrupt("key").with_source(e))?;
+        let sealed = from.take(32 + TAG_BYTES)?.to_vec();
+        let label = from.take(from.rest_len())?.to_vec();
+        Ok((header, cost, sealed, label))
+    }
+}
+
+fn password_sealer(header: &Header, password: &[u8], cost: KdfCost) -> Result<Sealer> {
+    let cost = cost.validate()?;
+    let failed = |error: argon2::Error| Error::invalid(format!("Argon2id: {error}"));
+    let params = Params::new(cost.memory_kib, cost.passes, cost.lanes, Some(32)).map_err(failed)?;
+    let mut key = [0; 32];
+    Argon2::new(Algorithm::Argon2id, Version::V0x13, params)
+        .hash_password_into(password, &header.salt, &mut key)
+        .map_err(failed)?;
+    // Wrapping is always encryption, whatever protects the rest.
+    let sealer = Sealer::new(&key, &Header { scheme: SealScheme::Aes256Gcm, ..*header });
+    key.zeroize();
+    Ok(sealer)
+}
+
+/// A series' name, found by its id.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SeriesRecord {
+    /// Its name.
+    pub name: String,
+    /// Its domain.
+    pub domain: u32,
+    /// When it was made, in nanoseconds since 1970.
+    pub created_ns: i64,
+}
+
+impl SeriesRecord {
+    /// The stored form.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut to = Encoder::default();
+        to.section(CORE, REQUIRED, |to| {
+            to.string(&self.name);
+            to.u32(self.domain);
+            to.i64(self.created_ns);
+        });
+        to.bytes
+    }
+
+    /// Reads a series record.
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        one_section(bytes, "series record", |body| {
+            Ok(Self { name: body.string()?, domain: body.u32()?, created_ns: body.i64()? })
+        })
+    }
+}
+
+/// Who is working on a series.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// The session: 16 random bytes.
+    pub session: [u8; 16],
+    /// The host's name, for messages.
+    pub host: String,
+    /// What names one start of one host, so that a process of another start is known to be dead.
+    pub boot: String,
+    /// The process.
+    pub process: u32,
+    /// When the process started, in the host's own unit, since process numbers are used again.
+    pub process_start: u64,
+    /// When this lease ends unless it is renewed, in nanoseconds since 1970.
+    pub expires_ns: i64,
+}
+
+impl Lease {
+    /// The stored form.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut to = Encoder::default();
+        to.section(CORE, REQUIRED, |to| {
+            to.raw(&self.session);
+            to.string(&self.host);
+            to.string(&self.boot);
+            to.u32(self.process);
+            to.u64(self.process_start);
+            to.i64(self.expires_ns);
+        });
+        to.bytes
+    }
+
+    /// Reads a lease.
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        one_section(bytes, "lease", |body| {
+            Ok(Self {
+                session: body.array()?,
+                host: body.string()?,
+                boot: body.string()?,
+                process: body.u32()?,
+                process_start: body.u64()?,
+                expires_ns: body.i64()?,
+            })
+        })
+    }
+}
+
+/// When a range of containers was last read and verified.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VerifiedRange {
+    /// The first container.
+    pub first: u32,
+    /// How many.
+    pub count: u32,
+    /// Their revision.
+    pub revision: u32,
+    /// When, in seconds since 1970.
+    pub time_s: u64,
+}
+
+/// Slots of a container that are damaged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct DamagedSlots {
+    /// The container.
+    pub container: u32,
+    /// Its revision.
+    pub revision: u32,
+    /// The first slot.
+    pub first: u16,
+    /// The last slot.
+    pub last: u16,
+}
+
+/// What `check` remembers of one series.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CheckRecord {
+    /// When the pass over all data began that has not ended yet, in seconds since 1970; else 0.
+    pub pass_started_s: u64,
+    /// When containers were last verified.
+    pub verified: Vec<VerifiedRange>,
+    /// What is known to be damaged; backups do not refer to it again.
+    pub damaged: Vec<DamagedSlots>,
+}
+
+impl CheckRecord {
+    /// The stored form.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut to = Encoder::default();
+        to.section(CORE, REQUIRED, |to| to.u64(self.pass_started_s));
+        to.section(VERIFIED, 0, |to| {
+            to.count(self.verified.len());
+            for range in &self.verified {
+                to.u32(range.first);
+                to.u32(range.count);
+                to.u32(range.revision);
+                to.u64(range.time_s);
+            }
+        });
+        to.section(DAMAGED, 0, |to| {
+            to.count(self.damaged.len());
+            for slots in &self.damaged {
+                to.u32(slots.container);
+                to.u32(slots.revision);
+                to.u16(slots.first);
+                to.u16(slots.last);
+            }
+        });
+        to.bytes
+    }
+
+    /// Reads a check record.
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        let mut record = Self::default();
+        Decoder::new(bytes, "check record").sections(|tag, body| {
+            match tag {
+                CORE => record.pass_started_s = body.u64()?,
+                VERIFIED => {
+                    record.verified = body.list(20, |item| {
+                        let (first, count) = (item.u32()?, item.u32()?);
+                        Ok(VerifiedRange {
+                            first,
+                            count,
+                            revision: item.u32()?,
+                            time_s: item.u64()?,
+                        })
+                    })?;
+                }
+                DAMAGED => {
+                    record.damaged = body.list(12, |item| {
+                        let (container, revision) = (item.u32()?, item.u32()?);
+                        let (first, last) = (item.u16()?, item.u16()?);
+                        Ok(DamagedSlots { container, revision, first, last })
+                    })?;
+                }
+                _ => return Ok(false),
+            }
+            Ok(true)
+        })?;
+        Ok(record)
+    }
+}
+
+fn one_section<T>(
+    bytes: &[u8],
+    layout: &'static str,
+    decode: impl Fn(&mut Decoder<'_>) -> Result<T>,
+) -> Result<T> {
+    let mut found = None;
+    Decoder::new(bytes, layout).sections(|tag, body| {
+        if tag == CORE {
+            found = Some(decode(body)?);
+        }
+        Ok(tag == CORE)
+    })?;
+    found.ok_or_else(|| unsupported(layout, "an object without its first section"))
+}

@@ -1,0 +1,159 @@
+//! Where stored chunks and metadata blocks are.
+
+use std::fmt;
+
+use crate::codec::{Decoder, Encoder};
+use crate::{Error, Result};
+
+/// The store number of a series' own private store in its head's store table.
+pub const PRIVATE_STORE: u16 = 0;
+
+/// Where a chunk is: store (16 bits, resolved by the head's table), container (32), slot (16).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Reference(u64);
+
+impl Reference {
+    /// Stands for a chunk of zeros, which is never stored.
+    pub const ZERO: Self = Self(u64::MAX);
+
+    /// The reference to `slot` of `container` in `store`.
+    pub const fn new(store: u16, container: u32, slot: u16) -> Self {
+        Self((store as u64) << 48 | (container as u64) << 16 | slot as u64)
+    }
+    /// The reference from its stored form.
+    pub const fn from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+    /// The stored form.
+    pub const fn bits(self) -> u64 {
+        self.0
+    }
+    /// Whether this stands for zeros.
+    pub fn is_zero(self) -> bool {
+        self == Self::ZERO
+    }
+    /// The store's number in the head's table.
+    pub const fn store(self) -> u16 {
+        let bytes = self.0.to_le_bytes();
+        u16::from_le_bytes([bytes[6], bytes[7]])
+    }
+    /// The container's number in its store.
+    pub const fn container(self) -> u32 {
+        let bytes = self.0.to_le_bytes();
+        u32::from_le_bytes([bytes[2], bytes[3], bytes[4], bytes[5]])
+    }
+    /// The chunk's slot in its container.
+    pub const fn slot(self) -> u16 {
+        let bytes = self.0.to_le_bytes();
+        u16::from_le_bytes([bytes[0], bytes[1]])
+    }
+    /// Whether `next` is the slot right behind this one in the same container.
+    pub fn precedes(self, next: Self) -> bool {
+        self.slot() < u16::MAX && next.0 == self.0 + 1
+    }
+}
+
+impl fmt::Debug for Reference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_zero() {
+            return f.write_str("zero");
+        }
+        write!(f, "{}:{:08x}:{}", self.store(), self.container(), self.slot())
+    }
+}
+
+/// Where a metadata block (recipe or map page) is: a byte range of a recipe pack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct BlockRef {
+    /// The pack's number in its series.
+    pub pack: u32,
+    /// Where the sealed block begins in the pack, in bytes.
+    pub offset: u32,
+    /// Bytes of the sealed block.
+    pub length: u32,
+}
+
+impl BlockRef {
+    pub(crate) fn encode(self, to: &mut Encoder) {
+        to.u32(self.pack);
+        to.u32(self.offset);
+        to.u32(self.length);
+    }
+    pub(crate) fn decode(from: &mut Decoder<'_>) -> Result<Self> {
+        Ok(Self { pack: from.u32()?, offset: from.u32()?, length: from.u32()? })
+    }
+}
+
+/// A range of numbered objects of one revision, as heads list them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ObjectRange {
+    /// The first number.
+    pub first: u32,
+    /// How many numbers, at least one.
+    pub count: u32,
+    /// How often these objects were rewritten under the same references.
+    pub revision: u32,
+}
+
+/// A sorted set of numbered objects with their revisions.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ObjectSet(Vec<ObjectRange>);
+
+impl ObjectSet {
+    /// The ranges in ascending order.
+    pub fn ranges(&self) -> &[ObjectRange] {
+        &self.0
+    }
+    /// How many objects the set has.
+    pub fn len(&self) -> u64 {
+        self.0.iter().map(|range| u64::from(range.count)).sum()
+    }
+    /// Whether the set has none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+    /// The revision of object `number`, if the set has it.
+    pub fn revision(&self, number: u32) -> Option<u32> {
+        let at = self.0.partition_point(|range| range.first <= number);
+        let range = self.0.get(at.checked_sub(1)?)?;
+        (number - range.first < range.count).then_some(range.revision)
+    }
+    /// Adds `number`, which must be greater than all there are.
+    pub fn push(&mut self, number: u32, revision: u32) {
+        if let Some(last) = self.0.last_mut() {
+            let end = last.first + last.count;
+            assert!(number >= end, "object numbers are added in ascending order");
+            if number == end && revision == last.revision {
+                last.count += 1;
+                return;
+            }
+        }
+        self.0.push(ObjectRange { first: number, count: 1, revision });
+    }
+    /// Every number with its revision, ascending.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
+        self.0.iter().flat_map(|r| (r.first..r.first + r.count).map(|number| (number, r.revision)))
+    }
+    pub(crate) fn encode(&self, to: &mut Encoder) {
+        to.count(self.0.len());
+        for range in &self.0 {
+            to.u32(range.first);
+            to.u32(range.count);
+            to.u32(range.revision);
+        }
+    }
+    pub(crate) fn decode(from: &mut Decoder<'_>) -> Result<Self> {
+        let ranges = from.list(12, |item| {
+            Ok(ObjectRange { first: item.u32()?, count: item.u32()?, revision: item.u32()? })
+        })?;
+        let mut end = 0;
+        for range in &ranges {
+            let next = range.first.checked_add(range.count);
+            match next {
+                Some(next) if range.first >= end && range.count > 0 => end = next,
+                _ => return Err(Error::corrupt("a set of objects is out of order")),
+            }
+        }
+        Ok(Self(ranges))
+    }
+}

@@ -1,0 +1,293 @@
+//! Snapshots: one committed point in time of a series.
+
+use crate::codec::{Decoder, Encoder, REQUIRED};
+use crate::envelope::{Id, SeriesId};
+use crate::page::MapRoot;
+use crate::recipe::{decode_chunking, encode_chunking};
+use crate::summary::SummaryGeometry;
+use crate::{Chunking, Error, Result};
+
+const CORE: u16 = 1;
+const VOLUMES: u16 = 2;
+const SUMMARY: u16 = 3;
+const TAGS: u16 = 4;
+
+/// By which means bytes of a volume were accounted for. The numbers are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Level {
+    /// Zeros, which are never stored.
+    Zero = 1,
+    /// The changed-blocks map said that the segment had not changed.
+    Map = 2,
+    /// The segment's digest equalled its parent's.
+    Digest = 3,
+    /// Found in the parent's segment at the same offset.
+    SameOffset = 4,
+    /// Found in a segment with equal signatures.
+    Similar = 5,
+    /// Found among the chunks seen shortly before.
+    Recent = 6,
+    /// Found in a container that an interrupted backup had left.
+    Adopted = 7,
+    /// Not found: stored.
+    New = 8,
+}
+
+impl Level {
+    /// Every level in the order in which they are tried.
+    pub const ALL: [Self; 8] = [
+        Self::Zero,
+        Self::Map,
+        Self::Digest,
+        Self::SameOffset,
+        Self::Similar,
+        Self::Recent,
+        Self::Adopted,
+        Self::New,
+    ];
+    /// The level's name in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Zero => "zero",
+            Self::Map => "map",
+            Self::Digest => "digest",
+            Self::SameOffset => "same-offset",
+            Self::Similar => "similar",
+            Self::Recent => "recent",
+            Self::Adopted => "adopted",
+            Self::New => "new",
+        }
+    }
+}
+
+/// How many bytes of a volume each level accounted for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LevelBytes([u64; Level::ALL.len()]);
+
+impl LevelBytes {
+    /// Bytes that `level` accounted for.
+    pub fn get(&self, level: Level) -> u64 {
+        self.0[level as usize - 1]
+    }
+    /// Adds `bytes` to `level`.
+    pub fn add(&mut self, level: Level, bytes: u64) {
+        self.0[level as usize - 1] += bytes;
+    }
+    /// Adds all that `other` counted.
+    pub fn merge(&mut self, other: &Self) {
+        Level::ALL.into_iter().for_each(|level| self.add(level, other.get(level)));
+    }
+    /// All bytes.
+    pub fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+}
+
+/// A range of a volume, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ByteSpan {
+    /// Where it begins.
+    pub offset: u64,
+    /// How long it is.
+    pub length: u64,
+}
+
+/// One volume of a snapshot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Volume {
+    /// Its name in the series.
+    pub name: String,
+    /// Its size in bytes.
+    pub bytes: u64,
+    /// Where it was read from.
+    pub source: String,
+    /// The source's format, such as `raw` or `qcow2`.
+    pub source_format: String,
+    /// How its segments were cut.
+    pub chunking: Chunking,
+    /// Its map.
+    pub root: MapRoot,
+    /// How its bytes were accounted for.
+    pub levels: LevelBytes,
+    /// Bytes that this volume added to storage: sealed frames and metadata blocks.
+    pub stored_bytes: u64,
+    /// What could not be read and stands as zeros, in offset order.
+    pub unreadable: Vec<ByteSpan>,
+}
+
+/// A snapshot's summary vector: the Bloom filter of its private references.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SummaryRef {
+    /// The summary object's id.
+    pub id: Id,
+    /// Its size and hash functions.
+    pub geometry: SummaryGeometry,
+    /// How many references were put into it.
+    pub references: u64,
+}
+
+/// One committed point in time of a series.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Its id.
+    pub id: Id,
+    /// Its series.
+    pub series: SeriesId,
+    /// When the backup began, in nanoseconds since 1970.
+    pub time_ns: i64,
+    /// How long the backup took, in milliseconds.
+    pub duration_ms: u64,
+    /// The snapshot that it was compared with.
+    pub parent: Option<Id>,
+    /// The host that made it.
+    pub host: String,
+    /// The program that made it, with its version.
+    pub program: String,
+    /// The user's labels.
+    pub tags: Vec<String>,
+    /// Its volumes.
+    pub volumes: Vec<Volume>,
+    /// Its summary vector, if it refers to anything.
+    pub summary: Option<SummaryRef>,
+}
+
+impl Snapshot {
+    /// The stored form.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut to = Encoder::default();
+        to.section(CORE, REQUIRED, |to| {
+            to.u64(self.id.0);
+            to.raw(&self.series.0);
+            to.i64(self.time_ns);
+            to.u64(self.duration_ms);
+            to.u8(u8::from(self.parent.is_some()));
+            to.u64(self.parent.map_or(0, |id| id.0));
+            to.string(&self.host);
+            to.string(&self.program);
+        });
+        to.section(VOLUMES, REQUIRED, |to| {
+            to.count(self.volumes.len());
+            self.volumes.iter().for_each(|volume| volume.encode(to));
+        });
+        if let Some(summary) = &self.summary {
+            to.section(SUMMARY, 0, |to| {
+                to.u64(summary.id.0);
+                summary.geometry.encode(to);
+                to.u64(summary.references);
+            });
+        }
+        to.section(TAGS, 0, |to| {
+            to.count(self.tags.len());
+            self.tags.iter().for_each(|tag| to.string(tag));
+        });
+        to.bytes
+    }
+
+    /// Reads a snapshot.
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        let mut snapshot = None;
+        let (mut volumes, mut summary, mut tags) = (None, None, Vec::new());
+        Decoder::new(bytes, "snapshot").sections(|tag, body| {
+            match tag {
+                CORE => snapshot = Some(decode_core(body)?),
+                VOLUMES => volumes = Some(body.list(40, Volume::decode)?),
+                SUMMARY => {
+                    summary = Some(SummaryRef {
+                        id: Id(body.u64()?),
+                        geometry: SummaryGeometry::decode(body)?,
+                        references: body.u64()?,
+                    });
+                }
+                TAGS => tags = body.list(2, Decoder::string)?,
+                _ => return Ok(false),
+            }
+            Ok(true)
+        })?;
+        match (snapshot, volumes) {
+            (Some(snapshot), Some(volumes)) => Ok(Self { tags, volumes, summary, ..snapshot }),
+            _ => Err(Error::corrupt("snapshot: a section is missing")),
+        }
+    }
+
+    /// Bytes that the snapshot added to storage, without head and snapshot object.
+    pub fn stored_bytes(&self) -> u64 {
+        self.volumes.iter().map(|volume| volume.stored_bytes).sum()
+    }
+
+    /// How the bytes of all volumes were accounted for.
+    pub fn levels(&self) -> LevelBytes {
+        let mut all = LevelBytes::default();
+        self.volumes.iter().for_each(|volume| all.merge(&volume.levels));
+        all
+    }
+}
+
+fn decode_core(body: &mut Decoder<'_>) -> Result<Snapshot> {
+    let (id, series) = (Id(body.u64()?), SeriesId(body.array()?));
+    let (time_ns, duration_ms) = (body.i64()?, body.u64()?);
+    let (has_parent, parent) = (body.u8()?, Id(body.u64()?));
+    Ok(Snapshot {
+        id,
+        series,
+        time_ns,
+        duration_ms,
+        parent: (has_parent != 0).then_some(parent),
+        host: body.string()?,
+        program: body.string()?,
+        tags: Vec::new(),
+        volumes: Vec::new(),
+        summary: None,
+    })
+}
+
+impl Volume {
+    fn encode(&self, to: &mut Encoder) {
+        to.string(&self.name);
+        to.u64(self.bytes);
+        to.string(&self.source);
+        to.string(&self.source_format);
+        encode_chunking(self.chunking, to);
+        self.root.encode(to);
+        to.u64(self.stored_bytes);
+        to.count(Level::ALL.len());
+        for level in Level::ALL {
+            to.u8(level as u8);
+            to.u64(self.levels.get(level));
+        }
+        to.count(self.unreadable.len());
+        for span in &self.unreadable {
+            to.u64(span.offset);
+            to.u64(span.length);
+        }
+    }
+
+    fn decode(from: &mut Decoder<'_>) -> Result<Self> {
+        let (name, bytes) = (from.string()?, from.u64()?);
+        let (source, source_format) = (from.string()?, from.string()?);
+        let chunking = decode_chunking(from)?;
+        let root = MapRoot::decode(from, bytes)?;
+        let stored_bytes = from.u64()?;
+        let mut levels = LevelBytes::default();
+        let counted = from.list(9, |item| Ok((item.u8()?, item.u64()?)))?;
+        for (number, count) in counted {
+            // A level that a newer program counts is left out of the sums.
+            if let Some(level) = Level::ALL.into_iter().find(|level| *level as u8 == number) {
+                levels.add(level, count);
+            }
+        }
+        let unreadable =
+            from.list(16, |item| Ok(ByteSpan { offset: item.u64()?, length: item.u64()? }))?;
+        Ok(Self {
+            name,
+            bytes,
+            source,
+            source_format,
+            chunking,
+            root,
+            levels,
+            stored_bytes,
+            unreadable,
+        })
+    }
+}
