@@ -46,4 +46,4 @@ pub use records::{
 pub use reference::{BlockRef, ObjectRange, ObjectSet, PRIVATE_STORE, Reference};
 pub use seal::{MasterKey, Sealer, TAG_BYTES, fingerprint};
 pub use snapshot::{ByteSpan, Level, LevelBytes, Snapshot, SummaryRef, Volume};
-pub use summary::{PARTITION_BYTES_MAX, SummaryGeometry};
+pub use summary::{PARTITION_BYTES_MAX, PARTITIONS_PER_PART, SummaryGeometry};

@@ -62,9 +62,9 @@ pub fn snapshot(series: SeriesId, id: Id) -> String {
     format!("{}{id}", snapshots(series))
 }
 
-/// The name of a summary vector.
-pub fn summary(series: SeriesId, id: Id) -> String {
-    format!("summaries/{series}/{id}")
+/// The name of part `part` of a summary vector.
+pub fn summary(series: SeriesId, id: Id, part: u32) -> String {
+    format!("summaries/{series}/{id}.{part:04x}")
 }
 
 /// The prefix of a series' recipe packs.

@@ -9,6 +9,8 @@ use crate::codec::{Decoder, Encoder};
 use crate::number::to_usize;
 use crate::{Error, Reference, Result};
 
+/// How many partitions one object of a summary vector holds; only the last may hold fewer.
+pub const PARTITIONS_PER_PART: u32 = 4;
 /// Most bytes of a partition.
 pub const PARTITION_BYTES_MAX: u32 = 1 << 20;
 const HASHES: u8 = 7;
@@ -54,6 +56,17 @@ impl SummaryGeometry {
     /// Bytes of the whole vector.
     pub fn bytes(&self) -> u64 {
         u64::from(self.partitions) * u64::from(self.partition_bytes)
+    }
+
+    /// How many objects hold the vector.
+    pub fn parts(&self) -> u32 {
+        self.partitions.div_ceil(PARTITIONS_PER_PART)
+    }
+
+    /// The partitions that part `part` holds.
+    pub fn partitions_of(&self, part: u32) -> std::ops::Range<u32> {
+        let first = part * PARTITIONS_PER_PART;
+        first..first.saturating_add(PARTITIONS_PER_PART).min(self.partitions)
     }
 
     /// The partition of `reference`, and what its bits are drawn from.

@@ -1,1 +1,31 @@
 //! Named immutable objects.
+//!
+//! A [`Storage`] keeps byte objects under flat names ([`Key`]) and knows nothing of what is in
+//! them. An object is created once, read in ranges, listed and deleted; it is never changed, and
+//! no operation overwrites one. Here are the storages in memory and in a folder, wrappers that
+//! inject faults, record and crash, and the [`conformance`] suite that each of them passes.
+//!
+//! The [`durable`] module is the one place where files are synced and renamed into place.
+
+pub mod conformance;
+pub mod durable;
+
+mod crash;
+mod fault;
+mod key;
+mod listing;
+mod local;
+mod memory;
+mod operation;
+mod recording;
+mod storage;
+
+pub use crash::{Counted, CrashStorage, CrashingOperation};
+pub use fault::{Fault, FaultRule, FaultStorage};
+pub use key::{KEY_BYTES_MAX, KEY_PART_BYTES_MAX, Key};
+pub use listing::{LIST_PAGE_OBJECTS_MAX, ListAll, ListPage, list_all};
+pub use local::LocalStorage;
+pub use memory::MemoryStorage;
+pub use operation::{Operation, OperationKind};
+pub use recording::{RECORDS_MAX, Record, RecordingStorage, Totals};
+pub use storage::{ByteRange, Guarantees, ObjectMeta, PutMode, READ_BYTES_MAX, Storage};

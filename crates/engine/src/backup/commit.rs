@@ -1,0 +1,80 @@
+//! The one place where a head is written.
+
+use silt_format::names::Numbered;
+use silt_format::{
+    Error, ErrorKind, Head, ObjectKind, Result, ResultExt, Snapshot, SnapshotEntry, names,
+};
+
+use super::container::DurableContainers;
+use super::packs::DurablePacks;
+use super::summary::DurableSummary;
+use crate::objects::{Address, Objects};
+
+/// Everything that a new head names and its predecessor did not, each with the proof that it is
+/// durable (I-5): the parts can only be had from the writers that waited for storage.
+pub(crate) struct Commit {
+    pub(crate) containers: DurableContainers,
+    /// Containers of an interrupted backup that this one refers to.
+    pub(crate) adopted: Vec<u32>,
+    pub(crate) next_container: u32,
+    pub(crate) packs: DurablePacks,
+    pub(crate) next_pack: u32,
+    /// A summary vector of its own, or `None` for its parent's or none.
+    pub(crate) summary: Option<DurableSummary>,
+    pub(crate) snapshot: Snapshot,
+    pub(crate) session: [u8; 16],
+}
+
+/// What a commit has written.
+pub(crate) struct Committed {
+    pub(crate) snapshot: Snapshot,
+    pub(crate) generation: u64,
+    /// Bytes of the snapshot object and the head.
+    pub(crate) stored_bytes: u64,
+}
+
+/// Writes the snapshot, then the series' next head.
+///
+/// Fails as `Busy` if another backup has committed since `head` was read.
+pub(crate) fn commit(objects: &Objects, mut head: Head, commit: Commit) -> Result<Committed> {
+    let mut snapshot = commit.snapshot;
+    if let Some(summary) = &commit.summary {
+        snapshot.summary = Some(summary.summary);
+        if head.summary.is_none() {
+            head.summary = Some(summary.summary.geometry);
+        }
+    }
+    let name = names::snapshot(head.series, snapshot.id);
+    let address = Address::new(ObjectKind::Snapshot, head.series, snapshot.id.0);
+    let mut stored_bytes = objects.put(&name, address, &snapshot.encode())?;
+
+    let mut containers = commit.containers.0;
+    containers.extend(commit.adopted);
+    containers.sort_unstable();
+    containers.into_iter().for_each(|number| head.containers.push(number, 0));
+    commit.packs.0.into_iter().for_each(|number| head.packs.push(number, 0));
+    head.next_container = head.next_container.max(commit.next_container);
+    head.next_pack = head.next_pack.max(commit.next_pack);
+    head.summary = snapshot.summary.map(|summary| summary.geometry).or(head.summary);
+    head.snapshots.push(SnapshotEntry { id: snapshot.id, time_ns: snapshot.time_ns, flags: 0 });
+    head.snapshots.sort_by_key(|entry| entry.time_ns);
+    head.generation += 1;
+    head.writer = commit.session;
+
+    let name = Numbered::Head.name(head.series, head.generation);
+    let address = Address::new(ObjectKind::Head, head.series, head.generation);
+    let put = objects.put(&name, address, &head.encode());
+    stored_bytes += put.map_err(|error| match error.kind() {
+        ErrorKind::AlreadyExists => Error::new(
+            ErrorKind::Busy,
+            format!(
+                "another backup of series '{}' has committed meanwhile; run this one again, \
+                 what it uploaded is used",
+                head.name
+            ),
+        ),
+        _ => error,
+    })
+    .context(|| "commit")?;
+    Ok(Committed { snapshot, generation: head.generation, stored_bytes })
+}

@@ -1,0 +1,202 @@
+//! Packing new chunks into frames and frames into containers.
+
+use std::sync::Arc;
+
+use silt_format::number::{to_u16, to_u32, to_u64};
+use silt_format::{
+    BlockWriter, CONTAINER_SLOTS_MAX, Config, Directory, Fingerprint, Frame, HEADER_BYTES,
+    ObjectKind, PRIVATE_STORE, Reference, Result, Sealer, SeriesId, names,
+};
+
+use super::pipeline::{FRAMES_IN_FLIGHT, FrameJob, Pipeline, Upload};
+use crate::objects::{Address, Objects, close_object};
+
+/// Writes the private containers of one session.
+pub(crate) struct ContainerWriter {
+    objects: Arc<Objects>,
+    series: SeriesId,
+    container_bytes: usize,
+    frame_bytes: usize,
+    writer: BlockWriter,
+    next_number: u32,
+    next_ticket: u64,
+    open: Option<OpenContainer>,
+    /// Bytes of sealed frames and directories so far.
+    pub(crate) stored_bytes: u64,
+    durable: Vec<u32>,
+}
+
+struct OpenContainer {
+    number: u32,
+    header: [u8; HEADER_BYTES],
+    sealer: Arc<Sealer>,
+    directory: Directory,
+    raw: Vec<u8>,
+    slots: usize,
+    /// Tickets of the frames whose bytes have not come back yet, oldest last in `frames`' order.
+    tickets: std::collections::VecDeque<(u64, u32)>,
+    frames: Vec<Vec<u8>>,
+    body_bytes: usize,
+}
+
+/// The numbers of containers that are durable: what a head may name.
+pub(crate) struct DurableContainers(pub(super) Vec<u32>);
+
+impl ContainerWriter {
+    pub(crate) fn new(
+        objects: &Arc<Objects>,
+        series: SeriesId,
+        config: &Config,
+        next_number: u32,
+    ) -> Result<Self> {
+        Ok(Self {
+            objects: Arc::clone(objects),
+            series,
+            container_bytes: config.container_bytes as usize,
+            frame_bytes: config.frame_bytes as usize,
+            writer: BlockWriter::new(config.zstd_level)?,
+            next_number,
+            next_ticket: 0,
+            open: None,
+            stored_bytes: 0,
+            durable: Vec::new(),
+        })
+    }
+
+    /// The number that the next container gets.
+    pub(crate) fn next_number(&self) -> u32 {
+        self.next_number
+    }
+
+    /// Lets numbering begin behind containers that an interrupted backup has left.
+    pub(crate) fn start_at(&mut self, number: u32) {
+        self.next_number = self.next_number.max(number);
+    }
+
+    /// Adds a chunk; the reference holds once the session has committed.
+    pub(crate) fn append(
+        &mut self,
+        pipeline: &Pipeline<'_>,
+        chunk: &[u8],
+        fingerprint: Fingerprint,
+    ) -> Result<Reference> {
+        let full = self.open.as_ref().is_some_and(|open| {
+            !open.raw.is_empty() && open.raw.len() + chunk.len() > self.frame_bytes
+        });
+        if full {
+            self.end_frame(pipeline)?;
+        }
+        if self.open.as_ref().is_some_and(|open| open.slots == CONTAINER_SLOTS_MAX) {
+            self.close(pipeline)?;
+        }
+        let open = match &mut self.open {
+            Some(open) => open,
+            none => none.insert(OpenContainer::new(
+                &self.objects,
+                self.series,
+                &mut self.next_number,
+                pipeline.frame_buffer(),
+            )),
+        };
+        let slot = to_u16(open.slots);
+        open.slots += 1;
+        let frame = to_u16(open.directory.frames.len());
+        open.directory.push(slot, frame, to_u32(chunk.len()), fingerprint);
+        open.raw.extend_from_slice(chunk);
+        Ok(Reference::new(PRIVATE_STORE, open.number, slot))
+    }
+
+    /// Hands the frame that is being filled to the workers, and closes the container when the
+    /// frames that have come back from them fill it. How far the workers may lag is fixed, so
+    /// containers end at the same chunk whatever their speed.
+    pub(crate) fn end_frame(&mut self, pipeline: &Pipeline<'_>) -> Result<()> {
+        let Some(open) = self.open.as_mut().filter(|open| !open.raw.is_empty()) else {
+            return Ok(());
+        };
+        let next = pipeline.frame_buffer();
+        let raw = std::mem::replace(&mut open.raw, next);
+        let raw_bytes = to_u32(raw.len());
+        let number = to_u16(open.directory.frames.len());
+        open.directory.frames.push(Frame { offset: 0, sealed_bytes: 0, raw_bytes });
+        let ticket = self.next_ticket;
+        self.next_ticket += 1;
+        open.tickets.push_back((ticket, u32::from(number)));
+        let sealer = Arc::clone(&open.sealer);
+        pipeline.seal(FrameJob { ticket, number, sealer, raw });
+        while open.tickets.len() >= FRAMES_IN_FLIGHT {
+            self.stored_bytes += open.settle_one(pipeline)?;
+        }
+        let frames_full = open.directory.frames.len() == usize::from(u16::MAX);
+        if open.body_bytes >= self.container_bytes || frames_full {
+            self.close(pipeline)?;
+        }
+        Ok(())
+    }
+
+    /// Ends the container that is being filled, if there is one, and hands it to the upload thread.
+    pub(crate) fn close(&mut self, pipeline: &Pipeline<'_>) -> Result<()> {
+        if self.open.as_ref().is_some_and(|open| !open.raw.is_empty()) {
+            // Closing from within is harmless: an emptied frame is not ended twice.
+            self.end_frame(pipeline)?;
+        }
+        let Some(mut open) = self.open.take() else { return Ok(()) };
+        while !open.tickets.is_empty() {
+            self.stored_bytes += open.settle_one(pipeline)?;
+        }
+        let directory = open.directory.encode();
+        let end = close_object(&mut self.writer, &open.sealer, open.body_bytes, &directory);
+        self.stored_bytes += to_u64(end.len() + HEADER_BYTES);
+        let mut pieces = Vec::with_capacity(open.frames.len() + 2);
+        pieces.push(open.header.to_vec());
+        pieces.append(&mut open.frames);
+        pieces.push(end);
+        let name = names::container(self.series, open.number, 0);
+        pipeline.submit(Upload { name, number: open.number, pieces })
+    }
+
+    /// Waits until everything closed so far is durable.
+    pub(crate) fn drain(&mut self, pipeline: &Pipeline<'_>) -> Result<()> {
+        self.durable.extend(pipeline.drain()?);
+        Ok(())
+    }
+
+    /// The proof that every container was closed and is durable.
+    pub(crate) fn finish(mut self) -> DurableContainers {
+        assert!(self.open.is_none(), "a container is closed with the volume that filled it");
+        self.durable.sort_unstable();
+        DurableContainers(self.durable)
+    }
+}
+
+impl OpenContainer {
+    fn new(objects: &Objects, series: SeriesId, next_number: &mut u32, raw: Vec<u8>) -> Self {
+        let number = *next_number;
+        *next_number += 1;
+        let address = Address::new(ObjectKind::Container, series, u64::from(number));
+        let header = objects.new_header(address);
+        Self {
+            number,
+            header: header.encode(),
+            sealer: Arc::new(objects.sealer(&header)),
+            directory: Directory::default(),
+            raw,
+            slots: 0,
+            tickets: std::collections::VecDeque::new(),
+            frames: Vec::new(),
+            body_bytes: HEADER_BYTES,
+        }
+    }
+
+    /// Takes the oldest sealed frame back; the answer is its size in bytes.
+    fn settle_one(&mut self, pipeline: &Pipeline<'_>) -> Result<u64> {
+        let Some((ticket, number)) = self.tickets.pop_front() else { return Ok(0) };
+        let sealed = pipeline.sealed(ticket)?;
+        let entry = &mut self.directory.frames[number as usize];
+        entry.offset = to_u32(self.body_bytes);
+        entry.sealed_bytes = to_u32(sealed.len());
+        self.body_bytes += sealed.len();
+        let bytes = to_u64(sealed.len());
+        self.frames.push(sealed);
+        Ok(bytes)
+    }
+}

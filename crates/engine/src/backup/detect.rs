@@ -1,0 +1,150 @@
+//! The levels of duplicate detection that look at chunks.
+//!
+//! A level may miss a duplicate; it never invents one (I-6): it answers only with references that were
+//! stored together with the very fingerprint that was asked for.
+
+use silt_format::{BlockRef, Fingerprint, Level, Reference, Result, Signatures};
+
+use super::known::Known;
+use super::packs::PackWriter;
+use super::scan::SegmentDraft;
+use super::signature_index::{Candidate, SignatureIndex};
+
+/// One level: fills in references for chunks that no level before it has found.
+pub(crate) trait Detector {
+    /// What the level is called in reports.
+    fn level(&self) -> Level;
+    /// Looks for the draft's unresolved chunks.
+    fn resolve(
+        &mut self,
+        draft: &mut SegmentDraft,
+        known: &mut Known,
+        packs: &PackWriter,
+    ) -> Result<()>;
+    /// Whether a chunk was placed shortly before; asked for each chunk just before it is stored.
+    fn recall(&self, _fingerprint: &Fingerprint) -> Option<Reference> {
+        None
+    }
+    /// Is told of every chunk that was placed.
+    fn placed(&mut self, _fingerprint: &Fingerprint, _reference: Reference) {}
+    /// Is told of every segment whose recipe was written.
+    fn written(&mut self, _signatures: &Signatures, _recipe: BlockRef) {}
+}
+
+/// The levels of a scheme in the order in which they are tried.
+pub(crate) fn levels(index: SignatureIndex) -> Vec<Box<dyn Detector>> {
+    vec![Box::new(SameOffset), Box::new(Recent::default()), Box::new(Similar { index })]
+}
+
+/// Looks a draft's unresolved chunks up in one candidate.
+fn resolve_in(
+    draft: &mut SegmentDraft,
+    candidate: Candidate,
+    level: Level,
+    known: &mut Known,
+    packs: &PackWriter,
+) -> Result<()> {
+    let table = known.table(candidate, packs)?;
+    for chunk in draft.chunks.iter_mut().filter(|chunk| chunk.found.is_none()) {
+        chunk.found = table.get(&chunk.fingerprint).map(|reference| (reference, level));
+    }
+    Ok(())
+}
+
+/// The parent's segment at the same offset.
+struct SameOffset;
+
+impl Detector for SameOffset {
+    fn level(&self) -> Level {
+        Level::SameOffset
+    }
+    fn resolve(
+        &mut self,
+        draft: &mut SegmentDraft,
+        known: &mut Known,
+        packs: &PackWriter,
+    ) -> Result<()> {
+        let Some(parent) = draft.parent else { return Ok(()) };
+        resolve_in(draft, Candidate::Recipe(parent.recipe), self.level(), known, packs)
+    }
+}
+
+/// Up to ten segments with equal signatures: the parent's, and this snapshot's own earlier ones.
+struct Similar {
+    index: SignatureIndex,
+}
+
+impl Detector for Similar {
+    fn level(&self) -> Level {
+        Level::Similar
+    }
+    fn resolve(
+        &mut self,
+        draft: &mut SegmentDraft,
+        known: &mut Known,
+        packs: &PackWriter,
+    ) -> Result<()> {
+        if draft.unresolved() == 0 {
+            return Ok(());
+        }
+        for candidate in self.index.search(&draft.signatures) {
+            let level = match candidate {
+                Candidate::Recipe(_) => self.level(),
+                Candidate::Container(_) => Level::Adopted,
+            };
+            resolve_in(draft, candidate, level, known, packs)?;
+            if draft.unresolved() == 0 {
+                break;
+            }
+        }
+        Ok(())
+    }
+    fn written(&mut self, signatures: &Signatures, recipe: BlockRef) {
+        self.index.insert(signatures, Candidate::Recipe(recipe));
+    }
+}
+
+/// The chunks placed last: a table in which a newer chunk takes an older one's place.
+struct Recent {
+    places: Vec<Option<(Fingerprint, Reference)>>,
+}
+
+impl Recent {
+    /// About 2 MiB.
+    const PLACES: usize = 1 << 16;
+
+    fn place(fingerprint: &Fingerprint) -> usize {
+        let bytes = &fingerprint.0;
+        usize::from(u16::from_le_bytes([bytes[16], bytes[17]])) % Self::PLACES
+    }
+}
+
+impl Default for Recent {
+    fn default() -> Self {
+        Self { places: vec![None; Self::PLACES] }
+    }
+}
+
+impl Detector for Recent {
+    fn level(&self) -> Level {
+        Level::Recent
+    }
+    fn resolve(
+        &mut self,
+        draft: &mut SegmentDraft,
+        _known: &mut Known,
+        _packs: &PackWriter,
+    ) -> Result<()> {
+        for chunk in draft.chunks.iter_mut().filter(|chunk| chunk.found.is_none()) {
+            chunk.found = self.recall(&chunk.fingerprint).map(|found| (found, Level::Recent));
+        }
+        Ok(())
+    }
+    fn recall(&self, fingerprint: &Fingerprint) -> Option<Reference> {
+        let (held, reference) = self.places[Self::place(fingerprint)].as_ref()?;
+        (held == fingerprint).then_some(*reference)
+    }
+    fn placed(&mut self, fingerprint: &Fingerprint, reference: Reference) {
+        self.places[Self::place(fingerprint)] = Some((*fingerprint, reference));
+    }
+}

@@ -1,0 +1,20 @@
+//! Backing up: source, segments, chunks, detection, packing, storage, and the commit.
+
+mod adopt;
+mod clean;
+mod commit;
+mod container;
+mod detect;
+mod feed;
+mod known;
+mod map_builder;
+mod packs;
+mod pipeline;
+mod scan;
+mod session;
+mod signature_index;
+mod summary;
+
+pub use session::{BackupOptions, BackupReport, BackupSession};
+
+pub(crate) use session::jobs;

@@ -1,0 +1,133 @@
+//! Packing recipes and map pages into recipe packs.
+
+use std::sync::Arc;
+
+use silt_format::number::{to_u32, to_u64};
+use silt_format::{
+    BlockEntry, BlockKind, BlockReader, BlockRef, BlockWriter, HEADER_BYTES, ObjectKind, Result,
+    ResultExt, Sealer, SeriesId, encode_blocks, names,
+};
+
+use crate::map::MapReader;
+use crate::objects::{Address, Objects, close_object};
+
+/// Sealed bytes at which a pack is written.
+const PACK_BYTES: usize = 2 << 20;
+const METADATA_LEVEL: i32 = 1;
+
+/// Writes the recipe packs of one session.
+pub(crate) struct PackWriter {
+    objects: Arc<Objects>,
+    series: SeriesId,
+    reader: Arc<MapReader>,
+    writer: BlockWriter,
+    next_number: u32,
+    open: Option<OpenPack>,
+    /// Bytes of packs so far.
+    pub(crate) stored_bytes: u64,
+    durable: Vec<u32>,
+}
+
+struct OpenPack {
+    number: u32,
+    sealer: Sealer,
+    body: Vec<u8>,
+    entries: Vec<BlockEntry>,
+}
+
+/// The numbers of packs that are durable: what a head may name.
+pub(crate) struct DurablePacks(pub(super) Vec<u32>);
+
+impl PackWriter {
+    /// A writer; `reader` learns of every pack that was written.
+    pub(crate) fn new(
+        objects: &Arc<Objects>,
+        series: SeriesId,
+        reader: &Arc<MapReader>,
+        next_number: u32,
+    ) -> Result<Self> {
+        Ok(Self {
+            objects: Arc::clone(objects),
+            series,
+            reader: Arc::clone(reader),
+            writer: BlockWriter::new(METADATA_LEVEL)?,
+            next_number,
+            open: None,
+            stored_bytes: 0,
+            durable: Vec::new(),
+        })
+    }
+
+    /// The number that the next pack gets.
+    pub(crate) fn next_number(&self) -> u32 {
+        self.next_number
+    }
+
+    /// Lets numbering begin behind packs that an interrupted backup has left.
+    pub(crate) fn start_at(&mut self, number: u32) {
+        self.next_number = self.next_number.max(number);
+    }
+
+    /// Adds a block; the answer says where it will be.
+    pub(crate) fn append(&mut self, kind: BlockKind, raw: &[u8]) -> Result<BlockRef> {
+        let open = match &mut self.open {
+            Some(open) => open,
+            none => none.insert(OpenPack::new(&self.objects, self.series, &mut self.next_number)),
+        };
+        let offset = to_u32(open.body.len());
+        let position = u64::from(offset);
+        let length = to_u32(self.writer.append(&open.sealer, position, raw, &mut open.body));
+        open.entries.push(BlockEntry { kind, offset, sealed_bytes: length });
+        let block = BlockRef { pack: open.number, offset, length };
+        if open.body.len() >= PACK_BYTES {
+            self.close()?;
+        }
+        Ok(block)
+    }
+
+    /// A block of the pack that is still being filled.
+    pub(crate) fn pending(&self, block: BlockRef) -> Result<Option<Vec<u8>>> {
+        let Some(open) = self.open.as_ref().filter(|open| open.number == block.pack) else {
+            return Ok(None);
+        };
+        let start = block.offset as usize;
+        let mut sealed = open.body[start..start + block.length as usize].to_vec();
+        let mut raw = Vec::new();
+        let position = u64::from(block.offset);
+        BlockReader::new()?.read(&open.sealer, position, &mut sealed, &mut raw)?;
+        Ok(Some(raw))
+    }
+
+    /// Writes the pack that is being filled, if there is one; durable on return.
+    pub(crate) fn close(&mut self) -> Result<()> {
+        let Some(open) = self.open.take() else { return Ok(()) };
+        let directory = encode_blocks(&open.entries);
+        let end = close_object(&mut self.writer, &open.sealer, open.body.len(), &directory);
+        let name = names::pack(self.series, open.number, 0);
+        self.objects
+            .put_pieces(&name, ObjectKind::Recipes, &[&open.body, &end])
+            .context(|| "store recipes")?;
+        self.stored_bytes += to_u64(open.body.len() + end.len());
+        self.reader.add_pack(open.number);
+        self.durable.push(open.number);
+        Ok(())
+    }
+
+    /// Writes what is left; the answer is the proof that every pack is durable.
+    pub(crate) fn finish(&mut self) -> Result<DurablePacks> {
+        self.close()?;
+        Ok(DurablePacks(std::mem::take(&mut self.durable)))
+    }
+}
+
+impl OpenPack {
+    fn new(objects: &Objects, series: SeriesId, next_number: &mut u32) -> Self {
+        let number = *next_number;
+        *next_number += 1;
+        let address = Address::new(ObjectKind::Recipes, series, u64::from(number));
+        let header = objects.new_header(address);
+        let mut body = Vec::with_capacity(HEADER_BYTES);
+        body.extend_from_slice(&header.encode());
+        Self { number, sealer: objects.sealer(&header), body, entries: Vec::new() }
+    }
+}

@@ -1,0 +1,330 @@
+//! Workers that scan segments and seal frames, and the thread that uploads containers.
+//!
+//! One thread, the committer, owns all decisions: it takes scanned segments in the volume's order, so
+//! what is stored does not depend on how the workers were scheduled. Every queue is bounded: segments by
+//! the number of buffers, frames and uploads by the limits below.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use silt_format::number::to_u64;
+use silt_format::{BlockWriter, Error, ObjectKind, Result, SEGMENT_BYTES, Sealer};
+use silt_source::VolumeSource;
+
+use super::feed::{Claim, Feed, read_or_mark};
+use super::scan::{Outcome, ScanBuffers, Scanned, Scanner, source_error};
+use crate::map::lock;
+use crate::objects::Objects;
+
+/// Most frames that are being sealed at once.
+pub(crate) const FRAMES_IN_FLIGHT: usize = 8;
+/// Most claims that are ahead of the committer.
+const CLAIMS_AHEAD: u64 = 256;
+/// Most containers that wait for the upload thread.
+const UPLOADS_WAITING: usize = 1;
+
+/// A frame to compress and seal.
+pub(crate) struct FrameJob {
+    pub(crate) ticket: u64,
+    pub(crate) number: u16,
+    pub(crate) sealer: Arc<Sealer>,
+    pub(crate) raw: Vec<u8>,
+}
+
+/// A finished container on its way to storage.
+pub(crate) struct Upload {
+    pub(crate) name: String,
+    pub(crate) number: u32,
+    pub(crate) pieces: Vec<Vec<u8>>,
+}
+
+#[derive(Default)]
+struct State {
+    buffers: Vec<Vec<u8>>,
+    frames: VecDeque<FrameJob>,
+    sealed: HashMap<u64, Vec<u8>>,
+    spare: Vec<Vec<u8>>,
+    outcomes: HashMap<u64, Outcome>,
+    claimed: u64,
+    committed: u64,
+    ended: bool,
+    uploads: VecDeque<Upload>,
+    uploading: usize,
+    uploaded: Vec<u32>,
+    failure: Option<Error>,
+    stop: bool,
+}
+
+enum Task {
+    Seal(FrameJob),
+    Scan(Vec<u8>),
+    Exit,
+}
+
+/// What the threads of one volume's backup share.
+pub(crate) struct Pipeline<'a> {
+    state: Mutex<State>,
+    changed: Condvar,
+    feed: Mutex<(Feed<'a>, u64)>,
+    source: &'a dyn VolumeSource,
+    scanner: &'a Scanner,
+    objects: &'a Objects,
+    zstd_level: i32,
+}
+
+impl<'a> Pipeline<'a> {
+    pub(crate) fn new(
+        feed: Feed<'a>,
+        source: &'a dyn VolumeSource,
+        scanner: &'a Scanner,
+        objects: &'a Objects,
+        zstd_level: i32,
+        buffers: usize,
+    ) -> Self {
+        let buffers = (0..buffers).map(|_| Vec::new()).collect();
+        Self {
+            state: Mutex::new(State { buffers, ..State::default() }),
+            changed: Condvar::new(),
+            feed: Mutex::new((feed, 0)),
+            source,
+            scanner,
+            objects,
+            zstd_level,
+        }
+    }
+
+    /// Runs `commit` with `jobs` workers beside it, and ends them when it returns.
+    pub(crate) fn run<T>(
+        &self,
+        jobs: usize,
+        commit: impl FnOnce(&Self) -> Result<T>,
+    ) -> Result<T> {
+        std::thread::scope(|scope| {
+            for _ in 0..jobs.max(1) {
+                scope.spawn(|| self.fail_on_error(self.work()));
+            }
+            scope.spawn(|| self.fail_on_error(self.upload()));
+            let _stop = StopOnDrop(self);
+            commit(self)
+        })
+    }
+
+    /// The volume's size, once its end was reached.
+    pub(crate) fn volume_bytes(&self) -> u64 {
+        lock(&self.feed).0.bytes
+    }
+
+    /// The outcome of the next claim in order, or `None` at the volume's end.
+    pub(crate) fn next(&self) -> Result<Option<Outcome>> {
+        let mut state = self.state();
+        loop {
+            check(&mut state)?;
+            let at = state.committed;
+            if let Some(outcome) = state.outcomes.remove(&at) {
+                state.committed += 1;
+                self.changed.notify_all();
+                return Ok(Some(outcome));
+            }
+            if state.ended && state.committed == state.claimed {
+                return Ok(None);
+            }
+            state = self.wait(state);
+        }
+    }
+
+    /// Gives back a segment's buffer.
+    pub(crate) fn recycle(&self, buffer: Vec<u8>) {
+        self.state().buffers.push(buffer);
+        self.changed.notify_all();
+    }
+
+    /// A frame buffer to fill.
+    pub(crate) fn frame_buffer(&self) -> Vec<u8> {
+        self.state().spare.pop().unwrap_or_default()
+    }
+
+    /// Hands a frame to the workers.
+    pub(crate) fn seal(&self, job: FrameJob) {
+        self.state().frames.push_back(job);
+        self.changed.notify_all();
+    }
+
+    /// The sealed frame of a ticket; waits for it.
+    pub(crate) fn sealed(&self, ticket: u64) -> Result<Vec<u8>> {
+        let mut state = self.state();
+        loop {
+            check(&mut state)?;
+            if let Some(sealed) = state.sealed.remove(&ticket) {
+                return Ok(sealed);
+            }
+            state = self.wait(state);
+        }
+    }
+
+    /// Hands a container to the upload thread; waits while too many are waiting.
+    pub(crate) fn submit(&self, upload: Upload) -> Result<()> {
+        let mut state = self.state();
+        while state.uploads.len() >= UPLOADS_WAITING {
+            check(&mut state)?;
+            state = self.wait(state);
+        }
+        state.uploads.push_back(upload);
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    /// Waits until every container handed over is durable; the answer is their numbers.
+    pub(crate) fn drain(&self) -> Result<Vec<u32>> {
+        let mut state = self.state();
+        while !state.uploads.is_empty() || state.uploading > 0 {
+            check(&mut state)?;
+            state = self.wait(state);
+        }
+        check(&mut state)?;
+        Ok(std::mem::take(&mut state.uploaded))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+
+    fn wait<'s>(&self, state: MutexGuard<'s, State>) -> MutexGuard<'s, State> {
+        self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn fail_on_error(&self, result: Result<()>) {
+        if let Err(error) = result {
+            let mut state = self.state();
+            state.failure.get_or_insert(error);
+            state.stop = true;
+            self.changed.notify_all();
+        }
+    }
+
+    fn task(&self) -> Task {
+        let mut state = self.state();
+        loop {
+            if state.stop {
+                return Task::Exit;
+            }
+            // Frames first: the committer may be waiting for them, never for a claim not yet made.
+            if let Some(job) = state.frames.pop_front() {
+                return Task::Seal(job);
+            }
+            let ahead = state.claimed - state.committed;
+            if !state.ended
+                && ahead < CLAIMS_AHEAD
+                && let Some(buffer) = state.buffers.pop()
+            {
+                state.claimed += 1;
+                return Task::Scan(buffer);
+            }
+            state = self.wait(state);
+        }
+    }
+
+    fn work(&self) -> Result<()> {
+        let mut writer = BlockWriter::new(self.zstd_level)?;
+        let mut buffers = ScanBuffers::new()?;
+        let mut sealed = Vec::new();
+        loop {
+            match self.task() {
+                Task::Exit => return Ok(()),
+                Task::Seal(mut job) => {
+                    sealed.clear();
+                    let position = u64::from(job.number);
+                    writer.append(&job.sealer, position, &job.raw, &mut sealed);
+                    job.raw.clear();
+                    let mut state = self.state();
+                    // A copy of exactly the bytes: compressed frames wait for their container.
+                    state.sealed.insert(job.ticket, sealed.as_slice().to_vec());
+                    state.spare.push(job.raw);
+                    self.changed.notify_all();
+                }
+                Task::Scan(buffer) => self.scan(buffer, &mut buffers)?,
+            }
+        }
+    }
+
+    fn scan(&self, mut buffer: Vec<u8>, buffers: &mut ScanBuffers) -> Result<()> {
+        let (order, claim) = {
+            let mut feed = lock(&self.feed);
+            let claim = feed.0.claim(&mut buffer)?;
+            let order = feed.1;
+            feed.1 += u64::from(!matches!(claim, Claim::End));
+            (order, claim)
+        };
+        let (mut unreadable, mut warnings) = (Vec::new(), Vec::new());
+        let (scanned, buffer) = match claim {
+            Claim::End => {
+                let mut state = self.state();
+                state.ended = true;
+                state.claimed -= 1;
+                state.buffers.push(buffer);
+                self.changed.notify_all();
+                return Ok(());
+            }
+            Claim::Zeros { segments, bytes } => (Scanned::Zeros { segments, bytes }, Some(buffer)),
+            Claim::Clean { first, segments, bytes } => {
+                (Scanned::Clean { first, segments, bytes }, Some(buffer))
+            }
+            Claim::Segment { index, bytes, filled } => {
+                let offset = index * to_u64(SEGMENT_BYTES);
+                if !filled {
+                    buffer.resize(bytes, 0);
+                    let spans = &mut unreadable;
+                    if let Some(error) = read_or_mark(self.source, offset, &mut buffer, spans) {
+                        warnings.push(error.to_string());
+                    }
+                }
+                self.scanner
+                    .scan(index, buffer, buffers, &mut warnings)
+                    .map_err(|error| source_error(error, offset))?
+            }
+        };
+        let mut state = self.state();
+        state.outcomes.insert(order, Outcome { scanned, unreadable, warnings });
+        state.buffers.extend(buffer);
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    fn upload(&self) -> Result<()> {
+        loop {
+            let upload = {
+                let mut state = self.state();
+                loop {
+                    if state.stop {
+                        return Ok(());
+                    }
+                    if let Some(upload) = state.uploads.pop_front() {
+                        state.uploading += 1;
+                        break upload;
+                    }
+                    state = self.wait(state);
+                }
+            };
+            self.changed.notify_all();
+            let pieces: Vec<&[u8]> = upload.pieces.iter().map(Vec::as_slice).collect();
+            self.objects.put_pieces(&upload.name, ObjectKind::Container, &pieces)?;
+            let mut state = self.state();
+            state.uploading -= 1;
+            state.uploaded.push(upload.number);
+            self.changed.notify_all();
+        }
+    }
+}
+
+/// Ends the threads whichever way the committer ends.
+struct StopOnDrop<'p, 'a>(&'p Pipeline<'a>);
+
+impl Drop for StopOnDrop<'_, '_> {
+    fn drop(&mut self) {
+        self.0.state().stop = true;
+        self.0.changed.notify_all();
+    }
+}
+
+fn check(state: &mut State) -> Result<()> {
+    state.failure.take().map_or(Ok(()), Err)
+}

@@ -1,0 +1,204 @@
+//! What a worker does with a segment: zeros, digest, chunks, fingerprints, signatures.
+
+use std::collections::HashSet;
+use std::ops::Range;
+use std::sync::Arc;
+
+use silt_chunking::{Chunker, Fingerprinter, SegmentDigester, is_zero, signatures};
+use silt_format::{
+    ByteSpan, DamagedSlots, Error, Fingerprint, Level, MapRoot, Reference, Result, SegmentDigest,
+    SegmentEntry, Signatures,
+};
+
+use crate::map::MapReader;
+use crate::objects::{Scratch, is_damage};
+
+/// A chunk whose place is being looked for.
+#[derive(Clone, Debug)]
+pub(crate) struct DraftChunk {
+    pub(crate) range: Range<usize>,
+    pub(crate) fingerprint: Fingerprint,
+    /// Where it is, once a level has found it; zeros are found from the start.
+    pub(crate) found: Option<(Reference, Level)>,
+}
+
+/// A segment that is not as in the parent: its bytes and chunks.
+pub(crate) struct SegmentDraft {
+    pub(crate) data: Vec<u8>,
+    pub(crate) chunks: Vec<DraftChunk>,
+    pub(crate) digest: SegmentDigest,
+    pub(crate) signatures: Signatures,
+    /// The parent's segment at the same offset.
+    pub(crate) parent: Option<SegmentEntry>,
+}
+
+impl SegmentDraft {
+    /// How many chunks no level has found yet.
+    pub(crate) fn unresolved(&self) -> usize {
+        self.chunks.iter().filter(|chunk| chunk.found.is_none()).count()
+    }
+}
+
+/// What a claim came to.
+pub(crate) enum Scanned {
+    /// Segments of zeros.
+    Zeros { segments: u64, bytes: u64 },
+    /// Segments taken from the parent without looking.
+    Clean { first: u64, segments: u64, bytes: u64 },
+    /// A segment equal to the parent's.
+    Same { entry: SegmentEntry, bytes: u64 },
+    /// A segment to deduplicate.
+    Draft(Box<SegmentDraft>),
+}
+
+/// A claim's outcome with what went wrong on the way.
+pub(crate) struct Outcome {
+    pub(crate) scanned: Scanned,
+    pub(crate) unreadable: Vec<ByteSpan>,
+    pub(crate) warnings: Vec<String>,
+}
+
+/// The parent's volume as the scan sees it.
+pub(crate) struct ParentVolume {
+    pub(crate) reader: Arc<MapReader>,
+    pub(crate) root: MapRoot,
+}
+
+/// Containers' slots that are known to be damaged and must not be referred to again.
+#[derive(Default)]
+pub(crate) struct Avoided(HashSet<(u32, u16)>);
+
+impl Avoided {
+    pub(crate) fn new(damaged: &[DamagedSlots]) -> Self {
+        let slots = damaged.iter().flat_map(|d| (d.first..=d.last).map(|slot| (d.container, slot)));
+        Self(slots.collect())
+    }
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+    pub(crate) fn has(&self, reference: Reference) -> bool {
+        !self.0.is_empty() && self.0.contains(&(reference.container(), reference.slot()))
+    }
+}
+
+/// What all workers of one volume share.
+pub(crate) struct Scanner {
+    pub(crate) chunker: Chunker,
+    pub(crate) fingerprinter: Fingerprinter,
+    pub(crate) digester: SegmentDigester,
+    pub(crate) parent: Option<ParentVolume>,
+    pub(crate) avoided: Arc<Avoided>,
+    /// Whether a segment whose digest is its parent's is taken over unseen.
+    pub(crate) use_digest: bool,
+}
+
+/// One worker's buffers.
+pub(crate) struct ScanBuffers {
+    lengths: Vec<u32>,
+    stored: Vec<Range<usize>>,
+    fingerprints: Vec<Fingerprint>,
+    scratch: Scratch,
+    raw: Vec<u8>,
+}
+
+impl ScanBuffers {
+    pub(crate) fn new() -> Result<Self> {
+        Ok(Self {
+            lengths: Vec::new(),
+            stored: Vec::new(),
+            fingerprints: Vec::new(),
+            scratch: Scratch::new()?,
+            raw: Vec::new(),
+        })
+    }
+}
+
+impl Scanner {
+    /// Scans the segment at `index` whose bytes are `data`; hands `data` back unless a draft keeps it.
+    pub(crate) fn scan(
+        &self,
+        index: u64,
+        data: Vec<u8>,
+        buffers: &mut ScanBuffers,
+        warnings: &mut Vec<String>,
+    ) -> Result<(Scanned, Option<Vec<u8>>)> {
+        let bytes = silt_format::number::to_u64(data.len());
+        if is_zero(&data) {
+            return Ok((Scanned::Zeros { segments: 1, bytes }, Some(data)));
+        }
+        let parent = self.parent_entry(index, warnings)?;
+        let digest = self.digester.digest(&data);
+        if let Some(entry) = parent.filter(|entry| self.use_digest && entry.digest == digest)
+            && self.is_usable(&entry, buffers)?
+        {
+            return Ok((Scanned::Same { entry, bytes }, Some(data)));
+        }
+        let draft = self.draft(data, digest, parent, buffers);
+        Ok((Scanned::Draft(Box::new(draft)), None))
+    }
+
+    /// The parent's entry; a damaged map counts as no parent, with a warning.
+    fn parent_entry(
+        &self,
+        index: u64,
+        warnings: &mut Vec<String>,
+    ) -> Result<Option<SegmentEntry>> {
+        let Some(parent) = &self.parent else { return Ok(None) };
+        match parent.reader.entry(parent.root, index) {
+            Err(error) if is_damage(&error) => {
+                warnings.push(format!("{error}; its segments are read and stored afresh"));
+                Ok(None)
+            }
+            other => other,
+        }
+    }
+
+    /// Whether the parent's recipe can be shared: it refers to nothing known to be damaged.
+    fn is_usable(&self, entry: &SegmentEntry, buffers: &mut ScanBuffers) -> Result<bool> {
+        if self.avoided.is_empty() {
+            return Ok(true);
+        }
+        let Some(parent) = &self.parent else { return Ok(false) };
+        let read = parent.reader.recipe(entry.recipe, &mut buffers.scratch, &mut buffers.raw);
+        match read {
+            Ok(recipe) => Ok(!recipe.chunks.iter().any(|chunk| self.avoided.has(chunk.reference))),
+            Err(error) if is_damage(&error) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn draft(
+        &self,
+        data: Vec<u8>,
+        digest: SegmentDigest,
+        parent: Option<SegmentEntry>,
+        buffers: &mut ScanBuffers,
+    ) -> SegmentDraft {
+        self.chunker.cut(&data, &mut buffers.lengths);
+        let mut chunks = Vec::with_capacity(buffers.lengths.len());
+        buffers.stored.clear();
+        let mut start = 0;
+        for &length in &buffers.lengths {
+            let range = start..start + length as usize;
+            start = range.end;
+            let found = is_zero(&data[range.clone()]).then_some((Reference::ZERO, Level::Zero));
+            if found.is_none() {
+                buffers.stored.push(range.clone());
+            }
+            chunks.push(DraftChunk { range, fingerprint: Fingerprint([0; 20]), found });
+        }
+        let fingerprints = &mut buffers.fingerprints;
+        self.fingerprinter.fingerprint_many(&data, &buffers.stored, fingerprints);
+        let stored = chunks.iter_mut().filter(|chunk| chunk.found.is_none());
+        for (chunk, fingerprint) in stored.zip(fingerprints.iter()) {
+            chunk.fingerprint = *fingerprint;
+        }
+        let signatures = signatures(fingerprints.iter());
+        SegmentDraft { data, chunks, digest, signatures, parent }
+    }
+}
+
+/// The error of a worker that met one no claim can survive.
+pub(crate) fn source_error(error: Error, offset: u64) -> Error {
+    error.context(format!("read the source at byte {offset}"))
+}

@@ -1,0 +1,526 @@
+//! A backup of one series from its beginning to its commit.
+
+use std::sync::Arc;
+
+use silt_chunking::SegmentDigester;
+use silt_format::number::to_u64;
+use silt_format::{
+    BlockKind, Chunking, Error, Fingerprint, Head, Id, Level, LevelBytes, MapRoot, Recipe,
+    RecipeChunk, Reference, Result, SEGMENT_BYTES, SegmentEntry, SeriesId, Snapshot,
+    SummaryGeometry, Volume, names,
+};
+use silt_source::{ChangedMap, SourceFormat, VolumeSource};
+
+use super::adopt::Orphans;
+use super::clean::{CleanSegments, MapCheck};
+use super::commit::{Commit, commit};
+use super::container::ContainerWriter;
+use super::detect::{Detector, levels};
+use super::feed::Feed;
+use super::known::Known;
+use super::map_builder::MapBuilder;
+use super::packs::PackWriter;
+use super::pipeline::Pipeline;
+use super::scan::{Avoided, Outcome, ParentVolume, Scanned, Scanner, SegmentDraft};
+use super::signature_index::{Candidate, SignatureIndex};
+use super::summary::{reference_bound, write_summary};
+use crate::env::{Context, Progress};
+use crate::lease::HeldLease;
+use crate::map::MapReader;
+use crate::objects::is_damage;
+use crate::repository::Repository;
+
+/// Segment buffers on top of one for each worker.
+const SPARE_BUFFERS: usize = 2;
+
+/// How a backup is made.
+#[derive(Clone, Debug, Default)]
+pub struct BackupOptions {
+    /// Labels of the snapshot.
+    pub tags: Vec<String>,
+    /// How to cut segments; by default as the repository's configuration says.
+    pub chunking: Option<Chunking>,
+    /// How many threads scan and compress; 0 for one a core.
+    pub jobs: usize,
+    /// Read and deduplicate as if the series had no snapshot.
+    pub no_parent: bool,
+    /// The program's name and version, for the record.
+    pub program: String,
+}
+
+/// What a backup came to.
+#[derive(Clone, Debug)]
+pub struct BackupReport {
+    /// The committed snapshot.
+    pub snapshot: Snapshot,
+    /// The series' name.
+    pub series: String,
+    /// The generation of the head that names it.
+    pub generation: u64,
+    /// All bytes written: containers, recipes, summary vector, snapshot and head.
+    pub stored_bytes: u64,
+    /// Whether a changed-blocks map turned out to be wrong, so that all was read.
+    pub map_distrusted: bool,
+    /// How many containers of an interrupted backup were used.
+    pub adopted_containers: usize,
+}
+
+/// A backup in progress; dropped before [`finish`](Self::finish) it leaves no snapshot.
+pub struct BackupSession<'r> {
+    repository: &'r Repository,
+    context: Context,
+    options: BackupOptions,
+    session: [u8; 16],
+    lease: HeldLease,
+    head: Head,
+    parent: Option<Snapshot>,
+    reader: Arc<MapReader>,
+    avoided: Arc<Avoided>,
+    containers: ContainerWriter,
+    packs: PackWriter,
+    known: Known,
+    /// Made with the first segment that is not as in the parent.
+    detection: Option<Detection>,
+    volumes: Vec<Volume>,
+    started_ns: i64,
+    added_references: u64,
+    map_distrusted: bool,
+}
+
+/// The chunk levels, and what an interrupted backup has left for them.
+struct Detection {
+    levels: Vec<Box<dyn Detector>>,
+    orphans: Orphans,
+}
+
+impl Repository {
+    /// Begins a backup of the series called `series`, making the series if need be.
+    ///
+    /// Fails as `Busy` while another backup of the series runs.
+    pub fn backup(&self, series: &str, options: BackupOptions) -> Result<BackupSession<'_>> {
+        check_name("series", series)?;
+        BackupSession::begin(self, series, options)
+    }
+}
+
+/// Refuses names that the program's own syntax could not name again.
+fn check_name(what: &str, name: &str) -> Result<()> {
+    let allowed = |c: char| !c.is_control() && !matches!(c, '@' | ':' | '=' | '/');
+    if (1..=255).contains(&name.len()) && name.chars().all(allowed) && name != "latest" {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "'{name}' can't name a {what}: use 1 to 255 bytes without '@', ':', '=', '/' and control \
+         characters, and not 'latest'"
+    )))
+}
+
+impl<'r> BackupSession<'r> {
+    fn begin(repository: &'r Repository, name: &str, options: BackupOptions) -> Result<Self> {
+        let objects = &repository.objects;
+        let context = objects.context.clone();
+        let series = repository.series_id(name);
+        let session = context.random();
+        let lease = HeldLease::acquire(objects, series, name, session)?;
+        let started_ns = context.env.now_ns();
+        let head = match repository.head(series)? {
+            Some(head) => head,
+            None => {
+                repository.make_series(series, name, started_ns)?;
+                Head::empty(series, crate::repository::DEFAULT_DOMAIN, name)
+            }
+        };
+        let parent =
+            if options.no_parent { None } else { newest_readable(repository, &head)? };
+        let (_, checked) = repository.check_record(series)?;
+        let avoided = Arc::new(Avoided::new(&checked.damaged));
+        let reader = Arc::new(MapReader::new(objects, &head));
+        let config = &repository.config;
+        Ok(Self {
+            containers: ContainerWriter::new(objects, series, config, head.next_container)?,
+            packs: PackWriter::new(objects, series, &reader, head.next_pack)?,
+            known: Known::new(objects, series, &reader, &avoided)?,
+            repository,
+            context,
+            options,
+            session,
+            lease,
+            head,
+            parent,
+            reader,
+            avoided,
+            detection: None,
+            volumes: Vec::new(),
+            started_ns,
+            added_references: 0,
+            map_distrusted: false,
+        })
+    }
+
+    /// The snapshot that this backup compares with.
+    pub fn parent(&self) -> Option<&Snapshot> {
+        self.parent.as_ref()
+    }
+
+    /// Backs up one volume under `name`; `changed` is a hint of what to read.
+    pub fn add_volume(
+        &mut self,
+        name: &str,
+        source: &dyn VolumeSource,
+        changed: Option<&ChangedMap>,
+    ) -> Result<&Volume> {
+        check_name("volume", name)?;
+        if self.volumes.iter().any(|volume| volume.name == name) {
+            return Err(Error::invalid(format!("two volumes are called '{name}'; name them apart")));
+        }
+        let chunking = self.options.chunking.unwrap_or(self.repository.config.chunking);
+        let scanner = self.scanner(name, chunking)?;
+        let checked = match changed {
+            Some(map) => self.check_map(map, source, name, &scanner)?,
+            None => None,
+        };
+        let info = source.info();
+        let mut volume = Volume {
+            name: name.to_owned(),
+            bytes: 0,
+            source: info.description,
+            source_format: format_name(info.format).to_owned(),
+            chunking,
+            root: MapRoot { level: 0, page: None },
+            levels: LevelBytes::default(),
+            stored_bytes: 0,
+            unreadable: Vec::new(),
+        };
+        let before = self.containers.stored_bytes + self.packs.stored_bytes;
+        let jobs = jobs(self.options.jobs);
+        let pipeline = Pipeline::new(
+            Feed::new(source, checked.as_ref()),
+            source,
+            &scanner,
+            &self.repository.objects,
+            self.repository.config.zstd_level,
+            jobs + SPARE_BUFFERS,
+        );
+        let mut map = MapBuilder::new();
+        let total_bytes = info.size.unwrap_or(0);
+        pipeline.run(jobs, |pipeline| {
+            while let Some(outcome) = pipeline.next()? {
+                self.lease.keep()?;
+                self.context.check_interrupted()?;
+                self.take(outcome, pipeline, &mut map, &mut volume, &scanner)?;
+                let stored = self.containers.stored_bytes + self.packs.stored_bytes - before;
+                self.context.observer.progress(
+                    "backup",
+                    Progress {
+                        done_bytes: volume.levels.total(),
+                        total_bytes,
+                        new_bytes: volume.levels.get(Level::New),
+                        stored_bytes: stored,
+                    },
+                );
+            }
+            self.containers.close(pipeline)?;
+            self.containers.drain(pipeline)
+        })?;
+        volume.bytes = pipeline.volume_bytes();
+        let parent = scanner.parent.as_ref();
+        volume.root = map.finish(volume.bytes, &mut self.packs, parent)?;
+        volume.stored_bytes = self.containers.stored_bytes + self.packs.stored_bytes - before;
+        self.volumes.push(volume);
+        let last = self.volumes.len() - 1;
+        Ok(&self.volumes[last])
+    }
+
+    fn scanner(&self, volume: &str, chunking: Chunking) -> Result<Scanner> {
+        let master = &self.repository.objects.master;
+        let parent = self.parent_volume(volume).map(|volume| ParentVolume {
+            reader: Arc::clone(&self.reader),
+            root: volume.root,
+        });
+        Ok(Scanner {
+            chunker: silt_chunking::Chunker::new(chunking)?,
+            fingerprinter: silt_chunking::Fingerprinter::new(
+                master.fingerprint_key(self.head.domain),
+            ),
+            digester: SegmentDigester::new(master.segment_key(self.head.domain)),
+            parent,
+            avoided: Arc::clone(&self.avoided),
+            use_digest: true,
+        })
+    }
+
+    fn parent_volume(&self, name: &str) -> Option<&Volume> {
+        self.parent.as_ref()?.volumes.iter().find(|volume| volume.name == name)
+    }
+
+    /// The segments that a map lets alone, or `None` if all must be read.
+    fn check_map<'m>(
+        &mut self,
+        map: &'m ChangedMap,
+        source: &dyn VolumeSource,
+        name: &str,
+        scanner: &Scanner,
+    ) -> Result<Option<CleanSegments<'m>>> {
+        let unusable = |why: &str| {
+            let message = format!("volume '{name}': the changed-blocks map is not used: {why}");
+            self.context.observer.warning(&message);
+            Ok(None)
+        };
+        let (Some(parent), Some(volume)) = (&scanner.parent, self.parent_volume(name)) else {
+            return unusable("there is no snapshot of this volume to compare with");
+        };
+        if source.info().size != Some(volume.bytes) {
+            return unusable("the volume's size is not what it was");
+        }
+        if !self.avoided.is_empty() {
+            return unusable("some stored chunks are damaged; all is read so that they are healed");
+        }
+        let (bytes, digester) = (volume.bytes, &scanner.digester);
+        let (spans, context) = (&volume.unreadable, &self.context);
+        match CleanSegments::check(map, source, bytes, parent, spans, digester, context)? {
+            MapCheck::Trusted(clean) => Ok(Some(clean)),
+            MapCheck::Unusable(why) => unusable(&why),
+            MapCheck::Wrong(why) => {
+                let message = format!(
+                    "volume '{name}': the changed-blocks map is wrong: {why}; everything is read"
+                );
+                self.context.observer.warning(&message);
+                self.map_distrusted = true;
+                Ok(None)
+            }
+        }
+    }
+
+    /// Adds what a worker found out to the volume.
+    fn take(
+        &mut self,
+        outcome: Outcome,
+        pipeline: &Pipeline<'_>,
+        map: &mut MapBuilder,
+        volume: &mut Volume,
+        scanner: &Scanner,
+    ) -> Result<()> {
+        outcome.warnings.iter().for_each(|warning| self.context.observer.warning(warning));
+        for span in outcome.unreadable {
+            match volume.unreadable.last_mut() {
+                Some(last) if last.offset + last.length == span.offset => {
+                    last.length += span.length;
+                }
+                _ => volume.unreadable.push(span),
+            }
+        }
+        let parent = scanner.parent.as_ref();
+        match outcome.scanned {
+            Scanned::Zeros { segments, bytes } => {
+                volume.levels.add(Level::Zero, bytes);
+                (0..segments).try_for_each(|_| map.push(None, &mut self.packs, parent))
+            }
+            Scanned::Clean { first, segments, bytes } => {
+                volume.levels.add(Level::Map, bytes);
+                (first..first + segments).try_for_each(|segment| {
+                    let entry = match parent {
+                        Some(parent) => parent.reader.entry(parent.root, segment)?,
+                        None => None,
+                    };
+                    map.push(entry, &mut self.packs, parent)
+                })
+            }
+            Scanned::Same { entry, bytes } => {
+                volume.levels.add(Level::Digest, bytes);
+                map.push(Some(entry), &mut self.packs, parent)
+            }
+            Scanned::Draft(mut draft) => {
+                let entry = self.place(&mut draft, pipeline, volume)?;
+                pipeline.recycle(draft.data);
+                map.push(Some(entry), &mut self.packs, parent)
+            }
+        }
+    }
+
+    /// Deduplicates a segment, stores what is new, and writes its recipe.
+    fn place(
+        &mut self,
+        draft: &mut SegmentDraft,
+        pipeline: &Pipeline<'_>,
+        volume: &mut Volume,
+    ) -> Result<SegmentEntry> {
+        let mut detection = match self.detection.take() {
+            Some(detection) => detection,
+            None => self.begin_detection()?,
+        };
+        for level in &mut detection.levels {
+            level.resolve(draft, &mut self.known, &self.packs)?;
+        }
+        let mut recipe = Recipe { chunks: Vec::with_capacity(draft.chunks.len()) };
+        for chunk in &draft.chunks {
+            let recalled = || {
+                let found = |level: &Box<dyn Detector>| {
+                    level.recall(&chunk.fingerprint).map(|found| (found, level.level()))
+                };
+                detection.levels.iter().find_map(found)
+            };
+            let (reference, level) = match chunk.found.or_else(recalled) {
+                Some(found) => found,
+                None => {
+                    let bytes = &draft.data[chunk.range.clone()];
+                    (self.containers.append(pipeline, bytes, chunk.fingerprint)?, Level::New)
+                }
+            };
+            volume.levels.add(level, to_u64(chunk.range.len()));
+            let (length, mut fingerprint) =
+                (silt_format::number::to_u32(chunk.range.len()), chunk.fingerprint);
+            if reference.is_zero() {
+                fingerprint = Fingerprint([0; 20]);
+            } else {
+                self.note(reference, &mut detection, fingerprint);
+            }
+            recipe.chunks.push(RecipeChunk { reference, length, fingerprint });
+        }
+        let raw = recipe.encode(volume.chunking);
+        let block = self.packs.append(BlockKind::Recipe, &raw)?;
+        let (digest, signatures) = (draft.digest, draft.signatures);
+        detection.levels.iter_mut().for_each(|level| level.written(&signatures, block));
+        self.detection = Some(detection);
+        Ok(SegmentEntry { recipe: block, digest, signatures })
+    }
+
+    /// Tells the levels of a placed chunk, and remembers which left-over containers are used.
+    fn note(&mut self, reference: Reference, detection: &mut Detection, print: Fingerprint) {
+        self.added_references += 1;
+        detection.orphans.used(reference);
+        detection.levels.iter_mut().for_each(|level| level.placed(&print, reference));
+    }
+
+    /// Looks for what an interrupted backup has left, and indexes the parent's segments.
+    fn begin_detection(&mut self) -> Result<Detection> {
+        let mut index = SignatureIndex::default();
+        let objects = &self.repository.objects;
+        let orphans = Orphans::find(objects, &self.head, &mut index)?;
+        self.containers.start_at(orphans.next_container);
+        self.packs.start_at(orphans.next_pack);
+        for volume in self.parent.iter().flat_map(|parent| &parent.volumes) {
+            let indexed = self.reader.walk(volume.root, &mut |_, entry| {
+                index.insert(&entry.signatures, Candidate::Recipe(entry.recipe));
+                Ok(())
+            });
+            match indexed {
+                // The scan reports it where it meets it.
+                Err(error) if is_damage(&error) => {}
+                other => other?,
+            }
+        }
+        Ok(Detection { levels: levels(index), orphans })
+    }
+
+    /// Commits the snapshot: durable and visible on return.
+    pub fn finish(mut self) -> Result<BackupReport> {
+        if self.volumes.is_empty() {
+            return Err(Error::invalid("a snapshot needs at least one volume"));
+        }
+        let packs = self.packs.finish()?;
+        let parent = self.parent.as_ref();
+        let roots: Vec<MapRoot> = self.volumes.iter().map(|volume| volume.root).collect();
+        let unchanged = parent.is_some_and(|parent| {
+            parent.volumes.iter().map(|volume| volume.root).eq(roots.iter().copied())
+        });
+        let kept = parent.filter(|_| unchanged).and_then(|parent| parent.summary);
+        let bound = reference_bound(parent.and_then(|p| p.summary), self.added_references);
+        let summary = if kept.is_some() || bound == 0 {
+            None
+        } else {
+            let fits = |geometry: &SummaryGeometry| geometry.capacity() >= bound;
+            let geometry = self.head.summary.filter(fits);
+            let geometry = geometry.unwrap_or_else(|| SummaryGeometry::for_references(bound));
+            let (objects, series) = (&self.repository.objects, self.head.series);
+            Some(write_summary(objects, series, &self.reader, &roots, geometry)?)
+        };
+        let now_ns = self.context.env.now_ns();
+        let duration_ms = now_ns.saturating_sub(self.started_ns) / 1_000_000;
+        let snapshot = Snapshot {
+            id: Id(self.context.random_id()),
+            series: self.head.series,
+            time_ns: self.started_ns,
+            duration_ms: u64::try_from(duration_ms).unwrap_or(0),
+            parent: parent.map(|parent| parent.id),
+            host: self.context.env.process().host,
+            program: self.options.program.clone(),
+            tags: self.options.tags.clone(),
+            volumes: self.volumes,
+            summary: kept,
+        };
+        let data_bytes = self.containers.stored_bytes + self.packs.stored_bytes;
+        let summary_bytes = summary.as_ref().map_or(0, |summary| summary.stored_bytes);
+        let adopted = self.detection.map_or_else(Vec::new, |d| d.orphans.into_used());
+        let adopted_containers = adopted.len();
+        let series = self.head.name.clone();
+        let committed = commit(
+            &self.repository.objects,
+            self.head,
+            Commit {
+                next_container: self.containers.next_number(),
+                containers: self.containers.finish(),
+                adopted,
+                next_pack: self.packs.next_number(),
+                packs,
+                summary,
+                snapshot,
+                session: self.session,
+            },
+        )?;
+        self.lease.release()?;
+        Ok(BackupReport {
+            snapshot: committed.snapshot,
+            series,
+            generation: committed.generation,
+            stored_bytes: data_bytes + summary_bytes + committed.stored_bytes,
+            map_distrusted: self.map_distrusted,
+            adopted_containers,
+        })
+    }
+}
+
+/// How many workers: one a core unless told otherwise.
+pub(crate) fn jobs(wanted: usize) -> usize {
+    match wanted {
+        0 => std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+        jobs => jobs.min(256),
+    }
+}
+
+fn format_name(format: SourceFormat) -> &'static str {
+    match format {
+        SourceFormat::Raw => "raw",
+        SourceFormat::Block => "block",
+        SourceFormat::Qcow2 => "qcow2",
+        SourceFormat::Stream => "stream",
+    }
+}
+
+/// The newest snapshot that can be read; damaged ones are passed over with a warning.
+fn newest_readable(repository: &Repository, head: &Head) -> Result<Option<Snapshot>> {
+    for entry in head.snapshots.iter().rev() {
+        match repository.snapshot(head.series, entry.id) {
+            Ok(snapshot) => return Ok(Some(snapshot)),
+            Err(error) if is_damage(&error) => {
+                repository.warn(&format!("{error}; an older snapshot is compared with instead"));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(None)
+}
+
+impl Repository {
+    fn make_series(&self, id: SeriesId, name: &str, created_ns: i64) -> Result<()> {
+        use silt_format::{ErrorKind, ObjectKind, SeriesRecord};
+        let domain = crate::repository::DEFAULT_DOMAIN;
+        let record = SeriesRecord { name: name.to_owned(), domain, created_ns };
+        let address = crate::objects::Address::new(ObjectKind::Series, id, 0);
+        match self.objects.put(&names::series(id), address, &record.encode()) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+            other => other.map(|_| ()),
+        }
+    }
+}
+
+const _: () = assert!(SEGMENT_BYTES.is_power_of_two());

@@ -1,0 +1,118 @@
+//! Finding segments whose signatures equal those of a new one, in bounded memory.
+
+use std::collections::HashMap;
+
+use silt_format::number::to_u32;
+use silt_format::{BlockRef, SIGNATURES, Signatures};
+
+/// Most candidates that one search names, as in the VM-centric scheme.
+pub(crate) const CANDIDATES_MAX: usize = 10;
+/// Most places that the index holds: about 12 MiB, or the signatures of 40,000 full segments.
+const PLACES_MAX: usize = 320_000;
+/// How many segments of one equal signature a search looks at, newest first.
+const CHAIN_MAX: usize = 12;
+const END: u32 = u32::MAX;
+
+/// Where chunks that may be in a new segment can be looked up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Candidate {
+    /// A recipe of this series.
+    Recipe(BlockRef),
+    /// A container that an interrupted backup has left.
+    Container(u32),
+}
+
+/// Maps each signature to the segments that have it, newest first.
+///
+/// Once it is full, only signatures whose hash falls below a threshold are kept, and the threshold is
+/// halved each time. Both sides sample alike, so similar segments still meet, only on fewer of
+/// their eight signatures.
+#[derive(Default)]
+pub(crate) struct SignatureIndex {
+    heads: HashMap<(u8, u32), u32>,
+    places: Vec<(u32, u32)>,
+    candidates: Vec<Candidate>,
+    sampled_bits: u32,
+}
+
+impl SignatureIndex {
+    /// Adds a segment, or a part of a container.
+    pub(crate) fn insert(&mut self, signatures: &Signatures, candidate: Candidate) {
+        let id = to_u32(self.candidates.len());
+        self.candidates.push(candidate);
+        for (bucket, &value) in (0_u8..).zip(&signatures.0) {
+            self.insert_place(bucket, value, id);
+        }
+        if self.places.len() > PLACES_MAX {
+            self.thin();
+        }
+    }
+
+    fn insert_place(&mut self, bucket: u8, value: u32, id: u32) {
+        if value == u32::MAX || !self.is_sampled(value) {
+            return;
+        }
+        let place = to_u32(self.places.len());
+        let next = self.heads.insert((bucket, value), place).unwrap_or(END);
+        self.places.push((id, next));
+    }
+
+    /// A minimum is small by nature; its low bits are as good as random.
+    fn is_sampled(&self, value: u32) -> bool {
+        value & ((1 << self.sampled_bits) - 1) == 0
+    }
+
+    /// Halves the sample until the index is at most half full.
+    fn thin(&mut self) {
+        while self.places.len() > PLACES_MAX / 2 {
+            self.sampled_bits += 1;
+            let old = std::mem::take(self);
+            self.sampled_bits = old.sampled_bits;
+            let mut kept = HashMap::new();
+            for ((bucket, value), head) in old.heads {
+                if !self.is_sampled(value) {
+                    continue;
+                }
+                // Chains are newest first; the copies are made oldest first to keep that order.
+                let mut chain = Vec::new();
+                let mut at = head;
+                while at != END && chain.len() < CHAIN_MAX {
+                    let (id, next) = old.places[at as usize];
+                    chain.push(id);
+                    at = next;
+                }
+                for id in chain.into_iter().rev() {
+                    let new = *kept.entry(id).or_insert_with(|| {
+                        self.candidates.push(old.candidates[id as usize]);
+                        to_u32(self.candidates.len() - 1)
+                    });
+                    self.insert_place(bucket, value, new);
+                }
+            }
+            assert!(self.sampled_bits < 32, "thinning ends");
+        }
+    }
+
+    /// The candidates that share most signatures with a segment, most first.
+    pub(crate) fn search(&self, signatures: &Signatures) -> Vec<Candidate> {
+        let mut ids = Vec::with_capacity(SIGNATURES * CHAIN_MAX);
+        for (bucket, &value) in (0_u8..).zip(&signatures.0) {
+            let mut at = self.heads.get(&(bucket, value)).copied().unwrap_or(END);
+            for _ in 0..CHAIN_MAX {
+                if at == END {
+                    break;
+                }
+                let (id, next) = self.places[at as usize];
+                ids.push(id);
+                at = next;
+            }
+        }
+        ids.sort_unstable();
+        let mut votes: Vec<(usize, u32)> =
+            ids.chunk_by(|a, b| a == b).map(|same| (same.len(), same[0])).collect();
+        // Of equally similar ones the newest is the best guess.
+        votes.sort_unstable_by(|a, b| b.cmp(a));
+        votes.truncate(CANDIDATES_MAX);
+        votes.into_iter().map(|(_, id)| self.candidates[id as usize]).collect()
+    }
+}

@@ -1,0 +1,95 @@
+//! Building a snapshot's summary vector, a part at a time, so that memory stays bounded.
+
+use std::ops::Range;
+
+use silt_format::number::to_u32;
+use silt_format::{
+    BlockEntry, BlockKind, BlockWriter, HEADER_BYTES, Id, MapRoot, ObjectKind, PRIVATE_STORE,
+    Result, SeriesId, SummaryGeometry, SummaryRef, encode_blocks, names,
+};
+
+use crate::map::MapReader;
+use crate::objects::{Address, Objects, Scratch, close_object};
+
+const METADATA_LEVEL: i32 = 1;
+
+/// Proof that every part of a summary vector is durable.
+pub(crate) struct DurableSummary {
+    pub(crate) summary: SummaryRef,
+    pub(crate) stored_bytes: u64,
+}
+
+/// Writes the vector of all private references below `roots`.
+pub(crate) fn write_summary(
+    objects: &Objects,
+    series: SeriesId,
+    reader: &MapReader,
+    roots: &[MapRoot],
+    geometry: SummaryGeometry,
+) -> Result<DurableSummary> {
+    let id = Id(objects.context.random_id());
+    let mut writer = BlockWriter::new(METADATA_LEVEL)?;
+    let (mut references, mut stored_bytes) = (0, 0);
+    let partition_bytes = geometry.partition_bytes as usize;
+    for part in 0..geometry.parts() {
+        let held = geometry.partitions_of(part);
+        let mut vector = vec![0; held.len() * partition_bytes];
+        references = fill(reader, roots, geometry, &held, &mut vector)?;
+        let address = Address {
+            kind: ObjectKind::Summary,
+            series,
+            number: id.0,
+            revision: part,
+        };
+        let header = objects.new_header(address);
+        let sealer = objects.sealer(&header);
+        let mut body = Vec::with_capacity(HEADER_BYTES);
+        body.extend_from_slice(&header.encode());
+        let mut entries = Vec::new();
+        for partition in vector.chunks_exact(partition_bytes) {
+            let offset = to_u32(body.len());
+            let length = writer.append(&sealer, u64::from(offset), partition, &mut body);
+            let kind = BlockKind::Partition;
+            entries.push(BlockEntry { kind, offset, sealed_bytes: to_u32(length) });
+        }
+        let end = close_object(&mut writer, &sealer, body.len(), &encode_blocks(&entries));
+        let name = names::summary(series, id, part);
+        stored_bytes += objects.put_pieces(&name, ObjectKind::Summary, &[&body, &end])?;
+    }
+    Ok(DurableSummary { summary: SummaryRef { id, geometry, references }, stored_bytes })
+}
+
+/// Sets the bits of the references whose partition is in `held`; the answer counts all references.
+fn fill(
+    reader: &MapReader,
+    roots: &[MapRoot],
+    geometry: SummaryGeometry,
+    held: &Range<u32>,
+    vector: &mut [u8],
+) -> Result<u64> {
+    let (mut scratch, mut raw, mut references) = (Scratch::new()?, Vec::new(), 0_u64);
+    let partition_bytes = geometry.partition_bytes as usize;
+    for root in roots {
+        reader.walk(*root, &mut |_, entry| {
+            let recipe = reader.recipe(entry.recipe, &mut scratch, &mut raw)?;
+            for chunk in &recipe.chunks {
+                if chunk.reference.is_zero() || chunk.reference.store() != PRIVATE_STORE {
+                    continue;
+                }
+                references += 1;
+                let (partition, drawn) = geometry.place(chunk.reference);
+                if held.contains(&partition) {
+                    let start = (partition - held.start) as usize * partition_bytes;
+                    geometry.insert(drawn, &mut vector[start..start + partition_bytes]);
+                }
+            }
+            Ok(())
+        })?;
+    }
+    Ok(references)
+}
+
+/// An upper bound of how many private references a snapshot has: its parent's and the new ones.
+pub(crate) fn reference_bound(parent: Option<SummaryRef>, added: u64) -> u64 {
+    parent.map_or(0, |summary| summary.references) + added
+}

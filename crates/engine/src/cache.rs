@@ -1,0 +1,49 @@
+//! A small cache bounded by the bytes that its values weigh.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+
+/// Keeps the values used most recently, as many as weigh at most a given number of bytes.
+pub(crate) struct WeightedCache<K, V> {
+    entries: HashMap<K, Entry<V>>,
+    bytes_max: usize,
+    bytes: usize,
+    clock: u64,
+}
+
+struct Entry<V> {
+    value: V,
+    bytes: usize,
+    used: u64,
+}
+
+impl<K: Hash + Eq + Copy, V: Clone> WeightedCache<K, V> {
+    pub(crate) fn new(bytes_max: usize) -> Self {
+        Self { entries: HashMap::new(), bytes_max, bytes: 0, clock: 0 }
+    }
+
+    pub(crate) fn get(&mut self, key: &K) -> Option<V> {
+        self.clock += 1;
+        let entry = self.entries.get_mut(key)?;
+        entry.used = self.clock;
+        Some(entry.value.clone())
+    }
+
+    /// Adds a value that weighs `bytes`, and drops the least recently used ones that no longer fit.
+    pub(crate) fn insert(&mut self, key: K, value: V, bytes: usize) {
+        self.clock += 1;
+        let entry = Entry { value, bytes, used: self.clock };
+        if let Some(old) = self.entries.insert(key, entry) {
+            self.bytes -= old.bytes;
+        }
+        self.bytes += bytes;
+        // The caches hold tens of values, so looking at all of them is cheaper than a list.
+        while self.bytes > self.bytes_max && self.entries.len() > 1 {
+            let oldest = self.entries.iter().min_by_key(|(_, entry)| entry.used);
+            let Some(oldest) = oldest.map(|(key, _)| *key) else { return };
+            if let Some(entry) = self.entries.remove(&oldest) {
+                self.bytes -= entry.bytes;
+            }
+        }
+    }
+}

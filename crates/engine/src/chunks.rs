@@ -1,0 +1,186 @@
+//! Reading chunks back: directories and frames, decoded once, verified by fingerprint.
+
+use std::sync::{Arc, Mutex};
+
+use silt_chunking::Fingerprinter;
+use silt_format::{
+    Directory, Error, Head, ObjectKind, ObjectSet, PRIVATE_STORE, RecipeChunk, Reference, Result,
+    ResultExt, SeriesId, names,
+};
+
+use crate::cache::WeightedCache;
+use crate::map::lock;
+use crate::objects::{Address, Objects, OpenObject, Scratch};
+
+const DIRECTORIES_BYTES: usize = 6 << 20;
+const FRAMES_BYTES: usize = 12 << 20;
+
+/// An open container.
+pub(crate) struct Container {
+    pub(crate) object: OpenObject,
+    pub(crate) directory: Directory,
+}
+
+impl Container {
+    fn weight(&self) -> usize {
+        let directory = &self.directory;
+        256 + directory.frames.len() * 12
+            + directory.runs.len() * 20
+            + directory.fingerprints.len() * 20
+    }
+}
+
+/// Reads the chunks of one series.
+pub(crate) struct ChunkReader {
+    objects: Arc<Objects>,
+    series: SeriesId,
+    containers: ObjectSet,
+    fingerprinter: Fingerprinter,
+    open: Mutex<WeightedCache<u32, Arc<Container>>>,
+    frames: Mutex<WeightedCache<(u32, u16), Arc<Vec<u8>>>>,
+}
+
+impl ChunkReader {
+    pub(crate) fn new(objects: &Arc<Objects>, head: &Head) -> Self {
+        Self {
+            objects: Arc::clone(objects),
+            series: head.series,
+            containers: head.containers.clone(),
+            fingerprinter: Fingerprinter::new(objects.master.fingerprint_key(head.domain)),
+            open: Mutex::new(WeightedCache::new(DIRECTORIES_BYTES)),
+            frames: Mutex::new(WeightedCache::new(FRAMES_BYTES)),
+        }
+    }
+
+    /// The name of a container that a reference names.
+    pub(crate) fn container_name(&self, number: u32) -> String {
+        names::container(self.series, number, self.containers.revision(number).unwrap_or(0))
+    }
+
+    /// Opens the container with this number, which the head must list.
+    pub(crate) fn container(&self, number: u32) -> Result<Arc<Container>> {
+        if let Some(container) = lock(&self.open).get(&number) {
+            return Ok(container);
+        }
+        let revision = self.containers.revision(number).ok_or_else(|| {
+            Error::corrupt(format!("container {number:08x} is referred to but not in the head"))
+        })?;
+        let container = Arc::new(open_container(&self.objects, self.series, number, revision)?);
+        lock(&self.open).insert(number, Arc::clone(&container), container.weight());
+        Ok(container)
+    }
+
+    /// The decoded frame of a container.
+    pub(crate) fn frame(
+        &self,
+        container: &Container,
+        number: u32,
+        frame: u16,
+        scratch: &mut Scratch,
+    ) -> Result<Arc<Vec<u8>>> {
+        if let Some(raw) = lock(&self.frames).get(&(number, frame)) {
+            return Ok(raw);
+        }
+        let mut raw = Vec::new();
+        read_frame(&self.objects, container, frame, scratch, &mut raw)?;
+        let raw = Arc::new(raw);
+        lock(&self.frames).insert((number, frame), Arc::clone(&raw), raw.capacity());
+        Ok(raw)
+    }
+
+    /// Copies a chunk that is not zeros into `out`, which is as long as the chunk.
+    ///
+    /// Fails as `Corrupt` unless the bytes have the fingerprint that the recipe says.
+    pub(crate) fn read(
+        &self,
+        chunk: &RecipeChunk,
+        scratch: &mut Scratch,
+        out: &mut [u8],
+    ) -> Result<()> {
+        let number = chunk.reference.container();
+        self.check_store(chunk.reference)?;
+        let container = self.container(number)?;
+        let slot = container.directory.slot(chunk.reference.slot()).ok_or_else(|| {
+            Error::corrupt(format!(
+                "container {} has no slot {}",
+                container.object.name,
+                chunk.reference.slot()
+            ))
+        })?;
+        let frame = self.frame(&container, number, slot.frame, scratch)?;
+        let start = slot.offset as usize;
+        let bytes = frame.get(start..start + slot.length as usize);
+        let bytes = bytes.filter(|bytes| bytes.len() == out.len()).ok_or_else(|| {
+            Error::corrupt(format!(
+                "slot {} of container {} holds {} bytes, the recipe says {}",
+                chunk.reference.slot(),
+                container.object.name,
+                slot.length,
+                chunk.length
+            ))
+        })?;
+        let found = self.fingerprinter.fingerprint(bytes);
+        if found != chunk.fingerprint {
+            return Err(Error::corrupt(format!(
+                "slot {} of container {}: the chunk's fingerprint is {found}, the recipe says {}",
+                chunk.reference.slot(),
+                container.object.name,
+                chunk.fingerprint
+            )));
+        }
+        out.copy_from_slice(bytes);
+        Ok(())
+    }
+
+    pub(crate) fn check_store(&self, reference: Reference) -> Result<()> {
+        if reference.store() == PRIVATE_STORE {
+            return Ok(());
+        }
+        Err(Error::corrupt(format!("store {} is not in the head's table", reference.store())))
+    }
+
+    pub(crate) fn fingerprinter(&self) -> &Fingerprinter {
+        &self.fingerprinter
+    }
+}
+
+/// Opens a container and reads its directory.
+pub(crate) fn open_container(
+    objects: &Objects,
+    series: SeriesId,
+    number: u32,
+    revision: u32,
+) -> Result<Container> {
+    let name = names::container(series, number, revision);
+    let kind = ObjectKind::Container;
+    let address = Address { kind, series, number: u64::from(number), revision };
+    let object = objects.open(&name, address)?;
+    let directory = objects.read_directory(&object)?;
+    let directory = Directory::decode(&directory)
+        .context(|| format!("read the directory of container {name}"))?;
+    Ok(Container { object, directory })
+}
+
+/// Replaces `raw` by the chunks of a frame; their number of bytes is as the directory says.
+pub(crate) fn read_frame(
+    objects: &Objects,
+    container: &Container,
+    frame: u16,
+    scratch: &mut Scratch,
+    raw: &mut Vec<u8>,
+) -> Result<()> {
+    let entry = container.directory.frames.get(usize::from(frame)).ok_or_else(|| {
+        Error::corrupt(format!("container {} has no frame {frame}", container.object.name))
+    })?;
+    let range = (entry.offset, entry.sealed_bytes);
+    objects.read_block(&container.object, range, u64::from(frame), scratch, raw)?;
+    if raw.len() != entry.raw_bytes as usize {
+        return Err(Error::corrupt(format!(
+            "frame {frame} of container {} has {} bytes, its directory says {}",
+            container.object.name,
+            raw.len(),
+            entry.raw_bytes
+        )));
+    }
+    Ok(())
+}

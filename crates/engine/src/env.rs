@@ -1,0 +1,100 @@
+//! The world as the engine sees it: clock, entropy, process, and who is told of progress.
+
+use std::sync::Arc;
+
+use silt_format::Lease;
+
+/// Where time, randomness and identity come from; a simulation brings its own.
+pub trait Env: Send + Sync {
+    /// Nanoseconds since 1970.
+    fn now_ns(&self) -> i64;
+    /// Fills `bytes` with cryptographically strong random bytes.
+    fn entropy(&self, bytes: &mut [u8]);
+    /// This process, for leases.
+    fn process(&self) -> Process;
+    /// Whether the process that holds `lease` may still be running; `true` where it can't be told.
+    fn may_be_running(&self, lease: &Lease) -> bool;
+    /// Whether the user has asked to stop.
+    fn is_interrupted(&self) -> bool;
+}
+
+/// Names one process of one start of one host.
+#[derive(Clone, Debug, Default)]
+pub struct Process {
+    /// The host's name.
+    pub host: String,
+    /// What names this start of the host.
+    pub boot: String,
+    /// The process number.
+    pub id: u32,
+    /// When the process started, in the host's own unit.
+    pub start: u64,
+}
+
+/// What a long operation has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Logical bytes done.
+    pub done_bytes: u64,
+    /// Logical bytes in all, 0 where unknown.
+    pub total_bytes: u64,
+    /// Bytes of chunks that were not known before.
+    pub new_bytes: u64,
+    /// Bytes written to storage.
+    pub stored_bytes: u64,
+}
+
+/// Is told what happens; called from one thread at a time, often, so it must be quick.
+pub trait Observer: Send + Sync {
+    /// Progress of the operation `what`, such as `backup`.
+    fn progress(&self, what: &str, progress: Progress);
+    /// Something that the user should know but that stopped nothing.
+    fn warning(&self, message: &str);
+}
+
+/// An observer that ignores everything.
+pub struct Silent;
+
+impl Observer for Silent {
+    fn progress(&self, _: &str, _: Progress) {}
+    fn warning(&self, _: &str) {}
+}
+
+/// What every operation is given: the environment and the observer.
+#[derive(Clone)]
+pub struct Context {
+    /// Clock, entropy and process.
+    pub env: Arc<dyn Env>,
+    /// Who is told of progress.
+    pub observer: Arc<dyn Observer>,
+}
+
+impl Context {
+    pub(crate) fn random<const N: usize>(&self) -> [u8; N] {
+        let mut bytes = [0; N];
+        self.env.entropy(&mut bytes);
+        bytes
+    }
+    /// A random number that is neither zero nor all ones.
+    pub(crate) fn random_id(&self) -> u64 {
+        loop {
+            let id = u64::from_le_bytes(self.random());
+            if id != 0 && id != u64::MAX {
+                return id;
+            }
+        }
+    }
+    pub(crate) fn now_s(&self) -> u64 {
+        u64::try_from(self.env.now_ns() / 1_000_000_000).unwrap_or(0)
+    }
+    /// Fails with `Interrupted` once the user has asked to stop.
+    pub(crate) fn check_interrupted(&self) -> silt_format::Result<()> {
+        if !self.env.is_interrupted() {
+            return Ok(());
+        }
+        Err(silt_format::Error::new(
+            silt_format::ErrorKind::Interrupted,
+            "interrupted; the repository is whole, and what was uploaded is used by the next run",
+        ))
+    }
+}

@@ -1,0 +1,115 @@
+//! Leases: one backup of a series at a time.
+//!
+//! A lease saves work, it does not guard data: what two backups of one series commit is decided by
+//! the creation of the next head alone.
+
+use std::sync::Arc;
+
+use silt_format::names::Numbered;
+use silt_format::{Error, ErrorKind, Lease, ObjectKind, Result, ResultExt, SeriesId};
+
+use crate::objects::{Address, Objects, is_damage};
+
+/// How long a lease lasts unless it is renewed.
+const LEASE_NS: i64 = 300 * 1_000_000_000;
+/// How long before its end a lease is renewed.
+const RENEW_NS: i64 = 200 * 1_000_000_000;
+
+/// A held lease; dropped without [`release`](Self::release) it is left to expire.
+pub(crate) struct HeldLease {
+    objects: Arc<Objects>,
+    series: SeriesId,
+    number: u64,
+    lease: Lease,
+}
+
+impl HeldLease {
+    /// Takes the lease of a series, or fails as `Busy` while another process holds it.
+    pub(crate) fn acquire(
+        objects: &Arc<Objects>,
+        series: SeriesId,
+        name: &str,
+        session: [u8; 16],
+    ) -> Result<Self> {
+        let prefix = Numbered::Lease.prefix(series);
+        let newest = objects.first_name(&prefix)?;
+        let number = newest.as_deref().and_then(Numbered::number).unwrap_or(0);
+        if let Some(newest) = &newest {
+            let address = Address::new(ObjectKind::Lease, series, number);
+            match objects.get(newest, address).and_then(|plain| Lease::decode(&plain)) {
+                Ok(held) => refuse_if_held(objects, &held, name)?,
+                // Released between the listing and the reading, or damaged: not held.
+                Err(error) if is_damage(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let process = objects.context.env.process();
+        let mut held = Self {
+            objects: Arc::clone(objects),
+            series,
+            number,
+            lease: Lease {
+                session,
+                host: process.host,
+                boot: process.boot,
+                process: process.id,
+                process_start: process.start,
+                expires_ns: 0,
+            },
+        };
+        held.advance().context(|| format!("take the lease of series '{name}'"))?;
+        if let Some(newest) = newest {
+            objects.delete(&[newest])?;
+        }
+        Ok(held)
+    }
+
+    /// Writes the lease's next object.
+    fn advance(&mut self) -> Result<()> {
+        self.number += 1;
+        self.lease.expires_ns = self.objects.context.env.now_ns().saturating_add(LEASE_NS);
+        let name = Numbered::Lease.name(self.series, self.number);
+        let address = Address::new(ObjectKind::Lease, self.series, self.number);
+        match self.objects.put(&name, address, &self.lease.encode()) {
+            Ok(_) => Ok(()),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => Err(Error::new(
+                ErrorKind::Busy,
+                "another backup of this series has just begun; wait for it or try again",
+            )),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Renews the lease when its end comes near; fails as `Busy` if somebody took it over.
+    pub(crate) fn keep(&mut self) -> Result<()> {
+        if self.lease.expires_ns - self.objects.context.env.now_ns() > RENEW_NS {
+            return Ok(());
+        }
+        let old = Numbered::Lease.name(self.series, self.number);
+        self.advance().context(|| "renew the lease")?;
+        self.objects.delete(&[old])
+    }
+
+    /// Gives the lease back.
+    pub(crate) fn release(self) -> Result<()> {
+        self.objects.delete(&[Numbered::Lease.name(self.series, self.number)])
+    }
+}
+
+fn refuse_if_held(objects: &Objects, held: &Lease, name: &str) -> Result<()> {
+    let env = &objects.context.env;
+    let left_ns = held.expires_ns.saturating_sub(env.now_ns());
+    if left_ns <= 0 || !env.may_be_running(held) {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::Busy,
+        format!(
+            "series '{name}' is being backed up by process {} on {}; wait for it \
+             (its lease ends in {} s unless it is renewed)",
+            held.process,
+            held.host,
+            left_ns / 1_000_000_000
+        ),
+    ))
+}

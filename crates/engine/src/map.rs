@@ -1,0 +1,179 @@
+//! Reading a volume's map: pages and recipes, verified and cached.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use silt_format::{
+    BlockRef, Error, Head, MapRoot, ObjectKind, ObjectSet, PAGE_ENTRIES, Page, Recipe, Result, ResultExt,
+    SegmentEntry, SeriesId, names,
+};
+
+use crate::cache::WeightedCache;
+use crate::objects::{Address, Objects, OpenObject, Scratch};
+
+const OPEN_PACKS_BYTES: usize = 64 << 10;
+const OPEN_PACK_WEIGHT: usize = 1 << 10;
+const PAGES_BYTES: usize = 1 << 20;
+const PAGE_WEIGHT: usize = PAGE_ENTRIES * 64;
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Reads metadata blocks of one series.
+pub(crate) struct MapReader {
+    objects: Arc<Objects>,
+    series: SeriesId,
+    packs: Mutex<ObjectSet>,
+    open: Mutex<WeightedCache<u32, Arc<OpenObject>>>,
+    pages: Mutex<WeightedCache<BlockRef, Arc<Page>>>,
+}
+
+impl MapReader {
+    pub(crate) fn new(objects: &Arc<Objects>, head: &Head) -> Self {
+        Self {
+            objects: Arc::clone(objects),
+            series: head.series,
+            packs: Mutex::new(head.packs.clone()),
+            open: Mutex::new(WeightedCache::new(OPEN_PACKS_BYTES)),
+            pages: Mutex::new(WeightedCache::new(PAGES_BYTES)),
+        }
+    }
+
+    /// Lets blocks of a pack be read that no head names yet.
+    pub(crate) fn add_pack(&self, number: u32) {
+        lock(&self.packs).push(number, 0);
+    }
+
+    /// Replaces `raw` by a metadata block.
+    pub(crate) fn block(
+        &self,
+        block: BlockRef,
+        scratch: &mut Scratch,
+        raw: &mut Vec<u8>,
+    ) -> Result<()> {
+        let pack = self.pack(block.pack)?;
+        let range = (block.offset, block.length);
+        self.objects.read_block(&pack, range, u64::from(block.offset), scratch, raw)
+    }
+
+    fn pack(&self, number: u32) -> Result<Arc<OpenObject>> {
+        if let Some(pack) = lock(&self.open).get(&number) {
+            return Ok(pack);
+        }
+        let revision = lock(&self.packs).revision(number).ok_or_else(|| {
+            Error::corrupt(format!("recipe pack {number:08x} is named but not in the head"))
+        })?;
+        let name = names::pack(self.series, number, revision);
+        let kind = ObjectKind::Recipes;
+        let address = Address { kind, series: self.series, number: u64::from(number), revision };
+        let pack = Arc::new(self.objects.open(&name, address)?);
+        lock(&self.open).insert(number, Arc::clone(&pack), OPEN_PACK_WEIGHT);
+        Ok(pack)
+    }
+
+    /// The page at `block`, which must be of `level`.
+    pub(crate) fn page(&self, block: BlockRef, level: u8) -> Result<Arc<Page>> {
+        if let Some(page) = lock(&self.pages).get(&block) {
+            return Ok(page);
+        }
+        let mut raw = Vec::new();
+        self.block(block, &mut Scratch::new()?, &mut raw)?;
+        let page = Page::decode(&raw, level).context(|| self.describe(block))?;
+        let page = Arc::new(page);
+        lock(&self.pages).insert(block, Arc::clone(&page), PAGE_WEIGHT);
+        Ok(page)
+    }
+
+    /// Where the page of `level` is that covers the `index`-th range of that level, `None` for zeros.
+    pub(crate) fn page_ref(&self, root: MapRoot, level: u8, index: u64) -> Result<Option<BlockRef>> {
+        let mut at = root.page;
+        for above in (level + 1..=root.level).rev() {
+            let Some(block) = at else { return Ok(None) };
+            let Page::Branch(_, entries) = &*self.page(block, above)? else {
+                return Err(Error::corrupt("a branch page turned out to be a leaf"));
+            };
+            let step = below(above - 1 - level);
+            at = place(index / step).and_then(|place| entries.get(place).copied().flatten());
+        }
+        if level > root.level || (level == root.level && index > 0) {
+            return Ok(None);
+        }
+        Ok(at)
+    }
+
+    /// What the map says of a segment, `None` for zeros.
+    pub(crate) fn entry(&self, root: MapRoot, segment: u64) -> Result<Option<SegmentEntry>> {
+        let leaf = segment / PAGE_ENTRIES as u64;
+        let Some(block) = self.page_ref(root, 0, leaf)? else { return Ok(None) };
+        let Page::Leaf(entries) = &*self.page(block, 0)? else {
+            return Err(Error::corrupt("a leaf page turned out to be a branch"));
+        };
+        Ok(place(segment).and_then(|place| entries.get(place).copied().flatten()))
+    }
+
+    /// Calls `visit` with every segment that is not all zeros, in order.
+    pub(crate) fn walk(
+        &self,
+        root: MapRoot,
+        visit: &mut dyn FnMut(u64, &SegmentEntry) -> Result<()>,
+    ) -> Result<()> {
+        match root.page {
+            Some(page) => self.walk_page(page, root.level, 0, visit),
+            None => Ok(()),
+        }
+    }
+
+    fn walk_page(
+        &self,
+        block: BlockRef,
+        level: u8,
+        first: u64,
+        visit: &mut dyn FnMut(u64, &SegmentEntry) -> Result<()>,
+    ) -> Result<()> {
+        match &*self.page(block, level)? {
+            Page::Leaf(entries) => {
+                for (i, entry) in (0_u64..).zip(entries) {
+                    entry.as_ref().map_or(Ok(()), |entry| visit(first + i, entry))?;
+                }
+            }
+            Page::Branch(_, entries) => {
+                for (i, entry) in (0_u64..).zip(entries) {
+                    let Some(child) = entry else { continue };
+                    let first = first + i * below(level);
+                    self.walk_page(*child, level - 1, first, visit)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The recipe at `block`.
+    pub(crate) fn recipe(
+        &self,
+        block: BlockRef,
+        scratch: &mut Scratch,
+        raw: &mut Vec<u8>,
+    ) -> Result<Recipe> {
+        self.block(block, scratch, raw)?;
+        Recipe::decode(raw).context(|| self.describe(block))
+    }
+
+    fn describe(&self, block: BlockRef) -> String {
+        let revision = lock(&self.packs).revision(block.pack).unwrap_or(0);
+        format!(
+            "read offset {} of recipe pack {}",
+            block.offset,
+            names::pack(self.series, block.pack, revision)
+        )
+    }
+}
+
+/// How many pages a page spans `levels` levels further up.
+fn below(levels: u8) -> u64 {
+    (PAGE_ENTRIES as u64).saturating_pow(u32::from(levels))
+}
+
+/// The place of an index in its page.
+fn place(index: u64) -> Option<usize> {
+    usize::try_from(index % PAGE_ENTRIES as u64).ok()
+}

@@ -1,0 +1,253 @@
+//! Sealed objects in storage: writing whole ones, reading them back verified.
+
+use std::sync::Arc;
+
+use silt_format::number::{to_u64, to_usize};
+use silt_format::{
+    BLOCK_OVERHEAD_BYTES, BlockReader, BlockWriter, DIRECTORY_POSITION, Error, ErrorKind,
+    FOOTER_BYTES, Footer, HEADER_BYTES, Header, MasterKey, ObjectKind, RepositoryId, Result,
+    ResultExt, SealScheme, Sealer, SeriesId,
+};
+use silt_storage::{ByteRange, Key, PutMode, Storage};
+
+use crate::env::Context;
+
+/// How much of an object's end is read at first to find its directory.
+const TAIL_BYTES: u64 = 32 << 10;
+const METADATA_LEVEL: i32 = 1;
+
+/// Which object a name must lead to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Address {
+    pub(crate) kind: ObjectKind,
+    pub(crate) series: SeriesId,
+    pub(crate) number: u64,
+    pub(crate) revision: u32,
+}
+
+impl Address {
+    pub(crate) fn new(kind: ObjectKind, series: SeriesId, number: u64) -> Self {
+        Self { kind, series, number, revision: 0 }
+    }
+}
+
+/// An object whose header was checked: what its blocks are read with.
+pub(crate) struct OpenObject {
+    pub(crate) name: String,
+    pub(crate) kind: ObjectKind,
+    pub(crate) sealer: Sealer,
+}
+
+/// The objects of one repository.
+pub(crate) struct Objects {
+    pub(crate) storage: Arc<dyn Storage>,
+    pub(crate) repository: RepositoryId,
+    pub(crate) scheme: SealScheme,
+    pub(crate) master: MasterKey,
+    pub(crate) context: Context,
+}
+
+/// Buffers and zstd context that one thread reads with.
+pub(crate) struct Scratch {
+    reader: BlockReader,
+    sealed: Vec<u8>,
+}
+
+impl Scratch {
+    pub(crate) fn new() -> Result<Self> {
+        Ok(Self { reader: BlockReader::new()?, sealed: Vec::new() })
+    }
+}
+
+/// The storage key of a name that this program made.
+pub(crate) fn key(name: &str) -> Result<Key> {
+    Key::new(name)
+}
+
+impl Objects {
+    /// A header with fresh salt for the object at `address`.
+    pub(crate) fn new_header(&self, address: Address) -> Header {
+        Header {
+            kind: address.kind,
+            scheme: self.scheme,
+            repository: self.repository,
+            series: address.series,
+            revision: address.revision,
+            number: address.number,
+            salt: self.context.random(),
+        }
+    }
+
+    pub(crate) fn sealer(&self, header: &Header) -> Sealer {
+        self.master.sealer(header)
+    }
+
+    /// Writes an object of one block; durable on return. The answer is its size.
+    pub(crate) fn put(&self, name: &str, address: Address, plain: &[u8]) -> Result<u64> {
+        let header = self.new_header(address);
+        let mut object = header.encode().to_vec();
+        let sealer = self.sealer(&header);
+        BlockWriter::new(METADATA_LEVEL)?.append(&sealer, 0, plain, &mut object);
+        self.put_pieces(name, address.kind, &[&object])
+    }
+
+    /// Writes an object from its pieces; durable on return. The answer is its size.
+    pub(crate) fn put_pieces(
+        &self,
+        name: &str,
+        kind: ObjectKind,
+        pieces: &[&[u8]],
+    ) -> Result<u64> {
+        self.storage
+            .put(&key(name)?, pieces, PutMode::Create)
+            .context(|| format!("write {kind} {name}"))?;
+        Ok(pieces.iter().map(|piece| to_u64(piece.len())).sum())
+    }
+
+    /// Reads an object of one block.
+    pub(crate) fn get(&self, name: &str, address: Address) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        let what = || format!("read {} {name}", address.kind);
+        self.storage.get(&key(name)?, ByteRange::Full, &mut bytes).context(what)?;
+        let sealer = self.check_header(&bytes, address).context(what)?;
+        let mut raw = Vec::new();
+        BlockReader::new()?
+            .read(&sealer, 0, &mut bytes[HEADER_BYTES..], &mut raw)
+            .context(what)?;
+        Ok(raw)
+    }
+
+    /// The sealer of an object whose bytes begin with `bytes`, if it is the one at `address`.
+    fn check_header(&self, bytes: &[u8], address: Address) -> Result<Sealer> {
+        let header = Header::decode(bytes)?;
+        if header.repository != self.repository {
+            return Err(Error::corrupt("it belongs to another repository"));
+        }
+        let found = (header.kind, header.series, header.number, header.revision);
+        if found != (address.kind, address.series, address.number, address.revision) {
+            return Err(Error::corrupt(format!(
+                "it holds another object: {} {} of series {}, revision {}",
+                header.kind, header.number, header.series, header.revision
+            )));
+        }
+        if header.scheme != self.scheme {
+            return Err(Error::corrupt("it is not sealed as the repository's objects are"));
+        }
+        Ok(self.master.sealer(&header))
+    }
+
+    /// Checks the header of an object with many blocks.
+    pub(crate) fn open(&self, name: &str, address: Address) -> Result<OpenObject> {
+        let mut bytes = Vec::new();
+        let what = || format!("read {} {name}", address.kind);
+        let range = ByteRange::Bounded { offset: 0, length: to_u64(HEADER_BYTES) };
+        self.storage.get(&key(name)?, range, &mut bytes).context(what)?;
+        let sealer = self.check_header(&bytes, address).context(what)?;
+        Ok(OpenObject { name: name.to_owned(), kind: address.kind, sealer })
+    }
+
+    /// The directory of an object with many blocks, unsealed but not decoded.
+    pub(crate) fn read_directory(&self, object: &OpenObject) -> Result<Vec<u8>> {
+        let what = || format!("read the directory of {} {}", object.kind, object.name);
+        let mut tail = Vec::new();
+        let name = key(&object.name)?;
+        self.storage.get(&name, ByteRange::Tail(TAIL_BYTES), &mut tail).context(what)?;
+        let footer_at = tail.len().checked_sub(FOOTER_BYTES);
+        let footer_at = footer_at
+            .ok_or_else(|| Error::corrupt("the object ends before its footer"))
+            .context(what)?;
+        let footer = Footer::decode(&tail[footer_at..]).context(what)?;
+        let length = footer.directory_bytes as usize;
+        if length <= footer_at {
+            tail.truncate(footer_at);
+            tail.drain(..footer_at - length);
+        } else {
+            let range = ByteRange::Bounded {
+                offset: footer.directory_offset,
+                length: u64::from(footer.directory_bytes),
+            };
+            self.storage.get(&name, range, &mut tail).context(what)?;
+        }
+        let mut raw = Vec::new();
+        BlockReader::new()?
+            .read(&object.sealer, DIRECTORY_POSITION, &mut tail, &mut raw)
+            .context(what)?;
+        Ok(raw)
+    }
+
+    /// Replaces `raw` by the block at `position` of `object`, stored in `length` bytes at `offset`.
+    pub(crate) fn read_block(
+        &self,
+        object: &OpenObject,
+        (offset, length): (u32, u32),
+        position: u64,
+        scratch: &mut Scratch,
+        raw: &mut Vec<u8>,
+    ) -> Result<()> {
+        let what = || {
+            format!(
+                "read bytes {offset}..{} of {} {}",
+                u64::from(offset) + u64::from(length),
+                object.kind,
+                object.name
+            )
+        };
+        let range =
+            ByteRange::Bounded { offset: u64::from(offset), length: u64::from(length) };
+        self.storage.get(&key(&object.name)?, range, &mut scratch.sealed).context(what)?;
+        scratch
+            .reader
+            .read(&object.sealer, position, &mut scratch.sealed, raw)
+            .context(what)
+    }
+
+    /// Deletes objects; absent ones are fine.
+    pub(crate) fn delete(&self, names: &[String]) -> Result<()> {
+        let keys = names.iter().map(|name| key(name)).collect::<Result<Vec<_>>>()?;
+        self.storage.delete(&keys)
+    }
+
+    /// The name of the first object below `prefix`, if there is any.
+    pub(crate) fn first_name(&self, prefix: &str) -> Result<Option<String>> {
+        let page = self.storage.list(prefix, None)?;
+        Ok(page.objects.first().map(|(name, _)| name.as_str().to_owned()))
+    }
+
+    /// Every name below `prefix` with its size, in order, in pages; `after` is left out.
+    pub(crate) fn names(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+    ) -> Result<impl Iterator<Item = Result<(String, u64)>> + '_> {
+        let after = after.map(key).transpose()?;
+        let all = silt_storage::list_all(&*self.storage, prefix, after);
+        Ok(all.map(|item| item.map(|(name, bytes)| (name.as_str().to_owned(), bytes))))
+    }
+}
+
+/// Assembles an object with many blocks: header, blocks, directory, footer.
+pub(crate) fn close_object(
+    writer: &mut BlockWriter,
+    sealer: &Sealer,
+    body_bytes: usize,
+    directory: &[u8],
+) -> Vec<u8> {
+    let mut end = Vec::with_capacity(directory.len() + BLOCK_OVERHEAD_BYTES + FOOTER_BYTES);
+    let length = writer.append(sealer, DIRECTORY_POSITION, directory, &mut end);
+    let footer = Footer {
+        directory_offset: to_u64(body_bytes),
+        directory_bytes: silt_format::number::to_u32(length),
+    };
+    end.extend_from_slice(&footer.encode());
+    end
+}
+
+/// Whether an error means that an object is damaged or gone, as against the world failing.
+pub(crate) fn is_damage(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound)
+}
+
+/// `length` as the length of a buffer, for sizes that formats bound.
+pub(crate) fn buffer_bytes(length: u64) -> usize {
+    to_usize(length)
+}

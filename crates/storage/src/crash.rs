@@ -1,0 +1,147 @@
+//! A wrapper that stops a program after a number of operations.
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use silt_format::{Error, ErrorKind, Result};
+
+use crate::{
+    ByteRange, Guarantees, Key, ListPage, ObjectMeta, Operation, OperationKind, PutMode, Storage,
+};
+
+/// Which operations bring the crash nearer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counted {
+    /// Puts, and each object of a delete: what can change the state that survives.
+    Mutations,
+    /// Reads, looks and listings too.
+    Everything,
+}
+
+/// What became of the change at which the crash struck.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CrashingOperation {
+    /// The crash came before it took effect.
+    Lost,
+    /// It took effect, and the crash kept its answer from arriving.
+    Applied,
+}
+
+/// A storage that crashes: the first operations succeed, then one is struck, then all fail.
+///
+/// Failed operations are errors of kind `Interrupted`, and nothing changes any more; what is
+/// below, usually an `Arc` of a [`MemoryStorage`](crate::MemoryStorage), is what survived. To stop
+/// a program everywhere, count with a crash too far away to happen, then strike at each operation.
+#[derive(Debug)]
+pub struct CrashStorage<S> {
+    inner: S,
+    succeeding: u64,
+    counted: Counted,
+    struck: CrashingOperation,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    succeeded: u64,
+    crashed: bool,
+}
+
+impl<S: Storage> CrashStorage<S> {
+    /// Lets `succeeding` operations of the kind `counted` through and strikes the next one,
+    /// which is `struck` before or after it takes effect.
+    pub fn new(inner: S, succeeding: u64, counted: Counted, struck: CrashingOperation) -> Self {
+        Self { inner, succeeding, counted, struck, state: Mutex::default() }
+    }
+
+    /// The storage below: what survives.
+    pub fn inner(&self) -> &S {
+        &self.inner
+    }
+
+    /// Counted operations that succeeded so far; one delete counts once for each of its objects.
+    pub fn succeeded(&self) -> u64 {
+        self.state().succeeded
+    }
+
+    /// Whether the crash has come.
+    pub fn has_crashed(&self) -> bool {
+        self.state().crashed
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Changed only by assignments that cannot panic half-way.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Carries out one operation, or one object's part of it, unless the crash has come.
+    fn step<T>(
+        &self,
+        kind: OperationKind,
+        describe: impl Fn() -> Operation,
+        carry_out: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        // Held meanwhile, so that nothing another thread began takes effect after the crash.
+        let mut state = self.state();
+        let counts = kind.is_mutation() || self.counted == Counted::Everything;
+        if !state.crashed && counts && state.succeeded == self.succeeding {
+            state.crashed = true;
+            if kind.is_mutation() && self.struck == CrashingOperation::Applied {
+                carry_out()?;
+            }
+            return Err(interrupted(&describe()));
+        }
+        if state.crashed {
+            return Err(interrupted(&describe()));
+        }
+        let value = carry_out()?;
+        state.succeeded += u64::from(counts);
+        Ok(value)
+    }
+}
+
+fn interrupted(operation: &Operation) -> Error {
+    Error::new(ErrorKind::Interrupted, format!("crashed at {operation:?}"))
+}
+
+impl<S: Storage> Storage for CrashStorage<S> {
+    fn put(&self, key: &Key, body: &[&[u8]], mode: PutMode) -> Result<()> {
+        let describe = || Operation::put(key, body);
+        self.step(OperationKind::Put, describe, || self.inner.put(key, body, mode))
+    }
+
+    fn get(&self, key: &Key, range: ByteRange, into: &mut Vec<u8>) -> Result<()> {
+        into.clear();
+        let describe = || Operation::get(key, range);
+        self.step(OperationKind::Get, describe, || self.inner.get(key, range, into))
+    }
+
+    fn head(&self, key: &Key) -> Result<ObjectMeta> {
+        self.step(OperationKind::Head, || Operation::head(key), || self.inner.head(key))
+    }
+
+    fn delete(&self, keys: &[Key]) -> Result<()> {
+        // No storage deletes many at once: a crash may leave any number of them.
+        for key in keys {
+            let one = std::slice::from_ref(key);
+            let describe = || Operation::delete(keys);
+            self.step(OperationKind::Delete, describe, || self.inner.delete(one))?;
+        }
+        Ok(())
+    }
+
+    fn list(&self, prefix: &str, after: Option<&Key>) -> Result<ListPage> {
+        let describe = || Operation::list(prefix, after);
+        self.step(OperationKind::List, describe, || self.inner.list(prefix, after))
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        self.inner.guarantees()
+    }
+
+    fn describe(&self) -> String {
+        self.inner.describe()
+    }
+}

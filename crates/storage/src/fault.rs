@@ -1,0 +1,150 @@
+//! A wrapper that makes operations fail as a rule says.
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use silt_format::{Error, ErrorKind, Result};
+
+use crate::{
+    ByteRange, Guarantees, Key, ListPage, ObjectMeta, Operation, OperationKind, PutMode, Storage,
+};
+
+/// What happens to one operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Nothing: it is carried out.
+    Pass,
+    /// It fails with this kind, and nothing was done.
+    FailBefore(ErrorKind),
+    /// It is carried out, and its answer replaced by this kind: a lost response. An error of its
+    /// own stays as it is.
+    FailAfter(ErrorKind),
+    /// A read returns no more than this many bytes of what it should, as if that were all.
+    TruncateRead {
+        /// Bytes left.
+        bytes: u64,
+    },
+    /// A read returns one wrong bit; an empty one is left alone.
+    FlipRead {
+        /// The byte, from the start of what was read; it wraps around at the end.
+        byte: u64,
+        /// The bit, 0 to 7.
+        bit: u8,
+    },
+}
+
+/// Decides about operations; closures `Fn(&Operation, u64) -> Fault` are rules.
+pub trait FaultRule: Send + Sync {
+    /// What happens to `operation`, the `index`-th (from 0) that reaches the wrapper.
+    ///
+    /// The faults of reads are for gets alone; given to another operation they are a bug of the
+    /// rule, and panic.
+    fn decide(&self, operation: &Operation, index: u64) -> Fault;
+}
+
+impl<F: Fn(&Operation, u64) -> Fault + Send + Sync> FaultRule for F {
+    fn decide(&self, operation: &Operation, index: u64) -> Fault {
+        self(operation, index)
+    }
+}
+
+/// A storage whose operations fail as a rule says.
+pub struct FaultStorage<S> {
+    inner: S,
+    rule: Box<dyn FaultRule>,
+    operations: AtomicU64,
+}
+
+impl<S: Storage> FaultStorage<S> {
+    /// Puts `rule` before `inner`.
+    pub fn new(inner: S, rule: impl FaultRule + 'static) -> Self {
+        Self { inner, rule: Box::new(rule), operations: AtomicU64::new(0) }
+    }
+
+    /// The storage below.
+    pub fn inner(&self) -> &S {
+        &self.inner
+    }
+
+    fn run<T>(
+        &self,
+        operation: &Operation,
+        carry_out: impl FnOnce(Fault) -> Result<T>,
+    ) -> Result<T> {
+        let index = self.operations.fetch_add(1, Ordering::Relaxed);
+        let fault = self.rule.decide(operation, index);
+        match fault {
+            Fault::Pass => {}
+            Fault::FailBefore(kind) => return Err(injected(kind, "before", operation)),
+            Fault::FailAfter(kind) => {
+                carry_out(fault)?;
+                return Err(injected(kind, "after", operation));
+            }
+            Fault::TruncateRead { .. } | Fault::FlipRead { .. } => assert!(
+                operation.kind() == OperationKind::Get,
+                "the rule asks for {fault:?}, which only reads can have, of {operation:?}"
+            ),
+        }
+        carry_out(fault)
+    }
+}
+
+fn injected(kind: ErrorKind, when: &str, operation: &Operation) -> Error {
+    Error::new(kind, format!("injected failure {when} {operation:?}"))
+}
+
+/// Does to the bytes of a read what the fault says.
+fn alter(fault: Fault, bytes: &mut Vec<u8>) {
+    match fault {
+        Fault::TruncateRead { bytes: left } => {
+            bytes.truncate(usize::try_from(left).unwrap_or(usize::MAX));
+        }
+        Fault::FlipRead { byte, bit } => {
+            assert!(bit < 8, "a byte has no bit {bit}");
+            if !bytes.is_empty() {
+                let at = usize::try_from(byte % bytes.len() as u64).unwrap_or(0);
+                bytes[at] ^= 1 << bit;
+            }
+        }
+        // Not even the bytes of an answer that was lost may arrive.
+        Fault::FailBefore(_) | Fault::FailAfter(_) => bytes.clear(),
+        Fault::Pass => {}
+    }
+}
+
+impl<S: Storage> Storage for FaultStorage<S> {
+    fn put(&self, key: &Key, body: &[&[u8]], mode: PutMode) -> Result<()> {
+        self.run(&Operation::put(key, body), |_| self.inner.put(key, body, mode))
+    }
+
+    fn get(&self, key: &Key, range: ByteRange, into: &mut Vec<u8>) -> Result<()> {
+        into.clear();
+        self.run(&Operation::get(key, range), |fault| {
+            self.inner.get(key, range, into)?;
+            alter(fault, into);
+            Ok(())
+        })
+    }
+
+    fn head(&self, key: &Key) -> Result<ObjectMeta> {
+        self.run(&Operation::head(key), |_| self.inner.head(key))
+    }
+
+    fn delete(&self, keys: &[Key]) -> Result<()> {
+        self.run(&Operation::delete(keys), |_| self.inner.delete(keys))
+    }
+
+    fn list(&self, prefix: &str, after: Option<&Key>) -> Result<ListPage> {
+        self.run(&Operation::list(prefix, after), |_| self.inner.list(prefix, after))
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        self.inner.guarantees()
+    }
+
+    fn describe(&self) -> String {
+        self.inner.describe()
+    }
+}

@@ -1,0 +1,84 @@
+//! Listing objects by name.
+
+use std::vec::IntoIter;
+
+use silt_format::{Error, ErrorKind, Result};
+
+use crate::{Key, Storage};
+
+/// The most objects in one [`ListPage`].
+pub const LIST_PAGE_OBJECTS_MAX: usize = 1000;
+
+/// Some objects in byte order of their names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListPage {
+    /// Names and sizes in bytes.
+    pub objects: Vec<(Key, u64)>,
+    /// Whether more follow the last one; never so on an empty page.
+    pub truncated: bool,
+}
+
+/// Every object whose name begins with `prefix` and comes after `after`, a page at a time.
+///
+/// Pages are fetched as the iterator reaches them: objects created or deleted meanwhile may or
+/// may not show. It ends after the first error.
+pub fn list_all<S: Storage + ?Sized>(
+    storage: &S,
+    prefix: impl Into<String>,
+    after: Option<Key>,
+) -> ListAll<'_, S> {
+    ListAll { storage, prefix: prefix.into(), after, page: Vec::new().into_iter(), more: true }
+}
+
+/// The iterator of [`list_all`].
+pub struct ListAll<'a, S: Storage + ?Sized> {
+    storage: &'a S,
+    prefix: String,
+    after: Option<Key>,
+    page: IntoIter<(Key, u64)>,
+    more: bool,
+}
+
+impl<S: Storage + ?Sized> ListAll<'_, S> {
+    fn fetch(&mut self) -> Result<()> {
+        let page = self.storage.list(&self.prefix, self.after.as_ref())?;
+        self.more = page.truncated;
+        // A server that repeats itself would have us loop for ever.
+        let advances = match (page.objects.first(), &self.after) {
+            (Some((first, _)), Some(after)) => first > after,
+            (Some(_), None) => true,
+            (None, _) => !page.truncated,
+        };
+        if !advances {
+            return Err(Error::new(
+                ErrorKind::Unavailable,
+                format!(
+                    "listing {:?} in {} does not get past {:?}: the storage repeats itself",
+                    self.prefix,
+                    self.storage.describe(),
+                    self.after.as_ref().map_or("its start", Key::as_str)
+                ),
+            ));
+        }
+        if let Some((last, _)) = page.objects.last() {
+            self.after = Some(last.clone());
+        }
+        self.page = page.objects.into_iter();
+        Ok(())
+    }
+}
+
+impl<S: Storage + ?Sized> Iterator for ListAll<'_, S> {
+    type Item = Result<(Key, u64)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.page.len() == 0
+            && self.more
+            && let Err(error) = self.fetch()
+        {
+            self.more = false;
+            return Some(Err(error));
+        }
+        self.page.next().map(Ok)
+    }
+}

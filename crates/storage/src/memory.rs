@@ -1,0 +1,136 @@
+//! Objects in memory.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use silt_format::{Error, Result};
+
+use crate::storage::{already_exists, name_in_the_way, not_found};
+use crate::{
+    ByteRange, Guarantees, Key, LIST_PAGE_OBJECTS_MAX, ListPage, ObjectMeta, PutMode, Storage,
+};
+
+const PLACE: &str = "memory";
+
+type Objects = BTreeMap<Key, Arc<Vec<u8>>>;
+
+/// Objects in memory; gone with the process. Share one through an [`Arc`].
+///
+/// It claims durability all the same: where crashes are played, it is what survives them.
+#[derive(Debug, Default)]
+pub struct MemoryStorage {
+    objects: Mutex<Objects>,
+}
+
+impl MemoryStorage {
+    /// An empty storage.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// An independent storage with the objects of this moment.
+    #[must_use]
+    pub fn snapshot(&self) -> Self {
+        // Bytes are shared until one side damages them; objects do not change otherwise.
+        Self { objects: Mutex::new(self.objects().clone()) }
+    }
+
+    /// Changes the bytes of an object in place, as a failing disk would; `NotFound` if absent.
+    ///
+    /// It is no part of [`Storage`]: it exists to try out what happens to damaged repositories.
+    pub fn damage(&self, key: &Key, change: impl FnOnce(&mut Vec<u8>)) -> Result<()> {
+        let mut objects = self.objects();
+        let bytes = objects.get_mut(key).ok_or_else(|| not_found(key, PLACE))?;
+        change(Arc::make_mut(bytes));
+        Ok(())
+    }
+
+    fn objects(&self) -> MutexGuard<'_, Objects> {
+        // No panic can leave the map half changed.
+        self.objects.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn object(&self, key: &Key) -> Result<Arc<Vec<u8>>> {
+        self.objects().get(key).cloned().ok_or_else(|| not_found(key, PLACE))
+    }
+}
+
+impl Storage for MemoryStorage {
+    fn put(&self, key: &Key, body: &[&[u8]], mode: PutMode) -> Result<()> {
+        match mode {
+            PutMode::Create => {}
+        }
+        let bytes = Arc::new(body.concat());
+        let mut objects = self.objects();
+        if objects.contains_key(key) {
+            return Err(already_exists(key, PLACE));
+        }
+        // As strict as a folder is, so that no caller works here and fails there.
+        if let Some(object) = key.ancestors().find(|name| objects.contains_key(*name)) {
+            return Err(name_in_the_way(key, object, PLACE));
+        }
+        if let Some((object, _)) = from(&objects, &format!("{key}/"), None).next() {
+            return Err(name_in_the_way(key, object.as_str(), PLACE));
+        }
+        objects.insert(key.clone(), bytes);
+        Ok(())
+    }
+
+    fn get(&self, key: &Key, range: ByteRange, into: &mut Vec<u8>) -> Result<()> {
+        into.clear();
+        let object = self.object(key)?;
+        let range = range.resolve(key, object.len() as u64)?;
+        let index = |offset: u64| {
+            usize::try_from(offset).map_err(|_| Error::invalid(format!("offset {offset}")))
+        };
+        into.extend_from_slice(&object[index(range.start)?..index(range.end)?]);
+        Ok(())
+    }
+
+    fn head(&self, key: &Key) -> Result<ObjectMeta> {
+        Ok(ObjectMeta { size: self.object(key)?.len() as u64, modified_ms: None })
+    }
+
+    fn delete(&self, keys: &[Key]) -> Result<()> {
+        let mut objects = self.objects();
+        for key in keys {
+            objects.remove(key);
+        }
+        Ok(())
+    }
+
+    fn list(&self, prefix: &str, after: Option<&Key>) -> Result<ListPage> {
+        let objects = self.objects();
+        let mut rest = from(&objects, prefix, after);
+        let page: Vec<(Key, u64)> = rest
+            .by_ref()
+            .take(LIST_PAGE_OBJECTS_MAX)
+            .map(|(key, bytes)| (key.clone(), bytes.len() as u64))
+            .collect();
+        Ok(ListPage { objects: page, truncated: rest.next().is_some() })
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        Guarantees::ALL
+    }
+
+    fn describe(&self) -> String {
+        PLACE.to_owned()
+    }
+}
+
+/// The objects that begin with `prefix` and come after `after`, by name.
+fn from<'a>(
+    objects: &'a Objects,
+    prefix: &'a str,
+    after: Option<&Key>,
+) -> impl Iterator<Item = (&'a Key, &'a Arc<Vec<u8>>)> + use<'a> {
+    let start = match after {
+        Some(after) if after.as_str() >= prefix => Bound::Excluded(after.as_str()),
+        _ => Bound::Included(prefix),
+    };
+    objects
+        .range::<str, _>((start, Bound::Unbounded))
+        .take_while(move |(key, _)| key.as_str().starts_with(prefix))
+}

@@ -1,0 +1,162 @@
+//! A wrapper that records what is asked of a storage.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use silt_format::{ErrorKind, Result};
+
+use crate::storage::body_bytes;
+use crate::{
+    ByteRange, Guarantees, Key, ListPage, ObjectMeta, Operation, OperationKind, PutMode, Storage,
+};
+
+/// Operations kept one by one; those after them count in the totals alone.
+pub const RECORDS_MAX: usize = 1 << 20;
+
+/// One operation and how it went.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// What was asked.
+    pub operation: Operation,
+    /// Bytes written by a put or read by a get, zero for others; or the kind of the error.
+    pub outcome: Result<u64, ErrorKind>,
+}
+
+/// What the operations of one kind add up to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Operations, failed ones included.
+    pub operations: u64,
+    /// Those that failed.
+    pub failures: u64,
+    /// Objects that the successful ones named; for listings, objects listed.
+    pub objects: u64,
+    /// Bytes that the successful ones wrote or read.
+    pub bytes: u64,
+}
+
+/// A storage that records every operation in the order in which they end.
+#[derive(Debug)]
+pub struct RecordingStorage<S> {
+    inner: S,
+    log: Mutex<Log>,
+}
+
+#[derive(Debug, Default)]
+struct Log {
+    records: Vec<Record>,
+    totals: BTreeMap<OperationKind, Totals>,
+}
+
+/// What an operation that succeeded amounts to.
+#[derive(Default)]
+struct Amount {
+    objects: u64,
+    bytes: u64,
+}
+
+impl<S: Storage> RecordingStorage<S> {
+    /// Records what is asked of `inner` from now on.
+    pub fn new(inner: S) -> Self {
+        Self { inner, log: Mutex::default() }
+    }
+
+    /// The storage below.
+    pub fn inner(&self) -> &S {
+        &self.inner
+    }
+
+    /// The operations so far, at most [`RECORDS_MAX`].
+    pub fn records(&self) -> Vec<Record> {
+        self.log().records.clone()
+    }
+
+    /// The sums of one kind of operation.
+    pub fn totals(&self, kind: OperationKind) -> Totals {
+        self.log().totals.get(&kind).copied().unwrap_or_default()
+    }
+
+    /// Forgets everything recorded, and returns the operations.
+    pub fn take(&self) -> Vec<Record> {
+        std::mem::take(&mut *self.log()).records
+    }
+
+    fn log(&self) -> MutexGuard<'_, Log> {
+        // At worst one operation is counted by halves, and its caller has panicked.
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn record<T>(
+        &self,
+        operation: Operation,
+        carry_out: impl FnOnce() -> Result<(T, Amount)>,
+    ) -> Result<T> {
+        let result = carry_out();
+        let mut log = self.log();
+        let totals = log.totals.entry(operation.kind()).or_default();
+        totals.operations += 1;
+        let outcome = match &result {
+            Ok((_, amount)) => {
+                totals.objects += amount.objects;
+                totals.bytes += amount.bytes;
+                Ok(amount.bytes)
+            }
+            Err(error) => {
+                totals.failures += 1;
+                Err(error.kind())
+            }
+        };
+        if log.records.len() < RECORDS_MAX {
+            log.records.push(Record { operation, outcome });
+        }
+        result.map(|(value, _)| value)
+    }
+}
+
+impl<S: Storage> Storage for RecordingStorage<S> {
+    fn put(&self, key: &Key, body: &[&[u8]], mode: PutMode) -> Result<()> {
+        self.record(Operation::put(key, body), || {
+            self.inner.put(key, body, mode)?;
+            Ok(((), Amount { objects: 1, bytes: body_bytes(body) }))
+        })
+    }
+
+    fn get(&self, key: &Key, range: ByteRange, into: &mut Vec<u8>) -> Result<()> {
+        self.record(Operation::get(key, range), || {
+            self.inner.get(key, range, into)?;
+            Ok(((), Amount { objects: 1, bytes: into.len() as u64 }))
+        })
+    }
+
+    fn head(&self, key: &Key) -> Result<ObjectMeta> {
+        self.record(Operation::head(key), || {
+            Ok((self.inner.head(key)?, Amount { objects: 1, bytes: 0 }))
+        })
+    }
+
+    fn delete(&self, keys: &[Key]) -> Result<()> {
+        self.record(Operation::delete(keys), || {
+            self.inner.delete(keys)?;
+            Ok(((), Amount { objects: keys.len() as u64, bytes: 0 }))
+        })
+    }
+
+    fn list(&self, prefix: &str, after: Option<&Key>) -> Result<ListPage> {
+        self.record(Operation::list(prefix, after), || {
+            let page = self.inner.list(prefix, after)?;
+            let objects = page.objects.len() as u64;
+            Ok((page, Amount { objects, bytes: 0 }))
+        })
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        self.inner.guarantees()
+    }
+
+    fn describe(&self) -> String {
+        self.inner.describe()
+    }
+}

@@ -1,0 +1,55 @@
+//! The suite, run on everything that implements `Storage`.
+
+use std::sync::Arc;
+
+use silt_storage::{
+    Counted, CrashStorage, CrashingOperation, Fault, FaultStorage, LocalStorage, MemoryStorage,
+    Operation, RecordingStorage, Storage, conformance,
+};
+
+#[test]
+fn memory() {
+    conformance::run(&|| Box::new(MemoryStorage::new()));
+}
+
+#[test]
+fn local() {
+    let folder = tempfile::tempdir().unwrap();
+    let number = std::cell::Cell::new(0);
+    conformance::run(&|| {
+        number.set(number.get() + 1);
+        let root = folder.path().join(format!("new/{}", number.get()));
+        Box::new(LocalStorage::create(root).unwrap())
+    });
+}
+
+#[test]
+fn pointers() {
+    conformance::run(&|| Box::new(Arc::new(MemoryStorage::new())));
+    conformance::run(&|| {
+        let boxed: Box<dyn Storage> = Box::new(MemoryStorage::new());
+        Box::new(boxed)
+    });
+}
+
+#[test]
+fn fault_that_passes() {
+    conformance::run(&|| {
+        Box::new(FaultStorage::new(MemoryStorage::new(), |_: &Operation, _| Fault::Pass))
+    });
+}
+
+#[test]
+fn recording() {
+    conformance::run(&|| Box::new(RecordingStorage::new(MemoryStorage::new())));
+}
+
+#[test]
+fn crash_that_never_comes() {
+    for counted in [Counted::Mutations, Counted::Everything] {
+        conformance::run(&|| {
+            let memory = MemoryStorage::new();
+            Box::new(CrashStorage::new(memory, u64::MAX, counted, CrashingOperation::Lost))
+        });
+    }
+}

@@ -1,0 +1,9 @@
+//! Every storage and every wrapper, put through the conformance suite and through failures.
+
+#![cfg(test)]
+
+mod conformance;
+mod listing;
+mod local;
+mod memory;
+mod scarce;
