@@ -1,1 +1,17 @@
-//! Cut points, fingerprints and signatures.
+//! Cut points, fingerprints, segment digests and signatures: everything that is computed from the
+//! bytes of a volume before anything is looked up or stored.
+//!
+//! All of it is pure, and every value is part of the stored format: the golden vectors in `tests/`
+//! hold it fixed.
+
+mod cut;
+mod digest;
+mod fingerprint;
+mod signature;
+mod zero;
+
+pub use cut::Chunker;
+pub use digest::SegmentDigester;
+pub use fingerprint::Fingerprinter;
+pub use signature::signatures;
+pub use zero::is_zero;

@@ -15,6 +15,9 @@ use crate::objects::{Address, Objects, OpenObject, Scratch};
 const DIRECTORIES_BYTES: usize = 6 << 20;
 const FRAMES_BYTES: usize = 12 << 20;
 
+/// Decoded frames by container and number.
+type FrameCache = WeightedCache<(u32, u16), Arc<Vec<u8>>>;
+
 /// An open container.
 pub(crate) struct Container {
     pub(crate) object: OpenObject,
@@ -37,7 +40,7 @@ pub(crate) struct ChunkReader {
     containers: ObjectSet,
     fingerprinter: Fingerprinter,
     open: Mutex<WeightedCache<u32, Arc<Container>>>,
-    frames: Mutex<WeightedCache<(u32, u16), Arc<Vec<u8>>>>,
+    frames: Mutex<FrameCache>,
 }
 
 impl ChunkReader {
@@ -98,7 +101,7 @@ impl ChunkReader {
         out: &mut [u8],
     ) -> Result<()> {
         let number = chunk.reference.container();
-        self.check_store(chunk.reference)?;
+        check_store(chunk.reference)?;
         let container = self.container(number)?;
         let slot = container.directory.slot(chunk.reference.slot()).ok_or_else(|| {
             Error::corrupt(format!(
@@ -132,16 +135,17 @@ impl ChunkReader {
         Ok(())
     }
 
-    pub(crate) fn check_store(&self, reference: Reference) -> Result<()> {
-        if reference.store() == PRIVATE_STORE {
-            return Ok(());
-        }
-        Err(Error::corrupt(format!("store {} is not in the head's table", reference.store())))
-    }
-
     pub(crate) fn fingerprinter(&self) -> &Fingerprinter {
         &self.fingerprinter
     }
+}
+
+/// Refuses a reference to a store that this version's heads cannot name.
+pub(crate) fn check_store(reference: Reference) -> Result<()> {
+    if reference.store() == PRIVATE_STORE {
+        return Ok(());
+    }
+    Err(Error::corrupt(format!("store {} is not in the head's table", reference.store())))
 }
 
 /// Opens a container and reads its directory.

@@ -2,15 +2,27 @@
 
 mod backup;
 mod cache;
+mod check;
 mod chunks;
+mod compare;
+mod dry_run;
 mod env;
+mod find;
 mod lease;
 mod map;
 mod objects;
 mod repository;
+mod restore;
+mod stats;
 mod system;
 
 pub use backup::{BackupOptions, BackupReport, BackupSession};
+pub use check::{Affected, CheckOptions, CheckReport, Damage, DataCheck};
+pub use compare::VolumeDiff;
+pub use dry_run::DryRunStorage;
 pub use env::{Context, Env, Observer, Process, Progress, Silent};
+pub use find::{Selector, When};
 pub use repository::{Found, KeyInfo, Protection, Repository};
+pub use restore::{RestoreOptions, RestoreReport};
+pub use stats::SeriesStats;
 pub use system::SystemEnv;

@@ -111,6 +111,47 @@ impl MapReader {
         Ok(place(segment).and_then(|place| entries.get(place).copied().flatten()))
     }
 
+    /// The first segment at or behind `from` that is not all zeros.
+    pub(crate) fn next_segment(
+        &self,
+        root: MapRoot,
+        from: u64,
+    ) -> Result<Option<(u64, SegmentEntry)>> {
+        match root.page {
+            Some(page) => self.next_below(page, root.level, 0, from),
+            None => Ok(None),
+        }
+    }
+
+    fn next_below(
+        &self,
+        block: BlockRef,
+        level: u8,
+        first: u64,
+        from: u64,
+    ) -> Result<Option<(u64, SegmentEntry)>> {
+        let span = below(level);
+        let skip = usize::try_from(from.saturating_sub(first) / span).unwrap_or(usize::MAX);
+        match &*self.page(block, level)? {
+            Page::Leaf(entries) => {
+                let found = (0_u64..).zip(entries).skip(skip);
+                Ok(found.map(|(i, entry)| (first + i, entry)).find_map(|(i, entry)| {
+                    entry.map(|entry| (i, entry))
+                }))
+            }
+            Page::Branch(_, entries) => {
+                for (i, entry) in (0_u64..).zip(entries).skip(skip) {
+                    let Some(child) = entry else { continue };
+                    let found = self.next_below(*child, level - 1, first + i * span, from)?;
+                    if found.is_some() {
+                        return Ok(found);
+                    }
+                }
+                Ok(None)
+            }
+        }
+    }
+
     /// Calls `visit` with every segment that is not all zeros, in order.
     pub(crate) fn walk(
         &self,

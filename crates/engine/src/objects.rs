@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use silt_format::number::{to_u64, to_usize};
+use silt_format::number::to_u64;
 use silt_format::{
     BLOCK_OVERHEAD_BYTES, BlockReader, BlockWriter, DIRECTORY_POSITION, Error, ErrorKind,
     FOOTER_BYTES, Footer, HEADER_BYTES, Header, MasterKey, ObjectKind, RepositoryId, Result,
@@ -245,9 +245,4 @@ pub(crate) fn close_object(
 /// Whether an error means that an object is damaged or gone, as against the world failing.
 pub(crate) fn is_damage(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound)
-}
-
-/// `length` as the length of a buffer, for sizes that formats bound.
-pub(crate) fn buffer_bytes(length: u64) -> usize {
-    to_usize(length)
 }

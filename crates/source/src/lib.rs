@@ -1,1 +1,23 @@
 //! Where volumes come from and go to.
+//!
+//! A [`VolumeSource`] is a raw file, a block device, a qcow2 image with its backing chain, or a
+//! byte stream; a [`VolumeTarget`] is what a volume is restored to. All of it is synchronous, and
+//! positioned, so that several threads may read and write at once.
+
+mod changed;
+mod in_use;
+mod number;
+mod positioned;
+mod source;
+mod target;
+
+pub use changed::{CHANGED_MAP_BYTES_MAX, ChangedMap, MapForm};
+pub use source::qcow2;
+pub use source::{
+    Extent, ExtentKind, FormatChoice, SourceFormat, SourceInfo, SourceOptions, StreamSource,
+    VolumeSource, open_source,
+};
+pub use target::{
+    MARKER_TEXT, PARTIAL_SUFFIX, StreamTarget, TargetFormat, TargetMode, TargetOptions,
+    VolumeTarget, open_target,
+};

@@ -17,4 +17,6 @@ mod summary;
 
 pub use session::{BackupOptions, BackupReport, BackupSession};
 
+pub(crate) use scan::Avoided;
 pub(crate) use session::jobs;
+pub(crate) use summary::verify_summary;

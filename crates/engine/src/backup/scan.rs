@@ -1,6 +1,6 @@
 //! What a worker does with a segment: zeros, digest, chunks, fingerprints, signatures.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -66,18 +66,22 @@ pub(crate) struct ParentVolume {
 
 /// Containers' slots that are known to be damaged and must not be referred to again.
 #[derive(Default)]
-pub(crate) struct Avoided(HashSet<(u32, u16)>);
+pub(crate) struct Avoided(HashMap<u32, Vec<(u16, u16)>>);
 
 impl Avoided {
     pub(crate) fn new(damaged: &[DamagedSlots]) -> Self {
-        let slots = damaged.iter().flat_map(|d| (d.first..=d.last).map(|slot| (d.container, slot)));
-        Self(slots.collect())
+        let mut slots: HashMap<u32, Vec<(u16, u16)>> = HashMap::new();
+        for range in damaged {
+            slots.entry(range.container).or_default().push((range.first, range.last));
+        }
+        Self(slots)
     }
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
     pub(crate) fn has(&self, reference: Reference) -> bool {
-        !self.0.is_empty() && self.0.contains(&(reference.container(), reference.slot()))
+        let Some(ranges) = self.0.get(&reference.container()) else { return false };
+        ranges.iter().any(|(first, last)| (*first..=*last).contains(&reference.slot()))
     }
 }
 

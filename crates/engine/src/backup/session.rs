@@ -93,6 +93,14 @@ struct Detection {
     orphans: Orphans,
 }
 
+impl Detection {
+    /// Asks every level for a chunk that may have been placed since the segment was looked at.
+    fn recall(&self, fingerprint: &Fingerprint) -> Option<(Reference, Level)> {
+        let mut levels = self.levels.iter();
+        levels.find_map(|level| level.recall(fingerprint).map(|found| (found, level.level())))
+    }
+}
+
 impl Repository {
     /// Begins a backup of the series called `series`, making the series if need be.
     ///
@@ -123,12 +131,11 @@ impl<'r> BackupSession<'r> {
         let session = context.random();
         let lease = HeldLease::acquire(objects, series, name, session)?;
         let started_ns = context.env.now_ns();
-        let head = match repository.head(series)? {
-            Some(head) => head,
-            None => {
-                repository.make_series(series, name, started_ns)?;
-                Head::empty(series, crate::repository::DEFAULT_DOMAIN, name)
-            }
+        let head = if let Some(head) = repository.head(series)? {
+            head
+        } else {
+            repository.make_series(series, name, started_ns)?;
+            Head::empty(series, crate::repository::DEFAULT_DOMAIN, name)
         };
         let parent =
             if options.no_parent { None } else { newest_readable(repository, &head)? };
@@ -353,18 +360,12 @@ impl<'r> BackupSession<'r> {
         }
         let mut recipe = Recipe { chunks: Vec::with_capacity(draft.chunks.len()) };
         for chunk in &draft.chunks {
-            let recalled = || {
-                let found = |level: &Box<dyn Detector>| {
-                    level.recall(&chunk.fingerprint).map(|found| (found, level.level()))
-                };
-                detection.levels.iter().find_map(found)
-            };
-            let (reference, level) = match chunk.found.or_else(recalled) {
-                Some(found) => found,
-                None => {
-                    let bytes = &draft.data[chunk.range.clone()];
-                    (self.containers.append(pipeline, bytes, chunk.fingerprint)?, Level::New)
-                }
+            let found = chunk.found.or_else(|| detection.recall(&chunk.fingerprint));
+            let (reference, level) = if let Some(found) = found {
+                found
+            } else {
+                let bytes = &draft.data[chunk.range.clone()];
+                (self.containers.append(pipeline, bytes, chunk.fingerprint)?, Level::New)
             };
             volume.levels.add(level, to_u64(chunk.range.len()));
             let (length, mut fingerprint) =

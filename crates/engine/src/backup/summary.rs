@@ -4,8 +4,9 @@ use std::ops::Range;
 
 use silt_format::number::to_u32;
 use silt_format::{
-    BlockEntry, BlockKind, BlockWriter, HEADER_BYTES, Id, MapRoot, ObjectKind, PRIVATE_STORE,
-    Result, SeriesId, SummaryGeometry, SummaryRef, encode_blocks, names,
+    BlockEntry, BlockKind, BlockWriter, Error, HEADER_BYTES, Id, MapRoot, ObjectKind,
+    PRIVATE_STORE, Reference, Result, SeriesId, SummaryGeometry, SummaryRef, decode_blocks,
+    encode_blocks, names,
 };
 
 use crate::map::MapReader;
@@ -67,26 +68,84 @@ fn fill(
     held: &Range<u32>,
     vector: &mut [u8],
 ) -> Result<u64> {
-    let (mut scratch, mut raw, mut references) = (Scratch::new()?, Vec::new(), 0_u64);
+    let mut references = 0_u64;
     let partition_bytes = geometry.partition_bytes as usize;
+    each_reference(reader, roots, &mut |reference| {
+        references += 1;
+        let (partition, drawn) = geometry.place(reference);
+        if held.contains(&partition) {
+            let start = (partition - held.start) as usize * partition_bytes;
+            geometry.insert(drawn, &mut vector[start..start + partition_bytes]);
+        }
+        Ok(())
+    })?;
+    Ok(references)
+}
+
+/// Calls `visit` with every private reference below `roots`.
+fn each_reference(
+    reader: &MapReader,
+    roots: &[MapRoot],
+    visit: &mut dyn FnMut(Reference) -> Result<()>,
+) -> Result<()> {
+    let (mut scratch, mut raw) = (Scratch::new()?, Vec::new());
     for root in roots {
         reader.walk(*root, &mut |_, entry| {
             let recipe = reader.recipe(entry.recipe, &mut scratch, &mut raw)?;
-            for chunk in &recipe.chunks {
-                if chunk.reference.is_zero() || chunk.reference.store() != PRIVATE_STORE {
-                    continue;
-                }
-                references += 1;
-                let (partition, drawn) = geometry.place(chunk.reference);
-                if held.contains(&partition) {
-                    let start = (partition - held.start) as usize * partition_bytes;
-                    geometry.insert(drawn, &mut vector[start..start + partition_bytes]);
-                }
+            let references = recipe.chunks.iter().map(|chunk| chunk.reference);
+            references
+                .filter(|reference| !reference.is_zero() && reference.store() == PRIVATE_STORE)
+                .try_for_each(&mut *visit)
+        })?;
+    }
+    Ok(())
+}
+
+/// Reads a summary vector and, if `roots` are given, checks that it holds every reference below
+/// them: a vector that misses one would let deletion drop a chunk in use.
+pub(crate) fn verify_summary(
+    objects: &Objects,
+    series: SeriesId,
+    summary: SummaryRef,
+    references_of: Option<(&MapReader, &[MapRoot])>,
+) -> Result<()> {
+    let geometry = summary.geometry;
+    let partition_bytes = geometry.partition_bytes as usize;
+    let (mut scratch, mut raw) = (Scratch::new()?, Vec::new());
+    for part in 0..geometry.parts() {
+        let held = geometry.partitions_of(part);
+        let name = names::summary(series, summary.id, part);
+        let (kind, number) = (ObjectKind::Summary, summary.id.0);
+        let address = Address { kind, series, number, revision: part };
+        let object = objects.open(&name, address)?;
+        let entries = decode_blocks(&objects.read_directory(&object)?)?;
+        let wrong = |what: &str| Error::corrupt(format!("summary vector {name}: {what}"));
+        if entries.len() != held.len() {
+            return Err(wrong("its partitions are not as many as its geometry says"));
+        }
+        let mut vector = Vec::with_capacity(held.len() * partition_bytes);
+        for entry in entries {
+            let range = (entry.offset, entry.sealed_bytes);
+            let position = u64::from(entry.offset);
+            objects.read_block(&object, range, position, &mut scratch, &mut raw)?;
+            if raw.len() != partition_bytes {
+                return Err(wrong("a partition's size is not what its geometry says"));
+            }
+            vector.extend_from_slice(&raw);
+        }
+        let Some((reader, roots)) = references_of else { continue };
+        each_reference(reader, roots, &mut |reference| {
+            let (partition, drawn) = geometry.place(reference);
+            let start = partition.wrapping_sub(held.start) as usize * partition_bytes;
+            let missing = held.contains(&partition)
+                && !geometry.contains(drawn, &vector[start..start + partition_bytes]);
+            if missing {
+                return Err(wrong(&format!("it misses reference {reference:?}")));
             }
             Ok(())
         })?;
     }
-    Ok(references)
+    Ok(())
 }
 
 /// An upper bound of how many private references a snapshot has: its parent's and the new ones.

@@ -1,0 +1,92 @@
+use proptest::prelude::*;
+use silt_chunking::SegmentDigester;
+use silt_format::{BLOCK_BYTES, SEGMENT_BYTES, SegmentDigest};
+
+use crate::sample::{mixed_data, noise};
+
+fn key() -> [u8; 32] {
+    std::array::from_fn(|index| u8::try_from(index).unwrap())
+}
+
+/// The definition, word for word.
+fn plain_digest(segment: &[u8]) -> SegmentDigest {
+    let mut message = Vec::new();
+    let mut bitmap = vec![0; segment.chunks(BLOCK_BYTES).count().div_ceil(8)];
+    for (index, block) in segment.chunks(BLOCK_BYTES).enumerate() {
+        if block.iter().any(|&byte| byte != 0) {
+            message.extend_from_slice(block);
+            bitmap[index / 8] |= 1 << (index % 8);
+        }
+    }
+    message.extend(bitmap);
+    message.extend(u32::try_from(segment.len()).unwrap().to_le_bytes());
+    let digest = blake3::keyed_hash(&key(), &message);
+    SegmentDigest(digest.as_bytes()[..16].try_into().unwrap())
+}
+
+/// Ten blocks and a short one; four of the ten are zero.
+fn holey_segment() -> Vec<u8> {
+    let mut segment = noise(5, 10 * BLOCK_BYTES + 100);
+    for block in [1, 2, 5, 9] {
+        segment[block * BLOCK_BYTES..][..BLOCK_BYTES].fill(0);
+    }
+    segment
+}
+
+/// Golden: stored digests; computed by another implementation of BLAKE3.
+#[test]
+fn digests_of_known_segments() {
+    let digester = SegmentDigester::new(key());
+    let hex = |segment: &[u8]| digester.digest(segment).to_string();
+    assert_eq!(hex(&[]), "389622daf9ae5af5623171172a1f243b");
+    assert_eq!(hex(&vec![0; SEGMENT_BYTES]), "fb6ddcc5cf722749f8440cd14cf5ea28");
+    let mut segment = holey_segment();
+    assert_eq!(hex(&segment), "d634101703ada8ec26c30afa53db6fdb");
+    segment.push(0);
+    assert_eq!(hex(&segment), "03c99c83cb5b09c03fa8deb2b9e094b5");
+}
+
+#[test]
+fn moving_a_block_past_zeros_changes_the_digest() {
+    let digester = SegmentDigester::new(key());
+    let mut segment = holey_segment();
+    let before = digester.digest(&segment);
+    segment.copy_within(4 * BLOCK_BYTES..5 * BLOCK_BYTES, 5 * BLOCK_BYTES);
+    segment[4 * BLOCK_BYTES..5 * BLOCK_BYTES].fill(0);
+    assert_ne!(digester.digest(&segment), before);
+}
+
+#[test]
+fn another_key_gives_another_digest() {
+    let segment = holey_segment();
+    let digests = [[1; 32], [2; 32]].map(|key| SegmentDigester::new(key).digest(&segment));
+    assert_ne!(digests[0], digests[1]);
+}
+
+#[test]
+#[should_panic(expected = "too long")]
+fn more_than_a_segment_is_refused() {
+    SegmentDigester::new(key()).digest(&vec![0; SEGMENT_BYTES + 1]);
+}
+
+#[test]
+fn debug_output_shows_no_key() {
+    let shown = format!("{:?}", SegmentDigester::new([0xab; 32]));
+    assert_eq!(shown, "SegmentDigester(secret)");
+}
+
+proptest! {
+    #[test]
+    fn digests_are_as_defined(segment in mixed_data(40 * BLOCK_BYTES)) {
+        prop_assert_eq!(SegmentDigester::new(key()).digest(&segment), plain_digest(&segment));
+    }
+}
+
+#[test]
+fn a_full_segment_is_digested_as_defined() {
+    let mut segment = noise(11, SEGMENT_BYTES);
+    for block in segment.chunks_mut(BLOCK_BYTES).skip(3).step_by(7) {
+        block.fill(0);
+    }
+    assert_eq!(SegmentDigester::new(key()).digest(&segment), plain_digest(&segment));
+}

@@ -1,0 +1,129 @@
+//! Collecting damage by object, with the snapshots and ranges that it hurts.
+
+use std::collections::BTreeMap;
+
+use silt_format::{ByteSpan, Error, Id, Result};
+
+use super::Place;
+use crate::objects::is_damage;
+
+/// Most ranges that are listed of one volume; further ones are counted.
+const SPANS_MAX: usize = 1000;
+
+/// A damaged object.
+#[derive(Clone, Debug)]
+pub struct Damage {
+    /// Its name.
+    pub object: String,
+    /// What is wrong, as first met.
+    pub error: String,
+    /// Whom it hurts; empty where nothing living needs it.
+    pub affected: Vec<Affected>,
+}
+
+/// What damage does to one volume of a snapshot, or to all of a snapshot or series.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Affected {
+    /// The series' name.
+    pub series: String,
+    /// The snapshot; `None` for all of the series.
+    pub snapshot: Option<Id>,
+    /// The volume; `None` for all of the snapshot.
+    pub volume: Option<String>,
+    /// The ranges that cannot be restored, in offset order, the first thousand of them.
+    pub spans: Vec<ByteSpan>,
+    /// Bytes in all ranges.
+    pub bytes: u64,
+}
+
+/// All damage met so far.
+#[derive(Default)]
+pub(crate) struct Findings(BTreeMap<String, Damage>);
+
+impl Findings {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn entry(&mut self, object: &str, error: &str) -> &mut Damage {
+        self.0.entry(object.to_owned()).or_insert_with(|| Damage {
+            object: object.to_owned(),
+            error: error.to_owned(),
+            affected: Vec::new(),
+        })
+    }
+
+    /// Notes that an object is damaged, without saying whom that hurts.
+    pub(crate) fn object(&mut self, object: &str, error: &str) {
+        self.entry(object, error);
+    }
+
+    /// Notes damage if that is what an error means; passes other errors on.
+    pub(crate) fn note_if_damaged(&mut self, result: Result<()>, object: &str) -> Result<()> {
+        match result {
+            Err(error) if is_damage(&error) => {
+                self.object(object, &error.to_string());
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    /// Notes damage that hides a whole series.
+    pub(crate) fn whole_series(&mut self, object: &str, error: &Error, series: &str) {
+        let affected = Affected {
+            series: series.to_owned(),
+            snapshot: None,
+            volume: None,
+            spans: Vec::new(),
+            bytes: 0,
+        };
+        self.entry(object, &error.to_string()).affected.push(affected);
+    }
+
+    /// Notes damage that hides a whole snapshot.
+    pub(crate) fn whole_snapshot(&mut self, object: &str, error: &str, series: &str, id: Id) {
+        let affected = Affected {
+            series: series.to_owned(),
+            snapshot: Some(id),
+            volume: None,
+            spans: Vec::new(),
+            bytes: 0,
+        };
+        self.entry(object, error).affected.push(affected);
+    }
+
+    /// Notes damage that hides a range of a volume.
+    pub(crate) fn span(&mut self, object: &str, error: &str, place: Place<'_>, span: ByteSpan) {
+        let damage = self.entry(object, error);
+        let last = damage.affected.last_mut().filter(|affected| {
+            affected.snapshot == Some(place.snapshot)
+                && affected.series == place.series
+                && affected.volume.as_deref() == Some(place.volume)
+        });
+        let affected = if let Some(last) = last {
+            last
+        } else {
+            damage.affected.push(Affected {
+                series: place.series.to_owned(),
+                snapshot: Some(place.snapshot),
+                volume: Some(place.volume.to_owned()),
+                spans: Vec::new(),
+                bytes: 0,
+            });
+            let newest = damage.affected.len() - 1;
+            &mut damage.affected[newest]
+        };
+        affected.bytes += span.length;
+        let room = affected.spans.len() < SPANS_MAX;
+        match affected.spans.last_mut() {
+            Some(last) if last.offset + last.length == span.offset => last.length += span.length,
+            _ if room => affected.spans.push(span),
+            _ => {}
+        }
+    }
+
+    pub(crate) fn into_damage(self) -> Vec<Damage> {
+        self.0.into_values().collect()
+    }
+}

@@ -1,0 +1,300 @@
+//! Reading containers and verifying every byte of them.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+
+use silt_chunking::Fingerprinter;
+use silt_format::number::to_u16;
+use silt_format::{DamagedSlots, Error, Head, Result, SeriesId, VerifiedRange, names};
+
+use super::damage::Findings;
+use super::{CheckOptions, CheckReport, DataCheck, RecordState};
+use crate::backup::jobs;
+use crate::chunks::{open_container, read_frame};
+use crate::env::Progress;
+use crate::map::lock;
+use crate::objects::{Objects, Scratch, is_damage};
+use crate::repository::Repository;
+
+/// After how many verified containers the record is stored, so that a pass can go on there.
+const SAVE_EVERY: usize = 256;
+
+/// A container to verify.
+#[derive(Clone, Copy, Debug)]
+struct Item {
+    number: u32,
+    revision: u32,
+    bytes: u64,
+}
+
+/// What reading one container came to.
+struct Verified {
+    item: Item,
+    damaged: Vec<DamagedSlots>,
+    error: Option<Error>,
+}
+
+/// Verifies as many containers of a series as asked for, and those known to be damaged.
+pub(crate) fn verify(
+    repository: &Repository,
+    head: &Head,
+    options: &CheckOptions,
+    state: &mut RecordState,
+    report: &mut CheckReport,
+    findings: &mut Findings,
+) -> Result<()> {
+    report.containers += head.containers.len();
+    let items = plan(repository, head, options, state, report)?;
+    let total_bytes: u64 = items.iter().map(|item| item.bytes).sum();
+    let now_s = repository.objects.context.now_s();
+    let mut times = Times::new(&state.record.verified);
+    let mut done_bytes = 0;
+    let mut unsaved = 0;
+    let jobs = jobs(options.jobs);
+    let outcome = each_verified(repository, head, &items, jobs, &mut |verified| {
+        let item = verified.item;
+        state.record.damaged.retain(|slots| slots.container != item.number);
+        state.record.damaged.extend(&verified.damaged);
+        if let Some(error) = verified.error {
+            let name = names::container(head.series, item.number, item.revision);
+            findings.object(&name, &error.to_string());
+        } else {
+            report.verified_containers += 1;
+        }
+        times.set(item.number, item.revision, now_s);
+        report.verified_bytes += item.bytes;
+        done_bytes += item.bytes;
+        let progress = Progress { done_bytes, total_bytes, ..Progress::default() };
+        repository.objects.context.observer.progress("check", progress);
+        unsaved += 1;
+        if unsaved == SAVE_EVERY {
+            unsaved = 0;
+            state.record.verified = times.ranges();
+            state.save(repository, head)?;
+        }
+        Ok(())
+    });
+    state.record.verified = times.ranges();
+    if outcome.is_ok() && options.data == DataCheck::All {
+        state.record.pass_started_s = 0;
+    }
+    if outcome.is_err() {
+        // What was verified before the interruption is remembered.
+        state.save(repository, head)?;
+    }
+    outcome
+}
+
+/// The containers to verify, in ascending order.
+fn plan(
+    repository: &Repository,
+    head: &Head,
+    options: &CheckOptions,
+    state: &mut RecordState,
+    report: &mut CheckReport,
+) -> Result<Vec<Item>> {
+    let known: Vec<u32> = state.record.damaged.iter().map(|slots| slots.container).collect();
+    if options.data == DataCheck::None && known.is_empty() {
+        return Ok(Vec::new());
+    }
+    let sizes = sizes(&repository.objects, head.series)?;
+    let times = Times::new(&state.record.verified);
+    let bytes = |number, revision| sizes.get(&(number, revision)).copied().unwrap_or(0);
+    let all = head.containers.iter();
+    let mut items: Vec<(u64, Item)> = all
+        .map(|(number, revision)| {
+            let item = Item { number, revision, bytes: bytes(number, revision) };
+            (times.get(number, revision), item)
+        })
+        .collect();
+    let is_known = |item: &Item| known.contains(&item.number);
+    match options.data {
+        DataCheck::None => items.retain(|(_, item)| is_known(item)),
+        DataCheck::All => {
+            let started = state.record.pass_started_s;
+            if started > 0 && !options.restart {
+                report.resumed = true;
+                items.retain(|(time, item)| *time < started || is_known(item));
+            } else {
+                state.record.pass_started_s = repository.objects.context.now_s();
+                // The start is stored at once, so that an interrupted pass is known as one.
+                state.save(repository, head)?;
+            }
+        }
+        DataCheck::Percent(percent) => {
+            let total: u64 = items.iter().map(|(_, item)| item.bytes).sum();
+            let wanted = share(total, percent);
+            items.sort_by_key(|(time, item)| (!is_known(item), *time, item.number));
+            let mut taken = 0;
+            items.retain(|(_, item)| {
+                let take = taken < wanted || is_known(item);
+                taken += if take { item.bytes } else { 0 };
+                take
+            });
+        }
+    }
+    let mut items: Vec<Item> = items.into_iter().map(|(_, item)| item).collect();
+    items.sort_by_key(|item| item.number);
+    Ok(items)
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "a share of a size need not be exact, and is between 0 and the size"
+)]
+fn share(total: u64, percent: f64) -> u64 {
+    ((total as f64) * percent.clamp(0.0, 100.0) / 100.0).ceil() as u64
+}
+
+fn sizes(objects: &Objects, series: SeriesId) -> Result<HashMap<(u32, u32), u64>> {
+    let mut sizes = HashMap::new();
+    for item in objects.names(&names::containers(series), None)? {
+        let (name, bytes) = item?;
+        if let Some(number) = names::number_and_revision(&name) {
+            sizes.insert(number, bytes);
+        }
+    }
+    Ok(sizes)
+}
+
+/// Verifies `items` on several threads and hands each result to `take`, one at a time.
+fn each_verified(
+    repository: &Repository,
+    head: &Head,
+    items: &[Item],
+    jobs: usize,
+    take: &mut (dyn FnMut(Verified) -> Result<()> + Send),
+) -> Result<()> {
+    let objects = &repository.objects;
+    let fingerprinter = Fingerprinter::new(objects.master.fingerprint_key(head.domain));
+    let next = Mutex::new(items.iter());
+    let shared = Mutex::new((take, Ok(())));
+    let work = || -> Result<()> {
+        let mut scratch = Scratch::new()?;
+        loop {
+            objects.context.check_interrupted()?;
+            let Some(item) = lock(&next).next() else { return Ok(()) };
+            let verified = verify_one(objects, head.series, *item, &fingerprinter, &mut scratch)?;
+            let mut shared = lock(&shared);
+            if shared.1.is_err() {
+                return Ok(());
+            }
+            (shared.0)(verified)?;
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..jobs.min(items.len()) {
+            scope.spawn(|| {
+                if let Err(error) = work() {
+                    let mut shared = lock(&shared);
+                    if shared.1.is_ok() {
+                        shared.1 = Err(error);
+                    }
+                }
+            });
+        }
+    });
+    shared.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner).1
+}
+
+fn verify_one(
+    objects: &Objects,
+    series: SeriesId,
+    item: Item,
+    fingerprinter: &Fingerprinter,
+    scratch: &mut Scratch,
+) -> Result<Verified> {
+    let mut verified = Verified { item, damaged: Vec::new(), error: None };
+    let slots = |first, last| DamagedSlots {
+        container: item.number,
+        revision: item.revision,
+        first,
+        last,
+    };
+    let container = match open_container(objects, series, item.number, item.revision) {
+        Ok(container) => container,
+        Err(error) if is_damage(&error) => {
+            verified.damaged.push(slots(0, u16::MAX));
+            verified.error = Some(error);
+            return Ok(verified);
+        }
+        Err(error) => return Err(error),
+    };
+    let directory = &container.directory;
+    let mut raw = Vec::new();
+    for frame in 0..to_u16(directory.frames.len()) {
+        let read = read_frame(objects, &container, frame, scratch, &mut raw);
+        if let Err(error) = &read
+            && !is_damage(error)
+        {
+            return read.map(|()| verified);
+        }
+        let failed = read.is_err();
+        verified.error = verified.error.or(read.err());
+        let runs = directory.runs.iter().filter(|run| run.frame == frame);
+        for run in runs {
+            for number in run.first..=run.first + (run.count - 1) {
+                let Some(slot) = directory.slot(number) else { continue };
+                let start = slot.offset as usize;
+                let bytes = raw.get(start..start + slot.length as usize);
+                let expected = directory.fingerprints[slot.index as usize];
+                let good = !failed
+                    && bytes.is_some_and(|bytes| fingerprinter.fingerprint(bytes) == expected);
+                if good {
+                    continue;
+                }
+                match verified.damaged.last_mut() {
+                    Some(last) if last.last + 1 == number => last.last = number,
+                    _ => verified.damaged.push(slots(number, number)),
+                }
+                verified.error.get_or_insert_with(|| {
+                    Error::corrupt(format!(
+                        "slot {number} of container {}: its fingerprint is not {expected}",
+                        container.object.name
+                    ))
+                });
+            }
+        }
+    }
+    Ok(verified)
+}
+
+/// When each container was verified.
+struct Times(HashMap<(u32, u32), u64>);
+
+impl Times {
+    fn new(ranges: &[VerifiedRange]) -> Self {
+        let numbers = ranges.iter().flat_map(|range| {
+            let end = range.first.saturating_add(range.count);
+            (range.first..end).map(|number| ((number, range.revision), range.time_s))
+        });
+        Self(numbers.collect())
+    }
+    fn get(&self, number: u32, revision: u32) -> u64 {
+        self.0.get(&(number, revision)).copied().unwrap_or(0)
+    }
+    fn set(&mut self, number: u32, revision: u32, time_s: u64) {
+        self.0.insert((number, revision), time_s);
+    }
+    /// The times as few ranges.
+    fn ranges(&self) -> Vec<VerifiedRange> {
+        let mut all: Vec<(u32, u32, u64)> =
+            self.0.iter().map(|((number, revision), time)| (*number, *revision, *time)).collect();
+        all.sort_unstable();
+        let mut ranges: Vec<VerifiedRange> = Vec::new();
+        for (first, revision, time_s) in all {
+            match ranges.last_mut() {
+                Some(last)
+                    if last.first + last.count == first
+                        && (last.revision, last.time_s) == (revision, time_s) =>
+                {
+                    last.count += 1;
+                }
+                _ => ranges.push(VerifiedRange { first, count: 1, revision, time_s }),
+            }
+        }
+        ranges
+    }
+}

@@ -1,0 +1,146 @@
+//! Verifying a repository: its structure, its data, and whom damage hurts.
+
+mod data;
+mod damage;
+mod structure;
+
+use silt_format::names::Numbered;
+use silt_format::{CheckRecord, Head, Id, ObjectKind, Result, SeriesId};
+
+pub use damage::{Affected, Damage};
+
+use crate::objects::{Address, is_damage};
+use crate::repository::Repository;
+use damage::Findings;
+
+/// How much stored data is read.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum DataCheck {
+    /// None: only what the structure needs.
+    #[default]
+    None,
+    /// Every byte. A pass that was interrupted goes on where it was.
+    All,
+    /// About this share of the bytes, those first that were verified longest ago; over 0, at most 100.
+    Percent(f64),
+}
+
+/// What is checked.
+#[derive(Clone, Debug, Default)]
+pub struct CheckOptions {
+    /// The series; all if empty.
+    pub series: Vec<String>,
+    /// How much data is read.
+    pub data: DataCheck,
+    /// Begin a pass over all data anew even if one was interrupted.
+    pub restart: bool,
+    /// How many threads; 0 for one a core.
+    pub jobs: usize,
+}
+
+/// What a check came to.
+#[derive(Clone, Debug, Default)]
+pub struct CheckReport {
+    /// Series checked.
+    pub series: u64,
+    /// Snapshots whose structure was followed.
+    pub snapshots: u64,
+    /// Recipes read.
+    pub recipes: u64,
+    /// Containers that are referred to.
+    pub containers: u64,
+    /// Containers of which every byte was verified.
+    pub verified_containers: u64,
+    /// Bytes of those.
+    pub verified_bytes: u64,
+    /// Whether a pass that was interrupted went on.
+    pub resumed: bool,
+    /// Objects that nothing refers to: left by interrupted backups, harmless.
+    pub unreferenced: u64,
+    /// What is damaged.
+    pub damage: Vec<Damage>,
+}
+
+impl Repository {
+    /// Checks the repository; damage is reported, not an error.
+    pub fn check(&self, options: &CheckOptions) -> Result<CheckReport> {
+        let mut report = CheckReport::default();
+        let mut findings = Findings::default();
+        for (id, name) in self.series()? {
+            if !options.series.is_empty() && !options.series.contains(&name) {
+                continue;
+            }
+            report.series += 1;
+            self.check_series(id, &name, options, &mut report, &mut findings)?;
+        }
+        if let Some(missing) = options.series.iter().find(|name| report_lacks(self, name)) {
+            self.heads(std::slice::from_ref(missing))?;
+        }
+        report.damage = findings.into_damage();
+        Ok(report)
+    }
+
+    fn check_series(
+        &self,
+        id: SeriesId,
+        name: &str,
+        options: &CheckOptions,
+        report: &mut CheckReport,
+        findings: &mut Findings,
+    ) -> Result<()> {
+        let record_name = silt_format::names::series(id);
+        findings.note_if_damaged(self.series_record(id).map(|_| ()), &record_name)?;
+        let head = match self.head(id) {
+            Ok(Some(head)) => head,
+            Ok(None) => return Ok(()),
+            Err(error) if is_damage(&error) => {
+                let object = self.objects.first_name(&Numbered::Head.prefix(id))?;
+                findings.whole_series(&object.unwrap_or_default(), &error, name);
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+        let (number, record) = self.check_record(id)?;
+        let mut state = RecordState { number, saved: record.clone(), record };
+        data::verify(self, &head, options, &mut state, report, findings)?;
+        structure::verify(self, &head, options, &mut state, report, findings)?;
+        state.save(self, &head)
+    }
+}
+
+/// Whether a series that was asked for has no record.
+fn report_lacks(repository: &Repository, name: &str) -> bool {
+    repository.series_record(repository.series_id(name)).is_err()
+}
+
+/// What `check` remembers of a series, and what of it is stored.
+pub(crate) struct RecordState {
+    number: u64,
+    saved: CheckRecord,
+    pub(crate) record: CheckRecord,
+}
+
+impl RecordState {
+    /// Stores the record if it has changed, and removes the one before.
+    pub(crate) fn save(&mut self, repository: &Repository, head: &Head) -> Result<()> {
+        if self.record == self.saved {
+            return Ok(());
+        }
+        let objects = &repository.objects;
+        let old = (self.number > 0).then(|| Numbered::Check.name(head.series, self.number));
+        self.number += 1;
+        let name = Numbered::Check.name(head.series, self.number);
+        let address = Address::new(ObjectKind::Check, head.series, self.number);
+        objects.put(&name, address, &self.record.encode())?;
+        self.saved = self.record.clone();
+        objects.delete(&old.into_iter().collect::<Vec<_>>())
+    }
+}
+
+/// Where in a series damage was met.
+#[derive(Clone, Copy)]
+pub(crate) struct Place<'a> {
+    pub(crate) series: &'a str,
+    pub(crate) snapshot: Id,
+    pub(crate) volume: &'a str,
+}

@@ -1,0 +1,285 @@
+//! Following every snapshot of a series down to the slots of its chunks.
+
+use std::collections::{HashMap, HashSet};
+
+use silt_format::number::to_u64;
+use silt_format::{
+    BlockRef, ByteSpan, DamagedSlots, Error, Head, Id, MapRoot, ObjectSet, PAGE_ENTRIES, Page,
+    RecipeChunk, Result, SEGMENT_BYTES, Snapshot, Volume, names,
+};
+
+use super::damage::Findings;
+use super::{CheckOptions, CheckReport, DataCheck, Place, RecordState};
+use crate::backup::{Avoided, verify_summary};
+use crate::chunks::{ChunkReader, check_store};
+use crate::map::MapReader;
+use crate::objects::{Objects, Scratch, is_damage};
+use crate::repository::Repository;
+
+/// Checks that all that a series' living snapshots name is there and fits together.
+pub(crate) fn verify(
+    repository: &Repository,
+    head: &Head,
+    options: &CheckOptions,
+    state: &mut RecordState,
+    report: &mut CheckReport,
+    findings: &mut Findings,
+) -> Result<()> {
+    let objects = &repository.objects;
+    let series = head.series;
+    let mut missing = Vec::new();
+    for (prefix, set) in
+        [(names::containers(series), &head.containers), (names::recipes(series), &head.packs)]
+    {
+        let (lost, unreferenced) = compare_names(objects, &prefix, set)?;
+        report.unreferenced += unreferenced;
+        for name in lost {
+            findings.object(&name, "it is missing");
+            missing.push(name);
+        }
+    }
+    let lost = missing.iter().filter(|name| name.starts_with("containers/"));
+    for (number, revision) in lost.filter_map(|name| names::number_and_revision(name)) {
+        let slots = DamagedSlots { container: number, revision, first: 0, last: u16::MAX };
+        if !state.record.damaged.contains(&slots) {
+            state.record.damaged.push(slots);
+        }
+    }
+    let mut walk = Walk {
+        repository,
+        head,
+        reader: MapReader::new(objects, head),
+        chunks: ChunkReader::new(objects, head),
+        avoided: Avoided::new(&state.record.damaged),
+        scratch: Scratch::new()?,
+        raw: Vec::new(),
+        recipes: 0,
+        findings,
+        newly_damaged: HashMap::new(),
+    };
+    let mut previous: Option<Snapshot> = None;
+    let mut summaries = HashSet::new();
+    for entry in &head.snapshots {
+        objects.context.check_interrupted()?;
+        let Some(snapshot) = walk.snapshot(entry.id)? else { continue };
+        report.snapshots += 1;
+        for volume in &snapshot.volumes {
+            let before = previous.as_ref().and_then(|previous| {
+                previous.volumes.iter().find(|before| before.name == volume.name)
+            });
+            walk.volume(&snapshot, volume, before)?;
+        }
+        if let Some(summary) = snapshot.summary.filter(|summary| summaries.insert(summary.id)) {
+            let roots: Vec<MapRoot> = snapshot.volumes.iter().map(|v| v.root).collect();
+            let whole = options.data == DataCheck::All && walk.findings.is_empty();
+            let references = whole.then_some((&walk.reader, &roots[..]));
+            let read = verify_summary(objects, series, summary, references);
+            let name = names::summary(series, summary.id, 0);
+            walk.findings.note_if_damaged(read, &name)?;
+        }
+        previous = Some(snapshot);
+    }
+    report.recipes += walk.recipes;
+    for (container, (revision, mut slots)) in walk.newly_damaged {
+        slots.sort_unstable();
+        slots.dedup();
+        let ranges = slots.into_iter().map(|slot| DamagedSlots {
+            container,
+            revision,
+            first: slot,
+            last: slot,
+        });
+        state.record.damaged.extend(ranges);
+    }
+    Ok(())
+}
+
+/// What of a set is not in storage, and how many objects in storage are not in the set.
+fn compare_names(objects: &Objects, prefix: &str, set: &ObjectSet) -> Result<(Vec<String>, u64)> {
+    let (mut listed, mut unreferenced) = (HashSet::new(), 0);
+    for item in objects.names(prefix, None)? {
+        let (name, _) = item?;
+        match names::number_and_revision(&name) {
+            Some((number, revision)) if set.revision(number) == Some(revision) => {
+                listed.insert(number);
+            }
+            _ => unreferenced += 1,
+        }
+    }
+    let lost = set.iter().filter(|(number, _)| !listed.contains(number));
+    let lost = lost.map(|(number, revision)| format!("{prefix}{number:08x}.{revision:04x}"));
+    Ok((lost.collect(), unreferenced))
+}
+
+struct Walk<'a> {
+    repository: &'a Repository,
+    head: &'a Head,
+    reader: MapReader,
+    chunks: ChunkReader,
+    avoided: Avoided,
+    scratch: Scratch,
+    raw: Vec<u8>,
+    recipes: u64,
+    findings: &'a mut Findings,
+    newly_damaged: HashMap<u32, (u32, Vec<u16>)>,
+}
+
+impl Walk<'_> {
+    fn snapshot(&mut self, id: Id) -> Result<Option<Snapshot>> {
+        match self.repository.snapshot(self.head.series, id) {
+            Ok(snapshot) => Ok(Some(snapshot)),
+            Err(error) if is_damage(&error) => {
+                let object = names::snapshot(self.head.series, id);
+                let (error, series) = (error.to_string(), &self.head.name);
+                self.findings.whole_snapshot(&object, &error, series, id);
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn volume(
+        &mut self,
+        snapshot: &Snapshot,
+        volume: &Volume,
+        before: Option<&Volume>,
+    ) -> Result<()> {
+        let series = self.head.name.clone();
+        let place = Place { series: &series, snapshot: snapshot.id, volume: &volume.name };
+        let Some(page) = volume.root.page else { return Ok(()) };
+        self.page(page, volume.root.level, 0, volume, before, place)
+    }
+
+    /// Checks a page and what is below it; `first` is its first segment.
+    fn page(
+        &mut self,
+        block: BlockRef,
+        level: u8,
+        first: u64,
+        volume: &Volume,
+        before: Option<&Volume>,
+        place: Place<'_>,
+    ) -> Result<()> {
+        let step = (PAGE_ENTRIES as u64).saturating_pow(u32::from(level));
+        let covered = step.saturating_mul(PAGE_ENTRIES as u64);
+        let shared = before.and_then(|before| {
+            self.reader.page_ref(before.root, level, first / covered).ok().flatten()
+        });
+        // What the snapshot before shares was checked with it, and was whole if nothing was found.
+        if shared == Some(block) && self.is_whole() {
+            return Ok(());
+        }
+        let page = match self.reader.page(block, level) {
+            Ok(page) => page,
+            Err(error) => return self.damaged(block, &error, span(first, covered, volume), place),
+        };
+        match &*page {
+            Page::Branch(_, entries) => {
+                for (i, child) in (0_u64..).zip(entries) {
+                    let Some(child) = child else { continue };
+                    self.page(*child, level - 1, first + i * step, volume, before, place)?;
+                }
+            }
+            Page::Leaf(entries) => {
+                for (segment, entry) in (first..).zip(entries) {
+                    let Some(entry) = entry else { continue };
+                    let old = before
+                        .and_then(|b| self.reader.entry(b.root, segment).ok().flatten());
+                    if old.is_some_and(|old| old.recipe == entry.recipe) && self.is_whole() {
+                        continue;
+                    }
+                    self.repository.objects.context.check_interrupted()?;
+                    self.recipe(entry.recipe, span(segment, 1, volume), place)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn is_whole(&self) -> bool {
+        self.findings.is_empty() && self.avoided.is_empty()
+    }
+
+    fn damaged(
+        &mut self,
+        block: BlockRef,
+        error: &Error,
+        span: ByteSpan,
+        place: Place<'_>,
+    ) -> Result<()> {
+        if !is_damage(error) {
+            return Err(Error::new(error.kind(), error.to_string()));
+        }
+        let revision = self.head.packs.revision(block.pack).unwrap_or(0);
+        let object = names::pack(self.head.series, block.pack, revision);
+        self.findings.span(&object, &error.to_string(), place, span);
+        Ok(())
+    }
+
+    fn recipe(&mut self, block: BlockRef, span: ByteSpan, place: Place<'_>) -> Result<()> {
+        let recipe = match self.reader.recipe(block, &mut self.scratch, &mut self.raw) {
+            Ok(recipe) => recipe,
+            Err(error) => return self.damaged(block, &error, span, place),
+        };
+        self.recipes += 1;
+        let bytes = u64::from(recipe.segment_bytes());
+        if bytes != span.length {
+            let error = Error::corrupt(format!(
+                "the recipe at offset {} is for {bytes} bytes, its segment has {}",
+                block.offset, span.length
+            ));
+            return self.damaged(block, &error, span, place);
+        }
+        let mut offset = span.offset;
+        for chunk in &recipe.chunks {
+            let here = ByteSpan { offset, length: u64::from(chunk.length) };
+            offset += here.length;
+            if chunk.reference.is_zero() {
+                continue;
+            }
+            let number = chunk.reference.container();
+            let error = match self.chunk_error(chunk) {
+                Ok(None) => continue,
+                Ok(Some(error)) => error,
+                Err(error) if is_damage(&error) => error.to_string(),
+                Err(error) => return Err(error),
+            };
+            let object = self.chunks.container_name(number);
+            self.findings.span(&object, &error, place, here);
+            if !self.avoided.has(chunk.reference) {
+                let revision = self.head.containers.revision(number).unwrap_or(0);
+                let slots = self.newly_damaged.entry(number).or_insert((revision, Vec::new()));
+                slots.1.push(chunk.reference.slot());
+            }
+        }
+        Ok(())
+    }
+
+    /// What is wrong with the place that a recipe's chunk names.
+    fn chunk_error(&self, chunk: &RecipeChunk) -> Result<Option<String>> {
+        check_store(chunk.reference)?;
+        let slot_number = chunk.reference.slot();
+        if self.avoided.has(chunk.reference) {
+            return Ok(Some(format!("slot {slot_number} is damaged")));
+        }
+        let container = self.chunks.container(chunk.reference.container())?;
+        let Some(slot) = container.directory.slot(slot_number) else {
+            return Ok(Some(format!("it has no slot {slot_number}")));
+        };
+        let found = container.directory.fingerprints[slot.index as usize];
+        if found != chunk.fingerprint || slot.length != chunk.length {
+            return Ok(Some(format!(
+                "slot {slot_number} holds {found} of {} bytes, a recipe says {} of {}",
+                slot.length, chunk.fingerprint, chunk.length
+            )));
+        }
+        Ok(None)
+    }
+}
+
+/// The bytes of `count` segments from `first` on, as far as the volume goes.
+fn span(first: u64, count: u64, volume: &Volume) -> ByteSpan {
+    let offset = first.saturating_mul(to_u64(SEGMENT_BYTES));
+    let length = count.saturating_mul(to_u64(SEGMENT_BYTES));
+    ByteSpan { offset, length: length.min(volume.bytes.saturating_sub(offset)) }
+}

@@ -1,0 +1,114 @@
+//! Finding snapshots by the names that people give them.
+
+use silt_format::{Error, ErrorKind, Head, Result, SnapshotEntry};
+
+use crate::objects::is_damage;
+use crate::repository::{Found, Repository};
+
+/// What part of a series' history is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// The newest snapshot.
+    Latest,
+    /// The newest snapshot at or before this time, in nanoseconds since 1970.
+    AtOrBefore(i64),
+}
+
+/// How a snapshot is named.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Selector {
+    /// By the first digits of its id, in any series.
+    Id(String),
+    /// By time, in one series, or in the only one there is.
+    Time(Option<String>, When),
+}
+
+impl Repository {
+    /// The newest heads of all series, or of those called `names` if any are given.
+    ///
+    /// A damaged head is a warning, so that the other series stay reachable; a series that is asked
+    /// for by name and is not there, or is damaged, is an error.
+    pub fn heads(&self, names: &[String]) -> Result<Vec<Head>> {
+        if !names.is_empty() {
+            return names.iter().map(|name| self.head_by_name(name)).collect();
+        }
+        let mut heads = Vec::new();
+        for (id, name) in self.series()? {
+            match self.head(id) {
+                Ok(head) => heads.extend(head),
+                Err(error) if is_damage(&error) => {
+                    self.warn(&format!("series '{name}' is left out: {error}"));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(heads)
+    }
+
+    fn head_by_name(&self, name: &str) -> Result<Head> {
+        if let Some(head) = self.head(self.series_id(name))? {
+            return Ok(head);
+        }
+        let known: Vec<String> = self.series()?.into_iter().map(|(_, name)| name).collect();
+        let hint = if known.is_empty() {
+            "the repository has no series yet".to_owned()
+        } else {
+            format!("there are: {}", known.join(", "))
+        };
+        let message = format!("there is no series '{name}' with a snapshot; {hint}");
+        Err(Error::new(ErrorKind::NotFound, message))
+    }
+
+    /// The one snapshot that `selector` means.
+    pub fn find(&self, selector: &Selector) -> Result<Found> {
+        let (head, entry) = match selector {
+            Selector::Id(prefix) => self.find_id(prefix)?,
+            Selector::Time(series, when) => self.find_time(series.as_deref(), *when)?,
+        };
+        let snapshot = self.snapshot(head.series, entry.id)?;
+        Ok(Found { head, snapshot })
+    }
+
+    fn find_id(&self, prefix: &str) -> Result<(Head, SnapshotEntry)> {
+        let mut found = Vec::new();
+        for head in self.heads(&[])? {
+            let matching = head.snapshots.iter().filter(|s| s.id.to_string().starts_with(prefix));
+            let matching: Vec<SnapshotEntry> = matching.copied().collect();
+            found.extend(matching.into_iter().map(|entry| (head.clone(), entry)));
+        }
+        match found.len() {
+            1 => found.pop().ok_or_else(|| Error::invalid("no snapshot")),
+            0 => Err(Error::new(
+                ErrorKind::NotFound,
+                format!("no snapshot's id begins with '{prefix}'; `silt snapshots` lists them"),
+            )),
+            several => Err(Error::invalid(format!(
+                "{several} snapshots' ids begin with '{prefix}'; give more of the id"
+            ))),
+        }
+    }
+
+    fn find_time(&self, series: Option<&str>, when: When) -> Result<(Head, SnapshotEntry)> {
+        let mut heads = self.heads(&series.map(str::to_owned).into_iter().collect::<Vec<_>>())?;
+        heads.retain(|head| !head.snapshots.is_empty());
+        if heads.len() > 1 {
+            let names: Vec<&str> = heads.iter().map(|head| head.name.as_str()).collect();
+            return Err(Error::invalid(format!(
+                "there are several series; say which, as in {}@latest (there are: {})",
+                names[0],
+                names.join(", ")
+            )));
+        }
+        let none = || Error::new(ErrorKind::NotFound, "the repository has no snapshots yet");
+        let head = heads.pop().ok_or_else(none)?;
+        let entry = match when {
+            When::Latest => head.snapshots.last(),
+            When::AtOrBefore(time) => head.snapshots.iter().rfind(|s| s.time_ns <= time),
+        };
+        let entry = entry.copied().ok_or_else(|| {
+            let message = format!("series '{}' has no snapshot that old", head.name);
+            Error::new(ErrorKind::NotFound, message)
+        })?;
+        Ok((head, entry))
+    }
+}

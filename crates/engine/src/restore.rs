@@ -1,0 +1,366 @@
+//! Restoring a volume: every byte verified before it is written.
+
+use std::ops::Range;
+use std::sync::Mutex;
+
+use silt_chunking::{SegmentDigester, is_zero};
+use silt_format::number::{to_u64, to_usize};
+use silt_format::{
+    ByteSpan, Error, Head, Recipe, RecipeChunk, Result, SEGMENT_BYTES,
+    SegmentEntry, Snapshot, Volume,
+};
+use silt_source::VolumeTarget;
+
+use crate::backup::jobs;
+use crate::chunks::ChunkReader;
+use crate::env::{Context, Progress};
+use crate::map::{MapReader, lock};
+use crate::objects::{Scratch, is_damage};
+use crate::repository::Repository;
+
+/// How a volume is restored.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RestoreOptions {
+    /// The part of the volume to restore; the target gets it at offset 0. All by default.
+    pub range: Option<ByteSpan>,
+    /// Read the target and write only what differs.
+    pub in_place: bool,
+    /// Write zeros where stored data is damaged, and report it, instead of stopping.
+    pub salvage: bool,
+    /// How many threads; 0 for one a core. A sequential target needs one.
+    pub jobs: usize,
+}
+
+/// What a restore came to.
+#[derive(Clone, Debug, Default)]
+pub struct RestoreReport {
+    /// Bytes of the volume, or of the range.
+    pub bytes: u64,
+    /// Bytes written to the target, without zeros that it had already.
+    pub written_bytes: u64,
+    /// What the backup could not read; it stands as zeros.
+    pub unreadable: Vec<ByteSpan>,
+    /// What was damaged in the repository and stands as zeros; only with `salvage`.
+    pub damaged: Vec<ByteSpan>,
+}
+
+struct Restore<'a> {
+    context: &'a Context,
+    reader: MapReader,
+    chunks: ChunkReader,
+    digester: SegmentDigester,
+    volume: &'a Volume,
+    target: &'a dyn VolumeTarget,
+    options: RestoreOptions,
+    range: ByteSpan,
+    state: Mutex<State>,
+}
+
+struct State {
+    next_segment: u64,
+    done_bytes: u64,
+    report: RestoreReport,
+    failure: Option<Error>,
+}
+
+enum Claim {
+    Zeros(ByteSpan),
+    Segment(u64, SegmentEntry),
+    End,
+}
+
+/// One worker's buffers.
+struct Buffers {
+    scratch: Scratch,
+    raw: Vec<u8>,
+    data: Vec<u8>,
+    current: Vec<u8>,
+}
+
+impl Repository {
+    /// Restores a volume of a snapshot into `target`, which the caller finishes afterwards.
+    ///
+    /// Fails as `Corrupt` on damage, before any wrong byte is written, unless `salvage` is set.
+    pub fn restore(
+        &self,
+        head: &Head,
+        snapshot: &Snapshot,
+        volume: &Volume,
+        target: &dyn VolumeTarget,
+        options: RestoreOptions,
+    ) -> Result<RestoreReport> {
+        let range = options.range.unwrap_or(ByteSpan { offset: 0, length: volume.bytes });
+        let end = range.offset.checked_add(range.length);
+        if end.is_none_or(|end| end > volume.bytes) {
+            return Err(Error::invalid(format!(
+                "the range {}+{} goes past the end of volume '{}', which has {} bytes",
+                range.offset, range.length, volume.name, volume.bytes
+            )));
+        }
+        let segment_key = self.objects.master.segment_key(head.domain);
+        let restore = Restore {
+            context: &self.objects.context,
+            reader: MapReader::new(&self.objects, head),
+            chunks: ChunkReader::new(&self.objects, head),
+            digester: SegmentDigester::new(segment_key),
+            volume,
+            target,
+            options,
+            range,
+            state: Mutex::new(State {
+                next_segment: range.offset / to_u64(SEGMENT_BYTES),
+                done_bytes: 0,
+                report: RestoreReport::default(),
+                failure: None,
+            }),
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..jobs(options.jobs) {
+                scope.spawn(|| {
+                    if let Err(error) = restore.work() {
+                        lock(&restore.state).failure.get_or_insert(error);
+                    }
+                });
+            }
+        });
+        let state = restore.state.into_inner();
+        let state = state.unwrap_or_else(std::sync::PoisonError::into_inner);
+        if let Some(error) = state.failure {
+            return Err(error.context(format!(
+                "restore volume '{}' of snapshot {}",
+                volume.name, snapshot.id
+            )));
+        }
+        let mut report = state.report;
+        report.bytes = range.length;
+        report.unreadable.clone_from(&volume.unreadable);
+        report.damaged.sort_by_key(|span| span.offset);
+        Ok(report)
+    }
+}
+
+impl Restore<'_> {
+    fn work(&self) -> Result<()> {
+        let mut buffers = Buffers {
+            scratch: Scratch::new()?,
+            raw: Vec::new(),
+            data: Vec::new(),
+            current: Vec::new(),
+        };
+        loop {
+            self.context.check_interrupted()?;
+            let (span, written) = match self.claim()? {
+                Claim::End => return Ok(()),
+                Claim::Zeros(span) => (span, self.write_zeros(span, &mut buffers)?),
+                Claim::Segment(index, entry) => {
+                    let span = self.segment_span(index);
+                    let written = self.segment(index, &entry, &mut buffers)?;
+                    (self.clip(span).unwrap_or(span), written)
+                }
+            };
+            let mut state = lock(&self.state);
+            state.done_bytes += span.length;
+            state.report.written_bytes += written;
+            self.context.observer.progress(
+                "restore",
+                Progress {
+                    done_bytes: state.done_bytes,
+                    total_bytes: self.range.length,
+                    new_bytes: state.report.written_bytes,
+                    stored_bytes: 0,
+                },
+            );
+        }
+    }
+
+    /// The next part of the range, in order.
+    fn claim(&self) -> Result<Claim> {
+        let mut state = lock(&self.state);
+        let first = state.next_segment;
+        let start = first.saturating_mul(to_u64(SEGMENT_BYTES));
+        let end = self.range.offset + self.range.length;
+        if start >= end || state.failure.is_some() {
+            return Ok(Claim::End);
+        }
+        let found = match self.reader.next_segment(self.volume.root, first) {
+            Err(error) if self.options.salvage && is_damage(&error) => {
+                // The map itself is damaged here; go on behind the segment that it failed at.
+                state.next_segment = first + 1;
+                let span = self.segment_span(first);
+                let span = self.clip(span).unwrap_or(span);
+                state.report.damaged.push(span);
+                return Ok(Claim::Zeros(span));
+            }
+            other => other?,
+        };
+        let (next, claim) = match found {
+            Some((index, entry)) if index == first => (index + 1, Claim::Segment(index, entry)),
+            Some((index, _)) => (index, Claim::End),
+            None => (u64::MAX, Claim::End),
+        };
+        state.next_segment = next;
+        if let Claim::Segment(..) = claim {
+            return Ok(claim);
+        }
+        let until = next.saturating_mul(to_u64(SEGMENT_BYTES)).min(end);
+        let from = start.max(self.range.offset);
+        Ok(Claim::Zeros(ByteSpan { offset: from, length: until - from }))
+    }
+
+    fn segment_span(&self, index: u64) -> ByteSpan {
+        let offset = index * to_u64(SEGMENT_BYTES);
+        let length = self.volume.bytes.saturating_sub(offset).min(to_u64(SEGMENT_BYTES));
+        ByteSpan { offset, length }
+    }
+
+    /// The part of a span that lies in the range.
+    fn clip(&self, span: ByteSpan) -> Option<ByteSpan> {
+        let offset = span.offset.max(self.range.offset);
+        let end = (span.offset + span.length).min(self.range.offset + self.range.length);
+        (offset < end).then(|| ByteSpan { offset, length: end - offset })
+    }
+
+    fn write_zeros(&self, span: ByteSpan, buffers: &mut Buffers) -> Result<u64> {
+        let offset = span.offset - self.range.offset;
+        if !self.options.in_place {
+            self.target.write_zeroes(offset, span.length)?;
+            return Ok(0);
+        }
+        let (mut at, mut written) = (0, 0);
+        while at < span.length {
+            let length = (span.length - at).min(to_u64(SEGMENT_BYTES));
+            buffers.current.resize(to_usize(length), 0);
+            self.target.read_at(offset + at, &mut buffers.current)?;
+            if !is_zero(&buffers.current) {
+                self.target.write_zeroes(offset + at, length)?;
+                written += length;
+            }
+            at += length;
+        }
+        Ok(written)
+    }
+
+    /// Restores one segment; the answer is how many bytes were written.
+    fn segment(&self, index: u64, entry: &SegmentEntry, buffers: &mut Buffers) -> Result<u64> {
+        let span = self.segment_span(index);
+        if self.options.in_place {
+            buffers.current.resize(to_usize(span.length), 0);
+            self.target.read_at(span.offset, &mut buffers.current)?;
+            if self.digester.digest(&buffers.current) == entry.digest {
+                return Ok(0);
+            }
+        }
+        let recipe =
+            match self.reader.recipe(entry.recipe, &mut buffers.scratch, &mut buffers.raw) {
+                Ok(recipe) if u64::from(recipe.segment_bytes()) == span.length => recipe,
+                Ok(recipe) => {
+                    let bytes = recipe.segment_bytes();
+                    let wrong = format!("the recipe has {bytes} bytes, not {}", span.length);
+                    return self.salvage(span, Error::corrupt(wrong), buffers);
+                }
+                Err(error) => return self.salvage(span, error, buffers),
+            };
+        self.write_chunks(&recipe, span, buffers)
+    }
+
+    /// Zeros for a span that is damaged, if the user wants that; else the error.
+    fn salvage(&self, span: ByteSpan, error: Error, buffers: &mut Buffers) -> Result<u64> {
+        if !self.options.salvage || !is_damage(&error) {
+            let end = span.offset + span.length;
+            return Err(error.context(format!("bytes {}..{end}", span.offset)));
+        }
+        self.context.observer.warning(&error.to_string());
+        let Some(span) = self.clip(span) else { return Ok(0) };
+        lock(&self.state).report.damaged.push(span);
+        self.write_zeros(span, buffers)
+    }
+
+    /// Writes runs of data as whole pieces and runs of zeros as holes.
+    fn write_chunks(&self, recipe: &Recipe, span: ByteSpan, buffers: &mut Buffers) -> Result<u64> {
+        buffers.data.resize(SEGMENT_BYTES, 0);
+        let mut pieces: Vec<(Piece, Range<usize>)> = Vec::new();
+        let mut end = 0;
+        for chunk in &recipe.chunks {
+            let range = end..end + chunk.length as usize;
+            end = range.end;
+            let piece = self.piece(chunk, range.clone(), span, buffers)?;
+            match pieces.last_mut() {
+                Some((last, joined)) if *last == piece => joined.end = range.end,
+                _ => pieces.push((piece, range)),
+            }
+        }
+        let mut written = 0;
+        for (piece, range) in pieces {
+            let offset = span.offset + to_u64(range.start);
+            let whole = ByteSpan { offset, length: to_u64(range.len()) };
+            let Some(part) = self.clip(whole) else { continue };
+            let offset = part.offset - self.range.offset;
+            match piece {
+                Piece::Skip => {}
+                Piece::Zeros if self.options.in_place => {
+                    self.target.write_zeroes(offset, part.length)?;
+                    written += part.length;
+                }
+                Piece::Zeros => self.target.write_zeroes(offset, part.length)?,
+                Piece::Data => {
+                    let start = to_usize(part.offset - span.offset);
+                    let data = &buffers.data[start..start + to_usize(part.length)];
+                    self.target.write_at(offset, data)?;
+                    written += part.length;
+                }
+            }
+        }
+        Ok(written)
+    }
+
+    /// What is to be done for a chunk; its bytes are in `buffers.data` if they are to be written.
+    fn piece(
+        &self,
+        chunk: &RecipeChunk,
+        range: Range<usize>,
+        span: ByteSpan,
+        buffers: &mut Buffers,
+    ) -> Result<Piece> {
+        let offset = span.offset + to_u64(range.start);
+        let Some(wanted) = self.clip(ByteSpan { offset, length: u64::from(chunk.length) }) else {
+            return Ok(Piece::Skip);
+        };
+        if self.options.in_place && self.is_there(chunk, &buffers.current[range.clone()]) {
+            return Ok(Piece::Skip);
+        }
+        if chunk.reference.is_zero() {
+            return Ok(Piece::Zeros);
+        }
+        let out = &mut buffers.data[range];
+        match self.chunks.read(chunk, &mut buffers.scratch, out) {
+            Ok(()) => Ok(Piece::Data),
+            Err(error) if self.options.salvage && is_damage(&error) => {
+                self.context.observer.warning(&error.to_string());
+                lock(&self.state).report.damaged.push(wanted);
+                Ok(Piece::Zeros)
+            }
+            Err(error) => Err(error.context(format!(
+                "bytes {}..{}",
+                wanted.offset,
+                wanted.offset + wanted.length
+            ))),
+        }
+    }
+
+    /// Whether the target holds a chunk already.
+    fn is_there(&self, chunk: &RecipeChunk, current: &[u8]) -> bool {
+        if chunk.reference.is_zero() {
+            return is_zero(current);
+        }
+        self.chunks.fingerprinter().fingerprint(current) == chunk.fingerprint
+    }
+}
+
+/// What a restore does with a part of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Piece {
+    /// Nothing: outside the range, or there already.
+    Skip,
+    Zeros,
+    Data,
+}

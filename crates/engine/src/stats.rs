@@ -1,0 +1,71 @@
+//! What a repository holds, in numbers.
+
+use silt_format::{LevelBytes, Result, names};
+
+use crate::objects::is_damage;
+use crate::repository::Repository;
+
+/// What one series holds.
+#[derive(Clone, Debug, Default)]
+pub struct SeriesStats {
+    /// Its name.
+    pub name: String,
+    /// How many snapshots live.
+    pub snapshots: u64,
+    /// Bytes of all volumes of all living snapshots.
+    pub logical_bytes: u64,
+    /// Those that are not zeros by the count of their backups.
+    pub data_bytes: u64,
+    /// How the bytes of all living snapshots were accounted for.
+    pub levels: LevelBytes,
+    /// Containers and their bytes in storage.
+    pub containers: u64,
+    /// Bytes of those containers.
+    pub container_bytes: u64,
+    /// Bytes of recipes, snapshots, summary vectors and heads in storage.
+    pub metadata_bytes: u64,
+}
+
+impl Repository {
+    /// Counts what every series named, or every series, holds; listed from storage.
+    pub fn stats(&self, names: &[String]) -> Result<Vec<SeriesStats>> {
+        let mut all = Vec::new();
+        for head in self.heads(names)? {
+            let mut stats = SeriesStats { name: head.name.clone(), ..SeriesStats::default() };
+            for entry in &head.snapshots {
+                let snapshot = match self.snapshot(head.series, entry.id) {
+                    Err(error) if is_damage(&error) => {
+                        self.warn(&format!("{error}; its volumes are not counted"));
+                        continue;
+                    }
+                    other => other?,
+                };
+                stats.snapshots += 1;
+                stats.logical_bytes += snapshot.volumes.iter().map(|v| v.bytes).sum::<u64>();
+                stats.levels.merge(&snapshot.levels());
+            }
+            let zeros = stats.levels.get(silt_format::Level::Zero);
+            stats.data_bytes = stats.levels.total() - zeros;
+            for item in self.objects.names(&names::containers(head.series), None)? {
+                let (_, bytes) = item?;
+                stats.containers += 1;
+                stats.container_bytes += bytes;
+            }
+            let series = head.series;
+            let folders = [
+                names::recipes(series),
+                names::snapshots(series),
+                format!("summaries/{series}/"),
+                names::Numbered::Head.prefix(series),
+                names::Numbered::Check.prefix(series),
+            ];
+            for folder in folders {
+                for item in self.objects.names(&folder, None)? {
+                    stats.metadata_bytes += item?.1;
+                }
+            }
+            all.push(stats);
+        }
+        Ok(all)
+    }
+}

@@ -1,0 +1,65 @@
+//! JSON text whose strings and nesting are bounded.
+
+use std::io::{self, BufReader, Read};
+
+/// Bytes of a string at most: a path, or a description of a chain of images, is shorter.
+const STRING_BYTES_MAX: usize = 64 << 10;
+/// Lists and objects inside each other at most.
+const DEPTH_MAX: usize = 64;
+
+/// Passes JSON text on and fails at what would make a parser hold more and more of it: a string
+/// that is too long, or nesting that is too deep (a parser keeps what it is in, even skipping).
+pub(super) struct BoundedText<R: Read> {
+    reader: BufReader<R>,
+    place: Place,
+    depth: usize,
+}
+
+#[derive(Clone, Copy)]
+enum Place {
+    Outside,
+    Inside { bytes: usize },
+    Escaped { bytes: usize },
+}
+
+impl<R: Read> BoundedText<R> {
+    pub(super) fn new(reader: R) -> Self {
+        let reader = BufReader::with_capacity(64 << 10, reader);
+        Self { reader, place: Place::Outside, depth: 0 }
+    }
+
+    fn pass(&mut self, byte: u8) -> io::Result<()> {
+        let refused = |why| Err(io::Error::new(io::ErrorKind::InvalidData, why));
+        self.place = match (self.place, byte) {
+            (Place::Outside, b'"') => Place::Inside { bytes: 0 },
+            (Place::Outside, b'[' | b'{') if self.depth == DEPTH_MAX => {
+                return refused("it is nested too deep");
+            }
+            (Place::Outside, _) => {
+                match byte {
+                    b'[' | b'{' => self.depth += 1,
+                    b']' | b'}' => self.depth = self.depth.saturating_sub(1),
+                    _ => {}
+                }
+                Place::Outside
+            }
+            (Place::Inside { .. }, b'"') => Place::Outside,
+            (Place::Inside { bytes }, _) if bytes >= STRING_BYTES_MAX => {
+                return refused("a string is too long");
+            }
+            (Place::Inside { bytes }, b'\\') => Place::Escaped { bytes: bytes + 1 },
+            (Place::Inside { bytes } | Place::Escaped { bytes }, _) => {
+                Place::Inside { bytes: bytes + 1 }
+            }
+        };
+        Ok(())
+    }
+}
+
+impl<R: Read> Read for BoundedText<R> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let count = self.reader.read(buf)?;
+        buf[..count].iter().try_for_each(|&byte| self.pass(byte))?;
+        Ok(count)
+    }
+}

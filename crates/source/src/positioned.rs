@@ -1,0 +1,98 @@
+//! Reading and writing files at given offsets, with errors that name the path and the offset.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt, FileTypeExt};
+use std::path::Path;
+
+use rustix::fs::SeekFrom;
+use silt_format::{Error, Result};
+
+use crate::number::to_usize;
+
+static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+
+/// Fills `buf` from `offset` on; the count is short only where the file ends.
+pub(crate) fn read_up_to(file: &File, path: &Path, offset: u64, buf: &mut [u8]) -> Result<usize> {
+    let mut done = 0;
+    while done < buf.len() {
+        match file.read_at(&mut buf[done..], offset + done as u64) {
+            Ok(0) => break,
+            Ok(count) => done += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => {
+                let at = offset + done as u64;
+                return Err(Error::io(format!("reading {} at byte {at}", path.display()), error));
+            }
+        }
+    }
+    Ok(done)
+}
+
+/// Writes all of `data` at `offset`.
+pub(crate) fn write_all(file: &File, path: &Path, offset: u64, data: &[u8]) -> Result<()> {
+    file.write_all_at(data, offset)
+        .map_err(|error| Error::io(format!("writing {} at byte {offset}", path.display()), error))
+}
+
+/// Writes `length` bytes of zeros at `offset`.
+pub(crate) fn write_zeros(file: &File, path: &Path, offset: u64, length: u64) -> Result<()> {
+    let (mut at, end) = (offset, offset + length);
+    while at < end {
+        let count = (end - at).min(ZEROS.len() as u64);
+        write_all(file, path, at, &ZEROS[..to_usize(count)])?;
+        at += count;
+    }
+    Ok(())
+}
+
+/// Calls `each` with zeros of `length` bytes in all.
+pub(crate) fn each_zeros(length: u64, mut each: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+    let mut rest = length;
+    while rest > 0 {
+        let count = rest.min(ZEROS.len() as u64);
+        each(&ZEROS[..to_usize(count)])?;
+        rest -= count;
+    }
+    Ok(())
+}
+
+/// What lies at a path that may hold a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Medium {
+    File,
+    Device,
+}
+
+/// What lies at `path`, links followed; refuses what cannot hold a volume, without opening it (a
+/// named pipe would block).
+pub(crate) fn medium(path: &Path) -> Result<Medium> {
+    let metadata = std::fs::metadata(path)
+        .map_err(|error| Error::io(format!("opening {}", path.display()), error))?;
+    let kind = metadata.file_type();
+    if kind.is_file() {
+        return Ok(Medium::File);
+    }
+    if kind.is_block_device() {
+        return Ok(Medium::Device);
+    }
+    let (what, way) = if kind.is_dir() {
+        ("a directory", "name a disk image or a block device")
+    } else {
+        ("neither a file nor a block device", "pipe it through standard input or output instead")
+    };
+    Err(Error::invalid(format!("{} is {what}; {way}", path.display())))
+}
+
+/// Bytes of an open file or block device.
+pub(crate) fn length(file: &File, path: &Path) -> Result<u64> {
+    rustix::fs::seek(file, SeekFrom::End(0))
+        .map_err(|error| Error::io(format!("finding the size of {}", path.display()), error.into()))
+}
+
+/// Sets a file's length.
+pub(crate) fn set_length(file: &File, path: &Path, length: u64) -> Result<()> {
+    file.set_len(length).map_err(|error| {
+        Error::io(format!("setting the length of {} to {length} bytes", path.display()), error)
+    })
+}

@@ -1,0 +1,77 @@
+//! Where a volume's bytes come from.
+
+mod open;
+pub mod qcow2;
+mod raw;
+mod stream;
+
+use silt_format::Result;
+
+pub(crate) use open::is_named_qcow2;
+pub use open::{FormatChoice, SourceOptions, open_source};
+pub use stream::StreamSource;
+
+/// What a range of a volume holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExtentKind {
+    /// Bytes that have to be read.
+    Data,
+    /// Zeros; reading them would only confirm it.
+    Zero,
+}
+
+/// A range of a volume of one kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// Where it begins, in bytes.
+    pub offset: u64,
+    /// How long it is, in bytes; at least 1.
+    pub length: u64,
+    /// What it holds.
+    pub kind: ExtentKind,
+}
+
+/// How a source stores its volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SourceFormat {
+    /// A file with the volume's bytes as they are, perhaps with holes.
+    Raw,
+    /// A block device.
+    Block,
+    /// A qcow2 image, with its backing files.
+    Qcow2,
+    /// A byte stream of unknown length.
+    Stream,
+}
+
+/// What a source is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceInfo {
+    /// The path, or what else to call it in messages.
+    pub description: String,
+    /// How the volume is stored.
+    pub format: SourceFormat,
+    /// Bytes of the volume; `None` while it is not known: a stream that has not ended.
+    pub size: Option<u64>,
+}
+
+/// A volume to read. Threads may read at once, unless [`is_sequential`](Self::is_sequential).
+pub trait VolumeSource: Send + Sync {
+    /// What the source is, and how large.
+    fn info(&self) -> SourceInfo;
+
+    /// Whether `read_at` must be called in order and without gaps.
+    fn is_sequential(&self) -> bool;
+
+    /// The extent that holds `offset`, clipped to begin there, as long as is cheap to know.
+    ///
+    /// Must not be called at or past the end of the volume. Errors name the file and the offset:
+    /// Corrupt for damaged tables of an image, else as reading fails.
+    fn extent_at(&self, offset: u64) -> Result<Extent>;
+
+    /// Fills `buf` from `offset` on and answers how many bytes it holds now: fewer than its length
+    /// only where the volume ends (or a file has shrunk meanwhile).
+    ///
+    /// Errors name the file and the offset: Corrupt for a damaged image, else as reading fails.
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize>;
+}

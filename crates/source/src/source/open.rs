@@ -1,0 +1,99 @@
+//! Opening a source: what it is, by name and by content, and whether it may be read now.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::path::Path;
+
+use silt_format::{Error, Result};
+
+use super::VolumeSource;
+use super::qcow2::{MAGIC, Qcow2Source};
+use super::raw::RawSource;
+use crate::in_use::refuse_written;
+use crate::positioned::{Medium, medium, read_up_to};
+
+/// The format that a user says a source has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FormatChoice {
+    /// By extension, checked against the content; never by content alone.
+    #[default]
+    Auto,
+    /// The bytes as they are, whatever they look like.
+    Raw,
+    /// A qcow2 image.
+    Qcow2,
+}
+
+/// How to open a source.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SourceOptions {
+    /// What the source is.
+    pub format: FormatChoice,
+    /// Read images that another program holds open for writing: what is read may then be of no
+    /// single point in time.
+    pub allow_in_use: bool,
+}
+
+/// Opens the file or device at `path` to read a volume from.
+///
+/// Errors: NotFound; Denied without permission or while another program writes to it; Invalid
+/// where the name and the content disagree; Corrupt and Unsupported for qcow2 images, and their
+/// backing files, that cannot be read.
+pub fn open_source(path: &Path, options: SourceOptions) -> Result<Box<dyn VolumeSource>> {
+    let (file, medium) = open_unused(path, options.allow_in_use)?;
+    match format_of(&file, path, medium, options.format)? {
+        Format::Raw => Ok(Box::new(RawSource::new(file, path, medium)?)),
+        Format::Qcow2 => Ok(Box::new(Qcow2Source::open(file, path, options.allow_in_use)?)),
+    }
+}
+
+pub(crate) enum Format {
+    Raw,
+    Qcow2,
+}
+
+/// Opens a file or device unless another program writes to it.
+pub(crate) fn open_unused(path: &Path, allow_in_use: bool) -> Result<(File, Medium)> {
+    let medium = medium(path)?;
+    let file = File::open(path)
+        .map_err(|error| Error::io(format!("opening {}", path.display()), error))?;
+    if !allow_in_use {
+        refuse_written(&file, path, "take a snapshot first or pass --allow-in-use")?;
+    }
+    Ok((file, medium))
+}
+
+fn format_of(file: &File, path: &Path, medium: Medium, choice: FormatChoice) -> Result<Format> {
+    let named = is_named_qcow2(path);
+    match (choice, medium) {
+        (FormatChoice::Qcow2, _) => return Ok(Format::Qcow2),
+        // What a device holds is its guest's: its content decides nothing.
+        (FormatChoice::Raw, _) | (FormatChoice::Auto, Medium::Device) => return Ok(Format::Raw),
+        (FormatChoice::Auto, Medium::File) => {}
+    }
+    let mut magic = [0; 4];
+    let count = read_up_to(file, path, 0, &mut magic)?;
+    let looks = count == magic.len() && magic == MAGIC;
+    let path = path.display();
+    match (named, looks) {
+        (true, true) => Ok(Format::Qcow2),
+        (false, false) => Ok(Format::Raw),
+        (true, false) => Err(Error::invalid(format!(
+            "{path} is named as a qcow2 image and is none; \
+             pass --format raw to read its bytes as they are"
+        ))),
+        (false, true) => Err(Error::invalid(format!(
+            "{path} begins like a qcow2 image and is not named as one; a guest could have written \
+             that header into its raw disk. Pass --format qcow2 if it is a qcow2 image, or \
+             --format raw if it is a raw disk"
+        ))),
+    }
+}
+
+/// Whether a path ends in `.qcow2` or `.qcow`.
+pub(crate) fn is_named_qcow2(path: &Path) -> bool {
+    let is = |extension: &OsStr| {
+        extension.eq_ignore_ascii_case("qcow2") || extension.eq_ignore_ascii_case("qcow")
+    };
+    path.extension().is_some_and(is)
+}

@@ -1,0 +1,80 @@
+//! A raw file or a block device: the volume's bytes as they are.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::SeekFrom;
+use rustix::io::Errno;
+use silt_format::Result;
+
+use super::{Extent, ExtentKind, SourceFormat, SourceInfo, VolumeSource};
+use crate::positioned::{Medium, length, read_up_to};
+
+/// A raw file or a block device, of the size it had when it was opened.
+pub(crate) struct RawSource {
+    file: File,
+    path: PathBuf,
+    medium: Medium,
+    size: u64,
+}
+
+impl RawSource {
+    pub(crate) fn new(file: File, path: &Path, medium: Medium) -> Result<Self> {
+        let size = length(&file, path)?;
+        Ok(Self { file, path: path.to_owned(), medium, size })
+    }
+    pub(crate) fn size(&self) -> u64 {
+        self.size
+    }
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The kind at `offset` and where it ends. Seeking moves an offset that nobody uses: all
+    /// reads are positioned, and a seek answers with its own result whatever others do.
+    fn kind_until(&self, offset: u64) -> Result<(ExtentKind, u64)> {
+        let seek = |to| rustix::fs::seek(&self.file, to);
+        match seek(SeekFrom::Data(offset)) {
+            Ok(data) if data > offset => Ok((ExtentKind::Zero, data)),
+            Ok(_) => Ok((ExtentKind::Data, seek(SeekFrom::Hole(offset)).unwrap_or(self.size))),
+            // A hole up to the end, unless the file has shrunk: then a read has to tell.
+            Err(Errno::NXIO) if length(&self.file, &self.path)? >= self.size => {
+                Ok((ExtentKind::Zero, self.size))
+            }
+            // The file system does not know; reading does.
+            Err(_) => Ok((ExtentKind::Data, self.size)),
+        }
+    }
+}
+
+impl VolumeSource for RawSource {
+    fn info(&self) -> SourceInfo {
+        let format = match self.medium {
+            Medium::File => SourceFormat::Raw,
+            Medium::Device => SourceFormat::Block,
+        };
+        let description = self.path.display().to_string();
+        SourceInfo { description, format, size: Some(self.size) }
+    }
+
+    fn is_sequential(&self) -> bool {
+        false
+    }
+
+    fn extent_at(&self, offset: u64) -> Result<Extent> {
+        assert!(offset < self.size, "an extent was asked for past the end of the volume");
+        let (kind, end) = match self.medium {
+            Medium::File => self.kind_until(offset)?,
+            Medium::Device => (ExtentKind::Data, self.size),
+        };
+        // A file that changes meanwhile may answer with an end before `offset`.
+        let end = if end > offset { end.min(self.size) } else { self.size };
+        Ok(Extent { offset, length: end - offset, kind })
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let left = usize::try_from(self.size.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let count = left.min(buf.len());
+        read_up_to(&self.file, &self.path, offset, &mut buf[..count])
+    }
+}

@@ -1,0 +1,201 @@
+//! A block device, or a file that keeps its place: overwritten as it is, its first block last.
+//!
+//! A half-restored disk that boots would be worse than none. So before the first other change a
+//! marker takes the place of the first block, durably, and the true first block is written only
+//! after everything else is durable. Nothing is written where nothing changes.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use silt_format::{Error, Result, ResultExt};
+use silt_storage::durable;
+
+use super::zeroing::zero_range;
+use super::{VolumeTarget, check_range, unreadable};
+use crate::number::{lock, to_usize};
+use crate::positioned::{Medium, length, read_up_to, set_length, write_all};
+
+/// What the first block of an unfinished target begins with; the rest of it is zeros.
+pub const MARKER_TEXT: &str = "SILTSTONE: RESTORE NOT FINISHED. The data on this disk are \
+                               incomplete; run the restore again.\n";
+
+const FIRST_BLOCK_BYTES: u64 = 4096;
+
+pub(super) struct InPlaceTarget {
+    file: File,
+    path: PathBuf,
+    medium: Medium,
+    size: u64,
+    /// Bytes of the file or device when it was opened.
+    old_size: u64,
+    readable: bool,
+    /// Whether the marker is in place, durably. Set under the lock of `first`.
+    marked: AtomicBool,
+    first: Mutex<FirstBlock>,
+}
+
+struct FirstBlock {
+    /// What is there without the marker of this run.
+    original: Vec<u8>,
+    /// What will be there after `finish`.
+    bytes: Vec<u8>,
+    /// Whether all of it was written at once.
+    replaced: bool,
+}
+
+impl InPlaceTarget {
+    pub(super) fn new(
+        file: File,
+        path: &Path,
+        medium: Medium,
+        size: u64,
+        readable: bool,
+    ) -> Result<Self> {
+        let old_size = length(&file, path)?;
+        let mut original = vec![0; to_usize(size.min(FIRST_BLOCK_BYTES))];
+        read_up_to(&file, path, 0, &mut original)?;
+        let bytes = original.clone();
+        Ok(Self {
+            file,
+            path: path.to_owned(),
+            medium,
+            size,
+            old_size,
+            readable,
+            marked: AtomicBool::new(false),
+            first: Mutex::new(FirstBlock { original, bytes, replaced: false }),
+        })
+    }
+
+    /// How many of `length` bytes at `offset` lie in the first block.
+    fn in_first(&self, offset: u64, length: u64) -> u64 {
+        length.min(self.size.min(FIRST_BLOCK_BYTES).saturating_sub(offset))
+    }
+
+    /// Changes what the first block will be; nothing is written yet.
+    fn change_first(&self, offset: u64, length: u64, change: impl FnOnce(&mut [u8])) {
+        if length == 0 {
+            return;
+        }
+        let mut first = lock(&self.first);
+        let at = to_usize(offset);
+        let range = &mut first.bytes[at..at + to_usize(length)];
+        change(range);
+        first.replaced |= range_is_all(length, self.size);
+    }
+
+    /// Makes sure that the marker is in place, durably, before anything else changes.
+    fn mark(&self) -> Result<()> {
+        if self.marked.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let first = lock(&self.first);
+        if self.marked.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        write_all(&self.file, &self.path, 0, &marker(first.bytes.len()))?;
+        self.sync()?;
+        if self.medium == Medium::File && self.old_size < self.size {
+            set_length(&self.file, &self.path, self.size)?;
+        }
+        self.marked.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<()> {
+        durable::sync_file(&self.file).context(|| format!("restoring {}", self.path.display()))
+    }
+
+    fn must_resize(&self) -> bool {
+        self.medium == Medium::File && self.old_size != self.size
+    }
+}
+
+impl VolumeTarget for InPlaceTarget {
+    fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
+        check_range(offset, data.len() as u64, self.size)?;
+        let head = self.in_first(offset, data.len() as u64);
+        let (first, rest) = data.split_at(to_usize(head));
+        self.change_first(offset, head, |range| range.copy_from_slice(first));
+        if rest.is_empty() {
+            return Ok(());
+        }
+        self.mark()?;
+        write_all(&self.file, &self.path, offset + head, rest)
+    }
+
+    fn write_zeroes(&self, offset: u64, length: u64) -> Result<()> {
+        check_range(offset, length, self.size)?;
+        let head = self.in_first(offset, length);
+        self.change_first(offset, head, |range| range.fill(0));
+        if head == length {
+            return Ok(());
+        }
+        self.mark()?;
+        zero_range(&self.file, &self.path, self.medium, offset + head, length - head)
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        if !self.readable {
+            return Err(unreadable(self.path.display()));
+        }
+        check_range(offset, buf.len() as u64, self.size)?;
+        let head = to_usize(self.in_first(offset, buf.len() as u64));
+        let (first, rest) = buf.split_at_mut(head);
+        if !first.is_empty() {
+            let at = to_usize(offset);
+            first.copy_from_slice(&lock(&self.first).bytes[at..at + head]);
+        }
+        // A file that is still to grow has zeros there.
+        let count = read_up_to(&self.file, &self.path, offset + head as u64, rest)?;
+        rest[count..].fill(0);
+        Ok(())
+    }
+
+    fn can_read(&self) -> bool {
+        self.readable
+    }
+
+    /// Invalid where the target still had the marker of an earlier run in place of its first
+    /// block, and nothing was written there.
+    fn finish(self: Box<Self>) -> Result<()> {
+        if self.must_resize() {
+            self.mark()?;
+            set_length(&self.file, &self.path, self.size)?;
+        }
+        let marked = self.marked.load(Ordering::Acquire);
+        let first = lock(&self.first);
+        let was_marked = is_marker(&first.original);
+        if was_marked && !first.replaced && is_marker(&first.bytes) {
+            return Err(Error::invalid(format!(
+                "the first block of {} is lost: an earlier restore did not finish, and this one \
+                 had nothing to write there; restore all of the volume",
+                self.path.display()
+            )));
+        }
+        if !marked && first.bytes == first.original {
+            return Ok(());
+        }
+        if marked {
+            self.sync()?;
+        }
+        write_all(&self.file, &self.path, 0, &first.bytes)?;
+        self.sync()
+    }
+}
+
+fn range_is_all(length: u64, size: u64) -> bool {
+    length == size.min(FIRST_BLOCK_BYTES)
+}
+
+fn marker(length: usize) -> Vec<u8> {
+    let mut block = MARKER_TEXT.as_bytes().to_vec();
+    block.resize(length, 0);
+    block
+}
+
+fn is_marker(block: &[u8]) -> bool {
+    !block.is_empty() && block.starts_with(&marker(block.len().min(MARKER_TEXT.len())))
+}

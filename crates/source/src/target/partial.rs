@@ -1,0 +1,131 @@
+//! A file that is written beside its name and published once it is complete.
+
+use std::ffi::OsString;
+use std::fs::{File, Metadata, OpenOptions};
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, Gid, Mode, OFlags, Uid};
+use rustix::io::Errno;
+use silt_format::{Error, ErrorKind, Result};
+use silt_storage::durable;
+
+use crate::positioned::set_length;
+
+/// What the name of an unfinished file ends in.
+pub const PARTIAL_SUFFIX: &str = ".silt-partial";
+
+/// Names tried before somebody must be publishing as fast as this opens.
+const TRIES_MAX: u32 = 16;
+
+/// An empty file under `<target>.silt-partial`, locked against other restores. Dropped, it stays
+/// for the user to see; the next run for the same target overwrites it.
+pub(super) struct Partial {
+    file: File,
+    path: PathBuf,
+    target: PathBuf,
+    replace: bool,
+}
+
+impl Partial {
+    pub(super) fn create(target: &Path, replace: bool) -> Result<Self> {
+        let Some(name) = target.file_name() else {
+            return Err(Error::invalid(format!("{} is not a file's name", target.display())));
+        };
+        let mut name = OsString::from(name);
+        name.push(PARTIAL_SUFFIX);
+        let path = target.with_file_name(name);
+        let file = open_locked(&path)?;
+        let partial = Self { file, path, target: target.to_owned(), replace };
+        set_length(&partial.file, &partial.path, 0)?;
+        partial.take_over_permissions()?;
+        Ok(partial)
+    }
+    pub(super) fn file(&self) -> &File {
+        &self.file
+    }
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+    pub(super) fn target(&self) -> &Path {
+        &self.target
+    }
+
+    /// Makes the file durable and gives it its name.
+    pub(super) fn publish(self) -> Result<()> {
+        durable::sync_file(&self.file)
+            .map_err(|error| error.context(format!("{} is not complete", self.path.display())))?;
+        if self.replace {
+            return durable::publish_replacing(&self.path, &self.target);
+        }
+        // Publishing removes what it cannot publish, and this took long to write.
+        if self.target.symlink_metadata().is_ok() {
+            return Err(Error::new(
+                ErrorKind::AlreadyExists,
+                format!(
+                    "{} has appeared meanwhile; the restored volume is in {}",
+                    self.target.display(),
+                    self.path.display()
+                ),
+            ));
+        }
+        durable::publish_new(&self.path, &self.target)
+    }
+
+    /// A file that replaces another is for the same users: the mode goes with the owner, and stays
+    /// with this program's user alone where the owner cannot be given.
+    fn take_over_permissions(&self) -> Result<()> {
+        let failed =
+            |error| Error::io(format!("setting the mode of {}", self.path.display()), error);
+        let chmod = |mode| rustix::fs::fchmod(&self.file, mode).map_err(io::Error::from);
+        chmod(Mode::RUSR | Mode::WUSR).map_err(failed)?;
+        let Ok(old) = self.target.metadata() else { return Ok(()) };
+        let own = self.file.metadata().map_err(failed)?;
+        let owner = |file: &Metadata| (file.uid(), file.gid());
+        if owner(&old) != owner(&own) {
+            let (uid, gid) = (Uid::from_raw(old.uid()), Gid::from_raw(old.gid()));
+            match rustix::fs::fchown(&self.file, Some(uid), Some(gid)) {
+                Ok(()) => {}
+                Err(Errno::PERM) => return Ok(()),
+                Err(error) => return Err(failed(error.into())),
+            }
+        }
+        chmod(Mode::from_raw_mode(old.permissions().mode() & 0o777)).map_err(failed)
+    }
+}
+
+/// Opens and locks the file at `path`, new or stale.
+fn open_locked(path: &Path) -> Result<File> {
+    let failed = |error| Error::io(format!("creating {}", path.display()), error);
+    for _ in 0..TRIES_MAX {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
+            .open(path)
+            .map_err(failed)?;
+        let own = file.metadata().map_err(failed)?;
+        if !own.is_file() {
+            return Err(Error::invalid(format!("{} is in the way; remove it", path.display())));
+        }
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) => {
+                let what = format!("another restore is writing {}", path.display());
+                return Err(Error::new(ErrorKind::Busy, what));
+            }
+            // Some network file systems cannot lock.
+            Ok(()) | Err(Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS) => {}
+            Err(error) => return Err(failed(error.into())),
+        }
+        // Between opening and locking, another restore may have published the file.
+        match path.symlink_metadata() {
+            Ok(now) if (now.dev(), now.ino()) == (own.dev(), own.ino()) => return Ok(file),
+            _ => {}
+        }
+    }
+    Err(Error::new(ErrorKind::Busy, format!("other restores keep writing {}", path.display())))
+}

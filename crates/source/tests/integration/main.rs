@@ -1,0 +1,13 @@
+//! Sources and targets against images that QEMU makes and checks. Needs qemu-utils; what needs
+//! root says so when it is left out.
+
+mod chains;
+mod damage;
+mod devices;
+mod in_place;
+mod in_use;
+mod new_targets;
+mod qcow2_source;
+mod qemu;
+mod raw_source;
+mod streams;
