@@ -1,2 +1,65 @@
 //! The Siltstone program.
-fn main() {}
+
+mod cli;
+mod commands;
+mod output;
+mod progress;
+mod secrets;
+mod snapshot_name;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use clap::Parser;
+use silt_format::ErrorKind;
+
+use crate::commands::Failure;
+
+fn main() -> ExitCode {
+    let cli = match cli::Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version are no errors; clap prints each where it belongs.
+            let code = if error.use_stderr() { 2 } else { 0 };
+            let _ = error.print();
+            return ExitCode::from(code);
+        }
+    };
+    let interrupted = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        // A second signal ends the process at once, as people expect of Ctrl-C.
+        let again = signal_hook::flag::register_conditional_shutdown(
+            signal,
+            130,
+            Arc::clone(&interrupted),
+        );
+        let first = signal_hook::flag::register(signal, Arc::clone(&interrupted));
+        if again.and(first).is_err() {
+            output::error(cli.global.json, "signals cannot be caught", 1);
+        }
+    }
+    match commands::run(&cli, interrupted) {
+        Ok(code) => ExitCode::from(code),
+        Err(failure) => {
+            let code = exit_code(&failure);
+            output::error(cli.global.json, &failure.to_string(), code);
+            ExitCode::from(code)
+        }
+    }
+}
+
+/// What the exit status says; `silt --help` lists them.
+fn exit_code(failure: &Failure) -> u8 {
+    match failure {
+        Failure::Usage(_) => 2,
+        Failure::Error(error) => match error.kind() {
+            ErrorKind::Corrupt => 5,
+            ErrorKind::NoRepository => 10,
+            ErrorKind::Busy => 11,
+            ErrorKind::WrongPassword => 12,
+            ErrorKind::Interrupted => 130,
+            _ => 1,
+        },
+    }
+}

@@ -1,0 +1,267 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+const EXIT_CODES: &str = "\
+Exit status:
+  0  done                          5  damage found
+  1  failed                       10  no repository there
+  2  wrong usage                  11  another backup of the series is running
+  3  backup made, but a source    12  wrong password
+     was partly unreadable       130  interrupted
+  4  backup made, but the changed-blocks map was wrong (everything was read)
+
+Examples:
+  silt init -r /backup/silt
+  export SILT_REPOSITORY=/backup/silt SILT_PASSWORD_FILE=/root/.silt-password
+  silt backup web1 root=/vm/web1.qcow2 data=/dev/vg/web1-data
+  silt snapshots
+  silt restore web1@latest:root /vm/web1-restored.raw";
+
+/// Back up virtual machine disks, deduplicated at 4 KiB grain, and restore them.
+#[derive(Parser)]
+#[command(name = "silt", disable_version_flag = true, after_help = EXIT_CODES)]
+pub struct Cli {
+    #[command(flatten)]
+    pub global: Global,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Args)]
+pub struct Global {
+    /// The repository: a folder.
+    #[arg(short, long, global = true, env = "SILT_REPOSITORY", value_name = "PATH")]
+    pub repo: Option<String>,
+    /// Read the password from the first line of this file.
+    #[arg(long, global = true, value_name = "FILE")]
+    pub password_file: Option<PathBuf>,
+    /// Print JSON lines, each with a "message_type".
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// Print no progress.
+    #[arg(short, long, global = true)]
+    pub quiet: bool,
+    /// How many threads to work with; 0 for one a core.
+    #[arg(short, long, global = true, default_value_t = 0, value_name = "N")]
+    pub jobs: usize,
+}
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// Make a repository in an empty folder
+    #[command(after_help = "Examples:
+  silt init -r /backup/silt
+  silt init -r /backup/silt --compression 3 --chunking fastcdc:1024/4096/16384")]
+    Init(Init),
+    /// Back up volumes as a new snapshot of a series
+    #[command(after_help = "Examples:
+  silt backup web1 /vm/web1.qcow2
+  silt backup web1 root=/vm/web1.qcow2 data=/dev/vg/web1-data --tag nightly
+  qemu-img map --output=json overlay.qcow2 | silt backup web1 overlay.qcow2 --changed -
+  pg_dumpall | silt backup db1 dump=-")]
+    Backup(Backup),
+    /// List snapshots
+    #[command(after_help = "Examples:\n  silt snapshots\n  silt snapshots web1 --json")]
+    Snapshots(Snapshots),
+    /// Show one snapshot: volumes, and which level saved how much
+    #[command(after_help = "Examples:\n  silt show web1@latest\n  silt show 3f9a01bc")]
+    Show(OneSnapshot),
+    /// List a snapshot's volumes
+    #[command(after_help = "Examples:\n  silt ls web1@2026-11-20")]
+    Ls(OneSnapshot),
+    /// Write a volume of a snapshot to a file, a device or standard output
+    #[command(after_help = "Examples:
+  silt restore web1@latest /vm/web1.raw
+  silt restore web1@latest:data /dev/vg/web1-data --force
+  silt restore web1@2026-11-20:root /vm/web1.qcow2 --format qcow2
+  silt restore web1@latest:root /vm/web1.raw --in-place
+  silt restore web1@latest:root - --range 1MiB+4KiB | xxd")]
+    Restore(Restore),
+    /// Verify the repository
+    #[command(after_help = "Examples:
+  silt check
+  silt check --read-data
+  silt check web1 --read-data-subset 5%")]
+    Check(Check),
+    /// Show which ranges of volumes differ between two snapshots
+    #[command(after_help = "Examples:\n  silt diff web1@2026-11-19 web1@latest")]
+    Diff(Diff),
+    /// Show what the repository holds, in numbers
+    #[command(after_help = "Examples:\n  silt stats\n  silt stats web1 --json")]
+    Stats(Snapshots),
+    /// Manage the passwords of a repository
+    #[command(subcommand)]
+    Key(Key),
+    /// Print a shell completion script
+    #[command(after_help = "Examples:
+  silt completion bash > /etc/bash_completion.d/silt")]
+    Completion {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+    /// Print the version
+    Version,
+}
+
+#[derive(Args)]
+pub struct Init {
+    /// zstd level of stored data, -7 to 19.
+    #[arg(long, default_value_t = 1, allow_negative_numbers = true, value_name = "LEVEL")]
+    pub compression: i32,
+    /// How disks are cut: fixed:BYTES or fastcdc:MIN/AVG/MAX.
+    #[arg(long, default_value = "fixed:4096", value_name = "HOW")]
+    pub chunking: String,
+    /// Do not encrypt. Whoever can read the storage can then read the backups.
+    #[arg(long)]
+    pub no_encryption: bool,
+    #[command(flatten)]
+    pub cost: Cost,
+}
+
+#[derive(Args)]
+pub struct Cost {
+    /// Memory that a try of the password takes (Argon2id), in MiB, 8 to 1024.
+    #[arg(long, default_value_t = 32, value_name = "MIB")]
+    pub kdf_memory: u32,
+    /// Passes over that memory, 1 to 64.
+    #[arg(long, default_value_t = 3, value_name = "N")]
+    pub kdf_passes: u32,
+}
+
+#[derive(Args)]
+pub struct Backup {
+    /// The series: the name of the virtual machine.
+    pub series: String,
+    /// Volumes: PATH or NAME=PATH; raw file, qcow2, block device, or - for standard input.
+    #[arg(required = true, value_name = "[NAME=]PATH")]
+    pub volumes: Vec<String>,
+    /// What changed since the last snapshot, as JSON of `qemu-img map`, `nbdinfo --map` or `rbd diff`;
+    /// a hint that is checked. With several volumes: NAME=FILE. - for standard input.
+    #[arg(long, value_name = "[NAME=]FILE")]
+    pub changed: Vec<String>,
+    /// A label of the snapshot; may be given several times.
+    #[arg(long, value_name = "TAG")]
+    pub tag: Vec<String>,
+    /// What the sources are.
+    #[arg(long, value_enum, default_value_t = SourceFormat::Auto)]
+    pub format: SourceFormat,
+    /// How to cut this snapshot's volumes: fixed:BYTES or fastcdc:MIN/AVG/MAX.
+    #[arg(long, value_name = "HOW")]
+    pub chunking: Option<String>,
+    /// Back up images that another program has open for writing.
+    #[arg(long)]
+    pub allow_in_use: bool,
+    /// Compare with no earlier snapshot: read and deduplicate as if it were the first.
+    #[arg(long)]
+    pub no_parent: bool,
+    /// Do everything but write to the repository.
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+#[derive(Args)]
+pub struct Snapshots {
+    /// Only these series.
+    pub series: Vec<String>,
+}
+
+#[derive(Args)]
+pub struct OneSnapshot {
+    /// An id, latest, SERIES@latest or SERIES@2026-11-20.
+    pub snapshot: String,
+}
+
+#[derive(Args)]
+pub struct Restore {
+    /// SNAPSHOT, or SNAPSHOT:VOLUME where the snapshot has several volumes.
+    pub snapshot: String,
+    /// A file, a block device, or - for standard output.
+    pub target: String,
+    /// What to write.
+    #[arg(long, value_enum, default_value_t = TargetFormat::Raw)]
+    pub format: TargetFormat,
+    /// Only this part: START-END, START+LENGTH or START-, in bytes or with KiB, MiB, GiB.
+    #[arg(long, value_name = "RANGE")]
+    pub range: Option<String>,
+    /// Replace an existing target; write to a block device.
+    #[arg(long)]
+    pub force: bool,
+    /// Read the target and rewrite only what differs.
+    #[arg(long, conflicts_with_all = ["range", "force"])]
+    pub in_place: bool,
+    /// Where stored data is damaged, write zeros and go on; exit status 5.
+    #[arg(long)]
+    pub salvage: bool,
+    /// Say what would be written, and write nothing.
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+#[derive(Args)]
+pub struct Check {
+    /// Only these series.
+    pub series: Vec<String>,
+    /// Read and verify every byte; goes on where an interrupted pass was.
+    #[arg(long)]
+    pub read_data: bool,
+    /// Read and verify about this share of the bytes, those first that were verified longest ago.
+    #[arg(long, value_name = "PERCENT", conflicts_with = "read_data")]
+    pub read_data_subset: Option<String>,
+    /// Begin a pass over all data anew.
+    #[arg(long, requires = "read_data")]
+    pub restart: bool,
+}
+
+#[derive(Args)]
+pub struct Diff {
+    /// The older snapshot.
+    pub old: String,
+    /// The newer snapshot.
+    pub new: String,
+}
+
+#[derive(Subcommand)]
+pub enum Key {
+    /// List the repository's keys
+    List,
+    /// Add a password
+    #[command(after_help = "Example:\n  silt key add --new-password-file /root/second")]
+    Add(NewPassword),
+    /// Remove a key
+    Remove {
+        /// The first digits of the key's id.
+        id: String,
+    },
+    /// Replace the password that opens the repository now
+    Passwd(NewPassword),
+}
+
+#[derive(Args)]
+pub struct NewPassword {
+    /// Read the new password from the first line of this file (or SILT_NEW_PASSWORD, or a prompt).
+    #[arg(long, value_name = "FILE")]
+    pub new_password_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub cost: Cost,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum SourceFormat {
+    /// By the file's name, checked against its content
+    Auto,
+    /// The bytes as they are
+    Raw,
+    /// A qcow2 image with its backing files
+    Qcow2,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum TargetFormat {
+    /// A raw image, sparse
+    Raw,
+    /// A qcow2 image
+    Qcow2,
+}

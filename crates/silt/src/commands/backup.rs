@@ -1,0 +1,215 @@
+//! `silt backup`.
+
+use std::collections::HashMap;
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::json;
+use silt_format::{Error, Level, ResultExt, SEGMENT_BYTES};
+use silt_source::{
+    ChangedMap, FormatChoice, SourceOptions, StreamSource, VolumeSource, open_source,
+};
+use siltstone::{BackupOptions, BackupReport, DryRunStorage};
+
+use super::{Failure, PROGRAM, Session, short, snapshot_json};
+use crate::cli::{Backup, SourceFormat};
+use crate::{output, snapshot_name};
+
+/// What a volume given without a name and without a file name is called.
+const STANDARD_INPUT: &str = "stdin";
+
+/// A volume as the command line gives it.
+struct VolumeArg<'a> {
+    name: Option<&'a str>,
+    path: &'a str,
+}
+
+pub fn run(session: &Session<'_>, args: &Backup) -> Result<u8, Failure> {
+    let chunking = args.chunking.as_deref().map(snapshot_name::parse_chunking).transpose()?;
+    let volumes: Vec<VolumeArg<'_>> = args.volumes.iter().map(|text| volume_arg(text)).collect();
+    let changed = changed_args(&args.changed, &volumes)?;
+    if volumes.iter().filter(|v| v.path == "-").count() > 1 {
+        return Err(Failure::Usage("standard input can be only one volume".to_owned()));
+    }
+    // Sources are opened first: a mistyped path should not take a lease.
+    let mut sources = Vec::new();
+    for volume in &volumes {
+        sources.push(open(volume.path, args)?);
+    }
+    let mut storage = session.storage()?;
+    if args.dry_run {
+        storage = Arc::new(DryRunStorage::new(storage));
+    }
+    let repository = session.open(storage)?;
+    let options = BackupOptions {
+        tags: args.tag.clone(),
+        chunking,
+        jobs: session.global.jobs,
+        no_parent: args.no_parent,
+        program: PROGRAM.to_owned(),
+    };
+    let mut backup = repository.backup(&args.series, options)?;
+    let only = match backup.parent().map(|parent| parent.volumes.as_slice()) {
+        Some([only]) if volumes.len() == 1 => Some(only.name.clone()),
+        _ => None,
+    };
+    for (index, (volume, source)) in volumes.iter().zip(&sources).enumerate() {
+        let name = match (volume.name, &only) {
+            (Some(name), _) => name.to_owned(),
+            // A series' single disk keeps its name when its file is called otherwise.
+            (None, Some(only)) => only.clone(),
+            (None, None) => default_name(volume.path),
+        };
+        let map = match changed.get(&index) {
+            Some(path) => Some(read_map(path, &**source)?),
+            None => None,
+        };
+        backup.add_volume(&name, &**source, map.as_ref())?;
+    }
+    let report = backup.finish()?;
+    session.reporter.finish();
+    Ok(conclude(session, args, &report))
+}
+
+fn volume_arg(text: &str) -> VolumeArg<'_> {
+    match text.split_once('=') {
+        Some((name, path)) if !name.is_empty() && !name.contains('/') => {
+            VolumeArg { name: Some(name), path }
+        }
+        _ => VolumeArg { name: None, path: text },
+    }
+}
+
+/// A file's name up to its first dot.
+fn default_name(path: &str) -> String {
+    if path == "-" {
+        return STANDARD_INPUT.to_owned();
+    }
+    let file = Path::new(path).file_name().map(|name| name.to_string_lossy().into_owned());
+    let file = file.unwrap_or_else(|| "volume".to_owned());
+    let stem = file.split('.').find(|part| !part.is_empty()).unwrap_or("volume");
+    stem.to_owned()
+}
+
+/// The map file of each volume that has one, by the volume's place.
+fn changed_args<'a>(
+    args: &'a [String],
+    volumes: &[VolumeArg<'_>],
+) -> Result<HashMap<usize, &'a str>, Failure> {
+    let mut found = HashMap::new();
+    for text in args {
+        let named = text.split_once('=').and_then(|(name, path)| {
+            let matches = |v: &VolumeArg<'_>| v.name.map_or(default_name(v.path) == name, |n| n == name);
+            volumes.iter().position(matches).map(|at| (at, path))
+        });
+        let (at, path) = match named {
+            Some(named) => named,
+            None if volumes.len() == 1 => (0, text.as_str()),
+            None => {
+                return Err(Failure::Usage(format!(
+                    "--changed {text}: there are several volumes; use --changed NAME=FILE"
+                )));
+            }
+        };
+        if found.insert(at, path).is_some() {
+            return Err(Failure::Usage(format!("--changed {text}: the volume has a map already")));
+        }
+    }
+    Ok(found)
+}
+
+fn open(path: &str, args: &Backup) -> Result<Box<dyn VolumeSource>, Failure> {
+    if path == "-" {
+        return Ok(Box::new(StreamSource::new(Box::new(std::io::stdin()))));
+    }
+    let format = match args.format {
+        SourceFormat::Auto => FormatChoice::Auto,
+        SourceFormat::Raw => FormatChoice::Raw,
+        SourceFormat::Qcow2 => FormatChoice::Qcow2,
+    };
+    let options = SourceOptions { format, allow_in_use: args.allow_in_use };
+    Ok(open_source(Path::new(path), options)?)
+}
+
+fn read_map(path: &str, source: &dyn VolumeSource) -> Result<ChangedMap, Failure> {
+    let Some(size) = source.info().size else {
+        let message = "a changed-blocks map needs a source of known size".to_owned();
+        return Err(Failure::Usage(message));
+    };
+    let reader: Box<dyn Read> = if path == "-" {
+        Box::new(std::io::stdin())
+    } else {
+        let file = std::fs::File::open(path);
+        Box::new(file.map_err(|error| Error::io(format!("open the map {path}"), error))?)
+    };
+    let reader = std::io::BufReader::new(reader);
+    let grain = silt_format::number::to_u64(SEGMENT_BYTES);
+    Ok(ChangedMap::parse(reader, size, grain).context(|| format!("read the map {path}"))?)
+}
+
+/// Prints what was done; the answer is the exit status.
+fn conclude(session: &Session<'_>, args: &Backup, report: &BackupReport) -> u8 {
+    let snapshot = &report.snapshot;
+    let unreadable: u64 = snapshot
+        .volumes
+        .iter()
+        .flat_map(|volume| &volume.unreadable)
+        .map(|span| span.length)
+        .sum();
+    if session.global.json {
+        let mut value = snapshot_json(&report.series, snapshot);
+        value["dry_run"] = json!(args.dry_run);
+        value["written_bytes"] = json!(report.stored_bytes);
+        value["map_distrusted"] = json!(report.map_distrusted);
+        value["adopted_containers"] = json!(report.adopted_containers);
+        value["unreadable_bytes"] = json!(unreadable);
+        output::message("summary", value);
+    } else {
+        print_summary(args, report);
+    }
+    if unreadable > 0 {
+        let lost = output::bytes(unreadable);
+        output::note(&format!(
+            "silt: {lost} could not be read and stand as zeros; `silt show {}` lists the ranges",
+            short(snapshot.id)
+        ));
+        return 3;
+    }
+    if report.map_distrusted { 4 } else { 0 }
+}
+
+fn print_summary(args: &Backup, report: &BackupReport) {
+    let snapshot = &report.snapshot;
+    let levels = snapshot.levels();
+    let zeros = levels.get(Level::Zero);
+    let read = levels.total() - zeros;
+    let seconds = snapshot.duration_ms.max(1);
+    let rate = u128::from(levels.total()) * 1000 / u128::from(seconds);
+    let what = if args.dry_run { "Would make snapshot of" } else { "Made snapshot of" };
+    let parent = snapshot.parent.map_or("no parent".to_owned(), |id| format!("parent {}", short(id)));
+    let id = if args.dry_run { String::new() } else { format!(" {}", short(snapshot.id)) };
+    output::line(&format!("{what} {}:{id} ({parent})", report.series));
+    output::line(&format!(
+        "  {} in {} volume{}, {} of it not zeros; {}.{:03} s, {}/s",
+        output::bytes(levels.total()),
+        snapshot.volumes.len(),
+        if snapshot.volumes.len() == 1 { "" } else { "s" },
+        output::bytes(read),
+        seconds / 1000,
+        seconds % 1000,
+        output::bytes(u64::try_from(rate).unwrap_or(u64::MAX)),
+    ));
+    output::line(&format!(
+        "  {} new ({}), {} written",
+        output::bytes(levels.get(Level::New)),
+        output::percent(levels.get(Level::New), read),
+        output::bytes(report.stored_bytes),
+    ));
+    if report.adopted_containers > 0 {
+        output::line(&format!(
+            "  {} containers of an interrupted backup were used",
+            report.adopted_containers
+        ));
+    }
+}

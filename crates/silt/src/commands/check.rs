@@ -1,0 +1,132 @@
+//! `silt check`.
+
+use serde_json::{Value, json};
+use siltstone::{Affected, CheckOptions, CheckReport, Damage, DataCheck};
+
+use super::{Failure, Session, short, spans};
+use crate::cli::Check;
+use crate::output;
+
+/// Most ranges that are printed of one volume; JSON has more.
+const SPANS_SHOWN: usize = 8;
+
+pub fn run(session: &Session<'_>, args: &Check) -> Result<u8, Failure> {
+    let data = match &args.read_data_subset {
+        Some(text) => DataCheck::Percent(parse_percent(text)?),
+        None if args.read_data => DataCheck::All,
+        None => DataCheck::None,
+    };
+    let options = CheckOptions {
+        series: args.series.clone(),
+        data,
+        restart: args.restart,
+        jobs: session.global.jobs,
+    };
+    let report = session.repository()?.check(&options)?;
+    session.reporter.finish();
+    if session.global.json {
+        print_json(&report);
+    } else {
+        print(&report);
+    }
+    Ok(if report.damage.is_empty() { 0 } else { 5 })
+}
+
+fn parse_percent(text: &str) -> Result<f64, Failure> {
+    let number = text.trim().trim_end_matches('%').trim().parse::<f64>().ok();
+    number.filter(|percent| *percent > 0.0 && *percent <= 100.0).ok_or_else(|| {
+        Failure::Usage(format!("'{text}' is no share; use a percentage such as 5%, up to 100%"))
+    })
+}
+
+fn print_json(report: &CheckReport) {
+    for damage in &report.damage {
+        let affected: Vec<Value> = damage.affected.iter().map(affected_json).collect();
+        let value =
+            json!({"object": damage.object, "error": damage.error, "affected": affected});
+        output::message("damage", value);
+    }
+    output::message(
+        "summary",
+        json!({
+            "series": report.series,
+            "snapshots": report.snapshots,
+            "recipes": report.recipes,
+            "containers": report.containers,
+            "verified_containers": report.verified_containers,
+            "verified_bytes": report.verified_bytes,
+            "resumed": report.resumed,
+            "unreferenced_objects": report.unreferenced,
+            "damaged_objects": report.damage.len(),
+        }),
+    );
+}
+
+fn affected_json(affected: &Affected) -> Value {
+    json!({
+        "series": affected.series,
+        "snapshot": affected.snapshot.map(|id| id.to_string()),
+        "volume": affected.volume,
+        "bytes": affected.bytes,
+        "spans": spans(&affected.spans),
+    })
+}
+
+fn print(report: &CheckReport) {
+    output::line(&format!(
+        "Checked {} series, {} snapshots, {} recipes, {} containers.",
+        report.series, report.snapshots, report.recipes, report.containers
+    ));
+    if report.verified_bytes > 0 {
+        let went_on = if report.resumed { ", going on with an interrupted pass" } else { "" };
+        output::line(&format!(
+            "Read and verified {} containers with {}{went_on}.",
+            report.verified_containers,
+            output::bytes(report.verified_bytes)
+        ));
+    }
+    if report.unreferenced > 0 {
+        output::line(&format!(
+            "{} objects of interrupted backups are not used; that is harmless.",
+            report.unreferenced
+        ));
+    }
+    if report.damage.is_empty() {
+        output::line("No damage found.");
+        return;
+    }
+    report.damage.iter().for_each(print_damage);
+    output::line(
+        "The next backup stores what it needs of this again. To read the rest of a damaged volume, \
+         use `silt restore --salvage`.",
+    );
+}
+
+fn print_damage(damage: &Damage) {
+    output::line(&format!("DAMAGED {}: {}", damage.object, damage.error));
+    if damage.affected.is_empty() {
+        output::line("  no living snapshot is known to need it");
+    }
+    for affected in &damage.affected {
+        let Some(snapshot) = affected.snapshot else {
+            output::line(&format!("  hides all of series '{}'", affected.series));
+            continue;
+        };
+        let Some(volume) = &affected.volume else {
+            let (series, id) = (&affected.series, short(snapshot));
+            output::line(&format!("  hides all of snapshot {id} of series '{series}'"));
+            continue;
+        };
+        let shown = affected.spans.iter().take(SPANS_SHOWN);
+        let ranges: Vec<String> =
+            shown.map(|s| format!("{}..{}", s.offset, s.offset + s.length)).collect();
+        let more = if affected.spans.len() > SPANS_SHOWN { ", ..." } else { "" };
+        output::line(&format!(
+            "  hurts {} of {}@{} volume '{volume}': bytes {}{more}",
+            output::bytes(affected.bytes),
+            affected.series,
+            short(snapshot),
+            ranges.join(", ")
+        ));
+    }
+}

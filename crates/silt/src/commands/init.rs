@@ -1,0 +1,55 @@
+//! `silt init`.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::json;
+use silt_format::{Config, KeyLabel};
+use silt_storage::LocalStorage;
+use siltstone::{Protection, Repository};
+
+use super::{Failure, Session};
+use crate::cli::Init;
+use crate::{output, snapshot_name};
+
+pub fn run(session: &Session<'_>, args: &Init) -> Result<u8, Failure> {
+    let config = Config {
+        zstd_level: args.compression,
+        chunking: snapshot_name::parse_chunking(&args.chunking)?,
+        ..Config::default()
+    };
+    config.validate().map_err(|error| Failure::Usage(error.to_string()))?;
+    let location = session.location()?;
+    let protection = if args.no_encryption {
+        Protection::None
+    } else {
+        let cost = args.cost.to_kdf()?;
+        let password = session.password(true)?;
+        Protection::Password { password, cost, label: label(session) }
+    };
+    let storage = Arc::new(LocalStorage::create(Path::new(location))?);
+    let repository = Repository::init(storage, session.context.clone(), config, &protection)?;
+    let id = repository.id().to_string();
+    if session.global.json {
+        let encrypted = repository.is_encrypted();
+        let value = json!({"id": id, "repository": location, "encrypted": encrypted});
+        output::message("initialized", value);
+    } else {
+        output::line(&format!("Made repository {} in {location}.", &id[..8]));
+        if repository.is_encrypted() {
+            output::line("Keep the password: without it nothing can be read, by anyone.");
+        } else {
+            output::line("It is not encrypted: whoever reads the folder reads the backups.");
+        }
+    }
+    Ok(0)
+}
+
+/// Who makes a key.
+pub fn label(session: &Session<'_>) -> KeyLabel {
+    KeyLabel {
+        created_ns: session.context.env.now_ns(),
+        host: session.context.env.process().host,
+        user: format!("uid {}", rustix::process::getuid().as_raw()),
+    }
+}

@@ -1,0 +1,155 @@
+//! `silt snapshots`, `silt show` and `silt ls`.
+
+use silt_format::{Level, LevelBytes, Snapshot};
+
+use super::{Failure, Session, short, snapshot_json, volume};
+use crate::cli::{OneSnapshot, Snapshots};
+use crate::{output, snapshot_name};
+
+pub fn snapshots(session: &Session<'_>, args: &Snapshots) -> Result<u8, Failure> {
+    let repository = session.repository()?;
+    let mut rows = Vec::new();
+    let mut damaged = false;
+    for head in repository.heads(&args.series)? {
+        for entry in &head.snapshots {
+            let snapshot = match repository.snapshot(head.series, entry.id) {
+                Ok(snapshot) => snapshot,
+                Err(error) => {
+                    damaged = true;
+                    session.context.observer.warning(&error.to_string());
+                    continue;
+                }
+            };
+            if session.global.json {
+                output::message("snapshot", snapshot_json(&head.name, &snapshot));
+            } else {
+                rows.push(row(&head.name, &snapshot));
+            }
+        }
+    }
+    if !session.global.json {
+        if rows.is_empty() && !damaged {
+            output::line("No snapshots yet. `silt backup SERIES PATH` makes one.");
+        } else {
+            let header = ["ID", "TIME", "SERIES", "VOLUMES", "SIZE", "NEW", "STORED", "TAGS"];
+            output::table(&header, &rows, &[3, 4, 5, 6]);
+        }
+    }
+    Ok(if damaged { 5 } else { 0 })
+}
+
+fn row(series: &str, snapshot: &Snapshot) -> Vec<String> {
+    let levels = snapshot.levels();
+    vec![
+        short(snapshot.id),
+        output::time(snapshot.time_ns),
+        series.to_owned(),
+        snapshot.volumes.len().to_string(),
+        output::bytes(levels.total()),
+        output::bytes(levels.get(Level::New)),
+        output::bytes(snapshot.stored_bytes()),
+        snapshot.tags.join(","),
+    ]
+}
+
+pub fn show(session: &Session<'_>, args: &OneSnapshot) -> Result<u8, Failure> {
+    let selector = snapshot_name::parse(&args.snapshot)?;
+    let found = session.repository()?.find(&selector)?;
+    let snapshot = &found.snapshot;
+    if session.global.json {
+        output::message("snapshot", snapshot_json(&found.head.name, snapshot));
+        return Ok(0);
+    }
+    let parent = snapshot.parent.map_or("none".to_owned(), |id| id.to_string());
+    output::line(&format!("Snapshot   {}", snapshot.id));
+    output::line(&format!("Series     {}", found.head.name));
+    output::line(&format!("Time       {}", output::time(snapshot.time_ns)));
+    output::line(&format!("Took       {} ms", snapshot.duration_ms));
+    output::line(&format!("Parent     {parent}"));
+    output::line(&format!("Made by    {} on {}", snapshot.program, snapshot.host));
+    if !snapshot.tags.is_empty() {
+        output::line(&format!("Tags       {}", snapshot.tags.join(", ")));
+    }
+    if let Some(summary) = snapshot.summary {
+        output::line(&format!(
+            "Summary    {} references in {}",
+            summary.references,
+            output::bytes(summary.geometry.bytes())
+        ));
+    }
+    for volume in &snapshot.volumes {
+        output::line("");
+        output::line(&format!(
+            "Volume '{}': {} from {} ({}), {}, added {}",
+            volume.name,
+            output::bytes(volume.bytes),
+            volume.source,
+            volume.source_format,
+            volume.chunking,
+            output::bytes(volume.stored_bytes)
+        ));
+        print_levels(&volume.levels);
+        for span in &volume.unreadable {
+            let end = span.offset + span.length;
+            output::line(&format!("  unreadable: bytes {}..{end} stand as zeros", span.offset));
+        }
+    }
+    Ok(0)
+}
+
+fn print_levels(levels: &LevelBytes) {
+    let explain = |level| match level {
+        Level::Zero => "zeros and holes, never stored",
+        Level::Map => "clean by the changed-blocks map, not read",
+        Level::Digest => "segments equal to the parent's",
+        Level::SameOffset => "chunks of the parent's segment there",
+        Level::Similar => "chunks of similar segments",
+        Level::Recent => "chunks stored shortly before",
+        Level::Adopted => "chunks an interrupted backup had stored",
+        Level::New => "stored",
+    };
+    let used = Level::ALL.into_iter().filter(|level| levels.get(*level) > 0);
+    let rows: Vec<Vec<String>> = used
+        .map(|level| {
+            vec![
+                format!("  {}", level.name()),
+                output::bytes(levels.get(level)),
+                output::percent(levels.get(level), levels.total()),
+                explain(level).to_owned(),
+            ]
+        })
+        .collect();
+    output::table(&["  LEVEL", "BYTES", "SHARE", "WHAT"], &rows, &[1, 2]);
+}
+
+pub fn ls(session: &Session<'_>, args: &OneSnapshot) -> Result<u8, Failure> {
+    let (selector, name) = snapshot_name::parse_with_volume(&args.snapshot)?;
+    let found = session.repository()?.find(&selector)?;
+    let wanted = name.as_deref().map(|name| volume(&found, Some(name))).transpose()?;
+    let volumes = found.snapshot.volumes.iter();
+    let volumes: Vec<_> = volumes.filter(|v| wanted.is_none_or(|w| w.name == v.name)).collect();
+    if session.global.json {
+        for volume in volumes {
+            output::message("volume", super::volume_json(volume));
+        }
+        return Ok(0);
+    }
+    let rows: Vec<Vec<String>> = volumes
+        .into_iter()
+        .map(|volume| {
+            let levels = &volume.levels;
+            vec![
+                volume.name.clone(),
+                output::bytes(volume.bytes),
+                output::bytes(levels.total() - levels.get(Level::Zero)),
+                output::bytes(levels.get(Level::New)),
+                output::bytes(volume.stored_bytes),
+                volume.source_format.clone(),
+                volume.source.clone(),
+            ]
+        })
+        .collect();
+    let header = ["VOLUME", "SIZE", "DATA", "NEW", "STORED", "FORMAT", "SOURCE"];
+    output::table(&header, &rows, &[1, 2, 3, 4]);
+    Ok(0)
+}

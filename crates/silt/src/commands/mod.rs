@@ -1,0 +1,230 @@
+//! One module a command; here is what they share.
+
+mod backup;
+mod check;
+mod diff;
+mod init;
+mod key;
+mod list;
+mod restore;
+mod stats;
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use clap::CommandFactory;
+use serde_json::{Value, json};
+use silt_format::{ByteSpan, Error, ErrorKind, KdfCost, Level, LevelBytes, Snapshot, Volume};
+use silt_storage::{LocalStorage, Storage};
+use siltstone::{Context, Found, Repository, SystemEnv};
+
+use crate::cli::{Cli, Command, Cost, Global};
+use crate::output;
+use crate::progress::Reporter;
+use crate::secrets;
+
+/// The program's name and version, as snapshots record it.
+pub const PROGRAM: &str = concat!("silt ", env!("CARGO_PKG_VERSION"));
+
+/// Why a command failed.
+pub enum Failure {
+    /// The command line makes no sense.
+    Usage(String),
+    /// Something went wrong.
+    Error(Error),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Error(error)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Usage(message) => f.write_str(message),
+            Self::Error(error) => error.fmt(f),
+        }
+    }
+}
+
+/// What every command works with.
+pub struct Session<'a> {
+    pub global: &'a Global,
+    pub reporter: Arc<Reporter>,
+    pub context: Context,
+}
+
+/// Runs a command; the answer is the exit status.
+pub fn run(cli: &Cli, interrupted: Arc<AtomicBool>) -> Result<u8, Failure> {
+    let global = &cli.global;
+    let to_stdout = matches!(&cli.command, Command::Restore(restore) if restore.target == "-");
+    let reporter = Arc::new(Reporter::new(global.json, global.quiet, to_stdout));
+    let observer = Arc::clone(&reporter);
+    let env = Arc::new(SystemEnv::new(interrupted));
+    let session = Session { global, reporter, context: Context { env, observer } };
+    let result = match &cli.command {
+        Command::Init(args) => init::run(&session, args),
+        Command::Backup(args) => backup::run(&session, args),
+        Command::Snapshots(args) => list::snapshots(&session, args),
+        Command::Show(args) => list::show(&session, args),
+        Command::Ls(args) => list::ls(&session, args),
+        Command::Restore(args) => restore::run(&session, args),
+        Command::Check(args) => check::run(&session, args),
+        Command::Diff(args) => diff::run(&session, args),
+        Command::Stats(args) => stats::run(&session, args),
+        Command::Key(args) => key::run(&session, args),
+        Command::Completion { shell } => {
+            clap_complete::generate(*shell, &mut Cli::command(), "silt", &mut std::io::stdout());
+            Ok(0)
+        }
+        Command::Version => {
+            version(global.json);
+            Ok(0)
+        }
+    };
+    session.reporter.finish();
+    result
+}
+
+fn version(as_json: bool) {
+    let format = silt_format::FORMAT_VERSION;
+    if as_json {
+        let version = env!("CARGO_PKG_VERSION");
+        output::message("version", json!({"version": version, "format_version": format}));
+    } else {
+        output::line(&format!("{PROGRAM}, repository format {format}"));
+    }
+}
+
+impl Session<'_> {
+    /// Where the repository is.
+    pub fn location(&self) -> Result<&str, Failure> {
+        let none = || {
+            Failure::Usage("no repository: use -r PATH or set SILT_REPOSITORY".to_owned())
+        };
+        let location = self.global.repo.as_deref().filter(|repo| !repo.is_empty());
+        let location = location.ok_or_else(none)?;
+        if let Some((scheme, _)) = location.split_once("://") {
+            let message = format!("{scheme}:// repositories are not supported yet; use a folder");
+            return Err(Error::new(ErrorKind::Unsupported, message).into());
+        }
+        Ok(location)
+    }
+
+    /// The storage of an existing repository.
+    pub fn storage(&self) -> Result<Arc<dyn Storage>, Failure> {
+        Ok(Arc::new(LocalStorage::open(Path::new(self.location()?))?))
+    }
+
+    /// Opens the repository in `storage`.
+    pub fn open(&self, storage: Arc<dyn Storage>) -> Result<Repository, Failure> {
+        let mut usage = None;
+        let opened = Repository::open(storage, self.context.clone(), || {
+            self.password(false).map_err(|failure| match failure {
+                Failure::Error(error) => error,
+                Failure::Usage(message) => {
+                    usage = Some(message.clone());
+                    Error::invalid(message)
+                }
+            })
+        });
+        match (opened, usage) {
+            (Ok(repository), _) => Ok(repository),
+            (Err(_), Some(message)) => Err(Failure::Usage(message)),
+            (Err(error), None) => Err(error.into()),
+        }
+    }
+
+    /// Opens the repository that the command line names.
+    pub fn repository(&self) -> Result<Repository, Failure> {
+        self.open(self.storage()?)
+    }
+
+    /// The repository's password; a new one is asked for twice.
+    pub fn password(&self, is_new: bool) -> Result<Vec<u8>, Failure> {
+        let file = self.global.password_file.as_deref();
+        let prompt = if is_new { "Password of the new repository: " } else { "Password: " };
+        secrets::password(&secrets::CURRENT, file, "--password-file", prompt, is_new)
+    }
+}
+
+impl Cost {
+    /// The cost as the format has it.
+    pub fn to_kdf(&self) -> Result<KdfCost, Failure> {
+        let memory_kib = self.kdf_memory.saturating_mul(1024);
+        let cost = KdfCost { memory_kib, passes: self.kdf_passes, lanes: 1 };
+        cost.validate().map_err(|error| Failure::Usage(error.to_string()))
+    }
+}
+
+/// The volume that a name means: the one called so, or the only one.
+pub fn volume<'a>(found: &'a Found, name: Option<&str>) -> Result<&'a Volume, Failure> {
+    let volumes = &found.snapshot.volumes;
+    let names = || volumes.iter().map(|v| v.name.as_str()).collect::<Vec<_>>().join(", ");
+    match (name, volumes.as_slice()) {
+        (None, [only]) => Ok(only),
+        (None, _) => Err(Failure::Usage(format!(
+            "the snapshot has several volumes ({}); say which, as in {}@latest:{}",
+            names(),
+            found.head.name,
+            volumes.first().map_or("root", |v| v.name.as_str())
+        ))),
+        (Some(name), _) => volumes.iter().find(|v| v.name == name).ok_or_else(|| {
+            let message = format!("the snapshot has no volume '{name}'; there are: {}", names());
+            Error::new(ErrorKind::NotFound, message).into()
+        }),
+    }
+}
+
+/// The first eight digits of an id.
+pub fn short(id: silt_format::Id) -> String {
+    id.to_string()[..8].to_owned()
+}
+
+/// Ranges as JSON.
+pub fn spans(spans: &[ByteSpan]) -> Value {
+    spans.iter().map(|span| json!({"offset": span.offset, "length": span.length})).collect()
+}
+
+/// A snapshot as JSON.
+pub fn snapshot_json(series: &str, snapshot: &Snapshot) -> Value {
+    let volumes: Vec<Value> = snapshot.volumes.iter().map(volume_json).collect();
+    json!({
+        "id": snapshot.id.to_string(),
+        "short_id": short(snapshot.id),
+        "series": series,
+        "time": output::rfc3339(snapshot.time_ns),
+        "duration_ms": snapshot.duration_ms,
+        "parent": snapshot.parent.map(|id| id.to_string()),
+        "host": snapshot.host,
+        "program": snapshot.program,
+        "tags": snapshot.tags,
+        "stored_bytes": snapshot.stored_bytes(),
+        "volumes": volumes,
+    })
+}
+
+fn volume_json(volume: &Volume) -> Value {
+    json!({
+        "name": volume.name,
+        "bytes": volume.bytes,
+        "source": volume.source,
+        "source_format": volume.source_format,
+        "chunking": volume.chunking.to_string(),
+        "stored_bytes": volume.stored_bytes,
+        "levels": levels_json(&volume.levels),
+        "unreadable": spans(&volume.unreadable),
+    })
+}
+
+/// How bytes were accounted for, by level, as JSON.
+pub fn levels_json(levels: &LevelBytes) -> Value {
+    let pairs = Level::ALL.into_iter().map(|level| {
+        (level.name().to_owned(), json!(levels.get(level)))
+    });
+    Value::Object(pairs.collect())
+}

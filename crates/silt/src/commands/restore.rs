@@ -1,0 +1,156 @@
+//! `silt restore`.
+
+use std::path::Path;
+
+use serde_json::json;
+use silt_format::{ByteSpan, Volume};
+use silt_source::{
+    StreamTarget, TargetFormat as Format, TargetMode, TargetOptions, VolumeTarget, open_target,
+};
+use siltstone::{Found, RestoreOptions, RestoreReport};
+
+use super::{Failure, Session, short, spans, volume};
+use crate::cli::{Restore, TargetFormat};
+use crate::{output, snapshot_name};
+
+pub fn run(session: &Session<'_>, args: &Restore) -> Result<u8, Failure> {
+    let (selector, name) = snapshot_name::parse_with_volume(&args.snapshot)?;
+    let repository = session.repository()?;
+    let found = repository.find(&selector)?;
+    let volume = volume(&found, name.as_deref())?;
+    let range = args.range.as_deref();
+    let range = range.map(|text| snapshot_name::parse_range(text, volume.bytes)).transpose()?;
+    let to_stdout = args.target == "-";
+    if to_stdout && (args.in_place || args.format == TargetFormat::Qcow2) {
+        let message = "standard output takes a raw image only, and cannot be read back".to_owned();
+        return Err(Failure::Usage(message));
+    }
+    let size = range.map_or(volume.bytes, |range| range.length);
+    if args.dry_run {
+        announce(session, args, &found, volume, size);
+        return Ok(0);
+    }
+    let target = open(args, size)?;
+    let options = RestoreOptions {
+        range,
+        in_place: args.in_place,
+        salvage: args.salvage,
+        jobs: if to_stdout { 1 } else { session.global.jobs },
+    };
+    let restored =
+        repository.restore(&found.head, &found.snapshot, volume, target.as_ref(), options);
+    let report = match restored {
+        Ok(report) => report,
+        Err(error) => return Err(unfinished(args, error).into()),
+    };
+    target.finish()?;
+    session.reporter.finish();
+    Ok(conclude(session, args, &found, volume, &report))
+}
+
+fn open(args: &Restore, size: u64) -> Result<Box<dyn VolumeTarget>, Failure> {
+    if args.target == "-" {
+        return Ok(Box::new(StreamTarget::new(Box::new(std::io::stdout()), size)));
+    }
+    let format = match args.format {
+        TargetFormat::Raw => Format::Raw,
+        TargetFormat::Qcow2 => Format::Qcow2,
+    };
+    let mode = match (args.in_place, args.force) {
+        (true, _) => TargetMode::InPlace,
+        (_, true) => TargetMode::Replace,
+        _ => TargetMode::New,
+    };
+    Ok(open_target(Path::new(&args.target), TargetOptions { format, size, mode })?)
+}
+
+/// The error with a word on what is left of the target.
+fn unfinished(args: &Restore, error: silt_format::Error) -> silt_format::Error {
+    match args.target.as_str() {
+        "-" => error,
+        target if Path::new(target).exists() && (args.in_place || is_device(target)) => error
+            .context(format!("{target} is NOT restored; it is marked so if anything was written")),
+        target => error.context(format!(
+            "{target} is NOT restored; what was written stays in {target}{}",
+            silt_source::PARTIAL_SUFFIX
+        )),
+    }
+}
+
+fn is_device(target: &str) -> bool {
+    use std::os::unix::fs::FileTypeExt;
+    std::fs::metadata(target).is_ok_and(|meta| meta.file_type().is_block_device())
+}
+
+fn announce(session: &Session<'_>, args: &Restore, found: &Found, volume: &Volume, size: u64) {
+    if session.global.json {
+        let value = json!({
+            "dry_run": true,
+            "snapshot": found.snapshot.id.to_string(),
+            "volume": volume.name,
+            "target": args.target,
+            "bytes": size,
+        });
+        output::message("summary", value);
+        return;
+    }
+    output::line(&format!(
+        "Would restore {} of volume '{}' of snapshot {} ({}, {}) to {}",
+        output::bytes(size),
+        volume.name,
+        short(found.snapshot.id),
+        found.head.name,
+        output::time(found.snapshot.time_ns),
+        args.target
+    ));
+}
+
+fn conclude(
+    session: &Session<'_>,
+    args: &Restore,
+    found: &Found,
+    volume: &Volume,
+    report: &RestoreReport,
+) -> u8 {
+    let damaged: u64 = report.damaged.iter().map(|span| span.length).sum();
+    let to_stdout = args.target == "-";
+    if session.global.json {
+        let value = json!({
+            "snapshot": found.snapshot.id.to_string(),
+            "volume": volume.name,
+            "target": args.target,
+            "bytes": report.bytes,
+            "written_bytes": report.written_bytes,
+            "unreadable": spans(&report.unreadable),
+            "damaged": spans(&report.damaged),
+        });
+        if !to_stdout {
+            output::message("summary", value);
+        }
+    } else {
+        let text = format!(
+            "Restored volume '{}' of snapshot {} ({}, {}) to {}: {}, {} written",
+            volume.name,
+            short(found.snapshot.id),
+            found.head.name,
+            output::time(found.snapshot.time_ns),
+            args.target,
+            output::bytes(report.bytes),
+            output::bytes(report.written_bytes)
+        );
+        if to_stdout { output::note(&text) } else { output::line(&text) }
+    }
+    for span in &report.unreadable {
+        warn(session, "could not be read when the backup was made", span);
+    }
+    for span in &report.damaged {
+        warn(session, "were damaged in the repository", span);
+    }
+    if damaged > 0 { 5 } else { 0 }
+}
+
+fn warn(session: &Session<'_>, what: &str, span: &ByteSpan) {
+    let end = span.offset + span.length;
+    let message = format!("bytes {}..{end} {what} and are zeros now", span.offset);
+    session.context.observer.warning(&message);
+}

@@ -1,0 +1,127 @@
+//! Where passwords come from: environment, files, commands, and the terminal.
+
+use std::io::{BufRead, IsTerminal};
+use std::path::Path;
+
+use silt_format::Error;
+
+use crate::commands::Failure;
+
+/// The variables that give one password.
+pub struct Variables {
+    pub value: &'static str,
+    pub file: &'static str,
+    pub command: &'static str,
+}
+
+/// The password of the repository.
+pub const CURRENT: Variables = Variables {
+    value: "SILT_PASSWORD",
+    file: "SILT_PASSWORD_FILE",
+    command: "SILT_PASSWORD_COMMAND",
+};
+
+/// A password to set.
+pub const NEW: Variables = Variables {
+    value: "SILT_NEW_PASSWORD",
+    file: "SILT_NEW_PASSWORD_FILE",
+    command: "SILT_NEW_PASSWORD_COMMAND",
+};
+
+#[expect(clippy::disallowed_methods, reason = "the program is where the environment is read")]
+fn variable(name: &str) -> Option<std::ffi::OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
+}
+
+/// The password from the one place that gives it, or from the terminal; `twice` asks again.
+///
+/// Two places at once are refused: which of them counts would be a guess.
+pub fn password(
+    variables: &Variables,
+    file: Option<&Path>,
+    option: &str,
+    prompt: &str,
+    twice: bool,
+) -> Result<Vec<u8>, Failure> {
+    let set: Vec<&str> = [variables.value, variables.file, variables.command]
+        .into_iter()
+        .filter(|name| variable(name).is_some())
+        .chain(file.map(|_| option))
+        .collect();
+    if set.len() > 1 {
+        let message = format!("the password is given by {}; give it by one", set.join(" and "));
+        return Err(Failure::Usage(message));
+    }
+    let password = if let Some(file) = file {
+        from_file(file)?
+    } else if let Some(value) = variable(variables.value) {
+        use std::os::unix::ffi::OsStringExt;
+        value.into_vec()
+    } else if let Some(file) = variable(variables.file) {
+        from_file(Path::new(&file))?
+    } else if let Some(command) = variable(variables.command) {
+        from_command(&command)?
+    } else {
+        from_terminal(variables, option, prompt, twice)?
+    };
+    if password.is_empty() {
+        return Err(Failure::Usage("the password is empty".to_owned()));
+    }
+    Ok(password)
+}
+
+fn from_file(path: &Path) -> Result<Vec<u8>, Failure> {
+    let what = || format!("read the password file {}", path.display());
+    let file = std::fs::File::open(path).map_err(|e| Error::io(what(), e))?;
+    let mut line = Vec::new();
+    let mut reader = std::io::BufReader::new(std::io::Read::take(file, 1 << 16));
+    reader.read_until(b'\n', &mut line).map_err(|e| Error::io(what(), e))?;
+    Ok(first_line(line))
+}
+
+fn from_command(command: &std::ffi::OsStr) -> Result<Vec<u8>, Failure> {
+    let failed = |why: String| {
+        Failure::Error(Error::new(
+            silt_format::ErrorKind::Denied,
+            format!("the password command '{}' {why}", command.to_string_lossy()),
+        ))
+    };
+    let output = std::process::Command::new("sh")
+        .arg("-c")
+        .arg(command)
+        .stderr(std::process::Stdio::inherit())
+        .output()
+        .map_err(|error| failed(format!("does not start: {error}")))?;
+    if !output.status.success() {
+        return Err(failed(format!("failed: {}", output.status)));
+    }
+    Ok(first_line(output.stdout))
+}
+
+fn first_line(mut bytes: Vec<u8>) -> Vec<u8> {
+    let end = bytes.iter().position(|byte| matches!(byte, b'\n' | b'\r')).unwrap_or(bytes.len());
+    bytes.truncate(end);
+    bytes
+}
+
+fn from_terminal(
+    variables: &Variables,
+    option: &str,
+    prompt: &str,
+    twice: bool,
+) -> Result<Vec<u8>, Failure> {
+    if !std::io::stdin().is_terminal() {
+        return Err(Failure::Usage(format!(
+            "no password: set {}, {} or {}, or use {option}",
+            variables.value, variables.file, variables.command
+        )));
+    }
+    let ask = |prompt: &str| {
+        rpassword::prompt_password(prompt).map_err(|e| Error::io("ask for the password", e))
+    };
+    let password = ask(prompt)?;
+    if twice && ask("Again: ")? != password {
+        return Err(Failure::Usage("the two passwords differ".to_owned()));
+    }
+    Ok(password.into_bytes())
+}

@@ -1,0 +1,120 @@
+//! How people name snapshots, times, ranges and sizes.
+
+use jiff::civil;
+use jiff::tz::TimeZone;
+use silt_format::{ByteSpan, Chunking};
+use siltstone::{Selector, When};
+
+use crate::commands::Failure;
+
+/// Fewest digits of an id.
+const ID_DIGITS_MIN: usize = 4;
+
+fn usage(message: String) -> Failure {
+    Failure::Usage(message)
+}
+
+/// A snapshot and, behind a colon, a volume of it.
+///
+/// Times hold colons too, so a colon counts only if what is behind it is no part of a time.
+pub fn parse_with_volume(text: &str) -> Result<(Selector, Option<String>), Failure> {
+    if let Ok(selector) = parse(text) {
+        return Ok((selector, None));
+    }
+    match text.rsplit_once(':') {
+        Some((snapshot, volume)) => Ok((parse(snapshot)?, Some(volume.to_owned()))),
+        None => parse(text).map(|selector| (selector, None)),
+    }
+}
+
+/// A snapshot: an id, `latest`, `SERIES@latest` or `SERIES@TIME`.
+pub fn parse(text: &str) -> Result<Selector, Failure> {
+    if let Some((series, when)) = text.rsplit_once('@') {
+        let series = Some(series.to_owned()).filter(|series| !series.is_empty());
+        let when = if when == "latest" { When::Latest } else { parse_time(when)? };
+        return Ok(Selector::Time(series, when));
+    }
+    if text == "latest" {
+        return Ok(Selector::Time(None, When::Latest));
+    }
+    let digits = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
+    if (ID_DIGITS_MIN..=16).contains(&text.len()) && text.chars().all(digits) {
+        return Ok(Selector::Id(text.to_owned()));
+    }
+    Err(usage(format!(
+        "'{text}' names no snapshot; use an id of at least {ID_DIGITS_MIN} digits, latest, \
+         SERIES@latest or SERIES@2026-11-20"
+    )))
+}
+
+/// A day, which means its end, or a local date and time, or an RFC 3339 time.
+fn parse_time(text: &str) -> Result<When, Failure> {
+    let zone = TimeZone::system();
+    let found = if let Ok(stamp) = text.parse::<jiff::Timestamp>() {
+        Some(stamp)
+    } else if text.len() == 10 {
+        let day = text.parse::<civil::Date>().ok();
+        day.and_then(|day| day.tomorrow().ok())
+            .and_then(|next| next.to_zoned(zone).ok())
+            .map(|zoned| zoned.timestamp() - jiff::SignedDuration::from_nanos(1))
+    } else {
+        let time = text.replace(' ', "T").parse::<civil::DateTime>().ok();
+        time.and_then(|time| time.to_zoned(zone).ok()).map(|zoned| zoned.timestamp())
+    };
+    let bad = || {
+        usage(format!(
+            "'{text}' is no time; use 2026-11-20, '2026-11-20 18:30' or 2026-11-20T17:30:00Z"
+        ))
+    };
+    let nanoseconds = found.ok_or_else(bad)?.as_nanosecond();
+    i64::try_from(nanoseconds).map(When::AtOrBefore).map_err(|_| bad())
+}
+
+/// A number of bytes: digits, and KiB, MiB, GiB, TiB or their first letters behind them.
+pub fn parse_bytes(text: &str) -> Result<u64, Failure> {
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let shift = match text[end..].trim() {
+        "" | "B" => 0,
+        "K" | "KiB" | "k" => 10,
+        "M" | "MiB" | "m" => 20,
+        "G" | "GiB" | "g" => 30,
+        "T" | "TiB" | "t" => 40,
+        _ => 64,
+    };
+    let number = text[..end].parse::<u64>().ok();
+    let bytes = number.and_then(|number| number.checked_mul(1_u64.checked_shl(shift)?));
+    bytes.ok_or_else(|| usage(format!("'{text}' is no size; use bytes, or 64KiB, 1MiB, 2GiB")))
+}
+
+/// A range: `START-END`, `START+LENGTH` or `START-`, of a volume of `volume_bytes` bytes.
+pub fn parse_range(text: &str, volume_bytes: u64) -> Result<ByteSpan, Failure> {
+    let (start, end) = if let Some((start, length)) = text.split_once('+') {
+        let start = parse_bytes(start)?;
+        (start, start.saturating_add(parse_bytes(length)?))
+    } else if let Some((start, end)) = text.split_once('-') {
+        let end = if end.is_empty() { volume_bytes } else { parse_bytes(end)? };
+        (parse_bytes(start)?, end)
+    } else {
+        return Err(usage(format!("'{text}' is no range; use START-END, START+LENGTH or START-")));
+    };
+    if start > end || end > volume_bytes {
+        return Err(usage(format!(
+            "the range {text} is not inside the volume, which has {volume_bytes} bytes"
+        )));
+    }
+    Ok(ByteSpan { offset: start, length: end - start })
+}
+
+/// A way to cut segments: `fixed:BYTES` or `fastcdc:MIN/AVG/MAX`.
+pub fn parse_chunking(text: &str) -> Result<Chunking, Failure> {
+    let bad = || usage(format!("'{text}' is no chunking; use fixed:4096 or fastcdc:1024/4096/16384"));
+    let small = |text: &str| parse_bytes(text).ok().and_then(|bytes| u32::try_from(bytes).ok());
+    let (kind, sizes) = text.split_once(':').ok_or_else(bad)?;
+    let sizes: Option<Vec<u32>> = sizes.split('/').map(small).collect();
+    let chunking = match (kind, sizes.as_deref()) {
+        ("fixed", Some(&[bytes])) => Chunking::Fixed { bytes },
+        ("fastcdc", Some(&[min, avg, max])) => Chunking::FastCdc { min, avg, max },
+        _ => return Err(bad()),
+    };
+    chunking.validate().map_err(|error| usage(error.to_string()))
+}
