@@ -60,8 +60,8 @@ fn compressed_clusters() {
     let raw = images.path("volume.raw");
     let mut bytes: Vec<u8> =
         (0..SIZE).map(|at| u8::try_from(at * at / 997 % 251).unwrap()).collect();
-    bytes[MIB as usize..4 * MIB as usize].fill(0);
-    bytes[5 * MIB as usize..9 * MIB as usize].fill(7);
+    bytes[1 << 20..4 << 20].fill(0);
+    bytes[5 << 20..9 << 20].fill(7);
     std::fs::write(&raw, &bytes).unwrap();
     let path = images.path("image.qcow2");
     for bits in [9, 12, 16, 21] {
@@ -148,7 +148,7 @@ fn lazy_reference_counts() {
     assert_eq!(header[79] & 1, 1, "the image is dirty");
     let found = read_in_steps(&*open(&path), 1 << 20).unwrap();
     assert_same(&found, &raw_bytes(&path, "qcow2"), "dirty");
-    assert_eq!(found[MIB as usize], 3);
+    assert_eq!(found[1 << 20], 3);
 }
 
 #[test]

@@ -16,9 +16,6 @@ impl Images {
     pub fn new() -> Self {
         Self(tempfile::tempdir().unwrap())
     }
-    pub fn folder(&self) -> &Path {
-        self.0.path()
-    }
     pub fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }

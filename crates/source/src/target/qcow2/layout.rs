@@ -127,8 +127,7 @@ impl Layout {
         if self.tables.len() == TABLES_MAX {
             self.evict(file, path)?;
         }
-        let is_new = self.l1[index] == 0;
-        let entries = if is_new {
+        let entries = if self.l1[index] == 0 {
             self.l1[index] = (self.next_cluster * CLUSTER_BYTES) | COPIED;
             self.next_cluster += 1;
             vec![0; to_usize(TABLE_ENTRIES)]
@@ -137,7 +136,7 @@ impl Layout {
             read_up_to(file, path, self.l1[index] & !COPIED, &mut bytes)?;
             (0..bytes.len()).step_by(8).map(|at| be_u64(&bytes, at)).collect()
         };
-        self.tables.push(Table { index, entries, changed: is_new, last_use: self.uses });
+        self.tables.push(Table { index, entries, changed: false, last_use: self.uses });
         Ok(self.tables.len() - 1)
     }
 

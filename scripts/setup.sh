@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# Installs what the demo and the tests need and this machine lacks: Debian packages and cargo-deny.
+# usage: scripts/setup.sh [demo|test]
+set -euo pipefail
+purpose=${1:-test}
+cargo_deny_version=0.18.9
+
+declare -A package_of=(
+  [cc]=build-essential [qemu-img]=qemu-utils [qemu-nbd]=qemu-utils [mke2fs]=e2fsprogs [debugfs]=e2fsprogs
+  [mmdebstrap]=mmdebstrap [nbdinfo]=libnbd-bin [nbdkit]=nbdkit [jq]=jq [losetup]=mount
+)
+missing=()
+for command in "${!package_of[@]}"; do
+  PATH="$PATH:/sbin:/usr/sbin" command -v "$command" >/dev/null || missing+=("${package_of[$command]}")
+done
+if [ ${#missing[@]} -gt 0 ]; then
+  mapfile -t missing < <(printf '%s\n' "${missing[@]}" | sort -u)
+  echo "installing: ${missing[*]}"
+  sudo=""
+  if [ "$(id -u)" -ne 0 ]; then
+    command -v sudo >/dev/null || { echo "setup: as root, install: ${missing[*]}" >&2; exit 1; }
+    sudo=sudo
+  fi
+  $sudo apt-get update -qq
+  $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+fi
+command -v cargo >/dev/null || { echo "setup: install Rust (https://rustup.rs) first" >&2; exit 1; }
+if [ "$purpose" = test ] && ! command -v cargo-deny >/dev/null; then
+  echo "installing: cargo-deny $cargo_deny_version"
+  cargo install --quiet --locked "cargo-deny@$cargo_deny_version"
+fi
