@@ -54,6 +54,8 @@ struct Restore<'a> {
     options: RestoreOptions,
     range: ByteSpan,
     state: Mutex<State>,
+    /// File systems let one thread at a time write to a file; waiting here costs no processor time.
+    writing: Mutex<()>,
 }
 
 struct State {
@@ -113,6 +115,7 @@ impl Repository {
                 report: RestoreReport::default(),
                 failure: None,
             }),
+            writing: Mutex::new(()),
         };
         std::thread::scope(|scope| {
             for _ in 0..jobs(options.jobs) {
@@ -305,6 +308,7 @@ impl Restore<'_> {
                 Piece::Data => {
                     let start = to_usize(part.offset - span.offset);
                     let data = &buffers.data[start..start + to_usize(part.length)];
+                    let _writing = lock(&self.writing);
                     self.target.write_at(offset, data)?;
                     written += part.length;
                 }

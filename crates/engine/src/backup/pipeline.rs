@@ -20,8 +20,8 @@ use crate::objects::Objects;
 pub(crate) const FRAMES_IN_FLIGHT: usize = 8;
 /// Most claims that are ahead of the committer.
 const CLAIMS_AHEAD: u64 = 256;
-/// Most containers that wait for the upload thread.
-const UPLOADS_WAITING: usize = 1;
+/// Most containers that are with the upload thread; one more is being filled meanwhile.
+const UPLOADS_IN_FLIGHT: usize = 1;
 
 /// A frame to compress and seal.
 pub(crate) struct FrameJob {
@@ -164,7 +164,7 @@ impl<'a> Pipeline<'a> {
     /// Hands a container to the upload thread; waits while too many are waiting.
     pub(crate) fn submit(&self, upload: Upload) -> Result<()> {
         let mut state = self.state();
-        while state.uploads.len() >= UPLOADS_WAITING {
+        while state.uploads.len() + state.uploading >= UPLOADS_IN_FLIGHT {
             check(&mut state)?;
             state = self.wait(state);
         }
