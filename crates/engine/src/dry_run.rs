@@ -71,8 +71,8 @@ impl Storage for DryRunStorage {
         let mut page = self.inner.list(prefix, after)?;
         let end = page.objects.last().map(|(key, _)| key.clone()).filter(|_| page.truncated);
         for (key, object) in &*lock(&self.written) {
-            let in_page = after.is_none_or(|after| key > after)
-                && end.as_ref().is_none_or(|end| key <= end);
+            let in_page =
+                after.is_none_or(|after| key > after) && end.as_ref().is_none_or(|end| key <= end);
             if key.as_str().starts_with(prefix) && in_page {
                 page.objects.push((key.clone(), object.size));
             }

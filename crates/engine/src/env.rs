@@ -16,6 +16,8 @@ pub trait Env: Send + Sync {
     fn may_be_running(&self, lease: &Lease) -> bool;
     /// Whether the user has asked to stop.
     fn is_interrupted(&self) -> bool;
+    /// Waits so many nanoseconds; a simulation, whose clock is its own, need not.
+    fn sleep_ns(&self, _nanoseconds: u64) {}
 }
 
 /// Names one process of one start of one host.

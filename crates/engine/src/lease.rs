@@ -15,12 +15,14 @@ const LEASE_NS: i64 = 300 * 1_000_000_000;
 /// How long before its end a lease is renewed.
 const RENEW_NS: i64 = 200 * 1_000_000_000;
 
-/// A held lease; dropped without [`release`](Self::release) it is left to expire.
+/// A held lease; dropped without [`release`](Self::release) it is given back if storage allows, and
+/// else left to expire.
 pub(crate) struct HeldLease {
     objects: Arc<Objects>,
     series: SeriesId,
     number: u64,
     lease: Lease,
+    released: bool,
 }
 
 impl HeldLease {
@@ -56,6 +58,7 @@ impl HeldLease {
                 process_start: process.start,
                 expires_ns: 0,
             },
+            released: true,
         };
         held.advance().context(|| format!("take the lease of series '{name}'"))?;
         if let Some(newest) = newest {
@@ -71,7 +74,10 @@ impl HeldLease {
         let name = Numbered::Lease.name(self.series, self.number);
         let address = Address::new(ObjectKind::Lease, self.series, self.number);
         match self.objects.put(&name, address, &self.lease.encode()) {
-            Ok(_) => Ok(()),
+            Ok(_) => {
+                self.released = false;
+                Ok(())
+            }
             Err(error) if error.kind() == ErrorKind::AlreadyExists => Err(Error::new(
                 ErrorKind::Busy,
                 "another backup of this series has just begun; wait for it or try again",
@@ -91,8 +97,25 @@ impl HeldLease {
     }
 
     /// Gives the lease back.
-    pub(crate) fn release(self) -> Result<()> {
+    pub(crate) fn release(mut self) -> Result<()> {
+        self.give_back()
+    }
+
+    fn give_back(&mut self) -> Result<()> {
+        if std::mem::replace(&mut self.released, true) {
+            return Ok(());
+        }
         self.objects.delete(&[Numbered::Lease.name(self.series, self.number)])
+    }
+}
+
+impl Drop for HeldLease {
+    fn drop(&mut self) {
+        if let Err(error) = self.give_back() {
+            let message =
+                format!("the lease could not be given back and is left to expire: {error}");
+            self.objects.context.observer.warning(&message);
+        }
     }
 }
 

@@ -15,6 +15,7 @@ mod repository;
 mod restore;
 mod stats;
 mod system;
+mod throttle;
 
 pub use backup::{BackupOptions, BackupReport, BackupSession};
 pub use check::{Affected, CheckOptions, CheckReport, Damage, DataCheck};
@@ -26,3 +27,4 @@ pub use repository::{Found, KeyInfo, Protection, Repository};
 pub use restore::{RestoreOptions, RestoreReport};
 pub use stats::SeriesStats;
 pub use system::SystemEnv;
+pub use throttle::{Throttle, Throttled};

@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use silt_format::{
-    BlockRef, Error, Head, MapRoot, ObjectKind, ObjectSet, PAGE_ENTRIES, Page, Recipe, Result, ResultExt,
-    SegmentEntry, SeriesId, names,
+    BlockRef, Error, Head, MapRoot, ObjectKind, ObjectSet, PAGE_ENTRIES, Page, Recipe, Result,
+    ResultExt, SegmentEntry, SeriesId, names,
 };
 
 use crate::cache::WeightedCache;
@@ -85,7 +85,12 @@ impl MapReader {
     }
 
     /// Where the page of `level` is that covers the `index`-th range of that level, `None` for zeros.
-    pub(crate) fn page_ref(&self, root: MapRoot, level: u8, index: u64) -> Result<Option<BlockRef>> {
+    pub(crate) fn page_ref(
+        &self,
+        root: MapRoot,
+        level: u8,
+        index: u64,
+    ) -> Result<Option<BlockRef>> {
         let mut at = root.page;
         for above in (level + 1..=root.level).rev() {
             let Some(block) = at else { return Ok(None) };
@@ -135,9 +140,9 @@ impl MapReader {
         match &*self.page(block, level)? {
             Page::Leaf(entries) => {
                 let found = (0_u64..).zip(entries).skip(skip);
-                Ok(found.map(|(i, entry)| (first + i, entry)).find_map(|(i, entry)| {
-                    entry.map(|entry| (i, entry))
-                }))
+                Ok(found
+                    .map(|(i, entry)| (first + i, entry))
+                    .find_map(|(i, entry)| entry.map(|entry| (i, entry))))
             }
             Page::Branch(_, entries) => {
                 for (i, entry) in (0_u64..).zip(entries).skip(skip) {

@@ -92,12 +92,7 @@ impl Objects {
     }
 
     /// Writes an object from its pieces; durable on return. The answer is its size.
-    pub(crate) fn put_pieces(
-        &self,
-        name: &str,
-        kind: ObjectKind,
-        pieces: &[&[u8]],
-    ) -> Result<u64> {
+    pub(crate) fn put_pieces(&self, name: &str, kind: ObjectKind, pieces: &[&[u8]]) -> Result<u64> {
         self.storage
             .put(&key(name)?, pieces, PutMode::Create)
             .context(|| format!("write {kind} {name}"))?;
@@ -111,9 +106,7 @@ impl Objects {
         self.storage.get(&key(name)?, ByteRange::Full, &mut bytes).context(what)?;
         let sealer = self.check_header(&bytes, address).context(what)?;
         let mut raw = Vec::new();
-        BlockReader::new()?
-            .read(&sealer, 0, &mut bytes[HEADER_BYTES..], &mut raw)
-            .context(what)?;
+        BlockReader::new()?.read(&sealer, 0, &mut bytes[HEADER_BYTES..], &mut raw).context(what)?;
         Ok(raw)
     }
 
@@ -192,13 +185,9 @@ impl Objects {
                 object.name
             )
         };
-        let range =
-            ByteRange::Bounded { offset: u64::from(offset), length: u64::from(length) };
+        let range = ByteRange::Bounded { offset: u64::from(offset), length: u64::from(length) };
         self.storage.get(&key(&object.name)?, range, &mut scratch.sealed).context(what)?;
-        scratch
-            .reader
-            .read(&object.sealer, position, &mut scratch.sealed, raw)
-            .context(what)
+        scratch.reader.read(&object.sealer, position, &mut scratch.sealed, raw).context(what)
     }
 
     /// Deletes objects; absent ones are fine.

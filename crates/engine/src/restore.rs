@@ -6,8 +6,8 @@ use std::sync::Mutex;
 use silt_chunking::{SegmentDigester, is_zero};
 use silt_format::number::{to_u64, to_usize};
 use silt_format::{
-    ByteSpan, Error, Head, Recipe, RecipeChunk, Result, SEGMENT_BYTES,
-    SegmentEntry, Snapshot, Volume,
+    ByteSpan, Error, Head, Recipe, RecipeChunk, Result, SEGMENT_BYTES, SegmentEntry, Snapshot,
+    Volume,
 };
 use silt_source::VolumeTarget;
 
@@ -129,10 +129,8 @@ impl Repository {
         let state = restore.state.into_inner();
         let state = state.unwrap_or_else(std::sync::PoisonError::into_inner);
         if let Some(error) = state.failure {
-            return Err(error.context(format!(
-                "restore volume '{}' of snapshot {}",
-                volume.name, snapshot.id
-            )));
+            return Err(error
+                .context(format!("restore volume '{}' of snapshot {}", volume.name, snapshot.id)));
         }
         let mut report = state.report;
         report.bytes = range.length;
@@ -253,16 +251,16 @@ impl Restore<'_> {
                 return Ok(0);
             }
         }
-        let recipe =
-            match self.reader.recipe(entry.recipe, &mut buffers.scratch, &mut buffers.raw) {
-                Ok(recipe) if u64::from(recipe.segment_bytes()) == span.length => recipe,
-                Ok(recipe) => {
-                    let bytes = recipe.segment_bytes();
-                    let wrong = format!("the recipe has {bytes} bytes, not {}", span.length);
-                    return self.salvage(span, Error::corrupt(wrong), buffers);
-                }
-                Err(error) => return self.salvage(span, error, buffers),
-            };
+        let recipe = match self.reader.recipe(entry.recipe, &mut buffers.scratch, &mut buffers.raw)
+        {
+            Ok(recipe) if u64::from(recipe.segment_bytes()) == span.length => recipe,
+            Ok(recipe) => {
+                let bytes = recipe.segment_bytes();
+                let wrong = format!("the recipe has {bytes} bytes, not {}", span.length);
+                return self.salvage(span, Error::corrupt(wrong), buffers);
+            }
+            Err(error) => return self.salvage(span, error, buffers),
+        };
         self.write_chunks(&recipe, span, buffers)
     }
 

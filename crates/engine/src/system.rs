@@ -56,6 +56,17 @@ impl Env for SystemEnv {
     fn is_interrupted(&self) -> bool {
         self.interrupted.load(Ordering::Relaxed)
     }
+
+    #[expect(clippy::disallowed_methods, reason = "this is where waiting happens")]
+    fn sleep_ns(&self, nanoseconds: u64) {
+        // In short pieces, so that an interrupt is noticed soon.
+        let mut left = std::time::Duration::from_nanos(nanoseconds);
+        while !left.is_zero() && !self.is_interrupted() {
+            let piece = left.min(std::time::Duration::from_millis(200));
+            std::thread::sleep(piece);
+            left -= piece;
+        }
+    }
 }
 
 fn boot_id() -> String {

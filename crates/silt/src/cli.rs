@@ -47,6 +47,15 @@ pub struct Global {
     /// How many threads to work with; 0 for one a core.
     #[arg(short, long, global = true, default_value_t = 0, value_name = "N")]
     pub jobs: usize,
+    /// Read at most so many MiB a second: from sources in a backup, else from the repository.
+    #[arg(long, global = true, value_name = "MIB")]
+    pub limit_read: Option<u64>,
+    /// Write at most so many MiB a second: to the repository in a backup, to the target in a restore.
+    #[arg(long, global = true, value_name = "MIB")]
+    pub limit_write: Option<u64>,
+    /// Lower the program's priority by so many steps, up to 19.
+    #[arg(long, global = true, value_name = "STEPS", value_parser = clap::value_parser!(i32).range(0..=19))]
+    pub nice: Option<i32>,
 }
 
 #[derive(Subcommand)]

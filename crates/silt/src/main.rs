@@ -29,11 +29,8 @@ fn main() -> ExitCode {
     let interrupted = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         // A second signal ends the process at once, as people expect of Ctrl-C.
-        let again = signal_hook::flag::register_conditional_shutdown(
-            signal,
-            130,
-            Arc::clone(&interrupted),
-        );
+        let again =
+            signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&interrupted));
         let first = signal_hook::flag::register(signal, Arc::clone(&interrupted));
         if again.and(first).is_err() {
             output::error(cli.global.json, "signals cannot be caught", 1);

@@ -82,7 +82,11 @@ pub fn table(header: &[&str], rows: &[Vec<String>], right: &[usize]) {
     let print = |cells: &mut dyn Iterator<Item = &str>| {
         let aligned = cells.enumerate().map(|(column, cell)| {
             let width = widths[column];
-            if right.contains(&column) { format!("{cell:>width$}") } else { format!("{cell:<width$}") }
+            if right.contains(&column) {
+                format!("{cell:>width$}")
+            } else {
+                format!("{cell:<width$}")
+            }
         });
         line(aligned.collect::<Vec<_>>().join("  ").trim_end());
     };

@@ -48,13 +48,8 @@ impl Reporter {
             _ if std::io::stderr().is_terminal() => Style::Bar,
             _ => Style::Log,
         };
-        let state = State {
-            bar: None,
-            started: None,
-            shown: None,
-            operation: String::new(),
-            last_done: 0,
-        };
+        let state =
+            State { bar: None, started: None, shown: None, operation: String::new(), last_done: 0 };
         Self { style, json_warnings: json && !to_stdout, state: Mutex::new(state) }
     }
 
@@ -86,7 +81,7 @@ impl Observer for Reporter {
         let mut state = self.lock();
         let begun = state.operation == what && progress.done_bytes >= state.last_done;
         if state.started.is_none() || !begun {
-            state.operation = what.to_owned();
+            what.clone_into(&mut state.operation);
             state.started = Some(now);
             state.shown = None;
         }
@@ -94,12 +89,10 @@ impl Observer for Reporter {
         let Some(started) = state.started else { return };
         let since = now.duration_since(state.shown.unwrap_or(started));
         match self.style {
-            Style::Bar => {
-                if now.duration_since(started) >= QUIET_START {
-                    let bar = state.bar.get_or_insert_with(|| bar(what, progress.total_bytes));
-                    bar.set_position(progress.done_bytes);
-                    bar.set_message(detail(progress));
-                }
+            Style::Bar if now.duration_since(started) >= QUIET_START => {
+                let bar = state.bar.get_or_insert_with(|| bar(what, progress.total_bytes));
+                bar.set_position(progress.done_bytes);
+                bar.set_message(detail(progress));
             }
             Style::Log if since >= LOG_INTERVAL => {
                 state.shown = Some(now);

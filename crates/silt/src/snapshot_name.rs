@@ -107,7 +107,8 @@ pub fn parse_range(text: &str, volume_bytes: u64) -> Result<ByteSpan, Failure> {
 
 /// A way to cut segments: `fixed:BYTES` or `fastcdc:MIN/AVG/MAX`.
 pub fn parse_chunking(text: &str) -> Result<Chunking, Failure> {
-    let bad = || usage(format!("'{text}' is no chunking; use fixed:4096 or fastcdc:1024/4096/16384"));
+    let bad =
+        || usage(format!("'{text}' is no chunking; use fixed:4096 or fastcdc:1024/4096/16384"));
     let small = |text: &str| parse_bytes(text).ok().and_then(|bytes| u32::try_from(bytes).ok());
     let (kind, sizes) = text.split_once(':').ok_or_else(bad)?;
     let sizes: Option<Vec<u32>> = sizes.split('/').map(small).collect();

@@ -24,11 +24,7 @@ pub(crate) struct Orphans {
 
 impl Orphans {
     /// Lists what lies behind the head's numbers; readable containers join the index.
-    pub(crate) fn find(
-        objects: &Objects,
-        head: &Head,
-        index: &mut SignatureIndex,
-    ) -> Result<Self> {
+    pub(crate) fn find(objects: &Objects, head: &Head, index: &mut SignatureIndex) -> Result<Self> {
         let mut orphans = Self {
             containers: BTreeSet::new(),
             used: BTreeSet::new(),
@@ -37,7 +33,9 @@ impl Orphans {
         };
         let series = head.series;
         let behind = names::container(series, head.next_container, 0);
-        for number in behind_head(objects, &names::containers(series), &behind, head.next_container)? {
+        for number in
+            behind_head(objects, &names::containers(series), &behind, head.next_container)?
+        {
             orphans.next_container = number.saturating_add(1);
             match open_container(objects, series, number, 0) {
                 Ok(container) => {

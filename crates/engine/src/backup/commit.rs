@@ -64,17 +64,18 @@ pub(crate) fn commit(objects: &Objects, mut head: Head, commit: Commit) -> Resul
     let name = Numbered::Head.name(head.series, head.generation);
     let address = Address::new(ObjectKind::Head, head.series, head.generation);
     let put = objects.put(&name, address, &head.encode());
-    stored_bytes += put.map_err(|error| match error.kind() {
-        ErrorKind::AlreadyExists => Error::new(
-            ErrorKind::Busy,
-            format!(
-                "another backup of series '{}' has committed meanwhile; run this one again, \
+    stored_bytes += put
+        .map_err(|error| match error.kind() {
+            ErrorKind::AlreadyExists => Error::new(
+                ErrorKind::Busy,
+                format!(
+                    "another backup of series '{}' has committed meanwhile; run this one again, \
                  what it uploaded is used",
-                head.name
+                    head.name
+                ),
             ),
-        ),
-        _ => error,
-    })
-    .context(|| "commit")?;
+            _ => error,
+        })
+        .context(|| "commit")?;
     Ok(Committed { snapshot, generation: head.generation, stored_bytes })
 }

@@ -88,11 +88,7 @@ impl Known {
     }
 
     /// The chunks of a candidate, none with a warning if it is damaged: a duplicate is missed then.
-    pub(crate) fn table(
-        &mut self,
-        candidate: Candidate,
-        packs: &PackWriter,
-    ) -> Result<Arc<Table>> {
+    pub(crate) fn table(&mut self, candidate: Candidate, packs: &PackWriter) -> Result<Arc<Table>> {
         if let Some(table) = self.tables.get(&candidate) {
             return Ok(table);
         }

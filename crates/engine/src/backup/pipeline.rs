@@ -94,11 +94,7 @@ impl<'a> Pipeline<'a> {
     }
 
     /// Runs `commit` with `jobs` workers beside it, and ends them when it returns.
-    pub(crate) fn run<T>(
-        &self,
-        jobs: usize,
-        commit: impl FnOnce(&Self) -> Result<T>,
-    ) -> Result<T> {
+    pub(crate) fn run<T>(&self, jobs: usize, commit: impl FnOnce(&Self) -> Result<T>) -> Result<T> {
         std::thread::scope(|scope| {
             for _ in 0..jobs.max(1) {
                 scope.spawn(|| self.fail_on_error(self.work()));

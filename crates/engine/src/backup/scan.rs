@@ -142,11 +142,7 @@ impl Scanner {
     }
 
     /// The parent's entry; a damaged map counts as no parent, with a warning.
-    fn parent_entry(
-        &self,
-        index: u64,
-        warnings: &mut Vec<String>,
-    ) -> Result<Option<SegmentEntry>> {
+    fn parent_entry(&self, index: u64, warnings: &mut Vec<String>) -> Result<Option<SegmentEntry>> {
         let Some(parent) = &self.parent else { return Ok(None) };
         match parent.reader.entry(parent.root, index) {
             Err(error) if is_damage(&error) => {

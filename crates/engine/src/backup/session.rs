@@ -137,8 +137,7 @@ impl<'r> BackupSession<'r> {
             repository.make_series(series, name, started_ns)?;
             Head::empty(series, crate::repository::DEFAULT_DOMAIN, name)
         };
-        let parent =
-            if options.no_parent { None } else { newest_readable(repository, &head)? };
+        let parent = if options.no_parent { None } else { newest_readable(repository, &head)? };
         let (_, checked) = repository.check_record(series)?;
         let avoided = Arc::new(Avoided::new(&checked.damaged));
         let reader = Arc::new(MapReader::new(objects, &head));
@@ -178,7 +177,9 @@ impl<'r> BackupSession<'r> {
     ) -> Result<&Volume> {
         check_name("volume", name)?;
         if self.volumes.iter().any(|volume| volume.name == name) {
-            return Err(Error::invalid(format!("two volumes are called '{name}'; name them apart")));
+            return Err(Error::invalid(format!(
+                "two volumes are called '{name}'; name them apart"
+            )));
         }
         let chunking = self.options.chunking.unwrap_or(self.repository.config.chunking);
         let scanner = self.scanner(name, chunking)?;
@@ -240,10 +241,9 @@ impl<'r> BackupSession<'r> {
 
     fn scanner(&self, volume: &str, chunking: Chunking) -> Result<Scanner> {
         let master = &self.repository.objects.master;
-        let parent = self.parent_volume(volume).map(|volume| ParentVolume {
-            reader: Arc::clone(&self.reader),
-            root: volume.root,
-        });
+        let parent = self
+            .parent_volume(volume)
+            .map(|volume| ParentVolume { reader: Arc::clone(&self.reader), root: volume.root });
         Ok(Scanner {
             chunker: silt_chunking::Chunker::new(chunking)?,
             fingerprinter: silt_chunking::Fingerprinter::new(

@@ -36,12 +36,7 @@ pub(crate) fn write_summary(
         let held = geometry.partitions_of(part);
         let mut vector = vec![0; held.len() * partition_bytes];
         references = fill(reader, roots, geometry, &held, &mut vector)?;
-        let address = Address {
-            kind: ObjectKind::Summary,
-            series,
-            number: id.0,
-            revision: part,
-        };
+        let address = Address { kind: ObjectKind::Summary, series, number: id.0, revision: part };
         let header = objects.new_header(address);
         let sealer = objects.sealer(&header);
         let mut body = Vec::with_capacity(HEADER_BYTES);

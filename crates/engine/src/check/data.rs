@@ -207,12 +207,8 @@ fn verify_one(
     scratch: &mut Scratch,
 ) -> Result<Verified> {
     let mut verified = Verified { item, damaged: Vec::new(), error: None };
-    let slots = |first, last| DamagedSlots {
-        container: item.number,
-        revision: item.revision,
-        first,
-        last,
-    };
+    let slots =
+        |first, last| DamagedSlots { container: item.number, revision: item.revision, first, last };
     let container = match open_container(objects, series, item.number, item.revision) {
         Ok(container) => container,
         Err(error) if is_damage(&error) => {

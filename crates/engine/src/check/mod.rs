@@ -1,7 +1,7 @@
 //! Verifying a repository: its structure, its data, and whom damage hurts.
 
-mod data;
 mod damage;
+mod data;
 mod structure;
 
 use silt_format::names::Numbered;

@@ -183,8 +183,8 @@ impl Walk<'_> {
             Page::Leaf(entries) => {
                 for (segment, entry) in (first..).zip(entries) {
                     let Some(entry) = entry else { continue };
-                    let old = before
-                        .and_then(|b| self.reader.entry(b.root, segment).ok().flatten());
+                    let old =
+                        before.and_then(|b| self.reader.entry(b.root, segment).ok().flatten());
                     if old.is_some_and(|old| old.recipe == entry.recipe) && self.is_whole() {
                         continue;
                     }

@@ -10,9 +10,9 @@ use silt_format::{Error, Level, ResultExt, SEGMENT_BYTES};
 use silt_source::{
     ChangedMap, FormatChoice, SourceOptions, StreamSource, VolumeSource, open_source,
 };
-use siltstone::{BackupOptions, BackupReport, DryRunStorage};
+use siltstone::{BackupOptions, BackupReport, DryRunStorage, Throttled};
 
-use super::{Failure, PROGRAM, Session, short, snapshot_json};
+use super::{Failure, PROGRAM, Session, Traffic, short, snapshot_json};
 use crate::cli::{Backup, SourceFormat};
 use crate::{output, snapshot_name};
 
@@ -34,10 +34,12 @@ pub fn run(session: &Session<'_>, args: &Backup) -> Result<u8, Failure> {
     }
     // Sources are opened first: a mistyped path should not take a lease.
     let mut sources = Vec::new();
+    let limit = session.read_limit();
     for volume in &volumes {
-        sources.push(open(volume.path, args)?);
+        let source = open(volume.path, args)?;
+        sources.push(Throttled::new(source, limit.clone(), None));
     }
-    let mut storage = session.storage()?;
+    let mut storage = session.storage(Traffic::Backup)?;
     if args.dry_run {
         storage = Arc::new(DryRunStorage::new(storage));
     }
@@ -62,10 +64,10 @@ pub fn run(session: &Session<'_>, args: &Backup) -> Result<u8, Failure> {
             (None, None) => default_name(volume.path),
         };
         let map = match changed.get(&index) {
-            Some(path) => Some(read_map(path, &**source)?),
+            Some(path) => Some(read_map(path, source)?),
             None => None,
         };
-        backup.add_volume(&name, &**source, map.as_ref())?;
+        backup.add_volume(&name, source, map.as_ref())?;
     }
     let report = backup.finish()?;
     session.reporter.finish();
@@ -100,7 +102,8 @@ fn changed_args<'a>(
     let mut found = HashMap::new();
     for text in args {
         let named = text.split_once('=').and_then(|(name, path)| {
-            let matches = |v: &VolumeArg<'_>| v.name.map_or(default_name(v.path) == name, |n| n == name);
+            let matches =
+                |v: &VolumeArg<'_>| v.name.map_or(default_name(v.path) == name, |n| n == name);
             volumes.iter().position(matches).map(|at| (at, path))
         });
         let (at, path) = match named {
@@ -151,12 +154,8 @@ fn read_map(path: &str, source: &dyn VolumeSource) -> Result<ChangedMap, Failure
 /// Prints what was done; the answer is the exit status.
 fn conclude(session: &Session<'_>, args: &Backup, report: &BackupReport) -> u8 {
     let snapshot = &report.snapshot;
-    let unreadable: u64 = snapshot
-        .volumes
-        .iter()
-        .flat_map(|volume| &volume.unreadable)
-        .map(|span| span.length)
-        .sum();
+    let unreadable: u64 =
+        snapshot.volumes.iter().flat_map(|volume| &volume.unreadable).map(|span| span.length).sum();
     if session.global.json {
         let mut value = snapshot_json(&report.series, snapshot);
         value["dry_run"] = json!(args.dry_run);
@@ -187,7 +186,8 @@ fn print_summary(args: &Backup, report: &BackupReport) {
     let seconds = snapshot.duration_ms.max(1);
     let rate = u128::from(levels.total()) * 1000 / u128::from(seconds);
     let what = if args.dry_run { "Would make snapshot of" } else { "Made snapshot of" };
-    let parent = snapshot.parent.map_or("no parent".to_owned(), |id| format!("parent {}", short(id)));
+    let parent =
+        snapshot.parent.map_or("no parent".to_owned(), |id| format!("parent {}", short(id)));
     let id = if args.dry_run { String::new() } else { format!(" {}", short(snapshot.id)) };
     output::line(&format!("{what} {}:{id} ({parent})", report.series));
     output::line(&format!(

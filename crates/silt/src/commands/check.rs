@@ -42,8 +42,7 @@ fn parse_percent(text: &str) -> Result<f64, Failure> {
 fn print_json(report: &CheckReport) {
     for damage in &report.damage {
         let affected: Vec<Value> = damage.affected.iter().map(affected_json).collect();
-        let value =
-            json!({"object": damage.object, "error": damage.error, "affected": affected});
+        let value = json!({"object": damage.object, "error": damage.error, "affected": affected});
         output::message("damage", value);
     }
     output::message(

@@ -18,7 +18,7 @@ use clap::CommandFactory;
 use serde_json::{Value, json};
 use silt_format::{ByteSpan, Error, ErrorKind, KdfCost, Level, LevelBytes, Snapshot, Volume};
 use silt_storage::{LocalStorage, Storage};
-use siltstone::{Context, Found, Repository, SystemEnv};
+use siltstone::{Context, Found, Repository, SystemEnv, Throttle, Throttled};
 
 use crate::cli::{Cli, Command, Cost, Global};
 use crate::output;
@@ -51,6 +51,17 @@ impl fmt::Display for Failure {
     }
 }
 
+/// Which way the bytes of a command go.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Traffic {
+    /// From sources to the repository.
+    Backup,
+    /// From the repository to a target.
+    Restore,
+    /// Within the repository.
+    Other,
+}
+
 /// What every command works with.
 pub struct Session<'a> {
     pub global: &'a Global,
@@ -66,6 +77,10 @@ pub fn run(cli: &Cli, interrupted: Arc<AtomicBool>) -> Result<u8, Failure> {
     let observer = Arc::clone(&reporter);
     let env = Arc::new(SystemEnv::new(interrupted));
     let session = Session { global, reporter, context: Context { env, observer } };
+    if let Some(steps) = global.nice {
+        let lowered = rustix::process::nice(steps);
+        lowered.map_err(|e| Error::io("lower the priority", e.into()))?;
+    }
     let result = match &cli.command {
         Command::Init(args) => init::run(&session, args),
         Command::Backup(args) => backup::run(&session, args),
@@ -103,9 +118,8 @@ fn version(as_json: bool) {
 impl Session<'_> {
     /// Where the repository is.
     pub fn location(&self) -> Result<&str, Failure> {
-        let none = || {
-            Failure::Usage("no repository: use -r PATH or set SILT_REPOSITORY".to_owned())
-        };
+        let none =
+            || Failure::Usage("no repository: use -r PATH or set SILT_REPOSITORY".to_owned());
         let location = self.global.repo.as_deref().filter(|repo| !repo.is_empty());
         let location = location.ok_or_else(none)?;
         if let Some((scheme, _)) = location.split_once("://") {
@@ -115,9 +129,32 @@ impl Session<'_> {
         Ok(location)
     }
 
-    /// The storage of an existing repository.
-    pub fn storage(&self) -> Result<Arc<dyn Storage>, Failure> {
-        Ok(Arc::new(LocalStorage::open(Path::new(self.location()?))?))
+    /// The storage of an existing repository, read no faster than `--limit-read` says and written no
+    /// faster than `--limit-write`. In a backup the limit of reading is that of the sources, in a
+    /// restore the limit of writing is the target's.
+    pub fn storage(&self, traffic: Traffic) -> Result<Arc<dyn Storage>, Failure> {
+        let storage: Arc<dyn Storage> = Arc::new(LocalStorage::open(Path::new(self.location()?))?);
+        let read = if traffic == Traffic::Backup { None } else { self.read_limit() };
+        let write = if traffic == Traffic::Restore { None } else { self.write_limit() };
+        if read.is_none() && write.is_none() {
+            return Ok(storage);
+        }
+        Ok(Arc::new(Throttled::new(storage, read, write)))
+    }
+
+    /// The limit of `--limit-read`.
+    pub fn read_limit(&self) -> Option<Arc<Throttle>> {
+        self.global.limit_read.map(|limit| self.throttle(limit))
+    }
+
+    /// The limit of `--limit-write`.
+    pub fn write_limit(&self) -> Option<Arc<Throttle>> {
+        self.global.limit_write.map(|limit| self.throttle(limit))
+    }
+
+    fn throttle(&self, mib_per_s: u64) -> Arc<Throttle> {
+        let env = Arc::clone(&self.context.env);
+        Arc::new(Throttle::new(env, mib_per_s.saturating_mul(1 << 20)))
     }
 
     /// Opens the repository in `storage`.
@@ -141,7 +178,7 @@ impl Session<'_> {
 
     /// Opens the repository that the command line names.
     pub fn repository(&self) -> Result<Repository, Failure> {
-        self.open(self.storage()?)
+        self.open(self.storage(Traffic::Other)?)
     }
 
     /// The repository's password; a new one is asked for twice.
@@ -223,8 +260,7 @@ fn volume_json(volume: &Volume) -> Value {
 
 /// How bytes were accounted for, by level, as JSON.
 pub fn levels_json(levels: &LevelBytes) -> Value {
-    let pairs = Level::ALL.into_iter().map(|level| {
-        (level.name().to_owned(), json!(levels.get(level)))
-    });
+    let pairs =
+        Level::ALL.into_iter().map(|level| (level.name().to_owned(), json!(levels.get(level))));
     Value::Object(pairs.collect())
 }

@@ -7,15 +7,15 @@ use silt_format::{ByteSpan, Volume};
 use silt_source::{
     StreamTarget, TargetFormat as Format, TargetMode, TargetOptions, VolumeTarget, open_target,
 };
-use siltstone::{Found, RestoreOptions, RestoreReport};
+use siltstone::{Found, RestoreOptions, RestoreReport, Throttled};
 
-use super::{Failure, Session, short, spans, volume};
+use super::{Failure, Session, Traffic, short, spans, volume};
 use crate::cli::{Restore, TargetFormat};
 use crate::{output, snapshot_name};
 
 pub fn run(session: &Session<'_>, args: &Restore) -> Result<u8, Failure> {
     let (selector, name) = snapshot_name::parse_with_volume(&args.snapshot)?;
-    let repository = session.repository()?;
+    let repository = session.open(session.storage(Traffic::Restore)?)?;
     let found = repository.find(&selector)?;
     let volume = volume(&found, name.as_deref())?;
     let range = args.range.as_deref();
@@ -30,7 +30,8 @@ pub fn run(session: &Session<'_>, args: &Restore) -> Result<u8, Failure> {
         announce(session, args, &found, volume, size);
         return Ok(0);
     }
-    let target = open(args, size)?;
+    let limit = session.write_limit();
+    let target: Box<dyn VolumeTarget> = Box::new(Throttled::new(open(args, size)?, None, limit));
     let options = RestoreOptions {
         range,
         in_place: args.in_place,

@@ -27,9 +27,7 @@ pub fn run(session: &Session<'_>, args: &Snapshots) -> Result<u8, Failure> {
     }
     let mut rows: Vec<Vec<String>> = all.iter().map(row).collect();
     rows.push(row(&total));
-    let header = [
-        "SERIES", "SNAPSHOTS", "SIZE", "DATA", "UNIQUE", "STORED", "METADATA", "OF DATA",
-    ];
+    let header = ["SERIES", "SNAPSHOTS", "SIZE", "DATA", "UNIQUE", "STORED", "METADATA", "OF DATA"];
     output::table(&header, &rows, &[1, 2, 3, 4, 5, 6, 7]);
     Ok(0)
 }

@@ -1,0 +1,132 @@
+//! Limits of bytes per second, so that a backup does not disturb the guests beside it.
+
+use std::sync::{Arc, Mutex};
+
+use silt_format::Result;
+use silt_format::number::to_u64;
+use silt_source::{Extent, SourceInfo, VolumeSource, VolumeTarget};
+use silt_storage::{ByteRange, Guarantees, Key, ListPage, ObjectMeta, PutMode, Storage};
+
+use crate::env::Env;
+use crate::map::lock;
+
+const SECOND_NS: u128 = 1_000_000_000;
+
+/// Lets a given number of bytes pass a second, for all who share it together.
+///
+/// Whoever takes bytes waits until those taken before have had their time: a bucket without
+/// depth, so that the rate holds over every second and not only on average.
+pub struct Throttle {
+    env: Arc<dyn Env>,
+    bytes_per_s: u64,
+    /// When the bytes taken so far have had their time.
+    free_at_ns: Mutex<i64>,
+}
+
+impl Throttle {
+    /// A limit of `bytes_per_s` bytes a second, at least one.
+    pub fn new(env: Arc<dyn Env>, bytes_per_s: u64) -> Self {
+        Self { env, bytes_per_s: bytes_per_s.max(1), free_at_ns: Mutex::new(i64::MIN) }
+    }
+
+    /// Waits until `bytes` more may pass.
+    pub fn take(&self, bytes: u64) {
+        let needed = u128::from(bytes) * SECOND_NS / u128::from(self.bytes_per_s);
+        let needed_ns = i64::try_from(needed).unwrap_or(i64::MAX);
+        let now = self.env.now_ns();
+        let begin = {
+            let mut free_at = lock(&self.free_at_ns);
+            let begin = now.max(*free_at);
+            *free_at = begin.saturating_add(needed_ns);
+            begin
+        };
+        if begin > now {
+            self.env.sleep_ns(begin.abs_diff(now));
+        }
+    }
+}
+
+/// A source or target whose bytes are limited; `None` lets them pass.
+pub struct Throttled<T> {
+    inner: T,
+    read: Option<Arc<Throttle>>,
+    write: Option<Arc<Throttle>>,
+}
+
+impl<T> Throttled<T> {
+    /// Limits what is read from `inner` and what is written to it.
+    pub fn new(inner: T, read: Option<Arc<Throttle>>, write: Option<Arc<Throttle>>) -> Self {
+        Self { inner, read, write }
+    }
+
+    fn take(throttle: Option<&Arc<Throttle>>, bytes: u64) {
+        if let Some(throttle) = throttle {
+            throttle.take(bytes);
+        }
+    }
+}
+
+impl VolumeSource for Throttled<Box<dyn VolumeSource>> {
+    fn info(&self) -> SourceInfo {
+        self.inner.info()
+    }
+    fn is_sequential(&self) -> bool {
+        self.inner.is_sequential()
+    }
+    fn extent_at(&self, offset: u64) -> Result<Extent> {
+        self.inner.extent_at(offset)
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        Self::take(self.read.as_ref(), to_u64(buf.len()));
+        self.inner.read_at(offset, buf)
+    }
+}
+
+impl VolumeTarget for Throttled<Box<dyn VolumeTarget>> {
+    fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
+        Self::take(self.write.as_ref(), to_u64(data.len()));
+        self.inner.write_at(offset, data)
+    }
+    fn write_zeroes(&self, offset: u64, length: u64) -> Result<()> {
+        self.inner.write_zeroes(offset, length)
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        Self::take(self.read.as_ref(), to_u64(buf.len()));
+        self.inner.read_at(offset, buf)
+    }
+    fn can_read(&self) -> bool {
+        self.inner.can_read()
+    }
+    fn finish(self: Box<Self>) -> Result<()> {
+        self.inner.finish()
+    }
+}
+
+impl Storage for Throttled<Arc<dyn Storage>> {
+    fn put(&self, key: &Key, body: &[&[u8]], mode: PutMode) -> Result<()> {
+        let bytes = body.iter().map(|piece| to_u64(piece.len())).sum();
+        Self::take(self.write.as_ref(), bytes);
+        self.inner.put(key, body, mode)
+    }
+    fn get(&self, key: &Key, range: ByteRange, into: &mut Vec<u8>) -> Result<()> {
+        self.inner.get(key, range, into)?;
+        // The size is known only now; what follows waits for it.
+        Self::take(self.read.as_ref(), to_u64(into.len()));
+        Ok(())
+    }
+    fn head(&self, key: &Key) -> Result<ObjectMeta> {
+        self.inner.head(key)
+    }
+    fn delete(&self, keys: &[Key]) -> Result<()> {
+        self.inner.delete(keys)
+    }
+    fn list(&self, prefix: &str, after: Option<&Key>) -> Result<ListPage> {
+        self.inner.list(prefix, after)
+    }
+    fn guarantees(&self) -> Guarantees {
+        self.inner.guarantees()
+    }
+    fn describe(&self) -> String {
+        self.inner.describe()
+    }
+}
