@@ -8,12 +8,10 @@ use silt_format::{
     ResultExt, SeriesId, names,
 };
 
+use crate::budget::Budget;
 use crate::cache::WeightedCache;
 use crate::map::lock;
 use crate::objects::{Address, Objects, OpenObject, Scratch};
-
-const DIRECTORIES_BYTES: usize = 6 << 20;
-const FRAMES_BYTES: usize = 12 << 20;
 
 /// Decoded frames by container and number.
 type FrameCache = WeightedCache<(u32, u16), Arc<Vec<u8>>>;
@@ -44,14 +42,14 @@ pub(crate) struct ChunkReader {
 }
 
 impl ChunkReader {
-    pub(crate) fn new(objects: &Arc<Objects>, head: &Head) -> Self {
+    pub(crate) fn new(objects: &Arc<Objects>, head: &Head, budget: Budget) -> Self {
         Self {
             objects: Arc::clone(objects),
             series: head.series,
             containers: head.containers.clone(),
             fingerprinter: Fingerprinter::new(objects.master.fingerprint_key(head.domain)),
-            open: Mutex::new(WeightedCache::new(DIRECTORIES_BYTES)),
-            frames: Mutex::new(WeightedCache::new(FRAMES_BYTES)),
+            open: Mutex::new(WeightedCache::new(budget.directories_bytes())),
+            frames: Mutex::new(WeightedCache::new(budget.frames_bytes())),
         }
     }
 

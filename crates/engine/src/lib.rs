@@ -1,6 +1,7 @@
 //! The Siltstone library: back up, list, verify and restore volumes.
 
 mod backup;
+mod budget;
 mod cache;
 mod check;
 mod chunks;
@@ -18,6 +19,7 @@ mod system;
 mod throttle;
 
 pub use backup::{BackupOptions, BackupReport, BackupSession};
+pub use budget::{MEMORY_BYTES_DEFAULT, MEMORY_BYTES_MIN};
 pub use check::{Affected, CheckOptions, CheckReport, Damage, DataCheck};
 pub use compare::VolumeDiff;
 pub use dry_run::DryRunStorage;

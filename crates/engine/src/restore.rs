@@ -12,6 +12,7 @@ use silt_format::{
 use silt_source::VolumeTarget;
 
 use crate::backup::jobs;
+use crate::budget::Budget;
 use crate::chunks::ChunkReader;
 use crate::env::{Context, Progress};
 use crate::map::{MapReader, lock};
@@ -29,6 +30,8 @@ pub struct RestoreOptions {
     pub salvage: bool,
     /// How many threads; 0 for one a core. A sequential target needs one.
     pub jobs: usize,
+    /// Bytes of memory to work with, 0 for [`MEMORY_BYTES_DEFAULT`](crate::MEMORY_BYTES_DEFAULT).
+    pub memory_bytes: u64,
 }
 
 /// What a restore came to.
@@ -99,11 +102,12 @@ impl Repository {
                 range.offset, range.length, volume.name, volume.bytes
             )));
         }
+        let budget = Budget::new(options.memory_bytes);
         let segment_key = self.objects.master.segment_key(head.domain);
         let restore = Restore {
             context: &self.objects.context,
             reader: MapReader::new(&self.objects, head),
-            chunks: ChunkReader::new(&self.objects, head),
+            chunks: ChunkReader::new(&self.objects, head, budget),
             digester: SegmentDigester::new(segment_key),
             volume,
             target,
@@ -118,7 +122,7 @@ impl Repository {
             writing: Mutex::new(()),
         };
         std::thread::scope(|scope| {
-            for _ in 0..jobs(options.jobs) {
+            for _ in 0..budget.workers(jobs(options.jobs)) {
                 scope.spawn(|| {
                     if let Err(error) = restore.work() {
                         lock(&restore.state).failure.get_or_insert(error);

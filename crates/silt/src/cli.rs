@@ -47,6 +47,10 @@ pub struct Global {
     /// How many threads to work with; 0 for one a core.
     #[arg(short, long, global = true, default_value_t = 0, value_name = "N")]
     pub jobs: usize,
+    /// Memory for a backup's or restore's buffers, in MiB, at least 24. What a try of the password takes
+    /// comes before, and is given back.
+    #[arg(long, global = true, default_value_t = 64, value_name = "MIB", value_parser = clap::value_parser!(u64).range(24..=1 << 20))]
+    pub memory: u64,
     /// Read at most so many MiB a second: from sources in a backup, else from the repository.
     #[arg(long, global = true, value_name = "MIB")]
     pub limit_read: Option<u64>,

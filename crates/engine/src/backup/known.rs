@@ -13,8 +13,6 @@ use crate::chunks::open_container;
 use crate::map::MapReader;
 use crate::objects::{Objects, Scratch, is_damage};
 
-const TABLES_BYTES: usize = 5 << 20;
-
 /// Fingerprints with their references; looked up by the fingerprint's own bits, which are random.
 pub(crate) struct Table {
     entries: Vec<(Fingerprint, Reference)>,
@@ -75,13 +73,14 @@ impl Known {
         series: SeriesId,
         reader: &Arc<MapReader>,
         avoided: &Arc<Avoided>,
+        tables_bytes: usize,
     ) -> Result<Self> {
         Ok(Self {
             objects: Arc::clone(objects),
             series,
             reader: Arc::clone(reader),
             avoided: Arc::clone(avoided),
-            tables: WeightedCache::new(TABLES_BYTES),
+            tables: WeightedCache::new(tables_bytes),
             scratch: Scratch::new()?,
             raw: Vec::new(),
         })

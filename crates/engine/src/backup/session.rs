@@ -24,14 +24,12 @@ use super::pipeline::Pipeline;
 use super::scan::{Avoided, Outcome, ParentVolume, Scanned, Scanner, SegmentDraft};
 use super::signature_index::{Candidate, SignatureIndex};
 use super::summary::{reference_bound, write_summary};
+use crate::budget::Budget;
 use crate::env::{Context, Progress};
 use crate::lease::HeldLease;
 use crate::map::MapReader;
 use crate::objects::is_damage;
 use crate::repository::Repository;
-
-/// Segment buffers on top of one for each worker.
-const SPARE_BUFFERS: usize = 2;
 
 /// How a backup is made.
 #[derive(Clone, Debug, Default)]
@@ -42,6 +40,8 @@ pub struct BackupOptions {
     pub chunking: Option<Chunking>,
     /// How many threads scan and compress; 0 for one a core.
     pub jobs: usize,
+    /// Bytes of memory to work with, 0 for [`MEMORY_BYTES_DEFAULT`](crate::MEMORY_BYTES_DEFAULT).
+    pub memory_bytes: u64,
     /// Read and deduplicate as if the series had no snapshot.
     pub no_parent: bool,
     /// The program's name and version, for the record.
@@ -70,6 +70,7 @@ pub struct BackupSession<'r> {
     repository: &'r Repository,
     context: Context,
     options: BackupOptions,
+    budget: Budget,
     session: [u8; 16],
     lease: HeldLease,
     head: Head,
@@ -141,14 +142,18 @@ impl<'r> BackupSession<'r> {
         let (_, checked) = repository.check_record(series)?;
         let avoided = Arc::new(Avoided::new(&checked.damaged));
         let reader = Arc::new(MapReader::new(objects, &head));
-        let config = &repository.config;
+        let budget = Budget::new(options.memory_bytes);
+        let mut config = repository.config.clone();
+        let container_bytes = budget.container_bytes(config.container_bytes as usize);
+        config.container_bytes = silt_format::number::to_u32(container_bytes);
         Ok(Self {
-            containers: ContainerWriter::new(objects, series, config, head.next_container)?,
+            containers: ContainerWriter::new(objects, series, &config, head.next_container)?,
             packs: PackWriter::new(objects, series, &reader, head.next_pack)?,
-            known: Known::new(objects, series, &reader, &avoided)?,
+            known: Known::new(objects, series, &reader, &avoided, budget.tables_bytes())?,
             repository,
             context,
             options,
+            budget,
             session,
             lease,
             head,
@@ -200,14 +205,14 @@ impl<'r> BackupSession<'r> {
             unreadable: Vec::new(),
         };
         let before = self.containers.stored_bytes + self.packs.stored_bytes;
-        let jobs = jobs(self.options.jobs);
+        let jobs = self.budget.workers(jobs(self.options.jobs));
         let pipeline = Pipeline::new(
             Feed::new(source, checked.as_ref()),
             source,
             &scanner,
             &self.repository.objects,
             self.repository.config.zstd_level,
-            jobs + SPARE_BUFFERS,
+            jobs + self.budget.spare_buffers(),
         );
         let mut map = MapBuilder::new();
         let total_bytes = info.size.unwrap_or(0);
@@ -394,7 +399,7 @@ impl<'r> BackupSession<'r> {
 
     /// Looks for what an interrupted backup has left, and indexes the parent's segments.
     fn begin_detection(&mut self) -> Result<Detection> {
-        let mut index = SignatureIndex::default();
+        let mut index = SignatureIndex::new(self.budget.signature_places());
         let objects = &self.repository.objects;
         let orphans = Orphans::find(objects, &self.head, &mut index)?;
         self.containers.start_at(orphans.next_container);

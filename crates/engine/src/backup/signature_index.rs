@@ -7,8 +7,6 @@ use silt_format::{BlockRef, SIGNATURES, Signatures};
 
 /// Most candidates that one search names, as in the VM-centric scheme.
 pub(crate) const CANDIDATES_MAX: usize = 10;
-/// Most places that the index holds: about 12 MiB, or the signatures of 40,000 full segments.
-const PLACES_MAX: usize = 320_000;
 /// How many segments of one equal signature a search looks at, newest first.
 const CHAIN_MAX: usize = 12;
 const END: u32 = u32::MAX;
@@ -27,8 +25,8 @@ pub(crate) enum Candidate {
 /// Once it is full, only signatures whose hash falls below a threshold are kept, and the threshold is
 /// halved each time. Both sides sample alike, so similar segments still meet, only on fewer of
 /// their eight signatures.
-#[derive(Default)]
 pub(crate) struct SignatureIndex {
+    places_max: usize,
     heads: HashMap<(u8, u32), u32>,
     places: Vec<(u32, u32)>,
     candidates: Vec<Candidate>,
@@ -36,6 +34,17 @@ pub(crate) struct SignatureIndex {
 }
 
 impl SignatureIndex {
+    /// An empty index of at most `places_max` places: eight make a full segment.
+    pub(crate) fn new(places_max: usize) -> Self {
+        Self {
+            places_max,
+            heads: HashMap::new(),
+            places: Vec::new(),
+            candidates: Vec::new(),
+            sampled_bits: 0,
+        }
+    }
+
     /// Adds a segment, or a part of a container.
     pub(crate) fn insert(&mut self, signatures: &Signatures, candidate: Candidate) {
         let id = to_u32(self.candidates.len());
@@ -43,7 +52,7 @@ impl SignatureIndex {
         for (bucket, &value) in (0_u8..).zip(&signatures.0) {
             self.insert_place(bucket, value, id);
         }
-        if self.places.len() > PLACES_MAX {
+        if self.places.len() > self.places_max {
             self.thin();
         }
     }
@@ -64,10 +73,11 @@ impl SignatureIndex {
 
     /// Halves the sample until the index is at most half full.
     fn thin(&mut self) {
-        while self.places.len() > PLACES_MAX / 2 {
+        while self.places.len() > self.places_max / 2 {
             self.sampled_bits += 1;
-            let old = std::mem::take(self);
-            self.sampled_bits = old.sampled_bits;
+            let mut empty = Self::new(self.places_max);
+            empty.sampled_bits = self.sampled_bits;
+            let old = std::mem::replace(self, empty);
             let mut kept = HashMap::new();
             for ((bucket, value), head) in old.heads {
                 if !self.is_sampled(value) {

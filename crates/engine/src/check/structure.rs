@@ -11,6 +11,7 @@ use silt_format::{
 use super::damage::Findings;
 use super::{CheckOptions, CheckReport, DataCheck, Place, RecordState};
 use crate::backup::{Avoided, verify_summary};
+use crate::budget::Budget;
 use crate::chunks::{ChunkReader, check_store};
 use crate::map::MapReader;
 use crate::objects::{Objects, Scratch, is_damage};
@@ -49,7 +50,7 @@ pub(crate) fn verify(
         repository,
         head,
         reader: MapReader::new(objects, head),
-        chunks: ChunkReader::new(objects, head),
+        chunks: ChunkReader::new(objects, head, Budget::new(0)),
         avoided: Avoided::new(&state.record.damaged),
         scratch: Scratch::new()?,
         raw: Vec::new(),

@@ -48,6 +48,7 @@ pub fn run(session: &Session<'_>, args: &Backup) -> Result<u8, Failure> {
         tags: args.tag.clone(),
         chunking,
         jobs: session.global.jobs,
+        memory_bytes: session.global.memory << 20,
         no_parent: args.no_parent,
         program: PROGRAM.to_owned(),
     };
@@ -191,7 +192,7 @@ fn print_summary(args: &Backup, report: &BackupReport) {
     let id = if args.dry_run { String::new() } else { format!(" {}", short(snapshot.id)) };
     output::line(&format!("{what} {}:{id} ({parent})", report.series));
     output::line(&format!(
-        "  {} in {} volume{}, {} of it not zeros; {}.{:03} s, {}/s",
+        "  {} in {} volume{}, {} of it data; {}.{:03} s, {}/s",
         output::bytes(levels.total()),
         snapshot.volumes.len(),
         if snapshot.volumes.len() == 1 { "" } else { "s" },

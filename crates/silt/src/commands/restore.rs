@@ -37,6 +37,7 @@ pub fn run(session: &Session<'_>, args: &Restore) -> Result<u8, Failure> {
         in_place: args.in_place,
         salvage: args.salvage,
         jobs: if to_stdout { 1 } else { session.global.jobs },
+        memory_bytes: session.global.memory << 20,
     };
     let restored =
         repository.restore(&found.head, &found.snapshot, volume, target.as_ref(), options);
