@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 
 use silt_chunking::Fingerprinter;
 use silt_format::{
-    Directory, Error, Head, ObjectKind, ObjectSet, PRIVATE_STORE, RecipeChunk, Reference, Result,
-    ResultExt, SeriesId, names,
+    Directory, Error, Fingerprint, Head, ObjectKind, ObjectSet, PRIVATE_STORE, RecipeChunk,
+    Reference, Result, ResultExt, SeriesId, names,
 };
 
 use crate::budget::Budget;
@@ -89,10 +89,9 @@ impl ChunkReader {
         Ok(raw)
     }
 
-    /// Copies a chunk that is not zeros into `out`, which is as long as the chunk.
-    ///
-    /// Fails as `Corrupt` unless the bytes have the fingerprint that the recipe says.
-    pub(crate) fn read(
+    /// Copies a chunk that is not zeros into `out`, which is as long as the chunk. The caller
+    /// compares its fingerprint with the recipe's before it uses a byte of it (I-4).
+    pub(crate) fn read_unverified(
         &self,
         chunk: &RecipeChunk,
         scratch: &mut Scratch,
@@ -120,17 +119,18 @@ impl ChunkReader {
                 chunk.length
             ))
         })?;
-        let found = self.fingerprinter.fingerprint(bytes);
-        if found != chunk.fingerprint {
-            return Err(Error::corrupt(format!(
-                "slot {} of container {}: the chunk's fingerprint is {found}, the recipe says {}",
-                chunk.reference.slot(),
-                container.object.name,
-                chunk.fingerprint
-            )));
-        }
         out.copy_from_slice(bytes);
         Ok(())
+    }
+
+    /// The error of a chunk whose fingerprint is `found` and not what the recipe says.
+    pub(crate) fn mismatch(&self, chunk: &RecipeChunk, found: Fingerprint) -> Error {
+        Error::corrupt(format!(
+            "slot {} of container {}: the chunk's fingerprint is {found}, the recipe says {}",
+            chunk.reference.slot(),
+            self.container_name(chunk.reference.container()),
+            chunk.fingerprint
+        ))
     }
 
     pub(crate) fn fingerprinter(&self) -> &Fingerprinter {

@@ -6,8 +6,8 @@ use std::sync::Mutex;
 use silt_chunking::{SegmentDigester, is_zero};
 use silt_format::number::{to_u64, to_usize};
 use silt_format::{
-    ByteSpan, Error, Head, Recipe, RecipeChunk, Result, SEGMENT_BYTES, SegmentEntry, Snapshot,
-    Volume,
+    ByteSpan, Error, Fingerprint, Head, Recipe, RecipeChunk, Result, SEGMENT_BYTES, SegmentEntry,
+    Snapshot, Volume,
 };
 use silt_source::VolumeTarget;
 
@@ -80,6 +80,8 @@ struct Buffers {
     raw: Vec<u8>,
     data: Vec<u8>,
     current: Vec<u8>,
+    ranges: Vec<Range<usize>>,
+    found: Vec<Fingerprint>,
 }
 
 impl Repository {
@@ -151,6 +153,8 @@ impl Restore<'_> {
             raw: Vec::new(),
             data: Vec::new(),
             current: Vec::new(),
+            ranges: Vec::new(),
+            found: Vec::new(),
         };
         loop {
             self.context.check_interrupted()?;
@@ -280,25 +284,32 @@ impl Restore<'_> {
         self.write_zeros(span, buffers)
     }
 
-    /// Writes runs of data as whole pieces and runs of zeros as holes.
+    /// Verifies a segment's chunks together, then writes runs of data as whole pieces and runs of
+    /// zeros as holes.
     fn write_chunks(&self, recipe: &Recipe, span: ByteSpan, buffers: &mut Buffers) -> Result<u64> {
         buffers.data.resize(SEGMENT_BYTES, 0);
-        let mut pieces: Vec<(Piece, Range<usize>)> = Vec::new();
+        let mut pieces: Vec<(Piece, Range<usize>)> = Vec::with_capacity(recipe.chunks.len());
         let mut end = 0;
         for chunk in &recipe.chunks {
             let range = end..end + chunk.length as usize;
             end = range.end;
-            let piece = self.piece(chunk, range.clone(), span, buffers)?;
-            match pieces.last_mut() {
-                Some((last, joined)) if *last == piece => joined.end = range.end,
-                _ => pieces.push((piece, range)),
-            }
+            let piece = match self.piece(chunk, range.clone(), span, buffers) {
+                Err(error) => self.zeros_for_damage(error, span, &range)?,
+                Ok(piece) => piece,
+            };
+            pieces.push((piece, range));
         }
+        self.verify(recipe, span, &mut pieces, buffers)?;
+        pieces.dedup_by(|next, last| {
+            let joins = next.0 == last.0;
+            if joins {
+                last.1.end = next.1.end;
+            }
+            joins
+        });
         let mut written = 0;
         for (piece, range) in pieces {
-            let offset = span.offset + to_u64(range.start);
-            let whole = ByteSpan { offset, length: to_u64(range.len()) };
-            let Some(part) = self.clip(whole) else { continue };
+            let Some(part) = self.clip(part(span, &range)) else { continue };
             let offset = part.offset - self.range.offset;
             match piece {
                 Piece::Skip => {}
@@ -319,7 +330,8 @@ impl Restore<'_> {
         Ok(written)
     }
 
-    /// What is to be done for a chunk; its bytes are in `buffers.data` if they are to be written.
+    /// What is to be done for a chunk; its bytes, not verified yet, are in `buffers.data` if they are
+    /// to be written.
     fn piece(
         &self,
         chunk: &RecipeChunk,
@@ -327,30 +339,59 @@ impl Restore<'_> {
         span: ByteSpan,
         buffers: &mut Buffers,
     ) -> Result<Piece> {
-        let offset = span.offset + to_u64(range.start);
-        let Some(wanted) = self.clip(ByteSpan { offset, length: u64::from(chunk.length) }) else {
+        if self.clip(part(span, &range)).is_none() {
             return Ok(Piece::Skip);
-        };
+        }
         if self.options.in_place && self.is_there(chunk, &buffers.current[range.clone()]) {
             return Ok(Piece::Skip);
         }
         if chunk.reference.is_zero() {
             return Ok(Piece::Zeros);
         }
-        let out = &mut buffers.data[range];
-        match self.chunks.read(chunk, &mut buffers.scratch, out) {
-            Ok(()) => Ok(Piece::Data),
-            Err(error) if self.options.salvage && is_damage(&error) => {
-                self.context.observer.warning(&error.to_string());
-                lock(&self.state).report.damaged.push(wanted);
-                Ok(Piece::Zeros)
-            }
-            Err(error) => Err(error.context(format!(
-                "bytes {}..{}",
-                wanted.offset,
-                wanted.offset + wanted.length
-            ))),
+        self.chunks.read_unverified(chunk, &mut buffers.scratch, &mut buffers.data[range])?;
+        Ok(Piece::Data)
+    }
+
+    /// Compares the fingerprints of all chunks that were read with the recipe's, many at a time.
+    fn verify(
+        &self,
+        recipe: &Recipe,
+        span: ByteSpan,
+        pieces: &mut [(Piece, Range<usize>)],
+        buffers: &mut Buffers,
+    ) -> Result<()> {
+        buffers.ranges.clear();
+        let read = pieces.iter().filter(|(piece, _)| *piece == Piece::Data);
+        buffers.ranges.extend(read.map(|(_, range)| range.clone()));
+        let fingerprinter = self.chunks.fingerprinter();
+        fingerprinter.fingerprint_many(&buffers.data, &buffers.ranges, &mut buffers.found);
+        let mut found = buffers.found.iter();
+        let read = recipe.chunks.iter().zip(pieces).filter(|(_, (piece, _))| *piece == Piece::Data);
+        for (chunk, (piece, range)) in read {
+            let Some(found) = found.next().filter(|found| **found != chunk.fingerprint) else {
+                continue;
+            };
+            let error = self.chunks.mismatch(chunk, *found);
+            *piece = self.zeros_for_damage(error, span, range)?;
         }
+        Ok(())
+    }
+
+    /// Zeros in place of a damaged chunk, if the user wants that; else the error with its range.
+    fn zeros_for_damage(
+        &self,
+        error: Error,
+        span: ByteSpan,
+        range: &Range<usize>,
+    ) -> Result<Piece> {
+        let here = part(span, range);
+        if !self.options.salvage || !is_damage(&error) {
+            let end = here.offset + here.length;
+            return Err(error.context(format!("bytes {}..{end}", here.offset)));
+        }
+        self.context.observer.warning(&error.to_string());
+        lock(&self.state).report.damaged.extend(self.clip(here));
+        Ok(Piece::Zeros)
     }
 
     /// Whether the target holds a chunk already.
@@ -360,6 +401,11 @@ impl Restore<'_> {
         }
         self.chunks.fingerprinter().fingerprint(current) == chunk.fingerprint
     }
+}
+
+/// A part of a segment as a part of its volume.
+fn part(segment: ByteSpan, range: &Range<usize>) -> ByteSpan {
+    ByteSpan { offset: segment.offset + to_u64(range.start), length: to_u64(range.len()) }
 }
 
 /// What a restore does with a part of a segment.
