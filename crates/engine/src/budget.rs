@@ -23,9 +23,9 @@ impl Budget {
     /// The split of `memory_bytes`; 0 stands for the default, and less than the least for the least.
     pub(crate) fn new(memory_bytes: u64) -> Self {
         let bytes = if memory_bytes == 0 { MEMORY_BYTES_DEFAULT } else { memory_bytes };
-        let left = bytes.max(MEMORY_BYTES_MIN) - FIXED_BYTES;
-        let centishares = left * 100 / (MEMORY_BYTES_DEFAULT - FIXED_BYTES);
-        Self { centishares: silt_format::number::to_usize(centishares.min(SHARES_MAX * 100)) }
+        let share = MEMORY_BYTES_DEFAULT - FIXED_BYTES;
+        let left = (bytes.max(MEMORY_BYTES_MIN) - FIXED_BYTES).min(SHARES_MAX * share);
+        Self { centishares: silt_format::number::to_usize(left * 100 / share) }
     }
 
     fn part(self, at_one_share: usize) -> usize {

@@ -3,9 +3,10 @@
 use std::sync::{Arc, Mutex};
 
 use silt_chunking::Fingerprinter;
+use silt_format::number::to_u64;
 use silt_format::{
-    Directory, Error, Fingerprint, Head, ObjectKind, ObjectSet, PRIVATE_STORE, RecipeChunk,
-    Reference, Result, ResultExt, SeriesId, names,
+    Directory, Error, Fingerprint, HEADER_BYTES, Head, ObjectKind, ObjectSet, PRIVATE_STORE,
+    RecipeChunk, Reference, Result, ResultExt, SeriesId, names,
 };
 
 use crate::budget::Budget;
@@ -157,9 +158,13 @@ pub(crate) fn open_container(
     let kind = ObjectKind::Container;
     let address = Address { kind, series, number: u64::from(number), revision };
     let object = objects.open(&name, address)?;
-    let directory = objects.read_directory(&object)?;
-    let directory = Directory::decode(&directory)
-        .context(|| format!("read the directory of container {name}"))?;
+    let directory = objects.read_directory(&object, |raw| {
+        let directory = Directory::decode(raw)?;
+        let end = directory.frames.last().map_or(to_u64(HEADER_BYTES), |frame| {
+            u64::from(frame.offset) + u64::from(frame.sealed_bytes)
+        });
+        Ok((directory, end))
+    })?;
     Ok(Container { object, directory })
 }
 

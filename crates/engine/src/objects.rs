@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use silt_format::number::to_u64;
 use silt_format::{
-    BLOCK_OVERHEAD_BYTES, BlockReader, BlockWriter, DIRECTORY_POSITION, Error, ErrorKind,
-    FOOTER_BYTES, Footer, HEADER_BYTES, Header, MasterKey, ObjectKind, RepositoryId, Result,
-    ResultExt, SealScheme, Sealer, SeriesId,
+    BLOCK_OVERHEAD_BYTES, BlockEntry, BlockReader, BlockWriter, DIRECTORY_POSITION, Error,
+    ErrorKind, FOOTER_BYTES, Footer, HEADER_BYTES, Header, HeaderRest, MasterKey, ObjectKind,
+    RepositoryId, Result, ResultExt, SealScheme, Sealer, SeriesId, decode_blocks,
 };
 use silt_storage::{ByteRange, Key, PutMode, Storage};
 
@@ -75,6 +75,7 @@ impl Objects {
             revision: address.revision,
             number: address.number,
             salt: self.context.random(),
+            rest: HeaderRest::default(),
         }
     }
 
@@ -97,6 +98,26 @@ impl Objects {
             .put(&key(name)?, pieces, PutMode::Create)
             .context(|| format!("write {kind} {name}"))?;
         Ok(pieces.iter().map(|piece| to_u64(piece.len())).sum())
+    }
+
+    /// Writes an object whose number the session has taken behind all that were there; durable on
+    /// return. Fails as `Busy` if another backup of the series has taken the number too.
+    pub(crate) fn put_numbered(
+        &self,
+        name: &str,
+        kind: ObjectKind,
+        pieces: &[&[u8]],
+    ) -> Result<u64> {
+        self.put_pieces(name, kind, pieces).map_err(|error| match error.kind() {
+            ErrorKind::AlreadyExists => Error::new(
+                ErrorKind::Busy,
+                format!(
+                    "another backup of the series has written {name} meanwhile; run this one \
+                     again, what it uploaded is used"
+                ),
+            ),
+            _ => error,
+        })
     }
 
     /// Reads an object of one block.
@@ -139,8 +160,13 @@ impl Objects {
         Ok(OpenObject { name: name.to_owned(), kind: address.kind, sealer })
     }
 
-    /// The directory of an object with many blocks, unsealed but not decoded.
-    pub(crate) fn read_directory(&self, object: &OpenObject) -> Result<Vec<u8>> {
+    /// Reads the directory of an object with many blocks; `decode` answers with it and with the end
+    /// of the last block, where the directory must begin.
+    pub(crate) fn read_directory<T>(
+        &self,
+        object: &OpenObject,
+        decode: impl FnOnce(&[u8]) -> Result<(T, u64)>,
+    ) -> Result<T> {
         let what = || format!("read the directory of {} {}", object.kind, object.name);
         let mut tail = Vec::new();
         let name = key(&object.name)?;
@@ -165,7 +191,23 @@ impl Objects {
         BlockReader::new()?
             .read(&object.sealer, DIRECTORY_POSITION, &mut tail, &mut raw)
             .context(what)?;
-        Ok(raw)
+        let (directory, end) = decode(&raw).context(what)?;
+        if end != footer.directory_offset {
+            let message = "the footer says that the directory begins elsewhere than it does";
+            return Err(Error::corrupt(message)).context(what);
+        }
+        Ok(directory)
+    }
+
+    /// Reads the directory of a recipe pack or of a part of a summary vector.
+    pub(crate) fn read_blocks(&self, object: &OpenObject) -> Result<Vec<BlockEntry>> {
+        self.read_directory(object, |raw| {
+            let blocks = decode_blocks(raw)?;
+            let end = blocks.last().map_or(to_u64(HEADER_BYTES), |block| {
+                u64::from(block.offset) + u64::from(block.sealed_bytes)
+            });
+            Ok((blocks, end))
+        })
     }
 
     /// Replaces `raw` by the block at `position` of `object`, stored in `length` bytes at `offset`.
@@ -188,6 +230,15 @@ impl Objects {
         let range = ByteRange::Bounded { offset: u64::from(offset), length: u64::from(length) };
         self.storage.get(&key(&object.name)?, range, &mut scratch.sealed).context(what)?;
         scratch.reader.read(&object.sealer, position, &mut scratch.sealed, raw).context(what)
+    }
+
+    /// Whether there is an object of this name.
+    pub(crate) fn exists(&self, name: &str) -> Result<bool> {
+        match self.storage.head(&key(name)?) {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// Deletes objects; absent ones are fine.
@@ -232,6 +283,9 @@ pub(crate) fn close_object(
 }
 
 /// Whether an error means that an object is damaged or gone, as against the world failing.
+///
+/// An object of an unknown version is one as well: in a repository whose configuration this version
+/// reads, damage makes them more often than newer programs do.
 pub(crate) fn is_damage(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound)
+    matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound | ErrorKind::Unsupported)
 }

@@ -113,6 +113,17 @@ pub struct Header {
     pub number: u64,
     /// Random bytes, so that no two objects share a key.
     pub salt: [u8; 24],
+    /// What this version does not use but keeps, since seals are bound to it.
+    pub rest: HeaderRest,
+}
+
+/// The parts of a header that version 1 leaves zero.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HeaderRest {
+    /// Flags that a reader may ignore.
+    pub flags: u16,
+    /// Room for later versions.
+    pub reserved: [u8; 16],
 }
 
 impl Header {
@@ -123,12 +134,14 @@ impl Header {
         to.u16(FORMAT_VERSION);
         to.u8(self.kind as u8);
         to.u8(self.scheme as u8);
-        to.u32(0);
+        to.u16(self.rest.flags);
+        to.u16(0);
         to.raw(&self.repository.0);
         to.raw(&self.series.0);
         to.u32(self.revision);
         to.u64(self.number);
         to.raw(&self.salt);
+        to.raw(&self.rest.reserved);
         let mut bytes = [0; HEADER_BYTES];
         bytes[..to.bytes.len()].copy_from_slice(&to.bytes);
         bytes
@@ -154,12 +167,12 @@ impl Header {
             1 => SealScheme::Aes256Gcm,
             other => return Err(unsupported("object header", &format!("seal scheme {other}"))),
         };
-        // The low half warns, the high half forbids: bits there change how the object is read.
-        let flags = from.u32()?;
-        if flags >> 16 != 0 {
-            return Err(unsupported("object header", &format!("flags {flags:#010x}")));
+        // The first half may be ignored; bits of the second change how the object is read.
+        let (flags, required) = (from.u16()?, from.u16()?);
+        if required != 0 {
+            return Err(unsupported("object header", &format!("required flags {required:#06x}")));
         }
-        let header = Self {
+        Ok(Self {
             kind,
             scheme,
             repository: RepositoryId(from.array()?),
@@ -167,9 +180,8 @@ impl Header {
             revision: from.u32()?,
             number: from.u64()?,
             salt: from.array()?,
-        };
-        from.take(16)?;
-        Ok(header)
+            rest: HeaderRest { flags, reserved: from.array()? },
+        })
     }
 }
 
@@ -199,7 +211,9 @@ impl Footer {
             return Err(from.corrupt("the object ends early or its footer is damaged"));
         }
         let footer = Self { directory_offset: from.u64()?, directory_bytes: from.u32()? };
-        from.take(12)?;
+        if from.array::<12>()? != [0; 12] {
+            return Err(unsupported("object footer", "what its last bytes say"));
+        }
         if footer.directory_offset < HEADER_BYTES as u64 {
             return Err(Error::corrupt("object footer: its directory would lie in the header"));
         }

@@ -27,8 +27,8 @@ pub use directory::{
     decode_blocks, encode_blocks,
 };
 pub use envelope::{
-    FOOTER_BYTES, FORMAT_VERSION, Footer, HEADER_BYTES, Header, Id, ObjectKind, RepositoryId,
-    SealScheme, SeriesId,
+    FOOTER_BYTES, FORMAT_VERSION, Footer, HEADER_BYTES, Header, HeaderRest, Id, ObjectKind,
+    RepositoryId, SealScheme, SeriesId,
 };
 pub use error::{Error, ErrorKind, Result, ResultExt};
 pub use head::{Head, SnapshotEntry, StoreEntry};

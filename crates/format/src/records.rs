@@ -7,11 +7,12 @@ use crate::codec::{Decoder, Encoder, REQUIRED, unsupported};
 use crate::envelope::{HEADER_BYTES, Header, SealScheme};
 use crate::recipe::{decode_chunking, encode_chunking};
 use crate::seal::{MasterKey, Sealer, TAG_BYTES};
-use crate::{Chunking, Error, ErrorKind, Result};
+use crate::{BlockRef, Chunking, Error, ErrorKind, Result};
 
 const CORE: u16 = 1;
 const VERIFIED: u16 = 2;
 const DAMAGED: u16 = 3;
+const DAMAGED_BLOCKS: u16 = 4;
 
 /// The repository's settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -327,6 +328,8 @@ pub struct CheckRecord {
     pub verified: Vec<VerifiedRange>,
     /// What is known to be damaged; backups do not refer to it again.
     pub damaged: Vec<DamagedSlots>,
+    /// Recipes that are known to be damaged; backups do not share them with new snapshots.
+    pub damaged_blocks: Vec<BlockRef>,
 }
 
 impl CheckRecord {
@@ -351,6 +354,10 @@ impl CheckRecord {
                 to.u16(slots.first);
                 to.u16(slots.last);
             }
+        });
+        to.section(DAMAGED_BLOCKS, 0, |to| {
+            to.count(self.damaged_blocks.len());
+            self.damaged_blocks.iter().for_each(|block| block.encode(to));
         });
         to.bytes
     }
@@ -379,6 +386,7 @@ impl CheckRecord {
                         Ok(DamagedSlots { container, revision, first, last })
                     })?;
                 }
+                DAMAGED_BLOCKS => record.damaged_blocks = body.list(12, BlockRef::decode)?,
                 _ => return Ok(false),
             }
             Ok(true)

@@ -105,7 +105,7 @@ impl PackWriter {
         let end = close_object(&mut self.writer, &open.sealer, open.body.len(), &directory);
         let name = names::pack(self.series, open.number, 0);
         self.objects
-            .put_pieces(&name, ObjectKind::Recipes, &[&open.body, &end])
+            .put_numbered(&name, ObjectKind::Recipes, &[&open.body, &end])
             .context(|| "store recipes")?;
         self.stored_bytes += to_u64(open.body.len() + end.len());
         self.reader.add_pack(open.number);

@@ -302,7 +302,7 @@ impl<'a> Pipeline<'a> {
             };
             self.changed.notify_all();
             let pieces: Vec<&[u8]> = upload.pieces.iter().map(Vec::as_slice).collect();
-            self.objects.put_pieces(&upload.name, ObjectKind::Container, &pieces)?;
+            self.objects.put_numbered(&upload.name, ObjectKind::Container, &pieces)?;
             let mut state = self.state();
             state.uploading -= 1;
             state.uploaded.push(upload.number);

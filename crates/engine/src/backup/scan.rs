@@ -1,13 +1,13 @@
 //! What a worker does with a segment: zeros, digest, chunks, fingerprints, signatures.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
 use silt_chunking::{Chunker, Fingerprinter, SegmentDigester, is_zero, signatures};
 use silt_format::{
-    ByteSpan, DamagedSlots, Error, Fingerprint, Level, MapRoot, Reference, Result, SegmentDigest,
-    SegmentEntry, Signatures,
+    BlockRef, ByteSpan, CheckRecord, Error, Fingerprint, Level, MapRoot, Reference, Result,
+    SegmentDigest, SegmentEntry, Signatures,
 };
 
 use crate::map::MapReader;
@@ -64,23 +64,29 @@ pub(crate) struct ParentVolume {
     pub(crate) root: MapRoot,
 }
 
-/// Containers' slots that are known to be damaged and must not be referred to again.
+/// Slots and recipes that are known to be damaged and must not be referred to again.
 #[derive(Default)]
-pub(crate) struct Avoided(HashMap<u32, Vec<(u16, u16)>>);
+pub(crate) struct Avoided {
+    slots: HashMap<u32, Vec<(u16, u16)>>,
+    recipes: HashSet<BlockRef>,
+}
 
 impl Avoided {
-    pub(crate) fn new(damaged: &[DamagedSlots]) -> Self {
+    pub(crate) fn new(record: &CheckRecord) -> Self {
         let mut slots: HashMap<u32, Vec<(u16, u16)>> = HashMap::new();
-        for range in damaged {
+        for range in &record.damaged {
             slots.entry(range.container).or_default().push((range.first, range.last));
         }
-        Self(slots)
+        Self { slots, recipes: record.damaged_blocks.iter().copied().collect() }
     }
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.slots.is_empty() && self.recipes.is_empty()
+    }
+    pub(crate) fn has_recipe(&self, recipe: BlockRef) -> bool {
+        self.recipes.contains(&recipe)
     }
     pub(crate) fn has(&self, reference: Reference) -> bool {
-        let Some(ranges) = self.0.get(&reference.container()) else { return false };
+        let Some(ranges) = self.slots.get(&reference.container()) else { return false };
         ranges.iter().any(|(first, last)| (*first..=*last).contains(&reference.slot()))
     }
 }
@@ -159,6 +165,9 @@ impl Scanner {
             return Ok(true);
         }
         let Some(parent) = &self.parent else { return Ok(false) };
+        if self.avoided.has_recipe(entry.recipe) {
+            return Ok(false);
+        }
         let read = parent.reader.recipe(entry.recipe, &mut buffers.scratch, &mut buffers.raw);
         match read {
             Ok(recipe) => Ok(!recipe.chunks.iter().any(|chunk| self.avoided.has(chunk.reference))),

@@ -132,15 +132,16 @@ impl<'r> BackupSession<'r> {
         let session = context.random();
         let lease = HeldLease::acquire(objects, series, name, session)?;
         let started_ns = context.env.now_ns();
-        let head = if let Some(head) = repository.head(series)? {
-            head
-        } else {
+        let head = repository.head(series)?;
+        // A record that was lost is made again: without it, listings would not show the series.
+        if head.is_none() || !objects.exists(&names::series(series))? {
             repository.make_series(series, name, started_ns)?;
-            Head::empty(series, crate::repository::DEFAULT_DOMAIN, name)
-        };
+        }
+        let empty = || Head::empty(series, crate::repository::DEFAULT_DOMAIN, name);
+        let head = head.unwrap_or_else(empty);
         let parent = if options.no_parent { None } else { newest_readable(repository, &head)? };
         let (_, checked) = repository.check_record(series)?;
-        let avoided = Arc::new(Avoided::new(&checked.damaged));
+        let avoided = Arc::new(Avoided::new(&checked));
         let reader = Arc::new(MapReader::new(objects, &head));
         let budget = Budget::new(options.memory_bytes);
         let mut config = repository.config.clone();
@@ -418,6 +419,22 @@ impl<'r> BackupSession<'r> {
         Ok(Detection { levels: levels(index), orphans })
     }
 
+    /// Writes down which of the parent's recipes turned out to be damaged, if that is what `error`
+    /// says, so that the next backup does not share them.
+    fn note_damage(&self, error: Error, roots: &[MapRoot]) -> Error {
+        if !is_damage(&error) {
+            return error;
+        }
+        match crate::check::record_damaged_recipes(self.repository, &self.head, &self.reader, roots)
+        {
+            Ok(()) => error.context(
+                "recipes of the parent are damaged and were noted; run the backup again, it stores \
+                 their segments afresh",
+            ),
+            Err(_) => error,
+        }
+    }
+
     /// Commits the snapshot: durable and visible on return.
     pub fn finish(mut self) -> Result<BackupReport> {
         if self.volumes.is_empty() {
@@ -438,7 +455,8 @@ impl<'r> BackupSession<'r> {
             let geometry = self.head.summary.filter(fits);
             let geometry = geometry.unwrap_or_else(|| SummaryGeometry::for_references(bound));
             let (objects, series) = (&self.repository.objects, self.head.series);
-            Some(write_summary(objects, series, &self.reader, &roots, geometry)?)
+            let written = write_summary(objects, series, &self.reader, &roots, geometry);
+            Some(written.map_err(|error| self.note_damage(error, &roots))?)
         };
         let now_ns = self.context.env.now_ns();
         let duration_ms = now_ns.saturating_sub(self.started_ns) / 1_000_000;

@@ -5,8 +5,7 @@ use std::ops::Range;
 use silt_format::number::to_u32;
 use silt_format::{
     BlockEntry, BlockKind, BlockWriter, Error, HEADER_BYTES, Id, MapRoot, ObjectKind,
-    PRIVATE_STORE, Reference, Result, SeriesId, SummaryGeometry, SummaryRef, decode_blocks,
-    encode_blocks, names,
+    PRIVATE_STORE, Reference, Result, SeriesId, SummaryGeometry, SummaryRef, encode_blocks, names,
 };
 
 use crate::map::MapReader;
@@ -113,7 +112,7 @@ pub(crate) fn verify_summary(
         let (kind, number) = (ObjectKind::Summary, summary.id.0);
         let address = Address { kind, series, number, revision: part };
         let object = objects.open(&name, address)?;
-        let entries = decode_blocks(&objects.read_directory(&object)?)?;
+        let entries = objects.read_blocks(&object)?;
         let wrong = |what: &str| Error::corrupt(format!("summary vector {name}: {what}"));
         if entries.len() != held.len() {
             return Err(wrong("its partitions are not as many as its geometry says"));

@@ -5,11 +5,12 @@ mod data;
 mod structure;
 
 use silt_format::names::Numbered;
-use silt_format::{CheckRecord, Head, Id, ObjectKind, Result, SeriesId};
+use silt_format::{CheckRecord, Head, Id, MapRoot, ObjectKind, Result, SeriesId};
 
 pub use damage::{Affected, Damage};
 
-use crate::objects::{Address, is_damage};
+use crate::map::MapReader;
+use crate::objects::{Address, Scratch, is_damage};
 use crate::repository::Repository;
 use damage::Findings;
 
@@ -66,7 +67,9 @@ impl Repository {
     pub fn check(&self, options: &CheckOptions) -> Result<CheckReport> {
         let mut report = CheckReport::default();
         let mut findings = Findings::default();
-        for (id, name) in self.series()? {
+        let mut series = self.series()?;
+        series.extend(self.unrecorded(&series)?);
+        for (id, name) in series {
             if !options.series.is_empty() && !options.series.contains(&name) {
                 continue;
             }
@@ -78,6 +81,21 @@ impl Repository {
         }
         report.damage = findings.into_damage();
         Ok(report)
+    }
+
+    /// The series that have heads but no record, called by their id if the head can't be read.
+    fn unrecorded(&self, recorded: &[(SeriesId, String)]) -> Result<Vec<(SeriesId, String)>> {
+        let mut found: Vec<(SeriesId, String)> = Vec::new();
+        for item in self.objects.names("heads/", None)? {
+            let (name, _) = item?;
+            let Some(id) = name.split('/').nth(1).and_then(SeriesId::from_hex) else { continue };
+            let is_new = |(known, _): &(SeriesId, String)| *known != id;
+            if recorded.iter().all(is_new) && found.iter().all(is_new) {
+                let head = self.head(id).ok().flatten();
+                found.push((id, head.map_or_else(|| id.to_string(), |head| head.name)));
+            }
+        }
+        Ok(found)
     }
 
     fn check_series(
@@ -111,6 +129,35 @@ impl Repository {
 /// Whether a series that was asked for has no record.
 fn report_lacks(repository: &Repository, name: &str) -> bool {
     repository.series_record(repository.series_id(name)).is_err()
+}
+
+/// Adds the recipes below `roots` that cannot be read to what `check` remembers of a series.
+pub(crate) fn record_damaged_recipes(
+    repository: &Repository,
+    head: &Head,
+    reader: &MapReader,
+    roots: &[MapRoot],
+) -> Result<()> {
+    let (number, record) = repository.check_record(head.series)?;
+    let mut state = RecordState { number, saved: record.clone(), record };
+    let (mut scratch, mut raw) = (Scratch::new()?, Vec::new());
+    for root in roots {
+        reader.walk(*root, &mut |_, entry| match reader.recipe(
+            entry.recipe,
+            &mut scratch,
+            &mut raw,
+        ) {
+            Err(error) if is_damage(&error) => {
+                let damaged = &mut state.record.damaged_blocks;
+                if !damaged.contains(&entry.recipe) {
+                    damaged.push(entry.recipe);
+                }
+                Ok(())
+            }
+            other => other.map(|_| ()),
+        })?;
+    }
+    state.save(repository, head)
 }
 
 /// What `check` remembers of a series, and what of it is stored.

@@ -4,8 +4,8 @@ use std::collections::{HashMap, HashSet};
 
 use silt_format::number::to_u64;
 use silt_format::{
-    BlockRef, ByteSpan, DamagedSlots, Error, Head, Id, MapRoot, ObjectSet, PAGE_ENTRIES, Page,
-    RecipeChunk, Result, SEGMENT_BYTES, Snapshot, Volume, names,
+    BlockRef, ByteSpan, DamagedSlots, Error, Head, Id, MapRoot, ObjectKind, ObjectSet,
+    PAGE_ENTRIES, Page, RecipeChunk, Result, SEGMENT_BYTES, Snapshot, Volume, names,
 };
 
 use super::damage::Findings;
@@ -14,7 +14,7 @@ use crate::backup::{Avoided, verify_summary};
 use crate::budget::Budget;
 use crate::chunks::{ChunkReader, check_store};
 use crate::map::MapReader;
-use crate::objects::{Objects, Scratch, is_damage};
+use crate::objects::{Address, Objects, Scratch, is_damage};
 use crate::repository::Repository;
 
 /// Checks that all that a series' living snapshots name is there and fits together.
@@ -46,17 +46,27 @@ pub(crate) fn verify(
             state.record.damaged.push(slots);
         }
     }
+    for (number, revision) in head.packs.iter() {
+        let name = names::pack(series, number, revision);
+        if !missing.contains(&name) {
+            let (kind, number) = (ObjectKind::Recipes, u64::from(number));
+            let address = Address { kind, series, number, revision };
+            let read = objects.open(&name, address).and_then(|pack| objects.read_blocks(&pack));
+            findings.note_if_damaged(read.map(|_| ()), &name)?;
+        }
+    }
     let mut walk = Walk {
         repository,
         head,
         reader: MapReader::new(objects, head),
         chunks: ChunkReader::new(objects, head, Budget::new(0)),
-        avoided: Avoided::new(&state.record.damaged),
+        avoided: Avoided::new(&state.record),
         scratch: Scratch::new()?,
         raw: Vec::new(),
         recipes: 0,
         findings,
         newly_damaged: HashMap::new(),
+        damaged_recipes: Vec::new(),
     };
     let mut previous: Option<Snapshot> = None;
     let mut summaries = HashSet::new();
@@ -81,6 +91,7 @@ pub(crate) fn verify(
         previous = Some(snapshot);
     }
     report.recipes += walk.recipes;
+    state.record.damaged_blocks = walk.damaged_recipes;
     for (container, (revision, mut slots)) in walk.newly_damaged {
         slots.sort_unstable();
         slots.dedup();
@@ -123,6 +134,7 @@ struct Walk<'a> {
     recipes: u64,
     findings: &'a mut Findings,
     newly_damaged: HashMap<u32, (u32, Vec<u16>)>,
+    damaged_recipes: Vec<BlockRef>,
 }
 
 impl Walk<'_> {
@@ -220,7 +232,12 @@ impl Walk<'_> {
     fn recipe(&mut self, block: BlockRef, span: ByteSpan, place: Place<'_>) -> Result<()> {
         let recipe = match self.reader.recipe(block, &mut self.scratch, &mut self.raw) {
             Ok(recipe) => recipe,
-            Err(error) => return self.damaged(block, &error, span, place),
+            Err(error) => {
+                if is_damage(&error) && !self.damaged_recipes.contains(&block) {
+                    self.damaged_recipes.push(block);
+                }
+                return self.damaged(block, &error, span, place);
+            }
         };
         self.recipes += 1;
         let bytes = u64::from(recipe.segment_bytes());

@@ -1,0 +1,244 @@
+//! Damage of every kind to objects of every kind (I-4).
+
+use std::sync::Arc;
+
+use silt_format::{ByteSpan, ErrorKind, Result};
+use silt_storage::{Key, MemoryStorage, Storage, list_all};
+use siltstone::{CheckOptions, CheckReport, DataCheck, Repository, RestoreOptions};
+
+use crate::kit::{self, World};
+
+/// Days 0 to 2 of one disk, and a check record.
+struct Case {
+    storage: MemoryStorage,
+    images: Vec<Vec<u8>>,
+}
+
+impl Case {
+    fn new() -> Self {
+        let storage = Arc::new(MemoryStorage::new());
+        let world = World::new(1);
+        let repository = kit::init(storage.clone(), &world).unwrap();
+        let mut images = vec![kit::image(1, 1300)];
+        for day in 0..2 {
+            images.push(kit::changed(&images[day], day as u64));
+        }
+        for image in &images {
+            kit::backup(&repository, "vm", image).unwrap();
+        }
+        kit::backup(&repository, "other", &kit::image(8, 600)).unwrap();
+        repository
+            .check(&CheckOptions { data: DataCheck::All, ..CheckOptions::default() })
+            .unwrap();
+        Self { storage: storage.snapshot(), images }
+    }
+
+    fn objects(&self) -> Vec<(Key, u64)> {
+        list_all(&self.storage as &dyn Storage, "", None).map(|item| item.unwrap()).collect()
+    }
+}
+
+const ALL: CheckOptions =
+    CheckOptions { series: Vec::new(), data: DataCheck::All, restart: true, jobs: 2 };
+
+/// The ways in which an object is hurt; each changes it.
+fn hurts(case: &Case, name: &Key, bytes: u64) -> Vec<(String, MemoryStorage)> {
+    let mut hurt = Vec::new();
+    let mut add = |what: String, change: &dyn Fn(&mut Vec<u8>)| {
+        let storage = case.storage.snapshot();
+        storage.damage(name, change).unwrap();
+        hurt.push((what, storage));
+    };
+    for at in [0, 9, 11, 12, 20, 50, 70, 100, bytes / 2, bytes - 40, bytes - 20, bytes - 1] {
+        let at = usize::try_from(at.min(bytes - 1)).unwrap();
+        add(format!("bit flipped at {at}"), &move |object| object[at] ^= 4);
+    }
+    for length in [0, 50, 96, bytes / 2, bytes - 1] {
+        let length = usize::try_from(length).unwrap();
+        add(format!("cut to {length}"), &move |object| object.truncate(length));
+    }
+    let storage = case.storage.snapshot();
+    storage.delete(std::slice::from_ref(name)).unwrap();
+    hurt.push(("removed".to_owned(), storage));
+    let folder = name.as_str().split('/').next().unwrap();
+    let other = case
+        .objects()
+        .into_iter()
+        .find(|(other, _)| other != name && other.as_str().split('/').next() == Some(folder));
+    if let Some((other, _)) = other {
+        let mut theirs = Vec::new();
+        case.storage.get(&other, silt_storage::ByteRange::Full, &mut theirs).unwrap();
+        let storage = case.storage.snapshot();
+        storage.damage(name, |object| *object = theirs).unwrap();
+        hurt.push((format!("replaced by {other}"), storage));
+    }
+    hurt
+}
+
+fn is_clear(error: &silt_format::Error, name: &Key) -> bool {
+    let kind = matches!(
+        error.kind(),
+        ErrorKind::Corrupt | ErrorKind::NotFound | ErrorKind::Unsupported | ErrorKind::NoRepository
+    );
+    kind && (error.to_string().contains(name.as_str()) || error.kind() != ErrorKind::Corrupt)
+}
+
+#[test]
+fn no_damage_gives_wrong_data_or_a_panic_and_all_of_it_is_named() {
+    let case = Case::new();
+    for (name, bytes) in case.objects() {
+        for (what, storage) in hurts(&case, &name, bytes) {
+            let label = format!("{name} {what}");
+            let storage = Arc::new(storage);
+            let world = World::new(2);
+            let repository = match kit::open(storage, &world) {
+                Ok(repository) => repository,
+                Err(error) => {
+                    assert!(is_clear(&error, &name), "{label}: {error}");
+                    assert_eq!(name.as_str(), "config", "{label}");
+                    continue;
+                }
+            };
+            restores_are_right_or_fail(&case, &repository, &name, &label);
+            let report = repository.check(&ALL).unwrap();
+            check_names_it(&case, &report, &repository, &name, &label);
+            heals(&case, &repository, &name, &label);
+        }
+    }
+}
+
+fn snapshots(case: &Case, repository: &Repository) -> Vec<Result<(Vec<u8>, usize)>> {
+    let Ok(head) = repository.head(repository.series_id("vm")) else { return Vec::new() };
+    let Some(head) = head else { return Vec::new() };
+    let entries = head.snapshots.iter().take(case.images.len()).enumerate();
+    entries
+        .map(|(number, entry)| {
+            let selector = siltstone::Selector::Id(entry.id.to_string());
+            let found = kit::find(repository, &selector)?;
+            Ok((kit::restore(repository, &found)?, number))
+        })
+        .collect()
+}
+
+fn restores_are_right_or_fail(case: &Case, repository: &Repository, name: &Key, label: &str) {
+    for restored in snapshots(case, repository) {
+        match restored {
+            Ok((bytes, number)) => assert!(bytes == case.images[number], "{label}: wrong data"),
+            Err(error) => assert!(is_clear(&error, name), "{label}: {error}"),
+        }
+    }
+}
+
+/// Whether an object may be lost without any harm that a check could tell.
+fn is_harmless(case: &Case, name: &Key) -> bool {
+    let text = name.as_str();
+    let newest = |folder: &str| {
+        let all = case.objects();
+        let series = text.split('/').nth(1).unwrap_or_default();
+        let prefix = format!("{folder}/{series}/");
+        all.iter().find(|(key, _)| key.as_str().starts_with(&prefix)).map(|(key, _)| key.clone())
+    };
+    text.starts_with("checks/")
+        || text.starts_with("leases/")
+        || (text.starts_with("heads/") && newest("heads").as_ref() != Some(name))
+}
+
+fn check_names_it(
+    case: &Case,
+    report: &CheckReport,
+    repository: &Repository,
+    name: &Key,
+    label: &str,
+) {
+    // A newest head that is gone shows an older state, whole and valid: nobody can tell.
+    let gone_head = name.as_str().starts_with("heads/") && label.ends_with("removed");
+    if is_harmless(case, name) || gone_head {
+        assert!(report.damage.is_empty(), "{label}: {:?}", report.damage);
+        return;
+    }
+    let damage = report.damage.iter().find(|damage| damage.object == name.as_str());
+    let damage = damage.unwrap_or_else(|| panic!("{label}: not named in {:?}", report.damage));
+    if name.as_str().starts_with("containers/") || name.as_str().starts_with("recipes/") {
+        // A pack's directory serves checks alone: losing it hurts no snapshot.
+        let whole = || snapshots(case, repository).iter().all(Result::is_ok);
+        assert!(!damage.affected.is_empty() || whole(), "{label}: who is hurt?");
+        for affected in damage.affected.iter().filter(|affected| affected.series == "vm") {
+            let id = affected.snapshot.unwrap().to_string();
+            let found = kit::find(repository, &siltstone::Selector::Id(id)).unwrap();
+            let options = RestoreOptions { salvage: true, ..RestoreOptions::default() };
+            let Ok((bytes, salvaged)) = kit::restore_with(repository, &found, options) else {
+                continue;
+            };
+            assert_eq!(covered(&salvaged.damaged), affected.bytes, "{label}: ranges differ");
+            let head = repository.head(found.head.series).unwrap().unwrap();
+            let number = head.snapshots.iter().position(|e| e.id == found.snapshot.id).unwrap();
+            for (at, (found, right)) in bytes.iter().zip(&case.images[number]).enumerate() {
+                let at = at as u64;
+                let hurt = |s: &ByteSpan| s.offset <= at && at < s.offset + s.length;
+                assert!(found == right || salvaged.damaged.iter().any(hurt), "{label}: byte {at}");
+            }
+        }
+    }
+}
+
+fn covered(spans: &[ByteSpan]) -> u64 {
+    spans.iter().map(|span| span.length).sum()
+}
+
+/// After the check, a backup of what the machine still has is whole, or fails clearly.
+fn heals(case: &Case, repository: &Repository, name: &Key, label: &str) {
+    let image = case.images.last().unwrap();
+    match kit::backup(repository, "vm", image) {
+        Ok(report) => {
+            let id = siltstone::Selector::Id(report.snapshot.id.to_string());
+            let found = kit::find(repository, &id).unwrap_or_else(|e| panic!("{label}: {e}"));
+            let restored = kit::restore(repository, &found);
+            let restored = restored.unwrap_or_else(|error| panic!("{label}: not healed: {error}"));
+            assert!(restored == *image, "{label}: wrong data after healing");
+        }
+        Err(error) => {
+            assert!(is_clear(&error, name), "{label}: {error}");
+            assert!(name.as_str().starts_with("heads/"), "{label}: no backup possible: {error}");
+        }
+    }
+}
+
+#[test]
+fn what_comes_back_is_forgiven() {
+    let case = Case::new();
+    let storage = Arc::new(case.storage.snapshot());
+    let world = World::new(3);
+    let repository = kit::open(storage.clone(), &world).unwrap();
+    let objects = case.objects();
+    let (name, _) =
+        objects.iter().find(|(name, _)| name.as_str().starts_with("containers/")).unwrap();
+    storage.damage(name, |object| object[500] ^= 1).unwrap();
+    assert_eq!(repository.check(&ALL).unwrap().damage.len(), 1);
+    storage.damage(name, |object| object[500] ^= 1).unwrap();
+    // Known damage is looked at again by every check, also one that reads no other data.
+    assert!(repository.check(&CheckOptions::default()).unwrap().damage.is_empty());
+}
+
+#[test]
+fn a_pass_over_all_data_goes_on_where_it_was() {
+    let case = Case::new();
+    let storage = Arc::new(case.storage.snapshot());
+    let world = World::new(4);
+    let repository = kit::open(storage.clone(), &world).unwrap();
+    world.pass_seconds(100);
+    let all = CheckOptions { restart: false, ..ALL };
+    let whole = repository.check(&all).unwrap();
+    assert!(!whole.resumed && whole.verified_containers == whole.containers);
+    world.pass_seconds(100);
+    let subset = CheckOptions { data: DataCheck::Percent(40.0), ..CheckOptions::default() };
+    let first = repository.check(&subset).unwrap();
+    assert!(first.verified_containers > 0 && first.verified_containers < first.containers);
+    world.pass_seconds(100);
+    let (mut verified, mut rounds) = (first.verified_bytes, 1);
+    while verified < whole.verified_bytes {
+        verified += repository.check(&subset).unwrap().verified_bytes;
+        world.pass_seconds(100);
+        rounds += 1;
+    }
+    assert!(rounds <= 3, "the share read longest ago comes first: {rounds}");
+}

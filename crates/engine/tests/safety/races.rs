@@ -1,0 +1,116 @@
+//! Several processes at once.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
+
+use silt_format::ErrorKind;
+use silt_storage::MemoryStorage;
+
+use crate::kit::{self, MemorySource, World};
+
+#[test]
+fn a_second_backup_of_a_series_is_busy_until_the_first_ends() {
+    let storage = Arc::new(MemoryStorage::new());
+    let dead = Arc::new(Mutex::new(HashSet::new()));
+    let one = World::process(1, 1, "here", &dead);
+    let two = World::process(2, 2, "here", &dead);
+    let first = kit::init(storage.clone(), &one).unwrap();
+    let second = kit::open(storage, &two).unwrap();
+    let session = first.backup("vm", kit::options()).unwrap();
+    let busy = kit::backup(&second, "vm", &kit::image(1, 100)).unwrap_err();
+    assert_eq!(busy.kind(), ErrorKind::Busy);
+    assert!(busy.to_string().contains("process 1 on here"), "{busy}");
+    kit::backup(&second, "other", &kit::image(1, 100)).unwrap();
+    drop(session);
+    kit::backup(&second, "vm", &kit::image(1, 100)).unwrap();
+}
+
+#[test]
+fn the_lease_of_a_dead_process_is_taken_at_once_and_of_another_host_when_it_ends() {
+    let storage = Arc::new(MemoryStorage::new());
+    let dead = Arc::new(Mutex::new(HashSet::new()));
+    let one = World::process(1, 1, "here", &dead);
+    let repository = kit::init(storage.clone(), &one).unwrap();
+    std::mem::forget(repository.backup("vm", kit::options()).unwrap());
+    let there = World::process(3, 3, "there", &dead);
+    let remote = kit::open(storage.clone(), &there).unwrap();
+    assert_eq!(remote.backup("vm", kit::options()).err().unwrap().kind(), ErrorKind::Busy);
+    dead.lock().unwrap().insert(1);
+    let two = World::process(2, 2, "here", &dead);
+    let local = kit::open(storage, &two).unwrap();
+    std::mem::forget(local.backup("vm", kit::options()).unwrap());
+    assert_eq!(remote.backup("vm", kit::options()).err().unwrap().kind(), ErrorKind::Busy);
+    there.pass_seconds(400);
+    kit::backup(&remote, "vm", &kit::image(1, 100)).unwrap();
+}
+
+#[test]
+fn of_two_backups_of_one_state_only_one_commits_and_nothing_is_lost() {
+    let storage = Arc::new(MemoryStorage::new());
+    let dead = Arc::new(Mutex::new(HashSet::new()));
+    let one = World::process(1, 1, "here", &dead);
+    let two = World::process(2, 2, "there", &dead);
+    let (old, new) = (kit::image(1, 800), kit::image(2, 800));
+    let first = kit::init(storage.clone(), &one).unwrap();
+    kit::backup(&first, "vm", &kit::image(3, 300)).unwrap();
+    let second = kit::open(storage, &two).unwrap();
+    // The first is paused until its lease has ended and the second has committed.
+    let mut paused = first.backup("vm", kit::options()).unwrap();
+    paused.add_volume("disk", &MemorySource::new(&old), None).unwrap();
+    two.pass_seconds(1000);
+    kit::backup(&second, "vm", &new).unwrap();
+    let lost = paused.finish().unwrap_err();
+    assert_eq!(lost.kind(), ErrorKind::Busy);
+    let head = &second.heads(&[]).unwrap()[0];
+    assert_eq!(head.snapshots.len(), 2);
+    let found = kit::latest(&second, "vm").unwrap();
+    assert!(kit::restore(&second, &found).unwrap() == new);
+    let report = kit::backup(&first, "vm", &old).unwrap();
+    assert_eq!(report.generation, 3);
+    let found = kit::latest(&first, "vm").unwrap();
+    let by_id = siltstone::Selector::Id(report.snapshot.id.to_string());
+    assert!(kit::restore(&first, &kit::find(&first, &by_id).unwrap()).unwrap() == old);
+    assert!(kit::restore(&first, &found).is_ok());
+}
+
+#[test]
+fn series_are_backed_up_side_by_side() {
+    let storage = Arc::new(MemoryStorage::new());
+    let world = World::new(1);
+    let repository = kit::init(storage, &world).unwrap();
+    std::thread::scope(|scope| {
+        for vm in 0..4_u64 {
+            let repository = &repository;
+            scope.spawn(move || {
+                let name = format!("vm{vm}");
+                let mut image = kit::image(vm, 700);
+                for day in 0..3 {
+                    kit::backup(repository, &name, &image).unwrap();
+                    let found = kit::latest(repository, &name).unwrap();
+                    assert!(kit::restore(repository, &found).unwrap() == image);
+                    image = kit::changed(&image, day);
+                }
+            });
+        }
+    });
+    assert_eq!(repository.heads(&[]).unwrap().len(), 4);
+}
+
+#[test]
+fn a_long_backup_keeps_its_lease() {
+    let storage = Arc::new(MemoryStorage::new());
+    let dead = Arc::new(Mutex::new(HashSet::new()));
+    let one = World::process(1, 1, "here", &dead);
+    let two = World::process(2, 2, "there", &dead);
+    let first = kit::init(storage.clone(), &one).unwrap();
+    let second = kit::open(storage, &two).unwrap();
+    let mut session = first.backup("vm", kit::options()).unwrap();
+    for round in 0..5 {
+        one.pass_seconds(150);
+        two.pass_seconds(150);
+        let source = MemorySource::new(&kit::image(round, 600));
+        session.add_volume(&format!("disk{round}"), &source, None).unwrap();
+        assert_eq!(second.backup("vm", kit::options()).err().unwrap().kind(), ErrorKind::Busy);
+    }
+    session.finish().unwrap();
+}
