@@ -6,7 +6,7 @@ use silt_chunking::Fingerprinter;
 use silt_format::number::to_u64;
 use silt_format::{
     Directory, Error, Fingerprint, HEADER_BYTES, Head, ObjectKind, ObjectSet, PRIVATE_STORE,
-    RecipeChunk, Reference, Result, ResultExt, SeriesId, names,
+    RecipeChunk, Reference, Result, SeriesId, names,
 };
 
 use crate::budget::Budget;

@@ -28,33 +28,7 @@ pub(crate) fn verify(
 ) -> Result<()> {
     let objects = &repository.objects;
     let series = head.series;
-    let mut missing = Vec::new();
-    for (prefix, set) in
-        [(names::containers(series), &head.containers), (names::recipes(series), &head.packs)]
-    {
-        let (lost, unreferenced) = compare_names(objects, &prefix, set)?;
-        report.unreferenced += unreferenced;
-        for name in lost {
-            findings.object(&name, "it is missing");
-            missing.push(name);
-        }
-    }
-    let lost = missing.iter().filter(|name| name.starts_with("containers/"));
-    for (number, revision) in lost.filter_map(|name| names::number_and_revision(name)) {
-        let slots = DamagedSlots { container: number, revision, first: 0, last: u16::MAX };
-        if !state.record.damaged.contains(&slots) {
-            state.record.damaged.push(slots);
-        }
-    }
-    for (number, revision) in head.packs.iter() {
-        let name = names::pack(series, number, revision);
-        if !missing.contains(&name) {
-            let (kind, number) = (ObjectKind::Recipes, u64::from(number));
-            let address = Address { kind, series, number, revision };
-            let read = objects.open(&name, address).and_then(|pack| objects.read_blocks(&pack));
-            findings.note_if_damaged(read.map(|_| ()), &name)?;
-        }
-    }
+    verify_objects(objects, head, state, report, findings)?;
     let mut walk = Walk {
         repository,
         head,
@@ -102,6 +76,45 @@ pub(crate) fn verify(
             last: slot,
         });
         state.record.damaged.extend(ranges);
+    }
+    Ok(())
+}
+
+/// Checks that every container and pack that a head names is there, and reads the packs' directories.
+fn verify_objects(
+    objects: &Objects,
+    head: &Head,
+    state: &mut RecordState,
+    report: &mut CheckReport,
+    findings: &mut Findings,
+) -> Result<()> {
+    let series = head.series;
+    let mut missing = Vec::new();
+    for (prefix, set) in
+        [(names::containers(series), &head.containers), (names::recipes(series), &head.packs)]
+    {
+        let (lost, unreferenced) = compare_names(objects, &prefix, set)?;
+        report.unreferenced += unreferenced;
+        for name in lost {
+            findings.object(&name, "it is missing");
+            missing.push(name);
+        }
+    }
+    let lost = missing.iter().filter(|name| name.starts_with("containers/"));
+    for (number, revision) in lost.filter_map(|name| names::number_and_revision(name)) {
+        let slots = DamagedSlots { container: number, revision, first: 0, last: u16::MAX };
+        if !state.record.damaged.contains(&slots) {
+            state.record.damaged.push(slots);
+        }
+    }
+    for (number, revision) in head.packs.iter() {
+        let name = names::pack(series, number, revision);
+        if !missing.contains(&name) {
+            let (kind, number) = (ObjectKind::Recipes, u64::from(number));
+            let address = Address { kind, series, number, revision };
+            let read = objects.open(&name, address).and_then(|pack| objects.read_blocks(&pack));
+            findings.note_if_damaged(read.map(|_| ()), &name)?;
+        }
     }
     Ok(())
 }

@@ -228,7 +228,7 @@ pub fn changed(image: &[u8], seed: u64) -> Vec<u8> {
     let mut random = Random(seed);
     let mut bytes = image.to_vec();
     let blocks = bytes.len() / 4096;
-    for _ in 0..1 + blocks / 50 {
+    for _ in 0..=blocks / 50 {
         let at = random.below(blocks) * 4096;
         random.fill(&mut bytes[at..at + 4096]);
     }
