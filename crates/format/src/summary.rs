@@ -17,8 +17,8 @@ const HASHES: u8 = 7;
 const HASHES_MAX: u8 = 32;
 /// Bits per reference for one false positive in a hundred, in hundredths.
 const CENTIBITS_PER_REFERENCE: u64 = 959;
-/// Room for what a series' later snapshots add: ten snapshots that change 2.5 % each, and as much again.
-const GROWTH_PERCENT: u64 = 145;
+/// Room for what a series' later snapshots add: ten snapshots that change 2.5 % each.
+const GROWTH_PERCENT: u64 = 125;
 const PARTITION_BYTES_MIN: u64 = 64;
 
 /// The size and hash functions of a summary vector.

@@ -1,0 +1,8 @@
+//! The layouts: golden bytes, round trips, and what hostile bytes may not do.
+
+#![expect(clippy::unwrap_used, reason = "a test that meets an unexpected error has failed")]
+
+mod golden;
+mod hostile;
+mod properties;
+mod values;

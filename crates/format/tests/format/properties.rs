@@ -1,0 +1,158 @@
+//! What holds for every value.
+
+use proptest::prelude::*;
+use silt_format::{
+    BlockReader, BlockWriter, Chunking, Directory, Fingerprint, Frame, ObjectKind, ObjectSet,
+    Recipe, RecipeChunk, Reference, SealScheme, SummaryGeometry, root_level, segment_count,
+};
+
+use crate::values;
+
+proptest! {
+    #[test]
+    fn references_keep_their_parts(store: u16, container: u32, slot: u16) {
+        let reference = Reference::new(store, container, slot);
+        prop_assert_eq!(
+            (reference.store(), reference.container(), reference.slot()),
+            (store, container, slot)
+        );
+        prop_assert_eq!(Reference::from_bits(reference.bits()), reference);
+    }
+
+    #[test]
+    fn blocks_come_back(raw: Vec<u8>, level in -3..10_i32, position: u64, encrypted: bool) {
+        let scheme = if encrypted { SealScheme::Aes256Gcm } else { SealScheme::Checksum };
+        let sealer = values::master().sealer(&values::header(ObjectKind::Recipes, scheme));
+        let mut sealed = vec![1, 2, 3];
+        let length = BlockWriter::new(level).unwrap().append(&sealer, position, &raw, &mut sealed);
+        prop_assert_eq!(length, sealed.len() - 3);
+        let mut back = Vec::new();
+        let mut reader = BlockReader::new().unwrap();
+        reader.read(&sealer, position, &mut sealed[3..], &mut back).unwrap();
+        prop_assert_eq!(back, raw);
+    }
+
+    #[test]
+    fn recipes_come_back(kinds in prop::collection::vec((0..4_u8, 0..3_u32, any::<u16>()), 1..512)) {
+        let chunks: Vec<RecipeChunk> = kinds
+            .iter()
+            .map(|(kind, container, slot)| {
+                let zero = *kind == 0;
+                let reference = Reference::new(0, *container, *slot);
+                let [low, high] = slot.to_le_bytes();
+                RecipeChunk {
+                    reference: if zero { Reference::ZERO } else { reference },
+                    length: 4096,
+                    fingerprint: Fingerprint(if zero { [0; 20] } else { [low ^ high; 20] }),
+                }
+            })
+            .collect();
+        let recipe = Recipe { chunks };
+        let encoded = recipe.encode(Chunking::Fixed { bytes: 4096 });
+        prop_assert_eq!(Recipe::decode(&encoded).unwrap(), recipe);
+    }
+
+    #[test]
+    fn directories_find_every_slot(lengths in prop::collection::vec(1..9000_u32, 1..300), gap in 1..5_u16) {
+        let mut directory = Directory::default();
+        let (mut expected, mut slot, mut raw) = (Vec::new(), 0_u16, 0);
+        directory.frames.push(Frame { offset: 96, sealed_bytes: 1, raw_bytes: u32::MAX });
+        for (number, length) in lengths.iter().enumerate() {
+            let frame = u16::try_from(directory.frames.len() - 1).unwrap();
+            let byte = u8::try_from(number % 256).unwrap();
+            directory.push(slot, frame, *length, Fingerprint([byte; 20]));
+            expected.push((slot, frame, raw, *length, byte));
+            raw += length;
+            slot += if number % 7 == 0 { gap } else { 1 };
+            if raw > 60_000 {
+                directory.frames.last_mut().unwrap().raw_bytes = raw;
+                let offset = 97 + u32::from(frame);
+                directory.frames.push(Frame { offset, sealed_bytes: 1, raw_bytes: u32::MAX });
+                raw = 0;
+            }
+        }
+        for directory in [Directory::decode(&directory.encode()).unwrap(), directory] {
+            for (slot, frame, offset, length, byte) in &expected {
+                let found = directory.slot(*slot).unwrap();
+                prop_assert_eq!((found.frame, found.offset, found.length), (*frame, *offset, *length));
+                let print = directory.fingerprints[found.index as usize];
+                prop_assert_eq!(print, Fingerprint([*byte; 20]));
+            }
+            prop_assert_eq!(directory.slots().count(), expected.len());
+            prop_assert!(directory.slot(u16::MAX).is_none());
+        }
+    }
+
+    #[test]
+    fn sets_know_what_they_hold(numbers in prop::collection::btree_map(0..500_u32, 0..3_u32, 0..100)) {
+        let mut set = ObjectSet::default();
+        numbers.iter().for_each(|(number, revision)| set.push(*number, *revision));
+        for number in 0..500 {
+            prop_assert_eq!(set.revision(number), numbers.get(&number).copied());
+        }
+        prop_assert_eq!(set.len(), numbers.len() as u64);
+        let all: Vec<(u32, u32)> = set.iter().collect();
+        let expected: Vec<(u32, u32)> = numbers.into_iter().collect();
+        prop_assert_eq!(all, expected);
+    }
+
+    #[test]
+    fn a_summary_never_forgets(seed: u64, count in 1..2000_u64) {
+        let geometry = SummaryGeometry::for_references(count);
+        let bytes = usize::try_from(geometry.bytes()).unwrap();
+        let mut vector = vec![0; bytes];
+        let size = geometry.partition_bytes as usize;
+        let references = (0..count).map(|i| Reference::from_bits(seed.wrapping_add(i * 77)));
+        for reference in references.clone() {
+            let (partition, drawn) = geometry.place(reference);
+            geometry.insert(drawn, &mut vector[partition as usize * size..][..size]);
+        }
+        for reference in references {
+            let (partition, drawn) = geometry.place(reference);
+            prop_assert!(geometry.contains(drawn, &vector[partition as usize * size..][..size]));
+        }
+    }
+}
+
+#[test]
+fn a_full_summary_errs_as_rarely_as_the_formula_says() {
+    let held = 300_000_u64;
+    let geometry = SummaryGeometry::for_references(held * 100 / 125);
+    assert!(geometry.capacity() >= held - 1 && geometry.capacity() < held * 102 / 100);
+    let size = geometry.partition_bytes as usize;
+    let mut vector = vec![0; usize::try_from(geometry.bytes()).unwrap()];
+    let at = |i: u64| {
+        let slot = u16::try_from(i % 4096).unwrap();
+        Reference::new(0, u32::try_from(i / 4096).unwrap(), slot)
+    };
+    for i in 0..held {
+        let (partition, drawn) = geometry.place(at(i));
+        geometry.insert(drawn, &mut vector[partition as usize * size..][..size]);
+    }
+    let wrong = (held..held * 2).filter(|i| {
+        let (partition, drawn) = geometry.place(at(*i));
+        geometry.contains(drawn, &vector[partition as usize * size..][..size])
+    });
+    // 1 % by the formula; a partitioned filter is a little worse.
+    let wrong = wrong.count() as u64;
+    assert!(wrong * 1000 < held * 13, "{wrong} of {held}");
+    assert!(wrong * 1000 > held * 5, "{wrong} of {held}: suspiciously few");
+}
+
+#[test]
+fn the_summary_of_forty_gibibytes_is_bounded_and_comes_in_parts() {
+    let geometry = SummaryGeometry::for_references(10_000_000);
+    assert!(geometry.bytes() < 15 << 20, "{}", geometry.bytes());
+    assert_eq!(geometry.parts(), geometry.partitions.div_ceil(4));
+    let last = geometry.partitions_of(geometry.parts() - 1);
+    assert_eq!(last.end, geometry.partitions);
+}
+
+#[test]
+fn the_map_of_every_size_has_a_root() {
+    for (bytes, level) in
+        [(0, 0), (1, 0), (2 << 30, 0), ((2 << 30) + 1, 1), (2 << 40, 1), (u64::MAX, 4)]
+    {
+        assert_eq!(root_level(segment_count(bytes)), level, "{bytes}");
+    }
+}

@@ -1,0 +1,232 @@
+//! One fixed value of every layout.
+
+use silt_format::{
+    BlockEntry, BlockKind, BlockRef, ByteSpan, CheckRecord, Chunking, Config, DamagedSlots,
+    Directory, Fingerprint, Footer, Frame, Head, Header, HeaderRest, Id, KdfCost, KeyLabel, Lease,
+    Level, LevelBytes, MapRoot, MasterKey, ObjectKind, ObjectSet, Page, Recipe, RecipeChunk,
+    Reference, RepositoryId, SealScheme, SegmentDigest, SegmentEntry, SeriesId, SeriesRecord,
+    Signatures, Snapshot, SnapshotEntry, StoreEntry, SummaryGeometry, SummaryRef, VerifiedRange,
+    Volume,
+};
+
+pub const SERIES: SeriesId = SeriesId([5; 12]);
+
+pub fn master() -> MasterKey {
+    MasterKey::new([42; 32])
+}
+
+pub fn header(kind: ObjectKind, scheme: SealScheme) -> Header {
+    Header {
+        kind,
+        scheme,
+        repository: RepositoryId([1; 16]),
+        series: SERIES,
+        revision: 2,
+        number: 0x0102_0304_0506_0708,
+        salt: [9; 24],
+        rest: HeaderRest::default(),
+    }
+}
+
+pub fn footer() -> Footer {
+    Footer { directory_offset: 123_456_789, directory_bytes: 4321 }
+}
+
+pub fn print(byte: u8) -> Fingerprint {
+    Fingerprint([byte; 20])
+}
+
+pub fn directory() -> Directory {
+    let mut directory = Directory::default();
+    directory.frames.push(Frame { offset: 96, sealed_bytes: 1000, raw_bytes: 12_288 });
+    directory.push(0, 0, 4096, print(1));
+    directory.push(1, 0, 4096, print(2));
+    directory.push(2, 0, 1000, print(3));
+    directory.frames.push(Frame { offset: 1096, sealed_bytes: 500, raw_bytes: 5000 });
+    directory.push(7, 1, 5000, print(4));
+    directory
+}
+
+pub fn blocks() -> Vec<BlockEntry> {
+    vec![
+        BlockEntry { kind: BlockKind::Recipe, offset: 96, sealed_bytes: 333 },
+        BlockEntry { kind: BlockKind::Page, offset: 429, sealed_bytes: 77 },
+        BlockEntry { kind: BlockKind::Partition, offset: 506, sealed_bytes: 1 },
+    ]
+}
+
+fn chunk(reference: Reference, length: u32, byte: u8) -> RecipeChunk {
+    RecipeChunk { reference, length, fingerprint: print(byte) }
+}
+
+pub fn fixed_recipe() -> (Recipe, Chunking) {
+    let at = |slot| Reference::new(0, 3, slot);
+    let chunks = vec![
+        chunk(at(10), 4096, 1),
+        chunk(at(11), 4096, 2),
+        chunk(Reference::ZERO, 4096, 0),
+        chunk(Reference::ZERO, 4096, 0),
+        chunk(at(11), 4096, 2),
+        chunk(Reference::new(0, 4, u16::MAX), 4096, 3),
+        chunk(Reference::new(0, 5, 0), 100, 4),
+    ];
+    (Recipe { chunks }, Chunking::Fixed { bytes: 4096 })
+}
+
+pub fn cdc_recipe() -> (Recipe, Chunking) {
+    let chunks = vec![
+        chunk(Reference::new(0, 1, 1), 2000, 1),
+        chunk(Reference::ZERO, 16_384, 0),
+        chunk(Reference::new(0, 1, 2), 5000, 2),
+    ];
+    (Recipe { chunks }, Chunking::FastCdc { min: 1024, avg: 4096, max: 16_384 })
+}
+
+pub fn leaf() -> Page {
+    let entry = |i: u8| SegmentEntry {
+        recipe: BlockRef { pack: u32::from(i), offset: 96, length: 100 },
+        digest: SegmentDigest([i; 16]),
+        signatures: Signatures([1, 2, 3, 4, 5, 6, 7, u32::from(i)]),
+    };
+    Page::Leaf(vec![None, Some(entry(1)), None, Some(entry(3)), None])
+}
+
+pub fn branch() -> Page {
+    let block = |pack| BlockRef { pack, offset: 7, length: 8 };
+    Page::Branch(1, vec![Some(block(1)), None, Some(block(2))])
+}
+
+pub fn geometry() -> SummaryGeometry {
+    SummaryGeometry { partitions: 3, partition_bytes: 1 << 20, hashes: 7 }
+}
+
+pub fn snapshot() -> Snapshot {
+    let mut levels = LevelBytes::default();
+    levels.add(Level::Zero, 1 << 30);
+    levels.add(Level::New, 5000);
+    Snapshot {
+        id: Id(0xdead_beef_0123_4567),
+        series: SERIES,
+        time_ns: 1_790_000_000_123_456_789,
+        duration_ms: 1234,
+        parent: Some(Id(17)),
+        host: "host".to_owned(),
+        program: "silt 0.1.0".to_owned(),
+        tags: vec!["nightly".to_owned(), "ä".to_owned()],
+        volumes: vec![Volume {
+            name: "root".to_owned(),
+            bytes: 5 << 30,
+            source: "/vm/root.qcow2".to_owned(),
+            source_format: "qcow2".to_owned(),
+            chunking: Chunking::Fixed { bytes: 4096 },
+            root: MapRoot { level: 1, page: Some(BlockRef { pack: 1, offset: 2, length: 3 }) },
+            levels,
+            stored_bytes: 777,
+            unreadable: vec![ByteSpan { offset: 4096, length: 8192 }],
+        }],
+        summary: Some(SummaryRef { id: Id(99), geometry: geometry(), references: 1000 }),
+    }
+}
+
+pub fn head() -> Head {
+    let mut containers = ObjectSet::default();
+    [(0, 0), (1, 0), (2, 1), (9, 0)].into_iter().for_each(|(n, r)| containers.push(n, r));
+    let mut packs = ObjectSet::default();
+    packs.push(0, 0);
+    Head {
+        generation: 7,
+        series: SERIES,
+        domain: 0,
+        name: "web1".to_owned(),
+        writer: [3; 16],
+        next_container: 10,
+        next_pack: 1,
+        stores: vec![StoreEntry { number: 0, kind: 0, id: SERIES }],
+        containers,
+        packs,
+        snapshots: vec![SnapshotEntry { id: Id(1), time_ns: -5, flags: 0 }],
+        summary: Some(geometry()),
+    }
+}
+
+pub fn config() -> Config {
+    Config { created_ns: 1, zstd_level: -3, ..Config::default() }
+}
+
+pub fn key_parts() -> (Header, KdfCost, KeyLabel) {
+    let label = KeyLabel { created_ns: 4, host: "host".to_owned(), user: "uid 0".to_owned() };
+    let cost = KdfCost { memory_kib: 8 << 10, passes: 1, lanes: 1 };
+    (header(ObjectKind::Key, SealScheme::Aes256Gcm), cost, label)
+}
+
+pub fn series_record() -> SeriesRecord {
+    SeriesRecord { name: "web1".to_owned(), domain: 0, created_ns: 5 }
+}
+
+pub fn lease() -> Lease {
+    Lease {
+        session: [8; 16],
+        host: "host".to_owned(),
+        boot: "boot".to_owned(),
+        process: 123,
+        process_start: 456,
+        expires_ns: 789,
+    }
+}
+
+pub fn check_record() -> CheckRecord {
+    CheckRecord {
+        pass_started_s: 11,
+        verified: vec![VerifiedRange { first: 0, count: 9, revision: 0, time_s: 12 }],
+        damaged: vec![DamagedSlots { container: 3, revision: 0, first: 4, last: 65_535 }],
+        damaged_blocks: vec![BlockRef { pack: 1, offset: 2, length: 3 }],
+    }
+}
+
+/// Every layout by name, in its stored form.
+pub fn encoded() -> Vec<(&'static str, Vec<u8>)> {
+    let (fixed, fixed_chunking) = fixed_recipe();
+    let (cdc, cdc_chunking) = cdc_recipe();
+    let (key_header, cost, label) = key_parts();
+    let key = silt_format::WrappedKey::wrap(&key_header, b"secret", cost, &master(), &label);
+    vec![
+        ("header", header(ObjectKind::Container, SealScheme::Aes256Gcm).encode().to_vec()),
+        ("footer", footer().encode().to_vec()),
+        ("container-directory", directory().encode()),
+        ("block-directory", silt_format::encode_blocks(&blocks())),
+        ("recipe-fixed", fixed.encode(fixed_chunking)),
+        ("recipe-fastcdc", cdc.encode(cdc_chunking)),
+        ("page-leaf", leaf().encode()),
+        ("page-branch", branch().encode()),
+        ("snapshot", snapshot().encode()),
+        ("head", head().encode()),
+        ("config", config().encode()),
+        ("key", key.unwrap()),
+        ("series", series_record().encode()),
+        ("lease", lease().encode()),
+        ("check", check_record().encode()),
+        ("sealed-aes256gcm", sealed(SealScheme::Aes256Gcm)),
+        ("sealed-checksum", sealed(SealScheme::Checksum)),
+        ("summary-partition", partition()),
+    ]
+}
+
+/// An object of one stored (not compressed) block at position 5.
+fn sealed(scheme: SealScheme) -> Vec<u8> {
+    let header = header(ObjectKind::Snapshot, scheme);
+    let mut object = header.encode().to_vec();
+    let at = object.len();
+    object.extend_from_slice(&[0, 3, 0, 0, 0, b'a', b'b', b'c']);
+    master().sealer(&header).seal(5, &mut object, at);
+    object
+}
+
+fn partition() -> Vec<u8> {
+    let geometry = SummaryGeometry { partitions: 1, partition_bytes: 64, hashes: 7 };
+    let mut bits = vec![0; 64];
+    for slot in 0..20 {
+        let (_, drawn) = geometry.place(Reference::new(0, 1, slot));
+        geometry.insert(drawn, &mut bits);
+    }
+    bits
+}
