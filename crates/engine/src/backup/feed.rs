@@ -57,7 +57,7 @@ impl<'a> Feed<'a> {
             return Ok(Claim::Clean { first, segments: clean, bytes });
         }
         if self.zeros_until <= start && !self.source.is_sequential() {
-            let extent = self.source.extent_at(start)?;
+            let extent = self.source.extent_at(start).map_err(not_ours)?;
             if extent.kind == ExtentKind::Zero {
                 self.zeros_until = extent.offset.saturating_add(extent.length);
             }
@@ -77,7 +77,7 @@ impl<'a> Feed<'a> {
         let filled = self.source.is_sequential();
         if filled {
             buffer.resize(bytes, 0);
-            let read = self.source.read_at(start, buffer)?;
+            let read = self.source.read_at(start, buffer).map_err(not_ours)?;
             if read < bytes {
                 return Err(Error::new(
                     silt_format::ErrorKind::Unavailable,
@@ -91,7 +91,7 @@ impl<'a> Feed<'a> {
     /// The next part of a stream, whose end shows when it comes.
     fn claim_unsized(&mut self, buffer: &mut Vec<u8>) -> Result<Claim> {
         buffer.resize(SEGMENT_BYTES, 0);
-        let read = self.source.read_at(self.bytes, buffer)?;
+        let read = self.source.read_at(self.bytes, buffer).map_err(not_ours)?;
         buffer.truncate(read);
         if read == 0 {
             return Ok(Claim::End);
@@ -123,6 +123,14 @@ impl<'a> Feed<'a> {
 
     fn name(&self) -> String {
         self.source.info().description
+    }
+}
+
+/// A damaged source is not damage to the repository.
+fn not_ours(error: Error) -> Error {
+    match error.kind() {
+        silt_format::ErrorKind::Corrupt => error.with_kind(silt_format::ErrorKind::Invalid),
+        _ => error,
     }
 }
 

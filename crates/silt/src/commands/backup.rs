@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::json;
-use silt_format::{Error, Level, ResultExt, SEGMENT_BYTES};
+use silt_format::{Error, ErrorKind, Level, ResultExt, SEGMENT_BYTES};
 use silt_source::{
     ChangedMap, FormatChoice, SourceOptions, StreamSource, VolumeSource, open_source,
 };
@@ -133,7 +133,11 @@ fn open(path: &str, args: &Backup) -> Result<Box<dyn VolumeSource>, Failure> {
         SourceFormat::Qcow2 => FormatChoice::Qcow2,
     };
     let options = SourceOptions { format, allow_in_use: args.allow_in_use };
-    Ok(open_source(Path::new(path), options)?)
+    open_source(Path::new(path), options).map_err(|error| match error.kind() {
+        // Exit status 5 is for damage in the repository.
+        ErrorKind::Corrupt => error.with_kind(ErrorKind::Invalid).into(),
+        _ => error.into(),
+    })
 }
 
 fn read_map(path: &str, source: &dyn VolumeSource) -> Result<ChangedMap, Failure> {

@@ -1,0 +1,165 @@
+//! Running the program, and the other programs that make its input.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// A folder with a repository in it, and the program that works on it.
+pub struct Place {
+    pub folder: TempDir,
+}
+
+/// What a run of the program came to.
+pub struct Run {
+    pub code: i32,
+    pub out: String,
+    pub err: String,
+}
+
+impl Run {
+    fn new(output: &Output) -> Self {
+        Self {
+            code: output.status.code().unwrap_or(-1),
+            out: String::from_utf8_lossy(&output.stdout).into_owned(),
+            err: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+    #[track_caller]
+    pub fn exits(self, code: i32) -> Self {
+        assert_eq!(self.code, code, "out: {}\nerr: {}", self.out, self.err);
+        self
+    }
+    /// Every line of standard output as JSON with a type.
+    #[track_caller]
+    pub fn messages(&self) -> Vec<Value> {
+        let parse = |line: &str| {
+            let value: Value = serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"));
+            assert!(value["message_type"].is_string(), "{line}");
+            value
+        };
+        self.out.lines().map(parse).collect()
+    }
+    #[track_caller]
+    pub fn summary(&self) -> Value {
+        let found = self.messages().into_iter().find(|m| m["message_type"] == "summary");
+        found.unwrap_or_else(|| panic!("no summary in {}", self.out))
+    }
+    #[track_caller]
+    pub fn says(&self, text: &str) {
+        assert!(self.err.contains(text) || self.out.contains(text), "{}\n{}", self.out, self.err);
+    }
+}
+
+impl Place {
+    pub fn new() -> Self {
+        let place = Self { folder: tempfile::tempdir().unwrap() };
+        place.silt(&["init", "--kdf-memory", "8", "--kdf-passes", "1"]).exits(0);
+        place
+    }
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+    pub fn text(&self, name: &str) -> String {
+        self.path(name).to_str().unwrap().to_owned()
+    }
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_silt"));
+        command.env_clear().env("PATH", "/usr/bin:/bin:/usr/sbin:/sbin").env("TZ", "UTC");
+        command.env("SILT_REPOSITORY", self.path("repository")).env("SILT_PASSWORD", "secret");
+        command.current_dir(self.folder.path()).stdin(Stdio::null());
+        command
+    }
+    pub fn silt(&self, args: &[&str]) -> Run {
+        Run::new(&self.command().args(args).output().unwrap())
+    }
+    pub fn start(&self, args: &[&str]) -> Child {
+        let mut command = self.command();
+        command.args(args).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().unwrap()
+    }
+    /// Makes a file of these bytes.
+    pub fn write(&self, name: &str, bytes: &[u8]) -> String {
+        std::fs::write(self.path(name), bytes).unwrap();
+        self.text(name)
+    }
+    pub fn read(&self, name: &str) -> Vec<u8> {
+        std::fs::read(self.path(name)).unwrap()
+    }
+    /// The files of the repository below a folder, sorted.
+    pub fn objects(&self, below: &str) -> Vec<PathBuf> {
+        let mut found = Vec::new();
+        let mut folders = vec![self.path("repository").join(below)];
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).into_iter().flatten() {
+                let path = entry.unwrap().path();
+                if path.is_dir() { folders.push(path) } else { found.push(path) }
+            }
+        }
+        found.sort();
+        found
+    }
+}
+
+pub fn finish(child: Child) -> Run {
+    Run::new(&child.wait_with_output().unwrap())
+}
+
+/// Runs another program, which must succeed.
+#[track_caller]
+pub fn tool(program: &str, args: &[&str]) -> String {
+    let path = "/usr/bin:/bin:/usr/sbin:/sbin";
+    let output = Command::new(program).args(args).env("PATH", path).output();
+    let output = output.unwrap_or_else(|error| panic!("{program}: {error}; run scripts/setup.sh"));
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{program} {args:?}: {error}");
+    String::from_utf8_lossy(&output.stdout).trim().to_owned()
+}
+
+/// Whether a test that needs `what` can run: root, usually. Where it may not be skipped, it fails.
+#[expect(clippy::print_stdout, reason = "a skipped test says so")]
+pub fn can(what: &str) -> bool {
+    let is_root = tool("id", &["-u"]) == "0";
+    let able = is_root && (what != "loop" || Path::new("/dev/loop-control").exists());
+    #[expect(clippy::disallowed_methods, reason = "CI says what may not be skipped")]
+    let required = std::env::var("SILT_TESTS_REQUIRED").unwrap_or_default();
+    assert!(able || !required.split_whitespace().any(|word| word == what), "{what} is required");
+    if !able {
+        println!("SKIPPED: this test needs root for {what}");
+    }
+    able
+}
+
+/// A disk of `mib` MiB: zeros, text and noise in stretches, from a seed.
+pub fn disk(seed: u64, mib: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    let mut bytes = vec![0; mib << 20];
+    for stretch in bytes.chunks_mut(96 << 10) {
+        match next() % 3 {
+            0 => {}
+            1 => stretch.chunks_mut(64).for_each(|piece| piece.fill(next().to_le_bytes()[0])),
+            _ => stretch.chunks_mut(8).for_each(|piece| {
+                let word = next().to_le_bytes();
+                piece.copy_from_slice(&word[..piece.len()]);
+            }),
+        }
+    }
+    bytes
+}
+
+/// The disk with some blocks changed.
+pub fn changed(disk: &[u8], seed: usize) -> Vec<u8> {
+    let mut bytes = disk.to_vec();
+    for i in 0..20 {
+        let at = (i * 7919 + seed * 104_729) * 4096 % bytes.len();
+        bytes[at..at + 4096].iter_mut().for_each(|byte| *byte = byte.wrapping_add(1));
+    }
+    bytes
+}

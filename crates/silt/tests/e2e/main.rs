@@ -1,0 +1,11 @@
+//! The program as a user runs it, with real images, devices, signals and full disks.
+
+#![expect(clippy::unwrap_used, reason = "a test that meets an unexpected error has failed")]
+
+mod backups;
+mod bad_input;
+mod commands;
+mod interrupts;
+mod kit;
+mod memory;
+mod restores;
