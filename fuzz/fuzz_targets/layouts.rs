@@ -1,0 +1,44 @@
+//! Every decoder of the repository's format: the first byte chooses one, the rest is its input.
+//! Seeds: the files of testdata/format/v1.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use silt_format::{
+    BlockReader, CheckRecord, Config, Directory, Footer, Head, Header, Lease, MasterKey, Page, Recipe,
+    SeriesRecord, Snapshot, WrappedKey, decode_blocks,
+};
+
+fuzz_target!(|data: &[u8]| {
+    let Some((choice, bytes)) = data.split_first() else { return };
+    match choice % 15 {
+        0 => drop(Header::decode(bytes)),
+        1 => drop(Footer::decode(bytes)),
+        2 => {
+            if let Ok(directory) = Directory::decode(bytes) {
+                directory.slots().for_each(drop);
+                assert_eq!(Directory::decode(&directory.encode()).ok(), Some(directory));
+            }
+        }
+        3 => drop(decode_blocks(bytes)),
+        4 => drop(Recipe::decode(bytes)),
+        5 => drop(Page::decode(bytes, 0)),
+        6 => drop(Page::decode(bytes, 1)),
+        7 => drop(Snapshot::decode(bytes)),
+        8 => {
+            if let Ok(head) = Head::decode(bytes) {
+                assert_eq!(Head::decode(&head.encode()).ok(), Some(head));
+            }
+        }
+        9 => drop(Config::decode(bytes)),
+        10 => drop(SeriesRecord::decode(bytes)),
+        11 => drop(Lease::decode(bytes)),
+        12 => drop(CheckRecord::decode(bytes)),
+        13 => {
+            let mut raw = Vec::new();
+            if let Ok(mut reader) = BlockReader::new() {
+                drop(reader.decode(bytes, &mut raw));
+            }
+        }
+        _ => drop(WrappedKey::label(bytes, &MasterKey::new([0; 32]))),
+    }
+});

@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Fuzzes every decoder with libFuzzer for a while, seeded with the golden files. Needs a nightly toolchain; no other tool.
+# usage: scripts/fuzz.sh [SECONDS]
+set -euo pipefail
+cd "$(dirname "$0")/../fuzz"
+seconds=${1:-60}
+host=$(rustc -vV | sed -n 's/^host: //p')
+llvm=-Cllvm-args=-sanitizer-coverage
+export RUSTFLAGS="--cfg fuzzing -Cpasses=sancov-module $llvm-level=4 $llvm-inline-8bit-counters $llvm-pc-table $llvm-trace-compares"
+cargo +nightly build --release --locked --target "$host"
+mkdir -p corpus/layouts corpus/sources artifacts
+for file in ../testdata/format/v1/*.bin; do
+  for choice in $(seq 0 14); do
+    # shellcheck disable=SC2059 # the escape is the point
+    { printf "\\x$(printf %02x "$choice")"; cat "$file"; } >"corpus/layouts/$(basename "$file").$choice"
+  done
+done
+printf '\x02[{"offset":0,"length":4096,"exists":"true"}]' >corpus/sources/rbd
+printf '\x02[{"start":0,"length":4096,"depth":0,"present":true,"zero":false,"data":true}]' >corpus/sources/qemu
+for target in layouts sources; do
+  "target/$host/release/$target" "corpus/$target" -artifact_prefix=artifacts/ -max_total_time="$seconds" -rss_limit_mb=2048
+done
