@@ -14,6 +14,7 @@ mod map;
 mod objects;
 mod repository;
 mod restore;
+mod root;
 mod stats;
 mod system;
 mod throttle;

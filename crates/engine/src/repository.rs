@@ -3,19 +3,18 @@
 use std::sync::Arc;
 
 use silt_format::{
-    CheckRecord, Config, Error, ErrorKind, HEADER_BYTES, Head, Header, Id, KdfCost, KeyLabel,
-    MasterKey, ObjectKind, RepositoryId, Result, ResultExt, SealScheme, SeriesId, SeriesRecord,
-    Snapshot, WrappedKey, names,
+    CheckRecord, Config, Error, ErrorKind, Head, Id, KdfCost, KeyLabel, MasterKey, ObjectKind,
+    RepositoryId, Result, ResultExt, SealScheme, SeriesId, SeriesRecord, Snapshot, WrappedKey,
+    names,
 };
-use silt_storage::{ByteRange, PutMode, Storage};
+use silt_storage::{PutMode, Storage};
 
 use crate::env::Context;
 use crate::objects::{Address, Objects, is_damage, key};
+use crate::root::{Secret, is_key, key_objects, open_config};
 
 /// The domain that series belong to until several can be made.
 pub(crate) const DEFAULT_DOMAIN: u32 = 0;
-/// Bytes of the master key that an unencrypted repository's configuration holds after its header.
-const CLEAR_KEY_BYTES: usize = 32;
 
 /// How a new repository is protected.
 #[derive(Clone, Debug)]
@@ -70,7 +69,8 @@ impl Repository {
     ) -> Result<Self> {
         config.created_ns = context.env.now_ns();
         config.validate()?;
-        if storage.head(&key(names::CONFIG)?).is_ok() {
+        let taken = |name| key(name).and_then(|key| storage.head(&key)).is_ok();
+        if taken(names::CONFIG) || taken(names::CONFIG_COPY) {
             return Err(Error::new(
                 ErrorKind::AlreadyExists,
                 format!("{} holds a repository already", storage.describe()),
@@ -106,58 +106,93 @@ impl Repository {
         let at = object.len();
         object.extend_from_slice(&self.config.encode());
         objects.sealer(&header).seal(0, &mut object, at);
-        objects.put_pieces(names::CONFIG, ObjectKind::Config, &[&object])?;
+        for name in [names::CONFIG_COPY, names::CONFIG] {
+            objects.put_pieces(name, ObjectKind::Config, &[&object])?;
+        }
         Ok(())
     }
 
     /// Opens the repository in `storage`; `password` is asked for only if it is encrypted.
     ///
-    /// Fails as `NoRepository` where there is none, as `WrongPassword` where no key opens.
+    /// Fails as `NoRepository` where there is none, as `WrongPassword` where no key opens. A damaged
+    /// configuration is a warning as long as its copy is whole.
     pub fn open(
         storage: Arc<dyn Storage>,
         context: Context,
         password: impl FnOnce() -> Result<Vec<u8>>,
     ) -> Result<Self> {
-        let mut object = Vec::new();
-        let what = || format!("read configuration of {}", storage.describe());
-        match storage.get(&key(names::CONFIG)?, ByteRange::Full, &mut object) {
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                return Err(Error::new(
-                    ErrorKind::NoRepository,
-                    format!("{} holds no repository; `silt init` makes one", storage.describe()),
-                ));
+        let mut secret = Secret::Asked(password);
+        let first = match open_config(&*storage, names::CONFIG, &mut secret) {
+            Ok(opened) => Ok(opened),
+            // A newer program's configuration is no reason to look at an older copy.
+            Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound) => {
+                let copy = open_config(&*storage, names::CONFIG_COPY, &mut secret);
+                match copy {
+                    Ok(opened) => {
+                        let message = format!("{error}; its copy is used");
+                        context.observer.warning(&message);
+                        Ok(opened)
+                    }
+                    Err(copy) if copy.kind() == ErrorKind::NotFound => Err(error),
+                    Err(copy) if copy.kind() == ErrorKind::Corrupt => Err(error),
+                    Err(copy) => Err(copy),
+                }
             }
-            other => other.context(what)?,
-        }
-        let header = Header::decode(&object).context(what)?;
-        if (header.kind, header.number) != (ObjectKind::Config, 0) {
-            return Err(Error::corrupt("it holds another object")).context(what);
-        }
-        let mut at = HEADER_BYTES;
-        let (master, opened_by) = match header.scheme {
-            SealScheme::Checksum => {
-                let secret = object.get(at..at + CLEAR_KEY_BYTES);
-                let secret = secret.and_then(|secret| secret.try_into().ok());
-                at += CLEAR_KEY_BYTES;
-                let short = || Error::corrupt("it ends early");
-                (MasterKey::new(secret.ok_or_else(short).context(what)?), None)
-            }
-            SealScheme::Aes256Gcm => {
-                let (id, master) = unlock(&*storage, header.repository, &password()?)?;
-                (master, Some(id))
-            }
+            Err(error) => Err(error),
         };
-        let sealer = master.sealer(&header);
-        let plain = sealer.open(0, &mut object[at..]).context(what)?;
-        let config = Config::decode(plain).context(what)?;
+        let opened = first.map_err(|error| match error.kind() {
+            ErrorKind::NotFound => Error::new(
+                ErrorKind::NoRepository,
+                format!("{} holds no repository; `silt init` makes one", storage.describe()),
+            ),
+            _ => error,
+        })?;
         let objects = Objects {
-            repository: header.repository,
-            scheme: header.scheme,
+            repository: opened.header.repository,
+            scheme: opened.header.scheme,
             storage,
-            master,
+            master: opened.master,
             context,
         };
+        let (config, opened_by) = (opened.config, opened.key);
         Ok(Self { objects: Arc::new(objects), config, opened_by })
+    }
+
+    /// What is wrong with the configuration, the keys, or the copies of them, by object name.
+    pub(crate) fn root_damage(&self) -> Result<Vec<(String, Error)>> {
+        let objects = &self.objects;
+        let mut found = Vec::new();
+        for name in [names::CONFIG, names::CONFIG_COPY] {
+            let mut secret: Secret<fn() -> Result<Vec<u8>>> =
+                Secret::Known(self.opened_by, objects.master.clone());
+            match open_config(&*objects.storage, name, &mut secret) {
+                Err(error) if is_damage(&error) => found.push((name.to_owned(), error)),
+                other => drop(other?),
+            }
+        }
+        let keys = key_objects(&*objects.storage)?;
+        for (id, name, object) in &keys {
+            let address = Address::new(ObjectKind::Key, SeriesId::NONE, id.0);
+            let label = is_key(object, address, objects.repository)
+                .and_then(|()| WrappedKey::label(object, &objects.master));
+            // Without its password a wrapped key can't be verified; but the two must be the same.
+            let differs = keys.iter().any(|(twin, _, bytes)| twin == id && bytes != object);
+            let whole = if differs {
+                Err(Error::corrupt("it and its copy differ: one of them is damaged"))
+            } else {
+                Ok(())
+            };
+            if let Err(error) = label.map(drop).and(whole) {
+                found.push((name.clone(), error));
+            }
+            for twin in [names::key(*id), names::key_copy(*id)] {
+                let is_twin = |(_, name, _): &(Id, String, Vec<u8>)| *name == twin;
+                if !keys.iter().any(is_twin) && !found.iter().any(|(name, _)| *name == twin) {
+                    found.push((twin, Error::new(ErrorKind::NotFound, "it is missing")));
+                }
+            }
+        }
+        Ok(found)
     }
 
     /// The repository's id.
@@ -183,17 +218,20 @@ impl Repository {
         let id = Id(self.objects.context.random_id());
         let header = self.objects.new_header(Address::new(ObjectKind::Key, SeriesId::NONE, id.0));
         let object = WrappedKey::wrap(&header, password, cost, &self.objects.master, label)?;
-        self.objects.storage.put(&key(&names::key(id))?, &[&object], PutMode::Create)?;
+        for name in [names::key_copy(id), names::key(id)] {
+            self.objects.storage.put(&key(&name)?, &[&object], PutMode::Create)?;
+        }
         Ok(id)
     }
 
     /// Every key with its label, in the order of ids; unreadable ones are reported as warnings.
     pub fn keys(&self) -> Result<Vec<KeyInfo>> {
-        let mut keys = Vec::new();
-        for (id, object) in key_objects(&*self.objects.storage)? {
+        let mut keys: Vec<KeyInfo> = Vec::new();
+        for (id, name, object) in key_objects(&*self.objects.storage)? {
             match WrappedKey::label(&object, &self.objects.master) {
+                Ok(_) if keys.iter().any(|key| key.id == id) => {}
                 Ok(label) => keys.push(KeyInfo { id, label }),
-                Err(error) => self.warn(&format!("key {id} is damaged: {error}")),
+                Err(error) => self.warn(&format!("{name} is damaged: {error}")),
             }
         }
         Ok(keys)
@@ -201,10 +239,12 @@ impl Repository {
 
     /// Removes the key whose id begins with `prefix`; the last key is never removed.
     pub fn remove_key(&self, prefix: &str) -> Result<Id> {
-        let all = key_objects(&*self.objects.storage)?;
-        let mut matching = all.iter().filter(|(id, _)| id.to_string().starts_with(prefix));
+        let keys = key_objects(&*self.objects.storage)?;
+        let mut all: Vec<Id> = keys.into_iter().map(|(id, ..)| id).collect();
+        all.dedup();
+        let mut matching = all.iter().filter(|id| id.to_string().starts_with(prefix));
         let (found, more) = (matching.next(), matching.next());
-        let Some((id, _)) = found.filter(|_| more.is_none() && !prefix.is_empty()) else {
+        let Some(id) = found.filter(|_| more.is_none() && !prefix.is_empty()) else {
             return Err(Error::new(
                 ErrorKind::NotFound,
                 format!("no single key begins with '{prefix}'; `silt key list` shows them"),
@@ -213,7 +253,7 @@ impl Repository {
         if all.len() == 1 {
             return Err(Error::invalid("this is the last key; without it nothing can be read"));
         }
-        self.objects.delete(&[names::key(*id)])?;
+        self.objects.delete(&[names::key(*id), names::key_copy(*id)])?;
         Ok(*id)
     }
 
@@ -310,58 +350,4 @@ impl Repository {
     pub(crate) fn warn(&self, message: &str) {
         self.objects.context.observer.warning(message);
     }
-}
-
-fn key_objects(storage: &dyn Storage) -> Result<Vec<(Id, Vec<u8>)>> {
-    let mut keys = Vec::new();
-    for item in silt_storage::list_all(storage, names::KEYS, None) {
-        let (name, _) = item?;
-        let id = name.as_str().rsplit('/').next().and_then(Id::from_hex);
-        let mut object = Vec::new();
-        if let Some(id) = id {
-            storage.get(&name, ByteRange::Full, &mut object)?;
-            keys.push((id, object));
-        }
-    }
-    Ok(keys)
-}
-
-/// Tries `password` on every key.
-fn unlock(
-    storage: &dyn Storage,
-    repository: RepositoryId,
-    password: &[u8],
-) -> Result<(Id, MasterKey)> {
-    let keys = key_objects(storage)?;
-    let mut damaged = None;
-    for (id, object) in &keys {
-        let header = Header::decode(object);
-        let ours = header.as_ref().is_ok_and(|header| {
-            (header.kind, header.number, header.repository) == (ObjectKind::Key, id.0, repository)
-        });
-        let unwrapped = match header {
-            Ok(_) if ours => WrappedKey::unwrap(object, password),
-            Ok(_) => Err(Error::corrupt("it holds another object")),
-            Err(error) => Err(error),
-        };
-        match unwrapped {
-            Ok(master) => return Ok((*id, master)),
-            Err(error) if error.kind() == ErrorKind::WrongPassword => {}
-            Err(error) => damaged = Some(error.context(format!("read key {}", names::key(*id)))),
-        }
-    }
-    if let Some(error) = damaged {
-        return Err(error.context("no other key opens with this password"));
-    }
-    if keys.is_empty() {
-        return Err(Error::corrupt(format!(
-            "{} is encrypted but has no key below {}",
-            storage.describe(),
-            names::KEYS
-        )));
-    }
-    Err(Error::new(
-        ErrorKind::WrongPassword,
-        format!("the password opens none of the {} keys of {}", keys.len(), storage.describe()),
-    ))
 }

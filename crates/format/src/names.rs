@@ -5,6 +5,9 @@ use crate::envelope::{Id, SeriesId};
 /// The configuration's name.
 pub const CONFIG: &str = "config";
 
+/// The name of the configuration's copy: the object that everything hangs on exists twice.
+pub const CONFIG_COPY: &str = "config.copy";
+
 /// The prefix of key objects.
 pub const KEYS: &str = "keys/";
 /// The prefix of series records.
@@ -13,6 +16,17 @@ pub const SERIES: &str = "series/";
 /// The name of a wrapped key.
 pub fn key(id: Id) -> String {
     format!("{KEYS}{id}")
+}
+
+/// The name of a wrapped key's copy.
+pub fn key_copy(id: Id) -> String {
+    format!("{KEYS}{id}.copy")
+}
+
+/// The id of the key or the copy of one that an object's name says.
+pub fn key_id(name: &str) -> Option<Id> {
+    let name = name.strip_prefix(KEYS)?;
+    Id::from_hex(name.strip_suffix(".copy").unwrap_or(name))
 }
 
 /// The name of a series record.

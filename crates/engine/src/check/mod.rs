@@ -67,6 +67,9 @@ impl Repository {
     pub fn check(&self, options: &CheckOptions) -> Result<CheckReport> {
         let mut report = CheckReport::default();
         let mut findings = Findings::default();
+        for (name, error) in self.root_damage()? {
+            findings.object(&name, &error.to_string());
+        }
         let mut series = self.series()?;
         series.extend(self.unrecorded(&series)?);
         for (id, name) in series {

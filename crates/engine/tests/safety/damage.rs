@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use silt_format::{ByteSpan, ErrorKind, Result};
+use silt_format::{ByteSpan, ErrorKind, KdfCost, KeyLabel, Result};
 use silt_storage::{Key, MemoryStorage, Storage, list_all};
-use siltstone::{CheckOptions, CheckReport, DataCheck, Repository, RestoreOptions};
+use siltstone::{CheckOptions, CheckReport, DataCheck, Protection, Repository, RestoreOptions};
 
 use crate::kit::{self, World};
 
@@ -18,7 +18,12 @@ impl Case {
     fn new() -> Self {
         let storage = Arc::new(MemoryStorage::new());
         let world = World::new(1);
-        let repository = kit::init(storage.clone(), &world).unwrap();
+        let cost = KdfCost { memory_kib: 8 << 10, passes: 1, lanes: 1 };
+        let password = kit::PASSWORD.to_vec();
+        let protection = Protection::Password { password, cost, label: KeyLabel::default() };
+        let config = kit::config();
+        let repository =
+            Repository::init(storage.clone(), world.context(), config, &protection).unwrap();
         let mut images = vec![kit::image(1, 1300)];
         for day in 0..2 {
             images.push(kit::changed(&images[day], day as u64));
@@ -61,13 +66,18 @@ fn hurts(case: &Case, name: &Key, bytes: u64) -> Vec<(String, MemoryStorage)> {
     storage.delete(std::slice::from_ref(name)).unwrap();
     hurt.push(("removed".to_owned(), storage));
     let folder = name.as_str().split('/').next().unwrap();
-    let other = case
-        .objects()
-        .into_iter()
-        .find(|(other, _)| other != name && other.as_str().split('/').next() == Some(folder));
+    let content = |name: &Key| {
+        let mut bytes = Vec::new();
+        case.storage.get(name, silt_storage::ByteRange::Full, &mut bytes).unwrap();
+        bytes
+    };
+    // A configuration and its copy are the same bytes: exchanging them changes nothing.
+    let other = case.objects().into_iter().find(|(other, _)| {
+        let alike = other.as_str().split('/').next() == Some(folder);
+        other != name && alike && content(other) != content(name)
+    });
     if let Some((other, _)) = other {
-        let mut theirs = Vec::new();
-        case.storage.get(&other, silt_storage::ByteRange::Full, &mut theirs).unwrap();
+        let theirs = content(&other);
         let storage = case.storage.snapshot();
         storage.damage(name, |object| *object = theirs).unwrap();
         hurt.push((format!("replaced by {other}"), storage));
@@ -94,8 +104,9 @@ fn no_damage_gives_wrong_data_or_a_panic_and_all_of_it_is_named() {
             let repository = match kit::open(storage, &world) {
                 Ok(repository) => repository,
                 Err(error) => {
-                    assert!(is_clear(&error, &name), "{label}: {error}");
-                    assert_eq!(name.as_str(), "config", "{label}");
+                    // What may be a newer program's configuration is not passed over for its copy.
+                    assert_eq!(name.as_str(), "config", "{label}: {error}");
+                    assert_eq!(error.kind(), ErrorKind::Unsupported, "{label}: {error}");
                     continue;
                 }
             };

@@ -32,6 +32,9 @@ impl Random {
     }
 }
 
+/// Opens what is encrypted here.
+pub const PASSWORD: &[u8] = b"password";
+
 /// A clock that is set, seeded entropy, and processes that live and die as told.
 pub struct World {
     now_ns: AtomicI64,
@@ -250,7 +253,7 @@ pub fn init(storage: Arc<dyn Storage>, world: &Arc<World>) -> Result<Repository>
 }
 
 pub fn open(storage: Arc<dyn Storage>, world: &Arc<World>) -> Result<Repository> {
-    Repository::open(storage, world.context(), || Ok(Vec::new()))
+    Repository::open(storage, world.context(), || Ok(PASSWORD.to_vec()))
 }
 
 pub fn options() -> BackupOptions {

@@ -1,0 +1,138 @@
+//! The root of a repository: its configuration and keys, each stored twice.
+
+use silt_format::{
+    Config, Error, ErrorKind, HEADER_BYTES, Header, Id, MasterKey, ObjectKind, RepositoryId,
+    Result, ResultExt, SealScheme, SeriesId, WrappedKey, names,
+};
+use silt_storage::{ByteRange, Storage};
+use zeroize::Zeroize;
+
+use crate::objects::{Address, key};
+
+/// Bytes of the master key that an unencrypted repository's configuration holds after its header.
+const CLEAR_KEY_BYTES: usize = 32;
+
+/// Where the master key comes from.
+pub(crate) enum Secret<F> {
+    /// A password that is still to be asked for.
+    Asked(F),
+    /// A password that has opened nothing yet.
+    Password(Vec<u8>),
+    /// The key itself, and the wrapped key that held it.
+    Known(Option<Id>, MasterKey),
+    Taken,
+}
+
+/// What opening a configuration yields.
+pub(crate) struct Opened {
+    pub(crate) header: Header,
+    pub(crate) config: Config,
+    pub(crate) master: MasterKey,
+    /// The key that opened it, if it is encrypted.
+    pub(crate) key: Option<Id>,
+}
+
+/// Reads a configuration, unlocking the master key if that has not been done.
+pub(crate) fn open_config<F: FnOnce() -> Result<Vec<u8>>>(
+    storage: &dyn Storage,
+    name: &str,
+    secret: &mut Secret<F>,
+) -> Result<Opened> {
+    let mut object = Vec::new();
+    let what = || format!("read {name} of {}", storage.describe());
+    storage.get(&key(name)?, ByteRange::Full, &mut object).context(what)?;
+    let header = Header::decode(&object).context(what)?;
+    if (header.kind, header.number) != (ObjectKind::Config, 0) {
+        return Err(Error::corrupt("it holds another object")).context(what);
+    }
+    let mut at = HEADER_BYTES;
+    if header.scheme == SealScheme::Checksum {
+        let clear = object.get(at..at + CLEAR_KEY_BYTES).and_then(|clear| clear.try_into().ok());
+        at += CLEAR_KEY_BYTES;
+        let clear = clear.ok_or_else(|| Error::corrupt("it ends early")).context(what)?;
+        *secret = Secret::Known(None, MasterKey::new(clear));
+    }
+    *secret = match std::mem::replace(secret, Secret::Taken) {
+        Secret::Asked(password) => Secret::Password(password()?),
+        other => other,
+    };
+    if let Secret::Password(password) = secret {
+        let (id, master) = unlock(storage, header.repository, password)?;
+        password.zeroize();
+        *secret = Secret::Known(Some(id), master);
+    }
+    let Secret::Known(opened_by, master) = secret else {
+        return Err(Error::corrupt("no key opens it")).context(what);
+    };
+    let (opened_by, master) = (*opened_by, master.clone());
+    let sealer = master.sealer(&header);
+    let plain = sealer.open(0, &mut object[at..]).context(what)?;
+    let config = Config::decode(plain).context(what)?;
+    Ok(Opened { header, config, master, key: opened_by })
+}
+
+/// Every key object and copy of one: id, name and bytes, in the order of names.
+pub(crate) fn key_objects(storage: &dyn Storage) -> Result<Vec<(Id, String, Vec<u8>)>> {
+    let mut keys = Vec::new();
+    for item in silt_storage::list_all(storage, names::KEYS, None) {
+        let (name, _) = item?;
+        let mut object = Vec::new();
+        if let Some(id) = names::key_id(name.as_str()) {
+            storage.get(&name, ByteRange::Full, &mut object)?;
+            keys.push((id, name.as_str().to_owned(), object));
+        }
+    }
+    Ok(keys)
+}
+
+/// Whether an object is the key that its name says.
+pub(crate) fn is_key(object: &[u8], address: Address, repository: RepositoryId) -> Result<()> {
+    let header = Header::decode(object)?;
+    let found = (header.kind, header.number, header.repository);
+    if found == (address.kind, address.number, repository) {
+        return Ok(());
+    }
+    Err(Error::corrupt("it holds another object"))
+}
+
+/// Tries `password` on every key and copy until one opens.
+fn unlock(
+    storage: &dyn Storage,
+    repository: RepositoryId,
+    password: &[u8],
+) -> Result<(Id, MasterKey)> {
+    let keys = key_objects(storage)?;
+    let (mut damaged, mut tried) = (None, None);
+    for (id, name, object) in &keys {
+        // A whole key that did not open needs no second try on its copy.
+        if tried == Some(*id) {
+            continue;
+        }
+        let address = Address::new(ObjectKind::Key, SeriesId::NONE, id.0);
+        let unwrapped =
+            is_key(object, address, repository).and_then(|()| WrappedKey::unwrap(object, password));
+        match unwrapped {
+            Ok(master) => return Ok((*id, master)),
+            Err(error) if error.kind() == ErrorKind::WrongPassword => {
+                let twins = keys.iter().filter(|(twin, ..)| twin == id);
+                tried = twins.clone().all(|(_, _, twin)| twin == object).then_some(*id);
+            }
+            Err(error) => damaged = Some(error.context(format!("read key {name}"))),
+        }
+    }
+    if let Some(error) = damaged {
+        return Err(error.context("no other key opens with this password"));
+    }
+    if keys.is_empty() {
+        return Err(Error::corrupt(format!(
+            "{} is encrypted but has no key below {}",
+            storage.describe(),
+            names::KEYS
+        )));
+    }
+    let count = keys.iter().filter(|(id, name, _)| *name == names::key(*id)).count();
+    Err(Error::new(
+        ErrorKind::WrongPassword,
+        format!("the password opens none of the {count} keys of {}", storage.describe()),
+    ))
+}
