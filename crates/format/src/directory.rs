@@ -5,6 +5,8 @@ use crate::{Error, Fingerprint, Result};
 
 /// Most chunks that a container may hold: slots are 16 bits.
 pub const CONTAINER_SLOTS_MAX: usize = 1 << 16;
+/// Most frames that a container may have.
+pub const FRAMES_MAX: usize = u16::MAX as usize;
 
 const FRAMES: u16 = 1;
 const SLOT_RUNS: u16 = 2;
@@ -172,6 +174,9 @@ impl Directory {
     /// Fills in what is not stored, and refuses what does not fit.
     fn settle(&mut self) -> Result<()> {
         let wrong = |what: &str| Error::corrupt(format!("container directory: {what}"));
+        if self.frames.len() > FRAMES_MAX {
+            return Err(wrong("it has more frames than numbers for them"));
+        }
         let (mut slots, mut next, mut at) = (0_u32, 0_u32, (0_u16, 0_u32));
         self.firsts.clear();
         for run in &mut self.runs {

@@ -23,8 +23,8 @@ pub use block::{
     BLOCK_OVERHEAD_BYTES, BLOCK_RAW_BYTES_MAX, BlockReader, BlockWriter, DIRECTORY_POSITION,
 };
 pub use directory::{
-    BlockEntry, BlockKind, CONTAINER_SLOTS_MAX, Directory, Frame, Slot, SlotKind, SlotRun,
-    decode_blocks, encode_blocks,
+    BlockEntry, BlockKind, CONTAINER_SLOTS_MAX, Directory, FRAMES_MAX, Frame, Slot, SlotKind,
+    SlotRun, decode_blocks, encode_blocks,
 };
 pub use envelope::{
     FOOTER_BYTES, FORMAT_VERSION, Footer, HEADER_BYTES, Header, HeaderRest, Id, ObjectKind,

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use silt_format::number::{to_u16, to_u32, to_u64};
 use silt_format::{
-    BlockWriter, CONTAINER_SLOTS_MAX, Config, Directory, Fingerprint, Frame, HEADER_BYTES,
-    ObjectKind, PRIVATE_STORE, Reference, Result, Sealer, SeriesId, names,
+    BlockWriter, CONTAINER_SLOTS_MAX, Config, Directory, FRAMES_MAX, Fingerprint, Frame,
+    HEADER_BYTES, ObjectKind, PRIVATE_STORE, Reference, Result, Sealer, SeriesId, names,
 };
 
 use super::pipeline::{FRAMES_IN_FLIGHT, FrameJob, Pipeline, Upload};
@@ -126,7 +126,7 @@ impl ContainerWriter {
         while open.tickets.len() >= FRAMES_IN_FLIGHT {
             self.stored_bytes += open.settle_one(pipeline)?;
         }
-        let frames_full = open.directory.frames.len() == usize::from(u16::MAX);
+        let frames_full = open.directory.frames.len() == FRAMES_MAX;
         if open.body_bytes >= self.container_bytes || frames_full {
             self.close(pipeline)?;
         }

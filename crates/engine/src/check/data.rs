@@ -47,7 +47,7 @@ pub(crate) fn verify(
     let items = plan(repository, head, options, state, report)?;
     let total_bytes: u64 = items.iter().map(|item| item.bytes).sum();
     let now_s = repository.objects.context.now_s();
-    let mut times = Times::new(&state.record.verified);
+    let mut times = Times::new(&state.record.verified, head);
     let mut done_bytes = 0;
     let mut unsaved = 0;
     let jobs = jobs(options.jobs);
@@ -98,7 +98,7 @@ fn plan(
         return Ok(Vec::new());
     }
     let sizes = sizes(&repository.objects, head.series)?;
-    let times = Times::new(&state.record.verified);
+    let times = Times::new(&state.record.verified, head);
     let bytes = |number, revision| sizes.get(&(number, revision)).copied().unwrap_or(0);
     let all = head.containers.iter();
     let mut items: Vec<(u64, Item)> = all
@@ -261,9 +261,10 @@ fn verify_one(
 struct Times(HashMap<(u32, u32), u64>);
 
 impl Times {
-    fn new(ranges: &[VerifiedRange]) -> Self {
+    fn new(ranges: &[VerifiedRange], head: &Head) -> Self {
         let numbers = ranges.iter().flat_map(|range| {
-            let end = range.first.saturating_add(range.count);
+            // No more numbers than there can be containers, whatever the record says.
+            let end = range.first.saturating_add(range.count).min(head.next_container);
             (range.first..end).map(|number| ((number, range.revision), range.time_s))
         });
         Self(numbers.collect())
