@@ -7,7 +7,7 @@ cargo_deny_version=0.18.9
 
 declare -A package_of=(
   [cc]=build-essential [qemu-img]=qemu-utils [qemu-nbd]=qemu-utils [mke2fs]=e2fsprogs [debugfs]=e2fsprogs
-  [mmdebstrap]=mmdebstrap [nbdinfo]=libnbd-bin [nbdkit]=nbdkit [jq]=jq [losetup]=mount
+  [mmdebstrap]=mmdebstrap [nbdinfo]=libnbd-bin [nbdkit]=nbdkit [jq]=jq [losetup]=mount [python3]=python3
 )
 missing=()
 for command in "${!package_of[@]}"; do

@@ -107,3 +107,31 @@ fn content_defined_chunks_find_what_has_shifted() {
     assert!(new < 2 << 20, "{new} bytes of 8 MiB are new");
     assert!(restored(&place, "vm@latest") == bytes);
 }
+
+#[test]
+fn a_dirty_bitmap_served_over_nbd_is_a_map_and_an_allocation_map_is_not() {
+    let place = Place::new();
+    let image = place.text("disk.qcow2");
+    tool("qemu-img", &["create", "-q", "-f", "qcow2", &image, "64M"]);
+    tool("qemu-io", &["-f", "qcow2", "-c", "write -P 3 0 30M", &image]);
+    tool("qemu-img", &["bitmap", "--add", &image, "today"]);
+    place.silt(&["backup", "vm", &image]).exits(0);
+    tool("qemu-io", &["-f", "qcow2", "-c", "write -P 9 8M 64k", &image]);
+    tool("qemu-img", &["bitmap", "--disable", &image, "today"]);
+    let (socket, pid) = (place.text("nbd.sock"), place.text("nbd.pid"));
+    let mut args = vec!["--fork", "--pid-file", &pid, "-r", "-t", "-f", "qcow2", "-B", "today"];
+    args.extend(["-k", &socket, &image]);
+    tool("qemu-nbd", &args);
+    let uri = format!("nbd+unix:///?socket={socket}");
+    let dirty = tool("nbdinfo", &["--map=qemu:dirty-bitmap:today", "--json", &uri]);
+    let allocated = tool("nbdinfo", &["--map", "--json", &uri]);
+    tool("kill", &[String::from_utf8(place.read("nbd.pid")).unwrap().trim()]);
+    place.write("dirty.json", dirty.as_bytes());
+    place.write("allocated.json", allocated.as_bytes());
+    let args = ["backup", "vm", &image, "--allow-in-use", "--json", "--changed"];
+    let summary = place.silt(&[&args[..], &["dirty.json"]].concat()).exits(0).summary();
+    let levels = &summary["volumes"][0]["levels"];
+    assert_eq!(levels["map"], 62 << 20, "all but one segment is clean: {levels}");
+    assert!(restored(&place, "vm@latest")[8 << 20..][..65536].iter().all(|byte| *byte == 9));
+    place.silt(&[&args[..], &["allocated.json"]].concat()).exits(1).says("dirty-bitmap");
+}
