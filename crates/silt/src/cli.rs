@@ -4,7 +4,16 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-const EXIT_CODES: &str = "\
+const AFTER_HELP: &str = "\
+Environment:
+  SILT_REPOSITORY         the repository, instead of --repo
+  SILT_PASSWORD           the password; or its file or a command that prints it:
+  SILT_PASSWORD_FILE, SILT_PASSWORD_COMMAND
+                          only one of the three, or --password-file, may be set
+  SILT_NEW_PASSWORD, SILT_NEW_PASSWORD_FILE, SILT_NEW_PASSWORD_COMMAND
+                          likewise for key add and key passwd
+  TZ                      the time zone of times that are read and printed
+
 Exit status:
   0  done                          5  damage found
   1  failed                       10  no repository there
@@ -22,7 +31,7 @@ Examples:
 
 /// Back up virtual machine disks, deduplicated at 4 KiB grain, and restore them.
 #[derive(Parser)]
-#[command(name = "silt", disable_version_flag = true, after_help = EXIT_CODES)]
+#[command(name = "silt", version, after_help = AFTER_HELP)]
 pub struct Cli {
     #[command(flatten)]
     pub global: Global,
@@ -31,6 +40,7 @@ pub struct Cli {
 }
 
 #[derive(Args)]
+#[command(next_help_heading = "Global options")]
 pub struct Global {
     /// The repository: a folder.
     #[arg(short, long, global = true, env = "SILT_REPOSITORY", value_name = "PATH")]
@@ -107,16 +117,22 @@ pub enum Command {
     #[command(after_help = "Examples:\n  silt stats\n  silt stats web1 --json")]
     Stats(Snapshots),
     /// Manage the passwords of a repository
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  silt key list\n  silt key add --new-password-file /root/second"
+    )]
     Key(Key),
     /// Print a shell completion script
     #[command(after_help = "Examples:
-  silt completion bash > /etc/bash_completion.d/silt")]
+  silt completion bash > /etc/bash_completion.d/silt
+  silt completion zsh > /usr/local/share/zsh/site-functions/_silt
+  silt completion fish > ~/.config/fish/completions/silt.fish")]
     Completion {
         /// The shell.
         shell: clap_complete::Shell,
     },
     /// Print the version
+    #[command(after_help = "Examples:\n  silt version\n  silt version --json")]
     Version,
 }
 
@@ -239,17 +255,24 @@ pub struct Diff {
 
 #[derive(Subcommand)]
 pub enum Key {
-    /// List the repository's keys
+    /// List the repository's keys; * marks the one that opened it now
+    #[command(after_help = "Examples:\n  silt key list\n  silt key list --json")]
     List,
     /// Add a password
-    #[command(after_help = "Example:\n  silt key add --new-password-file /root/second")]
+    #[command(
+        after_help = "Examples:\n  silt key add\n  silt key add --new-password-file /root/second"
+    )]
     Add(NewPassword),
-    /// Remove a key
+    /// Remove a key, and with it its password
+    #[command(after_help = "Examples:\n  silt key remove 3f9a01bc")]
     Remove {
         /// The first digits of the key's id.
         id: String,
     },
     /// Replace the password that opens the repository now
+    #[command(after_help = "Examples:
+  silt key passwd
+  silt key passwd --new-password-file /root/next")]
     Passwd(NewPassword),
 }
 

@@ -18,9 +18,15 @@ pub fn note(text: &str) {
 }
 
 /// Prints an object as one JSON line with its type.
-pub fn message(message_type: &str, mut value: Value) {
+pub fn message(message_type: &str, value: Value) {
+    message_beside(message_type, value, false);
+}
+
+/// The same, but to standard error where standard output carries data.
+pub fn message_beside(message_type: &str, mut value: Value, data_on_stdout: bool) {
     value["message_type"] = json!(message_type);
-    line(&value.to_string());
+    let text = value.to_string();
+    if data_on_stdout { note(&text) } else { line(&text) }
 }
 
 /// Prints an error to standard error, as JSON if asked for.

@@ -27,7 +27,8 @@ pub enum Style {
 /// Shows what operations report.
 pub struct Reporter {
     style: Style,
-    json_warnings: bool,
+    json: bool,
+    to_stdout: bool,
     state: Mutex<State>,
 }
 
@@ -50,7 +51,7 @@ impl Reporter {
         };
         let state =
             State { bar: None, started: None, shown: None, operation: String::new(), last_done: 0 };
-        Self { style, json_warnings: json && !to_stdout, state: Mutex::new(state) }
+        Self { style, json, to_stdout, state: Mutex::new(state) }
     }
 
     /// Ends the bar that is shown, so that what is printed next begins on a clean line.
@@ -81,6 +82,10 @@ impl Observer for Reporter {
         let mut state = self.lock();
         let begun = state.operation == what && progress.done_bytes >= state.last_done;
         if state.started.is_none() || !begun {
+            // The next volume, or the next series, gets a bar of its own.
+            if let Some(bar) = state.bar.take() {
+                bar.finish_and_clear();
+            }
             what.clone_into(&mut state.operation);
             state.started = Some(now);
             state.shown = None;
@@ -92,7 +97,7 @@ impl Observer for Reporter {
             Style::Bar if now.duration_since(started) >= QUIET_START => {
                 let bar = state.bar.get_or_insert_with(|| bar(what, progress.total_bytes));
                 bar.set_position(progress.done_bytes);
-                bar.set_message(detail(progress));
+                bar.set_message(bar_text(what, progress, now.duration_since(started)));
             }
             Style::Log if since >= LOG_INTERVAL => {
                 state.shown = Some(now);
@@ -117,8 +122,8 @@ impl Observer for Reporter {
     }
 
     fn warning(&self, message: &str) {
-        if self.json_warnings {
-            output::message("warning", json!({"message": message}));
+        if self.json {
+            output::message_beside("warning", json!({"message": message}), self.to_stdout);
             return;
         }
         let print = || output::note(&format!("silt: warning: {message}"));
@@ -130,15 +135,13 @@ impl Observer for Reporter {
 }
 
 fn bar(what: &str, total_bytes: u64) -> ProgressBar {
-    let template = if total_bytes > 0 {
-        "{prefix:8} [{bar:30}] {bytes}/{total_bytes} {bytes_per_sec} ETA {eta} {msg}"
-    } else {
-        "{prefix:8} {spinner} {bytes} {bytes_per_sec} {msg}"
-    };
+    let is_sized = total_bytes > 0;
+    let template =
+        if is_sized { "{prefix} [{wide_bar}] {msg}" } else { "{prefix} {spinner} {msg}" };
     let style = ProgressStyle::with_template(template);
     let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
     let bar = ProgressBar::with_draw_target(
-        (total_bytes > 0).then_some(total_bytes),
+        is_sized.then_some(total_bytes),
         ProgressDrawTarget::stderr_with_hz(5),
     );
     bar.set_style(style.progress_chars("=> "));
@@ -146,24 +149,74 @@ fn bar(what: &str, total_bytes: u64) -> ProgressBar {
     bar
 }
 
-fn detail(progress: Progress) -> String {
-    let saved = progress.done_bytes.saturating_sub(progress.new_bytes);
-    format!("new {} saved {}", output::bytes(progress.new_bytes), output::bytes(saved))
+/// The numbers beside a bar. The rate is counted here, from when the operation began: the bar is
+/// born later, and would take what was done before for the work of its first moment.
+fn bar_text(what: &str, progress: Progress, elapsed: Duration) -> String {
+    let done = output::bytes(progress.done_bytes);
+    let rate = rate(progress, elapsed);
+    let mut text = match progress.total_bytes {
+        0 => format!("{done} {}/s", output::bytes(rate)),
+        total => format!("{done}/{} {}/s", output::bytes(total), output::bytes(rate)),
+    };
+    if let Some(detail) = detail(what, progress) {
+        text = format!("{text}, {detail}");
+    }
+    if progress.total_bytes > 0 {
+        text = format!("{text}, ETA {}", duration(seconds_left(progress, rate)));
+    }
+    text
+}
+
+/// Bytes a second since the operation began.
+fn rate(progress: Progress, elapsed: Duration) -> u64 {
+    let milliseconds = elapsed.as_millis().max(1);
+    let rate = u128::from(progress.done_bytes) * 1000 / milliseconds;
+    u64::try_from(rate).unwrap_or(u64::MAX)
+}
+
+fn seconds_left(progress: Progress, rate: u64) -> u64 {
+    progress.total_bytes.saturating_sub(progress.done_bytes).div_ceil(rate.max(1))
+}
+
+/// `2:07` or `1:02:07`.
+fn duration(seconds: u64) -> String {
+    let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    match hours {
+        0 => format!("{minutes}:{seconds:02}"),
+        _ => format!("{hours}:{minutes:02}:{seconds:02}"),
+    }
+}
+
+/// What the operation is about beyond its bytes; a check has nothing to add.
+fn detail(what: &str, progress: Progress) -> Option<String> {
+    let new = output::bytes(progress.new_bytes);
+    match what {
+        "backup" => {
+            let saved = progress.done_bytes.saturating_sub(progress.new_bytes);
+            Some(format!("new {new}, saved {}", output::bytes(saved)))
+        }
+        "restore" => Some(format!("written {new}")),
+        _ => None,
+    }
 }
 
 fn log_line(what: &str, progress: Progress, elapsed: Duration) -> String {
-    let seconds = elapsed.as_secs().max(1);
-    let rate = progress.done_bytes / seconds;
-    let mut line = format!("{what}: {}", output::bytes(progress.done_bytes));
-    if progress.total_bytes > 0 {
-        let left = progress.total_bytes.saturating_sub(progress.done_bytes);
-        line = format!(
-            "{line} of {} ({}), {}/s, {} s left",
-            output::bytes(progress.total_bytes),
-            output::percent(progress.done_bytes, progress.total_bytes),
-            output::bytes(rate),
-            left / rate.max(1)
-        );
+    let rate = rate(progress, elapsed);
+    let done = output::bytes(progress.done_bytes);
+    let mut line = match progress.total_bytes {
+        0 => format!("{what}: {done}, {}/s", output::bytes(rate)),
+        total => format!(
+            "{what}: {done} of {} ({}), {}/s",
+            output::bytes(total),
+            output::percent(progress.done_bytes, total),
+            output::bytes(rate)
+        ),
+    };
+    if let Some(detail) = detail(what, progress) {
+        line = format!("{line}, {detail}");
     }
-    format!("{line}, {}", detail(progress))
+    if progress.total_bytes > 0 {
+        line = format!("{line}, ETA {}", duration(seconds_left(progress, rate)));
+    }
+    line
 }

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::json;
-use silt_format::{Config, KeyLabel};
-use silt_storage::LocalStorage;
+use silt_format::{Config, Error, ErrorKind, KeyLabel, names};
+use silt_storage::{Key, LocalStorage, Storage};
 use siltstone::{Protection, Repository};
 
 use super::{Failure, Session};
@@ -27,7 +27,8 @@ pub fn run(session: &Session<'_>, args: &Init) -> Result<u8, Failure> {
         let password = session.password(true)?;
         Protection::Password { password, cost, label: label(session) }
     };
-    let storage = Arc::new(LocalStorage::create(Path::new(location))?);
+    let created = LocalStorage::create(Path::new(location));
+    let storage = Arc::new(created.map_err(|error| taken(location, error))?);
     let repository = Repository::init(storage, session.context.clone(), config, &protection)?;
     let id = repository.id().to_string();
     if session.global.json {
@@ -43,6 +44,17 @@ pub fn run(session: &Session<'_>, args: &Init) -> Result<u8, Failure> {
         }
     }
     Ok(0)
+}
+
+/// Of a folder that is in use by a repository, says so.
+fn taken(location: &str, error: Error) -> Error {
+    let config = || LocalStorage::open(Path::new(location))?.head(&Key::new(names::CONFIG)?);
+    if error.kind() != ErrorKind::AlreadyExists || config().is_err() {
+        return error;
+    }
+    let message =
+        format!("{location} holds a repository already; use it, or make one in another folder");
+    Error::new(ErrorKind::AlreadyExists, message)
 }
 
 /// Who makes a key.

@@ -126,19 +126,22 @@ fn conclude(
             "unreadable": spans(&report.unreadable),
             "damaged": spans(&report.damaged),
         });
-        if !to_stdout {
-            output::message("summary", value);
-        }
+        output::message_beside("summary", value, to_stdout);
     } else {
+        // Of zeros a file gets holes and a target in place nothing; a stream gets every byte.
+        let written = if to_stdout {
+            String::new()
+        } else {
+            format!(", {} written", output::bytes(report.written_bytes))
+        };
         let text = format!(
-            "Restored volume '{}' of snapshot {} ({}, {}) to {}: {}, {} written",
+            "Restored volume '{}' of snapshot {} ({}, {}) to {}: {}{written}",
             volume.name,
             short(found.snapshot.id),
             found.head.name,
             output::time(found.snapshot.time_ns),
-            args.target,
+            if to_stdout { "standard output" } else { &args.target },
             output::bytes(report.bytes),
-            output::bytes(report.written_bytes)
         );
         if to_stdout { output::note(&text) } else { output::line(&text) }
     }
