@@ -32,6 +32,19 @@ impl Container {
     }
 }
 
+/// Where one thread read last; chunks that follow each other mostly lie in one frame.
+#[derive(Default)]
+pub(crate) struct Cursor {
+    last: Option<Last>,
+}
+
+struct Last {
+    number: u32,
+    container: Arc<Container>,
+    frame: u16,
+    raw: Arc<Vec<u8>>,
+}
+
 /// Reads the chunks of one series.
 pub(crate) struct ChunkReader {
     objects: Arc<Objects>,
@@ -95,12 +108,16 @@ impl ChunkReader {
     pub(crate) fn read_unverified(
         &self,
         chunk: &RecipeChunk,
+        cursor: &mut Cursor,
         scratch: &mut Scratch,
         out: &mut [u8],
     ) -> Result<()> {
         let number = chunk.reference.container();
         check_store(chunk.reference)?;
-        let container = self.container(number)?;
+        let container = match &cursor.last {
+            Some(last) if last.number == number => Arc::clone(&last.container),
+            _ => self.container(number)?,
+        };
         let slot = container.directory.slot(chunk.reference.slot()).ok_or_else(|| {
             Error::corrupt(format!(
                 "container {} has no slot {}",
@@ -108,7 +125,14 @@ impl ChunkReader {
                 chunk.reference.slot()
             ))
         })?;
-        let frame = self.frame(&container, number, slot.frame, scratch)?;
+        let frame = match &cursor.last {
+            Some(last) if (last.number, last.frame) == (number, slot.frame) => &last.raw,
+            _ => {
+                let raw = self.frame(&container, number, slot.frame, scratch)?;
+                let container = Arc::clone(&container);
+                &cursor.last.insert(Last { number, container, frame: slot.frame, raw }).raw
+            }
+        };
         let start = slot.offset as usize;
         let bytes = frame.get(start..start + slot.length as usize);
         let bytes = bytes.filter(|bytes| bytes.len() == out.len()).ok_or_else(|| {

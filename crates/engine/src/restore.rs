@@ -10,10 +10,11 @@ use silt_format::{
     Snapshot, Volume,
 };
 use silt_source::VolumeTarget;
+use silt_storage::AlignedBuffer;
 
 use crate::backup::jobs;
 use crate::budget::Budget;
-use crate::chunks::ChunkReader;
+use crate::chunks::{ChunkReader, Cursor};
 use crate::env::{Context, Progress};
 use crate::map::{MapReader, lock};
 use crate::objects::{Scratch, is_damage};
@@ -28,7 +29,7 @@ pub struct RestoreOptions {
     pub in_place: bool,
     /// Write zeros where stored data is damaged, and report it, instead of stopping.
     pub salvage: bool,
-    /// How many threads; 0 for one a core. A sequential target needs one.
+    /// How many threads; 0 for two a core. A sequential target needs one.
     pub jobs: usize,
     /// Bytes of memory to work with, 0 for [`MEMORY_BYTES_DEFAULT`](crate::MEMORY_BYTES_DEFAULT).
     pub memory_bytes: u64,
@@ -76,9 +77,10 @@ enum Claim {
 
 /// One worker's buffers.
 struct Buffers {
+    cursor: Cursor,
     scratch: Scratch,
     raw: Vec<u8>,
-    data: Vec<u8>,
+    data: AlignedBuffer,
     current: Vec<u8>,
     ranges: Vec<Range<usize>>,
     found: Vec<Fingerprint>,
@@ -124,7 +126,7 @@ impl Repository {
             writing: Mutex::new(()),
         };
         std::thread::scope(|scope| {
-            for _ in 0..budget.workers(jobs(options.jobs)) {
+            for _ in 0..budget.workers(threads(options.jobs)) {
                 scope.spawn(|| {
                     if let Err(error) = restore.work() {
                         lock(&restore.state).failure.get_or_insert(error);
@@ -149,9 +151,10 @@ impl Repository {
 impl Restore<'_> {
     fn work(&self) -> Result<()> {
         let mut buffers = Buffers {
+            cursor: Cursor::default(),
             scratch: Scratch::new()?,
             raw: Vec::new(),
-            data: Vec::new(),
+            data: AlignedBuffer::new(SEGMENT_BYTES),
             current: Vec::new(),
             ranges: Vec::new(),
             found: Vec::new(),
@@ -237,6 +240,11 @@ impl Restore<'_> {
         }
         let (mut at, mut written) = (0, 0);
         while at < span.length {
+            let zeros = self.target.zeros_until(offset + at) - (offset + at);
+            if zeros > 0 {
+                at += zeros.min(span.length - at);
+                continue;
+            }
             let length = (span.length - at).min(to_u64(SEGMENT_BYTES));
             buffers.current.resize(to_usize(length), 0);
             self.target.read_at(offset + at, &mut buffers.current)?;
@@ -254,7 +262,11 @@ impl Restore<'_> {
         let span = self.segment_span(index);
         if self.options.in_place {
             buffers.current.resize(to_usize(span.length), 0);
-            self.target.read_at(span.offset, &mut buffers.current)?;
+            if self.target.zeros_until(span.offset) < span.offset + span.length {
+                self.target.read_at(span.offset, &mut buffers.current)?;
+            } else {
+                buffers.current.fill(0);
+            }
             if self.digester.digest(&buffers.current) == entry.digest {
                 return Ok(0);
             }
@@ -287,7 +299,6 @@ impl Restore<'_> {
     /// Verifies a segment's chunks together, then writes runs of data as whole pieces and runs of
     /// zeros as holes.
     fn write_chunks(&self, recipe: &Recipe, span: ByteSpan, buffers: &mut Buffers) -> Result<u64> {
-        buffers.data.resize(SEGMENT_BYTES, 0);
         let mut pieces: Vec<(Piece, Range<usize>)> = Vec::with_capacity(recipe.chunks.len());
         let mut end = 0;
         for chunk in &recipe.chunks {
@@ -348,7 +359,8 @@ impl Restore<'_> {
         if chunk.reference.is_zero() {
             return Ok(Piece::Zeros);
         }
-        self.chunks.read_unverified(chunk, &mut buffers.scratch, &mut buffers.data[range])?;
+        let (cursor, scratch) = (&mut buffers.cursor, &mut buffers.scratch);
+        self.chunks.read_unverified(chunk, cursor, scratch, &mut buffers.data[range])?;
         Ok(Piece::Data)
     }
 
@@ -401,6 +413,11 @@ impl Restore<'_> {
         }
         self.chunks.fingerprinter().fingerprint(current) == chunk.fingerprint
     }
+}
+
+/// How many threads restore: two a core unless told otherwise, for they wait for reads and writes.
+fn threads(wanted: usize) -> usize {
+    if wanted == 0 { jobs(0) * 2 } else { jobs(wanted) }
 }
 
 /// A part of a segment as a part of its volume.

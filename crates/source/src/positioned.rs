@@ -5,8 +5,10 @@ use std::io;
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::Path;
 
-use rustix::fs::SeekFrom;
+use rustix::fs::{Advice, SeekFrom};
+use rustix::io::Errno;
 use silt_format::{Error, Result};
+use silt_storage::DirectFile;
 
 use crate::number::to_usize;
 
@@ -29,10 +31,49 @@ pub(crate) fn read_up_to(file: &File, path: &Path, offset: u64, buf: &mut [u8]) 
     Ok(done)
 }
 
+/// Lets the kernel read no further ahead than each read goes: reads are large already, and ahead of
+/// them may lie holes, which reading would put into the page cache as zeros.
+pub(crate) fn read_what_is_asked_for(file: &File) {
+    // Advice; what cannot take it reads all the same.
+    let _ = rustix::fs::fadvise(file, 0, None, Advice::Random);
+}
+
 /// Writes all of `data` at `offset`.
 pub(crate) fn write_all(file: &File, path: &Path, offset: u64, data: &[u8]) -> Result<()> {
     file.write_all_at(data, offset)
         .map_err(|error| Error::io(format!("writing {} at byte {offset}", path.display()), error))
+}
+
+/// Writes all of `data` at `offset`, past the page cache if that can be done.
+pub(crate) fn write_past_cache(
+    file: &File,
+    direct: Option<&DirectFile>,
+    path: &Path,
+    offset: u64,
+    data: &[u8],
+) -> Result<()> {
+    let Some(direct) = direct else { return write_all(file, path, offset, data) };
+    match direct.write_all_at(data, offset) {
+        Ok(true) => Ok(()),
+        Ok(false) => write_all(file, path, offset, data),
+        Err(error) => Err(Error::io(format!("writing {} at byte {offset}", path.display()), error)),
+    }
+}
+
+/// The end of the hole that `offset` lies in, of a file whose end counts as that of a hole;
+/// `offset` if it lies in none.
+pub(crate) fn hole_until(file: &File, offset: u64) -> u64 {
+    // Seeking moves an offset that nobody uses: all reads and writes are positioned.
+    match rustix::fs::seek(file, SeekFrom::Data(offset)) {
+        Ok(data) => data.max(offset),
+        Err(Errno::NXIO) => u64::MAX,
+        Err(_) => offset,
+    }
+}
+
+/// The end of the data that `offset` lies in.
+pub(crate) fn data_until(file: &File, offset: u64) -> u64 {
+    rustix::fs::seek(file, SeekFrom::Hole(offset)).map_or(u64::MAX, |hole| hole.max(offset))
 }
 
 /// Writes `length` bytes of zeros at `offset`.

@@ -36,6 +36,12 @@ pub trait VolumeTarget: Send + Sync {
     /// Whether the target shows what it held before, so that only differences need writing.
     fn can_read(&self) -> bool;
 
+    /// Up to where the target is known to hold zeros from `offset` on, without reading it; `offset`
+    /// itself if that is not known.
+    fn zeros_until(&self, offset: u64) -> u64 {
+        offset
+    }
+
     /// Makes everything written durable, and the volume visible under its name.
     ///
     /// A target dropped without it stays unfinished and is seen to be: a partial file beside the

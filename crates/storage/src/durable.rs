@@ -14,7 +14,7 @@ mod tests;
 use std::collections::HashSet;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, IoSlice, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -22,6 +22,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 use silt_format::{Error, ErrorKind, Result, ResultExt};
+
+use crate::direct::{AlignedBuffer, DIRECT_ALIGNMENT, DirectFile};
+
+/// From this size on a file is written past the page cache, in writes of this size.
+const DIRECT_BYTES_MIN: usize = 1 << 20;
 
 /// Pieces per write call; the kernel takes no more (`IOV_MAX`).
 const PIECES_PER_WRITE_MAX: usize = 1024;
@@ -76,6 +81,25 @@ impl TempFile {
     pub fn write_pieces(&mut self, pieces: &[&[u8]]) -> Result<()> {
         write_pieces(&mut self.file, pieces)
             .map_err(|error| before_publishing("write", &self.path, error))
+    }
+
+    /// Writes all of the file, which is still empty, and past the page cache if it is large: through
+    /// `spare` then, a buffer that is made when it is first needed.
+    pub fn write_whole(
+        &mut self,
+        pieces: &[&[u8]],
+        spare: &mut Option<AlignedBuffer>,
+    ) -> Result<()> {
+        let bytes: usize = pieces.iter().map(|piece| piece.len()).sum();
+        let direct = (bytes >= DIRECT_BYTES_MIN).then(|| DirectFile::open(&self.file)).flatten();
+        match direct {
+            Some(direct) => {
+                let buffer = spare.get_or_insert_with(|| AlignedBuffer::new(DIRECT_BYTES_MIN));
+                write_direct(&mut self.file, &direct, pieces, buffer)
+            }
+            None => write_pieces(&mut self.file, pieces),
+        }
+        .map_err(|error| before_publishing("write", &self.path, error))
     }
 
     /// Syncs the file and publishes it as `target`, as [`publish_new`] does.
@@ -258,6 +282,37 @@ fn write_pieces(file: &mut File, pieces: &[&[u8]]) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Writes the pieces through an aligned buffer past the page cache, and their end as usual.
+fn write_direct(
+    file: &mut File,
+    direct: &DirectFile,
+    pieces: &[&[u8]],
+    buffer: &mut AlignedBuffer,
+) -> io::Result<()> {
+    let (mut filled, mut offset) = (0, 0);
+    for piece in pieces {
+        let mut rest = *piece;
+        while !rest.is_empty() {
+            let count = rest.len().min(buffer.len() - filled);
+            let (now, later) = rest.split_at(count);
+            buffer[filled..filled + count].copy_from_slice(now);
+            (filled, rest) = (filled + count, later);
+            if filled == buffer.len() {
+                if !direct.write_all_at(buffer, offset)? {
+                    file.write_all_at(buffer, offset)?;
+                }
+                (filled, offset) = (0, offset + buffer.len() as u64);
+            }
+        }
+    }
+    let aligned = filled / DIRECT_ALIGNMENT * DIRECT_ALIGNMENT;
+    let (whole, end) = buffer[..filled].split_at(aligned);
+    if !direct.write_all_at(whole, offset)? {
+        file.write_all_at(whole, offset)?;
+    }
+    file.write_all_at(end, offset + aligned as u64)
 }
 
 type Rename = fn(&Path, &Path) -> rustix::io::Result<()>;

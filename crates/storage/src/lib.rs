@@ -11,6 +11,7 @@ pub mod conformance;
 pub mod durable;
 
 mod crash;
+mod direct;
 mod fault;
 mod key;
 mod listing;
@@ -21,6 +22,7 @@ mod recording;
 mod storage;
 
 pub use crash::{Counted, CrashStorage, CrashingOperation};
+pub use direct::{AlignedBuffer, DIRECT_ALIGNMENT, DirectFile};
 pub use fault::{Fault, FaultRule, FaultStorage};
 pub use key::{KEY_BYTES_MAX, KEY_PART_BYTES_MAX, Key};
 pub use listing::{LIST_PAGE_OBJECTS_MAX, ListAll, ListPage, list_all};

@@ -5,11 +5,12 @@ mod walk;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
-use std::sync::Once;
+use std::sync::{Mutex, Once};
 use std::time::{Duration, UNIX_EPOCH};
 
 use silt_format::{Error, ErrorKind, Result, ResultExt};
 
+use crate::direct::AlignedBuffer;
 use crate::durable::{self, Folders, TempFile};
 use crate::storage::{already_exists, name_in_the_way, not_found};
 use crate::{ByteRange, Guarantees, Key, ListPage, ObjectMeta, PutMode, Storage};
@@ -29,6 +30,8 @@ pub struct LocalStorage {
     root: PathBuf,
     folders: Folders,
     sweep: Once,
+    /// The buffer of direct writes, when nobody uses it.
+    spare: Mutex<Option<AlignedBuffer>>,
 }
 
 impl LocalStorage {
@@ -72,7 +75,8 @@ impl LocalStorage {
     }
 
     fn at(root: PathBuf) -> Self {
-        Self { folders: Folders::below(root.clone()), root, sweep: Once::new() }
+        let folders = Folders::below(root.clone());
+        Self { folders, root, sweep: Once::new(), spare: Mutex::new(None) }
     }
 
     fn path_of(&self, key: &Key) -> PathBuf {
@@ -99,7 +103,12 @@ impl LocalStorage {
             return Err(already_exists(key, &self.describe()));
         }
         let mut temp = TempFile::create_in(&self.temp_folder()?)?;
-        temp.write_pieces(body)?;
+        // Another thread may have it; then a buffer is made for this one object.
+        let mut spare = self.spare.try_lock().map_or(None, |mut spare| spare.take());
+        temp.write_whole(body, &mut spare)?;
+        if let Ok(mut kept) = self.spare.try_lock() {
+            *kept = spare;
+        }
         temp.publish_new(&target)
     }
 

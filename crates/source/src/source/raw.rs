@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use silt_format::Result;
 
 use super::{Extent, ExtentKind, SourceFormat, SourceInfo, VolumeSource};
-use crate::positioned::{Medium, length, read_up_to};
+use crate::positioned::{Medium, length, read_up_to, read_what_is_asked_for};
 
 /// A raw file or a block device, of the size it had when it was opened.
 pub(crate) struct RawSource {
@@ -21,6 +21,7 @@ pub(crate) struct RawSource {
 impl RawSource {
     pub(crate) fn new(file: File, path: &Path, medium: Medium) -> Result<Self> {
         let size = length(&file, path)?;
+        read_what_is_asked_for(&file);
         Ok(Self { file, path: path.to_owned(), medium, size })
     }
     pub(crate) fn size(&self) -> u64 {
@@ -75,6 +76,24 @@ impl VolumeSource for RawSource {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let left = usize::try_from(self.size.saturating_sub(offset)).unwrap_or(usize::MAX);
         let count = left.min(buf.len());
-        read_up_to(&self.file, &self.path, offset, &mut buf[..count])
+        let buf = &mut buf[..count];
+        let mut done = 0;
+        while done < count {
+            let at = offset + done as u64;
+            let extent = self.extent_at(at)?;
+            let part = usize::try_from(extent.length).unwrap_or(usize::MAX).min(count - done);
+            let part = &mut buf[done..done + part];
+            if extent.kind == ExtentKind::Zero {
+                // Reading a hole would fill the page cache with zeros.
+                part.fill(0);
+            } else {
+                let read = read_up_to(&self.file, &self.path, at, part)?;
+                if read < part.len() {
+                    return Ok(done + read);
+                }
+            }
+            done += part.len();
+        }
+        Ok(done)
     }
 }

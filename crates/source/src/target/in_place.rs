@@ -10,12 +10,15 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use silt_format::{Error, Result, ResultExt};
-use silt_storage::durable;
+use silt_storage::{DirectFile, durable};
 
 use super::zeroing::zero_range;
 use super::{VolumeTarget, check_range, unreadable};
 use crate::number::{lock, to_usize};
-use crate::positioned::{Medium, length, read_up_to, set_length, write_all};
+use crate::positioned::{
+    Medium, data_until, hole_until, length, read_up_to, read_what_is_asked_for, set_length,
+    write_all, write_past_cache,
+};
 
 /// What the first block of an unfinished target begins with; the rest of it is zeros.
 pub const MARKER_TEXT: &str = "SILTSTONE: RESTORE NOT FINISHED. The data on this disk are \
@@ -25,6 +28,7 @@ const FIRST_BLOCK_BYTES: u64 = 4096;
 
 pub(super) struct InPlaceTarget {
     file: File,
+    direct: Option<DirectFile>,
     path: PathBuf,
     medium: Medium,
     size: u64,
@@ -54,10 +58,12 @@ impl InPlaceTarget {
         readable: bool,
     ) -> Result<Self> {
         let old_size = length(&file, path)?;
+        read_what_is_asked_for(&file);
         let mut original = vec![0; to_usize(size.min(FIRST_BLOCK_BYTES))];
         read_up_to(&file, path, 0, &mut original)?;
         let bytes = original.clone();
         Ok(Self {
+            direct: DirectFile::open(&file),
             file,
             path: path.to_owned(),
             medium,
@@ -108,6 +114,32 @@ impl InPlaceTarget {
         durable::sync_file(&self.file).context(|| format!("restoring {}", self.path.display()))
     }
 
+    /// Reads data and fills in holes; a file that is still to grow has zeros there.
+    fn read_data(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let mut done = 0;
+        while done < buf.len() {
+            let at = offset + done as u64;
+            let left = (buf.len() - done) as u64;
+            let (zeros, data) = match self.medium {
+                Medium::Device => (0, left),
+                Medium::File => (hole_until(&self.file, at) - at, data_until(&self.file, at) - at),
+            };
+            if zeros > 0 {
+                let part = to_usize(zeros.min(left));
+                buf[done..done + part].fill(0);
+                done += part;
+                continue;
+            }
+            // Where a file changes meanwhile, reading moves on all the same.
+            let part = if data == 0 { left } else { data.min(left) };
+            let part = &mut buf[done..done + to_usize(part)];
+            let count = read_up_to(&self.file, &self.path, at, part)?;
+            part[count..].fill(0);
+            done += part.len();
+        }
+        Ok(())
+    }
+
     fn must_resize(&self) -> bool {
         self.medium == Medium::File && self.old_size != self.size
     }
@@ -123,7 +155,7 @@ impl VolumeTarget for InPlaceTarget {
             return Ok(());
         }
         self.mark()?;
-        write_all(&self.file, &self.path, offset + head, rest)
+        write_past_cache(&self.file, self.direct.as_ref(), &self.path, offset + head, rest)
     }
 
     fn write_zeroes(&self, offset: u64, length: u64) -> Result<()> {
@@ -148,14 +180,19 @@ impl VolumeTarget for InPlaceTarget {
             let at = to_usize(offset);
             first.copy_from_slice(&lock(&self.first).bytes[at..at + head]);
         }
-        // A file that is still to grow has zeros there.
-        let count = read_up_to(&self.file, &self.path, offset + head as u64, rest)?;
-        rest[count..].fill(0);
-        Ok(())
+        self.read_data(offset + head as u64, rest)
     }
 
     fn can_read(&self) -> bool {
         self.readable
+    }
+
+    fn zeros_until(&self, offset: u64) -> u64 {
+        // The first block may differ from what the file holds.
+        if !self.readable || self.medium == Medium::Device || offset < FIRST_BLOCK_BYTES {
+            return offset;
+        }
+        hole_until(&self.file, offset).min(self.size)
     }
 
     /// Invalid where the target still had the marker of an earlier run in place of its first

@@ -3,15 +3,17 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use silt_format::Result;
+use silt_storage::DirectFile;
 
 use super::partial::Partial;
 use super::zeroing::zero_range;
 use super::{VolumeTarget, check_range, unreadable};
 use crate::number::to_usize;
-use crate::positioned::{Medium, set_length, write_all};
+use crate::positioned::{Medium, set_length, write_past_cache};
 
 pub(super) struct NewFileTarget {
     partial: Partial,
+    direct: Option<DirectFile>,
     size: u64,
     written: WrittenGrains,
 }
@@ -19,7 +21,8 @@ pub(super) struct NewFileTarget {
 impl NewFileTarget {
     pub(super) fn new(partial: Partial, size: u64) -> Result<Self> {
         set_length(partial.file(), partial.path(), size)?;
-        Ok(Self { partial, size, written: WrittenGrains::new(size) })
+        let direct = DirectFile::open(partial.file());
+        Ok(Self { partial, direct, size, written: WrittenGrains::new(size) })
     }
 }
 
@@ -27,7 +30,8 @@ impl VolumeTarget for NewFileTarget {
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
         check_range(offset, data.len() as u64, self.size)?;
         self.written.mark(offset, data.len() as u64);
-        write_all(self.partial.file(), self.partial.path(), offset, data)
+        let (file, path) = (self.partial.file(), self.partial.path());
+        write_past_cache(file, self.direct.as_ref(), path, offset, data)
     }
 
     /// Nothing is to be done where nothing was written: the file is one hole.

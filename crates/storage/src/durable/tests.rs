@@ -184,3 +184,18 @@ fn pieces_beyond_one_call_are_all_written() {
     temp.write_pieces(&[b"", b""]).unwrap();
     assert_eq!(fs::read(temp.path()).unwrap(), bytes);
 }
+
+#[test]
+fn files_of_every_size_are_written_whole_with_one_buffer() {
+    let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+    let bytes: Vec<u8> = (0..=250).cycle().take(3 * DIRECT_BYTES_MIN + 12_345).collect();
+    let mut spare = None;
+    for length in [0, 1, 5000, DIRECT_BYTES_MIN - 1, DIRECT_BYTES_MIN, bytes.len() - 1, bytes.len()]
+    {
+        let mut temp = TempFile::create_in(folder.path()).unwrap();
+        let (first, rest) = bytes[..length].split_at(length / 3);
+        let pieces: Vec<&[u8]> = std::iter::once(first).chain(rest.chunks(100_001)).collect();
+        temp.write_whole(&pieces, &mut spare).unwrap();
+        assert!(fs::read(temp.path()).unwrap() == bytes[..length], "{length} bytes");
+    }
+}

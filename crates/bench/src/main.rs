@@ -1,0 +1,98 @@
+//! Measures backups and restores of silt and its peers on the same disks, by turns, and the bounds
+//! that the machine sets.
+
+#![expect(
+    clippy::disallowed_methods,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    clippy::cast_precision_loss,
+    reason = "a benchmark reads the clock and the environment, prints, and computes ratios"
+)]
+
+mod bounds;
+mod changes;
+mod disks;
+mod peers;
+mod plot;
+mod process;
+mod report;
+mod run;
+mod system;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Errors end the program with their text; nobody tells them apart.
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+#[derive(Parser)]
+#[command(name = "silt-bench", about = "Measure silt against its peers and the machine's bounds")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run the workloads and write DIR/results.json, results.md and results.svg
+    #[command(after_help = "Examples:
+  silt-bench run --disks /vm/fleet --work /vm/bench
+  silt-bench run --disks /vm/fleet --work /vm/bench --vms web1,db1 --systems silt,restic --runs 5")]
+    Run(Options),
+    /// Measure the bounds alone, and print them as JSON
+    Bounds(BoundsOptions),
+}
+
+#[derive(clap::Args)]
+struct Options {
+    /// A folder with disks called VM.dayN.raw.
+    #[arg(long, value_name = "DIR")]
+    disks: PathBuf,
+    /// A folder for repositories and restored disks, on the file system of the disks.
+    #[arg(long, value_name = "DIR")]
+    work: PathBuf,
+    /// Only these machines; by default the first three.
+    #[arg(long, value_delimiter = ',', value_name = "NAME")]
+    vms: Vec<String>,
+    /// Only these systems; by default silt and every peer on the PATH.
+    #[arg(long, value_delimiter = ',', value_name = "NAME")]
+    systems: Vec<String>,
+    /// Only these workloads and those that they need.
+    #[arg(long, value_delimiter = ',', value_name = "NAME")]
+    workloads: Vec<String>,
+    /// How many rounds.
+    #[arg(long, default_value_t = 3)]
+    runs: usize,
+    /// The silt program.
+    #[arg(long, default_value = "silt", value_name = "FILE")]
+    silt: PathBuf,
+}
+
+#[derive(clap::Args)]
+struct BoundsOptions {
+    /// A folder with disks called VM.dayN.raw.
+    #[arg(long, value_name = "DIR")]
+    disks: PathBuf,
+    /// A folder for the file that is written, on the file system of the disks.
+    #[arg(long, value_name = "DIR")]
+    work: PathBuf,
+    /// Only these machines; by default the first three.
+    #[arg(long, value_delimiter = ',', value_name = "NAME")]
+    vms: Vec<String>,
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Run(options) => run::run(&options),
+        Command::Bounds(options) => bounds::print(&options),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("silt-bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

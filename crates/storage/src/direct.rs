@@ -1,0 +1,130 @@
+//! Writing past the page cache.
+//!
+//! What a backup or a restore writes is not read again soon: through the page cache it would cost a
+//! copy, and push out pages that guests need. Where a file system has no such way, or the bytes are
+//! not aligned, callers write as usual.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::ops::{Deref, DerefMut};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
+/// What address, offset and length must be multiples of, in bytes: the largest logical block there
+/// is.
+pub const DIRECT_ALIGNMENT: usize = 4096;
+
+/// Bytes whose address is a multiple of [`DIRECT_ALIGNMENT`].
+#[derive(Debug)]
+pub struct AlignedBuffer {
+    bytes: Vec<u8>,
+    start: usize,
+    length: usize,
+}
+
+impl AlignedBuffer {
+    /// `length` zeros.
+    pub fn new(length: usize) -> Self {
+        let bytes = vec![0; length + DIRECT_ALIGNMENT];
+        let start = bytes.as_ptr().align_offset(DIRECT_ALIGNMENT);
+        assert!(start < DIRECT_ALIGNMENT, "the address of bytes can be aligned");
+        Self { bytes, start, length }
+    }
+}
+
+impl Deref for AlignedBuffer {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.bytes[self.start..self.start + self.length]
+    }
+}
+
+impl DerefMut for AlignedBuffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes[self.start..self.start + self.length]
+    }
+}
+
+/// A second opening of a file, for aligned writes past the page cache.
+#[derive(Debug)]
+pub struct DirectFile {
+    file: File,
+    works: AtomicBool,
+}
+
+impl DirectFile {
+    /// Opens `file` once more.
+    ///
+    /// `None` where the file system cannot do it: it is an opportunity and no more.
+    pub fn open(file: &File) -> Option<Self> {
+        let mut options = OpenOptions::new();
+        options.write(true).custom_flags(OFlags::DIRECT.bits().cast_signed());
+        // By its descriptor, since its name may be another file's by now.
+        let file = options.open(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()?;
+        Some(Self { file, works: AtomicBool::new(true) })
+    }
+
+    /// Writes all of `data` at `offset`, if all is aligned; else, and where the file system turns
+    /// out to refuse it, the answer is `false` and the caller writes as usual.
+    pub fn write_all_at(&self, data: &[u8], offset: u64) -> io::Result<bool> {
+        let is_aligned = offset.is_multiple_of(DIRECT_ALIGNMENT as u64)
+            && data.len().is_multiple_of(DIRECT_ALIGNMENT)
+            && data.as_ptr().align_offset(DIRECT_ALIGNMENT) == 0;
+        if !is_aligned || !self.works.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
+        let mut done = 0;
+        while done < data.len() {
+            match self.file.write_at(&data[done..], offset + done as u64) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => done += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if Errno::from_io_error(&error) == Some(Errno::INVAL) => {
+                    // What was written so far is written once more, the same.
+                    self.works.store(false, Ordering::Relaxed);
+                    return Ok(false);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_are_aligned_whatever_their_length() {
+        for length in [0, 1, 4095, 4096, 1 << 20] {
+            let mut buffer = AlignedBuffer::new(length);
+            assert_eq!(buffer.len(), length);
+            assert_eq!(buffer.as_ptr().align_offset(DIRECT_ALIGNMENT), 0);
+            buffer.fill(7);
+        }
+    }
+
+    #[test]
+    fn aligned_bytes_are_written_and_others_left_to_the_caller() -> io::Result<()> {
+        let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR"))?;
+        let path = folder.path().join("file");
+        std::fs::write(&path, vec![1; 3 * DIRECT_ALIGNMENT])?;
+        // Some file systems know no such writes; then there is nothing to test but that.
+        let Some(direct) = DirectFile::open(&File::open(&path)?) else { return Ok(()) };
+        let mut buffer = AlignedBuffer::new(DIRECT_ALIGNMENT);
+        buffer.fill(2);
+        assert!(!direct.write_all_at(&buffer[..100], 0)?);
+        assert!(!direct.write_all_at(&buffer, 1)?);
+        let written = direct.write_all_at(&buffer, 4096)?;
+        let found = std::fs::read(&path)?;
+        assert_eq!(found.len(), 3 * DIRECT_ALIGNMENT);
+        assert!(found[4096..8192].iter().all(|byte| *byte == if written { 2 } else { 1 }));
+        assert!(found[..4096].iter().chain(&found[8192..]).all(|byte| *byte == 1));
+        Ok(())
+    }
+}
