@@ -15,12 +15,21 @@ pub const BLOCK_OVERHEAD_BYTES: usize = PREFIX_BYTES + TAG_BYTES;
 pub const DIRECTORY_POSITION: u64 = u64::MAX;
 
 const PREFIX_BYTES: usize = 5;
+/// How much of a long block is compressed on trial if it looks random, from how many places.
+const SAMPLE_BYTES: usize = 8 << 10;
+const SAMPLE_PIECES: usize = 8;
+/// A block is sampled if it is at least so many times as long as the sample.
+const SAMPLE_SHARE: usize = 8;
+/// The trial must save one byte in so many.
+const SAMPLE_SAVING: usize = 50;
 const CODEC_STORED: u8 = 0;
 const CODEC_ZSTD: u8 = 1;
 
 /// Compresses and seals blocks; reuses its context and buffers.
 pub struct BlockWriter {
     compressor: Compressor<'static>,
+    sample: Vec<u8>,
+    trial: Vec<u8>,
 }
 
 impl BlockWriter {
@@ -28,7 +37,7 @@ impl BlockWriter {
     pub fn new(level: i32) -> Result<Self> {
         let compressor = Compressor::new(level)
             .map_err(|source| Error::io(format!("set up zstd level {level}"), source))?;
-        Ok(Self { compressor })
+        Ok(Self { compressor, sample: Vec::new(), trial: Vec::new() })
     }
 
     /// Appends `raw`, compressed if that saves anything and sealed at `position`, to `out`;
@@ -41,6 +50,9 @@ impl BlockWriter {
         out: &mut Vec<u8>,
     ) -> usize {
         assert!(raw.len() <= BLOCK_RAW_BYTES_MAX, "a block of {} bytes", raw.len());
+        if self.saves_nothing(raw) {
+            return append_stored(sealer, position, raw, out);
+        }
         let from = out.len();
         out.reserve(raw.len() + BLOCK_OVERHEAD_BYTES);
         out.push(CODEC_ZSTD);
@@ -52,14 +64,54 @@ impl BlockWriter {
         match self.compressor.compress_to_buffer(raw, &mut out[payload..]) {
             Ok(length) if !raw.is_empty() => out.truncate(payload + length),
             _ => {
-                out.truncate(payload);
-                out[from] = CODEC_STORED;
-                out.extend_from_slice(raw);
+                out.truncate(from);
+                return append_stored(sealer, position, raw, out);
             }
         }
         sealer.seal(position, out, from);
         out.len() - from
     }
+
+    /// Whether compressing a sample of a long block, which looks random, saves nothing.
+    ///
+    /// First a count of the sample's bytes, which costs next to nothing; only what passes it is
+    /// compressed on trial.
+    fn saves_nothing(&mut self, raw: &[u8]) -> bool {
+        if raw.len() < SAMPLE_BYTES * SAMPLE_SHARE {
+            return false;
+        }
+        let step = raw.len() / SAMPLE_PIECES;
+        let pieces = raw.chunks_exact(step).map(|part| &part[..SAMPLE_BYTES / SAMPLE_PIECES]);
+        self.sample.clear();
+        pieces.take(SAMPLE_PIECES).for_each(|piece| self.sample.extend_from_slice(piece));
+        if !looks_random(&self.sample) {
+            return false;
+        }
+        self.trial.resize(SAMPLE_BYTES - SAMPLE_BYTES / SAMPLE_SAVING, 0);
+        self.compressor.compress_to_buffer(&self.sample, &mut self.trial[..]).is_err()
+    }
+}
+
+/// Appends `raw` as it is, sealed.
+fn append_stored(sealer: &Sealer, position: u64, raw: &[u8], out: &mut Vec<u8>) -> usize {
+    let from = out.len();
+    out.reserve(raw.len() + BLOCK_OVERHEAD_BYTES);
+    out.push(CODEC_STORED);
+    out.extend_from_slice(&to_u32(raw.len()).to_le_bytes());
+    out.extend_from_slice(raw);
+    sealer.seal(position, out, from);
+    out.len() - from
+}
+
+/// Whether every byte occurs about as often as in random data: by the chance that two bytes of the
+/// sample are equal, which is 1/256 there and much more in anything with structure.
+fn looks_random(sample: &[u8]) -> bool {
+    let mut counts = [0_u64; 256];
+    sample.iter().for_each(|byte| counts[usize::from(*byte)] += 1);
+    let equal: u64 = counts.iter().map(|count| count * count).sum();
+    let length = sample.len() as u64;
+    // Random bytes come to length * length / 256 + length; half as much again still looks random.
+    2 * equal < 3 * (length * length / 256 + length)
 }
 
 /// Opens and decompresses blocks; reuses its context.

@@ -105,7 +105,7 @@ pub struct KdfCost {
 
 impl Default for KdfCost {
     fn default() -> Self {
-        Self { memory_kib: 32 << 10, passes: 3, lanes: 1 }
+        Self { memory_kib: 32 << 10, passes: 3, lanes: 4 }
     }
 }
 

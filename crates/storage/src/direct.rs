@@ -21,31 +21,54 @@ pub const DIRECT_ALIGNMENT: usize = 4096;
 /// Bytes whose address is a multiple of [`DIRECT_ALIGNMENT`].
 #[derive(Debug)]
 pub struct AlignedBuffer {
+    /// Grown only by `reserve`, so that the address of its bytes stays.
     bytes: Vec<u8>,
     start: usize,
-    length: usize,
 }
 
 impl AlignedBuffer {
     /// `length` zeros.
     pub fn new(length: usize) -> Self {
-        let bytes = vec![0; length + DIRECT_ALIGNMENT];
+        let mut buffer = Self::with_capacity(length);
+        buffer.bytes.resize(buffer.start + length, 0);
+        buffer
+    }
+
+    /// No bytes yet, and room for `capacity`.
+    pub fn with_capacity(capacity: usize) -> Self {
+        let mut bytes: Vec<u8> = Vec::with_capacity(capacity + DIRECT_ALIGNMENT);
         let start = bytes.as_ptr().align_offset(DIRECT_ALIGNMENT);
         assert!(start < DIRECT_ALIGNMENT, "the address of bytes can be aligned");
-        Self { bytes, start, length }
+        bytes.resize(start, 0);
+        Self { bytes, start }
+    }
+
+    /// Appends bytes; they move if there was no room for them.
+    pub fn extend_from_slice(&mut self, bytes: &[u8]) {
+        if self.bytes.capacity() - self.bytes.len() < bytes.len() {
+            let mut larger = Self::with_capacity((self.len() + bytes.len()) * 2);
+            larger.bytes.extend_from_slice(self);
+            *self = larger;
+        }
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// Forgets the bytes and keeps their room.
+    pub fn clear(&mut self) {
+        self.bytes.truncate(self.start);
     }
 }
 
 impl Deref for AlignedBuffer {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        &self.bytes[self.start..self.start + self.length]
+        &self.bytes[self.start..]
     }
 }
 
 impl DerefMut for AlignedBuffer {
     fn deref_mut(&mut self) -> &mut [u8] {
-        &mut self.bytes[self.start..self.start + self.length]
+        &mut self.bytes[self.start..]
     }
 }
 
@@ -107,6 +130,22 @@ mod tests {
             assert_eq!(buffer.as_ptr().align_offset(DIRECT_ALIGNMENT), 0);
             buffer.fill(7);
         }
+    }
+
+    #[test]
+    fn a_buffer_that_grows_stays_aligned_and_keeps_its_bytes() {
+        let mut buffer = AlignedBuffer::with_capacity(10);
+        let rounds = (0..=250_u8).cycle().take(1000);
+        for round in rounds.clone() {
+            buffer.extend_from_slice(&[round; 37]);
+            assert_eq!(buffer.as_ptr().align_offset(DIRECT_ALIGNMENT), 0);
+        }
+        assert!(buffer.chunks(37).zip(rounds).all(|(part, round)| part == [round; 37]));
+        let place = buffer.as_ptr();
+        buffer.clear();
+        assert!(buffer.is_empty());
+        buffer.extend_from_slice(b"again");
+        assert_eq!((&*buffer, buffer.as_ptr()), (&b"again"[..], place));
     }
 
     #[test]

@@ -294,6 +294,13 @@ fn write_direct(
     let (mut filled, mut offset) = (0, 0);
     for piece in pieces {
         let mut rest = *piece;
+        if filled == 0 && rest.len() >= buffer.len() {
+            // Whole blocks go as they lie, if they lie well.
+            let (whole, end) = rest.split_at(rest.len() / DIRECT_ALIGNMENT * DIRECT_ALIGNMENT);
+            if direct.write_all_at(whole, offset)? {
+                (rest, offset) = (end, offset + whole.len() as u64);
+            }
+        }
         while !rest.is_empty() {
             let count = rest.len().min(buffer.len() - filled);
             let (now, later) = rest.split_at(count);

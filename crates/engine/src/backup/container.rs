@@ -4,9 +4,12 @@ use std::sync::Arc;
 
 use silt_format::number::{to_u16, to_u32, to_u64};
 use silt_format::{
-    BlockWriter, CONTAINER_SLOTS_MAX, Config, Directory, FRAMES_MAX, Fingerprint, Frame,
-    HEADER_BYTES, ObjectKind, PRIVATE_STORE, Reference, Result, Sealer, SeriesId, names,
+    BLOCK_OVERHEAD_BYTES, BlockWriter, CONTAINER_SLOTS_MAX, Config, Directory, FRAMES_MAX,
+    Fingerprint, Frame, HEADER_BYTES, ObjectKind, PRIVATE_STORE, Reference, Result, Sealer,
+    SeriesId, names,
 };
+
+use silt_storage::AlignedBuffer;
 
 use super::pipeline::{FRAMES_IN_FLIGHT, FrameJob, Pipeline, Upload};
 use crate::objects::{Address, Objects, close_object};
@@ -28,15 +31,14 @@ pub(crate) struct ContainerWriter {
 
 struct OpenContainer {
     number: u32,
-    header: [u8; HEADER_BYTES],
     sealer: Arc<Sealer>,
     directory: Directory,
     raw: Vec<u8>,
     slots: usize,
     /// Tickets of the frames whose bytes have not come back yet, oldest last in `frames`' order.
     tickets: std::collections::VecDeque<(u64, u32)>,
-    frames: Vec<Vec<u8>>,
-    body_bytes: usize,
+    /// Header and sealed frames.
+    body: AlignedBuffer,
 }
 
 /// The numbers of containers that are durable: what a head may name.
@@ -89,14 +91,16 @@ impl ContainerWriter {
         if self.open.as_ref().is_some_and(|open| open.slots == CONTAINER_SLOTS_MAX) {
             self.close(pipeline)?;
         }
+        let capacity = self.body_bytes_max();
         let open = match &mut self.open {
             Some(open) => open,
-            none => none.insert(OpenContainer::new(
-                &self.objects,
-                self.series,
-                &mut self.next_number,
-                pipeline.frame_buffer(),
-            )),
+            none => {
+                let body = pipeline.body_buffer(capacity);
+                let raw = pipeline.frame_buffer();
+                let number = self.next_number;
+                self.next_number += 1;
+                none.insert(OpenContainer::new(&self.objects, self.series, number, raw, body))
+            }
         };
         let slot = to_u16(open.slots);
         open.slots += 1;
@@ -127,7 +131,7 @@ impl ContainerWriter {
             self.stored_bytes += open.settle_one(pipeline)?;
         }
         let frames_full = open.directory.frames.len() == FRAMES_MAX;
-        if open.body_bytes >= self.container_bytes || frames_full {
+        if open.body.len() >= self.container_bytes || frames_full {
             self.close(pipeline)?;
         }
         Ok(())
@@ -144,14 +148,17 @@ impl ContainerWriter {
             self.stored_bytes += open.settle_one(pipeline)?;
         }
         let directory = open.directory.encode();
-        let end = close_object(&mut self.writer, &open.sealer, open.body_bytes, &directory);
+        let end = close_object(&mut self.writer, &open.sealer, open.body.len(), &directory);
         self.stored_bytes += to_u64(end.len() + HEADER_BYTES);
-        let mut pieces = Vec::with_capacity(open.frames.len() + 2);
-        pieces.push(open.header.to_vec());
-        pieces.append(&mut open.frames);
-        pieces.push(end);
+        pipeline.recycle_frame(std::mem::take(&mut open.raw));
         let name = names::container(self.series, open.number, 0);
-        pipeline.submit(Upload { name, number: open.number, pieces })
+        pipeline.submit(Upload { name, number: open.number, body: open.body, end })
+    }
+
+    /// Room for a container that closes when it is full while frames are still being sealed.
+    fn body_bytes_max(&self) -> usize {
+        let frame_bytes = self.frame_bytes + BLOCK_OVERHEAD_BYTES;
+        HEADER_BYTES + self.container_bytes + (FRAMES_IN_FLIGHT + 1) * frame_bytes
     }
 
     /// Waits until everything closed so far is durable.
@@ -169,21 +176,24 @@ impl ContainerWriter {
 }
 
 impl OpenContainer {
-    fn new(objects: &Objects, series: SeriesId, next_number: &mut u32, raw: Vec<u8>) -> Self {
-        let number = *next_number;
-        *next_number += 1;
+    fn new(
+        objects: &Objects,
+        series: SeriesId,
+        number: u32,
+        raw: Vec<u8>,
+        mut body: AlignedBuffer,
+    ) -> Self {
         let address = Address::new(ObjectKind::Container, series, u64::from(number));
         let header = objects.new_header(address);
+        body.extend_from_slice(&header.encode());
         Self {
             number,
-            header: header.encode(),
             sealer: Arc::new(objects.sealer(&header)),
             directory: Directory::default(),
             raw,
             slots: 0,
             tickets: std::collections::VecDeque::new(),
-            frames: Vec::new(),
-            body_bytes: HEADER_BYTES,
+            body,
         }
     }
 
@@ -192,11 +202,11 @@ impl OpenContainer {
         let Some((ticket, number)) = self.tickets.pop_front() else { return Ok(0) };
         let sealed = pipeline.sealed(ticket)?;
         let entry = &mut self.directory.frames[number as usize];
-        entry.offset = to_u32(self.body_bytes);
+        entry.offset = to_u32(self.body.len());
         entry.sealed_bytes = to_u32(sealed.len());
-        self.body_bytes += sealed.len();
+        self.body.extend_from_slice(&sealed);
         let bytes = to_u64(sealed.len());
-        self.frames.push(sealed);
+        pipeline.recycle_frame(sealed);
         Ok(bytes)
     }
 }

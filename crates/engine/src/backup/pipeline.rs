@@ -10,6 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use silt_format::number::to_u64;
 use silt_format::{BlockWriter, Error, ObjectKind, Result, SEGMENT_BYTES, Sealer};
 use silt_source::VolumeSource;
+use silt_storage::AlignedBuffer;
 
 use super::feed::{Claim, Feed, read_or_mark};
 use super::scan::{Outcome, ScanBuffers, Scanned, Scanner, source_error};
@@ -35,7 +36,10 @@ pub(crate) struct FrameJob {
 pub(crate) struct Upload {
     pub(crate) name: String,
     pub(crate) number: u32,
-    pub(crate) pieces: Vec<Vec<u8>>,
+    /// Header and frames.
+    pub(crate) body: AlignedBuffer,
+    /// Directory and footer.
+    pub(crate) end: Vec<u8>,
 }
 
 #[derive(Default)]
@@ -43,7 +47,10 @@ struct State {
     buffers: Vec<Vec<u8>>,
     frames: VecDeque<FrameJob>,
     sealed: HashMap<u64, Vec<u8>>,
+    /// Buffers of frames, raw and sealed, that nobody uses.
     spare: Vec<Vec<u8>>,
+    /// Buffers of containers that nobody uses.
+    spare_bodies: Vec<AlignedBuffer>,
     outcomes: HashMap<u64, Outcome>,
     claimed: u64,
     committed: u64,
@@ -139,6 +146,18 @@ impl<'a> Pipeline<'a> {
         self.state().spare.pop().unwrap_or_default()
     }
 
+    /// Gives back a frame's buffer.
+    pub(crate) fn recycle_frame(&self, mut buffer: Vec<u8>) {
+        buffer.clear();
+        self.state().spare.push(buffer);
+    }
+
+    /// A container's buffer to fill, empty.
+    pub(crate) fn body_buffer(&self, capacity: usize) -> AlignedBuffer {
+        let spare = self.state().spare_bodies.pop();
+        spare.unwrap_or_else(|| AlignedBuffer::with_capacity(capacity))
+    }
+
     /// Hands a frame to the workers.
     pub(crate) fn seal(&self, job: FrameJob) {
         self.state().frames.push_back(job);
@@ -222,18 +241,16 @@ impl<'a> Pipeline<'a> {
     fn work(&self) -> Result<()> {
         let mut writer = BlockWriter::new(self.zstd_level)?;
         let mut buffers = ScanBuffers::new()?;
-        let mut sealed = Vec::new();
         loop {
             match self.task() {
                 Task::Exit => return Ok(()),
                 Task::Seal(mut job) => {
-                    sealed.clear();
+                    let mut sealed = self.frame_buffer();
                     let position = u64::from(job.number);
                     writer.append(&job.sealer, position, &job.raw, &mut sealed);
                     job.raw.clear();
                     let mut state = self.state();
-                    // A copy of exactly the bytes: compressed frames wait for their container.
-                    state.sealed.insert(job.ticket, sealed.as_slice().to_vec());
+                    state.sealed.insert(job.ticket, sealed);
                     state.spare.push(job.raw);
                     self.changed.notify_all();
                 }
@@ -301,9 +318,12 @@ impl<'a> Pipeline<'a> {
                 }
             };
             self.changed.notify_all();
-            let pieces: Vec<&[u8]> = upload.pieces.iter().map(Vec::as_slice).collect();
+            let pieces: [&[u8]; 2] = [&upload.body, &upload.end];
             self.objects.put_numbered(&upload.name, ObjectKind::Container, &pieces)?;
+            let mut body = upload.body;
+            body.clear();
             let mut state = self.state();
+            state.spare_bodies.push(body);
             state.uploading -= 1;
             state.uploaded.push(upload.number);
             self.changed.notify_all();

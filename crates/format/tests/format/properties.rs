@@ -156,3 +156,29 @@ fn the_map_of_every_size_has_a_root() {
         assert_eq!(root_level(segment_count(bytes)), level, "{bytes}");
     }
 }
+
+#[test]
+fn long_blocks_are_stored_if_random_and_compressed_if_not() {
+    let sealer =
+        values::master().sealer(&values::header(ObjectKind::Recipes, SealScheme::Checksum));
+    let mut state = 1_u64;
+    let random: Vec<u8> = std::iter::repeat_with(|| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        state.to_be_bytes()[0]
+    })
+    .take(256 << 10)
+    .collect();
+    // Text, random bytes as hexadecimal digits, and random lines each of which comes twice.
+    let text: Vec<u8> = b"a line of a log\n".iter().copied().cycle().take(256 << 10).collect();
+    let hex = random.iter().map(|byte| b"0123456789abcdef"[usize::from(byte >> 4)]).collect();
+    let twice = random.chunks(64).flat_map(|line| [line, line].concat()).take(256 << 10).collect();
+    let mut writer = BlockWriter::new(1).unwrap();
+    for (raw, is_stored) in [(random, true), (text, false), (hex, false), (twice, false)] {
+        let mut sealed = Vec::new();
+        let length = writer.append(&sealer, 0, &raw, &mut sealed);
+        assert_eq!(length >= raw.len(), is_stored, "{length} of {} bytes", raw.len());
+        let mut back = Vec::new();
+        BlockReader::new().unwrap().read(&sealer, 0, &mut sealed, &mut back).unwrap();
+        assert!(back == raw);
+    }
+}

@@ -1,0 +1,49 @@
+//! The benchmark program on small disks: it measures nothing here, it only has to work.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::path::Path;
+use std::process::Command;
+
+/// A disk of 6 MiB: a hole, text that differs from disk to disk, and noise.
+fn disk(path: &Path, salt: u8) {
+    let mut bytes = vec![0; 2 << 20];
+    bytes.extend((0..400_000_u32).flat_map(|n| n.wrapping_mul(0x9e37_79b1).to_be_bytes()));
+    bytes.extend(std::iter::repeat_n(b"a line\n", 60_000).flatten());
+    bytes.extend(vec![salt; 100_000]);
+    bytes.resize(6 << 20, salt);
+    std::fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn every_workload_runs_and_is_reported() {
+    let folder = tempfile::tempdir().unwrap();
+    for (machine, salt) in [("a", 1), ("b", 50)] {
+        for day in 0..3_u8 {
+            disk(&folder.path().join(format!("{machine}.day{day}.raw")), salt + day);
+        }
+    }
+    let program = Path::new(env!("CARGO_BIN_EXE_silt-bench"));
+    let silt = program.with_file_name("silt");
+    assert!(silt.exists(), "build the workspace: the benchmark runs {}", silt.display());
+    let work = folder.path().join("work");
+    let output = Command::new(program)
+        .args(["run", "--systems", "silt", "--runs", "1", "--disks"])
+        .arg(folder.path())
+        .arg("--work")
+        .arg(&work)
+        .arg("--silt")
+        .arg(silt)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = std::fs::read_to_string(work.join("results.md")).unwrap();
+    for workload in ["first backup", "changed map", "in place", "1 MiB", "check", "reached by silt"]
+    {
+        assert!(text.contains(workload), "{text}");
+    }
+    let json = std::fs::read_to_string(work.join("results.json")).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["measured"].as_array().unwrap().len(), 8, "eight workloads of one system");
+    assert!(std::fs::read_to_string(work.join("results.svg")).unwrap().ends_with("</svg>\n"));
+}
