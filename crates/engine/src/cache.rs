@@ -29,6 +29,13 @@ impl<K: Hash + Eq + Copy, V: Clone> WeightedCache<K, V> {
         Some(entry.value.clone())
     }
 
+    /// Forgets a value.
+    pub(crate) fn remove(&mut self, key: &K) {
+        if let Some(entry) = self.entries.remove(key) {
+            self.bytes -= entry.bytes;
+        }
+    }
+
     /// Adds a value that weighs `bytes`, and drops the least recently used ones that no longer fit.
     pub(crate) fn insert(&mut self, key: K, value: V, bytes: usize) {
         self.clock += 1;

@@ -5,20 +5,22 @@ use std::sync::{Arc, Mutex};
 use silt_chunking::Fingerprinter;
 use silt_format::number::to_u64;
 use silt_format::{
-    Directory, Error, Fingerprint, HEADER_BYTES, Head, ObjectKind, ObjectSet, PRIVATE_STORE,
-    RecipeChunk, Reference, Result, SeriesId, names,
+    Directory, Error, ErrorKind, Fingerprint, HEADER_BYTES, Head, ObjectKind, ObjectSet,
+    PRIVATE_STORE, RecipeChunk, Reference, Result, SeriesId, names,
 };
 
 use crate::budget::Budget;
 use crate::cache::WeightedCache;
+use crate::heads;
 use crate::map::lock;
 use crate::objects::{Address, Objects, OpenObject, Scratch};
 
-/// Decoded frames by container and number.
-type FrameCache = WeightedCache<(u32, u16), Arc<Vec<u8>>>;
+/// Decoded frames by container, its revision, and number.
+type FrameCache = WeightedCache<(u32, u32, u16), Arc<Vec<u8>>>;
 
 /// An open container.
 pub(crate) struct Container {
+    pub(crate) revision: u32,
     pub(crate) object: OpenObject,
     pub(crate) directory: Directory,
 }
@@ -49,7 +51,7 @@ struct Last {
 pub(crate) struct ChunkReader {
     objects: Arc<Objects>,
     series: SeriesId,
-    containers: ObjectSet,
+    containers: Mutex<ObjectSet>,
     fingerprinter: Fingerprinter,
     open: Mutex<WeightedCache<u32, Arc<Container>>>,
     frames: Mutex<FrameCache>,
@@ -60,7 +62,7 @@ impl ChunkReader {
         Self {
             objects: Arc::clone(objects),
             series: head.series,
-            containers: head.containers.clone(),
+            containers: Mutex::new(head.containers.clone()),
             fingerprinter: Fingerprinter::new(objects.master.fingerprint_key(head.domain)),
             open: Mutex::new(WeightedCache::new(budget.directories_bytes())),
             frames: Mutex::new(WeightedCache::new(budget.frames_bytes())),
@@ -69,7 +71,8 @@ impl ChunkReader {
 
     /// The name of a container that a reference names.
     pub(crate) fn container_name(&self, number: u32) -> String {
-        names::container(self.series, number, self.containers.revision(number).unwrap_or(0))
+        let revision = lock(&self.containers).revision(number).unwrap_or(0);
+        names::container(self.series, number, revision)
     }
 
     /// Opens the container with this number, which the head must list.
@@ -77,7 +80,7 @@ impl ChunkReader {
         if let Some(container) = lock(&self.open).get(&number) {
             return Ok(container);
         }
-        let revision = self.containers.revision(number).ok_or_else(|| {
+        let revision = lock(&self.containers).revision(number).ok_or_else(|| {
             Error::corrupt(format!("container {number:08x} is referred to but not in the head"))
         })?;
         let container = Arc::new(open_container(&self.objects, self.series, number, revision)?);
@@ -93,19 +96,59 @@ impl ChunkReader {
         frame: u16,
         scratch: &mut Scratch,
     ) -> Result<Arc<Vec<u8>>> {
-        if let Some(raw) = lock(&self.frames).get(&(number, frame)) {
+        let key = (number, container.revision, frame);
+        if let Some(raw) = lock(&self.frames).get(&key) {
             return Ok(raw);
         }
         let mut raw = Vec::new();
         read_frame(&self.objects, container, frame, scratch, &mut raw)?;
         let raw = Arc::new(raw);
-        lock(&self.frames).insert((number, frame), Arc::clone(&raw), raw.capacity());
+        lock(&self.frames).insert(key, Arc::clone(&raw), raw.capacity());
         Ok(raw)
     }
 
     /// Copies a chunk that is not zeros into `out`, which is as long as the chunk. The caller
     /// compares its fingerprint with the recipe's before it uses a byte of it (I-4).
+    ///
+    /// A container that is gone may have been rewritten meanwhile: then the newest head says so.
     pub(crate) fn read_unverified(
+        &self,
+        chunk: &RecipeChunk,
+        cursor: &mut Cursor,
+        scratch: &mut Scratch,
+        out: &mut [u8],
+    ) -> Result<()> {
+        match self.read_once(chunk, cursor, scratch, out) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                cursor.last = None;
+                self.follow_rewriting(chunk.reference.container(), error)?;
+                self.read_once(chunk, cursor, scratch, out)
+            }
+            other => other,
+        }
+    }
+
+    /// Learns from the newest head which revision of a container there is now; `error` if it is none
+    /// that was not tried.
+    fn follow_rewriting(&self, number: u32, error: Error) -> Result<()> {
+        let newest = heads::newest(&self.objects, self.series)?;
+        let revision = newest.as_ref().and_then(|head| head.containers.revision(number));
+        let (Some(head), Some(revision)) = (newest, revision) else {
+            return Err(error.context(
+                "the snapshot was deleted and its space reclaimed while it was being read",
+            ));
+        };
+        // Of several threads that come here, the first has done it for all.
+        let mut containers = lock(&self.containers);
+        *containers = head.containers;
+        let mut open = lock(&self.open);
+        if open.get(&number).is_some_and(|container| container.revision != revision) {
+            open.remove(&number);
+        }
+        Ok(())
+    }
+
+    fn read_once(
         &self,
         chunk: &RecipeChunk,
         cursor: &mut Cursor,
@@ -189,7 +232,7 @@ pub(crate) fn open_container(
         });
         Ok((directory, end))
     })?;
-    Ok(Container { object, directory })
+    Ok(Container { revision, object, directory })
 }
 
 /// Replaces `raw` by the chunks of a frame; their number of bytes is as the directory says.

@@ -1,8 +1,8 @@
 //! Finding snapshots by the names that people give them.
 
-use silt_format::{Error, ErrorKind, Head, Result, SnapshotEntry};
+use silt_format::{Error, ErrorKind, Head, Id, Result, SeriesId, SnapshotEntry, names};
 
-use crate::objects::is_damage;
+use crate::objects::{is_damage, key};
 use crate::repository::{Found, Repository};
 
 /// What part of a series' history is meant.
@@ -67,6 +67,38 @@ impl Repository {
         };
         let snapshot = self.snapshot(head.series, entry.id)?;
         Ok(Found { head, snapshot })
+    }
+
+    /// The one deleted snapshot whose id begins with `prefix`, with its series' head.
+    pub fn find_deleted(&self, prefix: &str) -> Result<(Head, SnapshotEntry)> {
+        let mut found = Vec::new();
+        for head in self.heads(&[])? {
+            let deleted = head.deleted.iter().map(|deleted| deleted.entry);
+            let matching = deleted.filter(|entry| entry.id.to_string().starts_with(prefix));
+            let matching: Vec<SnapshotEntry> = matching.collect();
+            found.extend(matching.into_iter().map(|entry| (head.clone(), entry)));
+        }
+        match found.pop() {
+            Some(only) if found.is_empty() => Ok(only),
+            Some(_) => Err(Error::invalid(format!(
+                "several deleted snapshots' ids begin with '{prefix}'; give more of the id"
+            ))),
+            None => Err(Error::new(
+                ErrorKind::NotFound,
+                format!(
+                    "no deleted snapshot's id begins with '{prefix}'; `silt snapshots --deleted` \
+                     lists those that can be brought back"
+                ),
+            )),
+        }
+    }
+
+    /// For how many seconds storage has held a snapshot, by its own clock, if it knows.
+    pub fn snapshot_age_s(&self, series: SeriesId, id: Id) -> Result<Option<u64>> {
+        let name = key(&names::snapshot(series, id))?;
+        let modified_ms = self.objects.storage.head(&name)?.modified_ms;
+        let now_ms = u64::try_from(self.objects.context.env.now_ns() / 1_000_000).unwrap_or(0);
+        Ok(modified_ms.map(|modified| now_ms.saturating_sub(modified) / 1000))
     }
 
     fn find_id(&self, prefix: &str) -> Result<(Head, SnapshotEntry)> {

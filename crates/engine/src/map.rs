@@ -193,6 +193,66 @@ impl MapReader {
         Ok(())
     }
 
+    /// Calls `visit` with every segment of `root` whose recipe none of `others` has at the same place,
+    /// and `on_page` with every page above them. What `others` share is passed over without reading.
+    pub(crate) fn walk_unshared(
+        &self,
+        root: MapRoot,
+        others: &[MapRoot],
+        on_page: &mut dyn FnMut(BlockRef),
+        visit: &mut dyn FnMut(u64, &SegmentEntry) -> Result<()>,
+    ) -> Result<()> {
+        match root.page {
+            Some(page) => self.walk_unshared_page(page, (root.level, 0), others, on_page, visit),
+            None => Ok(()),
+        }
+    }
+
+    fn walk_unshared_page(
+        &self,
+        block: BlockRef,
+        (level, index): (u8, u64),
+        others: &[MapRoot],
+        on_page: &mut dyn FnMut(BlockRef),
+        visit: &mut dyn FnMut(u64, &SegmentEntry) -> Result<()>,
+    ) -> Result<()> {
+        let mut beside = Vec::new();
+        for other in others {
+            // What of another snapshot is damaged counts as not shared.
+            let Ok(Some(other)) = self.page_ref(*other, level, index) else { continue };
+            if other == block {
+                return Ok(());
+            }
+            beside.extend(self.page(other, level).ok());
+        }
+        on_page(block);
+        let first = index * PAGE_ENTRIES as u64;
+        match &*self.page(block, level)? {
+            Page::Leaf(entries) => {
+                let shares = |page: &Arc<Page>, i: usize, entry: &SegmentEntry| match &**page {
+                    Page::Leaf(other) => {
+                        other.get(i).is_some_and(|o| o.is_some_and(|o| o.recipe == entry.recipe))
+                    }
+                    Page::Branch(..) => false,
+                };
+                for (i, entry) in entries.iter().enumerate() {
+                    let Some(entry) = entry else { continue };
+                    if !beside.iter().any(|page| shares(page, i, entry)) {
+                        visit(first + i as u64, entry)?;
+                    }
+                }
+            }
+            Page::Branch(_, entries) => {
+                for (i, child) in (0_u64..).zip(entries) {
+                    let Some(child) = child else { continue };
+                    let place = (level - 1, first + i);
+                    self.walk_unshared_page(*child, place, others, on_page, visit)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// The recipe at `block`.
     pub(crate) fn recipe(
         &self,

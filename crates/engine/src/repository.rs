@@ -10,6 +10,7 @@ use silt_format::{
 use silt_storage::{PutMode, Storage};
 
 use crate::env::Context;
+use crate::heads;
 use crate::objects::{Address, Objects, is_damage, key};
 use crate::root::{Secret, is_key, key_objects, open_config};
 
@@ -295,25 +296,7 @@ impl Repository {
 
     /// The newest head of a series, or `None` before its first commit.
     pub fn head(&self, series: SeriesId) -> Result<Option<Head>> {
-        let prefix = names::Numbered::Head.prefix(series);
-        let Some(name) = self.objects.first_name(&prefix)? else {
-            return Ok(None);
-        };
-        let strange = || Error::corrupt(format!("{name} is not the name of a head"));
-        let generation = names::Numbered::number(&name).ok_or_else(strange)?;
-        let address = Address::new(ObjectKind::Head, series, generation);
-        let plain = self.objects.get(&name, address)?;
-        let head = Head::decode(&plain).context(|| format!("read head {name}"))?;
-        if (head.generation, head.series) != (generation, series) {
-            return Err(Error::corrupt(format!("head {name} is not what its name says")));
-        }
-        if let Some(store) = head.stores.iter().find(|s| (s.number, s.kind) != (0, 0)) {
-            return Err(Error::new(
-                ErrorKind::Unsupported,
-                format!("head {name} uses store {} of kind {}", store.number, store.kind),
-            ));
-        }
-        Ok(Some(head))
+        heads::newest(&self.objects, series)
     }
 
     /// Reads a snapshot.

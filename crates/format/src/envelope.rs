@@ -64,11 +64,13 @@ pub enum ObjectKind {
     Check = 9,
     /// Who is working on a series.
     Lease = 10,
+    /// Slots that nothing living refers to.
+    DeadList = 11,
 }
 
 impl ObjectKind {
     /// Every kind.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Config,
         Self::Key,
         Self::Series,
@@ -79,6 +81,7 @@ impl ObjectKind {
         Self::Summary,
         Self::Check,
         Self::Lease,
+        Self::DeadList,
     ];
     fn decode(byte: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| *kind as u8 == byte)
@@ -234,6 +237,7 @@ impl std::fmt::Display for ObjectKind {
             Self::Summary => "summary vector",
             Self::Check => "check record",
             Self::Lease => "lease",
+            Self::DeadList => "dead list",
         })
     }
 }

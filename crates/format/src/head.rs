@@ -1,7 +1,9 @@
 //! Heads: what a series is made of. The head of the highest generation counts.
 
 use crate::codec::{Decoder, Encoder, REQUIRED};
+use crate::dead::DEAD_LIST_PARTS_MAX;
 use crate::envelope::{Id, SeriesId};
+use crate::policy::RetentionPolicy;
 use crate::reference::ObjectSet;
 use crate::summary::SummaryGeometry;
 use crate::{Error, Result};
@@ -12,6 +14,10 @@ const CONTAINERS: u16 = 3;
 const PACKS: u16 = 4;
 const SNAPSHOTS: u16 = 5;
 const SUMMARY: u16 = 6;
+const DELETED: u16 = 16;
+const DEAD: u16 = 17;
+const LEAK: u16 = 18;
+const POLICY: u16 = 19;
 
 /// One entry of a head's store table: what a store number in a reference means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,8 +37,59 @@ pub struct SnapshotEntry {
     pub id: Id,
     /// When its backup began, in nanoseconds since 1970.
     pub time_ns: i64,
-    /// Reserved, zero.
+    /// [`PROTECTED`](Self::PROTECTED) or zero.
     pub flags: u32,
+}
+
+impl SnapshotEntry {
+    /// The flag of a snapshot that is not deleted, whatever a policy says.
+    pub const PROTECTED: u32 = 1;
+
+    /// Whether the snapshot is protected from deletion.
+    pub fn is_protected(&self) -> bool {
+        self.flags & Self::PROTECTED != 0
+    }
+
+    fn encode(self, to: &mut Encoder) {
+        to.u64(self.id.0);
+        to.i64(self.time_ns);
+        to.u32(self.flags);
+    }
+
+    fn decode(from: &mut Decoder<'_>) -> Result<Self> {
+        Ok(Self { id: Id(from.u64()?), time_ns: from.i64()?, flags: from.u32()? })
+    }
+}
+
+/// A snapshot that was deleted and whose data may still be there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeletedEntry {
+    /// The snapshot as it was listed.
+    pub entry: SnapshotEntry,
+    /// When it was deleted, in nanoseconds since 1970.
+    pub deleted_ns: i64,
+}
+
+/// A dead list that a head names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeadListRef {
+    /// The list's id.
+    pub id: Id,
+    /// How many objects it is in, at least one.
+    pub parts: u32,
+    /// How many slots it holds; those of whole containers count as many as a container may have.
+    pub slots: u64,
+}
+
+/// What approximate deletion is expected to have left behind since the last exact sweep.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LeakForecast {
+    /// How many snapshots were deleted.
+    pub deletions: u32,
+    /// Thousandths of a chunk that are dead and not known to be.
+    pub leaked_millichunks: u64,
+    /// How many chunks the series was estimated to store at the last deletion.
+    pub stored_chunks: u64,
 }
 
 /// What a series is made of.
@@ -62,6 +119,14 @@ pub struct Head {
     pub snapshots: Vec<SnapshotEntry>,
     /// The size and hash functions that new summary vectors get.
     pub summary: Option<SummaryGeometry>,
+    /// Snapshots that were deleted and may be brought back, in the order of deletion.
+    pub deleted: Vec<DeletedEntry>,
+    /// The slots that no living snapshot refers to.
+    pub dead: Vec<DeadListRef>,
+    /// What deletions may have leaked.
+    pub leak: LeakForecast,
+    /// Which snapshots are kept, if the series has a policy of its own.
+    pub policy: Option<RetentionPolicy>,
 }
 
 impl Head {
@@ -80,6 +145,10 @@ impl Head {
             packs: ObjectSet::default(),
             snapshots: Vec::new(),
             summary: None,
+            deleted: Vec::new(),
+            dead: Vec::new(),
+            leak: LeakForecast::default(),
+            policy: None,
         }
     }
 
@@ -108,16 +177,46 @@ impl Head {
         to.section(PACKS, REQUIRED, |to| self.packs.encode(to));
         to.section(SNAPSHOTS, REQUIRED, |to| {
             to.count(self.snapshots.len());
-            for snapshot in &self.snapshots {
-                to.u64(snapshot.id.0);
-                to.i64(snapshot.time_ns);
-                to.u32(snapshot.flags);
-            }
+            self.snapshots.iter().for_each(|entry| entry.encode(to));
         });
         if let Some(geometry) = self.summary {
             to.section(SUMMARY, 0, |to| geometry.encode(to));
         }
+        self.encode_deletions(&mut to);
+        if let Some(policy) = &self.policy {
+            to.section(POLICY, 0, |to| policy.encode(to));
+        }
         to.bytes
+    }
+
+    /// What deletions have added, left out as long as there were none.
+    fn encode_deletions(&self, to: &mut Encoder) {
+        if !self.deleted.is_empty() {
+            to.section(DELETED, REQUIRED, |to| {
+                to.count(self.deleted.len());
+                for deleted in &self.deleted {
+                    deleted.entry.encode(to);
+                    to.i64(deleted.deleted_ns);
+                }
+            });
+        }
+        if !self.dead.is_empty() {
+            to.section(DEAD, REQUIRED, |to| {
+                to.count(self.dead.len());
+                for list in &self.dead {
+                    to.u64(list.id.0);
+                    to.u32(list.parts);
+                    to.u64(list.slots);
+                }
+            });
+        }
+        if self.leak != LeakForecast::default() {
+            to.section(LEAK, 0, |to| {
+                to.u32(self.leak.deletions);
+                to.u64(self.leak.leaked_millichunks);
+                to.u64(self.leak.stored_chunks);
+            });
+        }
     }
 
     /// Reads a head.
@@ -132,15 +231,20 @@ impl Head {
                 CONTAINERS => found.containers = ObjectSet::decode(body)?,
                 PACKS => found.packs = ObjectSet::decode(body)?,
                 SNAPSHOTS => {
-                    found.snapshots = body.list(20, |item| {
-                        let (id, time_ns) = (Id(item.u64()?), item.i64()?);
-                        Ok(SnapshotEntry { id, time_ns, flags: item.u32()? })
-                    })?;
+                    found.snapshots = body.list(20, SnapshotEntry::decode)?;
                 }
                 SUMMARY => found.summary = Some(SummaryGeometry::decode(body)?),
+                DELETED => found.deleted = body.list(28, decode_deleted)?,
+                DEAD => found.dead = body.list(20, decode_dead)?,
+                LEAK => {
+                    let (deletions, leaked_millichunks) = (body.u32()?, body.u64()?);
+                    let stored_chunks = body.u64()?;
+                    found.leak = LeakForecast { deletions, leaked_millichunks, stored_chunks };
+                }
+                POLICY => found.policy = Some(RetentionPolicy::decode(body)?),
                 _ => return Ok(false),
             }
-            sections |= 1 << tag;
+            sections |= 1_u32 << tag;
             Ok(true)
         })?;
         let all = 1 << CORE | 1 << STORES | 1 << CONTAINERS | 1 << PACKS | 1 << SNAPSHOTS;
@@ -151,6 +255,10 @@ impl Head {
                 packs: found.packs,
                 snapshots: found.snapshots,
                 summary: found.summary,
+                deleted: found.deleted,
+                dead: found.dead,
+                leak: found.leak,
+                policy: found.policy,
                 ..core
             }),
             _ => Err(Error::corrupt("head: a section is missing")),
@@ -166,6 +274,18 @@ fn decode_core(body: &mut Decoder<'_>) -> Result<Head> {
     head.next_container = body.u32()?;
     head.next_pack = body.u32()?;
     Ok(head)
+}
+
+fn decode_deleted(item: &mut Decoder<'_>) -> Result<DeletedEntry> {
+    Ok(DeletedEntry { entry: SnapshotEntry::decode(item)?, deleted_ns: item.i64()? })
+}
+
+fn decode_dead(item: &mut Decoder<'_>) -> Result<DeadListRef> {
+    let list = DeadListRef { id: Id(item.u64()?), parts: item.u32()?, slots: item.u64()? };
+    if list.parts == 0 || list.parts > DEAD_LIST_PARTS_MAX {
+        return Err(item.corrupt(format!("a dead list has {} parts", list.parts)));
+    }
+    Ok(list)
 }
 
 fn decode_store(item: &mut Decoder<'_>) -> Result<StoreEntry> {

@@ -4,6 +4,7 @@
 
 mod block;
 mod codec;
+mod dead;
 mod directory;
 mod envelope;
 mod error;
@@ -12,6 +13,7 @@ mod ids;
 pub mod names;
 pub mod number;
 mod page;
+mod policy;
 mod recipe;
 mod records;
 mod reference;
@@ -22,6 +24,9 @@ mod summary;
 pub use block::{
     BLOCK_OVERHEAD_BYTES, BLOCK_RAW_BYTES_MAX, BlockReader, BlockWriter, DIRECTORY_POSITION,
 };
+pub use dead::{
+    DEAD_LIST_PARTS_MAX, DEAD_RANGES_MAX, DeadRange, decode_dead_ranges, encode_dead_ranges,
+};
 pub use directory::{
     BlockEntry, BlockKind, CONTAINER_SLOTS_MAX, Directory, FRAMES_MAX, Frame, Slot, SlotKind,
     SlotRun, decode_blocks, encode_blocks,
@@ -31,13 +36,14 @@ pub use envelope::{
     RepositoryId, SealScheme, SeriesId,
 };
 pub use error::{Error, ErrorKind, Result, ResultExt};
-pub use head::{Head, SnapshotEntry, StoreEntry};
+pub use head::{DeadListRef, DeletedEntry, Head, LeakForecast, SnapshotEntry, StoreEntry};
 pub use ids::{
     BLOCK_BYTES, Chunking, Fingerprint, SEGMENT_BYTES, SIGNATURES, SegmentDigest, Signatures,
 };
 pub use page::{
     MapRoot, PAGE_ENTRIES, PAGE_LEVELS_MAX, Page, SegmentEntry, root_level, segment_count,
 };
+pub use policy::{Period, RetentionPolicy};
 pub use recipe::{Recipe, RecipeChunk};
 pub use records::{
     CheckRecord, Config, DamagedSlots, KdfCost, KeyLabel, Lease, SeriesRecord, VerifiedRange,

@@ -81,6 +81,27 @@ pub fn summary(series: SeriesId, id: Id, part: u32) -> String {
     format!("summaries/{series}/{id}.{part:04x}")
 }
 
+/// The prefix of a series' summary vectors.
+pub fn summaries(series: SeriesId) -> String {
+    format!("summaries/{series}/")
+}
+
+/// The prefix of a series' dead lists.
+pub fn dead_lists(series: SeriesId) -> String {
+    format!("dead/{series}/")
+}
+
+/// The name of part `part` of a dead list.
+pub fn dead_list(series: SeriesId, id: Id, part: u32) -> String {
+    format!("{}{id}.{part:04x}", dead_lists(series))
+}
+
+/// The id and part that the name of a summary vector or dead list ends in.
+pub fn id_and_part(name: &str) -> Option<(Id, u32)> {
+    let (id, part) = name.rsplit('/').next()?.split_once('.')?;
+    Some((Id::from_hex(id)?, u32::from_str_radix(part, 16).ok()?))
+}
+
 /// The prefix of a series' recipe packs.
 pub fn recipes(series: SeriesId) -> String {
     format!("recipes/{series}/")

@@ -1,8 +1,14 @@
 //! The command line.
 
+mod deletion;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+
+pub use deletion::{
+    Delete, Forget, Group, Policy, Reclaim, RetentionRules, SetPolicy, SomeSnapshots, Undelete,
+};
 
 const AFTER_HELP: &str = "\
 Environment:
@@ -88,8 +94,11 @@ pub enum Command {
   pg_dumpall | silt backup db1 dump=-")]
     Backup(Backup),
     /// List snapshots
-    #[command(after_help = "Examples:\n  silt snapshots\n  silt snapshots web1 --json")]
-    Snapshots(Snapshots),
+    #[command(after_help = "Examples:
+  silt snapshots
+  silt snapshots web1 --json
+  silt snapshots --deleted")]
+    Snapshots(ListSnapshots),
     /// Show one snapshot: volumes, and which level saved how much
     #[command(after_help = "Examples:\n  silt show web1@latest\n  silt show 3f9a01bc")]
     Show(OneSnapshot),
@@ -116,6 +125,42 @@ pub enum Command {
     /// Show what the repository holds, in numbers
     #[command(after_help = "Examples:\n  silt stats\n  silt stats web1 --json")]
     Stats(Snapshots),
+    /// Delete snapshots by a retention policy: the one given, or the one that each series stores
+    #[command(after_help = "Examples:
+  silt forget --keep-daily 7 --keep-weekly 4 --keep-monthly 12 --dry-run
+  silt forget web1 --keep-last 10 --keep-within 30d
+  silt forget --reclaim
+
+Times count in the local time zone. Snapshots of the future and protected ones are kept. With
+--keep-within, and with --min-age, a host that can only add snapshots pushes no good one out.")]
+    Forget(Forget),
+    /// Delete snapshots, at once; their space comes back with reclaim
+    #[command(after_help = "Examples:
+  silt delete 3f9a01bc
+  silt delete web1@2026-11-20 web1@2026-11-21 --dry-run")]
+    Delete(Delete),
+    /// Bring deleted snapshots back, until reclaim has run
+    #[command(after_help = "Examples:\n  silt snapshots --deleted\n  silt undelete 3f9a01bc")]
+    Undelete(Undelete),
+    /// Keep snapshots from being deleted, by hand or by a policy
+    #[command(after_help = "Examples:\n  silt protect web1@latest")]
+    Protect(SomeSnapshots),
+    /// Let snapshots be deleted again
+    #[command(after_help = "Examples:\n  silt unprotect 3f9a01bc")]
+    Unprotect(SomeSnapshots),
+    /// Give the space of deleted snapshots back, while other series are backed up and restored
+    #[command(after_help = "Examples:
+  silt reclaim
+  silt reclaim web1 --min-dead 0 --repair
+  silt reclaim --keep-deleted 7d --limit-read 50 --limit-write 50
+  silt reclaim --dry-run --json")]
+    Reclaim(Reclaim),
+    /// Store with a series which of its snapshots are kept
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  silt policy show\n  silt policy set web1 --keep-daily 7 --keep-weekly 4"
+    )]
+    Policy(Policy),
     /// Manage the passwords of a repository
     #[command(
         subcommand,
@@ -187,6 +232,9 @@ pub struct Backup {
     /// Compare with no earlier snapshot: read and deduplicate as if it were the first.
     #[arg(long)]
     pub no_parent: bool,
+    /// Apply the series' retention policy afterwards.
+    #[arg(long)]
+    pub forget: bool,
     /// Do everything but write to the repository.
     #[arg(long)]
     pub dry_run: bool,
@@ -196,6 +244,15 @@ pub struct Backup {
 pub struct Snapshots {
     /// Only these series.
     pub series: Vec<String>,
+}
+
+#[derive(Args)]
+pub struct ListSnapshots {
+    /// Only these series.
+    pub series: Vec<String>,
+    /// Those that were deleted and can still be brought back.
+    #[arg(long)]
+    pub deleted: bool,
 }
 
 #[derive(Args)]

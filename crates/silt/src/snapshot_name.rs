@@ -2,7 +2,7 @@
 
 use jiff::civil;
 use jiff::tz::TimeZone;
-use silt_format::{ByteSpan, Chunking};
+use silt_format::{ByteSpan, Chunking, Period};
 use siltstone::{Selector, When};
 
 use crate::commands::Failure;
@@ -84,6 +84,36 @@ pub fn parse_bytes(text: &str) -> Result<u64, Failure> {
     let number = text[..end].parse::<u64>().ok();
     let bytes = number.and_then(|number| number.checked_mul(1_u64.checked_shl(shift)?));
     bytes.ok_or_else(|| usage(format!("'{text}' is no size; use bytes, or 64KiB, 1MiB, 2GiB")))
+}
+
+/// A period such as `1y5m7d2h`: years, months, days and hours, each at most once, in this order.
+pub fn parse_period(text: &str) -> Result<Period, Failure> {
+    let bad =
+        || usage(format!("'{text}' is no period; use years, months, days, hours as in 1y5m7d2h"));
+    let mut period = Period::default();
+    let mut rest = text;
+    let parts = [
+        ('y', &mut period.years),
+        ('m', &mut period.months),
+        ('d', &mut period.days),
+        ('h', &mut period.hours),
+    ];
+    for (unit, part) in parts {
+        if let Some((number, behind)) = rest.split_once(unit) {
+            *part = number.parse().map_err(|_| bad())?;
+            rest = behind;
+        }
+    }
+    if rest.is_empty() && !text.is_empty() { Ok(period) } else { Err(bad()) }
+}
+
+/// A period of days and hours, in seconds.
+pub fn parse_seconds(text: &str) -> Result<u64, Failure> {
+    let period = parse_period(text)?;
+    if period.years > 0 || period.months > 0 {
+        return Err(usage(format!("'{text}' is too vague here; use days and hours, as in 30d12h")));
+    }
+    Ok(u64::from(period.days) * 86_400 + u64::from(period.hours) * 3600)
 }
 
 /// A range: `START-END`, `START+LENGTH` or `START-`, of a volume of `volume_bytes` bytes.

@@ -1,13 +1,11 @@
-//! The one place where a head is written.
+//! Committing a backup.
 
-use silt_format::names::Numbered;
-use silt_format::{
-    Error, ErrorKind, Head, ObjectKind, Result, ResultExt, Snapshot, SnapshotEntry, names,
-};
+use silt_format::{Head, ObjectKind, Result, Snapshot, SnapshotEntry, names};
 
 use super::container::DurableContainers;
 use super::packs::DurablePacks;
 use super::summary::DurableSummary;
+use crate::heads;
 use crate::objects::{Address, Objects};
 
 /// Everything that a new head names and its predecessor did not, each with the proof that it is
@@ -35,7 +33,7 @@ pub(crate) struct Committed {
 
 /// Writes the snapshot, then the series' next head.
 ///
-/// Fails as `Busy` if another backup has committed since `head` was read.
+/// Fails as `Busy` if somebody else has committed since `head` was read.
 pub(crate) fn commit(objects: &Objects, mut head: Head, commit: Commit) -> Result<Committed> {
     let mut snapshot = commit.snapshot;
     if let Some(summary) = &commit.summary {
@@ -58,24 +56,6 @@ pub(crate) fn commit(objects: &Objects, mut head: Head, commit: Commit) -> Resul
     head.summary = snapshot.summary.map(|summary| summary.geometry).or(head.summary);
     head.snapshots.push(SnapshotEntry { id: snapshot.id, time_ns: snapshot.time_ns, flags: 0 });
     head.snapshots.sort_by_key(|entry| entry.time_ns);
-    head.generation += 1;
-    head.writer = commit.session;
-
-    let name = Numbered::Head.name(head.series, head.generation);
-    let address = Address::new(ObjectKind::Head, head.series, head.generation);
-    let put = objects.put(&name, address, &head.encode());
-    stored_bytes += put
-        .map_err(|error| match error.kind() {
-            ErrorKind::AlreadyExists => Error::new(
-                ErrorKind::Busy,
-                format!(
-                    "another backup of series '{}' has committed meanwhile; run this one again, \
-                 what it uploaded is used",
-                    head.name
-                ),
-            ),
-            _ => error,
-        })
-        .context(|| "commit")?;
+    stored_bytes += heads::commit(objects, &mut head, commit.session)?;
     Ok(Committed { snapshot, generation: head.generation, stored_bytes })
 }

@@ -19,4 +19,4 @@ pub use session::{BackupOptions, BackupReport, BackupSession};
 
 pub(crate) use scan::Avoided;
 pub(crate) use session::jobs;
-pub(crate) use summary::verify_summary;
+pub(crate) use summary::{read_part, verify_summary};

@@ -105,28 +105,15 @@ pub(crate) fn verify_summary(
 ) -> Result<()> {
     let geometry = summary.geometry;
     let partition_bytes = geometry.partition_bytes as usize;
-    let (mut scratch, mut raw) = (Scratch::new()?, Vec::new());
+    let (mut scratch, mut raw, mut vector) = (Scratch::new()?, Vec::new(), Vec::new());
     for part in 0..geometry.parts() {
         let held = geometry.partitions_of(part);
         let name = names::summary(series, summary.id, part);
-        let (kind, number) = (ObjectKind::Summary, summary.id.0);
-        let address = Address { kind, series, number, revision: part };
-        let object = objects.open(&name, address)?;
-        let entries = objects.read_blocks(&object)?;
         let wrong = |what: &str| Error::corrupt(format!("summary vector {name}: {what}"));
-        if entries.len() != held.len() {
-            return Err(wrong("its partitions are not as many as its geometry says"));
-        }
-        let mut vector = Vec::with_capacity(held.len() * partition_bytes);
-        for entry in entries {
-            let range = (entry.offset, entry.sealed_bytes);
-            let position = u64::from(entry.offset);
-            objects.read_block(&object, range, position, &mut scratch, &mut raw)?;
-            if raw.len() != partition_bytes {
-                return Err(wrong("a partition's size is not what its geometry says"));
-            }
-            vector.extend_from_slice(&raw);
-        }
+        vector.clear();
+        read_part(objects, series, summary, part, &mut scratch, &mut raw, &mut |partition| {
+            vector.extend_from_slice(partition);
+        })?;
         let Some((reader, roots)) = references_of else { continue };
         each_reference(reader, roots, &mut |reference| {
             let (partition, drawn) = geometry.place(reference);
@@ -138,6 +125,36 @@ pub(crate) fn verify_summary(
             }
             Ok(())
         })?;
+    }
+    Ok(())
+}
+
+/// Calls `each` with every partition of a part of a summary vector, in order.
+pub(crate) fn read_part(
+    objects: &Objects,
+    series: SeriesId,
+    summary: SummaryRef,
+    part: u32,
+    scratch: &mut Scratch,
+    raw: &mut Vec<u8>,
+    each: &mut dyn FnMut(&[u8]),
+) -> Result<()> {
+    let geometry = summary.geometry;
+    let name = names::summary(series, summary.id, part);
+    let (kind, number) = (ObjectKind::Summary, summary.id.0);
+    let object = objects.open(&name, Address { kind, series, number, revision: part })?;
+    let entries = objects.read_blocks(&object)?;
+    let wrong = |what: &str| Error::corrupt(format!("summary vector {name}: {what}"));
+    if entries.len() != geometry.partitions_of(part).len() {
+        return Err(wrong("its partitions are not as many as its geometry says"));
+    }
+    for entry in entries {
+        let range = (entry.offset, entry.sealed_bytes);
+        objects.read_block(&object, range, u64::from(entry.offset), scratch, raw)?;
+        if raw.len() != geometry.partition_bytes as usize {
+            return Err(wrong("a partition's size is not what its geometry says"));
+        }
+        each(raw);
     }
     Ok(())
 }

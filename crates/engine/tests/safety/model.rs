@@ -1,18 +1,78 @@
-//! Random sequences against a model: a map from snapshots to images.
+//! Random sequences of all operations, with crashes, against a model: a map from snapshots to images.
+//!
+//! A sequence that fails is shrunk: steps are left out as long as it still fails.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 
-use silt_format::Id;
-use silt_storage::{Counted, CrashStorage, CrashingOperation, MemoryStorage};
-use siltstone::{CheckOptions, DataCheck, Repository, Selector};
+use silt_format::{Id, names};
+use silt_storage::{
+    Counted, CrashStorage, CrashingOperation, Key, MemoryStorage, Storage, list_all,
+};
+use siltstone::{CheckOptions, DataCheck, DeleteMethod, ReclaimOptions, Repository, Selector};
 
 use crate::kit::{self, Random, World};
 
-const SEQUENCES: u64 = 120;
-const STEPS: usize = 12;
+/// How many sequences are tried; SILT_MODEL_SEQUENCES says otherwise.
+const SEQUENCES: u64 = 500;
+const STEPS: usize = 32;
 const ALL: CheckOptions =
     CheckOptions { series: Vec::new(), data: DataCheck::All, restart: false, jobs: 1 };
+const NAMES: [&str; 2] = ["vm", "other"];
+
+/// What may happen. Numbers choose among what there is.
+#[derive(Clone, Debug)]
+enum Action {
+    Backup,
+    Delete(u64, u64, DeleteMethod),
+    Undelete(u64),
+    Repair,
+    Reclaim { share: f64, keep_s: u64 },
+    Check,
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Change(usize, u64),
+    Do(usize, Action),
+    /// The process dies at this mutating storage operation, which happens or not.
+    Crash(usize, Action, u64, CrashingOperation),
+}
+
+fn action(random: &mut Random) -> Action {
+    match random.below(14) {
+        0..=3 => Action::Backup,
+        4..=6 => {
+            let method = [DeleteMethod::Approximate, DeleteMethod::Exact][random.below(2)];
+            Action::Delete(random.next(), random.next() % 3, method)
+        }
+        7 | 8 => Action::Undelete(random.next()),
+        9 => Action::Repair,
+        10..=12 => {
+            let share = [0.0, 0.2, 0.9][random.below(3)];
+            Action::Reclaim { share, keep_s: [0, 0, 1 << 40][random.below(3)] }
+        }
+        _ => Action::Check,
+    }
+}
+
+fn steps(seed: u64) -> Vec<Step> {
+    let mut random = Random(seed);
+    let step = |random: &mut Random| {
+        let which = usize::from(random.below(5) == 0);
+        match random.below(5) {
+            0 | 1 => Step::Change(which, random.next()),
+            2 | 3 => Step::Do(which, action(random)),
+            _ => {
+                let how = [CrashingOperation::Lost, CrashingOperation::Applied][random.below(2)];
+                let action = action(random);
+                Step::Crash(which, action, random.next() % 20, how)
+            }
+        }
+    };
+    (0..STEPS).map(|_| step(&mut random)).collect()
+}
 
 struct Model {
     storage: Arc<MemoryStorage>,
@@ -20,10 +80,10 @@ struct Model {
     process: u32,
     seed: u64,
     images: [Vec<u8>; 2],
-    committed: [BTreeMap<u64, Vec<u8>>; 2],
+    /// Every snapshot that was ever committed.
+    known: BTreeMap<u64, Vec<u8>>,
+    living: [BTreeSet<u64>; 2],
 }
-
-const NAMES: [&str; 2] = ["vm", "other"];
 
 impl Model {
     fn new(seed: u64) -> Self {
@@ -32,8 +92,9 @@ impl Model {
             dead: Arc::default(),
             process: 1,
             seed,
-            images: [kit::image(seed, 300), kit::image(seed + 1, 700)],
-            committed: [BTreeMap::new(), BTreeMap::new()],
+            images: [kit::image(seed, 300), kit::image(seed + 1, 500)],
+            known: BTreeMap::new(),
+            living: [BTreeSet::new(), BTreeSet::new()],
         };
         kit::init(model.storage.clone(), &model.world()).unwrap();
         model
@@ -46,81 +107,244 @@ impl Model {
         world
     }
 
-    /// The next process; the one before has died.
+    /// The next process, on this storage; the one before has died.
+    fn repository_on(&mut self, storage: Arc<dyn Storage>) -> silt_format::Result<Repository> {
+        self.dead.lock().unwrap().insert(self.process);
+        self.process += 1;
+        kit::open(storage, &self.world())
+    }
+
     fn repository(&mut self) -> Repository {
-        self.dead.lock().unwrap().insert(self.process);
-        self.process += 1;
-        kit::open(self.storage.clone(), &self.world()).unwrap()
+        self.repository_on(self.storage.clone()).unwrap()
     }
 
-    fn backup(&mut self, which: usize) {
-        let repository = self.repository();
-        let report = kit::backup(&repository, NAMES[which], &self.images[which]).unwrap();
-        self.committed[which].insert(report.snapshot.id.0, self.images[which].clone());
-    }
-
-    fn crashing(&mut self, random: &mut Random, action: impl Fn(&Repository)) {
-        self.dead.lock().unwrap().insert(self.process);
-        self.process += 1;
-        let struck = [CrashingOperation::Lost, CrashingOperation::Applied][random.below(2)];
-        let at = random.below(16) as u64;
-        let storage =
-            Arc::new(CrashStorage::new(self.storage.clone(), at, Counted::Mutations, struck));
-        if let Ok(repository) = kit::open(storage, &self.world()) {
-            action(&repository);
+    /// Does something; what it must have done to the living snapshots is the answer.
+    fn act(
+        &self,
+        repository: &Repository,
+        which: usize,
+        action: &Action,
+    ) -> silt_format::Result<Option<Vec<u64>>> {
+        let name = NAMES[which];
+        let living: Vec<u64> = self.living[which].iter().copied().collect();
+        let head = repository.head(repository.series_id(name))?;
+        if head.is_none() && !matches!(action, Action::Backup | Action::Check) {
+            return Ok(None);
         }
+        let mut after = living.clone();
+        match action {
+            Action::Backup => {
+                let report = kit::backup(repository, name, &self.images[which])?;
+                after.push(report.snapshot.id.0);
+            }
+            Action::Delete(first, more, method) => {
+                if living.is_empty() {
+                    return Ok(None);
+                }
+                let at = usize::try_from(*first % living.len() as u64).unwrap();
+                let end = (at + 1 + usize::try_from(*more).unwrap()).min(living.len());
+                let doomed: Vec<Id> = living[at..end].iter().map(|id| Id(*id)).collect();
+                let report = repository.delete(name, &doomed, *method)?;
+                assert_eq!(report.deleted, doomed);
+                after.drain(at..end);
+            }
+            Action::Undelete(which) => {
+                let deleted = head.map_or_else(Vec::new, |head| head.deleted);
+                if deleted.is_empty() {
+                    return Ok(None);
+                }
+                let at = usize::try_from(*which % deleted.len() as u64).unwrap();
+                repository.undelete(name, deleted[at].entry.id)?;
+                after.push(deleted[at].entry.id.0);
+            }
+            Action::Repair => drop(repository.repair(name, 1 << 14)?),
+            Action::Reclaim { share, keep_s } => {
+                let options = ReclaimOptions {
+                    dead_share_min: *share,
+                    leak_share_max: 0.5,
+                    grace_s: 0,
+                    keep_deleted_s: Some(*keep_s),
+                    ..ReclaimOptions::default()
+                };
+                repository.reclaim(name, &options)?;
+            }
+            Action::Check => drop(repository.check(&ALL)?),
+        }
+        Ok(Some(after))
     }
 
-    fn crashed_backup(&mut self, which: usize, random: &mut Random) {
-        let image = self.images[which].clone();
-        self.crashing(random, |repository| {
-            let _ = kit::backup(repository, NAMES[which], &image);
-        });
-        // A crash behind the creation of the head leaves a commit that nobody was told of.
+    fn listed(&mut self, which: usize) -> BTreeSet<u64> {
         let repository = self.repository();
         let head = repository.head(repository.series_id(NAMES[which])).unwrap();
-        for entry in head.iter().flat_map(|head| &head.snapshots) {
-            self.committed[which].entry(entry.id.0).or_insert_with(|| image.clone());
+        head.iter().flat_map(|head| &head.snapshots).map(|entry| entry.id.0).collect()
+    }
+
+    fn step(&mut self, step: &Step) {
+        match step {
+            Step::Change(which, seed) => {
+                self.images[*which] = kit::changed(&self.images[*which], *seed);
+            }
+            Step::Do(which, action) => {
+                let repository = self.repository();
+                if let Some(after) = self.act(&repository, *which, action).unwrap() {
+                    self.living[*which] = after.into_iter().collect();
+                    let new = self.living[*which].iter().copied();
+                    let image = &self.images[*which];
+                    for id in new {
+                        self.known.entry(id).or_insert_with(|| image.clone());
+                    }
+                }
+            }
+            Step::Crash(which, action, at, struck) => {
+                let storage =
+                    CrashStorage::new(self.storage.clone(), *at, Counted::Mutations, *struck);
+                if let Ok(repository) = self.repository_on(Arc::new(storage)) {
+                    drop(self.act(&repository, *which, action));
+                }
+                // It happened as a whole or not at all; nobody was told which.
+                let listed = self.listed(*which);
+                let before = &self.living[*which];
+                let gone = before.difference(&listed).count();
+                let new: Vec<u64> = listed.difference(before).copied().collect();
+                match action {
+                    Action::Backup | Action::Undelete(_) => assert!(gone == 0 && new.len() <= 1),
+                    Action::Delete(..) => assert!(new.is_empty()),
+                    _ => assert!(gone == 0 && new.is_empty()),
+                }
+                let image = &self.images[*which];
+                for id in new {
+                    self.known.entry(id).or_insert_with(|| image.clone());
+                }
+                self.living[*which] = listed;
+            }
         }
     }
 
+    /// Every living snapshot is as it was, and nothing else is listed.
     fn verify(&mut self) {
+        for which in 0..2 {
+            assert_eq!(self.listed(which), self.living[which]);
+        }
         let repository = self.repository();
-        for (which, committed) in self.committed.iter().enumerate() {
-            let head = repository.head(repository.series_id(NAMES[which])).unwrap();
-            let found: HashSet<u64> =
-                head.iter().flat_map(|head| &head.snapshots).map(|entry| entry.id.0).collect();
-            assert_eq!(found, committed.keys().copied().collect(), "seed {}", self.seed);
-            for (id, image) in committed {
-                let selector = Selector::Id(Id(*id).to_string());
-                let found = kit::find(&repository, &selector).unwrap();
-                let same = kit::restore(&repository, &found).unwrap() == *image;
-                assert!(same, "seed {}: snapshot {} differs", self.seed, Id(*id));
-            }
+        for id in self.living.iter().flatten() {
+            let found = kit::find(&repository, &Selector::Id(Id(*id).to_string())).unwrap();
+            assert!(kit::restore(&repository, &found).unwrap() == self.known[id], "{}", Id(*id));
         }
         let report = repository.check(&ALL).unwrap();
-        assert!(report.damage.is_empty(), "seed {}: {:?}", self.seed, report.damage);
+        assert!(report.damage.is_empty(), "{:?}", report.damage);
+    }
+
+    /// After a repair and a reclaim storage holds nothing that nobody refers to.
+    fn verify_no_waste(&mut self) {
+        for name in NAMES {
+            let repository = self.repository();
+            if repository.head(repository.series_id(name)).unwrap().is_none() {
+                continue;
+            }
+            let options = ReclaimOptions {
+                dead_share_min: 0.0,
+                leak_share_max: 0.0,
+                grace_s: 0,
+                keep_deleted_s: Some(0),
+                ..ReclaimOptions::default()
+            };
+            let report = repository.reclaim(name, &options).unwrap();
+            assert_eq!(report.dead_slots_left, 0);
+            let again = repository.reclaim(name, &options).unwrap();
+            assert_eq!((again.removed_objects, again.rewritten_containers), (0, 0), "{again:?}");
+            let swept = again.sweep.unwrap();
+            assert_eq!(swept.dead_slots, 0, "what is stored is what mark-and-sweep keeps");
+        }
+        self.verify();
+        self.verify_objects();
+    }
+
+    /// Names every object that the heads do not account for.
+    fn verify_objects(&mut self) {
+        let repository = self.repository();
+        assert_eq!(repository.check(&ALL).unwrap().unreferenced, 0);
+        for name in NAMES {
+            let series = repository.series_id(name);
+            let Some(head) = repository.head(series).unwrap() else { continue };
+            let vectors: BTreeSet<String> = head
+                .snapshots
+                .iter()
+                .filter_map(|entry| repository.snapshot(series, entry.id).unwrap().summary)
+                .map(|summary| names::summary(series, summary.id, 0))
+                .collect();
+            let count = |prefix: &str| {
+                list_all(&*self.storage, prefix, None)
+                    .map(|item| item.unwrap())
+                    .filter(|(name, _): &(Key, u64)| {
+                        name.as_str().ends_with(".0000") || !prefix.starts_with("summ")
+                    })
+                    .count()
+            };
+            assert_eq!(count(&names::snapshots(series)), head.snapshots.len());
+            assert_eq!(count(&names::summaries(series)), vectors.len());
+            assert_eq!(count(&names::dead_lists(series)), 0);
+        }
     }
 }
 
-#[test]
-fn random_sequences_lose_nothing() {
-    for seed in 0..SEQUENCES {
-        let mut random = Random(seed);
+fn run(seed: u64, steps: &[Step]) -> Result<(), String> {
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
         let mut model = Model::new(seed);
-        for _ in 0..STEPS {
-            let which = random.below(2);
-            match random.below(6) {
-                0 | 1 => {
-                    model.images[which] = kit::changed(&model.images[which], random.next());
-                }
-                2 | 3 => model.backup(which),
-                4 => model.crashed_backup(which, &mut random),
-                _ => model.crashing(&mut random, |repository| {
-                    let _ = repository.check(&ALL);
-                }),
+        steps.iter().for_each(|step| model.step(step));
+        model.verify();
+        model.verify_no_waste();
+    }));
+    outcome.map_err(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()))
+            .unwrap_or_default()
+    })
+}
+
+/// Leaves out steps, many at first, as long as the rest still fails.
+fn shrink(seed: u64, mut steps: Vec<Step>) -> (Vec<Step>, String) {
+    let mut why = run(seed, &steps).err().unwrap_or_default();
+    let mut size = steps.len() / 2;
+    while size > 0 {
+        let mut at = 0;
+        while at < steps.len() {
+            let mut fewer = steps.clone();
+            fewer.drain(at..(at + size).min(steps.len()));
+            if let Err(text) = run(seed, &fewer) {
+                (steps, why) = (fewer, text);
+            } else {
+                at += size;
             }
         }
-        model.verify();
+        size /= 2;
+    }
+    (steps, why)
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "how long a test runs is the tester's choice")]
+fn random_sequences_lose_nothing_and_waste_nothing() {
+    let sequences = std::env::var("SILT_MODEL_SEQUENCES").ok();
+    let sequences = sequences.and_then(|text| text.parse().ok()).unwrap_or(SEQUENCES);
+    let next = std::sync::atomic::AtomicU64::new(0);
+    let failed = Mutex::new(None);
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| {
+                while failed.lock().unwrap().is_none() {
+                    let seed = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                    if seed >= sequences {
+                        return;
+                    }
+                    if run(seed, &steps(seed)).is_err() {
+                        failed.lock().unwrap().get_or_insert(seed);
+                    }
+                }
+            });
+        }
+    });
+    if let Some(seed) = failed.into_inner().unwrap() {
+        let (steps, why) = shrink(seed, steps(seed));
+        panic!("seed {seed}: {why}\nshrunk to {steps:#?}");
     }
 }

@@ -42,6 +42,10 @@ fn every_layout_of_version_1_is_read() {
     assert_eq!(Page::decode(&golden("page-branch"), 1).unwrap(), values::branch());
     assert_eq!(Snapshot::decode(&golden("snapshot")).unwrap(), values::snapshot());
     assert_eq!(Head::decode(&golden("head")).unwrap(), values::head());
+    let deletions = values::head_after_deletions();
+    assert_eq!(Head::decode(&golden("head-deletions")).unwrap(), deletions);
+    let ranges = silt_format::decode_dead_ranges(&golden("dead-list")).unwrap();
+    assert_eq!(ranges, values::dead_ranges());
     assert_eq!(Config::decode(&golden("config")).unwrap(), values::config());
     assert_eq!(SeriesRecord::decode(&golden("series")).unwrap(), values::series_record());
     assert_eq!(Lease::decode(&golden("lease")).unwrap(), values::lease());

@@ -2,11 +2,11 @@
 
 use silt_format::{
     BlockEntry, BlockKind, BlockRef, ByteSpan, CheckRecord, Chunking, Config, DamagedSlots,
-    Directory, Fingerprint, Footer, Frame, Head, Header, HeaderRest, Id, KdfCost, KeyLabel, Lease,
-    Level, LevelBytes, MapRoot, MasterKey, ObjectKind, ObjectSet, Page, Recipe, RecipeChunk,
-    Reference, RepositoryId, SealScheme, SegmentDigest, SegmentEntry, SeriesId, SeriesRecord,
-    Signatures, Snapshot, SnapshotEntry, StoreEntry, SummaryGeometry, SummaryRef, VerifiedRange,
-    Volume,
+    DeadListRef, DeadRange, DeletedEntry, Directory, Fingerprint, Footer, Frame, Head, Header,
+    HeaderRest, Id, KdfCost, KeyLabel, LeakForecast, Lease, Level, LevelBytes, MapRoot, MasterKey,
+    ObjectKind, ObjectSet, Page, Period, Recipe, RecipeChunk, Reference, RepositoryId,
+    RetentionPolicy, SealScheme, SegmentDigest, SegmentEntry, SeriesId, SeriesRecord, Signatures,
+    Snapshot, SnapshotEntry, StoreEntry, SummaryGeometry, SummaryRef, VerifiedRange, Volume,
 };
 
 pub const SERIES: SeriesId = SeriesId([5; 12]);
@@ -146,7 +146,40 @@ pub fn head() -> Head {
         packs,
         snapshots: vec![SnapshotEntry { id: Id(1), time_ns: -5, flags: 0 }],
         summary: Some(geometry()),
+        deleted: Vec::new(),
+        dead: Vec::new(),
+        leak: LeakForecast::default(),
+        policy: None,
     }
+}
+
+/// A head of a series that snapshots were deleted from.
+pub fn head_after_deletions() -> Head {
+    let gone = SnapshotEntry { id: Id(2), time_ns: 9, flags: SnapshotEntry::PROTECTED };
+    let period = Period { years: 1, months: 2, days: 3, hours: 4 };
+    Head {
+        deleted: vec![DeletedEntry { entry: gone, deleted_ns: 1_000 }],
+        dead: vec![DeadListRef { id: Id(77), parts: 2, slots: 1_000_000 }],
+        leak: LeakForecast { deletions: 3, leaked_millichunks: 1_234, stored_chunks: 99_999 },
+        policy: Some(RetentionPolicy {
+            last: 1,
+            hourly: 2,
+            daily: 3,
+            weekly: 4,
+            monthly: u32::MAX,
+            yearly: 6,
+            within: period,
+            tags: vec!["keep".to_owned()],
+            age_min_s: 3600,
+            keep_deleted_s: 86_400,
+        }),
+        ..head()
+    }
+}
+
+pub fn dead_ranges() -> Vec<DeadRange> {
+    let range = |container, first, last| DeadRange { container, first, last };
+    vec![range(0, 3, 3), range(0, 5, 900), DeadRange::whole(7), range(9, 0, 0)]
 }
 
 pub fn config() -> Config {
@@ -200,6 +233,8 @@ pub fn encoded() -> Vec<(&'static str, Vec<u8>)> {
         ("page-branch", branch().encode()),
         ("snapshot", snapshot().encode()),
         ("head", head().encode()),
+        ("head-deletions", head_after_deletions().encode()),
+        ("dead-list", silt_format::encode_dead_ranges(&dead_ranges())),
         ("config", config().encode()),
         ("key", key.unwrap()),
         ("series", series_record().encode()),

@@ -12,7 +12,7 @@ use silt_source::{
 };
 use siltstone::{BackupOptions, BackupReport, DryRunStorage, Throttled};
 
-use super::{Failure, PROGRAM, Session, Traffic, short, snapshot_json};
+use super::{Failure, PROGRAM, Session, Traffic, forget, short, snapshot_json};
 use crate::cli::{Backup, SourceFormat};
 use crate::{output, snapshot_name};
 
@@ -72,7 +72,11 @@ pub fn run(session: &Session<'_>, args: &Backup) -> Result<u8, Failure> {
     }
     let report = backup.finish()?;
     session.reporter.finish();
-    Ok(conclude(session, args, &report))
+    let code = conclude(session, args, &report);
+    if args.forget {
+        forget::apply_stored(session, &repository, &args.series)?;
+    }
+    Ok(code)
 }
 
 fn volume_arg(text: &str) -> VolumeArg<'_> {

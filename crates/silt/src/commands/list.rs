@@ -3,15 +3,16 @@
 use silt_format::{Level, LevelBytes, Snapshot};
 
 use super::{Failure, Session, short, snapshot_json, volume};
-use crate::cli::{OneSnapshot, Snapshots};
+use crate::cli::{ListSnapshots, OneSnapshot};
 use crate::{output, snapshot_name};
 
-pub fn snapshots(session: &Session<'_>, args: &Snapshots) -> Result<u8, Failure> {
+pub fn snapshots(session: &Session<'_>, args: &ListSnapshots) -> Result<u8, Failure> {
     let repository = session.repository()?;
     let mut rows = Vec::new();
     let mut damaged = false;
     for head in repository.heads(&args.series)? {
-        for entry in &head.snapshots {
+        let deleted: Vec<_> = head.deleted.iter().map(|deleted| deleted.entry).collect();
+        for entry in if args.deleted { &deleted } else { &head.snapshots } {
             let snapshot = match repository.snapshot(head.series, entry.id) {
                 Ok(snapshot) => snapshot,
                 Err(error) => {
@@ -21,14 +22,19 @@ pub fn snapshots(session: &Session<'_>, args: &Snapshots) -> Result<u8, Failure>
                 }
             };
             if session.global.json {
-                output::message("snapshot", snapshot_json(&head.name, &snapshot));
+                let mut value = snapshot_json(&head.name, &snapshot);
+                value["protected"] = entry.is_protected().into();
+                value["deleted"] = args.deleted.into();
+                output::message("snapshot", value);
             } else {
-                rows.push(row(&head.name, &snapshot));
+                rows.push(row(&head.name, &snapshot, entry.is_protected()));
             }
         }
     }
     if !session.global.json {
-        if rows.is_empty() && !damaged {
+        if rows.is_empty() && !damaged && args.deleted {
+            output::line("No deleted snapshot can be brought back.");
+        } else if rows.is_empty() && !damaged {
             output::line("No snapshots yet. `silt backup SERIES PATH` makes one.");
         } else {
             let header = ["ID", "TIME", "SERIES", "VOLUMES", "SIZE", "NEW", "STORED", "TAGS"];
@@ -38,8 +44,12 @@ pub fn snapshots(session: &Session<'_>, args: &Snapshots) -> Result<u8, Failure>
     Ok(if damaged { 5 } else { 0 })
 }
 
-fn row(series: &str, snapshot: &Snapshot) -> Vec<String> {
+fn row(series: &str, snapshot: &Snapshot, is_protected: bool) -> Vec<String> {
     let levels = snapshot.levels();
+    let mut tags = snapshot.tags.join(",");
+    if is_protected {
+        tags.push_str(if tags.is_empty() { "(protected)" } else { " (protected)" });
+    }
     vec![
         short(snapshot.id),
         output::time(snapshot.time_ns),
@@ -48,7 +58,7 @@ fn row(series: &str, snapshot: &Snapshot) -> Vec<String> {
         output::bytes(levels.total()),
         output::bytes(levels.get(Level::New)),
         output::bytes(snapshot.stored_bytes()),
-        snapshot.tags.join(","),
+        tags,
     ]
 }
 

@@ -2,10 +2,14 @@
 
 mod backup;
 mod check;
+mod delete;
 mod diff;
+mod forget;
 mod init;
 mod key;
 mod list;
+mod policy;
+mod reclaim;
 mod restore;
 mod stats;
 
@@ -18,7 +22,7 @@ use clap::CommandFactory;
 use serde_json::{Value, json};
 use silt_format::{ByteSpan, Error, ErrorKind, KdfCost, Level, LevelBytes, Snapshot, Volume};
 use silt_storage::{LocalStorage, Storage};
-use siltstone::{Context, Found, Repository, SystemEnv, Throttle, Throttled};
+use siltstone::{Context, DryRunStorage, Found, Repository, SystemEnv, Throttle, Throttled};
 
 use crate::cli::{Cli, Command, Cost, Global};
 use crate::output;
@@ -91,6 +95,13 @@ pub fn run(cli: &Cli, interrupted: Arc<AtomicBool>) -> Result<u8, Failure> {
         Command::Check(args) => check::run(&session, args),
         Command::Diff(args) => diff::run(&session, args),
         Command::Stats(args) => stats::run(&session, args),
+        Command::Forget(args) => forget::run(&session, args),
+        Command::Delete(args) => delete::run(&session, args),
+        Command::Undelete(args) => delete::undelete(&session, args),
+        Command::Protect(args) => delete::protect(&session, args, true),
+        Command::Unprotect(args) => delete::protect(&session, args, false),
+        Command::Reclaim(args) => reclaim::run(&session, args),
+        Command::Policy(args) => policy::run(&session, args),
         Command::Key(args) => key::run(&session, args),
         Command::Completion { shell } => {
             clap_complete::generate(*shell, &mut Cli::command(), "silt", &mut std::io::stdout());
@@ -176,6 +187,15 @@ impl Session<'_> {
         }
     }
 
+    /// Opens the repository that the command line names, so that nothing is written in a dry run.
+    pub fn repository_to_change(&self, dry_run: bool) -> Result<Repository, Failure> {
+        let storage = self.storage(Traffic::Other)?;
+        if dry_run {
+            return self.open(Arc::new(DryRunStorage::new(storage)));
+        }
+        self.open(storage)
+    }
+
     /// Opens the repository that the command line names.
     pub fn repository(&self) -> Result<Repository, Failure> {
         self.open(self.storage(Traffic::Other)?)
@@ -193,7 +213,8 @@ impl Cost {
     /// The cost as the format has it.
     pub fn to_kdf(&self) -> Result<KdfCost, Failure> {
         let memory_kib = self.kdf_memory.saturating_mul(1024);
-        let cost = KdfCost { memory_kib, passes: self.kdf_passes, lanes: 1 };
+        let lanes = KdfCost::default().lanes;
+        let cost = KdfCost { memory_kib, passes: self.kdf_passes, lanes };
         cost.validate().map_err(|error| Failure::Usage(error.to_string()))
     }
 }

@@ -1,0 +1,157 @@
+//! Sets of dead slots: ranges in order, in memory and in storage.
+
+use silt_format::number::to_u32;
+use silt_format::{
+    DEAD_RANGES_MAX, DeadListRef, DeadRange, Id, ObjectKind, PRIVATE_STORE, Reference, Result,
+    ResultExt, SeriesId, decode_dead_ranges, encode_dead_ranges, names,
+};
+
+use crate::objects::{Address, Objects};
+
+/// Slots of a series' containers, as ranges in ascending order that do not touch.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct DeadSlots(Vec<DeadRange>);
+
+impl DeadSlots {
+    /// The set of all that `ranges` hold.
+    pub(crate) fn of(mut ranges: Vec<DeadRange>) -> Self {
+        ranges.sort_unstable();
+        let mut merged: Vec<DeadRange> = Vec::new();
+        for range in ranges {
+            match merged.last_mut() {
+                Some(last)
+                    if last.container == range.container
+                        && u32::from(range.first) <= u32::from(last.last) + 1 =>
+                {
+                    last.last = last.last.max(range.last);
+                }
+                _ => merged.push(range),
+            }
+        }
+        Self(merged)
+    }
+
+    /// The set of the slots that references name.
+    pub(crate) fn of_references(references: &[u64]) -> Self {
+        let range = |bits: &u64| {
+            let reference = Reference::from_bits(*bits);
+            let slot = reference.slot();
+            DeadRange { container: reference.container(), first: slot, last: slot }
+        };
+        Self::of(references.iter().map(range).collect())
+    }
+
+    pub(crate) fn ranges(&self) -> &[DeadRange] {
+        &self.0
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// How many slots.
+    pub(crate) fn slots(&self) -> u64 {
+        self.0.iter().map(DeadRange::slots).sum()
+    }
+
+    /// The ranges of each container that has any, in order.
+    pub(crate) fn by_container(&self) -> impl Iterator<Item = (u32, &[DeadRange])> {
+        let same = |a: &DeadRange, b: &DeadRange| a.container == b.container;
+        self.0.chunk_by(same).map(|ranges| (ranges[0].container, ranges))
+    }
+
+    /// Both sets together.
+    pub(crate) fn union(self, other: Self) -> Self {
+        let mut ranges = self.0;
+        ranges.extend(other.0);
+        Self::of(ranges)
+    }
+
+    /// Those in containers that `keep` is true for.
+    pub(crate) fn retain_containers(&mut self, mut keep: impl FnMut(u32) -> bool) {
+        self.0.retain(|range| keep(range.container));
+    }
+
+    /// Every slot as a reference, in order.
+    pub(crate) fn references(&self) -> impl Iterator<Item = u64> + '_ {
+        self.0.iter().flat_map(|range| {
+            let container = range.container;
+            (range.first..=range.last)
+                .map(move |slot| Reference::new(PRIVATE_STORE, container, slot).bits())
+        })
+    }
+}
+
+/// Whether sorted ranges of one container hold `slot`.
+pub(crate) fn holds(ranges: &[DeadRange], slot: u16) -> bool {
+    let at = ranges.partition_point(|range| range.first <= slot);
+    at.checked_sub(1).is_some_and(|at| slot <= ranges[at].last)
+}
+
+/// Reads dead lists.
+pub(crate) fn read(
+    objects: &Objects,
+    series: SeriesId,
+    lists: &[DeadListRef],
+) -> Result<DeadSlots> {
+    let mut ranges = Vec::new();
+    for list in lists {
+        for part in 0..list.parts {
+            let name = names::dead_list(series, list.id, part);
+            let (kind, number) = (ObjectKind::DeadList, list.id.0);
+            let address = Address { kind, series, number, revision: part };
+            let plain = objects.get(&name, address)?;
+            ranges.extend(decode_dead_ranges(&plain).context(|| format!("read {name}"))?);
+        }
+    }
+    Ok(DeadSlots::of(ranges))
+}
+
+/// Writes a dead list, durable on return; none for an empty set.
+pub(crate) fn write(
+    objects: &Objects,
+    series: SeriesId,
+    dead: &DeadSlots,
+) -> Result<Option<DeadListRef>> {
+    if dead.is_empty() {
+        return Ok(None);
+    }
+    let id = Id(objects.context.random_id());
+    let mut parts = 0;
+    for ranges in dead.ranges().chunks(DEAD_RANGES_MAX) {
+        let name = names::dead_list(series, id, parts);
+        let (kind, number) = (ObjectKind::DeadList, id.0);
+        let address = Address { kind, series, number, revision: parts };
+        objects.put(&name, address, &encode_dead_ranges(ranges))?;
+        parts += 1;
+    }
+    let list = DeadListRef { id, parts: to_u32(parts as usize), slots: dead.slots() };
+    Ok(Some(list))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn range(container: u32, first: u16, last: u16) -> DeadRange {
+        DeadRange { container, first, last }
+    }
+
+    #[test]
+    fn ranges_that_touch_or_overlap_become_one() {
+        let set = DeadSlots::of(vec![
+            range(2, 5, 9),
+            range(1, 65_530, u16::MAX),
+            range(2, 0, 3),
+            range(2, 4, 4),
+            range(2, 8, 20),
+            range(1, 0, 0),
+        ]);
+        assert_eq!(set.ranges(), [range(1, 0, 0), range(1, 65_530, u16::MAX), range(2, 0, 20)]);
+        assert_eq!(set.slots(), 1 + 6 + 21);
+        let back: Vec<u64> = set.references().collect();
+        assert_eq!(DeadSlots::of_references(&back), set);
+        let (container, ranges) = set.by_container().last().unwrap_or_default();
+        assert!(container == 2 && holds(ranges, 20) && !holds(ranges, 21));
+    }
+}

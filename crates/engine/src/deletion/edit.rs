@@ -1,0 +1,70 @@
+//! Changing a series without backing it up: lease, head, commit.
+
+use silt_format::{Error, ErrorKind, Head, Id, Result, SeriesId, Snapshot, SnapshotEntry};
+
+use crate::heads;
+use crate::lease::HeldLease;
+use crate::repository::Repository;
+
+/// A series that is being changed. Dropped, it gives its lease back.
+pub(crate) struct Edit<'r> {
+    pub(crate) repository: &'r Repository,
+    pub(crate) head: Head,
+    session: [u8; 16],
+    lease: HeldLease,
+}
+
+impl<'r> Edit<'r> {
+    /// Takes the lease of a series and reads its head.
+    ///
+    /// `Busy` while a backup of the series or another change of it runs, `NotFound` without a head.
+    pub(crate) fn begin(repository: &'r Repository, series: SeriesId, name: &str) -> Result<Self> {
+        let objects = &repository.objects;
+        let session = objects.context.random();
+        let lease = HeldLease::acquire(objects, series, name, session)?;
+        let head = heads::newest(objects, series)?.ok_or_else(|| {
+            Error::new(ErrorKind::NotFound, format!("there is no series '{name}' with a snapshot"))
+        })?;
+        Ok(Self { repository, head, session, lease })
+    }
+
+    /// Keeps the lease while a long change goes on.
+    pub(crate) fn keep(&mut self) -> Result<()> {
+        self.repository.objects.context.check_interrupted()?;
+        self.lease.keep()
+    }
+
+    /// Makes the head as it is now the series' newest.
+    pub(crate) fn commit(&mut self) -> Result<()> {
+        self.lease.keep()?;
+        heads::commit(&self.repository.objects, &mut self.head, self.session).map(|_| ())
+    }
+
+    /// Gives the lease back.
+    pub(crate) fn finish(self) -> Result<()> {
+        self.lease.release()
+    }
+
+    /// The living snapshots, oldest first; all must be readable.
+    pub(crate) fn living(&self) -> Result<Vec<Snapshot>> {
+        read_snapshots(self.repository, self.head.series, &self.head.snapshots)
+    }
+
+    /// Where in the list of living snapshots `id` is.
+    pub(crate) fn place(&self, id: Id) -> Result<usize> {
+        let found = self.head.snapshots.iter().position(|entry| entry.id == id);
+        found.ok_or_else(|| {
+            let message = format!("series '{}' has no snapshot {id}", self.head.name);
+            Error::new(ErrorKind::NotFound, message)
+        })
+    }
+}
+
+/// Reads the snapshots that a head lists.
+pub(crate) fn read_snapshots(
+    repository: &Repository,
+    series: SeriesId,
+    entries: &[SnapshotEntry],
+) -> Result<Vec<Snapshot>> {
+    entries.iter().map(|entry| repository.snapshot(series, entry.id)).collect()
+}

@@ -1,0 +1,20 @@
+//! Deleting snapshots at once, finding out exactly what is dead, and giving its space back.
+//!
+//! Deletion is approximate: what no living snapshot's summary vector holds is dead. What the vectors
+//! hold by chance stays, is forecast, and is found by an exact sweep. Space comes back when containers
+//! are rewritten under the same references.
+
+mod dead;
+mod delete;
+mod edit;
+mod policy;
+mod reclaim;
+mod rewrite;
+mod sweep;
+mod undelete;
+mod vectors;
+
+pub use delete::{DeleteMethod, DeleteReport};
+pub use policy::SeriesPolicy;
+pub use reclaim::{ReclaimOptions, ReclaimReport};
+pub use sweep::SweepReport;

@@ -1,0 +1,39 @@
+//! The retention policy that a series' head stores.
+
+use silt_format::{Error, ErrorKind, Result, RetentionPolicy};
+
+use super::edit::Edit;
+use crate::repository::Repository;
+
+/// A series and its policy.
+#[derive(Clone, Debug)]
+pub struct SeriesPolicy {
+    /// The series' name.
+    pub series: String,
+    /// Its policy, if it has one.
+    pub policy: Option<RetentionPolicy>,
+}
+
+impl Repository {
+    /// Stores a series' policy, or removes it.
+    pub fn set_policy(&self, series: &str, policy: Option<RetentionPolicy>) -> Result<()> {
+        if policy.as_ref().is_some_and(|policy| policy.is_empty() && policy.keep_deleted_s == 0) {
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                "the policy would keep nothing; give it at least one --keep rule",
+            ));
+        }
+        let mut edit = Edit::begin(self, self.series_id(series), series)?;
+        if edit.head.policy != policy {
+            edit.head.policy = policy;
+            edit.commit()?;
+        }
+        edit.finish()
+    }
+
+    /// The policies of the series called `names`, or of all.
+    pub fn policies(&self, names: &[String]) -> Result<Vec<SeriesPolicy>> {
+        let heads = self.heads(names)?.into_iter();
+        Ok(heads.map(|head| SeriesPolicy { series: head.name, policy: head.policy }).collect())
+    }
+}

@@ -1,0 +1,226 @@
+//! Finding out exactly which slots of a series are dead: marking what living snapshots refer to, and
+//! sweeping the containers.
+//!
+//! Memory is bounded by taking the containers in windows, each of which reads all recipes once: a bit
+//! for every slot of a window. That is the grouped mark-and-sweep of the papers, with as many phases as
+//! the memory asks for.
+
+use std::collections::{BTreeSet, HashMap};
+
+use silt_format::{BlockRef, DeadRange, Head, MapRoot, PRIVATE_STORE, Result, Snapshot};
+
+use super::dead::{self, DeadSlots};
+use super::edit::Edit;
+use crate::budget::MEMORY_BYTES_DEFAULT;
+use crate::chunks::open_container;
+use crate::map::MapReader;
+use crate::objects::{Scratch, is_damage};
+use crate::repository::Repository;
+
+/// Bytes of the bits for the slots of the largest container.
+const CONTAINER_BITS_BYTES: u64 = 8 << 10;
+
+/// What a sweep came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SweepReport {
+    /// How many windows of containers there were, each of which read all recipes.
+    pub phases: u64,
+    /// Recipes read.
+    pub recipes: u64,
+    /// Slots of all containers that were swept.
+    pub slots: u64,
+    /// Those that are dead.
+    pub dead_slots: u64,
+    /// Those that no dead list had.
+    pub leaked_slots: u64,
+}
+
+/// What is exactly dead.
+pub(crate) struct Swept {
+    pub(crate) dead: DeadSlots,
+    pub(crate) report: SweepReport,
+}
+
+impl Repository {
+    /// Finds out exactly what is dead in a series, and notes it: repairs what approximate deletions
+    /// have leaked. `memory_bytes` bounds the marks, 0 for the default.
+    pub fn repair(&self, series: &str, memory_bytes: u64) -> Result<SweepReport> {
+        let mut edit = Edit::begin(self, self.series_id(series), series)?;
+        let report = edit.repair(memory_bytes)?;
+        edit.finish()?;
+        Ok(report)
+    }
+}
+
+impl Edit<'_> {
+    /// Replaces the dead lists by one that is exact.
+    pub(crate) fn repair(&mut self, memory_bytes: u64) -> Result<SweepReport> {
+        let objects = &self.repository.objects;
+        let living = self.living()?;
+        let mut swept = dead(self, &living, memory_bytes)?;
+        let known = match dead::read(objects, self.head.series, &self.head.dead) {
+            // It is about to be replaced.
+            Err(error) if is_damage(&error) => DeadSlots::default(),
+            other => other?,
+        };
+        let known_ranges: HashMap<u32, Vec<DeadRange>> =
+            known.by_container().map(|(number, ranges)| (number, ranges.to_vec())).collect();
+        let is_new = |range: &DeadRange, slot| {
+            known_ranges.get(&range.container).is_none_or(|known| !dead::holds(known, slot))
+        };
+        let new = swept.dead.ranges().iter().map(|range| {
+            (range.first..=range.last).filter(|slot| is_new(range, *slot)).count() as u64
+        });
+        swept.report.leaked_slots = new.sum();
+        let is_known = swept.report.leaked_slots == 0 && swept.dead.slots() == known.slots();
+        if !is_known || self.head.leak != silt_format::LeakForecast::default() {
+            let list = dead::write(objects, self.head.series, &swept.dead)?;
+            self.head.dead = list.into_iter().collect();
+            self.head.leak = silt_format::LeakForecast::default();
+            self.commit()?;
+        }
+        Ok(swept.report)
+    }
+}
+
+/// The slots of all containers that no snapshot of `living` refers to.
+///
+/// Fails if anything of a living snapshot cannot be read: what it refers to must not count as dead.
+pub(crate) fn dead(edit: &mut Edit<'_>, living: &[Snapshot], memory_bytes: u64) -> Result<Swept> {
+    let bytes = if memory_bytes == 0 { MEMORY_BYTES_DEFAULT } else { memory_bytes };
+    let window = usize::try_from(bytes / 2 / CONTAINER_BITS_BYTES).unwrap_or(usize::MAX).max(1);
+    let mut report = SweepReport::default();
+    let mut dead = Vec::new();
+    let containers: Vec<(u32, u32)> = edit.head.containers.iter().collect();
+    for window in containers.chunks(window) {
+        edit.keep()?;
+        report.phases += 1;
+        let range = window[0].0..=window[window.len() - 1].0;
+        let mut marks: HashMap<u32, Vec<u64>> = HashMap::new();
+        report.recipes += each_reference(edit, living, &mut |container, slot| {
+            if range.contains(&container) {
+                let bits = marks.entry(container).or_default();
+                let word = usize::from(slot / 64);
+                if bits.len() <= word {
+                    bits.resize(word + 1, 0);
+                }
+                bits[word] |= 1 << (slot % 64);
+            }
+        })?;
+        for (number, revision) in window {
+            let bits = marks.get(number).map_or(&[][..], Vec::as_slice);
+            sweep(edit, *number, *revision, bits, &mut report, &mut dead)?;
+        }
+    }
+    Ok(Swept { dead: DeadSlots::of(dead), report })
+}
+
+/// Adds the slots of a container that are not marked to `dead`.
+fn sweep(
+    edit: &Edit<'_>,
+    number: u32,
+    revision: u32,
+    bits: &[u64],
+    report: &mut SweepReport,
+    dead: &mut Vec<DeadRange>,
+) -> Result<()> {
+    let repository = edit.repository;
+    let opened = open_container(&repository.objects, edit.head.series, number, revision);
+    let container = match opened {
+        Ok(container) => container,
+        Err(error) if is_damage(&error) => {
+            if bits.is_empty() {
+                // Nobody misses it.
+                dead.push(DeadRange::whole(number));
+            } else {
+                repository.warn(&format!("{error}; it is left as it is"));
+            }
+            return Ok(());
+        }
+        Err(error) => return Err(error),
+    };
+    for (slot, _) in container.directory.slots() {
+        report.slots += 1;
+        let is_marked = bits.get(usize::from(slot / 64)).is_some_and(|w| w >> (slot % 64) & 1 != 0);
+        if is_marked {
+            continue;
+        }
+        report.dead_slots += 1;
+        match dead.last_mut() {
+            Some(last)
+                if last.container == number && u32::from(last.last) + 1 == u32::from(slot) =>
+            {
+                last.last = slot;
+            }
+            _ => dead.push(DeadRange { container: number, first: slot, last: slot }),
+        }
+    }
+    Ok(())
+}
+
+/// Calls `visit` with the container and slot of every private reference of `living`; recipes that the
+/// snapshot before shares are read once. The answer is how many were read.
+fn each_reference(
+    edit: &Edit<'_>,
+    living: &[Snapshot],
+    visit: &mut dyn FnMut(u32, u16),
+) -> Result<u64> {
+    let reader = MapReader::new(&edit.repository.objects, &edit.head);
+    let (mut scratch, mut raw, mut recipes) = (Scratch::new()?, Vec::new(), 0);
+    each_unshared(&reader, living, &mut |_| {}, &mut |block| {
+        edit.repository.objects.context.check_interrupted()?;
+        recipes += 1;
+        let recipe = reader.recipe(block, &mut scratch, &mut raw)?;
+        for reference in recipe.chunks.iter().map(|chunk| chunk.reference) {
+            if !reference.is_zero() && reference.store() == PRIVATE_STORE {
+                visit(reference.container(), reference.slot());
+            }
+        }
+        Ok(())
+    })?;
+    Ok(recipes)
+}
+
+/// Calls `visit` with every recipe of `living` that the snapshot before it does not share, and
+/// `on_page` with every such page.
+fn each_unshared(
+    reader: &MapReader,
+    living: &[Snapshot],
+    on_page: &mut dyn FnMut(BlockRef),
+    visit: &mut dyn FnMut(BlockRef) -> Result<()>,
+) -> Result<()> {
+    for (number, snapshot) in living.iter().enumerate() {
+        let before = number.checked_sub(1).map(|before| &living[before]);
+        for volume in &snapshot.volumes {
+            let others: Vec<MapRoot> = before
+                .iter()
+                .flat_map(|before| before.volumes.iter().filter(|v| v.name == volume.name))
+                .map(|volume| volume.root)
+                .collect();
+            reader.walk_unshared(volume.root, &others, on_page, &mut |_, entry| {
+                visit(entry.recipe)
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// The recipe packs that snapshots refer to.
+pub(crate) fn living_packs(
+    repository: &Repository,
+    head: &Head,
+    snapshots: &[Snapshot],
+) -> Result<BTreeSet<u32>> {
+    let reader = MapReader::new(&repository.objects, head);
+    let mut packs = BTreeSet::new();
+    let mut recipes = BTreeSet::new();
+    let mut on_page = |page: BlockRef| {
+        packs.insert(page.pack);
+    };
+    each_unshared(&reader, snapshots, &mut on_page, &mut |block| {
+        recipes.insert(block.pack);
+        Ok(())
+    })?;
+    packs.append(&mut recipes);
+    Ok(packs)
+}

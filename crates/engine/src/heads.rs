@@ -1,0 +1,64 @@
+//! Reading a series' newest head, and the one place where the next one is written.
+
+use silt_format::names::Numbered;
+use silt_format::{Error, ErrorKind, Head, ObjectKind, Result, ResultExt, SeriesId};
+
+use crate::objects::{Address, Objects};
+
+/// The newest head of a series, or `None` before its first commit.
+pub(crate) fn newest(objects: &Objects, series: SeriesId) -> Result<Option<Head>> {
+    let Some(name) = objects.first_name(&Numbered::Head.prefix(series))? else {
+        return Ok(None);
+    };
+    let strange = || Error::corrupt(format!("{name} is not the name of a head"));
+    let generation = Numbered::number(&name).ok_or_else(strange)?;
+    let address = Address::new(ObjectKind::Head, series, generation);
+    let plain = objects.get(&name, address)?;
+    let head = Head::decode(&plain).context(|| format!("read head {name}"))?;
+    if (head.generation, head.series) != (generation, series) {
+        return Err(Error::corrupt(format!("head {name} is not what its name says")));
+    }
+    if let Some(store) = head.stores.iter().find(|s| (s.number, s.kind) != (0, 0)) {
+        return Err(Error::new(
+            ErrorKind::Unsupported,
+            format!("head {name} uses store {} of kind {}", store.number, store.kind),
+        ));
+    }
+    Ok(Some(head))
+}
+
+/// Writes `head` as its generation's successor; the answer is its bytes.
+///
+/// Fails as `Busy` if somebody else has committed since the head was read. All that it names must be
+/// durable (I-5).
+pub(crate) fn commit(objects: &Objects, head: &mut Head, writer: [u8; 16]) -> Result<u64> {
+    let base = head.generation;
+    head.generation += 1;
+    head.writer = writer;
+    let overtaken = || {
+        Error::new(
+            ErrorKind::Busy,
+            format!(
+                "another process has changed series '{}' meanwhile; run this again, what a backup \
+                 has uploaded is used",
+                head.name
+            ),
+        )
+    };
+    let name = Numbered::Head.name(head.series, head.generation);
+    let address = Address::new(ObjectKind::Head, head.series, head.generation);
+    let bytes = objects
+        .put(&name, address, &head.encode())
+        .map_err(|error| match error.kind() {
+            ErrorKind::AlreadyExists => overtaken(),
+            _ => error,
+        })
+        .context(|| "commit")?;
+    // Old heads are removed oldest first. As long as the one before is there, no successor of it
+    // can have been: nobody has slept so long that its number was free again.
+    if base > 0 && !objects.exists(&Numbered::Head.name(head.series, base))? {
+        objects.delete(&[name])?;
+        return Err(overtaken());
+    }
+    Ok(bytes)
+}

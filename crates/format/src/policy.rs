@@ -1,0 +1,91 @@
+//! Retention policies as a series' head stores them.
+
+use crate::Result;
+use crate::codec::{Decoder, Encoder};
+
+/// A length of calendar time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Period {
+    /// Calendar years.
+    pub years: u32,
+    /// Calendar months.
+    pub months: u32,
+    /// Calendar days.
+    pub days: u32,
+    /// Hours.
+    pub hours: u32,
+}
+
+impl Period {
+    /// Whether it has no length.
+    pub fn is_zero(&self) -> bool {
+        *self == Self::default()
+    }
+
+    fn encode(self, to: &mut Encoder) {
+        [self.years, self.months, self.days, self.hours].into_iter().for_each(|part| to.u32(part));
+    }
+
+    fn decode(from: &mut Decoder<'_>) -> Result<Self> {
+        let (years, months) = (from.u32()?, from.u32()?);
+        Ok(Self { years, months, days: from.u32()?, hours: from.u32()? })
+    }
+}
+
+/// Which snapshots of a series are kept. A rule of 0 keeps none, one of [`u32::MAX`] all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RetentionPolicy {
+    /// So many of the newest.
+    pub last: u32,
+    /// The newest of so many hours, days, weeks, months and years that have any.
+    pub hourly: u32,
+    /// See `hourly`.
+    pub daily: u32,
+    /// See `hourly`; weeks are those of ISO 8601.
+    pub weekly: u32,
+    /// See `hourly`.
+    pub monthly: u32,
+    /// See `hourly`.
+    pub yearly: u32,
+    /// All that are at most this much older than the newest that is not of the future.
+    pub within: Period,
+    /// All that have one of these labels.
+    pub tags: Vec<String>,
+    /// Nothing is deleted that storage has held for less, in seconds, whatever its time says.
+    pub age_min_s: u64,
+    /// How long deleted snapshots can be brought back, in seconds.
+    pub keep_deleted_s: u64,
+}
+
+impl RetentionPolicy {
+    /// Whether no rule keeps anything, so that applying it would make no sense.
+    pub fn is_empty(&self) -> bool {
+        let counts = [self.last, self.hourly, self.daily, self.weekly, self.monthly, self.yearly];
+        counts.iter().all(|count| *count == 0) && self.within.is_zero() && self.tags.is_empty()
+    }
+
+    pub(crate) fn encode(&self, to: &mut Encoder) {
+        let counts = [self.last, self.hourly, self.daily, self.weekly, self.monthly, self.yearly];
+        counts.into_iter().for_each(|count| to.u32(count));
+        self.within.encode(to);
+        to.u64(self.age_min_s);
+        to.u64(self.keep_deleted_s);
+        to.count(self.tags.len());
+        self.tags.iter().for_each(|tag| to.string(tag));
+    }
+
+    pub(crate) fn decode(from: &mut Decoder<'_>) -> Result<Self> {
+        Ok(Self {
+            last: from.u32()?,
+            hourly: from.u32()?,
+            daily: from.u32()?,
+            weekly: from.u32()?,
+            monthly: from.u32()?,
+            yearly: from.u32()?,
+            within: Period::decode(from)?,
+            age_min_s: from.u64()?,
+            keep_deleted_s: from.u64()?,
+            tags: from.list(2, Decoder::string)?,
+        })
+    }
+}

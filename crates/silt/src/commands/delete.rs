@@ -1,0 +1,99 @@
+//! `silt delete`, `silt undelete`, `silt protect` and `silt unprotect`.
+
+use std::collections::BTreeMap;
+
+use serde_json::json;
+use silt_format::Id;
+use siltstone::{DeleteMethod, DeleteReport, Repository};
+
+use super::{Failure, Session, short};
+use crate::cli::{Delete, SomeSnapshots, Undelete};
+use crate::{output, snapshot_name};
+
+/// The snapshots that names mean, by series.
+fn find(repository: &Repository, names: &[String]) -> Result<BTreeMap<String, Vec<Id>>, Failure> {
+    let mut found: BTreeMap<String, Vec<Id>> = BTreeMap::new();
+    for name in names {
+        let snapshot = repository.find(&snapshot_name::parse(name)?)?;
+        let ids = found.entry(snapshot.head.name).or_default();
+        if !ids.contains(&snapshot.snapshot.id) {
+            ids.push(snapshot.snapshot.id);
+        }
+    }
+    Ok(found)
+}
+
+pub fn run(session: &Session<'_>, args: &Delete) -> Result<u8, Failure> {
+    let repository = session.repository_to_change(args.dry_run)?;
+    let method = if args.exact { DeleteMethod::Exact } else { DeleteMethod::Approximate };
+    for (series, ids) in find(&repository, &args.snapshots)? {
+        let report = repository.delete(&series, &ids, method)?;
+        print(session, &series, &report, args.dry_run);
+    }
+    Ok(0)
+}
+
+/// Prints what a deletion in one series came to.
+pub fn print(session: &Session<'_>, series: &str, report: &DeleteReport, dry_run: bool) {
+    if session.global.json {
+        let ids: Vec<String> = report.deleted.iter().map(ToString::to_string).collect();
+        let value = json!({
+            "series": series,
+            "deleted": ids,
+            "dry_run": dry_run,
+            "segments_read": report.segments,
+            "references_checked": report.references,
+            "dead_chunks": report.dead_chunks,
+            "leaked_chunks": report.leaked_chunks,
+            "leak_share": report.leak_share,
+        });
+        output::message("deleted", value);
+        return;
+    }
+    let ids: Vec<String> = report.deleted.iter().map(|id| short(*id)).collect();
+    let verb = if dry_run { "Would delete" } else { "Deleted" };
+    output::line(&format!(
+        "{verb} {} of {series}: {}; {} chunks are dead now, about {:.1} more may be",
+        if ids.len() == 1 { "1 snapshot".to_owned() } else { format!("{} snapshots", ids.len()) },
+        ids.join(", "),
+        report.dead_chunks,
+        report.leaked_chunks,
+    ));
+}
+
+pub fn undelete(session: &Session<'_>, args: &Undelete) -> Result<u8, Failure> {
+    let repository = session.repository()?;
+    for id in &args.ids {
+        let (head, entry) = repository.find_deleted(id)?;
+        repository.undelete(&head.name, entry.id)?;
+        if session.global.json {
+            let value = json!({"series": head.name, "id": entry.id.to_string()});
+            output::message("undeleted", value);
+        } else {
+            output::line(&format!("Brought back snapshot {} of {}", short(entry.id), head.name));
+        }
+    }
+    Ok(0)
+}
+
+pub fn protect(
+    session: &Session<'_>,
+    args: &SomeSnapshots,
+    is_protected: bool,
+) -> Result<u8, Failure> {
+    let repository = session.repository()?;
+    for (series, ids) in find(&repository, &args.snapshots)? {
+        for id in ids {
+            repository.protect(&series, id, is_protected)?;
+            if session.global.json {
+                let value =
+                    json!({"series": series, "id": id.to_string(), "protected": is_protected});
+                output::message("protection", value);
+            } else {
+                let what = if is_protected { "is protected" } else { "is no longer protected" };
+                output::line(&format!("Snapshot {} of {series} {what}", short(id)));
+            }
+        }
+    }
+    Ok(0)
+}

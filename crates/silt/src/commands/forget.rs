@@ -1,0 +1,181 @@
+//! `silt forget`.
+
+use std::collections::{BTreeMap, HashMap};
+
+use jiff::tz::TimeZone;
+use serde_json::json;
+use silt_format::{Id, RetentionPolicy, Snapshot, SnapshotEntry};
+use siltstone::{Candidate, DeleteMethod, Kept, ReclaimOptions, Repository, apply_policy};
+
+use super::{Failure, Session, delete, reclaim, short};
+use crate::cli::{Forget, Group, RetentionRules};
+use crate::{output, snapshot_name};
+
+impl RetentionRules {
+    /// The policy that the options say, `None` if they say nothing.
+    pub fn policy(&self) -> Result<Option<RetentionPolicy>, Failure> {
+        let within = self.keep_within.as_deref().map(snapshot_name::parse_period).transpose()?;
+        let min_age = self.min_age.as_deref().map(snapshot_name::parse_seconds).transpose()?;
+        let policy = RetentionPolicy {
+            last: self.keep_last.unwrap_or(0),
+            hourly: self.keep_hourly.unwrap_or(0),
+            daily: self.keep_daily.unwrap_or(0),
+            weekly: self.keep_weekly.unwrap_or(0),
+            monthly: self.keep_monthly.unwrap_or(0),
+            yearly: self.keep_yearly.unwrap_or(0),
+            within: within.unwrap_or_default(),
+            tags: self.keep_tag.clone(),
+            age_min_s: min_age.unwrap_or(0),
+            keep_deleted_s: 0,
+        };
+        let says_nothing = policy.is_empty() && self.min_age.is_none();
+        if policy.is_empty() && !says_nothing {
+            let message = "--min-age alone keeps nothing; add a --keep rule";
+            return Err(Failure::Usage(message.to_owned()));
+        }
+        Ok((!says_nothing).then_some(policy))
+    }
+}
+
+/// One snapshot that a policy decides about.
+struct Row {
+    series: String,
+    entry: SnapshotEntry,
+    snapshot: Snapshot,
+}
+
+pub fn run(session: &Session<'_>, args: &Forget) -> Result<u8, Failure> {
+    let given = args.keep.policy()?;
+    let repository = session.repository_to_change(args.dry_run)?;
+    let heads = repository.heads(&args.series)?;
+    if given.is_none() && heads.iter().all(|head| head.policy.is_none()) {
+        let message = "no policy: give a rule such as --keep-daily 7, or store one with \
+                       `silt policy set`";
+        return Err(Failure::Usage(message.to_owned()));
+    }
+    let mut groups: BTreeMap<Vec<String>, (RetentionPolicy, Vec<Row>)> = BTreeMap::new();
+    for head in heads {
+        let Some(policy) = given.clone().or(head.policy) else { continue };
+        for entry in head.snapshots {
+            let snapshot = repository.snapshot(head.series, entry.id)?;
+            let row = Row { series: head.name.clone(), entry, snapshot };
+            let group = groups.entry(group(&row, &args.group_by));
+            group.or_insert_with(|| (policy.clone(), Vec::new())).1.push(row);
+        }
+    }
+    let mut doomed: BTreeMap<String, Vec<Id>> = BTreeMap::new();
+    for (name, (policy, rows)) in &groups {
+        let kept = decide(session, &repository, policy, rows)?;
+        print(session, name, rows, &kept);
+        let series: HashMap<Id, &str> =
+            rows.iter().map(|row| (row.entry.id, row.series.as_str())).collect();
+        for kept in kept.iter().filter(|kept| kept.reasons.is_empty()) {
+            doomed.entry(series[&kept.id].to_owned()).or_default().push(kept.id);
+        }
+    }
+    for (series, ids) in &doomed {
+        let report = repository.delete(series, ids, DeleteMethod::Approximate)?;
+        delete::print(session, series, &report, args.dry_run);
+    }
+    if doomed.is_empty() && !session.global.json {
+        output::line("Nothing to delete.");
+    }
+    if args.reclaim {
+        let options = ReclaimOptions { dry_run: args.dry_run, ..reclaim::defaults(session) };
+        reclaim::reclaim(session, &repository, &args.series, &options)?;
+    }
+    Ok(0)
+}
+
+/// Applies the policy that a series stores, as `backup --forget` does.
+pub fn apply_stored(
+    session: &Session<'_>,
+    repository: &Repository,
+    series: &str,
+) -> Result<(), Failure> {
+    let heads = repository.heads(&[series.to_owned()])?;
+    let Some((head, policy)) = heads.into_iter().find_map(|h| h.policy.clone().map(|p| (h, p)))
+    else {
+        let message = format!("series '{series}' stores no policy; nothing is deleted");
+        session.context.observer.warning(&message);
+        return Ok(());
+    };
+    let row = |entry: &SnapshotEntry| {
+        let snapshot = repository.snapshot(head.series, entry.id)?;
+        Ok(Row { series: head.name.clone(), entry: *entry, snapshot })
+    };
+    let rows = head.snapshots.iter().map(row).collect::<silt_format::Result<Vec<_>>>()?;
+    let kept = decide(session, repository, &policy, &rows)?;
+    let doomed: Vec<Id> =
+        kept.iter().filter(|kept| kept.reasons.is_empty()).map(|kept| kept.id).collect();
+    if !doomed.is_empty() {
+        let report = repository.delete(series, &doomed, DeleteMethod::Approximate)?;
+        delete::print(session, series, &report, false);
+    }
+    Ok(())
+}
+
+fn group(row: &Row, by: &[Group]) -> Vec<String> {
+    let part = |group: &Group| match group {
+        Group::Series => row.series.clone(),
+        Group::Host => row.snapshot.host.clone(),
+        Group::Tags => {
+            let mut tags = row.snapshot.tags.clone();
+            tags.sort();
+            tags.join(",")
+        }
+    };
+    by.iter().map(part).collect()
+}
+
+fn decide(
+    session: &Session<'_>,
+    repository: &Repository,
+    policy: &RetentionPolicy,
+    rows: &[Row],
+) -> Result<Vec<Kept>, Failure> {
+    let candidate = |row: &Row| {
+        let age = match policy.age_min_s {
+            0 => None,
+            _ => repository.snapshot_age_s(row.snapshot.series, row.entry.id)?,
+        };
+        Ok(Candidate::new(&row.entry, &row.snapshot.tags, age))
+    };
+    let candidates = rows.iter().map(candidate).collect::<silt_format::Result<Vec<_>>>()?;
+    let now_ns = session.context.env.now_ns();
+    Ok(apply_policy(policy, &candidates, now_ns, &TimeZone::system())?)
+}
+
+fn print(session: &Session<'_>, group: &[String], rows: &[Row], kept: &[Kept]) {
+    let by_id: HashMap<Id, &Row> = rows.iter().map(|row| (row.entry.id, row)).collect();
+    let decided = kept.iter().map(|kept| (by_id[&kept.id], kept));
+    if session.global.json {
+        for (row, kept) in decided {
+            let value = json!({
+                "group": group,
+                "series": row.series,
+                "id": row.entry.id.to_string(),
+                "time": output::rfc3339(row.entry.time_ns),
+                "tags": row.snapshot.tags,
+                "keep": !kept.reasons.is_empty(),
+                "reasons": kept.reasons,
+            });
+            output::message("decision", value);
+        }
+        return;
+    }
+    output::line(&format!("{}:", group.join(", ")));
+    let rows: Vec<Vec<String>> = decided
+        .map(|(row, kept)| {
+            let what = if kept.reasons.is_empty() { "delete" } else { "keep" };
+            vec![
+                format!("  {}", short(row.entry.id)),
+                output::time(row.entry.time_ns),
+                what.to_owned(),
+                kept.reasons.join(", "),
+                row.snapshot.tags.join(","),
+            ]
+        })
+        .collect();
+    output::table(&["  ID", "TIME", "WHAT", "WHY", "TAGS"], &rows, &[]);
+}

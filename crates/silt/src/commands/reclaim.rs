@@ -1,0 +1,104 @@
+//! `silt reclaim`.
+
+use serde_json::json;
+use siltstone::{ReclaimOptions, ReclaimReport, Repository};
+
+use super::{Failure, Session};
+use crate::cli::Reclaim;
+use crate::{output, snapshot_name};
+
+/// The options of a reclaim that nothing else is said of.
+pub fn defaults(session: &Session<'_>) -> ReclaimOptions {
+    ReclaimOptions { memory_bytes: session.global.memory << 20, ..ReclaimOptions::default() }
+}
+
+pub fn run(session: &Session<'_>, args: &Reclaim) -> Result<u8, Failure> {
+    if !(0.0..=100.0).contains(&args.min_dead) {
+        return Err(Failure::Usage("--min-dead goes from 0 to 100 percent".to_owned()));
+    }
+    let keep = args.keep_deleted.as_deref().map(snapshot_name::parse_seconds).transpose()?;
+    let mut options = ReclaimOptions {
+        dead_share_min: args.min_dead / 100.0,
+        grace_s: snapshot_name::parse_seconds(&args.grace)?,
+        keep_deleted_s: keep,
+        dry_run: args.dry_run,
+        ..defaults(session)
+    };
+    if args.repair {
+        options.leak_share_max = 0.0;
+    }
+    let repository = session.repository_to_change(args.dry_run)?;
+    reclaim(session, &repository, &args.series, &options)?;
+    Ok(0)
+}
+
+/// Reclaims all or some series, one after the other.
+pub fn reclaim(
+    session: &Session<'_>,
+    repository: &Repository,
+    series: &[String],
+    options: &ReclaimOptions,
+) -> Result<(), Failure> {
+    let mut freed = 0;
+    let heads = repository.heads(series)?;
+    for head in &heads {
+        let report = repository.reclaim(&head.name, options)?;
+        session.reporter.finish();
+        freed += report.freed_bytes();
+        print(session, &head.name, &report, options.dry_run);
+    }
+    if session.global.json {
+        let value = json!({
+            "series": heads.len(), "freed_bytes": freed, "dry_run": options.dry_run,
+        });
+        output::message("summary", value);
+    } else if heads.len() > 1 {
+        let verb = if options.dry_run { "Would free" } else { "Freed" };
+        output::line(&format!("{verb} {} in {} series", output::bytes(freed), heads.len()));
+    }
+    Ok(())
+}
+
+fn print(session: &Session<'_>, series: &str, report: &ReclaimReport, dry_run: bool) {
+    if session.global.json {
+        let ids: Vec<String> = report.purged.iter().map(ToString::to_string).collect();
+        let sweep = report.sweep.map(|sweep| {
+            json!({
+                "phases": sweep.phases, "recipes": sweep.recipes, "slots": sweep.slots,
+                "dead_slots": sweep.dead_slots, "leaked_slots": sweep.leaked_slots,
+            })
+        });
+        let value = json!({
+            "series": series,
+            "dry_run": dry_run,
+            "purged": ids,
+            "dropped_containers": report.dropped_containers,
+            "rewritten_containers": report.rewritten_containers,
+            "rewritten_bytes": report.rewritten_bytes,
+            "dropped_packs": report.dropped_packs,
+            "removed_objects": report.removed_objects,
+            "removed_bytes": report.removed_bytes,
+            "freed_bytes": report.freed_bytes(),
+            "dead_slots_left": report.dead_slots_left,
+            "sweep": sweep,
+        });
+        output::message("reclaimed", value);
+        return;
+    }
+    let verb = if dry_run { "would free" } else { "freed" };
+    output::line(&format!(
+        "{series}: {verb} {} ({} containers dropped, {} rewritten, {} recipe packs dropped, {} \
+         objects removed)",
+        output::bytes(report.freed_bytes()),
+        report.dropped_containers,
+        report.rewritten_containers,
+        report.dropped_packs,
+        report.removed_objects,
+    ));
+    if let Some(sweep) = report.sweep {
+        output::line(&format!(
+            "  exact sweep: {} of {} chunks are dead, {} of them had leaked",
+            sweep.dead_slots, sweep.slots, sweep.leaked_slots
+        ));
+    }
+}
