@@ -133,11 +133,7 @@ impl ChunkReader {
     fn follow_rewriting(&self, number: u32, error: Error) -> Result<()> {
         let newest = heads::newest(&self.objects, self.series)?;
         let revision = newest.as_ref().and_then(|head| head.containers.revision(number));
-        let (Some(head), Some(revision)) = (newest, revision) else {
-            return Err(error.context(
-                "the snapshot was deleted and its space reclaimed while it was being read",
-            ));
-        };
+        let (Some(head), Some(revision)) = (newest, revision) else { return Err(error) };
         // Of several threads that come here, the first has done it for all.
         let mut containers = lock(&self.containers);
         *containers = head.containers;

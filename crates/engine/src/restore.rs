@@ -6,8 +6,8 @@ use std::sync::Mutex;
 use silt_chunking::{SegmentDigester, is_zero};
 use silt_format::number::{to_u64, to_usize};
 use silt_format::{
-    ByteSpan, Error, Fingerprint, Head, Recipe, RecipeChunk, Result, SEGMENT_BYTES, SegmentEntry,
-    Snapshot, Volume,
+    ByteSpan, Error, ErrorKind, Fingerprint, Head, Id, Recipe, RecipeChunk, Result, SEGMENT_BYTES,
+    SegmentEntry, SeriesId, Snapshot, Volume,
 };
 use silt_source::VolumeTarget;
 use silt_storage::AlignedBuffer;
@@ -136,7 +136,11 @@ impl Repository {
         });
         let state = restore.state.into_inner();
         let state = state.unwrap_or_else(std::sync::PoisonError::into_inner);
-        if let Some(error) = state.failure {
+        if let Some(mut error) = state.failure {
+            if error.kind() == ErrorKind::NotFound && !self.is_living(head.series, snapshot.id)? {
+                let why = "the snapshot was deleted and its space reclaimed while it was restored";
+                error = error.context(why);
+            }
             return Err(error
                 .context(format!("restore volume '{}' of snapshot {}", volume.name, snapshot.id)));
         }
@@ -145,6 +149,14 @@ impl Repository {
         report.unreadable.clone_from(&volume.unreadable);
         report.damaged.sort_by_key(|span| span.offset);
         Ok(report)
+    }
+}
+
+impl Repository {
+    /// Whether the newest head of a series lists a snapshot.
+    fn is_living(&self, series: SeriesId, id: Id) -> Result<bool> {
+        let head = self.head(series)?;
+        Ok(head.is_some_and(|head| head.snapshots.iter().any(|entry| entry.id == id)))
     }
 }
 

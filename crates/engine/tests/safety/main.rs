@@ -5,6 +5,7 @@
 mod counts;
 mod crash;
 mod damage;
+mod deletion;
 mod kit;
 mod model;
 mod races;
