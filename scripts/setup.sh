@@ -9,6 +9,8 @@ declare -A package_of=(
   [cc]=build-essential [qemu-img]=qemu-utils [qemu-nbd]=qemu-utils [mke2fs]=e2fsprogs [debugfs]=e2fsprogs
   [mmdebstrap]=mmdebstrap [nbdinfo]=libnbd-bin [nbdkit]=nbdkit [jq]=jq [losetup]=mount [python3]=python3
 )
+# What only tests ask.
+[ "$purpose" != test ] || package_of[restic]=restic
 missing=()
 for command in "${!package_of[@]}"; do
   PATH="$PATH:/sbin:/usr/sbin" command -v "$command" >/dev/null || missing+=("${package_of[$command]}")

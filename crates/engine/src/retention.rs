@@ -1,11 +1,15 @@
 //! Which snapshots a retention policy keeps: a pure function of their times and labels.
 //!
-//! The rules are restic's, so that a policy moves from there with the same outcome.
+//! The rules are restic's, so that a policy moves from there with the same outcome; as in its newer
+//! versions, the oldest snapshot is kept while a rule has not kept its number yet.
 
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use jiff::{Span, Timestamp};
 use silt_format::{Error, Id, Result, RetentionPolicy, SnapshotEntry};
+
+/// Why the oldest snapshot is kept that no rule would keep for its period.
+const OLDEST: &str = "oldest";
 
 /// A snapshot that a policy looks at.
 #[derive(Clone, Debug)]
@@ -90,7 +94,7 @@ pub fn apply_policy(
             let is_new = rule.reason == "last" || rule.last != Some(period);
             // The oldest of all stays while a rule has not kept its number yet.
             if is_new || Some(candidate.id) == oldest {
-                reasons.push(rule.reason);
+                reasons.push(if is_new { rule.reason } else { OLDEST });
                 rule.last = Some(period);
                 if rule.left != u32::MAX {
                     rule.left -= 1;

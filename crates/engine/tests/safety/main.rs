@@ -9,5 +9,6 @@ mod deletion;
 mod kit;
 mod model;
 mod races;
+mod retention;
 mod round_trip;
 mod sources;
