@@ -11,6 +11,7 @@
 
 mod bounds;
 mod changes;
+mod deletion;
 mod disks;
 mod peers;
 mod plot;
@@ -43,6 +44,30 @@ enum Command {
     Run(Options),
     /// Measure the bounds alone, and print them as JSON
     Bounds(BoundsOptions),
+    /// Measure deletion: each method's cost, and what it leaks
+    #[command(
+        after_help = "Examples:\n  silt-bench deletion --work /vm/bench\n  silt-bench deletion --work /vm/bench --gib 4 --series 10"
+    )]
+    Deletion(DeletionOptions),
+}
+
+#[derive(clap::Args)]
+struct DeletionOptions {
+    /// A folder for repositories.
+    #[arg(long, value_name = "DIR")]
+    work: PathBuf,
+    /// The volume's size.
+    #[arg(long, default_value_t = 40, value_name = "GIB")]
+    gib: u64,
+    /// How many chunks that follow each other change together.
+    #[arg(long, default_value_t = 64, value_name = "CHUNKS")]
+    run: u64,
+    /// How many series of 1 GiB the repository has that is swept as a whole.
+    #[arg(long, default_value_t = 50, value_name = "N")]
+    series: u64,
+    /// The silt program.
+    #[arg(long, default_value = "silt", value_name = "FILE")]
+    silt: PathBuf,
 }
 
 #[derive(clap::Args)]
@@ -87,6 +112,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Run(options) => run::run(&options),
         Command::Bounds(options) => bounds::print(&options),
+        Command::Deletion(options) => deletion::run(&options),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

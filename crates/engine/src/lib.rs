@@ -27,7 +27,8 @@ pub use budget::{MEMORY_BYTES_DEFAULT, MEMORY_BYTES_MIN};
 pub use check::{Affected, CheckOptions, CheckReport, Damage, DataCheck};
 pub use compare::VolumeDiff;
 pub use deletion::{
-    DeleteMethod, DeleteReport, ReclaimOptions, ReclaimReport, SeriesPolicy, SweepReport,
+    DeleteMethod, DeleteReport, ReclaimOptions, ReclaimReport, SeriesPolicy, SweepOptions,
+    SweepReport,
 };
 pub use dry_run::DryRunStorage;
 pub use env::{Context, Env, Observer, Process, Progress, Silent};

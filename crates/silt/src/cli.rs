@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use deletion::{
-    Delete, Forget, Group, Policy, Reclaim, RetentionRules, SetPolicy, SomeSnapshots, Undelete,
+    Delete, Forget, Group, Policy, Reclaim, Repair, RetentionRules, SetPolicy, SomeSnapshots,
+    Undelete,
 };
 
 const AFTER_HELP: &str = "\
@@ -155,6 +156,9 @@ Times count in the local time zone. Snapshots of the future and protected ones a
   silt reclaim --keep-deleted 7d --limit-read 50 --limit-write 50
   silt reclaim --dry-run --json")]
     Reclaim(Reclaim),
+    /// Find out exactly which chunks are dead, by marking and sweeping; reclaim does it when it pays
+    #[command(after_help = "Examples:\n  silt repair\n  silt repair web1 --dry-run --json")]
+    Repair(Repair),
     /// Store with a series which of its snapshots are kept
     #[command(
         subcommand,

@@ -152,7 +152,7 @@ impl Edit<'_> {
         let rest = self.head.snapshots.iter().filter(|entry| !ids.contains(&entry.id));
         let rest: Vec<_> = rest.copied().collect();
         let living = read_snapshots(self.repository, self.head.series, &rest)?;
-        let swept = sweep::dead(self, &living, 0)?;
+        let swept = sweep::dead(self, &living, sweep::SweepOptions::default())?;
         // Older lists hold nothing that this one does not.
         self.head.dead.clear();
         self.head.leak = silt_format::LeakForecast::default();

@@ -17,4 +17,4 @@ mod vectors;
 pub use delete::{DeleteMethod, DeleteReport};
 pub use policy::SeriesPolicy;
 pub use reclaim::{ReclaimOptions, ReclaimReport};
-pub use sweep::SweepReport;
+pub use sweep::{SweepOptions, SweepReport};

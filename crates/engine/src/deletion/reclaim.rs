@@ -13,7 +13,7 @@ use super::dead::{self, DeadSlots};
 use super::delete::leak_share;
 use super::edit::{Edit, read_snapshots};
 use super::rewrite::Rewriter;
-use super::sweep::{SweepReport, living_packs};
+use super::sweep::{SweepOptions, SweepReport, living_packs};
 use super::undelete::known_slots;
 use super::vectors::Vectors;
 use crate::chunks::open_container;
@@ -121,7 +121,10 @@ impl Repository {
         let readable = dead::read(&self.objects, edit.head.series, &edit.head.dead);
         let is_lost = matches!(&readable, Err(error) if is_damage(error));
         if (must_sweep || is_lost) && !options.dry_run {
-            report.sweep = Some(edit.repair(options.memory_bytes)?);
+            report.sweep = Some(edit.repair(SweepOptions {
+                memory_bytes: options.memory_bytes,
+                ..SweepOptions::default()
+            })?);
         }
         let plan = edit.plan(options)?;
         plan.describe(&edit.head, &mut report);

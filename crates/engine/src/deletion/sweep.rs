@@ -20,6 +20,25 @@ use crate::repository::Repository;
 /// Bytes of the bits for the slots of the largest container.
 const CONTAINER_BITS_BYTES: u64 = 8 << 10;
 
+/// How a sweep is done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SweepOptions {
+    /// Half of this bounds the marks, in bytes; 0 for the default.
+    pub memory_bytes: u64,
+    /// In how many phases at least, each of which reads all recipes for a part of the containers.
+    pub phases_min: u64,
+}
+
+impl SweepOptions {
+    /// How many of so many containers one phase takes.
+    fn window(self, containers: usize) -> usize {
+        let bytes = if self.memory_bytes == 0 { MEMORY_BYTES_DEFAULT } else { self.memory_bytes };
+        let by_memory = usize::try_from(bytes / 2 / CONTAINER_BITS_BYTES).unwrap_or(usize::MAX);
+        let phases = usize::try_from(self.phases_min.max(1)).unwrap_or(usize::MAX);
+        by_memory.min(containers.div_ceil(phases)).max(1)
+    }
+}
+
 /// What a sweep came to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SweepReport {
@@ -43,10 +62,10 @@ pub(crate) struct Swept {
 
 impl Repository {
     /// Finds out exactly what is dead in a series, and notes it: repairs what approximate deletions
-    /// have leaked. `memory_bytes` bounds the marks, 0 for the default.
-    pub fn repair(&self, series: &str, memory_bytes: u64) -> Result<SweepReport> {
+    /// have leaked.
+    pub fn repair(&self, series: &str, options: SweepOptions) -> Result<SweepReport> {
         let mut edit = Edit::begin(self, self.series_id(series), series)?;
-        let report = edit.repair(memory_bytes)?;
+        let report = edit.repair(options)?;
         edit.finish()?;
         Ok(report)
     }
@@ -54,10 +73,10 @@ impl Repository {
 
 impl Edit<'_> {
     /// Replaces the dead lists by one that is exact.
-    pub(crate) fn repair(&mut self, memory_bytes: u64) -> Result<SweepReport> {
+    pub(crate) fn repair(&mut self, options: SweepOptions) -> Result<SweepReport> {
         let objects = &self.repository.objects;
         let living = self.living()?;
-        let mut swept = dead(self, &living, memory_bytes)?;
+        let mut swept = dead(self, &living, options)?;
         let known = match dead::read(objects, self.head.series, &self.head.dead) {
             // It is about to be replaced.
             Err(error) if is_damage(&error) => DeadSlots::default(),
@@ -86,12 +105,15 @@ impl Edit<'_> {
 /// The slots of all containers that no snapshot of `living` refers to.
 ///
 /// Fails if anything of a living snapshot cannot be read: what it refers to must not count as dead.
-pub(crate) fn dead(edit: &mut Edit<'_>, living: &[Snapshot], memory_bytes: u64) -> Result<Swept> {
-    let bytes = if memory_bytes == 0 { MEMORY_BYTES_DEFAULT } else { memory_bytes };
-    let window = usize::try_from(bytes / 2 / CONTAINER_BITS_BYTES).unwrap_or(usize::MAX).max(1);
+pub(crate) fn dead(
+    edit: &mut Edit<'_>,
+    living: &[Snapshot],
+    options: SweepOptions,
+) -> Result<Swept> {
     let mut report = SweepReport::default();
     let mut dead = Vec::new();
     let containers: Vec<(u32, u32)> = edit.head.containers.iter().collect();
+    let window = options.window(containers.len());
     for window in containers.chunks(window) {
         edit.keep()?;
         report.phases += 1;

@@ -9,7 +9,7 @@ use silt_storage::{
     Counted, CrashStorage, CrashingOperation, Key, MemoryStorage, Storage, list_all,
 };
 use siltstone::{
-    CheckOptions, DataCheck, DeleteMethod, ReclaimOptions, Repository, RestoreOptions,
+    CheckOptions, DataCheck, DeleteMethod, ReclaimOptions, Repository, RestoreOptions, SweepOptions,
 };
 
 use crate::kit::{self, MemorySource, MemoryTarget, World};
@@ -315,7 +315,10 @@ fn damage_to_a_living_snapshot_stops_a_sweep_and_costs_nothing_else() {
     let id = series.repository.series_id("vm");
     let containers = series.names(&names::containers(id));
     damage(&series, &names::recipes(id));
-    assert!(series.repository.repair("vm", 0).is_err(), "what cannot be read may be needed");
+    assert!(
+        series.repository.repair("vm", SweepOptions::default()).is_err(),
+        "what cannot be read may be needed"
+    );
     let _ = series.repository.reclaim("vm", &THOROUGH);
     assert_eq!(series.names(&names::containers(id)), containers);
 }

@@ -10,7 +10,9 @@ use silt_format::{Id, names};
 use silt_storage::{
     Counted, CrashStorage, CrashingOperation, Key, MemoryStorage, Storage, list_all,
 };
-use siltstone::{CheckOptions, DataCheck, DeleteMethod, ReclaimOptions, Repository, Selector};
+use siltstone::{
+    CheckOptions, DataCheck, DeleteMethod, ReclaimOptions, Repository, Selector, SweepOptions,
+};
 
 use crate::kit::{self, Random, World};
 
@@ -157,7 +159,9 @@ impl Model {
                 repository.undelete(name, deleted[at].entry.id)?;
                 after.push(deleted[at].entry.id.0);
             }
-            Action::Repair => drop(repository.repair(name, 1 << 14)?),
+            Action::Repair => drop(
+                repository.repair(name, SweepOptions { memory_bytes: 1 << 14, phases_min: 0 })?,
+            ),
             Action::Reclaim { share, keep_s } => {
                 let options = ReclaimOptions {
                     dead_share_min: *share,

@@ -111,6 +111,19 @@ pub struct Reclaim {
     pub dry_run: bool,
 }
 
+#[derive(Args)]
+pub struct Repair {
+    /// Only these series.
+    pub series: Vec<String>,
+    /// Take the containers in at least so many phases, each of which reads all recipes: less memory, more
+    /// time. --memory asks for as many as it needs.
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub phases: u64,
+    /// Find out, and note nothing.
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
 #[derive(Subcommand)]
 pub enum Policy {
     /// Show the policies of all or some series

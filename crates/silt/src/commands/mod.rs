@@ -101,6 +101,7 @@ pub fn run(cli: &Cli, interrupted: Arc<AtomicBool>) -> Result<u8, Failure> {
         Command::Protect(args) => delete::protect(&session, args, true),
         Command::Unprotect(args) => delete::protect(&session, args, false),
         Command::Reclaim(args) => reclaim::run(&session, args),
+        Command::Repair(args) => reclaim::repair(&session, args),
         Command::Policy(args) => policy::run(&session, args),
         Command::Key(args) => key::run(&session, args),
         Command::Completion { shell } => {

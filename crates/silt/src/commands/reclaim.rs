@@ -1,10 +1,10 @@
 //! `silt reclaim`.
 
-use serde_json::json;
-use siltstone::{ReclaimOptions, ReclaimReport, Repository};
+use serde_json::{Value, json};
+use siltstone::{ReclaimOptions, ReclaimReport, Repository, SweepOptions, SweepReport};
 
 use super::{Failure, Session};
-use crate::cli::Reclaim;
+use crate::cli::{Reclaim, Repair};
 use crate::{output, snapshot_name};
 
 /// The options of a reclaim that nothing else is said of.
@@ -59,15 +59,43 @@ pub fn reclaim(
     Ok(())
 }
 
+/// `silt repair`.
+pub fn repair(session: &Session<'_>, args: &Repair) -> Result<u8, Failure> {
+    let repository = session.repository_to_change(args.dry_run)?;
+    let options =
+        SweepOptions { memory_bytes: session.global.memory << 20, phases_min: args.phases };
+    for head in repository.heads(&args.series)? {
+        let sweep = repository.repair(&head.name, options)?;
+        if session.global.json {
+            let mut value = sweep_json(&sweep);
+            value["series"] = json!(head.name);
+            value["dry_run"] = json!(args.dry_run);
+            output::message("repaired", value);
+        } else {
+            output::line(&format!("{}: {}", head.name, sweep_text(&sweep)));
+        }
+    }
+    Ok(0)
+}
+
+fn sweep_json(sweep: &SweepReport) -> Value {
+    json!({
+        "phases": sweep.phases, "recipes": sweep.recipes, "slots": sweep.slots,
+        "dead_slots": sweep.dead_slots, "leaked_slots": sweep.leaked_slots,
+    })
+}
+
+fn sweep_text(sweep: &SweepReport) -> String {
+    format!(
+        "{} of {} chunks are dead, {} of them had leaked",
+        sweep.dead_slots, sweep.slots, sweep.leaked_slots
+    )
+}
+
 fn print(session: &Session<'_>, series: &str, report: &ReclaimReport, dry_run: bool) {
     if session.global.json {
         let ids: Vec<String> = report.purged.iter().map(ToString::to_string).collect();
-        let sweep = report.sweep.map(|sweep| {
-            json!({
-                "phases": sweep.phases, "recipes": sweep.recipes, "slots": sweep.slots,
-                "dead_slots": sweep.dead_slots, "leaked_slots": sweep.leaked_slots,
-            })
-        });
+        let sweep = report.sweep.as_ref().map(sweep_json);
         let value = json!({
             "series": series,
             "dry_run": dry_run,
@@ -96,9 +124,6 @@ fn print(session: &Session<'_>, series: &str, report: &ReclaimReport, dry_run: b
         report.removed_objects,
     ));
     if let Some(sweep) = report.sweep {
-        output::line(&format!(
-            "  exact sweep: {} of {} chunks are dead, {} of them had leaked",
-            sweep.dead_slots, sweep.slots, sweep.leaked_slots
-        ));
+        output::line(&format!("  exact sweep: {}", sweep_text(&sweep)));
     }
 }
