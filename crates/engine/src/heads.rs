@@ -1,7 +1,7 @@
 //! Reading a series' newest head, and the one place where the next one is written.
 
 use silt_format::names::Numbered;
-use silt_format::{Error, ErrorKind, Head, ObjectKind, Result, ResultExt, SeriesId};
+use silt_format::{Authority, Error, ErrorKind, Head, ObjectKind, Result, ResultExt, SeriesId};
 
 use crate::objects::{Address, Objects};
 
@@ -30,11 +30,20 @@ pub(crate) fn newest(objects: &Objects, series: SeriesId) -> Result<Option<Head>
 /// Writes `head` as its generation's successor; the answer is its bytes.
 ///
 /// Fails as `Busy` if somebody else has committed since the head was read. All that it names must be
-/// durable (I-5).
-pub(crate) fn commit(objects: &Objects, head: &mut Head, writer: [u8; 16]) -> Result<u64> {
+/// durable (I-5). In an append-only repository `authority` signs what takes something away.
+pub(crate) fn commit(
+    objects: &Objects,
+    head: &mut Head,
+    writer: [u8; 16],
+    authority: Option<&Authority>,
+) -> Result<u64> {
     let base = head.generation;
     head.generation += 1;
     head.writer = writer;
+    head.signature = None;
+    if let Some(authority) = authority {
+        authority.sign(head);
+    }
     let overtaken = || {
         Error::new(
             ErrorKind::Busy,

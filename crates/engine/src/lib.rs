@@ -1,5 +1,6 @@
 //! The Siltstone library: back up, list, verify and restore volumes.
 
+mod authority;
 mod backup;
 mod budget;
 mod cache;
@@ -22,6 +23,7 @@ mod stats;
 mod system;
 mod throttle;
 
+pub use authority::Administrator;
 pub use backup::{BackupOptions, BackupReport, BackupSession};
 pub use budget::{MEMORY_BYTES_DEFAULT, MEMORY_BYTES_MIN};
 pub use check::{Affected, CheckOptions, CheckReport, Damage, DataCheck};

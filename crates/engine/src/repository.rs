@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use silt_format::{
-    CheckRecord, Config, Error, ErrorKind, Head, Id, KdfCost, KeyLabel, MasterKey, ObjectKind,
-    RepositoryId, Result, ResultExt, SealScheme, SeriesId, SeriesRecord, Snapshot, WrappedKey,
-    names,
+    Authority, CheckRecord, Config, Error, ErrorKind, Head, Id, KdfCost, KeyLabel, MasterKey,
+    ObjectKind, RepositoryId, Result, ResultExt, SealScheme, SeriesId, SeriesRecord, Snapshot,
+    WrappedKey, names,
 };
 use silt_storage::{PutMode, Storage};
 
+use crate::authority::{self, Administrator};
 use crate::env::Context;
 use crate::heads;
 use crate::objects::{Address, Objects, is_damage, key};
@@ -40,6 +41,8 @@ pub struct Repository {
     pub config: Config,
     /// The key that opened it, if it is encrypted.
     pub opened_by: Option<Id>,
+    /// The key that signs what takes something away from an append-only repository, once opened.
+    pub(crate) authority: Option<Authority>,
 }
 
 /// A wrapped key of a repository.
@@ -61,12 +64,14 @@ pub struct Found {
 }
 
 impl Repository {
-    /// Makes a repository in `storage`, which must hold no other.
+    /// Makes a repository in `storage`, which must hold no other; an append-only one if it has an
+    /// administrator.
     pub fn init(
         storage: Arc<dyn Storage>,
         context: Context,
         mut config: Config,
         protection: &Protection,
+        administrator: Option<&Administrator>,
     ) -> Result<Self> {
         config.created_ns = context.env.now_ns();
         config.validate()?;
@@ -88,7 +93,10 @@ impl Repository {
             storage,
             context,
         };
-        let mut repository = Self { objects: Arc::new(objects), config, opened_by: None };
+        config.authority =
+            administrator.map(|admin| authority::create(&objects, admin)).transpose()?;
+        let objects = Arc::new(objects);
+        let mut repository = Self { objects, config, opened_by: None, authority: None };
         if let Protection::Password { password, cost, label } = protection {
             // The key goes first: a configuration without a key could not be opened by anyone.
             repository.opened_by = Some(repository.add_key(password, *cost, label)?);
@@ -156,7 +164,7 @@ impl Repository {
             context,
         };
         let (config, opened_by) = (opened.config, opened.key);
-        Ok(Self { objects: Arc::new(objects), config, opened_by })
+        Ok(Self { objects: Arc::new(objects), config, opened_by, authority: None })
     }
 
     /// What is wrong with the configuration, the keys, or the copies of them, by object name.

@@ -66,11 +66,13 @@ pub enum ObjectKind {
     Lease = 10,
     /// Slots that nothing living refers to.
     DeadList = 11,
+    /// The private key of an append-only repository, wrapped by a password.
+    Authority = 12,
 }
 
 impl ObjectKind {
     /// Every kind.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Config,
         Self::Key,
         Self::Series,
@@ -82,6 +84,7 @@ impl ObjectKind {
         Self::Check,
         Self::Lease,
         Self::DeadList,
+        Self::Authority,
     ];
     fn decode(byte: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| *kind as u8 == byte)
@@ -238,6 +241,7 @@ impl std::fmt::Display for ObjectKind {
             Self::Check => "check record",
             Self::Lease => "lease",
             Self::DeadList => "dead list",
+            Self::Authority => "authority",
         })
     }
 }

@@ -1,5 +1,6 @@
 //! Heads: what a series is made of. The head of the highest generation counts.
 
+use crate::authority::SIGNATURE_BYTES;
 use crate::codec::{Decoder, Encoder, REQUIRED};
 use crate::dead::DEAD_LIST_PARTS_MAX;
 use crate::envelope::{Id, SeriesId};
@@ -18,6 +19,7 @@ const DELETED: u16 = 16;
 const DEAD: u16 = 17;
 const LEAK: u16 = 18;
 const POLICY: u16 = 19;
+const SIGNATURE: u16 = 20;
 
 /// One entry of a head's store table: what a store number in a reference means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,6 +129,8 @@ pub struct Head {
     pub leak: LeakForecast,
     /// Which snapshots are kept, if the series has a policy of its own.
     pub policy: Option<RetentionPolicy>,
+    /// In an append-only repository, the signature of a head that takes something away.
+    pub signature: Option<[u8; SIGNATURE_BYTES]>,
 }
 
 impl Head {
@@ -149,6 +153,7 @@ impl Head {
             dead: Vec::new(),
             leak: LeakForecast::default(),
             policy: None,
+            signature: None,
         }
     }
 
@@ -186,7 +191,28 @@ impl Head {
         if let Some(policy) = &self.policy {
             to.section(POLICY, 0, |to| policy.encode(to));
         }
+        if let Some(signature) = &self.signature {
+            to.section(SIGNATURE, 0, |to| to.raw(signature));
+        }
         to.bytes
+    }
+
+    /// Whether this head has all that `before` had, as it was: a backup's head has.
+    pub fn keeps_all_of(&self, before: &Self) -> bool {
+        let has_entry = |entry: &SnapshotEntry| self.snapshots.contains(entry);
+        let has = |mine: &ObjectSet, theirs: &ObjectSet| {
+            theirs.iter().all(|(number, revision)| mine.revision(number) == Some(revision))
+        };
+        before.snapshots.iter().all(has_entry)
+            && has(&self.containers, &before.containers)
+            && has(&self.packs, &before.packs)
+            && self.deleted == before.deleted
+            && self.dead == before.dead
+            && self.policy == before.policy
+            && self.next_container >= before.next_container
+            && self.next_pack >= before.next_pack
+            && (self.series, self.domain, &self.name)
+                == (before.series, before.domain, &before.name)
     }
 
     /// What deletions have added, left out as long as there were none.
@@ -242,6 +268,7 @@ impl Head {
                     found.leak = LeakForecast { deletions, leaked_millichunks, stored_chunks };
                 }
                 POLICY => found.policy = Some(RetentionPolicy::decode(body)?),
+                SIGNATURE => found.signature = Some(body.array()?),
                 _ => return Ok(false),
             }
             sections |= 1_u32 << tag;
@@ -259,6 +286,7 @@ impl Head {
                 dead: found.dead,
                 leak: found.leak,
                 policy: found.policy,
+                signature: found.signature,
                 ..core
             }),
             _ => Err(Error::corrupt("head: a section is missing")),

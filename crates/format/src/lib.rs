@@ -2,6 +2,7 @@
 //!
 //! Everything stored is laid out here, by hand, as docs/FORMAT.md says; no I/O happens here.
 
+mod authority;
 mod block;
 mod codec;
 mod dead;
@@ -21,6 +22,7 @@ mod seal;
 mod snapshot;
 mod summary;
 
+pub use authority::{Authority, SIGNATURE_BYTES, verify_signature};
 pub use block::{
     BLOCK_OVERHEAD_BYTES, BLOCK_RAW_BYTES_MAX, BlockReader, BlockWriter, DIRECTORY_POSITION,
 };

@@ -8,6 +8,12 @@ pub const CONFIG: &str = "config";
 /// The name of the configuration's copy: the object that everything hangs on exists twice.
 pub const CONFIG_COPY: &str = "config.copy";
 
+/// The name of an append-only repository's wrapped private key.
+pub const AUTHORITY: &str = "authority";
+
+/// The name of its copy.
+pub const AUTHORITY_COPY: &str = "authority.copy";
+
 /// The prefix of key objects.
 pub const KEYS: &str = "keys/";
 /// The prefix of series records.

@@ -10,6 +10,7 @@ use crate::seal::{MasterKey, Sealer, TAG_BYTES};
 use crate::{BlockRef, Chunking, Error, ErrorKind, Result};
 
 const CORE: u16 = 1;
+const AUTHORITY: u16 = 2;
 const VERIFIED: u16 = 2;
 const DAMAGED: u16 = 3;
 const DAMAGED_BLOCKS: u16 = 4;
@@ -27,6 +28,9 @@ pub struct Config {
     pub container_bytes: u32,
     /// Most raw bytes of a frame.
     pub frame_bytes: u32,
+    /// In an append-only repository the Ed25519 public key that heads must be signed for which take
+    /// anything away.
+    pub authority: Option<[u8; 32]>,
 }
 
 impl Default for Config {
@@ -37,6 +41,7 @@ impl Default for Config {
             zstd_level: 1,
             container_bytes: 8 << 20,
             frame_bytes: 256 << 10,
+            authority: None,
         }
     }
 }
@@ -67,17 +72,25 @@ impl Config {
             to.u32(self.container_bytes);
             to.u32(self.frame_bytes);
         });
+        if let Some(authority) = &self.authority {
+            to.section(AUTHORITY, REQUIRED, |to| to.raw(authority));
+        }
         to.bytes
     }
 
     /// Reads the settings and checks their bounds.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
-        let mut config = None;
+        let (mut config, mut authority) = (None, None);
         Decoder::new(bytes, "configuration").sections(|tag, body| {
+            if tag == AUTHORITY {
+                authority = Some(body.array()?);
+                return Ok(true);
+            }
             if tag != CORE {
                 return Ok(false);
             }
             config = Some(Self {
+                authority: None,
                 created_ns: body.i64()?,
                 chunking: decode_chunking(body)?,
                 zstd_level: i32::from_le_bytes(body.array()?),
@@ -86,7 +99,8 @@ impl Config {
             });
             Ok(true)
         })?;
-        let config = config.ok_or_else(|| Error::corrupt("configuration: it is empty"))?;
+        let mut config = config.ok_or_else(|| Error::corrupt("configuration: it is empty"))?;
+        config.authority = authority;
         config.validate().map_err(|e| Error::corrupt("configuration").with_source(e))?;
         Ok(config)
     }

@@ -19,6 +19,8 @@ Environment:
                           only one of the three, or --password-file, may be set
   SILT_NEW_PASSWORD, SILT_NEW_PASSWORD_FILE, SILT_NEW_PASSWORD_COMMAND
                           likewise for key add and key passwd
+  SILT_ADMIN_PASSWORD, SILT_ADMIN_PASSWORD_FILE, SILT_ADMIN_PASSWORD_COMMAND
+                          likewise for whoever may delete from an append-only repository
   TZ                      the time zone of times that are read and printed
 
 Exit status:
@@ -55,6 +57,9 @@ pub struct Global {
     /// Read the password from the first line of this file.
     #[arg(long, global = true, value_name = "FILE")]
     pub password_file: Option<PathBuf>,
+    /// Read the administrator's password of an append-only repository from the first line of this file.
+    #[arg(long, global = true, value_name = "FILE")]
+    pub admin_password_file: Option<PathBuf>,
     /// Print JSON lines, each with a "message_type".
     #[arg(long, global = true)]
     pub json: bool,
@@ -85,7 +90,8 @@ pub enum Command {
     /// Make a repository in an empty folder
     #[command(after_help = "Examples:
   silt init -r /backup/silt
-  silt init -r /backup/silt --compression 3 --chunking fastcdc:1024/4096/16384")]
+  silt init -r /backup/silt --compression 3 --chunking fastcdc:1024/4096/16384
+  silt init -r /backup/silt --append-only")]
     Init(Init),
     /// Back up volumes as a new snapshot of a series
     #[command(after_help = "Examples:
@@ -159,6 +165,12 @@ Times count in the local time zone. Snapshots of the future and protected ones a
     /// Find out exactly which chunks are dead, by marking and sweeping; reclaim does it when it pays
     #[command(after_help = "Examples:\n  silt repair\n  silt repair web1 --dry-run --json")]
     Repair(Repair),
+    /// List again what a head dropped from an append-only repository without leave
+    #[command(after_help = "Examples:\n  silt recover web1")]
+    Recover {
+        /// The series.
+        series: String,
+    },
     /// Store with a series which of its snapshots are kept
     #[command(
         subcommand,
@@ -193,6 +205,10 @@ pub struct Init {
     /// How disks are cut: fixed:BYTES or fastcdc:MIN/AVG/MAX.
     #[arg(long, default_value = "fixed:4096", value_name = "HOW")]
     pub chunking: String,
+    /// Let nothing be taken away without a second password, the administrator's, which the hosts that back
+    /// up need not have.
+    #[arg(long)]
+    pub append_only: bool,
     /// Do not encrypt. Whoever can read the storage can then read the backups.
     #[arg(long)]
     pub no_encryption: bool,

@@ -28,6 +28,13 @@ pub const NEW: Variables = Variables {
     command: "SILT_NEW_PASSWORD_COMMAND",
 };
 
+/// The password of an append-only repository's administrator.
+pub const ADMINISTRATOR: Variables = Variables {
+    value: "SILT_ADMIN_PASSWORD",
+    file: "SILT_ADMIN_PASSWORD_FILE",
+    command: "SILT_ADMIN_PASSWORD_COMMAND",
+};
+
 #[expect(clippy::disallowed_methods, reason = "the program is where the environment is read")]
 fn variable(name: &str) -> Option<std::ffi::OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())

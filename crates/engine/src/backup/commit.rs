@@ -56,6 +56,6 @@ pub(crate) fn commit(objects: &Objects, mut head: Head, commit: Commit) -> Resul
     head.summary = snapshot.summary.map(|summary| summary.geometry).or(head.summary);
     head.snapshots.push(SnapshotEntry { id: snapshot.id, time_ns: snapshot.time_ns, flags: 0 });
     head.snapshots.sort_by_key(|entry| entry.time_ns);
-    stored_bytes += heads::commit(objects, &mut head, commit.session)?;
+    stored_bytes += heads::commit(objects, &mut head, commit.session, None)?;
     Ok(Committed { snapshot, generation: head.generation, stored_bytes })
 }

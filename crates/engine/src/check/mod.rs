@@ -5,7 +5,7 @@ mod data;
 mod structure;
 
 use silt_format::names::Numbered;
-use silt_format::{CheckRecord, Head, Id, MapRoot, ObjectKind, Result, SeriesId};
+use silt_format::{CheckRecord, ErrorKind, Head, Id, MapRoot, ObjectKind, Result, SeriesId};
 
 pub use damage::{Affected, Damage};
 
@@ -121,6 +121,12 @@ impl Repository {
             }
             Err(error) => return Err(error),
         };
+        if let Err(error) = self.verify_history(id) {
+            if error.kind() != ErrorKind::Denied {
+                return Err(error);
+            }
+            findings.object(&Numbered::Head.prefix(id), &error.to_string());
+        }
         let (number, record) = self.check_record(id)?;
         let mut state = RecordState { number, saved: record.clone(), record };
         data::verify(self, &head, options, &mut state, report, findings)?;

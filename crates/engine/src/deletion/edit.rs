@@ -17,14 +17,18 @@ pub(crate) struct Edit<'r> {
 impl<'r> Edit<'r> {
     /// Takes the lease of a series and reads its head.
     ///
-    /// `Busy` while a backup of the series or another change of it runs, `NotFound` without a head.
+    /// `Busy` while a backup of the series or another change of it runs, `NotFound` without a head,
+    /// `Denied` in an append-only repository without the administrator's key, or if a head there takes
+    /// away what it may not.
     pub(crate) fn begin(repository: &'r Repository, series: SeriesId, name: &str) -> Result<Self> {
         let objects = &repository.objects;
+        repository.required_authority()?;
         let session = objects.context.random();
         let lease = HeldLease::acquire(objects, series, name, session)?;
         let head = heads::newest(objects, series)?.ok_or_else(|| {
             Error::new(ErrorKind::NotFound, format!("there is no series '{name}' with a snapshot"))
         })?;
+        repository.verify_history(series)?;
         Ok(Self { repository, head, session, lease })
     }
 
@@ -37,7 +41,9 @@ impl<'r> Edit<'r> {
     /// Makes the head as it is now the series' newest.
     pub(crate) fn commit(&mut self) -> Result<()> {
         self.lease.keep()?;
-        heads::commit(&self.repository.objects, &mut self.head, self.session).map(|_| ())
+        let authority = self.repository.required_authority()?;
+        let objects = &self.repository.objects;
+        heads::commit(objects, &mut self.head, self.session, authority).map(|_| ())
     }
 
     /// Gives the lease back.

@@ -23,7 +23,7 @@ impl Case {
         let protection = Protection::Password { password, cost, label: KeyLabel::default() };
         let config = kit::config();
         let repository =
-            Repository::init(storage.clone(), world.context(), config, &protection).unwrap();
+            Repository::init(storage.clone(), world.context(), config, &protection, None).unwrap();
         let mut images = vec![kit::image(1, 1300)];
         for day in 0..2 {
             images.push(kit::changed(&images[day], day as u64));

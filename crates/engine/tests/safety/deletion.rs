@@ -361,3 +361,84 @@ fn deleting_reads_no_more_than_the_doomed_snapshot_has_of_its_own() {
     let mut keys = recorded.iter().flat_map(|record| record.operation.keys());
     assert!(keys.all(|key| !key.as_str().starts_with("containers/")), "no data is read");
 }
+
+/// An append-only repository with three days of a series, and the host that backs up to it.
+fn append_only() -> (Arc<MemoryStorage>, Arc<World>, Repository, Vec<Id>) {
+    let world = World::new(1);
+    let storage = Arc::new(MemoryStorage::new());
+    let cost = silt_format::KdfCost { memory_kib: 8 << 10, passes: 1, lanes: 1 };
+    let administrator = siltstone::Administrator {
+        password: b"admin".to_vec(),
+        cost,
+        label: silt_format::KeyLabel::default(),
+    };
+    let (objects, context) = (storage.clone(), world.context());
+    let none = siltstone::Protection::None;
+    Repository::init(objects, context, kit::config(), &none, Some(&administrator)).unwrap();
+    let host = kit::open(storage.clone(), &world).unwrap();
+    let mut ids = Vec::new();
+    for day in 0..3 {
+        ids.push(kit::backup(&host, "vm", &kit::image(day, 400)).unwrap().snapshot.id);
+        world.pass_seconds(86_400);
+    }
+    (storage, world, host, ids)
+}
+
+#[test]
+fn in_an_append_only_repository_a_host_adds_and_only_the_administrator_takes_away() {
+    let (storage, world, host, ids) = append_only();
+    let denied = |result: Result<()>| assert_eq!(result.unwrap_err().kind(), ErrorKind::Denied);
+    denied(host.delete("vm", &ids[0..1], APPROXIMATE).map(drop));
+    denied(host.reclaim("vm", &THOROUGH).map(drop));
+    denied(host.protect("vm", ids[0], true));
+    denied(host.repair("vm", SweepOptions::default()).map(drop));
+    denied(host.recover("vm").map(drop));
+    let mut administrator = kit::open(storage, &world).unwrap();
+    assert_eq!(administrator.authorize(b"secret").unwrap_err().kind(), ErrorKind::WrongPassword);
+    denied(administrator.delete("vm", &ids[0..1], APPROXIMATE).map(drop));
+    administrator.authorize(b"admin").unwrap();
+    administrator.delete("vm", &ids[0..1], APPROXIMATE).unwrap();
+    kit::backup(&host, "vm", &kit::image(9, 400)).unwrap();
+    let report = administrator.reclaim("vm", &THOROUGH).unwrap();
+    assert_eq!(report.purged, &ids[0..1]);
+    assert!(!administrator.recover("vm").unwrap(), "nothing was taken away without leave");
+    assert!(host.check(&CheckOptions::default()).unwrap().damage.is_empty());
+}
+
+/// A head that a host with all its keys can write: the next generation, changed as it likes.
+fn forge(host: &Repository, storage: &MemoryStorage, change: impl FnOnce(&mut silt_format::Head)) {
+    let series = host.series_id("vm");
+    let mut head = host.head(series).unwrap().unwrap();
+    head.generation += 1;
+    change(&mut head);
+    let object = kit::sealed_head(storage, &head);
+    let name = names::Numbered::Head.name(series, head.generation);
+    let name = Key::new(&name).unwrap();
+    storage.put(&name, &[&object], silt_storage::PutMode::Create).unwrap();
+}
+
+#[test]
+fn what_a_host_takes_away_by_force_is_seen_and_brought_back() {
+    let (storage, world, host, ids) = append_only();
+    forge(&host, &storage, |head| drop(head.snapshots.drain(0..2)));
+    let series = host.series_id("vm");
+    assert_eq!(host.head(series).unwrap().unwrap().snapshots.len(), 1, "hosts believe it");
+    let found = host.check(&CheckOptions::default()).unwrap().damage;
+    assert!(found.iter().any(|damage| format!("{damage:?}").contains("tampered")), "{found:?}");
+    let mut administrator = kit::open(storage.clone(), &world).unwrap();
+    administrator.authorize(b"admin").unwrap();
+    // What looks like an orphan now is not removed.
+    let before = list_all(&*storage, "", None).count();
+    let refused = administrator.reclaim("vm", &THOROUGH).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Denied);
+    assert_eq!(list_all(&*storage, "", None).count(), before);
+    assert!(administrator.recover("vm").unwrap());
+    let head = administrator.head(series).unwrap().unwrap();
+    assert_eq!(head.snapshots.iter().map(|entry| entry.id).collect::<Vec<_>>(), ids);
+    administrator.reclaim("vm", &THOROUGH).unwrap();
+    for (day, id) in (0..).zip(&ids) {
+        let selector = siltstone::Selector::Id(id.to_string());
+        let found = kit::find(&administrator, &selector).unwrap();
+        assert!(kit::restore(&administrator, &found).unwrap() == kit::image(day, 400));
+    }
+}

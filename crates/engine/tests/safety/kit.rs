@@ -249,7 +249,7 @@ pub fn config() -> Config {
 }
 
 pub fn init(storage: Arc<dyn Storage>, world: &Arc<World>) -> Result<Repository> {
-    Repository::init(storage, world.context(), config(), &Protection::None)
+    Repository::init(storage, world.context(), config(), &Protection::None, None)
 }
 
 pub fn open(storage: Arc<dyn Storage>, world: &Arc<World>) -> Result<Repository> {
@@ -306,4 +306,29 @@ pub fn restore_with(
     let target = MemoryTarget::new(vec![0; usize::try_from(bytes).unwrap()]);
     let report = repository.restore(&found.head, &found.snapshot, volume, &target, options)?;
     Ok((target.bytes.into_inner().unwrap(), report))
+}
+
+/// A head's object in an unencrypted repository, made by hand from what its configuration says.
+pub fn sealed_head(storage: &dyn Storage, head: &silt_format::Head) -> Vec<u8> {
+    use silt_format::{
+        BlockWriter, HEADER_BYTES, Header, HeaderRest, MasterKey, ObjectKind, SealScheme, names,
+    };
+    let mut config = Vec::new();
+    let name = silt_storage::Key::new(names::CONFIG).unwrap();
+    storage.get(&name, silt_storage::ByteRange::Full, &mut config).unwrap();
+    let secret: [u8; 32] = config[HEADER_BYTES..HEADER_BYTES + 32].try_into().unwrap();
+    let header = Header {
+        kind: ObjectKind::Head,
+        scheme: SealScheme::Checksum,
+        repository: Header::decode(&config).unwrap().repository,
+        series: head.series,
+        revision: 0,
+        number: head.generation,
+        salt: [7; 24],
+        rest: HeaderRest::default(),
+    };
+    let mut object = header.encode().to_vec();
+    let sealer = MasterKey::new(secret).sealer(&header);
+    BlockWriter::new(1).unwrap().append(&sealer, 0, &head.encode(), &mut object);
+    object
 }

@@ -127,7 +127,7 @@ fn policies_keep_what_restic_keeps() {
     for (args, policy) in policies() {
         let decided = apply_policy(&policy, &candidates, now_ns, &TimeZone::UTC).unwrap();
         let counts = |reason: &&str| keeps_oldest || *reason != "oldest";
-        let kept = decided.iter().filter(|kept| kept.reasons.iter().any(|r| counts(r)));
+        let kept = decided.iter().filter(|kept| kept.reasons.iter().any(&counts));
         let ours: BTreeSet<i64> =
             kept.map(|kept| times[usize::try_from(kept.id.0).unwrap() - 1]).collect();
         assert_eq!(ours, kept_by_restic(folder.path(), &args), "{args:?}");

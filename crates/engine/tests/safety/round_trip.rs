@@ -230,7 +230,8 @@ fn encrypted_repositories_open_with_each_password_and_no_other() {
     let protection =
         Protection::Password { password: b"first".to_vec(), cost, label: label.clone() };
     let repository =
-        Repository::init(storage.clone(), world.context(), kit::config(), &protection).unwrap();
+        Repository::init(storage.clone(), world.context(), kit::config(), &protection, None)
+            .unwrap();
     let image = kit::image(17, 600);
     kit::backup(&repository, "a series with a name", &image).unwrap();
     repository.add_key(b"second", cost, &label).unwrap();

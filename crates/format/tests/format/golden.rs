@@ -47,6 +47,8 @@ fn every_layout_of_version_1_is_read() {
     let ranges = silt_format::decode_dead_ranges(&golden("dead-list")).unwrap();
     assert_eq!(ranges, values::dead_ranges());
     assert_eq!(Config::decode(&golden("config")).unwrap(), values::config());
+    let append_only = Config::decode(&golden("config-append-only")).unwrap();
+    assert_eq!(append_only, values::config_append_only());
     assert_eq!(SeriesRecord::decode(&golden("series")).unwrap(), values::series_record());
     assert_eq!(Lease::decode(&golden("lease")).unwrap(), values::lease());
     assert_eq!(CheckRecord::decode(&golden("check")).unwrap(), values::check_record());

@@ -23,7 +23,7 @@ fn decode(name: &str, bytes: &[u8]) -> Result<(), silt_format::Error> {
         "snapshot" => Snapshot::decode(bytes).map(drop),
         "head" | "head-deletions" => Head::decode(bytes).map(drop),
         "dead-list" => silt_format::decode_dead_ranges(bytes).map(drop),
-        "config" => Config::decode(bytes).map(drop),
+        "config" | "config-append-only" => Config::decode(bytes).map(drop),
         "series" => SeriesRecord::decode(bytes).map(drop),
         "lease" => Lease::decode(bytes).map(drop),
         "check" => CheckRecord::decode(bytes).map(drop),

@@ -2,8 +2,9 @@
 
 use proptest::prelude::*;
 use silt_format::{
-    BlockReader, BlockWriter, Chunking, Directory, Fingerprint, Frame, ObjectKind, ObjectSet,
-    Recipe, RecipeChunk, Reference, SealScheme, SummaryGeometry, root_level, segment_count,
+    Authority, BlockReader, BlockWriter, Chunking, Directory, Fingerprint, Frame, Head, Id,
+    ObjectKind, ObjectSet, Recipe, RecipeChunk, Reference, SealScheme, SnapshotEntry,
+    SummaryGeometry, root_level, segment_count, verify_signature,
 };
 
 use crate::values;
@@ -180,5 +181,47 @@ fn long_blocks_are_stored_if_random_and_compressed_if_not() {
         let mut back = Vec::new();
         BlockReader::new().unwrap().read(&sealer, 0, &mut sealed, &mut back).unwrap();
         assert!(back == raw);
+    }
+}
+
+#[test]
+fn signatures_hold_for_one_head_and_one_key() {
+    let authority = Authority::new(&values::master()).unwrap();
+    let mut head = values::head_after_deletions();
+    authority.sign(&mut head);
+    let stored = Head::decode(&head.encode()).unwrap();
+    assert_eq!(stored, head);
+    verify_signature(&stored, &authority.public()).unwrap();
+    let other = Authority::new(&silt_format::MasterKey::new([1; 32])).unwrap();
+    assert!(verify_signature(&stored, &other.public()).is_err());
+    let unsigned = Head { signature: None, ..stored.clone() };
+    assert!(verify_signature(&unsigned, &authority.public()).is_err());
+    let mut changed = stored;
+    changed.snapshots.clear();
+    assert!(verify_signature(&changed, &authority.public()).is_err());
+}
+
+#[test]
+fn a_head_keeps_all_of_another_only_if_it_does() {
+    let before = values::head_after_deletions();
+    assert!(before.keeps_all_of(&before));
+    let mut more = Head { generation: 8, next_container: 12, ..before.clone() };
+    more.containers.push(10, 0);
+    more.snapshots.push(SnapshotEntry { id: Id(5), time_ns: 7, flags: 0 });
+    assert!(more.keeps_all_of(&before) && !before.keeps_all_of(&more));
+    let changes: [fn(&mut Head); 8] = [
+        |head| head.snapshots.clear(),
+        |head| head.snapshots[0].flags ^= SnapshotEntry::PROTECTED,
+        |head| head.snapshots[0].time_ns += 1,
+        |head| head.containers = ObjectSet::default(),
+        |head| head.packs = ObjectSet::default(),
+        |head| head.deleted.clear(),
+        |head| head.dead.clear(),
+        |head| head.policy = None,
+    ];
+    for change in changes {
+        let mut less = more.clone();
+        change(&mut less);
+        assert!(!less.keeps_all_of(&before));
     }
 }

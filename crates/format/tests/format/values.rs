@@ -150,6 +150,7 @@ pub fn head() -> Head {
         dead: Vec::new(),
         leak: LeakForecast::default(),
         policy: None,
+        signature: None,
     }
 }
 
@@ -160,6 +161,7 @@ pub fn head_after_deletions() -> Head {
     Head {
         deleted: vec![DeletedEntry { entry: gone, deleted_ns: 1_000 }],
         dead: vec![DeadListRef { id: Id(77), parts: 2, slots: 1_000_000 }],
+        signature: Some([9; 64]),
         leak: LeakForecast { deletions: 3, leaked_millichunks: 1_234, stored_chunks: 99_999 },
         policy: Some(RetentionPolicy {
             last: 1,
@@ -184,6 +186,10 @@ pub fn dead_ranges() -> Vec<DeadRange> {
 
 pub fn config() -> Config {
     Config { created_ns: 1, zstd_level: -3, ..Config::default() }
+}
+
+pub fn config_append_only() -> Config {
+    Config { authority: Some([5; 32]), ..config() }
 }
 
 pub fn key_parts() -> (Header, KdfCost, KeyLabel) {
@@ -236,6 +242,7 @@ pub fn encoded() -> Vec<(&'static str, Vec<u8>)> {
         ("head-deletions", head_after_deletions().encode()),
         ("dead-list", silt_format::encode_dead_ranges(&dead_ranges())),
         ("config", config().encode()),
+        ("config-append-only", config_append_only().encode()),
         ("key", key.unwrap()),
         ("series", series_record().encode()),
         ("lease", lease().encode()),

@@ -62,7 +62,7 @@ pub fn print(session: &Session<'_>, series: &str, report: &DeleteReport, dry_run
 }
 
 pub fn undelete(session: &Session<'_>, args: &Undelete) -> Result<u8, Failure> {
-    let repository = session.repository()?;
+    let repository = session.repository_to_change(false)?;
     for id in &args.ids {
         let (head, entry) = repository.find_deleted(id)?;
         repository.undelete(&head.name, entry.id)?;
@@ -81,7 +81,7 @@ pub fn protect(
     args: &SomeSnapshots,
     is_protected: bool,
 ) -> Result<u8, Failure> {
-    let repository = session.repository()?;
+    let repository = session.repository_to_change(false)?;
     for (series, ids) in find(&repository, &args.snapshots)? {
         for id in ids {
             repository.protect(&series, id, is_protected)?;

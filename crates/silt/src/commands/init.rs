@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::json;
 use silt_format::{Config, Error, ErrorKind, KeyLabel, names};
 use silt_storage::{Key, LocalStorage, Storage};
-use siltstone::{Protection, Repository};
+use siltstone::{Administrator, Protection, Repository};
 
 use super::{Failure, Session};
 use crate::cli::Init;
@@ -27,13 +27,24 @@ pub fn run(session: &Session<'_>, args: &Init) -> Result<u8, Failure> {
         let password = session.password(true)?;
         Protection::Password { password, cost, label: label(session) }
     };
+    let administrator = if args.append_only {
+        let (password, label) = (session.admin_password(true)?, label(session));
+        Some(Administrator { password, cost: args.cost.to_kdf()?, label })
+    } else {
+        None
+    };
     let created = LocalStorage::create(Path::new(location));
     let storage = Arc::new(created.map_err(|error| taken(location, error))?);
-    let repository = Repository::init(storage, session.context.clone(), config, &protection)?;
+    let context = session.context.clone();
+    let repository =
+        Repository::init(storage, context, config, &protection, administrator.as_ref())?;
     let id = repository.id().to_string();
     if session.global.json {
         let encrypted = repository.is_encrypted();
-        let value = json!({"id": id, "repository": location, "encrypted": encrypted});
+        let append_only = repository.is_append_only();
+        let value = json!({
+            "id": id, "repository": location, "encrypted": encrypted, "append_only": append_only,
+        });
         output::message("initialized", value);
     } else {
         output::line(&format!("Made repository {} in {location}.", &id[..8]));
@@ -41,6 +52,9 @@ pub fn run(session: &Session<'_>, args: &Init) -> Result<u8, Failure> {
             output::line("Keep the password: without it nothing can be read, by anyone.");
         } else {
             output::line("It is not encrypted: whoever reads the folder reads the backups.");
+        }
+        if repository.is_append_only() {
+            output::line("Deleting and reclaiming need the administrator's password.");
         }
     }
     Ok(0)

@@ -102,6 +102,7 @@ pub fn run(cli: &Cli, interrupted: Arc<AtomicBool>) -> Result<u8, Failure> {
         Command::Unprotect(args) => delete::protect(&session, args, false),
         Command::Reclaim(args) => reclaim::run(&session, args),
         Command::Repair(args) => reclaim::repair(&session, args),
+        Command::Recover { series } => reclaim::recover(&session, series),
         Command::Policy(args) => policy::run(&session, args),
         Command::Key(args) => key::run(&session, args),
         Command::Completion { shell } => {
@@ -190,11 +191,28 @@ impl Session<'_> {
 
     /// Opens the repository that the command line names, so that nothing is written in a dry run.
     pub fn repository_to_change(&self, dry_run: bool) -> Result<Repository, Failure> {
-        let storage = self.storage(Traffic::Other)?;
+        let mut storage = self.storage(Traffic::Other)?;
         if dry_run {
-            return self.open(Arc::new(DryRunStorage::new(storage)));
+            storage = Arc::new(DryRunStorage::new(storage));
         }
-        self.open(storage)
+        let mut repository = self.open(storage)?;
+        if repository.is_append_only() {
+            repository.authorize(&self.admin_password(false)?)?;
+        }
+        Ok(repository)
+    }
+
+    /// The administrator's password; a new one is asked for twice.
+    pub fn admin_password(&self, is_new: bool) -> Result<Vec<u8>, Failure> {
+        let file = self.global.admin_password_file.as_deref();
+        let option = "--admin-password-file";
+        secrets::password(
+            &secrets::ADMINISTRATOR,
+            file,
+            option,
+            "Administrator's password: ",
+            is_new,
+        )
     }
 
     /// Opens the repository that the command line names.

@@ -8,9 +8,9 @@ use crate::cli::{Policy, SetPolicy};
 use crate::{output, snapshot_name};
 
 pub fn run(session: &Session<'_>, args: &Policy) -> Result<u8, Failure> {
-    let repository = session.repository()?;
     match args {
         Policy::Show { series } => {
+            let repository = session.repository()?;
             for found in repository.policies(series)? {
                 if session.global.json {
                     let policy = found.policy.as_ref().map(to_json);
@@ -25,11 +25,12 @@ pub fn run(session: &Session<'_>, args: &Policy) -> Result<u8, Failure> {
         Policy::Set(set) => {
             let policy = policy(set)?;
             let text = to_text(&policy);
+            let repository = session.repository_to_change(false)?;
             repository.set_policy(&set.series, Some(policy))?;
             done(session, &set.series, &text);
         }
         Policy::Remove { series } => {
-            repository.set_policy(series, None)?;
+            session.repository_to_change(false)?.set_policy(series, None)?;
             done(session, series, "no policy");
         }
     }

@@ -78,6 +78,20 @@ pub fn repair(session: &Session<'_>, args: &Repair) -> Result<u8, Failure> {
     Ok(0)
 }
 
+/// `silt recover`.
+pub fn recover(session: &Session<'_>, series: &str) -> Result<u8, Failure> {
+    let repository = session.repository_to_change(false)?;
+    let recovered = repository.recover(series)?;
+    if session.global.json {
+        output::message("recovered", json!({"series": series, "recovered": recovered}));
+    } else if recovered {
+        output::line(&format!("{series} is as it was before somebody took something away"));
+    } else {
+        output::line(&format!("Nothing was taken away from {series} without leave"));
+    }
+    Ok(0)
+}
+
 fn sweep_json(sweep: &SweepReport) -> Value {
     json!({
         "phases": sweep.phases, "recipes": sweep.recipes, "slots": sweep.slots,
