@@ -38,9 +38,7 @@ pub(crate) fn commit(objects: &Objects, mut head: Head, commit: Commit) -> Resul
     let mut snapshot = commit.snapshot;
     if let Some(summary) = &commit.summary {
         snapshot.summary = Some(summary.summary);
-        if head.summary.is_none() {
-            head.summary = Some(summary.summary.geometry);
-        }
+        head.summary = Some(summary.summary.geometry);
     }
     let name = names::snapshot(head.series, snapshot.id);
     let address = Address::new(ObjectKind::Snapshot, head.series, snapshot.id.0);
@@ -53,7 +51,6 @@ pub(crate) fn commit(objects: &Objects, mut head: Head, commit: Commit) -> Resul
     commit.packs.0.into_iter().for_each(|number| head.packs.push(number, 0));
     head.next_container = head.next_container.max(commit.next_container);
     head.next_pack = head.next_pack.max(commit.next_pack);
-    head.summary = snapshot.summary.map(|summary| summary.geometry).or(head.summary);
     head.snapshots.push(SnapshotEntry { id: snapshot.id, time_ns: snapshot.time_ns, flags: 0 });
     head.snapshots.sort_by_key(|entry| entry.time_ns);
     stored_bytes += heads::commit(objects, &mut head, commit.session, None)?;

@@ -7,7 +7,9 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use silt_format::{BlockRef, DeadRange, Head, MapRoot, PRIVATE_STORE, Result, Snapshot};
+use silt_format::{
+    BlockRef, DeadRange, Head, MapRoot, PRIVATE_STORE, Result, Snapshot, SummaryGeometry,
+};
 
 use super::dead::{self, DeadSlots};
 use super::edit::Edit;
@@ -19,6 +21,9 @@ use crate::repository::Repository;
 
 /// Bytes of the bits for the slots of the largest container.
 const CONTAINER_BITS_BYTES: u64 = 8 << 10;
+
+/// Vectors of series with fewer chunks are small enough whatever their size.
+const CHUNKS_RESIZED_MIN: u64 = 10_000;
 
 /// How a sweep is done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -92,13 +97,27 @@ impl Edit<'_> {
         });
         swept.report.leaked_slots = new.sum();
         let is_known = swept.report.leaked_slots == 0 && swept.dead.slots() == known.slots();
-        if !is_known || self.head.leak != silt_format::LeakForecast::default() {
+        let living_chunks = swept.report.slots - swept.report.dead_slots;
+        let is_resized = self.resize_vectors(living_chunks);
+        if !is_known || is_resized || self.head.leak != silt_format::LeakForecast::default() {
             let list = dead::write(objects, self.head.series, &swept.dead)?;
             self.head.dead = list.into_iter().collect();
             self.head.leak = silt_format::LeakForecast::default();
             self.commit()?;
         }
         Ok(swept.report)
+    }
+
+    /// Gives the vectors to come another size if the series has outgrown theirs, or fills a small part
+    /// of it; whether it did.
+    fn resize_vectors(&mut self, living_chunks: u64) -> bool {
+        let Some(geometry) = self.head.summary else { return false };
+        let capacity = geometry.capacity();
+        if living_chunks <= capacity && capacity / 4 <= living_chunks.max(CHUNKS_RESIZED_MIN) {
+            return false;
+        }
+        self.head.summary = Some(SummaryGeometry::for_references(living_chunks));
+        self.head.summary != Some(geometry)
     }
 }
 

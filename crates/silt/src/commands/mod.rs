@@ -32,6 +32,10 @@ use crate::secrets;
 /// The program's name and version, as snapshots record it.
 pub const PROGRAM: &str = concat!("silt ", env!("CARGO_PKG_VERSION"));
 
+/// By how much reclaim and repair lower their priority: a backup beside them then gets 29 times their
+/// share of a processor.
+const NICE_OF_WHAT_CAN_WAIT: i32 = 15;
+
 /// Why a command failed.
 pub enum Failure {
     /// The command line makes no sense.
@@ -81,7 +85,9 @@ pub fn run(cli: &Cli, interrupted: Arc<AtomicBool>) -> Result<u8, Failure> {
     let observer = Arc::clone(&reporter);
     let env = Arc::new(SystemEnv::new(interrupted));
     let session = Session { global, reporter, context: Context { env, observer } };
-    if let Some(steps) = global.nice {
+    // What can wait gives way to backups unless it is told otherwise.
+    let can_wait = matches!(cli.command, Command::Reclaim(_) | Command::Repair(_));
+    if let Some(steps) = global.nice.or(can_wait.then_some(NICE_OF_WHAT_CAN_WAIT)) {
         let lowered = rustix::process::nice(steps);
         lowered.map_err(|e| Error::io("lower the priority", e.into()))?;
     }

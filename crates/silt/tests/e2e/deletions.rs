@@ -1,0 +1,131 @@
+//! Deleting, keeping and reclaiming, as a user does it.
+
+use std::path::Path;
+
+use crate::kit::Place;
+
+/// Bytes that differ from block to block and with `seed`.
+fn noise(seed: u64, bytes: usize) -> Vec<u8> {
+    let mut state = seed;
+    let word = std::iter::repeat_with(|| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(seed | 1);
+        (state >> 16).to_le_bytes()
+    });
+    word.flatten().take(bytes).collect()
+}
+
+/// A place with a series of three days, oldest first.
+fn three_days() -> (Place, Vec<String>) {
+    let place = Place::new();
+    let mut ids = Vec::new();
+    for day in 0..3 {
+        let mut disk = noise(7, 3 << 20);
+        disk[1 << 20..2 << 20].copy_from_slice(&noise(100 + day, 1 << 20));
+        std::fs::write(place.path("disk.raw"), disk).unwrap();
+        let run = place.silt(&["backup", "vm", "disk.raw", "--json"]).exits(0);
+        ids.push(run.summary()["id"].as_str().unwrap().to_owned());
+    }
+    (place, ids)
+}
+
+fn listed(place: &Place, arguments: &[&str]) -> Vec<String> {
+    let run = place.silt(&[&["snapshots", "--json"], arguments].concat()).exits(0);
+    let id = |message: serde_json::Value| message["id"].as_str().unwrap().to_owned();
+    run.messages().into_iter().map(id).collect()
+}
+
+fn bytes_below(folder: &Path) -> u64 {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
+    let bytes = entries.map(|entry| match entry.metadata().unwrap() {
+        data if data.is_dir() => bytes_below(&entry.path()),
+        data => data.len(),
+    });
+    bytes.sum()
+}
+
+#[test]
+fn a_snapshot_is_deleted_brought_back_and_its_space_reclaimed() {
+    let (place, ids) = three_days();
+    let before = bytes_below(&place.path("repository"));
+    place.silt(&["delete", &ids[0], "--dry-run"]).exits(0).says("Would delete 1 snapshot of vm");
+    assert_eq!(bytes_below(&place.path("repository")), before, "a dry run writes nothing");
+    let run = place.silt(&["delete", &ids[0], "--json"]).exits(0);
+    assert!(run.messages()[0]["dead_chunks"].as_u64().unwrap() > 200);
+    assert_eq!(listed(&place, &[]), ids[1..]);
+    assert_eq!(listed(&place, &["--deleted"]), ids[..1]);
+    place.silt(&["delete", &ids[0]]).exits(1).says("no snapshot's id begins");
+    place.silt(&["undelete", &ids[0][..8]]).exits(0).says("Brought back snapshot");
+    assert_eq!(listed(&place, &[]), ids);
+    place.silt(&["delete", &ids[0]]).exits(0);
+    place
+        .silt(&["reclaim", "--keep-deleted", "7d"])
+        .exits(0)
+        .says("0 containers dropped, 0 rewritten");
+    place.silt(&["reclaim", "--dry-run"]).exits(0).says("would free");
+    let run = place.silt(&["reclaim", "--json"]).exits(0);
+    assert!(run.summary()["freed_bytes"].as_u64().unwrap() > 800 << 10);
+    assert!(before - bytes_below(&place.path("repository")) > 800 << 10);
+    place.silt(&["undelete", &ids[0]]).exits(1).says("no deleted snapshot's id begins");
+    place.silt(&["check", "--read-data"]).exits(0);
+    place.silt(&["restore", "vm@latest", "out.raw"]).exits(0);
+    let same = std::fs::read(place.path("out.raw")).unwrap()
+        == std::fs::read(place.path("disk.raw")).unwrap();
+    assert!(same);
+}
+
+#[test]
+fn a_policy_is_given_or_stored_and_protection_stands_above_it() {
+    let (place, ids) = three_days();
+    place.silt(&["forget"]).exits(2).says("no policy");
+    place.silt(&["forget", "--min-age", "3d"]).exits(2).says("keeps nothing");
+    place.silt(&["forget", "--keep-within", "3 days"]).exits(2).says("1y5m7d2h");
+    place.silt(&["protect", &ids[0]]).exits(0);
+    place.silt(&["snapshots"]).exits(0).says("(protected)");
+    place.silt(&["delete", &ids[0]]).exits(1).says("silt unprotect");
+    let run = place.silt(&["forget", "--keep-last", "1", "--dry-run", "--json"]).exits(0);
+    let kept = |message: &serde_json::Value| {
+        (message["message_type"] == "decision").then(|| message["keep"].as_bool().unwrap())
+    };
+    let kept: Vec<bool> = run.messages().iter().filter_map(kept).collect();
+    assert_eq!(kept, [true, false, true], "newest first");
+    place.silt(&["policy", "set", "vm"]).exits(2).says("keep nothing");
+    place.silt(&["policy", "set", "vm", "--keep-last", "1", "--keep-deleted", "2d"]).exits(0);
+    place.silt(&["policy", "show"]).exits(0).says("vm: keep last 1; deleted ones come back for 2d");
+    place
+        .silt(&["forget", "--min-age", "3d", "--keep-last", "1"])
+        .exits(0)
+        .says("Nothing to delete");
+    place.silt(&["forget"]).exits(0).says("Deleted 1 snapshot of vm");
+    assert_eq!(listed(&place, &[]), [ids[0].clone(), ids[2].clone()]);
+    place.silt(&["unprotect", &ids[0]]).exits(0);
+    let run = place.silt(&["backup", "vm", "disk.raw", "--forget", "--json"]).exits(0);
+    let newest = run.summary()["id"].as_str().unwrap().to_owned();
+    assert_eq!(listed(&place, &[]), [newest]);
+    place.silt(&["policy", "remove", "vm"]).exits(0).says("no policy");
+    place.silt(&["backup", "vm", "disk.raw", "--forget"]).exits(0).says("stores no policy");
+}
+
+#[test]
+fn an_append_only_repository_asks_for_the_administrator() {
+    let place = Place::new();
+    std::fs::write(place.path("disk.raw"), noise(1, 1 << 20)).unwrap();
+    std::fs::write(place.path("admin"), "boss\n").unwrap();
+    let silt = |arguments: &[&str]| {
+        place.silt(&[&["-r", "append", "--admin-password-file", "admin"], arguments].concat())
+    };
+    let cost = ["--kdf-memory", "8", "--kdf-passes", "1"];
+    silt(&[&["init", "--append-only"], &cost[..]].concat())
+        .exits(0)
+        .says("administrator's password");
+    let host = |arguments: &[&str]| place.silt(&[&["-r", "append"], arguments].concat());
+    host(&["backup", "vm", "disk.raw"]).exits(0);
+    host(&["backup", "vm", "disk.raw"]).exits(0);
+    host(&["delete", "vm@latest"]).exits(2).says("SILT_ADMIN_PASSWORD");
+    std::fs::write(place.path("wrong"), "guess\n").unwrap();
+    host(&["delete", "vm@latest", "--admin-password-file", "wrong"]).exits(12);
+    silt(&["delete", "vm@latest"]).exits(0);
+    silt(&["reclaim"]).exits(0);
+    silt(&["recover", "vm"]).exits(0).says("Nothing was taken away");
+    host(&["backup", "vm", "disk.raw"]).exits(0);
+    host(&["check", "--read-data"]).exits(0);
+}
