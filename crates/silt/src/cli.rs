@@ -80,7 +80,7 @@ pub struct Global {
     /// Write at most so many MiB a second: to the repository in a backup, to the target in a restore.
     #[arg(long, global = true, value_name = "MIB")]
     pub limit_write: Option<u64>,
-    /// Lower the program's priority by so many steps, up to 19; reclaim and repair do by 15 unless told
+    /// Lower the program's priority by so many steps, up to 19; reclaim and repair do by 19 unless told
     /// otherwise.
     #[arg(long, global = true, value_name = "STEPS", value_parser = clap::value_parser!(i32).range(0..=19))]
     pub nice: Option<i32>,

@@ -32,9 +32,9 @@ use crate::secrets;
 /// The program's name and version, as snapshots record it.
 pub const PROGRAM: &str = concat!("silt ", env!("CARGO_PKG_VERSION"));
 
-/// By how much reclaim and repair lower their priority: a backup beside them then gets 29 times their
+/// By how much reclaim and repair lower their priority: a backup beside them then gets 68 times their
 /// share of a processor.
-const NICE_OF_WHAT_CAN_WAIT: i32 = 15;
+const NICE_OF_WHAT_CAN_WAIT: i32 = 19;
 
 /// Why a command failed.
 pub enum Failure {
