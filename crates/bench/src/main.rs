@@ -68,6 +68,9 @@ struct DeletionOptions {
     /// The silt program.
     #[arg(long, default_value = "silt", value_name = "FILE")]
     silt: PathBuf,
+    /// Make the large series and measure nothing.
+    #[arg(long, hide = true)]
+    only_series: bool,
 }
 
 #[derive(clap::Args)]

@@ -64,12 +64,6 @@ impl System for Restic {
         let call = if Self::writes_holes() { call.args(&["--sparse"]) } else { call };
         Some((call.args(&["--target"]).arg(target), below(target, disk.path)))
     }
-    fn restore_in_place(&self, _: &Place, _: &Disk<'_>, _: &Path) -> Option<Call> {
-        None
-    }
-    fn restore_range(&self, _: &Place, _: &Disk<'_>, _: (u64, u64), _: &Path) -> Option<Call> {
-        None
-    }
     fn check(&self, place: &Place) -> Call {
         Self::call(place).args(&["check", "--read-data"])
     }
@@ -107,12 +101,6 @@ impl System for Borg {
         let archive = format!("::{}-{}", disk.machine, disk.day);
         let call = Self::call(place, "extract").args(&["--sparse", &archive]).within(target);
         Some((call, below(target, disk.path)))
-    }
-    fn restore_in_place(&self, _: &Place, _: &Disk<'_>, _: &Path) -> Option<Call> {
-        None
-    }
-    fn restore_range(&self, _: &Place, _: &Disk<'_>, _: (u64, u64), _: &Path) -> Option<Call> {
-        None
     }
     fn check(&self, place: &Place) -> Call {
         Self::call(place, "check").args(&["--verify-data"])
@@ -152,12 +140,6 @@ impl System for Kopia {
         let file = target.join(format!("{}.raw", disk.machine));
         let call = Self::call(place).args(&["restore", "--snapshot-time", "latest"]);
         Some((call.arg(disk.path).arg(&file), file))
-    }
-    fn restore_in_place(&self, _: &Place, _: &Disk<'_>, _: &Path) -> Option<Call> {
-        None
-    }
-    fn restore_range(&self, _: &Place, _: &Disk<'_>, _: (u64, u64), _: &Path) -> Option<Call> {
-        None
     }
     fn check(&self, place: &Place) -> Call {
         Self::call(place).args(&["snapshot", "verify", "--verify-files-percent", "100"])
@@ -200,9 +182,6 @@ impl System for Rustic {
         let snapshot = format!("latest:{}", disk.path.display());
         let call = Self::call(place).args(&["restore", "--filter-tags", disk.machine, &snapshot]);
         Some(call.arg(target))
-    }
-    fn restore_range(&self, _: &Place, _: &Disk<'_>, _: (u64, u64), _: &Path) -> Option<Call> {
-        None
     }
     fn check(&self, place: &Place) -> Call {
         Self::call(place).args(&["check", "--read-data"])

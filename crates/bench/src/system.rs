@@ -31,15 +31,19 @@ pub trait System {
     /// Restores a disk below or at `target`; the second part is where it will be.
     fn restore(&self, place: &Place, disk: &Disk<'_>, target: &Path) -> Option<(Call, PathBuf)>;
     /// Restores a disk over an older one at `target`.
-    fn restore_in_place(&self, place: &Place, disk: &Disk<'_>, target: &Path) -> Option<Call>;
+    fn restore_in_place(&self, _: &Place, _: &Disk<'_>, _target: &Path) -> Option<Call> {
+        None
+    }
     /// Restores a range of a disk to `target`.
     fn restore_range(
         &self,
-        place: &Place,
-        disk: &Disk<'_>,
-        range: (u64, u64),
-        target: &Path,
-    ) -> Option<Call>;
+        _: &Place,
+        _: &Disk<'_>,
+        _range: (u64, u64),
+        _target: &Path,
+    ) -> Option<Call> {
+        None
+    }
     /// Reads and verifies everything.
     fn check(&self, place: &Place) -> Call;
 }

@@ -37,12 +37,17 @@ pub struct Affected {
 }
 
 /// All damage met so far.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Findings(BTreeMap<String, Damage>);
 
 impl Findings {
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// How many objects are damaged.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
     }
 
     fn entry(&mut self, object: &str, error: &str) -> &mut Damage {

@@ -14,6 +14,9 @@ use crate::objects::{Address, Scratch, is_damage};
 use crate::repository::Repository;
 use damage::Findings;
 
+/// How often a series is checked that changes meanwhile.
+const TRIES_MAX: usize = 5;
+
 /// How much stored data is read.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum DataCheck {
@@ -77,7 +80,7 @@ impl Repository {
                 continue;
             }
             report.series += 1;
-            self.check_series(id, &name, options, &mut report, &mut findings)?;
+            self.check_still_series(id, &name, options, &mut report, &mut findings)?;
         }
         if let Some(missing) = options.series.iter().find(|name| report_lacks(self, name)) {
             self.heads(std::slice::from_ref(missing))?;
@@ -99,6 +102,31 @@ impl Repository {
             }
         }
         Ok(found)
+    }
+
+    /// Checks a series, and once more if something was found while a reclaim changed it: what it has
+    /// removed meanwhile is no damage.
+    fn check_still_series(
+        &self,
+        id: SeriesId,
+        name: &str,
+        options: &CheckOptions,
+        report: &mut CheckReport,
+        findings: &mut Findings,
+    ) -> Result<()> {
+        let (report_before, findings_before) = (report.clone(), findings.clone());
+        for tries_left in (0..TRIES_MAX).rev() {
+            let generation = |head: Result<Option<Head>>| head.ok().flatten().map(|h| h.generation);
+            let before = generation(self.head(id));
+            self.check_series(id, name, options, report, findings)?;
+            let is_new = findings.len() > findings_before.len();
+            if !is_new || tries_left == 0 || generation(self.head(id)) == before {
+                break;
+            }
+            report.clone_from(&report_before);
+            findings.clone_from(&findings_before);
+        }
+        Ok(())
     }
 
     fn check_series(

@@ -223,6 +223,43 @@ fn a_restore_of_a_snapshot_that_is_reclaimed_meanwhile_ends_well_or_says_why() {
     }
 }
 
+/// An observer that does something when progress is first reported.
+struct AtFirstProgress(Mutex<Option<Box<dyn FnOnce() + Send>>>);
+
+impl siltstone::Observer for AtFirstProgress {
+    fn progress(&self, _: &str, _: siltstone::Progress) {
+        let action = self.0.lock().unwrap().take();
+        if let Some(action) = action {
+            action();
+        }
+    }
+    fn warning(&self, _: &str) {}
+}
+
+#[test]
+fn a_check_takes_no_reclaim_for_damage() {
+    let series = Series::new(5);
+    let other = kit::open(series.storage.clone(), &series.world).unwrap();
+    let doomed = series.ids[0..4].to_vec();
+    let reclaimed = Arc::new(Mutex::new(0));
+    let count = reclaimed.clone();
+    let action = move || {
+        other.delete("vm", &doomed, APPROXIMATE).unwrap();
+        let report = other.reclaim("vm", &THOROUGH).unwrap();
+        *count.lock().unwrap() = report.rewritten_containers + report.dropped_containers;
+    };
+    let observer = Arc::new(AtFirstProgress(Mutex::new(Some(Box::new(action)))));
+    let context = siltstone::Context { env: series.world.clone(), observer };
+    let password = || Ok(kit::PASSWORD.to_vec());
+    let repository = Repository::open(series.storage.clone(), context, password).unwrap();
+    let all = CheckOptions { data: DataCheck::All, jobs: 1, ..CheckOptions::default() };
+    let report = repository.check(&all).unwrap();
+    assert!(*reclaimed.lock().unwrap() > 2);
+    assert!(report.damage.is_empty(), "{:?}", report.damage);
+    kit::backup(&repository, "vm", &series.images[4]).unwrap();
+    assert!(!series.warned("damaged"));
+}
+
 #[test]
 fn a_backup_that_slept_through_a_reclaim_cannot_commit() {
     let series = Series::new(3);
