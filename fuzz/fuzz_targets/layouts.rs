@@ -5,12 +5,12 @@
 use libfuzzer_sys::fuzz_target;
 use silt_format::{
     BlockReader, CheckRecord, Config, Directory, Footer, Head, Header, Lease, MasterKey, Page, Recipe,
-    SeriesRecord, Snapshot, WrappedKey, decode_blocks,
+    SeriesRecord, Snapshot, WrappedKey, decode_blocks, decode_dead_ranges, encode_dead_ranges,
 };
 
 fuzz_target!(|data: &[u8]| {
     let Some((choice, bytes)) = data.split_first() else { return };
-    match choice % 15 {
+    match choice % 16 {
         0 => drop(Header::decode(bytes)),
         1 => drop(Footer::decode(bytes)),
         2 => {
@@ -37,6 +37,11 @@ fuzz_target!(|data: &[u8]| {
             let mut raw = Vec::new();
             if let Ok(mut reader) = BlockReader::new() {
                 drop(reader.decode(bytes, &mut raw));
+            }
+        }
+        14 => {
+            if let Ok(ranges) = decode_dead_ranges(bytes) {
+                drop(encode_dead_ranges(&ranges));
             }
         }
         _ => drop(WrappedKey::label(bytes, &MasterKey::new([0; 32]))),

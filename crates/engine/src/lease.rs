@@ -73,8 +73,8 @@ impl HeldLease {
         self.lease.expires_ns = self.objects.context.env.now_ns().saturating_add(LEASE_NS);
         let name = Numbered::Lease.name(self.series, self.number);
         let address = Address::new(ObjectKind::Lease, self.series, self.number);
-        match self.objects.put(&name, address, &self.lease.encode()) {
-            Ok(_) => {
+        match self.objects.put_transient(&name, address, &self.lease.encode()) {
+            Ok(()) => {
                 self.released = false;
                 Ok(())
             }

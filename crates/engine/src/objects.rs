@@ -85,11 +85,25 @@ impl Objects {
 
     /// Writes an object of one block; durable on return. The answer is its size.
     pub(crate) fn put(&self, name: &str, address: Address, plain: &[u8]) -> Result<u64> {
+        let object = self.sealed(address, plain)?;
+        self.put_pieces(name, address.kind, &[&object])
+    }
+
+    /// Writes an object of one block that a power failure may take away again.
+    pub(crate) fn put_transient(&self, name: &str, address: Address, plain: &[u8]) -> Result<()> {
+        let object = self.sealed(address, plain)?;
+        self.storage
+            .put(&key(name)?, &[&object], PutMode::CreateTransient)
+            .context(|| format!("write {} {name}", address.kind))
+    }
+
+    /// An object of one block.
+    fn sealed(&self, address: Address, plain: &[u8]) -> Result<Vec<u8>> {
         let header = self.new_header(address);
         let mut object = header.encode().to_vec();
         let sealer = self.sealer(&header);
         BlockWriter::new(METADATA_LEVEL)?.append(&sealer, 0, plain, &mut object);
-        self.put_pieces(name, address.kind, &[&object])
+        Ok(object)
     }
 
     /// Writes an object from its pieces; durable on return. The answer is its size.

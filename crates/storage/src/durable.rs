@@ -110,6 +110,13 @@ impl TempFile {
         sync_name(target)
     }
 
+    /// Publishes the file as `target` without syncing anything; `AlreadyExists` if that is there.
+    pub fn publish_transient(mut self, target: &Path) -> Result<()> {
+        place_new(&self.path, target, rename_new)?;
+        self.published = true;
+        Ok(())
+    }
+
     /// Syncs the file and publishes it as `target`, as [`publish_replacing`] does.
     pub fn publish_replacing(mut self, target: &Path) -> Result<()> {
         self.file.sync_all().map_err(|error| before_publishing("sync", &self.path, error))?;
@@ -223,6 +230,15 @@ impl Folders {
             }
         }
         Ok(())
+    }
+
+    /// Makes `folder`, a path below the root, if it is missing; a power failure may take it away.
+    pub fn ensure_transient(&self, folder: &Path) -> Result<()> {
+        if self.durable().contains(folder) || folder.is_dir() {
+            return Ok(());
+        }
+        // Below a missing root nothing is made: `ensure` says what is wrong.
+        self.ensure(folder)
     }
 
     /// Forgets every folder, so that [`Folders::ensure`] makes those that were removed.

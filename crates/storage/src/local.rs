@@ -85,7 +85,7 @@ impl LocalStorage {
 
     fn temp_folder(&self) -> Result<PathBuf> {
         let folder = self.root.join(TEMP_FOLDER);
-        self.folders.ensure(&folder)?;
+        self.folders.ensure_transient(&folder)?;
         self.sweep.call_once(|| {
             // It only frees space: whatever keeps it from that is no reason not to write.
             let _ = remove_stale(&folder);
@@ -93,9 +93,15 @@ impl LocalStorage {
         Ok(folder)
     }
 
-    fn write(&self, key: &Key, body: &[&[u8]]) -> Result<()> {
+    fn write(&self, key: &Key, body: &[&[u8]], mode: PutMode) -> Result<()> {
         let target = self.path_of(key);
         let folder = target.parent().unwrap_or(&self.root);
+        if mode == PutMode::CreateTransient {
+            self.folders.ensure_transient(folder)?;
+            let mut temp = TempFile::create_in(&self.temp_folder()?)?;
+            temp.write_pieces(body)?;
+            return temp.publish_transient(&target);
+        }
         self.folders.ensure(folder)?;
         if fs::symlink_metadata(&target).is_ok() {
             // Spares writing the body again; the name must be durable, as after a lost race.
@@ -168,15 +174,12 @@ impl LocalStorage {
 
 impl Storage for LocalStorage {
     fn put(&self, key: &Key, body: &[&[u8]], mode: PutMode) -> Result<()> {
-        match mode {
-            PutMode::Create => {}
-        }
-        let mut written = self.write(key, body);
+        let mut written = self.write(key, body, mode);
         if matches!(&written, Err(error) if error.kind() == ErrorKind::NotFound) {
             // Somebody removed a folder that was known to be there; nothing else is looked up.
             self.check_root()?;
             self.folders.forget();
-            written = self.write(key, body);
+            written = self.write(key, body, mode);
         }
         written.map_err(|error| match error.kind() {
             ErrorKind::AlreadyExists if self.path_of(key).is_dir() => {

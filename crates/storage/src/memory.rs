@@ -59,7 +59,7 @@ impl MemoryStorage {
 impl Storage for MemoryStorage {
     fn put(&self, key: &Key, body: &[&[u8]], mode: PutMode) -> Result<()> {
         match mode {
-            PutMode::Create => {}
+            PutMode::Create | PutMode::CreateTransient => {}
         }
         let bytes = Arc::new(body.concat());
         let mut objects = self.objects();

@@ -16,6 +16,9 @@ pub const READ_BYTES_MAX: u64 = 256 << 20;
 pub enum PutMode {
     /// Create the object, or fail with `AlreadyExists` and leave what is there as it is.
     Create,
+    /// The same without waiting for stable storage: a power failure may take the object away again,
+    /// or leave a name with damaged contents. For what only the living need, such as leases.
+    CreateTransient,
 }
 
 /// Which bytes of an object to read.
@@ -106,7 +109,8 @@ impl Guarantees {
 pub trait Storage: Send + Sync {
     /// Creates `key` with the concatenation of the pieces of `body`.
     ///
-    /// All of the object appears at once, durable when the call returns. `AlreadyExists` if there
+    /// All of the object appears at once, durable when the call returns unless `mode` says
+    /// otherwise. `AlreadyExists` if there
     /// is an object of that name, which is durable then too; `Invalid` where the name lies under
     /// an object, or objects lie under it, and the storage can tell.
     fn put(&self, key: &Key, body: &[&[u8]], mode: PutMode) -> Result<()>;
