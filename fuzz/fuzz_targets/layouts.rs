@@ -4,13 +4,13 @@
 
 use libfuzzer_sys::fuzz_target;
 use silt_format::{
-    BlockReader, CheckRecord, Config, Directory, Footer, Head, Header, Lease, MasterKey, Page, Recipe,
-    SeriesRecord, Snapshot, WrappedKey, decode_blocks, decode_dead_ranges, encode_dead_ranges,
+    BlockReader, CheckRecord, Config, Directory, Footer, Head, Header, Lease, MasterKey, Page, Recipe, RunDirectory,
+    SeriesRecord, Snapshot, WrappedKey, decode_blocks, decode_dead_ranges, decode_records, encode_dead_ranges,
 };
 
 fuzz_target!(|data: &[u8]| {
     let Some((choice, bytes)) = data.split_first() else { return };
-    match choice % 16 {
+    match choice % 18 {
         0 => drop(Header::decode(bytes)),
         1 => drop(Footer::decode(bytes)),
         2 => {
@@ -44,6 +44,12 @@ fuzz_target!(|data: &[u8]| {
                 drop(encode_dead_ranges(&ranges));
             }
         }
+        15 => {
+            if let Ok(directory) = RunDirectory::decode(bytes) {
+                assert_eq!(RunDirectory::decode(&directory.encode()).ok(), Some(directory));
+            }
+        }
+        16 => drop(decode_records(bytes, &mut Vec::new())),
         _ => drop(WrappedKey::label(bytes, &MasterKey::new([0; 32]))),
     }
 });

@@ -15,7 +15,7 @@ use silt_format::{BLOCK_BYTES, SEGMENT_BYTES};
 use silt_source::{ExtentKind, SourceOptions, open_source};
 use silt_storage::{AlignedBuffer, DirectFile};
 
-use crate::disks::Disks;
+use crate::disks::{DAYS, Disks};
 use crate::{BoundsOptions, Result};
 
 /// Chunks of one frame.
@@ -45,7 +45,7 @@ pub struct Bounds {
 /// Prints the bounds as JSON; in a process of its own, so that its memory is not taken for that of
 /// the programs that are measured.
 pub fn print(options: &BoundsOptions) -> Result<()> {
-    let disks = Disks::find(&options.disks, &options.vms)?;
+    let disks = Disks::find(&options.disks, &options.vms, DAYS)?;
     println!("{}", serde_json::to_string(&measure(&disks, &options.work)?)?);
     Ok(())
 }

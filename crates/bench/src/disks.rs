@@ -7,6 +7,9 @@ use crate::Result;
 /// How many machines are taken unless named.
 const MACHINES_DEFAULT: usize = 3;
 
+/// How many days the workloads take: the last is backed up with a changed map.
+pub const DAYS: usize = 3;
+
 /// Disks in one folder, called `VM.dayN.raw`.
 pub struct Disks {
     folder: PathBuf,
@@ -16,8 +19,8 @@ pub struct Disks {
 }
 
 impl Disks {
-    /// Finds the disks of a folder; `wanted` names machines, or is empty.
-    pub fn find(folder: &Path, wanted: &[String]) -> Result<Self> {
+    /// Finds the disks of a folder, of at most `days_max` days; `wanted` names machines, or is empty.
+    pub fn find(folder: &Path, wanted: &[String], days_max: usize) -> Result<Self> {
         let folder = folder.canonicalize()?;
         let mut machines: Vec<String> = Vec::new();
         for entry in std::fs::read_dir(&folder)? {
@@ -33,7 +36,7 @@ impl Disks {
         }
         let mut disks = Self { folder, machines, days: 0 };
         let has = |disks: &Self, day| disks.machines.iter().all(|vm| disks.path(vm, day).exists());
-        while disks.days < 3 && has(&disks, disks.days) {
+        while disks.days < days_max && has(&disks, disks.days) {
             disks.days += 1;
         }
         if disks.machines.is_empty() || disks.days < 2 {

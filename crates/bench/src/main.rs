@@ -18,6 +18,7 @@ mod plot;
 mod process;
 mod report;
 mod run;
+mod sharing;
 mod system;
 
 use std::path::PathBuf;
@@ -49,6 +50,22 @@ enum Command {
         after_help = "Examples:\n  silt-bench deletion --work /vm/bench\n  silt-bench deletion --work /vm/bench --gib 4 --series 10"
     )]
     Deletion(DeletionOptions),
+    /// Measure what sharing across series saves, against the best possible on the same disks
+    #[command(after_help = "Examples:\n  silt-bench sharing --disks /vm/fleet --work /vm/bench")]
+    Sharing(SharingOptions),
+}
+
+#[derive(clap::Args)]
+struct SharingOptions {
+    /// A folder with disks called VM.dayN.raw.
+    #[arg(long, value_name = "DIR")]
+    disks: PathBuf,
+    /// A folder for the repository and temporary files.
+    #[arg(long, value_name = "DIR")]
+    work: PathBuf,
+    /// Only these machines; by default the first three.
+    #[arg(long, value_delimiter = ',', value_name = "NAME")]
+    vms: Vec<String>,
 }
 
 #[derive(clap::Args)]
@@ -116,6 +133,7 @@ fn main() -> ExitCode {
         Command::Run(options) => run::run(&options),
         Command::Bounds(options) => bounds::print(&options),
         Command::Deletion(options) => deletion::run(&options),
+        Command::Sharing(options) => sharing::run(&options),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

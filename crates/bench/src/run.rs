@@ -9,7 +9,7 @@ use silt_source::{ExtentKind, SourceOptions, open_source};
 
 use crate::bounds::Bounds;
 use crate::changes::{same, write_map};
-use crate::disks::Disks;
+use crate::disks::{DAYS, Disks};
 use crate::peers::systems;
 use crate::process::{Call, Cost};
 use crate::report::{Measured, Results};
@@ -79,7 +79,7 @@ impl Workload {
 
 /// Measures, and writes the results.
 pub fn run(options: &Options) -> Result<()> {
-    let disks = Disks::find(&options.disks, &options.vms)?;
+    let disks = Disks::find(&options.disks, &options.vms, DAYS)?;
     std::fs::create_dir_all(&options.work)?;
     let work = options.work.canonicalize()?;
     let systems = systems(&options.silt, &options.systems);

@@ -57,6 +57,11 @@ impl Budget {
         self.part(320_000)
     }
 
+    /// Bytes of the shared index's filters and blocks kept in a backup.
+    pub(crate) fn lookup_bytes(self) -> usize {
+        self.part(4 * MIB)
+    }
+
     /// Bytes of decoded frames kept in a restore.
     pub(crate) fn frames_bytes(self) -> usize {
         self.part(12 * MIB)

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use silt_chunking::Fingerprinter;
 use silt_format::number::to_u64;
 use silt_format::{
-    Directory, Error, ErrorKind, Fingerprint, HEADER_BYTES, Head, ObjectKind, ObjectSet,
-    PRIVATE_STORE, RecipeChunk, Reference, Result, SeriesId, names,
+    Directory, Error, ErrorKind, Fingerprint, HEADER_BYTES, Head, Link, ObjectKind, ObjectSet,
+    PRIVATE_STORE, RecipeChunk, Reference, Result, SHARED_STORE, SeriesId, names,
 };
 
 use crate::budget::Budget;
@@ -15,8 +15,11 @@ use crate::heads;
 use crate::map::lock;
 use crate::objects::{Address, Objects, OpenObject, Scratch};
 
+/// A container: the number of its store, and its own.
+type Place = (u16, u32);
+
 /// Decoded frames by container, its revision, and number.
-type FrameCache = WeightedCache<(u32, u32, u16), Arc<Vec<u8>>>;
+type FrameCache = WeightedCache<(Place, u32, u16), Arc<Vec<u8>>>;
 
 /// An open container.
 pub(crate) struct Container {
@@ -31,6 +34,7 @@ impl Container {
         256 + directory.frames.len() * 12
             + directory.runs.len() * 20
             + directory.fingerprints.len() * 20
+            + directory.links.len() * size_of::<Link>()
     }
 }
 
@@ -41,62 +45,93 @@ pub(crate) struct Cursor {
 }
 
 struct Last {
-    number: u32,
+    place: Place,
     container: Arc<Container>,
     frame: u16,
     raw: Arc<Vec<u8>>,
 }
 
-/// Reads the chunks of one series.
+/// The containers of one store, as its head lists them.
+struct Store {
+    id: SeriesId,
+    containers: Mutex<ObjectSet>,
+}
+
+impl Store {
+    fn of(head: &Head) -> Self {
+        Self { id: head.series, containers: Mutex::new(head.containers.clone()) }
+    }
+
+    fn revision(&self, number: u32) -> Option<u32> {
+        lock(&self.containers).revision(number)
+    }
+}
+
+/// Reads the chunks of one series, from its own containers and from the shared store.
 pub(crate) struct ChunkReader {
     objects: Arc<Objects>,
-    series: SeriesId,
-    containers: Mutex<ObjectSet>,
+    private: Arc<Store>,
+    /// The shared store, once a head has named it.
+    shared: Mutex<Option<Arc<Store>>>,
     fingerprinter: Fingerprinter,
-    open: Mutex<WeightedCache<u32, Arc<Container>>>,
+    open: Mutex<WeightedCache<Place, Arc<Container>>>,
     frames: Mutex<FrameCache>,
 }
 
 impl ChunkReader {
-    pub(crate) fn new(objects: &Arc<Objects>, head: &Head, budget: Budget) -> Self {
-        Self {
+    pub(crate) fn new(objects: &Arc<Objects>, head: &Head, budget: Budget) -> Result<Self> {
+        Ok(Self {
             objects: Arc::clone(objects),
-            series: head.series,
-            containers: Mutex::new(head.containers.clone()),
+            private: Arc::new(Store::of(head)),
+            shared: Mutex::new(shared_store(objects, head)?),
             fingerprinter: Fingerprinter::new(objects.master.fingerprint_key(head.domain)),
             open: Mutex::new(WeightedCache::new(budget.directories_bytes())),
             frames: Mutex::new(WeightedCache::new(budget.frames_bytes())),
+        })
+    }
+
+    fn store(&self, number: u16) -> Result<Arc<Store>> {
+        let store = match number {
+            PRIVATE_STORE => Some(Arc::clone(&self.private)),
+            SHARED_STORE => lock(&self.shared).clone(),
+            _ => None,
+        };
+        store.ok_or_else(|| Error::corrupt(format!("store {number} is not in the head's table")))
+    }
+
+    /// The name of the container that a reference names.
+    pub(crate) fn container_name(&self, reference: Reference) -> String {
+        let number = reference.container();
+        match self.store(reference.store()) {
+            Ok(store) => names::container(store.id, number, store.revision(number).unwrap_or(0)),
+            Err(_) => format!("container {number:08x} of store {}", reference.store()),
         }
     }
 
-    /// The name of a container that a reference names.
-    pub(crate) fn container_name(&self, number: u32) -> String {
-        let revision = lock(&self.containers).revision(number).unwrap_or(0);
-        names::container(self.series, number, revision)
-    }
-
-    /// Opens the container with this number, which the head must list.
-    pub(crate) fn container(&self, number: u32) -> Result<Arc<Container>> {
-        if let Some(container) = lock(&self.open).get(&number) {
+    /// Opens the container that a reference names, which the store's head must list.
+    pub(crate) fn container(&self, reference: Reference) -> Result<Arc<Container>> {
+        let (store, number) = (self.store(reference.store())?, reference.container());
+        let place = (reference.store(), number);
+        if let Some(container) = lock(&self.open).get(&place) {
             return Ok(container);
         }
-        let revision = lock(&self.containers).revision(number).ok_or_else(|| {
+        let revision = store.revision(number).ok_or_else(|| {
             Error::corrupt(format!("container {number:08x} is referred to but not in the head"))
         })?;
-        let container = Arc::new(open_container(&self.objects, self.series, number, revision)?);
-        lock(&self.open).insert(number, Arc::clone(&container), container.weight());
+        let container = Arc::new(open_container(&self.objects, store.id, number, revision)?);
+        lock(&self.open).insert(place, Arc::clone(&container), container.weight());
         Ok(container)
     }
 
     /// The decoded frame of a container.
-    pub(crate) fn frame(
+    fn frame(
         &self,
         container: &Container,
-        number: u32,
+        place: Place,
         frame: u16,
         scratch: &mut Scratch,
     ) -> Result<Arc<Vec<u8>>> {
-        let key = (number, container.revision, frame);
+        let key = (place, container.revision, frame);
         if let Some(raw) = lock(&self.frames).get(&key) {
             return Ok(raw);
         }
@@ -113,16 +148,16 @@ impl ChunkReader {
     /// A container that is gone may have been rewritten meanwhile: then the newest head says so.
     pub(crate) fn read_unverified(
         &self,
-        chunk: &RecipeChunk,
+        reference: Reference,
         cursor: &mut Cursor,
         scratch: &mut Scratch,
         out: &mut [u8],
     ) -> Result<()> {
-        match self.read_once(chunk, cursor, scratch, out) {
+        match self.read_once(reference, cursor, scratch, out) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 cursor.last = None;
-                self.follow_rewriting(chunk.reference.container(), error)?;
-                self.read_once(chunk, cursor, scratch, out)
+                self.follow_rewriting(reference, error)?;
+                self.read_once(reference, cursor, scratch, out)
             }
             other => other,
         }
@@ -130,46 +165,48 @@ impl ChunkReader {
 
     /// Learns from the newest head which revision of a container there is now; `error` if it is none
     /// that was not tried.
-    fn follow_rewriting(&self, number: u32, error: Error) -> Result<()> {
-        let newest = heads::newest(&self.objects, self.series)?;
+    fn follow_rewriting(&self, reference: Reference, error: Error) -> Result<()> {
+        let (store, number) = (self.store(reference.store())?, reference.container());
+        let newest = heads::newest(&self.objects, store.id)?;
         let revision = newest.as_ref().and_then(|head| head.containers.revision(number));
         let (Some(head), Some(revision)) = (newest, revision) else { return Err(error) };
+        if reference.store() == PRIVATE_STORE {
+            // Its chunks may have been moved to the shared store, even to one that is new.
+            *lock(&self.shared) = shared_store(&self.objects, &head)?;
+        }
         // Of several threads that come here, the first has done it for all.
-        let mut containers = lock(&self.containers);
+        let mut containers = lock(&store.containers);
         *containers = head.containers;
         let mut open = lock(&self.open);
-        if open.get(&number).is_some_and(|container| container.revision != revision) {
-            open.remove(&number);
+        let place = (reference.store(), number);
+        if open.get(&place).is_some_and(|container| container.revision != revision) {
+            open.remove(&place);
         }
         Ok(())
     }
 
     fn read_once(
         &self,
-        chunk: &RecipeChunk,
+        reference: Reference,
         cursor: &mut Cursor,
         scratch: &mut Scratch,
         out: &mut [u8],
     ) -> Result<()> {
-        let number = chunk.reference.container();
-        check_store(chunk.reference)?;
+        let place = (reference.store(), reference.container());
         let container = match &cursor.last {
-            Some(last) if last.number == number => Arc::clone(&last.container),
-            _ => self.container(number)?,
+            Some(last) if last.place == place => Arc::clone(&last.container),
+            _ => self.container(reference)?,
         };
-        let slot = container.directory.slot(chunk.reference.slot()).ok_or_else(|| {
-            Error::corrupt(format!(
-                "container {} has no slot {}",
-                container.object.name,
-                chunk.reference.slot()
-            ))
-        })?;
+        let Some(slot) = container.directory.slot(reference.slot()) else {
+            let target = link_target(&container, reference)?;
+            return self.read_unverified(target, cursor, scratch, out);
+        };
         let frame = match &cursor.last {
-            Some(last) if (last.number, last.frame) == (number, slot.frame) => &last.raw,
+            Some(last) if (last.place, last.frame) == (place, slot.frame) => &last.raw,
             _ => {
-                let raw = self.frame(&container, number, slot.frame, scratch)?;
+                let raw = self.frame(&container, place, slot.frame, scratch)?;
                 let container = Arc::clone(&container);
-                &cursor.last.insert(Last { number, container, frame: slot.frame, raw }).raw
+                &cursor.last.insert(Last { place, container, frame: slot.frame, raw }).raw
             }
         };
         let start = slot.offset as usize;
@@ -177,14 +214,31 @@ impl ChunkReader {
         let bytes = bytes.filter(|bytes| bytes.len() == out.len()).ok_or_else(|| {
             Error::corrupt(format!(
                 "slot {} of container {} holds {} bytes, the recipe says {}",
-                chunk.reference.slot(),
+                reference.slot(),
                 container.object.name,
                 slot.length,
-                chunk.length
+                out.len()
             ))
         })?;
         out.copy_from_slice(bytes);
         Ok(())
+    }
+
+    /// The slot that holds the chunk of a reference: another one where it is a link.
+    pub(crate) fn holder(&self, reference: Reference) -> Result<Reference> {
+        let container = self.container(reference)?;
+        match container.directory.slot(reference.slot()) {
+            Some(_) => Ok(reference),
+            None => link_target(&container, reference),
+        }
+    }
+
+    /// The fingerprint and length of the chunk that a slot holds, if it holds one.
+    pub(crate) fn content(&self, holder: Reference) -> Result<Option<(Fingerprint, u32)>> {
+        let container = self.container(holder)?;
+        let slot = container.directory.slot(holder.slot());
+        let fingerprints = &container.directory.fingerprints;
+        Ok(slot.map(|slot| (fingerprints[slot.index as usize], slot.length)))
     }
 
     /// The error of a chunk whose fingerprint is `found` and not what the recipe says.
@@ -192,7 +246,7 @@ impl ChunkReader {
         Error::corrupt(format!(
             "slot {} of container {}: the chunk's fingerprint is {found}, the recipe says {}",
             chunk.reference.slot(),
-            self.container_name(chunk.reference.container()),
+            self.container_name(chunk.reference),
             chunk.fingerprint
         ))
     }
@@ -202,12 +256,28 @@ impl ChunkReader {
     }
 }
 
-/// Refuses a reference to a store that this version's heads cannot name.
-pub(crate) fn check_store(reference: Reference) -> Result<()> {
-    if reference.store() == PRIVATE_STORE {
-        return Ok(());
-    }
-    Err(Error::corrupt(format!("store {} is not in the head's table", reference.store())))
+/// The shared store that a series' head names, if it does.
+fn shared_store(objects: &Objects, head: &Head) -> Result<Option<Arc<Store>>> {
+    let Some(entry) = head.stores.iter().find(|store| store.number == SHARED_STORE) else {
+        return Ok(None);
+    };
+    let newest = heads::newest(objects, entry.id)?;
+    Ok(newest.as_ref().map(|head| Arc::new(Store::of(head))))
+}
+
+/// Where the slot of a reference, which holds no chunk, leads: always from a private store to the
+/// shared one, so that no chain can have no end.
+fn link_target(container: &Container, reference: Reference) -> Result<Reference> {
+    let link = container.directory.link(reference.slot());
+    let leads_out =
+        |link: &&Link| reference.store() == PRIVATE_STORE && link.target.store() == SHARED_STORE;
+    link.filter(leads_out).map(|link| link.target).ok_or_else(|| {
+        Error::corrupt(format!(
+            "container {} has no slot {}",
+            container.object.name,
+            reference.slot()
+        ))
+    })
 }
 
 /// Opens a container and reads its directory.

@@ -1,7 +1,10 @@
 //! Reading a series' newest head, and the one place where the next one is written.
 
 use silt_format::names::Numbered;
-use silt_format::{Authority, Error, ErrorKind, Head, ObjectKind, Result, ResultExt, SeriesId};
+use silt_format::{
+    Authority, Error, ErrorKind, Head, ObjectKind, PRIVATE_STORE, Result, ResultExt, SHARED_STORE,
+    SeriesId, StoreEntry,
+};
 
 use crate::objects::{Address, Objects};
 
@@ -18,7 +21,13 @@ pub(crate) fn newest(objects: &Objects, series: SeriesId) -> Result<Option<Head>
     if (head.generation, head.series) != (generation, series) {
         return Err(Error::corrupt(format!("head {name} is not what its name says")));
     }
-    if let Some(store) = head.stores.iter().find(|s| (s.number, s.kind) != (0, 0)) {
+    let shared = objects.master.shared_store_id(head.domain);
+    let is_known = |store: &&StoreEntry| match (store.number, store.kind) {
+        (PRIVATE_STORE, 0) => true,
+        (SHARED_STORE, 1) => store.id == shared,
+        _ => false,
+    };
+    if let Some(store) = head.stores.iter().find(|store| !is_known(store)) {
         return Err(Error::new(
             ErrorKind::Unsupported,
             format!("head {name} uses store {} of kind {}", store.number, store.kind),

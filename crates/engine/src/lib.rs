@@ -8,6 +8,7 @@ mod check;
 mod chunks;
 mod compare;
 mod deletion;
+mod draft;
 mod dry_run;
 mod env;
 mod find;
@@ -19,6 +20,8 @@ mod repository;
 mod restore;
 mod retention;
 mod root;
+mod runs;
+mod shared;
 mod stats;
 mod system;
 mod throttle;
@@ -38,6 +41,10 @@ pub use find::{Selector, When};
 pub use repository::{Found, KeyInfo, Protection, Repository};
 pub use restore::{RestoreOptions, RestoreReport};
 pub use retention::{Candidate, Kept, apply_policy};
+pub use shared::{
+    PopularOptions, PopularReport, RepointReport, SharePolicy, SharedSweepOptions,
+    SharedSweepReport,
+};
 pub use stats::SeriesStats;
 pub use system::SystemEnv;
 pub use throttle::{Throttle, Throttled};

@@ -111,7 +111,7 @@ impl Repository {
         let restore = Restore {
             context: &self.objects.context,
             reader: MapReader::new(&self.objects, head),
-            chunks: ChunkReader::new(&self.objects, head, budget),
+            chunks: ChunkReader::new(&self.objects, head, budget)?,
             digester: SegmentDigester::new(segment_key),
             volume,
             target,
@@ -372,7 +372,7 @@ impl Restore<'_> {
             return Ok(Piece::Zeros);
         }
         let (cursor, scratch) = (&mut buffers.cursor, &mut buffers.scratch);
-        self.chunks.read_unverified(chunk, cursor, scratch, &mut buffers.data[range])?;
+        self.chunks.read_unverified(chunk.reference, cursor, scratch, &mut buffers.data[range])?;
         Ok(Piece::Data)
     }
 

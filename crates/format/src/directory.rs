@@ -1,7 +1,7 @@
 //! What a container or a recipe pack holds, and where.
 
 use crate::codec::{Decoder, Encoder, REQUIRED, unsupported};
-use crate::{Error, Fingerprint, Result};
+use crate::{Error, Fingerprint, Reference, Result};
 
 /// Most chunks that a container may hold: slots are 16 bits.
 pub const CONTAINER_SLOTS_MAX: usize = 1 << 16;
@@ -12,6 +12,7 @@ const FRAMES: u16 = 1;
 const SLOT_RUNS: u16 = 2;
 const FINGERPRINTS: u16 = 3;
 const BLOCKS: u16 = 4;
+const LINKS: u16 = 7;
 
 /// Where one sealed frame of a container is. Its number is its position for sealing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +63,19 @@ pub struct Slot {
     pub index: u32,
 }
 
+/// A slot whose chunk was moved to another store; references to the slot stay valid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// The slot.
+    pub slot: u16,
+    /// Bytes of the chunk.
+    pub chunk_bytes: u32,
+    /// Where the chunk is now.
+    pub target: Reference,
+    /// Its fingerprint.
+    pub fingerprint: Fingerprint,
+}
+
 /// A container's directory: its frames, its slots and the fingerprints of the chunks in them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Directory {
@@ -71,6 +85,8 @@ pub struct Directory {
     pub runs: Vec<SlotRun>,
     /// A fingerprint for each slot, in slot order.
     pub fingerprints: Vec<Fingerprint>,
+    /// The slots whose chunks were moved elsewhere, ascending; none of them is in `runs`.
+    pub links: Vec<Link>,
     /// For each run, the index of its first fingerprint.
     firsts: Vec<u32>,
 }
@@ -113,10 +129,22 @@ impl Directory {
         })
     }
 
-    /// Every slot's number and place, ascending.
+    /// Where the chunk was moved to that was in `slot`, if it was.
+    pub fn link(&self, slot: u16) -> Option<&Link> {
+        let at = self.links.binary_search_by_key(&slot, |link| link.slot).ok()?;
+        self.links.get(at)
+    }
+
+    /// Every slot's number and place, ascending; links are not among them.
     pub fn slots(&self) -> impl Iterator<Item = (u16, Slot)> + '_ {
         let all = self.runs.iter().flat_map(|run| (0..run.count).map(move |i| run.first + i));
         all.filter_map(|number| self.slot(number).map(|slot| (number, slot)))
+    }
+
+    /// The numbers of all slots: those of chunks, ascending, then those of links.
+    pub fn slot_numbers(&self) -> impl Iterator<Item = u16> + '_ {
+        let links = self.links.iter().map(|link| link.slot);
+        self.slots().map(|(number, _)| number).chain(links)
     }
 
     /// The stored form.
@@ -145,6 +173,17 @@ impl Directory {
             to.count(self.fingerprints.len());
             self.fingerprints.iter().for_each(|fingerprint| to.raw(&fingerprint.0));
         });
+        if !self.links.is_empty() {
+            to.section(LINKS, REQUIRED, |to| {
+                to.count(self.links.len());
+                for link in &self.links {
+                    to.u16(link.slot);
+                    to.u32(link.chunk_bytes);
+                    to.u64(link.target.bits());
+                    to.raw(&link.fingerprint.0);
+                }
+            });
+        }
         to.bytes
     }
 
@@ -163,6 +202,7 @@ impl Directory {
                 FINGERPRINTS => {
                     directory.fingerprints = body.list(20, |item| item.array().map(Fingerprint))?;
                 }
+                LINKS => directory.links = body.list(34, decode_link)?,
                 _ => return Ok(false),
             }
             Ok(true)
@@ -205,6 +245,12 @@ impl Directory {
         if slots as usize != self.fingerprints.len() {
             return Err(wrong("there are not as many fingerprints as slots"));
         }
+        if !self.links.windows(2).all(|pair| pair[0].slot < pair[1].slot) {
+            return Err(wrong("links are out of order"));
+        }
+        if self.links.iter().any(|link| self.slot(link.slot).is_some()) {
+            return Err(wrong("a slot holds a chunk and a link"));
+        }
         Ok(())
     }
 }
@@ -220,6 +266,15 @@ fn decode_run(item: &mut Decoder<'_>) -> Result<SlotRun> {
         return Err(unsupported("container directory", &format!("slot flags {flags:#x}")));
     }
     Ok(SlotRun { first, count, frame, kind, chunk_bytes: item.u32()?, offset: 0 })
+}
+
+fn decode_link(item: &mut Decoder<'_>) -> Result<Link> {
+    let (slot, chunk_bytes) = (item.u16()?, item.u32()?);
+    let target = Reference::from_bits(item.u64()?);
+    if target.is_zero() || target.store() == crate::PRIVATE_STORE {
+        return Err(item.corrupt("a link leads into the store that it is in"));
+    }
+    Ok(Link { slot, chunk_bytes, target, fingerprint: Fingerprint(item.array()?) })
 }
 
 /// What a block of a recipe pack or a summary object is. The numbers are stored.

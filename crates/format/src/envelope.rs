@@ -68,11 +68,13 @@ pub enum ObjectKind {
     DeadList = 11,
     /// The private key of an append-only repository, wrapped by a password.
     Authority = 12,
+    /// A partition of a run: records in the order of their fingerprints.
+    Run = 13,
 }
 
 impl ObjectKind {
     /// Every kind.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Config,
         Self::Key,
         Self::Series,
@@ -85,6 +87,7 @@ impl ObjectKind {
         Self::Lease,
         Self::DeadList,
         Self::Authority,
+        Self::Run,
     ];
     fn decode(byte: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| *kind as u8 == byte)
@@ -242,6 +245,7 @@ impl std::fmt::Display for ObjectKind {
             Self::Lease => "lease",
             Self::DeadList => "dead list",
             Self::Authority => "authority",
+            Self::Run => "run",
         })
     }
 }

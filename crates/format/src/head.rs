@@ -6,6 +6,7 @@ use crate::dead::DEAD_LIST_PARTS_MAX;
 use crate::envelope::{Id, SeriesId};
 use crate::policy::RetentionPolicy;
 use crate::reference::ObjectSet;
+use crate::run::RunRef;
 use crate::summary::SummaryGeometry;
 use crate::{Error, Result};
 
@@ -20,6 +21,9 @@ const DEAD: u16 = 17;
 const LEAK: u16 = 18;
 const POLICY: u16 = 19;
 const SIGNATURE: u16 = 20;
+const RUNS: u16 = 21;
+const CONDEMNED: u16 = 22;
+const SHARED_SEEN: u16 = 23;
 
 /// One entry of a head's store table: what a store number in a reference means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,6 +133,16 @@ pub struct Head {
     pub leak: LeakForecast,
     /// Which snapshots are kept, if the series has a policy of its own.
     pub policy: Option<RetentionPolicy>,
+    /// Of a shared store: its index.
+    pub runs: Vec<RunRef>,
+    /// Of a shared store: slots that no backup that begins now may refer to. What no series refers
+    /// to when all backups begun before have ended, is dead.
+    pub condemned: Vec<DeadListRef>,
+    /// Of a shared store: the generation of the head that condemned them.
+    pub condemned_in: u64,
+    /// Of a series: the generation of the shared store's head that its newest commit knew, 0 before
+    /// there was one.
+    pub shared_seen: u64,
     /// In an append-only repository, the signature of a head that takes something away.
     pub signature: Option<[u8; SIGNATURE_BYTES]>,
 }
@@ -153,6 +167,10 @@ impl Head {
             dead: Vec::new(),
             leak: LeakForecast::default(),
             policy: None,
+            runs: Vec::new(),
+            condemned: Vec::new(),
+            condemned_in: 0,
+            shared_seen: 0,
             signature: None,
         }
     }
@@ -191,6 +209,7 @@ impl Head {
         if let Some(policy) = &self.policy {
             to.section(POLICY, 0, |to| policy.encode(to));
         }
+        self.encode_sharing(&mut to);
         if let Some(signature) = &self.signature {
             to.section(SIGNATURE, 0, |to| to.raw(signature));
         }
@@ -208,6 +227,8 @@ impl Head {
             && has(&self.packs, &before.packs)
             && self.deleted == before.deleted
             && self.dead == before.dead
+            && self.condemned == before.condemned
+            && self.shared_seen >= before.shared_seen
             && self.policy == before.policy
             && self.next_container >= before.next_container
             && self.next_pack >= before.next_pack
@@ -227,14 +248,7 @@ impl Head {
             });
         }
         if !self.dead.is_empty() {
-            to.section(DEAD, REQUIRED, |to| {
-                to.count(self.dead.len());
-                for list in &self.dead {
-                    to.u64(list.id.0);
-                    to.u32(list.parts);
-                    to.u64(list.slots);
-                }
-            });
+            to.section(DEAD, REQUIRED, |to| encode_lists(&self.dead, to));
         }
         if self.leak != LeakForecast::default() {
             to.section(LEAK, 0, |to| {
@@ -242,6 +256,25 @@ impl Head {
                 to.u64(self.leak.leaked_millichunks);
                 to.u64(self.leak.stored_chunks);
             });
+        }
+    }
+
+    /// What the shared store and its users have added, left out as long as there is none.
+    fn encode_sharing(&self, to: &mut Encoder) {
+        if !self.runs.is_empty() {
+            to.section(RUNS, REQUIRED, |to| {
+                to.count(self.runs.len());
+                self.runs.iter().for_each(|run| run.encode(to));
+            });
+        }
+        if !self.condemned.is_empty() {
+            to.section(CONDEMNED, REQUIRED, |to| {
+                to.u64(self.condemned_in);
+                encode_lists(&self.condemned, to);
+            });
+        }
+        if self.shared_seen > 0 {
+            to.section(SHARED_SEEN, REQUIRED, |to| to.u64(self.shared_seen));
         }
     }
 
@@ -269,6 +302,12 @@ impl Head {
                 }
                 POLICY => found.policy = Some(RetentionPolicy::decode(body)?),
                 SIGNATURE => found.signature = Some(body.array()?),
+                RUNS => found.runs = body.list(18, RunRef::decode)?,
+                CONDEMNED => {
+                    found.condemned_in = body.u64()?;
+                    found.condemned = body.list(20, decode_dead)?;
+                }
+                SHARED_SEEN => found.shared_seen = body.u64()?,
                 _ => return Ok(false),
             }
             sections |= 1_u32 << tag;
@@ -286,6 +325,10 @@ impl Head {
                 dead: found.dead,
                 leak: found.leak,
                 policy: found.policy,
+                runs: found.runs,
+                condemned: found.condemned,
+                condemned_in: found.condemned_in,
+                shared_seen: found.shared_seen,
                 signature: found.signature,
                 ..core
             }),
@@ -302,6 +345,15 @@ fn decode_core(body: &mut Decoder<'_>) -> Result<Head> {
     head.next_container = body.u32()?;
     head.next_pack = body.u32()?;
     Ok(head)
+}
+
+fn encode_lists(lists: &[DeadListRef], to: &mut Encoder) {
+    to.count(lists.len());
+    for list in lists {
+        to.u64(list.id.0);
+        to.u32(list.parts);
+        to.u64(list.slots);
+    }
 }
 
 fn decode_deleted(item: &mut Decoder<'_>) -> Result<DeletedEntry> {

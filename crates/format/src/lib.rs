@@ -18,6 +18,7 @@ mod policy;
 mod recipe;
 mod records;
 mod reference;
+mod run;
 mod seal;
 mod snapshot;
 mod summary;
@@ -30,7 +31,7 @@ pub use dead::{
     DEAD_LIST_PARTS_MAX, DEAD_RANGES_MAX, DeadRange, decode_dead_ranges, encode_dead_ranges,
 };
 pub use directory::{
-    BlockEntry, BlockKind, CONTAINER_SLOTS_MAX, Directory, FRAMES_MAX, Frame, Slot, SlotKind,
+    BlockEntry, BlockKind, CONTAINER_SLOTS_MAX, Directory, FRAMES_MAX, Frame, Link, Slot, SlotKind,
     SlotRun, decode_blocks, encode_blocks,
 };
 pub use envelope::{
@@ -51,7 +52,11 @@ pub use records::{
     CheckRecord, Config, DamagedSlots, KdfCost, KeyLabel, Lease, SeriesRecord, VerifiedRange,
     WrappedKey,
 };
-pub use reference::{BlockRef, ObjectRange, ObjectSet, PRIVATE_STORE, Reference};
+pub use reference::{BlockRef, ObjectRange, ObjectSet, PRIVATE_STORE, Reference, SHARED_STORE};
+pub use run::{
+    RECORD_BYTES, RUN_BLOCK_RECORDS_MAX, Record, RunBlock, RunDirectory, RunFilter, RunRef, RunUse,
+    decode_records, encode_records, filter_geometry, partition_of,
+};
 pub use seal::{MasterKey, Sealer, TAG_BYTES, fingerprint};
 pub use snapshot::{ByteSpan, Level, LevelBytes, Snapshot, SummaryRef, Volume};
 pub use summary::{PARTITION_BYTES_MAX, PARTITIONS_PER_PART, SummaryGeometry};

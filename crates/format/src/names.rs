@@ -102,6 +102,16 @@ pub fn dead_list(series: SeriesId, id: Id, part: u32) -> String {
     format!("{}{id}.{part:04x}", dead_lists(series))
 }
 
+/// The prefix of a store's runs.
+pub fn runs(store: SeriesId) -> String {
+    format!("runs/{store}/")
+}
+
+/// The name of partition `partition` of a run.
+pub fn run(store: SeriesId, id: Id, partition: u32) -> String {
+    format!("{}{id}.{partition:04x}", runs(store))
+}
+
 /// The id and part that the name of a summary vector or dead list ends in.
 pub fn id_and_part(name: &str) -> Option<(Id, u32)> {
     let (id, part) = name.rsplit('/').next()?.split_once('.')?;

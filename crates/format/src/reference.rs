@@ -8,6 +8,9 @@ use crate::{Error, Result};
 /// The store number of a series' own private store in its head's store table.
 pub const PRIVATE_STORE: u16 = 0;
 
+/// The store number of the domain's shared store in a series' table.
+pub const SHARED_STORE: u16 = 1;
+
 /// Where a chunk is: store (16 bits, resolved by the head's table), container (32), slot (16).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Reference(u64);

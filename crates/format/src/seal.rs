@@ -50,6 +50,10 @@ impl MasterKey {
         id.copy_from_slice(&hasher.finalize().as_bytes()[..12]);
         SeriesId(id)
     }
+    /// The id of a domain's shared store: no series has it, since names hold no control characters.
+    pub fn shared_store_id(&self, domain: u32) -> SeriesId {
+        self.series_id(domain, "\0shared")
+    }
     /// What seals and opens the blocks of the object that `header` begins.
     pub fn sealer(&self, header: &Header) -> Sealer {
         let context = match header.kind {

@@ -32,11 +32,13 @@ pub enum Level {
     Adopted = 7,
     /// Not found: stored.
     New = 8,
+    /// Found in the shared store's index.
+    Shared = 9,
 }
 
 impl Level {
     /// Every level in the order in which they are tried.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Zero,
         Self::Map,
         Self::Digest,
@@ -44,6 +46,7 @@ impl Level {
         Self::Similar,
         Self::Recent,
         Self::Adopted,
+        Self::Shared,
         Self::New,
     ];
     /// The level's name in reports.
@@ -57,6 +60,7 @@ impl Level {
             Self::Recent => "recent",
             Self::Adopted => "adopted",
             Self::New => "new",
+            Self::Shared => "shared",
         }
     }
 }
@@ -250,8 +254,12 @@ impl Volume {
         encode_chunking(self.chunking, to);
         self.root.encode(to);
         to.u64(self.stored_bytes);
-        to.count(Level::ALL.len());
-        for level in Level::ALL {
+        // A level that came later is left out where it counted nothing.
+        let is_counted = |level: &Level| *level <= Level::New || self.levels.get(*level) > 0;
+        let mut levels: Vec<Level> = Level::ALL.into_iter().filter(is_counted).collect();
+        levels.sort_unstable();
+        to.count(levels.len());
+        for level in levels {
             to.u8(level as u8);
             to.u64(self.levels.get(level));
         }

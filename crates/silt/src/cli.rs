@@ -1,6 +1,7 @@
 //! The command line.
 
 mod deletion;
+mod popular;
 
 use std::path::PathBuf;
 
@@ -10,6 +11,7 @@ pub use deletion::{
     Delete, Forget, Group, Policy, Reclaim, Repair, RetentionRules, SetPolicy, SomeSnapshots,
     Undelete,
 };
+pub use popular::{Build as PopularBuild, Choice as PopularChoice, Popular};
 
 const AFTER_HELP: &str = "\
 Environment:
@@ -166,6 +168,9 @@ Times count in the local time zone. Snapshots of the future and protected ones a
     /// Find out exactly which chunks are dead, by marking and sweeping; reclaim does it when it pays
     #[command(after_help = "Examples:\n  silt repair\n  silt repair web1 --dry-run --json")]
     Repair(Repair),
+    /// Share what several series have in common
+    #[command(subcommand)]
+    Popular(Popular),
     /// List again what a head dropped from an append-only repository without leave
     #[command(after_help = "Examples:\n  silt recover web1")]
     Recover {

@@ -3,12 +3,15 @@
 //! A level may miss a duplicate; it never invents one (I-6): it answers only with references that were
 //! stored together with the very fingerprint that was asked for.
 
+use std::sync::Arc;
+
 use silt_format::{BlockRef, Fingerprint, Level, Reference, Result, Signatures};
 
 use super::known::Known;
 use super::packs::PackWriter;
-use super::scan::SegmentDraft;
+use super::scan::{Avoided, SegmentDraft};
 use super::signature_index::{Candidate, SignatureIndex};
+use crate::shared::SharedIndex;
 
 /// One level: fills in references for chunks that no level before it has found.
 pub(crate) trait Detector {
@@ -32,8 +35,17 @@ pub(crate) trait Detector {
 }
 
 /// The levels of a scheme in the order in which they are tried.
-pub(crate) fn levels(index: SignatureIndex) -> Vec<Box<dyn Detector>> {
-    vec![Box::new(SameOffset), Box::new(Recent::default()), Box::new(Similar { index })]
+pub(crate) fn levels(
+    index: SignatureIndex,
+    shared: Option<SharedIndex>,
+    avoided: &Arc<Avoided>,
+) -> Vec<Box<dyn Detector>> {
+    let mut levels: Vec<Box<dyn Detector>> =
+        vec![Box::new(SameOffset), Box::new(Recent::default()), Box::new(Similar { index })];
+    if let Some(index) = shared.filter(|index| !index.is_empty()) {
+        levels.push(Box::new(Shared { index, avoided: Arc::clone(avoided) }));
+    }
+    levels
 }
 
 /// Looks a draft's unresolved chunks up in one candidate.
@@ -101,6 +113,31 @@ impl Detector for Similar {
     }
     fn written(&mut self, signatures: &Signatures, recipe: BlockRef) {
         self.index.insert(signatures, Candidate::Recipe(recipe));
+    }
+}
+
+/// The shared store: what the index of its chunks says.
+struct Shared {
+    index: SharedIndex,
+    avoided: Arc<Avoided>,
+}
+
+impl Detector for Shared {
+    fn level(&self) -> Level {
+        Level::Shared
+    }
+    fn resolve(
+        &mut self,
+        draft: &mut SegmentDraft,
+        _known: &mut Known,
+        _packs: &PackWriter,
+    ) -> Result<()> {
+        for chunk in draft.chunks.iter_mut().filter(|chunk| chunk.found.is_none()) {
+            let found = self.index.get(&chunk.fingerprint)?;
+            let found = found.filter(|reference| !self.avoided.has(*reference));
+            chunk.found = found.map(|reference| (reference, Level::Shared));
+        }
+        Ok(())
     }
 }
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use silt_chunking::{Chunker, Fingerprinter, SegmentDigester, is_zero, signatures};
 use silt_format::{
-    BlockRef, ByteSpan, CheckRecord, Error, Fingerprint, Level, MapRoot, Reference, Result,
-    SegmentDigest, SegmentEntry, Signatures,
+    BlockRef, ByteSpan, CheckRecord, Error, Fingerprint, Level, MapRoot, PRIVATE_STORE, Reference,
+    Result, SHARED_STORE, SegmentDigest, SegmentEntry, Signatures,
 };
 
 use crate::map::MapReader;
@@ -67,15 +67,19 @@ pub(crate) struct ParentVolume {
 /// Slots and recipes that are known to be damaged and must not be referred to again.
 #[derive(Default)]
 pub(crate) struct Avoided {
-    slots: HashMap<u32, Vec<(u16, u16)>>,
+    slots: HashMap<(u16, u32), Vec<(u16, u16)>>,
     recipes: HashSet<BlockRef>,
 }
 
 impl Avoided {
-    pub(crate) fn new(record: &CheckRecord) -> Self {
-        let mut slots: HashMap<u32, Vec<(u16, u16)>> = HashMap::new();
-        for range in &record.damaged {
-            slots.entry(range.container).or_default().push((range.first, range.last));
+    /// What the check records of a series and of the shared store say.
+    pub(crate) fn new(record: &CheckRecord, shared: &CheckRecord) -> Self {
+        let mut slots: HashMap<(u16, u32), Vec<(u16, u16)>> = HashMap::new();
+        for (store, record) in [(PRIVATE_STORE, record), (SHARED_STORE, shared)] {
+            for range in &record.damaged {
+                let place = (store, range.container);
+                slots.entry(place).or_default().push((range.first, range.last));
+            }
         }
         Self { slots, recipes: record.damaged_blocks.iter().copied().collect() }
     }
@@ -86,7 +90,8 @@ impl Avoided {
         self.recipes.contains(&recipe)
     }
     pub(crate) fn has(&self, reference: Reference) -> bool {
-        let Some(ranges) = self.slots.get(&reference.container()) else { return false };
+        let place = (reference.store(), reference.container());
+        let Some(ranges) = self.slots.get(&place) else { return false };
         ranges.iter().any(|(first, last)| (*first..=*last).contains(&reference.slot()))
     }
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use silt_chunking::SegmentDigester;
 use silt_format::number::to_u64;
 use silt_format::{
-    BlockKind, Chunking, Error, Fingerprint, Head, Id, Level, LevelBytes, MapRoot, Recipe,
-    RecipeChunk, Reference, Result, SEGMENT_BYTES, SegmentEntry, SeriesId, Snapshot,
+    BlockKind, Chunking, Error, Fingerprint, Head, Id, Level, LevelBytes, MapRoot, PRIVATE_STORE,
+    Recipe, RecipeChunk, Reference, Result, SEGMENT_BYTES, SegmentEntry, SeriesId, Snapshot,
     SummaryGeometry, Volume, names,
 };
 use silt_source::{ChangedMap, SourceFormat, VolumeSource};
@@ -30,6 +30,7 @@ use crate::lease::HeldLease;
 use crate::map::MapReader;
 use crate::objects::is_damage;
 use crate::repository::Repository;
+use crate::shared::SharedIndex;
 
 /// How a backup is made.
 #[derive(Clone, Debug, Default)]
@@ -82,6 +83,8 @@ pub struct BackupSession<'r> {
     known: Known,
     /// Made with the first segment that is not as in the parent.
     detection: Option<Detection>,
+    /// The shared store's index, until detection begins.
+    shared: Option<SharedIndex>,
     volumes: Vec<Volume>,
     started_ns: i64,
     added_references: u64,
@@ -138,12 +141,18 @@ impl<'r> BackupSession<'r> {
             repository.make_series(series, name, started_ns)?;
         }
         let empty = || Head::empty(series, crate::repository::DEFAULT_DOMAIN, name);
-        let head = head.unwrap_or_else(empty);
+        let mut head = head.unwrap_or_else(empty);
         let parent = if options.no_parent { None } else { newest_readable(repository, &head)? };
-        let (_, checked) = repository.check_record(series)?;
-        let avoided = Arc::new(Avoided::new(&checked));
-        let reader = Arc::new(MapReader::new(objects, &head));
         let budget = Budget::new(options.memory_bytes);
+        // After the series' record and head: whoever condemns chunks counts on it.
+        let shared = SharedIndex::open(objects, head.domain, budget.lookup_bytes())?;
+        if let Some(shared) = &shared {
+            shared.name_in(&mut head);
+        }
+        let (_, checked) = repository.check_record(series)?;
+        let shared_checked = repository.shared_check_record(head.domain)?;
+        let avoided = Arc::new(Avoided::new(&checked, &shared_checked));
+        let reader = Arc::new(MapReader::new(objects, &head));
         let mut config = repository.config.clone();
         let container_bytes = budget.container_bytes(config.container_bytes as usize);
         config.container_bytes = silt_format::number::to_u32(container_bytes);
@@ -162,6 +171,7 @@ impl<'r> BackupSession<'r> {
             reader,
             avoided,
             detection: None,
+            shared,
             volumes: Vec::new(),
             started_ns,
             added_references: 0,
@@ -393,7 +403,7 @@ impl<'r> BackupSession<'r> {
 
     /// Tells the levels of a placed chunk, and remembers which left-over containers are used.
     fn note(&mut self, reference: Reference, detection: &mut Detection, print: Fingerprint) {
-        self.added_references += 1;
+        self.added_references += u64::from(reference.store() == PRIVATE_STORE);
         detection.orphans.used(reference);
         detection.levels.iter_mut().for_each(|level| level.placed(&print, reference));
     }
@@ -416,7 +426,8 @@ impl<'r> BackupSession<'r> {
                 other => other?,
             }
         }
-        Ok(Detection { levels: levels(index), orphans })
+        let shared = self.shared.take();
+        Ok(Detection { levels: levels(index, shared, &self.avoided), orphans })
     }
 
     /// Writes down which of the parent's recipes turned out to be damaged, if that is what `error`

@@ -11,7 +11,7 @@ pub use damage::{Affected, Damage};
 
 use crate::map::MapReader;
 use crate::objects::{Address, Scratch, is_damage};
-use crate::repository::Repository;
+use crate::repository::{DEFAULT_DOMAIN, Repository};
 use damage::Findings;
 
 /// How often a series is checked that changes meanwhile.
@@ -75,11 +75,14 @@ impl Repository {
         }
         let mut series = self.series()?;
         series.extend(self.unrecorded(&series)?);
+        // The shared store first: what is damaged there is damaged for its series.
+        let shared = self.objects.master.shared_store_id(DEFAULT_DOMAIN);
+        series.sort_by_key(|(id, _)| *id != shared);
         for (id, name) in series {
             if !options.series.is_empty() && !options.series.contains(&name) {
                 continue;
             }
-            report.series += 1;
+            report.series += u64::from(id != shared);
             self.check_still_series(id, &name, options, &mut report, &mut findings)?;
         }
         if let Some(missing) = options.series.iter().find(|name| report_lacks(self, name)) {
@@ -90,7 +93,10 @@ impl Repository {
     }
 
     /// The series that have heads but no record, called by their id if the head can't be read.
-    fn unrecorded(&self, recorded: &[(SeriesId, String)]) -> Result<Vec<(SeriesId, String)>> {
+    pub(crate) fn unrecorded(
+        &self,
+        recorded: &[(SeriesId, String)],
+    ) -> Result<Vec<(SeriesId, String)>> {
         let mut found: Vec<(SeriesId, String)> = Vec::new();
         for item in self.objects.names("heads/", None)? {
             let (name, _) = item?;
@@ -138,7 +144,9 @@ impl Repository {
         findings: &mut Findings,
     ) -> Result<()> {
         let record_name = silt_format::names::series(id);
-        findings.note_if_damaged(self.series_record(id).map(|_| ()), &record_name)?;
+        if id != self.objects.master.shared_store_id(DEFAULT_DOMAIN) {
+            findings.note_if_damaged(self.series_record(id).map(|_| ()), &record_name)?;
+        }
         let head = match self.head(id) {
             Ok(Some(head)) => head,
             Ok(None) => return Ok(()),

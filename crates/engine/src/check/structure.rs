@@ -5,14 +5,14 @@ use std::collections::{HashMap, HashSet};
 use silt_format::number::to_u64;
 use silt_format::{
     BlockRef, ByteSpan, DamagedSlots, Error, Head, Id, MapRoot, ObjectKind, ObjectSet,
-    PAGE_ENTRIES, Page, RecipeChunk, Result, SEGMENT_BYTES, Snapshot, Volume, names,
+    PAGE_ENTRIES, PRIVATE_STORE, Page, RecipeChunk, Result, SEGMENT_BYTES, Snapshot, Volume, names,
 };
 
 use super::damage::Findings;
 use super::{CheckOptions, CheckReport, DataCheck, Place, RecordState};
 use crate::backup::{Avoided, verify_summary};
 use crate::budget::Budget;
-use crate::chunks::{ChunkReader, check_store};
+use crate::chunks::ChunkReader;
 use crate::map::MapReader;
 use crate::objects::{Address, Objects, Scratch, is_damage};
 use crate::repository::Repository;
@@ -33,8 +33,8 @@ pub(crate) fn verify(
         repository,
         head,
         reader: MapReader::new(objects, head),
-        chunks: ChunkReader::new(objects, head, Budget::new(0)),
-        avoided: Avoided::new(&state.record),
+        chunks: ChunkReader::new(objects, head, Budget::new(0))?,
+        avoided: Avoided::new(&state.record, &repository.shared_check_record(head.domain)?),
         scratch: Scratch::new()?,
         raw: Vec::new(),
         recipes: 0,
@@ -268,16 +268,18 @@ impl Walk<'_> {
             if chunk.reference.is_zero() {
                 continue;
             }
-            let number = chunk.reference.container();
             let error = match self.chunk_error(chunk) {
                 Ok(None) => continue,
                 Ok(Some(error)) => error,
                 Err(error) if is_damage(&error) => error.to_string(),
                 Err(error) => return Err(error),
             };
-            let object = self.chunks.container_name(number);
+            let holder = self.chunks.holder(chunk.reference).unwrap_or(chunk.reference);
+            let object = self.chunks.container_name(holder);
             self.findings.span(&object, &error, place, here);
-            if !self.avoided.has(chunk.reference) {
+            let is_private = chunk.reference.store() == PRIVATE_STORE;
+            if is_private && !self.avoided.has(chunk.reference) {
+                let number = chunk.reference.container();
                 let revision = self.head.containers.revision(number).unwrap_or(0);
                 let slots = self.newly_damaged.entry(number).or_insert((revision, Vec::new()));
                 slots.1.push(chunk.reference.slot());
@@ -288,20 +290,22 @@ impl Walk<'_> {
 
     /// What is wrong with the place that a recipe's chunk names.
     fn chunk_error(&self, chunk: &RecipeChunk) -> Result<Option<String>> {
-        check_store(chunk.reference)?;
-        let slot_number = chunk.reference.slot();
+        let damaged = |slot| Ok(Some(format!("slot {slot} is damaged")));
         if self.avoided.has(chunk.reference) {
-            return Ok(Some(format!("slot {slot_number} is damaged")));
+            return damaged(chunk.reference.slot());
         }
-        let container = self.chunks.container(chunk.reference.container())?;
-        let Some(slot) = container.directory.slot(slot_number) else {
-            return Ok(Some(format!("it has no slot {slot_number}")));
+        let holder = self.chunks.holder(chunk.reference)?;
+        let slot = holder.slot();
+        if self.avoided.has(holder) {
+            return damaged(slot);
+        }
+        let Some((found, length)) = self.chunks.content(holder)? else {
+            return Ok(Some(format!("it has no slot {slot}")));
         };
-        let found = container.directory.fingerprints[slot.index as usize];
-        if found != chunk.fingerprint || slot.length != chunk.length {
+        if found != chunk.fingerprint || length != chunk.length {
             return Ok(Some(format!(
-                "slot {slot_number} holds {found} of {} bytes, a recipe says {} of {}",
-                slot.length, chunk.fingerprint, chunk.length
+                "slot {slot} holds {found} of {length} bytes, a recipe says {} of {}",
+                chunk.fingerprint, chunk.length
             )));
         }
         Ok(None)

@@ -61,6 +61,23 @@ impl DeadSlots {
     }
 
     /// Both sets together.
+    /// The slots that are in both; by whole numbers of slots, as many as `other` lists one by one.
+    pub(crate) fn intersection(&self, other: &Self) -> Self {
+        let theirs: std::collections::HashMap<_, _> = other.by_container().collect();
+        let both = self.references().filter(|bits| {
+            let reference = Reference::from_bits(*bits);
+            theirs.get(&reference.container()).is_some_and(|slots| holds(slots, reference.slot()))
+        });
+        Self::of_references(&both.collect::<Vec<_>>())
+    }
+
+    /// Whether a slot is among them.
+    pub(crate) fn has(&self, reference: Reference) -> bool {
+        let at = self.0.partition_point(|range| range.container < reference.container());
+        let slots = self.0[at..].iter().take_while(|r| r.container == reference.container());
+        slots.into_iter().any(|range| (range.first..=range.last).contains(&reference.slot()))
+    }
+
     pub(crate) fn union(self, other: Self) -> Self {
         let mut ranges = self.0;
         ranges.extend(other.0);

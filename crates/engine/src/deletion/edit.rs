@@ -21,15 +21,34 @@ impl<'r> Edit<'r> {
     /// `Denied` in an append-only repository without the administrator's key, or if a head there takes
     /// away what it may not.
     pub(crate) fn begin(repository: &'r Repository, series: SeriesId, name: &str) -> Result<Self> {
+        let edit = Self::begin_or_make(repository, series, name)?;
+        if edit.head.generation == 0 {
+            let message = format!("there is no series '{name}' with a snapshot");
+            return Err(Error::new(ErrorKind::NotFound, message));
+        }
+        Ok(edit)
+    }
+
+    /// The same, with an empty head where there is none yet.
+    pub(crate) fn begin_or_make(
+        repository: &'r Repository,
+        series: SeriesId,
+        name: &str,
+    ) -> Result<Self> {
         let objects = &repository.objects;
         repository.required_authority()?;
         let session = objects.context.random();
         let lease = HeldLease::acquire(objects, series, name, session)?;
-        let head = heads::newest(objects, series)?.ok_or_else(|| {
-            Error::new(ErrorKind::NotFound, format!("there is no series '{name}' with a snapshot"))
-        })?;
+        let head = heads::newest(objects, series)?;
+        let empty = || Head::empty(series, crate::repository::DEFAULT_DOMAIN, name);
         repository.verify_history(series)?;
-        Ok(Self { repository, head, session, lease })
+        Ok(Self { repository, head: head.unwrap_or_else(empty), session, lease })
+    }
+
+    /// Begins a change of a domain's shared store.
+    pub(crate) fn begin_shared(repository: &'r Repository, domain: u32) -> Result<Self> {
+        let store = repository.objects.master.shared_store_id(domain);
+        Self::begin_or_make(repository, store, crate::shared::SHARED_NAME)
     }
 
     /// Keeps the lease while a long change goes on.

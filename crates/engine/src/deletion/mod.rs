@@ -4,7 +4,7 @@
 //! hold by chance stays, is forecast, and is found by an exact sweep. Space comes back when containers
 //! are rewritten under the same references.
 
-mod dead;
+pub(crate) mod dead;
 mod delete;
 mod edit;
 mod policy;
@@ -13,6 +13,11 @@ mod rewrite;
 mod sweep;
 mod undelete;
 mod vectors;
+
+pub(crate) use edit::{Edit, read_snapshots};
+pub(crate) use reclaim::highest_revisions;
+pub(crate) use rewrite::Rewriter;
+pub(crate) use sweep::each_unshared;
 
 pub use delete::{DeleteMethod, DeleteReport};
 pub use policy::SeriesPolicy;

@@ -24,6 +24,8 @@ use crate::repository::Repository;
 /// How many containers are rewritten before their new revisions are committed: what an interruption
 /// may cost.
 const REWRITES_PER_COMMIT: usize = 32;
+/// About what a slot takes whose chunk is in the shared store.
+const LINK_BYTES: u64 = 34;
 /// How many heads are kept: the newest, and older ones in case it gets damaged.
 const HEADS_KEPT: usize = 16;
 /// How many objects are removed in one call.
@@ -126,11 +128,7 @@ impl Repository {
                 ..SweepOptions::default()
             })?);
         }
-        let plan = edit.plan(options)?;
-        plan.describe(&edit.head, &mut report);
-        if !options.dry_run {
-            edit.execute(&plan, &mut report)?;
-        }
+        edit.reclaim(options, &mut report)?;
         edit.finish()?;
         Ok(report)
     }
@@ -161,6 +159,20 @@ impl Plan {
 }
 
 impl Edit<'_> {
+    /// Gives the space back of what is known to be dead.
+    pub(crate) fn reclaim(
+        &mut self,
+        options: &ReclaimOptions,
+        report: &mut ReclaimReport,
+    ) -> Result<()> {
+        let plan = self.plan(options)?;
+        plan.describe(&self.head, report);
+        if !options.dry_run {
+            self.execute(&plan, report)?;
+        }
+        Ok(())
+    }
+
     fn plan(&mut self, options: &ReclaimOptions) -> Result<Plan> {
         let objects = &self.repository.objects;
         let series = self.head.series;
@@ -232,9 +244,12 @@ impl Edit<'_> {
                 Err(error) => return Err(error),
             };
             let (mut dead_bytes, mut all_bytes) = (0_u64, 0_u64);
-            for (slot, place) in container.directory.slots() {
-                all_bytes += u64::from(place.length);
-                dead_bytes += u64::from(place.length) * u64::from(dead::holds(ranges, slot));
+            let chunks = container.directory.slots();
+            let chunks = chunks.map(|(slot, place)| (slot, u64::from(place.length)));
+            let links = container.directory.links.iter().map(|link| (link.slot, LINK_BYTES));
+            for (slot, bytes) in chunks.chain(links) {
+                all_bytes += bytes;
+                dead_bytes += bytes * u64::from(dead::holds(ranges, slot));
             }
             if dead_bytes == all_bytes {
                 plan.drop.push(number);
@@ -276,15 +291,9 @@ impl Edit<'_> {
             self.commit()?;
             self.repository.objects.delete(&replaced)?;
         }
-        let mut highest: HashMap<u32, u32> = HashMap::new();
         let prefix = names::containers(self.head.series);
-        for listed in plan.listing.iter().filter(|listed| listed.name.starts_with(&prefix)) {
-            let Some((number, revision)) = names::number_and_revision(&listed.name) else {
-                continue;
-            };
-            let seen = highest.entry(number).or_default();
-            *seen = revision.max(*seen);
-        }
+        let names = plan.listing.iter().map(|listed| listed.name.as_str());
+        let highest = highest_revisions(names.filter(|name| name.starts_with(&prefix)));
         for batch in plan.rewrite.chunks(REWRITES_PER_COMMIT) {
             self.rewrite(batch, plan, &highest, report)?;
         }
@@ -309,8 +318,7 @@ impl Edit<'_> {
             objects,
             series: self.head.series,
             fingerprinter: Fingerprinter::new(objects.master.fingerprint_key(self.head.domain)),
-            frame_bytes: repository.config.frame_bytes as usize,
-            zstd_level: repository.config.zstd_level,
+            config: &repository.config,
         };
         let dead: HashMap<u32, &[DeadRange]> = plan.reclaimable.by_container().collect();
         let mut done: HashMap<u32, u32> = HashMap::new();
@@ -320,7 +328,7 @@ impl Edit<'_> {
             let revision = highest.get(number).copied().unwrap_or(old).max(old) + 1;
             let ranges = dead.get(number).copied().unwrap_or_default();
             let written = open_container(objects, self.head.series, *number, old)
-                .and_then(|container| rewriter.rewrite(&container, *number, revision, ranges));
+                .and_then(|container| rewriter.rewrite(&container, *number, revision, ranges, &[]));
             match written {
                 Ok(bytes) => {
                     report.rewritten_bytes += bytes;
@@ -396,6 +404,7 @@ impl Edit<'_> {
             names::snapshots(series),
             names::summaries(series),
             names::dead_lists(series),
+            names::runs(series),
         ] {
             for item in self.repository.objects.names(&prefix, None)? {
                 let (name, bytes) = item?;
@@ -431,9 +440,12 @@ impl Edit<'_> {
                 id(name).is_none_or(|id| entries.iter().any(|entry| entry.id == id))
             } else if name.starts_with(&names::summaries(series)) {
                 names::id_and_part(name).is_none_or(|(id, _)| vectors.contains(&id))
-            } else {
+            } else if name.starts_with(&names::runs(series)) {
                 names::id_and_part(name)
-                    .is_none_or(|(id, _)| head.dead.iter().any(|list| list.id == id))
+                    .is_none_or(|(id, _)| head.runs.iter().any(|run| run.id == id))
+            } else {
+                let mut lists = head.dead.iter().chain(&head.condemned);
+                names::id_and_part(name).is_none_or(|(id, _)| lists.any(|list| list.id == id))
             }
         };
         let unnamed = listing.iter().enumerate().filter(|(_, listed)| !is_named(&listed.name));
@@ -488,6 +500,16 @@ impl Edit<'_> {
         }
         Ok(behind)
     }
+}
+
+/// The highest revision of each number that names of containers say.
+pub(crate) fn highest_revisions<'n>(names: impl Iterator<Item = &'n str>) -> HashMap<u32, u32> {
+    let mut highest: HashMap<u32, u32> = HashMap::new();
+    for (number, revision) in names.filter_map(names::number_and_revision) {
+        let seen = highest.entry(number).or_default();
+        *seen = revision.max(*seen);
+    }
+    highest
 }
 
 /// The first number behind `next` and behind all that are listed below `prefix`.

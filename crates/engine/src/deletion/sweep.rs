@@ -129,6 +129,7 @@ pub(crate) fn dead(
     living: &[Snapshot],
     options: SweepOptions,
 ) -> Result<Swept> {
+    assert!(edit.head.runs.is_empty(), "no snapshot says what is alive in a shared store");
     let mut report = SweepReport::default();
     let mut dead = Vec::new();
     let containers: Vec<(u32, u32)> = edit.head.containers.iter().collect();
@@ -180,7 +181,7 @@ fn sweep(
         }
         Err(error) => return Err(error),
     };
-    for (slot, _) in container.directory.slots() {
+    for slot in container.directory.slot_numbers() {
         report.slots += 1;
         let is_marked = bits.get(usize::from(slot / 64)).is_some_and(|w| w >> (slot % 64) & 1 != 0);
         if is_marked {
@@ -224,7 +225,7 @@ fn each_reference(
 
 /// Calls `visit` with every recipe of `living` that the snapshot before it does not share, and
 /// `on_page` with every such page.
-fn each_unshared(
+pub(crate) fn each_unshared(
     reader: &MapReader,
     living: &[Snapshot],
     on_page: &mut dyn FnMut(BlockRef),

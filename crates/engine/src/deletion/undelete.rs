@@ -44,7 +44,7 @@ pub(super) fn known_slots(edit: &Edit<'_>, dead: &DeadSlots) -> Result<Vec<u64>>
         if ranges.iter().any(|range| range.slots() > u64::from(u16::MAX)) {
             let opened =
                 crate::chunks::open_container(objects, edit.head.series, number, revision)?;
-            references.extend(opened.directory.slots().map(|(slot, _)| {
+            references.extend(opened.directory.slot_numbers().map(|slot| {
                 silt_format::Reference::new(silt_format::PRIVATE_STORE, number, slot).bits()
             }));
         } else {

@@ -11,4 +11,5 @@ mod model;
 mod races;
 mod retention;
 mod round_trip;
+mod shared;
 mod sources;

@@ -44,6 +44,16 @@ fn every_layout_of_version_1_is_read() {
     assert_eq!(Head::decode(&golden("head")).unwrap(), values::head());
     let deletions = values::head_after_deletions();
     assert_eq!(Head::decode(&golden("head-deletions")).unwrap(), deletions);
+    assert_eq!(Head::decode(&golden("head-sharing")).unwrap(), values::head_sharing());
+    let links = values::directory_with_links();
+    let read = Directory::decode(&golden("container-links")).unwrap();
+    assert_eq!(read.links, links.links);
+    assert_eq!((read.slot(5), read.link(3)), (links.slot(5), links.links.last()));
+    let directory = silt_format::RunDirectory::decode(&golden("run-directory")).unwrap();
+    assert_eq!(directory, values::run_directory());
+    let mut records = Vec::new();
+    silt_format::decode_records(&golden("run-records"), &mut records).unwrap();
+    assert_eq!(records, values::records());
     let ranges = silt_format::decode_dead_ranges(&golden("dead-list")).unwrap();
     assert_eq!(ranges, values::dead_ranges());
     assert_eq!(Config::decode(&golden("config")).unwrap(), values::config());

@@ -13,7 +13,9 @@ fn decode(name: &str, bytes: &[u8]) -> Result<(), silt_format::Error> {
     match name {
         "header" => Header::decode(bytes).map(drop),
         "footer" => Footer::decode(bytes).map(drop),
-        "container-directory" => Directory::decode(bytes).map(|directory| {
+        "run-directory" => silt_format::RunDirectory::decode(bytes).map(drop),
+        "run-records" => silt_format::decode_records(bytes, &mut Vec::new()),
+        "container-directory" | "container-links" => Directory::decode(bytes).map(|directory| {
             directory.slots().for_each(drop);
         }),
         "block-directory" => decode_blocks(bytes).map(drop),
@@ -21,7 +23,7 @@ fn decode(name: &str, bytes: &[u8]) -> Result<(), silt_format::Error> {
         "page-leaf" => Page::decode(bytes, 0).map(drop),
         "page-branch" => Page::decode(bytes, 1).map(drop),
         "snapshot" => Snapshot::decode(bytes).map(drop),
-        "head" | "head-deletions" => Head::decode(bytes).map(drop),
+        "head" | "head-deletions" | "head-sharing" => Head::decode(bytes).map(drop),
         "dead-list" => silt_format::decode_dead_ranges(bytes).map(drop),
         "config" | "config-append-only" => Config::decode(bytes).map(drop),
         "series" => SeriesRecord::decode(bytes).map(drop),

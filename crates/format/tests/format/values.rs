@@ -3,10 +3,11 @@
 use silt_format::{
     BlockEntry, BlockKind, BlockRef, ByteSpan, CheckRecord, Chunking, Config, DamagedSlots,
     DeadListRef, DeadRange, DeletedEntry, Directory, Fingerprint, Footer, Frame, Head, Header,
-    HeaderRest, Id, KdfCost, KeyLabel, LeakForecast, Lease, Level, LevelBytes, MapRoot, MasterKey,
-    ObjectKind, ObjectSet, Page, Period, Recipe, RecipeChunk, Reference, RepositoryId,
-    RetentionPolicy, SealScheme, SegmentDigest, SegmentEntry, SeriesId, SeriesRecord, Signatures,
-    Snapshot, SnapshotEntry, StoreEntry, SummaryGeometry, SummaryRef, VerifiedRange, Volume,
+    HeaderRest, Id, KdfCost, KeyLabel, LeakForecast, Lease, Level, LevelBytes, Link, MapRoot,
+    MasterKey, ObjectKind, ObjectSet, Page, Period, Recipe, RecipeChunk, Record, Reference,
+    RepositoryId, RetentionPolicy, RunBlock, RunDirectory, RunFilter, RunRef, RunUse, SealScheme,
+    SegmentDigest, SegmentEntry, SeriesId, SeriesRecord, Signatures, Snapshot, SnapshotEntry,
+    StoreEntry, SummaryGeometry, SummaryRef, VerifiedRange, Volume,
 };
 
 pub const SERIES: SeriesId = SeriesId([5; 12]);
@@ -150,6 +151,10 @@ pub fn head() -> Head {
         dead: Vec::new(),
         leak: LeakForecast::default(),
         policy: None,
+        runs: Vec::new(),
+        condemned: Vec::new(),
+        condemned_in: 0,
+        shared_seen: 0,
         signature: None,
     }
 }
@@ -177,6 +182,74 @@ pub fn head_after_deletions() -> Head {
         }),
         ..head()
     }
+}
+
+/// A head that says all there is to say of sharing, as a series' and a shared store's do apart.
+pub fn head_sharing() -> Head {
+    let shared = SeriesId([4; 12]);
+    Head {
+        stores: vec![
+            StoreEntry { number: 0, kind: 0, id: SERIES },
+            StoreEntry { number: 1, kind: 1, id: shared },
+        ],
+        runs: vec![
+            RunRef { id: Id(5), use_: RunUse::Shared, partition_bits: 3, records: 800_000 },
+            RunRef { id: Id(6), use_: RunUse::Owners, partition_bits: 0, records: 7 },
+        ],
+        condemned: vec![DeadListRef { id: Id(78), parts: 1, slots: 9 }],
+        condemned_in: 6,
+        shared_seen: 5,
+        ..head()
+    }
+}
+
+/// Three chunks in slots 0, 2 and 5, and links in slots 1 and 3.
+pub fn directory_with_links() -> Directory {
+    let mut directory = Directory::default();
+    for (slot, byte) in [(0, 1), (2, 2), (5, 3)] {
+        directory.push(slot, 0, 4096, Fingerprint([byte; 20]));
+    }
+    directory.frames.push(Frame { offset: 96, sealed_bytes: 1000, raw_bytes: 3 * 4096 });
+    for (slot, byte) in [(1, 8), (3, 9)] {
+        directory.links.push(Link {
+            slot,
+            chunk_bytes: 4096,
+            target: Reference::new(1, 77, slot),
+            fingerprint: Fingerprint([byte; 20]),
+        });
+    }
+    directory
+}
+
+pub fn run_directory() -> RunDirectory {
+    let block = |offset, sealed_bytes, first| RunBlock {
+        offset,
+        sealed_bytes,
+        first: Fingerprint([first; 20]),
+    };
+    RunDirectory {
+        blocks: vec![block(96, 500, 1), block(596, 400, 1), block(996, 10, 200)],
+        filter: Some(RunFilter {
+            geometry: SummaryGeometry { partitions: 1, partition_bytes: 128, hashes: 7 },
+            offset: 1006,
+            sealed_bytes: 150,
+        }),
+    }
+}
+
+pub fn records() -> Vec<Record> {
+    let record = |first, payload| {
+        let mut fingerprint = [7; 20];
+        fingerprint[0] = first;
+        Record { fingerprint: Fingerprint(fingerprint), payload: [payload; 12] }
+    };
+    vec![record(0, 9), record(1, 2), record(1, 3), record(255, 0)]
+}
+
+fn encoded_records() -> Vec<u8> {
+    let mut bytes = Vec::new();
+    silt_format::encode_records(&records(), &mut bytes);
+    bytes
 }
 
 pub fn dead_ranges() -> Vec<DeadRange> {
@@ -240,6 +313,10 @@ pub fn encoded() -> Vec<(&'static str, Vec<u8>)> {
         ("snapshot", snapshot().encode()),
         ("head", head().encode()),
         ("head-deletions", head_after_deletions().encode()),
+        ("head-sharing", head_sharing().encode()),
+        ("container-links", directory_with_links().encode()),
+        ("run-directory", run_directory().encode()),
+        ("run-records", encoded_records()),
         ("dead-list", silt_format::encode_dead_ranges(&dead_ranges())),
         ("config", config().encode()),
         ("config-append-only", config_append_only().encode()),

@@ -116,6 +116,7 @@ fn print_levels(levels: &LevelBytes) {
         Level::Similar => "chunks of similar segments",
         Level::Recent => "chunks stored shortly before",
         Level::Adopted => "chunks an interrupted backup had stored",
+        Level::Shared => "chunks of the shared store",
         Level::New => "stored",
     };
     let used = Level::ALL.into_iter().filter(|level| levels.get(*level) > 0);

@@ -9,6 +9,7 @@ mod init;
 mod key;
 mod list;
 mod policy;
+mod popular;
 mod reclaim;
 mod restore;
 mod stats;
@@ -24,7 +25,7 @@ use silt_format::{ByteSpan, Error, ErrorKind, KdfCost, Level, LevelBytes, Snapsh
 use silt_storage::{LocalStorage, Storage};
 use siltstone::{Context, DryRunStorage, Found, Repository, SystemEnv, Throttle, Throttled};
 
-use crate::cli::{Cli, Command, Cost, Global};
+use crate::cli::{Cli, Command, Cost, Global, Popular};
 use crate::output;
 use crate::progress::Reporter;
 use crate::secrets;
@@ -86,7 +87,8 @@ pub fn run(cli: &Cli, interrupted: Arc<AtomicBool>) -> Result<u8, Failure> {
     let env = Arc::new(SystemEnv::new(interrupted));
     let session = Session { global, reporter, context: Context { env, observer } };
     // What can wait gives way to backups unless it is told otherwise.
-    let can_wait = matches!(cli.command, Command::Reclaim(_) | Command::Repair(_));
+    let can_wait =
+        matches!(cli.command, Command::Reclaim(_) | Command::Repair(_) | Command::Popular(_));
     if let Some(steps) = global.nice.or(can_wait.then_some(NICE_OF_WHAT_CAN_WAIT)) {
         let lowered = rustix::process::nice(steps);
         lowered.map_err(|e| Error::io("lower the priority", e.into()))?;
@@ -108,6 +110,8 @@ pub fn run(cli: &Cli, interrupted: Arc<AtomicBool>) -> Result<u8, Failure> {
         Command::Unprotect(args) => delete::protect(&session, args, false),
         Command::Reclaim(args) => reclaim::run(&session, args),
         Command::Repair(args) => reclaim::repair(&session, args),
+        Command::Popular(Popular::Plan(args)) => popular::plan(&session, args),
+        Command::Popular(Popular::Build(args)) => popular::build(&session, args),
         Command::Recover { series } => reclaim::recover(&session, series),
         Command::Policy(args) => policy::run(&session, args),
         Command::Key(args) => key::run(&session, args),
@@ -309,4 +313,9 @@ pub fn levels_json(levels: &LevelBytes) -> Value {
     let pairs =
         Level::ALL.into_iter().map(|level| (level.name().to_owned(), json!(levels.get(level))));
     Value::Object(pairs.collect())
+}
+
+/// Where temporary files go unless told otherwise.
+fn spool() -> std::path::PathBuf {
+    std::env::temp_dir()
 }

@@ -1,7 +1,9 @@
 //! `silt reclaim`.
 
 use serde_json::{Value, json};
-use siltstone::{ReclaimOptions, ReclaimReport, Repository, SweepOptions, SweepReport};
+use siltstone::{
+    ReclaimOptions, ReclaimReport, Repository, SharedSweepOptions, SweepOptions, SweepReport,
+};
 
 use super::{Failure, Session};
 use crate::cli::{Reclaim, Repair};
@@ -29,7 +31,51 @@ pub fn run(session: &Session<'_>, args: &Reclaim) -> Result<u8, Failure> {
     }
     let repository = session.repository_to_change(args.dry_run)?;
     reclaim(session, &repository, &args.series, &options)?;
+    if args.series.is_empty() {
+        sweep_shared(session, &repository, options)?;
+    }
     Ok(0)
+}
+
+/// Deletes from the shared store what no series refers to.
+fn sweep_shared(
+    session: &Session<'_>,
+    repository: &Repository,
+    reclaim: ReclaimOptions,
+) -> Result<(), Failure> {
+    let memory_bytes = session.global.memory << 20;
+    let options = SharedSweepOptions { spool: super::spool(), memory_bytes, reclaim };
+    let report = repository.sweep_shared(&options)?;
+    session.reporter.finish();
+    if report.slots == 0 && report.reclaimed.freed_bytes() == 0 {
+        return Ok(());
+    }
+    if session.global.json {
+        let value = json!({
+            "slots": report.slots,
+            "condemned_slots": report.condemned_slots,
+            "dead_slots": report.dead_slots,
+            "waiting_for": report.waiting_for,
+            "freed_bytes": report.reclaimed.freed_bytes(),
+            "dry_run": options.reclaim.dry_run,
+        });
+        output::message("shared_store", value);
+        return Ok(());
+    }
+    let verb = if options.reclaim.dry_run { "would free" } else { "freed" };
+    output::line(&format!(
+        "shared store: {verb} {}; of {} chunks no series refers to {}",
+        output::bytes(report.reclaimed.freed_bytes()),
+        report.slots,
+        report.condemned_slots
+    ));
+    if !report.waiting_for.is_empty() {
+        output::line(&format!(
+            "  they are deleted by the next reclaim after the running backups of {}",
+            report.waiting_for.join(", ")
+        ));
+    }
+    Ok(())
 }
 
 /// Reclaims all or some series, one after the other.

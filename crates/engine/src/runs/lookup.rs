@@ -1,0 +1,121 @@
+//! Looking single fingerprints up in runs: a filter says no, or one block is read.
+
+use std::sync::Arc;
+
+use silt_format::{Fingerprint, Record, Result, RunDirectory, RunFilter, RunRef, SeriesId};
+
+use super::read::{decode_block, open_partition};
+use crate::cache::WeightedCache;
+use crate::objects::{Objects, OpenObject, Scratch};
+
+/// Of the memory, what blocks may take; the rest is for filters and directories.
+const BLOCKS_SHARE: usize = 4;
+
+/// Answers look-ups from a few runs, within a budget of memory.
+pub(crate) struct RunLookup {
+    objects: Arc<Objects>,
+    store: SeriesId,
+    runs: Vec<RunRef>,
+    partitions: WeightedCache<(usize, u32), Arc<Partition>>,
+    blocks: WeightedCache<(usize, u32, usize), Arc<Vec<Record>>>,
+    scratch: Scratch,
+    raw: Vec<u8>,
+}
+
+struct Partition {
+    object: OpenObject,
+    directory: RunDirectory,
+    filter: Vec<u8>,
+}
+
+impl Partition {
+    fn may_hold(&self, fingerprint: &Fingerprint) -> bool {
+        let Some(filter) = self.directory.filter else { return true };
+        filter.geometry.contains(RunFilter::draw(fingerprint), &self.filter)
+    }
+}
+
+impl RunLookup {
+    /// Look-ups in `runs`, with at most `memory_bytes` of filters and blocks.
+    pub(crate) fn new(
+        objects: &Arc<Objects>,
+        store: SeriesId,
+        runs: Vec<RunRef>,
+        memory_bytes: usize,
+    ) -> Result<Self> {
+        Ok(Self {
+            objects: Arc::clone(objects),
+            store,
+            runs,
+            partitions: WeightedCache::new(memory_bytes - memory_bytes / BLOCKS_SHARE),
+            blocks: WeightedCache::new(memory_bytes / BLOCKS_SHARE),
+            scratch: Scratch::new()?,
+            raw: Vec::new(),
+        })
+    }
+
+    /// The first record of a fingerprint in the first run that has one.
+    pub(crate) fn get(&mut self, fingerprint: &Fingerprint) -> Result<Option<Record>> {
+        for number in 0..self.runs.len() {
+            let partition = self.partition(number, self.runs[number].partition_of(fingerprint))?;
+            if !partition.may_hold(fingerprint) {
+                continue;
+            }
+            for block in partition.directory.blocks_of(fingerprint) {
+                let records = self.block(number, &partition, fingerprint, block)?;
+                let at = records.partition_point(|record| record.fingerprint < *fingerprint);
+                let found = records.get(at).filter(|found| found.fingerprint == *fingerprint);
+                if let Some(found) = found {
+                    return Ok(Some(*found));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn partition(&mut self, run: usize, number: u32) -> Result<Arc<Partition>> {
+        if let Some(partition) = self.partitions.get(&(run, number)) {
+            return Ok(partition);
+        }
+        let (object, directory) =
+            open_partition(&self.objects, self.store, self.runs[run], number)?;
+        let mut filter = Vec::new();
+        if let Some(stored) = directory.filter {
+            let range = (stored.offset, stored.sealed_bytes);
+            let position = u64::from(stored.offset);
+            self.objects.read_block(&object, range, position, &mut self.scratch, &mut filter)?;
+            if filter.len() != stored.geometry.partition_bytes as usize {
+                let message = format!("run {}: its filter is too short", object.name);
+                return Err(silt_format::Error::corrupt(message));
+            }
+        }
+        let weight = 256 + filter.len() + directory.blocks.len() * 28;
+        let partition = Arc::new(Partition { object, directory, filter });
+        self.partitions.insert((run, number), Arc::clone(&partition), weight);
+        Ok(partition)
+    }
+
+    fn block(
+        &mut self,
+        run: usize,
+        partition: &Partition,
+        fingerprint: &Fingerprint,
+        number: usize,
+    ) -> Result<Arc<Vec<Record>>> {
+        let place = (run, self.runs[run].partition_of(fingerprint), number);
+        if let Some(records) = self.blocks.get(&place) {
+            return Ok(records);
+        }
+        let block = partition.directory.blocks[number];
+        let range = (block.offset, block.sealed_bytes);
+        let position = u64::from(block.offset);
+        let scratch = &mut self.scratch;
+        self.objects.read_block(&partition.object, range, position, scratch, &mut self.raw)?;
+        let mut records = Vec::new();
+        decode_block(&self.raw, &block, &mut records)?;
+        let records = Arc::new(records);
+        let weight = records.capacity() * size_of::<Record>();
+        self.blocks.insert(place, Arc::clone(&records), weight);
+        Ok(records)
+    }
+}

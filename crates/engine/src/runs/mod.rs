@@ -1,0 +1,22 @@
+//! The sorted-run engine: sort under a budget, write, merge, join, look up.
+//!
+//! What many series have in common is found by sorting, not by look-ups: requests and index are both in
+//! the order of their fingerprints, and one pass over the two, a few hundred KiB at a time, answers them
+//! all whatever their sizes. Counting, exact detection and sweeping of the shared store are this pass.
+
+mod join;
+mod lookup;
+mod merge;
+mod read;
+mod sort;
+mod write;
+
+pub(crate) use join::join;
+pub(crate) use lookup::RunLookup;
+pub(crate) use merge::{Stream, merge};
+pub(crate) use read::RunReader;
+pub(crate) use sort::{Sorted, Sorter};
+pub(crate) use write::{DurableRun, RunWriter};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,103 @@
+//! The shared store as backups see it: where is the chunk with this fingerprint?
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use silt_format::{
+    DeadRange, Fingerprint, Head, ObjectSet, Reference, Result, RunUse, SHARED_STORE, SeriesId,
+    StoreEntry,
+};
+
+use super::record::SharedRecord;
+use crate::deletion::dead;
+use crate::heads;
+use crate::objects::{Objects, is_damage};
+use crate::runs::RunLookup;
+
+/// Looks fingerprints up in the shared store of a domain as its head was when this was opened.
+pub(crate) struct SharedIndex {
+    objects: Arc<Objects>,
+    store: SeriesId,
+    generation: u64,
+    lookup: Option<RunLookup>,
+    containers: ObjectSet,
+    /// What is dead or condemned: no new reference may lead there.
+    barred: HashMap<u32, Vec<DeadRange>>,
+}
+
+impl SharedIndex {
+    /// Opens the shared store, if there is one; at most about `memory_bytes` of its index are held.
+    pub(crate) fn open(
+        objects: &Arc<Objects>,
+        domain: u32,
+        memory_bytes: usize,
+    ) -> Result<Option<Self>> {
+        let store = objects.master.shared_store_id(domain);
+        let Some(head) = heads::newest(objects, store)? else { return Ok(None) };
+        let runs: Vec<_> =
+            head.runs.iter().filter(|run| run.use_ == RunUse::Shared).copied().collect();
+        let lookup = if runs.is_empty() {
+            None
+        } else {
+            Some(RunLookup::new(objects, store, runs, memory_bytes)?)
+        };
+        let lists: Vec<_> = head.dead.iter().chain(&head.condemned).copied().collect();
+        let barred = dead::read(objects, store, &lists)?;
+        let barred = barred.by_container().map(|(number, ranges)| (number, ranges.to_vec()));
+        Ok(Some(Self {
+            objects: Arc::clone(objects),
+            store,
+            generation: head.generation,
+            lookup,
+            barred: barred.collect(),
+            containers: head.containers,
+        }))
+    }
+
+    /// Whether nothing can be found.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lookup.is_none()
+    }
+
+    /// Lets a series' head name the store, and say that its next commit knows this state of it.
+    pub(crate) fn name_in(&self, head: &mut Head) {
+        name_store(head, self.store, self.generation);
+    }
+
+    /// Where the chunk is, if the store has it and it may be referred to.
+    ///
+    /// A damaged index is warned of once and then finds nothing.
+    pub(crate) fn get(&mut self, fingerprint: &Fingerprint) -> Result<Option<Reference>> {
+        let Some(lookup) = &mut self.lookup else { return Ok(None) };
+        match lookup.get(fingerprint) {
+            Ok(record) => {
+                let found = record.map(|record| SharedRecord::decode(&record).reference);
+                Ok(found.filter(|reference| self.is_open(*reference)))
+            }
+            Err(error) if is_damage(&error) => {
+                let message = format!("{error}; chunks of the shared store are stored again");
+                self.objects.context.observer.warning(&message);
+                self.lookup = None;
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether new references may lead there.
+    pub(super) fn is_open(&self, reference: Reference) -> bool {
+        let number = reference.container();
+        let barred = self.barred.get(&number);
+        self.containers.revision(number).is_some()
+            && !barred.is_some_and(|ranges| dead::holds(ranges, reference.slot()))
+    }
+}
+
+/// Lets a series' head name the shared store as it was in `generation`.
+pub(crate) fn name_store(head: &mut Head, store: SeriesId, generation: u64) {
+    let entry = StoreEntry { number: SHARED_STORE, kind: 1, id: store };
+    if !head.stores.contains(&entry) {
+        head.stores.push(entry);
+    }
+    head.shared_seen = head.shared_seen.max(generation);
+}

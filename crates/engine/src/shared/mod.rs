@@ -1,0 +1,38 @@
+//! What series of a domain have in common, stored once.
+//!
+//! The shared store is made of containers, dead lists and heads like a series' private store, and of an
+//! index: runs that say where each fingerprint is. A chunk becomes shared when it is copied there; from
+//! then on backups refer to the copy, and the slots of private containers are replaced by links to it.
+
+mod copy;
+mod index;
+mod popular;
+mod record;
+mod references;
+mod repoint;
+mod sweep;
+
+pub(crate) use index::SharedIndex;
+pub use popular::{PopularOptions, PopularReport, SharePolicy};
+pub use repoint::RepointReport;
+pub use sweep::{SharedSweepOptions, SharedSweepReport};
+
+use silt_format::{CheckRecord, Head, Result};
+
+use crate::repository::Repository;
+
+/// What the shared store is called in messages.
+pub(crate) const SHARED_NAME: &str = "shared store";
+
+impl Repository {
+    /// The newest head of a domain's shared store, or `None` before anything was shared.
+    pub(crate) fn shared_head(&self, domain: u32) -> Result<Option<Head>> {
+        self.head(self.objects.master.shared_store_id(domain))
+    }
+
+    /// What `check` last wrote down of a domain's shared store.
+    pub(crate) fn shared_check_record(&self, domain: u32) -> Result<CheckRecord> {
+        let id = self.objects.master.shared_store_id(domain);
+        Ok(self.check_record(id)?.1)
+    }
+}

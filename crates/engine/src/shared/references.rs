@@ -1,0 +1,31 @@
+//! What the recipes of a series refer to in the shared store.
+
+use silt_format::{Head, RecipeChunk, Result, SHARED_STORE, SnapshotEntry};
+
+use crate::deletion::{each_unshared, read_snapshots};
+use crate::map::MapReader;
+use crate::objects::Scratch;
+use crate::repository::Repository;
+
+/// Calls `each` with every chunk in the shared store that a snapshot of a series refers to, also one
+/// that was deleted and can be brought back. Fails if one of them can't be read.
+pub(super) fn each_shared_reference(
+    repository: &Repository,
+    head: &Head,
+    each: &mut dyn FnMut(&RecipeChunk) -> Result<()>,
+) -> Result<()> {
+    if head.stores.iter().all(|store| store.number != SHARED_STORE) {
+        return Ok(());
+    }
+    let deleted = head.deleted.iter().map(|deleted| deleted.entry);
+    let entries: Vec<SnapshotEntry> = head.snapshots.iter().copied().chain(deleted).collect();
+    let snapshots = read_snapshots(repository, head.series, &entries)?;
+    let reader = MapReader::new(&repository.objects, head);
+    let (mut scratch, mut raw) = (Scratch::new()?, Vec::new());
+    each_unshared(&reader, &snapshots, &mut |_| {}, &mut |block| {
+        repository.objects.context.check_interrupted()?;
+        let recipe = reader.recipe(block, &mut scratch, &mut raw)?;
+        let stored = recipe.chunks.iter().filter(|chunk| !chunk.reference.is_zero());
+        stored.filter(|chunk| chunk.reference.store() == SHARED_STORE).try_for_each(&mut *each)
+    })
+}

@@ -1,0 +1,234 @@
+//! Replacing private copies of shared chunks by links to them.
+//!
+//! Containers are rewritten under the same references, so snapshots, recipes and summary vectors stay as
+//! they are; one commit makes it so for a whole series. A private copy goes only after the shared one
+//! was read and verified.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use silt_chunking::Fingerprinter;
+use silt_format::{Head, Link, ObjectSet, Result, names};
+
+use super::SharedIndex;
+use super::index::name_store;
+use super::popular::shared_runs;
+use super::record::{Owner, SharedRecord, by_place, place_of};
+use crate::budget::Budget;
+use crate::chunks::{ChunkReader, Cursor, open_container};
+use crate::deletion::{Edit, Rewriter, dead, highest_revisions};
+use crate::env::Progress;
+use crate::objects::{Scratch, is_damage};
+use crate::repository::Repository;
+use crate::runs::{RunReader, Sorted, Sorter, Stream, join, merge};
+
+/// From which linked share of its bytes on a container is rewritten, in percent.
+const LINKED_PERCENT_MIN: u64 = 5;
+/// Memory of each of the two sortings, in bytes.
+const SORT_BYTES: usize = 12 << 20;
+
+/// What repointing a series came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RepointReport {
+    /// Private copies that were replaced by links.
+    pub linked_chunks: u64,
+    /// Their bytes.
+    pub linked_bytes: u64,
+    /// Containers that were rewritten.
+    pub rewritten_containers: u64,
+    /// Bytes written to storage.
+    pub stored_bytes: u64,
+}
+
+impl Repository {
+    /// Replaces a series' private copies of shared chunks by links; the next reclaim gives the space
+    /// back. `spool` is a folder for temporary files.
+    ///
+    /// `Busy` while a backup of the series runs.
+    pub fn repoint(&self, series: &str, spool: &Path) -> Result<RepointReport> {
+        let mut edit = Edit::begin(self, self.series_id(series), series)?;
+        let report = edit.repoint(spool)?;
+        edit.finish()?;
+        Ok(report)
+    }
+}
+
+impl Edit<'_> {
+    fn repoint(&mut self, spool: &Path) -> Result<RepointReport> {
+        let mut report = RepointReport::default();
+        let Some(shared) = self.repository.shared_head(self.head.domain)? else {
+            return Ok(report);
+        };
+        let repository = self.repository;
+        let objects = &repository.objects;
+        let bytes = Budget::new(0).lookup_bytes();
+        let Some(index) = SharedIndex::open(objects, self.head.domain, bytes)? else {
+            return Ok(report);
+        };
+        name_store(&mut self.head, shared.series, shared.generation);
+        let links = self.linkable(spool, &shared, &index)?;
+        let prefix = names::containers(self.head.series);
+        let listed: Vec<String> = objects
+            .names(&prefix, None)?
+            .map(|item| item.map(|(name, _)| name))
+            .collect::<Result<_>>()?;
+        let highest = highest_revisions(listed.iter().map(String::as_str));
+        let mut rewriting = Linking {
+            rewriter: Rewriter {
+                objects,
+                series: self.head.series,
+                fingerprinter: Fingerprinter::new(objects.master.fingerprint_key(self.head.domain)),
+                config: &repository.config,
+            },
+            reader: ChunkReader::new(objects, &self.head, Budget::new(0))?,
+            cursor: Cursor::default(),
+            scratch: Scratch::new()?,
+            report: &mut report,
+        };
+        let mut done: HashMap<u32, u32> = HashMap::new();
+        let mut stream = links.stream();
+        while let Some((number, wanted)) = next_container(&mut stream)? {
+            self.keep()?;
+            let Some(old) = self.head.containers.revision(number) else { continue };
+            let revision = highest.get(&number).copied().unwrap_or(old).max(old) + 1;
+            match rewriting.rewrite(number, old, revision, &wanted) {
+                Ok(true) => drop(done.insert(number, revision)),
+                Ok(false) => {}
+                Err(error) if is_damage(&error) => {
+                    repository.warn(&format!("{error}; the container is left as it is"));
+                }
+                Err(error) => return Err(error),
+            }
+            let done_bytes = rewriting.report.linked_bytes;
+            let progress = Progress { done_bytes, ..Progress::default() };
+            objects.context.observer.progress("repoint", progress);
+        }
+        if !done.is_empty() {
+            let mut containers = ObjectSet::default();
+            for (number, revision) in self.head.containers.iter() {
+                containers.push(number, done.get(&number).copied().unwrap_or(revision));
+            }
+            self.head.containers = containers;
+            self.commit()?;
+        }
+        Ok(report)
+    }
+
+    /// Which private slots hold chunks that the shared store has, in the order of the slots.
+    fn linkable(&self, spool: &Path, shared: &Head, index: &SharedIndex) -> Result<Sorted> {
+        let objects = &self.repository.objects;
+        let mut held = Sorter::new(objects, spool, SORT_BYTES);
+        let dead = dead::read(objects, self.head.series, &self.head.dead)?;
+        let dead: HashMap<_, _> = dead.by_container().collect();
+        for (container, revision) in self.head.containers.iter() {
+            let opened = open_container(objects, self.head.series, container, revision);
+            let opened = match opened {
+                Ok(opened) => opened,
+                Err(error) if is_damage(&error) => {
+                    self.repository.warn(&format!("{error}; it is left as it is"));
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            let gone = dead.get(&container).copied().unwrap_or_default();
+            for (slot, place) in opened.directory.slots() {
+                if !dead::holds(gone, slot) {
+                    let owner = Owner { series: 0, container, slot, is_shared: false };
+                    let fingerprint = opened.directory.fingerprints[place.index as usize];
+                    held.push(owner.encode(fingerprint))?;
+                }
+            }
+        }
+        let held = held.finish()?;
+        let mut links = Sorter::new(objects, spool, SORT_BYTES);
+        let runs = shared_runs(shared)
+            .map(|run| Ok(Stream::new(RunReader::new(objects, shared.series, run)?)));
+        let runs = runs.collect::<Result<Vec<_>>>()?;
+        if runs.is_empty() {
+            return links.finish();
+        }
+        join(&mut held.stream(), &mut merge(runs), &mut |_, held, found| {
+            let found = found.iter().map(|record| (record, SharedRecord::decode(record)));
+            let open = found.into_iter().find(|(_, found)| index.is_open(found.reference));
+            if let Some((record, _)) = open {
+                for owner in held {
+                    links.push(by_place(Owner::decode(owner), record.payload))?;
+                }
+            }
+            Ok(())
+        })?;
+        links.finish()
+    }
+}
+
+/// What every rewriting of a series' containers with links works with.
+struct Linking<'a> {
+    rewriter: Rewriter<'a>,
+    reader: ChunkReader,
+    cursor: Cursor,
+    scratch: Scratch,
+    report: &'a mut RepointReport,
+}
+
+impl Linking<'_> {
+    /// Rewrites a container with links, if enough of it is linked; whether it did.
+    fn rewrite(
+        &mut self,
+        number: u32,
+        old: u32,
+        revision: u32,
+        wanted: &[(u16, SharedRecord)],
+    ) -> Result<bool> {
+        let container = open_container(self.rewriter.objects, self.rewriter.series, number, old)?;
+        let directory = &container.directory;
+        let all: u64 = directory.slots().map(|(_, place)| u64::from(place.length)).sum();
+        let linkable: u64 = wanted.iter().map(|(_, found)| u64::from(found.chunk_bytes)).sum();
+        if linkable * 100 < all * LINKED_PERCENT_MIN {
+            return Ok(false);
+        }
+        let mut links = Vec::with_capacity(wanted.len());
+        for (slot, found) in wanted {
+            let Some(place) = directory.slot(*slot) else { continue };
+            let fingerprint = directory.fingerprints[place.index as usize];
+            let (target, chunk_bytes) = (found.reference, found.chunk_bytes);
+            let link = Link { slot: *slot, chunk_bytes, target, fingerprint };
+            if place.length == chunk_bytes && self.is_whole(&link)? {
+                links.push(link);
+            }
+        }
+        if links.is_empty() {
+            return Ok(false);
+        }
+        let bytes = self.rewriter.rewrite(&container, number, revision, &[], &links)?;
+        self.report.linked_chunks += links.len() as u64;
+        self.report.linked_bytes += links.iter().map(|l| u64::from(l.chunk_bytes)).sum::<u64>();
+        self.report.rewritten_containers += 1;
+        self.report.stored_bytes += bytes;
+        Ok(true)
+    }
+
+    /// Whether the shared store really has the chunk.
+    fn is_whole(&mut self, link: &Link) -> Result<bool> {
+        let mut chunk = vec![0; link.chunk_bytes as usize];
+        let (cursor, scratch) = (&mut self.cursor, &mut self.scratch);
+        match self.reader.read_unverified(link.target, cursor, scratch, &mut chunk) {
+            Ok(()) => Ok(self.reader.fingerprinter().fingerprint(&chunk) == link.fingerprint),
+            Err(error) if is_damage(&error) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Slots with what the shared store has of them.
+type Found = Vec<(u16, SharedRecord)>;
+
+/// The next container of a stream of places, and which of its slots the shared store has.
+fn next_container(stream: &mut Stream<'_>) -> Result<Option<(u32, Found)>> {
+    let Some(first) = stream.peek()?.map(place_of) else { return Ok(None) };
+    let mut found = Vec::new();
+    while stream.peek()?.is_some_and(|next| place_of(next).container == first.container) {
+        let Some(record) = stream.next()? else { break };
+        found.push((place_of(&record).slot, SharedRecord::decode(&record)));
+    }
+    Ok(Some((first.container, found)))
+}

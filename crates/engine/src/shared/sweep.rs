@@ -1,0 +1,218 @@
+//! Deleting from the shared store: condemn, wait until whoever does not know of it has ended, delete.
+//!
+//! What no series refers to is condemned by a commit of the store's head: backups that begin from then on
+//! do not refer to it. Each series whose newest commit does not know that head gets a commit of its own,
+//! on which no backup can build that began before. Then all references are looked at once more, and
+//! what was condemned and is still not referred to is dead. No clock decides anything.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use silt_format::{DeadRange, ErrorKind, Result, RunUse, SeriesId};
+
+use super::popular::shared_runs;
+use super::record::{Owner, SharedRecord, by_place, place_of};
+use super::references::each_shared_reference;
+use crate::chunks::open_container;
+use crate::deletion::dead::{self, DeadSlots};
+use crate::deletion::{Edit, ReclaimOptions, ReclaimReport};
+use crate::repository::{DEFAULT_DOMAIN, Repository};
+use crate::runs::{RunReader, RunWriter, Sorted, Sorter, Stream, merge};
+
+/// Memory to sort references in unless told otherwise, in bytes.
+const SORT_BYTES_DEFAULT: u64 = 24 << 20;
+
+/// How the shared store is swept.
+#[derive(Clone, Debug)]
+pub struct SharedSweepOptions {
+    /// A folder for temporary files, which take about 32 bytes a reference.
+    pub spool: PathBuf,
+    /// Bytes of memory to sort in, 0 for the default.
+    pub memory_bytes: u64,
+    /// How the space of what is dead is given back.
+    pub reclaim: ReclaimOptions,
+}
+
+/// What a sweep of the shared store came to.
+#[derive(Clone, Debug, Default)]
+pub struct SharedSweepReport {
+    /// Slots of the store.
+    pub slots: u64,
+    /// Slots that nothing refers to and that new backups will not use.
+    pub condemned_slots: u64,
+    /// Slots that were found dead.
+    pub dead_slots: u64,
+    /// Series that are being backed up: what is condemned stays until they have been swept again.
+    pub waiting_for: Vec<String>,
+    /// The space that was given back.
+    pub reclaimed: ReclaimReport,
+}
+
+impl Repository {
+    /// Deletes from the shared store what no series refers to.
+    ///
+    /// `Busy` while another process changes the store; series that are being backed up are waited for
+    /// by the next sweep. Fails if a snapshot can't be read: what it refers to must not be deleted.
+    pub fn sweep_shared(&self, options: &SharedSweepOptions) -> Result<SharedSweepReport> {
+        let mut report = SharedSweepReport::default();
+        if self.shared_head(DEFAULT_DOMAIN)?.is_none() {
+            return Ok(report);
+        }
+        let mut edit = Edit::begin_shared(self, DEFAULT_DOMAIN)?;
+        edit.sweep_shared(options, &mut report)?;
+        edit.finish()?;
+        Ok(report)
+    }
+
+    /// All series, also those whose records are lost.
+    fn all_series(&self) -> Result<Vec<(SeriesId, String)>> {
+        let mut series = self.series()?;
+        series.extend(self.unrecorded(&series)?);
+        let shared = self.objects.master.shared_store_id(DEFAULT_DOMAIN);
+        series.retain(|(id, _)| *id != shared);
+        Ok(series)
+    }
+}
+
+impl Edit<'_> {
+    fn sweep_shared(
+        &mut self,
+        options: &SharedSweepOptions,
+        report: &mut SharedSweepReport,
+    ) -> Result<()> {
+        let (objects, store) = (&self.repository.objects, self.head.series);
+        if self.head.condemned.is_empty() {
+            let unreferenced = self.unreferenced(options, report)?;
+            report.condemned_slots = unreferenced.slots();
+            if !unreferenced.is_empty() && !options.reclaim.dry_run {
+                let list = dead::write(objects, store, &unreferenced)?;
+                self.head.condemned = list.into_iter().collect();
+                self.head.condemned_in = self.head.generation + 1;
+                self.commit()?;
+            }
+        }
+        if !self.head.condemned.is_empty() && !options.reclaim.dry_run {
+            let condemned = dead::read(objects, store, &self.head.condemned)?;
+            report.condemned_slots = condemned.slots();
+            report.waiting_for = fence(self.repository, self.head.condemned_in)?;
+            if report.waiting_for.is_empty() {
+                let unreferenced = self.unreferenced(options, report)?;
+                self.bury(&condemned.intersection(&unreferenced), report)?;
+            }
+        }
+        // The lists say what is dead; there are no snapshots here that could.
+        Edit::reclaim(self, &options.reclaim, &mut report.reclaimed)
+    }
+
+    /// Makes condemned slots dead, and takes them out of the index in the same commit.
+    fn bury(&mut self, gone: &DeadSlots, report: &mut SharedSweepReport) -> Result<()> {
+        let (objects, store) = (Arc::clone(&self.repository.objects), self.head.series);
+        report.dead_slots = gone.slots();
+        if !gone.is_empty() {
+            let before = dead::read(&objects, store, &self.head.dead)?;
+            let list = dead::write(&objects, store, &before.union(gone.clone()))?;
+            self.head.dead = list.into_iter().collect();
+            let runs: Vec<_> = shared_runs(&self.head).collect();
+            let records = runs.iter().map(|run| run.records).sum();
+            let readers = runs.iter().map(|run| RunReader::new(&objects, store, *run));
+            let streams = readers.map(|reader| reader.map(Stream::new)).collect::<Result<_>>()?;
+            let mut all = merge(streams);
+            let mut index = RunWriter::new(&objects, store, RunUse::Shared, records)?;
+            while let Some(record) = all.next()? {
+                if !gone.has(SharedRecord::decode(&record).reference) {
+                    index.push(record)?;
+                }
+            }
+            let index = index.finish()?;
+            self.head.runs.retain(|run| run.use_ != RunUse::Shared);
+            self.head.runs.push(index.run);
+        }
+        self.head.condemned.clear();
+        self.head.condemned_in = 0;
+        self.commit()
+    }
+
+    /// The slots that are not known to be dead and that no series refers to.
+    fn unreferenced(
+        &mut self,
+        options: &SharedSweepOptions,
+        report: &mut SharedSweepReport,
+    ) -> Result<DeadSlots> {
+        let references = self.references(options)?;
+        let (objects, store) = (Arc::clone(&self.repository.objects), self.head.series);
+        let known = dead::read(&objects, store, &self.head.dead)?;
+        let known: std::collections::HashMap<_, _> = known.by_container().collect();
+        let mut stream = references.stream();
+        let mut unreferenced = Vec::new();
+        report.slots = 0;
+        let containers: Vec<(u32, u32)> = self.head.containers.iter().collect();
+        for (number, revision) in containers {
+            self.keep()?;
+            let gone = known.get(&number).copied().unwrap_or_default();
+            let container = open_container(&objects, store, number, revision)?;
+            for slot in container.directory.slot_numbers() {
+                report.slots += 1;
+                let here = (number, slot);
+                while stream.peek()?.is_some_and(|next| slot_of(&place_of(next)) < here) {
+                    stream.next()?;
+                }
+                let is_used = stream.peek()?.is_some_and(|next| slot_of(&place_of(next)) == here);
+                if !is_used && !dead::holds(gone, slot) {
+                    unreferenced.push(DeadRange { container: number, first: slot, last: slot });
+                }
+            }
+        }
+        Ok(DeadSlots::of(unreferenced))
+    }
+
+    /// Everything that any series refers to in the store, in the order of the slots: by recipes of
+    /// snapshots, and by links.
+    fn references(&mut self, options: &SharedSweepOptions) -> Result<Sorted> {
+        let objects = Arc::clone(&self.repository.objects);
+        let bytes =
+            if options.memory_bytes == 0 { SORT_BYTES_DEFAULT } else { options.memory_bytes / 2 };
+        let bytes = silt_format::number::to_usize(bytes);
+        let mut references = Sorter::new(&objects, &options.spool, bytes);
+        for (id, _) in self.repository.all_series()? {
+            let Some(head) = self.repository.head(id)? else { continue };
+            self.keep()?;
+            let mut push = |reference: silt_format::Reference| {
+                let (container, slot) = (reference.container(), reference.slot());
+                let owner = Owner { series: 0, container, slot, is_shared: true };
+                references.push(by_place(owner, [0; 12]))
+            };
+            each_shared_reference(self.repository, &head, &mut |chunk| push(chunk.reference))?;
+            for (number, revision) in head.containers.iter().filter(|(_, revision)| *revision > 0) {
+                let container = open_container(&objects, id, number, revision)?;
+                container.directory.links.iter().try_for_each(|link| push(link.target))?;
+            }
+        }
+        references.finish()
+    }
+}
+
+fn slot_of(place: &Owner) -> (u32, u16) {
+    (place.container, place.slot)
+}
+
+/// Sees to it that no backup that began before the store's `generation` can commit; the answer names
+/// the series that are being changed just now, of which that can't be said.
+fn fence(repository: &Repository, generation: u64) -> Result<Vec<String>> {
+    let mut waiting = Vec::new();
+    for (id, name) in repository.all_series()? {
+        let seen = repository.head(id)?.map_or(0, |head| head.shared_seen);
+        if seen >= generation {
+            continue;
+        }
+        let fenced = Edit::begin_or_make(repository, id, &name).and_then(|mut edit| {
+            edit.head.shared_seen = generation;
+            edit.commit()?;
+            edit.finish()
+        });
+        match fenced {
+            Err(error) if error.kind() == ErrorKind::Busy => waiting.push(name),
+            other => other?,
+        }
+    }
+    Ok(waiting)
+}
