@@ -21,34 +21,13 @@ fn crash_everywhere(committed: &[Vec<u8>], next: &[u8], action: &Action) -> Tota
     for image in committed {
         kit::backup(&repository, "vm", image).unwrap();
     }
-    let mut totals = Totals::default();
-    for struck in [CrashingOperation::Lost, CrashingOperation::Applied] {
-        for succeeding in 0.. {
-            let survivor = Arc::new(storage.snapshot());
-            let crashing = Arc::new(CrashStorage::new(
-                survivor.clone(),
-                succeeding,
-                Counted::Mutations,
-                struck,
-            ));
-            let dead = Arc::new(Mutex::new(HashSet::from([7])));
-            let victim = World::process(100 + succeeding, 7, "here", &dead);
-            victim.pass_seconds(3600);
-            let _ = kit::open(crashing.clone(), &victim).and_then(|repository| action(&repository));
-            if !crashing.has_crashed() {
-                break;
-            }
-            totals.crashes += 1;
-            let after = World::process(900 + succeeding, 8, "here", &dead);
-            after.pass_seconds(7200);
-            let repository = kit::open(survivor, &after).unwrap();
-            totals.adopted += survives(&repository, committed, next);
-        }
-    }
-    totals
+    let mut adopted = 0;
+    let crashes = kit::each_crash(&storage, 3600, action, &mut |repository| {
+        adopted += survives(repository, committed, next);
+    });
+    Totals { crashes, adopted }
 }
 
-#[derive(Default)]
 struct Totals {
     crashes: u32,
     adopted: usize,

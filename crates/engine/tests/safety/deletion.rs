@@ -1,13 +1,10 @@
 //! Deleting, undeleting and reclaiming: whatever happens, the living stay whole.
 
-use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 
 use silt_format::{ErrorKind, Id, Result, names};
 use silt_source::VolumeTarget;
-use silt_storage::{
-    Counted, CrashStorage, CrashingOperation, Key, MemoryStorage, Storage, list_all,
-};
+use silt_storage::{Key, MemoryStorage, Storage, list_all};
 use siltstone::{
     CheckOptions, DataCheck, DeleteMethod, ReclaimOptions, Repository, RestoreOptions, SweepOptions,
 };
@@ -85,41 +82,23 @@ fn crash_everywhere(prepare: fn(&Series), action: fn(&Series, &Repository) -> Re
     let repository = kit::open(complete, &world).unwrap();
     action(&series, &repository).unwrap();
     let after = whole_days(&series, &repository);
-    let mut crashes = 0;
-    for struck in [CrashingOperation::Lost, CrashingOperation::Applied] {
-        for succeeding in 0.. {
-            let survivor = Arc::new(series.storage.snapshot());
-            let crashing = Arc::new(CrashStorage::new(
-                survivor.clone(),
-                succeeding,
-                Counted::Mutations,
-                struck,
-            ));
-            let dead = Arc::new(Mutex::new(HashSet::from([7])));
-            let victim = World::process(100 + succeeding, 7, "here", &dead);
-            victim.pass_seconds(864_000);
-            let opened = kit::open(crashing.clone(), &victim);
-            let _ = opened.and_then(|repository| action(&series, &repository));
-            if !crashing.has_crashed() {
-                break;
-            }
-            crashes += 1;
-            let next = World::process(900 + succeeding, 8, "here", &dead);
-            next.pass_seconds(900_000);
-            let repository = kit::open(survivor, &next).unwrap();
-            let days = whole_days(&series, &repository);
+    kit::each_crash(
+        &series.storage,
+        864_000,
+        &|repository| action(&series, repository),
+        &mut |repository| {
+            let days = whole_days(&series, repository);
             assert!(days == before || days == after, "{days:?}");
             repository.reclaim("vm", &THOROUGH).unwrap();
             let again = repository.reclaim("vm", &THOROUGH).unwrap();
             assert_eq!((again.removed_objects, again.sweep.unwrap().dead_slots), (0, 0));
-            assert_eq!(whole_days(&series, &repository), days);
+            assert_eq!(whole_days(&series, repository), days);
             let all = CheckOptions { data: DataCheck::All, ..CheckOptions::default() };
             let report = repository.check(&all).unwrap();
             assert!(report.damage.is_empty() && report.unreferenced == 0, "{report:?}");
-            kit::backup(&repository, "vm", &series.images[0]).unwrap();
-        }
-    }
-    crashes
+            kit::backup(repository, "vm", &series.images[0]).unwrap();
+        },
+    )
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use silt_format::{ByteSpan, Chunking, Config, Error, ErrorKind, Lease, Result, SEGMENT_BYTES};
 use silt_source::{Extent, ExtentKind, SourceFormat, SourceInfo, VolumeSource, VolumeTarget};
-use silt_storage::Storage;
+use silt_storage::{Counted, CrashStorage, CrashingOperation, MemoryStorage, Storage};
 use siltstone::{
     BackupOptions, BackupReport, Context, Env, Found, Observer, Process, Progress, Protection,
     Repository, RestoreOptions, RestoreReport, Selector, When,
@@ -306,6 +306,37 @@ pub fn restore_with(
     let target = MemoryTarget::new(vec![0; usize::try_from(bytes).unwrap()]);
     let report = repository.restore(&found.head, &found.snapshot, volume, &target, options)?;
     Ok((target.bytes.into_inner().unwrap(), report))
+}
+
+/// Stops `action` at every mutation of what `storage` holds, before and after it takes effect, and
+/// calls `after` with what is left, opened by another process; the answer is how often.
+pub fn each_crash(
+    storage: &MemoryStorage,
+    later_s: i64,
+    action: &dyn Fn(&Repository) -> Result<()>,
+    after: &mut dyn FnMut(&Repository),
+) -> u32 {
+    let mut crashes = 0;
+    for struck in [CrashingOperation::Lost, CrashingOperation::Applied] {
+        for succeeding in 0.. {
+            let survivor = Arc::new(storage.snapshot());
+            let counted = Counted::Mutations;
+            let crashing =
+                Arc::new(CrashStorage::new(survivor.clone(), succeeding, counted, struck));
+            let dead = Arc::new(Mutex::new(HashSet::from([7])));
+            let victim = World::process(100 + succeeding, 7, "here", &dead);
+            victim.pass_seconds(later_s);
+            let _ = open(crashing.clone(), &victim).and_then(|repository| action(&repository));
+            if !crashing.has_crashed() {
+                break;
+            }
+            crashes += 1;
+            let next = World::process(900 + succeeding, 8, "here", &dead);
+            next.pass_seconds(later_s + 3600);
+            after(&open(survivor, &next).unwrap());
+        }
+    }
+    crashes
 }
 
 /// A head's object in an unencrypted repository, made by hand from what its configuration says.

@@ -2,12 +2,10 @@
 
 use std::collections::HashSet;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use silt_format::{ErrorKind, Level, Result, names};
-use silt_storage::{
-    Counted, CrashStorage, CrashingOperation, Key, MemoryStorage, Storage, list_all,
-};
+use silt_storage::{Key, MemoryStorage, Storage, list_all};
 use siltstone::{
     CheckOptions, CheckReport, DataCheck, DeleteMethod, PopularOptions, PopularReport,
     ReclaimOptions, Repository, SharePolicy, SharedSweepOptions, SharedSweepReport,
@@ -144,49 +142,27 @@ fn crash_everywhere(
     living: &[&str],
     action: &dyn Fn(&Repository) -> Result<()>,
 ) -> u32 {
-    let mut crashes = 0;
-    for struck in [CrashingOperation::Lost, CrashingOperation::Applied] {
-        for succeeding in 0.. {
-            let survivor = Arc::new(fleet.storage.snapshot());
-            let crashing = Arc::new(CrashStorage::new(
-                survivor.clone(),
-                succeeding,
-                Counted::Mutations,
-                struck,
-            ));
-            let dead = Arc::new(Mutex::new(HashSet::from([7])));
-            let victim = World::process(100 + succeeding, 7, "here", &dead);
-            victim.pass_seconds(864_000);
-            let _ = kit::open(crashing.clone(), &victim).and_then(|opened| action(&opened));
-            if !crashing.has_crashed() {
-                break;
-            }
-            crashes += 1;
-            let next = World::process(900 + succeeding, 8, "here", &dead);
-            next.pass_seconds(900_000);
-            let repository = kit::open(survivor, &next).unwrap();
-            let whole = |repository: &Repository| {
-                for (name, image) in fleet.images.iter().filter(|(n, _)| living.contains(n)) {
-                    let found = kit::latest(repository, name).unwrap();
-                    assert!(kit::restore(repository, &found).unwrap() == *image, "{name}");
-                }
-                let report = check(repository);
-                assert!(report.damage.is_empty(), "after {succeeding}: {report:?}");
-                report.unreferenced
-            };
-            whole(&repository);
-            action(&repository).unwrap();
-            sweep(&repository).unwrap();
-            for (name, _) in &fleet.images {
-                repository.reclaim(name, &THOROUGH).unwrap();
-            }
-            assert_eq!(whole(&repository), 0, "after {succeeding}");
-            kit::backup(&repository, "new", &fleet_image(9)).unwrap();
-            let found = kit::latest(&repository, "new").unwrap();
-            assert!(kit::restore(&repository, &found).unwrap() == fleet_image(9));
+    let whole = |repository: &Repository| {
+        for (name, image) in fleet.images.iter().filter(|(name, _)| living.contains(name)) {
+            let found = kit::latest(repository, name).unwrap();
+            assert!(kit::restore(repository, &found).unwrap() == *image, "{name}");
         }
-    }
-    crashes
+        let report = check(repository);
+        assert!(report.damage.is_empty(), "{report:?}");
+        report.unreferenced
+    };
+    kit::each_crash(&fleet.storage, 864_000, action, &mut |repository| {
+        whole(repository);
+        action(repository).unwrap();
+        sweep(repository).unwrap();
+        for (name, _) in &fleet.images {
+            repository.reclaim(name, &THOROUGH).unwrap();
+        }
+        assert_eq!(whole(repository), 0);
+        kit::backup(repository, "new", &fleet_image(9)).unwrap();
+        let found = kit::latest(repository, "new").unwrap();
+        assert!(kit::restore(repository, &found).unwrap() == fleet_image(9));
+    })
 }
 
 #[test]
@@ -288,8 +264,6 @@ fn a_backup_that_slept_through_a_sweep_of_the_shared_store_cannot_commit() {
 fn damage_to_the_shared_store_is_found_for_every_series_and_healed_by_its_next_backup() {
     let fleet = Fleet::new();
     fleet.share(&fleet.repository).unwrap();
-    let store = fleet.repository.id();
-    assert_ne!(store.0, [0; 16]);
     let containers: Vec<Key> =
         list_all(&*fleet.storage, "containers/", None).map(|item| item.unwrap().0).collect();
     let series: Vec<String> = fleet
@@ -323,5 +297,4 @@ fn damage_to_the_shared_store_is_found_for_every_series_and_healed_by_its_next_b
         let found = kit::latest(&fleet.repository, name).unwrap();
         assert!(kit::restore(&fleet.repository, &found).unwrap() == *image, "{name} is healed");
     }
-    assert!(fleet.world.warnings.lock().unwrap().len() < 1000);
 }

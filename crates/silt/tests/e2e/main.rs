@@ -10,3 +10,4 @@ mod interrupts;
 mod kit;
 mod memory;
 mod restores;
+mod sharing;
