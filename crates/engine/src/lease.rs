@@ -33,18 +33,8 @@ impl HeldLease {
         name: &str,
         session: [u8; 16],
     ) -> Result<Self> {
-        let prefix = Numbered::Lease.prefix(series);
-        let newest = objects.first_name(&prefix)?;
+        let newest = newest_unless_held(objects, series, name)?;
         let number = newest.as_deref().and_then(Numbered::number).unwrap_or(0);
-        if let Some(newest) = &newest {
-            let address = Address::new(ObjectKind::Lease, series, number);
-            match objects.get(newest, address).and_then(|plain| Lease::decode(&plain)) {
-                Ok(held) => refuse_if_held(objects, &held, name)?,
-                // Released between the listing and the reading, or damaged: not held.
-                Err(error) if is_damage(&error) => {}
-                Err(error) => return Err(error),
-            }
-        }
         let process = objects.context.env.process();
         let mut held = Self {
             objects: Arc::clone(objects),
@@ -117,6 +107,28 @@ impl Drop for HeldLease {
             self.objects.context.observer.warning(&message);
         }
     }
+}
+
+/// Fails as `Busy` while another process holds the lease of a series; for what takes so little time
+/// that a lease of its own would cost more than the work that it might save.
+pub(crate) fn refuse_while_held(objects: &Objects, series: SeriesId, name: &str) -> Result<()> {
+    newest_unless_held(objects, series, name).map(drop)
+}
+
+/// The name of the newest lease, if there is one; it is not held any more.
+fn newest_unless_held(objects: &Objects, series: SeriesId, name: &str) -> Result<Option<String>> {
+    let newest = objects.first_name(&Numbered::Lease.prefix(series))?;
+    if let Some(newest) = &newest {
+        let number = Numbered::number(newest).unwrap_or(0);
+        let address = Address::new(ObjectKind::Lease, series, number);
+        match objects.get(newest, address).and_then(|plain| Lease::decode(&plain)) {
+            Ok(held) => refuse_if_held(objects, &held, name)?,
+            // Released between the listing and the reading, or damaged: not held.
+            Err(error) if is_damage(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(newest)
 }
 
 fn refuse_if_held(objects: &Objects, held: &Lease, name: &str) -> Result<()> {

@@ -47,7 +47,11 @@ impl Repository {
     /// `NotFound` if one is not there, `Denied` if one is protected, `Busy` while the series is being
     /// backed up. A vector that is damaged makes the method exact.
     pub fn delete(&self, series: &str, ids: &[Id], method: DeleteMethod) -> Result<DeleteReport> {
-        let mut edit = Edit::begin(self, self.series_id(series), series)?;
+        let id = self.series_id(series);
+        let mut edit = match method {
+            DeleteMethod::Approximate => Edit::begin_brief(self, id, series)?,
+            DeleteMethod::Exact => Edit::begin(self, id, series)?,
+        };
         for id in ids {
             let entry = edit.head.snapshots[edit.place(*id)?];
             if entry.is_protected() {
@@ -86,7 +90,7 @@ impl Repository {
 
     /// Protects a snapshot from deletion, or ends that.
     pub fn protect(&self, series: &str, id: Id, is_protected: bool) -> Result<()> {
-        let mut edit = Edit::begin(self, self.series_id(series), series)?;
+        let mut edit = Edit::begin_brief(self, self.series_id(series), series)?;
         let place = edit.place(id)?;
         let entry = &mut edit.head.snapshots[place];
         if entry.is_protected() != is_protected {

@@ -3,7 +3,7 @@
 use silt_format::{Error, ErrorKind, Head, Id, Result, SeriesId, Snapshot, SnapshotEntry};
 
 use crate::heads;
-use crate::lease::HeldLease;
+use crate::lease::{self, HeldLease};
 use crate::repository::Repository;
 
 /// A series that is being changed. Dropped, it gives its lease back.
@@ -11,7 +11,8 @@ pub(crate) struct Edit<'r> {
     pub(crate) repository: &'r Repository,
     pub(crate) head: Head,
     session: [u8; 16],
-    lease: HeldLease,
+    /// None for a brief change.
+    lease: Option<HeldLease>,
 }
 
 impl<'r> Edit<'r> {
@@ -21,12 +22,27 @@ impl<'r> Edit<'r> {
     /// `Denied` in an append-only repository without the administrator's key, or if a head there takes
     /// away what it may not.
     pub(crate) fn begin(repository: &'r Repository, series: SeriesId, name: &str) -> Result<Self> {
-        let edit = Self::begin_or_make(repository, series, name)?;
-        if edit.head.generation == 0 {
+        Self::begin_or_make(repository, series, name)?.not_empty(name)
+    }
+
+    /// The same for a change that takes milliseconds: no lease is taken, only looked at. Whoever
+    /// commits meanwhile makes this one fail as `Busy`, or the reverse.
+    pub(crate) fn begin_brief(
+        repository: &'r Repository,
+        series: SeriesId,
+        name: &str,
+    ) -> Result<Self> {
+        repository.required_authority()?;
+        lease::refuse_while_held(&repository.objects, series, name)?;
+        Self::of(repository, series, name, None)?.not_empty(name)
+    }
+
+    fn not_empty(self, name: &str) -> Result<Self> {
+        if self.head.generation == 0 {
             let message = format!("there is no series '{name}' with a snapshot");
             return Err(Error::new(ErrorKind::NotFound, message));
         }
-        Ok(edit)
+        Ok(self)
     }
 
     /// The same, with an empty head where there is none yet.
@@ -35,10 +51,23 @@ impl<'r> Edit<'r> {
         series: SeriesId,
         name: &str,
     ) -> Result<Self> {
-        let objects = &repository.objects;
         repository.required_authority()?;
-        let session = objects.context.random();
-        let lease = HeldLease::acquire(objects, series, name, session)?;
+        let session = repository.objects.context.random();
+        let lease = HeldLease::acquire(&repository.objects, series, name, session)?;
+        Self::of(repository, series, name, Some((session, lease)))
+    }
+
+    fn of(
+        repository: &'r Repository,
+        series: SeriesId,
+        name: &str,
+        lease: Option<([u8; 16], HeldLease)>,
+    ) -> Result<Self> {
+        let objects = &repository.objects;
+        let (session, lease) = match lease {
+            Some((session, lease)) => (session, Some(lease)),
+            None => (objects.context.random(), None),
+        };
         let head = heads::newest(objects, series)?;
         let empty = || Head::empty(series, crate::repository::DEFAULT_DOMAIN, name);
         repository.verify_history(series)?;
@@ -54,12 +83,12 @@ impl<'r> Edit<'r> {
     /// Keeps the lease while a long change goes on.
     pub(crate) fn keep(&mut self) -> Result<()> {
         self.repository.objects.context.check_interrupted()?;
-        self.lease.keep()
+        self.lease.as_mut().map_or(Ok(()), HeldLease::keep)
     }
 
     /// Makes the head as it is now the series' newest.
     pub(crate) fn commit(&mut self) -> Result<()> {
-        self.lease.keep()?;
+        self.lease.as_mut().map_or(Ok(()), HeldLease::keep)?;
         let authority = self.repository.required_authority()?;
         let objects = &self.repository.objects;
         heads::commit(objects, &mut self.head, self.session, authority).map(|_| ())
@@ -67,7 +96,7 @@ impl<'r> Edit<'r> {
 
     /// Gives the lease back.
     pub(crate) fn finish(self) -> Result<()> {
-        self.lease.release()
+        self.lease.map_or(Ok(()), HeldLease::release)
     }
 
     /// The living snapshots, oldest first; all must be readable.

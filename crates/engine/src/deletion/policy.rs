@@ -23,7 +23,7 @@ impl Repository {
                 "the policy would keep nothing; give it at least one --keep rule",
             ));
         }
-        let mut edit = Edit::begin(self, self.series_id(series), series)?;
+        let mut edit = Edit::begin_brief(self, self.series_id(series), series)?;
         if edit.head.policy != policy {
             edit.head.policy = policy;
             edit.commit()?;

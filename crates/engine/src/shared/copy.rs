@@ -1,15 +1,22 @@
 //! Copying chunks from private stores to the shared one.
 
-use silt_format::number::to_u16;
+use silt_format::number::{to_u16, to_u32};
 use silt_format::{
-    CONTAINER_SLOTS_MAX, Fingerprint, Head, Reference, Result, SHARED_STORE, SeriesId, names,
+    CONTAINER_SLOTS_MAX, Fingerprint, Head, Reference, Result, RunRef, RunUse, SHARED_STORE,
+    SeriesId, names,
 };
 
-use super::record::Owner;
+use super::owners::shared_runs;
+use super::record::{Owner, SharedRecord};
 use crate::chunks::{Container, open_container, read_frame};
+use crate::deletion::Edit;
 use crate::draft::ContainerDraft;
 use crate::objects::{Scratch, is_damage};
 use crate::repository::Repository;
+use crate::runs::{DurableRun, RunReader, RunWriter, Sorted, Sorter, Stream, merge};
+
+/// Most runs of an index; when there are more, they are merged into one.
+const RUNS_MAX: usize = 4;
 
 /// The frame that was read last, from which mostly the next chunk comes too.
 pub(super) struct Source<'a> {
@@ -80,8 +87,61 @@ pub(super) fn open_or_warn(
     }
 }
 
+/// Chunks on their way to the shared store, and their index.
+pub(super) struct Additions<'a> {
+    repository: &'a Repository,
+    writer: StoreWriter<'a>,
+    placed: Sorter,
+}
+
+impl<'a> Additions<'a> {
+    pub(super) fn new(repository: &'a Repository, head: &Head, placed: Sorter) -> Result<Self> {
+        Ok(Self { repository, writer: StoreWriter::new(repository, head)?, placed })
+    }
+
+    /// Stores a chunk that the store has not.
+    pub(super) fn add(&mut self, chunk: &[u8], fingerprint: Fingerprint) -> Result<()> {
+        let reference = self.writer.append(chunk, fingerprint)?;
+        let chunk_bytes = to_u32(chunk.len());
+        self.placed.push(SharedRecord { reference, chunk_bytes }.encode(fingerprint))
+    }
+
+    /// Commits the chunks with the store's next head; the answer is how many bytes were written.
+    pub(super) fn commit(self, edit: &mut Edit<'_>) -> Result<u64> {
+        let containers = self.writer.finish()?;
+        let run = index(self.repository, edit, &self.placed.finish()?)?;
+        containers.numbers.iter().for_each(|number| edit.head.containers.push(*number, 0));
+        edit.head.next_container = containers.next_number;
+        edit.commit()?;
+        Ok(containers.stored_bytes + run.stored_bytes)
+    }
+}
+
+/// Adds new chunks to the index: as a run of their own, or merged with all there are.
+fn index(repository: &Repository, edit: &mut Edit<'_>, placed: &Sorted) -> Result<DurableRun> {
+    let (objects, store) = (&repository.objects, edit.head.series);
+    let before: Vec<RunRef> = shared_runs(&edit.head).collect();
+    let mut streams = vec![placed.stream()];
+    let mut records = placed.records();
+    if before.len() >= RUNS_MAX {
+        for run in before {
+            streams.push(Stream::new(RunReader::new(objects, store, run)?));
+            records += run.records;
+        }
+        edit.head.runs.retain(|run| run.use_ != RunUse::Shared);
+    }
+    let mut merged = merge(streams);
+    let mut writer = RunWriter::new(objects, store, RunUse::Shared, records)?;
+    while let Some(record) = merged.next()? {
+        writer.push(record)?;
+    }
+    let run = writer.finish()?;
+    edit.head.runs.push(run.run);
+    Ok(run)
+}
+
 /// Writes containers of the shared store.
-pub(super) struct StoreWriter<'a> {
+struct StoreWriter<'a> {
     repository: &'a Repository,
     store: SeriesId,
     next_number: u32,
@@ -91,15 +151,15 @@ pub(super) struct StoreWriter<'a> {
 }
 
 /// Proof that every container is durable.
-pub(super) struct DurableStore {
-    pub(super) numbers: Vec<u32>,
-    pub(super) next_number: u32,
-    pub(super) stored_bytes: u64,
+struct DurableStore {
+    numbers: Vec<u32>,
+    next_number: u32,
+    stored_bytes: u64,
 }
 
 impl<'a> StoreWriter<'a> {
     /// A writer whose numbers lie behind all that are there, also those of interrupted builds.
-    pub(super) fn new(repository: &'a Repository, head: &Head) -> Result<Self> {
+    fn new(repository: &'a Repository, head: &Head) -> Result<Self> {
         let mut next_number = head.next_container;
         for item in repository.objects.names(&names::containers(head.series), None)? {
             if let Some((number, _)) = names::number_and_revision(&item?.0) {
@@ -110,7 +170,7 @@ impl<'a> StoreWriter<'a> {
         Ok(Self { repository, store: head.series, next_number, open: None, numbers, stored_bytes })
     }
 
-    pub(super) fn append(&mut self, chunk: &[u8], fingerprint: Fingerprint) -> Result<Reference> {
+    fn append(&mut self, chunk: &[u8], fingerprint: Fingerprint) -> Result<Reference> {
         let config = &self.repository.config;
         let is_full = |draft: &ContainerDraft| {
             draft.bytes() >= config.container_bytes as usize
@@ -140,7 +200,7 @@ impl<'a> StoreWriter<'a> {
         Ok(())
     }
 
-    pub(super) fn finish(mut self) -> Result<DurableStore> {
+    fn finish(mut self) -> Result<DurableStore> {
         self.close()?;
         let (numbers, next_number) = (self.numbers, self.next_number);
         Ok(DurableStore { numbers, next_number, stored_bytes: self.stored_bytes })

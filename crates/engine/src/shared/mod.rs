@@ -6,6 +6,7 @@
 
 mod copy;
 mod index;
+mod owners;
 mod popular;
 mod record;
 mod references;

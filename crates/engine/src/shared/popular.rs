@@ -5,26 +5,17 @@
 //! containers are read once and neighbours stay neighbours.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
-use silt_format::number::{to_u32, to_u64};
-use silt_format::{Fingerprint, Head, Record, Reference, Result, RunRef, RunUse, SeriesId};
+use silt_format::Result;
+use silt_format::number::to_u64;
 
-use super::copy::{Source, StoreWriter, open_or_warn};
-use super::record::{Owner, SharedRecord, by_place, place_of};
-use super::references::each_shared_reference;
-use crate::deletion::{Edit, dead};
+use super::copy::Source;
+use super::owners::{Census, each_group};
+use super::record::{by_place, place_of};
+use crate::deletion::Edit;
 use crate::env::Progress;
-use crate::objects::Objects;
 use crate::repository::{DEFAULT_DOMAIN, Repository};
-use crate::runs::{DurableRun, RunReader, RunWriter, Sorted, Sorter, Stream, merge};
-
-/// Memory of a build unless told otherwise, in bytes.
-const MEMORY_BYTES_DEFAULT: u64 = 48 << 20;
-/// Most runs of an index; when there are more, they are merged into one.
-const RUNS_MAX: usize = 4;
-/// The owner number of the shared store itself.
-const STORE: u32 = u32::MAX;
+use crate::runs::Sorted;
 
 /// Which chunks are shared.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -89,21 +80,6 @@ impl PopularReport {
     }
 }
 
-/// A series and its head when the counting began.
-struct Member {
-    id: SeriesId,
-    head: Head,
-}
-
-/// What is known of one fingerprint.
-#[derive(Default)]
-struct Group {
-    series: u32,
-    /// A private slot that holds the chunk.
-    source: Option<Owner>,
-    is_present: bool,
-}
-
 /// Which groups are chosen: all in more series than `limit`, and `at_limit` of those in as many.
 #[derive(Clone, Copy)]
 struct Choice {
@@ -118,51 +94,27 @@ impl Repository {
     /// `Busy` while another process changes the shared store.
     pub fn build_popular(&self, options: &PopularOptions) -> Result<PopularReport> {
         let mut edit = Edit::begin_shared(self, DEFAULT_DOMAIN)?;
-        let bytes =
-            if options.memory_bytes == 0 { MEMORY_BYTES_DEFAULT } else { options.memory_bytes };
-        let builder = Builder {
-            repository: self,
-            options,
-            sort_bytes: silt_format::number::to_usize(bytes / 3),
-            members: members(self)?,
-        };
+        let census = Census::new(self, &options.spool, options.memory_bytes)?;
+        let builder = Builder { census, options };
         let report = builder.build(&mut edit)?;
         edit.finish()?;
         Ok(report)
     }
 }
 
-/// All series that have a head.
-fn members(repository: &Repository) -> Result<Vec<Member>> {
-    let mut members = Vec::new();
-    for (id, _) in repository.series()? {
-        if let Some(head) = repository.head(id)? {
-            members.push(Member { id, head });
-        }
-    }
-    Ok(members)
-}
-
 struct Builder<'a> {
-    repository: &'a Repository,
+    census: Census<'a>,
     options: &'a PopularOptions,
-    /// What one of up to three sortings at a time may hold.
-    sort_bytes: usize,
-    members: Vec<Member>,
 }
 
 impl Builder<'_> {
-    fn objects(&self) -> &Arc<Objects> {
-        &self.repository.objects
-    }
-
-    fn sorter(&self) -> Sorter {
-        Sorter::new(self.objects(), &self.options.spool, self.sort_bytes)
-    }
-
     fn build(&self, edit: &mut Edit<'_>) -> Result<PopularReport> {
-        let mut report = PopularReport { series: to_u64(self.members.len()), ..Default::default() };
-        let owners = self.owners(edit, &mut report)?;
+        let mut report = PopularReport::default();
+        let mut owners = self.census.sorter();
+        let counted = self.census.each_owner(edit, &mut |record| owners.push(record))?;
+        let owners = owners.finish()?;
+        report.series = to_u64(self.census.members.len());
+        (report.private_slots, report.shared_slots) = counted;
         each_group(&mut owners.stream(), &mut |_, group| {
             report.unique_chunks += u64::from(group.series > 0);
             if let Some(at) = (group.series as usize).checked_sub(1) {
@@ -180,47 +132,6 @@ impl Builder<'_> {
         }
         self.copy(edit, &sources, choice.at_limit, &mut report)?;
         Ok(report)
-    }
-
-    /// Who has which chunk: all living slots of all series, and the shared store's.
-    fn owners(&self, edit: &mut Edit<'_>, report: &mut PopularReport) -> Result<Sorted> {
-        let mut owners = self.sorter();
-        for (series, member) in (0..).zip(&self.members) {
-            edit.keep()?;
-            let dead = dead::read(self.objects(), member.id, &member.head.dead)?;
-            let dead: std::collections::HashMap<_, _> = dead.by_container().collect();
-            for (container, revision) in member.head.containers.iter() {
-                self.objects().context.check_interrupted()?;
-                let opened = open_or_warn(self.repository, member.id, container, revision)?;
-                let Some(opened) = opened else { continue };
-                let gone = dead.get(&container).copied().unwrap_or_default();
-                let directory = &opened.directory;
-                let chunks = directory
-                    .slots()
-                    .map(|(slot, place)| (slot, directory.fingerprints[place.index as usize]));
-                for (slot, fingerprint) in chunks.filter(|(slot, _)| !dead::holds(gone, *slot)) {
-                    let owner = Owner { series, container, slot, is_shared: false };
-                    report.private_slots += 1;
-                    owners.push(owner.encode(fingerprint))?;
-                }
-                for link in directory.links.iter().filter(|link| !dead::holds(gone, link.slot)) {
-                    owners.push(shared_owner(series, link.target).encode(link.fingerprint))?;
-                }
-            }
-            each_shared_reference(self.repository, &member.head, &mut |chunk| {
-                let owner = shared_owner(series, chunk.reference);
-                owners.push(owner.encode(chunk.fingerprint))
-            })?;
-        }
-        for run in shared_runs(&edit.head) {
-            let mut stream = Stream::new(RunReader::new(self.objects(), edit.head.series, run)?);
-            while let Some(record) = stream.next()? {
-                let found = SharedRecord::decode(&record).reference;
-                report.shared_slots += 1;
-                owners.push(shared_owner(STORE, found).encode(record.fingerprint))?;
-            }
-        }
-        owners.finish()
     }
 
     /// Finds where the line is drawn: the most popular first, as many as the policy allows.
@@ -253,7 +164,7 @@ impl Builder<'_> {
         choice: &mut Choice,
         report: &mut PopularReport,
     ) -> Result<Sorted> {
-        let mut sources = self.sorter();
+        let mut sources = self.census.sorter();
         each_group(&mut owners.stream(), &mut |_, group| {
             if group.series < choice.limit.max(2) {
                 return Ok(());
@@ -272,7 +183,7 @@ impl Builder<'_> {
         sources.finish()
     }
 
-    /// Copies chunks to new containers of the shared store, and commits them with their index.
+    /// Copies chunks to the shared store, and commits them with their index.
     fn copy(
         &self,
         edit: &mut Edit<'_>,
@@ -280,9 +191,8 @@ impl Builder<'_> {
         mut at_limit: u64,
         report: &mut PopularReport,
     ) -> Result<()> {
-        let mut writer = StoreWriter::new(self.repository, &edit.head)?;
-        let mut placed = self.sorter();
-        let mut source = Source::new(self.repository)?;
+        let mut additions = self.census.additions(&edit.head)?;
+        let mut source = Source::new(self.census.repository)?;
         let mut stream = sources.stream();
         while let Some(record) = stream.next()? {
             if record.payload[0] != 0 {
@@ -292,11 +202,9 @@ impl Builder<'_> {
                 at_limit -= 1;
             }
             let place = place_of(&record);
-            let member = &self.members[place.series as usize];
+            let member = &self.census.members[place.series as usize];
             let Some((fingerprint, chunk)) = source.read(&member.head, place)? else { continue };
-            let reference = writer.append(chunk, fingerprint)?;
-            let chunk_bytes = to_u32(chunk.len());
-            placed.push(SharedRecord { reference, chunk_bytes }.encode(fingerprint))?;
+            additions.add(chunk, fingerprint)?;
             report.copied_chunks += 1;
             report.copied_bytes += to_u64(chunk.len());
             if report.copied_chunks.is_multiple_of(1024) {
@@ -304,79 +212,11 @@ impl Builder<'_> {
                 let (done_bytes, all) = (report.copied_bytes, report.copied_chunks);
                 let total_bytes = done_bytes / all * report.copied_chunks_max();
                 let progress = Progress { done_bytes, total_bytes, ..Progress::default() };
-                self.objects().context.observer.progress("popular", progress);
+                self.census.objects().context.observer.progress("popular", progress);
             }
         }
-        let containers = writer.finish()?;
-        report.stored_bytes += containers.stored_bytes;
-        let run = self.index(edit, &placed.finish()?)?;
-        report.stored_bytes += run.stored_bytes;
-        containers.numbers.iter().for_each(|number| edit.head.containers.push(*number, 0));
-        edit.head.next_container = containers.next_number;
-        edit.commit()
-    }
-
-    /// Adds the new chunks to the index: as a run of their own, or merged with all there are.
-    fn index(&self, edit: &mut Edit<'_>, placed: &Sorted) -> Result<DurableRun> {
-        let before: Vec<RunRef> = shared_runs(&edit.head).collect();
-        let store = edit.head.series;
-        let mut streams = vec![placed.stream()];
-        let mut records = placed.records();
-        if before.len() >= RUNS_MAX {
-            for run in before {
-                streams.push(Stream::new(RunReader::new(self.objects(), store, run)?));
-                records += run.records;
-            }
-            edit.head.runs.retain(|run| run.use_ != RunUse::Shared);
-        }
-        let mut merged = merge(streams);
-        let mut writer = RunWriter::new(self.objects(), store, RunUse::Shared, records)?;
-        while let Some(record) = merged.next()? {
-            writer.push(record)?;
-        }
-        let run = writer.finish()?;
-        edit.head.runs.push(run.run);
-        Ok(run)
-    }
-}
-
-/// The runs of a shared store's head that say where its chunks are.
-pub(super) fn shared_runs(head: &Head) -> impl Iterator<Item = RunRef> + '_ {
-    head.runs.iter().filter(|run| run.use_ == RunUse::Shared).copied()
-}
-
-fn shared_owner(series: u32, target: Reference) -> Owner {
-    Owner { series, container: target.container(), slot: target.slot(), is_shared: true }
-}
-
-/// Calls `each` with every fingerprint of a stream of owners.
-fn each_group(
-    stream: &mut Stream<'_>,
-    each: &mut dyn FnMut(&Fingerprint, Group) -> Result<()>,
-) -> Result<()> {
-    let mut open: Option<(Record, Group)> = None;
-    while let Some(record) = stream.next()? {
-        let owner = Owner::decode(&record);
-        let is_same = |last: &Record| last.fingerprint == record.fingerprint;
-        let (last, mut group) = match open.take() {
-            Some((last, group)) if is_same(&last) => (Some(last), group),
-            Some((last, group)) => {
-                each(&last.fingerprint, group)?;
-                (None, Group::default())
-            }
-            None => (None, Group::default()),
-        };
-        let is_new = last.is_none_or(|last| Owner::decode(&last).series != owner.series);
-        group.series += u32::from(is_new && owner.series != STORE);
-        group.is_present |= owner.series == STORE;
-        if !owner.is_shared {
-            group.source = group.source.or(Some(owner));
-        }
-        open = Some((record, group));
-    }
-    match open {
-        Some((last, group)) => each(&last.fingerprint, group),
-        None => Ok(()),
+        report.stored_bytes += additions.commit(edit)?;
+        Ok(())
     }
 }
 

@@ -12,7 +12,7 @@ use silt_format::{Head, Link, ObjectSet, Result, names};
 
 use super::SharedIndex;
 use super::index::name_store;
-use super::popular::shared_runs;
+use super::owners::shared_runs;
 use super::record::{Owner, SharedRecord, by_place, place_of};
 use crate::budget::Budget;
 use crate::chunks::{ChunkReader, Cursor, open_container};

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use silt_format::{DeadRange, ErrorKind, Result, RunUse, SeriesId};
 
-use super::popular::shared_runs;
+use super::owners::shared_runs;
 use super::record::{Owner, SharedRecord, by_place, place_of};
 use super::references::each_shared_reference;
 use crate::chunks::open_container;

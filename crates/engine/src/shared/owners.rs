@@ -1,0 +1,166 @@
+//! Who has which chunk.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use silt_format::number::to_usize;
+use silt_format::{Fingerprint, Head, Record, Reference, Result, RunRef, RunUse, SeriesId};
+
+use super::copy::{Additions, open_or_warn};
+use super::record::{Owner, SharedRecord};
+use super::references::each_shared_reference;
+use crate::deletion::{Edit, dead};
+use crate::objects::Objects;
+use crate::repository::Repository;
+use crate::runs::{RunReader, Sorter, Stream};
+
+/// Memory to sort in unless told otherwise, in bytes.
+const MEMORY_BYTES_DEFAULT: u64 = 48 << 20;
+/// How many sortings there are at a time.
+const SORTINGS: u64 = 3;
+/// The owner number of the shared store itself.
+const STORE: u32 = u32::MAX;
+
+/// A series and its head when the counting began.
+pub(super) struct Member {
+    pub(super) id: SeriesId,
+    pub(super) head: Head,
+}
+
+/// All series of a domain, and what is needed to sort what they have.
+pub(super) struct Census<'a> {
+    pub(super) repository: &'a Repository,
+    pub(super) members: Vec<Member>,
+    spool: &'a Path,
+    /// What one sorting may hold.
+    sort_bytes: usize,
+}
+
+impl<'a> Census<'a> {
+    /// All series that have a head; `memory_bytes` to sort in, 0 for the default.
+    pub(super) fn new(
+        repository: &'a Repository,
+        spool: &'a Path,
+        memory_bytes: u64,
+    ) -> Result<Self> {
+        let bytes = if memory_bytes == 0 { MEMORY_BYTES_DEFAULT } else { memory_bytes };
+        let mut members = Vec::new();
+        for (id, _) in repository.series()? {
+            if let Some(head) = repository.head(id)? {
+                members.push(Member { id, head });
+            }
+        }
+        Ok(Self { repository, members, spool, sort_bytes: to_usize(bytes / SORTINGS) })
+    }
+
+    pub(super) fn objects(&self) -> &'a Arc<Objects> {
+        &self.repository.objects
+    }
+
+    pub(super) fn sorter(&self) -> Sorter {
+        Sorter::new(self.objects(), self.spool, self.sort_bytes)
+    }
+
+    /// What is to be added to the shared store with this head.
+    pub(super) fn additions(&self, head: &Head) -> Result<Additions<'a>> {
+        Additions::new(self.repository, head, self.sorter())
+    }
+
+    /// Says who has which chunk: all living slots of all series, and the shared store's. The answer
+    /// counts the slots that hold chunks, private ones and shared ones.
+    pub(super) fn each_owner(
+        &self,
+        edit: &mut Edit<'_>,
+        each: &mut dyn FnMut(Record) -> Result<()>,
+    ) -> Result<(u64, u64)> {
+        let (mut private_slots, mut shared_slots) = (0, 0);
+        for (series, member) in (0..).zip(&self.members) {
+            edit.keep()?;
+            let dead = dead::read(self.objects(), member.id, &member.head.dead)?;
+            let dead: HashMap<_, _> = dead.by_container().collect();
+            for (container, revision) in member.head.containers.iter() {
+                self.objects().context.check_interrupted()?;
+                let opened = open_or_warn(self.repository, member.id, container, revision)?;
+                let Some(opened) = opened else { continue };
+                let gone = dead.get(&container).copied().unwrap_or_default();
+                let directory = &opened.directory;
+                let chunks = directory
+                    .slots()
+                    .map(|(slot, place)| (slot, directory.fingerprints[place.index as usize]));
+                for (slot, fingerprint) in chunks.filter(|(slot, _)| !dead::holds(gone, *slot)) {
+                    let owner = Owner { series, container, slot, is_shared: false };
+                    private_slots += 1;
+                    each(owner.encode(fingerprint))?;
+                }
+                for link in directory.links.iter().filter(|link| !dead::holds(gone, link.slot)) {
+                    each(shared_owner(series, link.target).encode(link.fingerprint))?;
+                }
+            }
+            each_shared_reference(self.repository, &member.head, &mut |chunk| {
+                let owner = shared_owner(series, chunk.reference);
+                each(owner.encode(chunk.fingerprint))
+            })?;
+        }
+        for run in shared_runs(&edit.head) {
+            let mut stream = Stream::new(RunReader::new(self.objects(), edit.head.series, run)?);
+            while let Some(record) = stream.next()? {
+                let found = SharedRecord::decode(&record).reference;
+                shared_slots += 1;
+                each(shared_owner(STORE, found).encode(record.fingerprint))?;
+            }
+        }
+        Ok((private_slots, shared_slots))
+    }
+}
+
+/// What is known of one fingerprint.
+#[derive(Default)]
+pub(super) struct Group {
+    /// How many series have the chunk.
+    pub(super) series: u32,
+    /// A private slot that holds it.
+    pub(super) source: Option<Owner>,
+    /// Whether the shared store has it.
+    pub(super) is_present: bool,
+}
+
+/// The runs of a shared store's head that say where its chunks are.
+pub(super) fn shared_runs(head: &Head) -> impl Iterator<Item = RunRef> + '_ {
+    head.runs.iter().filter(|run| run.use_ == RunUse::Shared).copied()
+}
+
+fn shared_owner(series: u32, target: Reference) -> Owner {
+    Owner { series, container: target.container(), slot: target.slot(), is_shared: true }
+}
+
+/// Calls `each` with every fingerprint of a stream of owners.
+pub(super) fn each_group(
+    stream: &mut Stream<'_>,
+    each: &mut dyn FnMut(&Fingerprint, Group) -> Result<()>,
+) -> Result<()> {
+    let mut open: Option<(Record, Group)> = None;
+    while let Some(record) = stream.next()? {
+        let owner = Owner::decode(&record);
+        let is_same = |last: &Record| last.fingerprint == record.fingerprint;
+        let (last, mut group) = match open.take() {
+            Some((last, group)) if is_same(&last) => (Some(last), group),
+            Some((last, group)) => {
+                each(&last.fingerprint, group)?;
+                (None, Group::default())
+            }
+            None => (None, Group::default()),
+        };
+        let is_new = last.is_none_or(|last| Owner::decode(&last).series != owner.series);
+        group.series += u32::from(is_new && owner.series != STORE);
+        group.is_present |= owner.series == STORE;
+        if !owner.is_shared {
+            group.source = group.source.or(Some(owner));
+        }
+        open = Some((record, group));
+    }
+    match open {
+        Some((last, group)) => each(&last.fingerprint, group),
+        None => Ok(()),
+    }
+}
