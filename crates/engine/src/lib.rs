@@ -42,8 +42,8 @@ pub use repository::{Found, KeyInfo, Protection, Repository};
 pub use restore::{RestoreOptions, RestoreReport};
 pub use retention::{Candidate, Kept, apply_policy};
 pub use shared::{
-    PopularOptions, PopularReport, RepointReport, SharePolicy, SharedSweepOptions,
-    SharedSweepReport,
+    PopularOptions, PopularReport, RepointReport, RoundMember, RoundOptions, RoundReport,
+    SharePolicy, SharedSweepOptions, SharedSweepReport,
 };
 pub use stats::SeriesStats;
 pub use system::SystemEnv;

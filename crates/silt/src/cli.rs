@@ -101,7 +101,15 @@ pub enum Command {
   silt backup web1 /vm/web1.qcow2
   silt backup web1 root=/vm/web1.qcow2 data=/dev/vg/web1-data --tag nightly
   qemu-img map --output=json overlay.qcow2 | silt backup web1 overlay.qcow2 --changed -
-  pg_dumpall | silt backup db1 dump=-")]
+  pg_dumpall | silt backup db1 dump=-
+  silt backup --fleet fleet.toml
+
+A fleet file lists series and their volumes, which are read twice, and labels for all:
+  tags = [\"nightly\"]
+  [series.web1]
+  volumes = { root = \"/vm/web1.qcow2\", data = \"/dev/vg/web1-data\" }
+  [series.db1]
+  volumes = { root = \"/vm/db1.raw\" }")]
     Backup(Backup),
     /// List snapshots
     #[command(after_help = "Examples:
@@ -235,10 +243,18 @@ pub struct Cost {
 #[derive(Args)]
 pub struct Backup {
     /// The series: the name of the virtual machine.
-    pub series: String,
+    #[arg(required_unless_present = "fleet")]
+    pub series: Option<String>,
     /// Volumes: PATH or NAME=PATH; raw file, qcow2, block device, or - for standard input.
-    #[arg(required = true, value_name = "[NAME=]PATH")]
+    #[arg(required_unless_present = "fleet", value_name = "[NAME=]PATH")]
     pub volumes: Vec<String>,
+    /// Back up all series that this TOML file lists, in a round: what they have in common is stored
+    /// once. See `silt help backup` for its form.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["series", "changed"])]
+    pub fleet: Option<PathBuf>,
+    /// A folder for a round's temporary files, which take about 32 bytes a stored chunk.
+    #[arg(long, value_name = "FOLDER", requires = "fleet")]
+    pub temp: Option<PathBuf>,
     /// What changed since the last snapshot, as JSON of `qemu-img map`, `nbdinfo --map` or `rbd diff`;
     /// a hint that is checked. With several volumes: NAME=FILE. - for standard input.
     #[arg(long, value_name = "[NAME=]FILE")]

@@ -12,9 +12,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use clap::Parser;
-use silt_format::ErrorKind;
-
-use crate::commands::Failure;
 
 fn main() -> ExitCode {
     let cli = match cli::Cli::try_parse() {
@@ -39,24 +36,9 @@ fn main() -> ExitCode {
     match commands::run(&cli, interrupted) {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {
-            let code = exit_code(&failure);
+            let code = failure.exit_code();
             output::error(cli.global.json, &failure.to_string(), code);
             ExitCode::from(code)
         }
-    }
-}
-
-/// What the exit status says; `silt --help` lists them.
-fn exit_code(failure: &Failure) -> u8 {
-    match failure {
-        Failure::Usage(_) => 2,
-        Failure::Error(error) => match error.kind() {
-            ErrorKind::Corrupt => 5,
-            ErrorKind::NoRepository => 10,
-            ErrorKind::Busy => 11,
-            ErrorKind::WrongPassword => 12,
-            ErrorKind::Interrupted => 130,
-            _ => 1,
-        },
     }
 }

@@ -25,6 +25,8 @@ pub enum MapForm {
     NbdInfo,
     /// `rbd diff --format json`, and every empty list; what is not listed has not changed.
     RbdDiff,
+    /// A scan of our own, shortly before.
+    Scan,
 }
 
 /// Which grains of a volume may have changed: a bit for each.
@@ -59,6 +61,18 @@ impl ChangedMap {
         let parsed = (&mut filling).deserialize(&mut json).and_then(|()| json.end());
         parsed.map_err(|error| failure(filling.number, error))?;
         filling.finish()
+    }
+
+    /// The map of a volume of `volume_size` bytes in which the grains listed have changed.
+    pub fn of_grains(volume_size: u64, grain: u64, changed: &[u64]) -> Result<Self> {
+        let grains = volume_size.div_ceil(grain);
+        if grains > CHANGED_MAP_BYTES_MAX * 8 {
+            return Err(Error::invalid(format!("a map of {grains} grains is too large")));
+        }
+        let words = vec![0; to_usize(grains.div_ceil(64))];
+        let mut map = Self { form: MapForm::Scan, grains, words };
+        changed.iter().filter(|index| **index < grains).for_each(|index| map.set(*index, *index));
+        Ok(map)
     }
 
     /// Whether grain `grain_index` may have changed; true past the end of the volume.

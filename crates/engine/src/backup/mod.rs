@@ -14,9 +14,11 @@ mod scan;
 mod session;
 mod signature_index;
 mod summary;
+mod survey;
 
 pub use session::{BackupOptions, BackupReport, BackupSession};
 
+pub(crate) use known::Table;
 pub(crate) use scan::Avoided;
 pub(crate) use session::jobs;
 pub(crate) use summary::{read_part, verify_summary};

@@ -68,21 +68,21 @@ pub struct BackupReport {
 
 /// A backup in progress; dropped before [`finish`](Self::finish) it leaves no snapshot.
 pub struct BackupSession<'r> {
-    repository: &'r Repository,
-    context: Context,
-    options: BackupOptions,
-    budget: Budget,
+    pub(super) repository: &'r Repository,
+    pub(super) context: Context,
+    pub(super) options: BackupOptions,
+    pub(super) budget: Budget,
     session: [u8; 16],
-    lease: HeldLease,
+    pub(super) lease: HeldLease,
     head: Head,
     parent: Option<Snapshot>,
     reader: Arc<MapReader>,
     avoided: Arc<Avoided>,
     containers: ContainerWriter,
-    packs: PackWriter,
-    known: Known,
+    pub(super) packs: PackWriter,
+    pub(super) known: Known,
     /// Made with the first segment that is not as in the parent.
-    detection: Option<Detection>,
+    pub(super) detection: Option<Detection>,
     /// The shared store's index, until detection begins.
     shared: Option<SharedIndex>,
     volumes: Vec<Volume>,
@@ -92,8 +92,8 @@ pub struct BackupSession<'r> {
 }
 
 /// The chunk levels, and what an interrupted backup has left for them.
-struct Detection {
-    levels: Vec<Box<dyn Detector>>,
+pub(super) struct Detection {
+    pub(super) levels: Vec<Box<dyn Detector>>,
     orphans: Orphans,
 }
 
@@ -116,7 +116,7 @@ impl Repository {
 }
 
 /// Refuses names that the program's own syntax could not name again.
-fn check_name(what: &str, name: &str) -> Result<()> {
+pub(super) fn check_name(what: &str, name: &str) -> Result<()> {
     let allowed = |c: char| !c.is_control() && !matches!(c, '@' | ':' | '=' | '/');
     if (1..=255).contains(&name.len()) && name.chars().all(allowed) && name != "latest" {
         return Ok(());
@@ -255,7 +255,7 @@ impl<'r> BackupSession<'r> {
         Ok(&self.volumes[last])
     }
 
-    fn scanner(&self, volume: &str, chunking: Chunking) -> Result<Scanner> {
+    pub(super) fn scanner(&self, volume: &str, chunking: Chunking) -> Result<Scanner> {
         let master = &self.repository.objects.master;
         let parent = self
             .parent_volume(volume)
@@ -409,7 +409,7 @@ impl<'r> BackupSession<'r> {
     }
 
     /// Looks for what an interrupted backup has left, and indexes the parent's segments.
-    fn begin_detection(&mut self) -> Result<Detection> {
+    pub(super) fn begin_detection(&mut self) -> Result<Detection> {
         let mut index = SignatureIndex::new(self.budget.signature_places());
         let objects = &self.repository.objects;
         let orphans = Orphans::find(objects, &self.head, &mut index)?;

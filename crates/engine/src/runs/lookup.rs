@@ -54,8 +54,12 @@ impl RunLookup {
         })
     }
 
-    /// The first record of a fingerprint in the first run that has one.
-    pub(crate) fn get(&mut self, fingerprint: &Fingerprint) -> Result<Option<Record>> {
+    /// The first record of a fingerprint that `is_wanted`.
+    pub(crate) fn find(
+        &mut self,
+        fingerprint: &Fingerprint,
+        is_wanted: &dyn Fn(&Record) -> bool,
+    ) -> Result<Option<Record>> {
         for number in 0..self.runs.len() {
             let partition = self.partition(number, self.runs[number].partition_of(fingerprint))?;
             if !partition.may_hold(fingerprint) {
@@ -64,8 +68,9 @@ impl RunLookup {
             for block in partition.directory.blocks_of(fingerprint) {
                 let records = self.block(number, &partition, fingerprint, block)?;
                 let at = records.partition_point(|record| record.fingerprint < *fingerprint);
-                let found = records.get(at).filter(|found| found.fingerprint == *fingerprint);
-                if let Some(found) = found {
+                let mut same =
+                    records[at..].iter().take_while(|found| found.fingerprint == *fingerprint);
+                if let Some(found) = same.find(|found| is_wanted(found)) {
                     return Ok(Some(*found));
                 }
             }

@@ -4,15 +4,21 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use silt_format::{
-    DeadRange, Fingerprint, Head, ObjectSet, Reference, Result, RunUse, SHARED_STORE, SeriesId,
-    StoreEntry,
+    DeadRange, Fingerprint, Head, ObjectSet, Record, Reference, Result, RunUse, SHARED_STORE,
+    SeriesId, StoreEntry,
 };
 
 use super::record::SharedRecord;
+use crate::backup::Table;
+use crate::chunks::open_container;
 use crate::deletion::dead;
 use crate::heads;
 use crate::objects::{Objects, is_damage};
 use crate::runs::RunLookup;
+
+/// How many containers' fingerprints are held: what was shared together is mostly found together, so
+/// that one look-up in the index answers for a whole neighbourhood.
+const NEIGHBOURHOODS: usize = 6;
 
 /// Looks fingerprints up in the shared store of a domain as its head was when this was opened.
 pub(crate) struct SharedIndex {
@@ -20,6 +26,8 @@ pub(crate) struct SharedIndex {
     store: SeriesId,
     generation: u64,
     lookup: Option<RunLookup>,
+    /// The containers found last, the latest first.
+    near: Vec<(u32, Table)>,
     containers: ObjectSet,
     /// What is dead or condemned: no new reference may lead there.
     barred: HashMap<u32, Vec<DeadRange>>,
@@ -49,6 +57,7 @@ impl SharedIndex {
             store,
             generation: head.generation,
             lookup,
+            near: Vec::new(),
             barred: barred.collect(),
             containers: head.containers,
         }))
@@ -68,12 +77,14 @@ impl SharedIndex {
     ///
     /// A damaged index is warned of once and then finds nothing.
     pub(crate) fn get(&mut self, fingerprint: &Fingerprint) -> Result<Option<Reference>> {
-        let Some(lookup) = &mut self.lookup else { return Ok(None) };
-        match lookup.get(fingerprint) {
-            Ok(record) => {
-                let found = record.map(|record| SharedRecord::decode(&record).reference);
-                Ok(found.filter(|reference| self.is_open(*reference)))
-            }
+        let near = self.near.iter().enumerate();
+        let mut found = near.map(|(place, (_, table))| (place, table.get(fingerprint)));
+        if let Some((place, Some(reference))) = found.find(|(_, found)| found.is_some()) {
+            self.near[..=place].rotate_right(1);
+            return Ok(Some(reference));
+        }
+        match self.look_up(fingerprint) {
+            Ok(found) => Ok(found),
             Err(error) if is_damage(&error) => {
                 let message = format!("{error}; chunks of the shared store are stored again");
                 self.objects.context.observer.warning(&message);
@@ -84,13 +95,46 @@ impl SharedIndex {
         }
     }
 
+    /// Asks the runs; the neighbourhood of what is found is held from now on.
+    fn look_up(&mut self, fingerprint: &Fingerprint) -> Result<Option<Reference>> {
+        // A chunk may be there twice, once condemned and once stored again.
+        let (containers, barred) = (&self.containers, &self.barred);
+        let is_wanted =
+            |record: &Record| is_open(containers, barred, SharedRecord::decode(record).reference);
+        let Some(lookup) = &mut self.lookup else { return Ok(None) };
+        let Some(record) = lookup.find(fingerprint, &is_wanted)? else { return Ok(None) };
+        let reference = SharedRecord::decode(&record).reference;
+        let number = reference.container();
+        let is_held = self.near.iter().any(|(held, _)| *held == number);
+        if let Some(revision) = self.containers.revision(number).filter(|_| !is_held) {
+            let container = open_container(&self.objects, self.store, number, revision)?;
+            let directory = &container.directory;
+            let chunks = directory.slots().map(|(slot, place)| {
+                let reference = Reference::new(SHARED_STORE, number, slot);
+                (directory.fingerprints[place.index as usize], reference)
+            });
+            let open = chunks.filter(|(_, reference)| self.is_open(*reference));
+            let table = Table::new(open.collect());
+            self.near.truncate(NEIGHBOURHOODS - 1);
+            self.near.insert(0, (number, table));
+        }
+        Ok(Some(reference))
+    }
+
     /// Whether new references may lead there.
     pub(super) fn is_open(&self, reference: Reference) -> bool {
-        let number = reference.container();
-        let barred = self.barred.get(&number);
-        self.containers.revision(number).is_some()
-            && !barred.is_some_and(|ranges| dead::holds(ranges, reference.slot()))
+        is_open(&self.containers, &self.barred, reference)
     }
+}
+
+fn is_open(
+    containers: &ObjectSet,
+    barred: &HashMap<u32, Vec<DeadRange>>,
+    reference: Reference,
+) -> bool {
+    let ranges = barred.get(&reference.container());
+    containers.revision(reference.container()).is_some()
+        && !ranges.is_some_and(|ranges| dead::holds(ranges, reference.slot()))
 }
 
 /// Lets a series' head name the shared store as it was in `generation`.

@@ -11,11 +11,13 @@ mod popular;
 mod record;
 mod references;
 mod repoint;
+mod round;
 mod sweep;
 
 pub(crate) use index::SharedIndex;
 pub use popular::{PopularOptions, PopularReport, SharePolicy};
 pub use repoint::RepointReport;
+pub use round::{RoundMember, RoundOptions, RoundReport};
 pub use sweep::{SharedSweepOptions, SharedSweepReport};
 
 use silt_format::{CheckRecord, Head, Result};

@@ -20,7 +20,7 @@ const MEMORY_BYTES_DEFAULT: u64 = 48 << 20;
 /// How many sortings there are at a time.
 const SORTINGS: u64 = 3;
 /// The owner number of the shared store itself.
-const STORE: u32 = u32::MAX;
+pub(super) const STORE: u32 = u32::MAX;
 
 /// A series and its head when the counting began.
 pub(super) struct Member {

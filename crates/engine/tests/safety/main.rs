@@ -11,5 +11,6 @@ mod model;
 mod races;
 mod retention;
 mod round_trip;
+mod rounds;
 mod shared;
 mod sources;

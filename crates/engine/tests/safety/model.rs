@@ -6,15 +6,17 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 
-use silt_format::{Id, names};
+use silt_format::{ErrorKind, Id, names};
 use silt_storage::{
     Counted, CrashStorage, CrashingOperation, Key, MemoryStorage, Storage, list_all,
 };
 use siltstone::{
-    CheckOptions, DataCheck, DeleteMethod, ReclaimOptions, Repository, Selector, SweepOptions,
+    CheckOptions, DataCheck, DeleteMethod, ReclaimOptions, Repository, Selector, SharePolicy,
+    SharedSweepOptions, SweepOptions,
 };
 
 use crate::kit::{self, Random, World};
+use crate::{rounds, shared};
 
 /// How many sequences are tried; SILT_MODEL_SEQUENCES says otherwise.
 const SEQUENCES: u64 = 500;
@@ -30,8 +32,19 @@ enum Action {
     Delete(u64, u64, DeleteMethod),
     Undelete(u64),
     Repair,
-    Reclaim { share: f64, keep_s: u64 },
+    Reclaim {
+        share: f64,
+        keep_s: u64,
+    },
     Check,
+    /// Both series at once.
+    Round,
+    /// What both have is copied to the shared store.
+    Build(SharePolicy),
+    Repoint,
+    SweepShared {
+        share: f64,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -43,7 +56,14 @@ enum Step {
 }
 
 fn action(random: &mut Random) -> Action {
-    match random.below(14) {
+    match random.below(20) {
+        14 | 15 => Action::Round,
+        16 => {
+            let policies = [SharePolicy::Duplicates, SharePolicy::Popular(0.2)];
+            Action::Build(policies[random.below(2)])
+        }
+        17 => Action::Repoint,
+        18 | 19 => Action::SweepShared { share: [0.0, 0.2, 0.9][random.below(3)] },
         0..=3 => Action::Backup,
         4..=6 => {
             let method = [DeleteMethod::Approximate, DeleteMethod::Exact][random.below(2)];
@@ -94,7 +114,11 @@ impl Model {
             dead: Arc::default(),
             process: 1,
             seed,
-            images: [kit::image(seed, 300), kit::image(seed + 1, 500)],
+            images: {
+                let common = kit::image(seed, 300);
+                let other = [common.as_slice(), &kit::image(seed + 1, 200)].concat();
+                [common, other]
+            },
             known: BTreeMap::new(),
             living: [BTreeSet::new(), BTreeSet::new()],
         };
@@ -122,6 +146,38 @@ impl Model {
 
     /// Does something; what it must have done to the living snapshots is the answer.
     fn act(
+        &self,
+        repository: &Repository,
+        which: usize,
+        action: &Action,
+    ) -> silt_format::Result<[BTreeSet<u64>; 2]> {
+        let mut after = self.living.clone();
+        match action {
+            Action::Round => {
+                let images = NAMES.into_iter().zip(self.images.iter().map(Vec::as_slice));
+                let report = rounds::round(repository, &images.collect::<Vec<_>>())?;
+                for (living, backup) in after.iter_mut().zip(report.backups) {
+                    living.insert(backup?.snapshot.id.0);
+                }
+            }
+            Action::Build(policy) => drop(shared::build(repository, *policy)?),
+            Action::SweepShared { share } => {
+                let reclaim = ReclaimOptions { dead_share_min: *share, ..shared::THOROUGH };
+                let options =
+                    SharedSweepOptions { spool: shared::spool(), memory_bytes: 0, reclaim };
+                repository.sweep_shared(&options)?;
+            }
+            _ => {
+                if let Some(own) = self.act_on_one(repository, which, action)? {
+                    after[which] = own.into_iter().collect();
+                }
+            }
+        }
+        Ok(after)
+    }
+
+    /// Does something to one series, if it can be done.
+    fn act_on_one(
         &self,
         repository: &Repository,
         which: usize,
@@ -172,7 +228,11 @@ impl Model {
                 };
                 repository.reclaim(name, &options)?;
             }
+            Action::Repoint => drop(repository.repoint(name, &shared::spool())?),
             Action::Check => drop(repository.check(&ALL)?),
+            Action::Round | Action::Build(_) | Action::SweepShared { .. } => {
+                unreachable!("these act on both")
+            }
         }
         Ok(Some(after))
     }
@@ -190,14 +250,7 @@ impl Model {
             }
             Step::Do(which, action) => {
                 let repository = self.repository();
-                if let Some(after) = self.act(&repository, *which, action).unwrap() {
-                    self.living[*which] = after.into_iter().collect();
-                    let new = self.living[*which].iter().copied();
-                    let image = &self.images[*which];
-                    for id in new {
-                        self.known.entry(id).or_insert_with(|| image.clone());
-                    }
-                }
+                self.living = self.act(&repository, *which, action).unwrap();
             }
             Step::Crash(which, action, at, struck) => {
                 let storage =
@@ -205,22 +258,33 @@ impl Model {
                 if let Ok(repository) = self.repository_on(Arc::new(storage)) {
                     drop(self.act(&repository, *which, action));
                 }
-                // It happened as a whole or not at all; nobody was told which.
-                let listed = self.listed(*which);
-                let before = &self.living[*which];
-                let gone = before.difference(&listed).count();
-                let new: Vec<u64> = listed.difference(before).copied().collect();
-                match action {
-                    Action::Backup | Action::Undelete(_) => assert!(gone == 0 && new.len() <= 1),
-                    Action::Delete(..) => assert!(new.is_empty()),
-                    _ => assert!(gone == 0 && new.is_empty()),
-                }
-                let image = &self.images[*which];
-                for id in new {
-                    self.known.entry(id).or_insert_with(|| image.clone());
-                }
-                self.living[*which] = listed;
+                self.see_after_crash(*which, action);
             }
+        }
+        // What is new is what the images were.
+        for (living, image) in self.living.iter().zip(&self.images) {
+            for id in living {
+                self.known.entry(*id).or_insert_with(|| image.clone());
+            }
+        }
+    }
+
+    /// It happened as a whole or not at all, and nobody was told which.
+    fn see_after_crash(&mut self, which: usize, action: &Action) {
+        for of in 0..NAMES.len() {
+            let listed = self.listed(of);
+            let before = &self.living[of];
+            let (gone, new) =
+                (before.difference(&listed).count(), listed.difference(before).count());
+            match action {
+                Action::Round => assert!(gone == 0 && new <= 1),
+                Action::Backup | Action::Undelete(_) if of == which => {
+                    assert!(gone == 0 && new <= 1);
+                }
+                Action::Delete(..) if of == which => assert!(new == 0),
+                _ => assert!(gone == 0 && new == 0),
+            }
+            self.living[of] = listed;
         }
     }
 
@@ -245,19 +309,33 @@ impl Model {
             if repository.head(repository.series_id(name)).unwrap().is_none() {
                 continue;
             }
-            let options = ReclaimOptions {
-                dead_share_min: 0.0,
-                leak_share_max: 0.0,
-                grace_s: 0,
-                keep_deleted_s: Some(0),
-                ..ReclaimOptions::default()
-            };
+            let options = shared::THOROUGH;
             let report = repository.reclaim(name, &options).unwrap();
             assert_eq!(report.dead_slots_left, 0);
             let again = repository.reclaim(name, &options).unwrap();
             assert_eq!((again.removed_objects, again.rewritten_containers), (0, 0), "{again:?}");
             let swept = again.sweep.unwrap();
             assert_eq!(swept.dead_slots, 0, "what is stored is what mark-and-sweep keeps");
+        }
+        // Of the shared store nothing is left that neither refers to.
+        let repository = self.repository();
+        let options = || SharedSweepOptions {
+            spool: shared::spool(),
+            memory_bytes: 0,
+            reclaim: shared::THOROUGH,
+        };
+        assert!(repository.sweep_shared(&options()).unwrap().waiting_for.is_empty());
+        // What was condemned by an interrupted sweep was dealt with, the rest is now.
+        repository.sweep_shared(&options()).unwrap();
+        let again = repository.sweep_shared(&options()).unwrap();
+        assert_eq!((again.condemned_slots, again.dead_slots), (0, 0), "{again:?}");
+        assert_eq!(again.reclaimed.dead_slots_left, 0);
+        // A series whose only backup was interrupted has got a head from the sweep.
+        for name in NAMES {
+            match repository.reclaim(name, &shared::THOROUGH) {
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                other => drop(other.unwrap()),
+            }
         }
         self.verify();
         self.verify_objects();
@@ -266,7 +344,8 @@ impl Model {
     /// Names every object that the heads do not account for.
     fn verify_objects(&mut self) {
         let repository = self.repository();
-        assert_eq!(repository.check(&ALL).unwrap().unreferenced, 0);
+        let names: Vec<_> = list_all(&*self.storage, "", None).map(|i| i.unwrap().0).collect();
+        assert_eq!(repository.check(&ALL).unwrap().unreferenced, 0, "{names:#?}");
         for name in NAMES {
             let series = repository.series_id(name);
             let Some(head) = repository.head(series).unwrap() else { continue };

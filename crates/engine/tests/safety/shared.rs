@@ -13,7 +13,7 @@ use siltstone::{
 
 use crate::kit::{self, MemorySource, World};
 
-const THOROUGH: ReclaimOptions = ReclaimOptions {
+pub const THOROUGH: ReclaimOptions = ReclaimOptions {
     dead_share_min: 0.0,
     leak_share_max: 0.0,
     grace_s: 0,
@@ -22,21 +22,21 @@ const THOROUGH: ReclaimOptions = ReclaimOptions {
     memory_bytes: 0,
 };
 
-fn spool() -> PathBuf {
+pub fn spool() -> PathBuf {
     std::env::temp_dir()
 }
 
-fn build(repository: &Repository, policy: SharePolicy) -> Result<PopularReport> {
+pub fn build(repository: &Repository, policy: SharePolicy) -> Result<PopularReport> {
     let options = PopularOptions { policy, spool: spool(), memory_bytes: 0, dry_run: false };
     repository.build_popular(&options)
 }
 
-fn sweep(repository: &Repository) -> Result<SharedSweepReport> {
+pub fn sweep(repository: &Repository) -> Result<SharedSweepReport> {
     let options = SharedSweepOptions { spool: spool(), memory_bytes: 0, reclaim: THOROUGH };
     repository.sweep_shared(&options)
 }
 
-fn check(repository: &Repository) -> CheckReport {
+pub fn check(repository: &Repository) -> CheckReport {
     let all = CheckOptions { data: DataCheck::All, ..CheckOptions::default() };
     repository.check(&all).unwrap()
 }

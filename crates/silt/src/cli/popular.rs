@@ -27,7 +27,7 @@ pub struct Choice {
     pub duplicates: bool,
     /// A folder for temporary files, which take about 32 bytes a stored chunk.
     #[arg(long, value_name = "FOLDER")]
-    pub spool: Option<PathBuf>,
+    pub temp: Option<PathBuf>,
 }
 
 #[derive(Args)]

@@ -1,16 +1,18 @@
 //! `silt backup`.
 
+mod fleet;
+
 use std::collections::HashMap;
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::json;
-use silt_format::{Error, ErrorKind, Level, ResultExt, SEGMENT_BYTES};
+use silt_format::{Chunking, Error, ErrorKind, Level, ResultExt, SEGMENT_BYTES};
 use silt_source::{
     ChangedMap, FormatChoice, SourceOptions, StreamSource, VolumeSource, open_source,
 };
-use siltstone::{BackupOptions, BackupReport, DryRunStorage, Throttled};
+use siltstone::{BackupOptions, BackupReport, DryRunStorage, Repository, Throttled};
 
 use super::{Failure, PROGRAM, Session, Traffic, forget, short, snapshot_json};
 use crate::cli::{Backup, SourceFormat};
@@ -26,6 +28,7 @@ struct VolumeArg<'a> {
 }
 
 pub fn run(session: &Session<'_>, args: &Backup) -> Result<u8, Failure> {
+    let Some(series) = &args.series else { return fleet::run(session, args) };
     let chunking = args.chunking.as_deref().map(snapshot_name::parse_chunking).transpose()?;
     let volumes: Vec<VolumeArg<'_>> = args.volumes.iter().map(|text| volume_arg(text)).collect();
     let changed = changed_args(&args.changed, &volumes)?;
@@ -39,20 +42,9 @@ pub fn run(session: &Session<'_>, args: &Backup) -> Result<u8, Failure> {
         let source = open(volume.path, args)?;
         sources.push(Throttled::new(source, limit.clone(), None));
     }
-    let mut storage = session.storage(Traffic::Backup)?;
-    if args.dry_run {
-        storage = Arc::new(DryRunStorage::new(storage));
-    }
-    let repository = session.open(storage)?;
-    let options = BackupOptions {
-        tags: args.tag.clone(),
-        chunking,
-        jobs: session.global.jobs,
-        memory_bytes: session.global.memory << 20,
-        no_parent: args.no_parent,
-        program: PROGRAM.to_owned(),
-    };
-    let mut backup = repository.backup(&args.series, options)?;
+    let repository = repository(session, args)?;
+    let options = options(session, args, chunking);
+    let mut backup = repository.backup(series, options)?;
     let only = match backup.parent().map(|parent| parent.volumes.as_slice()) {
         Some([only]) if volumes.len() == 1 => Some(only.name.clone()),
         _ => None,
@@ -74,9 +66,29 @@ pub fn run(session: &Session<'_>, args: &Backup) -> Result<u8, Failure> {
     session.reporter.finish();
     let code = conclude(session, args, &report);
     if args.forget {
-        forget::apply_stored(session, &repository, &args.series)?;
+        forget::apply_stored(session, &repository, series)?;
     }
     Ok(code)
+}
+
+/// The repository to back up to.
+fn repository(session: &Session<'_>, args: &Backup) -> Result<Repository, Failure> {
+    let mut storage = session.storage(Traffic::Backup)?;
+    if args.dry_run {
+        storage = Arc::new(DryRunStorage::new(storage));
+    }
+    session.open(storage)
+}
+
+fn options(session: &Session<'_>, args: &Backup, chunking: Option<Chunking>) -> BackupOptions {
+    BackupOptions {
+        tags: args.tag.clone(),
+        chunking,
+        jobs: session.global.jobs,
+        memory_bytes: session.global.memory << 20,
+        no_parent: args.no_parent,
+        program: PROGRAM.to_owned(),
+    }
 }
 
 fn volume_arg(text: &str) -> VolumeArg<'_> {
@@ -127,7 +139,7 @@ fn changed_args<'a>(
     Ok(found)
 }
 
-fn open(path: &str, args: &Backup) -> Result<Box<dyn VolumeSource>, Failure> {
+fn open(path: &str, args: &Backup) -> Result<Box<dyn VolumeSource>, Error> {
     if path == "-" {
         return Ok(Box::new(StreamSource::new(Box::new(std::io::stdin()))));
     }
@@ -139,8 +151,8 @@ fn open(path: &str, args: &Backup) -> Result<Box<dyn VolumeSource>, Failure> {
     let options = SourceOptions { format, allow_in_use: args.allow_in_use };
     open_source(Path::new(path), options).map_err(|error| match error.kind() {
         // Exit status 5 is for damage in the repository.
-        ErrorKind::Corrupt => error.with_kind(ErrorKind::Invalid).into(),
-        _ => error.into(),
+        ErrorKind::Corrupt => error.with_kind(ErrorKind::Invalid),
+        _ => error,
     })
 }
 

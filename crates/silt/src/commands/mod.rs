@@ -45,6 +45,28 @@ pub enum Failure {
     Error(Error),
 }
 
+impl Failure {
+    /// What the exit status says; `silt --help` lists them.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Usage(_) => 2,
+            Self::Error(error) => exit_code(error),
+        }
+    }
+}
+
+/// The exit status of a command that fails with `error`.
+fn exit_code(error: &Error) -> u8 {
+    match error.kind() {
+        ErrorKind::Corrupt => 5,
+        ErrorKind::NoRepository => 10,
+        ErrorKind::Busy => 11,
+        ErrorKind::WrongPassword => 12,
+        ErrorKind::Interrupted => 130,
+        _ => 1,
+    }
+}
+
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         Self::Error(error)
@@ -316,6 +338,6 @@ pub fn levels_json(levels: &LevelBytes) -> Value {
 }
 
 /// Where temporary files go unless told otherwise.
-fn spool() -> std::path::PathBuf {
+fn temporary_folder() -> std::path::PathBuf {
     std::env::temp_dir()
 }

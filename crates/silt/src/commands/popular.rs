@@ -64,7 +64,7 @@ fn options(
     };
     Ok(PopularOptions {
         policy,
-        spool: args.spool.clone().unwrap_or_else(super::spool),
+        spool: args.temp.clone().unwrap_or_else(super::temporary_folder),
         memory_bytes: session.global.memory << 20,
         dry_run,
     })

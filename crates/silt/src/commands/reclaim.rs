@@ -44,7 +44,7 @@ fn sweep_shared(
     reclaim: ReclaimOptions,
 ) -> Result<(), Failure> {
     let memory_bytes = session.global.memory << 20;
-    let options = SharedSweepOptions { spool: super::spool(), memory_bytes, reclaim };
+    let options = SharedSweepOptions { spool: super::temporary_folder(), memory_bytes, reclaim };
     let report = repository.sweep_shared(&options)?;
     session.reporter.finish();
     if report.slots == 0 && report.reclaimed.freed_bytes() == 0 {

@@ -45,3 +45,61 @@ fn machines_that_have_much_in_common_store_it_once() {
     let left: u64 = size();
     assert!(left * 10 < after, "{after} bytes became {left}");
 }
+
+#[test]
+fn a_fleet_is_backed_up_in_rounds() {
+    let place = Place::new();
+    let common = kit::disk(1, 12);
+    let mut fleet = "tags = [\"nightly\"]\n".to_owned();
+    let mut disks = Vec::new();
+    for number in 0..3 {
+        let disk = [common.as_slice(), &kit::disk(10 + number, 2)].concat();
+        let path = place.write(&format!("vm{number}.raw"), &disk);
+        fleet += &["[series.vm", &number.to_string(), "]\nvolumes = { disk = \"", &path, "\" }\n"]
+            .concat();
+        disks.push(disk);
+    }
+    let file = place.write("fleet.toml", fleet.as_bytes());
+    let run = place.silt(&["backup", "--fleet", &file, "--json"]).exits(0);
+    let messages = run.messages();
+    let round = messages.iter().find(|message| message["message_type"] == "round").unwrap();
+    assert_eq!((&round["series"], &round["failed"]), (&3.into(), &0.into()), "{round}");
+    assert!(round["shared_bytes"].as_u64().unwrap() > 4 << 20, "{round}");
+    let stored: u64 = place.objects("containers").iter().map(|o| o.metadata().unwrap().len()).sum();
+    let all: usize = disks.iter().map(Vec::len).sum();
+    assert!(stored * 2 < all as u64, "{stored} bytes of {all}");
+    for (number, disk) in disks.iter().enumerate() {
+        let snapshot = format!("vm{number}@latest");
+        place.silt(&["restore", &snapshot, &place.text("restored.raw"), "--force"]).exits(0);
+        assert!(place.read("restored.raw") == *disk, "{snapshot}");
+    }
+    place.silt(&["snapshots"]).exits(0).says("nightly");
+    place.silt(&["check", "--read-data"]).exits(0).says("No damage found");
+
+    // A machine whose disk is gone is named; the others are backed up.
+    std::fs::remove_file(place.text("vm1.raw")).unwrap();
+    place.silt(&["backup", "--fleet", &file]).exits(1).says("'vm1' was not backed up");
+    let run = place.silt(&["snapshots", "--json"]).exits(0);
+    assert_eq!(run.messages().iter().filter(|m| m["message_type"] == "snapshot").count(), 5);
+}
+
+#[test]
+fn a_fleet_file_that_is_wrong_is_refused_and_says_where() {
+    let place = Place::new();
+    let wrong = [
+        ("", "missing field `series`"),
+        ("[series]", "lists no series"),
+        ("[series.a]\nvolumes = {}", "series 'a' has no volumes"),
+        ("[series.a]\nvolume = { disk = \"x\" }", "line 2"),
+        ("[series.a]\nvolumes = { disk = 1 }", "line 2"),
+        ("tags = 1\n[series.a]\nvolumes = { disk = \"x\" }", "line 1"),
+    ];
+    for (text, message) in wrong {
+        let file = place.write("fleet.toml", text.as_bytes());
+        place.silt(&["backup", "--fleet", &file]).exits(2).says(message);
+    }
+    place.silt(&["backup", "--fleet", &place.text("none.toml")]).exits(1).says("none.toml");
+    place.silt(&["backup"]).exits(2).says("required");
+    let file = place.write("fleet.toml", b"[series.a]\nvolumes = { disk = \"-\" }");
+    place.silt(&["backup", "--fleet", &file]).exits(1).says("back it up alone");
+}

@@ -1,0 +1,314 @@
+//! Rounds: many series at once, with what they have in common stored once.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use silt_format::{ErrorKind, Level, Result};
+use silt_source::VolumeSource;
+use silt_storage::{MemoryStorage, list_all};
+use siltstone::{Repository, RoundMember, RoundOptions, RoundReport};
+
+use crate::kit::{self, MemorySource, World};
+use crate::shared::{self, THOROUGH};
+
+const COMMON_BLOCKS: usize = 500;
+const OWN_BLOCKS: usize = 150;
+
+/// Backs up series by their images.
+pub fn round(repository: &Repository, images: &[(&str, &[u8])]) -> Result<RoundReport> {
+    let sources: Vec<_> =
+        images.iter().map(|(name, image)| (*name, MemorySource::new(image))).collect();
+    round_of(repository, &sources)
+}
+
+fn round_of(repository: &Repository, sources: &[(&str, MemorySource)]) -> Result<RoundReport> {
+    let members: Vec<_> = sources.iter().map(|(name, source)| member(name, source)).collect();
+    let options = RoundOptions { spool: shared::spool(), memory_bytes: 0 };
+    repository.backup_round(&members, &options)
+}
+
+fn member<'a>(series: &str, source: &'a dyn VolumeSource) -> RoundMember<'a> {
+    let volumes = vec![("disk".to_owned(), source)];
+    RoundMember { series: series.to_owned(), volumes, options: kit::options() }
+}
+
+fn fleet() -> Vec<(&'static str, Vec<u8>)> {
+    let common = kit::image(77, COMMON_BLOCKS);
+    let own = |seed| [common.as_slice(), &kit::image(seed, OWN_BLOCKS)].concat();
+    vec![("a", own(1)), ("b", own(2)), ("c", own(3))]
+}
+
+fn borrowed<'a>(images: &'a [(&'static str, Vec<u8>)]) -> Vec<(&'static str, &'a [u8])> {
+    images.iter().map(|(name, image)| (*name, image.as_slice())).collect()
+}
+
+fn empty() -> (Arc<MemoryStorage>, Arc<World>, Repository) {
+    let (storage, world) = (Arc::new(MemoryStorage::new()), World::new(1));
+    let repository = kit::init(storage.clone(), &world).unwrap();
+    (storage, world, repository)
+}
+
+fn assert_latest(repository: &Repository, images: &[(&'static str, Vec<u8>)]) {
+    for (name, image) in images {
+        let found = kit::latest(repository, name).unwrap();
+        assert!(kit::restore(repository, &found).unwrap() == *image, "{name}");
+    }
+}
+
+#[test]
+fn what_several_have_is_stored_once_from_the_first_day_on() {
+    let (_, world, repository) = empty();
+    let mut images = fleet();
+    let report = round(&repository, &borrowed(&images)).unwrap();
+    assert!(report.shared_chunks > 100, "{report:?}");
+    for backup in report.backups.iter().flatten() {
+        let levels = &backup.snapshot.volumes[0].levels;
+        assert!(levels.get(Level::New) <= (OWN_BLOCKS * 4096) as u64, "{levels:?}");
+        assert!(levels.get(Level::Shared) > 0, "{levels:?}");
+    }
+    assert_latest(&repository, &images);
+
+    // The next day one part changes alike for two, and one changes for itself.
+    world.pass_seconds(86_400);
+    let update = kit::image(500, 100);
+    for (_, image) in &mut images[..2] {
+        image[..update.len()].copy_from_slice(&update);
+    }
+    images[2].1 = kit::changed(&images[2].1, 5);
+    let report = round(&repository, &borrowed(&images)).unwrap();
+    assert!(report.shared_chunks > 20, "{report:?}");
+    let stored_new = report.backups[0].as_ref().unwrap().snapshot.volumes[0].levels.get(Level::New);
+    assert_eq!(stored_new, 0, "all that is new to it is shared");
+    assert_latest(&repository, &images);
+
+    // Then nothing changes.
+    world.pass_seconds(86_400);
+    let report = round(&repository, &borrowed(&images)).unwrap();
+    assert_eq!((report.requested_chunks, report.shared_chunks), (0, 0));
+    assert_latest(&repository, &images);
+    let check = shared::check(&repository);
+    assert!(check.damage.is_empty() && check.unreferenced == 0, "{check:?}");
+}
+
+#[test]
+fn what_another_series_has_stored_alone_is_shared_with_the_newcomer() {
+    let (_, _, repository) = empty();
+    let images = fleet();
+    kit::backup(&repository, "a", &images[0].1).unwrap();
+    let report = round(&repository, &borrowed(&images[1..2])).unwrap();
+    assert!(report.shared_chunks > 100, "{report:?}");
+    // The older series drops its copies when it is told to.
+    let repointed = repository.repoint("a", &shared::spool()).unwrap();
+    assert!(repointed.linked_chunks > 100, "{repointed:?}");
+    repository.reclaim("a", &THOROUGH).unwrap();
+    assert_latest(&repository, &images[..2]);
+    assert!(shared::check(&repository).damage.is_empty());
+}
+
+#[test]
+fn a_round_stores_what_exact_deduplication_leaves() {
+    let (storage, _, repository) = empty();
+    let mut images = fleet();
+    // Twice in one volume, and in no other: stored once, and not shared.
+    let own = kit::image(9, OWN_BLOCKS);
+    images[0].1.extend([own.as_slice(), &own].concat());
+    round(&repository, &borrowed(&images)).unwrap();
+    let mut unique = std::collections::HashSet::new();
+    for (_, image) in &images {
+        unique.extend(image.chunks(4096).filter(|chunk| chunk.iter().any(|byte| *byte != 0)));
+    }
+    let counted = shared::build(&repository, siltstone::SharePolicy::Duplicates).unwrap();
+    assert_eq!(counted.copied_chunks, 0, "{counted:?}");
+    assert_eq!(counted.unique_chunks, unique.len() as u64);
+    assert_eq!(counted.private_slots + counted.shared_slots, unique.len() as u64);
+    assert!(list_all(&*storage, "containers/", None).count() > 1);
+}
+
+#[test]
+fn a_round_may_stop_anywhere() {
+    let (storage, world, repository) = empty();
+    let mut images = fleet();
+    kit::backup(&repository, "a", &images[0].1).unwrap();
+    let before = images.clone();
+    world.pass_seconds(3600);
+    images[0].1 = kit::changed(&images[0].1, 5);
+    let crashes = kit::each_crash(
+        &storage,
+        864_000,
+        &|repository| round(repository, &borrowed(&images)).map(drop),
+        &mut |repository| {
+            let found = kit::latest(repository, "a").unwrap();
+            let restored = kit::restore(repository, &found).unwrap();
+            assert!(restored == before[0].1 || restored == images[0].1);
+            assert!(shared::check(repository).damage.is_empty());
+            round(repository, &borrowed(&images)).unwrap();
+            assert_latest(repository, &images);
+            shared::sweep(repository).unwrap();
+            images.iter().for_each(|(name, _)| drop(repository.reclaim(name, &THOROUGH).unwrap()));
+            assert_latest(repository, &images);
+            let report = shared::check(repository);
+            assert!(report.damage.is_empty() && report.unreferenced == 0, "{report:?}");
+        },
+    );
+    assert!(crashes > 40, "{crashes}");
+}
+
+/// A disk that becomes another one after so many reads.
+struct Unsteady {
+    before: MemorySource,
+    after: MemorySource,
+    steady_reads: u64,
+}
+
+impl VolumeSource for Unsteady {
+    fn info(&self) -> silt_source::SourceInfo {
+        self.before.info()
+    }
+    fn is_sequential(&self) -> bool {
+        false
+    }
+    fn extent_at(&self, offset: u64) -> Result<silt_source::Extent> {
+        self.now().extent_at(offset)
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let read = self.now().read_at(offset, buf);
+        self.before.reads.fetch_add(1, Ordering::SeqCst);
+        read
+    }
+}
+
+impl Unsteady {
+    fn now(&self) -> &MemorySource {
+        let is_steady = self.before.reads.load(Ordering::SeqCst) < self.steady_reads;
+        if is_steady { &self.before } else { &self.after }
+    }
+}
+
+#[test]
+fn a_disk_that_changes_during_a_round_harms_no_other() {
+    let images = fleet();
+    // Long enough for some of the cuts to fall into every stage.
+    for steady_reads in [0, 1, 2, 5, 50, 300, 1000] {
+        let (_, _, repository) = empty();
+        let after = kit::changed(&kit::changed(&images[0].1, 8), 9);
+        let unsteady = Unsteady {
+            before: MemorySource::new(&images[0].1),
+            after: MemorySource::new(&after),
+            steady_reads,
+        };
+        let steady = MemorySource::new(&images[1].1);
+        let members = [member("a", &unsteady), member("b", &steady)];
+        let options = RoundOptions { spool: shared::spool(), memory_bytes: 0 };
+        repository.backup_round(&members, &options).unwrap();
+        assert_latest(&repository, &images[1..2]);
+        // The one that changed is a mixture of both, block by block, and no other data.
+        let found = kit::latest(&repository, "a").unwrap();
+        let restored = kit::restore(&repository, &found).unwrap();
+        let blocks = restored.chunks(4096).zip(images[0].1.chunks(4096)).zip(after.chunks(4096));
+        assert!(blocks.into_iter().all(|((is, was), will)| is == was || is == will));
+        assert!(shared::check(&repository).damage.is_empty(), "{steady_reads}");
+    }
+}
+
+/// A disk that can't be read at all.
+struct Broken(MemorySource);
+
+impl VolumeSource for Broken {
+    fn info(&self) -> silt_source::SourceInfo {
+        self.0.info()
+    }
+    fn is_sequential(&self) -> bool {
+        false
+    }
+    fn extent_at(&self, _: u64) -> Result<silt_source::Extent> {
+        Err(silt_format::Error::new(ErrorKind::Unavailable, "the cable is out"))
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        self.0.read_at(offset, buf)
+    }
+}
+
+#[test]
+fn a_member_that_fails_harms_no_other() {
+    let (_, world, repository) = empty();
+    let images = fleet();
+    let broken = Broken(MemorySource::new(&images[0].1));
+    let sources = [1, 2].map(|number| MemorySource::new(&images[number].1));
+    let members = [member("a", &broken), member("b", &sources[0]), member("c", &sources[1])];
+    let options = RoundOptions { spool: shared::spool(), memory_bytes: 0 };
+    let report = repository.backup_round(&members, &options).unwrap();
+    let error = report.backups[0].as_ref().unwrap_err();
+    assert!(error.to_string().contains("the cable is out"), "{error}");
+    assert!(report.shared_chunks > 100, "the others share: {report:?}");
+    assert_latest(&repository, &images[1..]);
+
+    // Whose series is in use waits for the next round.
+    let held = repository.backup("b", kit::options()).unwrap();
+    let report = round(&repository, &borrowed(&images)).unwrap();
+    let kinds =
+        report.backups.iter().map(|backup| backup.as_ref().err().map(silt_format::Error::kind));
+    assert_eq!(kinds.collect::<Vec<_>>(), [None, Some(ErrorKind::Busy), None]);
+    drop(held);
+
+    // An interruption is one of all.
+    world.interrupted.store(true, Ordering::SeqCst);
+    let error = round(&repository, &borrowed(&images)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Interrupted);
+    world.interrupted.store(false, Ordering::SeqCst);
+    round(&repository, &borrowed(&images)).unwrap();
+    assert_latest(&repository, &images);
+    assert!(shared::check(&repository).damage.is_empty());
+}
+
+#[test]
+fn what_cannot_be_read_is_named_in_its_own_snapshot_only() {
+    let (_, _, repository) = empty();
+    let images = fleet();
+    let sources: Vec<_> =
+        images.iter().map(|(name, image)| (*name, MemorySource::new(image))).collect();
+    let block = images[1].1.chunks(4096).position(|block| block.iter().any(|byte| *byte != 0));
+    let span = silt_format::ByteSpan { offset: block.unwrap() as u64 * 4096, length: 4096 };
+    sources[1].1.failing.lock().unwrap().push(span);
+    let report = round_of(&repository, &sources).unwrap();
+    let unreadable = report.backups.iter().map(|backup| {
+        backup.as_ref().unwrap().snapshot.volumes[0].unreadable.iter().map(|s| s.length).sum()
+    });
+    assert_eq!(unreadable.collect::<Vec<u64>>(), [0, 4096, 0]);
+    assert_latest(&repository, &[images[0].clone(), images[2].clone()]);
+}
+
+#[test]
+fn members_that_cannot_be_backed_up_together_are_refused() {
+    let (storage, _, repository) = empty();
+    let objects = list_all(&*storage, "", None).count();
+    let source = MemorySource::new(&kit::image(1, 10));
+    let twice = [member("a", &source), member("a", &source)];
+    let options = RoundOptions { spool: shared::spool(), memory_bytes: 0 };
+    let error = repository.backup_round(&twice, &options).unwrap_err();
+    assert!(error.to_string().contains("in the round twice"), "{error}");
+    let stream = MemorySource { sequential: true, ..MemorySource::new(&kit::image(1, 10)) };
+    let error = repository.backup_round(&[member("a", &stream)], &options).unwrap_err();
+    assert!(error.to_string().contains("back it up alone"), "{error}");
+    assert_eq!(list_all(&*storage, "", None).count(), objects, "nothing was written");
+}
+
+#[test]
+fn while_the_shared_store_is_changed_elsewhere_a_round_shares_nothing_and_backs_up_all() {
+    let (storage, _, repository) = empty();
+    let images = fleet();
+    // Another process has taken the store's lease, and has not given it back.
+    let other = World::process(70, 5, "there", &Arc::default());
+    let crashing = silt_storage::CrashStorage::new(
+        storage.clone(),
+        1,
+        silt_storage::Counted::Mutations,
+        silt_storage::CrashingOperation::Lost,
+    );
+    kit::backup(&repository, "a", &images[0].1).unwrap();
+    kit::backup(&repository, "b", &images[1].1).unwrap();
+    let elsewhere = kit::open(Arc::new(crashing), &other).unwrap();
+    shared::build(&elsewhere, siltstone::SharePolicy::Duplicates).unwrap_err();
+    let report = round(&repository, &borrowed(&images)).unwrap();
+    assert_eq!((report.shared_chunks, report.backups.iter().flatten().count()), (0, 3));
+    assert_latest(&repository, &images);
+}
