@@ -24,6 +24,7 @@ mod runs;
 mod shared;
 mod stats;
 mod system;
+mod temporary;
 mod throttle;
 
 pub use authority::Administrator;
@@ -42,8 +43,9 @@ pub use repository::{Found, KeyInfo, Protection, Repository};
 pub use restore::{RestoreOptions, RestoreReport};
 pub use retention::{Candidate, Kept, apply_policy};
 pub use shared::{
-    PopularOptions, PopularReport, RepointReport, RoundMember, RoundOptions, RoundReport,
-    SharePolicy, SharedSweepOptions, SharedSweepReport,
+    CostModel, Picking, PopularOptions, PopularReport, RepointReport, RoundLoad, RoundMember,
+    RoundOptions, RoundReport, Schedule, ScheduledVm, SharePolicy, SharedSweepOptions,
+    SharedSweepReport, StageSeconds, memory_bytes_of_rounds, rounds_for_memory,
 };
 pub use stats::SeriesStats;
 pub use system::SystemEnv;

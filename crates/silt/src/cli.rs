@@ -2,6 +2,7 @@
 
 mod deletion;
 mod popular;
+mod rounds;
 
 use std::path::PathBuf;
 
@@ -12,6 +13,7 @@ pub use deletion::{
     Undelete,
 };
 pub use popular::{Build as PopularBuild, Choice as PopularChoice, Popular};
+pub use rounds::{Choice as RoundsChoice, Plan as PlanRounds, Rounds};
 
 const AFTER_HELP: &str = "\
 Environment:
@@ -103,11 +105,14 @@ pub enum Command {
   qemu-img map --output=json overlay.qcow2 | silt backup web1 overlay.qcow2 --changed -
   pg_dumpall | silt backup db1 dump=-
   silt backup --fleet fleet.toml
+  silt backup --fleet fleet.toml --spool --rounds 4
 
-A fleet file lists series and their volumes, which are read twice, and labels for all:
+A fleet file lists series and their volumes. Commands make and remove what is to be read, if need be:
   tags = [\"nightly\"]
   [series.web1]
-  volumes = { root = \"/vm/web1.qcow2\", data = \"/dev/vg/web1-data\" }
+  before = \"lvcreate --snapshot --size 5G --name web1-backup vg/web1\"
+  volumes = { root = \"/dev/vg/web1-backup\" }
+  after = \"lvremove --yes vg/web1-backup\"
   [series.db1]
   volumes = { root = \"/vm/db1.raw\" }")]
     Backup(Backup),
@@ -179,6 +184,9 @@ Times count in the local time zone. Snapshots of the future and protected ones a
     /// Share what several series have in common
     #[command(subcommand)]
     Popular(Popular),
+    /// Say how a fleet would be backed up in rounds
+    #[command(subcommand)]
+    Rounds(Rounds),
     /// List again what a head dropped from an append-only repository without leave
     #[command(after_help = "Examples:\n  silt recover web1")]
     Recover {
@@ -248,13 +256,12 @@ pub struct Backup {
     /// Volumes: PATH or NAME=PATH; raw file, qcow2, block device, or - for standard input.
     #[arg(required_unless_present = "fleet", value_name = "[NAME=]PATH")]
     pub volumes: Vec<String>,
-    /// Back up all series that this TOML file lists, in a round: what they have in common is stored
-    /// once. See `silt help backup` for its form.
+    /// Back up all series that this TOML file lists, in rounds: what they have in common is stored
+    /// once. See below for its form.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["series", "changed"])]
     pub fleet: Option<PathBuf>,
-    /// A folder for a round's temporary files, which take about 32 bytes a stored chunk.
-    #[arg(long, value_name = "FOLDER", requires = "fleet")]
-    pub temp: Option<PathBuf>,
+    #[command(flatten)]
+    pub rounds: RoundsChoice,
     /// What changed since the last snapshot, as JSON of `qemu-img map`, `nbdinfo --map` or `rbd diff`;
     /// a hint that is checked. With several volumes: NAME=FILE. - for standard input.
     #[arg(long, value_name = "[NAME=]FILE")]

@@ -116,6 +116,15 @@ pub fn parse_seconds(text: &str) -> Result<u64, Failure> {
     Ok(u64::from(period.days) * 86_400 + u64::from(period.hours) * 3600)
 }
 
+/// A time like 90s, 30m or 1h30m, in seconds.
+pub fn parse_time_limit(text: &str) -> Result<f64, Failure> {
+    let parsed = text.parse::<jiff::SignedDuration>();
+    let parsed = parsed.ok().filter(|time| !time.is_negative());
+    let wrong =
+        || usage(format!("'{text}' is no time; use hours, minutes and seconds as in 1h30m"));
+    parsed.map(|time| time.as_secs_f64()).ok_or_else(wrong)
+}
+
 /// A range: `START-END`, `START+LENGTH` or `START-`, of a volume of `volume_bytes` bytes.
 pub fn parse_range(text: &str, volume_bytes: u64) -> Result<ByteSpan, Failure> {
     let (start, end) = if let Some((start, length)) = text.split_once('+') {

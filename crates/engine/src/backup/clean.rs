@@ -50,6 +50,19 @@ impl<'a> CleanSegments<'a> {
         !self.map.is_changed(segment) && !self.rescan.contains(&segment)
     }
 
+    /// The segments that a scan has found to be as in the parent, or `None` if the parent's map can't
+    /// be read.
+    pub(crate) fn scanned(
+        map: &'a ChangedMap,
+        volume_bytes: u64,
+        parent: &ParentVolume,
+    ) -> Result<Option<Self>> {
+        match parent.reader.walk(parent.root, &mut |_, _| Ok(())) {
+            Err(error) if is_damage(&error) => Ok(None),
+            other => other.map(|()| Some(Self::new(map, volume_bytes, &[]))),
+        }
+    }
+
     /// Reads a random sample of clean segments, and the first one, and compares them with the parent.
     ///
     /// A map that misses a share p of the clean segments passes n samples with probability (1-p)^n.

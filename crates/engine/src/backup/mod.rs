@@ -6,6 +6,7 @@ mod commit;
 mod container;
 mod detect;
 mod feed;
+mod hint;
 mod known;
 mod map_builder;
 mod packs;
@@ -18,7 +19,9 @@ mod survey;
 
 pub use session::{BackupOptions, BackupReport, BackupSession};
 
+pub(crate) use hint::Hint;
 pub(crate) use known::Table;
 pub(crate) use scan::Avoided;
 pub(crate) use session::jobs;
 pub(crate) use summary::{read_part, verify_summary};
+pub(crate) use survey::{NewData, Survey};

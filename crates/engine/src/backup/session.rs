@@ -12,11 +12,11 @@ use silt_format::{
 use silt_source::{ChangedMap, SourceFormat, VolumeSource};
 
 use super::adopt::Orphans;
-use super::clean::{CleanSegments, MapCheck};
 use super::commit::{Commit, commit};
 use super::container::ContainerWriter;
 use super::detect::{Detector, levels};
 use super::feed::Feed;
+use super::hint::Hint;
 use super::known::Known;
 use super::map_builder::MapBuilder;
 use super::packs::PackWriter;
@@ -75,9 +75,9 @@ pub struct BackupSession<'r> {
     session: [u8; 16],
     pub(super) lease: HeldLease,
     head: Head,
-    parent: Option<Snapshot>,
+    pub(super) parent: Option<Snapshot>,
     reader: Arc<MapReader>,
-    avoided: Arc<Avoided>,
+    pub(super) avoided: Arc<Avoided>,
     containers: ContainerWriter,
     pub(super) packs: PackWriter,
     pub(super) known: Known,
@@ -88,7 +88,7 @@ pub struct BackupSession<'r> {
     volumes: Vec<Volume>,
     started_ns: i64,
     added_references: u64,
-    map_distrusted: bool,
+    pub(super) map_distrusted: bool,
 }
 
 /// The chunk levels, and what an interrupted backup has left for them.
@@ -191,6 +191,16 @@ impl<'r> BackupSession<'r> {
         source: &dyn VolumeSource,
         changed: Option<&ChangedMap>,
     ) -> Result<&Volume> {
+        self.add_volume_by(name, source, changed.map_or(Hint::None, Hint::Map))
+    }
+
+    /// The same with any hint.
+    pub(crate) fn add_volume_by(
+        &mut self,
+        name: &str,
+        source: &dyn VolumeSource,
+        hint: Hint<'_>,
+    ) -> Result<&Volume> {
         check_name("volume", name)?;
         if self.volumes.iter().any(|volume| volume.name == name) {
             return Err(Error::invalid(format!(
@@ -199,10 +209,7 @@ impl<'r> BackupSession<'r> {
         }
         let chunking = self.options.chunking.unwrap_or(self.repository.config.chunking);
         let scanner = self.scanner(name, chunking)?;
-        let checked = match changed {
-            Some(map) => self.check_map(map, source, name, &scanner)?,
-            None => None,
-        };
+        let checked = self.clean_segments(hint, source, name, &scanner)?;
         let info = source.info();
         let mut volume = Volume {
             name: name.to_owned(),
@@ -270,48 +277,6 @@ impl<'r> BackupSession<'r> {
             avoided: Arc::clone(&self.avoided),
             use_digest: true,
         })
-    }
-
-    fn parent_volume(&self, name: &str) -> Option<&Volume> {
-        self.parent.as_ref()?.volumes.iter().find(|volume| volume.name == name)
-    }
-
-    /// The segments that a map lets alone, or `None` if all must be read.
-    fn check_map<'m>(
-        &mut self,
-        map: &'m ChangedMap,
-        source: &dyn VolumeSource,
-        name: &str,
-        scanner: &Scanner,
-    ) -> Result<Option<CleanSegments<'m>>> {
-        let unusable = |why: &str| {
-            let message = format!("volume '{name}': the changed-blocks map is not used: {why}");
-            self.context.observer.warning(&message);
-            Ok(None)
-        };
-        let (Some(parent), Some(volume)) = (&scanner.parent, self.parent_volume(name)) else {
-            return unusable("there is no snapshot of this volume to compare with");
-        };
-        if source.info().size != Some(volume.bytes) {
-            return unusable("the volume's size is not what it was");
-        }
-        if !self.avoided.is_empty() {
-            return unusable("some stored chunks are damaged; all is read so that they are healed");
-        }
-        let (bytes, digester) = (volume.bytes, &scanner.digester);
-        let (spans, context) = (&volume.unreadable, &self.context);
-        match CleanSegments::check(map, source, bytes, parent, spans, digester, context)? {
-            MapCheck::Trusted(clean) => Ok(Some(clean)),
-            MapCheck::Unusable(why) => unusable(&why),
-            MapCheck::Wrong(why) => {
-                let message = format!(
-                    "volume '{name}': the changed-blocks map is wrong: {why}; everything is read"
-                );
-                self.context.observer.warning(&message);
-                self.map_distrusted = true;
-                Ok(None)
-            }
-        }
     }
 
     /// Adds what a worker found out to the volume.

@@ -1,7 +1,7 @@
 //! Scanning a volume without storing anything: what of it is new to its series?
 
 use silt_format::number::to_u64;
-use silt_format::{Fingerprint, Result, SEGMENT_BYTES};
+use silt_format::{ByteSpan, Fingerprint, Id, Result, SEGMENT_BYTES};
 use silt_source::{ChangedMap, VolumeSource};
 
 use super::feed::Feed;
@@ -12,25 +12,39 @@ use crate::env::Progress;
 
 /// What a survey of a volume has found.
 pub(crate) struct Survey {
-    /// Which segments the backup has to read, if it has a parent to take the others from.
+    /// The snapshot that the volume was compared with.
+    pub(crate) parent: Option<Id>,
+    /// Which segments are not as in the parent, if it has this volume and of this size.
     pub(crate) changed: Option<ChangedMap>,
+    /// Whether the segments that were given out are all that a backup has to read.
+    pub(crate) is_complete: bool,
+    /// Whether a backup has those segments only, and not the volume.
+    pub(crate) is_spooled: bool,
+    /// What could not be read.
+    pub(crate) unreadable: Vec<ByteSpan>,
 }
 
-/// Takes a chunk that no level has found: its fingerprint, where it begins in the volume, its bytes.
-pub(crate) type NewChunk<'a> = dyn FnMut(&Fingerprint, u64, usize) -> Result<()> + 'a;
+/// Takes what a survey finds.
+pub(crate) trait NewData {
+    /// A chunk that no level has found: its fingerprint, where it begins in the volume, its bytes.
+    fn chunk(&mut self, fingerprint: &Fingerprint, offset: u64, bytes: usize) -> Result<()>;
+    /// A segment that is not as in the parent.
+    fn segment(&mut self, index: u64, data: &[u8]) -> Result<()>;
+}
 
 impl BackupSession<'_> {
-    /// Scans a volume and calls `each` with every chunk that neither its series nor the shared store
-    /// has. The session must not be used for the backup itself.
+    /// Scans a volume and hands out every chunk that neither its series nor the shared store has, and
+    /// every segment that is not as in the parent. The session must not be used for the backup itself.
     pub(crate) fn survey(
         &mut self,
         name: &str,
         source: &dyn VolumeSource,
-        each: &mut NewChunk<'_>,
+        found: &mut dyn NewData,
     ) -> Result<Survey> {
         check_name("volume", name)?;
         let chunking = self.options.chunking.unwrap_or(self.repository.config.chunking);
         let scanner = self.scanner(name, chunking)?;
+        let size = source.info().size;
         let jobs = self.budget.workers(jobs(self.options.jobs));
         let pipeline = Pipeline::new(
             Feed::new(source, None),
@@ -40,8 +54,11 @@ impl BackupSession<'_> {
             self.repository.config.zstd_level,
             jobs + self.budget.spare_buffers(),
         );
-        let size = source.info().size;
-        let (mut segment, mut changed) = (0_u64, Vec::new());
+        let (mut segment, mut changed, mut unreadable) = (0_u64, Vec::new(), Vec::new());
+        // A segment that is as in the parent is not handed out: then the map must say so.
+        let parent_bytes = self.parent_volume(name).map(|volume| volume.bytes);
+        let is_comparable = size.is_some() && parent_bytes == size && self.avoided.is_empty();
+        let mut is_complete = is_comparable || parent_bytes.is_none();
         pipeline.run(jobs, |pipeline| {
             while let Some(outcome) = pipeline.next()? {
                 self.lease.keep()?;
@@ -52,14 +69,20 @@ impl BackupSession<'_> {
                         segment += segments;
                     }
                     Scanned::Clean { segments, .. } => segment += segments,
-                    Scanned::Same { .. } => segment += 1,
+                    Scanned::Same { .. } => {
+                        is_complete &= outcome.unreadable.is_empty();
+                        changed.extend((!outcome.unreadable.is_empty()).then_some(segment));
+                        segment += 1;
+                    }
                     Scanned::Draft(mut draft) => {
                         changed.push(segment);
-                        self.look_up(&mut draft, segment * to_u64(SEGMENT_BYTES), each)?;
+                        self.look_up(&mut draft, segment * to_u64(SEGMENT_BYTES), found)?;
+                        found.segment(segment, &draft.data)?;
                         pipeline.recycle(draft.data);
                         segment += 1;
                     }
                 }
+                unreadable.extend(outcome.unreadable);
                 let done_bytes = segment * to_u64(SEGMENT_BYTES);
                 let total_bytes = size.unwrap_or(0);
                 let progress = Progress { done_bytes, total_bytes, ..Progress::default() };
@@ -67,16 +90,14 @@ impl BackupSession<'_> {
             }
             Ok(())
         })?;
-        let parent = self.parent().and_then(|parent| {
-            parent.volumes.iter().find(|volume| volume.name == name).map(|volume| volume.bytes)
-        });
         let changed = match size {
-            Some(size) if parent == Some(size) => {
+            Some(size) if is_comparable => {
                 Some(ChangedMap::of_grains(size, to_u64(SEGMENT_BYTES), &changed)?)
             }
             _ => None,
         };
-        Ok(Survey { changed })
+        let parent = self.parent().map(|parent| parent.id);
+        Ok(Survey { parent, changed, is_complete, is_spooled: false, unreadable })
     }
 
     /// Asks the levels for the chunks of a segment that begins at `offset`.
@@ -84,7 +105,7 @@ impl BackupSession<'_> {
         &mut self,
         draft: &mut SegmentDraft,
         offset: u64,
-        each: &mut NewChunk<'_>,
+        found: &mut dyn NewData,
     ) -> Result<()> {
         let mut detection = match self.detection.take() {
             Some(detection) => detection,
@@ -95,7 +116,8 @@ impl BackupSession<'_> {
         }
         self.detection = Some(detection);
         for chunk in draft.chunks.iter().filter(|chunk| chunk.found.is_none()) {
-            each(&chunk.fingerprint, offset + to_u64(chunk.range.start), chunk.range.len())?;
+            let start = offset + to_u64(chunk.range.start);
+            found.chunk(&chunk.fingerprint, start, chunk.range.len())?;
         }
         Ok(())
     }

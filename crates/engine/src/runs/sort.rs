@@ -1,18 +1,15 @@
 //! Sorting more records than memory holds: sorted spills in a temporary file, merged.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::Arc;
 
 use silt_format::number::{to_u64, to_usize};
 use silt_format::{
-    Error, ObjectKind, RECORD_BYTES, RUN_BLOCK_RECORDS_MAX, Record, Result, Sealer, SeriesId,
-    decode_records, encode_records,
+    RECORD_BYTES, RUN_BLOCK_RECORDS_MAX, Record, Result, decode_records, encode_records,
 };
 
 use super::merge::{Records, Stream, merge};
-use crate::objects::{Address, Objects};
+use crate::objects::Objects;
+use crate::temporary::{TemporaryFile, TemporaryReader};
 
 /// Most spills that are merged at once; each takes a block's memory.
 const FAN_IN_MAX: usize = 64;
@@ -23,16 +20,8 @@ const FAN_IN_MAX: usize = 64;
 pub(crate) struct Sorter {
     records_max: usize,
     held: Vec<Record>,
-    spool: Spool,
+    file: TemporaryFile,
     spills: Vec<Spill>,
-}
-
-/// The file that spills go to, shared with those who read them.
-struct Spool {
-    folder: std::path::PathBuf,
-    file: Option<Arc<File>>,
-    sealer: Arc<Sealer>,
-    end: u64,
 }
 
 /// Sorted records: blocks of the spool, one behind the other.
@@ -45,15 +34,9 @@ struct Spill {
 impl Sorter {
     /// A sorter that holds `memory_bytes` of records and spills to a file in `folder`.
     pub(crate) fn new(objects: &Objects, folder: &Path, memory_bytes: usize) -> Self {
-        let header = objects.new_header(Address::new(ObjectKind::Run, SeriesId::NONE, 0));
-        let spool = Spool {
-            folder: folder.to_owned(),
-            file: None,
-            sealer: Arc::new(objects.sealer(&header)),
-            end: 0,
-        };
+        let file = TemporaryFile::new(objects, folder);
         let records_max = (memory_bytes / RECORD_BYTES).max(RUN_BLOCK_RECORDS_MAX);
-        Self { records_max, held: Vec::new(), spool, spills: Vec::new() }
+        Self { records_max, held: Vec::new(), file, spills: Vec::new() }
     }
 
     /// Adds a record.
@@ -81,91 +64,68 @@ impl Sorter {
         self.held.sort_unstable();
         while self.spills.len() > FAN_IN_MAX {
             let first: Vec<Spill> = self.spills.drain(..FAN_IN_MAX).collect();
-            let mut merged = merge(self.spool.streams(&first));
-            let spill = self.spool.write(&mut merged)?;
+            let mut merged = merge(streams(&self.file, &first));
+            let spill = write(&mut self.file, &mut merged)?;
             self.spills.push(spill);
         }
-        Ok(Sorted { held: self.held, spool: self.spool, spills: self.spills })
+        Ok(Sorted { held: self.held, file: self.file, spills: self.spills })
     }
 
     fn spill(&mut self) -> Result<()> {
         self.held.sort_unstable();
-        let spill = self.spool.write_sorted(&self.held)?;
+        let spill = write_sorted(&mut self.file, &self.held)?;
         self.held.clear();
         self.spills.push(spill);
         Ok(())
     }
 }
 
-impl Spool {
-    fn file(&mut self) -> Result<Arc<File>> {
-        if let Some(file) = &self.file {
-            return Ok(Arc::clone(file));
+fn write_sorted(file: &mut TemporaryFile, records: &[Record]) -> Result<Spill> {
+    let mut spill = Spill { start: file.bytes(), records: 0 };
+    for block in records.chunks(RUN_BLOCK_RECORDS_MAX) {
+        write_block(file, block)?;
+        spill.records += to_u64(block.len());
+    }
+    Ok(spill)
+}
+
+fn write(file: &mut TemporaryFile, stream: &mut Stream<'_>) -> Result<Spill> {
+    let mut spill = Spill { start: file.bytes(), records: 0 };
+    let mut block = Vec::with_capacity(RUN_BLOCK_RECORDS_MAX);
+    loop {
+        block.clear();
+        while block.len() < RUN_BLOCK_RECORDS_MAX {
+            let Some(record) = stream.next()? else { break };
+            block.push(record);
         }
-        let file = tempfile::tempfile_in(&self.folder).map_err(|error| {
-            Error::io(format!("make a temporary file in {}", self.folder.display()), error)
-        })?;
-        Ok(Arc::clone(self.file.insert(Arc::new(file))))
-    }
-
-    fn write_sorted(&mut self, records: &[Record]) -> Result<Spill> {
-        let mut spill = Spill { start: self.end, records: 0 };
-        for block in records.chunks(RUN_BLOCK_RECORDS_MAX) {
-            self.write_block(block)?;
-            spill.records += to_u64(block.len());
+        if block.is_empty() {
+            return Ok(spill);
         }
-        Ok(spill)
+        write_block(file, &block)?;
+        spill.records += to_u64(block.len());
     }
+}
 
-    fn write(&mut self, stream: &mut Stream<'_>) -> Result<Spill> {
-        let mut spill = Spill { start: self.end, records: 0 };
-        let mut block = Vec::with_capacity(RUN_BLOCK_RECORDS_MAX);
-        loop {
-            block.clear();
-            while block.len() < RUN_BLOCK_RECORDS_MAX {
-                let Some(record) = stream.next()? else { break };
-                block.push(record);
-            }
-            if block.is_empty() {
-                return Ok(spill);
-            }
-            self.write_block(&block)?;
-            spill.records += to_u64(block.len());
-        }
-    }
+fn write_block(file: &mut TemporaryFile, records: &[Record]) -> Result<()> {
+    let mut bytes = Vec::new();
+    encode_records(records, &mut bytes);
+    file.append(&mut bytes).map(drop)
+}
 
-    /// Appends a block, sealed at the position where it begins.
-    fn write_block(&mut self, records: &[Record]) -> Result<()> {
-        let mut bytes = Vec::new();
-        encode_records(records, &mut bytes);
-        self.sealer.seal(self.end, &mut bytes, 0);
-        self.file()?.write_all_at(&bytes, self.end).map_err(|error| {
-            Error::io(format!("write to a temporary file in {}", self.folder.display()), error)
-        })?;
-        self.end += to_u64(bytes.len());
-        Ok(())
-    }
-
-    fn streams(&self, spills: &[Spill]) -> Vec<Stream<'static>> {
-        let file = self.file.iter();
-        let each = file.flat_map(|file| spills.iter().map(move |spill| (file, spill)));
-        each.map(|(file, spill)| {
-            Stream::new(SpillReader {
-                file: Arc::clone(file),
-                sealer: Arc::clone(&self.sealer),
-                at: spill.start,
-                left: spill.records,
-                sealed: Vec::new(),
-            })
-        })
-        .collect()
-    }
+fn streams(file: &TemporaryFile, spills: &[Spill]) -> Vec<Stream<'static>> {
+    let reader = file.reader();
+    let each = reader.iter().flat_map(|reader| spills.iter().map(move |spill| (reader, spill)));
+    each.map(|(reader, spill)| {
+        let (reader, sealed) = (reader.clone(), Vec::new());
+        Stream::new(SpillReader { reader, at: spill.start, left: spill.records, sealed })
+    })
+    .collect()
 }
 
 /// Sorted records, to be read as often as needed.
 pub(crate) struct Sorted {
     held: Vec<Record>,
-    spool: Spool,
+    file: TemporaryFile,
     spills: Vec<Spill>,
 }
 
@@ -175,7 +135,7 @@ impl Sorted {
         if self.spills.is_empty() {
             return Stream::new(Held { rest: &self.held });
         }
-        merge(self.spool.streams(&self.spills))
+        merge(streams(&self.file, &self.spills))
     }
 
     /// How many there are.
@@ -200,8 +160,7 @@ impl Records for Held<'_> {
 }
 
 struct SpillReader {
-    file: Arc<File>,
-    sealer: Arc<Sealer>,
+    reader: TemporaryReader,
     at: u64,
     left: u64,
     sealed: Vec<u8>,
@@ -215,12 +174,7 @@ impl Records for SpillReader {
             return Ok(());
         }
         let bytes = RECORD_BYTES * to_usize(count);
-        self.sealed.resize(bytes + silt_format::TAG_BYTES, 0);
-        self.file
-            .read_exact_at(&mut self.sealed, self.at)
-            .map_err(|error| Error::io("read a temporary file", error))?;
-        let plain = self.sealer.open(self.at, &mut self.sealed)?;
-        decode_records(plain, batch)?;
+        decode_records(self.reader.read(self.at, bytes, &mut self.sealed)?, batch)?;
         self.at += to_u64(self.sealed.len());
         self.left -= count;
         Ok(())

@@ -17,7 +17,10 @@ mod sweep;
 pub(crate) use index::SharedIndex;
 pub use popular::{PopularOptions, PopularReport, SharePolicy};
 pub use repoint::RepointReport;
-pub use round::{RoundMember, RoundOptions, RoundReport};
+pub use round::{
+    CostModel, Picking, RoundLoad, RoundMember, RoundOptions, RoundReport, Schedule, ScheduledVm,
+    StageSeconds, memory_bytes_of_rounds, rounds_for_memory,
+};
 pub use sweep::{SharedSweepOptions, SharedSweepReport};
 
 use silt_format::{CheckRecord, Head, Result};

@@ -37,8 +37,8 @@ enum Action {
         keep_s: u64,
     },
     Check,
-    /// Both series at once.
-    Round,
+    /// Both series at once, with a spool or without.
+    Round(bool),
     /// What both have is copied to the shared store.
     Build(SharePolicy),
     Repoint,
@@ -57,7 +57,7 @@ enum Step {
 
 fn action(random: &mut Random) -> Action {
     match random.below(20) {
-        14 | 15 => Action::Round,
+        14 | 15 => Action::Round(random.below(2) == 0),
         16 => {
             let policies = [SharePolicy::Duplicates, SharePolicy::Popular(0.2)];
             Action::Build(policies[random.below(2)])
@@ -153,9 +153,10 @@ impl Model {
     ) -> silt_format::Result<[BTreeSet<u64>; 2]> {
         let mut after = self.living.clone();
         match action {
-            Action::Round => {
+            Action::Round(spool) => {
                 let images = NAMES.into_iter().zip(self.images.iter().map(Vec::as_slice));
-                let report = rounds::round(repository, &images.collect::<Vec<_>>())?;
+                let images: Vec<_> = images.collect();
+                let report = rounds::round_by(repository, &images, *spool)?;
                 for (living, backup) in after.iter_mut().zip(report.backups) {
                     living.insert(backup?.snapshot.id.0);
                 }
@@ -230,7 +231,7 @@ impl Model {
             }
             Action::Repoint => drop(repository.repoint(name, &shared::spool())?),
             Action::Check => drop(repository.check(&ALL)?),
-            Action::Round | Action::Build(_) | Action::SweepShared { .. } => {
+            Action::Round(_) | Action::Build(_) | Action::SweepShared { .. } => {
                 unreachable!("these act on both")
             }
         }
@@ -277,7 +278,7 @@ impl Model {
             let (gone, new) =
                 (before.difference(&listed).count(), listed.difference(before).count());
             match action {
-                Action::Round => assert!(gone == 0 && new <= 1),
+                Action::Round(_) => assert!(gone == 0 && new <= 1),
                 Action::Backup | Action::Undelete(_) if of == which => {
                     assert!(gone == 0 && new <= 1);
                 }

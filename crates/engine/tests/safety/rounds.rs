@@ -16,20 +16,49 @@ const OWN_BLOCKS: usize = 150;
 
 /// Backs up series by their images.
 pub fn round(repository: &Repository, images: &[(&str, &[u8])]) -> Result<RoundReport> {
-    let sources: Vec<_> =
-        images.iter().map(|(name, image)| (*name, MemorySource::new(image))).collect();
-    round_of(repository, &sources)
+    round_by(repository, images, false)
+}
+
+pub fn round_by(
+    repository: &Repository,
+    images: &[(&str, &[u8])],
+    spool: bool,
+) -> Result<RoundReport> {
+    let members = images.iter().map(|(name, image)| member(name, MemorySource::new(image)));
+    repository.backup_round(members.collect(), &RoundOptions { spool, ..rescan() })
 }
 
 fn round_of(repository: &Repository, sources: &[(&str, MemorySource)]) -> Result<RoundReport> {
-    let members: Vec<_> = sources.iter().map(|(name, source)| member(name, source)).collect();
-    let options = RoundOptions { spool: shared::spool(), memory_bytes: 0 };
-    repository.backup_round(&members, &options)
+    let members = sources.iter().map(|(name, source)| member(name, Borrowed(source))).collect();
+    repository.backup_round(members, &rescan())
 }
 
-fn member<'a>(series: &str, source: &'a dyn VolumeSource) -> RoundMember<'a> {
-    let volumes = vec![("disk".to_owned(), source)];
-    RoundMember { series: series.to_owned(), volumes, options: kit::options() }
+fn rescan() -> RoundOptions {
+    RoundOptions { folder: shared::spool(), memory_bytes: 0, spool: false }
+}
+
+fn member<'a>(series: &str, source: impl VolumeSource + 'a) -> RoundMember<'a> {
+    let volumes: Vec<(_, Box<dyn VolumeSource + 'a>)> = vec![("disk".to_owned(), Box::new(source))];
+    let (series, options) = (series.to_owned(), kit::options());
+    RoundMember { series, volumes, options, on_released: None }
+}
+
+/// A source that somebody else owns.
+struct Borrowed<'a>(&'a dyn VolumeSource);
+
+impl VolumeSource for Borrowed<'_> {
+    fn info(&self) -> silt_source::SourceInfo {
+        self.0.info()
+    }
+    fn is_sequential(&self) -> bool {
+        self.0.is_sequential()
+    }
+    fn extent_at(&self, offset: u64) -> Result<silt_source::Extent> {
+        self.0.extent_at(offset)
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        self.0.read_at(offset, buf)
+    }
 }
 
 fn fleet() -> Vec<(&'static str, Vec<u8>)> {
@@ -197,9 +226,8 @@ fn a_disk_that_changes_during_a_round_harms_no_other() {
             steady_reads,
         };
         let steady = MemorySource::new(&images[1].1);
-        let members = [member("a", &unsteady), member("b", &steady)];
-        let options = RoundOptions { spool: shared::spool(), memory_bytes: 0 };
-        repository.backup_round(&members, &options).unwrap();
+        let members = vec![member("a", Borrowed(&unsteady)), member("b", Borrowed(&steady))];
+        repository.backup_round(members, &rescan()).unwrap();
         assert_latest(&repository, &images[1..2]);
         // The one that changed is a mixture of both, block by block, and no other data.
         let found = kit::latest(&repository, "a").unwrap();
@@ -234,9 +262,9 @@ fn a_member_that_fails_harms_no_other() {
     let images = fleet();
     let broken = Broken(MemorySource::new(&images[0].1));
     let sources = [1, 2].map(|number| MemorySource::new(&images[number].1));
-    let members = [member("a", &broken), member("b", &sources[0]), member("c", &sources[1])];
-    let options = RoundOptions { spool: shared::spool(), memory_bytes: 0 };
-    let report = repository.backup_round(&members, &options).unwrap();
+    let [b, c] = sources;
+    let members = vec![member("a", broken), member("b", b), member("c", c)];
+    let report = repository.backup_round(members, &rescan()).unwrap();
     let error = report.backups[0].as_ref().unwrap_err();
     assert!(error.to_string().contains("the cable is out"), "{error}");
     assert!(report.shared_chunks > 100, "the others share: {report:?}");
@@ -281,13 +309,12 @@ fn what_cannot_be_read_is_named_in_its_own_snapshot_only() {
 fn members_that_cannot_be_backed_up_together_are_refused() {
     let (storage, _, repository) = empty();
     let objects = list_all(&*storage, "", None).count();
-    let source = MemorySource::new(&kit::image(1, 10));
-    let twice = [member("a", &source), member("a", &source)];
-    let options = RoundOptions { spool: shared::spool(), memory_bytes: 0 };
-    let error = repository.backup_round(&twice, &options).unwrap_err();
+    let source = || MemorySource::new(&kit::image(1, 10));
+    let twice = vec![member("a", source()), member("a", source())];
+    let error = repository.backup_round(twice, &rescan()).unwrap_err();
     assert!(error.to_string().contains("in the round twice"), "{error}");
     let stream = MemorySource { sequential: true, ..MemorySource::new(&kit::image(1, 10)) };
-    let error = repository.backup_round(&[member("a", &stream)], &options).unwrap_err();
+    let error = repository.backup_round(vec![member("a", stream)], &rescan()).unwrap_err();
     assert!(error.to_string().contains("back it up alone"), "{error}");
     assert_eq!(list_all(&*storage, "", None).count(), objects, "nothing was written");
 }
@@ -311,4 +338,150 @@ fn while_the_shared_store_is_changed_elsewhere_a_round_shares_nothing_and_backs_
     let report = round(&repository, &borrowed(&images)).unwrap();
     assert_eq!((report.shared_chunks, report.backups.iter().flatten().count()), (0, 3));
     assert_latest(&repository, &images);
+}
+
+/// A source that calls something at its first read and when it is dropped.
+struct Watched<'a> {
+    source: MemorySource,
+    at_first_read: &'a (dyn Fn() + Sync),
+    is_read: std::sync::atomic::AtomicBool,
+    is_open: &'a std::sync::atomic::AtomicBool,
+}
+
+impl Drop for Watched<'_> {
+    fn drop(&mut self) {
+        self.is_open.store(false, Ordering::SeqCst);
+    }
+}
+
+impl VolumeSource for Watched<'_> {
+    fn info(&self) -> silt_source::SourceInfo {
+        self.source.info()
+    }
+    fn is_sequential(&self) -> bool {
+        false
+    }
+    fn extent_at(&self, offset: u64) -> Result<silt_source::Extent> {
+        self.source.extent_at(offset)
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        if !self.is_read.swap(true, Ordering::SeqCst) {
+            (self.at_first_read)();
+        }
+        self.source.read_at(offset, buf)
+    }
+}
+
+/// While the second member is scanned, somebody else backs up another disk as the first.
+fn race(spool: bool) -> (Repository, Vec<(&'static str, Vec<u8>)>, RoundReport) {
+    let (_, _, repository) = empty();
+    let mut images = fleet();
+    round(&repository, &borrowed(&images)).unwrap();
+    let other = kit::changed(&images[0].1, 99);
+    images[1].1 = kit::changed(&images[1].1, 5);
+    let is_open = std::sync::atomic::AtomicBool::new(true);
+    let watched = Watched {
+        source: MemorySource::new(&images[1].1),
+        at_first_read: &|| drop(kit::backup(&repository, "a", &other).unwrap()),
+        is_read: false.into(),
+        is_open: &is_open,
+    };
+    let members = vec![member("a", MemorySource::new(&images[0].1)), member("b", watched)];
+    let report = repository.backup_round(members, &RoundOptions { spool, ..rescan() }).unwrap();
+    (repository, images, report)
+}
+
+#[test]
+fn a_scan_says_nothing_of_another_parent() {
+    let (repository, images, report) = race(false);
+    assert!(report.backups.iter().all(Result::is_ok), "{report:?}");
+    assert_latest(&repository, &images);
+
+    // What a spool has not can't be read again.
+    let (repository, images, report) = race(true);
+    let error = report.backups[0].as_ref().unwrap_err();
+    assert!(error.kind() == ErrorKind::Busy && error.to_string().contains("back it up again"));
+    assert_latest(&repository, &images[1..]);
+    round(&repository, &borrowed(&images)).unwrap();
+    assert_latest(&repository, &images);
+    assert!(shared::check(&repository).damage.is_empty());
+}
+
+#[test]
+fn with_a_spool_volumes_are_closed_and_released_after_the_scan() {
+    use std::sync::atomic::AtomicBool;
+
+    let (_, world, repository) = empty();
+    let mut images = fleet();
+    let spool = || RoundOptions { spool: true, ..rescan() };
+    for day in 0..3 {
+        let is_open = AtomicBool::new(true);
+        let was_open_at_release = AtomicBool::new(true);
+        let is_released = AtomicBool::new(false);
+        // The second is scanned after the first was let go.
+        let mut members = Vec::new();
+        let is_other_open = AtomicBool::new(true);
+        let first = Watched {
+            source: MemorySource::new(&images[0].1),
+            at_first_read: &|| (),
+            is_read: false.into(),
+            is_open: &is_open,
+        };
+        let second = Watched {
+            source: MemorySource::new(&images[1].1),
+            at_first_read: &|| assert!(is_released.load(Ordering::SeqCst)),
+            is_read: false.into(),
+            is_open: &is_other_open,
+        };
+        let mut a = member("a", first);
+        a.on_released = Some(Box::new(|| {
+            was_open_at_release.store(is_open.load(Ordering::SeqCst), Ordering::SeqCst);
+            is_released.store(true, Ordering::SeqCst);
+        }));
+        members.push(a);
+        members.push(member("b", second));
+        members.push(member("c", MemorySource::new(&images[2].1)));
+        let report = repository.backup_round(members, &spool()).unwrap();
+        assert!(is_released.load(Ordering::SeqCst) && !was_open_at_release.load(Ordering::SeqCst));
+        assert!(report.spooled_bytes > 0, "{report:?}");
+        assert_latest(&repository, &images);
+        if day == 0 {
+            assert!(report.shared_chunks > 100, "{report:?}");
+        }
+        world.pass_seconds(86_400);
+        images.iter_mut().for_each(|(_, image)| *image = kit::changed(image, 40 + day));
+        // A disk that grows can't be spooled, and is read again.
+        if day == 1 {
+            images[2].1.extend(kit::image(70, 600));
+        }
+    }
+    let check = shared::check(&repository);
+    assert!(check.damage.is_empty() && check.unreferenced == 0, "{check:?}");
+}
+
+#[test]
+fn a_spool_names_what_could_not_be_read() {
+    let (_, _, repository) = empty();
+    let images = fleet();
+    let holds_data = |block: &[u8]| block.iter().any(|byte| *byte != 0);
+    let block = images[0].1.chunks(4096).position(holds_data).unwrap() as u64;
+    let span = silt_format::ByteSpan { offset: block * 4096, length: 4096 };
+    for _ in 0..2 {
+        let source = MemorySource::new(&images[0].1);
+        source.failing.lock().unwrap().push(span);
+        let options = RoundOptions { spool: true, ..rescan() };
+        let report = repository.backup_round(vec![member("a", source)], &options).unwrap();
+        let backup = report.backups[0].as_ref().unwrap();
+        assert_eq!(backup.snapshot.volumes[0].unreadable, [span]);
+        let found = kit::latest(&repository, "a").unwrap();
+        let mut expected = images[0].1.clone();
+        let start = usize::try_from(span.offset).unwrap();
+        expected[start..start + 4096].fill(0);
+        assert!(kit::restore(&repository, &found).unwrap() == expected);
+    }
+    // Once it can be read, it is.
+    let options = RoundOptions { spool: true, ..rescan() };
+    let source = MemorySource::new(&images[0].1);
+    repository.backup_round(vec![member("a", source)], &options).unwrap();
+    assert_latest(&repository, &images[..1]);
 }

@@ -1,7 +1,5 @@
 //! `silt backup`.
 
-mod fleet;
-
 use std::collections::HashMap;
 use std::io::Read;
 use std::path::Path;
@@ -14,7 +12,7 @@ use silt_source::{
 };
 use siltstone::{BackupOptions, BackupReport, DryRunStorage, Repository, Throttled};
 
-use super::{Failure, PROGRAM, Session, Traffic, forget, short, snapshot_json};
+use super::{Failure, PROGRAM, Session, Traffic, forget, rounds, short, snapshot_json};
 use crate::cli::{Backup, SourceFormat};
 use crate::{output, snapshot_name};
 
@@ -28,7 +26,7 @@ struct VolumeArg<'a> {
 }
 
 pub fn run(session: &Session<'_>, args: &Backup) -> Result<u8, Failure> {
-    let Some(series) = &args.series else { return fleet::run(session, args) };
+    let Some(series) = &args.series else { return rounds::run(session, args) };
     let chunking = args.chunking.as_deref().map(snapshot_name::parse_chunking).transpose()?;
     let volumes: Vec<VolumeArg<'_>> = args.volumes.iter().map(|text| volume_arg(text)).collect();
     let changed = changed_args(&args.changed, &volumes)?;
@@ -72,7 +70,7 @@ pub fn run(session: &Session<'_>, args: &Backup) -> Result<u8, Failure> {
 }
 
 /// The repository to back up to.
-fn repository(session: &Session<'_>, args: &Backup) -> Result<Repository, Failure> {
+pub fn repository(session: &Session<'_>, args: &Backup) -> Result<Repository, Failure> {
     let mut storage = session.storage(Traffic::Backup)?;
     if args.dry_run {
         storage = Arc::new(DryRunStorage::new(storage));
@@ -80,7 +78,7 @@ fn repository(session: &Session<'_>, args: &Backup) -> Result<Repository, Failur
     session.open(storage)
 }
 
-fn options(session: &Session<'_>, args: &Backup, chunking: Option<Chunking>) -> BackupOptions {
+pub fn options(session: &Session<'_>, args: &Backup, chunking: Option<Chunking>) -> BackupOptions {
     BackupOptions {
         tags: args.tag.clone(),
         chunking,
@@ -139,7 +137,13 @@ fn changed_args<'a>(
     Ok(found)
 }
 
-fn open(path: &str, args: &Backup) -> Result<Box<dyn VolumeSource>, Error> {
+/// Opens a volume as any program may.
+pub fn open_any(path: &str) -> Result<Box<dyn VolumeSource>, Error> {
+    open_source(Path::new(path), SourceOptions { allow_in_use: true, ..SourceOptions::default() })
+}
+
+/// Opens a volume as the command line says.
+pub fn open(path: &str, args: &Backup) -> Result<Box<dyn VolumeSource>, Error> {
     if path == "-" {
         return Ok(Box::new(StreamSource::new(Box::new(std::io::stdin()))));
     }
@@ -173,7 +177,7 @@ fn read_map(path: &str, source: &dyn VolumeSource) -> Result<ChangedMap, Failure
 }
 
 /// Prints what was done; the answer is the exit status.
-fn conclude(session: &Session<'_>, args: &Backup, report: &BackupReport) -> u8 {
+pub fn conclude(session: &Session<'_>, args: &Backup, report: &BackupReport) -> u8 {
     let snapshot = &report.snapshot;
     let unreadable: u64 =
         snapshot.volumes.iter().flat_map(|volume| &volume.unreadable).map(|span| span.length).sum();

@@ -12,6 +12,7 @@ mod policy;
 mod popular;
 mod reclaim;
 mod restore;
+mod rounds;
 mod stats;
 
 use std::fmt;
@@ -25,7 +26,7 @@ use silt_format::{ByteSpan, Error, ErrorKind, KdfCost, Level, LevelBytes, Snapsh
 use silt_storage::{LocalStorage, Storage};
 use siltstone::{Context, DryRunStorage, Found, Repository, SystemEnv, Throttle, Throttled};
 
-use crate::cli::{Cli, Command, Cost, Global, Popular};
+use crate::cli::{Cli, Command, Cost, Global, Popular, Rounds};
 use crate::output;
 use crate::progress::Reporter;
 use crate::secrets;
@@ -134,6 +135,7 @@ pub fn run(cli: &Cli, interrupted: Arc<AtomicBool>) -> Result<u8, Failure> {
         Command::Repair(args) => reclaim::repair(&session, args),
         Command::Popular(Popular::Plan(args)) => popular::plan(&session, args),
         Command::Popular(Popular::Build(args)) => popular::build(&session, args),
+        Command::Rounds(Rounds::Plan(args)) => rounds::plan(&session, args),
         Command::Recover { series } => reclaim::recover(&session, series),
         Command::Policy(args) => policy::run(&session, args),
         Command::Key(args) => key::run(&session, args),

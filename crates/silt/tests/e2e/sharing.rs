@@ -84,6 +84,44 @@ fn a_fleet_is_backed_up_in_rounds() {
 }
 
 #[test]
+fn commands_make_and_remove_what_a_round_reads() {
+    let place = Place::new();
+    let disk = kit::disk(1, 8);
+    let (original, copy) = (place.write("vm.raw", &disk), place.text("copy.raw"));
+    let fleet = format!(
+        "[series.vm]\nbefore = \"cp {original} {copy}\"\nvolumes = {{ disk = \"{copy}\" }}\n\
+         after = \"rm {copy}; echo $SILT_SERIES >> {}\"\n",
+        place.text("log")
+    );
+    let file = place.write("fleet.toml", fleet.as_bytes());
+    place
+        .silt(&["rounds", "plan", &file, "--time-limit", "1h"])
+        .exits(0)
+        .says("1 round of 1 series");
+    for options in [&["--spool"][..], &["--rounds", "3"]] {
+        let run = place.silt(&[&["backup", "--fleet", &file], options].concat()).exits(0);
+        run.says("volumes needed for");
+        assert!(!std::path::Path::new(&copy).exists(), "it was removed");
+        place.silt(&["restore", "vm@latest", &place.text("restored.raw"), "--force"]).exits(0);
+        assert!(place.read("restored.raw") == disk);
+    }
+    assert_eq!(place.read("log"), b"vm\nvm\n");
+    let plan = place.silt(&["rounds", "plan", &file, "--json"]).exits(0).messages();
+    let planned = plan.iter().find(|message| message["message_type"] == "planned_round").unwrap();
+    assert_eq!(planned["series"], serde_json::json!(["vm"]));
+    assert_eq!(planned["expected_new_bytes"], 0, "nothing was new the last time: {planned}");
+
+    // A command that fails is named, and nothing is backed up without it.
+    let fleet = format!(
+        "[series.vm]\nbefore = \"exit 7\"\nvolumes = {{ disk = \"{original}\" }}\n\
+         after = \"touch {copy}\"\n"
+    );
+    let file = place.write("fleet.toml", fleet.as_bytes());
+    place.silt(&["backup", "--fleet", &file]).exits(1).says("`before` failed: exit status: 7");
+    assert!(!std::path::Path::new(&copy).exists(), "there was nothing to remove");
+}
+
+#[test]
 fn a_fleet_file_that_is_wrong_is_refused_and_says_where() {
     let place = Place::new();
     let wrong = [

@@ -1,0 +1,107 @@
+//! What is known beforehand of which segments have to be read.
+
+use silt_format::{Error, ErrorKind, Result, Volume};
+use silt_source::{ChangedMap, VolumeSource};
+
+use super::clean::{CleanSegments, MapCheck};
+use super::scan::Scanner;
+use super::session::BackupSession;
+use super::survey::Survey;
+
+/// A hint of what to read of a volume.
+#[derive(Clone, Copy)]
+pub(crate) enum Hint<'a> {
+    /// Everything is read.
+    None,
+    /// A hypervisor or a storage system says what has changed; samples are checked.
+    Map(&'a ChangedMap),
+    /// A scan of our own, which holds as long as the series has the same parent.
+    Survey(&'a Survey),
+}
+
+impl BackupSession<'_> {
+    pub(super) fn parent_volume(&self, name: &str) -> Option<&Volume> {
+        self.parent.as_ref()?.volumes.iter().find(|volume| volume.name == name)
+    }
+
+    /// The segments that need not be read, or `None` if all must be.
+    pub(super) fn clean_segments<'m>(
+        &mut self,
+        hint: Hint<'m>,
+        source: &dyn VolumeSource,
+        name: &str,
+        scanner: &Scanner,
+    ) -> Result<Option<CleanSegments<'m>>> {
+        match hint {
+            Hint::None => Ok(None),
+            Hint::Map(map) => self.check_map(map, source, name, scanner),
+            Hint::Survey(survey) => self.check_survey(survey, name, scanner),
+        }
+    }
+
+    fn check_map<'m>(
+        &mut self,
+        map: &'m ChangedMap,
+        source: &dyn VolumeSource,
+        name: &str,
+        scanner: &Scanner,
+    ) -> Result<Option<CleanSegments<'m>>> {
+        let unusable = |why: &str| {
+            let message = format!("volume '{name}': the changed-blocks map is not used: {why}");
+            self.context.observer.warning(&message);
+            Ok(None)
+        };
+        let (Some(parent), Some(volume)) = (&scanner.parent, self.parent_volume(name)) else {
+            return unusable("there is no snapshot of this volume to compare with");
+        };
+        if source.info().size != Some(volume.bytes) {
+            return unusable("the volume's size is not what it was");
+        }
+        if !self.avoided.is_empty() {
+            return unusable("some stored chunks are damaged; all is read so that they are healed");
+        }
+        let (bytes, digester) = (volume.bytes, &scanner.digester);
+        let (spans, context) = (&volume.unreadable, &self.context);
+        match CleanSegments::check(map, source, bytes, parent, spans, digester, context)? {
+            MapCheck::Trusted(clean) => Ok(Some(clean)),
+            MapCheck::Unusable(why) => unusable(&why),
+            MapCheck::Wrong(why) => {
+                let message = format!(
+                    "volume '{name}': the changed-blocks map is wrong: {why}; everything is read"
+                );
+                self.context.observer.warning(&message);
+                self.map_distrusted = true;
+                Ok(None)
+            }
+        }
+    }
+
+    /// A survey says which segments are as in the snapshot that was the parent then: it says nothing
+    /// of another, and nothing while stored chunks are known to be damaged.
+    fn check_survey<'m>(
+        &self,
+        survey: &'m Survey,
+        name: &str,
+        scanner: &Scanner,
+    ) -> Result<Option<CleanSegments<'m>>> {
+        let Some(changed) = &survey.changed else { return Ok(None) };
+        let is_same = self.parent().map(|parent| parent.id) == survey.parent;
+        if is_same
+            && self.avoided.is_empty()
+            && let (Some(parent), Some(volume)) = (&scanner.parent, self.parent_volume(name))
+            && let Some(clean) = CleanSegments::scanned(changed, volume.bytes, parent)?
+        {
+            return Ok(Some(clean));
+        }
+        if survey.is_spooled {
+            return Err(Error::new(
+                ErrorKind::Busy,
+                format!(
+                    "volume '{name}' was scanned before another backup of its series or a check that \
+                     found damage; back it up again"
+                ),
+            ));
+        }
+        Ok(None)
+    }
+}

@@ -1,0 +1,406 @@
+//! A round: many series backed up together, so that what they have in common is stored once from the
+//! start.
+//!
+//! Each volume is scanned; the fingerprints of what is new to its series are sorted with those of all
+//! others, and with those that other series have stored. What two or more series have goes to the
+//! shared store, in the order of the volumes; then each series is backed up as usual, reading only what
+//! the scan found changed, and finds the shared chunks in the index.
+
+mod cost;
+mod place;
+mod schedule;
+mod spool;
+
+use std::path::PathBuf;
+
+use silt_format::number::{to_u32, to_u64};
+use silt_format::{Error, ErrorKind, Fingerprint, Record, Result};
+use silt_source::VolumeSource;
+
+pub use cost::{CostModel, RoundLoad, StageSeconds};
+pub use schedule::{Picking, Schedule, ScheduledVm, memory_bytes_of_rounds, rounds_for_memory};
+
+use self::place::{Place, by_place, fingerprint_of};
+use self::spool::{SpoolWriter, SpooledVolume};
+use crate::backup::{BackupOptions, BackupReport, Hint, NewData, Survey};
+use crate::deletion::Edit;
+use crate::env::Progress;
+use crate::repository::{DEFAULT_DOMAIN, Repository};
+use crate::runs::{Sorted, Sorter, join};
+use crate::shared::owners::{Census, STORE};
+use crate::shared::record::Owner;
+use crate::temporary::TemporaryFile;
+
+/// One series of a round.
+pub struct RoundMember<'a> {
+    /// The series' name.
+    pub series: String,
+    /// Its volumes by name, each of known size.
+    pub volumes: Vec<(String, Box<dyn VolumeSource + 'a>)>,
+    /// How its backup is made.
+    pub options: BackupOptions,
+    /// Called once the volumes are closed and not needed any more, also after a failure.
+    pub on_released: Option<Box<dyn FnOnce() + 'a>>,
+}
+
+/// How a round works.
+#[derive(Clone, Debug)]
+pub struct RoundOptions {
+    /// A folder for temporary files, which take about 32 bytes a stored chunk, and what has changed in
+    /// the volumes if it is spooled.
+    pub folder: PathBuf,
+    /// Bytes of memory to sort in, 0 for the default.
+    pub memory_bytes: u64,
+    /// Whether what has changed is copied to a temporary file by the scan, so that the volumes are read
+    /// only once and released early, rather than read again.
+    pub spool: bool,
+}
+
+/// What a round came to, and what each stage took.
+#[derive(Debug, Default)]
+pub struct RoundReport {
+    /// The backups in the order of the members; one that failed harms no other.
+    pub backups: Vec<Result<BackupReport>>,
+    /// For how long each member's volumes were needed, in milliseconds from the round's beginning.
+    pub held_ms: Vec<u64>,
+    /// Chunks that were new to their series, counted in each.
+    pub requested_chunks: u64,
+    /// Chunks that were copied to the shared store.
+    pub shared_chunks: u64,
+    /// Their bytes.
+    pub shared_bytes: u64,
+    /// Bytes written to the shared store.
+    pub stored_bytes: u64,
+    /// Bytes written to the spool.
+    pub spooled_bytes: u64,
+    /// Scanning all volumes.
+    pub scan_ms: u64,
+    /// Sorting, joining and choosing.
+    pub compare_ms: u64,
+    /// Reading what is shared again, and storing it.
+    pub share_ms: u64,
+    /// Backing up the series.
+    pub backup_ms: u64,
+}
+
+/// Refuses what can't be numbered, and what can't be read twice.
+fn check_members(members: &[RoundMember<'_>]) -> Result<()> {
+    let most = usize::from(u16::MAX);
+    if members.len() > most {
+        return Err(Error::invalid(format!("{} series are too many for a round", members.len())));
+    }
+    for (number, member) in members.iter().enumerate() {
+        let series = &member.series;
+        if members[..number].iter().any(|other| other.series == *series) {
+            return Err(Error::invalid(format!("series '{series}' is in the round twice")));
+        }
+        if member.volumes.len() > usize::from(u8::MAX) {
+            let message = format!("series '{series}' has too many volumes for a round");
+            return Err(Error::invalid(message));
+        }
+        let of_no_size = member.volumes.iter().find(|(_, source)| source.info().size.is_none());
+        if let Some((name, _)) = of_no_size {
+            return Err(Error::invalid(format!(
+                "volume '{name}' of series '{series}' is a stream; a round reads volumes twice, so \
+                 back it up alone"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// A volume of a round: where to read it, and what the scan has found.
+struct Volume<'a> {
+    name: String,
+    source: Box<dyn VolumeSource + 'a>,
+    survey: Option<Survey>,
+}
+
+struct Member<'a> {
+    series: String,
+    options: BackupOptions,
+    volumes: Vec<Volume<'a>>,
+    on_released: Option<Box<dyn FnOnce() + 'a>>,
+    held_ms: u64,
+    failure: Option<Error>,
+}
+
+impl<'a> Member<'a> {
+    fn new(member: RoundMember<'a>) -> Self {
+        let RoundMember { series, volumes, options, on_released } = member;
+        let volumes = volumes.into_iter();
+        let volumes = volumes.map(|(name, source)| Volume { name, source, survey: None });
+        let volumes = volumes.collect();
+        Self { series, options, volumes, on_released, held_ms: 0, failure: None }
+    }
+
+    /// The volumes are needed no more.
+    fn release(&mut self, held_ms: u64) {
+        if let Some(released) = self.on_released.take() {
+            released();
+        }
+        self.held_ms = held_ms;
+    }
+}
+
+struct Round<'a, 'm> {
+    repository: &'a Repository,
+    members: Vec<Member<'m>>,
+    options: &'a RoundOptions,
+    report: RoundReport,
+    began_ns: i64,
+}
+
+/// An error of one member; an interruption is one of all.
+fn of_one<T>(result: Result<T>) -> Result<Result<T>> {
+    match result {
+        Err(error) if error.kind() == ErrorKind::Interrupted => Err(error),
+        other => Ok(other),
+    }
+}
+
+/// What the scan of one volume gives out.
+struct Found<'s> {
+    member: u16,
+    volume: u8,
+    requests: &'s mut Sorter,
+    requested_chunks: u64,
+    spool: Option<SpoolWriter>,
+}
+
+impl NewData for Found<'_> {
+    fn chunk(&mut self, fingerprint: &Fingerprint, offset: u64, bytes: usize) -> Result<()> {
+        self.requested_chunks += 1;
+        let (member, volume, chunk_bytes) = (self.member, self.volume, to_u32(bytes));
+        let place = Place { member, volume, offset, chunk_bytes };
+        self.requests.push(Record { fingerprint: *fingerprint, payload: place.encode() })
+    }
+
+    fn segment(&mut self, index: u64, data: &[u8]) -> Result<()> {
+        self.spool.as_mut().map_or(Ok(()), |spool| spool.push(index, data))
+    }
+}
+
+impl Repository {
+    /// Backs up many series together; what two or more of them have, or one of them and any other
+    /// series of the repository, is stored once.
+    ///
+    /// Each series commits for itself, and one that fails is said in the report: the others go on.
+    /// While another process changes the shared store, nothing is shared, with a warning.
+    pub fn backup_round(
+        &self,
+        members: Vec<RoundMember<'_>>,
+        options: &RoundOptions,
+    ) -> Result<RoundReport> {
+        check_members(&members)?;
+        let members = members.into_iter().map(Member::new).collect();
+        let (report, began_ns) = (RoundReport::default(), self.objects.context.env.now_ns());
+        let mut round = Round { repository: self, members, options, report, began_ns };
+        let done = round.run();
+        // Also after an error nobody may wait for ever.
+        let now = round.elapsed_ms();
+        round.members.iter_mut().filter(|member| member.on_released.is_some()).for_each(|member| {
+            member.volumes.clear();
+            member.release(now);
+        });
+        done?;
+        round.report.held_ms = round.members.iter().map(|member| member.held_ms).collect();
+        Ok(round.report)
+    }
+}
+
+impl<'m> Round<'_, 'm> {
+    fn run(&mut self) -> Result<()> {
+        let requests = self.scan()?;
+        self.report.scan_ms = self.elapsed_ms();
+        match Edit::begin_shared(self.repository, DEFAULT_DOMAIN) {
+            Ok(mut edit) => {
+                let chosen = self.choose(&mut edit, &requests)?;
+                drop(requests);
+                self.report.compare_ms = self.elapsed_ms() - self.report.scan_ms;
+                self.share(&mut edit, &chosen)?;
+                edit.finish()?;
+            }
+            Err(error) if error.kind() == ErrorKind::Busy => {
+                self.repository.warn(&format!("{error}; this round shares nothing new"));
+            }
+            Err(error) => return Err(error),
+        }
+        let shared_ms = self.elapsed_ms();
+        self.report.share_ms = shared_ms - self.report.compare_ms - self.report.scan_ms;
+        self.backup()?;
+        self.report.backup_ms = self.elapsed_ms() - shared_ms;
+        Ok(())
+    }
+
+    fn elapsed_ms(&self) -> u64 {
+        let now = self.repository.objects.context.env.now_ns();
+        u64::try_from((now - self.began_ns) / 1_000_000).unwrap_or(0)
+    }
+
+    fn census(&self) -> Result<Census<'_>> {
+        Census::new(self.repository, &self.options.folder, self.options.memory_bytes)
+    }
+
+    /// Stage 1: what is new to its series, in the order of fingerprints.
+    fn scan(&mut self) -> Result<Sorted> {
+        let (folder, bytes) = (&self.options.folder, self.options.memory_bytes);
+        let mut requests = Census::new(self.repository, folder, bytes)?.sorter();
+        let mut members = std::mem::take(&mut self.members);
+        let mut interrupted = Ok(());
+        for (number, member) in (0_u16..).zip(&mut members) {
+            match of_one(self.survey(number, member, &mut requests)) {
+                Ok(Ok(true)) => member.release(self.elapsed_ms()),
+                Ok(Ok(false)) => {}
+                Ok(Err(error)) => member.failure = Some(error),
+                Err(error) => {
+                    interrupted = Err(error);
+                    break;
+                }
+            }
+        }
+        self.members = members;
+        interrupted.and_then(|()| requests.finish())
+    }
+
+    /// Scans a member's volumes; whether the volumes themselves are needed no more.
+    fn survey(
+        &mut self,
+        number: u16,
+        member: &mut Member<'m>,
+        requests: &mut Sorter,
+    ) -> Result<bool> {
+        let objects = &self.repository.objects;
+        let mut session = self.repository.backup(&member.series, member.options.clone())?;
+        for (at, volume) in (0_u8..).zip(&mut member.volumes) {
+            let spool = self
+                .options
+                .spool
+                .then(|| SpoolWriter::new(TemporaryFile::new(objects, &self.options.folder)));
+            let mut found =
+                Found { member: number, volume: at, requests, requested_chunks: 0, spool };
+            let survey = session.survey(&volume.name, &*volume.source, &mut found);
+            self.report.requested_chunks += found.requested_chunks;
+            self.report.spooled_bytes += found.spool.as_ref().map_or(0, SpoolWriter::bytes);
+            let mut survey = survey?;
+            if let Some(spool) = found.spool.filter(|_| survey.is_complete) {
+                let unreadable = std::mem::take(&mut survey.unreadable);
+                let spooled: SpooledVolume = spool.finish(volume.source.info(), unreadable);
+                volume.source = Box::new(spooled);
+                survey.is_spooled = true;
+            } else if self.options.spool {
+                let (name, series) = (&volume.name, &member.series);
+                self.repository.warn(&format!(
+                    "volume '{name}' of series '{series}' is read again: a spool can't replace it"
+                ));
+            }
+            volume.survey = Some(survey);
+        }
+        Ok(member.volumes.iter().all(|v| v.survey.as_ref().is_some_and(|s| s.is_spooled)))
+    }
+
+    /// Whether the member still takes part.
+    fn takes_part(&self, request: &Record) -> bool {
+        self.members[usize::from(Place::decode(&request.payload).member)].failure.is_none()
+    }
+
+    /// Stage 2: of the requests, those that two series have, in the order of the volumes.
+    fn choose(&self, edit: &mut Edit<'_>, requests: &Sorted) -> Result<Sorted> {
+        let census = self.census()?;
+        let mut owners = census.sorter();
+        census.each_owner(edit, &mut |record| owners.push(record))?;
+        let owners = owners.finish()?;
+        // The members by the numbers that the census gives to series.
+        let ids: Vec<_> =
+            self.members.iter().map(|m| self.repository.series_id(&m.series)).collect();
+        let member_of = |owner: &Owner| {
+            let id = census.members.get(owner.series as usize).map(|member| member.id);
+            id.and_then(|id| ids.iter().position(|member| *member == id))
+        };
+        let mut chosen = census.sorter();
+        join(&mut requests.stream(), &mut owners.stream(), &mut |fingerprint, asked, owned| {
+            let mut asked = asked.iter().filter(|request| self.takes_part(request));
+            let Some(request) = asked.next() else { return Ok(()) };
+            let first = Place::decode(&request.payload).member;
+            let others_ask = asked.any(|other| Place::decode(&other.payload).member != first);
+            let other_has = owned.iter().map(Owner::decode).any(|owner| {
+                owner.series != STORE && member_of(&owner) != Some(usize::from(first))
+            });
+            if others_ask || other_has {
+                chosen.push(by_place(&request.payload, fingerprint))?;
+            }
+            Ok(())
+        })?;
+        chosen.finish()
+    }
+
+    /// Stage 3: reads what is shared again, and stores it.
+    fn share(&mut self, edit: &mut Edit<'_>, chosen: &Sorted) -> Result<()> {
+        if chosen.records() == 0 {
+            return Ok(());
+        }
+        let objects = &self.repository.objects;
+        let census = self.census()?;
+        let mut additions = census.additions(&edit.head)?;
+        let key = objects.master.fingerprint_key(DEFAULT_DOMAIN);
+        let fingerprinter = silt_chunking::Fingerprinter::new(key);
+        let (mut buffer, mut stream) = (Vec::new(), chosen.stream());
+        let (mut shared_chunks, mut shared_bytes) = (0_u64, 0_u64);
+        while let Some(record) = stream.next()? {
+            let place = Place::decode(&record.fingerprint.0);
+            let member = &self.members[usize::from(place.member)];
+            let source = &member.volumes[usize::from(place.volume)].source;
+            buffer.resize(place.chunk_bytes as usize, 0);
+            let read = source.read_at(place.offset, &mut buffer).unwrap_or(0);
+            let fingerprint = fingerprint_of(&record);
+            // What has changed or can't be read any more is not shared.
+            if read < buffer.len() || fingerprinter.fingerprint(&buffer) != fingerprint {
+                continue;
+            }
+            additions.add(&buffer, fingerprint)?;
+            shared_chunks += 1;
+            shared_bytes += to_u64(buffer.len());
+            if shared_chunks.is_multiple_of(1024) {
+                edit.keep()?;
+                let total_bytes = shared_bytes / shared_chunks * chosen.records();
+                let progress =
+                    Progress { done_bytes: shared_bytes, total_bytes, ..Progress::default() };
+                objects.context.observer.progress("share", progress);
+            }
+        }
+        let stored_bytes = additions.commit(edit)?;
+        let report = &mut self.report;
+        (report.shared_chunks, report.shared_bytes) = (shared_chunks, shared_bytes);
+        report.stored_bytes = stored_bytes;
+        Ok(())
+    }
+
+    /// Stage 4: the backups themselves.
+    fn backup(&mut self) -> Result<()> {
+        for number in 0..self.members.len() {
+            let member = &mut self.members[number];
+            let backup = match member.failure.take() {
+                Some(error) => Err(error),
+                None => back_up(self.repository, member),
+            };
+            // A spool's space is given back, too.
+            member.volumes.clear();
+            let held_ms = self.elapsed_ms();
+            let member = &mut self.members[number];
+            if member.on_released.is_some() || member.held_ms == 0 {
+                member.release(held_ms);
+            }
+            self.report.backups.push(of_one(backup)?);
+        }
+        Ok(())
+    }
+}
+
+fn back_up(repository: &Repository, member: &Member<'_>) -> Result<BackupReport> {
+    let mut session = repository.backup(&member.series, member.options.clone())?;
+    for Volume { name, source, survey } in &member.volumes {
+        let hint = survey.as_ref().map_or(Hint::None, Hint::Survey);
+        session.add_volume_by(name, &**source, hint)?;
+    }
+    session.finish()
+}

@@ -1,0 +1,119 @@
+//! What rounds are expected to take.
+
+use silt_format::{Error, Level, Snapshot};
+use silt_source::ExtentKind;
+use siltstone::{CostModel, Picking, Repository, Schedule, ScheduledVm, StageSeconds};
+
+use super::file::{Fleet, Series};
+use crate::cli::RoundsChoice;
+use crate::commands::{Failure, backup};
+use crate::snapshot_name;
+
+/// Bytes of a chunk.
+const CHUNK_BYTES: f64 = 4096.0;
+/// Of what a volume holds, the share that is expected to be new each time, before that is known.
+const CHANGE_SHARE: f64 = 0.03;
+/// What is expected of a volume of which nothing is known, in bytes.
+const UNKNOWN_BYTES: f64 = 4e9;
+/// Bytes of a container, roughly.
+const CONTAINER_CHUNKS: f64 = 2048.0;
+
+/// The rounds of a fleet.
+pub struct Plan {
+    /// The names of the series.
+    pub names: Vec<String>,
+    pub vms: Vec<ScheduledVm>,
+    pub model: CostModel,
+    pub schedule: Schedule,
+}
+
+/// Schedules the series of a fleet, by what their newest snapshots held and what was new in them.
+pub fn plan(
+    repository: &Repository,
+    fleet: &Fleet,
+    choice: &RoundsChoice,
+) -> Result<Plan, Failure> {
+    let limit = choice.time_limit.as_deref().map(snapshot_name::parse_time_limit).transpose()?;
+    let rate = |mib: u32| f64::from(mib) * f64::from(1 << 20);
+    let model = CostModel::local(rate(choice.scan_rate), rate(choice.store_rate), choice.spool);
+    let mut vms = Vec::new();
+    for (name, series) in &fleet.series {
+        let (scan_bytes, new_bytes) = expected(repository, name, series)?;
+        vms.push(ScheduledVm { machine: 0, scan_bytes, requests: new_bytes / CHUNK_BYTES });
+    }
+    let index_entries = stored_chunks(repository)?;
+    let limited =
+        limit.map(|limit| Schedule::within(&model, &vms, index_entries, limit, Picking::Envelope));
+    let schedule = limited.unwrap_or_else(|| {
+        Schedule::of(&model, &vms, index_entries, usize::from(choice.rounds), Picking::Envelope)
+    });
+    Ok(Plan { names: fleet.series.keys().cloned().collect(), vms, model, schedule })
+}
+
+impl Plan {
+    /// The names of a round's series.
+    pub fn members(&self, round: usize) -> Vec<&str> {
+        self.schedule.rounds[round].iter().map(|vm| self.names[*vm].as_str()).collect()
+    }
+
+    /// Bytes that a round scans, and that are expected to be new.
+    pub fn bytes(&self, round: usize) -> (f64, f64) {
+        let vms = self.schedule.rounds[round].iter().map(|vm| &self.vms[*vm]);
+        vms.fold((0.0, 0.0), |(scan, new), vm| {
+            (scan + vm.scan_bytes, new + vm.requests * CHUNK_BYTES)
+        })
+    }
+}
+
+/// What a round is expected to take, in the stages that a user sees: scan, compare, store.
+pub fn visible_stages(stages: &StageSeconds) -> [f64; 3] {
+    let compare = stages.compare + stages.collect + stages.send + stages.update + stages.answer;
+    [stages.scan, compare, stages.store]
+}
+
+/// Bytes that a backup of a series reads, and those of them that are new.
+fn expected(repository: &Repository, name: &str, series: &Series) -> Result<(f64, f64), Failure> {
+    let id = repository.series_id(name);
+    let newest = repository.head(id)?.and_then(|head| head.snapshots.last().map(|entry| entry.id));
+    let snapshot = newest.map(|newest| repository.snapshot(id, newest)).transpose()?;
+    Ok(snapshot.as_ref().map_or_else(|| of_volumes(series), of_snapshot))
+}
+
+/// The same of one that was never backed up: all is new.
+fn of_volumes(series: &Series) -> (f64, f64) {
+    let bytes = series.volumes.values().map(|path| allocated(path).unwrap_or(UNKNOWN_BYTES));
+    let bytes = bytes.sum();
+    (bytes, bytes)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "an estimate")]
+fn of_snapshot(snapshot: &Snapshot) -> (f64, f64) {
+    let levels = snapshot.levels();
+    let data = (levels.total() - levels.get(Level::Zero)) as f64;
+    let new = (levels.get(Level::New) + levels.get(Level::Shared)) as f64;
+    (data, if snapshot.parent.is_some() { new } else { data * CHANGE_SHARE })
+}
+
+/// Bytes of a volume that are not holes, if it can be opened now.
+#[expect(clippy::cast_precision_loss, reason = "an estimate")]
+fn allocated(path: &str) -> Option<f64> {
+    let source = backup::open_any(path).ok()?;
+    let (size, mut offset, mut data) = (source.info().size?, 0, 0);
+    while offset < size {
+        let extent = source.extent_at(offset).ok()?;
+        let end = (extent.offset + extent.length).min(size);
+        data += if extent.kind == ExtentKind::Data { end - offset } else { 0 };
+        offset = end.max(offset + 1);
+    }
+    Some(data as f64)
+}
+
+/// How many chunks the repository holds, roughly.
+#[expect(clippy::cast_precision_loss, reason = "an estimate")]
+fn stored_chunks(repository: &Repository) -> Result<f64, Error> {
+    let mut containers = 0;
+    for (id, _) in repository.series()? {
+        containers += repository.head(id)?.map_or(0, |head| head.containers.iter().count());
+    }
+    Ok(containers as f64 * CONTAINER_CHUNKS)
+}

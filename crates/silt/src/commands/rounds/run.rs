@@ -1,0 +1,185 @@
+//! Backing up a fleet in rounds.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+
+use serde_json::json;
+use silt_format::Error;
+use silt_source::VolumeSource;
+use siltstone::{BackupOptions, Repository, RoundMember, RoundOptions, RoundReport, Throttled};
+
+use super::file::{self, Fleet, Series, run_hook};
+use super::forecast::{self, Plan};
+use super::{expected_line, planned_json};
+use crate::cli::Backup;
+use crate::commands::backup::{conclude, open, options, repository};
+use crate::commands::{Failure, Session, exit_code, forget, temporary_folder};
+use crate::{output, snapshot_name};
+
+/// A volume's name and the open volume.
+type NamedSource = (String, Box<dyn VolumeSource>);
+
+/// What all rounds of a command have.
+struct Rounds<'s> {
+    session: &'s Session<'s>,
+    args: &'s Backup,
+    fleet: &'s Fleet,
+    options: BackupOptions,
+    repository: Repository,
+    /// The exit status: that of the first series that has one.
+    code: Cell<u8>,
+}
+
+pub fn run(session: &Session<'_>, args: &Backup) -> Result<u8, Failure> {
+    let Some(file) = &args.fleet else {
+        return Err(Failure::Usage("a backup needs a series, or --fleet".to_owned()));
+    };
+    if args.dry_run {
+        let message =
+            "--dry-run does not go with --fleet; `silt rounds plan` says what would be done";
+        return Err(Failure::Usage(message.to_owned()));
+    }
+    let fleet = file::read(file)?;
+    let chunking = args.chunking.as_deref().map(snapshot_name::parse_chunking).transpose()?;
+    let mut options = options(session, args, chunking);
+    options.tags.extend(fleet.tags.iter().cloned());
+    let repository = repository(session, args)?;
+    let plan = forecast::plan(&repository, &fleet, &args.rounds)?;
+    let code = Cell::new(0);
+    let rounds = Rounds { session, args, fleet: &fleet, options, repository, code };
+    for number in 0..plan.schedule.rounds.len() {
+        rounds.run(&plan, number)?;
+    }
+    Ok(rounds.code.get())
+}
+
+impl Rounds<'_> {
+    fn run(&self, plan: &Plan, number: usize) -> Result<(), Failure> {
+        let mut members = Vec::new();
+        for name in plan.members(number) {
+            let series = &self.fleet.series[name];
+            // A machine whose disk can't be opened keeps none of the others from being backed up.
+            match self.open(name, series) {
+                Ok(member) => members.push(member),
+                Err(error) => self.failed(name, &error),
+            }
+        }
+        let names: Vec<String> = members.iter().map(|member| member.series.clone()).collect();
+        let options = RoundOptions {
+            folder: self.args.rounds.temp.clone().unwrap_or_else(temporary_folder),
+            memory_bytes: self.session.global.memory << 20,
+            spool: self.args.rounds.spool,
+        };
+        let report = self.repository.backup_round(members, &options)?;
+        self.session.reporter.finish();
+        for (name, backup) in names.iter().zip(&report.backups) {
+            match backup {
+                Ok(backup) => self.note_code(conclude(self.session, self.args, backup)),
+                Err(error) => self.failed(name, error),
+            }
+        }
+        self.print(plan, number, &report);
+        if self.args.forget {
+            let made = names.iter().zip(&report.backups).filter(|(_, backup)| backup.is_ok());
+            for (name, _) in made {
+                forget::apply_stored(self.session, &self.repository, name)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn open<'a>(&'a self, name: &'a str, series: &'a Series) -> Result<RoundMember<'a>, Error> {
+        if let Some(command) = &series.before {
+            run_hook(name, "before", command)?;
+        }
+        let volumes =
+            self.open_volumes(&series.volumes).inspect_err(|_| self.after(name, series))?;
+        Ok(RoundMember {
+            series: name.to_owned(),
+            volumes,
+            options: self.options.clone(),
+            on_released: Some(Box::new(|| self.after(name, series))),
+        })
+    }
+
+    fn open_volumes(&self, volumes: &BTreeMap<String, String>) -> Result<Vec<NamedSource>, Error> {
+        let limit = self.session.read_limit();
+        let open = |(name, path): (&String, &String)| {
+            let source = Throttled::new(open(path, self.args)?, limit.clone(), None);
+            Ok((name.clone(), Box::new(source) as Box<dyn VolumeSource>))
+        };
+        volumes.iter().map(open).collect()
+    }
+
+    /// The volumes are not needed any more.
+    fn after(&self, name: &str, series: &Series) {
+        let Some(command) = &series.after else { return };
+        if let Err(error) = run_hook(name, "after", command) {
+            let code = exit_code(&error);
+            output::error(self.session.global.json, &error.to_string(), code);
+            self.note_code(code);
+        }
+    }
+
+    fn note_code(&self, of_series: u8) {
+        if self.code.get() == 0 {
+            self.code.set(of_series);
+        }
+    }
+
+    fn failed(&self, series: &str, error: &Error) {
+        let code = exit_code(error);
+        let message = format!("series '{series}' was not backed up: {error}");
+        output::error(self.session.global.json, &message, code);
+        self.note_code(code);
+    }
+
+    fn print(&self, plan: &Plan, number: usize, report: &RoundReport) {
+        if self.session.global.json {
+            let failed = report.backups.iter().filter(|backup| backup.is_err()).count();
+            let value = json!({
+                "expected": planned_json(plan, number),
+                "series": report.backups.len(),
+                "failed": failed,
+                "requested_chunks": report.requested_chunks,
+                "shared_chunks": report.shared_chunks,
+                "shared_bytes": report.shared_bytes,
+                "stored_bytes": report.stored_bytes,
+                "spooled_bytes": report.spooled_bytes,
+                "scan_ms": report.scan_ms,
+                "compare_ms": report.compare_ms,
+                "share_ms": report.share_ms,
+                "backup_ms": report.backup_ms,
+                "held_ms": report.held_ms,
+            });
+            output::message("round", value);
+            return;
+        }
+        let spooled = if report.spooled_bytes > 0 {
+            format!(", {} spooled", output::bytes(report.spooled_bytes))
+        } else {
+            String::new()
+        };
+        output::line(&format!(
+            "Round of {} series: {} new chunks, {} shared by several ({} in {} stored){spooled}",
+            report.backups.len(),
+            report.requested_chunks,
+            report.shared_chunks,
+            output::bytes(report.shared_bytes),
+            output::bytes(report.stored_bytes)
+        ));
+        let held = report.held_ms.iter().sum::<u64>() / report.held_ms.len().max(1) as u64;
+        output::line(&format!(
+            "  took: scan {}, compare {}, store {}; volumes needed for {} on the average",
+            seconds(report.scan_ms),
+            seconds(report.compare_ms),
+            seconds(report.share_ms + report.backup_ms),
+            seconds(held),
+        ));
+        output::line(&format!("  {}", expected_line(plan, number)));
+    }
+}
+
+fn seconds(ms: u64) -> String {
+    format!("{}.{:02} s", ms / 1000, ms % 1000 / 10)
+}
