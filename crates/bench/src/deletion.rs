@@ -161,7 +161,8 @@ fn seconds(work: impl FnOnce() -> Result<()>) -> Result<(f64, f64)> {
     Ok((begin.elapsed().as_secs_f64(), cpu_seconds() - cpu))
 }
 
-fn cpu_seconds() -> f64 {
+/// Processor time of this process.
+pub fn cpu_seconds() -> f64 {
     let used = clock_gettime(ClockId::ProcessCPUTime);
     used.tv_sec as f64 + used.tv_nsec as f64 / 1e9
 }

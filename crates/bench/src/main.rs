@@ -13,10 +13,12 @@ mod bounds;
 mod changes;
 mod deletion;
 mod disks;
+mod join;
 mod peers;
 mod plot;
 mod process;
 mod report;
+mod rounds;
 mod run;
 mod sharing;
 mod system;
@@ -53,6 +55,47 @@ enum Command {
     /// Measure what sharing across series saves, against the best possible on the same disks
     #[command(after_help = "Examples:\n  silt-bench sharing --disks /vm/fleet --work /vm/bench")]
     Sharing(SharingOptions),
+    /// Measure rounds against backing the same disks up one by one
+    #[command(
+        after_help = "Examples:\n  silt-bench rounds --disks /vm/fleet --work /vm/bench --vms web1,db1,mail1"
+    )]
+    Rounds(RoundsOptions),
+    /// Measure comparing requests with an index of any size
+    #[command(
+        after_help = "Examples:\n  silt-bench join --work /vm/bench --entries 250000000 --requests 25000000"
+    )]
+    Join(JoinOptions),
+}
+
+#[derive(clap::Args)]
+struct RoundsOptions {
+    #[command(flatten)]
+    disks: SharingOptions,
+    /// Also measure restic, one process a day.
+    #[arg(long)]
+    restic: bool,
+    /// The silt program.
+    #[arg(long, default_value = "silt", value_name = "FILE")]
+    silt: PathBuf,
+}
+
+#[derive(clap::Args)]
+struct JoinOptions {
+    /// A folder for the index.
+    #[arg(long, value_name = "DIR")]
+    work: PathBuf,
+    /// Entries of the index.
+    #[arg(long, default_value_t = 250_000_000)]
+    entries: u64,
+    /// Requests, of which three in four are in the index.
+    #[arg(long, default_value_t = 25_000_000)]
+    requests: u64,
+    /// Memory to sort the requests in.
+    #[arg(long, default_value_t = 16, value_name = "MIB")]
+    sort: usize,
+    /// The index that is there, by its id and partition bits.
+    #[arg(long, hide = true, num_args = 2)]
+    run: Vec<String>,
 }
 
 #[derive(clap::Args)]
@@ -134,6 +177,8 @@ fn main() -> ExitCode {
         Command::Bounds(options) => bounds::print(&options),
         Command::Deletion(options) => deletion::run(&options),
         Command::Sharing(options) => sharing::run(&options),
+        Command::Rounds(options) => rounds::run(&options),
+        Command::Join(options) => join::run(&options),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

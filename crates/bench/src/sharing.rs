@@ -115,7 +115,7 @@ pub fn run(options: &SharingOptions) -> Result<()> {
     Ok(())
 }
 
-fn repository(place: &Path) -> Result<Repository> {
+pub fn repository(place: &Path) -> Result<Repository> {
     if place.exists() {
         std::fs::remove_dir_all(place)?;
     }
@@ -180,7 +180,7 @@ fn each_segment(source: &dyn VolumeSource, each: &mut dyn FnMut(&[u8])) -> Resul
     Ok(())
 }
 
-fn folder_bytes(folder: &Path) -> Result<u64> {
+pub fn folder_bytes(folder: &Path) -> Result<u64> {
     let mut bytes = 0;
     for entry in std::fs::read_dir(folder)? {
         let entry = entry?;

@@ -6,6 +6,8 @@
 
 mod join;
 mod lookup;
+#[cfg(feature = "measure")]
+mod measure;
 mod merge;
 mod read;
 mod sort;
@@ -13,6 +15,8 @@ mod write;
 
 pub(crate) use join::join;
 pub(crate) use lookup::RunLookup;
+#[cfg(feature = "measure")]
+pub use measure::{JoinMeasure, SortedRequests};
 pub(crate) use merge::{Stream, merge};
 pub(crate) use read::RunReader;
 pub(crate) use sort::{Sorted, Sorter};
