@@ -43,7 +43,7 @@ pub use repository::{Found, KeyInfo, Protection, Repository};
 pub use restore::{RestoreOptions, RestoreReport};
 pub use retention::{Candidate, Kept, apply_policy};
 #[cfg(feature = "measure")]
-pub use runs::{JoinMeasure, SortedRequests};
+pub use runs::{ExactIndex, JoinMeasure, SortedRequests};
 pub use shared::{
     CostModel, Picking, PopularOptions, PopularReport, RepointReport, RoundLoad, RoundMember,
     RoundOptions, RoundReport, Schedule, ScheduledVm, SharePolicy, SharedSweepOptions,

@@ -5,7 +5,8 @@ use std::path::Path;
 use silt_format::number::to_u64;
 use silt_format::{Fingerprint, Record, Result, RunRef, RunUse, SeriesId};
 
-use super::{RunReader, RunWriter, Sorted, Sorter, Stream, join};
+use super::merge::Records;
+use super::{RunReader, RunWriter, Sorted, Sorter, Stream, join, merge};
 use crate::repository::Repository;
 
 /// A run of made-up records, and what it is joined with.
@@ -87,3 +88,74 @@ impl<'r> JoinMeasure<'r> {
 
 /// Requests in order.
 pub struct SortedRequests(Sorted);
+
+/// An index that finds every duplicate, by sorting and merging alone.
+pub struct ExactIndex<'r> {
+    repository: &'r Repository,
+    store: SeriesId,
+    folder: std::path::PathBuf,
+    sort_bytes: usize,
+    runs: Vec<RunRef>,
+}
+
+/// Most runs; when there are more, they are merged.
+const RUNS_MAX: usize = 8;
+
+impl<'r> ExactIndex<'r> {
+    /// An empty one; requests are sorted in `sort_bytes` and spill to `folder`.
+    pub fn new(repository: &'r Repository, folder: &Path, sort_bytes: usize) -> Self {
+        let store = repository.series_id("exact index");
+        Self { repository, store, folder: folder.to_owned(), sort_bytes, runs: Vec::new() }
+    }
+
+    /// Answers the requests of a round and adds what is new; how many different ones were new.
+    pub fn round(&mut self, requests: &mut dyn Iterator<Item = Fingerprint>) -> Result<u64> {
+        let objects = &self.repository.objects;
+        let mut sorter = Sorter::new(objects, &self.folder, self.sort_bytes);
+        for fingerprint in requests {
+            sorter.push(Record { fingerprint, payload: [0; 12] })?;
+        }
+        let sorted = sorter.finish()?;
+        let mut new = RunWriter::new(objects, self.store, RunUse::Shared, sorted.records())?;
+        let mut count = 0;
+        let mut add = |fingerprint: &Fingerprint| {
+            count += 1;
+            new.push(Record { fingerprint: *fingerprint, payload: [0; 12] })
+        };
+        join(&mut sorted.stream(), &mut self.index()?, &mut |fingerprint, _, known| {
+            if known.is_empty() { add(fingerprint) } else { Ok(()) }
+        })?;
+        self.runs.push(new.finish()?.run);
+        if self.runs.len() > RUNS_MAX {
+            let records = self.runs.iter().map(|run| run.records).sum();
+            let mut all = RunWriter::new(objects, self.store, RunUse::Shared, records)?;
+            let mut index = self.index()?;
+            while let Some(record) = index.next()? {
+                all.push(record)?;
+            }
+            self.runs = vec![all.finish()?.run];
+        }
+        Ok(count)
+    }
+
+    /// All entries in order.
+    fn index(&self) -> Result<Stream<'r>> {
+        let objects = &self.repository.objects;
+        let readers = self.runs.iter().map(|run| RunReader::new(objects, self.store, *run));
+        let mut streams: Vec<_> =
+            readers.map(|reader| reader.map(Stream::new)).collect::<Result<_>>()?;
+        if streams.is_empty() {
+            streams.push(Stream::new(NoRecords));
+        }
+        Ok(merge(streams))
+    }
+}
+
+struct NoRecords;
+
+impl Records for NoRecords {
+    fn next_batch(&mut self, batch: &mut Vec<Record>) -> Result<()> {
+        batch.clear();
+        Ok(())
+    }
+}

@@ -16,7 +16,7 @@ mod write;
 pub(crate) use join::join;
 pub(crate) use lookup::RunLookup;
 #[cfg(feature = "measure")]
-pub use measure::{JoinMeasure, SortedRequests};
+pub use measure::{ExactIndex, JoinMeasure, SortedRequests};
 pub(crate) use merge::{Stream, merge};
 pub(crate) use read::RunReader;
 pub(crate) use sort::{Sorted, Sorter};

@@ -1,0 +1,84 @@
+//! The coverage model: how much a popular set finds, from Zipf's law.
+
+use crate::report::{Line, Table, percent, plot};
+use crate::schemes::{Popularity, Search, efficiency};
+use crate::trace::Trace;
+
+/// What deduplication finds with a popular set of the share `sigma` of the different chunks, of what a
+/// perfect scheme finds.
+///
+/// `left` is the share of all chunks that is left by deduplication inside each machine, `unique` the
+/// share that is different: of the i-th most popular chunk there are copies in proportion to
+/// i^-exponent.
+pub fn modelled(sigma: f64, left: f64, unique: f64, exponent: f64) -> f64 {
+    (1.0 - left + left * sigma.powf(1.0 - exponent) - sigma * unique) / (1.0 - unique)
+}
+
+/// The exponent that gives an efficiency at a share.
+pub fn fitted(efficiency: f64, sigma: f64, left: f64, unique: f64) -> f64 {
+    let covered = (efficiency * (1.0 - unique) - (1.0 - left) + sigma * unique) / left;
+    1.0 - covered.ln() / sigma.ln()
+}
+
+/// The published trace by the model, and a trace as measured.
+pub fn table(trace: &Trace) -> (Table, String) {
+    let popularity = Popularity::of(trace, Search::One);
+    let raw = trace.raw_chunks();
+    let (unique, left) = (crate::schemes::unique(trace), popularity.alone());
+    let shares = (unique as f64 / raw as f64, left as f64 / raw as f64);
+    let measured = |sigma: f64| efficiency(raw, unique, popularity.stored(sigma));
+    let exponent = fitted(measured(0.02), 0.02, shares.1, shares.0);
+    let mut table = Table::new(
+        "Efficiency over the share that is popular, %",
+        &[
+            "share %",
+            "published data, by the model",
+            "published",
+            "this trace, measured",
+            "this trace, by the model",
+        ],
+    );
+    let published = [(0.02, 96.01), (0.04, 96.58)];
+    let mut lines =
+        [("model of the published data", false), ("published", true), ("this trace", false)].map(
+            |(name, is_published)| Line { name: name.to_owned(), points: Vec::new(), is_published },
+        );
+    for sigma in [0.005, 0.01, 0.02, 0.04, 0.08, 0.16] {
+        let model = modelled(sigma, 0.1205, 0.048, 0.687);
+        let reported = published.iter().find(|(share, _)| *share == sigma).map(|found| found.1);
+        lines[0].points.push((sigma * 100.0, model * 100.0));
+        lines[1].points.extend(reported.map(|value| (sigma * 100.0, value)));
+        lines[2].points.push((sigma * 100.0, measured(sigma) * 100.0));
+        table.row(vec![
+            format!("{}", sigma * 100.0),
+            percent(model),
+            reported.map_or("-".to_owned(), |value| format!("{value:.2}")),
+            percent(measured(sigma)),
+            percent(modelled(sigma, shares.1, shares.0, exponent)),
+        ]);
+    }
+    table.note(format!(
+        "E(s) = [(1-d) + d s^(1-a) - s u] / (1-u), with d left by deduplication inside each machine, u different, a the exponent of Zipf's law. Published data: d = 0.1205, u = 0.048, a = 0.687 fitted at 2 %. This trace: d = {:.4}, u = {:.4}, a = {exponent:.3} fitted at 2 %.",
+        shares.1, shares.0
+    ));
+    let plot = plot(
+        "Efficiency of a popular set",
+        "popular chunks, % of the different ones",
+        90.0,
+        &lines,
+    );
+    (table, plot)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{fitted, modelled};
+
+    #[test]
+    fn the_model_gives_the_published_efficiency() {
+        let exponent = fitted(0.9601, 0.02, 0.1205, 0.048);
+        assert!((exponent - 0.687).abs() < 0.001, "{exponent}");
+        let at_4 = modelled(0.04, 0.1205, 0.048, exponent);
+        assert!((at_4 - 0.9681).abs() < 0.001, "{at_4}");
+    }
+}

@@ -1,0 +1,191 @@
+//! Runs the schemes that Siltstone is built on over traces, with its own code, and prints what comes out
+//! beside what was published.
+
+#![expect(
+    clippy::disallowed_methods,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    clippy::cast_precision_loss,
+    clippy::float_cmp,
+    reason = "an evaluation reads the clock, prints, and computes shares"
+)]
+
+mod availability;
+mod coverage;
+mod exchange;
+mod generate;
+mod random;
+mod record;
+mod report;
+mod schemes;
+mod spans;
+mod trace;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Instant;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::generate::{Shape, generate};
+use crate::report::Table;
+use crate::trace::Trace;
+
+/// Errors end the program with their text; nobody tells them apart.
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+#[derive(Parser)]
+#[command(
+    name = "silt-eval",
+    about = "Run deduplication schemes on traces, beside what was published"
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Record the fingerprints of disks over days
+    #[command(after_help = "Examples:\n  silt-eval record --disks /vm/fleet --trace fleet.trace")]
+    Record {
+        /// A folder with disks called VM.dayN.raw.
+        #[arg(long, value_name = "DIR")]
+        disks: PathBuf,
+        /// Only these machines.
+        #[arg(long, value_delimiter = ',', value_name = "NAME")]
+        vms: Vec<String>,
+        /// The file to write.
+        #[arg(long, value_name = "FILE")]
+        trace: PathBuf,
+    },
+    /// Generate a trace with the published proportions
+    #[command(after_help = "Examples:\n  silt-eval generate --machines 500 --trace large.trace")]
+    Generate {
+        #[command(flatten)]
+        shape: ShapeArgs,
+        /// The file to write.
+        #[arg(long, value_name = "FILE")]
+        trace: PathBuf,
+    },
+    /// Write all tables and plots to a folder
+    #[command(after_help = "Examples:
+  silt-eval tables --out results
+  silt-eval tables --out results --trace fleet.trace --scale 0.02")]
+    Tables(Tables),
+}
+
+#[derive(Args)]
+struct ShapeArgs {
+    /// How many machines.
+    #[arg(long, default_value_t = 250)]
+    machines: usize,
+    /// Segments of 2 MiB on each disk.
+    #[arg(long, default_value_t = 32)]
+    segments: usize,
+    /// Snapshots of each machine.
+    #[arg(long, default_value_t = 10)]
+    days: usize,
+    /// Where the random numbers begin.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+impl ShapeArgs {
+    fn shape(&self) -> Shape {
+        let Self { machines, segments, days, seed } = *self;
+        Shape { machines, segments, days, seed, ..Shape::default() }
+    }
+}
+
+#[derive(Args)]
+struct Tables {
+    /// The folder for RESULTS.md, a CSV file of each table and the plots.
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+    /// A recorded trace, beside the generated one.
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+    #[command(flatten)]
+    shape: ShapeArgs,
+    /// Of the requests of the published cluster's hosts, the share that is exchanged.
+    #[arg(long, default_value_t = 0.05)]
+    scale: f64,
+    /// Hosts that the exchange simulates.
+    #[arg(long, default_value_t = 4)]
+    hosts: usize,
+    /// Trials of the availability model.
+    #[arg(long, default_value_t = availability::trials_for(0.05))]
+    trials: usize,
+}
+
+/// The clock, which only says how long something took.
+fn now() -> Instant {
+    Instant::now()
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Record { disks, vms, trace } => {
+            record::record(&disks, &vms).and_then(|recorded| save(&recorded, &trace))
+        }
+        Command::Generate { shape, trace } => save(&generate(&shape.shape()), &trace),
+        Command::Tables(tables) => run(&tables),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("silt-eval: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn save(trace: &Trace, file: &Path) -> Result<()> {
+    trace.write(file)?;
+    println!(
+        "{}: {} machines, {} days, {} chunks that are not zeros",
+        file.display(),
+        trace.machines.len(),
+        trace.days(),
+        trace.raw_chunks()
+    );
+    Ok(())
+}
+
+fn run(options: &Tables) -> Result<()> {
+    std::fs::create_dir_all(&options.out)?;
+    let mut text = "# Evaluation\n\nEvery scheme of the papers that Siltstone is built on, run with its own code, beside what was published.\n\n".to_owned();
+    let mut add = |name: &str, table: &Table| -> Result<()> {
+        println!("{}", table.markdown());
+        text.push_str(&table.markdown());
+        table.write_csv(&options.out, name)
+    };
+    let plot = |name: &str, svg: &str| std::fs::write(options.out.join(format!("{name}.svg")), svg);
+    let generated = generate(&options.shape.shape());
+    let title =
+        format!("Efficiency of the schemes, {} generated machines", generated.machines.len());
+    add("efficiency", &schemes::table(&title, &generated, &schemes::run_all(&generated)?))?;
+    if let Some(file) = &options.trace {
+        let recorded = Trace::read(file)?;
+        let title =
+            format!("Efficiency of the schemes, {} recorded machines", recorded.machines.len());
+        let mut table = schemes::table(&title, &recorded, &schemes::run_all(&recorded)?);
+        table.note("The published figures are of other machines, and many more of them.");
+        add("efficiency-recorded", &table)?;
+        let (table, svg) = coverage::table(&recorded);
+        add("coverage-recorded", &table)?;
+        plot("coverage-recorded", &svg)?;
+    }
+    let (table, svg) = coverage::table(&generated);
+    add("coverage", &table)?;
+    plot("coverage", &svg)?;
+    add("availability", &availability::table(options.trials))?;
+    plot("availability", &availability::copies_plot())?;
+    add("availability-counted", &availability::counted(&generated, 1024, 0.02, 100))?;
+    add("exchange", &exchange::table(options.scale, options.hosts, &std::env::temp_dir())?)?;
+    add("ways", &spans::comparison())?;
+    add("rounds", &spans::rounds_by_memory())?;
+    add("schedules", &spans::schedules())?;
+    Ok(std::fs::write(options.out.join("RESULTS.md"), text)?)
+}

@@ -1,0 +1,46 @@
+//! The evaluation program on a small trace: all tables and plots are there.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::path::Path;
+use std::process::Command;
+
+fn eval(arguments: &[&str], folder: &Path) -> String {
+    let program = env!("CARGO_BIN_EXE_silt-eval");
+    let output = Command::new(program).args(arguments).current_dir(folder).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn disks_are_recorded_and_every_table_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let noise = |seed: u32, bytes: u32| {
+        (0..bytes / 4).flat_map(move |n| (n ^ seed).wrapping_mul(0x9e37_79b1).to_be_bytes())
+    };
+    for (machine, own) in [("a", 1_u32 << 30), ("b", 1 << 31)] {
+        for day in 0..3_u32 {
+            let mut disk: Vec<u8> = noise(0, 6 << 20).chain(noise(own, 2 << 20)).collect();
+            disk.resize(10 << 20, 0);
+            let start = usize::try_from(day).unwrap() << 20;
+            disk[start..start + 4096].fill(u8::try_from(day).unwrap() + 1);
+            std::fs::write(folder.path().join(format!("{machine}.day{day}.raw")), disk).unwrap();
+        }
+    }
+    let recorded = eval(&["record", "--disks", ".", "--trace", "t"], folder.path());
+    assert!(recorded.contains("2 machines, 3 days"), "{recorded}");
+    let small = ["--machines", "30", "--segments", "4", "--scale", "0.0005", "--trials", "20"];
+    let text =
+        eval(&[&["tables", "--out", "out", "--trace", "t"], &small[..]].concat(), folder.path());
+    for title in ["Efficiency of the schemes, 2 recorded", "survive", "exchange", "Scheduling"] {
+        assert!(text.contains(title), "{title} in {text}");
+    }
+    // The disks have 6 MiB in common, and each day changes one chunk.
+    let row = text.split("2 recorded machines").nth(1).unwrap();
+    let row = row.lines().find(|line| line.starts_with("| synchronous")).unwrap();
+    assert!(row.contains("| 100.00 | 100.00 |"), "{row}");
+    for file in ["RESULTS.md", "efficiency.csv", "exchange.csv", "coverage.svg", "availability.svg"]
+    {
+        assert!(folder.path().join("out").join(file).exists(), "{file}");
+    }
+}
