@@ -4,13 +4,13 @@
 
 use libfuzzer_sys::fuzz_target;
 use silt_format::{
-    BlockReader, CheckRecord, Config, Directory, Footer, Head, Header, Lease, MasterKey, Page, Recipe, RunDirectory,
+    BlockReader, CheckRecord, Config, Directory, Footer, Head, Header, Lease, MasterKey, Page, Places, Recipe, RunDirectory,
     SeriesRecord, Snapshot, WrappedKey, decode_blocks, decode_dead_ranges, decode_records, encode_dead_ranges,
 };
 
 fuzz_target!(|data: &[u8]| {
     let Some((choice, bytes)) = data.split_first() else { return };
-    match choice % 18 {
+    match choice % 19 {
         0 => drop(Header::decode(bytes)),
         1 => drop(Footer::decode(bytes)),
         2 => {
@@ -50,6 +50,11 @@ fuzz_target!(|data: &[u8]| {
             }
         }
         16 => drop(decode_records(bytes, &mut Vec::new())),
+        17 => {
+            if let Ok(places) = Places::decode(bytes) {
+                assert_eq!(Places::decode(&places.encode()).ok(), Some(places));
+            }
+        }
         _ => drop(WrappedKey::label(bytes, &MasterKey::new([0; 32]))),
     }
 });

@@ -53,6 +53,17 @@ impl Storage for DryRunStorage {
         Ok(())
     }
 
+    fn copies(&self, key: &Key) -> usize {
+        self.inner.copies(key)
+    }
+
+    fn get_from(&self, copy: usize, key: &Key, range: ByteRange, into: &mut Vec<u8>) -> Result<()> {
+        if lock(&self.written).contains_key(key) {
+            return self.get(key, range, into);
+        }
+        self.inner.get_from(copy, key, range, into)
+    }
+
     fn head(&self, key: &Key) -> Result<ObjectMeta> {
         if let Some(object) = lock(&self.written).get(key) {
             return Ok(ObjectMeta { size: object.size, modified_ms: None });

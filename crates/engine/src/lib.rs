@@ -16,6 +16,7 @@ mod heads;
 mod lease;
 mod map;
 mod objects;
+mod places;
 mod repository;
 mod restore;
 mod retention;
@@ -39,6 +40,7 @@ pub use deletion::{
 pub use dry_run::DryRunStorage;
 pub use env::{Context, Env, Observer, Process, Progress, Silent};
 pub use find::{Selector, When};
+pub use places::{HealOptions, HealReport, OpenPlace, PlaceInfo};
 pub use repository::{Found, KeyInfo, Protection, Repository};
 pub use restore::{RestoreOptions, RestoreReport};
 pub use retention::{Candidate, Kept, apply_policy};

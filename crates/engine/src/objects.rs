@@ -65,6 +65,17 @@ pub(crate) fn key(name: &str) -> Result<Key> {
 }
 
 impl Objects {
+    /// The same repository's objects in another storage.
+    pub(crate) fn with_storage(&self, storage: Arc<dyn Storage>) -> Self {
+        Self {
+            storage,
+            repository: self.repository,
+            scheme: self.scheme,
+            master: self.master.clone(),
+            context: self.context.clone(),
+        }
+    }
+
     /// A header with fresh salt for the object at `address`.
     pub(crate) fn new_header(&self, address: Address) -> Header {
         Header {
@@ -98,7 +109,7 @@ impl Objects {
     }
 
     /// An object of one block.
-    fn sealed(&self, address: Address, plain: &[u8]) -> Result<Vec<u8>> {
+    pub(crate) fn sealed(&self, address: Address, plain: &[u8]) -> Result<Vec<u8>> {
         let header = self.new_header(address);
         let mut object = header.encode().to_vec();
         let sealer = self.sealer(&header);
@@ -134,15 +145,52 @@ impl Objects {
         })
     }
 
+    /// Reads a range of an object and gives what `take` makes of it. Where objects have copies, each is
+    /// asked until one is whole.
+    pub(crate) fn read<T>(
+        &self,
+        name: &str,
+        range: ByteRange,
+        buffer: &mut Vec<u8>,
+        mut take: impl FnMut(&mut Vec<u8>) -> Result<T>,
+    ) -> Result<T> {
+        let key = key(name)?;
+        let copies = self.storage.copies(&key);
+        if copies == 1 {
+            self.storage.get(&key, range, buffer)?;
+            return take(buffer);
+        }
+        let mut failure: Option<Error> = None;
+        for copy in 0..copies {
+            let read = self.storage.get_from(copy, &key, range, buffer);
+            match read.and_then(|()| take(buffer)) {
+                Ok(value) => {
+                    if let Some(error) = failure.filter(|_| copy > 0) {
+                        let message = format!(
+                            "{error}; another copy was read, `silt copies heal` mends this one"
+                        );
+                        self.context.observer.warning(&message);
+                    }
+                    return Ok(value);
+                }
+                Err(error) if is_damage(&error) || error.kind() == ErrorKind::Unavailable => {
+                    failure.get_or_insert(error.context(format!("copy {} of {name}", copy + 1)));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Err(failure.unwrap_or_else(|| Error::corrupt(format!("there is no copy of {name}"))))
+    }
+
     /// Reads an object of one block.
     pub(crate) fn get(&self, name: &str, address: Address) -> Result<Vec<u8>> {
-        let mut bytes = Vec::new();
-        let what = || format!("read {} {name}", address.kind);
-        self.storage.get(&key(name)?, ByteRange::Full, &mut bytes).context(what)?;
-        let sealer = self.check_header(&bytes, address).context(what)?;
-        let mut raw = Vec::new();
-        BlockReader::new()?.read(&sealer, 0, &mut bytes[HEADER_BYTES..], &mut raw).context(what)?;
-        Ok(raw)
+        self.read(name, ByteRange::Full, &mut Vec::new(), |bytes| {
+            let sealer = self.check_header(bytes, address)?;
+            let mut raw = Vec::new();
+            BlockReader::new()?.read(&sealer, 0, &mut bytes[HEADER_BYTES..], &mut raw)?;
+            Ok(raw)
+        })
+        .context(|| format!("read {} {name}", address.kind))
     }
 
     /// The sealer of an object whose bytes begin with `bytes`, if it is the one at `address`.
@@ -166,11 +214,10 @@ impl Objects {
 
     /// Checks the header of an object with many blocks.
     pub(crate) fn open(&self, name: &str, address: Address) -> Result<OpenObject> {
-        let mut bytes = Vec::new();
-        let what = || format!("read {} {name}", address.kind);
         let range = ByteRange::Bounded { offset: 0, length: to_u64(HEADER_BYTES) };
-        self.storage.get(&key(name)?, range, &mut bytes).context(what)?;
-        let sealer = self.check_header(&bytes, address).context(what)?;
+        let sealer = self
+            .read(name, range, &mut Vec::new(), |bytes| self.check_header(bytes, address))
+            .context(|| format!("read {} {name}", address.kind))?;
         Ok(OpenObject { name: name.to_owned(), kind: address.kind, sealer })
     }
 
@@ -179,38 +226,28 @@ impl Objects {
     pub(crate) fn read_directory<T>(
         &self,
         object: &OpenObject,
-        decode: impl FnOnce(&[u8]) -> Result<(T, u64)>,
+        decode: impl Fn(&[u8]) -> Result<(T, u64)>,
     ) -> Result<T> {
-        let what = || format!("read the directory of {} {}", object.kind, object.name);
-        let mut tail = Vec::new();
-        let name = key(&object.name)?;
-        self.storage.get(&name, ByteRange::Tail(TAIL_BYTES), &mut tail).context(what)?;
-        let footer_at = tail.len().checked_sub(FOOTER_BYTES);
-        let footer_at = footer_at
-            .ok_or_else(|| Error::corrupt("the object ends before its footer"))
-            .context(what)?;
-        let footer = Footer::decode(&tail[footer_at..]).context(what)?;
-        let length = footer.directory_bytes as usize;
-        if length <= footer_at {
-            tail.truncate(footer_at);
-            tail.drain(..footer_at - length);
-        } else {
-            let range = ByteRange::Bounded {
-                offset: footer.directory_offset,
-                length: u64::from(footer.directory_bytes),
-            };
-            self.storage.get(&name, range, &mut tail).context(what)?;
-        }
-        let mut raw = Vec::new();
-        BlockReader::new()?
-            .read(&object.sealer, DIRECTORY_POSITION, &mut tail, &mut raw)
-            .context(what)?;
-        let (directory, end) = decode(&raw).context(what)?;
-        if end != footer.directory_offset {
-            let message = "the footer says that the directory begins elsewhere than it does";
-            return Err(Error::corrupt(message)).context(what);
-        }
-        Ok(directory)
+        let (name, mut bytes) = (&object.name, Vec::new());
+        let sealer = &object.sealer;
+        // The tail mostly holds all of it; a longer one is read where the footer says it is.
+        let first = self.read(name, ByteRange::Tail(TAIL_BYTES), &mut bytes, |tail| {
+            match Tail::split(tail)? {
+                Tail::Whole(footer) => open_directory(sealer, &footer, tail, &decode).map(Ok),
+                Tail::Longer(footer) => Ok(Err(footer)),
+            }
+        });
+        let read = first.and_then(|found| match found {
+            Ok(directory) => Ok(directory),
+            Err(footer) => {
+                let (offset, length) = (footer.directory_offset, u64::from(footer.directory_bytes));
+                let range = ByteRange::Bounded { offset, length };
+                self.read(name, range, &mut bytes, |sealed| {
+                    open_directory(sealer, &footer, sealed, &decode)
+                })
+            }
+        });
+        read.context(|| format!("read the directory of {} {name}", object.kind))
     }
 
     /// Reads the directory of a recipe pack or of a part of a summary vector.
@@ -242,8 +279,11 @@ impl Objects {
             )
         };
         let range = ByteRange::Bounded { offset: u64::from(offset), length: u64::from(length) };
-        self.storage.get(&key(&object.name)?, range, &mut scratch.sealed).context(what)?;
-        scratch.reader.read(&object.sealer, position, &mut scratch.sealed, raw).context(what)
+        let Scratch { reader, sealed } = scratch;
+        self.read(&object.name, range, sealed, |sealed| {
+            reader.read(&object.sealer, position, sealed, raw)
+        })
+        .context(what)
     }
 
     /// Whether there is an object of this name.
@@ -277,6 +317,48 @@ impl Objects {
         let all = silt_storage::list_all(&*self.storage, prefix, after);
         Ok(all.map(|item| item.map(|(name, bytes)| (name.as_str().to_owned(), bytes))))
     }
+}
+
+/// The end of an object.
+enum Tail {
+    /// The bytes are the sealed directory, cut from what was read.
+    Whole(Footer),
+    /// The directory is longer than what was read.
+    Longer(Footer),
+}
+
+impl Tail {
+    /// Finds the directory in the last bytes of an object.
+    fn split(tail: &mut Vec<u8>) -> Result<Self> {
+        let footer_at = tail.len().checked_sub(FOOTER_BYTES);
+        let footer_at =
+            footer_at.ok_or_else(|| Error::corrupt("the object ends before its footer"))?;
+        let footer = Footer::decode(&tail[footer_at..])?;
+        let length = footer.directory_bytes as usize;
+        if length > footer_at {
+            return Ok(Self::Longer(footer));
+        }
+        tail.truncate(footer_at);
+        tail.drain(..footer_at - length);
+        Ok(Self::Whole(footer))
+    }
+}
+
+/// Opens a sealed directory; `decode` answers with it and with where it must begin.
+fn open_directory<T>(
+    sealer: &Sealer,
+    footer: &Footer,
+    sealed: &mut [u8],
+    decode: &impl Fn(&[u8]) -> Result<(T, u64)>,
+) -> Result<T> {
+    let mut raw = Vec::new();
+    BlockReader::new()?.read(sealer, DIRECTORY_POSITION, sealed, &mut raw)?;
+    let (directory, end) = decode(&raw)?;
+    if end != footer.directory_offset {
+        let message = "the footer says that the directory begins elsewhere than it does";
+        return Err(Error::corrupt(message));
+    }
+    Ok(directory)
 }
 
 /// Assembles an object with many blocks: header, blocks, directory, footer.

@@ -13,6 +13,7 @@ use crate::authority::{self, Administrator};
 use crate::env::Context;
 use crate::heads;
 use crate::objects::{Address, Objects, is_damage, key};
+use crate::places::OpenPlaces;
 use crate::root::{Secret, is_key, key_objects, open_config};
 
 /// The domain that series belong to until several can be made.
@@ -43,6 +44,8 @@ pub struct Repository {
     pub opened_by: Option<Id>,
     /// The key that signs what takes something away from an append-only repository, once opened.
     pub(crate) authority: Option<Authority>,
+    /// Its places, if it has more than the one that it was opened by.
+    pub(crate) places: Option<OpenPlaces>,
 }
 
 /// A wrapped key of a repository.
@@ -96,7 +99,8 @@ impl Repository {
         config.authority =
             administrator.map(|admin| authority::create(&objects, admin)).transpose()?;
         let objects = Arc::new(objects);
-        let mut repository = Self { objects, config, opened_by: None, authority: None };
+        let mut repository =
+            Self { objects, config, opened_by: None, authority: None, places: None };
         if let Protection::Password { password, cost, label } = protection {
             // The key goes first: a configuration without a key could not be opened by anyone.
             repository.opened_by = Some(repository.add_key(password, *cost, label)?);
@@ -164,7 +168,7 @@ impl Repository {
             context,
         };
         let (config, opened_by) = (opened.config, opened.key);
-        Ok(Self { objects: Arc::new(objects), config, opened_by, authority: None })
+        Ok(Self { objects: Arc::new(objects), config, opened_by, authority: None, places: None })
     }
 
     /// What is wrong with the configuration, the keys, or the copies of them, by object name.

@@ -114,6 +114,14 @@ impl Storage for Throttled<Arc<dyn Storage>> {
         Self::take(self.read.as_ref(), to_u64(into.len()));
         Ok(())
     }
+    fn copies(&self, key: &Key) -> usize {
+        self.inner.copies(key)
+    }
+    fn get_from(&self, copy: usize, key: &Key, range: ByteRange, into: &mut Vec<u8>) -> Result<()> {
+        self.inner.get_from(copy, key, range, into)?;
+        Self::take(self.read.as_ref(), to_u64(into.len()));
+        Ok(())
+    }
     fn head(&self, key: &Key) -> Result<ObjectMeta> {
         self.inner.head(key)
     }

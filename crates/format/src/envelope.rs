@@ -70,11 +70,13 @@ pub enum ObjectKind {
     Authority = 12,
     /// A partition of a run: records in the order of their fingerprints.
     Run = 13,
+    /// Where the repository's objects are kept.
+    Places = 14,
 }
 
 impl ObjectKind {
     /// Every kind.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Config,
         Self::Key,
         Self::Series,
@@ -88,6 +90,7 @@ impl ObjectKind {
         Self::DeadList,
         Self::Authority,
         Self::Run,
+        Self::Places,
     ];
     fn decode(byte: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| *kind as u8 == byte)
@@ -246,6 +249,7 @@ impl std::fmt::Display for ObjectKind {
             Self::DeadList => "dead list",
             Self::Authority => "authority",
             Self::Run => "run",
+            Self::Places => "list of places",
         })
     }
 }

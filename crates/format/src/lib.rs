@@ -14,6 +14,7 @@ mod ids;
 pub mod names;
 pub mod number;
 mod page;
+mod places;
 mod policy;
 mod recipe;
 mod records;
@@ -46,6 +47,7 @@ pub use ids::{
 pub use page::{
     MapRoot, PAGE_ENTRIES, PAGE_LEVELS_MAX, Page, SegmentEntry, root_level, segment_count,
 };
+pub use places::Places;
 pub use policy::{Period, RetentionPolicy};
 pub use recipe::{Recipe, RecipeChunk};
 pub use records::{

@@ -1,6 +1,6 @@
 //! The names of a repository's objects.
 
-use crate::envelope::{Id, SeriesId};
+use crate::envelope::{Header, Id, ObjectKind, SeriesId};
 
 /// The configuration's name.
 pub const CONFIG: &str = "config";
@@ -50,6 +50,8 @@ pub enum Numbered {
     Check,
     /// Leases.
     Lease,
+    /// Lists of places, of no series.
+    Places,
 }
 
 impl Numbered {
@@ -59,6 +61,7 @@ impl Numbered {
             Self::Head => "heads",
             Self::Check => "checks",
             Self::Lease => "leases",
+            Self::Places => "places",
         };
         format!("{folder}/{series}/")
     }
@@ -142,4 +145,25 @@ pub fn container(series: SeriesId, number: u32, revision: u32) -> String {
 pub fn number_and_revision(name: &str) -> Option<(u32, u32)> {
     let (number, revision) = name.rsplit('/').next()?.split_once('.')?;
     Some((u32::from_str_radix(number, 16).ok()?, u32::from_str_radix(revision, 16).ok()?))
+}
+
+/// The name that an object with this header must have, if its header tells.
+pub fn of_header(header: &Header) -> Option<String> {
+    let (series, revision) = (header.series, header.revision);
+    let id = Id(header.number);
+    let number = u32::try_from(header.number).ok();
+    Some(match header.kind {
+        ObjectKind::Config | ObjectKind::Key | ObjectKind::Authority => return None,
+        ObjectKind::Series => self::series(series),
+        ObjectKind::Head => Numbered::Head.name(series, header.number),
+        ObjectKind::Snapshot => snapshot(series, id),
+        ObjectKind::Recipes => pack(series, number?, revision),
+        ObjectKind::Container => container(series, number?, revision),
+        ObjectKind::Summary => summary(series, id, revision),
+        ObjectKind::Check => Numbered::Check.name(series, header.number),
+        ObjectKind::Lease => Numbered::Lease.name(series, header.number),
+        ObjectKind::DeadList => dead_list(series, id, revision),
+        ObjectKind::Run => run(series, id, revision),
+        ObjectKind::Places => Numbered::Places.name(series, header.number),
+    })
 }

@@ -1,5 +1,6 @@
 //! The command line.
 
+mod copies;
 mod deletion;
 mod popular;
 mod rounds;
@@ -8,6 +9,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub use copies::{Copies, CopiesCommand};
 pub use deletion::{
     Delete, Forget, Group, Policy, Reclaim, Repair, RetentionRules, SetPolicy, SomeSnapshots,
     Undelete,
@@ -142,6 +144,14 @@ A fleet file lists series and their volumes. Commands make and remove what is to
   silt check --read-data
   silt check web1 --read-data-subset 5%")]
     Check(Check),
+    /// List the places of the repository, add and remove copies, and make them alike again
+    #[command(after_help = "Examples:
+  silt copies
+  silt copies add /mnt/second/silt
+  silt copies add --shared /mnt/fast/silt-shared
+  silt copies heal --read-data
+  silt copies remove /mnt/second/silt")]
+    Copies(Copies),
     /// Show which ranges of volumes differ between two snapshots
     #[command(after_help = "Examples:\n  silt diff web1@2026-11-19 web1@latest")]
     Diff(Diff),

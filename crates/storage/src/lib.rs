@@ -2,8 +2,8 @@
 //!
 //! A [`Storage`] keeps byte objects under flat names ([`Key`]) and knows nothing of what is in
 //! them. An object is created once, read in ranges, listed and deleted; it is never changed, and
-//! no operation overwrites one. Here are the storages in memory and in a folder, wrappers that
-//! inject faults, record and crash, and the [`conformance`] suite that each of them passes.
+//! no operation overwrites one. Here are the storages in memory and in a folder, in several
+//! places at once, wrappers that inject faults, record and crash, and the [`conformance`] suite that each of them passes.
 //!
 //! The [`durable`] module is the one place where files are synced and renamed into place.
 
@@ -19,6 +19,8 @@ mod local;
 mod memory;
 mod operation;
 mod recording;
+mod replicated;
+mod routed;
 mod storage;
 
 pub use crash::{Counted, CrashStorage, CrashingOperation};
@@ -30,4 +32,6 @@ pub use local::LocalStorage;
 pub use memory::MemoryStorage;
 pub use operation::{Operation, OperationKind};
 pub use recording::{RECORDS_MAX, Record, RecordingStorage, Totals};
+pub use replicated::{Replica, Replicated};
+pub use routed::Routed;
 pub use storage::{ByteRange, Guarantees, ObjectMeta, PutMode, READ_BYTES_MAX, Storage};

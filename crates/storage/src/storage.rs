@@ -121,6 +121,18 @@ pub trait Storage: Send + Sync {
     /// [`ByteRange::resolve`] for ranges that do not fit.
     fn get(&self, key: &Key, range: ByteRange, into: &mut Vec<u8>) -> Result<()>;
 
+    /// In how many places an object may be; each can be read for itself.
+    fn copies(&self, _key: &Key) -> usize {
+        1
+    }
+
+    /// The same as [`get`](Self::get), from place `copy` alone: for who has found another place's bytes
+    /// damaged.
+    fn get_from(&self, copy: usize, key: &Key, range: ByteRange, into: &mut Vec<u8>) -> Result<()> {
+        let _ = copy;
+        self.get(key, range, into)
+    }
+
     /// The size and age of an object; `NotFound` if there is none.
     fn head(&self, key: &Key) -> Result<ObjectMeta>;
 
@@ -152,6 +164,18 @@ macro_rules! storage_through_pointer {
             }
             fn get(&self, key: &Key, range: ByteRange, into: &mut Vec<u8>) -> Result<()> {
                 (**self).get(key, range, into)
+            }
+            fn copies(&self, key: &Key) -> usize {
+                (**self).copies(key)
+            }
+            fn get_from(
+                &self,
+                copy: usize,
+                key: &Key,
+                range: ByteRange,
+                into: &mut Vec<u8>,
+            ) -> Result<()> {
+                (**self).get_from(copy, key, range, into)
             }
             fn head(&self, key: &Key) -> Result<ObjectMeta> {
                 (**self).head(key)

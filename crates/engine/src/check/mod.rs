@@ -223,9 +223,16 @@ impl RecordState {
         self.number += 1;
         let name = Numbered::Check.name(head.series, self.number);
         let address = Address::new(ObjectKind::Check, head.series, self.number);
-        objects.put(&name, address, &self.record.encode())?;
+        let written = objects.put(&name, address, &self.record.encode());
         self.saved = self.record.clone();
-        objects.delete(&old.into_iter().collect::<Vec<_>>())
+        match written.and_then(|_| objects.delete(&old.into_iter().collect::<Vec<_>>())) {
+            // A copy of the repository is out of reach; what is there is checked all the same.
+            Err(error) if error.kind() == ErrorKind::Unavailable && repository.lacks_places() => {
+                repository.warn(&format!("{error}; what was found is not written down"));
+                Ok(())
+            }
+            other => other,
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use silt_format::{
 use silt_storage::ByteRange;
 
 use super::merge::Records;
-use crate::objects::{Address, Objects, OpenObject, key};
+use crate::objects::{Address, Objects, OpenObject, Scratch, is_damage, key};
 
 /// How much of a partition is read at once, in bytes.
 const READ_BYTES: u64 = 512 << 10;
@@ -101,7 +101,15 @@ impl Records for RunReader {
         let start = to_usize(offset - self.read.0);
         let sealed = &mut self.read.1[start..start + block.sealed_bytes as usize];
         let what = || format!("read run {}, block at {offset}", object.name);
-        self.reader.read(&object.sealer, offset, sealed, &mut self.raw).context(what)?;
+        match self.reader.read(&object.sealer, offset, sealed, &mut self.raw) {
+            // By itself a block is read from every copy there is.
+            Err(error) if is_damage(&error) => {
+                let range = (block.offset, block.sealed_bytes);
+                let scratch = &mut Scratch::new()?;
+                self.objects.read_block(object, range, offset, scratch, &mut self.raw)?;
+            }
+            other => other.context(what)?,
+        }
         decode_block(&self.raw, &block, batch).context(what)?;
         self.given += to_u64(batch.len());
         Ok(())

@@ -8,6 +8,7 @@ mod damage;
 mod deletion;
 mod kit;
 mod model;
+mod places;
 mod races;
 mod retention;
 mod round_trip;

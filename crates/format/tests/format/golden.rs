@@ -61,6 +61,7 @@ fn every_layout_of_version_1_is_read() {
     assert_eq!(append_only, values::config_append_only());
     assert_eq!(SeriesRecord::decode(&golden("series")).unwrap(), values::series_record());
     assert_eq!(Lease::decode(&golden("lease")).unwrap(), values::lease());
+    assert_eq!(silt_format::Places::decode(&golden("places")).unwrap(), values::places());
     assert_eq!(CheckRecord::decode(&golden("check")).unwrap(), values::check_record());
 }
 

@@ -28,6 +28,7 @@ fn decode(name: &str, bytes: &[u8]) -> Result<(), silt_format::Error> {
         "config" | "config-append-only" => Config::decode(bytes).map(drop),
         "series" => SeriesRecord::decode(bytes).map(drop),
         "lease" => Lease::decode(bytes).map(drop),
+        "places" => silt_format::Places::decode(bytes).map(drop),
         "check" => CheckRecord::decode(bytes).map(drop),
         "sealed-aes256gcm" | "sealed-checksum" => {
             let mut raw = Vec::new();

@@ -323,11 +323,17 @@ pub fn encoded() -> Vec<(&'static str, Vec<u8>)> {
         ("key", key.unwrap()),
         ("series", series_record().encode()),
         ("lease", lease().encode()),
+        ("places", places().encode()),
         ("check", check_record().encode()),
         ("sealed-aes256gcm", sealed(SealScheme::Aes256Gcm)),
         ("sealed-checksum", sealed(SealScheme::Checksum)),
         ("summary-partition", partition()),
     ]
+}
+
+pub fn places() -> silt_format::Places {
+    let copies = vec!["/backup/first".to_owned(), "/backup/second".to_owned()];
+    silt_format::Places { copies, shared: vec!["/backup/shared".to_owned()] }
 }
 
 /// An object of one stored (not compressed) block at position 5.

@@ -3,14 +3,13 @@
 use std::collections::HashMap;
 use std::io::Read;
 use std::path::Path;
-use std::sync::Arc;
 
 use serde_json::json;
 use silt_format::{Chunking, Error, ErrorKind, Level, ResultExt, SEGMENT_BYTES};
 use silt_source::{
     ChangedMap, FormatChoice, SourceOptions, StreamSource, VolumeSource, open_source,
 };
-use siltstone::{BackupOptions, BackupReport, DryRunStorage, Repository, Throttled};
+use siltstone::{BackupOptions, BackupReport, Repository, Throttled};
 
 use super::{Failure, PROGRAM, Session, Traffic, forget, rounds, short, snapshot_json};
 use crate::cli::{Backup, SourceFormat};
@@ -71,11 +70,7 @@ pub fn run(session: &Session<'_>, args: &Backup) -> Result<u8, Failure> {
 
 /// The repository to back up to.
 pub fn repository(session: &Session<'_>, args: &Backup) -> Result<Repository, Failure> {
-    let mut storage = session.storage(Traffic::Backup)?;
-    if args.dry_run {
-        storage = Arc::new(DryRunStorage::new(storage));
-    }
-    session.open(storage)
+    session.open(Traffic::Backup, args.dry_run)
 }
 
 pub fn options(session: &Session<'_>, args: &Backup, chunking: Option<Chunking>) -> BackupOptions {

@@ -2,6 +2,7 @@
 
 mod backup;
 mod check;
+mod copies;
 mod delete;
 mod diff;
 mod forget;
@@ -124,6 +125,7 @@ pub fn run(cli: &Cli, interrupted: Arc<AtomicBool>) -> Result<u8, Failure> {
         Command::Ls(args) => list::ls(&session, args),
         Command::Restore(args) => restore::run(&session, args),
         Command::Check(args) => check::run(&session, args),
+        Command::Copies(args) => copies::run(&session, args),
         Command::Diff(args) => diff::run(&session, args),
         Command::Stats(args) => stats::run(&session, args),
         Command::Forget(args) => forget::run(&session, args),
@@ -176,17 +178,24 @@ impl Session<'_> {
         Ok(location)
     }
 
-    /// The storage of an existing repository, read no faster than `--limit-read` says and written no
-    /// faster than `--limit-write`. In a backup the limit of reading is that of the sources, in a
-    /// restore the limit of writing is the target's.
-    pub fn storage(&self, traffic: Traffic) -> Result<Arc<dyn Storage>, Failure> {
-        let storage: Arc<dyn Storage> = Arc::new(LocalStorage::open(Path::new(self.location()?))?);
+    /// The storage at a location, read no faster than `--limit-read` says and written no faster than
+    /// `--limit-write`; of a dry run nothing is written at all. In a backup the limit of reading is that
+    /// of the sources, in a restore the limit of writing is the target's.
+    fn storage(
+        &self,
+        location: &str,
+        traffic: Traffic,
+        dry_run: bool,
+    ) -> Result<Arc<dyn Storage>, Error> {
+        let storage: Arc<dyn Storage> = Arc::new(LocalStorage::open(Path::new(location))?);
         let read = if traffic == Traffic::Backup { None } else { self.read_limit() };
         let write = if traffic == Traffic::Restore { None } else { self.write_limit() };
-        if read.is_none() && write.is_none() {
-            return Ok(storage);
-        }
-        Ok(Arc::new(Throttled::new(storage, read, write)))
+        let storage: Arc<dyn Storage> = if read.is_none() && write.is_none() {
+            storage
+        } else {
+            Arc::new(Throttled::new(storage, read, write))
+        };
+        Ok(if dry_run { Arc::new(DryRunStorage::new(storage)) } else { storage })
     }
 
     /// The limit of `--limit-read`.
@@ -204,8 +213,11 @@ impl Session<'_> {
         Arc::new(Throttle::new(env, mib_per_s.saturating_mul(1 << 20)))
     }
 
-    /// Opens the repository in `storage`.
-    pub fn open(&self, storage: Arc<dyn Storage>) -> Result<Repository, Failure> {
+    /// Opens the repository that the command line names, with all its places; in a dry run nothing is
+    /// written to any.
+    pub fn open(&self, traffic: Traffic, dry_run: bool) -> Result<Repository, Failure> {
+        let here = self.location()?;
+        let storage = self.storage(here, traffic, dry_run)?;
         let mut usage = None;
         let opened = Repository::open(storage, self.context.clone(), || {
             self.password(false).map_err(|failure| match failure {
@@ -216,20 +228,18 @@ impl Session<'_> {
                 }
             })
         });
-        match (opened, usage) {
-            (Ok(repository), _) => Ok(repository),
-            (Err(_), Some(message)) => Err(Failure::Usage(message)),
-            (Err(error), None) => Err(error.into()),
-        }
+        let repository = match (opened, usage) {
+            (Ok(repository), _) => repository,
+            (Err(_), Some(message)) => return Err(Failure::Usage(message)),
+            (Err(error), None) => return Err(error.into()),
+        };
+        let open = |location: &str| self.storage(location, traffic, dry_run);
+        Ok(repository.with_places(&absolute(here), &open)?)
     }
 
     /// Opens the repository that the command line names, so that nothing is written in a dry run.
     pub fn repository_to_change(&self, dry_run: bool) -> Result<Repository, Failure> {
-        let mut storage = self.storage(Traffic::Other)?;
-        if dry_run {
-            storage = Arc::new(DryRunStorage::new(storage));
-        }
-        let mut repository = self.open(storage)?;
+        let mut repository = self.open(Traffic::Other, dry_run)?;
         if repository.is_append_only() {
             repository.authorize(&self.admin_password(false)?)?;
         }
@@ -251,7 +261,7 @@ impl Session<'_> {
 
     /// Opens the repository that the command line names.
     pub fn repository(&self) -> Result<Repository, Failure> {
-        self.open(self.storage(Traffic::Other)?)
+        self.open(Traffic::Other, false)
     }
 
     /// The repository's password; a new one is asked for twice.
@@ -260,6 +270,12 @@ impl Session<'_> {
         let prompt = if is_new { "Password of the new repository: " } else { "Password: " };
         secrets::password(&secrets::CURRENT, file, "--password-file", prompt, is_new)
     }
+}
+
+/// A folder's path from the root, as lists of places have it.
+pub fn absolute(location: &str) -> String {
+    let path = std::fs::canonicalize(location).or_else(|_| std::path::absolute(location));
+    path.map_or_else(|_| location.to_owned(), |path| path.to_string_lossy().into_owned())
 }
 
 impl Cost {

@@ -5,6 +5,7 @@
 mod backups;
 mod bad_input;
 mod commands;
+mod copies;
 mod deletions;
 mod interrupts;
 mod kit;

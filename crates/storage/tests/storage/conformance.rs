@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use silt_storage::{
     Counted, CrashStorage, CrashingOperation, Fault, FaultStorage, LocalStorage, MemoryStorage,
-    Operation, RecordingStorage, Storage, conformance,
+    Operation, RecordingStorage, Replica, Replicated, Routed, Storage, conformance,
 };
 
 #[test]
@@ -52,4 +52,24 @@ fn crash_that_never_comes() {
             Box::new(CrashStorage::new(memory, u64::MAX, counted, CrashingOperation::Lost))
         });
     }
+}
+
+#[test]
+fn replicated() {
+    conformance::run(&|| {
+        let replica = |number: u32| Replica {
+            location: format!("memory {number}"),
+            storage: Ok(Arc::new(MemoryStorage::new()) as Arc<dyn Storage>),
+        };
+        Box::new(Replicated::new((0..3).map(replica).collect()))
+    });
+}
+
+#[test]
+fn routed() {
+    conformance::run(&|| {
+        let memory = || Arc::new(MemoryStorage::new());
+        // "b" is the second part of some of the suite's names.
+        Box::new(Routed::new(memory(), "b", memory()))
+    });
 }

@@ -9,13 +9,13 @@ pub use run::run;
 use serde_json::json;
 
 use self::forecast::{Plan, visible_stages};
-use super::{Failure, Session, Traffic};
+use super::{Failure, Session};
 use crate::cli::PlanRounds;
 use crate::output;
 
 pub fn plan(session: &Session<'_>, args: &PlanRounds) -> Result<u8, Failure> {
     let fleet = file::read(&args.fleet)?;
-    let repository = session.open(session.storage(Traffic::Other)?)?;
+    let repository = session.repository()?;
     let plan = forecast::plan(&repository, &fleet, &args.choice)?;
     session.reporter.finish();
     if session.global.json {

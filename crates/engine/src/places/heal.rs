@@ -1,0 +1,184 @@
+//! Making all places of a repository alike again.
+
+use std::collections::BTreeMap;
+
+use silt_format::number::to_u64;
+use silt_format::{Error, ErrorKind, Result};
+use silt_storage::{ByteRange, Key, PutMode, Replicated, Storage, list_all};
+
+use crate::env::Progress;
+use crate::repository::Repository;
+
+/// How places are compared.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HealOptions {
+    /// Compare every byte, and not only which objects there are and how large.
+    pub read_data: bool,
+    /// Say what would be done, and change nothing.
+    pub dry_run: bool,
+}
+
+/// What healing came to.
+#[derive(Clone, Debug, Default)]
+pub struct HealReport {
+    /// Objects that were looked at.
+    pub checked_objects: u64,
+    /// Objects that a place lacked and has got.
+    pub copied_objects: u64,
+    /// Objects that were damaged in a place and were replaced.
+    pub replaced_objects: u64,
+    /// Bytes written.
+    pub copied_bytes: u64,
+    /// Objects of which no place has a whole copy.
+    pub lost: Vec<String>,
+}
+
+/// A name, and how large its object is in each place that can be reached.
+type Listed = BTreeMap<Key, Vec<Option<u64>>>;
+
+impl Repository {
+    /// Compares the places of the repository, and copies what one lacks or has damaged from one that has
+    /// it whole. Every object that is copied is verified first.
+    pub fn heal_copies(&self, options: HealOptions) -> Result<HealReport> {
+        let mut report = HealReport::default();
+        let Some(places) = &self.places else { return Ok(report) };
+        for group in std::iter::once(&places.main).chain(&places.shared) {
+            self.heal_group(group, options, &mut report)?;
+        }
+        Ok(report)
+    }
+
+    fn heal_group(
+        &self,
+        group: &Replicated,
+        options: HealOptions,
+        report: &mut HealReport,
+    ) -> Result<()> {
+        let places = group.replicas().iter().filter_map(|replica| replica.storage.as_ref().ok());
+        let places: Vec<&dyn Storage> = places.map(|storage| &**storage).collect();
+        if places.len() < 2 {
+            return Ok(());
+        }
+        let mut listed = Listed::new();
+        for (number, place) in places.iter().enumerate() {
+            for item in list_all(*place, "", None) {
+                let (key, bytes) = item?;
+                // Leases come and go, and nothing is lost with them.
+                if !key.as_str().starts_with("leases/") {
+                    listed.entry(key).or_insert_with(|| vec![None; places.len()])[number] =
+                        Some(bytes);
+                }
+            }
+        }
+        let total = to_u64(listed.len());
+        for (done, (key, sizes)) in (0..).zip(&listed) {
+            self.objects.context.check_interrupted()?;
+            self.heal_object(&places, key, sizes, options, report)?;
+            let progress = Progress { done_bytes: done, total_bytes: total, ..Progress::default() };
+            self.objects.context.observer.progress("heal", progress);
+        }
+        Ok(())
+    }
+
+    fn heal_object(
+        &self,
+        places: &[&dyn Storage],
+        key: &Key,
+        sizes: &[Option<u64>],
+        options: HealOptions,
+        report: &mut HealReport,
+    ) -> Result<()> {
+        report.checked_objects += 1;
+        let alike = sizes.windows(2).all(|pair| pair[0] == pair[1]);
+        if alike && !(options.read_data && self.differs(places, key)) {
+            return Ok(());
+        }
+        let Some((good, bytes)) = self.first_whole(places, key)? else {
+            // It may have been deleted since it was listed.
+            let is_there = |place: &&dyn Storage| place.head(key).is_ok();
+            if places.iter().any(is_there) {
+                report.lost.push(key.as_str().to_owned());
+            }
+            return Ok(());
+        };
+        for (number, place) in places.iter().enumerate().filter(|(number, _)| *number != good) {
+            let mut there = Vec::new();
+            match place.get(key, ByteRange::Full, &mut there) {
+                Ok(()) if there == bytes => continue,
+                Err(error) if error.kind() == ErrorKind::NotFound && sizes[number].is_none() => {
+                    report.copied_objects += 1;
+                }
+                // It was there a moment ago: somebody is deleting it.
+                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                Ok(()) | Err(_) => report.replaced_objects += 1,
+            }
+            if options.dry_run {
+                continue;
+            }
+            place.delete(std::slice::from_ref(key))?;
+            match place.put(key, &[&bytes], PutMode::Create) {
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                other => other?,
+            }
+            report.copied_bytes += to_u64(bytes.len());
+        }
+        Ok(())
+    }
+
+    /// Whether the bytes of an object are not the same in all places, or not whole in any.
+    fn differs(&self, places: &[&dyn Storage], key: &Key) -> bool {
+        let mut first: Option<Vec<u8>> = None;
+        for place in places {
+            let mut bytes = Vec::new();
+            match place.get(key, ByteRange::Full, &mut bytes) {
+                Ok(()) => match &first {
+                    Some(first) if *first != bytes => return true,
+                    Some(_) => {}
+                    None => first = Some(bytes),
+                },
+                Err(error) if error.kind() == ErrorKind::NotFound => return false,
+                Err(_) => return true,
+            }
+        }
+        first.is_some_and(|bytes| self.verify_object(key, &bytes).is_err())
+    }
+
+    /// The first place that has an object whole, and its bytes.
+    fn first_whole(&self, places: &[&dyn Storage], key: &Key) -> Result<Option<(usize, Vec<u8>)>> {
+        for (number, place) in places.iter().enumerate() {
+            let mut bytes = Vec::new();
+            let read = place.get(key, ByteRange::Full, &mut bytes);
+            match read.and_then(|()| self.verify_object(key, &bytes)) {
+                Ok(()) => return Ok(Some((number, bytes))),
+                Err(error) if error.kind() == ErrorKind::Interrupted => return Err(error),
+                Err(_) => {}
+            }
+        }
+        Ok(None)
+    }
+
+    /// Copies an object that must be whole; its bytes.
+    pub(super) fn copy_object(
+        &self,
+        from: &dyn Storage,
+        to: &dyn Storage,
+        key: &Key,
+    ) -> Result<u64> {
+        let mut bytes = Vec::new();
+        from.get(key, ByteRange::Full, &mut bytes)?;
+        self.verify_object(key, &bytes)
+            .map_err(|error| error.context(format!("{key} is not moved")))?;
+        match to.put(key, &[&bytes], PutMode::Create) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                let mut there = Vec::new();
+                to.get(key, ByteRange::Full, &mut there)?;
+                if there != bytes {
+                    let message = format!("{} holds another {key}", to.describe());
+                    return Err(Error::new(ErrorKind::AlreadyExists, message));
+                }
+            }
+            other => other?,
+        }
+        Ok(to_u64(bytes.len()))
+    }
+}

@@ -1,0 +1,319 @@
+//! A repository in several places: any of them may be damaged, gone, or fail in the middle.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use silt_format::{Error, ErrorKind, Result};
+use silt_storage::{
+    ByteRange, Counted, CrashStorage, CrashingOperation, Key, MemoryStorage, PutMode, Storage,
+    list_all,
+};
+use siltstone::{HealOptions, Repository, SharePolicy};
+
+use crate::kit::{self, World};
+use crate::{rounds, shared};
+
+const ALL_DATA: HealOptions = HealOptions { read_data: true, dry_run: false };
+
+/// Storages by their locations; one that is not there can't be reached.
+#[derive(Default)]
+struct Disks(Mutex<BTreeMap<String, Arc<MemoryStorage>>>);
+
+impl Disks {
+    fn with(locations: &[&str]) -> Self {
+        let disks = locations.iter().map(|name| ((*name).to_owned(), Arc::default()));
+        Self(Mutex::new(disks.collect()))
+    }
+
+    fn get(&self, location: &str) -> Arc<MemoryStorage> {
+        Arc::clone(&self.0.lock().unwrap()[location])
+    }
+
+    fn open(&self, location: &str) -> Result<Arc<dyn Storage>> {
+        let disks = self.0.lock().unwrap();
+        let found = disks.get(location).map(|disk| Arc::clone(disk) as Arc<dyn Storage>);
+        found.ok_or_else(|| Error::new(ErrorKind::Unavailable, "the disk is not there"))
+    }
+
+    fn repository(&self, location: &str, world: &Arc<World>) -> Result<Repository> {
+        let open = |location: &str| self.open(location);
+        kit::open(self.open(location)?, world)?.with_places(location, &open)
+    }
+
+    fn add(&self, here: &str, location: &str, is_shared: bool, world: &Arc<World>) -> Repository {
+        let open = |location: &str| self.open(location);
+        let repository = self.repository(here, world).unwrap();
+        repository.add_place(here, location, is_shared, &open).unwrap().0
+    }
+
+    fn objects(&self, location: &str) -> BTreeMap<String, Vec<u8>> {
+        let disk = self.get(location);
+        let keys = list_all(&*disk, "", None).map(|item| item.unwrap().0);
+        let keys = keys.filter(|key| !key.as_str().starts_with("leases/"));
+        keys.map(|key| {
+            let mut bytes = Vec::new();
+            disk.get(&key, ByteRange::Full, &mut bytes).unwrap();
+            (key.as_str().to_owned(), bytes)
+        })
+        .collect()
+    }
+}
+
+fn replace(disk: &MemoryStorage, name: &str, bytes: Option<&[u8]>) {
+    let key = Key::new(name).unwrap();
+    disk.delete(std::slice::from_ref(&key)).unwrap();
+    bytes.iter().for_each(|bytes| disk.put(&key, &[bytes], PutMode::Create).unwrap());
+}
+
+/// A repository in two places with two snapshots, and its images.
+fn two_copies() -> (Disks, Arc<World>, [Vec<u8>; 2]) {
+    let (disks, world) = (Disks::with(&["a", "b"]), World::new(1));
+    let repository = kit::init(disks.get("a"), &world).unwrap();
+    let first = kit::image(1, 300);
+    kit::backup(&repository, "vm", &first).unwrap();
+    let repository = disks.add("a", "b", false, &world);
+    world.pass_seconds(3600);
+    let second = kit::changed(&first, 2);
+    kit::backup(&repository, "vm", &second).unwrap();
+    assert_eq!(disks.objects("a"), disks.objects("b"));
+    (disks, world, [first, second])
+}
+
+fn assert_restores(repository: &Repository, images: &[Vec<u8>; 2]) {
+    let found = kit::latest(repository, "vm").unwrap();
+    assert!(kit::restore(repository, &found).unwrap() == images[1]);
+    let ids: Vec<_> = found.head.snapshots.iter().map(|entry| entry.id).collect();
+    let first = kit::find(repository, &siltstone::Selector::Id(ids[0].to_string())).unwrap();
+    assert!(kit::restore(repository, &first).unwrap() == images[0]);
+}
+
+#[test]
+fn one_place_is_enough_to_restore_and_all_are_needed_to_write() {
+    for lost in ["a", "b"] {
+        let (disks, world, images) = two_copies();
+        let left = if lost == "a" { "b" } else { "a" };
+        disks.0.lock().unwrap().remove(lost);
+        let repository = disks.repository(left, &world).unwrap();
+        assert_restores(&repository, &images);
+        let error = kit::backup(&repository, "vm", &images[0]).unwrap_err();
+        assert!(error.to_string().contains("silt copies remove"), "{error}");
+        // Without the lost one all goes on.
+        repository.remove_place(lost, &|location| disks.open(location)).unwrap();
+        let repository = disks.repository(left, &world).unwrap();
+        kit::backup(&repository, "vm", &images[0]).unwrap();
+        let error = repository.remove_place(left, &|location| disks.open(location)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Denied);
+    }
+}
+
+#[test]
+fn a_place_that_was_left_out_learns_what_happened_without_it() {
+    let (disks, world, images) = two_copies();
+    let old = disks.get("b");
+    disks.0.lock().unwrap().remove("b");
+    let repository = disks.repository("a", &world).unwrap();
+    repository.remove_place("b", &|location| disks.open(location)).unwrap();
+    let repository = disks.repository("a", &world).unwrap();
+    kit::backup(&repository, "vm", &images[0]).unwrap();
+    // Whoever opens the old place is told, and works on the others.
+    disks.0.lock().unwrap().insert("b".to_owned(), old);
+    let repository = disks.repository("b", &world).unwrap();
+    assert_eq!(repository.places().len(), 1);
+    assert!(world.warnings.lock().unwrap().iter().any(|text| text.contains("no longer a copy")));
+    let found = kit::latest(&repository, "vm").unwrap();
+    assert_eq!(found.head.snapshots.len(), 3);
+    // It comes back as it was, and is brought up to date.
+    disks.add("a", "b", false, &world);
+    assert_eq!(disks.objects("a"), disks.objects("b"));
+}
+
+#[test]
+fn a_folder_whose_disk_is_not_mounted_is_not_written_to() {
+    let (disks, world, images) = two_copies();
+    disks.0.lock().unwrap().insert("a".to_owned(), Arc::default());
+    let repository = disks.repository("b", &world).unwrap();
+    assert_restores(&repository, &images);
+    kit::backup(&repository, "vm", &images[0]).unwrap_err();
+    assert!(disks.objects("a").is_empty());
+    let why = repository.places()[0].failure.clone().unwrap();
+    assert!(why.contains("mounted"), "{why}");
+}
+
+#[test]
+fn damage_to_one_place_is_read_around_and_healed() {
+    let (disks, world, images) = two_copies();
+    let whole = disks.objects("a");
+    for location in ["a", "b"] {
+        let disk = disks.get(location);
+        for (name, bytes) in &whole {
+            let mut damaged = bytes.clone();
+            let at = damaged.len() * 2 / 3;
+            damaged[at] ^= 4;
+            let cases: [Option<&[u8]>; 3] = [Some(&damaged), Some(&bytes[..bytes.len() / 2]), None];
+            for case in cases {
+                replace(&disk, name, case);
+                let repository = disks.repository("b", &world).unwrap();
+                assert_restores(&repository, &images);
+                let damage = shared::check(&repository).damage;
+                assert!(damage.is_empty() || name.starts_with("config"), "{name} {damage:?}");
+                let dry = HealOptions { dry_run: true, ..ALL_DATA };
+                let report = repository.heal_copies(dry).unwrap();
+                let changes = report.copied_objects + report.replaced_objects;
+                assert_eq!((changes, report.copied_bytes), (1, 0), "{name} {report:?}");
+                let report = repository.heal_copies(ALL_DATA).unwrap();
+                assert!(report.lost.is_empty(), "{report:?}");
+                assert!(disks.objects(location)[name] == *bytes, "{name} is healed");
+                replace(&disk, name, Some(bytes));
+            }
+        }
+    }
+    // What the checks have written down since is in both.
+    assert_eq!(disks.objects("a"), disks.objects("b"));
+}
+
+#[test]
+fn what_is_damaged_in_every_place_is_named() {
+    let (disks, world, _) = two_copies();
+    let objects = disks.objects("a");
+    let name = objects.keys().find(|name| name.starts_with("containers/")).unwrap();
+    for location in ["a", "b"] {
+        let mut bytes = objects[name].clone();
+        bytes[150] ^= 1;
+        replace(&disks.get(location), name, Some(&bytes));
+    }
+    let repository = disks.repository("a", &world).unwrap();
+    let report = repository.heal_copies(ALL_DATA).unwrap();
+    assert_eq!(report.lost, std::slice::from_ref(name));
+    assert!(!shared::check(&repository).damage.is_empty());
+}
+
+/// Something done to a repository, with an image of a disk.
+type Action<'a> = &'a dyn Fn(&Repository, &[u8]) -> Result<()>;
+
+/// Runs `action` with a storage that fails at some point in one of the places; then nothing is lost, and
+/// healing makes both alike.
+#[test]
+fn a_place_may_fail_in_the_middle_of_anything() {
+    let actions: [Action<'_>; 3] = [
+        &|repository, image| kit::backup(repository, "vm", image).map(drop),
+        &|repository, _| {
+            let oldest = kit::latest(repository, "vm")?.head.snapshots[0].id;
+            repository.delete("vm", &[oldest], siltstone::DeleteMethod::Exact)?;
+            repository.reclaim("vm", &shared::THOROUGH).map(drop)
+        },
+        &|repository, image| {
+            rounds::round(repository, &[("vm", image), ("other", image)]).map(drop)
+        },
+    ];
+    let (disks, _, images) = two_copies();
+    let third = kit::changed(&images[1], 3);
+    let mut failures = 0;
+    for (number, action) in actions.iter().enumerate() {
+        for failing in ["a", "b"] {
+            for struck in [CrashingOperation::Lost, CrashingOperation::Applied] {
+                for succeeding in 0.. {
+                    let copies = Disks::default();
+                    for name in ["a", "b"] {
+                        let copy = Arc::new(disks.get(name).snapshot());
+                        copies.0.lock().unwrap().insert(name.to_owned(), copy);
+                    }
+                    let crashing = Arc::new(CrashStorage::new(
+                        copies.get(failing),
+                        succeeding,
+                        Counted::Mutations,
+                        struck,
+                    ));
+                    let victim = World::process(100 + succeeding, 7, "here", &Arc::default());
+                    victim.pass_seconds(864_000);
+                    let open = |location: &str| -> Result<Arc<dyn Storage>> {
+                        if location == failing {
+                            Ok(crashing.clone())
+                        } else {
+                            copies.open(location)
+                        }
+                    };
+                    let opened = kit::open(copies.open("a").unwrap(), &victim)
+                        .and_then(|repository| repository.with_places("a", &open));
+                    let done = opened.and_then(|repository| action(&repository, &third));
+                    if !crashing.has_crashed() {
+                        done.unwrap();
+                        break;
+                    }
+                    failures += 1;
+                    let next = World::process(900 + succeeding, 8, "there", &Arc::default());
+                    next.pass_seconds(864_000 + 3600);
+                    let repository = copies.repository("b", &next).unwrap();
+                    let newest =
+                        kit::restore(&repository, &kit::latest(&repository, "vm").unwrap());
+                    let newest = newest.unwrap();
+                    assert!(newest == images[1] || newest == third, "{number}");
+                    kit::backup(&repository, "vm", &third).unwrap();
+                    repository.reclaim("vm", &shared::THOROUGH).unwrap();
+                    let report = repository.heal_copies(ALL_DATA).unwrap();
+                    assert!(report.lost.is_empty(), "{report:?}");
+                    assert_eq!(copies.objects("a"), copies.objects("b"), "{number} {succeeding}");
+                    let found = kit::latest(&repository, "vm").unwrap();
+                    assert!(kit::restore(&repository, &found).unwrap() == third);
+                    assert!(shared::check(&repository).damage.is_empty());
+                }
+            }
+        }
+    }
+    assert!(failures > 60, "{failures}");
+}
+
+#[test]
+fn the_shared_store_may_be_elsewhere_and_have_more_copies() {
+    let (disks, world) = (Disks::with(&["main", "s1", "s2"]), World::new(1));
+    let repository = kit::init(disks.get("main"), &world).unwrap();
+    let common = kit::image(77, 300);
+    let images = [1, 2].map(|seed| [common.as_slice(), &kit::image(seed, 80)].concat());
+    kit::backup(&repository, "a", &images[0]).unwrap();
+    kit::backup(&repository, "b", &images[1]).unwrap();
+    shared::build(&repository, SharePolicy::Duplicates).unwrap();
+    let before = disks.objects("main").len();
+    let repository = disks.add("main", "s1", true, &world);
+    assert!(disks.objects("main").len() < before);
+    assert!(disks.objects("s1").keys().any(|name| name.starts_with("containers/")));
+    let names = |location: &str| -> Vec<String> { disks.objects(location).into_keys().collect() };
+    let elsewhere = names("s1");
+    let both = names("main").into_iter().filter(|name| elsewhere.contains(name));
+    assert_eq!(both.collect::<Vec<_>>(), ["config", "config.copy"], "nothing is in both");
+
+    // Everything that uses the shared store goes on, and a second copy of it can be made.
+    drop(repository);
+    let repository = disks.add("main", "s2", true, &world);
+    assert_eq!(disks.objects("s1"), disks.objects("s2"));
+    for name in ["a", "b"] {
+        repository.repoint(name, &shared::spool()).unwrap();
+        repository.reclaim(name, &shared::THOROUGH).unwrap();
+    }
+    let third = [common.as_slice(), &kit::image(3, 80)].concat();
+    rounds::round(&repository, &[("a", &images[0]), ("b", &images[1]), ("c", &third)]).unwrap();
+    disks.0.lock().unwrap().remove("s1");
+    let repository = disks.repository("main", &world).unwrap();
+    for (name, image) in [("a", &images[0]), ("b", &images[1]), ("c", &third)] {
+        let found = kit::latest(&repository, name).unwrap();
+        assert!(kit::restore(&repository, &found).unwrap() == *image, "{name}");
+    }
+    let report = shared::check(&repository);
+    assert!(report.damage.is_empty() && report.unreferenced == 0, "{report:?}");
+}
+
+#[test]
+fn a_place_cannot_be_added_twice_or_hold_another_repository() {
+    let (disks, world, _) = two_copies();
+    let open = |location: &str| disks.open(location);
+    let repository = disks.repository("a", &world).unwrap();
+    let error = repository.add_place("a", "b", false, &open).err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::AlreadyExists);
+    disks.0.lock().unwrap().insert("c".to_owned(), Arc::default());
+    kit::init(disks.get("c"), &World::new(2)).unwrap();
+    let repository = disks.repository("a", &world).unwrap();
+    let error = repository.add_place("a", "c", false, &open).err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::AlreadyExists, "{error}");
+    let repository = disks.repository("a", &world).unwrap();
+    let error = repository.remove_place("nowhere", &open).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound);
+    assert_eq!(disks.repository("b", &world).unwrap().places().len(), 2);
+}

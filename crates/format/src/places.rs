@@ -1,0 +1,46 @@
+//! Where a repository's objects are kept.
+
+use crate::Result;
+use crate::codec::{Decoder, Encoder, REQUIRED, unsupported};
+
+const CORE: u16 = 1;
+
+/// The places of a repository that has more than one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Places {
+    /// Locations that each hold every object, but for those of the shared store if it has its own; the
+    /// first decides what can be created.
+    pub copies: Vec<String>,
+    /// Locations that each hold the shared store, if it is kept elsewhere than all others.
+    pub shared: Vec<String>,
+}
+
+impl Places {
+    /// The stored form.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut to = Encoder::default();
+        to.section(CORE, REQUIRED, |to| {
+            for locations in [&self.copies, &self.shared] {
+                to.count(locations.len());
+                locations.iter().for_each(|location| to.string(location));
+            }
+        });
+        to.bytes
+    }
+
+    /// Reads a list of places.
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        let mut found = None;
+        Decoder::new(bytes, "list of places").sections(|tag, body| {
+            if tag == CORE {
+                let mut locations = || -> Result<Vec<String>> {
+                    let count = body.count(2)?;
+                    (0..count).map(|_| body.string()).collect()
+                };
+                found = Some(Self { copies: locations()?, shared: locations()? });
+            }
+            Ok(tag == CORE)
+        })?;
+        found.ok_or_else(|| unsupported("list of places", "an object without its first section"))
+    }
+}

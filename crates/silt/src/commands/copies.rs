@@ -1,0 +1,118 @@
+//! `silt copies`.
+
+use std::path::Path;
+
+use serde_json::json;
+use silt_format::{Error, ErrorKind};
+use silt_storage::LocalStorage;
+use siltstone::{HealOptions, HealReport, Repository};
+
+use super::{Failure, Session, Traffic, absolute};
+use crate::cli::{Copies, CopiesCommand};
+use crate::output;
+
+/// The exit status where no place has an object whole.
+const DAMAGE_FOUND: u8 = 5;
+
+pub fn run(session: &Session<'_>, args: &Copies) -> Result<u8, Failure> {
+    match &args.command {
+        None => list(session, &session.repository()?),
+        Some(CopiesCommand::Add { folder, shared }) => return add(session, folder, *shared),
+        Some(CopiesCommand::Remove { folder }) => {
+            let repository = session.repository_to_change(false)?;
+            let known = repository.places();
+            // A folder that is gone has no path but the one that was listed.
+            let is_listed = known.iter().any(|place| place.location == *folder);
+            let location = if is_listed { folder.clone() } else { absolute(folder) };
+            let open = |location: &str| session.storage(location, Traffic::Other, false);
+            repository.remove_place(&location, &open)?;
+            session.reporter.finish();
+            if session.global.json {
+                output::message("removed_copy", json!({"location": location}));
+            } else {
+                output::line(&format!("{location} is no copy of the repository any more."));
+            }
+        }
+        Some(CopiesCommand::Heal { read_data, dry_run }) => {
+            let repository = session.repository_to_change(false)?;
+            let options = HealOptions { read_data: *read_data, dry_run: *dry_run };
+            let report = repository.heal_copies(options)?;
+            session.reporter.finish();
+            return Ok(print(session, &report, *dry_run));
+        }
+    }
+    Ok(0)
+}
+
+fn list(session: &Session<'_>, repository: &Repository) {
+    session.reporter.finish();
+    let places = repository.places();
+    if session.global.json {
+        for place in &places {
+            let value = json!({
+                "location": place.location,
+                "is_shared_store": place.is_shared,
+                "failure": place.failure,
+            });
+            output::message("copy", value);
+        }
+        return;
+    }
+    if places.is_empty() {
+        output::line("The repository is in one place; `silt copies add FOLDER` makes a copy.");
+    }
+    for place in &places {
+        let what = if place.is_shared { "shared store" } else { "repository" };
+        let state = place.failure.as_deref().unwrap_or("ok");
+        output::line(&format!("{what:<14}{}  {state}", place.location));
+    }
+}
+
+fn add(session: &Session<'_>, folder: &str, is_shared: bool) -> Result<u8, Failure> {
+    let repository = session.repository_to_change(false)?;
+    let here = absolute(session.location()?);
+    let created = LocalStorage::create(Path::new(folder)).map(drop);
+    match created {
+        // It may be a copy that was left out for a while; objects that differ are found out.
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            let exists = format!("{folder} is not empty; a copy needs a folder of its own");
+            let is_repository = Path::new(folder).join(silt_format::names::CONFIG).exists();
+            if !is_repository || is_shared {
+                return Err(Error::new(ErrorKind::AlreadyExists, exists).into());
+            }
+        }
+        other => other?,
+    }
+    let open = |location: &str| session.storage(location, Traffic::Other, false);
+    let (_, report) = repository.add_place(&here, &absolute(folder), is_shared, &open)?;
+    session.reporter.finish();
+    Ok(print(session, &report, false))
+}
+
+fn print(session: &Session<'_>, report: &HealReport, dry_run: bool) -> u8 {
+    let code = if report.lost.is_empty() { 0 } else { DAMAGE_FOUND };
+    if session.global.json {
+        let value = json!({
+            "checked_objects": report.checked_objects,
+            "copied_objects": report.copied_objects,
+            "replaced_objects": report.replaced_objects,
+            "copied_bytes": report.copied_bytes,
+            "lost": report.lost,
+            "dry_run": dry_run,
+        });
+        output::message("healed", value);
+        return code;
+    }
+    let would = if dry_run { "would be " } else { "" };
+    output::line(&format!(
+        "{} objects compared: {} {would}copied, {} {would}replaced ({} written)",
+        report.checked_objects,
+        report.copied_objects,
+        report.replaced_objects,
+        output::bytes(report.copied_bytes)
+    ));
+    for name in &report.lost {
+        output::note(&format!("silt: no place has {name} whole; `silt check` says whom it hurts"));
+    }
+    code
+}

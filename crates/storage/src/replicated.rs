@@ -1,0 +1,176 @@
+//! The same objects in several places.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use silt_format::{Error, ErrorKind, Result};
+
+use crate::{
+    ByteRange, Guarantees, Key, LIST_PAGE_OBJECTS_MAX, ListPage, ObjectMeta, PutMode, Storage,
+};
+
+/// One of the places of a [`Replicated`] storage.
+#[derive(Clone)]
+pub struct Replica {
+    /// Where it is, for messages.
+    pub location: String,
+    /// The storage, or why it can't be reached.
+    pub storage: std::result::Result<Arc<dyn Storage>, String>,
+}
+
+/// Keeps every object in each of several places.
+///
+/// The first place decides whether an object can be created; the others then get the same. A put or
+/// delete needs all places; a read needs one, and each place is asked that the one before has failed.
+/// Listings show what any place has: what was being deleted when a process died may appear again.
+pub struct Replicated {
+    replicas: Vec<Replica>,
+}
+
+impl Replicated {
+    /// A storage over at least one place.
+    pub fn new(replicas: Vec<Replica>) -> Self {
+        assert!(!replicas.is_empty(), "objects have to be somewhere");
+        Self { replicas }
+    }
+
+    /// The places in order.
+    pub fn replicas(&self) -> &[Replica] {
+        &self.replicas
+    }
+
+    fn reachable(&self) -> impl Iterator<Item = &Arc<dyn Storage>> {
+        self.replicas.iter().filter_map(|replica| replica.storage.as_ref().ok())
+    }
+
+    fn all(&self) -> Result<Vec<&Arc<dyn Storage>>> {
+        self.replicas.iter().map(reached).collect()
+    }
+
+    /// The first answer that is none of an absent object or an absent place.
+    fn first<T>(&self, ask: impl Fn(&Arc<dyn Storage>) -> Result<T>) -> Result<T> {
+        let mut failure = None;
+        for storage in self.reachable() {
+            match ask(storage) {
+                // The caller's mistake is the same everywhere.
+                Err(error) if error.kind() != ErrorKind::Invalid => {
+                    failure.get_or_insert(error);
+                }
+                other => return other,
+            }
+        }
+        Err(failure.unwrap_or_else(|| {
+            let places: Vec<_> = self.replicas.iter().filter_map(|r| reached(r).err()).collect();
+            let why = places.iter().map(Error::to_string).collect::<Vec<_>>().join("; ");
+            Error::new(ErrorKind::Unavailable, why)
+        }))
+    }
+}
+
+fn reached(replica: &Replica) -> Result<&Arc<dyn Storage>> {
+    replica.storage.as_ref().map_err(|why| {
+        let message = format!(
+            "the copy of the repository in {} can't be reached: {why}; bring it back, or go on \
+             without it after `silt copies remove`",
+            replica.location
+        );
+        Error::new(ErrorKind::Unavailable, message)
+    })
+}
+
+/// Creates an object in a place that may hold something else under its name, left by a deletion that did
+/// not come to this place.
+fn put_over(storage: &dyn Storage, key: &Key, body: &[&[u8]], mode: PutMode) -> Result<()> {
+    let error = match storage.put(key, body, mode) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => error,
+        other => return other,
+    };
+    let mut there = Vec::new();
+    storage.get(key, ByteRange::Full, &mut there)?;
+    if there == body.concat() {
+        return Ok(());
+    }
+    storage.delete(std::slice::from_ref(key)).map_err(|_| error)?;
+    storage.put(key, body, mode)
+}
+
+impl Storage for Replicated {
+    fn put(&self, key: &Key, body: &[&[u8]], mode: PutMode) -> Result<()> {
+        let all = self.all()?;
+        let Some((first, others)) = all.split_first() else { return Ok(()) };
+        first.put(key, body, mode)?;
+        others.iter().try_for_each(|storage| put_over(storage, key, body, mode))
+    }
+
+    fn get(&self, key: &Key, range: ByteRange, into: &mut Vec<u8>) -> Result<()> {
+        let buffer = std::cell::RefCell::new(into);
+        self.first(|storage| storage.get(key, range, &mut buffer.borrow_mut()))
+    }
+
+    fn copies(&self, _key: &Key) -> usize {
+        self.reachable().count().max(1)
+    }
+
+    fn get_from(&self, copy: usize, key: &Key, range: ByteRange, into: &mut Vec<u8>) -> Result<()> {
+        match self.reachable().nth(copy) {
+            Some(storage) => storage.get(key, range, into),
+            None => self.get(key, range, into),
+        }
+    }
+
+    fn head(&self, key: &Key) -> Result<ObjectMeta> {
+        self.first(|storage| storage.head(key))
+    }
+
+    fn delete(&self, keys: &[Key]) -> Result<()> {
+        self.all()?.into_iter().try_for_each(|storage| storage.delete(keys))
+    }
+
+    fn list(&self, prefix: &str, after: Option<&Key>) -> Result<ListPage> {
+        let pages = self.reachable().map(|storage| storage.list(prefix, after));
+        let pages = pages.collect::<Result<Vec<_>>>()?;
+        if pages.is_empty() {
+            self.all()?;
+        }
+        Ok(merge_pages(pages))
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        self.reachable().map(Storage::guarantees).fold(Guarantees::ALL, both)
+    }
+
+    fn describe(&self) -> String {
+        let places: Vec<&str> =
+            self.replicas.iter().map(|replica| replica.location.as_str()).collect();
+        places.join(" and ")
+    }
+}
+
+/// What two storages promise together.
+pub(crate) fn both(a: Guarantees, b: Guarantees) -> Guarantees {
+    Guarantees {
+        conditional_create: a.conditional_create && b.conditional_create,
+        read_after_write: a.read_after_write && b.read_after_write,
+        list_after_write: a.list_after_write && b.list_after_write,
+        durable_on_return: a.durable_on_return && b.durable_on_return,
+    }
+}
+
+/// One page of what several list under the same prefix and after the same name.
+pub(crate) fn merge_pages(pages: Vec<ListPage>) -> ListPage {
+    let mut truncated = pages.iter().any(|page| page.truncated);
+    // Behind the end of a page that goes on it is not known what that place has.
+    let ends = pages.iter().filter(|page| page.truncated).filter_map(|page| page.objects.last());
+    let end = ends.map(|(key, _)| key.clone()).min();
+    let mut objects: BTreeMap<Key, u64> = BTreeMap::new();
+    for (key, bytes) in pages.into_iter().flat_map(|page| page.objects) {
+        objects.entry(key).or_insert(bytes);
+    }
+    let known = objects.into_iter().filter(|(key, _)| end.as_ref().is_none_or(|end| key <= end));
+    let mut objects: Vec<(Key, u64)> = known.collect();
+    if objects.len() > LIST_PAGE_OBJECTS_MAX {
+        objects.truncate(LIST_PAGE_OBJECTS_MAX);
+        truncated = true;
+    }
+    ListPage { objects, truncated }
+}
