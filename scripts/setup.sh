@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Installs what the demo and the tests need and this machine lacks: Debian packages and cargo-deny.
+# Installs what the demo and the tests need and this machine lacks: Debian packages, cargo-deny, and MinIO.
 # usage: scripts/setup.sh [demo|test]
 set -euo pipefail
 purpose=${1:-test}
 cargo_deny_version=0.18.9
+minio_version=v0.0.0-20260212201848-7aac2a2c5b7c
 
 declare -A package_of=(
   [cc]=build-essential [qemu-img]=qemu-utils [qemu-nbd]=qemu-utils [mke2fs]=e2fsprogs [debugfs]=e2fsprogs
@@ -30,4 +31,11 @@ command -v cargo >/dev/null || { echo "setup: install Rust (https://rustup.rs) f
 if [ "$purpose" = test ] && ! command -v cargo-deny >/dev/null; then
   echo "installing: cargo-deny $cargo_deny_version"
   cargo install --quiet --locked "cargo-deny@$cargo_deny_version"
+fi
+# The object store that tests run against; it takes a few minutes to build.
+go_bin=${GOBIN:-${GOPATH:-$HOME/go}/bin}
+if [ "$purpose" = test ] && ! command -v minio >/dev/null && [ ! -x "$go_bin/minio" ]; then
+  command -v go >/dev/null || { echo "setup: install Go (https://go.dev) first" >&2; exit 1; }
+  echo "installing: minio $minio_version"
+  go install "github.com/minio/minio@$minio_version"
 fi

@@ -2,6 +2,7 @@
 
 mod cli;
 mod commands;
+mod location;
 mod output;
 mod progress;
 mod secrets;

@@ -1,14 +1,13 @@
 //! `silt copies`.
 
-use std::path::Path;
-
 use serde_json::json;
 use silt_format::{Error, ErrorKind};
-use silt_storage::LocalStorage;
+use silt_storage::Key;
 use siltstone::{HealOptions, HealReport, Repository};
 
-use super::{Failure, Session, Traffic, absolute};
+use super::{Failure, Session, Traffic};
 use crate::cli::{Copies, CopiesCommand};
+use crate::location::absolute;
 use crate::output;
 
 /// The exit status where no place has an object whole.
@@ -71,17 +70,18 @@ fn list(session: &Session<'_>, repository: &Repository) {
 fn add(session: &Session<'_>, folder: &str, is_shared: bool) -> Result<u8, Failure> {
     let repository = session.repository_to_change(false)?;
     let here = absolute(session.location()?);
-    let created = LocalStorage::create(Path::new(folder)).map(drop);
-    match created {
+    let unique = session.unique();
+    match session.opener.create(folder, unique) {
         // It may be a copy that was left out for a while; objects that differ are found out.
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-            let exists = format!("{folder} is not empty; a copy needs a folder of its own");
-            let is_repository = Path::new(folder).join(silt_format::names::CONFIG).exists();
+            let config = Key::new(silt_format::names::CONFIG)?;
+            let is_repository = session.opener.open(folder)?.head(&config).is_ok();
             if !is_repository || is_shared {
+                let exists = format!("{folder} is not empty; a copy needs a place of its own");
                 return Err(Error::new(ErrorKind::AlreadyExists, exists).into());
             }
         }
-        other => other?,
+        created => drop(created?),
     }
     let open = |location: &str| session.storage(location, Traffic::Other, false);
     let (_, report) = repository.add_place(&here, &absolute(folder), is_shared, &open)?;

@@ -1,11 +1,7 @@
 //! `silt init`.
 
-use std::path::Path;
-use std::sync::Arc;
-
 use serde_json::json;
-use silt_format::{Config, Error, ErrorKind, KeyLabel, names};
-use silt_storage::{Key, LocalStorage, Storage};
+use silt_format::{Config, KeyLabel};
 use siltstone::{Administrator, Protection, Repository};
 
 use super::{Failure, Session};
@@ -33,8 +29,8 @@ pub fn run(session: &Session<'_>, args: &Init) -> Result<u8, Failure> {
     } else {
         None
     };
-    let created = LocalStorage::create(Path::new(location));
-    let storage = Arc::new(created.map_err(|error| taken(location, error))?);
+    let unique = session.unique();
+    let storage = session.opener.create(location, unique)?;
     let context = session.context.clone();
     let repository =
         Repository::init(storage, context, config, &protection, administrator.as_ref())?;
@@ -58,17 +54,6 @@ pub fn run(session: &Session<'_>, args: &Init) -> Result<u8, Failure> {
         }
     }
     Ok(0)
-}
-
-/// Of a folder that is in use by a repository, says so.
-fn taken(location: &str, error: Error) -> Error {
-    let config = || LocalStorage::open(Path::new(location))?.head(&Key::new(names::CONFIG)?);
-    if error.kind() != ErrorKind::AlreadyExists || config().is_err() {
-        return error;
-    }
-    let message =
-        format!("{location} holds a repository already; use it, or make one in another folder");
-    Error::new(ErrorKind::AlreadyExists, message)
 }
 
 /// Who makes a key.

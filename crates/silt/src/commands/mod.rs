@@ -17,17 +17,17 @@ mod rounds;
 mod stats;
 
 use std::fmt;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use clap::CommandFactory;
 use serde_json::{Value, json};
 use silt_format::{ByteSpan, Error, ErrorKind, KdfCost, Level, LevelBytes, Snapshot, Volume};
-use silt_storage::{LocalStorage, Storage};
+use silt_storage::Storage;
 use siltstone::{Context, DryRunStorage, Found, Repository, SystemEnv, Throttle, Throttled};
 
 use crate::cli::{Cli, Command, Cost, Global, Popular, Rounds};
+use crate::location::{Opener, Requests, absolute};
 use crate::output;
 use crate::progress::Reporter;
 use crate::secrets;
@@ -100,6 +100,7 @@ pub struct Session<'a> {
     pub global: &'a Global,
     pub reporter: Arc<Reporter>,
     pub context: Context,
+    pub opener: Opener,
 }
 
 /// Runs a command; the answer is the exit status.
@@ -109,7 +110,8 @@ pub fn run(cli: &Cli, interrupted: Arc<AtomicBool>) -> Result<u8, Failure> {
     let reporter = Arc::new(Reporter::new(global.json, global.quiet, to_stdout));
     let observer = Arc::clone(&reporter);
     let env = Arc::new(SystemEnv::new(interrupted));
-    let session = Session { global, reporter, context: Context { env, observer } };
+    let opener = Opener::default();
+    let session = Session { global, reporter, context: Context { env, observer }, opener };
     // What can wait gives way to backups unless it is told otherwise.
     let can_wait =
         matches!(cli.command, Command::Reclaim(_) | Command::Repair(_) | Command::Popular(_));
@@ -151,7 +153,29 @@ pub fn run(cli: &Cli, interrupted: Arc<AtomicBool>) -> Result<u8, Failure> {
         }
     };
     session.reporter.finish();
+    if let Some(requests) = session.opener.requests().filter(|_| result.is_ok() && !to_stdout) {
+        print_requests(global.json, &requests);
+    }
     result
+}
+
+/// What was asked of object stores.
+fn print_requests(as_json: bool, requests: &Requests) {
+    let Requests { puts, gets, heads, lists, deletes, sent_bytes, received_bytes } = *requests;
+    if as_json {
+        let value = json!({
+            "puts": puts, "gets": gets, "heads": heads, "lists": lists, "deletes": deletes,
+            "sent_bytes": sent_bytes, "received_bytes": received_bytes,
+        });
+        output::message("requests", value);
+        return;
+    }
+    output::note(&format!(
+        "{} requests: {puts} put, {gets} get, {heads} head, {lists} list, {deletes} delete; {} sent, {} received",
+        puts + gets + heads + lists + deletes,
+        output::bytes(sent_bytes),
+        output::bytes(received_bytes),
+    ));
 }
 
 fn version(as_json: bool) {
@@ -169,13 +193,7 @@ impl Session<'_> {
     pub fn location(&self) -> Result<&str, Failure> {
         let none =
             || Failure::Usage("no repository: use -r PATH or set SILT_REPOSITORY".to_owned());
-        let location = self.global.repo.as_deref().filter(|repo| !repo.is_empty());
-        let location = location.ok_or_else(none)?;
-        if let Some((scheme, _)) = location.split_once("://") {
-            let message = format!("{scheme}:// repositories are not supported yet; use a folder");
-            return Err(Error::new(ErrorKind::Unsupported, message).into());
-        }
-        Ok(location)
+        self.global.repo.as_deref().filter(|repo| !repo.is_empty()).ok_or_else(none)
     }
 
     /// The storage at a location, read no faster than `--limit-read` says and written no faster than
@@ -187,7 +205,7 @@ impl Session<'_> {
         traffic: Traffic,
         dry_run: bool,
     ) -> Result<Arc<dyn Storage>, Error> {
-        let storage: Arc<dyn Storage> = Arc::new(LocalStorage::open(Path::new(location))?);
+        let storage = self.opener.open(location)?;
         let read = if traffic == Traffic::Backup { None } else { self.read_limit() };
         let write = if traffic == Traffic::Restore { None } else { self.write_limit() };
         let storage: Arc<dyn Storage> = if read.is_none() && write.is_none() {
@@ -196,6 +214,13 @@ impl Session<'_> {
             Arc::new(Throttled::new(storage, read, write))
         };
         Ok(if dry_run { Arc::new(DryRunStorage::new(storage)) } else { storage })
+    }
+
+    /// A number that nobody else draws.
+    pub fn unique(&self) -> u64 {
+        let mut bytes = [0; 8];
+        self.context.env.entropy(&mut bytes);
+        u64::from_le_bytes(bytes)
     }
 
     /// The limit of `--limit-read`.
@@ -270,12 +295,6 @@ impl Session<'_> {
         let prompt = if is_new { "Password of the new repository: " } else { "Password: " };
         secrets::password(&secrets::CURRENT, file, "--password-file", prompt, is_new)
     }
-}
-
-/// A folder's path from the root, as lists of places have it.
-pub fn absolute(location: &str) -> String {
-    let path = std::fs::canonicalize(location).or_else(|_| std::path::absolute(location));
-    path.map_or_else(|_| location.to_owned(), |path| path.to_string_lossy().into_owned())
 }
 
 impl Cost {

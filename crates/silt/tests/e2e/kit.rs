@@ -26,6 +26,10 @@ impl Run {
             err: String::from_utf8_lossy(&output.stderr).into_owned(),
         }
     }
+    /// Runs a command to its end.
+    pub fn of(command: &mut Command) -> Self {
+        Self::new(&command.output().unwrap())
+    }
     #[track_caller]
     pub fn exits(self, code: i32) -> Self {
         assert_eq!(self.code, code, "out: {}\nerr: {}", self.out, self.err);

@@ -11,4 +11,5 @@ mod interrupts;
 mod kit;
 mod memory;
 mod restores;
+mod s3;
 mod sharing;

@@ -1,0 +1,328 @@
+//! Objects in a bucket of an S3-compatible store.
+//!
+//! Names are created with a condition (`If-None-Match: *`), so that of several hosts that create one
+//! object exactly one succeeds, with no other server. The client's own calls are asynchronous; here they
+//! are waited for, on a runtime of this storage's own.
+
+mod credentials;
+#[cfg(feature = "test-server")]
+pub mod server;
+mod settings;
+mod usage;
+
+use std::time::Duration;
+
+use object_store::aws::AmazonS3;
+use object_store::list::{PaginatedListOptions, PaginatedListStore};
+use object_store::path::Path;
+use object_store::{
+    Attribute, Attributes, GetOptions, GetRange, ObjectMeta as Found, ObjectStore, ObjectStoreExt,
+    PutMode as Mode, PutOptions, PutPayload,
+};
+use silt_format::{Error, ErrorKind, Result};
+use silt_storage::{
+    ByteRange, Guarantees, Key, LIST_PAGE_OBJECTS_MAX, ListPage, ObjectMeta, PutMode,
+    READ_BYTES_MAX, Storage,
+};
+use tokio::runtime::Runtime;
+
+pub use settings::Settings;
+use usage::Counters;
+pub use usage::Usage;
+
+/// How often a create is tried whose answer was lost; the client repeats what it can by itself.
+const CREATE_TRIES: u32 = 4;
+/// How often a read is begun again whose body broke off.
+const READ_TRIES: u32 = 4;
+/// How long the first wait between tries is; each further one is twice as long.
+const FIRST_WAIT: Duration = Duration::from_millis(100);
+
+/// In what words servers, and the client for them, say that a range lies outside of an object.
+const OUTSIDE: [&str; 3] = ["416 ", "InvalidRange", "CONTENT_RANGE"];
+
+/// A folder of a bucket.
+pub struct S3Storage {
+    client: AmazonS3,
+    /// Creates objects, and repeats nothing by itself: whether an earlier try may have come through
+    /// decides what an object that is there already means.
+    creator: AmazonS3,
+    runtime: Runtime,
+    /// What all names begin with: empty, or ends with a slash.
+    prefix: String,
+    location: String,
+    storage_class: Option<String>,
+    counters: Counters,
+}
+
+impl S3Storage {
+    /// The storage at `s3://BUCKET` or `s3://BUCKET/PREFIX`; nothing is asked of it yet.
+    pub fn open(location: &str, settings: &Settings) -> Result<Self> {
+        let (bucket, prefix) = split_location(location)?;
+        let client = settings.client(bucket)?;
+        let creator = Settings { retries: Some(0), ..settings.clone() }.client(bucket)?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("s3")
+            .enable_all()
+            .build()
+            .map_err(|error| Error::io("start the network client", error))?;
+        let (storage_class, counters) = (settings.storage_class.clone(), Counters::default());
+        let location = location.trim_end_matches('/').to_owned();
+        Ok(Self { client, creator, runtime, prefix, location, storage_class, counters })
+    }
+
+    /// What has been asked of the store so far.
+    pub fn usage(&self) -> Usage {
+        self.counters.usage()
+    }
+
+    fn path(&self, key: &Key) -> Result<Path> {
+        let name = format!("{}{key}", self.prefix);
+        Path::parse(&name).map_err(|error| Error::invalid(format!("{name}: {error}")))
+    }
+
+    /// The client's error as this program's own, with what was done.
+    fn failed(&self, what: &str, error: &object_store::Error) -> Error {
+        use object_store::Error as Cause;
+
+        let text = error.to_string();
+        if text.contains("NoSuchBucket") {
+            let message = format!("{what}: there is no such bucket in {}", self.location);
+            return Error::new(ErrorKind::NoRepository, message);
+        }
+        let kind = match error {
+            Cause::NotFound { .. } => ErrorKind::NotFound,
+            Cause::AlreadyExists { .. } | Cause::Precondition { .. } => ErrorKind::AlreadyExists,
+            Cause::PermissionDenied { .. } | Cause::Unauthenticated { .. } => ErrorKind::Denied,
+            Cause::NotSupported { .. } | Cause::NotImplemented { .. } => ErrorKind::Unsupported,
+            Cause::InvalidPath { .. } => ErrorKind::Invalid,
+            // Not every request of the client's parses these.
+            _ if text.contains("403 ") || text.contains("401 ") => ErrorKind::Denied,
+            // A range outside of the object.
+            _ if OUTSIDE.iter().any(|words| text.contains(words)) => ErrorKind::Invalid,
+            _ => ErrorKind::Unavailable,
+        };
+        Error::new(kind, format!("{what} in {}: {}", self.location, short(&text)))
+    }
+
+    fn wait(&self, tries: u32) {
+        let time = FIRST_WAIT * 2_u32.pow(tries.min(8));
+        self.runtime.block_on(async { tokio::time::sleep(time).await });
+    }
+
+    fn put_once(&self, path: &Path, body: &PutPayload) -> object_store::Result<()> {
+        let mut attributes = Attributes::new();
+        if let Some(class) = &self.storage_class {
+            attributes.insert(Attribute::StorageClass, class.clone().into());
+        }
+        let options = PutOptions { mode: Mode::Create, attributes, ..PutOptions::default() };
+        self.counters.put(body.content_length());
+        self.runtime.block_on(self.creator.put_opts(path, body.clone(), options)).map(drop)
+    }
+
+    /// Whether the object holds just these bytes: then it was this storage that created it, and the
+    /// answer was lost.
+    fn is_ours(&self, key: &Key, body: &[&[u8]]) -> bool {
+        let mut there = Vec::new();
+        let read = self.get(key, ByteRange::Full, &mut there);
+        let mut rest = there.as_slice();
+        let is_next = |piece: &&[u8]| match rest.split_at_checked(piece.len()) {
+            Some((first, after)) if first == *piece => {
+                rest = after;
+                true
+            }
+            _ => false,
+        };
+        read.is_ok() && body.iter().all(is_next) && rest.is_empty()
+    }
+
+    /// Reads a range, or says why the client could not.
+    fn read_once(
+        &self,
+        path: &Path,
+        range: Option<GetRange>,
+        into: &mut Vec<u8>,
+    ) -> object_store::Result<std::ops::Range<u64>> {
+        into.clear();
+        self.counters.get();
+        let options = GetOptions { range, ..GetOptions::default() };
+        let (bytes, range) = self.runtime.block_on(async {
+            let found = self.client.get_opts(path, options).await?;
+            let range = found.range.clone();
+            found.bytes().await.map(|bytes| (bytes, range))
+        })?;
+        self.counters.received(bytes.len());
+        into.extend_from_slice(&bytes);
+        Ok(range)
+    }
+
+    fn read(&self, key: &Key, range: Option<&GetRange>, into: &mut Vec<u8>) -> Result<()> {
+        let path = self.path(key)?;
+        let mut tries = 0;
+        loop {
+            let error = match self.read_once(&path, range.cloned(), into) {
+                Ok(given) if given.end - given.start == into.len() as u64 => return Ok(()),
+                Ok(_) => Error::new(ErrorKind::Unavailable, format!("{key} broke off")),
+                Err(error) => self.failed(&format!("read object {key}"), &error),
+            };
+            into.clear();
+            tries += 1;
+            if error.kind() != ErrorKind::Unavailable || tries == READ_TRIES {
+                return Err(error);
+            }
+            self.wait(tries);
+        }
+    }
+
+    fn found(&self, key: &Key) -> Result<Found> {
+        self.counters.head();
+        let found = self.runtime.block_on(self.client.head(&self.path(key)?));
+        found.map_err(|error| self.failed(&format!("look at object {key}"), &error))
+    }
+}
+
+/// What a client's error says, once: it repeats itself, and shows whole answers of servers.
+fn short(text: &str) -> &str {
+    let line = text.lines().next().unwrap_or(text);
+    let line = line.split(": Error performing").take(2).last().unwrap_or(line);
+    &line[..line.floor_char_boundary(400)]
+}
+
+/// The bucket and the prefix of names of `s3://BUCKET/PREFIX`.
+fn split_location(location: &str) -> Result<(&str, String)> {
+    let rest = location.strip_prefix("s3://").unwrap_or(location);
+    let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
+    if bucket.is_empty() {
+        return Err(Error::invalid(format!("{location} names no bucket; use s3://BUCKET/PREFIX")));
+    }
+    let prefix = prefix.trim_matches('/');
+    let prefix = if prefix.is_empty() { String::new() } else { format!("{prefix}/") };
+    Ok((bucket, prefix))
+}
+
+impl Storage for S3Storage {
+    fn put(&self, key: &Key, body: &[&[u8]], _mode: PutMode) -> Result<()> {
+        let path = self.path(key)?;
+        let payload = PutPayload::from(body.concat());
+        let mut tries = 0_u32;
+        loop {
+            let error = match self.put_once(&path, &payload) {
+                Ok(()) => return Ok(()),
+                Err(error) => self.failed(&format!("create object {key}"), &error),
+            };
+            tries += 1;
+            match error.kind() {
+                // An earlier try may have come through although its answer did not.
+                ErrorKind::AlreadyExists if tries > 1 && self.is_ours(key, body) => return Ok(()),
+                ErrorKind::AlreadyExists => {
+                    let message = format!("object {key} already exists in {}", self.location);
+                    return Err(Error::new(ErrorKind::AlreadyExists, message));
+                }
+                ErrorKind::Unavailable if tries < CREATE_TRIES => self.wait(tries),
+                _ => return Err(error),
+            }
+        }
+    }
+
+    fn get(&self, key: &Key, range: ByteRange, into: &mut Vec<u8>) -> Result<()> {
+        // Not every server takes a number as large as this.
+        let range = match range {
+            ByteRange::Tail(length) if length > READ_BYTES_MAX => {
+                let size = self.found(key)?.size;
+                let range = range.resolve(key, size)?;
+                ByteRange::Bounded { offset: range.start, length: range.end - range.start }
+            }
+            other => other,
+        };
+        let wanted = match range {
+            ByteRange::Full => None,
+            ByteRange::Bounded { offset, length }
+                if length > 0 && offset.checked_add(length).is_some() =>
+            {
+                Some(GetRange::Bounded(offset..offset + length))
+            }
+            ByteRange::Tail(length) if length > 0 => Some(GetRange::Suffix(length)),
+            // Nothing to read, or a range that no object has.
+            _ => {
+                into.clear();
+                return range.resolve(key, self.found(key)?.size).map(drop);
+            }
+        };
+        let read = self.read(key, wanted.as_ref(), into);
+        let is_whole = match range {
+            ByteRange::Bounded { length, .. } => into.len() as u64 == length,
+            _ => true,
+        };
+        if read.is_ok() && is_whole {
+            return Ok(());
+        }
+        into.clear();
+        match read {
+            Err(error) if error.kind() != ErrorKind::Invalid => Err(error),
+            // The server refuses ranges that lie outside of the object, or cuts them.
+            read => {
+                let resolved = range.resolve(key, self.found(key)?.size)?;
+                if resolved.is_empty() {
+                    return Ok(());
+                }
+                let shorter = || Error::corrupt(format!("object {key} is shorter than it was"));
+                read.and_then(|()| Err(shorter()))
+            }
+        }
+    }
+
+    fn head(&self, key: &Key) -> Result<ObjectMeta> {
+        let found = self.found(key)?;
+        let modified_ms = u64::try_from(found.last_modified.timestamp_millis()).ok();
+        Ok(ObjectMeta { size: found.size, modified_ms })
+    }
+
+    fn delete(&self, keys: &[Key]) -> Result<()> {
+        // One by one: the order is part of the promise.
+        for key in keys {
+            let path = self.path(key)?;
+            self.counters.delete();
+            let deleted = self.runtime.block_on(self.client.delete(&path));
+            match deleted.map_err(|error| self.failed(&format!("delete object {key}"), &error)) {
+                Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn list(&self, prefix: &str, after: Option<&Key>) -> Result<ListPage> {
+        // What can't begin a name begins none; some servers refuse to look for it.
+        if Key::new(format!("{prefix}0")).is_err() {
+            return Ok(ListPage { objects: Vec::new(), truncated: false });
+        }
+        let prefix = format!("{}{prefix}", self.prefix);
+        let options = PaginatedListOptions {
+            offset: after.map(|after| format!("{}{after}", self.prefix)),
+            max_keys: Some(LIST_PAGE_OBJECTS_MAX),
+            ..PaginatedListOptions::default()
+        };
+        let asked = (!prefix.is_empty()).then_some(prefix.as_str());
+        self.counters.list();
+        let page = self.runtime.block_on(self.client.list_paginated(asked, options));
+        let page = page.map_err(|error| self.failed(&format!("list {prefix}"), &error))?;
+        let truncated = page.page_token.is_some();
+        let mut objects = Vec::with_capacity(page.result.objects.len());
+        for object in page.result.objects {
+            let name = object.location.as_ref().strip_prefix(self.prefix.as_str());
+            // What is no name of ours is not ours.
+            if let Some(Ok(key)) = name.map(Key::new) {
+                objects.push((key, object.size));
+            }
+        }
+        Ok(ListPage { truncated: truncated && !objects.is_empty(), objects })
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        Guarantees::ALL
+    }
+
+    fn describe(&self) -> String {
+        self.location.clone()
+    }
+}

@@ -1,0 +1,96 @@
+//! A MinIO of a test's own, in a temporary folder; for tests alone.
+
+#![expect(clippy::unwrap_used, reason = "a test that can't start its server fails")]
+
+use std::net::{TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use silt_storage::Storage;
+use tempfile::TempDir;
+
+use crate::{S3Storage, Settings};
+
+const USER: &str = "silt-test";
+const SECRET: &str = "silt-test-secret";
+/// The server's bucket.
+pub const BUCKET: &str = "silt";
+
+/// A running server.
+pub struct Server {
+    child: Child,
+    port: u16,
+    _folder: TempDir,
+}
+
+/// The server's program, where `scripts/setup.sh` installs it, or on the PATH.
+#[expect(clippy::disallowed_methods, reason = "a test looks for the server where it is installed")]
+fn program() -> Option<PathBuf> {
+    let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join("go/bin"));
+    let folders = std::env::var_os("GOBIN").map(PathBuf::from).into_iter().chain(home);
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut all = folders.chain(std::env::split_paths(&path).collect::<Vec<_>>());
+    all.find_map(|folder| Some(folder.join("minio")).filter(|program| program.exists()))
+}
+
+impl Server {
+    /// Starts a server with one bucket; where there is none the test is skipped, unless it may not be.
+    #[expect(clippy::print_stdout, reason = "a skipped test says so")]
+    #[expect(clippy::disallowed_methods, reason = "CI says what may not be skipped")]
+    pub fn start() -> Option<Self> {
+        let Some(program) = program() else {
+            let required = std::env::var("SILT_TESTS_REQUIRED").unwrap_or_default();
+            assert!(!required.split_whitespace().any(|word| word == "minio"), "minio is required");
+            println!("SKIPPED: this test needs minio; scripts/setup.sh installs it");
+            return None;
+        };
+        let folder = tempfile::tempdir().unwrap();
+        // A bucket of a single drive is a folder.
+        std::fs::create_dir(folder.path().join(BUCKET)).unwrap();
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let child = Command::new(program)
+            .args(["server", "--quiet", "--address", &format!("127.0.0.1:{port}")])
+            .arg(folder.path())
+            .env("MINIO_ROOT_USER", USER)
+            .env("MINIO_ROOT_PASSWORD", SECRET)
+            .env("MINIO_BROWSER", "off")
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let server = Self { child, port, _folder: folder };
+        for _ in 0..300 {
+            if TcpStream::connect(("127.0.0.1", port)).is_ok() && server.answers() {
+                return Some(server);
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        panic!("minio does not answer");
+    }
+
+    fn answers(&self) -> bool {
+        let storage = S3Storage::open(&format!("s3://{BUCKET}"), &self.settings());
+        storage.unwrap().list("", None).is_ok()
+    }
+
+    /// How it is reached.
+    pub fn settings(&self) -> Settings {
+        let endpoint = format!("http://127.0.0.1:{}", self.port);
+        let environment = [
+            ("AWS_ACCESS_KEY_ID", USER),
+            ("AWS_SECRET_ACCESS_KEY", SECRET),
+            ("AWS_REGION", "us-east-1"),
+            ("AWS_ENDPOINT_URL", &endpoint),
+        ];
+        let environment = environment.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        Settings { environment: environment.into(), ..Settings::default() }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
