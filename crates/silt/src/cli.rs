@@ -57,7 +57,7 @@ pub struct Cli {
 #[derive(Args)]
 #[command(next_help_heading = "Global options")]
 pub struct Global {
-    /// The repository: a folder.
+    /// The repository: a folder, or s3://BUCKET/PREFIX.
     #[arg(short, long, global = true, env = "SILT_REPOSITORY", value_name = "PATH")]
     pub repo: Option<String>,
     /// Read the password from the first line of this file.
@@ -86,6 +86,20 @@ pub struct Global {
     /// Write at most so many MiB a second: to the repository in a backup, to the target in a restore.
     #[arg(long, global = true, value_name = "MIB")]
     pub limit_write: Option<u64>,
+    /// Keep what is read often of a repository in an object store in this folder; by default
+    /// `silt` in the user's folder of caches. It can be deleted at any time.
+    #[arg(long, global = true, env = "SILT_CACHE_DIR", value_name = "FOLDER")]
+    pub cache_dir: Option<PathBuf>,
+    /// At most so many MiB of each repository.
+    #[arg(long, global = true, env = "SILT_CACHE_SIZE", value_name = "MIB")]
+    pub cache_size: Option<u64>,
+    /// Keep nothing.
+    #[arg(long, global = true)]
+    pub no_cache: bool,
+    #[arg(long, global = true, hide = true, env = "XDG_CACHE_HOME")]
+    pub cache_home: Option<PathBuf>,
+    #[arg(long, global = true, hide = true, env = "HOME")]
+    pub home: Option<PathBuf>,
     /// Lower the program's priority by so many steps, up to 19; reclaim and repair do by 19 unless told
     /// otherwise.
     #[arg(long, global = true, value_name = "STEPS", value_parser = clap::value_parser!(i32).range(0..=19))]

@@ -1,10 +1,15 @@
 //! Where repositories are: folders, and buckets of S3-compatible stores.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use silt_format::{Error, ErrorKind, Result, names};
-use silt_storage::{Key, LocalStorage, Storage};
+use silt_storage::{CachedStorage, Key, LocalStorage, Storage};
+
+/// What of a repository is worth keeping at hand: objects of which many small parts are read.
+const CACHED: [&str; 2] = ["recipes/", "runs/"];
+/// Bytes of the cache of one location unless told otherwise.
+const CACHE_MIB_DEFAULT: u64 = 512;
 
 /// What was asked of object stores, in requests and bytes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -16,6 +21,15 @@ pub struct Requests {
     pub deletes: u64,
     pub sent_bytes: u64,
     pub received_bytes: u64,
+}
+
+/// Where and how much is kept of what is far away.
+#[derive(Clone, Debug, Default)]
+pub struct Cache {
+    /// The folder; none for no cache.
+    pub folder: Option<PathBuf>,
+    /// MiB for each location.
+    pub mib: Option<u64>,
 }
 
 /// Opens storages by their locations, and knows what was asked of them.
@@ -45,6 +59,18 @@ impl Opener {
             Some("s3") => self.open_bucket(location),
             Some(other) => Err(unsupported(location, other)),
         }
+    }
+
+    /// The same with a cache before what is far away.
+    pub fn open_cached(&self, location: &str, cache: &Cache) -> Result<Arc<dyn Storage>> {
+        let storage = self.open(location)?;
+        let Some(folder) = cache.folder.as_ref().filter(|_| scheme(location).is_some()) else {
+            return Ok(storage);
+        };
+        let name: String =
+            location.chars().map(|c| if c.is_alphanumeric() { c } else { '_' }).collect();
+        let bytes_max = cache.mib.unwrap_or(CACHE_MIB_DEFAULT) << 20;
+        Ok(Arc::new(CachedStorage::new(storage, folder.join(name), &CACHED, bytes_max)))
     }
 
     /// Makes an empty storage at a location: a folder that is new or empty, or a part of a bucket that

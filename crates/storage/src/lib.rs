@@ -10,6 +10,7 @@
 pub mod conformance;
 pub mod durable;
 
+mod cached;
 mod crash;
 mod direct;
 mod fault;
@@ -24,6 +25,7 @@ mod replicated;
 mod routed;
 mod storage;
 
+pub use cached::CachedStorage;
 pub use crash::{Counted, CrashStorage, CrashingOperation};
 pub use direct::{AlignedBuffer, DIRECT_ALIGNMENT, DirectFile};
 pub use fault::{Fault, FaultRule, FaultStorage};

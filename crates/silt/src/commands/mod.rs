@@ -27,7 +27,7 @@ use silt_storage::Storage;
 use siltstone::{Context, DryRunStorage, Found, Repository, SystemEnv, Throttle, Throttled};
 
 use crate::cli::{Cli, Command, Cost, Global, Popular, Rounds};
-use crate::location::{Opener, Requests, absolute};
+use crate::location::{Cache, Opener, Requests, absolute};
 use crate::output;
 use crate::progress::Reporter;
 use crate::secrets;
@@ -205,7 +205,12 @@ impl Session<'_> {
         traffic: Traffic,
         dry_run: bool,
     ) -> Result<Arc<dyn Storage>, Error> {
-        let storage = self.opener.open(location)?;
+        // Checks and repairs look at what is really there.
+        let storage = if traffic == Traffic::Other {
+            self.opener.open(location)?
+        } else {
+            self.opener.open_cached(location, &self.cache())?
+        };
         let read = if traffic == Traffic::Backup { None } else { self.read_limit() };
         let write = if traffic == Traffic::Restore { None } else { self.write_limit() };
         let storage: Arc<dyn Storage> = if read.is_none() && write.is_none() {
@@ -214,6 +219,15 @@ impl Session<'_> {
             Arc::new(Throttled::new(storage, read, write))
         };
         Ok(if dry_run { Arc::new(DryRunStorage::new(storage)) } else { storage })
+    }
+
+    /// The cache of what is far away.
+    fn cache(&self) -> Cache {
+        let global = self.global;
+        let home = || Some(global.home.as_ref()?.join(".cache"));
+        let default = || Some(global.cache_home.clone().or_else(home)?.join("silt"));
+        let folder = global.cache_dir.clone().or_else(default);
+        Cache { folder: folder.filter(|_| !global.no_cache), mib: global.cache_size }
     }
 
     /// A number that nobody else draws.

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use silt_storage::{
-    Counted, CrashStorage, CrashingOperation, Fault, FaultStorage, LocalStorage, MemoryStorage,
-    Operation, RecordingStorage, Replica, Replicated, Routed, Storage, conformance,
+    CachedStorage, Counted, CrashStorage, CrashingOperation, Fault, FaultStorage, LocalStorage,
+    MemoryStorage, Operation, RecordingStorage, Replica, Replicated, Routed, Storage, conformance,
 };
 
 #[test]
@@ -71,5 +71,16 @@ fn routed() {
         let memory = || Arc::new(MemoryStorage::new());
         // "b" is the second part of some of the suite's names.
         Box::new(Routed::new(memory(), "b", memory()))
+    });
+}
+
+#[test]
+fn cached() {
+    let folder = tempfile::tempdir().unwrap();
+    let number = std::cell::Cell::new(0);
+    conformance::run(&|| {
+        number.set(number.get() + 1);
+        let cache = folder.path().join(number.get().to_string());
+        Box::new(CachedStorage::new(Arc::new(MemoryStorage::new()), cache, &["a", "c"], 1 << 20))
     });
 }

@@ -2,6 +2,7 @@
 
 #![cfg(test)]
 
+mod cached;
 mod conformance;
 mod listing;
 mod local;

@@ -1,0 +1,123 @@
+//! The cache in front of a storage: quicker, and never wrong.
+
+use std::sync::Arc;
+
+use silt_storage::{
+    ByteRange, CachedStorage, Key, MemoryStorage, OperationKind, PutMode, RecordingStorage, Storage,
+};
+
+type Recorded = Arc<RecordingStorage<MemoryStorage>>;
+
+fn recorded() -> Recorded {
+    Arc::new(RecordingStorage::new(MemoryStorage::new()))
+}
+
+fn key(name: &str) -> Key {
+    Key::new(name).unwrap()
+}
+
+fn object(seed: u8, bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|at| u8::try_from((at * 31 + usize::from(seed) * 7) % 251).unwrap()).collect()
+}
+
+fn cache(inner: &Recorded, folder: &std::path::Path, bytes_max: u64) -> CachedStorage {
+    CachedStorage::new(Arc::clone(inner) as Arc<dyn Storage>, folder, &["packs/"], bytes_max)
+}
+
+fn read(storage: &dyn Storage, name: &str, offset: u64, length: u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    storage.get(&key(name), ByteRange::Bounded { offset, length }, &mut bytes).unwrap();
+    bytes
+}
+
+fn gets(inner: &Recorded) -> u64 {
+    inner.totals(OperationKind::Get).operations
+}
+
+#[test]
+fn what_was_written_or_read_once_is_read_from_the_folder() {
+    let (inner, folder) = (recorded(), tempfile::tempdir().unwrap());
+    let whole = object(1, 5000);
+    let first = cache(&inner, folder.path(), 1 << 20);
+    first.put(&key("packs/a"), &[&whole[..100], &whole[100..]], PutMode::Create).unwrap();
+    for offset in (0..4000).step_by(500) {
+        assert_eq!(
+            read(&first, "packs/a", offset, 300),
+            whole[usize::try_from(offset).unwrap()..][..300]
+        );
+    }
+    assert_eq!(gets(&inner), 0);
+    // The next process looks at the beginning, once.
+    let next = cache(&inner, folder.path(), 1 << 20);
+    assert_eq!(read(&next, "packs/a", 1000, 50), whole[1000..1050]);
+    assert_eq!(read(&next, "packs/a", 2000, 50), whole[2000..2050]);
+    assert_eq!(gets(&inner), 1);
+    // What another host has written is read as a whole, once.
+    inner.put(&key("packs/b"), &[&whole], PutMode::Create).unwrap();
+    assert_eq!(read(&next, "packs/b", 7, 5), whole[7..12]);
+    assert_eq!(read(&next, "packs/b", 70, 5), whole[70..75]);
+    assert_eq!(gets(&inner), 2);
+    // Other names are not kept.
+    inner.put(&key("other/b"), &[&whole], PutMode::Create).unwrap();
+    read(&next, "other/b", 0, 5);
+    read(&next, "other/b", 0, 5);
+    assert_eq!(gets(&inner), 4);
+}
+
+#[test]
+fn a_name_that_holds_another_object_by_now_is_found_out() {
+    let (inner, folder) = (recorded(), tempfile::tempdir().unwrap());
+    let (old, new) = (object(1, 5000), object(2, 5000));
+    cache(&inner, folder.path(), 1 << 20).put(&key("packs/a"), &[&old], PutMode::Create).unwrap();
+    // Another host removes what an interrupted backup left, and uses the name again.
+    inner.delete(&[key("packs/a")]).unwrap();
+    inner.put(&key("packs/a"), &[&new], PutMode::Create).unwrap();
+    let next = cache(&inner, folder.path(), 1 << 20);
+    assert_eq!(read(&next, "packs/a", 1000, 500), new[1000..1500]);
+    // An object that is gone is gone.
+    let mut bytes = Vec::new();
+    inner.delete(&[key("packs/a")]).unwrap();
+    let again = cache(&inner, folder.path(), 1 << 20);
+    again.get(&key("packs/a"), ByteRange::Full, &mut bytes).unwrap_err();
+}
+
+#[test]
+fn damaged_files_and_folders_that_cannot_be_used_make_no_difference() {
+    let (inner, folder) = (recorded(), tempfile::tempdir().unwrap());
+    let whole = object(1, 5000);
+    cache(&inner, folder.path(), 1 << 20).put(&key("packs/a"), &[&whole], PutMode::Create).unwrap();
+    let file = folder.path().join("packs/a");
+    let stored = std::fs::read(&file).unwrap();
+    for damage in [&stored[..stored.len() - 1], &stored[..10], &[&[0; 40], &stored[40..]].concat()]
+    {
+        std::fs::write(&file, damage).unwrap();
+        let next = cache(&inner, folder.path(), 1 << 20);
+        assert_eq!(read(&next, "packs/a", 1000, 500), whole[1000..1500]);
+    }
+    let blocked = folder.path().join("packs/a/below");
+    assert_eq!(read(&cache(&inner, &blocked, 1 << 20), "packs/a", 1000, 500), whole[1000..1500]);
+    // A file that goes away while it is in use.
+    let next = cache(&inner, folder.path(), 1 << 20);
+    read(&next, "packs/a", 0, 5);
+    std::fs::remove_file(&file).unwrap();
+    assert_eq!(read(&next, "packs/a", 1000, 500), whole[1000..1500]);
+}
+
+#[test]
+fn it_stays_below_its_bound() {
+    let (inner, folder) = (recorded(), tempfile::tempdir().unwrap());
+    let storage = cache(&inner, folder.path(), 20_000);
+    for number in 0..30_u8 {
+        let name = format!("packs/{number:02}");
+        storage.put(&key(&name), &[&object(number, 3000)], PutMode::Create).unwrap();
+    }
+    let held: u64 = std::fs::read_dir(folder.path().join("packs"))
+        .unwrap()
+        .map(|entry| entry.unwrap().metadata().unwrap().len())
+        .sum();
+    assert!((3000..=20_000).contains(&held), "{held}");
+    for number in 0..30_u8 {
+        let name = format!("packs/{number:02}");
+        assert_eq!(read(&storage, &name, 5, 50), object(number, 3000)[5..55]);
+    }
+}
