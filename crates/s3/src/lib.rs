@@ -30,10 +30,8 @@ pub use settings::Settings;
 use usage::Counters;
 pub use usage::Usage;
 
-/// How often a create is tried whose answer was lost; the client repeats what it can by itself.
-const CREATE_TRIES: u32 = 4;
-/// How often a read is begun again whose body broke off.
-const READ_TRIES: u32 = 4;
+/// How often something is tried whose answer was lost or broke off; the client repeats all else by itself.
+const TRIES: u32 = 5;
 /// How long the first wait between tries is; each further one is twice as long.
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 
@@ -90,6 +88,15 @@ impl S3Storage {
             let message = format!("{what}: there is no such bucket in {}", self.location);
             return Error::new(ErrorKind::NoRepository, message);
         }
+        // Where the client asks for credentials that nobody has given it.
+        if text.contains("169.254.169.254") {
+            let message = format!(
+                "{what} in {}: there are no credentials; set AWS_ACCESS_KEY_ID and \
+                 AWS_SECRET_ACCESS_KEY, or use a profile",
+                self.location
+            );
+            return Error::new(ErrorKind::Denied, message);
+        }
         let kind = match error {
             Cause::NotFound { .. } => ErrorKind::NotFound,
             Cause::AlreadyExists { .. } | Cause::Precondition { .. } => ErrorKind::AlreadyExists,
@@ -108,6 +115,22 @@ impl S3Storage {
     fn wait(&self, tries: u32) {
         let time = FIRST_WAIT * 2_u32.pow(tries.min(8));
         self.runtime.block_on(async { tokio::time::sleep(time).await });
+    }
+
+    /// Asks as often as it may help: what the client does not repeat by itself are answers that break off.
+    fn ask<T>(&self, what: &str, ask: impl Fn() -> object_store::Result<T>) -> Result<T> {
+        let mut tries = 0;
+        loop {
+            let error = match ask() {
+                Ok(answer) => return Ok(answer),
+                Err(error) => self.failed(what, &error),
+            };
+            tries += 1;
+            if error.kind() != ErrorKind::Unavailable || tries == TRIES {
+                return Err(error);
+            }
+            self.wait(tries);
+        }
     }
 
     fn put_once(&self, path: &Path, body: &PutPayload) -> object_store::Result<()> {
@@ -136,48 +159,28 @@ impl S3Storage {
         read.is_ok() && body.iter().all(is_next) && rest.is_empty()
     }
 
-    /// Reads a range, or says why the client could not.
-    fn read_once(
-        &self,
-        path: &Path,
-        range: Option<GetRange>,
-        into: &mut Vec<u8>,
-    ) -> object_store::Result<std::ops::Range<u64>> {
+    fn read(&self, key: &Key, range: Option<&GetRange>, into: &mut Vec<u8>) -> Result<()> {
+        let path = self.path(key)?;
         into.clear();
-        self.counters.get();
-        let options = GetOptions { range, ..GetOptions::default() };
-        let (bytes, range) = self.runtime.block_on(async {
-            let found = self.client.get_opts(path, options).await?;
-            let range = found.range.clone();
-            found.bytes().await.map(|bytes| (bytes, range))
+        let bytes = self.ask(&format!("read object {key}"), || {
+            self.counters.get();
+            let options = GetOptions { range: range.cloned(), ..GetOptions::default() };
+            self.runtime.block_on(async {
+                let found = self.client.get_opts(&path, options).await?;
+                found.bytes().await
+            })
         })?;
         self.counters.received(bytes.len());
         into.extend_from_slice(&bytes);
-        Ok(range)
-    }
-
-    fn read(&self, key: &Key, range: Option<&GetRange>, into: &mut Vec<u8>) -> Result<()> {
-        let path = self.path(key)?;
-        let mut tries = 0;
-        loop {
-            let error = match self.read_once(&path, range.cloned(), into) {
-                Ok(given) if given.end - given.start == into.len() as u64 => return Ok(()),
-                Ok(_) => Error::new(ErrorKind::Unavailable, format!("{key} broke off")),
-                Err(error) => self.failed(&format!("read object {key}"), &error),
-            };
-            into.clear();
-            tries += 1;
-            if error.kind() != ErrorKind::Unavailable || tries == READ_TRIES {
-                return Err(error);
-            }
-            self.wait(tries);
-        }
+        Ok(())
     }
 
     fn found(&self, key: &Key) -> Result<Found> {
-        self.counters.head();
-        let found = self.runtime.block_on(self.client.head(&self.path(key)?));
-        found.map_err(|error| self.failed(&format!("look at object {key}"), &error))
+        let path = self.path(key)?;
+        self.ask(&format!("look at object {key}"), || {
+            self.counters.head();
+            self.runtime.block_on(self.client.head(&path))
+        })
     }
 }
 
@@ -218,7 +221,7 @@ impl Storage for S3Storage {
                     let message = format!("object {key} already exists in {}", self.location);
                     return Err(Error::new(ErrorKind::AlreadyExists, message));
                 }
-                ErrorKind::Unavailable if tries < CREATE_TRIES => self.wait(tries),
+                ErrorKind::Unavailable if tries < TRIES => self.wait(tries),
                 _ => return Err(error),
             }
         }
@@ -281,9 +284,11 @@ impl Storage for S3Storage {
         // One by one: the order is part of the promise.
         for key in keys {
             let path = self.path(key)?;
-            self.counters.delete();
-            let deleted = self.runtime.block_on(self.client.delete(&path));
-            match deleted.map_err(|error| self.failed(&format!("delete object {key}"), &error)) {
+            let deleted = self.ask(&format!("delete object {key}"), || {
+                self.counters.delete();
+                self.runtime.block_on(self.client.delete(&path))
+            });
+            match deleted {
                 Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
                 _ => {}
             }
@@ -297,15 +302,17 @@ impl Storage for S3Storage {
             return Ok(ListPage { objects: Vec::new(), truncated: false });
         }
         let prefix = format!("{}{prefix}", self.prefix);
-        let options = PaginatedListOptions {
-            offset: after.map(|after| format!("{}{after}", self.prefix)),
-            max_keys: Some(LIST_PAGE_OBJECTS_MAX),
-            ..PaginatedListOptions::default()
-        };
+        let offset = after.map(|after| format!("{}{after}", self.prefix));
         let asked = (!prefix.is_empty()).then_some(prefix.as_str());
-        self.counters.list();
-        let page = self.runtime.block_on(self.client.list_paginated(asked, options));
-        let page = page.map_err(|error| self.failed(&format!("list {prefix}"), &error))?;
+        let page = self.ask(&format!("list {prefix}"), || {
+            self.counters.list();
+            let options = PaginatedListOptions {
+                offset: offset.clone(),
+                max_keys: Some(LIST_PAGE_OBJECTS_MAX),
+                ..PaginatedListOptions::default()
+            };
+            self.runtime.block_on(self.client.list_paginated(asked, options))
+        })?;
         let truncated = page.page_token.is_some();
         let mut objects = Vec::with_capacity(page.result.objects.len());
         for object in page.result.objects {

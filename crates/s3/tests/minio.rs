@@ -66,3 +66,17 @@ fn requests_are_counted() {
     assert_eq!((usage.puts, usage.gets, usage.lists, usage.deletes), (1, 1, 1, 1));
     assert_eq!((usage.sent_bytes, usage.received_bytes, usage.requests()), (5, 2, 4));
 }
+
+#[test]
+fn the_conformance_suite_passes_on_a_network_that_fails() {
+    let Some(server) = Server::start() else { return };
+    let proxy = server.proxy(5);
+    let settings = server.settings_by(&proxy.endpoint());
+    let number = AtomicU32::new(0);
+    conformance::run(&|| {
+        let folder = number.fetch_add(1, Ordering::Relaxed);
+        let location = format!("s3://{BUCKET}/faults/{folder}");
+        Box::new(S3Storage::open(&location, &settings).unwrap())
+    });
+    assert!(proxy.faults() > 5, "{}", proxy.faults());
+}

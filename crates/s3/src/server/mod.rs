@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that can't start its server fails")]
 
+mod proxy;
+
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -9,6 +11,8 @@ use std::time::Duration;
 
 use silt_storage::Storage;
 use tempfile::TempDir;
+
+pub use proxy::Proxy;
 
 use crate::{S3Storage, Settings};
 
@@ -74,14 +78,23 @@ impl Server {
         storage.unwrap().list("", None).is_ok()
     }
 
+    /// A network to it that fails.
+    pub fn proxy(&self, seed: u64) -> Proxy {
+        Proxy::start(self.port, seed)
+    }
+
     /// How it is reached.
     pub fn settings(&self) -> Settings {
-        let endpoint = format!("http://127.0.0.1:{}", self.port);
+        self.settings_by(&format!("http://127.0.0.1:{}", self.port))
+    }
+
+    /// How it is reached by another address.
+    pub fn settings_by(&self, endpoint: &str) -> Settings {
         let environment = [
             ("AWS_ACCESS_KEY_ID", USER),
             ("AWS_SECRET_ACCESS_KEY", SECRET),
             ("AWS_REGION", "us-east-1"),
-            ("AWS_ENDPOINT_URL", &endpoint),
+            ("AWS_ENDPOINT_URL", endpoint),
         ];
         let environment = environment.map(|(name, value)| (name.to_owned(), value.to_owned()));
         Settings { environment: environment.into(), ..Settings::default() }
