@@ -158,6 +158,15 @@ A fleet file lists series and their volumes. Commands make and remove what is to
   silt check --read-data
   silt check web1 --read-data-subset 5%")]
     Check(Check),
+    /// Try whether a folder or bucket does all that a repository needs: about 2,300 small objects are made
+    /// there and removed again
+    #[command(
+        after_help = "Examples:\n  silt probe s3://bucket/some/prefix\n  silt probe /mnt/nas"
+    )]
+    Probe {
+        /// A folder, or s3://BUCKET/PREFIX.
+        location: String,
+    },
     /// List the places of the repository, add and remove copies, and make them alike again
     #[command(after_help = "Examples:
   silt copies

@@ -11,6 +11,7 @@ mod key;
 mod list;
 mod policy;
 mod popular;
+mod probe;
 mod reclaim;
 mod restore;
 mod rounds;
@@ -128,6 +129,7 @@ pub fn run(cli: &Cli, interrupted: Arc<AtomicBool>) -> Result<u8, Failure> {
         Command::Restore(args) => restore::run(&session, args),
         Command::Check(args) => check::run(&session, args),
         Command::Copies(args) => copies::run(&session, args),
+        Command::Probe { location } => probe::run(&session, location),
         Command::Diff(args) => diff::run(&session, args),
         Command::Stats(args) => stats::run(&session, args),
         Command::Forget(args) => forget::run(&session, args),
