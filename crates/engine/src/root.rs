@@ -4,7 +4,7 @@ use silt_format::{
     Config, Error, ErrorKind, HEADER_BYTES, Header, Id, MasterKey, ObjectKind, RepositoryId,
     Result, ResultExt, SealScheme, SeriesId, WrappedKey, names,
 };
-use silt_storage::{ByteRange, Storage};
+use silt_storage::{ByteRange, Key, Storage};
 use zeroize::Zeroize;
 
 use crate::objects::{Address, key};
@@ -95,28 +95,31 @@ pub(crate) fn is_key(object: &[u8], address: Address, repository: RepositoryId) 
     Err(Error::corrupt("it holds another object"))
 }
 
-/// Tries `password` on every key and copy until one opens.
+/// Tries `password` on every key until one opens, and on a key's copy where that differs.
 fn unlock(
     storage: &dyn Storage,
     repository: RepositoryId,
     password: &[u8],
 ) -> Result<(Id, MasterKey)> {
-    let keys = key_objects(storage)?;
-    let (mut damaged, mut tried) = (None, None);
-    for (id, name, object) in &keys {
-        // A whole key that did not open needs no second try on its copy.
-        if tried == Some(*id) {
+    let mut keys: Vec<(Id, Key)> = Vec::new();
+    for item in silt_storage::list_all(storage, names::KEYS, None) {
+        let (name, _) = item?;
+        keys.extend(names::key_id(name.as_str()).map(|id| (id, name)));
+    }
+    let (mut damaged, mut last) = (None, None);
+    // A key comes before its copy.
+    for (id, name) in &keys {
+        let mut object = Vec::new();
+        storage.get(name, ByteRange::Full, &mut object)?;
+        if last.replace(object.clone()).is_some_and(|last| last == object) {
             continue;
         }
         let address = Address::new(ObjectKind::Key, SeriesId::NONE, id.0);
-        let unwrapped =
-            is_key(object, address, repository).and_then(|()| WrappedKey::unwrap(object, password));
+        let unwrapped = is_key(&object, address, repository)
+            .and_then(|()| WrappedKey::unwrap(&object, password));
         match unwrapped {
             Ok(master) => return Ok((*id, master)),
-            Err(error) if error.kind() == ErrorKind::WrongPassword => {
-                let twins = keys.iter().filter(|(twin, ..)| twin == id);
-                tried = twins.clone().all(|(_, _, twin)| twin == object).then_some(*id);
-            }
+            Err(error) if error.kind() == ErrorKind::WrongPassword => {}
             Err(error) => damaged = Some(error.context(format!("read key {name}"))),
         }
     }
@@ -130,7 +133,7 @@ fn unlock(
             names::KEYS
         )));
     }
-    let count = keys.iter().filter(|(id, name, _)| *name == names::key(*id)).count();
+    let count = keys.iter().filter(|(id, name)| name.as_str() == names::key(*id)).count();
     Err(Error::new(
         ErrorKind::WrongPassword,
         format!("the password opens none of the {count} keys of {}", storage.describe()),
