@@ -5,9 +5,9 @@ use std::sync::Arc;
 use silt_chunking::SegmentDigester;
 use silt_format::number::to_u64;
 use silt_format::{
-    BlockKind, Chunking, Error, Fingerprint, Head, Id, Level, LevelBytes, MapRoot, PRIVATE_STORE,
-    Recipe, RecipeChunk, Reference, Result, SEGMENT_BYTES, SegmentEntry, SeriesId, Snapshot,
-    SummaryGeometry, Volume, names,
+    BlockKind, CheckRecord, Chunking, Error, Fingerprint, Head, Id, Level, LevelBytes, MapRoot,
+    PRIVATE_STORE, Recipe, RecipeChunk, Reference, Result, SEGMENT_BYTES, SegmentEntry, SeriesId,
+    Snapshot, SummaryGeometry, Volume, names,
 };
 use silt_source::{ChangedMap, SourceFormat, VolumeSource};
 
@@ -150,7 +150,10 @@ impl<'r> BackupSession<'r> {
             shared.name_in(&mut head);
         }
         let (_, checked) = repository.check_record(series)?;
-        let shared_checked = repository.shared_check_record(head.domain)?;
+        let shared_checked = match &shared {
+            Some(_) => repository.shared_check_record(head.domain)?,
+            None => CheckRecord::default(),
+        };
         let avoided = Arc::new(Avoided::new(&checked, &shared_checked));
         let reader = Arc::new(MapReader::new(objects, &head));
         let mut config = repository.config.clone();
