@@ -108,11 +108,12 @@ pub struct Global {
 
 #[derive(Subcommand)]
 pub enum Command {
-    /// Make a repository in an empty folder
+    /// Make a repository in an empty folder, or in a part of a bucket
     #[command(after_help = "Examples:
   silt init -r /backup/silt
   silt init -r /backup/silt --compression 3 --chunking fastcdc:1024/4096/16384
-  silt init -r /backup/silt --append-only")]
+  silt init -r /backup/silt --append-only
+  silt init -r s3://bucket/vms")]
     Init(Init),
     /// Back up volumes as a new snapshot of a series
     #[command(after_help = "Examples:
@@ -122,6 +123,7 @@ pub enum Command {
   pg_dumpall | silt backup db1 dump=-
   silt backup --fleet fleet.toml
   silt backup --fleet fleet.toml --spool --rounds 4
+  silt backup --all
 
 A fleet file lists series and their volumes. Commands make and remove what is to be read, if need be:
   tags = [\"nightly\"]
@@ -158,8 +160,9 @@ A fleet file lists series and their volumes. Commands make and remove what is to
   silt check --read-data
   silt check web1 --read-data-subset 5%")]
     Check(Check),
-    /// Try whether a folder or bucket does all that a repository needs: about 2,300 small objects are made
-    /// there and removed again
+    /// Try whether a folder or bucket does all that a repository needs
+    ///
+    /// About 2,300 small objects are made there and removed again.
     #[command(
         after_help = "Examples:\n  silt probe s3://bucket/some/prefix\n  silt probe /mnt/nas"
     )]
@@ -284,15 +287,18 @@ pub struct Cost {
 #[derive(Args)]
 pub struct Backup {
     /// The series: the name of the virtual machine.
-    #[arg(required_unless_present = "fleet")]
+    #[arg(required_unless_present_any = ["fleet", "all"])]
     pub series: Option<String>,
     /// Volumes: PATH or NAME=PATH; raw file, qcow2, block device, or - for standard input.
-    #[arg(required_unless_present = "fleet", value_name = "[NAME=]PATH")]
+    #[arg(required_unless_present_any = ["fleet", "all"], value_name = "[NAME=]PATH")]
     pub volumes: Vec<String>,
     /// Back up all series that this TOML file lists, in rounds: what they have in common is stored
     /// once. See below for its form.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["series", "changed"])]
     pub fleet: Option<PathBuf>,
+    /// Back up all series in rounds, each from the paths that its newest snapshot was made from.
+    #[arg(long, conflicts_with_all = ["fleet", "series", "changed"])]
+    pub all: bool,
     #[command(flatten)]
     pub rounds: RoundsChoice,
     /// What changed since the last snapshot, as JSON of `qemu-img map`, `nbdinfo --map` or `rbd diff`;

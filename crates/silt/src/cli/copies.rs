@@ -11,12 +11,12 @@ pub struct Copies {
 
 #[derive(Subcommand)]
 pub enum CopiesCommand {
-    /// Keep a copy of the repository in another folder from now on, and fill it
+    /// Keep a copy of the repository in another folder or bucket from now on, and fill it
     #[command(after_help = "Examples:
   silt copies add /mnt/second/silt
   silt copies add --shared /mnt/fast/silt-shared")]
     Add {
-        /// An empty folder, or one that does not exist yet.
+        /// An empty folder or one that does not exist yet, or s3://BUCKET/PREFIX.
         folder: String,
         /// Keep the shared store there, and there alone; given several times, a copy in each folder.
         #[arg(long)]

@@ -76,11 +76,16 @@ fn a_fleet_is_backed_up_in_rounds() {
     place.silt(&["snapshots"]).exits(0).says("nightly");
     place.silt(&["check", "--read-data"]).exits(0).says("No damage found");
 
+    // All again, from where they were.
+    place.silt(&["backup", "--all"]).exits(0).says("Round of 3 series");
+    let run = place.silt(&["snapshots", "--json"]).exits(0);
+    assert_eq!(run.messages().iter().filter(|m| m["message_type"] == "snapshot").count(), 6);
+
     // A machine whose disk is gone is named; the others are backed up.
     std::fs::remove_file(place.text("vm1.raw")).unwrap();
     place.silt(&["backup", "--fleet", &file]).exits(1).says("'vm1' was not backed up");
     let run = place.silt(&["snapshots", "--json"]).exits(0);
-    assert_eq!(run.messages().iter().filter(|m| m["message_type"] == "snapshot").count(), 5);
+    assert_eq!(run.messages().iter().filter(|m| m["message_type"] == "snapshot").count(), 8);
 }
 
 #[test]

@@ -5,8 +5,10 @@ use std::path::Path;
 
 use serde::Deserialize;
 use silt_format::{Error, ErrorKind};
+use siltstone::Repository;
 
 use crate::commands::Failure;
+use crate::output;
 
 /// Most bytes of a fleet file.
 const FILE_BYTES_MAX: u64 = 16 << 20;
@@ -49,6 +51,33 @@ pub fn read(file: &Path) -> Result<Fleet, Failure> {
         }
         None => Ok(fleet),
     }
+}
+
+/// All series of a repository, with the paths that their newest snapshots were made from.
+pub fn of_repository(repository: &Repository) -> Result<Fleet, Failure> {
+    let mut fleet = Fleet { tags: Vec::new(), series: BTreeMap::new() };
+    for (id, name) in repository.series()? {
+        let newest = repository.head(id)?.and_then(|head| head.snapshots.last().copied());
+        let Some(newest) = newest else { continue };
+        let snapshot = repository.snapshot(id, newest.id)?;
+        // What came from standard input can't be had again.
+        let from_paths =
+            snapshot.volumes.iter().all(|volume| Path::new(&volume.source).is_absolute());
+        if !from_paths {
+            output::note(&format!(
+                "silt: warning: series '{name}' was not made from files; it is left out"
+            ));
+            continue;
+        }
+        let volumes = snapshot.volumes.into_iter().map(|volume| (volume.name, volume.source));
+        let series = Series { volumes: volumes.collect(), before: None, after: None };
+        fleet.series.insert(name, series);
+    }
+    if fleet.series.is_empty() {
+        let message = "no series was made from files; name one and its volumes".to_owned();
+        return Err(Failure::Usage(message));
+    }
+    Ok(fleet)
 }
 
 /// Runs a command of a fleet file with the shell; `SILT_SERIES` names the series.

@@ -31,19 +31,21 @@ struct Rounds<'s> {
 }
 
 pub fn run(session: &Session<'_>, args: &Backup) -> Result<u8, Failure> {
-    let Some(file) = &args.fleet else {
-        return Err(Failure::Usage("a backup needs a series, or --fleet".to_owned()));
-    };
     if args.dry_run {
         let message =
-            "--dry-run does not go with --fleet; `silt rounds plan` says what would be done";
+            "--dry-run does not go with rounds; `silt rounds plan` says what would be done";
         return Err(Failure::Usage(message.to_owned()));
     }
-    let fleet = file::read(file)?;
     let chunking = args.chunking.as_deref().map(snapshot_name::parse_chunking).transpose()?;
+    // A file that is wrong is said before anything is opened.
+    let listed = args.fleet.as_deref().map(file::read).transpose()?;
+    let repository = repository(session, args)?;
+    let fleet = match listed {
+        Some(fleet) => fleet,
+        None => file::of_repository(&repository)?,
+    };
     let mut options = options(session, args, chunking);
     options.tags.extend(fleet.tags.iter().cloned());
-    let repository = repository(session, args)?;
     let plan = forecast::plan(&repository, &fleet, &args.rounds)?;
     let code = Cell::new(0);
     let rounds = Rounds { session, args, fleet: &fleet, options, repository, code };
