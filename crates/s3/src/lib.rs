@@ -10,6 +10,7 @@ pub mod server;
 mod settings;
 mod usage;
 
+use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use object_store::aws::AmazonS3;
@@ -30,10 +31,9 @@ pub use settings::Settings;
 use usage::Counters;
 pub use usage::Usage;
 
-/// How often something is tried whose answer was lost or broke off; the client repeats all else by itself.
-const TRIES: u32 = 5;
-/// How long the first wait between tries is; each further one is twice as long.
+/// How long the first wait between tries is; each further one is twice as long, up to the longest.
 const FIRST_WAIT: Duration = Duration::from_millis(100);
+const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
 /// In what words servers, and the client for them, say that a range lies outside of an object.
 const OUTSIDE: [&str; 3] = ["416 ", "InvalidRange", "CONTENT_RANGE"];
@@ -49,6 +49,9 @@ pub struct S3Storage {
     prefix: String,
     location: String,
     storage_class: Option<String>,
+    /// How often something is tried whose answer was lost or broke off; the client repeats all else by
+    /// itself.
+    tries: u32,
     counters: Counters,
 }
 
@@ -58,6 +61,7 @@ impl S3Storage {
         let (bucket, prefix) = split_location(location)?;
         let client = settings.client(bucket)?;
         let creator = Settings { retries: Some(0), ..settings.clone() }.client(bucket)?;
+        let tries = u32::try_from(settings.retries()).unwrap_or(u32::MAX).saturating_add(1);
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("s3")
@@ -66,7 +70,7 @@ impl S3Storage {
             .map_err(|error| Error::io("start the network client", error))?;
         let (storage_class, counters) = (settings.storage_class.clone(), Counters::default());
         let location = location.trim_end_matches('/').to_owned();
-        Ok(Self { client, creator, runtime, prefix, location, storage_class, counters })
+        Ok(Self { client, creator, runtime, prefix, location, storage_class, tries, counters })
     }
 
     /// What has been asked of the store so far.
@@ -112,8 +116,12 @@ impl S3Storage {
         Error::new(kind, format!("{what} in {}: {}", self.location, short(&text)))
     }
 
+    /// Waits before the next try: half of the time is drawn, so that hosts that failed together do not
+    /// come back together.
     fn wait(&self, tries: u32) {
-        let time = FIRST_WAIT * 2_u32.pow(tries.min(8));
+        let most = (FIRST_WAIT * 2_u32.pow(tries.min(8))).min(LONGEST_WAIT);
+        let [drawn, ..] = RandomState::new().hash_one(tries).to_le_bytes();
+        let time = most / 2 + most / 2 * u32::from(drawn) / 256;
         self.runtime.block_on(async { tokio::time::sleep(time).await });
     }
 
@@ -126,7 +134,7 @@ impl S3Storage {
                 Err(error) => self.failed(what, &error),
             };
             tries += 1;
-            if error.kind() != ErrorKind::Unavailable || tries == TRIES {
+            if error.kind() != ErrorKind::Unavailable || tries == self.tries {
                 return Err(error);
             }
             self.wait(tries);
@@ -221,7 +229,7 @@ impl Storage for S3Storage {
                     let message = format!("object {key} already exists in {}", self.location);
                     return Err(Error::new(ErrorKind::AlreadyExists, message));
                 }
-                ErrorKind::Unavailable if tries < TRIES => self.wait(tries),
+                ErrorKind::Unavailable if tries < self.tries => self.wait(tries),
                 _ => return Err(error),
             }
         }

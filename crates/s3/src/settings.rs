@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Once;
 use std::time::Duration;
 
-use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
+use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey, Checksum};
 use object_store::{BackoffConfig, Certificate, ClientOptions, RetryConfig};
 use silt_format::{Error, Result};
 
@@ -70,6 +70,11 @@ impl Settings {
         builder
     }
 
+    /// How often a request is repeated.
+    pub(crate) fn retries(&self) -> usize {
+        self.retries.unwrap_or(RETRIES_MAX)
+    }
+
     /// A client of one bucket.
     pub(crate) fn client(&self, bucket: &str) -> Result<AmazonS3> {
         static PROVIDER: Once = Once::new();
@@ -81,6 +86,14 @@ impl Settings {
             if let (true, Ok(known)) = (name.starts_with("AWS_") && !value.is_empty(), known) {
                 builder = builder.with_config(known, value);
             }
+        }
+        // Bodies are sealed already, and TLS keeps them whole on their way: to sign them too would cost as
+        // much as to compress them does. The store compares a checksum, which is signed.
+        if self.variable("AWS_UNSIGNED_PAYLOAD").is_none() {
+            builder = builder.with_unsigned_payload(true);
+        }
+        if self.variable("AWS_CHECKSUM_ALGORITHM").is_none() {
+            builder = builder.with_checksum_algorithm(Checksum::CRC64NVME);
         }
         let endpoint = builder.get_config_value(&AmazonS3ConfigKey::Endpoint);
         let is_clear = endpoint.is_some_and(|endpoint| endpoint.starts_with("http://"));
@@ -101,15 +114,12 @@ impl Settings {
         }
         let retry = RetryConfig {
             backoff: BackoffConfig::default(),
-            max_retries: self.retries.unwrap_or(RETRIES_MAX),
+            max_retries: self.retries(),
             retry_timeout: RETRY_TIMEOUT,
         };
         builder
             .with_bucket_name(bucket)
             .with_client_options(options)
-            // TLS keeps what is sent from being changed on its way; without it the store compares a
-            // digest.
-            .with_unsigned_payload(!is_clear)
             .with_retry(retry)
             .build()
             .map_err(|error| Error::invalid(format!("the settings of s3://{bucket}: {error}")))
