@@ -92,6 +92,10 @@ impl Storage for DryRunStorage {
         Ok(page)
     }
 
+    fn forget(&self, key: &Key) -> bool {
+        self.inner.forget(key)
+    }
+
     fn guarantees(&self) -> Guarantees {
         Guarantees { durable_on_return: false, ..self.inner.guarantees() }
     }

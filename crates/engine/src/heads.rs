@@ -3,20 +3,48 @@
 use silt_format::names::Numbered;
 use silt_format::{
     Authority, Error, ErrorKind, Head, ObjectKind, PRIVATE_STORE, Result, ResultExt, SHARED_STORE,
-    SeriesId, StoreEntry,
+    SeriesId, StoreEntry, names,
 };
 
 use crate::objects::{Address, Objects};
 
+/// The names of a series' newest head, check record and lease.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    pub(crate) head: Option<String>,
+    pub(crate) check: Option<String>,
+    pub(crate) lease: Option<String>,
+}
+
+/// All that a backup asks of a series' state, mostly in one listing.
+pub(crate) fn state(objects: &Objects, series: SeriesId) -> Result<State> {
+    let page = objects.storage.list(&names::state(series), None)?;
+    if page.truncated {
+        let first = |kind: Numbered| objects.first_name(&kind.prefix(series));
+        let (head, check) = (first(Numbered::Head)?, first(Numbered::Check)?);
+        return Ok(State { head, check, lease: first(Numbered::Lease)? });
+    }
+    let first = |kind: Numbered| {
+        let prefix = kind.prefix(series);
+        let mut names = page.objects.iter().map(|(name, _)| name.as_str());
+        names.find(|name| name.starts_with(&prefix)).map(str::to_owned)
+    };
+    let (head, check) = (first(Numbered::Head), first(Numbered::Check));
+    Ok(State { head, check, lease: first(Numbered::Lease) })
+}
+
 /// The newest head of a series, or `None` before its first commit.
 pub(crate) fn newest(objects: &Objects, series: SeriesId) -> Result<Option<Head>> {
-    let Some(name) = objects.first_name(&Numbered::Head.prefix(series))? else {
-        return Ok(None);
-    };
+    let name = objects.first_name(&Numbered::Head.prefix(series))?;
+    name.map(|name| read(objects, series, &name)).transpose()
+}
+
+/// The head of this name.
+pub(crate) fn read(objects: &Objects, series: SeriesId, name: &str) -> Result<Head> {
     let strange = || Error::corrupt(format!("{name} is not the name of a head"));
-    let generation = Numbered::number(&name).ok_or_else(strange)?;
+    let generation = Numbered::number(name).ok_or_else(strange)?;
     let address = Address::new(ObjectKind::Head, series, generation);
-    let plain = objects.get(&name, address)?;
+    let plain = objects.get(name, address)?;
     let head = Head::decode(&plain).context(|| format!("read head {name}"))?;
     if (head.generation, head.series) != (generation, series) {
         return Err(Error::corrupt(format!("head {name} is not what its name says")));
@@ -33,7 +61,7 @@ pub(crate) fn newest(objects: &Objects, series: SeriesId) -> Result<Option<Head>
             format!("head {name} uses store {} of kind {}", store.number, store.kind),
         ));
     }
-    Ok(Some(head))
+    Ok(head)
 }
 
 /// Writes `head` as its generation's successor; the answer is its bytes.

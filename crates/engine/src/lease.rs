@@ -26,14 +26,18 @@ pub(crate) struct HeldLease {
 }
 
 impl HeldLease {
-    /// Takes the lease of a series, or fails as `Busy` while another process holds it.
+    /// Takes the lease of a series, or fails as `Busy` while another process holds it; `newest` is the name
+    /// of the lease that was there last.
     pub(crate) fn acquire(
         objects: &Arc<Objects>,
         series: SeriesId,
         name: &str,
+        newest: Option<String>,
         session: [u8; 16],
     ) -> Result<Self> {
-        let newest = newest_unless_held(objects, series, name)?;
+        if let Some(newest) = &newest {
+            refuse_if_held(objects, series, newest, name)?;
+        }
         let number = newest.as_deref().and_then(Numbered::number).unwrap_or(0);
         let process = objects.context.env.process();
         let mut held = Self {
@@ -112,29 +116,22 @@ impl Drop for HeldLease {
 /// Fails as `Busy` while another process holds the lease of a series; for what takes so little time
 /// that a lease of its own would cost more than the work that it might save.
 pub(crate) fn refuse_while_held(objects: &Objects, series: SeriesId, name: &str) -> Result<()> {
-    newest_unless_held(objects, series, name).map(drop)
-}
-
-/// The name of the newest lease, if there is one; it is not held any more.
-fn newest_unless_held(objects: &Objects, series: SeriesId, name: &str) -> Result<Option<String>> {
     let newest = objects.first_name(&Numbered::Lease.prefix(series))?;
-    if let Some(newest) = &newest {
-        let number = Numbered::number(newest).unwrap_or(0);
-        let address = Address::new(ObjectKind::Lease, series, number);
-        match objects.get(newest, address).and_then(|plain| Lease::decode(&plain)) {
-            Ok(held) => refuse_if_held(objects, &held, name)?,
-            // Released between the listing and the reading, or damaged: not held.
-            Err(error) if is_damage(&error) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(newest)
+    newest.map_or(Ok(()), |newest| refuse_if_held(objects, series, &newest, name))
 }
 
-fn refuse_if_held(objects: &Objects, held: &Lease, name: &str) -> Result<()> {
+fn refuse_if_held(objects: &Objects, series: SeriesId, newest: &str, name: &str) -> Result<()> {
+    let number = Numbered::number(newest).unwrap_or(0);
+    let address = Address::new(ObjectKind::Lease, series, number);
+    let held = match objects.get(newest, address).and_then(|plain| Lease::decode(&plain)) {
+        Ok(held) => held,
+        // Released between the listing and the reading, or damaged: not held.
+        Err(error) if is_damage(&error) => return Ok(()),
+        Err(error) => return Err(error),
+    };
     let env = &objects.context.env;
     let left_ns = held.expires_ns.saturating_sub(env.now_ns());
-    if left_ns <= 0 || !env.may_be_running(held) {
+    if left_ns <= 0 || !env.may_be_running(&held) {
         return Ok(());
     }
     Err(Error::new(

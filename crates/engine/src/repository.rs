@@ -7,7 +7,7 @@ use silt_format::{
     ObjectKind, RepositoryId, Result, ResultExt, SealScheme, SeriesId, SeriesRecord, Snapshot,
     WrappedKey, names,
 };
-use silt_storage::{PutMode, Storage};
+use silt_storage::{Key, PutMode, Storage};
 
 use crate::authority::{self, Administrator};
 use crate::env::Context;
@@ -44,6 +44,8 @@ pub struct Repository {
     pub opened_by: Option<Id>,
     /// The key that signs what takes something away from an append-only repository, once opened.
     pub(crate) authority: Option<Authority>,
+    /// What was listed of the root while it was opened, until it is used.
+    pub(crate) root: Option<Vec<Key>>,
     /// Its places, if it has more than the one that it was opened by.
     pub(crate) places: Option<OpenPlaces>,
 }
@@ -100,7 +102,7 @@ impl Repository {
             administrator.map(|admin| authority::create(&objects, admin)).transpose()?;
         let objects = Arc::new(objects);
         let mut repository =
-            Self { objects, config, opened_by: None, authority: None, places: None };
+            Self { objects, config, opened_by: None, authority: None, root: None, places: None };
         if let Protection::Password { password, cost, label } = protection {
             // The key goes first: a configuration without a key could not be opened by anyone.
             repository.opened_by = Some(repository.add_key(password, *cost, label)?);
@@ -135,11 +137,21 @@ impl Repository {
         password: impl FnOnce() -> Result<Vec<u8>>,
     ) -> Result<Self> {
         let mut secret = Secret::Asked(password);
-        let first = match open_config(&*storage, names::CONFIG, &mut secret) {
+        let mut root = None;
+        let mut first = open_config(&*storage, names::CONFIG, &mut secret, &mut root);
+        // One that was kept nearby may be of a repository that was here before; without keys nothing tells.
+        let is_sure = match &first {
+            Ok(opened) => opened.header.scheme != SealScheme::Checksum,
+            Err(error) => error.kind() == ErrorKind::WrongPassword,
+        };
+        if !is_sure && storage.forget(&key(names::CONFIG)?) {
+            first = open_config(&*storage, names::CONFIG, &mut secret, &mut root);
+        }
+        let first = match first {
             Ok(opened) => Ok(opened),
             // A newer program's configuration is no reason to look at an older copy.
             Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound) => {
-                let copy = open_config(&*storage, names::CONFIG_COPY, &mut secret);
+                let copy = open_config(&*storage, names::CONFIG_COPY, &mut secret, &mut root);
                 match copy {
                     Ok(opened) => {
                         let message = format!("{error}; its copy is used");
@@ -168,7 +180,8 @@ impl Repository {
             context,
         };
         let (config, opened_by) = (opened.config, opened.key);
-        Ok(Self { objects: Arc::new(objects), config, opened_by, authority: None, places: None })
+        let objects = Arc::new(objects);
+        Ok(Self { objects, config, opened_by, authority: None, root, places: None })
     }
 
     /// What is wrong with the configuration, the keys, or the copies of them, by object name.
@@ -178,7 +191,7 @@ impl Repository {
         for name in [names::CONFIG, names::CONFIG_COPY] {
             let mut secret: Secret<fn() -> Result<Vec<u8>>> =
                 Secret::Known(self.opened_by, objects.master.clone());
-            match open_config(&*objects.storage, name, &mut secret) {
+            match open_config(&*objects.storage, name, &mut secret, &mut None) {
                 Err(error) if is_damage(&error) => found.push((name.to_owned(), error)),
                 other => drop(other?),
             }
@@ -324,10 +337,17 @@ impl Repository {
 
     /// What `check` last wrote down of a series.
     pub(crate) fn check_record(&self, series: SeriesId) -> Result<(u64, CheckRecord)> {
-        let prefix = names::Numbered::Check.prefix(series);
-        let Some(name) = self.objects.first_name(&prefix)? else {
-            return Ok((0, CheckRecord::default()));
-        };
+        let newest = self.objects.first_name(&names::Numbered::Check.prefix(series))?;
+        self.read_check_record(series, newest)
+    }
+
+    /// The same, where the name of the newest is known.
+    pub(crate) fn read_check_record(
+        &self,
+        series: SeriesId,
+        newest: Option<String>,
+    ) -> Result<(u64, CheckRecord)> {
+        let Some(name) = newest else { return Ok((0, CheckRecord::default())) };
         let number = names::Numbered::number(&name)
             .ok_or_else(|| Error::corrupt(format!("{name} is not the name of a check record")))?;
         let address = Address::new(ObjectKind::Check, series, number);

@@ -32,11 +32,13 @@ pub(crate) struct Opened {
     pub(crate) key: Option<Id>,
 }
 
-/// Reads a configuration, unlocking the master key if that has not been done.
+/// Reads a configuration, unlocking the master key if that has not been done; then `root` becomes the names
+/// of keys and lists of places.
 pub(crate) fn open_config<F: FnOnce() -> Result<Vec<u8>>>(
     storage: &dyn Storage,
     name: &str,
     secret: &mut Secret<F>,
+    root: &mut Option<Vec<Key>>,
 ) -> Result<Opened> {
     let mut object = Vec::new();
     let what = || format!("read {name} of {}", storage.describe());
@@ -57,7 +59,9 @@ pub(crate) fn open_config<F: FnOnce() -> Result<Vec<u8>>>(
         other => other,
     };
     if let Secret::Password(password) = secret {
-        let (id, master) = unlock(storage, header.repository, password)?;
+        let names = list_root(storage)?;
+        let (id, master) = unlock(storage, &names, header.repository, password)?;
+        *root = Some(names);
         password.zeroize();
         *secret = Secret::Known(Some(id), master);
     }
@@ -69,6 +73,10 @@ pub(crate) fn open_config<F: FnOnce() -> Result<Vec<u8>>>(
     let plain = sealer.open(0, &mut object[at..]).context(what)?;
     let config = Config::decode(plain).context(what)?;
     Ok(Opened { header, config, master, key: opened_by })
+}
+
+fn list_root(storage: &dyn Storage) -> Result<Vec<Key>> {
+    silt_storage::list_all(storage, names::ROOT, None).map(|item| Ok(item?.0)).collect()
 }
 
 /// Every key object and copy of one: id, name and bytes, in the order of names.
@@ -98,14 +106,12 @@ pub(crate) fn is_key(object: &[u8], address: Address, repository: RepositoryId) 
 /// Tries `password` on every key until one opens, and on a key's copy where that differs.
 fn unlock(
     storage: &dyn Storage,
+    root: &[Key],
     repository: RepositoryId,
     password: &[u8],
 ) -> Result<(Id, MasterKey)> {
-    let mut keys: Vec<(Id, Key)> = Vec::new();
-    for item in silt_storage::list_all(storage, names::KEYS, None) {
-        let (name, _) = item?;
-        keys.extend(names::key_id(name.as_str()).map(|id| (id, name)));
-    }
+    let key = |name: &Key| names::key_id(name.as_str()).map(|id| (id, name.clone()));
+    let keys: Vec<(Id, Key)> = root.iter().filter_map(key).collect();
     let (mut damaged, mut last) = (None, None);
     // A key comes before its copy.
     for (id, name) in &keys {

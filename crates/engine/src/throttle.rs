@@ -131,6 +131,9 @@ impl Storage for Throttled<Arc<dyn Storage>> {
     fn list(&self, prefix: &str, after: Option<&Key>) -> Result<ListPage> {
         self.inner.list(prefix, after)
     }
+    fn forget(&self, key: &Key) -> bool {
+        self.inner.forget(key)
+    }
     fn guarantees(&self) -> Guarantees {
         self.inner.guarantees()
     }

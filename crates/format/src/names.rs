@@ -14,8 +14,10 @@ pub const AUTHORITY: &str = "authority";
 /// The name of its copy.
 pub const AUTHORITY_COPY: &str = "authority.copy";
 
+/// The prefix of keys and lists of places, so that one listing shows both.
+pub const ROOT: &str = "root/";
 /// The prefix of key objects.
-pub const KEYS: &str = "keys/";
+pub const KEYS: &str = "root/keys/";
 /// The prefix of series records.
 pub const SERIES: &str = "series/";
 
@@ -61,9 +63,14 @@ impl Numbered {
             Self::Head => "heads",
             Self::Check => "checks",
             Self::Lease => "leases",
-            Self::Places => "places",
+            Self::Places => return format!("{ROOT}places/"),
         };
-        format!("{folder}/{series}/")
+        format!("{}{folder}/", state(series))
+    }
+    /// Whether an object's name is of this kind.
+    pub fn is(self, name: &str) -> bool {
+        let series = name.split('/').nth(1).and_then(SeriesId::from_hex);
+        name.starts_with(&self.prefix(series.unwrap_or(SeriesId::NONE)))
     }
     /// The name of object `number`.
     pub fn name(self, series: SeriesId, number: u64) -> String {
@@ -73,6 +80,14 @@ impl Numbered {
     pub fn number(name: &str) -> Option<u64> {
         Id::from_hex(name.rsplit('/').next()?).map(|id| !id.0)
     }
+}
+
+/// The prefix of the heads, check records and leases of every series.
+pub const STATE: &str = "state/";
+
+/// The prefix of a series' heads, check records and leases, so that one listing shows the newest of each.
+pub fn state(series: SeriesId) -> String {
+    format!("{STATE}{series}/")
 }
 
 /// The prefix of a series' snapshots.

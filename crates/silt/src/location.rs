@@ -4,10 +4,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use silt_format::{Error, ErrorKind, Result, names};
-use silt_storage::{CachedStorage, Key, LocalStorage, Storage};
+use silt_storage::{CachedStorage, Key, LocalStorage, Prefixes, Storage};
 
-/// What of a repository is worth keeping at hand: objects of which many small parts are read.
-const CACHED: [&str; 2] = ["recipes/", "runs/"];
+/// What of a repository is worth keeping at hand: objects of which many small parts are read, and those
+/// that are read each time.
+const CACHED: Prefixes = Prefixes {
+    reused: &["recipes/", "runs/"],
+    // Keys and snapshots are named by random numbers; a configuration that does not belong to the keys is
+    // read again.
+    settled: &[names::CONFIG, names::KEYS, "snapshots/"],
+};
 /// Bytes of the cache of one location unless told otherwise.
 const CACHE_MIB_DEFAULT: u64 = 512;
 
@@ -70,7 +76,7 @@ impl Opener {
         let name: String =
             location.chars().map(|c| if c.is_alphanumeric() { c } else { '_' }).collect();
         let bytes_max = cache.mib.unwrap_or(CACHE_MIB_DEFAULT) << 20;
-        Ok(Arc::new(CachedStorage::new(storage, folder.join(name), &CACHED, bytes_max)))
+        Ok(Arc::new(CachedStorage::new(storage, folder.join(name), CACHED, bytes_max)))
     }
 
     /// Makes an empty storage at a location: a folder that is new or empty, or a part of a bucket that

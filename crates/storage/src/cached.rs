@@ -2,12 +2,13 @@
 //!
 //! A name may come to hold another object: what an interrupted backup left is removed, and the number is
 //! used again. So nothing is taken from the cache before the object's beginning was read from the storage
-//! itself, once a process, and was the same; objects begin with random bytes of their own.
+//! itself, once a process, and was the same; objects begin with random bytes of their own. Names that never
+//! hold anything else are an exception.
 
 use std::collections::HashMap;
-use std::fs;
+use std::fs::{self, DirBuilder};
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
@@ -26,9 +27,18 @@ const DIGEST_BYTES: usize = 32;
 pub struct CachedStorage {
     inner: Arc<dyn Storage>,
     folder: PathBuf,
-    prefixes: Vec<String>,
+    prefixes: Prefixes,
     bytes_max: u64,
     state: Mutex<State>,
+}
+
+/// Beginnings of the names of objects that are kept.
+#[derive(Clone, Copy, Debug)]
+pub struct Prefixes {
+    /// Names that may come to hold another object.
+    pub reused: &'static [&'static str],
+    /// Names that hold one object or none, for good.
+    pub settled: &'static [&'static str],
 }
 
 #[derive(Default)]
@@ -47,20 +57,24 @@ struct Cached {
 }
 
 impl CachedStorage {
-    /// A cache of at most about `bytes_max` in `folder`, for names that begin with one of `prefixes`. A
-    /// folder that can't be used makes no difference but to speed.
+    /// A cache of at most about `bytes_max` in `folder`. A folder that can't be used makes no difference
+    /// but to speed.
     pub fn new(
         inner: Arc<dyn Storage>,
         folder: impl Into<PathBuf>,
-        prefixes: &[&str],
+        prefixes: Prefixes,
         bytes_max: u64,
     ) -> Self {
-        let prefixes = prefixes.iter().map(|&prefix| prefix.to_owned()).collect();
         Self { inner, folder: folder.into(), prefixes, bytes_max, state: Mutex::default() }
     }
 
     fn is_kept(&self, key: &Key) -> bool {
-        self.prefixes.iter().any(|prefix| key.as_str().starts_with(prefix))
+        let Prefixes { reused, settled } = self.prefixes;
+        reused.iter().chain(settled).any(|prefix| key.as_str().starts_with(prefix))
+    }
+
+    fn is_settled(&self, key: &Key) -> bool {
+        self.prefixes.settled.iter().any(|prefix| key.as_str().starts_with(prefix))
     }
 
     fn file(&self, key: &Key) -> PathBuf {
@@ -81,15 +95,17 @@ impl CachedStorage {
             bytes.len() >= BEGINNING_BYTES && *digest == blake3::hash(bytes).as_bytes()
         });
         let Some((_, bytes)) = whole else {
-            self.forget(key);
+            self.drop_file(key);
             return Ok(None);
         };
-        let mut beginning = Vec::new();
-        let length = BEGINNING_BYTES as u64;
-        self.inner.get(key, ByteRange::Bounded { offset: 0, length }, &mut beginning)?;
-        if bytes[..BEGINNING_BYTES] != beginning {
-            self.forget(key);
-            return Ok(None);
+        if !self.is_settled(key) {
+            let mut beginning = Vec::new();
+            let length = BEGINNING_BYTES as u64;
+            self.inner.get(key, ByteRange::Bounded { offset: 0, length }, &mut beginning)?;
+            if bytes[..BEGINNING_BYTES] != beginning {
+                self.drop_file(key);
+                return Ok(None);
+            }
         }
         let size = bytes.len() as u64;
         self.state().verified.insert(key.clone(), size);
@@ -106,9 +122,10 @@ impl CachedStorage {
         file.and_then(|file| file.read_exact_at(into, start)).is_ok()
     }
 
-    fn forget(&self, key: &Key) {
+    /// Whether there was a file.
+    fn drop_file(&self, key: &Key) -> bool {
         self.state().verified.remove(key);
-        let _ = fs::remove_file(self.file(key));
+        fs::remove_file(self.file(key)).is_ok()
     }
 
     /// Keeps an object; failing to is no error.
@@ -134,7 +151,7 @@ impl CachedStorage {
         let digest = digest.finalize();
         let path = self.file(key);
         if let Some(folder) = path.parent() {
-            fs::create_dir_all(folder)?;
+            DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
         }
         // Whoever reads a half-written file finds that its digest is wrong.
         fs::write(path, [&[digest.as_bytes().as_slice()], pieces].concat().concat())
@@ -181,7 +198,7 @@ fn files(folder: &Path) -> Vec<Cached> {
 impl Storage for CachedStorage {
     fn put(&self, key: &Key, body: &[&[u8]], mode: PutMode) -> Result<()> {
         if self.is_kept(key) {
-            self.forget(key);
+            self.drop_file(key);
         }
         self.inner.put(key, body, mode)?;
         if self.is_kept(key) {
@@ -200,7 +217,7 @@ impl Storage for CachedStorage {
                 return Ok(());
             }
             // Another process has made room.
-            self.forget(key);
+            self.drop_file(key);
         }
         let mut bytes = Vec::new();
         into.clear();
@@ -225,12 +242,19 @@ impl Storage for CachedStorage {
     }
 
     fn delete(&self, keys: &[Key]) -> Result<()> {
-        keys.iter().filter(|key| self.is_kept(key)).for_each(|key| self.forget(key));
+        for key in keys.iter().filter(|key| self.is_kept(key)) {
+            self.drop_file(key);
+        }
         self.inner.delete(keys)
     }
 
     fn list(&self, prefix: &str, after: Option<&Key>) -> Result<ListPage> {
         self.inner.list(prefix, after)
+    }
+
+    fn forget(&self, key: &Key) -> bool {
+        let was_kept = self.is_kept(key) && self.drop_file(key);
+        self.inner.forget(key) || was_kept
     }
 
     fn guarantees(&self) -> Guarantees {

@@ -25,7 +25,7 @@ mod replicated;
 mod routed;
 mod storage;
 
-pub use cached::CachedStorage;
+pub use cached::{CachedStorage, Prefixes};
 pub use crash::{Counted, CrashStorage, CrashingOperation};
 pub use direct::{AlignedBuffer, DIRECT_ALIGNMENT, DirectFile};
 pub use fault::{Fault, FaultRule, FaultStorage};

@@ -148,6 +148,12 @@ pub trait Storage: Send + Sync {
     /// [`list_all`](crate::list_all) goes through all of them.
     fn list(&self, prefix: &str, after: Option<&Key>) -> Result<ListPage>;
 
+    /// Whether a copy of the object was kept nearby, which is not read again: for who finds that it does
+    /// not belong to the rest.
+    fn forget(&self, _key: &Key) -> bool {
+        false
+    }
+
     /// What this storage promises.
     fn guarantees(&self) -> Guarantees;
 
@@ -185,6 +191,9 @@ macro_rules! storage_through_pointer {
             }
             fn list(&self, prefix: &str, after: Option<&Key>) -> Result<ListPage> {
                 (**self).list(prefix, after)
+            }
+            fn forget(&self, key: &Key) -> bool {
+                (**self).forget(key)
             }
             fn guarantees(&self) -> Guarantees {
                 (**self).guarantees()

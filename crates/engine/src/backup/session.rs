@@ -5,9 +5,9 @@ use std::sync::Arc;
 use silt_chunking::SegmentDigester;
 use silt_format::number::to_u64;
 use silt_format::{
-    BlockKind, CheckRecord, Chunking, Error, Fingerprint, Head, Id, Level, LevelBytes, MapRoot,
-    PRIVATE_STORE, Recipe, RecipeChunk, Reference, Result, SEGMENT_BYTES, SegmentEntry, SeriesId,
-    Snapshot, SummaryGeometry, Volume, names,
+    BlockKind, Chunking, Error, Fingerprint, Head, Id, Level, LevelBytes, MapRoot, PRIVATE_STORE,
+    Recipe, RecipeChunk, Reference, Result, SEGMENT_BYTES, SegmentEntry, SeriesId, Snapshot,
+    SummaryGeometry, Volume, names,
 };
 use silt_source::{ChangedMap, SourceFormat, VolumeSource};
 
@@ -26,6 +26,7 @@ use super::signature_index::{Candidate, SignatureIndex};
 use super::summary::{reference_bound, write_summary};
 use crate::budget::Budget;
 use crate::env::{Context, Progress};
+use crate::heads;
 use crate::lease::HeldLease;
 use crate::map::MapReader;
 use crate::objects::is_damage;
@@ -133,9 +134,10 @@ impl<'r> BackupSession<'r> {
         let context = objects.context.clone();
         let series = repository.series_id(name);
         let session = context.random();
-        let lease = HeldLease::acquire(objects, series, name, session)?;
+        let state = heads::state(objects, series)?;
+        let lease = HeldLease::acquire(objects, series, name, state.lease, session)?;
         let started_ns = context.env.now_ns();
-        let head = repository.head(series)?;
+        let head = state.head.map(|name| heads::read(objects, series, &name)).transpose()?;
         // A record that was lost is made again: without it, listings would not show the series.
         if head.is_none() || !objects.exists(&names::series(series))? {
             repository.make_series(series, name, started_ns)?;
@@ -146,14 +148,13 @@ impl<'r> BackupSession<'r> {
         let budget = Budget::new(options.memory_bytes);
         // After the series' record and head: whoever condemns chunks counts on it.
         let shared = SharedIndex::open(objects, head.domain, budget.lookup_bytes())?;
+        let (shared, shared_check) = shared.unzip();
         if let Some(shared) = &shared {
             shared.name_in(&mut head);
         }
-        let (_, checked) = repository.check_record(series)?;
-        let shared_checked = match &shared {
-            Some(_) => repository.shared_check_record(head.domain)?,
-            None => CheckRecord::default(),
-        };
+        let (_, checked) = repository.read_check_record(series, state.check)?;
+        let store = objects.master.shared_store_id(head.domain);
+        let (_, shared_checked) = repository.read_check_record(store, shared_check.flatten())?;
         let avoided = Arc::new(Avoided::new(&checked, &shared_checked));
         let reader = Arc::new(MapReader::new(objects, &head));
         let mut config = repository.config.clone();

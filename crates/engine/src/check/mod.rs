@@ -5,7 +5,7 @@ mod data;
 mod structure;
 
 use silt_format::names::Numbered;
-use silt_format::{CheckRecord, ErrorKind, Head, Id, MapRoot, ObjectKind, Result, SeriesId};
+use silt_format::{CheckRecord, ErrorKind, Head, Id, MapRoot, ObjectKind, Result, SeriesId, names};
 
 pub use damage::{Affected, Damage};
 
@@ -98,8 +98,11 @@ impl Repository {
         recorded: &[(SeriesId, String)],
     ) -> Result<Vec<(SeriesId, String)>> {
         let mut found: Vec<(SeriesId, String)> = Vec::new();
-        for item in self.objects.names("heads/", None)? {
+        for item in self.objects.names(names::STATE, None)? {
             let (name, _) = item?;
+            if !Numbered::Head.is(&name) {
+                continue;
+            }
             let Some(id) = name.split('/').nth(1).and_then(SeriesId::from_hex) else { continue };
             let is_new = |(known, _): &(SeriesId, String)| *known != id;
             if recorded.iter().all(is_new) && found.iter().all(is_new) {
@@ -143,7 +146,7 @@ impl Repository {
         report: &mut CheckReport,
         findings: &mut Findings,
     ) -> Result<()> {
-        let record_name = silt_format::names::series(id);
+        let record_name = names::series(id);
         if id != self.objects.master.shared_store_id(DEFAULT_DOMAIN) {
             findings.note_if_damaged(self.series_record(id).map(|_| ()), &record_name)?;
         }

@@ -1,5 +1,6 @@
 //! Changing a series without backing it up: lease, head, commit.
 
+use silt_format::names::Numbered;
 use silt_format::{Error, ErrorKind, Head, Id, Result, SeriesId, Snapshot, SnapshotEntry};
 
 use crate::heads;
@@ -53,7 +54,8 @@ impl<'r> Edit<'r> {
     ) -> Result<Self> {
         repository.required_authority()?;
         let session = repository.objects.context.random();
-        let lease = HeldLease::acquire(&repository.objects, series, name, session)?;
+        let newest = repository.objects.first_name(&Numbered::Lease.prefix(series))?;
+        let lease = HeldLease::acquire(&repository.objects, series, name, newest, session)?;
         Self::of(repository, series, name, Some((session, lease)))
     }
 

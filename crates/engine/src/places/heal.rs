@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use silt_format::names::Numbered;
 use silt_format::number::to_u64;
 use silt_format::{Error, ErrorKind, Result};
 use silt_storage::{ByteRange, Key, PutMode, Replicated, Storage, list_all};
@@ -64,7 +65,7 @@ impl Repository {
             for item in list_all(*place, "", None) {
                 let (key, bytes) = item?;
                 // Leases come and go, and nothing is lost with them.
-                if !key.as_str().starts_with("leases/") {
+                if !Numbered::Lease.is(key.as_str()) {
                     listed.entry(key).or_insert_with(|| vec![None; places.len()])[number] =
                         Some(bytes);
                 }

@@ -44,16 +44,26 @@ pub struct PlaceInfo {
     pub failure: Option<String>,
 }
 
-/// The newest whole list of places that a storage has, and its number; 0 for none.
-fn newest(objects: &Objects, storage: &Arc<dyn Storage>) -> Result<(u64, Places)> {
+/// The newest whole list of places that a storage has, and its number; 0 for none. `root` are the names of
+/// its root, if they have just been listed.
+fn newest(
+    objects: &Objects,
+    storage: &Arc<dyn Storage>,
+    root: Option<Vec<Key>>,
+) -> Result<(u64, Places)> {
     let objects = objects.with_storage(Arc::clone(storage));
+    let root = match root {
+        Some(root) => root,
+        None => list_all(&**storage, Numbered::Places.prefix(SeriesId::NONE), None)
+            .map(|item| Ok(item?.0))
+            .collect::<Result<_>>()?,
+    };
     let mut damage = None;
-    for item in objects.names(&Numbered::Places.prefix(SeriesId::NONE), None)? {
-        let (name, _) = item?;
+    for name in root.iter().map(Key::as_str).filter(|name| Numbered::Places.is(name)) {
         let strange = || Error::corrupt(format!("{name} is not the name of a list of places"));
-        let number = Numbered::number(&name).ok_or_else(strange)?;
+        let number = Numbered::number(name).ok_or_else(strange)?;
         let address = Address::new(ObjectKind::Places, SeriesId::NONE, number);
-        match objects.get(&name, address).and_then(|plain| Places::decode(&plain)) {
+        match objects.get(name, address).and_then(|plain| Places::decode(&plain)) {
             Ok(list) => {
                 if let Some(error) = damage {
                     let message = format!("{error}; its copy is used");
@@ -110,7 +120,7 @@ impl Repository {
     /// Places that can't be reached are a warning: reading goes on, writing is refused.
     pub fn with_places(mut self, here: &str, open: &OpenPlace<'_>) -> Result<Self> {
         let own = Arc::clone(&self.objects.storage);
-        let (mut number, mut list) = newest(&self.objects, &own)?;
+        let (mut number, mut list) = newest(&self.objects, &own, self.root.take())?;
         if number == 0 {
             return Ok(self);
         }
@@ -118,7 +128,7 @@ impl Repository {
         let mut main = loop {
             let main = replicas(self.id(), &list.copies, open);
             let reached = main.iter().filter_map(|replica| replica.storage.as_ref().ok());
-            let lists = reached.map(|storage| newest(&self.objects, storage));
+            let lists = reached.map(|storage| newest(&self.objects, storage, None));
             let newer = lists.collect::<Result<Vec<_>>>()?.into_iter().max_by_key(|list| list.0);
             match newer.filter(|newer| newer.0 > number) {
                 Some(newer) => (number, list) = newer,
@@ -234,9 +244,7 @@ impl Repository {
         let storage = &self.objects.storage;
         for item in list_all(&**storage, "", None) {
             let (key, _) = item?;
-            let mut parts = key.as_str().split('/');
-            let kind = parts.next();
-            if parts.next() != Some(&store) || kind == Some("leases") {
+            if key.as_str().split('/').nth(1) != Some(&store) || Numbered::Lease.is(key.as_str()) {
                 continue;
             }
             self.objects.context.check_interrupted()?;

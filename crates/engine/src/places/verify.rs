@@ -36,7 +36,7 @@ impl Repository {
             ObjectKind::Config => {
                 let mut secret: Secret<fn() -> Result<Vec<u8>>> =
                     Secret::Known(self.opened_by, objects.master.clone());
-                open_config(&*objects.storage, name, &mut secret).map(drop)
+                open_config(&*objects.storage, name, &mut secret, &mut None).map(drop)
             }
             ObjectKind::Key => silt_format::WrappedKey::label(bytes, &objects.master).map(drop),
             ObjectKind::Authority => Ok(()),

@@ -34,14 +34,17 @@ pub(crate) struct SharedIndex {
 }
 
 impl SharedIndex {
-    /// Opens the shared store, if there is one; at most about `memory_bytes` of its index are held.
+    /// Opens the shared store, if there is one; at most about `memory_bytes` of its index are held. With it
+    /// the name of its newest check record.
     pub(crate) fn open(
         objects: &Arc<Objects>,
         domain: u32,
         memory_bytes: usize,
-    ) -> Result<Option<Self>> {
+    ) -> Result<Option<(Self, Option<String>)>> {
         let store = objects.master.shared_store_id(domain);
-        let Some(head) = heads::newest(objects, store)? else { return Ok(None) };
+        let state = heads::state(objects, store)?;
+        let Some(head) = state.head else { return Ok(None) };
+        let head = heads::read(objects, store, &head)?;
         let runs: Vec<_> =
             head.runs.iter().filter(|run| run.use_ == RunUse::Shared).copied().collect();
         let lookup = if runs.is_empty() {
@@ -52,7 +55,7 @@ impl SharedIndex {
         let lists: Vec<_> = head.dead.iter().chain(&head.condemned).copied().collect();
         let barred = dead::read(objects, store, &lists)?;
         let barred = barred.by_container().map(|(number, ranges)| (number, ranges.to_vec()));
-        Ok(Some(Self {
+        let index = Self {
             objects: Arc::clone(objects),
             store,
             generation: head.generation,
@@ -60,7 +63,8 @@ impl SharedIndex {
             near: Vec::new(),
             barred: barred.collect(),
             containers: head.containers,
-        }))
+        };
+        Ok(Some((index, state.check)))
     }
 
     /// Whether nothing can be found.

@@ -62,7 +62,7 @@ impl Edit<'_> {
         let repository = self.repository;
         let objects = &repository.objects;
         let bytes = Budget::new(0).lookup_bytes();
-        let Some(index) = SharedIndex::open(objects, self.head.domain, bytes)? else {
+        let Some((index, _)) = SharedIndex::open(objects, self.head.domain, bytes)? else {
             return Ok(report);
         };
         name_store(&mut self.head, shared.series, shared.generation);

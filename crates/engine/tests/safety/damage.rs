@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use silt_format::names::Numbered;
 use silt_format::{ByteSpan, ErrorKind, KdfCost, KeyLabel, Result};
 use silt_storage::{Key, MemoryStorage, Storage, list_all};
 use siltstone::{CheckOptions, CheckReport, DataCheck, Protection, Repository, RestoreOptions};
@@ -65,7 +66,7 @@ fn hurts(case: &Case, name: &Key, bytes: u64) -> Vec<(String, MemoryStorage)> {
     let storage = case.storage.snapshot();
     storage.delete(std::slice::from_ref(name)).unwrap();
     hurt.push(("removed".to_owned(), storage));
-    let folder = name.as_str().split('/').next().unwrap();
+    let folder = name.as_str().rsplit_once('/').map(|(folder, _)| folder);
     let content = |name: &Key| {
         let mut bytes = Vec::new();
         case.storage.get(name, silt_storage::ByteRange::Full, &mut bytes).unwrap();
@@ -73,7 +74,7 @@ fn hurts(case: &Case, name: &Key, bytes: u64) -> Vec<(String, MemoryStorage)> {
     };
     // A configuration and its copy are the same bytes: exchanging them changes nothing.
     let other = case.objects().into_iter().find(|(other, _)| {
-        let alike = other.as_str().split('/').next() == Some(folder);
+        let alike = other.as_str().rsplit_once('/').map(|(folder, _)| folder) == folder;
         other != name && alike && content(other) != content(name)
     });
     if let Some((other, _)) = other {
@@ -143,15 +144,13 @@ fn restores_are_right_or_fail(case: &Case, repository: &Repository, name: &Key, 
 /// Whether an object may be lost without any harm that a check could tell.
 fn is_harmless(case: &Case, name: &Key) -> bool {
     let text = name.as_str();
-    let newest = |folder: &str| {
-        let all = case.objects();
-        let series = text.split('/').nth(1).unwrap_or_default();
-        let prefix = format!("{folder}/{series}/");
-        all.iter().find(|(key, _)| key.as_str().starts_with(&prefix)).map(|(key, _)| key.clone())
+    let is_newest = |folder: &str| {
+        let newest = case.objects().into_iter().find(|(key, _)| key.as_str().starts_with(folder));
+        newest.is_some_and(|(newest, _)| newest == *name)
     };
-    text.starts_with("checks/")
-        || text.starts_with("leases/")
-        || (text.starts_with("heads/") && newest("heads").as_ref() != Some(name))
+    let folder = text.rsplit_once('/').map_or("", |(folder, _)| folder);
+    let is_old_head = Numbered::Head.is(text) && !is_newest(folder);
+    is_old_head || Numbered::Check.is(text) || Numbered::Lease.is(text)
 }
 
 fn check_names_it(
@@ -162,7 +161,7 @@ fn check_names_it(
     label: &str,
 ) {
     // A newest head that is gone shows an older state, whole and valid: nobody can tell.
-    let gone_head = name.as_str().starts_with("heads/") && label.ends_with("removed");
+    let gone_head = Numbered::Head.is(name.as_str()) && label.ends_with("removed");
     if is_harmless(case, name) || gone_head {
         assert!(report.damage.is_empty(), "{label}: {:?}", report.damage);
         return;
@@ -209,7 +208,7 @@ fn heals(case: &Case, repository: &Repository, name: &Key, label: &str) {
         }
         Err(error) => {
             assert!(is_clear(&error, name), "{label}: {error}");
-            assert!(name.as_str().starts_with("heads/"), "{label}: no backup possible: {error}");
+            assert!(Numbered::Head.is(name.as_str()), "{label}: no backup possible: {error}");
         }
     }
 }

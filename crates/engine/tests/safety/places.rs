@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
+use silt_format::names::Numbered;
 use silt_format::{Error, ErrorKind, Result};
 use silt_storage::{
     ByteRange, Counted, CrashStorage, CrashingOperation, Key, MemoryStorage, PutMode, Storage,
@@ -49,7 +50,7 @@ impl Disks {
     fn objects(&self, location: &str) -> BTreeMap<String, Vec<u8>> {
         let disk = self.get(location);
         let keys = list_all(&*disk, "", None).map(|item| item.unwrap().0);
-        let keys = keys.filter(|key| !key.as_str().starts_with("leases/"));
+        let keys = keys.filter(|key| !Numbered::Lease.is(key.as_str()));
         keys.map(|key| {
             let mut bytes = Vec::new();
             disk.get(&key, ByteRange::Full, &mut bytes).unwrap();

@@ -49,7 +49,7 @@ fn images_that_cannot_be_trusted_are_refused() {
     run.says("cut.qcow2");
     place.write("guest.raw", &bytes);
     place.silt(&["backup", "vm", &place.text("guest.raw")]).exits(1).says("--format");
-    assert!(place.objects("heads").is_empty(), "nothing was committed");
+    assert!(place.objects("state").is_empty(), "nothing was committed");
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn a_source_that_shrinks_is_backed_up_as_far_as_it_can_be_read() {
     let child = place.start(&["backup", "vm", &image, "--limit-read", "8", "--json"]);
     // The limit makes the backup take eight seconds; the file shrinks long before its end is read.
     let file = std::fs::File::options().write(true).open(&image).unwrap();
-    while place.objects("leases").is_empty() {
+    while place.objects("state").is_empty() {
         std::thread::yield_now();
     }
     file.set_len(40 << 20).unwrap();

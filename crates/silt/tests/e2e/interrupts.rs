@@ -63,7 +63,7 @@ fn a_second_backup_of_a_series_is_told_to_wait() {
     let place = Place::new();
     let image = place.write("a.raw", &disk(4, 48));
     let child = place.start(&["backup", "vm", &image, "--limit-read", "24"]);
-    while place.objects("leases").is_empty() {
+    while place.objects("state").is_empty() {
         std::thread::yield_now();
     }
     let busy = place.silt(&["backup", "vm", &image]);

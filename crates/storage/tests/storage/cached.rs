@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use silt_storage::{
-    ByteRange, CachedStorage, Key, MemoryStorage, OperationKind, PutMode, RecordingStorage, Storage,
+    ByteRange, CachedStorage, Key, MemoryStorage, OperationKind, Prefixes, PutMode,
+    RecordingStorage, Storage,
 };
 
 type Recorded = Arc<RecordingStorage<MemoryStorage>>;
@@ -21,7 +22,8 @@ fn object(seed: u8, bytes: usize) -> Vec<u8> {
 }
 
 fn cache(inner: &Recorded, folder: &std::path::Path, bytes_max: u64) -> CachedStorage {
-    CachedStorage::new(Arc::clone(inner) as Arc<dyn Storage>, folder, &["packs/"], bytes_max)
+    let prefixes = Prefixes { reused: &["packs/"], settled: &["keys/"] };
+    CachedStorage::new(Arc::clone(inner) as Arc<dyn Storage>, folder, prefixes, bytes_max)
 }
 
 fn read(storage: &dyn Storage, name: &str, offset: u64, length: u64) -> Vec<u8> {
@@ -32,6 +34,23 @@ fn read(storage: &dyn Storage, name: &str, offset: u64, length: u64) -> Vec<u8> 
 
 fn gets(inner: &Recorded) -> u64 {
     inner.totals(OperationKind::Get).operations
+}
+
+#[test]
+fn names_that_hold_one_object_for_good_are_not_looked_at_again() {
+    let (inner, folder) = (recorded(), tempfile::tempdir().unwrap());
+    let (whole, other) = (object(1, 500), object(2, 500));
+    let first = cache(&inner, folder.path(), 1 << 20);
+    inner.put(&key("keys/a"), &[&whole], PutMode::Create).unwrap();
+    assert_eq!(read(&first, "keys/a", 0, 500), whole);
+    let next = cache(&inner, folder.path(), 1 << 20);
+    assert_eq!(read(&next, "keys/a", 0, 500), whole);
+    assert_eq!(gets(&inner), 1);
+    // Unless they turn out not to belong to the rest.
+    inner.delete(&[key("keys/a")]).unwrap();
+    inner.put(&key("keys/a"), &[&other], PutMode::Create).unwrap();
+    assert!(next.forget(&key("keys/a")) && !next.forget(&key("keys/a")));
+    assert_eq!(read(&next, "keys/a", 0, 500), other);
 }
 
 #[test]

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use silt_storage::{
     CachedStorage, Counted, CrashStorage, CrashingOperation, Fault, FaultStorage, LocalStorage,
-    MemoryStorage, Operation, RecordingStorage, Replica, Replicated, Routed, Storage, conformance,
+    MemoryStorage, Operation, Prefixes, RecordingStorage, Replica, Replicated, Routed, Storage,
+    conformance,
 };
 
 #[test]
@@ -81,6 +82,11 @@ fn cached() {
     conformance::run(&|| {
         number.set(number.get() + 1);
         let cache = folder.path().join(number.get().to_string());
-        Box::new(CachedStorage::new(Arc::new(MemoryStorage::new()), cache, &["a", "c"], 1 << 20))
+        Box::new(CachedStorage::new(
+            Arc::new(MemoryStorage::new()),
+            cache,
+            Prefixes { reused: &["a", "c"], settled: &["b"] },
+            1 << 20,
+        ))
     });
 }
