@@ -31,7 +31,7 @@ pub(crate) fn create(objects: &Objects, administrator: &Administrator) -> Result
     let seed = MasterKey::new(objects.context.random());
     let header = objects.new_header(Address::new(ObjectKind::Authority, SeriesId::NONE, 0));
     let Administrator { password, cost, label } = administrator;
-    let object = WrappedKey::wrap(&header, password, *cost, &seed, label)?;
+    let object = WrappedKey::wrap(&header, password, *cost, &seed.clone().into(), label)?;
     for name in [names::AUTHORITY_COPY, names::AUTHORITY] {
         objects.storage.put(&key(name)?, &[&object], PutMode::Create)?;
     }
@@ -55,7 +55,10 @@ impl Repository {
             let read = self.objects.storage.get(&key(name)?, ByteRange::Full, &mut object);
             let opened = read
                 .and_then(|()| WrappedKey::unwrap(&object, password))
-                .and_then(|seed| Authority::new(&seed))
+                .and_then(|seed| {
+                    let strange = || Error::corrupt("it holds no seed");
+                    Authority::new(seed.master().ok_or_else(strange)?)
+                })
                 .context(|| format!("open {name}"));
             match opened {
                 Ok(authority) if authority.public() == public => {
@@ -69,8 +72,10 @@ impl Repository {
         Err(failure)
     }
 
-    /// The key that signs, if this process has it; `Denied` if it needs it and does not have it.
+    /// The key that signs, if this process has it; `Denied` if it needs it and does not have it, and with a
+    /// key that only backs up.
     pub(crate) fn required_authority(&self) -> Result<Option<&Authority>> {
+        self.require_all_keys()?;
         if self.is_append_only() && self.authority.is_none() {
             return Err(Error::new(
                 ErrorKind::Denied,

@@ -84,7 +84,7 @@ impl ChunkReader {
             objects: Arc::clone(objects),
             private: Arc::new(Store::of(head)),
             shared: Mutex::new(shared_store(objects, head)?),
-            fingerprinter: Fingerprinter::new(objects.master.fingerprint_key(head.domain)),
+            fingerprinter: Fingerprinter::new(objects.keys.fingerprint_key(head.domain)),
             open: Mutex::new(WeightedCache::new(budget.directories_bytes())),
             frames: Mutex::new(WeightedCache::new(budget.frames_bytes())),
         })

@@ -32,10 +32,10 @@ impl ContainerDraft {
     ) -> Result<Self> {
         let kind = ObjectKind::Container;
         let address = Address { kind, series: store, number: u64::from(number), revision };
-        let header = objects.new_header(address);
+        let (header, sealer) = objects.begin_container(address)?;
         Ok(Self {
             name: names::container(store, number, revision),
-            sealer: objects.sealer(&header),
+            sealer,
             writer: BlockWriter::new(config.zstd_level)?,
             frame_bytes: config.frame_bytes as usize,
             directory: Directory::default(),

@@ -49,7 +49,7 @@ pub(crate) fn read(objects: &Objects, series: SeriesId, name: &str) -> Result<He
     if (head.generation, head.series) != (generation, series) {
         return Err(Error::corrupt(format!("head {name} is not what its name says")));
     }
-    let shared = objects.master.shared_store_id(head.domain);
+    let shared = objects.keys.shared_store_id(head.domain);
     let is_known = |store: &&StoreEntry| match (store.number, store.kind) {
         (PRIVATE_STORE, 0) => true,
         (SHARED_STORE, 1) => store.id == shared,

@@ -56,7 +56,7 @@ impl HeldLease {
         };
         held.advance().context(|| format!("take the lease of series '{name}'"))?;
         if let Some(newest) = newest {
-            objects.delete(&[newest])?;
+            delete_if_allowed(objects, newest)?;
         }
         Ok(held)
     }
@@ -87,7 +87,7 @@ impl HeldLease {
         }
         let old = Numbered::Lease.name(self.series, self.number);
         self.advance().context(|| "renew the lease")?;
-        self.objects.delete(&[old])
+        delete_if_allowed(&self.objects, old)
     }
 
     /// Gives the lease back.
@@ -99,7 +99,19 @@ impl HeldLease {
         if std::mem::replace(&mut self.released, true) {
             return Ok(());
         }
-        self.objects.delete(&[Numbered::Lease.name(self.series, self.number)])
+        delete_if_allowed(&self.objects, Numbered::Lease.name(self.series, self.number))
+    }
+}
+
+/// Deletes a lease that nobody needs; one that may not be deleted is left to expire.
+fn delete_if_allowed(objects: &Objects, lease: String) -> Result<()> {
+    match objects.delete(&[lease]) {
+        Err(error) if error.kind() == ErrorKind::Denied => {
+            let message = format!("{error}; the lease is left to expire");
+            objects.context.observer.warning(&message);
+            Ok(())
+        }
+        other => other,
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use silt_format::number::to_u64;
 use silt_format::{
     BLOCK_OVERHEAD_BYTES, BlockEntry, BlockReader, BlockWriter, DIRECTORY_POSITION, Error,
-    ErrorKind, FOOTER_BYTES, Footer, HEADER_BYTES, Header, HeaderRest, MasterKey, ObjectKind,
+    ErrorKind, FOOTER_BYTES, Footer, HEADER_BYTES, Header, HeaderRest, Keyring, ObjectKind,
     RepositoryId, Result, ResultExt, SealScheme, Sealer, SeriesId, decode_blocks,
 };
 use silt_storage::{ByteRange, Key, PutMode, Storage};
@@ -43,7 +43,7 @@ pub(crate) struct Objects {
     pub(crate) storage: Arc<dyn Storage>,
     pub(crate) repository: RepositoryId,
     pub(crate) scheme: SealScheme,
-    pub(crate) master: MasterKey,
+    pub(crate) keys: Keyring,
     pub(crate) context: Context,
 }
 
@@ -71,7 +71,7 @@ impl Objects {
             storage,
             repository: self.repository,
             scheme: self.scheme,
-            master: self.master.clone(),
+            keys: self.keys.clone(),
             context: self.context.clone(),
         }
     }
@@ -91,7 +91,12 @@ impl Objects {
     }
 
     pub(crate) fn sealer(&self, header: &Header) -> Sealer {
-        self.master.sealer(header)
+        self.keys.sealer(header)
+    }
+
+    /// Begins a container: its header, and what seals its blocks.
+    pub(crate) fn begin_container(&self, address: Address) -> Result<(Header, Sealer)> {
+        self.keys.begin_container(self.new_header(address), self.context.random())
     }
 
     /// Writes an object of one block; durable on return. The answer is its size.
@@ -206,10 +211,12 @@ impl Objects {
                 header.kind, header.number, header.series, header.revision
             )));
         }
-        if header.scheme != self.scheme {
+        let is_sealed_to_key = header.kind == ObjectKind::Container
+            && (header.scheme, self.scheme) == (SealScheme::SealedToKey, SealScheme::Aes256Gcm);
+        if header.scheme != self.scheme && !is_sealed_to_key {
             return Err(Error::corrupt("it is not sealed as the repository's objects are"));
         }
-        Ok(self.master.sealer(&header))
+        Ok(self.keys.sealer(&header))
     }
 
     /// Checks the header of an object with many blocks.

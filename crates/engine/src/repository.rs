@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use silt_format::{
-    Authority, CheckRecord, Config, Error, ErrorKind, Head, Id, KdfCost, KeyLabel, MasterKey,
-    ObjectKind, RepositoryId, Result, ResultExt, SealScheme, SeriesId, SeriesRecord, Snapshot,
-    WrappedKey, names,
+    Authority, CheckRecord, Config, Error, ErrorKind, Head, Header, Id, KdfCost, KeyLabel,
+    MasterKey, ObjectKind, RepositoryId, Result, ResultExt, SealScheme, SeriesId, SeriesRecord,
+    Snapshot, WrappedKey, names,
 };
 use silt_storage::{Key, PutMode, Storage};
 
@@ -57,6 +57,8 @@ pub struct KeyInfo {
     pub id: Id,
     /// Who made it, and when.
     pub label: KeyLabel,
+    /// Whether it only lets a host write.
+    pub is_write_only: bool,
 }
 
 /// What a snapshot name resolved to.
@@ -66,6 +68,11 @@ pub struct Found {
     pub head: Head,
     /// The snapshot.
     pub snapshot: Snapshot,
+}
+
+/// Whether a key object holds the keys of a host that only writes.
+fn is_write_key(object: &[u8]) -> bool {
+    Header::decode(object).is_ok_and(|header| header.kind == ObjectKind::WriteKey)
 }
 
 impl Repository {
@@ -94,7 +101,7 @@ impl Repository {
         let objects = Objects {
             repository: RepositoryId(context.random()),
             scheme,
-            master: MasterKey::new(context.random()),
+            keys: MasterKey::new(context.random()).into(),
             storage,
             context,
         };
@@ -105,7 +112,7 @@ impl Repository {
             Self { objects, config, opened_by: None, authority: None, root: None, places: None };
         if let Protection::Password { password, cost, label } = protection {
             // The key goes first: a configuration without a key could not be opened by anyone.
-            repository.opened_by = Some(repository.add_key(password, *cost, label)?);
+            repository.opened_by = Some(repository.add_key(password, *cost, label, false)?);
         }
         repository.put_config()?;
         Ok(repository)
@@ -116,7 +123,7 @@ impl Repository {
         let header = objects.new_header(Address::new(ObjectKind::Config, SeriesId::NONE, 0));
         let mut object = header.encode().to_vec();
         if objects.scheme == SealScheme::Checksum {
-            object.extend_from_slice(objects.master.expose());
+            object.extend_from_slice(objects.keys.master().map_or(&[][..], |key| key.expose()));
         }
         let at = object.len();
         object.extend_from_slice(&self.config.encode());
@@ -176,7 +183,7 @@ impl Repository {
             repository: opened.header.repository,
             scheme: opened.header.scheme,
             storage,
-            master: opened.master,
+            keys: opened.keys,
             context,
         };
         let (config, opened_by) = (opened.config, opened.key);
@@ -190,7 +197,7 @@ impl Repository {
         let mut found = Vec::new();
         for name in [names::CONFIG, names::CONFIG_COPY] {
             let mut secret: Secret<fn() -> Result<Vec<u8>>> =
-                Secret::Known(self.opened_by, objects.master.clone());
+                Secret::Known(self.opened_by, Box::new(objects.keys.clone()));
             match open_config(&*objects.storage, name, &mut secret, &mut None) {
                 Err(error) if is_damage(&error) => found.push((name.to_owned(), error)),
                 other => drop(other?),
@@ -198,9 +205,8 @@ impl Repository {
         }
         let keys = key_objects(&*objects.storage)?;
         for (id, name, object) in &keys {
-            let address = Address::new(ObjectKind::Key, SeriesId::NONE, id.0);
-            let label = is_key(object, address, objects.repository)
-                .and_then(|()| WrappedKey::label(object, &objects.master));
+            let label = is_key(object, *id, objects.repository)
+                .and_then(|()| WrappedKey::label(object, &objects.keys));
             // Without its password a wrapped key can't be verified; but the two must be the same.
             let differs = keys.iter().any(|(twin, _, bytes)| twin == id && bytes != object);
             let whole = if differs {
@@ -236,14 +242,30 @@ impl Repository {
         self.objects.scheme == SealScheme::Aes256Gcm
     }
 
-    /// Adds a password; the answer is the new key's id.
-    pub fn add_key(&self, password: &[u8], cost: KdfCost, label: &KeyLabel) -> Result<Id> {
+    /// Whether this process was opened by a key that only writes: it backs up, and neither reads data nor
+    /// takes anything away.
+    pub fn is_write_only(&self) -> bool {
+        self.objects.keys.is_write_only()
+    }
+
+    /// Adds a password, one that only lets a host write if so wished; the answer is the new key's id.
+    ///
+    /// `Denied` with a write-only key.
+    pub fn add_key(
+        &self,
+        password: &[u8],
+        cost: KdfCost,
+        label: &KeyLabel,
+        is_write_only: bool,
+    ) -> Result<Id> {
         if !self.is_encrypted() {
             return Err(Error::invalid("the repository is not encrypted, so it has no keys"));
         }
+        self.require_all_keys()?;
+        let kind = if is_write_only { ObjectKind::WriteKey } else { ObjectKind::Key };
         let id = Id(self.objects.context.random_id());
-        let header = self.objects.new_header(Address::new(ObjectKind::Key, SeriesId::NONE, id.0));
-        let object = WrappedKey::wrap(&header, password, cost, &self.objects.master, label)?;
+        let header = self.objects.new_header(Address::new(kind, SeriesId::NONE, id.0));
+        let object = WrappedKey::wrap(&header, password, cost, &self.objects.keys, label)?;
         for name in [names::key_copy(id), names::key(id)] {
             self.objects.storage.put(&key(&name)?, &[&object], PutMode::Create)?;
         }
@@ -254,19 +276,31 @@ impl Repository {
     pub fn keys(&self) -> Result<Vec<KeyInfo>> {
         let mut keys: Vec<KeyInfo> = Vec::new();
         for (id, name, object) in key_objects(&*self.objects.storage)? {
-            match WrappedKey::label(&object, &self.objects.master) {
+            match WrappedKey::label(&object, &self.objects.keys) {
                 Ok(_) if keys.iter().any(|key| key.id == id) => {}
-                Ok(label) => keys.push(KeyInfo { id, label }),
+                Ok(label) => keys.push(KeyInfo { id, label, is_write_only: is_write_key(&object) }),
                 Err(error) => self.warn(&format!("{name} is damaged: {error}")),
             }
         }
         Ok(keys)
     }
 
-    /// Removes the key whose id begins with `prefix`; the last key is never removed.
+    /// Fails as `Denied` with a key that only writes.
+    pub fn require_all_keys(&self) -> Result<()> {
+        if self.is_write_only() {
+            let message =
+                "this key only backs up: this needs one that was made without --write-only";
+            return Err(Error::new(ErrorKind::Denied, message));
+        }
+        Ok(())
+    }
+
+    /// Removes the key whose id begins with `prefix`; the last that reads is never removed.
     pub fn remove_key(&self, prefix: &str) -> Result<Id> {
+        self.require_all_keys()?;
         let keys = key_objects(&*self.objects.storage)?;
-        let mut all: Vec<Id> = keys.into_iter().map(|(id, ..)| id).collect();
+        let reads = |id: Id| keys.iter().any(|(other, _, key)| *other == id && !is_write_key(key));
+        let mut all: Vec<Id> = keys.iter().map(|(id, ..)| *id).collect();
         all.dedup();
         let mut matching = all.iter().filter(|id| id.to_string().starts_with(prefix));
         let (found, more) = (matching.next(), matching.next());
@@ -276,7 +310,7 @@ impl Repository {
                 format!("no single key begins with '{prefix}'; `silt key list` shows them"),
             ));
         };
-        if all.len() == 1 {
+        if reads(*id) && all.iter().filter(|id| reads(**id)).count() == 1 {
             return Err(Error::invalid("this is the last key; without it nothing can be read"));
         }
         self.objects.delete(&[names::key(*id), names::key_copy(*id)])?;
@@ -316,7 +350,7 @@ impl Repository {
 
     /// The id that the series called `name` has.
     pub fn series_id(&self, name: &str) -> SeriesId {
-        self.objects.master.series_id(DEFAULT_DOMAIN, name)
+        self.objects.keys.series_id(DEFAULT_DOMAIN, name)
     }
 
     /// The newest head of a series, or `None` before its first commit.

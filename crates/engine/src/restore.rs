@@ -107,7 +107,7 @@ impl Repository {
             )));
         }
         let budget = Budget::new(options.memory_bytes);
-        let segment_key = self.objects.master.segment_key(head.domain);
+        let segment_key = self.objects.keys.segment_key(head.domain);
         let restore = Restore {
             context: &self.objects.context,
             reader: MapReader::new(&self.objects, head),

@@ -1,13 +1,13 @@
 //! The root of a repository: its configuration and keys, each stored twice.
 
 use silt_format::{
-    Config, Error, ErrorKind, HEADER_BYTES, Header, Id, MasterKey, ObjectKind, RepositoryId,
-    Result, ResultExt, SealScheme, SeriesId, WrappedKey, names,
+    Config, Error, ErrorKind, HEADER_BYTES, Header, Id, Keyring, MasterKey, ObjectKind,
+    RepositoryId, Result, ResultExt, SealScheme, WrappedKey, names,
 };
 use silt_storage::{ByteRange, Key, Storage};
 use zeroize::Zeroize;
 
-use crate::objects::{Address, key};
+use crate::objects::key;
 
 /// Bytes of the master key that an unencrypted repository's configuration holds after its header.
 const CLEAR_KEY_BYTES: usize = 32;
@@ -19,7 +19,7 @@ pub(crate) enum Secret<F> {
     /// A password that has opened nothing yet.
     Password(Vec<u8>),
     /// The key itself, and the wrapped key that held it.
-    Known(Option<Id>, MasterKey),
+    Known(Option<Id>, Box<Keyring>),
     Taken,
 }
 
@@ -27,7 +27,7 @@ pub(crate) enum Secret<F> {
 pub(crate) struct Opened {
     pub(crate) header: Header,
     pub(crate) config: Config,
-    pub(crate) master: MasterKey,
+    pub(crate) keys: Keyring,
     /// The key that opened it, if it is encrypted.
     pub(crate) key: Option<Id>,
 }
@@ -52,7 +52,7 @@ pub(crate) fn open_config<F: FnOnce() -> Result<Vec<u8>>>(
         let clear = object.get(at..at + CLEAR_KEY_BYTES).and_then(|clear| clear.try_into().ok());
         at += CLEAR_KEY_BYTES;
         let clear = clear.ok_or_else(|| Error::corrupt("it ends early")).context(what)?;
-        *secret = Secret::Known(None, MasterKey::new(clear));
+        *secret = Secret::Known(None, Box::new(MasterKey::new(clear).into()));
     }
     *secret = match std::mem::replace(secret, Secret::Taken) {
         Secret::Asked(password) => Secret::Password(password()?),
@@ -60,19 +60,19 @@ pub(crate) fn open_config<F: FnOnce() -> Result<Vec<u8>>>(
     };
     if let Secret::Password(password) = secret {
         let names = list_root(storage)?;
-        let (id, master) = unlock(storage, &names, header.repository, password)?;
+        let (id, keys) = unlock(storage, &names, header.repository, password)?;
         *root = Some(names);
         password.zeroize();
-        *secret = Secret::Known(Some(id), master);
+        *secret = Secret::Known(Some(id), Box::new(keys));
     }
-    let Secret::Known(opened_by, master) = secret else {
+    let Secret::Known(opened_by, keys) = secret else {
         return Err(Error::corrupt("no key opens it")).context(what);
     };
-    let (opened_by, master) = (*opened_by, master.clone());
-    let sealer = master.sealer(&header);
+    let (opened_by, keys) = (*opened_by, Keyring::clone(keys));
+    let sealer = keys.sealer(&header);
     let plain = sealer.open(0, &mut object[at..]).context(what)?;
     let config = Config::decode(plain).context(what)?;
-    Ok(Opened { header, config, master, key: opened_by })
+    Ok(Opened { header, config, keys, key: opened_by })
 }
 
 fn list_root(storage: &dyn Storage) -> Result<Vec<Key>> {
@@ -94,10 +94,10 @@ pub(crate) fn key_objects(storage: &dyn Storage) -> Result<Vec<(Id, String, Vec<
 }
 
 /// Whether an object is the key that its name says.
-pub(crate) fn is_key(object: &[u8], address: Address, repository: RepositoryId) -> Result<()> {
+pub(crate) fn is_key(object: &[u8], id: Id, repository: RepositoryId) -> Result<()> {
     let header = Header::decode(object)?;
-    let found = (header.kind, header.number, header.repository);
-    if found == (address.kind, address.number, repository) {
+    let is_key = matches!(header.kind, ObjectKind::Key | ObjectKind::WriteKey);
+    if is_key && (header.number, header.repository) == (id.0, repository) {
         return Ok(());
     }
     Err(Error::corrupt("it holds another object"))
@@ -109,7 +109,7 @@ fn unlock(
     root: &[Key],
     repository: RepositoryId,
     password: &[u8],
-) -> Result<(Id, MasterKey)> {
+) -> Result<(Id, Keyring)> {
     let key = |name: &Key| names::key_id(name.as_str()).map(|id| (id, name.clone()));
     let keys: Vec<(Id, Key)> = root.iter().filter_map(key).collect();
     let (mut damaged, mut last) = (None, None);
@@ -120,11 +120,10 @@ fn unlock(
         if last.replace(object.clone()).is_some_and(|last| last == object) {
             continue;
         }
-        let address = Address::new(ObjectKind::Key, SeriesId::NONE, id.0);
-        let unwrapped = is_key(&object, address, repository)
-            .and_then(|()| WrappedKey::unwrap(&object, password));
+        let unwrapped =
+            is_key(&object, *id, repository).and_then(|()| WrappedKey::unwrap(&object, password));
         match unwrapped {
-            Ok(master) => return Ok((*id, master)),
+            Ok(keys) => return Ok((*id, keys)),
             Err(error) if error.kind() == ErrorKind::WrongPassword => {}
             Err(error) => damaged = Some(error.context(format!("read key {name}"))),
         }

@@ -72,11 +72,13 @@ pub enum ObjectKind {
     Run = 13,
     /// Where the repository's objects are kept.
     Places = 14,
+    /// The keys of a host that only writes, wrapped by a password.
+    WriteKey = 15,
 }
 
 impl ObjectKind {
     /// Every kind.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Config,
         Self::Key,
         Self::Series,
@@ -91,6 +93,7 @@ impl ObjectKind {
         Self::Authority,
         Self::Run,
         Self::Places,
+        Self::WriteKey,
     ];
     fn decode(byte: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| *kind as u8 == byte)
@@ -105,6 +108,9 @@ pub enum SealScheme {
     Checksum = 0,
     /// AES-256-GCM under a key of the object's own.
     Aes256Gcm = 1,
+    /// The same, under a key that only the holder of a private key can find (HPKE, RFC 9180): containers
+    /// of hosts that can't read them.
+    SealedToKey = 2,
 }
 
 /// What the first 96 bytes of an object say. They are readable without a key and bound to every
@@ -177,6 +183,7 @@ impl Header {
         let scheme = match scheme {
             0 => SealScheme::Checksum,
             1 => SealScheme::Aes256Gcm,
+            2 => SealScheme::SealedToKey,
             other => return Err(unsupported("object header", &format!("seal scheme {other}"))),
         };
         // The first half may be ignored; bits of the second change how the object is read.
@@ -250,6 +257,7 @@ impl std::fmt::Display for ObjectKind {
             Self::Authority => "authority",
             Self::Run => "run",
             Self::Places => "list of places",
+            Self::WriteKey => "write-only key",
         })
     }
 }

@@ -11,6 +11,7 @@ mod envelope;
 mod error;
 mod head;
 mod ids;
+mod keyring;
 pub mod names;
 pub mod number;
 mod page;
@@ -44,6 +45,7 @@ pub use head::{DeadListRef, DeletedEntry, Head, LeakForecast, SnapshotEntry, Sto
 pub use ids::{
     BLOCK_BYTES, Chunking, Fingerprint, SEGMENT_BYTES, SIGNATURES, SegmentDigest, Signatures,
 };
+pub use keyring::{Keyring, MasterKey};
 pub use page::{
     MapRoot, PAGE_ENTRIES, PAGE_LEVELS_MAX, Page, SegmentEntry, root_level, segment_count,
 };
@@ -59,6 +61,6 @@ pub use run::{
     RECORD_BYTES, RUN_BLOCK_RECORDS_MAX, Record, RunBlock, RunDirectory, RunFilter, RunRef, RunUse,
     decode_records, encode_records, filter_geometry, partition_of,
 };
-pub use seal::{MasterKey, Sealer, TAG_BYTES, fingerprint};
+pub use seal::{Sealer, TAG_BYTES, fingerprint};
 pub use snapshot::{ByteSpan, Level, LevelBytes, Snapshot, SummaryRef, Volume};
 pub use summary::{PARTITION_BYTES_MAX, PARTITIONS_PER_PART, SummaryGeometry};

@@ -168,7 +168,9 @@ pub fn of_header(header: &Header) -> Option<String> {
     let id = Id(header.number);
     let number = u32::try_from(header.number).ok();
     Some(match header.kind {
-        ObjectKind::Config | ObjectKind::Key | ObjectKind::Authority => return None,
+        ObjectKind::Config | ObjectKind::Key | ObjectKind::WriteKey | ObjectKind::Authority => {
+            return None;
+        }
         ObjectKind::Series => self::series(series),
         ObjectKind::Head => Numbered::Head.name(series, header.number),
         ObjectKind::Snapshot => snapshot(series, id),

@@ -4,9 +4,10 @@ use argon2::{Algorithm, Argon2, Params, Version};
 use zeroize::Zeroize;
 
 use crate::codec::{Decoder, Encoder, REQUIRED, unsupported};
-use crate::envelope::{HEADER_BYTES, Header, SealScheme};
+use crate::envelope::{HEADER_BYTES, Header, ObjectKind, SealScheme};
+use crate::keyring::{Keyring, MasterKey, WRITE_ONLY_BYTES};
 use crate::recipe::{decode_chunking, encode_chunking};
-use crate::seal::{MasterKey, Sealer, TAG_BYTES};
+use crate::seal::{Sealer, TAG_BYTES};
 use crate::{BlockRef, Chunking, Error, ErrorKind, Result};
 
 const CORE: u16 = 1;
@@ -150,19 +151,25 @@ pub struct KeyLabel {
     pub user: String,
 }
 
-/// A key object: the master key, wrapped by one password.
+/// A key object: the master key, or the keys of a host that only writes, wrapped by one password.
 pub struct WrappedKey;
+
+/// Bytes of what an object of this kind wraps.
+fn secret_bytes(kind: ObjectKind) -> usize {
+    if kind == ObjectKind::WriteKey { WRITE_ONLY_BYTES } else { 32 }
+}
 
 impl WrappedKey {
     /// The whole object for a key that `password` opens.
     ///
-    /// Layout: header; memory, passes and lanes (u32 each); the master key sealed at position 0
-    /// under Argon2id(password, the header's salt); the label sealed at position 1.
+    /// Layout: header, whose kind says what is wrapped; memory, passes and lanes (u32 each); the secret
+    /// sealed at position 0 under Argon2id(password, the header's salt); the label sealed at position 1.
+    /// Fails as `Denied` where these keys are not all, and all are to be wrapped.
     pub fn wrap(
         header: &Header,
         password: &[u8],
         cost: KdfCost,
-        master: &MasterKey,
+        keys: &Keyring,
         label: &KeyLabel,
     ) -> Result<Vec<u8>> {
         let mut to = Encoder::default();
@@ -172,33 +179,42 @@ impl WrappedKey {
         to.u32(cost.lanes);
         let wrapper = password_sealer(header, password, cost)?;
         let at = to.bytes.len();
-        to.raw(master.expose());
+        if header.kind == ObjectKind::WriteKey {
+            to.raw(&keys.expose_write_only());
+        } else {
+            let only_writes = || Error::new(ErrorKind::Denied, "a write-only key makes no others");
+            to.raw(keys.master().ok_or_else(only_writes)?.expose());
+        }
         wrapper.seal(0, &mut to.bytes, at);
         let at = to.bytes.len();
         to.i64(label.created_ns);
         to.string(&label.host);
         to.string(&label.user);
-        master.sealer(header).seal(1, &mut to.bytes, at);
+        keys.sealer(header).seal(1, &mut to.bytes, at);
         Ok(to.bytes)
     }
 
-    /// The master key, if `password` opens this key object; otherwise `WrongPassword`.
-    pub fn unwrap(object: &[u8], password: &[u8]) -> Result<MasterKey> {
+    /// The keys, if `password` opens this key object; otherwise `WrongPassword`.
+    pub fn unwrap(object: &[u8], password: &[u8]) -> Result<Keyring> {
         let (header, cost, mut sealed, _) = Self::parts(object)?;
         let sealer = password_sealer(&header, password, cost)?;
         let opened = sealer.open(0, &mut sealed).map_err(|_| {
             Error::new(ErrorKind::WrongPassword, "the password does not open this key")
         })?;
-        let mut secret = [0; 32];
-        secret.copy_from_slice(opened);
+        let keys = if header.kind == ObjectKind::WriteKey {
+            opened.try_into().map(Keyring::of_write_only)
+        } else {
+            opened.try_into().map(|secret| MasterKey::new(secret).into())
+        };
+        let keys = keys.map_err(|_| Error::corrupt("key: its secret has another length"));
         sealed.zeroize();
-        Ok(MasterKey::new(secret))
+        keys
     }
 
     /// The label of a key object.
-    pub fn label(object: &[u8], master: &MasterKey) -> Result<KeyLabel> {
+    pub fn label(object: &[u8], keys: &Keyring) -> Result<KeyLabel> {
         let (header, _, _, mut label) = Self::parts(object)?;
-        let sealer = master.sealer(&header);
+        let sealer = keys.sealer(&header);
         let mut from = Decoder::new(sealer.open(1, &mut label)?, "key label");
         Ok(KeyLabel { created_ns: from.i64()?, host: from.string()?, user: from.string()? })
     }
@@ -209,7 +225,7 @@ impl WrappedKey {
         from.take(HEADER_BYTES)?;
         let cost = KdfCost { memory_kib: from.u32()?, passes: from.u32()?, lanes: from.u32()? };
         cost.validate().map_err(|e| Error::corrupt("key").with_source(e))?;
-        let sealed = from.take(32 + TAG_BYTES)?.to_vec();
+        let sealed = from.take(secret_bytes(header.kind) + TAG_BYTES)?.to_vec();
         let label = from.take(from.rest_len())?.to_vec();
         Ok((header, cost, sealed, label))
     }

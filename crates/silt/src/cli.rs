@@ -34,7 +34,8 @@ Exit status:
   1  failed                       10  no repository there
   2  wrong usage                  11  another backup of the series is running
   3  backup made, but a source    12  wrong password
-     was partly unreadable       130  interrupted
+     was partly unreadable        13  refused: rights, keys, safety checks
+                                 130  interrupted
   4  backup made, but the changed-blocks map was wrong (everything was read)
 
 Examples:
@@ -403,11 +404,12 @@ pub enum Key {
     /// List the repository's keys; * marks the one that opened it now
     #[command(after_help = "Examples:\n  silt key list\n  silt key list --json")]
     List,
-    /// Add a password
-    #[command(
-        after_help = "Examples:\n  silt key add\n  silt key add --new-password-file /root/second"
-    )]
-    Add(NewPassword),
+    /// Add a password, or one for a host that only backs up
+    #[command(after_help = "Examples:
+  silt key add
+  silt key add --new-password-file /root/second
+  silt key add --write-only --new-password-file web1.password")]
+    Add(NewKey),
     /// Remove a key, and with it its password
     #[command(after_help = "Examples:\n  silt key remove 3f9a01bc")]
     Remove {
@@ -419,6 +421,15 @@ pub enum Key {
   silt key passwd
   silt key passwd --new-password-file /root/next")]
     Passwd(NewPassword),
+}
+
+#[derive(Args)]
+pub struct NewKey {
+    /// Make a key that backs up and deduplicates, and can neither read data nor delete anything.
+    #[arg(long)]
+    pub write_only: bool,
+    #[command(flatten)]
+    pub password: NewPassword,
 }
 
 #[derive(Args)]

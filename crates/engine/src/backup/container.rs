@@ -99,7 +99,7 @@ impl ContainerWriter {
                 let raw = pipeline.frame_buffer();
                 let number = self.next_number;
                 self.next_number += 1;
-                none.insert(OpenContainer::new(&self.objects, self.series, number, raw, body))
+                none.insert(OpenContainer::new(&self.objects, self.series, number, raw, body)?)
             }
         };
         let slot = to_u16(open.slots);
@@ -182,19 +182,19 @@ impl OpenContainer {
         number: u32,
         raw: Vec<u8>,
         mut body: AlignedBuffer,
-    ) -> Self {
+    ) -> Result<Self> {
         let address = Address::new(ObjectKind::Container, series, u64::from(number));
-        let header = objects.new_header(address);
+        let (header, sealer) = objects.begin_container(address)?;
         body.extend_from_slice(&header.encode());
-        Self {
+        Ok(Self {
             number,
-            sealer: Arc::new(objects.sealer(&header)),
+            sealer: Arc::new(sealer),
             directory: Directory::default(),
             raw,
             slots: 0,
             tickets: std::collections::VecDeque::new(),
             body,
-        }
+        })
     }
 
     /// Takes the oldest sealed frame back; the answer is its size in bytes.

@@ -153,7 +153,7 @@ impl<'r> BackupSession<'r> {
             shared.name_in(&mut head);
         }
         let (_, checked) = repository.read_check_record(series, state.check)?;
-        let store = objects.master.shared_store_id(head.domain);
+        let store = objects.keys.shared_store_id(head.domain);
         let (_, shared_checked) = repository.read_check_record(store, shared_check.flatten())?;
         let avoided = Arc::new(Avoided::new(&checked, &shared_checked));
         let reader = Arc::new(MapReader::new(objects, &head));
@@ -267,16 +267,16 @@ impl<'r> BackupSession<'r> {
     }
 
     pub(super) fn scanner(&self, volume: &str, chunking: Chunking) -> Result<Scanner> {
-        let master = &self.repository.objects.master;
+        let keys = &self.repository.objects.keys;
         let parent = self
             .parent_volume(volume)
             .map(|volume| ParentVolume { reader: Arc::clone(&self.reader), root: volume.root });
         Ok(Scanner {
             chunker: silt_chunking::Chunker::new(chunking)?,
             fingerprinter: silt_chunking::Fingerprinter::new(
-                master.fingerprint_key(self.head.domain),
+                keys.fingerprint_key(self.head.domain),
             ),
-            digester: SegmentDigester::new(master.segment_key(self.head.domain)),
+            digester: SegmentDigester::new(keys.segment_key(self.head.domain)),
             parent,
             avoided: Arc::clone(&self.avoided),
             use_digest: true,

@@ -76,7 +76,7 @@ impl Repository {
         let mut series = self.series()?;
         series.extend(self.unrecorded(&series)?);
         // The shared store first: what is damaged there is damaged for its series.
-        let shared = self.objects.master.shared_store_id(DEFAULT_DOMAIN);
+        let shared = self.objects.keys.shared_store_id(DEFAULT_DOMAIN);
         series.sort_by_key(|(id, _)| *id != shared);
         for (id, name) in series {
             if !options.series.is_empty() && !options.series.contains(&name) {
@@ -147,7 +147,7 @@ impl Repository {
         findings: &mut Findings,
     ) -> Result<()> {
         let record_name = names::series(id);
-        if id != self.objects.master.shared_store_id(DEFAULT_DOMAIN) {
+        if id != self.objects.keys.shared_store_id(DEFAULT_DOMAIN) {
             findings.note_if_damaged(self.series_record(id).map(|_| ()), &record_name)?;
         }
         let head = match self.head(id) {

@@ -78,7 +78,7 @@ impl<'r> Edit<'r> {
 
     /// Begins a change of a domain's shared store.
     pub(crate) fn begin_shared(repository: &'r Repository, domain: u32) -> Result<Self> {
-        let store = repository.objects.master.shared_store_id(domain);
+        let store = repository.objects.keys.shared_store_id(domain);
         Self::begin_or_make(repository, store, crate::shared::SHARED_NAME)
     }
 

@@ -317,7 +317,7 @@ impl Edit<'_> {
         let rewriter = Rewriter {
             objects,
             series: self.head.series,
-            fingerprinter: Fingerprinter::new(objects.master.fingerprint_key(self.head.domain)),
+            fingerprinter: Fingerprinter::new(objects.keys.fingerprint_key(self.head.domain)),
             config: &repository.config,
         };
         let dead: HashMap<u32, &[DeadRange]> = plan.reclaimable.by_container().collect();

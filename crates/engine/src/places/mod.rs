@@ -156,7 +156,7 @@ impl Repository {
         let shared = (!shared.is_empty()).then(|| Arc::new(Replicated::new(shared)));
         let all: Arc<dyn Storage> = match &shared {
             Some(shared) => {
-                let store = self.objects.master.shared_store_id(DEFAULT_DOMAIN).to_string();
+                let store = self.objects.keys.shared_store_id(DEFAULT_DOMAIN).to_string();
                 Arc::new(Routed::new(Arc::clone(&main) as _, store, Arc::clone(shared) as _))
             }
             None => Arc::clone(&main) as _,
@@ -239,7 +239,7 @@ impl Repository {
     ) -> Result<(Self, HealReport)> {
         let edit = Edit::begin_shared(&self, DEFAULT_DOMAIN)?;
         let target = open(location)?;
-        let store = self.objects.master.shared_store_id(DEFAULT_DOMAIN).to_string();
+        let store = self.objects.keys.shared_store_id(DEFAULT_DOMAIN).to_string();
         let (mut report, mut moved) = (HealReport::default(), Vec::new());
         let storage = &self.objects.storage;
         for item in list_all(&**storage, "", None) {

@@ -35,10 +35,12 @@ impl Repository {
         match kind {
             ObjectKind::Config => {
                 let mut secret: Secret<fn() -> Result<Vec<u8>>> =
-                    Secret::Known(self.opened_by, objects.master.clone());
+                    Secret::Known(self.opened_by, Box::new(objects.keys.clone()));
                 open_config(&*objects.storage, name, &mut secret, &mut None).map(drop)
             }
-            ObjectKind::Key => silt_format::WrappedKey::label(bytes, &objects.master).map(drop),
+            ObjectKind::Key | ObjectKind::WriteKey => {
+                silt_format::WrappedKey::label(bytes, &objects.keys).map(drop)
+            }
             ObjectKind::Authority => Ok(()),
             ObjectKind::Container => verify_container(&objects, address),
             ObjectKind::Recipes | ObjectKind::Summary => {

@@ -41,7 +41,7 @@ impl SharedIndex {
         domain: u32,
         memory_bytes: usize,
     ) -> Result<Option<(Self, Option<String>)>> {
-        let store = objects.master.shared_store_id(domain);
+        let store = objects.keys.shared_store_id(domain);
         let state = heads::state(objects, store)?;
         let Some(head) = state.head else { return Ok(None) };
         let head = heads::read(objects, store, &head)?;

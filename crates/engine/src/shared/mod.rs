@@ -33,12 +33,12 @@ pub(crate) const SHARED_NAME: &str = "shared store";
 impl Repository {
     /// The newest head of a domain's shared store, or `None` before anything was shared.
     pub(crate) fn shared_head(&self, domain: u32) -> Result<Option<Head>> {
-        self.head(self.objects.master.shared_store_id(domain))
+        self.head(self.objects.keys.shared_store_id(domain))
     }
 
     /// What `check` last wrote down of a domain's shared store.
     pub(crate) fn shared_check_record(&self, domain: u32) -> Result<CheckRecord> {
-        let id = self.objects.master.shared_store_id(domain);
+        let id = self.objects.keys.shared_store_id(domain);
         Ok(self.check_record(id)?.1)
     }
 }

@@ -68,7 +68,7 @@ impl Repository {
     fn all_series(&self) -> Result<Vec<(SeriesId, String)>> {
         let mut series = self.series()?;
         series.extend(self.unrecorded(&series)?);
-        let shared = self.objects.master.shared_store_id(DEFAULT_DOMAIN);
+        let shared = self.objects.keys.shared_store_id(DEFAULT_DOMAIN);
         series.retain(|(id, _)| *id != shared);
         Ok(series)
     }

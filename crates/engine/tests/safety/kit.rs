@@ -342,7 +342,8 @@ pub fn each_crash(
 /// A head's object in an unencrypted repository, made by hand from what its configuration says.
 pub fn sealed_head(storage: &dyn Storage, head: &silt_format::Head) -> Vec<u8> {
     use silt_format::{
-        BlockWriter, HEADER_BYTES, Header, HeaderRest, MasterKey, ObjectKind, SealScheme, names,
+        BlockWriter, HEADER_BYTES, Header, HeaderRest, Keyring, MasterKey, ObjectKind, SealScheme,
+        names,
     };
     let mut config = Vec::new();
     let name = silt_storage::Key::new(names::CONFIG).unwrap();
@@ -359,7 +360,7 @@ pub fn sealed_head(storage: &dyn Storage, head: &silt_format::Head) -> Vec<u8> {
         rest: HeaderRest::default(),
     };
     let mut object = header.encode().to_vec();
-    let sealer = MasterKey::new(secret).sealer(&header);
+    let sealer = Keyring::from(MasterKey::new(secret)).sealer(&header);
     BlockWriter::new(1).unwrap().append(&sealer, 0, &head.encode(), &mut object);
     object
 }

@@ -15,3 +15,4 @@ mod round_trip;
 mod rounds;
 mod shared;
 mod sources;
+mod write_only;

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use silt_format::{
-    BlockReader, CheckRecord, Config, Directory, Footer, HEADER_BYTES, Head, Header, Lease,
-    MasterKey, ObjectKind, Page, Recipe, SealScheme, SeriesRecord, Snapshot, WrappedKey,
+    BlockReader, CheckRecord, Config, Directory, ErrorKind, Footer, HEADER_BYTES, Head, Header,
+    Keyring, Lease, ObjectKind, Page, Recipe, SealScheme, SeriesRecord, Snapshot, WrappedKey,
     decode_blocks,
 };
 
@@ -68,11 +68,12 @@ fn every_layout_of_version_1_is_read() {
 #[test]
 fn a_key_of_version_1_opens() {
     let object = golden("key");
-    let master: MasterKey = WrappedKey::unwrap(&object, b"secret").unwrap();
-    assert_eq!(master.expose(), values::master().expose());
+    let master: Keyring = WrappedKey::unwrap(&object, b"secret").unwrap();
+    let secret = |keys: &Keyring| *keys.master().unwrap().expose();
+    assert_eq!(secret(&master), secret(&values::master()));
     assert_eq!(WrappedKey::label(&object, &master).unwrap(), values::key_parts().2);
     let wrong = WrappedKey::unwrap(&object, b"Secret").unwrap_err();
-    assert_eq!(wrong.kind(), silt_format::ErrorKind::WrongPassword);
+    assert_eq!(wrong.kind(), ErrorKind::WrongPassword);
     assert!(!format!("{master:?}").contains("42"));
 }
 
@@ -89,6 +90,45 @@ fn seals_of_version_1_open() {
             .unwrap();
         assert_eq!(raw, b"abc");
     }
+}
+
+#[test]
+fn a_write_only_key_of_version_1_seals_what_it_can_not_open() {
+    let object = golden("key-write-only");
+    let keys = WrappedKey::unwrap(&object, b"secret").unwrap();
+    assert!(keys.is_write_only() && keys.master().is_none());
+    assert_eq!(WrappedKey::label(&object, &keys).unwrap(), values::key_parts().2);
+    let (header, cost, label) = values::key_parts();
+    let error = WrappedKey::wrap(&header, b"other", cost, &keys, &label).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Denied);
+    assert_eq!(keys.series_id(0, "web1"), values::master().series_id(0, "web1"));
+    assert_eq!(keys.fingerprint_key(7), values::master().fingerprint_key(7));
+    assert_eq!(keys.segment_key(7), values::master().segment_key(7));
+
+    let object = golden("sealed-to-key");
+    let header = Header::decode(&object).unwrap();
+    assert_eq!(header.scheme, SealScheme::SealedToKey);
+    let (block, directory) = object[HEADER_BYTES..].split_at(24);
+    let read = |keys: &Keyring, position: u64, block: &[u8]| {
+        let mut raw = Vec::new();
+        let read = BlockReader::new().unwrap().read(
+            &keys.sealer(&header),
+            position,
+            &mut block.to_vec(),
+            &mut raw,
+        );
+        read.map(|()| raw)
+    };
+    let directory_at = silt_format::DIRECTORY_POSITION;
+    assert_eq!(read(&values::master(), 5, block).unwrap(), b"abc");
+    assert_eq!(read(&values::master(), directory_at, directory).unwrap(), b"abc");
+    assert_eq!(read(&keys, directory_at, directory).unwrap(), b"abc");
+    assert_eq!(read(&keys, 5, block).unwrap_err().kind(), ErrorKind::Denied);
+    // Nor what others sealed.
+    let header = values::header(ObjectKind::Container, SealScheme::Aes256Gcm);
+    let mut sealed = vec![1, 2, 3];
+    values::master().sealer(&header).seal(0, &mut sealed, 0);
+    assert_eq!(keys.sealer(&header).open(0, &mut sealed).unwrap_err().kind(), ErrorKind::Denied);
 }
 
 #[test]

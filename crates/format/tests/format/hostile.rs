@@ -35,7 +35,7 @@ fn decode(name: &str, bytes: &[u8]) -> Result<(), silt_format::Error> {
             BlockReader::new()?.decode(bytes, &mut raw)
         }
         // The label alone: unwrapping runs Argon2id each time.
-        "key" => WrappedKey::label(bytes, &values::master()).map(drop),
+        "key" | "key-write-only" => WrappedKey::label(bytes, &values::master()).map(drop),
         "summary-partition" => Ok(()),
         other => panic!("no decoder for {other}"),
     }
@@ -125,19 +125,22 @@ fn flags_to_ignore_are_ignored_and_still_sealed() {
 
 #[test]
 fn seals_break_at_every_bit_position_and_header() {
-    for scheme in [SealScheme::Aes256Gcm, SealScheme::Checksum] {
-        let header = values::header(ObjectKind::Container, scheme);
-        let sealer = values::master().sealer(&header);
+    let header = |scheme| values::header(ObjectKind::Container, scheme);
+    let (checksum, aes) = (header(SealScheme::Checksum), header(SealScheme::Aes256Gcm));
+    let to_key = values::write_only().begin_container(aes, [9; 32]).unwrap();
+    let own = |header| (header, values::master().sealer(&header));
+    for (header, sealer) in [own(checksum), own(aes), to_key] {
+        let open = values::master().sealer(&header);
         let mut sealed = Vec::new();
         let mut writer = BlockWriter::new(1).unwrap();
         writer.append(&sealer, 3, &[7; 300], &mut sealed);
         for bit in 0..sealed.len() * 8 {
             let mut changed = sealed.clone();
             changed[bit / 8] ^= 1 << (bit % 8);
-            let error = sealer.open(3, &mut changed).map(<[u8]>::to_vec).unwrap_err();
+            let error = open.open(3, &mut changed).map(<[u8]>::to_vec).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Corrupt);
         }
-        assert!(sealer.open(4, &mut sealed.clone()).is_err(), "another position");
+        assert!(open.open(4, &mut sealed.clone()).is_err(), "another position");
         for offset in (10..HEADER_BYTES).filter(|offset| !(11..16).contains(offset)) {
             let mut other = header.encode();
             other[offset] ^= 1;

@@ -186,7 +186,7 @@ fn long_blocks_are_stored_if_random_and_compressed_if_not() {
 
 #[test]
 fn signatures_hold_for_one_head_and_one_key() {
-    let authority = Authority::new(&values::master()).unwrap();
+    let authority = Authority::new(values::master().master().unwrap()).unwrap();
     let mut head = values::head_after_deletions();
     authority.sign(&mut head);
     let stored = Head::decode(&head.encode()).unwrap();

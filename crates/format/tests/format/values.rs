@@ -3,17 +3,28 @@
 use silt_format::{
     BlockEntry, BlockKind, BlockRef, ByteSpan, CheckRecord, Chunking, Config, DamagedSlots,
     DeadListRef, DeadRange, DeletedEntry, Directory, Fingerprint, Footer, Frame, Head, Header,
-    HeaderRest, Id, KdfCost, KeyLabel, LeakForecast, Lease, Level, LevelBytes, Link, MapRoot,
-    MasterKey, ObjectKind, ObjectSet, Page, Period, Recipe, RecipeChunk, Record, Reference,
-    RepositoryId, RetentionPolicy, RunBlock, RunDirectory, RunFilter, RunRef, RunUse, SealScheme,
-    SegmentDigest, SegmentEntry, SeriesId, SeriesRecord, Signatures, Snapshot, SnapshotEntry,
-    StoreEntry, SummaryGeometry, SummaryRef, VerifiedRange, Volume,
+    HeaderRest, Id, KdfCost, KeyLabel, Keyring, LeakForecast, Lease, Level, LevelBytes, Link,
+    MapRoot, MasterKey, ObjectKind, ObjectSet, Page, Period, Recipe, RecipeChunk, Record,
+    Reference, RepositoryId, RetentionPolicy, RunBlock, RunDirectory, RunFilter, RunRef, RunUse,
+    SealScheme, SegmentDigest, SegmentEntry, SeriesId, SeriesRecord, Signatures, Snapshot,
+    SnapshotEntry, StoreEntry, SummaryGeometry, SummaryRef, VerifiedRange, Volume, WrappedKey,
 };
 
 pub const SERIES: SeriesId = SeriesId([5; 12]);
 
-pub fn master() -> MasterKey {
-    MasterKey::new([42; 32])
+pub fn master() -> Keyring {
+    MasterKey::new([42; 32]).into()
+}
+
+/// The keys of a host that only writes, as it gets them.
+pub fn write_only() -> Keyring {
+    WrappedKey::unwrap(&write_key(), b"secret").unwrap()
+}
+
+fn write_key() -> Vec<u8> {
+    let (header, cost, label) = key_parts();
+    let header = Header { kind: ObjectKind::WriteKey, ..header };
+    WrappedKey::wrap(&header, b"secret", cost, &master(), &label).unwrap()
 }
 
 pub fn header(kind: ObjectKind, scheme: SealScheme) -> Header {
@@ -300,7 +311,7 @@ pub fn encoded() -> Vec<(&'static str, Vec<u8>)> {
     let (fixed, fixed_chunking) = fixed_recipe();
     let (cdc, cdc_chunking) = cdc_recipe();
     let (key_header, cost, label) = key_parts();
-    let key = silt_format::WrappedKey::wrap(&key_header, b"secret", cost, &master(), &label);
+    let key = WrappedKey::wrap(&key_header, b"secret", cost, &master(), &label);
     vec![
         ("header", header(ObjectKind::Container, SealScheme::Aes256Gcm).encode().to_vec()),
         ("footer", footer().encode().to_vec()),
@@ -321,12 +332,14 @@ pub fn encoded() -> Vec<(&'static str, Vec<u8>)> {
         ("config", config().encode()),
         ("config-append-only", config_append_only().encode()),
         ("key", key.unwrap()),
+        ("key-write-only", write_key()),
         ("series", series_record().encode()),
         ("lease", lease().encode()),
         ("places", places().encode()),
         ("check", check_record().encode()),
         ("sealed-aes256gcm", sealed(SealScheme::Aes256Gcm)),
         ("sealed-checksum", sealed(SealScheme::Checksum)),
+        ("sealed-to-key", sealed_to_key()),
         ("summary-partition", partition()),
     ]
 }
@@ -343,6 +356,19 @@ fn sealed(scheme: SealScheme) -> Vec<u8> {
     let at = object.len();
     object.extend_from_slice(&[0, 3, 0, 0, 0, b'a', b'b', b'c']);
     master().sealer(&header).seal(5, &mut object, at);
+    object
+}
+
+/// A container's block at position 5 and a directory, by a host that can't read the first.
+fn sealed_to_key() -> Vec<u8> {
+    let header = header(ObjectKind::Container, SealScheme::Aes256Gcm);
+    let (header, sealer) = write_only().begin_container(header, [3; 32]).unwrap();
+    let mut object = header.encode().to_vec();
+    for position in [5, silt_format::DIRECTORY_POSITION] {
+        let at = object.len();
+        object.extend_from_slice(&[0, 3, 0, 0, 0, b'a', b'b', b'c']);
+        sealer.seal(position, &mut object, at);
+    }
     object
 }
 

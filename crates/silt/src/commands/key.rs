@@ -12,7 +12,7 @@ pub fn run(session: &Session<'_>, args: &Key) -> Result<u8, Failure> {
     match args {
         Key::List => list(session, &repository),
         Key::Add(args) => {
-            let id = add(session, &repository, args)?;
+            let id = add(session, &repository, &args.password, args.write_only)?;
             changed(session, "key_added", id, "Added");
             Ok(0)
         }
@@ -23,7 +23,7 @@ pub fn run(session: &Session<'_>, args: &Key) -> Result<u8, Failure> {
         }
         Key::Passwd(args) => {
             // The new key first: at no time is there none.
-            let id = add(session, &repository, args)?;
+            let id = add(session, &repository, args, false)?;
             if let Some(old) = repository.opened_by {
                 repository.remove_key(&old.to_string())?;
             }
@@ -45,10 +45,11 @@ fn add(
     session: &Session<'_>,
     repository: &Repository,
     args: &NewPassword,
+    is_write_only: bool,
 ) -> Result<silt_format::Id, Failure> {
     let (file, option) = (args.new_password_file.as_deref(), "--new-password-file");
     let password = secrets::password(&secrets::NEW, file, option, "New password: ", true)?;
-    Ok(repository.add_key(&password, args.cost.to_kdf()?, &init::label(session))?)
+    Ok(repository.add_key(&password, args.cost.to_kdf()?, &init::label(session), is_write_only)?)
 }
 
 fn list(session: &Session<'_>, repository: &Repository) -> Result<u8, Failure> {
@@ -60,6 +61,7 @@ fn list(session: &Session<'_>, repository: &Repository) -> Result<u8, Failure> {
                 "created": output::rfc3339(key.label.created_ns),
                 "host": key.label.host,
                 "user": key.label.user,
+                "write_only": key.is_write_only,
                 "in_use": repository.opened_by == Some(key.id),
             });
             output::message("key", value);
@@ -75,10 +77,11 @@ fn list(session: &Session<'_>, repository: &Repository) -> Result<u8, Failure> {
                 output::time(key.label.created_ns),
                 key.label.host.clone(),
                 key.label.user.clone(),
+                if key.is_write_only { "write-only" } else { "all" }.to_owned(),
                 used.to_owned(),
             ]
         })
         .collect();
-    output::table(&["ID", "CREATED", "HOST", "USER", "IN USE"], &rows, &[]);
+    output::table(&["ID", "CREATED", "HOST", "USER", "MAY", "IN USE"], &rows, &[]);
     Ok(0)
 }

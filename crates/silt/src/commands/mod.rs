@@ -65,6 +65,7 @@ fn exit_code(error: &Error) -> u8 {
         ErrorKind::NoRepository => 10,
         ErrorKind::Busy => 11,
         ErrorKind::WrongPassword => 12,
+        ErrorKind::Denied => 13,
         ErrorKind::Interrupted => 130,
         _ => 1,
     }

@@ -16,6 +16,7 @@ use crate::{output, snapshot_name};
 pub fn run(session: &Session<'_>, args: &Restore) -> Result<u8, Failure> {
     let (selector, name) = snapshot_name::parse_with_volume(&args.snapshot)?;
     let repository = session.open(Traffic::Restore, false)?;
+    repository.require_all_keys()?;
     let found = repository.find(&selector)?;
     let volume = volume(&found, name.as_deref())?;
     let range = args.range.as_deref();

@@ -70,7 +70,7 @@ fn a_disk_that_a_machine_runs_on_is_refused_unless_told_otherwise() {
     let allowed = place.silt(&["backup", "vm", &image, "--allow-in-use"]);
     drop(holder.stdin.take());
     holder.wait().unwrap();
-    refused.exits(1).says("--allow-in-use");
+    refused.exits(13).says("--allow-in-use");
     allowed.exits(0);
 }
 

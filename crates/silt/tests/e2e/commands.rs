@@ -1,6 +1,6 @@
 //! Every command, for people and as JSON.
 
-use crate::kit::{Place, disk};
+use crate::kit::{Place, Run, disk};
 
 #[test]
 fn every_command_answers_people_and_programs() {
@@ -64,7 +64,7 @@ fn passwords_come_from_one_place() {
     assert_eq!(run("SILT_PASSWORD_FILE", &file), Some(0));
     assert_eq!(run("SILT_PASSWORD_COMMAND", "echo secret"), Some(0));
     assert_eq!(run("SILT_PASSWORD", "wrong"), Some(12));
-    assert_eq!(run("SILT_PASSWORD_COMMAND", "exit 3"), Some(1));
+    assert_eq!(run("SILT_PASSWORD_COMMAND", "exit 3"), Some(13));
     assert_eq!(run("OTHER", ""), Some(2), "no password and no terminal");
     place.write("new", b"another");
     let file = place.text("new");
@@ -77,6 +77,33 @@ fn passwords_come_from_one_place() {
     place.silt(&[&args[..], &cheap[..]].concat()).exits(0);
     assert_eq!(run("SILT_PASSWORD", "secret"), Some(12));
     assert_eq!(run("SILT_PASSWORD", "third"), Some(0));
+}
+
+#[test]
+fn a_write_only_host_backs_up_and_can_not_restore() {
+    let place = Place::new();
+    let image = place.write("a.raw", &disk(2, 8));
+    place.write("host", b"of the host");
+    let file = place.text("host");
+    let cheap = ["--kdf-memory", "8", "--kdf-passes", "1"];
+    let add = ["key", "add", "--write-only", "--new-password-file", &file];
+    place.silt(&[&add[..], &cheap[..]].concat()).exits(0);
+    place.silt(&["key", "list"]).exits(0).says("write-only");
+    let host = |arguments: &[&str]| {
+        Run::of(place.command().env("SILT_PASSWORD", "of the host").args(arguments))
+    };
+    host(&["backup", "vm", &image]).exits(0);
+    host(&["snapshots"]).exits(0).says("vm");
+    let target = place.text("restored.raw");
+    let refused = host(&["restore", "vm@latest", &target]);
+    refused.exits(13).says("only backs up");
+    for arguments in
+        [&["delete", "vm@latest"][..], &["reclaim"], &["key", "add", "--new-password-file", &file]]
+    {
+        host(arguments).exits(13).says("only backs up");
+    }
+    place.silt(&["restore", "vm@latest", &target]).exits(0);
+    assert!(place.read("restored.raw") == disk(2, 8));
 }
 
 #[test]

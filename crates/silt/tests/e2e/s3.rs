@@ -134,7 +134,7 @@ fn a_store_that_is_not_there_is_named() {
     run("gs://bucket").exits(1).says("not supported");
     let mut command = bucket.command();
     command.env("AWS_SECRET_ACCESS_KEY", "wrong").arg("snapshots");
-    Run::of(&mut command).exits(1);
+    Run::of(&mut command).exits(13);
 }
 
 /// SplitMix64: what the hosts do comes from a seed.

@@ -342,7 +342,7 @@ impl<'m> Round<'_, 'm> {
         let objects = &self.repository.objects;
         let census = self.census()?;
         let mut additions = census.additions(&edit.head)?;
-        let key = objects.master.fingerprint_key(DEFAULT_DOMAIN);
+        let key = objects.keys.fingerprint_key(DEFAULT_DOMAIN);
         let fingerprinter = silt_chunking::Fingerprinter::new(key);
         let (mut buffer, mut stream) = (Vec::new(), chosen.stream());
         let (mut shared_chunks, mut shared_bytes) = (0_u64, 0_u64);
