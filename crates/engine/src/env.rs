@@ -89,8 +89,8 @@ impl Context {
     pub(crate) fn now_s(&self) -> u64 {
         u64::try_from(self.env.now_ns() / 1_000_000_000).unwrap_or(0)
     }
-    /// Fails with `Interrupted` once the user has asked to stop.
-    pub(crate) fn check_interrupted(&self) -> silt_format::Result<()> {
+    /// Fails as `Interrupted` once the user has asked to stop.
+    pub fn check_interrupted(&self) -> silt_format::Result<()> {
         if !self.env.is_interrupted() {
             return Ok(());
         }

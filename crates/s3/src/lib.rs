@@ -5,38 +5,48 @@
 //! are waited for, on a runtime of this storage's own.
 
 mod credentials;
+mod lock;
+mod request;
 #[cfg(feature = "test-server")]
 pub mod server;
 mod settings;
 mod usage;
+mod versions;
 
 use std::hash::{BuildHasher, RandomState};
+use std::sync::OnceLock;
 use std::time::Duration;
 
+use http::Method;
 use object_store::aws::AmazonS3;
+use object_store::client::HttpClient;
 use object_store::list::{PaginatedListOptions, PaginatedListStore};
 use object_store::path::Path;
 use object_store::{
     Attribute, Attributes, GetOptions, GetRange, ObjectMeta as Found, ObjectStore, ObjectStoreExt,
     PutMode as Mode, PutOptions, PutPayload,
 };
-use silt_format::{Error, ErrorKind, Result};
+use silt_format::{Error, ErrorKind, Result, ResultExt};
 use silt_storage::{
     ByteRange, Guarantees, Key, LIST_PAGE_OBJECTS_MAX, ListPage, ObjectMeta, PutMode,
     READ_BYTES_MAX, Storage,
 };
 use tokio::runtime::Runtime;
 
+pub use lock::{Extended, Lock, LockMode};
+use request::{Answer, Signed};
+use settings::Client;
 pub use settings::Settings;
 use usage::Counters;
 pub use usage::Usage;
+pub use versions::{Rollback, Version};
 
 /// How long the first wait between tries is; each further one is twice as long, up to the longest.
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
 /// In what words servers, and the client for them, say that a range lies outside of an object.
-const OUTSIDE: [&str; 3] = ["416 ", "InvalidRange", "CONTENT_RANGE"];
+const OUTSIDE: [&str; 3] = ["status code: 416", "InvalidRange", "CONTENT_RANGE"];
 
 /// A folder of a bucket.
 pub struct S3Storage {
@@ -44,11 +54,19 @@ pub struct S3Storage {
     /// Creates objects, and repeats nothing by itself: whether an earlier try may have come through
     /// decides what an object that is there already means.
     creator: AmazonS3,
+    /// What locks what is created, for a while; objects that come and go are created without.
+    locker: Option<AmazonS3>,
+    lock: Option<Lock>,
+    http: HttpClient,
+    region: String,
+    /// Made when it is first needed.
+    signer: OnceLock<Signed>,
     runtime: Runtime,
+    bucket: String,
     /// What all names begin with: empty, or ends with a slash.
     prefix: String,
     location: String,
-    storage_class: Option<String>,
+    storage_classes: Vec<(String, String)>,
     /// How often something is tried whose answer was lost or broke off; the client repeats all else by
     /// itself.
     tries: u32,
@@ -59,8 +77,12 @@ impl S3Storage {
     /// The storage at `s3://BUCKET` or `s3://BUCKET/PREFIX`; nothing is asked of it yet.
     pub fn open(location: &str, settings: &Settings) -> Result<Self> {
         let (bucket, prefix) = split_location(location)?;
-        let client = settings.client(bucket)?;
-        let creator = Settings { retries: Some(0), ..settings.clone() }.client(bucket)?;
+        let Client { s3: client, http, region } = settings.client(bucket, None)?;
+        let once = Settings { retries: Some(0), ..settings.clone() };
+        let creator = once.client(bucket, None)?.s3;
+        let lock = settings.lock;
+        let locker = lock.map(|lock| once.client(bucket, Some(lock))).transpose()?;
+        let locker = locker.map(|locker| locker.s3);
         let tries = u32::try_from(settings.retries()).unwrap_or(u32::MAX).saturating_add(1);
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -68,9 +90,24 @@ impl S3Storage {
             .enable_all()
             .build()
             .map_err(|error| Error::io("start the network client", error))?;
-        let (storage_class, counters) = (settings.storage_class.clone(), Counters::default());
+        let storage_classes = settings.storage_classes.clone();
         let location = location.trim_end_matches('/').to_owned();
-        Ok(Self { client, creator, runtime, prefix, location, storage_class, tries, counters })
+        Ok(Self {
+            client,
+            creator,
+            locker,
+            lock,
+            http,
+            region,
+            signer: OnceLock::new(),
+            runtime,
+            bucket: bucket.to_owned(),
+            prefix,
+            location,
+            storage_classes,
+            tries,
+            counters: Counters::default(),
+        })
     }
 
     /// What has been asked of the store so far.
@@ -101,6 +138,13 @@ impl S3Storage {
             );
             return Error::new(ErrorKind::Denied, message);
         }
+        if text.contains("ObjectLockConfiguration") {
+            let message = format!(
+                "{what}: the bucket of {} has no Object Lock; make one that has, or unset SILT_S3_LOCK",
+                self.location
+            );
+            return Error::new(ErrorKind::Unsupported, message);
+        }
         let kind = match error {
             Cause::NotFound { .. } => ErrorKind::NotFound,
             Cause::AlreadyExists { .. } | Cause::Precondition { .. } => ErrorKind::AlreadyExists,
@@ -108,8 +152,14 @@ impl S3Storage {
             Cause::NotSupported { .. } | Cause::NotImplemented { .. } => ErrorKind::Unsupported,
             Cause::InvalidPath { .. } => ErrorKind::Invalid,
             // Not every request of the client's parses these.
-            _ if text.contains("403 ") || text.contains("401 ") => ErrorKind::Denied,
+            _ if ["status code: 401", "status code: 403"]
+                .iter()
+                .any(|words| text.contains(words)) =>
+            {
+                ErrorKind::Denied
+            }
             // A range outside of the object.
+            _ if text.contains("status code: 400") => ErrorKind::Unsupported,
             _ if OUTSIDE.iter().any(|words| text.contains(words)) => ErrorKind::Invalid,
             _ => ErrorKind::Unavailable,
         };
@@ -141,14 +191,61 @@ impl S3Storage {
         }
     }
 
-    fn put_once(&self, path: &Path, body: &PutPayload) -> object_store::Result<()> {
+    fn signer(&self) -> Result<&Signed> {
+        if self.signer.get().is_none() {
+            let made = Signed::new(&self.client, self.http.clone(), self.region.clone());
+            // Another thread's is as good.
+            let _ = self.signer.set(self.runtime.block_on(made)?);
+        }
+        self.signer.get().ok_or_else(|| Error::invalid("there is no way to sign requests"))
+    }
+
+    fn storage_class(&self, key: &Key) -> Option<&str> {
+        let mut classes = self.storage_classes.iter();
+        let fits = classes.find(|(prefix, _)| key.as_str().starts_with(prefix.as_str()));
+        fits.map(|(_, class)| class.as_str())
+    }
+
+    /// A request of our own, tried as often as it may help.
+    fn signed(
+        &self,
+        method: &Method,
+        name: &str,
+        query: &[(&str, &str)],
+        headers: &[(&str, String)],
+        body: &[u8],
+    ) -> Result<Answer> {
+        let (signer, mut tries) = (self.signer()?, 0);
+        loop {
+            let ask = signer.send(method.clone(), name, query, headers, body.to_vec());
+            tries += 1;
+            match self.runtime.block_on(ask) {
+                Err(error) if error.kind() == ErrorKind::Unavailable && tries < self.tries => {
+                    self.wait(tries);
+                }
+                other => return other.context(|| format!("ask {}", self.location)),
+            }
+        }
+    }
+
+    fn put_once(
+        &self,
+        key: &Key,
+        path: &Path,
+        body: &PutPayload,
+        mode: PutMode,
+    ) -> object_store::Result<()> {
         let mut attributes = Attributes::new();
-        if let Some(class) = &self.storage_class {
-            attributes.insert(Attribute::StorageClass, class.clone().into());
+        if let Some(class) = self.storage_class(key) {
+            attributes.insert(Attribute::StorageClass, class.to_owned().into());
         }
         let options = PutOptions { mode: Mode::Create, attributes, ..PutOptions::default() };
         self.counters.put(body.content_length());
-        self.runtime.block_on(self.creator.put_opts(path, body.clone(), options)).map(drop)
+        let creator = match (&self.locker, mode) {
+            (Some(locker), PutMode::Create) => locker,
+            _ => &self.creator,
+        };
+        self.runtime.block_on(creator.put_opts(path, body.clone(), options)).map(drop)
     }
 
     /// Whether the object holds just these bytes: then it was this storage that created it, and the
@@ -212,12 +309,12 @@ fn split_location(location: &str) -> Result<(&str, String)> {
 }
 
 impl Storage for S3Storage {
-    fn put(&self, key: &Key, body: &[&[u8]], _mode: PutMode) -> Result<()> {
+    fn put(&self, key: &Key, body: &[&[u8]], mode: PutMode) -> Result<()> {
         let path = self.path(key)?;
         let payload = PutPayload::from(body.concat());
         let mut tries = 0_u32;
         loop {
-            let error = match self.put_once(&path, &payload) {
+            let error = match self.put_once(key, &path, &payload, mode) {
                 Ok(()) => return Ok(()),
                 Err(error) => self.failed(&format!("create object {key}"), &error),
             };

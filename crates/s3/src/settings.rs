@@ -1,14 +1,16 @@
 //! How a store is reached.
 
 use std::path::{Path, PathBuf};
-use std::sync::Once;
+use std::sync::{Arc, Once, OnceLock};
 use std::time::Duration;
 
 use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey, Checksum};
+use object_store::client::{HttpClient, HttpConnector, ReqwestConnector};
 use object_store::{BackoffConfig, Certificate, ClientOptions, RetryConfig};
 use silt_format::{Error, Result};
 
 use crate::credentials::profile;
+use crate::lock::{Lock, LockingConnector};
 
 /// How long a connection may take to be made.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -23,14 +25,24 @@ const RETRIES_MAX: usize = 8;
 pub struct Settings {
     /// The variables that the programs of AWS know, by name.
     pub environment: Vec<(String, String)>,
-    /// The storage class of new objects, as the store calls it.
-    pub storage_class: Option<String>,
+    /// Storage classes of new objects, as the store calls them, by the beginnings of names; the first that
+    /// fits counts.
+    pub storage_classes: Vec<(String, String)>,
     /// Most connections that are kept open.
     pub connections: Option<usize>,
     /// How long a request may take, instead of 30 s.
     pub timeout: Option<Duration>,
     /// How often a request is repeated, instead of 8 times.
     pub retries: Option<usize>,
+    /// How new objects are locked.
+    pub lock: Option<Lock>,
+}
+
+/// A client of one bucket, and what requests of one's own need.
+pub(crate) struct Client {
+    pub(crate) s3: AmazonS3,
+    pub(crate) http: HttpClient,
+    pub(crate) region: String,
 }
 
 impl Settings {
@@ -75,8 +87,8 @@ impl Settings {
         self.retries.unwrap_or(RETRIES_MAX)
     }
 
-    /// A client of one bucket.
-    pub(crate) fn client(&self, bucket: &str) -> Result<AmazonS3> {
+    /// A client of one bucket; with `lock` what it puts is locked.
+    pub(crate) fn client(&self, bucket: &str, lock: Option<Lock>) -> Result<Client> {
         static PROVIDER: Once = Once::new();
         // Fails only where somebody has chosen one before, which is as good.
         PROVIDER.call_once(|| drop(rustls::crypto::ring::default_provider().install_default()));
@@ -117,11 +129,22 @@ impl Settings {
             max_retries: self.retries(),
             retry_timeout: RETRY_TIMEOUT,
         };
-        builder
+        let region = builder.get_config_value(&AmazonS3ConfigKey::Region);
+        let region = region.unwrap_or_else(|| "us-east-1".to_owned());
+        let wrong = |error| Error::invalid(format!("the settings of s3://{bucket}: {error}"));
+        let http = ReqwestConnector::default().connect(&options).map_err(wrong)?;
+        let credentials = Arc::new(OnceLock::new());
+        if let Some(lock) = lock {
+            let (region, credentials) = (region.clone(), Arc::clone(&credentials));
+            builder = builder.with_http_connector(LockingConnector { lock, region, credentials });
+        }
+        let s3 = builder
             .with_bucket_name(bucket)
             .with_client_options(options)
             .with_retry(retry)
             .build()
-            .map_err(|error| Error::invalid(format!("the settings of s3://{bucket}: {error}")))
+            .map_err(wrong)?;
+        let _ = credentials.set(s3.credentials().clone());
+        Ok(Client { s3, http, region })
     }
 }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use silt_format::ErrorKind;
 use silt_s3::server::{BUCKET, Server};
-use silt_s3::{S3Storage, Settings};
+use silt_s3::{Extended, Lock, LockMode, Rollback, S3Storage, Settings};
 use silt_storage::{ByteRange, Key, PutMode, Storage, conformance};
 
 #[test]
@@ -48,6 +48,83 @@ fn what_goes_wrong_is_said() {
     let error = open(&location, &settings).list("", None).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(S3Storage::open("s3://", &server.settings()).is_err());
+}
+
+fn read(storage: &S3Storage, key: &Key) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let read = storage.get(key, ByteRange::Full, &mut bytes);
+    assert!(read.is_ok(), "{read:?}");
+    bytes
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "the store tells times apart by seconds")]
+fn locked_objects_stay_and_come_back() {
+    let Some(server) = Server::start() else { return };
+    server.make_locked_bucket("locked");
+    let location = "s3://locked/some vms";
+    let open = |days| {
+        let lock = Some(Lock { mode: LockMode::Governance, days });
+        S3Storage::open(location, &Settings { lock, ..server.settings() }).unwrap()
+    };
+    let storage = open(10);
+    let key = |name: &str| Key::new(name).unwrap();
+    let (kept, lost, transient) = (key("a/kept"), key("a/lost"), key("b/transient"));
+    for key in [&kept, &lost] {
+        storage.put(key, &[b"first ", key.as_str().as_bytes()], PutMode::Create).unwrap();
+    }
+    storage.put(&transient, &[b"now"], PutMode::CreateTransient).unwrap();
+    assert!(storage.put(&kept, &[b"x"], PutMode::Create).is_err());
+
+    // Nobody deletes a version for good but of what comes and goes.
+    let versions = storage.versions().unwrap();
+    assert_eq!(versions.len(), 3);
+    for version in &versions {
+        let deleted = server.delete_version(location, version);
+        assert_eq!(deleted.is_ok(), version.key == transient, "{deleted:?}");
+    }
+
+    // What is deleted and overwritten comes back as it was.
+    let at = versions.iter().map(|version| version.modified).max().unwrap();
+    while storage.versions().unwrap().len() < 5 {
+        std::thread::sleep(std::time::Duration::from_millis(1100));
+        server.overwrite(location, &kept, b"second");
+        storage.delete(std::slice::from_ref(&lost)).unwrap();
+        storage.put(&key("c/newer"), &[b"x"], PutMode::Create).unwrap();
+    }
+    let found = |error: silt_format::Error| error.kind() == ErrorKind::NotFound;
+    assert!(storage.get(&lost, ByteRange::Full, &mut Vec::new()).is_err_and(found));
+    let plan = Rollback::plan(&storage.versions().unwrap(), at, |key| key.as_str() == "c/newer");
+    assert_eq!(plan.restored.len(), 2);
+    assert_eq!(plan.hidden, [key("c/newer")]);
+    for version in &plan.restored {
+        storage.restore_version(version).unwrap();
+    }
+    assert_eq!(read(&storage, &kept), b"first a/kept");
+    assert_eq!(read(&storage, &lost), b"first a/lost");
+    storage.delete(&plan.hidden).unwrap();
+    let again = Rollback::plan(&storage.versions().unwrap(), at, |_| true);
+    assert!(again.restored.is_empty() && again.hidden.is_empty(), "{again:?}");
+
+    // Locks are extended where they have lost much of their time.
+    let all = |_: &Key| true;
+    let extended = |storage: &S3Storage| storage.extend_locks(all, |_| Ok(())).unwrap();
+    assert_eq!(extended(&open(10)), Extended { objects: 2, extended: 0 });
+    assert_eq!(extended(&open(12)), Extended { objects: 2, extended: 0 });
+    assert_eq!(extended(&open(40)), Extended { objects: 2, extended: 2 });
+    assert_eq!(extended(&open(40)), Extended { objects: 2, extended: 0 });
+    assert_eq!(extended(&open(30)), Extended { objects: 2, extended: 0 });
+}
+
+#[test]
+fn a_bucket_without_locks_is_named() {
+    let Some(server) = Server::start() else { return };
+    let lock = Some(Lock { mode: LockMode::Compliance, days: 1 });
+    let location = format!("s3://{BUCKET}/plain");
+    let storage = S3Storage::open(&location, &Settings { lock, ..server.settings() }).unwrap();
+    let error = storage.put(&Key::new("a").unwrap(), &[b"x"], PutMode::Create).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.to_string().contains("Object Lock"), "{error}");
 }
 
 #[test]

@@ -87,6 +87,10 @@ pub struct Global {
     /// Write at most so many MiB a second: to the repository in a backup, to the target in a restore.
     #[arg(long, global = true, value_name = "MIB")]
     pub limit_write: Option<u64>,
+    /// Say what the requests to buckets cost at these prices, in dollars for a million requests and for a GB
+    /// received, such as put=5,list=5,get=0.4,received=0.09.
+    #[arg(long, global = true, env = "SILT_S3_PRICES", value_name = "PRICES")]
+    pub s3_prices: Option<String>,
     /// Keep what is read often of a repository in an object store in this folder; by default
     /// `silt` in the user's folder of caches. It can be deleted at any time.
     #[arg(long, global = true, env = "SILT_CACHE_DIR", value_name = "FOLDER")]
@@ -161,16 +165,9 @@ A fleet file lists series and their volumes. Commands make and remove what is to
   silt check --read-data
   silt check web1 --read-data-subset 5%")]
     Check(Check),
-    /// Try whether a folder or bucket does all that a repository needs
-    ///
-    /// About 2,300 small objects are made there and removed again.
-    #[command(
-        after_help = "Examples:\n  silt probe s3://bucket/some/prefix\n  silt probe /mnt/nas"
-    )]
-    Probe {
-        /// A folder, or s3://BUCKET/PREFIX.
-        location: String,
-    },
+    /// Try out a place for a repository, or bring one in a bucket back to a time
+    #[command(subcommand)]
+    Repo(Repo),
     /// List the places of the repository, add and remove copies, and make them alike again
     #[command(after_help = "Examples:
   silt copies
@@ -397,6 +394,39 @@ pub struct Diff {
     pub old: String,
     /// The newer snapshot.
     pub new: String,
+}
+
+#[derive(Subcommand)]
+pub enum Repo {
+    /// Try whether a folder or bucket does all that a repository needs
+    ///
+    /// About 2,300 small objects are made there and removed again.
+    #[command(
+        after_help = "Examples:\n  silt repo probe s3://bucket/prefix\n  silt repo probe /mnt/nas"
+    )]
+    Probe {
+        /// A folder, or s3://BUCKET/PREFIX.
+        location: String,
+    },
+    /// Bring a repository in a bucket with versions back to what it was at a time
+    ///
+    /// Objects that were deleted or overwritten since are made current again, and heads that are newer are
+    /// deleted; their versions stay. Snapshots made since are gone from listings, and what they stored is
+    /// used by the next backup. Stop all backups first. Interrupted, it can be run again with the same time.
+    #[command(after_help = "Examples:
+  silt repo rollback --at '2026-11-20 18:30' --dry-run
+  silt repo rollback --at 2026-11-20T17:30:00Z")]
+    Rollback(Rollback),
+}
+
+#[derive(Args)]
+pub struct Rollback {
+    /// The time: a day, which means its end, a local date and time, or an RFC 3339 time.
+    #[arg(long, value_name = "TIME")]
+    pub at: String,
+    /// Only say what would be done.
+    #[arg(long)]
+    pub dry_run: bool,
 }
 
 #[derive(Subcommand)]

@@ -49,6 +49,11 @@ pub fn parse(text: &str) -> Result<Selector, Failure> {
 
 /// A day, which means its end, or a local date and time, or an RFC 3339 time.
 fn parse_time(text: &str) -> Result<When, Failure> {
+    parse_nanoseconds(text).map(When::AtOrBefore)
+}
+
+/// The same in nanoseconds since 1970.
+pub fn parse_nanoseconds(text: &str) -> Result<i64, Failure> {
     let zone = TimeZone::system();
     let found = if let Ok(stamp) = text.parse::<jiff::Timestamp>() {
         Some(stamp)
@@ -67,7 +72,7 @@ fn parse_time(text: &str) -> Result<When, Failure> {
         ))
     };
     let nanoseconds = found.ok_or_else(bad)?.as_nanosecond();
-    i64::try_from(nanoseconds).map(When::AtOrBefore).map_err(|_| bad())
+    i64::try_from(nanoseconds).map_err(|_| bad())
 }
 
 /// A number of bytes: digits, and KiB, MiB, GiB, TiB or their first letters behind them.

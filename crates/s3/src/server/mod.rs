@@ -9,12 +9,13 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use silt_storage::Storage;
+use http::Method;
+use silt_storage::{Key, Storage};
 use tempfile::TempDir;
 
 pub use proxy::Proxy;
 
-use crate::{S3Storage, Settings};
+use crate::{S3Storage, Settings, Version};
 
 const USER: &str = "silt-test";
 const SECRET: &str = "silt-test-secret";
@@ -71,6 +72,28 @@ impl Server {
             std::thread::sleep(Duration::from_millis(100));
         }
         panic!("minio does not answer");
+    }
+
+    /// Makes a bucket whose objects have versions and can be locked.
+    pub fn make_locked_bucket(&self, name: &str) {
+        let storage = S3Storage::open(&format!("s3://{name}"), &self.settings()).unwrap();
+        let locked = ("x-amz-bucket-object-lock-enabled", "true".to_owned());
+        storage.signed(&Method::PUT, "", &[], &[locked], &[]).unwrap();
+    }
+
+    /// What someone does who has all rights to a bucket and means harm: overwrites an object.
+    pub fn overwrite(&self, location: &str, key: &Key, bytes: &[u8]) {
+        let storage = S3Storage::open(location, &self.settings()).unwrap();
+        let name = format!("{}{key}", storage.prefix);
+        storage.signed(&Method::PUT, &name, &[], &[], bytes).unwrap();
+    }
+
+    /// Deletes one version of an object for good, which a lock forbids.
+    pub fn delete_version(&self, location: &str, version: &Version) -> silt_format::Result<()> {
+        let storage = S3Storage::open(location, &self.settings()).unwrap();
+        let name = format!("{}{}", storage.prefix, version.key);
+        let query = [("versionId", version.id.as_str())];
+        storage.signed(&Method::DELETE, &name, &query, &[], &[]).map(drop)
     }
 
     fn answers(&self) -> bool {

@@ -23,11 +23,19 @@ pub fn run(session: &Session<'_>, args: &Check) -> Result<u8, Failure> {
         jobs: session.global.jobs,
     };
     let report = session.repository()?.check(&options)?;
+    let locks = session.opener.extend_locks(&|done| {
+        session.context.check_interrupted()?;
+        session.counted("extend locks", done, 0);
+        Ok(())
+    })?;
     session.reporter.finish();
     if session.global.json {
-        print_json(&report);
+        print_json(&report, locks);
     } else {
         print(&report);
+        if let Some((objects, extended)) = locks {
+            output::line(&format!("Extended the locks of {extended} of {objects} objects."));
+        }
     }
     Ok(if report.damage.is_empty() { 0 } else { 5 })
 }
@@ -39,7 +47,7 @@ fn parse_percent(text: &str) -> Result<f64, Failure> {
     })
 }
 
-fn print_json(report: &CheckReport) {
+fn print_json(report: &CheckReport, locks: Option<(u64, u64)>) {
     for damage in &report.damage {
         let affected: Vec<Value> = damage.affected.iter().map(affected_json).collect();
         let value = json!({"object": damage.object, "error": damage.error, "affected": affected});
@@ -57,6 +65,7 @@ fn print_json(report: &CheckReport) {
             "resumed": report.resumed,
             "unreferenced_objects": report.unreferenced,
             "damaged_objects": report.damage.len(),
+            "locks_extended": locks.map(|(_, extended)| extended),
         }),
     );
 }

@@ -11,8 +11,8 @@ mod key;
 mod list;
 mod policy;
 mod popular;
-mod probe;
 mod reclaim;
+mod repo;
 mod restore;
 mod rounds;
 mod stats;
@@ -25,10 +25,12 @@ use clap::CommandFactory;
 use serde_json::{Value, json};
 use silt_format::{ByteSpan, Error, ErrorKind, KdfCost, Level, LevelBytes, Snapshot, Volume};
 use silt_storage::Storage;
-use siltstone::{Context, DryRunStorage, Found, Repository, SystemEnv, Throttle, Throttled};
+use siltstone::{
+    Context, DryRunStorage, Found, Progress, Repository, SystemEnv, Throttle, Throttled,
+};
 
-use crate::cli::{Cli, Command, Cost, Global, Popular, Rounds};
-use crate::location::{Cache, Opener, Requests, absolute};
+use crate::cli::{Cli, Command, Cost, Global, Popular, Repo, Rounds};
+use crate::location::{Cache, Opener, Prices, Requests, absolute};
 use crate::output;
 use crate::progress::Reporter;
 use crate::secrets;
@@ -130,7 +132,8 @@ pub fn run(cli: &Cli, interrupted: Arc<AtomicBool>) -> Result<u8, Failure> {
         Command::Restore(args) => restore::run(&session, args),
         Command::Check(args) => check::run(&session, args),
         Command::Copies(args) => copies::run(&session, args),
-        Command::Probe { location } => probe::run(&session, location),
+        Command::Repo(Repo::Probe { location }) => repo::probe(&session, location),
+        Command::Repo(Repo::Rollback(args)) => repo::rollback(&session, args),
         Command::Diff(args) => diff::run(&session, args),
         Command::Stats(args) => stats::run(&session, args),
         Command::Forget(args) => forget::run(&session, args),
@@ -157,28 +160,32 @@ pub fn run(cli: &Cli, interrupted: Arc<AtomicBool>) -> Result<u8, Failure> {
     };
     session.reporter.finish();
     if let Some(requests) = session.opener.requests().filter(|_| result.is_ok() && !to_stdout) {
-        print_requests(global.json, &requests);
+        print_requests(global, &requests)?;
     }
     result
 }
 
-/// What was asked of object stores.
-fn print_requests(as_json: bool, requests: &Requests) {
+/// What was asked of object stores, and what it costs if prices are known.
+fn print_requests(global: &Global, requests: &Requests) -> Result<(), Failure> {
+    let prices = global.s3_prices.as_deref().map(Prices::parse).transpose()?;
+    let dollars = prices.map(|prices| prices.of(requests));
     let Requests { puts, gets, heads, lists, deletes, sent_bytes, received_bytes } = *requests;
-    if as_json {
+    if global.json {
         let value = json!({
             "puts": puts, "gets": gets, "heads": heads, "lists": lists, "deletes": deletes,
-            "sent_bytes": sent_bytes, "received_bytes": received_bytes,
+            "sent_bytes": sent_bytes, "received_bytes": received_bytes, "cost_usd": dollars,
         });
         output::message("requests", value);
-        return;
+        return Ok(());
     }
+    let cost = dollars.map_or_else(String::new, |dollars| format!("; {dollars:.6} USD"));
     output::note(&format!(
-        "{} requests: {puts} put, {gets} get, {heads} head, {lists} list, {deletes} delete; {} sent, {} received",
+        "{} requests: {puts} put, {gets} get, {heads} head, {lists} list, {deletes} delete; {} sent, {} received{cost}",
         puts + gets + heads + lists + deletes,
         output::bytes(sent_bytes),
         output::bytes(received_bytes),
     ));
+    Ok(())
 }
 
 fn version(as_json: bool) {
@@ -231,6 +238,12 @@ impl Session<'_> {
         let default = || Some(global.cache_home.clone().or_else(home)?.join("silt"));
         let folder = global.cache_dir.clone().or_else(default);
         Cache { folder: folder.filter(|_| !global.no_cache), mib: global.cache_size }
+    }
+
+    /// Says how far something has come that is counted in objects.
+    pub fn counted(&self, what: &str, done: u64, total: u64) {
+        let progress = Progress { done_bytes: done, total_bytes: total, ..Progress::default() };
+        self.context.observer.progress(what, progress);
     }
 
     /// A number that nobody else draws.

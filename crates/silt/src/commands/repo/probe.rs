@@ -1,4 +1,4 @@
-//! `silt probe`: whether a place does all that a repository relies on.
+//! `silt repo probe`: whether a place does all that a repository relies on.
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -8,7 +8,7 @@ use serde_json::json;
 use silt_format::{Error, ErrorKind, Result};
 use silt_storage::{Storage, conformance, list_all};
 
-use super::{Failure, Session};
+use crate::commands::{Failure, Session};
 use crate::output;
 
 pub fn run(session: &Session<'_>, location: &str) -> std::result::Result<u8, Failure> {

@@ -1,8 +1,14 @@
 //! Where repositories are: folders, and buckets of S3-compatible stores.
 
+#[cfg(feature = "s3")]
+mod bucket;
+mod price;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+#[cfg(feature = "s3")]
+use silt_format::names::Numbered;
 use silt_format::{Error, ErrorKind, Result, names};
 use silt_storage::{CachedStorage, Key, LocalStorage, Prefixes, Storage};
 
@@ -16,6 +22,8 @@ const CACHED: Prefixes = Prefixes {
 };
 /// Bytes of the cache of one location unless told otherwise.
 const CACHE_MIB_DEFAULT: u64 = 512;
+
+pub use price::Prices;
 
 /// What was asked of object stores, in requests and bytes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -50,6 +58,14 @@ fn scheme(location: &str) -> Option<&str> {
     location.split_once("://").map(|(scheme, _)| scheme)
 }
 
+/// A location without the options behind it.
+fn place(location: &str) -> &str {
+    match (scheme(location), location.split_once('?')) {
+        (Some(_), Some((place, _))) => place,
+        _ => location,
+    }
+}
+
 fn unsupported(location: &str, scheme: &str) -> Error {
     let known = if cfg!(feature = "s3") { "a folder or s3://BUCKET/PREFIX" } else { "a folder" };
     let message = format!("{location}: {scheme}:// repositories are not supported; use {known}");
@@ -58,6 +74,7 @@ fn unsupported(location: &str, scheme: &str) -> Error {
 
 impl Opener {
     /// Opens the storage at a location; nothing is written to it.
+    #[cfg_attr(not(feature = "s3"), expect(clippy::unused_self, reason = "buckets are counted"))]
     pub fn open(&self, location: &str) -> Result<Arc<dyn Storage>> {
         match scheme(location) {
             None => Ok(Arc::new(LocalStorage::open(Path::new(location))?)),
@@ -74,7 +91,7 @@ impl Opener {
             return Ok(storage);
         };
         let name: String =
-            location.chars().map(|c| if c.is_alphanumeric() { c } else { '_' }).collect();
+            place(location).chars().map(|c| if c.is_alphanumeric() { c } else { '_' }).collect();
         let bytes_max = cache.mib.unwrap_or(CACHE_MIB_DEFAULT) << 20;
         Ok(Arc::new(CachedStorage::new(storage, folder.join(name), CACHED, bytes_max)))
     }
@@ -97,17 +114,52 @@ impl Opener {
 
     #[cfg(feature = "s3")]
     fn open_bucket(&self, location: &str) -> Result<Arc<dyn Storage>> {
-        let storage = Arc::new(silt_s3::S3Storage::open(location, &settings()?)?);
-        let mut opened = self.opened.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        opened.push(Arc::clone(&storage));
+        Ok(self.bucket(location)?)
+    }
+
+    /// A bucket, with what only buckets do.
+    #[cfg(feature = "s3")]
+    pub fn bucket(&self, location: &str) -> Result<Arc<silt_s3::S3Storage>> {
+        let (location, settings) = bucket::settings(location)?;
+        let storage = Arc::new(silt_s3::S3Storage::open(location, &settings)?);
+        self.buckets().push(Arc::clone(&storage));
         Ok(storage)
     }
 
+    #[cfg(feature = "s3")]
+    fn buckets(&self) -> std::sync::MutexGuard<'_, Vec<Arc<silt_s3::S3Storage>>> {
+        self.opened.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Extends the locks of all objects of all buckets that were opened, where objects are locked; the
+    /// answer is how many were looked at and how many extended. `progress` hears the first as it grows.
+    #[cfg(feature = "s3")]
+    pub fn extend_locks(&self, progress: &dyn Fn(u64) -> Result<()>) -> Result<Option<(u64, u64)>> {
+        let locking: Vec<_> =
+            self.buckets().iter().filter(|bucket| bucket.lock().is_some()).cloned().collect();
+        let (mut all, mut extended) = (0, 0);
+        for bucket in &locking {
+            // Leases come and go.
+            let stays = |key: &Key| !Numbered::Lease.is(key.as_str());
+            let report = bucket.extend_locks(stays, |done| progress(all + done))?;
+            all += report.objects;
+            extended += report.extended;
+        }
+        Ok((!locking.is_empty()).then_some((all, extended)))
+    }
+
+    #[cfg(not(feature = "s3"))]
+    #[expect(clippy::unused_self, clippy::unnecessary_wraps, reason = "folders have no locks")]
+    pub fn extend_locks(&self, _: &dyn Fn(u64) -> Result<()>) -> Result<Option<(u64, u64)>> {
+        Ok(None)
+    }
+
     /// What was asked of all object stores that were opened; `None` if there were none.
+    #[cfg_attr(not(feature = "s3"), expect(clippy::unused_self, reason = "buckets are counted"))]
     pub fn requests(&self) -> Option<Requests> {
         #[cfg(feature = "s3")]
         {
-            let opened = self.opened.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let opened = self.buckets();
             let mut all = Requests::default();
             for usage in opened.iter().map(|storage| storage.usage()) {
                 all.puts += usage.puts;
@@ -123,24 +175,6 @@ impl Opener {
         #[cfg(not(feature = "s3"))]
         None
     }
-}
-
-/// How stores are reached, from the environment.
-#[cfg(feature = "s3")]
-#[expect(clippy::disallowed_methods, reason = "the programs of AWS are set up by their variables")]
-fn settings() -> Result<silt_s3::Settings> {
-    let text = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    let number = |name: &str| -> Result<Option<u64>> {
-        let parsed = text(name).map(|value| value.parse());
-        parsed.transpose().map_err(|_| Error::invalid(format!("{name} is no number")))
-    };
-    Ok(silt_s3::Settings {
-        environment: std::env::vars().collect(),
-        storage_class: text("SILT_S3_STORAGE_CLASS"),
-        connections: number("SILT_S3_CONNECTIONS")?.and_then(|count| usize::try_from(count).ok()),
-        timeout: number("SILT_S3_TIMEOUT")?.map(std::time::Duration::from_secs),
-        retries: number("SILT_S3_RETRIES")?.and_then(|count| usize::try_from(count).ok()),
-    })
 }
 
 /// Of a place that is in use by a repository, says so.

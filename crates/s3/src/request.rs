@@ -1,0 +1,101 @@
+//! Requests that the client has no call for: versions and locks of objects.
+
+use std::time::Duration;
+
+use http::{HeaderMap, Method, Request, StatusCode};
+use object_store::aws::{AmazonS3, AwsAuthorizer, AwsCredentialProvider};
+use object_store::client::{HttpClient, HttpError, HttpRequestBody};
+use object_store::path::Path;
+use object_store::signer::Signer;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use silt_format::{Error, ErrorKind, Result};
+
+/// What S3's signatures leave as it is.
+const KEPT: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+const KEPT_IN_PATHS: AsciiSet = KEPT.remove(b'/');
+
+/// Signs requests to one bucket, and sends them.
+#[derive(Clone, Debug)]
+pub(crate) struct Signed {
+    http: HttpClient,
+    credentials: AwsCredentialProvider,
+    region: String,
+    /// The bucket's address, with a slash at its end.
+    base: String,
+}
+
+/// What came back with a status that is no failure.
+pub(crate) struct Answer {
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Signed {
+    /// To the same bucket, in the same way, as a client.
+    pub(crate) async fn new(client: &AmazonS3, http: HttpClient, region: String) -> Result<Self> {
+        let failed = |error| Error::invalid("the address of the bucket").with_source(error);
+        let path = Path::from("x");
+        let probe = client.signed_url(Method::GET, &path, Duration::from_secs(1));
+        let mut url = probe.await.map_err(failed)?;
+        url.set_query(None);
+        let base = url.as_str().strip_suffix('x').unwrap_or(url.as_str()).to_owned();
+        Ok(Self { http, credentials: client.credentials().clone(), region, base })
+    }
+
+    /// Asks once; `name` is an object's whole name, or empty for the bucket.
+    pub(crate) async fn send(
+        &self,
+        method: Method,
+        name: &str,
+        query: &[(&str, &str)],
+        headers: &[(&str, String)],
+        body: Vec<u8>,
+    ) -> Result<Answer> {
+        let encode = |text: &str| utf8_percent_encode(text, &KEPT).to_string();
+        let query: Vec<String> = query
+            .iter()
+            .map(|(name, value)| format!("{}={}", encode(name), encode(value)))
+            .collect();
+        let path = utf8_percent_encode(name, &KEPT_IN_PATHS);
+        let url = format!("{}{path}?{}", self.base, query.join("&"));
+        let mut request = Request::builder().method(method).uri(url.trim_end_matches('?'));
+        for (header, value) in headers {
+            request = request.header(*header, value);
+        }
+        request = request.header("content-length", body.len());
+        let mut request = request
+            .body(HttpRequestBody::from(body))
+            .map_err(|error| Error::invalid(format!("ask for {name}: {error}")))?;
+        let unavailable = |error: &dyn std::error::Error| {
+            Error::new(ErrorKind::Unavailable, format!("{name}: {error}"))
+        };
+        let credential = self.credentials.get_credential().await;
+        let credential = credential.map_err(|error| unavailable(&error))?;
+        AwsAuthorizer::new(&credential, "s3", &self.region)
+            .try_authorize(&mut request, None)
+            .map_err(|error| unavailable(&error))?;
+        let answer = self.http.execute(request).await;
+        let (parts, body) = answer.map_err(|error: HttpError| unavailable(&error))?.into_parts();
+        let body = body.bytes().await.map_err(|error| unavailable(&error))?;
+        if parts.status.is_success() {
+            return Ok(Answer { headers: parts.headers, body: body.to_vec() });
+        }
+        Err(refusal(name, parts.status, &String::from_utf8_lossy(&body)))
+    }
+}
+
+fn refusal(name: &str, status: StatusCode, body: &str) -> Error {
+    let tag = |tag: &str| {
+        let (_, rest) = body.split_once(&format!("<{tag}>"))?;
+        Some(rest.split_once("</")?.0)
+    };
+    let code = tag("Code").unwrap_or_default();
+    let kind = match status.as_u16() {
+        404 => ErrorKind::NotFound,
+        401 | 403 => ErrorKind::Denied,
+        400 | 405 | 501 => ErrorKind::Unsupported,
+        409 | 412 => ErrorKind::AlreadyExists,
+        _ => ErrorKind::Unavailable,
+    };
+    Error::new(kind, format!("{name}: {status} {code} {}", tag("Message").unwrap_or_default()))
+}

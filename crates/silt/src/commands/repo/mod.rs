@@ -1,0 +1,7 @@
+//! `silt repo`.
+
+mod probe;
+mod rollback;
+
+pub use probe::run as probe;
+pub use rollback::run as rollback;

@@ -1,0 +1,82 @@
+//! `silt repo rollback`: a repository in a bucket as it was at a time.
+
+use crate::cli::Rollback;
+use crate::commands::{Failure, Session};
+
+#[cfg(feature = "s3")]
+pub fn run(session: &Session<'_>, args: &Rollback) -> Result<u8, Failure> {
+    use jiff::Timestamp;
+    use silt_format::names::{self, Numbered};
+    use silt_format::{Error, ErrorKind};
+
+    let location = session.location()?;
+    if !location.starts_with("s3://") {
+        let message =
+            format!("{location} is no bucket: folders keep no versions of what is deleted");
+        return Err(Error::new(ErrorKind::Unsupported, message).into());
+    }
+    let at_ns = crate::snapshot_name::parse_nanoseconds(&args.at)?;
+    let at = Timestamp::from_nanosecond(i128::from(at_ns))
+        .map_err(|error| Failure::Usage(format!("'{}': {error}", args.at)))?;
+    let bucket = session.opener.bucket(location)?;
+    let versions = bucket.versions()?;
+    let was_there = |name: &str| {
+        let mut all = versions.iter();
+        all.any(|version| version.key.as_str() == name && version.modified <= at)
+    };
+    if !was_there(names::CONFIG) && !was_there(names::CONFIG_COPY) {
+        let message = format!("there was no repository in {location} at {}", args.at);
+        return Err(Error::new(ErrorKind::NoRepository, message).into());
+    }
+    // What stands above older objects: newer heads, and newer lists of places.
+    let is_above = |key: &silt_storage::Key| {
+        key.as_str().starts_with(names::STATE) || Numbered::Places.is(key.as_str())
+    };
+    let mut plan = silt_s3::Rollback::plan(&versions, at, is_above);
+    // Heads last: whoever looks meanwhile finds all that a head names.
+    plan.restored.sort_by_key(|version| is_above(&version.key));
+    if !args.dry_run {
+        for (done, version) in plan.restored.iter().enumerate() {
+            session.context.check_interrupted()?;
+            session.counted("rollback", done as u64, plan.restored.len() as u64);
+            bucket.restore_version(version)?;
+        }
+        silt_storage::Storage::delete(&*bucket, &plan.hidden)?;
+    }
+    session.reporter.finish();
+    print(session, args, at_ns, &plan);
+    Ok(0)
+}
+
+#[cfg(feature = "s3")]
+fn print(session: &Session<'_>, args: &Rollback, at_ns: i64, plan: &silt_s3::Rollback) {
+    use serde_json::json;
+
+    use crate::output;
+
+    let bytes: u64 = plan.restored.iter().filter_map(|v| v.content.as_ref()).map(|c| c.1).sum();
+    let (objects, hidden) = (plan.restored.len(), plan.hidden.len());
+    if session.global.json {
+        let value = json!({
+            "at": output::rfc3339(at_ns), "restored_objects": objects, "restored_bytes": bytes,
+            "deleted_newer_objects": hidden, "dry_run": args.dry_run,
+        });
+        output::message("rolled_back", value);
+        return;
+    }
+    let (restored, deleted) =
+        if args.dry_run { ("Would restore", "delete") } else { ("Restored", "deleted") };
+    output::line(&format!(
+        "{restored} {objects} objects ({}) as they were at {}, and {deleted} {hidden} newer heads and the like.",
+        output::bytes(bytes),
+        output::time(at_ns),
+    ));
+    if !args.dry_run {
+        output::line("`silt check --read-data` says whether all is whole.");
+    }
+}
+
+#[cfg(not(feature = "s3"))]
+pub fn run(_: &Session<'_>, _: &Rollback) -> Result<u8, Failure> {
+    Err(Failure::Usage("this program was built without buckets".to_owned()))
+}

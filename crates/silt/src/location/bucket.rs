@@ -1,0 +1,92 @@
+//! How buckets are reached: from the environment, and from options behind a location.
+
+use std::time::Duration;
+
+use silt_format::{Error, Result};
+use silt_s3::{Lock, LockMode, Settings};
+
+/// The beginning of the names of objects that hold data.
+const DATA: &str = "containers/";
+const OPTIONS: [&str; 7] =
+    ["class", "metadata-class", "lock", "lock-mode", "connections", "timeout", "retries"];
+
+/// The location without its options, and the settings for it.
+///
+/// Options stand behind it as `?class=GLACIER_IR&metadata-class=STANDARD&lock=30d&lock-mode=compliance` and
+/// count before the environment's `SILT_S3_...`.
+#[expect(clippy::disallowed_methods, reason = "the programs of AWS are set up by their variables")]
+pub fn settings(location: &str) -> Result<(&str, Settings)> {
+    let (place, options) = location.split_once('?').unwrap_or((location, ""));
+    let mut given: Vec<(&str, &str)> = Vec::new();
+    for option in options.split('&').filter(|option| !option.is_empty()) {
+        let pair = option.split_once('=').filter(|(name, _)| OPTIONS.contains(name));
+        let unknown = || {
+            let known = OPTIONS.join(", ");
+            Error::invalid(format!("{location}: '{option}' is no option; there are {known}"))
+        };
+        given.push(pair.ok_or_else(unknown)?);
+    }
+    let text = |name: &str| -> Option<String> {
+        let option = name.to_ascii_lowercase().replace('_', "-");
+        let given = given.iter().find(|(known, _)| *known == option);
+        let variable = || std::env::var(format!("SILT_S3_{name}")).ok();
+        let found = given.map(|(_, value)| (*value).to_owned()).or_else(variable);
+        found.filter(|value| !value.is_empty())
+    };
+    let number = |name: &str| -> Result<Option<u64>> {
+        let parsed = text(name).map(|value| value.parse());
+        parsed.transpose().map_err(|_| Error::invalid(format!("SILT_S3_{name} is no number")))
+    };
+    let data_class = text("CLASS");
+    let other_class = text("METADATA_CLASS").or_else(|| data_class.clone());
+    let mut storage_classes = Vec::new();
+    storage_classes.extend(data_class.map(|class| (DATA.to_owned(), class)));
+    storage_classes.extend(other_class.map(|class| (String::new(), class)));
+    let settings = Settings {
+        environment: std::env::vars().collect(),
+        storage_classes,
+        connections: number("CONNECTIONS")?.and_then(|count| usize::try_from(count).ok()),
+        timeout: number("TIMEOUT")?.map(Duration::from_secs),
+        retries: number("RETRIES")?.and_then(|count| usize::try_from(count).ok()),
+        lock: lock(text("LOCK").as_deref(), text("LOCK_MODE").as_deref())?,
+    };
+    Ok((place, settings))
+}
+
+fn lock(time: Option<&str>, mode: Option<&str>) -> Result<Option<Lock>> {
+    let Some(time) = time else { return Ok(None) };
+    let days = time.strip_suffix('d').unwrap_or(time).parse().ok();
+    let days = days.filter(|days| (1..=36_500).contains(days)).ok_or_else(|| {
+        Error::invalid(format!("'{time}' is no time of a lock; use days, such as 30d"))
+    })?;
+    let mode = match mode.map(str::to_ascii_lowercase).as_deref() {
+        None | Some("governance") => LockMode::Governance,
+        Some("compliance") => LockMode::Compliance,
+        Some(other) => {
+            let message = format!("'{other}' is no mode of a lock; use governance or compliance");
+            return Err(Error::invalid(message));
+        }
+    };
+    Ok(Some(Lock { mode, days }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_stand_behind_a_location() {
+        let (place, set) = settings("s3://b/p?class=IA&lock=30d&lock-mode=compliance").unwrap();
+        assert_eq!(place, "s3://b/p");
+        assert_eq!(set.lock, Some(Lock { mode: LockMode::Compliance, days: 30 }));
+        let class = |prefix: &str, class: &str| (prefix.to_owned(), class.to_owned());
+        assert_eq!(set.storage_classes, [class(DATA, "IA"), class("", "IA")]);
+        let (_, set) = settings("s3://b?class=IA&metadata-class=STANDARD").unwrap();
+        assert_eq!(set.storage_classes, [class(DATA, "IA"), class("", "STANDARD")]);
+        assert!(set.lock.is_none());
+        for wrong in ["s3://b?clas=IA", "s3://b?lock=tomorrow", "s3://b?lock=0d", "s3://b?lock"] {
+            assert!(settings(wrong).is_err(), "{wrong}");
+        }
+        assert!(settings("s3://b?lock=1&lock-mode=strict").is_err());
+    }
+}
