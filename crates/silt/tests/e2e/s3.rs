@@ -186,10 +186,10 @@ fn two_programs_that_back_up_at_once_harm_nothing() {
 #[test]
 fn a_store_that_is_not_there_is_named() {
     let Some(bucket) = Bucket::new() else { return };
-    bucket.silt(&["probe", &format!("s3://{BUCKET}")]).exits(0).says("all that a repository needs");
-    bucket.silt(&["probe", "s3://nowhere"]).exits(10).says("no such bucket");
+    bucket.silt(&["repo", "probe", &format!("s3://{BUCKET}")]).exits(0).says("all that a repository needs");
+    bucket.silt(&["repo", "probe", "s3://nowhere"]).exits(10).says("no such bucket");
     let folder = bucket.place.text("some");
-    bucket.silt(&["probe", &folder]).exits(0).says("all that a repository needs");
+    bucket.silt(&["repo", "probe", &folder]).exits(0).says("all that a repository needs");
     assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0, "nothing is left");
     let run = |repository: &str| Run::of(bucket.command().args(["-r", repository, "snapshots"]));
     run("s3://nowhere/x").exits(10).says("no such bucket");
