@@ -10,6 +10,7 @@
 )]
 
 mod bounds;
+mod bucket;
 mod changes;
 mod deletion;
 mod disks;
@@ -60,11 +61,33 @@ enum Command {
         after_help = "Examples:\n  silt-bench rounds --disks /vm/fleet --work /vm/bench --vms web1,db1,mail1"
     )]
     Rounds(RoundsOptions),
+    /// Measure backups to a bucket of a MinIO that is started here, against a folder and against peers
+    #[command(after_help = "Examples:\n  silt-bench bucket --disks /vm/fleet --work /vm/bench")]
+    Bucket(BucketOptions),
     /// Measure comparing requests with an index of any size
     #[command(
         after_help = "Examples:\n  silt-bench join --work /vm/bench --entries 250000000 --requests 25000000"
     )]
     Join(JoinOptions),
+}
+
+#[derive(clap::Args)]
+struct BucketOptions {
+    /// A folder with disks called VM.dayN.raw.
+    #[arg(long, value_name = "DIR")]
+    disks: PathBuf,
+    /// A folder for the server and repositories, on the file system of the disks.
+    #[arg(long, value_name = "DIR")]
+    work: PathBuf,
+    /// Only these machines; by default the first three.
+    #[arg(long, value_delimiter = ',', value_name = "NAME")]
+    vms: Vec<String>,
+    /// How many rounds.
+    #[arg(long, default_value_t = 3)]
+    runs: usize,
+    /// The silt program.
+    #[arg(long, default_value = "silt", value_name = "FILE")]
+    silt: PathBuf,
 }
 
 #[derive(clap::Args)]
@@ -178,6 +201,7 @@ fn main() -> ExitCode {
         Command::Deletion(options) => deletion::run(&options),
         Command::Sharing(options) => sharing::run(&options),
         Command::Rounds(options) => rounds::run(&options),
+        Command::Bucket(options) => bucket::run(&options),
         Command::Join(options) => join::run(&options),
     };
     match result {

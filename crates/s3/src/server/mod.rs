@@ -26,7 +26,7 @@ pub const BUCKET: &str = "silt";
 pub struct Server {
     child: Child,
     port: u16,
-    _folder: TempDir,
+    folder: Option<TempDir>,
 }
 
 /// The server's program, where `scripts/setup.sh` installs it, or on the PATH.
@@ -41,32 +41,49 @@ fn program() -> Option<PathBuf> {
 
 impl Server {
     /// Starts a server with one bucket; where there is none the test is skipped, unless it may not be.
+    pub fn start() -> Option<Self> {
+        Self::start_with_drives(1)
+    }
+
+    /// The same with several drives, over which objects are spread so that some may be lost.
     #[expect(clippy::print_stdout, reason = "a skipped test says so")]
     #[expect(clippy::disallowed_methods, reason = "CI says what may not be skipped")]
-    pub fn start() -> Option<Self> {
-        let Some(program) = program() else {
+    pub fn start_with_drives(drives: usize) -> Option<Self> {
+        let folder = tempfile::tempdir().unwrap();
+        let drives = (1..=drives).map(|drive| folder.path().join(format!("drive{drive}")));
+        let server = Self::start_in(&drives.collect::<Vec<_>>());
+        let Some(mut server) = server else {
             let required = std::env::var("SILT_TESTS_REQUIRED").unwrap_or_default();
             assert!(!required.split_whitespace().any(|word| word == "minio"), "minio is required");
             println!("SKIPPED: this test needs minio; scripts/setup.sh installs it");
             return None;
         };
-        let folder = tempfile::tempdir().unwrap();
-        // A bucket of a single drive is a folder.
-        std::fs::create_dir(folder.path().join(BUCKET)).unwrap();
+        server.folder = Some(folder);
+        Some(server)
+    }
+
+    /// Starts a server with one bucket on new folders, if there is a server's program.
+    #[expect(clippy::disallowed_methods, reason = "a server takes its time to start")]
+    pub fn start_in(drives: &[PathBuf]) -> Option<Self> {
+        let program = program()?;
+        drives.iter().for_each(|drive| std::fs::create_dir_all(drive).unwrap());
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let child = Command::new(program)
-            .args(["server", "--quiet", "--address", &format!("127.0.0.1:{port}")])
-            .arg(folder.path())
+            .args(["server", "--quiet", "--address", &format!("0.0.0.0:{port}")])
+            .args(drives)
+            // Drives of a test are folders of one disk.
+            .env("MINIO_CI_CD", "1")
             .env("MINIO_ROOT_USER", USER)
             .env("MINIO_ROOT_PASSWORD", SECRET)
             .env("MINIO_BROWSER", "off")
+            .env("MINIO_PROMETHEUS_AUTH_TYPE", "public")
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        let server = Self { child, port, _folder: folder };
+        let server = Self { child, port, folder: None };
         for _ in 0..300 {
-            if TcpStream::connect(("127.0.0.1", port)).is_ok() && server.answers() {
+            if TcpStream::connect(("127.0.0.1", port)).is_ok() && server.make_bucket() {
                 return Some(server);
             }
             std::thread::sleep(Duration::from_millis(100));
@@ -96,9 +113,32 @@ impl Server {
         storage.signed(&Method::DELETE, &name, &query, &[], &[]).map(drop)
     }
 
-    fn answers(&self) -> bool {
-        let storage = S3Storage::open(&format!("s3://{BUCKET}"), &self.settings());
-        storage.unwrap().list("", None).is_ok()
+    /// Whether the server has its bucket now.
+    fn make_bucket(&self) -> bool {
+        let settings = Settings { retries: Some(0), ..self.settings() };
+        let storage = S3Storage::open(&format!("s3://{BUCKET}"), &settings).unwrap();
+        let _ = storage.signed(&Method::PUT, "", &[], &[], &[]);
+        storage.list("", None).is_ok()
+    }
+
+    /// The folder of a drive, from 1 on.
+    pub fn drive(&self, number: usize) -> Option<PathBuf> {
+        Some(self.folder.as_ref()?.path().join(format!("drive{number}")))
+    }
+
+    /// Where it listens on this machine.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The server's process.
+    pub fn process(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Its address.
+    pub fn endpoint(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
     }
 
     /// A network to it that fails.
@@ -108,7 +148,7 @@ impl Server {
 
     /// How it is reached.
     pub fn settings(&self) -> Settings {
-        self.settings_by(&format!("http://127.0.0.1:{}", self.port))
+        self.settings_by(&self.endpoint())
     }
 
     /// How it is reached by another address.
