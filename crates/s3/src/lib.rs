@@ -48,6 +48,9 @@ const LONGEST_WAIT: Duration = Duration::from_secs(10);
 /// In what words servers, and the client for them, say that a range lies outside of an object.
 const OUTSIDE: [&str; 3] = ["status code: 416", "InvalidRange", "CONTENT_RANGE"];
 
+/// In what words servers refuse, where the client does not parse it.
+const REFUSED: [&str; 3] = ["status code: 401", "status code: 403", "AccessDenied"];
+
 /// A folder of a bucket.
 pub struct S3Storage {
     client: AmazonS3,
@@ -152,12 +155,7 @@ impl S3Storage {
             Cause::NotSupported { .. } | Cause::NotImplemented { .. } => ErrorKind::Unsupported,
             Cause::InvalidPath { .. } => ErrorKind::Invalid,
             // Not every request of the client's parses these.
-            _ if ["status code: 401", "status code: 403"]
-                .iter()
-                .any(|words| text.contains(words)) =>
-            {
-                ErrorKind::Denied
-            }
+            _ if REFUSED.iter().any(|words| text.contains(words)) => ErrorKind::Denied,
             // A range outside of the object.
             _ if text.contains("status code: 400") => ErrorKind::Unsupported,
             _ if OUTSIDE.iter().any(|words| text.contains(words)) => ErrorKind::Invalid,

@@ -20,6 +20,8 @@ pub(crate) struct Signed {
     http: HttpClient,
     credentials: AwsCredentialProvider,
     region: String,
+    /// Which of the server's services is asked.
+    service: &'static str,
     /// The bucket's address, with a slash at its end.
     base: String,
 }
@@ -39,7 +41,14 @@ impl Signed {
         let mut url = probe.await.map_err(failed)?;
         url.set_query(None);
         let base = url.as_str().strip_suffix('x').unwrap_or(url.as_str()).to_owned();
-        Ok(Self { http, credentials: client.credentials().clone(), region, base })
+        let credentials = client.credentials().clone();
+        Ok(Self { http, credentials, region, service: "s3", base })
+    }
+
+    /// To another service, at another address.
+    #[cfg(feature = "test-server")]
+    pub(crate) fn of_service(&self, service: &'static str, base: &str) -> Self {
+        Self { service, base: base.to_owned(), ..self.clone() }
     }
 
     /// Asks once; `name` is an object's whole name, or empty for the bucket.
@@ -71,7 +80,7 @@ impl Signed {
         };
         let credential = self.credentials.get_credential().await;
         let credential = credential.map_err(|error| unavailable(&error))?;
-        AwsAuthorizer::new(&credential, "s3", &self.region)
+        AwsAuthorizer::new(&credential, self.service, &self.region)
             .try_authorize(&mut request, None)
             .map_err(|error| unavailable(&error))?;
         let answer = self.http.execute(request).await;

@@ -10,6 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use http::Method;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use silt_storage::{Key, Storage};
 use tempfile::TempDir;
 
@@ -96,6 +97,30 @@ impl Server {
         let storage = S3Storage::open(&format!("s3://{name}"), &self.settings()).unwrap();
         let locked = ("x-amz-bucket-object-lock-enabled", "true".to_owned());
         storage.signed(&Method::PUT, "", &[], &[locked], &[]).unwrap();
+    }
+
+    /// How the server is reached with no more rights than a policy gives: its variables.
+    pub fn settings_with_policy(&self, policy: &str) -> Settings {
+        let storage = S3Storage::open(&format!("s3://{BUCKET}"), &self.settings()).unwrap();
+        let tokens = storage.signer().unwrap().of_service("sts", &format!("{}/", self.endpoint()));
+        let encoded = utf8_percent_encode(policy, NON_ALPHANUMERIC);
+        let form = format!("Action=AssumeRole&Version=2011-06-15&Policy={encoded}");
+        let kind = [("content-type", "application/x-www-form-urlencoded".to_owned())];
+        let asked = tokens.send(Method::POST, "", &[], &kind, form.into_bytes());
+        let answer = storage.runtime.block_on(asked).unwrap().body;
+        let answer = String::from_utf8(answer).unwrap();
+        let tag = |tag: &str| {
+            let (_, rest) = answer.split_once(&format!("<{tag}>")).unwrap();
+            rest.split_once("</").unwrap().0.to_owned()
+        };
+        let mut settings = self.settings();
+        settings.environment.retain(|(name, _)| !name.contains("ACCESS_KEY"));
+        settings.environment.extend([
+            ("AWS_ACCESS_KEY_ID".to_owned(), tag("AccessKeyId")),
+            ("AWS_SECRET_ACCESS_KEY".to_owned(), tag("SecretAccessKey")),
+            ("AWS_SESSION_TOKEN".to_owned(), tag("SessionToken")),
+        ]);
+        settings
     }
 
     /// What someone does who has all rights to a bucket and means harm: overwrites an object.

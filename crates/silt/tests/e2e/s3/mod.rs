@@ -3,6 +3,7 @@
 mod faults;
 mod locks;
 mod networks;
+mod rights;
 
 use std::process::Command;
 
