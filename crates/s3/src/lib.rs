@@ -6,6 +6,7 @@
 
 mod credentials;
 mod lock;
+mod multipart;
 mod request;
 #[cfg(feature = "test-server")]
 pub mod server;
@@ -246,22 +247,6 @@ impl S3Storage {
         self.runtime.block_on(creator.put_opts(path, body.clone(), options)).map(drop)
     }
 
-    /// Whether the object holds just these bytes: then it was this storage that created it, and the
-    /// answer was lost.
-    fn is_ours(&self, key: &Key, body: &[&[u8]]) -> bool {
-        let mut there = Vec::new();
-        let read = self.get(key, ByteRange::Full, &mut there);
-        let mut rest = there.as_slice();
-        let is_next = |piece: &&[u8]| match rest.split_at_checked(piece.len()) {
-            Some((first, after)) if first == *piece => {
-                rest = after;
-                true
-            }
-            _ => false,
-        };
-        read.is_ok() && body.iter().all(is_next) && rest.is_empty()
-    }
-
     fn read(&self, key: &Key, range: Option<&GetRange>, into: &mut Vec<u8>) -> Result<()> {
         let path = self.path(key)?;
         into.clear();
@@ -309,6 +294,9 @@ fn split_location(location: &str) -> Result<(&str, String)> {
 impl Storage for S3Storage {
     fn put(&self, key: &Key, body: &[&[u8]], mode: PutMode) -> Result<()> {
         let path = self.path(key)?;
+        if body.iter().map(|piece| piece.len()).sum::<usize>() > multipart::WHOLE_BYTES_MAX {
+            return self.put_in_parts(key, body, mode);
+        }
         let payload = PutPayload::from(body.concat());
         let mut tries = 0_u32;
         loop {

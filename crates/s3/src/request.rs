@@ -32,6 +32,13 @@ pub(crate) struct Answer {
     pub(crate) body: Vec<u8>,
 }
 
+impl Answer {
+    /// What stands in the first tag of this name.
+    pub(crate) fn tag(&self, name: &str) -> Option<&str> {
+        tag(std::str::from_utf8(&self.body).ok()?, name)
+    }
+}
+
 impl Signed {
     /// To the same bucket, in the same way, as a client.
     pub(crate) async fn new(client: &AmazonS3, http: HttpClient, region: String) -> Result<Self> {
@@ -94,11 +101,7 @@ impl Signed {
 }
 
 fn refusal(name: &str, status: StatusCode, body: &str) -> Error {
-    let tag = |tag: &str| {
-        let (_, rest) = body.split_once(&format!("<{tag}>"))?;
-        Some(rest.split_once("</")?.0)
-    };
-    let code = tag("Code").unwrap_or_default();
+    let code = tag(body, "Code").unwrap_or_default();
     let kind = match status.as_u16() {
         404 => ErrorKind::NotFound,
         401 | 403 => ErrorKind::Denied,
@@ -106,5 +109,13 @@ fn refusal(name: &str, status: StatusCode, body: &str) -> Error {
         409 | 412 => ErrorKind::AlreadyExists,
         _ => ErrorKind::Unavailable,
     };
-    Error::new(kind, format!("{name}: {status} {code} {}", tag("Message").unwrap_or_default()))
+    Error::new(
+        kind,
+        format!("{name}: {status} {code} {}", tag(body, "Message").unwrap_or_default()),
+    )
+}
+
+fn tag<'t>(text: &'t str, tag: &str) -> Option<&'t str> {
+    let (_, rest) = text.split_once(&format!("<{tag}>"))?;
+    Some(rest.split_once("</")?.0)
 }

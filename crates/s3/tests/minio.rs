@@ -128,6 +128,45 @@ fn a_bucket_without_locks_is_named() {
 }
 
 #[test]
+fn large_objects_are_uploaded_in_parts() {
+    let Some(server) = Server::start() else { return };
+    server.make_locked_bucket("large");
+    let lock = Some(Lock { mode: LockMode::Governance, days: 2 });
+    let settings = Settings { lock, ..server.settings() };
+    let storage = S3Storage::open("s3://large/x", &settings).unwrap();
+    let key = Key::new("large").unwrap();
+    let (one, other) = (vec![7; 9 << 20], vec![8; 21 << 20]);
+    storage.put(&key, &[&one, &other], PutMode::Create).unwrap();
+    assert!(storage.usage().puts >= 6, "{:?}", storage.usage());
+    assert!(read(&storage, &key) == [&one[..], &other].concat());
+    let versions = storage.versions().unwrap();
+    assert!(server.delete_version("s3://large/x", &versions[0]).is_err(), "it is locked");
+    // It is a create like any other: a name that is taken stays, and of several one wins.
+    let error = storage.put(&key, &[&other], PutMode::Create).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::AlreadyExists);
+    assert!(read(&storage, &key) == [&one[..], &other].concat());
+    let raced = Key::new("raced").unwrap();
+    let won: Vec<u8> = std::thread::scope(|scope| {
+        let create = |number: u8| {
+            let (storage, raced) = (&storage, &raced);
+            scope.spawn(move || {
+                let body = vec![number; 20 << 20];
+                storage.put(raced, &[&body], PutMode::Create).is_ok().then_some(number)
+            })
+        };
+        let running: Vec<_> = (1..4).map(create).collect();
+        running.into_iter().filter_map(|thread| thread.join().unwrap()).collect()
+    });
+    assert_eq!(won.len(), 1);
+    assert!(read(&storage, &raced) == vec![won[0]; 20 << 20]);
+    // On a network that fails too.
+    let proxy = server.proxy(9);
+    let failing = S3Storage::open("s3://large/y", &server.settings_by(&proxy.endpoint())).unwrap();
+    failing.put(&key, &[&one, &other], PutMode::Create).unwrap();
+    assert!(read(&failing, &key) == [&one[..], &other].concat());
+}
+
+#[test]
 fn requests_are_counted() {
     let Some(server) = Server::start() else { return };
     let location = format!("s3://{BUCKET}/counted");

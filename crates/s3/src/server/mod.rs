@@ -107,12 +107,8 @@ impl Server {
         let form = format!("Action=AssumeRole&Version=2011-06-15&Policy={encoded}");
         let kind = [("content-type", "application/x-www-form-urlencoded".to_owned())];
         let asked = tokens.send(Method::POST, "", &[], &kind, form.into_bytes());
-        let answer = storage.runtime.block_on(asked).unwrap().body;
-        let answer = String::from_utf8(answer).unwrap();
-        let tag = |tag: &str| {
-            let (_, rest) = answer.split_once(&format!("<{tag}>")).unwrap();
-            rest.split_once("</").unwrap().0.to_owned()
-        };
+        let answer = storage.runtime.block_on(asked).unwrap();
+        let tag = |name: &str| answer.tag(name).unwrap().to_owned();
         let mut settings = self.settings();
         settings.environment.retain(|(name, _)| !name.contains("ACCESS_KEY"));
         settings.environment.extend([
