@@ -1,17 +1,18 @@
 #!/usr/bin/env bash
-# Installs what the demo and the tests need and this machine lacks: Debian packages, cargo-deny, and MinIO.
+# Installs what the demo and the tests need and this machine lacks: Debian packages, cargo-deny, MinIO and HDFS.
 # usage: scripts/setup.sh [demo|test]
 set -euo pipefail
 purpose=${1:-test}
 cargo_deny_version=0.18.9
 minio_version=v0.0.0-20260212201848-7aac2a2c5b7c
+hadoop_version=3.4.1
 
 declare -A package_of=(
   [cc]=build-essential [qemu-img]=qemu-utils [qemu-nbd]=qemu-utils [mke2fs]=e2fsprogs [debugfs]=e2fsprogs
   [mmdebstrap]=mmdebstrap [nbdinfo]=libnbd-bin [nbdkit]=nbdkit [jq]=jq [losetup]=mount [python3]=python3
 )
 # What only tests ask.
-[ "$purpose" != test ] || package_of+=([restic]=restic [ip]=iproute2 [tc]=iproute2)
+[ "$purpose" != test ] || package_of+=([restic]=restic [ip]=iproute2 [tc]=iproute2 [java]=default-jre-headless [mvn]=maven)
 missing=()
 for command in "${!package_of[@]}"; do
   PATH="$PATH:/sbin:/usr/sbin" command -v "$command" >/dev/null || missing+=("${package_of[$command]}")
@@ -38,4 +39,16 @@ if [ "$purpose" = test ] && ! command -v minio >/dev/null && [ ! -x "$go_bin/min
   command -v go >/dev/null || { echo "setup: install Go (https://go.dev) first" >&2; exit 1; }
   echo "installing: minio $minio_version"
   go install "github.com/minio/minio@$minio_version"
+fi
+# A name node and a data node of HDFS; where they can't be had, their tests are skipped and say so.
+hadoop=${XDG_DATA_HOME:-$HOME/.local/share}/silt-tests/hadoop
+if [ "$purpose" = test ] && [ ! -e "$hadoop/complete" ]; then
+  echo "installing: HDFS of Hadoop $hadoop_version"
+  for artifact in org.apache.hadoop:hadoop-client-{api,runtime,minicluster}:$hadoop_version \
+    org.slf4j:slf4j-api:1.7.36 commons-logging:commons-logging:1.2 org.xerial.snappy:snappy-java:1.1.10.4; do
+    mvn -q -B org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy \
+      "-Dartifact=$artifact" "-DoutputDirectory=$hadoop" ||
+      { echo "setup: $artifact can't be had; HDFS is not tested" >&2; hadoop=""; break; }
+  done
+  [ -z "$hadoop" ] || touch "$hadoop/complete"
 fi

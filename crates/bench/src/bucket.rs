@@ -5,7 +5,7 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 
-use silt_s3::server::{BUCKET, Server};
+use silt_remote::server::{BUCKET, Server};
 
 use crate::disks::Disks;
 use crate::process::{Call, Cost};

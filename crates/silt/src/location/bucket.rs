@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use silt_format::{Error, Result};
-use silt_s3::{Lock, LockMode, Settings};
+use silt_remote::{Lock, LockMode, Settings};
 
 /// The beginning of the names of objects that hold data.
 const DATA: &str = "containers/";
@@ -51,6 +51,22 @@ pub fn settings(location: &str) -> Result<(&str, Settings)> {
         lock: lock(text("LOCK").as_deref(), text("LOCK_MODE").as_deref())?,
     };
     Ok((place, settings))
+}
+
+/// A folder of HDFS; the option `replication` says how many data nodes hold each block.
+#[cfg(feature = "hdfs")]
+pub fn open_hdfs(location: &str) -> Result<std::sync::Arc<dyn silt_storage::Storage>> {
+    let (place, option) = location.split_once('?').map_or((location, None), |(p, o)| (p, Some(o)));
+    let wrong = || {
+        let message = format!("{location}: the one option of HDFS is replication=NUMBER, 1 to 512");
+        Error::invalid(message)
+    };
+    let parse = |option: &str| option.strip_prefix("replication=")?.parse::<u32>().ok();
+    let replication = option.map(|option| parse(option).ok_or_else(wrong)).transpose()?;
+    if replication.is_some_and(|count| !(1..=512).contains(&count)) {
+        return Err(wrong());
+    }
+    Ok(std::sync::Arc::new(silt_remote::HdfsStorage::open(place, replication)?))
 }
 
 fn lock(time: Option<&str>, mode: Option<&str>) -> Result<Option<Lock>> {

@@ -50,7 +50,7 @@ pub struct Cache {
 #[derive(Default)]
 pub struct Opener {
     #[cfg(feature = "s3")]
-    opened: std::sync::Mutex<Vec<Arc<silt_s3::S3Storage>>>,
+    opened: std::sync::Mutex<Vec<Arc<silt_remote::S3Storage>>>,
 }
 
 /// The part of a location before `://`, if it has one.
@@ -67,7 +67,10 @@ fn place(location: &str) -> &str {
 }
 
 fn unsupported(location: &str, scheme: &str) -> Error {
-    let known = if cfg!(feature = "s3") { "a folder or s3://BUCKET/PREFIX" } else { "a folder" };
+    let mut known = vec!["a folder"];
+    known.extend(cfg!(feature = "s3").then_some("s3://BUCKET/PREFIX"));
+    known.extend(cfg!(feature = "hdfs").then_some("hdfs://NAMENODE:PORT/FOLDER"));
+    let known = known.join(" or ");
     let message = format!("{location}: {scheme}:// repositories are not supported; use {known}");
     Error::new(ErrorKind::Unsupported, message)
 }
@@ -80,6 +83,8 @@ impl Opener {
             None => Ok(Arc::new(LocalStorage::open(Path::new(location))?)),
             #[cfg(feature = "s3")]
             Some("s3") => self.open_bucket(location),
+            #[cfg(feature = "hdfs")]
+            Some("hdfs") => bucket::open_hdfs(location),
             Some(other) => Err(unsupported(location, other)),
         }
     }
@@ -119,15 +124,15 @@ impl Opener {
 
     /// A bucket, with what only buckets do.
     #[cfg(feature = "s3")]
-    pub fn bucket(&self, location: &str) -> Result<Arc<silt_s3::S3Storage>> {
+    pub fn bucket(&self, location: &str) -> Result<Arc<silt_remote::S3Storage>> {
         let (location, settings) = bucket::settings(location)?;
-        let storage = Arc::new(silt_s3::S3Storage::open(location, &settings)?);
+        let storage = Arc::new(silt_remote::S3Storage::open(location, &settings)?);
         self.buckets().push(Arc::clone(&storage));
         Ok(storage)
     }
 
     #[cfg(feature = "s3")]
-    fn buckets(&self) -> std::sync::MutexGuard<'_, Vec<Arc<silt_s3::S3Storage>>> {
+    fn buckets(&self) -> std::sync::MutexGuard<'_, Vec<Arc<silt_remote::S3Storage>>> {
         self.opened.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 

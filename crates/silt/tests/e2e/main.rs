@@ -7,6 +7,8 @@ mod bad_input;
 mod commands;
 mod copies;
 mod deletions;
+#[cfg(feature = "hdfs")]
+mod hdfs;
 mod interrupts;
 mod kit;
 mod memory;

@@ -32,7 +32,7 @@ pub fn run(session: &Session<'_>, args: &Rollback) -> Result<u8, Failure> {
     let is_above = |key: &silt_storage::Key| {
         key.as_str().starts_with(names::STATE) || Numbered::Places.is(key.as_str())
     };
-    let mut plan = silt_s3::Rollback::plan(&versions, at, is_above);
+    let mut plan = silt_remote::Rollback::plan(&versions, at, is_above);
     // Heads last: whoever looks meanwhile finds all that a head names.
     plan.restored.sort_by_key(|version| is_above(&version.key));
     if !args.dry_run {
@@ -49,7 +49,7 @@ pub fn run(session: &Session<'_>, args: &Rollback) -> Result<u8, Failure> {
 }
 
 #[cfg(feature = "s3")]
-fn print(session: &Session<'_>, args: &Rollback, at_ns: i64, plan: &silt_s3::Rollback) {
+fn print(session: &Session<'_>, args: &Rollback, at_ns: i64, plan: &silt_remote::Rollback) {
     use serde_json::json;
 
     use crate::output;

@@ -1,6 +1,6 @@
 //! Hosts that are killed, networks that fail, drives that are lost.
 
-use silt_s3::server::Server;
+use silt_remote::server::Server;
 
 use super::Bucket;
 use crate::kit;

@@ -1,6 +1,6 @@
 //! Buckets whose objects are locked.
 
-use silt_s3::S3Storage;
+use silt_remote::S3Storage;
 use silt_storage::{Key, Storage, list_all};
 
 use super::Bucket;
@@ -25,7 +25,7 @@ fn what_is_deleted_and_overwritten_in_a_locked_bucket_comes_back() {
     bucket.silt(&["check"]).exits(0).says("Extended the locks of 0 of");
     let storage = S3Storage::open(place, &bucket.server.settings()).unwrap();
     let versions = storage.versions().unwrap();
-    let locked = |version: &&silt_s3::Version| {
+    let locked = |version: &&silt_remote::Version| {
         version.content.is_some() && !version.key.as_str().contains("/leases/")
     };
     for version in versions.iter().filter(locked) {

@@ -7,7 +7,7 @@ mod rights;
 
 use std::process::Command;
 
-use silt_s3::server::{BUCKET, Server};
+use silt_remote::server::{BUCKET, Server};
 
 use crate::kit::{self, Place, Run};
 

@@ -1,6 +1,6 @@
 //! Hosts with no more rights than they need: a key that only writes, and credentials that delete nothing.
 
-use silt_s3::server::BUCKET;
+use silt_remote::server::BUCKET;
 
 use super::Bucket;
 use crate::kit::{self, Run};

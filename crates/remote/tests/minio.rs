@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use silt_format::ErrorKind;
-use silt_s3::server::{BUCKET, Server};
-use silt_s3::{Extended, Lock, LockMode, Rollback, S3Storage, Settings};
+use silt_remote::server::{BUCKET, Server};
+use silt_remote::{Extended, Lock, LockMode, Rollback, S3Storage, Settings};
 use silt_storage::{ByteRange, Key, PutMode, Storage, conformance};
 
 #[test]

@@ -15,8 +15,8 @@ use silt_format::{Error, ErrorKind, Result, ResultExt};
 use silt_storage::Key;
 use tokio::task::JoinSet;
 
-use crate::S3Storage;
-use crate::request::Signed;
+use super::S3Storage;
+use super::request::Signed;
 
 /// Names the request headers that lock what is put.
 const MODE: &str = "x-amz-object-lock-mode";
@@ -145,7 +145,7 @@ impl S3Storage {
         mut progress: impl FnMut(u64) -> Result<()>,
     ) -> Result<Extended> {
         let Some(lock) = self.lock else { return Ok(Extended::default()) };
-        let (signer, runtime) = (self.signer()?, &self.runtime);
+        let (signer, runtime) = (self.signer()?, &self.base.runtime);
         let enough = after_days(now(), lock.days - lock.days / 4);
         let mut report = Extended::default();
         let mut names = silt_storage::list_all(self, "", None);
@@ -155,9 +155,9 @@ impl S3Storage {
                 let Some(item) = names.next() else { break };
                 let (key, _) = item?;
                 if wanted(&key) {
-                    let name = format!("{}{key}", self.prefix);
-                    self.counters.head();
-                    let (signer, tries) = (signer.clone(), self.tries);
+                    let name = format!("{}{key}", self.base.prefix);
+                    self.base.counters.head();
+                    let (signer, tries) = (signer.clone(), self.base.tries);
                     running.spawn_on(extend(signer, name, lock, enough, tries), runtime.handle());
                 }
             }
@@ -165,7 +165,7 @@ impl S3Storage {
             let extended = ended.map_err(|error| Error::invalid(format!("a lock: {error}")))??;
             report.objects += 1;
             if extended {
-                self.counters.put(0);
+                self.base.counters.put(0);
                 report.extended += 1;
             }
             progress(report.objects)?;
@@ -188,7 +188,7 @@ async fn extend(
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
             Err(error) if error.kind() == ErrorKind::Unavailable && failed + 1 < tries => {
                 failed += 1;
-                tokio::time::sleep(crate::FIRST_WAIT * failed).await;
+                tokio::time::sleep(crate::base::FIRST_WAIT * failed).await;
             }
             other => return other.context(|| format!("extend the lock of {name}")),
         }

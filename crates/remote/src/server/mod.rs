@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that can't start its server fails")]
 
+#[cfg(feature = "hdfs")]
+mod hadoop;
 mod proxy;
 
 use std::net::{TcpListener, TcpStream};
@@ -14,6 +16,8 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use silt_storage::{Key, Storage};
 use tempfile::TempDir;
 
+#[cfg(feature = "hdfs")]
+pub use hadoop::Hadoop;
 pub use proxy::Proxy;
 
 use crate::{S3Storage, Settings, Version};
@@ -107,7 +111,7 @@ impl Server {
         let form = format!("Action=AssumeRole&Version=2011-06-15&Policy={encoded}");
         let kind = [("content-type", "application/x-www-form-urlencoded".to_owned())];
         let asked = tokens.send(Method::POST, "", &[], &kind, form.into_bytes());
-        let answer = storage.runtime.block_on(asked).unwrap();
+        let answer = storage.base.runtime.block_on(asked).unwrap();
         let tag = |name: &str| answer.tag(name).unwrap().to_owned();
         let mut settings = self.settings();
         settings.environment.retain(|(name, _)| !name.contains("ACCESS_KEY"));
@@ -122,14 +126,14 @@ impl Server {
     /// What someone does who has all rights to a bucket and means harm: overwrites an object.
     pub fn overwrite(&self, location: &str, key: &Key, bytes: &[u8]) {
         let storage = S3Storage::open(location, &self.settings()).unwrap();
-        let name = format!("{}{key}", storage.prefix);
+        let name = format!("{}{key}", storage.base.prefix);
         storage.signed(&Method::PUT, &name, &[], &[], bytes).unwrap();
     }
 
     /// Deletes one version of an object for good, which a lock forbids.
     pub fn delete_version(&self, location: &str, version: &Version) -> silt_format::Result<()> {
         let storage = S3Storage::open(location, &self.settings()).unwrap();
-        let name = format!("{}{}", storage.prefix, version.key);
+        let name = format!("{}{}", storage.base.prefix, version.key);
         let query = [("versionId", version.id.as_str())];
         storage.signed(&Method::DELETE, &name, &query, &[], &[]).map(drop)
     }

@@ -8,8 +8,8 @@ use serde::Deserialize;
 use silt_format::{Error, Result};
 use silt_storage::Key;
 
-use crate::S3Storage;
-use crate::lock;
+use super::S3Storage;
+use super::lock;
 
 /// One version of an object, or the marker of its deletion.
 #[derive(Clone, Debug)]
@@ -92,15 +92,15 @@ impl S3Storage {
         let mut found = Vec::new();
         let (mut key, mut id) = (String::new(), String::new());
         loop {
-            let mut query = vec![("prefix", self.prefix.as_str()), ("versions", "")];
+            let mut query = vec![("prefix", self.base.prefix.as_str()), ("versions", "")];
             if !key.is_empty() {
                 query.extend([("key-marker", key.as_str()), ("version-id-marker", id.as_str())]);
             }
             query.sort_unstable();
-            self.counters.list();
+            self.base.counters.list();
             let answer = self.signed(&Method::GET, "", &query, &[], &[])?;
             let strange = |error: &dyn std::fmt::Display| {
-                Error::corrupt(format!("the versions of {}: {error}", self.location))
+                Error::corrupt(format!("the versions of {}: {error}", self.base.location))
             };
             let text = std::str::from_utf8(&answer.body).map_err(|error| strange(&error))?;
             let page: ListVersions =
@@ -112,7 +112,7 @@ impl S3Storage {
                     Entry::Other => continue,
                 };
                 let Listed { key, version_id, last_modified, etag, size } = listed;
-                let name = key.strip_prefix(&self.prefix);
+                let name = key.strip_prefix(&self.base.prefix);
                 // What is no name of ours is not ours.
                 let Some(Ok(key)) = name.map(Key::new) else { continue };
                 let content = etag.zip(size).filter(|_| !is_marker);
@@ -129,7 +129,7 @@ impl S3Storage {
 
     /// Makes an older version the current one again.
     pub fn restore_version(&self, version: &Version) -> Result<()> {
-        let name = format!("{}{}", self.prefix, version.key);
+        let name = format!("{}{}", self.base.prefix, version.key);
         let path = format!("{}/{name}", self.bucket);
         let source = format!("{path}?versionId={}", version.id);
         let mut headers = lock::headers(self.lock);
@@ -137,7 +137,7 @@ impl S3Storage {
         if let Some(class) = self.storage_class(&version.key) {
             headers.push(("x-amz-storage-class", class.to_owned()));
         }
-        self.counters.put(0);
+        self.base.counters.put(0);
         self.signed(&Method::PUT, &name, &[], &headers, &[]).map(drop)
     }
 }

@@ -9,8 +9,8 @@ use object_store::client::{HttpClient, HttpConnector, ReqwestConnector};
 use object_store::{BackoffConfig, Certificate, ClientOptions, RetryConfig};
 use silt_format::{Error, Result};
 
-use crate::credentials::profile;
-use crate::lock::{Lock, LockingConnector};
+use super::credentials::profile;
+use super::lock::{Lock, LockingConnector};
 
 /// How long a connection may take to be made.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);

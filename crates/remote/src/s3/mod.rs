@@ -1,0 +1,212 @@
+//! Objects in a bucket of an S3-compatible store.
+//!
+//! Names are created with a condition (`If-None-Match: *`), so that of several hosts that create one
+//! object exactly one succeeds, with no other server.
+
+mod credentials;
+mod lock;
+mod multipart;
+mod request;
+mod settings;
+mod versions;
+
+use std::sync::{Arc, OnceLock};
+
+use http::Method;
+use object_store::aws::AmazonS3;
+use object_store::client::HttpClient;
+use object_store::list::{PaginatedListOptions, PaginatedListStore};
+use object_store::path::Path;
+use object_store::{Attribute, Attributes, ObjectStore, PutMode as Mode, PutOptions, PutPayload};
+use silt_format::{Error, ErrorKind, Result, ResultExt};
+use silt_storage::{
+    ByteRange, Guarantees, Key, LIST_PAGE_OBJECTS_MAX, ListPage, ObjectMeta, PutMode, Storage,
+};
+
+pub use lock::{Extended, Lock, LockMode};
+use request::{Answer, Signed};
+use settings::Client;
+pub use settings::Settings;
+pub use versions::{Rollback, Version};
+
+use crate::base::{Base, runtime};
+use crate::usage::Usage;
+
+/// A folder of a bucket.
+pub struct S3Storage {
+    client: AmazonS3,
+    /// Creates objects, and repeats nothing by itself: whether an earlier try may have come through
+    /// decides what an object that is there already means.
+    creator: AmazonS3,
+    /// What locks what is created, for a while; objects that come and go are created without.
+    locker: Option<AmazonS3>,
+    lock: Option<Lock>,
+    http: HttpClient,
+    region: String,
+    /// Made when it is first needed.
+    signer: OnceLock<Signed>,
+    pub(crate) base: Base,
+    bucket: String,
+    storage_classes: Vec<(String, String)>,
+}
+
+impl S3Storage {
+    /// The storage at `s3://BUCKET` or `s3://BUCKET/PREFIX`; nothing is asked of it yet.
+    pub fn open(location: &str, settings: &Settings) -> Result<Self> {
+        let (bucket, prefix) = split_location(location)?;
+        let Client { s3: client, http, region } = settings.client(bucket, None)?;
+        let once = Settings { retries: Some(0), ..settings.clone() };
+        let creator = once.client(bucket, None)?.s3;
+        let lock = settings.lock;
+        let locker = lock.map(|lock| once.client(bucket, Some(lock))).transpose()?;
+        let locker = locker.map(|locker| locker.s3);
+        let storage_classes = settings.storage_classes.clone();
+        let store = Arc::new(client.clone());
+        let base = Base::new(store, runtime()?, prefix, location, settings.retries());
+        Ok(Self {
+            client,
+            creator,
+            locker,
+            lock,
+            http,
+            region,
+            signer: OnceLock::new(),
+            base,
+            bucket: bucket.to_owned(),
+            storage_classes,
+        })
+    }
+
+    /// What has been asked of the store so far.
+    pub fn usage(&self) -> Usage {
+        self.base.counters.usage()
+    }
+
+    fn storage_class(&self, key: &Key) -> Option<&str> {
+        let mut classes = self.storage_classes.iter();
+        let fits = classes.find(|(prefix, _)| key.as_str().starts_with(prefix.as_str()));
+        fits.map(|(_, class)| class.as_str())
+    }
+
+    pub(crate) fn signer(&self) -> Result<&Signed> {
+        if self.signer.get().is_none() {
+            let made = Signed::new(&self.client, self.http.clone(), self.region.clone());
+            // Another thread's is as good.
+            let _ = self.signer.set(self.base.runtime.block_on(made)?);
+        }
+        self.signer.get().ok_or_else(|| Error::invalid("there is no way to sign requests"))
+    }
+
+    /// A request of our own, tried as often as it may help.
+    pub(crate) fn signed(
+        &self,
+        method: &Method,
+        name: &str,
+        query: &[(&str, &str)],
+        headers: &[(&str, String)],
+        body: &[u8],
+    ) -> Result<Answer> {
+        let (signer, mut tries) = (self.signer()?, 0);
+        loop {
+            let ask = signer.send(method.clone(), name, query, headers, body.to_vec());
+            tries += 1;
+            match self.base.runtime.block_on(ask) {
+                Err(error) if error.kind() == ErrorKind::Unavailable && tries < self.base.tries => {
+                    self.base.wait(tries);
+                }
+                other => return other.context(|| format!("ask {}", self.base.location)),
+            }
+        }
+    }
+
+    fn put_once(
+        &self,
+        key: &Key,
+        path: &Path,
+        body: &PutPayload,
+        mode: PutMode,
+    ) -> object_store::Result<()> {
+        let mut attributes = Attributes::new();
+        if let Some(class) = self.storage_class(key) {
+            attributes.insert(Attribute::StorageClass, class.to_owned().into());
+        }
+        let options = PutOptions { mode: Mode::Create, attributes, ..PutOptions::default() };
+        self.base.counters.put(body.content_length());
+        let creator = match (&self.locker, mode) {
+            (Some(locker), PutMode::Create) => locker,
+            _ => &self.creator,
+        };
+        self.base.runtime.block_on(creator.put_opts(path, body.clone(), options)).map(drop)
+    }
+}
+
+/// The bucket and the prefix of names of `s3://BUCKET/PREFIX`.
+fn split_location(location: &str) -> Result<(&str, &str)> {
+    let rest = location.strip_prefix("s3://").unwrap_or(location);
+    let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
+    if bucket.is_empty() {
+        return Err(Error::invalid(format!("{location} names no bucket; use s3://BUCKET/PREFIX")));
+    }
+    Ok((bucket, prefix))
+}
+
+impl Storage for S3Storage {
+    fn put(&self, key: &Key, body: &[&[u8]], mode: PutMode) -> Result<()> {
+        let path = self.base.path(key)?;
+        if body.iter().map(|piece| piece.len()).sum::<usize>() > multipart::WHOLE_BYTES_MAX {
+            return self.put_in_parts(key, body, mode);
+        }
+        let payload = PutPayload::from(body.concat());
+        let put_once = || self.put_once(key, &path, &payload, mode);
+        self.base.create(key, put_once, || self.base.is_ours(key, body))
+    }
+
+    fn get(&self, key: &Key, range: ByteRange, into: &mut Vec<u8>) -> Result<()> {
+        self.base.get(key, range, into)
+    }
+
+    fn head(&self, key: &Key) -> Result<ObjectMeta> {
+        self.base.head(key)
+    }
+
+    fn delete(&self, keys: &[Key]) -> Result<()> {
+        self.base.delete(keys)
+    }
+
+    fn list(&self, prefix: &str, after: Option<&Key>) -> Result<ListPage> {
+        // What can't begin a name begins none; some servers refuse to look for it.
+        if Key::new(format!("{prefix}0")).is_err() {
+            return Ok(ListPage { objects: Vec::new(), truncated: false });
+        }
+        let prefix = format!("{}{prefix}", self.base.prefix);
+        let offset = after.map(|after| format!("{}{after}", self.base.prefix));
+        let asked = (!prefix.is_empty()).then_some(prefix.as_str());
+        let page = self.base.ask(&format!("list {prefix}"), || {
+            self.base.counters.list();
+            let options = PaginatedListOptions {
+                offset: offset.clone(),
+                max_keys: Some(LIST_PAGE_OBJECTS_MAX),
+                ..PaginatedListOptions::default()
+            };
+            self.base.runtime.block_on(self.client.list_paginated(asked, options))
+        })?;
+        let truncated = page.page_token.is_some();
+        let mut objects = Vec::with_capacity(page.result.objects.len());
+        for object in page.result.objects {
+            let name = object.location.as_ref().strip_prefix(self.base.prefix.as_str());
+            // What is no name of ours is not ours.
+            if let Some(Ok(key)) = name.map(Key::new) {
+                objects.push((key, object.size));
+            }
+        }
+        Ok(ListPage { truncated: truncated && !objects.is_empty(), objects })
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        Guarantees::ALL
+    }
+
+    fn describe(&self) -> String {
+        self.base.location.clone()
+    }
+}
