@@ -18,7 +18,10 @@ use silt_storage::{
 use crate::base::{Base, runtime};
 use crate::usage::Usage;
 
-const RETRIES: usize = 5;
+const RETRIES: usize = 1;
+/// How often the client asks a name node that does not answer, each time twice as long after the last; of a
+/// name service, what its settings say counts.
+const ATTEMPTS: &str = "3";
 
 /// A folder of HDFS.
 pub struct HdfsStorage {
@@ -36,11 +39,14 @@ impl HdfsStorage {
         let rest = location.strip_prefix("hdfs://").unwrap_or(location);
         let (authority, folder) = rest.split_once('/').unwrap_or((rest, ""));
         let runtime = runtime()?;
-        let client = ClientBuilder::new()
+        let mut client = ClientBuilder::new()
             .with_url(format!("hdfs://{authority}"))
-            .with_io_runtime(runtime.handle().clone())
-            .build()
-            .map_err(|error| Error::invalid(format!("{location}: {error}")))?;
+            .with_io_runtime(runtime.handle().clone());
+        if authority.contains(':') {
+            client = client.with_config([("dfs.client.failover.max.attempts", ATTEMPTS)]);
+        }
+        let client =
+            client.build().map_err(|error| Error::invalid(format!("{location}: {error}")))?;
         let store = Arc::new(HdfsObjectStore::new(client.clone()));
         let base = Base::new(Arc::clone(&store) as _, runtime, folder, location, RETRIES);
         Ok(Self { base, store, client, replication })
