@@ -23,6 +23,9 @@ const OUTSIDE: [&str; 4] = ["status code: 416", "InvalidRange", "CONTENT_RANGE",
 /// In what words HDFS says that a name is below that of an object, or that of a folder.
 const NOT_OBJECTS: [&str; 2] = ["is not a directory", "is non empty"];
 
+/// In what words servers say, with status 400, that a body came too slowly or broken: it is sent again.
+pub(crate) const AGAIN: [&str; 3] = ["RequestTimeout<", "IncompleteBody", "BadDigest"];
+
 /// In what words servers refuse, where the client does not parse it.
 const REFUSED: [&str; 3] = ["status code: 401", "status code: 403", "AccessDenied"];
 
@@ -99,8 +102,9 @@ impl Base {
             // Not every request of the client's parses these.
             _ if REFUSED.iter().any(|words| text.contains(words)) => ErrorKind::Denied,
             _ if NOT_OBJECTS.iter().any(|words| text.contains(words)) => ErrorKind::NotFound,
-            // A range outside of the object.
+            _ if AGAIN.iter().any(|words| text.contains(words)) => ErrorKind::Unavailable,
             _ if text.contains("status code: 400") => ErrorKind::Unsupported,
+            // A range outside of the object.
             _ if OUTSIDE.iter().any(|words| text.contains(words)) => ErrorKind::Invalid,
             _ => ErrorKind::Unavailable,
         };
@@ -202,6 +206,7 @@ impl Base {
             self.runtime.block_on(self.store.head(&path))
         })
     }
+
     pub(crate) fn get(&self, key: &Key, range: ByteRange, into: &mut Vec<u8>) -> Result<()> {
         // Not every server takes a number as large as this.
         let range = match range {

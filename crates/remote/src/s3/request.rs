@@ -10,9 +10,11 @@ use object_store::signer::Signer;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use silt_format::{Error, ErrorKind, Result};
 
+use crate::base::AGAIN;
+
 /// What S3's signatures leave as it is.
 const KEPT: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
-const KEPT_IN_PATHS: AsciiSet = KEPT.remove(b'/');
+pub(crate) const KEPT_IN_PATHS: AsciiSet = KEPT.remove(b'/');
 
 /// Signs requests to one bucket, and sends them.
 #[derive(Clone, Debug)]
@@ -103,6 +105,7 @@ impl Signed {
 fn refusal(name: &str, status: StatusCode, body: &str) -> Error {
     let code = tag(body, "Code").unwrap_or_default();
     let kind = match status.as_u16() {
+        400 if AGAIN.iter().any(|words| body.contains(words)) => ErrorKind::Unavailable,
         404 => ErrorKind::NotFound,
         401 | 403 => ErrorKind::Denied,
         400 | 405 | 501 => ErrorKind::Unsupported,

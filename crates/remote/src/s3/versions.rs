@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 
 use http::Method;
 use jiff::Timestamp;
+use percent_encoding::utf8_percent_encode;
 use serde::Deserialize;
 use silt_format::{Error, Result};
 use silt_storage::Key;
 
 use super::S3Storage;
 use super::lock;
+use super::request::KEPT_IN_PATHS;
 
 /// One version of an object, or the marker of its deletion.
 #[derive(Clone, Debug)]
@@ -131,6 +133,7 @@ impl S3Storage {
     pub fn restore_version(&self, version: &Version) -> Result<()> {
         let name = format!("{}{}", self.base.prefix, version.key);
         let path = format!("{}/{name}", self.bucket);
+        let path = utf8_percent_encode(&path, &KEPT_IN_PATHS);
         let source = format!("{path}?versionId={}", version.id);
         let mut headers = lock::headers(self.lock);
         headers.push(("x-amz-copy-source", source));
