@@ -47,6 +47,11 @@ impl Budget {
         wanted.min((self.part(16 * MIB) / (4 * MIB)).max(1))
     }
 
+    /// Most containers that are uploaded at once: each is held.
+    pub(crate) fn uploads(self, wanted: usize) -> usize {
+        wanted.min((self.part(16 * MIB) / (8 * MIB)).max(1))
+    }
+
     /// Bytes of candidates' tables.
     pub(crate) fn tables_bytes(self) -> usize {
         self.part(5 * MIB)

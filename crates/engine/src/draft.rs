@@ -64,11 +64,6 @@ impl ContainerDraft {
         self.directory.fingerprints.len()
     }
 
-    /// Its size so far, in bytes.
-    pub(crate) fn bytes(&self) -> usize {
-        self.body.len() + self.raw.len()
-    }
-
     /// Writes the container; durable on return. The answer is its bytes.
     pub(crate) fn finish(mut self, objects: &Objects) -> Result<u64> {
         assert!(
@@ -80,7 +75,7 @@ impl ContainerDraft {
         }
         let directory = self.directory.encode();
         let end = close_object(&mut self.writer, &self.sealer, self.body.len(), &directory);
-        objects.put_pieces(&self.name, ObjectKind::Container, &[&self.body, &end])
+        objects.put_pieces(&self.name, ObjectKind::Container, &[self.body.into(), end.into()])
     }
 
     fn end_frame(&mut self) {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
+use bytes::Bytes;
 use silt_format::number::to_u64;
 use silt_format::{Error, ErrorKind, Result};
 use silt_storage::{ByteRange, Guarantees, Key, ListPage, ObjectMeta, PutMode, Storage};
@@ -29,7 +30,7 @@ impl DryRunStorage {
 }
 
 impl Storage for DryRunStorage {
-    fn put(&self, key: &Key, body: &[&[u8]], _mode: PutMode) -> Result<()> {
+    fn put_bytes(&self, key: &Key, body: &[Bytes], _mode: PutMode) -> Result<()> {
         if self.head(key).is_ok() {
             return Err(Error::new(ErrorKind::AlreadyExists, format!("{key} exists already")));
         }
@@ -94,6 +95,10 @@ impl Storage for DryRunStorage {
 
     fn forget(&self, key: &Key) -> bool {
         self.inner.forget(key)
+    }
+
+    fn uploads(&self) -> usize {
+        self.inner.uploads()
     }
 
     fn guarantees(&self) -> Guarantees {

@@ -2,18 +2,17 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use silt_format::number::to_u64;
 use silt_format::{
     BLOCK_OVERHEAD_BYTES, BlockEntry, BlockReader, BlockWriter, DIRECTORY_POSITION, Error,
     ErrorKind, FOOTER_BYTES, Footer, HEADER_BYTES, Header, HeaderRest, Keyring, ObjectKind,
     RepositoryId, Result, ResultExt, SealScheme, Sealer, SeriesId, decode_blocks,
 };
-use silt_storage::{ByteRange, Key, PutMode, Storage};
+use silt_storage::{ByteRange, Key, PutMode, Storage, TAIL_BYTES};
 
 use crate::env::Context;
 
-/// How much of an object's end is read at first to find its directory.
-const TAIL_BYTES: u64 = 32 << 10;
 const METADATA_LEVEL: i32 = 1;
 
 /// Which object a name must lead to.
@@ -102,7 +101,7 @@ impl Objects {
     /// Writes an object of one block; durable on return. The answer is its size.
     pub(crate) fn put(&self, name: &str, address: Address, plain: &[u8]) -> Result<u64> {
         let object = self.sealed(address, plain)?;
-        self.put_pieces(name, address.kind, &[&object])
+        self.put_pieces(name, address.kind, &[object.into()])
     }
 
     /// Writes an object of one block that a power failure may take away again.
@@ -123,9 +122,9 @@ impl Objects {
     }
 
     /// Writes an object from its pieces; durable on return. The answer is its size.
-    pub(crate) fn put_pieces(&self, name: &str, kind: ObjectKind, pieces: &[&[u8]]) -> Result<u64> {
+    pub(crate) fn put_pieces(&self, name: &str, kind: ObjectKind, pieces: &[Bytes]) -> Result<u64> {
         self.storage
-            .put(&key(name)?, pieces, PutMode::Create)
+            .put_bytes(&key(name)?, pieces, PutMode::Create)
             .context(|| format!("write {kind} {name}"))?;
         Ok(pieces.iter().map(|piece| to_u64(piece.len())).sum())
     }
@@ -136,7 +135,7 @@ impl Objects {
         &self,
         name: &str,
         kind: ObjectKind,
-        pieces: &[&[u8]],
+        pieces: &[Bytes],
     ) -> Result<u64> {
         self.put_pieces(name, kind, pieces).map_err(|error| match error.kind() {
             ErrorKind::AlreadyExists => Error::new(
@@ -163,7 +162,14 @@ impl Objects {
         let copies = self.storage.copies(&key);
         if copies == 1 {
             self.storage.get(&key, range, buffer)?;
-            return take(buffer);
+            return match take(buffer) {
+                // What is kept at hand may be damaged, and the object whole.
+                Err(error) if is_damage(&error) && self.storage.forget(&key) => {
+                    self.storage.get(&key, range, buffer)?;
+                    take(buffer)
+                }
+                taken => taken,
+            };
         }
         let mut failure: Option<Error> = None;
         for copy in 0..copies {

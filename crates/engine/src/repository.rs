@@ -128,8 +128,9 @@ impl Repository {
         let at = object.len();
         object.extend_from_slice(&self.config.encode());
         objects.sealer(&header).seal(0, &mut object, at);
+        let pieces = [object.into()];
         for name in [names::CONFIG_COPY, names::CONFIG] {
-            objects.put_pieces(name, ObjectKind::Config, &[&object])?;
+            objects.put_pieces(name, ObjectKind::Config, &pieces)?;
         }
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
+use bytes::Bytes;
 use silt_format::Result;
 use silt_format::number::to_u64;
 use silt_source::{Extent, SourceInfo, VolumeSource, VolumeTarget};
@@ -103,10 +104,10 @@ impl VolumeTarget for Throttled<Box<dyn VolumeTarget>> {
 }
 
 impl Storage for Throttled<Arc<dyn Storage>> {
-    fn put(&self, key: &Key, body: &[&[u8]], mode: PutMode) -> Result<()> {
+    fn put_bytes(&self, key: &Key, body: &[Bytes], mode: PutMode) -> Result<()> {
         let bytes = body.iter().map(|piece| to_u64(piece.len())).sum();
         Self::take(self.write.as_ref(), bytes);
-        self.inner.put(key, body, mode)
+        self.inner.put_bytes(key, body, mode)
     }
     fn get(&self, key: &Key, range: ByteRange, into: &mut Vec<u8>) -> Result<()> {
         self.inner.get(key, range, into)?;
@@ -134,6 +135,10 @@ impl Storage for Throttled<Arc<dyn Storage>> {
     fn forget(&self, key: &Key) -> bool {
         self.inner.forget(key)
     }
+    fn uploads(&self) -> usize {
+        self.inner.uploads()
+    }
+
     fn guarantees(&self) -> Guarantees {
         self.inner.guarantees()
     }

@@ -4,6 +4,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use object_store::path::Path;
 use object_store::{GetOptions, GetRange, ObjectMeta as Found, ObjectStore, ObjectStoreExt};
 use silt_format::{Error, ErrorKind, Result};
@@ -170,7 +171,7 @@ impl Base {
 
     /// Whether the object holds just these bytes: then it was this storage that created it, and the
     /// answer was lost.
-    pub(crate) fn is_ours(&self, key: &Key, body: &[&[u8]]) -> bool {
+    pub(crate) fn is_ours(&self, key: &Key, body: &[Bytes]) -> bool {
         let length = body.iter().map(|piece| piece.len() as u64).sum::<u64>();
         if !self.head(key).is_ok_and(|found| found.size == length) {
             return false;

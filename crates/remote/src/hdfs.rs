@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use futures_util::TryStreamExt;
 use hdfs_native::{Client, ClientBuilder};
 use hdfs_native_object_store::HdfsObjectStore;
@@ -68,28 +69,34 @@ impl HdfsStorage {
     fn put_once(&self, path: &Path, body: &PutPayload) -> object_store::Result<()> {
         self.base.counters.put(body.content_length());
         let options = PutOptions { mode: Mode::Create, ..PutOptions::default() };
-        self.base.runtime.block_on(self.store.put_opts(path, body.clone(), options))?;
+        self.base.runtime.block_on(self.store.put_opts(path, body.clone(), options)).map(drop)
+    }
+
+    /// Asks for as many copies of an object that is there as this storage is to have.
+    fn replicate(&self, path: &Path) -> Result<()> {
         let Some(replication) = self.replication else { return Ok(()) };
-        let path = format!("/{path}");
-        let set = self.client.set_replication(&path, replication);
-        self.base.runtime.block_on(set).map(drop).map_err(|error| object_store::Error::Generic {
-            store: "HDFS",
-            source: Box::new(error),
+        let name = format!("/{path}");
+        self.base.ask(&format!("replicate {name}"), || {
+            let set = self.client.set_replication(&name, replication);
+            self.base.runtime.block_on(set).map(drop).map_err(|error| {
+                object_store::Error::Generic { store: "HDFS", source: Box::new(error) }
+            })
         })
     }
 }
 
 impl Storage for HdfsStorage {
-    fn put(&self, key: &Key, body: &[&[u8]], _mode: PutMode) -> Result<()> {
+    fn put_bytes(&self, key: &Key, body: &[Bytes], _mode: PutMode) -> Result<()> {
         let path = self.base.path(key)?;
-        let payload = PutPayload::from(body.concat());
+        let payload = body.iter().cloned().collect::<PutPayload>();
         let is_ours = || self.base.is_ours(key, body);
         let created = self.base.create(key, || self.put_once(&path, &payload), is_ours);
         created.map_err(|error| match error.kind() {
             // Part of the name is an object's.
             ErrorKind::NotFound => Error::new(ErrorKind::Invalid, error.to_string()),
             _ => error,
-        })
+        })?;
+        self.replicate(&path)
     }
 
     fn get(&self, key: &Key, range: ByteRange, into: &mut Vec<u8>) -> Result<()> {

@@ -1,29 +1,36 @@
-//! A bounded cache, in a local folder, of objects of which many small parts are read.
+//! A bounded cache, in a local folder, of objects of which many small parts are read, and of the ends of
+//! larger ones, where their directories are.
 //!
 //! A name may come to hold another object: what an interrupted backup left is removed, and the number is
 //! used again. So nothing is taken from the cache before the object's beginning was read from the storage
 //! itself, once a process, and was the same; objects begin with random bytes of their own. Names that never
 //! hold anything else are an exception.
 
+mod kept;
+
 use std::collections::HashMap;
-use std::fs::{self, DirBuilder};
-use std::ops::Range;
-use std::os::unix::fs::{DirBuilderExt, FileExt};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use silt_format::Result;
+use bytes::Bytes;
+use silt_format::{FOOTER_BYTES, Footer, Result};
 
-use crate::{ByteRange, Guarantees, Key, ListPage, ObjectMeta, PutMode, Storage};
+use self::kept::{BEGINNING_BYTES, Kept};
+use crate::{ByteRange, Guarantees, Key, ListPage, ObjectMeta, PutMode, Storage, TAIL_BYTES};
 
-/// How much of an object's beginning tells it from another of the same name.
-const BEGINNING_BYTES: usize = 96;
-/// Objects that are larger are not kept.
+/// Objects of which more would be kept are not kept.
 const OBJECT_BYTES_MAX: u64 = 32 << 20;
-const DIGEST_BYTES: usize = 32;
+/// How much of an object's end is read when less is asked for: mostly all of a container's directory.
+const END_BYTES: u64 = 192 << 10;
+/// Most beginnings that are remembered until the ends of their objects are read.
+const BEGINNINGS_MAX: usize = 256;
 
-/// Keeps whole objects below some prefixes, as files with a digest each.
+/// What tells an object from another of the same name.
+const BEGINNING: ByteRange = ByteRange::Bounded { offset: 0, length: BEGINNING_BYTES as u64 };
+
+/// Keeps objects below some prefixes, or parts of them, as files with a digest each.
 pub struct CachedStorage {
     inner: Arc<dyn Storage>,
     folder: PathBuf,
@@ -35,16 +42,29 @@ pub struct CachedStorage {
 /// Beginnings of the names of objects that are kept.
 #[derive(Clone, Copy, Debug)]
 pub struct Prefixes {
-    /// Names that may come to hold another object.
+    /// Whole objects whose names may come to hold another object.
     pub reused: &'static [&'static str],
-    /// Names that hold one object or none, for good.
+    /// Whole objects whose names hold one object or none, for good.
     pub settled: &'static [&'static str],
+    /// Objects of which only the header and the directory at the end are kept; their names may come to
+    /// hold another object.
+    pub ends: &'static [&'static str],
+}
+
+/// What is kept of an object.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Nothing,
+    Whole,
+    Ends,
 }
 
 #[derive(Default)]
 struct State {
-    /// Objects whose file is known to be whole and the storage's own, and their sizes.
-    verified: HashMap<Key, u64>,
+    /// Objects whose file is known to be whole and the storage's own.
+    verified: HashMap<Key, Kept>,
+    /// Beginnings that were read of objects of which nothing is kept yet.
+    beginnings: HashMap<Key, Vec<u8>>,
     /// Bytes of all files, once they were counted.
     bytes: Option<u64>,
 }
@@ -68,9 +88,16 @@ impl CachedStorage {
         Self { inner, folder: folder.into(), prefixes, bytes_max, state: Mutex::default() }
     }
 
-    fn is_kept(&self, key: &Key) -> bool {
-        let Prefixes { reused, settled } = self.prefixes;
-        reused.iter().chain(settled).any(|prefix| key.as_str().starts_with(prefix))
+    fn part(&self, key: &Key) -> Part {
+        let begins = |prefixes: &[&str]| prefixes.iter().any(|p| key.as_str().starts_with(p));
+        let Prefixes { reused, settled, ends } = self.prefixes;
+        if begins(reused) || begins(settled) {
+            Part::Whole
+        } else if begins(ends) {
+            Part::Ends
+        } else {
+            Part::Nothing
+        }
     }
 
     fn is_settled(&self, key: &Key) -> bool {
@@ -85,76 +112,113 @@ impl CachedStorage {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The object's size, if the cache has it whole and it is the storage's.
-    fn verified(&self, key: &Key) -> Result<Option<u64>> {
-        if let Some(bytes) = self.state().verified.get(key) {
-            return Ok(Some(*bytes));
+    /// What the cache has of the object, if it is the storage's.
+    fn verified(&self, key: &Key) -> Result<Option<Kept>> {
+        if let Some(kept) = self.state().verified.get(key) {
+            return Ok(Some(*kept));
         }
         let Ok(file) = fs::read(self.file(key)) else { return Ok(None) };
-        let whole = file.split_at_checked(DIGEST_BYTES).filter(|(digest, bytes)| {
-            bytes.len() >= BEGINNING_BYTES && *digest == blake3::hash(bytes).as_bytes()
-        });
-        let Some((_, bytes)) = whole else {
+        let Some((kept, held)) = Kept::open(&file) else {
             self.drop_file(key);
             return Ok(None);
         };
         if !self.is_settled(key) {
             let mut beginning = Vec::new();
-            let length = BEGINNING_BYTES as u64;
-            self.inner.get(key, ByteRange::Bounded { offset: 0, length }, &mut beginning)?;
-            if bytes[..BEGINNING_BYTES] != beginning {
+            self.inner.get(key, BEGINNING, &mut beginning)?;
+            if held != beginning {
                 self.drop_file(key);
                 return Ok(None);
             }
         }
-        let size = bytes.len() as u64;
-        self.state().verified.insert(key.clone(), size);
-        Ok(Some(size))
-    }
-
-    /// Reads a part of a verified file; whether it is still there.
-    fn read(&self, key: &Key, range: &Range<u64>, into: &mut Vec<u8>) -> bool {
-        let Ok(length) = usize::try_from(range.end - range.start) else { return false };
-        into.clear();
-        into.resize(length, 0);
-        let file = fs::File::open(self.file(key));
-        let start = range.start + DIGEST_BYTES as u64;
-        file.and_then(|file| file.read_exact_at(into, start)).is_ok()
+        self.state().verified.insert(key.clone(), kept);
+        Ok(Some(kept))
     }
 
     /// Whether there was a file.
     fn drop_file(&self, key: &Key) -> bool {
-        self.state().verified.remove(key);
+        let mut state = self.state();
+        state.verified.remove(key);
+        state.beginnings.remove(key);
+        drop(state);
         fs::remove_file(self.file(key)).is_ok()
     }
 
-    /// Keeps an object; failing to is no error.
-    fn keep(&self, key: &Key, pieces: &[&[u8]]) {
-        let bytes: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
-        if bytes > OBJECT_BYTES_MAX.min(self.bytes_max) || bytes < BEGINNING_BYTES as u64 {
+    /// Keeps what `kept` says of an object, which `pieces` hold; failing to is no error.
+    fn keep(&self, key: &Key, kept: Kept, pieces: &[&[u8]]) {
+        let bytes = kept.file_bytes();
+        if bytes > OBJECT_BYTES_MAX.min(self.bytes_max) {
             return;
         }
         let mut state = self.state();
         let held = state.bytes.unwrap_or_else(|| files(&self.folder).iter().map(|f| f.bytes).sum());
         let held = if held + bytes > self.bytes_max { self.make_room(bytes) } else { held };
         state.bytes = Some(held + bytes);
-        if self.write(key, pieces).is_ok() {
-            state.verified.insert(key.clone(), bytes);
+        if kept.write(&self.file(key), pieces).is_ok() {
+            state.verified.insert(key.clone(), kept);
         }
     }
 
-    fn write(&self, key: &Key, pieces: &[&[u8]]) -> std::io::Result<()> {
-        let mut digest = blake3::Hasher::new();
-        for piece in pieces {
-            digest.update(piece);
+    /// Keeps a whole object.
+    fn keep_whole(&self, key: &Key, pieces: &[&[u8]]) {
+        let size: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
+        if size >= BEGINNING_BYTES as u64 {
+            self.keep(key, Kept::whole(size), pieces);
         }
-        let digest = digest.finalize();
-        let path = self.file(key);
-        if let Some(folder) = path.parent() {
-            DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    }
+
+    /// Keeps the beginning of an object and, of its last bytes in `end`, its directory and at least what
+    /// readers ask for at first, if that is all there.
+    fn keep_ends(&self, key: &Key, beginning: &[u8], end: &[&[u8]]) {
+        let last = end.last().and_then(|last| last.last_chunk::<FOOTER_BYTES>());
+        let footer = last.and_then(|last| Footer::decode(last).ok());
+        let (Some(footer), Some(beginning)) = (footer, beginning.get(..BEGINNING_BYTES)) else {
+            return;
+        };
+        let directory_bytes = u64::from(footer.directory_bytes) + FOOTER_BYTES as u64;
+        let Some(size) = footer.directory_offset.checked_add(directory_bytes) else { return };
+        let tail_offset = size.saturating_sub(TAIL_BYTES).max(BEGINNING_BYTES as u64);
+        let rest_offset = footer.directory_offset.min(tail_offset);
+        let end_bytes: u64 = end.iter().map(|piece| piece.len() as u64).sum();
+        let Some(mut skipped) = end_bytes.checked_sub(size - rest_offset) else { return };
+        let mut pieces = vec![beginning];
+        for piece in end {
+            let skip = skipped.min(piece.len() as u64);
+            skipped -= skip;
+            pieces.push(&piece[usize::try_from(skip).unwrap_or(piece.len())..]);
         }
-        // Whoever reads a half-written file finds that its digest is wrong.
-        fs::write(path, [&[digest.as_bytes().as_slice()], pieces].concat().concat())
+        self.keep(key, Kept { size, rest_offset }, &pieces);
+    }
+
+    /// Reads a whole object, keeps it, and gives a range of it.
+    fn get_whole(&self, key: &Key, range: ByteRange, into: &mut Vec<u8>) -> Result<()> {
+        let mut bytes = Vec::new();
+        into.clear();
+        self.inner.get(key, ByteRange::Full, &mut bytes)?;
+        self.keep_whole(key, &[&bytes]);
+        let range = range.resolve(key, bytes.len() as u64)?;
+        let at = |offset: u64| usize::try_from(offset).unwrap_or(usize::MAX);
+        into.extend_from_slice(&bytes[at(range.start)..at(range.end)]);
+        Ok(())
+    }
+
+    /// Reads a part of an object; once its beginning and then its end were read, they are kept.
+    fn get_part(&self, key: &Key, range: ByteRange, into: &mut Vec<u8>) -> Result<()> {
+        let ByteRange::Tail(length) = range else {
+            self.inner.get(key, range, into)?;
+            let mut state = self.state();
+            if range == BEGINNING && state.beginnings.len() < BEGINNINGS_MAX {
+                state.beginnings.insert(key.clone(), into.clone());
+            }
+            return Ok(());
+        };
+        let Some(beginning) = self.state().beginnings.remove(key) else {
+            return self.inner.get(key, range, into);
+        };
+        self.inner.get(key, ByteRange::Tail(length.max(END_BYTES)), into)?;
+        self.keep_ends(key, &beginning, &[into]);
+        let surplus = (into.len() as u64).saturating_sub(length);
+        into.drain(..usize::try_from(surplus).unwrap_or(usize::MAX));
+        Ok(())
     }
 
     /// Removes the files that were written the longest time ago, until there is room, and a tenth more;
@@ -196,37 +260,41 @@ fn files(folder: &Path) -> Vec<Cached> {
 }
 
 impl Storage for CachedStorage {
-    fn put(&self, key: &Key, body: &[&[u8]], mode: PutMode) -> Result<()> {
-        if self.is_kept(key) {
+    fn put_bytes(&self, key: &Key, body: &[Bytes], mode: PutMode) -> Result<()> {
+        let part = self.part(key);
+        if part != Part::Nothing {
             self.drop_file(key);
         }
-        self.inner.put(key, body, mode)?;
-        if self.is_kept(key) {
-            self.keep(key, body);
+        self.inner.put_bytes(key, body, mode)?;
+        let pieces: Vec<&[u8]> = body.iter().map(|piece| &piece[..]).collect();
+        match (part, &pieces[..]) {
+            (Part::Whole, _) => self.keep_whole(key, &pieces),
+            (Part::Ends, [first, ..]) => self.keep_ends(key, first, &pieces),
+            _ => {}
         }
         Ok(())
     }
 
     fn get(&self, key: &Key, range: ByteRange, into: &mut Vec<u8>) -> Result<()> {
-        if !self.is_kept(key) {
+        let part = self.part(key);
+        if part == Part::Nothing {
             return self.inner.get(key, range, into);
         }
-        if let Some(size) = self.verified(key)? {
-            let range = range.resolve(key, size).inspect_err(|_| into.clear())?;
-            if self.read(key, &range, into) {
-                return Ok(());
+        if let Some(kept) = self.verified(key)? {
+            let range = range.resolve(key, kept.size).inspect_err(|_| into.clear())?;
+            if kept.holds(&range) {
+                if kept.read(&self.file(key), &range, into) {
+                    return Ok(());
+                }
+                // Another process has made room.
+                self.drop_file(key);
             }
-            // Another process has made room.
-            self.drop_file(key);
         }
-        let mut bytes = Vec::new();
-        into.clear();
-        self.inner.get(key, ByteRange::Full, &mut bytes)?;
-        self.keep(key, &[&bytes]);
-        let range = range.resolve(key, bytes.len() as u64)?;
-        let at = |offset: u64| usize::try_from(offset).unwrap_or(usize::MAX);
-        into.extend_from_slice(&bytes[at(range.start)..at(range.end)]);
-        Ok(())
+        if part == Part::Whole {
+            self.get_whole(key, range, into)
+        } else {
+            self.get_part(key, range, into)
+        }
     }
 
     fn copies(&self, key: &Key) -> usize {
@@ -242,7 +310,7 @@ impl Storage for CachedStorage {
     }
 
     fn delete(&self, keys: &[Key]) -> Result<()> {
-        for key in keys.iter().filter(|key| self.is_kept(key)) {
+        for key in keys.iter().filter(|key| self.part(key) != Part::Nothing) {
             self.drop_file(key);
         }
         self.inner.delete(keys)
@@ -253,8 +321,12 @@ impl Storage for CachedStorage {
     }
 
     fn forget(&self, key: &Key) -> bool {
-        let was_kept = self.is_kept(key) && self.drop_file(key);
+        let was_kept = self.part(key) != Part::Nothing && self.drop_file(key);
         self.inner.forget(key) || was_kept
+    }
+
+    fn uploads(&self) -> usize {
+        self.inner.uploads()
     }
 
     fn guarantees(&self) -> Guarantees {

@@ -5,6 +5,7 @@ mod tests;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use bytes::Bytes;
 use silt_format::{Error, ErrorKind, Result};
 
 use crate::{
@@ -107,9 +108,9 @@ fn interrupted(operation: &Operation) -> Error {
 }
 
 impl<S: Storage> Storage for CrashStorage<S> {
-    fn put(&self, key: &Key, body: &[&[u8]], mode: PutMode) -> Result<()> {
+    fn put_bytes(&self, key: &Key, body: &[Bytes], mode: PutMode) -> Result<()> {
         let describe = || Operation::put(key, body);
-        self.step(OperationKind::Put, describe, || self.inner.put(key, body, mode))
+        self.step(OperationKind::Put, describe, || self.inner.put_bytes(key, body, mode))
     }
 
     fn get(&self, key: &Key, range: ByteRange, into: &mut Vec<u8>) -> Result<()> {
@@ -135,6 +136,10 @@ impl<S: Storage> Storage for CrashStorage<S> {
     fn list(&self, prefix: &str, after: Option<&Key>) -> Result<ListPage> {
         let describe = || Operation::list(prefix, after);
         self.step(OperationKind::List, describe, || self.inner.list(prefix, after))
+    }
+
+    fn uploads(&self) -> usize {
+        self.inner.uploads()
     }
 
     fn guarantees(&self) -> Guarantees {

@@ -5,6 +5,7 @@ mod tests;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use bytes::Bytes;
 use silt_format::{Error, ErrorKind, Result};
 
 use crate::{
@@ -115,8 +116,8 @@ fn alter(fault: Fault, bytes: &mut Vec<u8>) {
 }
 
 impl<S: Storage> Storage for FaultStorage<S> {
-    fn put(&self, key: &Key, body: &[&[u8]], mode: PutMode) -> Result<()> {
-        self.run(&Operation::put(key, body), |_| self.inner.put(key, body, mode))
+    fn put_bytes(&self, key: &Key, body: &[Bytes], mode: PutMode) -> Result<()> {
+        self.run(&Operation::put(key, body), |_| self.inner.put_bytes(key, body, mode))
     }
 
     fn get(&self, key: &Key, range: ByteRange, into: &mut Vec<u8>) -> Result<()> {
@@ -138,6 +139,10 @@ impl<S: Storage> Storage for FaultStorage<S> {
 
     fn list(&self, prefix: &str, after: Option<&Key>) -> Result<ListPage> {
         self.run(&Operation::list(prefix, after), |_| self.inner.list(prefix, after))
+    }
+
+    fn uploads(&self) -> usize {
+        self.inner.uploads()
     }
 
     fn guarantees(&self) -> Guarantees {

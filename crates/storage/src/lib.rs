@@ -38,4 +38,6 @@ pub use probe::probe;
 pub use recording::{RECORDS_MAX, Record, RecordingStorage, Totals};
 pub use replicated::{Replica, Replicated};
 pub use routed::Routed;
-pub use storage::{ByteRange, Guarantees, ObjectMeta, PutMode, READ_BYTES_MAX, Storage};
+pub use storage::{
+    ByteRange, Guarantees, ObjectMeta, PutMode, READ_BYTES_MAX, Storage, TAIL_BYTES,
+};

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, Once};
 use std::time::{Duration, UNIX_EPOCH};
 
+use bytes::Bytes;
 use silt_format::{Error, ErrorKind, Result, ResultExt};
 
 use crate::direct::AlignedBuffer;
@@ -173,13 +174,14 @@ impl LocalStorage {
 }
 
 impl Storage for LocalStorage {
-    fn put(&self, key: &Key, body: &[&[u8]], mode: PutMode) -> Result<()> {
-        let mut written = self.write(key, body, mode);
+    fn put_bytes(&self, key: &Key, body: &[Bytes], mode: PutMode) -> Result<()> {
+        let pieces: Vec<&[u8]> = body.iter().map(|piece| &piece[..]).collect();
+        let mut written = self.write(key, &pieces, mode);
         if matches!(&written, Err(error) if error.kind() == ErrorKind::NotFound) {
             // Somebody removed a folder that was known to be there; nothing else is looked up.
             self.check_root()?;
             self.folders.forget();
-            written = self.write(key, body, mode);
+            written = self.write(key, &pieces, mode);
         }
         written.map_err(|error| match error.kind() {
             ErrorKind::AlreadyExists if self.path_of(key).is_dir() => {

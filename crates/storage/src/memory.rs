@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use bytes::Bytes;
 use silt_format::{Error, Result};
 
 use crate::storage::{already_exists, name_in_the_way, not_found};
@@ -57,7 +58,7 @@ impl MemoryStorage {
 }
 
 impl Storage for MemoryStorage {
-    fn put(&self, key: &Key, body: &[&[u8]], mode: PutMode) -> Result<()> {
+    fn put_bytes(&self, key: &Key, body: &[Bytes], mode: PutMode) -> Result<()> {
         match mode {
             PutMode::Create | PutMode::CreateTransient => {}
         }

@@ -1,5 +1,7 @@
 //! What was asked of a storage, as a value.
 
+use bytes::Bytes;
+
 use crate::storage::body_bytes;
 use crate::{ByteRange, Key};
 
@@ -87,7 +89,7 @@ impl Operation {
         }
     }
 
-    pub(crate) fn put(key: &Key, body: &[&[u8]]) -> Self {
+    pub(crate) fn put(key: &Key, body: &[Bytes]) -> Self {
         Self::Put { key: key.clone(), bytes: body_bytes(body) }
     }
 

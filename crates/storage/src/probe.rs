@@ -59,6 +59,7 @@ fn is_listed(storage: &dyn Storage, name: &Key) -> Result<bool> {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
     use silt_format::{ErrorKind, Result};
 
     use super::probe;
@@ -70,9 +71,9 @@ mod tests {
     struct Overwriting(MemoryStorage);
 
     impl Storage for Overwriting {
-        fn put(&self, key: &Key, body: &[&[u8]], mode: PutMode) -> Result<()> {
+        fn put_bytes(&self, key: &Key, body: &[Bytes], mode: PutMode) -> Result<()> {
             self.0.delete(std::slice::from_ref(key))?;
-            self.0.put(key, body, mode)
+            self.0.put_bytes(key, body, mode)
         }
         fn get(&self, key: &Key, range: ByteRange, into: &mut Vec<u8>) -> Result<()> {
             self.0.get(key, range, into)

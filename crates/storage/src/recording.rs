@@ -6,6 +6,7 @@ mod tests;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use bytes::Bytes;
 use silt_format::{ErrorKind, Result};
 
 use crate::storage::body_bytes;
@@ -117,9 +118,9 @@ impl<S: Storage> RecordingStorage<S> {
 }
 
 impl<S: Storage> Storage for RecordingStorage<S> {
-    fn put(&self, key: &Key, body: &[&[u8]], mode: PutMode) -> Result<()> {
+    fn put_bytes(&self, key: &Key, body: &[Bytes], mode: PutMode) -> Result<()> {
         self.record(Operation::put(key, body), || {
-            self.inner.put(key, body, mode)?;
+            self.inner.put_bytes(key, body, mode)?;
             Ok(((), Amount { objects: 1, bytes: body_bytes(body) }))
         })
     }
@@ -150,6 +151,10 @@ impl<S: Storage> Storage for RecordingStorage<S> {
             let objects = page.objects.len() as u64;
             Ok((page, Amount { objects, bytes: 0 }))
         })
+    }
+
+    fn uploads(&self) -> usize {
+        self.inner.uploads()
     }
 
     fn guarantees(&self) -> Guarantees {

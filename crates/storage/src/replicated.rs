@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use silt_format::{Error, ErrorKind, Result};
 
 use crate::{
@@ -80,8 +81,8 @@ fn reached(replica: &Replica) -> Result<&Arc<dyn Storage>> {
 
 /// Creates an object in a place that may hold something else under its name, left by a deletion that did
 /// not come to this place.
-fn put_over(storage: &dyn Storage, key: &Key, body: &[&[u8]], mode: PutMode) -> Result<()> {
-    let error = match storage.put(key, body, mode) {
+fn put_over(storage: &dyn Storage, key: &Key, body: &[Bytes], mode: PutMode) -> Result<()> {
+    let error = match storage.put_bytes(key, body, mode) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => error,
         other => return other,
     };
@@ -91,14 +92,14 @@ fn put_over(storage: &dyn Storage, key: &Key, body: &[&[u8]], mode: PutMode) -> 
         return Ok(());
     }
     storage.delete(std::slice::from_ref(key)).map_err(|_| error)?;
-    storage.put(key, body, mode)
+    storage.put_bytes(key, body, mode)
 }
 
 impl Storage for Replicated {
-    fn put(&self, key: &Key, body: &[&[u8]], mode: PutMode) -> Result<()> {
+    fn put_bytes(&self, key: &Key, body: &[Bytes], mode: PutMode) -> Result<()> {
         let all = self.all()?;
         let Some((first, others)) = all.split_first() else { return Ok(()) };
-        first.put(key, body, mode)?;
+        first.put_bytes(key, body, mode)?;
         others.iter().try_for_each(|storage| put_over(storage, key, body, mode))
     }
 
@@ -133,6 +134,10 @@ impl Storage for Replicated {
             self.all()?;
         }
         Ok(merge_pages(pages))
+    }
+
+    fn uploads(&self) -> usize {
+        self.reachable().map(Storage::uploads).max().unwrap_or(1)
     }
 
     fn guarantees(&self) -> Guarantees {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use silt_format::Result;
 
 use crate::replicated::{both, merge_pages};
@@ -31,8 +32,8 @@ impl Routed {
 }
 
 impl Storage for Routed {
-    fn put(&self, key: &Key, body: &[&[u8]], mode: PutMode) -> Result<()> {
-        self.of(key).put(key, body, mode)
+    fn put_bytes(&self, key: &Key, body: &[Bytes], mode: PutMode) -> Result<()> {
+        self.of(key).put_bytes(key, body, mode)
     }
 
     fn get(&self, key: &Key, range: ByteRange, into: &mut Vec<u8>) -> Result<()> {
@@ -70,6 +71,10 @@ impl Storage for Routed {
                 Ok(merge_pages(pages.into()))
             }
         }
+    }
+
+    fn uploads(&self) -> usize {
+        self.main.uploads().max(self.own.uploads())
     }
 
     fn guarantees(&self) -> Guarantees {

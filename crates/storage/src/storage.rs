@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use silt_format::{Error, ErrorKind, Result};
 
 use crate::{Key, ListPage};
@@ -68,6 +69,9 @@ impl ByteRange {
     }
 }
 
+/// How much of an object's end readers ask for at first, to find its directory.
+pub const TAIL_BYTES: u64 = 32 << 10;
+
 /// What is known of an object without reading it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ObjectMeta {
@@ -113,7 +117,15 @@ pub trait Storage: Send + Sync {
     /// otherwise. `AlreadyExists` if there
     /// is an object of that name, which is durable then too; `Invalid` where the name lies under
     /// an object, or objects lie under it, and the storage can tell.
-    fn put(&self, key: &Key, body: &[&[u8]], mode: PutMode) -> Result<()>;
+    ///
+    /// What sends the bytes may hold them for a while after the call returns.
+    fn put_bytes(&self, key: &Key, body: &[Bytes], mode: PutMode) -> Result<()>;
+
+    /// The same of borrowed bytes, which are copied.
+    fn put(&self, key: &Key, body: &[&[u8]], mode: PutMode) -> Result<()> {
+        let body: Vec<Bytes> = body.iter().map(|piece| Bytes::copy_from_slice(piece)).collect();
+        self.put_bytes(key, &body, mode)
+    }
 
     /// Replaces the contents of `into` with a range of the object.
     ///
@@ -154,6 +166,11 @@ pub trait Storage: Send + Sync {
         false
     }
 
+    /// How many objects are best created at once.
+    fn uploads(&self) -> usize {
+        1
+    }
+
     /// What this storage promises.
     fn guarantees(&self) -> Guarantees;
 
@@ -165,8 +182,8 @@ pub trait Storage: Send + Sync {
 macro_rules! storage_through_pointer {
     ($pointer:ty) => {
         impl<T: Storage + ?Sized> Storage for $pointer {
-            fn put(&self, key: &Key, body: &[&[u8]], mode: PutMode) -> Result<()> {
-                (**self).put(key, body, mode)
+            fn put_bytes(&self, key: &Key, body: &[Bytes], mode: PutMode) -> Result<()> {
+                (**self).put_bytes(key, body, mode)
             }
             fn get(&self, key: &Key, range: ByteRange, into: &mut Vec<u8>) -> Result<()> {
                 (**self).get(key, range, into)
@@ -194,6 +211,9 @@ macro_rules! storage_through_pointer {
             }
             fn forget(&self, key: &Key) -> bool {
                 (**self).forget(key)
+            }
+            fn uploads(&self) -> usize {
+                (**self).uploads()
             }
             fn guarantees(&self) -> Guarantees {
                 (**self).guarantees()
@@ -228,6 +248,6 @@ pub(crate) fn name_in_the_way(key: &Key, other: &str, place: &str) -> Error {
 }
 
 /// The size of a body, in bytes.
-pub(crate) fn body_bytes(body: &[&[u8]]) -> u64 {
+pub(crate) fn body_bytes(body: &[Bytes]) -> u64 {
     body.iter().map(|piece| piece.len() as u64).sum()
 }

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use silt_format::number::{to_u16, to_u32, to_u64};
 use silt_format::{
     BLOCK_OVERHEAD_BYTES, BlockWriter, CONTAINER_SLOTS_MAX, Config, Directory, FRAMES_MAX,
-    Fingerprint, Frame, HEADER_BYTES, ObjectKind, PRIVATE_STORE, Reference, Result, Sealer,
-    SeriesId, names,
+    Fingerprint, Frame, HEADER_BYTES, ObjectKind, Reference, Result, Sealer, SeriesId, names,
 };
 
 use silt_storage::AlignedBuffer;
@@ -14,10 +13,12 @@ use silt_storage::AlignedBuffer;
 use super::pipeline::{FRAMES_IN_FLIGHT, FrameJob, Pipeline, Upload};
 use crate::objects::{Address, Objects, close_object};
 
-/// Writes the private containers of one session.
+/// Writes the containers of one session, or of one addition to the shared store.
 pub(crate) struct ContainerWriter {
     objects: Arc<Objects>,
     series: SeriesId,
+    /// What references call the store.
+    store: u16,
     container_bytes: usize,
     frame_bytes: usize,
     writer: BlockWriter,
@@ -42,18 +43,19 @@ struct OpenContainer {
 }
 
 /// The numbers of containers that are durable: what a head may name.
-pub(crate) struct DurableContainers(pub(super) Vec<u32>);
+pub(crate) struct DurableContainers(pub(crate) Vec<u32>);
 
 impl ContainerWriter {
     pub(crate) fn new(
         objects: &Arc<Objects>,
-        series: SeriesId,
+        (series, store): (SeriesId, u16),
         config: &Config,
         next_number: u32,
     ) -> Result<Self> {
         Ok(Self {
             objects: Arc::clone(objects),
             series,
+            store,
             container_bytes: config.container_bytes as usize,
             frame_bytes: config.frame_bytes as usize,
             writer: BlockWriter::new(config.zstd_level)?,
@@ -107,7 +109,7 @@ impl ContainerWriter {
         let frame = to_u16(open.directory.frames.len());
         open.directory.push(slot, frame, to_u32(chunk.len()), fingerprint);
         open.raw.extend_from_slice(chunk);
-        Ok(Reference::new(PRIVATE_STORE, open.number, slot))
+        Ok(Reference::new(self.store, open.number, slot))
     }
 
     /// Hands the frame that is being filled to the workers, and closes the container when the

@@ -19,8 +19,10 @@ mod survey;
 
 pub use session::{BackupOptions, BackupReport, BackupSession};
 
+pub(crate) use container::ContainerWriter;
 pub(crate) use hint::Hint;
 pub(crate) use known::Table;
+pub(crate) use pipeline::{Pipeline, Threads};
 pub(crate) use scan::Avoided;
 pub(crate) use session::jobs;
 pub(crate) use summary::{read_part, verify_summary};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use silt_format::number::{to_u32, to_u64};
+use silt_format::number::to_u32;
 use silt_format::{
     BlockEntry, BlockKind, BlockReader, BlockRef, BlockWriter, HEADER_BYTES, ObjectKind, Result,
     ResultExt, Sealer, SeriesId, encode_blocks, names,
@@ -104,10 +104,10 @@ impl PackWriter {
         let directory = encode_blocks(&open.entries);
         let end = close_object(&mut self.writer, &open.sealer, open.body.len(), &directory);
         let name = names::pack(self.series, open.number, 0);
-        self.objects
-            .put_numbered(&name, ObjectKind::Recipes, &[&open.body, &end])
+        self.stored_bytes += self
+            .objects
+            .put_numbered(&name, ObjectKind::Recipes, &[open.body.into(), end.into()])
             .context(|| "store recipes")?;
-        self.stored_bytes += to_u64(open.body.len() + end.len());
         self.reader.add_pack(open.number);
         self.durable.push(open.number);
         Ok(())

@@ -1,4 +1,4 @@
-//! Workers that scan segments and seal frames, and the thread that uploads containers.
+//! Workers that scan segments and seal frames, and the threads that upload containers.
 //!
 //! One thread, the committer, owns all decisions: it takes scanned segments in the volume's order, so
 //! what is stored does not depend on how the workers were scheduled. Every queue is bounded: segments by
@@ -7,6 +7,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
+use bytes::Bytes;
 use silt_format::number::to_u64;
 use silt_format::{BlockWriter, Error, ObjectKind, Result, SEGMENT_BYTES, Sealer};
 use silt_source::VolumeSource;
@@ -14,6 +15,8 @@ use silt_storage::AlignedBuffer;
 
 use super::feed::{Claim, Feed, read_or_mark};
 use super::scan::{Outcome, ScanBuffers, Scanned, Scanner, source_error};
+use super::session::jobs;
+use crate::budget::Budget;
 use crate::map::lock;
 use crate::objects::Objects;
 
@@ -21,8 +24,6 @@ use crate::objects::Objects;
 pub(crate) const FRAMES_IN_FLIGHT: usize = 8;
 /// Most claims that are ahead of the committer.
 const CLAIMS_AHEAD: u64 = 256;
-/// Most containers that are with the upload thread; one more is being filled meanwhile.
-const UPLOADS_IN_FLIGHT: usize = 1;
 
 /// A frame to compress and seal.
 pub(crate) struct FrameJob {
@@ -40,6 +41,34 @@ pub(crate) struct Upload {
     pub(crate) body: AlignedBuffer,
     /// Directory and footer.
     pub(crate) end: Vec<u8>,
+}
+
+/// A container's buffer, lent to the storage while it is being sent.
+struct Lent(Arc<AlignedBuffer>);
+
+impl AsRef<[u8]> for Lent {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// How many threads do what.
+#[derive(Clone, Copy)]
+pub(crate) struct Threads {
+    /// Those that scan and seal.
+    pub(crate) workers: usize,
+    /// Those that upload: so many containers are on their way at once, and one more is being filled.
+    pub(crate) uploads: usize,
+}
+
+impl Threads {
+    /// As many as are asked for, the storage makes use of, and the memory allows.
+    pub(crate) fn new(objects: &Objects, budget: Budget, wanted: usize) -> Self {
+        Self {
+            workers: budget.workers(jobs(wanted)),
+            uploads: budget.uploads(objects.storage.uploads()),
+        }
+    }
 }
 
 #[derive(Default)]
@@ -68,15 +97,22 @@ enum Task {
     Exit,
 }
 
+/// The volume that is scanned.
+struct Volume<'a> {
+    feed: Mutex<(Feed<'a>, u64)>,
+    source: &'a dyn VolumeSource,
+    scanner: &'a Scanner,
+}
+
 /// What the threads of one volume's backup share.
 pub(crate) struct Pipeline<'a> {
     state: Mutex<State>,
     changed: Condvar,
-    feed: Mutex<(Feed<'a>, u64)>,
-    source: &'a dyn VolumeSource,
-    scanner: &'a Scanner,
+    /// None where only what is handed in is packed.
+    volume: Option<Volume<'a>>,
     objects: &'a Objects,
     zstd_level: i32,
+    threads: Threads,
 }
 
 impl<'a> Pipeline<'a> {
@@ -86,27 +122,41 @@ impl<'a> Pipeline<'a> {
         scanner: &'a Scanner,
         objects: &'a Objects,
         zstd_level: i32,
+        threads: Threads,
         buffers: usize,
     ) -> Self {
         let buffers = (0..buffers).map(|_| Vec::new()).collect();
-        Self {
-            state: Mutex::new(State { buffers, ..State::default() }),
-            changed: Condvar::new(),
-            feed: Mutex::new((feed, 0)),
-            source,
-            scanner,
-            objects,
-            zstd_level,
-        }
+        let state = State { buffers, ..State::default() };
+        let volume = Some(Volume { feed: Mutex::new((feed, 0)), source, scanner });
+        Self::with(state, volume, objects, zstd_level, threads)
     }
 
-    /// Runs `commit` with `jobs` workers beside it, and ends them when it returns.
-    pub(crate) fn run<T>(&self, jobs: usize, commit: impl FnOnce(&Self) -> Result<T>) -> Result<T> {
+    /// A pipeline that scans nothing, and packs what it is given.
+    pub(crate) fn of_packing(objects: &'a Objects, zstd_level: i32, threads: Threads) -> Self {
+        let state = State { ended: true, ..State::default() };
+        Self::with(state, None, objects, zstd_level, threads)
+    }
+
+    fn with(
+        state: State,
+        volume: Option<Volume<'a>>,
+        objects: &'a Objects,
+        zstd_level: i32,
+        threads: Threads,
+    ) -> Self {
+        let (state, changed) = (Mutex::new(state), Condvar::new());
+        Self { state, changed, volume, objects, zstd_level, threads }
+    }
+
+    /// Runs `commit` with the threads beside it, and ends them when it returns.
+    pub(crate) fn run<T>(&self, commit: impl FnOnce(&Self) -> Result<T>) -> Result<T> {
         std::thread::scope(|scope| {
-            for _ in 0..jobs.max(1) {
+            for _ in 0..self.threads.workers.max(1) {
                 scope.spawn(|| self.fail_on_error(self.work()));
             }
-            scope.spawn(|| self.fail_on_error(self.upload()));
+            for _ in 0..self.threads.uploads.max(1) {
+                scope.spawn(|| self.fail_on_error(self.upload()));
+            }
             let _stop = StopOnDrop(self);
             commit(self)
         })
@@ -114,7 +164,7 @@ impl<'a> Pipeline<'a> {
 
     /// The volume's size, once its end was reached.
     pub(crate) fn volume_bytes(&self) -> u64 {
-        lock(&self.feed).0.bytes
+        self.volume.as_ref().map_or(0, |volume| lock(&volume.feed).0.bytes)
     }
 
     /// The outcome of the next claim in order, or `None` at the volume's end.
@@ -176,10 +226,10 @@ impl<'a> Pipeline<'a> {
         }
     }
 
-    /// Hands a container to the upload thread; waits while too many are waiting.
+    /// Hands a container to the upload threads; waits while all of them are busy.
     pub(crate) fn submit(&self, upload: Upload) -> Result<()> {
         let mut state = self.state();
-        while state.uploads.len() + state.uploading >= UPLOADS_IN_FLIGHT {
+        while state.uploads.len() + state.uploading >= self.threads.uploads.max(1) {
             check(&mut state)?;
             state = self.wait(state);
         }
@@ -260,8 +310,9 @@ impl<'a> Pipeline<'a> {
     }
 
     fn scan(&self, mut buffer: Vec<u8>, buffers: &mut ScanBuffers) -> Result<()> {
+        let Some(volume) = &self.volume else { return Ok(()) };
         let (order, claim) = {
-            let mut feed = lock(&self.feed);
+            let mut feed = lock(&volume.feed);
             let claim = feed.0.claim(&mut buffer)?;
             let order = feed.1;
             feed.1 += u64::from(!matches!(claim, Claim::End));
@@ -286,11 +337,12 @@ impl<'a> Pipeline<'a> {
                 if !filled {
                     buffer.resize(bytes, 0);
                     let spans = &mut unreadable;
-                    if let Some(error) = read_or_mark(self.source, offset, &mut buffer, spans) {
+                    if let Some(error) = read_or_mark(volume.source, offset, &mut buffer, spans) {
                         warnings.push(error.to_string());
                     }
                 }
-                self.scanner
+                volume
+                    .scanner
                     .scan(index, buffer, buffers, &mut warnings)
                     .map_err(|error| source_error(error, offset))?
             }
@@ -318,14 +370,20 @@ impl<'a> Pipeline<'a> {
                 }
             };
             self.changed.notify_all();
-            let pieces: [&[u8]; 2] = [&upload.body, &upload.end];
-            self.objects.put_numbered(&upload.name, ObjectKind::Container, &pieces)?;
-            let mut body = upload.body;
-            body.clear();
+            let Upload { name, number, body, end } = upload;
+            let body = Arc::new(body);
+            let pieces = [Bytes::from_owner(Lent(Arc::clone(&body))), end.into()];
+            self.objects.put_numbered(&name, ObjectKind::Container, &pieces)?;
+            drop(pieces);
+            // A buffer that is still being sent, after a lost answer, is not used again.
+            let spare = Arc::try_unwrap(body).ok().map(|mut body| {
+                body.clear();
+                body
+            });
             let mut state = self.state();
-            state.spare_bodies.push(body);
+            state.spare_bodies.extend(spare);
             state.uploading -= 1;
-            state.uploaded.push(upload.number);
+            state.uploaded.push(number);
             self.changed.notify_all();
         }
     }

@@ -20,7 +20,7 @@ use super::hint::Hint;
 use super::known::Known;
 use super::map_builder::MapBuilder;
 use super::packs::PackWriter;
-use super::pipeline::Pipeline;
+use super::pipeline::{Pipeline, Threads};
 use super::scan::{Avoided, Outcome, ParentVolume, Scanned, Scanner, SegmentDraft};
 use super::signature_index::{Candidate, SignatureIndex};
 use super::summary::{reference_bound, write_summary};
@@ -161,7 +161,12 @@ impl<'r> BackupSession<'r> {
         let container_bytes = budget.container_bytes(config.container_bytes as usize);
         config.container_bytes = silt_format::number::to_u32(container_bytes);
         Ok(Self {
-            containers: ContainerWriter::new(objects, series, &config, head.next_container)?,
+            containers: ContainerWriter::new(
+                objects,
+                (series, PRIVATE_STORE),
+                &config,
+                head.next_container,
+            )?,
             packs: PackWriter::new(objects, series, &reader, head.next_pack)?,
             known: Known::new(objects, series, &reader, &avoided, budget.tables_bytes())?,
             repository,
@@ -227,18 +232,19 @@ impl<'r> BackupSession<'r> {
             unreadable: Vec::new(),
         };
         let before = self.containers.stored_bytes + self.packs.stored_bytes;
-        let jobs = self.budget.workers(jobs(self.options.jobs));
+        let threads = Threads::new(&self.repository.objects, self.budget, self.options.jobs);
         let pipeline = Pipeline::new(
             Feed::new(source, checked.as_ref()),
             source,
             &scanner,
             &self.repository.objects,
             self.repository.config.zstd_level,
-            jobs + self.budget.spare_buffers(),
+            threads,
+            threads.workers + self.budget.spare_buffers(),
         );
         let mut map = MapBuilder::new();
         let total_bytes = info.size.unwrap_or(0);
-        pipeline.run(jobs, |pipeline| {
+        pipeline.run(|pipeline| {
             while let Some(outcome) = pipeline.next()? {
                 self.lease.keep()?;
                 self.context.check_interrupted()?;

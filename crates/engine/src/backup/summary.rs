@@ -49,7 +49,8 @@ pub(crate) fn write_summary(
         }
         let end = close_object(&mut writer, &sealer, body.len(), &encode_blocks(&entries));
         let name = names::summary(series, id, part);
-        stored_bytes += objects.put_pieces(&name, ObjectKind::Summary, &[&body, &end])?;
+        stored_bytes +=
+            objects.put_pieces(&name, ObjectKind::Summary, &[body.into(), end.into()])?;
     }
     Ok(DurableSummary { summary: SummaryRef { id, geometry, references }, stored_bytes })
 }

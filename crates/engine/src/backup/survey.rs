@@ -5,9 +5,9 @@ use silt_format::{ByteSpan, Fingerprint, Id, Result, SEGMENT_BYTES};
 use silt_source::{ChangedMap, VolumeSource};
 
 use super::feed::Feed;
-use super::pipeline::Pipeline;
+use super::pipeline::{Pipeline, Threads};
 use super::scan::{Scanned, SegmentDraft};
-use super::session::{BackupSession, check_name, jobs};
+use super::session::{BackupSession, check_name};
 use crate::env::Progress;
 
 /// What a survey of a volume has found.
@@ -45,21 +45,22 @@ impl BackupSession<'_> {
         let chunking = self.options.chunking.unwrap_or(self.repository.config.chunking);
         let scanner = self.scanner(name, chunking)?;
         let size = source.info().size;
-        let jobs = self.budget.workers(jobs(self.options.jobs));
+        let threads = Threads::new(&self.repository.objects, self.budget, self.options.jobs);
         let pipeline = Pipeline::new(
             Feed::new(source, None),
             source,
             &scanner,
             &self.repository.objects,
             self.repository.config.zstd_level,
-            jobs + self.budget.spare_buffers(),
+            threads,
+            threads.workers + self.budget.spare_buffers(),
         );
         let (mut segment, mut changed, mut unreadable) = (0_u64, Vec::new(), Vec::new());
         // A segment that is as in the parent is not handed out: then the map must say so.
         let parent_bytes = self.parent_volume(name).map(|volume| volume.bytes);
         let is_comparable = size.is_some() && parent_bytes == size && self.avoided.is_empty();
         let mut is_complete = is_comparable || parent_bytes.is_none();
-        pipeline.run(jobs, |pipeline| {
+        pipeline.run(|pipeline| {
             while let Some(outcome) = pipeline.next()? {
                 self.lease.keep()?;
                 self.context.check_interrupted()?;

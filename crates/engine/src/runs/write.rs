@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use silt_format::number::{to_u32, to_u64};
+use silt_format::number::to_u32;
 use silt_format::{
     BlockWriter, Header, Id, ObjectKind, RUN_BLOCK_RECORDS_MAX, Record, Result, RunBlock,
     RunDirectory, RunFilter, RunRef, RunUse, Sealer, SeriesId, encode_records, filter_geometry,
@@ -153,8 +153,8 @@ impl RunWriter {
         let directory = open.directory.encode();
         let end = close_object(&mut self.writer, &open.sealer, open.body.len(), &directory);
         let name = names::run(self.store, self.run.id, address.revision);
-        self.objects.put_pieces(&name, ObjectKind::Run, &[&open.body, &end])?;
-        self.stored_bytes += to_u64(open.body.len() + end.len());
+        let pieces = [open.body.into(), end.into()];
+        self.stored_bytes += self.objects.put_pieces(&name, ObjectKind::Run, &pieces)?;
         Ok(())
     }
 }

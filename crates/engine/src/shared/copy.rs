@@ -1,16 +1,14 @@
 //! Copying chunks from private stores to the shared one.
 
-use silt_format::number::{to_u16, to_u32};
-use silt_format::{
-    CONTAINER_SLOTS_MAX, Fingerprint, Head, Reference, Result, RunRef, RunUse, SHARED_STORE,
-    SeriesId, names,
-};
+use silt_format::number::to_u32;
+use silt_format::{Fingerprint, Head, Result, RunRef, RunUse, SHARED_STORE, SeriesId, names};
 
 use super::owners::shared_runs;
 use super::record::{Owner, SharedRecord};
+use crate::backup::{ContainerWriter, Pipeline, Threads};
+use crate::budget::Budget;
 use crate::chunks::{Container, open_container, read_frame};
 use crate::deletion::Edit;
-use crate::draft::ContainerDraft;
 use crate::objects::{Scratch, is_damage};
 use crate::repository::Repository;
 use crate::runs::{DurableRun, RunReader, RunWriter, Sorted, Sorter, Stream, merge};
@@ -88,33 +86,60 @@ pub(super) fn open_or_warn(
 }
 
 /// Chunks on their way to the shared store, and their index.
-pub(super) struct Additions<'a> {
-    repository: &'a Repository,
-    writer: StoreWriter<'a>,
+pub(super) struct Additions<'p, 'a> {
+    pipeline: &'p Pipeline<'a>,
+    writer: ContainerWriter,
     placed: Sorter,
 }
 
-impl<'a> Additions<'a> {
-    pub(super) fn new(repository: &'a Repository, head: &Head, placed: Sorter) -> Result<Self> {
-        Ok(Self { repository, writer: StoreWriter::new(repository, head)?, placed })
-    }
-
+impl Additions<'_, '_> {
     /// Stores a chunk that the store has not.
     pub(super) fn add(&mut self, chunk: &[u8], fingerprint: Fingerprint) -> Result<()> {
-        let reference = self.writer.append(chunk, fingerprint)?;
+        let reference = self.writer.append(self.pipeline, chunk, fingerprint)?;
         let chunk_bytes = to_u32(chunk.len());
         self.placed.push(SharedRecord { reference, chunk_bytes }.encode(fingerprint))
     }
+}
 
-    /// Commits the chunks with the store's next head; the answer is how many bytes were written.
-    pub(super) fn commit(self, edit: &mut Edit<'_>) -> Result<u64> {
-        let containers = self.writer.finish()?;
-        let run = index(self.repository, edit, &self.placed.finish()?)?;
-        containers.numbers.iter().for_each(|number| edit.head.containers.push(*number, 0));
-        edit.head.next_container = containers.next_number;
-        edit.commit()?;
-        Ok(containers.stored_bytes + run.stored_bytes)
+/// Lets `fill` add chunks to the shared store, commits them with the store's next head, and gives what
+/// `fill` came to and how many bytes were written.
+pub(super) fn add_to_store<T>(
+    repository: &Repository,
+    edit: &mut Edit<'_>,
+    placed: Sorter,
+    fill: impl FnOnce(&mut Additions<'_, '_>, &mut Edit<'_>) -> Result<T>,
+) -> Result<(T, u64)> {
+    let (objects, config) = (&repository.objects, &repository.config);
+    let store = (edit.head.series, SHARED_STORE);
+    let next_number = next_number(repository, &edit.head)?;
+    let writer = ContainerWriter::new(objects, store, config, next_number)?;
+    let threads = Threads::new(objects, Budget::new(0), 0);
+    let pipeline = Pipeline::of_packing(objects, config.zstd_level, threads);
+    let (filled, placed, writer) = pipeline.run(|pipeline| {
+        let mut additions = Additions { pipeline, writer, placed };
+        let filled = fill(&mut additions, edit)?;
+        let Additions { mut writer, placed, .. } = additions;
+        writer.close(pipeline)?;
+        writer.drain(pipeline)?;
+        Ok((filled, placed, writer))
+    })?;
+    let run = index(repository, edit, &placed.finish()?)?;
+    let (next_number, stored_bytes) = (writer.next_number(), writer.stored_bytes);
+    writer.finish().0.into_iter().for_each(|number| edit.head.containers.push(number, 0));
+    edit.head.next_container = next_number;
+    edit.commit()?;
+    Ok((filled, stored_bytes + run.stored_bytes))
+}
+
+/// A container's number that lies behind all that are there, also those of interrupted builds.
+fn next_number(repository: &Repository, head: &Head) -> Result<u32> {
+    let mut next_number = head.next_container;
+    for item in repository.objects.names(&names::containers(head.series), None)? {
+        if let Some((number, _)) = names::number_and_revision(&item?.0) {
+            next_number = next_number.max(number.saturating_add(1));
+        }
     }
+    Ok(next_number)
 }
 
 /// Adds new chunks to the index: as a run of their own, or merged with all there are.
@@ -138,71 +163,4 @@ fn index(repository: &Repository, edit: &mut Edit<'_>, placed: &Sorted) -> Resul
     let run = writer.finish()?;
     edit.head.runs.push(run.run);
     Ok(run)
-}
-
-/// Writes containers of the shared store.
-struct StoreWriter<'a> {
-    repository: &'a Repository,
-    store: SeriesId,
-    next_number: u32,
-    open: Option<(u32, ContainerDraft)>,
-    numbers: Vec<u32>,
-    stored_bytes: u64,
-}
-
-/// Proof that every container is durable.
-struct DurableStore {
-    numbers: Vec<u32>,
-    next_number: u32,
-    stored_bytes: u64,
-}
-
-impl<'a> StoreWriter<'a> {
-    /// A writer whose numbers lie behind all that are there, also those of interrupted builds.
-    fn new(repository: &'a Repository, head: &Head) -> Result<Self> {
-        let mut next_number = head.next_container;
-        for item in repository.objects.names(&names::containers(head.series), None)? {
-            if let Some((number, _)) = names::number_and_revision(&item?.0) {
-                next_number = next_number.max(number.saturating_add(1));
-            }
-        }
-        let (numbers, stored_bytes) = (Vec::new(), 0);
-        Ok(Self { repository, store: head.series, next_number, open: None, numbers, stored_bytes })
-    }
-
-    fn append(&mut self, chunk: &[u8], fingerprint: Fingerprint) -> Result<Reference> {
-        let config = &self.repository.config;
-        let is_full = |draft: &ContainerDraft| {
-            draft.bytes() >= config.container_bytes as usize
-                || draft.chunks() == CONTAINER_SLOTS_MAX
-        };
-        if self.open.as_ref().is_some_and(|(_, draft)| is_full(draft)) {
-            self.close()?;
-        }
-        let (number, draft) = match &mut self.open {
-            Some(open) => open,
-            none => {
-                let (objects, number) = (&self.repository.objects, self.next_number);
-                self.next_number += 1;
-                let draft = ContainerDraft::new(objects, config, self.store, number, 0)?;
-                none.insert((number, draft))
-            }
-        };
-        let slot = to_u16(draft.chunks());
-        draft.push(slot, chunk, fingerprint);
-        Ok(Reference::new(SHARED_STORE, *number, slot))
-    }
-
-    fn close(&mut self) -> Result<()> {
-        let Some((number, draft)) = self.open.take() else { return Ok(()) };
-        self.stored_bytes += draft.finish(&self.repository.objects)?;
-        self.numbers.push(number);
-        Ok(())
-    }
-
-    fn finish(mut self) -> Result<DurableStore> {
-        self.close()?;
-        let (numbers, next_number) = (self.numbers, self.next_number);
-        Ok(DurableStore { numbers, next_number, stored_bytes: self.stored_bytes })
-    }
 }

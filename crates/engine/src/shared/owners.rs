@@ -7,7 +7,7 @@ use std::sync::Arc;
 use silt_format::number::to_usize;
 use silt_format::{Fingerprint, Head, Record, Reference, Result, RunRef, RunUse, SeriesId};
 
-use super::copy::{Additions, open_or_warn};
+use super::copy::{Additions, add_to_store, open_or_warn};
 use super::record::{Owner, SharedRecord};
 use super::references::each_shared_reference;
 use crate::deletion::{Edit, dead};
@@ -62,9 +62,14 @@ impl<'a> Census<'a> {
         Sorter::new(self.objects(), self.spool, self.sort_bytes)
     }
 
-    /// What is to be added to the shared store with this head.
-    pub(super) fn additions(&self, head: &Head) -> Result<Additions<'a>> {
-        Additions::new(self.repository, head, self.sorter())
+    /// Adds to the shared store what `fill` says, and commits it; with what `fill` came to, how many bytes
+    /// were written.
+    pub(super) fn add_to_store<T>(
+        &self,
+        edit: &mut Edit<'_>,
+        fill: impl FnOnce(&mut Additions<'_, '_>, &mut Edit<'_>) -> Result<T>,
+    ) -> Result<(T, u64)> {
+        add_to_store(self.repository, edit, self.sorter(), fill)
     }
 
     /// Says who has which chunk: all living slots of all series, and the shared store's. The answer

@@ -191,31 +191,33 @@ impl Builder<'_> {
         mut at_limit: u64,
         report: &mut PopularReport,
     ) -> Result<()> {
-        let mut additions = self.census.additions(&edit.head)?;
         let mut source = Source::new(self.census.repository)?;
         let mut stream = sources.stream();
-        while let Some(record) = stream.next()? {
-            if record.payload[0] != 0 {
-                if at_limit == 0 {
-                    continue;
+        let ((), stored_bytes) = self.census.add_to_store(edit, |additions, edit| {
+            while let Some(record) = stream.next()? {
+                if record.payload[0] != 0 {
+                    if at_limit == 0 {
+                        continue;
+                    }
+                    at_limit -= 1;
                 }
-                at_limit -= 1;
+                let place = place_of(&record);
+                let head = &self.census.members[place.series as usize].head;
+                let Some((fingerprint, chunk)) = source.read(head, place)? else { continue };
+                additions.add(chunk, fingerprint)?;
+                report.copied_chunks += 1;
+                report.copied_bytes += to_u64(chunk.len());
+                if report.copied_chunks.is_multiple_of(1024) {
+                    edit.keep()?;
+                    let (done_bytes, all) = (report.copied_bytes, report.copied_chunks);
+                    let total_bytes = done_bytes / all * report.copied_chunks_max();
+                    let progress = Progress { done_bytes, total_bytes, ..Progress::default() };
+                    self.census.objects().context.observer.progress("popular", progress);
+                }
             }
-            let place = place_of(&record);
-            let member = &self.census.members[place.series as usize];
-            let Some((fingerprint, chunk)) = source.read(&member.head, place)? else { continue };
-            additions.add(chunk, fingerprint)?;
-            report.copied_chunks += 1;
-            report.copied_bytes += to_u64(chunk.len());
-            if report.copied_chunks.is_multiple_of(1024) {
-                edit.keep()?;
-                let (done_bytes, all) = (report.copied_bytes, report.copied_chunks);
-                let total_bytes = done_bytes / all * report.copied_chunks_max();
-                let progress = Progress { done_bytes, total_bytes, ..Progress::default() };
-                self.census.objects().context.observer.progress("popular", progress);
-            }
-        }
-        report.stored_bytes += additions.commit(edit)?;
+            Ok(())
+        })?;
+        report.stored_bytes += stored_bytes;
         Ok(())
     }
 }

@@ -12,6 +12,7 @@ mod versions;
 
 use std::sync::{Arc, OnceLock};
 
+use bytes::Bytes;
 use http::Method;
 use object_store::aws::AmazonS3;
 use object_store::client::HttpClient;
@@ -47,6 +48,8 @@ pub struct S3Storage {
     signer: OnceLock<Signed>,
     pub(crate) base: Base,
     bucket: String,
+    /// Most objects that are created at once.
+    connections: usize,
     storage_classes: Vec<(String, String)>,
 }
 
@@ -73,6 +76,7 @@ impl S3Storage {
             signer: OnceLock::new(),
             base,
             bucket: bucket.to_owned(),
+            connections: settings.connections(),
             storage_classes,
         })
     }
@@ -151,12 +155,12 @@ fn split_location(location: &str) -> Result<(&str, &str)> {
 }
 
 impl Storage for S3Storage {
-    fn put(&self, key: &Key, body: &[&[u8]], mode: PutMode) -> Result<()> {
+    fn put_bytes(&self, key: &Key, body: &[Bytes], mode: PutMode) -> Result<()> {
         let path = self.base.path(key)?;
-        if body.iter().map(|piece| piece.len()).sum::<usize>() > multipart::WHOLE_BYTES_MAX {
+        if body.iter().map(Bytes::len).sum::<usize>() > multipart::WHOLE_BYTES_MAX {
             return self.put_in_parts(key, body, mode);
         }
-        let payload = PutPayload::from(body.concat());
+        let payload = body.iter().cloned().collect::<PutPayload>();
         let put_once = || self.put_once(key, &path, &payload, mode);
         self.base.create(key, put_once, || self.base.is_ours(key, body))
     }
@@ -200,6 +204,10 @@ impl Storage for S3Storage {
             }
         }
         Ok(ListPage { truncated: truncated && !objects.is_empty(), objects })
+    }
+
+    fn uploads(&self) -> usize {
+        self.connections
     }
 
     fn guarantees(&self) -> Guarantees {

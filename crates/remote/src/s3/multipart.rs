@@ -1,6 +1,7 @@
 //! Large objects, uploaded in parts: each is held alone, has a time limit of its own, and is repeated by
 //! itself.
 
+use bytes::Bytes;
 use http::Method;
 use silt_format::{Error, ErrorKind, Result};
 use silt_storage::{Key, PutMode};
@@ -13,7 +14,7 @@ pub(crate) const WHOLE_BYTES_MAX: usize = 2 * PART_BYTES;
 
 impl S3Storage {
     /// Creates a large object; all of it appears with the last request, unless one of its name is there.
-    pub(crate) fn put_in_parts(&self, key: &Key, body: &[&[u8]], mode: PutMode) -> Result<()> {
+    pub(crate) fn put_in_parts(&self, key: &Key, body: &[Bytes], mode: PutMode) -> Result<()> {
         let name = format!("{}{key}", self.base.prefix);
         let mut headers = lock::headers(self.lock.filter(|_| mode == PutMode::Create));
         headers
@@ -35,7 +36,7 @@ impl S3Storage {
     }
 
     /// The parts' tags, in their order.
-    fn upload_parts(&self, name: &str, upload: &str, body: &[&[u8]]) -> Result<Vec<String>> {
+    fn upload_parts(&self, name: &str, upload: &str, body: &[Bytes]) -> Result<Vec<String>> {
         let mut tags = Vec::new();
         for (number, part) in (1_u32..).zip(Parts::new(body)) {
             let number = number.to_string();
@@ -55,7 +56,7 @@ impl S3Storage {
         name: &str,
         upload: &str,
         tags: &[String],
-        body: &[&[u8]],
+        body: &[Bytes],
     ) -> Result<()> {
         let mut text = String::from("<CompleteMultipartUpload>");
         for (number, tag) in (1_u32..).zip(tags) {

@@ -19,6 +19,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// For how long a request is repeated.
 const RETRY_TIMEOUT: Duration = Duration::from_mins(2);
 const RETRIES_MAX: usize = 8;
+const CONNECTIONS: usize = 4;
 
 /// How a store is reached; what is not set here comes from the environment.
 #[derive(Clone, Debug, Default)]
@@ -28,7 +29,7 @@ pub struct Settings {
     /// Storage classes of new objects, as the store calls them, by the beginnings of names; the first that
     /// fits counts.
     pub storage_classes: Vec<(String, String)>,
-    /// Most connections that are kept open.
+    /// Most objects that are uploaded at once, and connections that are kept open, instead of 4.
     pub connections: Option<usize>,
     /// How long a request may take, instead of 30 s.
     pub timeout: Option<Duration>,
@@ -80,6 +81,11 @@ impl Settings {
             }
         }
         builder
+    }
+
+    /// Most objects that are uploaded at once.
+    pub(crate) fn connections(&self) -> usize {
+        self.connections.unwrap_or(CONNECTIONS).max(1)
     }
 
     /// How often a request is repeated.

@@ -19,6 +19,7 @@ const CACHED: Prefixes = Prefixes {
     // Keys and snapshots are named by random numbers; a configuration that does not belong to the keys is
     // read again.
     settled: &[names::CONFIG, names::KEYS, "snapshots/"],
+    ends: &["containers/"],
 };
 /// Bytes of the cache of one location unless told otherwise.
 const CACHE_MIB_DEFAULT: u64 = 512;

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use silt_format::{FOOTER_BYTES, Footer};
 use silt_storage::{
     ByteRange, CachedStorage, Key, MemoryStorage, OperationKind, Prefixes, PutMode,
-    RecordingStorage, Storage,
+    RecordingStorage, Storage, TAIL_BYTES,
 };
 
 type Recorded = Arc<RecordingStorage<MemoryStorage>>;
@@ -22,7 +23,7 @@ fn object(seed: u8, bytes: usize) -> Vec<u8> {
 }
 
 fn cache(inner: &Recorded, folder: &std::path::Path, bytes_max: u64) -> CachedStorage {
-    let prefixes = Prefixes { reused: &["packs/"], settled: &["keys/"] };
+    let prefixes = Prefixes { reused: &["packs/"], settled: &["keys/"], ends: &["containers/"] };
     CachedStorage::new(Arc::clone(inner) as Arc<dyn Storage>, folder, prefixes, bytes_max)
 }
 
@@ -120,6 +121,84 @@ fn damaged_files_and_folders_that_cannot_be_used_make_no_difference() {
     read(&next, "packs/a", 0, 5);
     std::fs::remove_file(&file).unwrap();
     assert_eq!(read(&next, "packs/a", 1000, 500), whole[1000..1500]);
+}
+
+/// An object with a directory of so many bytes between its frames and its footer.
+fn container(seed: u8, frames: usize, directory: usize) -> Vec<u8> {
+    let mut bytes = object(seed, frames + directory);
+    let directory_bytes = u32::try_from(directory).unwrap();
+    let footer = Footer { directory_offset: frames as u64, directory_bytes };
+    bytes.extend_from_slice(&footer.encode());
+    bytes
+}
+
+/// Reads what tells an object's directory, as readers do; the answer is the directory.
+fn directory(storage: &dyn Storage, name: &str) -> Vec<u8> {
+    let (key, mut bytes) = (key(name), Vec::new());
+    storage.get(&key, ByteRange::Bounded { offset: 0, length: 96 }, &mut bytes).unwrap();
+    storage.get(&key, ByteRange::Tail(TAIL_BYTES), &mut bytes).unwrap();
+    let footer = Footer::decode(bytes.last_chunk::<FOOTER_BYTES>().unwrap()).unwrap();
+    read(storage, name, footer.directory_offset, footer.directory_bytes.into())
+}
+
+#[test]
+fn headers_and_directories_of_large_objects_are_kept() {
+    let (inner, folder) = (recorded(), tempfile::tempdir().unwrap());
+    let (frames, long) = (400_000, 100_000);
+    let first = cache(&inner, folder.path(), 1 << 20);
+    // What this host writes is not asked for again.
+    for (number, bytes) in (0_u8..).zip([100, 5000, long]) {
+        let name = format!("containers/{number}");
+        let whole = container(number, frames, bytes);
+        first.put(&key(&name), &[&whole[..frames], &whole[frames..]], PutMode::Create).unwrap();
+        assert!(directory(&first, &name) == whole[frames..][..bytes]);
+    }
+    assert_eq!(gets(&inner), 0);
+    // Its frames are.
+    let whole = container(2, frames, long);
+    assert!(read(&first, "containers/2", 1000, 5000) == whole[1000..6000]);
+    assert!(read(&first, "containers/2", 90, 50) == whole[90..140]);
+    assert_eq!(gets(&inner), 2);
+    // The next process looks at the beginning, once.
+    let next = cache(&inner, folder.path(), 1 << 20);
+    (0..2).for_each(|_| assert!(directory(&next, "containers/2") == whole[frames..][..long]));
+    assert_eq!(gets(&inner), 3);
+    // What another host has written takes one request for the beginning and one for the end, once.
+    inner.put(&key("containers/b"), &[&whole], PutMode::Create).unwrap();
+    (0..2).for_each(|_| assert!(directory(&next, "containers/b") == whole[frames..][..long]));
+    assert_eq!(gets(&inner), 5);
+    // A directory that is longer than what is read at once is read each time.
+    let huge = container(3, frames, 300_000);
+    inner.put(&key("containers/c"), &[&huge], PutMode::Create).unwrap();
+    (0..2).for_each(|_| assert!(directory(&next, "containers/c") == huge[frames..][..300_000]));
+    assert_eq!(gets(&inner), 11);
+}
+
+#[test]
+fn directories_of_objects_that_have_changed_or_are_none_are_not_kept() {
+    let (inner, folder) = (recorded(), tempfile::tempdir().unwrap());
+    let (old, new) = (container(1, 90_000, 3000), container(2, 80_000, 4000));
+    let name = "containers/a";
+    cache(&inner, folder.path(), 1 << 20).put(&key(name), &[&old], PutMode::Create).unwrap();
+    inner.delete(&[key(name)]).unwrap();
+    inner.put(&key(name), &[&new], PutMode::Create).unwrap();
+    let next = cache(&inner, folder.path(), 1 << 20);
+    (0..2).for_each(|_| assert!(directory(&next, name) == new[80_000..][..4000]));
+    // An object without a footer is read as it is.
+    let strange = object(3, 50_000);
+    next.put(&key("containers/s"), &[&strange], PutMode::Create).unwrap();
+    let mut bytes = Vec::new();
+    for _ in 0..2 {
+        assert!(read(&next, "containers/s", 0, 96) == strange[..96]);
+        next.get(&key("containers/s"), ByteRange::Tail(TAIL_BYTES), &mut bytes).unwrap();
+        assert!(bytes == strange[50_000 - 32_768..]);
+    }
+    // One that is shorter than what is asked for, too.
+    let short = container(4, 200, 50);
+    next.put(&key("containers/t"), &[&short], PutMode::Create).unwrap();
+    assert!(directory(&next, "containers/t") == short[200..250]);
+    next.get(&key("containers/t"), ByteRange::Full, &mut bytes).unwrap();
+    assert!(bytes == short);
 }
 
 #[test]

@@ -85,7 +85,7 @@ fn cached() {
         Box::new(CachedStorage::new(
             Arc::new(MemoryStorage::new()),
             cache,
-            Prefixes { reused: &["a", "c"], settled: &["b"] },
+            Prefixes { reused: &["a", "c"], settled: &["b"], ends: &["d"] },
             1 << 20,
         ))
     });

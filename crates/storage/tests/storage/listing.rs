@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use bytes::Bytes;
 use silt_format::{Error, ErrorKind, Result};
 use silt_storage::{
     ByteRange, Fault, FaultStorage, Guarantees, Key, ListPage, MemoryStorage, ObjectMeta,
@@ -12,7 +13,7 @@ use silt_storage::{
 struct Repeating(ListPage, AtomicUsize);
 
 impl Storage for Repeating {
-    fn put(&self, _: &Key, _: &[&[u8]], _: PutMode) -> Result<()> {
+    fn put_bytes(&self, _: &Key, _: &[Bytes], _: PutMode) -> Result<()> {
         Err(Error::invalid("only lists"))
     }
     fn get(&self, _: &Key, _: ByteRange, _: &mut Vec<u8>) -> Result<()> {

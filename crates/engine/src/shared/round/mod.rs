@@ -341,34 +341,35 @@ impl<'m> Round<'_, 'm> {
         }
         let objects = &self.repository.objects;
         let census = self.census()?;
-        let mut additions = census.additions(&edit.head)?;
         let key = objects.keys.fingerprint_key(DEFAULT_DOMAIN);
         let fingerprinter = silt_chunking::Fingerprinter::new(key);
         let (mut buffer, mut stream) = (Vec::new(), chosen.stream());
         let (mut shared_chunks, mut shared_bytes) = (0_u64, 0_u64);
-        while let Some(record) = stream.next()? {
-            let place = Place::decode(&record.fingerprint.0);
-            let member = &self.members[usize::from(place.member)];
-            let source = &member.volumes[usize::from(place.volume)].source;
-            buffer.resize(place.chunk_bytes as usize, 0);
-            let read = source.read_at(place.offset, &mut buffer).unwrap_or(0);
-            let fingerprint = fingerprint_of(&record);
-            // What has changed or can't be read any more is not shared.
-            if read < buffer.len() || fingerprinter.fingerprint(&buffer) != fingerprint {
-                continue;
+        let ((), stored_bytes) = census.add_to_store(edit, |additions, edit| {
+            while let Some(record) = stream.next()? {
+                let place = Place::decode(&record.fingerprint.0);
+                let member = &self.members[usize::from(place.member)];
+                let source = &member.volumes[usize::from(place.volume)].source;
+                buffer.resize(place.chunk_bytes as usize, 0);
+                let read = source.read_at(place.offset, &mut buffer).unwrap_or(0);
+                let fingerprint = fingerprint_of(&record);
+                // What has changed or can't be read any more is not shared.
+                if read < buffer.len() || fingerprinter.fingerprint(&buffer) != fingerprint {
+                    continue;
+                }
+                additions.add(&buffer, fingerprint)?;
+                shared_chunks += 1;
+                shared_bytes += to_u64(buffer.len());
+                if shared_chunks.is_multiple_of(1024) {
+                    edit.keep()?;
+                    let total_bytes = shared_bytes / shared_chunks * chosen.records();
+                    let progress =
+                        Progress { done_bytes: shared_bytes, total_bytes, ..Progress::default() };
+                    objects.context.observer.progress("share", progress);
+                }
             }
-            additions.add(&buffer, fingerprint)?;
-            shared_chunks += 1;
-            shared_bytes += to_u64(buffer.len());
-            if shared_chunks.is_multiple_of(1024) {
-                edit.keep()?;
-                let total_bytes = shared_bytes / shared_chunks * chosen.records();
-                let progress =
-                    Progress { done_bytes: shared_bytes, total_bytes, ..Progress::default() };
-                objects.context.observer.progress("share", progress);
-            }
-        }
-        let stored_bytes = additions.commit(edit)?;
+            Ok(())
+        })?;
         let report = &mut self.report;
         (report.shared_chunks, report.shared_bytes) = (shared_chunks, shared_bytes);
         report.stored_bytes = stored_bytes;
