@@ -1,18 +1,20 @@
 #!/usr/bin/env bash
-# Installs what the demo and the tests need and this machine lacks: Debian packages, cargo-deny, MinIO and HDFS.
+# Installs what the demo and the tests need and this machine lacks: Debian packages, cargo-deny, MinIO, Azurite
+# and HDFS.
 # usage: scripts/setup.sh [demo|test]
 set -euo pipefail
 purpose=${1:-test}
 cargo_deny_version=0.18.9
 minio_version=v0.0.0-20260212201848-7aac2a2c5b7c
 hadoop_version=3.4.1
+azurite_version=3.37.0
 
 declare -A package_of=(
   [cc]=build-essential [qemu-img]=qemu-utils [qemu-nbd]=qemu-utils [mke2fs]=e2fsprogs [debugfs]=e2fsprogs
   [mmdebstrap]=mmdebstrap [nbdinfo]=libnbd-bin [nbdkit]=nbdkit [jq]=jq [losetup]=mount [python3]=python3
 )
 # What only tests ask.
-[ "$purpose" != test ] || package_of+=([restic]=restic [ip]=iproute2 [tc]=iproute2 [java]=default-jre-headless [mvn]=maven)
+[ "$purpose" != test ] || package_of+=([restic]=restic [ip]=iproute2 [tc]=iproute2 [java]=default-jre-headless [mvn]=maven [npm]=npm)
 missing=()
 for command in "${!package_of[@]}"; do
   PATH="$PATH:/sbin:/usr/sbin" command -v "$command" >/dev/null || missing+=("${package_of[$command]}")
@@ -39,6 +41,13 @@ if [ "$purpose" = test ] && ! command -v minio >/dev/null && [ ! -x "$go_bin/min
   command -v go >/dev/null || { echo "setup: install Go (https://go.dev) first" >&2; exit 1; }
   echo "installing: minio $minio_version"
   go install "github.com/minio/minio@$minio_version"
+fi
+# What stands in for Azure's blob storage; where it can't be had, its tests are skipped and say so.
+azurite=${XDG_DATA_HOME:-$HOME/.local/share}/silt-tests/azurite
+if [ "$purpose" = test ] && [ ! -x "$azurite/node_modules/.bin/azurite-blob" ]; then
+  echo "installing: azurite $azurite_version"
+  npm install --silent --no-audit --no-fund --prefix "$azurite" "azurite@$azurite_version" >/dev/null ||
+    echo "setup: azurite can't be had; Azure is not tested" >&2
 fi
 # A name node and a data node of HDFS; where they can't be had, their tests are skipped and say so.
 hadoop=${XDG_DATA_HOME:-$HOME/.local/share}/silt-tests/hadoop

@@ -5,14 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use object_store::list::{PaginatedListOptions, PaginatedListResult, PaginatedListStore};
 use object_store::path::Path;
 use object_store::{GetOptions, GetRange, ObjectMeta as Found, ObjectStore, ObjectStoreExt};
 use silt_format::{Error, ErrorKind, Result};
-use silt_storage::{ByteRange, Key, ObjectMeta, READ_BYTES_MAX};
+use silt_storage::{ByteRange, Key, LIST_PAGE_OBJECTS_MAX, ObjectMeta, READ_BYTES_MAX};
 use tokio::runtime::Runtime;
 
+use crate::counters::Counters;
 use crate::parts::Parts;
-use crate::usage::Counters;
 
 /// How long the first wait between tries is; each further one is twice as long, up to the longest.
 pub(crate) const FIRST_WAIT: Duration = Duration::from_millis(100);
@@ -26,6 +27,13 @@ const NOT_OBJECTS: [&str; 2] = ["is not a directory", "is non empty"];
 
 /// In what words servers say, with status 400, that a body came too slowly or broken: it is sent again.
 pub(crate) const AGAIN: [&str; 3] = ["RequestTimeout<", "IncompleteBody", "BadDigest"];
+
+/// In what words servers say that there is no such bucket.
+const NO_BUCKET: [&str; 2] = ["NoSuchBucket", "ContainerNotFound"];
+
+/// Where the client asks for credentials when nobody has given it any.
+const NO_CREDENTIALS: [&str; 3] =
+    ["169.254.169.254", "metadata.google.internal", "metadata/identity/oauth2"];
 
 /// In what words servers refuse, where the client does not parse it.
 const REFUSED: [&str; 3] = ["status code: 401", "status code: 403", "AccessDenied"];
@@ -42,6 +50,13 @@ pub(crate) struct Base {
     /// itself.
     pub(crate) tries: u32,
     pub(crate) counters: Counters,
+    /// Whether the store reads the end of an object whose size it was not told.
+    pub(crate) has_tails: bool,
+}
+
+/// Whether no name begins so; some servers refuse to look for what can't be a name.
+pub(crate) fn begins_no_name(prefix: &str) -> bool {
+    Key::new(format!("{prefix}0")).is_err()
 }
 
 impl Base {
@@ -61,6 +76,7 @@ impl Base {
             location: location.trim_end_matches('/').to_owned(),
             tries: u32::try_from(retries).unwrap_or(u32::MAX).saturating_add(1),
             counters: Counters::default(),
+            has_tails: true,
         }
     }
 
@@ -74,16 +90,16 @@ impl Base {
         use object_store::Error as Cause;
 
         let text = error.to_string();
-        if text.contains("NoSuchBucket") {
+        if NO_BUCKET.iter().any(|words| text.contains(words)) {
             let message = format!("{what}: there is no such bucket in {}", self.location);
             return Error::new(ErrorKind::NoRepository, message);
         }
         // Where the client asks for credentials that nobody has given it.
-        if text.contains("169.254.169.254") {
+        if NO_CREDENTIALS.iter().any(|words| text.contains(words)) {
             let message = format!(
-                "{what} in {}: there are no credentials; set AWS_ACCESS_KEY_ID and \
-                 AWS_SECRET_ACCESS_KEY, or use a profile",
-                self.location
+                "{what} in {}: there are no credentials; {}",
+                self.location,
+                credentials(&self.location)
             );
             return Error::new(ErrorKind::Denied, message);
         }
@@ -211,7 +227,7 @@ impl Base {
     pub(crate) fn get(&self, key: &Key, range: ByteRange, into: &mut Vec<u8>) -> Result<()> {
         // Not every server takes a number as large as this.
         let range = match range {
-            ByteRange::Tail(length) if length > READ_BYTES_MAX => {
+            ByteRange::Tail(length) if length > READ_BYTES_MAX || !self.has_tails => {
                 let size = self.found(key)?.size;
                 let range = range.resolve(key, size)?;
                 ByteRange::Bounded { offset: range.start, length: range.end - range.start }
@@ -255,6 +271,36 @@ impl Base {
         }
     }
 
+    /// One page of the names below `prefix`, which is a beginning of whole names.
+    pub(crate) fn page(
+        &self,
+        lister: &impl PaginatedListStore,
+        prefix: &str,
+        options: &PaginatedListOptions,
+    ) -> Result<PaginatedListResult> {
+        let asked = (!prefix.is_empty()).then_some(prefix);
+        self.ask(&format!("list {prefix}"), || {
+            self.counters.list();
+            let options = PaginatedListOptions {
+                max_keys: Some(LIST_PAGE_OBJECTS_MAX),
+                offset: options.offset.clone(),
+                page_token: options.page_token.clone(),
+                ..PaginatedListOptions::default()
+            };
+            self.runtime.block_on(lister.list_paginated(asked, options))
+        })
+    }
+
+    /// The objects of a page and their sizes; what is no name of ours is not ours.
+    pub(crate) fn named(&self, page: PaginatedListResult) -> Vec<(Key, u64)> {
+        let objects = page.result.objects.into_iter();
+        let named = objects.filter_map(|object| {
+            let name = object.location.as_ref().strip_prefix(self.prefix.as_str())?;
+            Some((Key::new(name).ok()?, object.size))
+        });
+        named.collect()
+    }
+
     pub(crate) fn head(&self, key: &Key) -> Result<ObjectMeta> {
         let found = self.found(key)?;
         let modified_ms = u64::try_from(found.last_modified.timestamp_millis()).ok();
@@ -275,6 +321,15 @@ impl Base {
             }
         }
         Ok(())
+    }
+}
+
+/// How a store at a location is given credentials.
+fn credentials(location: &str) -> &'static str {
+    match location.split_once("://") {
+        Some(("az", _)) => "set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
+        Some(("gs", _)) => "set GOOGLE_APPLICATION_CREDENTIALS to the file of a service account",
+        _ => "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or use a profile",
     }
 }
 

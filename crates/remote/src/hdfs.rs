@@ -14,10 +14,10 @@ use object_store::{ObjectStore, PutMode as Mode, PutOptions, PutPayload};
 use silt_format::{Error, ErrorKind, Result};
 use silt_storage::{
     ByteRange, Guarantees, Key, LIST_PAGE_OBJECTS_MAX, ListPage, ObjectMeta, PutMode, Storage,
+    Usage,
 };
 
-use crate::base::{Base, runtime};
-use crate::usage::Usage;
+use crate::base::{Base, begins_no_name, runtime};
 
 const RETRIES: usize = 1;
 /// How often the client asks a name node that does not answer, each time twice as long after the last; of a
@@ -51,11 +51,6 @@ impl HdfsStorage {
         let store = Arc::new(HdfsObjectStore::new(client.clone()));
         let base = Base::new(Arc::clone(&store) as _, runtime, folder, location, RETRIES);
         Ok(Self { base, store, client, replication })
-    }
-
-    /// What has been asked of the store so far.
-    pub fn usage(&self) -> Usage {
-        self.base.counters.usage()
     }
 
     /// How many data nodes are to hold an object's blocks.
@@ -112,7 +107,7 @@ impl Storage for HdfsStorage {
     }
 
     fn list(&self, prefix: &str, after: Option<&Key>) -> Result<ListPage> {
-        if Key::new(format!("{prefix}0")).is_err() {
+        if begins_no_name(prefix) {
             return Ok(ListPage { objects: Vec::new(), truncated: false });
         }
         // HDFS lists folders, in an order of its own: the folder that the prefix lies in, as a whole.
@@ -142,6 +137,10 @@ impl Storage for HdfsStorage {
         let truncated = objects.len() > LIST_PAGE_OBJECTS_MAX;
         objects.truncate(LIST_PAGE_OBJECTS_MAX);
         Ok(ListPage { objects, truncated })
+    }
+
+    fn usage(&self) -> Option<Usage> {
+        Some(self.base.counters.usage())
     }
 
     fn guarantees(&self) -> Guarantees {

@@ -1,15 +1,20 @@
-//! Objects in object stores: buckets of S3-compatible stores, and folders of HDFS.
+//! Objects in object stores: buckets of S3-compatible stores, of Azure and of Google, and folders of HDFS.
 
 mod base;
+#[cfg(any(feature = "azure", feature = "google"))]
+mod cloud;
+mod counters;
 #[cfg(feature = "hdfs")]
 mod hdfs;
 mod parts;
 mod s3;
 #[cfg(feature = "test-server")]
 pub mod server;
-mod usage;
+mod settings;
 
+#[cfg(any(feature = "azure", feature = "google"))]
+pub use cloud::CloudStorage;
 #[cfg(feature = "hdfs")]
 pub use hdfs::HdfsStorage;
-pub use s3::{Extended, Lock, LockMode, Rollback, S3Storage, Settings, Version};
-pub use usage::Usage;
+pub use s3::{Extended, Lock, LockMode, Rollback, S3Storage, Version};
+pub use settings::Settings;

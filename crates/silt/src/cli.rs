@@ -87,6 +87,10 @@ pub struct Global {
     /// Write at most so many MiB a second: to the repository in a backup, to the target in a restore.
     #[arg(long, global = true, value_name = "MIB")]
     pub limit_write: Option<u64>,
+    /// Upload at most so many objects at once to a store that is far away, 4 unless told otherwise; more than
+    /// two take more memory (`--memory`).
+    #[arg(long, global = true, env = "SILT_S3_CONNECTIONS", value_name = "COUNT")]
+    pub connections: Option<usize>,
     /// Say what the requests to buckets cost at these prices, in dollars for a million requests and for a GB
     /// received, such as put=5,list=5,get=0.4,received=0.09.
     #[arg(long, global = true, env = "SILT_S3_PRICES", value_name = "PRICES")]

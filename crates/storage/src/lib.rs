@@ -24,6 +24,7 @@ mod recording;
 mod replicated;
 mod routed;
 mod storage;
+mod usage;
 
 pub use cached::{CachedStorage, Prefixes};
 pub use crash::{Counted, CrashStorage, CrashingOperation};
@@ -41,3 +42,4 @@ pub use routed::Routed;
 pub use storage::{
     ByteRange, Guarantees, ObjectMeta, PutMode, READ_BYTES_MAX, Storage, TAIL_BYTES,
 };
+pub use usage::Usage;

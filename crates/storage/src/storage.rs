@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use silt_format::{Error, ErrorKind, Result};
 
-use crate::{Key, ListPage};
+use crate::{Key, ListPage, Usage};
 
 /// The most bytes one [`Storage::get`] returns; larger objects are read in ranges.
 pub const READ_BYTES_MAX: u64 = 256 << 20;
@@ -171,6 +171,11 @@ pub trait Storage: Send + Sync {
         1
     }
 
+    /// What was asked so far of a store whose requests are counted.
+    fn usage(&self) -> Option<Usage> {
+        None
+    }
+
     /// What this storage promises.
     fn guarantees(&self) -> Guarantees;
 
@@ -214,6 +219,9 @@ macro_rules! storage_through_pointer {
             }
             fn uploads(&self) -> usize {
                 (**self).uploads()
+            }
+            fn usage(&self) -> Option<Usage> {
+                (**self).usage()
             }
             fn guarantees(&self) -> Guarantees {
                 (**self).guarantees()

@@ -3,11 +3,11 @@
 //! Names are created with a condition (`If-None-Match: *`), so that of several hosts that create one
 //! object exactly one succeeds, with no other server.
 
+mod client;
 mod credentials;
 mod lock;
 mod multipart;
 mod request;
-mod settings;
 mod versions;
 
 use std::sync::{Arc, OnceLock};
@@ -16,22 +16,19 @@ use bytes::Bytes;
 use http::Method;
 use object_store::aws::AmazonS3;
 use object_store::client::HttpClient;
-use object_store::list::{PaginatedListOptions, PaginatedListStore};
+use object_store::list::PaginatedListOptions;
 use object_store::path::Path;
-use object_store::{Attribute, Attributes, ObjectStore, PutMode as Mode, PutOptions, PutPayload};
+use object_store::{ObjectStore, PutMode as Mode, PutOptions, PutPayload};
 use silt_format::{Error, ErrorKind, Result, ResultExt};
-use silt_storage::{
-    ByteRange, Guarantees, Key, LIST_PAGE_OBJECTS_MAX, ListPage, ObjectMeta, PutMode, Storage,
-};
+use silt_storage::{ByteRange, Guarantees, Key, ListPage, ObjectMeta, PutMode, Storage, Usage};
 
+use client::Client;
 pub use lock::{Extended, Lock, LockMode};
 use request::{Answer, Signed};
-use settings::Client;
-pub use settings::Settings;
 pub use versions::{Rollback, Version};
 
-use crate::base::{Base, runtime};
-use crate::usage::Usage;
+use crate::base::{Base, begins_no_name, runtime};
+use crate::settings::Settings;
 
 /// A folder of a bucket.
 pub struct S3Storage {
@@ -48,9 +45,7 @@ pub struct S3Storage {
     signer: OnceLock<Signed>,
     pub(crate) base: Base,
     bucket: String,
-    /// Most objects that are created at once.
-    connections: usize,
-    storage_classes: Vec<(String, String)>,
+    settings: Settings,
 }
 
 impl S3Storage {
@@ -63,7 +58,6 @@ impl S3Storage {
         let lock = settings.lock;
         let locker = lock.map(|lock| once.client(bucket, Some(lock))).transpose()?;
         let locker = locker.map(|locker| locker.s3);
-        let storage_classes = settings.storage_classes.clone();
         let store = Arc::new(client.clone());
         let base = Base::new(store, runtime()?, prefix, location, settings.retries());
         Ok(Self {
@@ -76,20 +70,8 @@ impl S3Storage {
             signer: OnceLock::new(),
             base,
             bucket: bucket.to_owned(),
-            connections: settings.connections(),
-            storage_classes,
+            settings: settings.clone(),
         })
-    }
-
-    /// What has been asked of the store so far.
-    pub fn usage(&self) -> Usage {
-        self.base.counters.usage()
-    }
-
-    fn storage_class(&self, key: &Key) -> Option<&str> {
-        let mut classes = self.storage_classes.iter();
-        let fits = classes.find(|(prefix, _)| key.as_str().starts_with(prefix.as_str()));
-        fits.map(|(_, class)| class.as_str())
     }
 
     pub(crate) fn signer(&self) -> Result<&Signed> {
@@ -130,10 +112,7 @@ impl S3Storage {
         body: &PutPayload,
         mode: PutMode,
     ) -> object_store::Result<()> {
-        let mut attributes = Attributes::new();
-        if let Some(class) = self.storage_class(key) {
-            attributes.insert(Attribute::StorageClass, class.to_owned().into());
-        }
+        let attributes = self.settings.attributes(key);
         let options = PutOptions { mode: Mode::Create, attributes, ..PutOptions::default() };
         self.base.counters.put(body.content_length());
         let creator = match (&self.locker, mode) {
@@ -178,36 +157,24 @@ impl Storage for S3Storage {
     }
 
     fn list(&self, prefix: &str, after: Option<&Key>) -> Result<ListPage> {
-        // What can't begin a name begins none; some servers refuse to look for it.
-        if Key::new(format!("{prefix}0")).is_err() {
+        if begins_no_name(prefix) {
             return Ok(ListPage { objects: Vec::new(), truncated: false });
         }
         let prefix = format!("{}{prefix}", self.base.prefix);
         let offset = after.map(|after| format!("{}{after}", self.base.prefix));
-        let asked = (!prefix.is_empty()).then_some(prefix.as_str());
-        let page = self.base.ask(&format!("list {prefix}"), || {
-            self.base.counters.list();
-            let options = PaginatedListOptions {
-                offset: offset.clone(),
-                max_keys: Some(LIST_PAGE_OBJECTS_MAX),
-                ..PaginatedListOptions::default()
-            };
-            self.base.runtime.block_on(self.client.list_paginated(asked, options))
-        })?;
+        let options = PaginatedListOptions { offset, ..PaginatedListOptions::default() };
+        let page = self.base.page(&self.client, &prefix, &options)?;
         let truncated = page.page_token.is_some();
-        let mut objects = Vec::with_capacity(page.result.objects.len());
-        for object in page.result.objects {
-            let name = object.location.as_ref().strip_prefix(self.base.prefix.as_str());
-            // What is no name of ours is not ours.
-            if let Some(Ok(key)) = name.map(Key::new) {
-                objects.push((key, object.size));
-            }
-        }
+        let objects = self.base.named(page);
         Ok(ListPage { truncated: truncated && !objects.is_empty(), objects })
     }
 
     fn uploads(&self) -> usize {
-        self.connections
+        self.settings.connections()
+    }
+
+    fn usage(&self) -> Option<Usage> {
+        Some(self.base.counters.usage())
     }
 
     fn guarantees(&self) -> Guarantees {

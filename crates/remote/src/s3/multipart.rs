@@ -17,8 +17,9 @@ impl S3Storage {
     pub(crate) fn put_in_parts(&self, key: &Key, body: &[Bytes], mode: PutMode) -> Result<()> {
         let name = format!("{}{key}", self.base.prefix);
         let mut headers = lock::headers(self.lock.filter(|_| mode == PutMode::Create));
-        headers
-            .extend(self.storage_class(key).map(|class| ("x-amz-storage-class", class.to_owned())));
+        headers.extend(
+            self.settings.storage_class(key).map(|class| ("x-amz-storage-class", class.to_owned())),
+        );
         self.base.counters.put(0);
         let begun = self.signed(&Method::POST, &name, &[("uploads", "")], &headers, &[])?;
         let upload = begun.tag("UploadId").ok_or_else(|| {

@@ -137,7 +137,7 @@ impl S3Storage {
         let source = format!("{path}?versionId={}", version.id);
         let mut headers = lock::headers(self.lock);
         headers.push(("x-amz-copy-source", source));
-        if let Some(class) = self.storage_class(&version.key) {
+        if let Some(class) = self.settings.storage_class(&version.key) {
             headers.push(("x-amz-storage-class", class.to_owned()));
         }
         self.base.counters.put(0);

@@ -1,7 +1,9 @@
-//! A MinIO of a test's own, in a temporary folder; for tests alone.
+//! Servers of a test's own; for tests alone. Here MinIO, in a temporary folder.
 
 #![expect(clippy::unwrap_used, reason = "a test that can't start its server fails")]
 
+mod azure;
+mod google;
 #[cfg(feature = "hdfs")]
 mod hadoop;
 mod proxy;
@@ -16,6 +18,8 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use silt_storage::{Key, Storage};
 use tempfile::TempDir;
 
+pub use azure::Azurite;
+pub use google::Google;
 #[cfg(feature = "hdfs")]
 pub use hadoop::Hadoop;
 pub use proxy::Proxy;
@@ -34,14 +38,28 @@ pub struct Server {
     folder: Option<TempDir>,
 }
 
-/// The server's program, where `scripts/setup.sh` installs it, or on the PATH.
+/// A server's program, where `scripts/setup.sh` installs it, or on the PATH.
 #[expect(clippy::disallowed_methods, reason = "a test looks for the server where it is installed")]
-fn program() -> Option<PathBuf> {
-    let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join("go/bin"));
-    let folders = std::env::var_os("GOBIN").map(PathBuf::from).into_iter().chain(home);
+fn find(name: &str) -> Option<PathBuf> {
+    let home = std::env::var_os("HOME").map(PathBuf::from);
+    let data = std::env::var_os("XDG_DATA_HOME").map(PathBuf::from);
+    let data = data.or_else(|| Some(home.as_ref()?.join(".local/share")));
+    let node = data.map(|data| data.join("silt-tests/azurite/node_modules/.bin"));
+    let go = std::env::var_os("GOBIN").map(PathBuf::from);
+    let folders = go.into_iter().chain(home.map(|home| home.join("go/bin"))).chain(node);
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut all = folders.chain(std::env::split_paths(&path).collect::<Vec<_>>());
-    all.find_map(|folder| Some(folder.join("minio")).filter(|program| program.exists()))
+    all.find_map(|folder| Some(folder.join(name)).filter(|program| program.exists()))
+}
+
+/// What a test does whose server is not there: it is skipped, unless it may not be.
+#[expect(clippy::print_stdout, reason = "a skipped test says so")]
+#[expect(clippy::disallowed_methods, reason = "CI says what may not be skipped")]
+fn required<T>(server: &str) -> Option<T> {
+    let required = std::env::var("SILT_TESTS_REQUIRED").unwrap_or_default();
+    assert!(!required.split_whitespace().any(|word| word == server), "{server} is required");
+    println!("SKIPPED: this test needs {server}; scripts/setup.sh installs it");
+    None
 }
 
 impl Server {
@@ -51,18 +69,11 @@ impl Server {
     }
 
     /// The same with several drives, over which objects are spread so that some may be lost.
-    #[expect(clippy::print_stdout, reason = "a skipped test says so")]
-    #[expect(clippy::disallowed_methods, reason = "CI says what may not be skipped")]
     pub fn start_with_drives(drives: usize) -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
         let drives = (1..=drives).map(|drive| folder.path().join(format!("drive{drive}")));
         let server = Self::start_in(&drives.collect::<Vec<_>>());
-        let Some(mut server) = server else {
-            let required = std::env::var("SILT_TESTS_REQUIRED").unwrap_or_default();
-            assert!(!required.split_whitespace().any(|word| word == "minio"), "minio is required");
-            println!("SKIPPED: this test needs minio; scripts/setup.sh installs it");
-            return None;
-        };
+        let mut server = server.or_else(|| required("minio"))?;
         server.folder = Some(folder);
         Some(server)
     }
@@ -70,7 +81,7 @@ impl Server {
     /// Starts a server with one bucket on new folders, if there is a server's program.
     #[expect(clippy::disallowed_methods, reason = "a server takes its time to start")]
     pub fn start_in(drives: &[PathBuf]) -> Option<Self> {
-        let program = program()?;
+        let program = find("minio")?;
         drives.iter().for_each(|drive| std::fs::create_dir_all(drive).unwrap());
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let child = Command::new(program)

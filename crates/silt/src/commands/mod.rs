@@ -24,13 +24,13 @@ use std::sync::atomic::AtomicBool;
 use clap::CommandFactory;
 use serde_json::{Value, json};
 use silt_format::{ByteSpan, Error, ErrorKind, KdfCost, Level, LevelBytes, Snapshot, Volume};
-use silt_storage::Storage;
+use silt_storage::{Storage, Usage};
 use siltstone::{
     Context, DryRunStorage, Found, Progress, Repository, SystemEnv, Throttle, Throttled,
 };
 
 use crate::cli::{Cli, Command, Cost, Global, Popular, Repo, Rounds};
-use crate::location::{Cache, Opener, Prices, Requests, absolute};
+use crate::location::{Cache, Opener, Prices, absolute};
 use crate::output;
 use crate::progress::Reporter;
 use crate::secrets;
@@ -114,7 +114,7 @@ pub fn run(cli: &Cli, interrupted: Arc<AtomicBool>) -> Result<u8, Failure> {
     let reporter = Arc::new(Reporter::new(global.json, global.quiet, to_stdout));
     let observer = Arc::clone(&reporter);
     let env = Arc::new(SystemEnv::new(interrupted));
-    let opener = Opener::default();
+    let opener = Opener::new(global.connections);
     let session = Session { global, reporter, context: Context { env, observer }, opener };
     // What can wait gives way to backups unless it is told otherwise.
     let can_wait =
@@ -166,10 +166,10 @@ pub fn run(cli: &Cli, interrupted: Arc<AtomicBool>) -> Result<u8, Failure> {
 }
 
 /// What was asked of object stores, and what it costs if prices are known.
-fn print_requests(global: &Global, requests: &Requests) -> Result<(), Failure> {
+fn print_requests(global: &Global, requests: &Usage) -> Result<(), Failure> {
     let prices = global.s3_prices.as_deref().map(Prices::parse).transpose()?;
     let dollars = prices.map(|prices| prices.of(requests));
-    let Requests { puts, gets, heads, lists, deletes, sent_bytes, received_bytes } = *requests;
+    let Usage { puts, gets, heads, lists, deletes, sent_bytes, received_bytes } = *requests;
     if global.json {
         let value = json!({
             "puts": puts, "gets": gets, "heads": heads, "lists": lists, "deletes": deletes,

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use silt_format::number::to_usize;
 use silt_format::{Error, Result};
 use silt_remote::{Lock, LockMode, Settings};
 
@@ -13,9 +14,9 @@ const OPTIONS: [&str; 7] =
 /// The location without its options, and the settings for it.
 ///
 /// Options stand behind it as `?class=GLACIER_IR&metadata-class=STANDARD&lock=30d&lock-mode=compliance` and
-/// count before the environment's `SILT_S3_...`.
+/// count before the environment's `SILT_S3_...`, and before `connections`.
 #[expect(clippy::disallowed_methods, reason = "the programs of AWS are set up by their variables")]
-pub fn settings(location: &str) -> Result<(&str, Settings)> {
+pub fn settings(location: &str, connections: Option<usize>) -> Result<(&str, Settings)> {
     let (place, options) = location.split_once('?').unwrap_or((location, ""));
     let mut given: Vec<(&str, &str)> = Vec::new();
     for option in options.split('&').filter(|option| !option.is_empty()) {
@@ -37,6 +38,7 @@ pub fn settings(location: &str) -> Result<(&str, Settings)> {
         let parsed = text(name).map(|value| value.parse());
         parsed.transpose().map_err(|_| Error::invalid(format!("SILT_S3_{name} is no number")))
     };
+    let count = |name: &str| number(name).map(|number| number.map(to_usize));
     let data_class = text("CLASS");
     let other_class = text("METADATA_CLASS").or_else(|| data_class.clone());
     let mut storage_classes = Vec::new();
@@ -45,9 +47,9 @@ pub fn settings(location: &str) -> Result<(&str, Settings)> {
     let settings = Settings {
         environment: std::env::vars().collect(),
         storage_classes,
-        connections: number("CONNECTIONS")?.and_then(|count| usize::try_from(count).ok()),
+        connections: count("CONNECTIONS")?.or(connections),
         timeout: number("TIMEOUT")?.map(Duration::from_secs),
-        retries: number("RETRIES")?.and_then(|count| usize::try_from(count).ok()),
+        retries: count("RETRIES")?,
         lock: lock(text("LOCK").as_deref(), text("LOCK_MODE").as_deref())?,
     };
     Ok((place, settings))
@@ -92,17 +94,18 @@ mod tests {
 
     #[test]
     fn options_stand_behind_a_location() {
-        let (place, set) = settings("s3://b/p?class=IA&lock=30d&lock-mode=compliance").unwrap();
+        let (place, set) =
+            settings("s3://b/p?class=IA&lock=30d&lock-mode=compliance", None).unwrap();
         assert_eq!(place, "s3://b/p");
         assert_eq!(set.lock, Some(Lock { mode: LockMode::Compliance, days: 30 }));
         let class = |prefix: &str, class: &str| (prefix.to_owned(), class.to_owned());
         assert_eq!(set.storage_classes, [class(DATA, "IA"), class("", "IA")]);
-        let (_, set) = settings("s3://b?class=IA&metadata-class=STANDARD").unwrap();
+        let (_, set) = settings("s3://b?class=IA&metadata-class=STANDARD", None).unwrap();
         assert_eq!(set.storage_classes, [class(DATA, "IA"), class("", "STANDARD")]);
         assert!(set.lock.is_none());
         for wrong in ["s3://b?clas=IA", "s3://b?lock=tomorrow", "s3://b?lock=0d", "s3://b?lock"] {
-            assert!(settings(wrong).is_err(), "{wrong}");
+            assert!(settings(wrong, None).is_err(), "{wrong}");
         }
-        assert!(settings("s3://b?lock=1&lock-mode=strict").is_err());
+        assert!(settings("s3://b?lock=1&lock-mode=strict", None).is_err());
     }
 }

@@ -1,16 +1,16 @@
-//! Where repositories are: folders, and buckets of S3-compatible stores.
+//! Where repositories are: folders, buckets of S3-compatible stores, of Azure and of Google, and HDFS.
 
 #[cfg(feature = "s3")]
 mod bucket;
 mod price;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 #[cfg(feature = "s3")]
 use silt_format::names::Numbered;
 use silt_format::{Error, ErrorKind, Result, names};
-use silt_storage::{CachedStorage, Key, LocalStorage, Prefixes, Storage};
+use silt_storage::{CachedStorage, Key, LocalStorage, Prefixes, Storage, Usage};
 
 /// What of a repository is worth keeping at hand: objects of which many small parts are read, and those
 /// that are read each time.
@@ -26,18 +26,6 @@ const CACHE_MIB_DEFAULT: u64 = 512;
 
 pub use price::Prices;
 
-/// What was asked of object stores, in requests and bytes.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Requests {
-    pub puts: u64,
-    pub gets: u64,
-    pub heads: u64,
-    pub lists: u64,
-    pub deletes: u64,
-    pub sent_bytes: u64,
-    pub received_bytes: u64,
-}
-
 /// Where and how much is kept of what is far away.
 #[derive(Clone, Debug, Default)]
 pub struct Cache {
@@ -50,8 +38,13 @@ pub struct Cache {
 /// Opens storages by their locations, and knows what was asked of them.
 #[derive(Default)]
 pub struct Opener {
+    /// Most objects that are uploaded at once, if it is said.
+    #[cfg_attr(not(feature = "s3"), expect(dead_code, reason = "folders have no connections"))]
+    connections: Option<usize>,
+    /// Those that are far away.
+    opened: Mutex<Vec<Arc<dyn Storage>>>,
     #[cfg(feature = "s3")]
-    opened: std::sync::Mutex<Vec<Arc<silt_remote::S3Storage>>>,
+    buckets: Mutex<Vec<Arc<silt_remote::S3Storage>>>,
 }
 
 /// The part of a location before `://`, if it has one.
@@ -70,6 +63,8 @@ fn place(location: &str) -> &str {
 fn unsupported(location: &str, scheme: &str) -> Error {
     let mut known = vec!["a folder"];
     known.extend(cfg!(feature = "s3").then_some("s3://BUCKET/PREFIX"));
+    known.extend(cfg!(feature = "azure").then_some("az://CONTAINER/PREFIX"));
+    known.extend(cfg!(feature = "google").then_some("gs://BUCKET/PREFIX"));
     known.extend(cfg!(feature = "hdfs").then_some("hdfs://NAMENODE:PORT/FOLDER"));
     let known = known.join(" or ");
     let message = format!("{location}: {scheme}:// repositories are not supported; use {known}");
@@ -77,16 +72,45 @@ fn unsupported(location: &str, scheme: &str) -> Error {
 }
 
 impl Opener {
+    /// An opener of which at most so many objects are uploaded at once to each store.
+    pub fn new(connections: Option<usize>) -> Self {
+        Self { connections, ..Self::default() }
+    }
+
     /// Opens the storage at a location; nothing is written to it.
-    #[cfg_attr(not(feature = "s3"), expect(clippy::unused_self, reason = "buckets are counted"))]
     pub fn open(&self, location: &str) -> Result<Arc<dyn Storage>> {
         match scheme(location) {
             None => Ok(Arc::new(LocalStorage::open(Path::new(location))?)),
             #[cfg(feature = "s3")]
-            Some("s3") => self.open_bucket(location),
+            Some("s3") => Ok(self.bucket(location)?),
+            Some(scheme) => {
+                let storage = self.open_other(scheme, location)?;
+                lock(&self.opened).push(Arc::clone(&storage));
+                Ok(storage)
+            }
+        }
+    }
+
+    /// Opens what is far away and no bucket of S3.
+    #[cfg_attr(
+        not(any(feature = "azure", feature = "google")),
+        expect(clippy::unused_self, reason = "nothing that is asked for is to be had")
+    )]
+    fn open_other(&self, scheme: &str, location: &str) -> Result<Arc<dyn Storage>> {
+        match scheme {
+            #[cfg(feature = "azure")]
+            "az" => {
+                let (location, settings) = bucket::settings(location, self.connections)?;
+                Ok(Arc::new(silt_remote::CloudStorage::azure(location, &settings)?))
+            }
+            #[cfg(feature = "google")]
+            "gs" => {
+                let (location, settings) = bucket::settings(location, self.connections)?;
+                Ok(Arc::new(silt_remote::CloudStorage::google(location, &settings)?))
+            }
             #[cfg(feature = "hdfs")]
-            Some("hdfs") => bucket::open_hdfs(location),
-            Some(other) => Err(unsupported(location, other)),
+            "hdfs" => bucket::open_hdfs(location),
+            other => Err(unsupported(location, other)),
         }
     }
 
@@ -118,23 +142,14 @@ impl Opener {
         Ok(storage)
     }
 
-    #[cfg(feature = "s3")]
-    fn open_bucket(&self, location: &str) -> Result<Arc<dyn Storage>> {
-        Ok(self.bucket(location)?)
-    }
-
-    /// A bucket, with what only buckets do.
+    /// A bucket of S3, with what only these do.
     #[cfg(feature = "s3")]
     pub fn bucket(&self, location: &str) -> Result<Arc<silt_remote::S3Storage>> {
-        let (location, settings) = bucket::settings(location)?;
+        let (location, settings) = bucket::settings(location, self.connections)?;
         let storage = Arc::new(silt_remote::S3Storage::open(location, &settings)?);
-        self.buckets().push(Arc::clone(&storage));
+        lock(&self.opened).push(Arc::clone(&storage) as Arc<dyn Storage>);
+        lock(&self.buckets).push(Arc::clone(&storage));
         Ok(storage)
-    }
-
-    #[cfg(feature = "s3")]
-    fn buckets(&self) -> std::sync::MutexGuard<'_, Vec<Arc<silt_remote::S3Storage>>> {
-        self.opened.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     /// Extends the locks of all objects of all buckets that were opened, where objects are locked; the
@@ -142,7 +157,7 @@ impl Opener {
     #[cfg(feature = "s3")]
     pub fn extend_locks(&self, progress: &dyn Fn(u64) -> Result<()>) -> Result<Option<(u64, u64)>> {
         let locking: Vec<_> =
-            self.buckets().iter().filter(|bucket| bucket.lock().is_some()).cloned().collect();
+            lock(&self.buckets).iter().filter(|bucket| bucket.lock().is_some()).cloned().collect();
         let (mut all, mut extended) = (0, 0);
         for bucket in &locking {
             // Leases come and go.
@@ -161,26 +176,14 @@ impl Opener {
     }
 
     /// What was asked of all object stores that were opened; `None` if there were none.
-    #[cfg_attr(not(feature = "s3"), expect(clippy::unused_self, reason = "buckets are counted"))]
-    pub fn requests(&self) -> Option<Requests> {
-        #[cfg(feature = "s3")]
-        {
-            let opened = self.buckets();
-            let mut all = Requests::default();
-            for usage in opened.iter().map(|storage| storage.usage()) {
-                all.puts += usage.puts;
-                all.gets += usage.gets;
-                all.heads += usage.heads;
-                all.lists += usage.lists;
-                all.deletes += usage.deletes;
-                all.sent_bytes += usage.sent_bytes;
-                all.received_bytes += usage.received_bytes;
-            }
-            (!opened.is_empty()).then_some(all)
-        }
-        #[cfg(not(feature = "s3"))]
-        None
+    pub fn requests(&self) -> Option<Usage> {
+        let opened = lock(&self.opened);
+        (!opened.is_empty()).then(|| opened.iter().filter_map(Storage::usage).sum())
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Of a place that is in use by a repository, says so.

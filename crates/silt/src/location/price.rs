@@ -1,8 +1,7 @@
 //! What requests cost at a store's list prices.
 
 use silt_format::{Error, Result};
-
-use super::Requests;
+use silt_storage::Usage;
 
 /// US dollars for a million requests, and for a GB (10^9 bytes) that is received.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -41,7 +40,7 @@ impl Prices {
 
     /// What these requests cost, in dollars. Deleting costs nothing anywhere.
     #[expect(clippy::cast_precision_loss, reason = "costs are rounded")]
-    pub fn of(&self, requests: &Requests) -> f64 {
+    pub fn of(&self, requests: &Usage) -> f64 {
         let millions = self.put * requests.puts as f64
             + self.list * requests.lists as f64
             + self.get * (requests.gets + requests.heads) as f64;
@@ -56,14 +55,14 @@ mod tests {
     #[test]
     fn requests_have_a_price() {
         let prices = Prices::parse("put=5, list=5,get=0.4,received=0.09").unwrap();
-        let requests = Requests {
+        let requests = Usage {
             puts: 100_000,
             gets: 900_000,
             heads: 100_000,
             lists: 100_000,
             deletes: 7,
             received_bytes: 10_000_000_000,
-            ..Requests::default()
+            ..Usage::default()
         };
         assert!((prices.of(&requests) - 2.3).abs() < 1e-9);
         for wrong in ["put", "put=-1", "put=x", "cost=1"] {

@@ -4,11 +4,10 @@
 
 mod backups;
 mod bad_input;
+mod clouds;
 mod commands;
 mod copies;
 mod deletions;
-#[cfg(feature = "hdfs")]
-mod hdfs;
 mod interrupts;
 mod kit;
 mod memory;

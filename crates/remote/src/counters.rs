@@ -2,31 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Requests and bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Usage {
-    /// Objects created, tries that failed included.
-    pub puts: u64,
-    /// Reads.
-    pub gets: u64,
-    /// Looks at an object's size.
-    pub heads: u64,
-    /// Pages of listings.
-    pub lists: u64,
-    /// Objects deleted.
-    pub deletes: u64,
-    /// Bytes of bodies sent.
-    pub sent_bytes: u64,
-    /// Bytes of bodies received.
-    pub received_bytes: u64,
-}
-
-impl Usage {
-    /// All requests.
-    pub fn requests(&self) -> u64 {
-        self.puts + self.gets + self.heads + self.lists + self.deletes
-    }
-}
+use silt_storage::Usage;
 
 #[derive(Default)]
 pub(crate) struct Counters {

@@ -1,43 +1,15 @@
-//! How a store is reached.
+//! The client of a bucket, set up as the programs of AWS are.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Once, OnceLock};
-use std::time::Duration;
+use std::sync::{Arc, OnceLock};
 
 use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey, Checksum};
 use object_store::client::{HttpClient, HttpConnector, ReqwestConnector};
-use object_store::{BackoffConfig, Certificate, ClientOptions, RetryConfig};
 use silt_format::{Error, Result};
 
 use super::credentials::profile;
 use super::lock::{Lock, LockingConnector};
-
-/// How long a connection may take to be made.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a request may take as a whole; a container of 256 MiB needs 10 MB/s.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// For how long a request is repeated.
-const RETRY_TIMEOUT: Duration = Duration::from_mins(2);
-const RETRIES_MAX: usize = 8;
-const CONNECTIONS: usize = 4;
-
-/// How a store is reached; what is not set here comes from the environment.
-#[derive(Clone, Debug, Default)]
-pub struct Settings {
-    /// The variables that the programs of AWS know, by name.
-    pub environment: Vec<(String, String)>,
-    /// Storage classes of new objects, as the store calls them, by the beginnings of names; the first that
-    /// fits counts.
-    pub storage_classes: Vec<(String, String)>,
-    /// Most objects that are uploaded at once, and connections that are kept open, instead of 4.
-    pub connections: Option<usize>,
-    /// How long a request may take, instead of 30 s.
-    pub timeout: Option<Duration>,
-    /// How often a request is repeated, instead of 8 times.
-    pub retries: Option<usize>,
-    /// How new objects are locked.
-    pub lock: Option<Lock>,
-}
+use crate::settings::Settings;
 
 /// A client of one bucket, and what requests of one's own need.
 pub(crate) struct Client {
@@ -47,11 +19,6 @@ pub(crate) struct Client {
 }
 
 impl Settings {
-    fn variable(&self, name: &str) -> Option<&str> {
-        let found = self.environment.iter().find(|(known, _)| known == name);
-        found.map(|(_, value)| value.as_str()).filter(|value| !value.is_empty())
-    }
-
     /// A file named by a variable, or below the home folder.
     fn file(&self, variable: &str, name: &str) -> Option<PathBuf> {
         let named = self.variable(variable).map(PathBuf::from);
@@ -83,25 +50,11 @@ impl Settings {
         builder
     }
 
-    /// Most objects that are uploaded at once.
-    pub(crate) fn connections(&self) -> usize {
-        self.connections.unwrap_or(CONNECTIONS).max(1)
-    }
-
-    /// How often a request is repeated.
-    pub(crate) fn retries(&self) -> usize {
-        self.retries.unwrap_or(RETRIES_MAX)
-    }
-
     /// A client of one bucket; with `lock` what it puts is locked.
     pub(crate) fn client(&self, bucket: &str, lock: Option<Lock>) -> Result<Client> {
-        static PROVIDER: Once = Once::new();
-        // Fails only where somebody has chosen one before, which is as good.
-        PROVIDER.call_once(|| drop(rustls::crypto::ring::default_provider().install_default()));
         let mut builder = self.with_profile(AmazonS3Builder::new());
-        for (name, value) in &self.environment {
-            let known = name.to_ascii_lowercase().parse::<AmazonS3ConfigKey>();
-            if let (true, Ok(known)) = (name.starts_with("AWS_") && !value.is_empty(), known) {
+        for (name, value) in self.variables(&["AWS_"]) {
+            if let Ok(known) = name.parse::<AmazonS3ConfigKey>() {
                 builder = builder.with_config(known, value);
             }
         }
@@ -115,26 +68,7 @@ impl Settings {
         }
         let endpoint = builder.get_config_value(&AmazonS3ConfigKey::Endpoint);
         let is_clear = endpoint.is_some_and(|endpoint| endpoint.starts_with("http://"));
-        let mut options = ClientOptions::new()
-            .with_allow_http(is_clear)
-            .with_connect_timeout(CONNECT_TIMEOUT)
-            .with_timeout(self.timeout.unwrap_or(REQUEST_TIMEOUT));
-        if let Some(connections) = self.connections {
-            options = options.with_pool_max_idle_per_host(connections);
-        }
-        if let Some(file) = self.variable("AWS_CA_BUNDLE") {
-            let failed = |error| Error::io(format!("read the certificates of {file}"), error);
-            let text = std::fs::read(file).map_err(failed)?;
-            let wrong = |error| Error::invalid(format!("{file} holds no certificates: {error}"));
-            for certificate in Certificate::from_pem_bundle(&text).map_err(wrong)? {
-                options = options.with_root_certificate(certificate);
-            }
-        }
-        let retry = RetryConfig {
-            backoff: BackoffConfig::default(),
-            max_retries: self.retries(),
-            retry_timeout: RETRY_TIMEOUT,
-        };
+        let options = self.connection(is_clear)?;
         let region = builder.get_config_value(&AmazonS3ConfigKey::Region);
         let region = region.unwrap_or_else(|| "us-east-1".to_owned());
         let wrong = |error| Error::invalid(format!("the settings of s3://{bucket}: {error}"));
@@ -147,7 +81,7 @@ impl Settings {
         let s3 = builder
             .with_bucket_name(bucket)
             .with_client_options(options)
-            .with_retry(retry)
+            .with_retry(self.retry())
             .build()
             .map_err(wrong)?;
         let _ = credentials.set(s3.credentials().clone());

@@ -1,0 +1,265 @@
+//! Objects in containers of Azure's blob storage and in buckets of Google's cloud storage.
+//!
+//! Both create names with a condition, so that of several hosts that create one object exactly one succeeds.
+
+use std::sync::{Mutex, PoisonError};
+
+use bytes::Bytes;
+use object_store::list::{PaginatedListOptions, PaginatedListStore};
+use object_store::path::Path;
+use object_store::{ObjectStore, PutMode as Mode, PutOptions, PutPayload};
+use silt_format::{Error, ErrorKind, Result};
+use silt_storage::{
+    ByteRange, Guarantees, Key, LIST_PAGE_OBJECTS_MAX, ListPage, ObjectMeta, PutMode, Storage,
+    Usage,
+};
+
+use crate::base::{Base, begins_no_name, runtime};
+use crate::settings::Settings;
+
+/// A folder of a bucket.
+pub struct CloudStorage {
+    base: Base,
+    bucket: Box<dyn Bucket>,
+    settings: Settings,
+    /// Whether a list below a prefix has the object that is called just so.
+    lists_prefix: bool,
+    /// Where the list that was read last goes on.
+    resumption: Mutex<Option<Resumption>>,
+}
+
+/// What a bucket's client does.
+trait Bucket: Send + Sync {
+    /// Creates objects, and repeats nothing by itself.
+    fn creator(&self) -> &dyn ObjectStore;
+
+    /// Asks for one page of names.
+    fn page(
+        &self,
+        base: &Base,
+        prefix: &str,
+        options: &PaginatedListOptions,
+    ) -> Result<object_store::list::PaginatedListResult>;
+}
+
+/// A client that repeats what failed, and one that does not.
+struct Clients<T> {
+    client: T,
+    creator: T,
+}
+
+impl<T: ObjectStore + PaginatedListStore> Bucket for Clients<T> {
+    fn creator(&self) -> &dyn ObjectStore {
+        &self.creator
+    }
+
+    fn page(
+        &self,
+        base: &Base,
+        prefix: &str,
+        options: &PaginatedListOptions,
+    ) -> Result<object_store::list::PaginatedListResult> {
+        base.page(&self.client, prefix, options)
+    }
+}
+
+/// Behind which name a list goes on with which of the server's tokens.
+struct Resumption {
+    prefix: String,
+    after: Key,
+    token: String,
+}
+
+/// The bucket and the folder of `SCHEME://BUCKET/FOLDER`.
+fn split<'a>(location: &'a str, scheme: &str) -> Result<(&'a str, &'a str)> {
+    let rest = location.strip_prefix(scheme).and_then(|rest| rest.strip_prefix("://"));
+    let rest = rest.unwrap_or(location);
+    let (bucket, folder) = rest.split_once('/').unwrap_or((rest, ""));
+    if bucket.is_empty() {
+        let message = format!("{location} names no bucket; use {scheme}://BUCKET/FOLDER");
+        return Err(Error::invalid(message));
+    }
+    Ok((bucket, folder))
+}
+
+impl CloudStorage {
+    fn open<T: ObjectStore + PaginatedListStore + Clone>(
+        (location, folder): (&str, &str),
+        settings: &Settings,
+        client: impl Fn(&Settings) -> Result<T>,
+    ) -> Result<Self> {
+        if settings.lock.is_some() {
+            let message = format!("{location}: only buckets of S3 lock what is put by themselves");
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
+        let once = Settings { retries: Some(0), ..settings.clone() };
+        let clients = Clients { client: client(settings)?, creator: client(&once)? };
+        let store = std::sync::Arc::new(clients.client.clone());
+        Ok(Self {
+            base: Base::new(store, runtime()?, folder, location, settings.retries()),
+            bucket: Box::new(clients),
+            settings: settings.clone(),
+            lists_prefix: true,
+            resumption: Mutex::default(),
+        })
+    }
+
+    /// The storage at `az://CONTAINER` or `az://CONTAINER/FOLDER` of the account that the variables
+    /// `AZURE_...` name; nothing is asked of it yet.
+    #[cfg(feature = "azure")]
+    pub fn azure(location: &str, settings: &Settings) -> Result<Self> {
+        use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
+
+        let (container, folder) = split(location, "az")?;
+        let mut storage = Self::open((location, folder), settings, |settings| {
+            let mut builder = MicrosoftAzureBuilder::new();
+            for (name, value) in settings.variables(&["AZURE_"]) {
+                if let Ok(known) = name.parse::<AzureConfigKey>() {
+                    builder = builder.with_config(known, value);
+                }
+            }
+            let endpoint = builder.get_config_value(&AzureConfigKey::Endpoint);
+            let is_clear = endpoint.is_some_and(|endpoint| endpoint.starts_with("http://"));
+            builder
+                .with_container_name(container)
+                .with_client_options(settings.connection(is_clear)?)
+                .with_retry(settings.retry())
+                .build()
+                .map_err(|error| wrong(location, &error))
+        })?;
+        (storage.base.has_tails, storage.lists_prefix) = (false, false);
+        Ok(storage)
+    }
+
+    /// The storage at `gs://BUCKET` or `gs://BUCKET/FOLDER`, with the credentials that the variables
+    /// `GOOGLE_...` name; nothing is asked of it yet.
+    #[cfg(feature = "google")]
+    pub fn google(location: &str, settings: &Settings) -> Result<Self> {
+        use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
+
+        let (bucket, folder) = split(location, "gs")?;
+        // An emulator is reached without encryption: its address is among the account's settings.
+        let accounts = ["GOOGLE_SERVICE_ACCOUNT_KEY", "GOOGLE_BASE_URL"];
+        let texts = accounts.iter().filter_map(|name| settings.variable(name));
+        let is_clear = texts.into_iter().any(|text| text.contains("http://"));
+        Self::open((location, folder), settings, |settings| {
+            let mut builder = GoogleCloudStorageBuilder::new();
+            for (name, value) in settings.variables(&["GOOGLE_"]) {
+                if let Ok(known) = name.parse::<GoogleConfigKey>() {
+                    builder = builder.with_config(known, value);
+                }
+            }
+            builder
+                .with_bucket_name(bucket)
+                .with_client_options(settings.connection(is_clear)?)
+                .with_retry(settings.retry())
+                .build()
+                .map_err(|error| wrong(location, &error))
+        })
+    }
+
+    fn put_once(&self, key: &Key, path: &Path, payload: &PutPayload) -> object_store::Result<()> {
+        let attributes = self.settings.attributes(key);
+        let options = PutOptions { mode: Mode::Create, attributes, ..PutOptions::default() };
+        self.base.counters.put(payload.content_length());
+        let creator = self.bucket.creator();
+        self.base.runtime.block_on(creator.put_opts(path, payload.clone(), options)).map(drop)
+    }
+
+    /// The server's token for what comes behind a name, if the last list ended there.
+    fn resume(&self, prefix: &str, after: Option<&Key>) -> Option<String> {
+        let last = self.resumption.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+        (last.prefix == prefix && Some(&last.after) == after).then_some(last.token)
+    }
+
+    /// Not every server knows where to begin; what it gives of names that come before is passed over, and
+    /// the next page is asked for by the server's own token.
+    fn page(&self, prefix: &str, after: Option<&Key>) -> Result<ListPage> {
+        let whole = format!("{}{prefix}", self.base.prefix);
+        let mut options = PaginatedListOptions {
+            offset: after.map(|after| format!("{}{after}", self.base.prefix)),
+            page_token: self.resume(prefix, after),
+            ..PaginatedListOptions::default()
+        };
+        loop {
+            let page = self.bucket.page(&self.base, &whole, &options)?;
+            options.page_token.clone_from(&page.page_token);
+            let mut objects = self.base.named(page);
+            objects.retain(|(key, _)| after.is_none_or(|after| key > after));
+            match (&options.page_token, objects.last()) {
+                (None, _) => return Ok(ListPage { objects, truncated: false }),
+                (Some(_), None) => {}
+                (Some(token), Some((last, _))) => {
+                    let (prefix, token) = (prefix.to_owned(), token.clone());
+                    let next = Resumption { prefix, after: last.clone(), token };
+                    *self.resumption.lock().unwrap_or_else(PoisonError::into_inner) = Some(next);
+                    return Ok(ListPage { objects, truncated: true });
+                }
+            }
+        }
+    }
+
+    /// The object that is called as the prefix is, where lists lack it and it comes behind `after`.
+    fn called(&self, prefix: &str, after: Option<&Key>) -> Result<Option<(Key, u64)>> {
+        let is_listed = self.lists_prefix || after.is_some_and(|after| after.as_str() >= prefix);
+        let Some(key) = Key::new(prefix).ok().filter(|_| !is_listed) else { return Ok(None) };
+        match self.base.head(&key) {
+            Ok(found) => Ok(Some((key, found.size))),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn wrong(location: &str, error: &object_store::Error) -> Error {
+    Error::invalid(format!("the settings of {location}: {error}"))
+}
+
+impl Storage for CloudStorage {
+    fn put_bytes(&self, key: &Key, body: &[Bytes], _mode: PutMode) -> Result<()> {
+        let path = self.base.path(key)?;
+        let payload = body.iter().cloned().collect::<PutPayload>();
+        let put_once = || self.put_once(key, &path, &payload);
+        self.base.create(key, put_once, || self.base.is_ours(key, body))
+    }
+
+    fn get(&self, key: &Key, range: ByteRange, into: &mut Vec<u8>) -> Result<()> {
+        self.base.get(key, range, into)
+    }
+
+    fn head(&self, key: &Key) -> Result<ObjectMeta> {
+        self.base.head(key)
+    }
+
+    fn delete(&self, keys: &[Key]) -> Result<()> {
+        self.base.delete(keys)
+    }
+
+    fn list(&self, prefix: &str, after: Option<&Key>) -> Result<ListPage> {
+        if begins_no_name(prefix) {
+            return Ok(ListPage { objects: Vec::new(), truncated: false });
+        }
+        let called = self.called(prefix, after)?;
+        let ListPage { mut objects, mut truncated } = self.page(prefix, after)?;
+        objects.splice(..0, called);
+        truncated |= objects.len() > LIST_PAGE_OBJECTS_MAX;
+        objects.truncate(LIST_PAGE_OBJECTS_MAX);
+        Ok(ListPage { objects, truncated })
+    }
+
+    fn uploads(&self) -> usize {
+        self.settings.connections()
+    }
+
+    fn usage(&self) -> Option<Usage> {
+        Some(self.base.counters.usage())
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        Guarantees::ALL
+    }
+
+    fn describe(&self) -> String {
+        self.base.location.clone()
+    }
+}

@@ -1,0 +1,111 @@
+//! How a store is reached.
+
+use std::sync::Once;
+use std::time::Duration;
+
+use object_store::{Attribute, Attributes, BackoffConfig, Certificate, ClientOptions, RetryConfig};
+use silt_format::{Error, Result};
+use silt_storage::Key;
+
+use crate::s3::Lock;
+
+/// How long a connection may take to be made.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a request may take as a whole: two containers of 8 MiB at once need 300 KB/s.
+const REQUEST_TIMEOUT: Duration = Duration::from_mins(1);
+/// For how long a request is repeated.
+const RETRY_TIMEOUT: Duration = Duration::from_mins(2);
+const RETRIES_MAX: usize = 8;
+const CONNECTIONS: usize = 4;
+
+/// How a store is reached; what is not set here comes from the environment.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// The variables that the programs of AWS, Azure and Google know, by name.
+    pub environment: Vec<(String, String)>,
+    /// Storage classes of new objects, as the store calls them, by the beginnings of names; the first that
+    /// fits counts.
+    pub storage_classes: Vec<(String, String)>,
+    /// Most objects that are uploaded at once, and connections that are kept open, instead of 4.
+    pub connections: Option<usize>,
+    /// How long a request may take, instead of 60 s.
+    pub timeout: Option<Duration>,
+    /// How often a request is repeated, instead of 8 times.
+    pub retries: Option<usize>,
+    /// How new objects are locked.
+    pub lock: Option<Lock>,
+}
+
+impl Settings {
+    /// The value of a variable, if it has one.
+    pub(crate) fn variable(&self, name: &str) -> Option<&str> {
+        let found = self.environment.iter().find(|(known, _)| known == name);
+        found.map(|(_, value)| value.as_str()).filter(|value| !value.is_empty())
+    }
+
+    /// The variables that begin with one of `prefixes`, their names as the client knows them.
+    pub(crate) fn variables<'a>(
+        &'a self,
+        prefixes: &'a [&str],
+    ) -> impl Iterator<Item = (String, &'a str)> {
+        let set = self.environment.iter().filter(|(_, value)| !value.is_empty());
+        let ours = set.filter(|(name, _)| prefixes.iter().any(|prefix| name.starts_with(prefix)));
+        ours.map(|(name, value)| (name.to_ascii_lowercase(), value.as_str()))
+    }
+
+    /// Most objects that are uploaded at once.
+    pub(crate) fn connections(&self) -> usize {
+        self.connections.unwrap_or(CONNECTIONS).max(1)
+    }
+
+    /// How often a request is repeated.
+    pub(crate) fn retries(&self) -> usize {
+        self.retries.unwrap_or(RETRIES_MAX)
+    }
+
+    /// How requests are repeated.
+    pub(crate) fn retry(&self) -> RetryConfig {
+        RetryConfig {
+            backoff: BackoffConfig::default(),
+            max_retries: self.retries(),
+            retry_timeout: RETRY_TIMEOUT,
+        }
+    }
+
+    /// How connections are made; unencrypted ones only if asked for.
+    pub(crate) fn connection(&self, is_clear: bool) -> Result<ClientOptions> {
+        static PROVIDER: Once = Once::new();
+        // Fails only where somebody has chosen one before, which is as good.
+        PROVIDER.call_once(|| drop(rustls::crypto::ring::default_provider().install_default()));
+        let mut options = ClientOptions::new()
+            .with_allow_http(is_clear)
+            .with_connect_timeout(CONNECT_TIMEOUT)
+            .with_timeout(self.timeout.unwrap_or(REQUEST_TIMEOUT));
+        if let Some(connections) = self.connections {
+            options = options.with_pool_max_idle_per_host(connections);
+        }
+        if let Some(file) = self.variable("AWS_CA_BUNDLE").or(self.variable("SSL_CERT_FILE")) {
+            let failed = |error| Error::io(format!("read the certificates of {file}"), error);
+            let text = std::fs::read(file).map_err(failed)?;
+            let wrong = |error| Error::invalid(format!("{file} holds no certificates: {error}"));
+            for certificate in Certificate::from_pem_bundle(&text).map_err(wrong)? {
+                options = options.with_root_certificate(certificate);
+            }
+        }
+        Ok(options)
+    }
+
+    /// The storage class of a new object.
+    pub(crate) fn storage_class(&self, key: &Key) -> Option<&str> {
+        let mut classes = self.storage_classes.iter();
+        let fits = classes.find(|(prefix, _)| key.as_str().starts_with(prefix.as_str()));
+        fits.map(|(_, class)| class.as_str())
+    }
+
+    /// What a new object is created with.
+    pub(crate) fn attributes(&self, key: &Key) -> Attributes {
+        let class =
+            self.storage_class(key).map(|class| (Attribute::StorageClass, class.to_owned()));
+        class.into_iter().collect()
+    }
+}
