@@ -4,16 +4,26 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 
 use silt_format::Result;
-use silt_storage::{Counted, CrashStorage, CrashingOperation, MemoryStorage};
+use silt_storage::{Counted, CrashStorage, CrashingOperation, MemoryStorage, Storage};
 use siltstone::{CheckOptions, DataCheck, Repository};
 
 use crate::kit::{self, World};
 
 /// What the crash interrupts.
-type Action = dyn Fn(&Repository) -> Result<()>;
+pub type Action = dyn Fn(&Repository) -> Result<()>;
 
 /// Crashes `action` at every mutation, in a repository that holds `committed`, and checks what is left.
 fn crash_everywhere(committed: &[Vec<u8>], next: &[u8], action: &Action) -> Totals {
+    crash_everywhere_in(&|objects| Arc::new(objects), committed, next, action)
+}
+
+/// The same in other places, which `place` makes of the objects that are there before.
+pub fn crash_everywhere_in(
+    place: &dyn Fn(MemoryStorage) -> Arc<dyn Storage>,
+    committed: &[Vec<u8>],
+    next: &[u8],
+    action: &Action,
+) -> Totals {
     let world = World::new(1);
     let base = MemoryStorage::new();
     let storage = Arc::new(base);
@@ -22,15 +32,15 @@ fn crash_everywhere(committed: &[Vec<u8>], next: &[u8], action: &Action) -> Tota
         kit::backup(&repository, "vm", image).unwrap();
     }
     let mut adopted = 0;
-    let crashes = kit::each_crash(&storage, 3600, action, &mut |repository| {
+    let crashes = kit::each_crash_in(&storage, place, 3600, action, &mut |repository| {
         adopted += survives(repository, committed, next);
     });
     Totals { crashes, adopted }
 }
 
-struct Totals {
-    crashes: u32,
-    adopted: usize,
+pub struct Totals {
+    pub crashes: u32,
+    pub adopted: usize,
 }
 
 /// Every committed snapshot is whole, nothing needs repair, and the next backup works.

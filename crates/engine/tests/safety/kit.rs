@@ -316,10 +316,21 @@ pub fn each_crash(
     action: &dyn Fn(&Repository) -> Result<()>,
     after: &mut dyn FnMut(&Repository),
 ) -> u32 {
+    each_crash_in(storage, &|objects| Arc::new(objects), later_s, action, after)
+}
+
+/// The same in other places, which `place` makes of the objects that are there before.
+pub fn each_crash_in(
+    storage: &MemoryStorage,
+    place: &dyn Fn(MemoryStorage) -> Arc<dyn Storage>,
+    later_s: i64,
+    action: &dyn Fn(&Repository) -> Result<()>,
+    after: &mut dyn FnMut(&Repository),
+) -> u32 {
     let mut crashes = 0;
     for struck in [CrashingOperation::Lost, CrashingOperation::Applied] {
         for succeeding in 0.. {
-            let survivor = Arc::new(storage.snapshot());
+            let survivor = place(storage.snapshot());
             let counted = Counted::Mutations;
             let crashing =
                 Arc::new(CrashStorage::new(survivor.clone(), succeeding, counted, struck));

@@ -18,7 +18,7 @@ use siltstone::{
 use crate::kit::{self, Random, World};
 use crate::{rounds, shared};
 
-/// How many sequences are tried; SILT_MODEL_SEQUENCES says otherwise.
+/// How many sequences are tried in memory; SILT_MODEL_SEQUENCES says otherwise.
 const SEQUENCES: u64 = 500;
 const STEPS: usize = 32;
 const ALL: CheckOptions =
@@ -97,7 +97,7 @@ fn steps(seed: u64) -> Vec<Step> {
 }
 
 struct Model {
-    storage: Arc<MemoryStorage>,
+    storage: Arc<dyn Storage>,
     dead: Arc<Mutex<HashSet<u32>>>,
     process: u32,
     seed: u64,
@@ -108,9 +108,9 @@ struct Model {
 }
 
 impl Model {
-    fn new(seed: u64) -> Self {
+    fn new(seed: u64, storage: Arc<dyn Storage>) -> Self {
         let model = Self {
-            storage: Arc::new(MemoryStorage::new()),
+            storage,
             dead: Arc::default(),
             process: 1,
             seed,
@@ -371,9 +371,12 @@ impl Model {
     }
 }
 
-fn run(seed: u64, steps: &[Step]) -> Result<(), String> {
+/// Makes an empty storage.
+type Place<'a> = dyn Fn() -> Arc<dyn Storage> + Sync + 'a;
+
+fn run(seed: u64, steps: &[Step], place: &Place<'_>) -> Result<(), String> {
     let outcome = catch_unwind(AssertUnwindSafe(|| {
-        let mut model = Model::new(seed);
+        let mut model = Model::new(seed, place());
         steps.iter().for_each(|step| model.step(step));
         model.verify();
         model.verify_no_waste();
@@ -386,15 +389,15 @@ fn run(seed: u64, steps: &[Step]) -> Result<(), String> {
 }
 
 /// Leaves out steps, many at first, as long as the rest still fails.
-fn shrink(seed: u64, mut steps: Vec<Step>) -> (Vec<Step>, String) {
-    let mut why = run(seed, &steps).err().unwrap_or_default();
+fn shrink(seed: u64, mut steps: Vec<Step>, place: &Place<'_>) -> (Vec<Step>, String) {
+    let mut why = run(seed, &steps, place).err().unwrap_or_default();
     let mut size = steps.len() / 2;
     while size > 0 {
         let mut at = 0;
         while at < steps.len() {
             let mut fewer = steps.clone();
             fewer.drain(at..(at + size).min(steps.len()));
-            if let Err(text) = run(seed, &fewer) {
+            if let Err(text) = run(seed, &fewer, place) {
                 (steps, why) = (fewer, text);
             } else {
                 at += size;
@@ -405,11 +408,15 @@ fn shrink(seed: u64, mut steps: Vec<Step>) -> (Vec<Step>, String) {
     (steps, why)
 }
 
-#[test]
+/// How many sequences are tried: what a variable says, or a default.
 #[expect(clippy::disallowed_methods, reason = "how long a test runs is the tester's choice")]
-fn random_sequences_lose_nothing_and_waste_nothing() {
-    let sequences = std::env::var("SILT_MODEL_SEQUENCES").ok();
-    let sequences = sequences.and_then(|text| text.parse().ok()).unwrap_or(SEQUENCES);
+pub fn sequences(variable: &str, default: u64) -> u64 {
+    let text = std::env::var(variable).ok();
+    text.and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+/// Tries so many sequences, each in a new place.
+pub fn try_sequences(sequences: u64, place: &Place<'_>) {
     let next = std::sync::atomic::AtomicU64::new(0);
     let failed = Mutex::new(None);
     std::thread::scope(|scope| {
@@ -420,7 +427,7 @@ fn random_sequences_lose_nothing_and_waste_nothing() {
                     if seed >= sequences {
                         return;
                     }
-                    if run(seed, &steps(seed)).is_err() {
+                    if run(seed, &steps(seed), place).is_err() {
                         failed.lock().unwrap().get_or_insert(seed);
                     }
                 }
@@ -428,7 +435,13 @@ fn random_sequences_lose_nothing_and_waste_nothing() {
         }
     });
     if let Some(seed) = failed.into_inner().unwrap() {
-        let (steps, why) = shrink(seed, steps(seed));
+        let (steps, why) = shrink(seed, steps(seed), place);
         panic!("seed {seed}: {why}\nshrunk to {steps:#?}");
     }
+}
+
+#[test]
+fn random_sequences_lose_nothing_and_waste_nothing() {
+    let sequences = sequences("SILT_MODEL_SEQUENCES", SEQUENCES);
+    try_sequences(sequences, &|| Arc::new(MemoryStorage::new()));
 }
