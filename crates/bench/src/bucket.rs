@@ -9,6 +9,7 @@ use silt_remote::server::{BUCKET, Server};
 
 use crate::disks::Disks;
 use crate::process::{Call, Cost};
+use crate::rounds::{warm, write_fleet};
 use crate::{BucketOptions, Result};
 
 /// What is backed up, in this order; the last is a day that changed nothing.
@@ -19,6 +20,9 @@ const STEPS: [(&str, usize); 3] = [("first backup", 0), ("next day", 1), ("uncha
 enum Way {
     Folder,
     Bucket,
+    /// All machines in one process, which shares what they have in common.
+    FolderRound,
+    BucketRound,
     Restic,
     Rustic,
 }
@@ -28,9 +32,20 @@ impl Way {
         match self {
             Self::Folder => "silt, folder",
             Self::Bucket => "silt, bucket",
+            Self::FolderRound => "silt, folder, one round",
+            Self::BucketRound => "silt, bucket, one round",
             Self::Restic => "restic, bucket",
             Self::Rustic => "rustic, bucket",
         }
+    }
+
+    fn is_round(self) -> bool {
+        matches!(self, Self::FolderRound | Self::BucketRound)
+    }
+
+    /// What it is measured by: the same in a folder.
+    fn in_folder(self) -> Self {
+        if self.is_round() { Self::FolderRound } else { Self::Folder }
     }
 }
 
@@ -60,8 +75,10 @@ impl Bench<'_> {
     fn call(&self, way: Way, name: &str) -> Call {
         let endpoint = self.server.endpoint();
         let mut call = match way {
-            Way::Folder => Call::new(&self.options.silt).env("SILT_REPOSITORY", self.path(name)),
-            Way::Bucket => Call::new(&self.options.silt)
+            Way::Folder | Way::FolderRound => {
+                Call::new(&self.options.silt).env("SILT_REPOSITORY", self.path(name))
+            }
+            Way::Bucket | Way::BucketRound => Call::new(&self.options.silt)
                 .env("SILT_REPOSITORY", format!("s3://{BUCKET}/{name}"))
                 .env("SILT_CACHE_DIR", self.path(&format!("{name}.cache"))),
             Way::Restic => Call::new("restic")
@@ -78,21 +95,36 @@ impl Bench<'_> {
                 .env("OPENDAL_ENDPOINT", &endpoint)
                 .env("OPENDAL_REGION", "us-east-1"),
         };
-        if way != Way::Folder {
+        if way != way.in_folder() {
             for (name, value) in self.server.settings().environment {
                 call.environment.push((String::leak(name), value.into()));
             }
         }
         match way {
-            Way::Folder | Way::Bucket => call.env("SILT_PASSWORD", "bench").args(&["--quiet"]),
             Way::Restic => call.args(&["--quiet"]),
             Way::Rustic => call,
+            _ => call.env("SILT_PASSWORD", "bench").args(&["--quiet"]),
         }
     }
 
-    /// A process for each machine.
+    /// A process for each machine, or one for all of them.
     fn back_up(&self, way: Way, name: &str, day: usize) -> Result<Measured> {
         let before = self.counts()?;
+        let cost =
+            if way.is_round() { self.round(way, name, day)? } else { self.each(way, name, day)? };
+        let after = self.counts()?;
+        let [requests, bytes, server_s] = std::array::from_fn(|at| after[at] - before[at]);
+        Ok(Measured { cost, server_s, requests, bytes })
+    }
+
+    fn round(&self, way: Way, name: &str, day: usize) -> Result<Cost> {
+        let fleet = self.path("fleet.toml");
+        write_fleet(&fleet, &self.disks, day)?;
+        warm(&self.disks, day)?;
+        self.call(way, name).args(&["backup", "--fleet"]).arg(&fleet).run()
+    }
+
+    fn each(&self, way: Way, name: &str, day: usize) -> Result<Cost> {
         let mut cost = Cost::default();
         for machine in &self.disks.machines {
             // The same path every day, for those who go by it.
@@ -102,16 +134,12 @@ impl Bench<'_> {
             std::io::copy(&mut std::fs::File::open(&disk)?, &mut std::io::sink())?;
             let call = self.call(way, name);
             let call = match way {
-                Way::Folder | Way::Bucket => {
-                    call.args(&["backup", machine, "--"]).arg(format!("disk={}", disk.display()))
-                }
                 Way::Restic | Way::Rustic => call.args(&["backup", "--tag", machine]).arg(&disk),
+                _ => call.args(&["backup", machine, "--"]).arg(format!("disk={}", disk.display())),
             };
             cost = cost.and(call.run()?);
         }
-        let after = self.counts()?;
-        let [requests, bytes, server_s] = std::array::from_fn(|at| after[at] - before[at]);
-        Ok(Measured { cost, server_s, requests, bytes })
+        Ok(cost)
     }
 
     /// Requests, bytes and processor time of the server so far.
@@ -166,7 +194,7 @@ pub fn run(options: &BucketOptions) -> Result<()> {
     let server = Server::start_in(std::slice::from_ref(&server_folder))
         .ok_or("minio is missing: scripts/setup.sh installs it")?;
     let bench = Bench { options, server, disks };
-    let mut ways = vec![Way::Folder, Way::Bucket];
+    let mut ways = vec![Way::Folder, Way::Bucket, Way::FolderRound, Way::BucketRound];
     let restic = Call::new("restic").args(&["version"]).run().is_ok();
     ways.extend(restic.then_some(Way::Restic));
     let rustic = Call::new("rustic").args(&["--version"]).run().is_ok();
@@ -209,7 +237,7 @@ fn print(bench: &Bench<'_>, ways: &[Way], all: &[Vec<Vec<Measured>>]) {
             println!(
                 "| {what}, {} | {own:.2} | {} | {} | {:.1} | {:.1} | {:.0} | {:.0} | {:.2} |",
                 way.name(),
-                of(Way::Folder),
+                of(way.in_folder()),
                 of(Way::Restic),
                 figure(&|measured| measured.cost.cpu_s),
                 figure(&|measured| measured.server_s),

@@ -76,7 +76,7 @@ impl Way<'_> {
     }
 }
 
-fn write_fleet(file: &Path, disks: &Disks, day: usize) -> Result<()> {
+pub fn write_fleet(file: &Path, disks: &Disks, day: usize) -> Result<()> {
     let mut text = String::new();
     for machine in &disks.machines {
         let path = disks.path(machine, day);
@@ -86,7 +86,7 @@ fn write_fleet(file: &Path, disks: &Disks, day: usize) -> Result<()> {
 }
 
 /// Reads the disks, so that all find them in the page cache.
-fn warm(disks: &Disks, day: usize) -> Result<()> {
+pub fn warm(disks: &Disks, day: usize) -> Result<()> {
     for machine in &disks.machines {
         let mut file = std::fs::File::open(disks.path(machine, day))?;
         std::io::copy(&mut file, &mut std::io::sink())?;
