@@ -321,13 +321,7 @@ impl Repository {
     /// Every series' id and name, sorted by name; damaged records are reported as warnings.
     pub fn series(&self) -> Result<Vec<(SeriesId, String)>> {
         let mut series = Vec::new();
-        for item in self.objects.names(names::SERIES, None)? {
-            let (name, _) = item?;
-            let id = name.rsplit('/').next().and_then(SeriesId::from_hex);
-            let Some(id) = id else {
-                self.warn(&format!("{name} is not a series record"));
-                continue;
-            };
+        for id in self.series_ids()? {
             match self.series_record(id) {
                 Ok(record) => series.push((id, record.name)),
                 Err(error) if is_damage(&error) => {
@@ -341,6 +335,19 @@ impl Repository {
         }
         series.sort_by(|a, b| a.1.cmp(&b.1));
         Ok(series)
+    }
+
+    /// All series by their ids alone, at the price of one listing.
+    pub fn series_ids(&self) -> Result<Vec<SeriesId>> {
+        let mut ids = Vec::new();
+        for item in self.objects.names(names::SERIES, None)? {
+            let (name, _) = item?;
+            match name.rsplit('/').next().and_then(SeriesId::from_hex) {
+                Some(id) => ids.push(id),
+                None => self.warn(&format!("{name} is not a series record")),
+            }
+        }
+        Ok(ids)
     }
 
     pub(crate) fn series_record(&self, id: SeriesId) -> Result<SeriesRecord> {

@@ -24,40 +24,40 @@ use crate::{ByteRange, Guarantees, Key, ListPage, ObjectMeta, PutMode, Storage, 
 const OBJECT_BYTES_MAX: u64 = 32 << 20;
 /// How much of an object's end is read when less is asked for: mostly all of a container's directory.
 const END_BYTES: u64 = 192 << 10;
+/// How many files are compared with their objects at once.
+const COMPARED_AT_ONCE: usize = 16;
 /// Most beginnings that are remembered until the ends of their objects are read.
 const BEGINNINGS_MAX: usize = 256;
 
 /// What tells an object from another of the same name.
 const BEGINNING: ByteRange = ByteRange::Bounded { offset: 0, length: BEGINNING_BYTES as u64 };
 
-/// Keeps objects below some prefixes, or parts of them, as files with a digest each.
+/// Keeps objects that a rule names, or parts of them, as files with a digest each.
 pub struct CachedStorage {
     inner: Arc<dyn Storage>,
     folder: PathBuf,
-    prefixes: Prefixes,
+    rule: KeepRule,
     bytes_max: u64,
     state: Mutex<State>,
-}
-
-/// Beginnings of the names of objects that are kept.
-#[derive(Clone, Copy, Debug)]
-pub struct Prefixes {
-    /// Whole objects whose names may come to hold another object.
-    pub reused: &'static [&'static str],
-    /// Whole objects whose names hold one object or none, for good.
-    pub settled: &'static [&'static str],
-    /// Objects of which only the header and the directory at the end are kept; their names may come to
-    /// hold another object.
-    pub ends: &'static [&'static str],
+    /// Held while a file is compared with its object, so that of several threads one asks; by the name's hash.
+    comparing: [Mutex<()>; COMPARED_AT_ONCE],
 }
 
 /// What is kept of an object.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Part {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// Nothing.
     Nothing,
+    /// All of it; its name may come to hold another object.
     Whole,
+    /// All of it; its name holds one object or none, for good.
+    Settled,
+    /// Only the header and the directory at the end; its name may come to hold another object.
     Ends,
 }
+
+/// Says of a name what is kept.
+pub type KeepRule = fn(&Key) -> Keep;
 
 #[derive(Default)]
 struct State {
@@ -67,6 +67,10 @@ struct State {
     beginnings: HashMap<Key, Vec<u8>>,
     /// Bytes of all files, once they were counted.
     bytes: Option<u64>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A file of the cache.
@@ -82,26 +86,11 @@ impl CachedStorage {
     pub fn new(
         inner: Arc<dyn Storage>,
         folder: impl Into<PathBuf>,
-        prefixes: Prefixes,
+        rule: KeepRule,
         bytes_max: u64,
     ) -> Self {
-        Self { inner, folder: folder.into(), prefixes, bytes_max, state: Mutex::default() }
-    }
-
-    fn part(&self, key: &Key) -> Part {
-        let begins = |prefixes: &[&str]| prefixes.iter().any(|p| key.as_str().starts_with(p));
-        let Prefixes { reused, settled, ends } = self.prefixes;
-        if begins(reused) || begins(settled) {
-            Part::Whole
-        } else if begins(ends) {
-            Part::Ends
-        } else {
-            Part::Nothing
-        }
-    }
-
-    fn is_settled(&self, key: &Key) -> bool {
-        self.prefixes.settled.iter().any(|prefix| key.as_str().starts_with(prefix))
+        let (state, comparing) = (Mutex::default(), std::array::from_fn(|_| Mutex::default()));
+        Self { inner, folder: folder.into(), rule, bytes_max, state, comparing }
     }
 
     fn file(&self, key: &Key) -> PathBuf {
@@ -109,20 +98,26 @@ impl CachedStorage {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// What the cache has of the object, if it is the storage's.
     fn verified(&self, key: &Key) -> Result<Option<Kept>> {
-        if let Some(kept) = self.state().verified.get(key) {
-            return Ok(Some(*kept));
+        let known = || self.state().verified.get(key).copied();
+        if let Some(kept) = known() {
+            return Ok(Some(kept));
+        }
+        let hash = blake3::hash(key.as_str().as_bytes());
+        let _comparing = lock(&self.comparing[usize::from(hash.as_bytes()[0]) % COMPARED_AT_ONCE]);
+        if let Some(kept) = known() {
+            return Ok(Some(kept));
         }
         let Ok(file) = fs::read(self.file(key)) else { return Ok(None) };
         let Some((kept, held)) = Kept::open(&file) else {
             self.drop_file(key);
             return Ok(None);
         };
-        if !self.is_settled(key) {
+        if (self.rule)(key) != Keep::Settled {
             let mut beginning = Vec::new();
             self.inner.get(key, BEGINNING, &mut beginning)?;
             if held != beginning {
@@ -261,23 +256,23 @@ fn files(folder: &Path) -> Vec<Cached> {
 
 impl Storage for CachedStorage {
     fn put_bytes(&self, key: &Key, body: &[Bytes], mode: PutMode) -> Result<()> {
-        let part = self.part(key);
-        if part != Part::Nothing {
+        let keep = (self.rule)(key);
+        if keep != Keep::Nothing {
             self.drop_file(key);
         }
         self.inner.put_bytes(key, body, mode)?;
         let pieces: Vec<&[u8]> = body.iter().map(|piece| &piece[..]).collect();
-        match (part, &pieces[..]) {
-            (Part::Whole, _) => self.keep_whole(key, &pieces),
-            (Part::Ends, [first, ..]) => self.keep_ends(key, first, &pieces),
+        match (keep, &pieces[..]) {
+            (Keep::Whole | Keep::Settled, _) => self.keep_whole(key, &pieces),
+            (Keep::Ends, [first, ..]) => self.keep_ends(key, first, &pieces),
             _ => {}
         }
         Ok(())
     }
 
     fn get(&self, key: &Key, range: ByteRange, into: &mut Vec<u8>) -> Result<()> {
-        let part = self.part(key);
-        if part == Part::Nothing {
+        let keep = (self.rule)(key);
+        if keep == Keep::Nothing {
             return self.inner.get(key, range, into);
         }
         if let Some(kept) = self.verified(key)? {
@@ -290,10 +285,10 @@ impl Storage for CachedStorage {
                 self.drop_file(key);
             }
         }
-        if part == Part::Whole {
-            self.get_whole(key, range, into)
-        } else {
+        if keep == Keep::Ends {
             self.get_part(key, range, into)
+        } else {
+            self.get_whole(key, range, into)
         }
     }
 
@@ -310,7 +305,7 @@ impl Storage for CachedStorage {
     }
 
     fn delete(&self, keys: &[Key]) -> Result<()> {
-        for key in keys.iter().filter(|key| self.part(key) != Part::Nothing) {
+        for key in keys.iter().filter(|key| (self.rule)(key) != Keep::Nothing) {
             self.drop_file(key);
         }
         self.inner.delete(keys)
@@ -321,7 +316,7 @@ impl Storage for CachedStorage {
     }
 
     fn forget(&self, key: &Key) -> bool {
-        let was_kept = self.part(key) != Part::Nothing && self.drop_file(key);
+        let was_kept = (self.rule)(key) != Keep::Nothing && self.drop_file(key);
         self.inner.forget(key) || was_kept
     }
 

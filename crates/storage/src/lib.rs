@@ -26,7 +26,7 @@ mod routed;
 mod storage;
 mod usage;
 
-pub use cached::{CachedStorage, Prefixes};
+pub use cached::{CachedStorage, Keep, KeepRule};
 pub use crash::{Counted, CrashStorage, CrashingOperation};
 pub use direct::{AlignedBuffer, DIRECT_ALIGNMENT, DirectFile};
 pub use fault::{Fault, FaultRule, FaultStorage};

@@ -33,8 +33,13 @@ pub(super) struct Census<'a> {
     pub(super) repository: &'a Repository,
     pub(super) members: Vec<Member>,
     spool: &'a Path,
-    /// What one sorting may hold.
-    sort_bytes: usize,
+    memory_bytes: u64,
+}
+
+/// What sorts in one part of `memory_bytes`, 0 for the default, and in a folder for temporary files.
+pub(super) fn sorter(objects: &Arc<Objects>, spool: &Path, memory_bytes: u64) -> Sorter {
+    let bytes = if memory_bytes == 0 { MEMORY_BYTES_DEFAULT } else { memory_bytes };
+    Sorter::new(objects, spool, to_usize(bytes / SORTINGS))
 }
 
 impl<'a> Census<'a> {
@@ -44,14 +49,13 @@ impl<'a> Census<'a> {
         spool: &'a Path,
         memory_bytes: u64,
     ) -> Result<Self> {
-        let bytes = if memory_bytes == 0 { MEMORY_BYTES_DEFAULT } else { memory_bytes };
         let mut members = Vec::new();
-        for (id, _) in repository.series()? {
+        for id in repository.series_ids()? {
             if let Some(head) = repository.head(id)? {
                 members.push(Member { id, head });
             }
         }
-        Ok(Self { repository, members, spool, sort_bytes: to_usize(bytes / SORTINGS) })
+        Ok(Self { repository, members, spool, memory_bytes })
     }
 
     pub(super) fn objects(&self) -> &'a Arc<Objects> {
@@ -59,7 +63,7 @@ impl<'a> Census<'a> {
     }
 
     pub(super) fn sorter(&self) -> Sorter {
-        Sorter::new(self.objects(), self.spool, self.sort_bytes)
+        sorter(self.objects(), self.spool, self.memory_bytes)
     }
 
     /// Adds to the shared store what `fill` says, and commits it; with what `fill` came to, how many bytes

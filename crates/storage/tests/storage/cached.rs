@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use silt_format::{FOOTER_BYTES, Footer};
 use silt_storage::{
-    ByteRange, CachedStorage, Key, MemoryStorage, OperationKind, Prefixes, PutMode,
-    RecordingStorage, Storage, TAIL_BYTES,
+    ByteRange, CachedStorage, Keep, Key, MemoryStorage, OperationKind, PutMode, RecordingStorage,
+    Storage, TAIL_BYTES,
 };
 
 type Recorded = Arc<RecordingStorage<MemoryStorage>>;
@@ -23,8 +23,13 @@ fn object(seed: u8, bytes: usize) -> Vec<u8> {
 }
 
 fn cache(inner: &Recorded, folder: &std::path::Path, bytes_max: u64) -> CachedStorage {
-    let prefixes = Prefixes { reused: &["packs/"], settled: &["keys/"], ends: &["containers/"] };
-    CachedStorage::new(Arc::clone(inner) as Arc<dyn Storage>, folder, prefixes, bytes_max)
+    let rule = |key: &Key| match key.as_str().split('/').next() {
+        Some("packs") => Keep::Whole,
+        Some("keys") => Keep::Settled,
+        Some("containers") => Keep::Ends,
+        _ => Keep::Nothing,
+    };
+    CachedStorage::new(Arc::clone(inner) as Arc<dyn Storage>, folder, rule, bytes_max)
 }
 
 fn read(storage: &dyn Storage, name: &str, offset: u64, length: u64) -> Vec<u8> {

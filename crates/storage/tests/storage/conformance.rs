@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use silt_storage::{
-    CachedStorage, Counted, CrashStorage, CrashingOperation, Fault, FaultStorage, LocalStorage,
-    MemoryStorage, Operation, Prefixes, RecordingStorage, Replica, Replicated, Routed, Storage,
+    CachedStorage, Counted, CrashStorage, CrashingOperation, Fault, FaultStorage, Keep,
+    LocalStorage, MemoryStorage, Operation, RecordingStorage, Replica, Replicated, Routed, Storage,
     conformance,
 };
 
@@ -85,7 +85,12 @@ fn cached() {
         Box::new(CachedStorage::new(
             Arc::new(MemoryStorage::new()),
             cache,
-            Prefixes { reused: &["a", "c"], settled: &["b"], ends: &["d"] },
+            |key| match key.as_str().as_bytes()[0] {
+                b'a' | b'c' => Keep::Whole,
+                b'b' => Keep::Settled,
+                b'd' => Keep::Ends,
+                _ => Keep::Nothing,
+            },
             1 << 20,
         ))
     });

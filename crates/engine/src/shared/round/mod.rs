@@ -27,7 +27,7 @@ use crate::deletion::Edit;
 use crate::env::Progress;
 use crate::repository::{DEFAULT_DOMAIN, Repository};
 use crate::runs::{Sorted, Sorter, join};
-use crate::shared::owners::{Census, STORE};
+use crate::shared::owners::{Census, STORE, sorter};
 use crate::shared::record::Owner;
 use crate::temporary::TemporaryFile;
 
@@ -213,18 +213,9 @@ impl<'m> Round<'_, 'm> {
     fn run(&mut self) -> Result<()> {
         let requests = self.scan()?;
         self.report.scan_ms = self.elapsed_ms();
-        match Edit::begin_shared(self.repository, DEFAULT_DOMAIN) {
-            Ok(mut edit) => {
-                let chosen = self.choose(&mut edit, &requests)?;
-                drop(requests);
-                self.report.compare_ms = self.elapsed_ms() - self.report.scan_ms;
-                self.share(&mut edit, &chosen)?;
-                edit.finish()?;
-            }
-            Err(error) if error.kind() == ErrorKind::Busy => {
-                self.repository.warn(&format!("{error}; this round shares nothing new"));
-            }
-            Err(error) => return Err(error),
+        // Where nothing is new nothing can be shared.
+        if requests.records() > 0 {
+            self.compare_and_share(requests)?;
         }
         let shared_ms = self.elapsed_ms();
         self.report.share_ms = shared_ms - self.report.compare_ms - self.report.scan_ms;
@@ -233,19 +224,33 @@ impl<'m> Round<'_, 'm> {
         Ok(())
     }
 
+    /// Stages 2 and 3, unless somebody else changes the shared store.
+    fn compare_and_share(&mut self, requests: Sorted) -> Result<()> {
+        let mut edit = match Edit::begin_shared(self.repository, DEFAULT_DOMAIN) {
+            Err(error) if error.kind() == ErrorKind::Busy => {
+                self.repository.warn(&format!("{error}; this round shares nothing new"));
+                return Ok(());
+            }
+            edit => edit?,
+        };
+        let (folder, bytes) = (&self.options.folder, self.options.memory_bytes);
+        let census = Census::new(self.repository, folder, bytes)?;
+        let chosen = self.choose(&census, &mut edit, &requests)?;
+        drop(requests);
+        self.report.compare_ms = self.elapsed_ms() - self.report.scan_ms;
+        self.share(&census, &mut edit, &chosen)?;
+        edit.finish()
+    }
+
     fn elapsed_ms(&self) -> u64 {
         let now = self.repository.objects.context.env.now_ns();
         u64::try_from((now - self.began_ns) / 1_000_000).unwrap_or(0)
     }
 
-    fn census(&self) -> Result<Census<'_>> {
-        Census::new(self.repository, &self.options.folder, self.options.memory_bytes)
-    }
-
     /// Stage 1: what is new to its series, in the order of fingerprints.
     fn scan(&mut self) -> Result<Sorted> {
         let (folder, bytes) = (&self.options.folder, self.options.memory_bytes);
-        let mut requests = Census::new(self.repository, folder, bytes)?.sorter();
+        let mut requests = sorter(&self.repository.objects, folder, bytes);
         let mut members = std::mem::take(&mut self.members);
         let mut interrupted = Ok(());
         for (number, member) in (0_u16..).zip(&mut members) {
@@ -305,8 +310,12 @@ impl<'m> Round<'_, 'm> {
     }
 
     /// Stage 2: of the requests, those that two series have, in the order of the volumes.
-    fn choose(&self, edit: &mut Edit<'_>, requests: &Sorted) -> Result<Sorted> {
-        let census = self.census()?;
+    fn choose(
+        &self,
+        census: &Census<'_>,
+        edit: &mut Edit<'_>,
+        requests: &Sorted,
+    ) -> Result<Sorted> {
         let mut owners = census.sorter();
         census.each_owner(edit, &mut |record| owners.push(record))?;
         let owners = owners.finish()?;
@@ -335,12 +344,11 @@ impl<'m> Round<'_, 'm> {
     }
 
     /// Stage 3: reads what is shared again, and stores it.
-    fn share(&mut self, edit: &mut Edit<'_>, chosen: &Sorted) -> Result<()> {
+    fn share(&mut self, census: &Census<'_>, edit: &mut Edit<'_>, chosen: &Sorted) -> Result<()> {
         if chosen.records() == 0 {
             return Ok(());
         }
         let objects = &self.repository.objects;
-        let census = self.census()?;
         let key = objects.keys.fingerprint_key(DEFAULT_DOMAIN);
         let fingerprinter = silt_chunking::Fingerprinter::new(key);
         let (mut buffer, mut stream) = (Vec::new(), chosen.stream());

@@ -1,6 +1,8 @@
 //! What rounds are expected to take.
 
-use silt_format::{Error, Level, Snapshot};
+use std::collections::BTreeMap;
+
+use silt_format::{Error, Id, Level, SeriesId, Snapshot};
 use silt_source::ExtentKind;
 use siltstone::{CostModel, Picking, Repository, Schedule, ScheduledVm, StageSeconds};
 
@@ -36,12 +38,14 @@ pub fn plan(
     let limit = choice.time_limit.as_deref().map(snapshot_name::parse_time_limit).transpose()?;
     let rate = |mib: u32| f64::from(mib) * f64::from(1 << 20);
     let model = CostModel::local(rate(choice.scan_rate), rate(choice.store_rate), choice.spool);
+    let stored = stored(repository)?;
     let mut vms = Vec::new();
     for (name, series) in &fleet.series {
-        let (scan_bytes, new_bytes) = expected(repository, name, series)?;
+        let id = repository.series_id(name);
+        let (scan_bytes, new_bytes) = expected(repository, id, stored.newest.get(&id), series)?;
         vms.push(ScheduledVm { machine: 0, scan_bytes, requests: new_bytes / CHUNK_BYTES });
     }
-    let index_entries = stored_chunks(repository)?;
+    let index_entries = stored.chunks;
     let limited =
         limit.map(|limit| Schedule::within(&model, &vms, index_entries, limit, Picking::Envelope));
     let schedule = limited.unwrap_or_else(|| {
@@ -72,10 +76,13 @@ pub fn visible_stages(stages: &StageSeconds) -> [f64; 3] {
 }
 
 /// Bytes that a backup of a series reads, and those of them that are new.
-fn expected(repository: &Repository, name: &str, series: &Series) -> Result<(f64, f64), Failure> {
-    let id = repository.series_id(name);
-    let newest = repository.head(id)?.and_then(|head| head.snapshots.last().map(|entry| entry.id));
-    let snapshot = newest.map(|newest| repository.snapshot(id, newest)).transpose()?;
+fn expected(
+    repository: &Repository,
+    id: SeriesId,
+    newest: Option<&Id>,
+    series: &Series,
+) -> Result<(f64, f64), Failure> {
+    let snapshot = newest.map(|newest| repository.snapshot(id, *newest)).transpose()?;
     Ok(snapshot.as_ref().map_or_else(|| of_volumes(series), of_snapshot))
 }
 
@@ -108,12 +115,21 @@ fn allocated(path: &str) -> Option<f64> {
     Some(data as f64)
 }
 
-/// How many chunks the repository holds, roughly.
+/// What there is before the first round.
+struct Stored {
+    /// How many chunks the repository holds, roughly.
+    chunks: f64,
+    /// The newest snapshot of each series that has one.
+    newest: BTreeMap<SeriesId, Id>,
+}
+
 #[expect(clippy::cast_precision_loss, reason = "an estimate")]
-fn stored_chunks(repository: &Repository) -> Result<f64, Error> {
-    let mut containers = 0;
-    for (id, _) in repository.series()? {
-        containers += repository.head(id)?.map_or(0, |head| head.containers.iter().count());
+fn stored(repository: &Repository) -> Result<Stored, Error> {
+    let (mut containers, mut newest) = (0, BTreeMap::new());
+    for id in repository.series_ids()? {
+        let Some(head) = repository.head(id)? else { continue };
+        containers += head.containers.iter().count();
+        newest.extend(head.snapshots.last().map(|entry| (id, entry.id)));
     }
-    Ok(containers as f64 * CONTAINER_CHUNKS)
+    Ok(Stored { chunks: containers as f64 * CONTAINER_CHUNKS, newest })
 }
