@@ -167,6 +167,26 @@ fn large_objects_are_uploaded_in_parts() {
 }
 
 #[test]
+fn an_object_keeps_the_tag_that_it_was_given() {
+    let Some(server) = Server::start() else { return };
+    let location = format!("s3://{BUCKET}/tags");
+    let storage = S3Storage::open(&location, &server.settings()).unwrap();
+    let keys: Vec<Key> = (0..3).map(|n| Key::new(format!("a/b{n}")).unwrap()).collect();
+    let tags = || storage.tags("a/", None).unwrap().unwrap();
+    let put = |key: &Key, bytes: &'static [u8]| {
+        storage.put_tagged(key, &[bytes.into()], PutMode::Create).unwrap().unwrap()
+    };
+    let given: Vec<_> = keys.iter().map(|key| (key.clone(), put(key, b"bytes"))).collect();
+    assert_eq!(tags().tags, given);
+    assert_eq!(storage.tags("a/", Some(&keys[0])).unwrap().unwrap().tags, given[1..]);
+    assert!(!tags().truncated);
+    // Another object of the name has another one.
+    storage.delete(&keys[..1]).unwrap();
+    assert_ne!(put(&keys[0], b"other bytes"), given[0].1);
+    assert_ne!(tags().tags[0], given[0]);
+}
+
+#[test]
 fn requests_are_counted() {
     let Some(server) = Server::start() else { return };
     let location = format!("s3://{BUCKET}/counted");

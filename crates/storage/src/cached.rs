@@ -3,8 +3,9 @@
 //!
 //! A name may come to hold another object: what an interrupted backup left is removed, and the number is
 //! used again. So nothing is taken from the cache before the object's beginning was read from the storage
-//! itself, once a process, and was the same; objects begin with random bytes of their own. Names that never
-//! hold anything else are an exception.
+//! itself, once a process, and was the same; objects begin with random bytes of their own. Where storage
+//! tells tags of many objects at once, one that has not changed since will do. Names that never hold anything
+//! else are an exception.
 
 mod kept;
 
@@ -17,13 +18,17 @@ use std::time::SystemTime;
 use bytes::Bytes;
 use silt_format::{FOOTER_BYTES, Footer, Result};
 
-use self::kept::{BEGINNING_BYTES, Kept};
-use crate::{ByteRange, Guarantees, Key, ListPage, ObjectMeta, PutMode, Storage, TAIL_BYTES};
+use self::kept::{BEGINNING_BYTES, Kept, Opened};
+use crate::{
+    ByteRange, Guarantees, Key, ListPage, ObjectMeta, PutMode, Storage, TAIL_BYTES, TagPage,
+};
 
 /// Objects of which more would be kept are not kept.
 const OBJECT_BYTES_MAX: u64 = 32 << 20;
 /// How much of an object's end is read when less is asked for: mostly all of a container's directory.
 const END_BYTES: u64 = 192 << 10;
+/// How many files there must be in a folder before the tags of their objects are asked for.
+const TAGGED_MIN: usize = 4;
 /// How many files are compared with their objects at once.
 const COMPARED_AT_ONCE: usize = 16;
 /// Most beginnings that are remembered until the ends of their objects are read.
@@ -67,6 +72,31 @@ struct State {
     beginnings: HashMap<Key, Vec<u8>>,
     /// Bytes of all files, once they were counted.
     bytes: Option<u64>,
+    tags: Tags,
+}
+
+/// Tags that storage has told.
+#[derive(Default)]
+struct Tags {
+    by_key: HashMap<Key, String>,
+    /// Prefixes, and from which name to which they were told; with no end to the prefix's.
+    told: Vec<(String, Key, Option<Key>)>,
+}
+
+impl Tags {
+    /// Whether the storage has told an object's tag, or that there is none.
+    fn has_told(&self, prefix: &str, key: &Key) -> bool {
+        let is_told = |(of, first, last): &(String, Key, Option<Key>)| {
+            of == prefix && first <= key && last.as_ref().is_none_or(|last| key <= last)
+        };
+        self.told.iter().any(is_told)
+    }
+
+    fn add(&mut self, prefix: &str, first: &Key, page: TagPage) {
+        let last = page.tags.last().filter(|_| page.truncated).map(|(key, _)| key.clone());
+        self.told.push((prefix.to_owned(), first.clone(), last));
+        self.by_key.extend(page.tags);
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -113,20 +143,55 @@ impl CachedStorage {
             return Ok(Some(kept));
         }
         let Ok(file) = fs::read(self.file(key)) else { return Ok(None) };
-        let Some((kept, held)) = Kept::open(&file) else {
+        let Some(opened) = Kept::open(&file) else {
             self.drop_file(key);
             return Ok(None);
         };
-        if (self.rule)(key) != Keep::Settled {
-            let mut beginning = Vec::new();
-            self.inner.get(key, BEGINNING, &mut beginning)?;
-            if held != beginning {
-                self.drop_file(key);
-                return Ok(None);
+        if (self.rule)(key) != Keep::Settled && !self.is_of_object(key, &opened)? {
+            self.drop_file(key);
+            return Ok(None);
+        }
+        self.state().verified.insert(key.clone(), opened.kept);
+        Ok(Some(opened.kept))
+    }
+
+    /// Whether a file is the storage's object: by the tag that the storage tells, or by its beginning.
+    fn is_of_object(&self, key: &Key, file: &Opened<'_>) -> Result<bool> {
+        // The tag first: if the object is another one by the time its beginning is read, that differs.
+        let tag = self.tag(key);
+        if tag.as_ref().is_some_and(|tag| file.has_tag(tag)) {
+            return Ok(true);
+        }
+        let mut beginning = Vec::new();
+        self.inner.get(key, BEGINNING, &mut beginning)?;
+        let is_same = file.beginning == beginning;
+        if let Some(tag) = tag.filter(|_| is_same) {
+            file.note_tag(&self.file(key), &tag);
+        }
+        Ok(is_same)
+    }
+
+    /// The tag of an object, where storage tells many at once and that pays.
+    fn tag(&self, key: &Key) -> Option<String> {
+        let name = key.as_str();
+        let prefix = &name[..=name.rfind('/')?];
+        let known = |state: &State| state.tags.by_key.get(key).cloned();
+        {
+            let state = self.state();
+            if state.tags.has_told(prefix, key) {
+                return known(&state);
             }
         }
-        self.state().verified.insert(key.clone(), kept);
-        Ok(Some(kept))
+        let folder = fs::read_dir(self.folder.join(prefix)).ok()?;
+        if folder.take(TAGGED_MIN).count() < TAGGED_MIN {
+            return None;
+        }
+        // What is before all names that are not before this one.
+        let after = Key::new(&name[..name.len() - 1]).ok();
+        let page = self.inner.tags(prefix, after.as_ref()).ok().flatten()?;
+        let mut state = self.state();
+        state.tags.add(prefix, key, page);
+        known(&state)
     }
 
     /// Whether there was a file.
@@ -138,8 +203,9 @@ impl CachedStorage {
         fs::remove_file(self.file(key)).is_ok()
     }
 
-    /// Keeps what `kept` says of an object, which `pieces` hold; failing to is no error.
-    fn keep(&self, key: &Key, kept: Kept, pieces: &[&[u8]]) {
+    /// Keeps what `kept` says of an object, which `pieces` hold, with its tag if that is known; failing to is
+    /// no error.
+    fn keep(&self, key: &Key, kept: Kept, pieces: &[&[u8]], tag: Option<&str>) {
         let bytes = kept.file_bytes();
         if bytes > OBJECT_BYTES_MAX.min(self.bytes_max) {
             return;
@@ -148,22 +214,22 @@ impl CachedStorage {
         let held = state.bytes.unwrap_or_else(|| files(&self.folder).iter().map(|f| f.bytes).sum());
         let held = if held + bytes > self.bytes_max { self.make_room(bytes) } else { held };
         state.bytes = Some(held + bytes);
-        if kept.write(&self.file(key), pieces).is_ok() {
+        if kept.write(&self.file(key), pieces, tag).is_ok() {
             state.verified.insert(key.clone(), kept);
         }
     }
 
     /// Keeps a whole object.
-    fn keep_whole(&self, key: &Key, pieces: &[&[u8]]) {
+    fn keep_whole(&self, key: &Key, pieces: &[&[u8]], tag: Option<&str>) {
         let size: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
         if size >= BEGINNING_BYTES as u64 {
-            self.keep(key, Kept::whole(size), pieces);
+            self.keep(key, Kept::whole(size), pieces, tag);
         }
     }
 
     /// Keeps the beginning of an object and, of its last bytes in `end`, its directory and at least what
     /// readers ask for at first, if that is all there.
-    fn keep_ends(&self, key: &Key, beginning: &[u8], end: &[&[u8]]) {
+    fn keep_ends(&self, key: &Key, beginning: &[u8], end: &[&[u8]], tag: Option<&str>) {
         let last = end.last().and_then(|last| last.last_chunk::<FOOTER_BYTES>());
         let footer = last.and_then(|last| Footer::decode(last).ok());
         let (Some(footer), Some(beginning)) = (footer, beginning.get(..BEGINNING_BYTES)) else {
@@ -181,7 +247,7 @@ impl CachedStorage {
             skipped -= skip;
             pieces.push(&piece[usize::try_from(skip).unwrap_or(piece.len())..]);
         }
-        self.keep(key, Kept { size, rest_offset }, &pieces);
+        self.keep(key, Kept { size, rest_offset }, &pieces, tag);
     }
 
     /// Reads a whole object, keeps it, and gives a range of it.
@@ -189,7 +255,7 @@ impl CachedStorage {
         let mut bytes = Vec::new();
         into.clear();
         self.inner.get(key, ByteRange::Full, &mut bytes)?;
-        self.keep_whole(key, &[&bytes]);
+        self.keep_whole(key, &[&bytes], None);
         let range = range.resolve(key, bytes.len() as u64)?;
         let at = |offset: u64| usize::try_from(offset).unwrap_or(usize::MAX);
         into.extend_from_slice(&bytes[at(range.start)..at(range.end)]);
@@ -210,7 +276,7 @@ impl CachedStorage {
             return self.inner.get(key, range, into);
         };
         self.inner.get(key, ByteRange::Tail(length.max(END_BYTES)), into)?;
-        self.keep_ends(key, &beginning, &[into]);
+        self.keep_ends(key, &beginning, &[into], None);
         let surplus = (into.len() as u64).saturating_sub(length);
         into.drain(..usize::try_from(surplus).unwrap_or(usize::MAX));
         Ok(())
@@ -260,11 +326,11 @@ impl Storage for CachedStorage {
         if keep != Keep::Nothing {
             self.drop_file(key);
         }
-        self.inner.put_bytes(key, body, mode)?;
+        let tag = self.inner.put_tagged(key, body, mode)?;
         let pieces: Vec<&[u8]> = body.iter().map(|piece| &piece[..]).collect();
         match (keep, &pieces[..]) {
-            (Keep::Whole | Keep::Settled, _) => self.keep_whole(key, &pieces),
-            (Keep::Ends, [first, ..]) => self.keep_ends(key, first, &pieces),
+            (Keep::Whole | Keep::Settled, _) => self.keep_whole(key, &pieces, tag.as_deref()),
+            (Keep::Ends, [first, ..]) => self.keep_ends(key, first, &pieces, tag.as_deref()),
             _ => {}
         }
         Ok(())

@@ -18,6 +18,15 @@ pub struct ListPage {
     pub truncated: bool,
 }
 
+/// What tells objects from others of the same name, in byte order of the names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TagPage {
+    /// Names and tags.
+    pub tags: Vec<(Key, String)>,
+    /// Whether more follow.
+    pub truncated: bool,
+}
+
 /// Every object whose name begins with `prefix` and comes after `after`, a page at a time.
 ///
 /// Pages are fetched as the iterator reaches them: objects created or deleted meanwhile may or

@@ -10,6 +10,7 @@ use silt_format::{Error, Result};
 use crate::storage::{already_exists, name_in_the_way, not_found};
 use crate::{
     ByteRange, Guarantees, Key, LIST_PAGE_OBJECTS_MAX, ListPage, ObjectMeta, PutMode, Storage,
+    TagPage,
 };
 
 const PLACE: &str = "memory";
@@ -110,6 +111,19 @@ impl Storage for MemoryStorage {
             .map(|(key, bytes)| (key.clone(), bytes.len() as u64))
             .collect();
         Ok(ListPage { objects: page, truncated: rest.next().is_some() })
+    }
+
+    fn put_tagged(&self, key: &Key, body: &[Bytes], mode: PutMode) -> Result<Option<String>> {
+        self.put_bytes(key, body, mode)?;
+        Ok(Some(blake3::hash(&body.concat()).to_string()))
+    }
+
+    fn tags(&self, prefix: &str, after: Option<&Key>) -> Result<Option<TagPage>> {
+        let objects = self.objects();
+        let mut rest = from(&objects, prefix, after);
+        let page = rest.by_ref().take(LIST_PAGE_OBJECTS_MAX);
+        let tags = page.map(|(key, bytes)| (key.clone(), blake3::hash(bytes).to_string()));
+        Ok(Some(TagPage { tags: tags.collect(), truncated: rest.next().is_some() }))
     }
 
     fn guarantees(&self) -> Guarantees {

@@ -12,6 +12,7 @@ use silt_format::{ErrorKind, Result};
 use crate::storage::body_bytes;
 use crate::{
     ByteRange, Guarantees, Key, ListPage, ObjectMeta, Operation, OperationKind, PutMode, Storage,
+    TagPage,
 };
 
 /// Operations kept one by one; those after them count in the totals alone.
@@ -149,6 +150,14 @@ impl<S: Storage> Storage for RecordingStorage<S> {
         self.record(Operation::list(prefix, after), || {
             let page = self.inner.list(prefix, after)?;
             let objects = page.objects.len() as u64;
+            Ok((page, Amount { objects, bytes: 0 }))
+        })
+    }
+
+    fn tags(&self, prefix: &str, after: Option<&Key>) -> Result<Option<TagPage>> {
+        self.record(Operation::list(prefix, after), || {
+            let page = self.inner.tags(prefix, after)?;
+            let objects = page.as_ref().map_or(0, |page| page.tags.len()) as u64;
             Ok((page, Amount { objects, bytes: 0 }))
         })
     }

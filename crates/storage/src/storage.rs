@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use silt_format::{Error, ErrorKind, Result};
 
-use crate::{Key, ListPage, Usage};
+use crate::{Key, ListPage, TagPage, Usage};
 
 /// The most bytes one [`Storage::get`] returns; larger objects are read in ranges.
 pub const READ_BYTES_MAX: u64 = 256 << 20;
@@ -121,6 +121,11 @@ pub trait Storage: Send + Sync {
     /// What sends the bytes may hold them for a while after the call returns.
     fn put_bytes(&self, key: &Key, body: &[Bytes], mode: PutMode) -> Result<()>;
 
+    /// The same, and the new object's tag if the storage tells it: see [`tags`](Self::tags).
+    fn put_tagged(&self, key: &Key, body: &[Bytes], mode: PutMode) -> Result<Option<String>> {
+        self.put_bytes(key, body, mode).map(|()| None)
+    }
+
     /// The same of borrowed bytes, which are copied.
     fn put(&self, key: &Key, body: &[&[u8]], mode: PutMode) -> Result<()> {
         let body: Vec<Bytes> = body.iter().map(|piece| Bytes::copy_from_slice(piece)).collect();
@@ -159,6 +164,12 @@ pub trait Storage: Send + Sync {
     /// has at most [`LIST_PAGE_OBJECTS_MAX`](crate::LIST_PAGE_OBJECTS_MAX) objects;
     /// [`list_all`](crate::list_all) goes through all of them.
     fn list(&self, prefix: &str, after: Option<&Key>) -> Result<ListPage>;
+
+    /// Tags of the first objects whose names begin with `prefix` and come after `after`: one that is told
+    /// again means that the object is the same. `None` where a storage knows none.
+    fn tags(&self, _prefix: &str, _after: Option<&Key>) -> Result<Option<TagPage>> {
+        Ok(None)
+    }
 
     /// Whether a copy of the object was kept nearby, which is not read again: for who finds that it does
     /// not belong to the rest.
@@ -213,6 +224,17 @@ macro_rules! storage_through_pointer {
             }
             fn list(&self, prefix: &str, after: Option<&Key>) -> Result<ListPage> {
                 (**self).list(prefix, after)
+            }
+            fn put_tagged(
+                &self,
+                key: &Key,
+                body: &[Bytes],
+                mode: PutMode,
+            ) -> Result<Option<String>> {
+                (**self).put_tagged(key, body, mode)
+            }
+            fn tags(&self, prefix: &str, after: Option<&Key>) -> Result<Option<TagPage>> {
+                (**self).tags(prefix, after)
             }
             fn forget(&self, key: &Key) -> bool {
                 (**self).forget(key)

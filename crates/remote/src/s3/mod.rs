@@ -10,6 +10,7 @@ mod multipart;
 mod request;
 mod versions;
 
+use std::cell::RefCell;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
@@ -20,7 +21,9 @@ use object_store::list::PaginatedListOptions;
 use object_store::path::Path;
 use object_store::{ObjectStore, PutMode as Mode, PutOptions, PutPayload};
 use silt_format::{Error, ErrorKind, Result, ResultExt};
-use silt_storage::{ByteRange, Guarantees, Key, ListPage, ObjectMeta, PutMode, Storage, Usage};
+use silt_storage::{
+    ByteRange, Guarantees, Key, ListPage, ObjectMeta, PutMode, Storage, TagPage, Usage,
+};
 
 use client::Client;
 pub use lock::{Extended, Lock, LockMode};
@@ -111,7 +114,7 @@ impl S3Storage {
         path: &Path,
         body: &PutPayload,
         mode: PutMode,
-    ) -> object_store::Result<()> {
+    ) -> object_store::Result<Option<String>> {
         let attributes = self.settings.attributes(key);
         let options = PutOptions { mode: Mode::Create, attributes, ..PutOptions::default() };
         self.base.counters.put(body.content_length());
@@ -119,7 +122,10 @@ impl S3Storage {
             (Some(locker), PutMode::Create) => locker,
             _ => &self.creator,
         };
-        self.base.runtime.block_on(creator.put_opts(path, body.clone(), options)).map(drop)
+        self.base
+            .runtime
+            .block_on(creator.put_opts(path, body.clone(), options))
+            .map(|put| put.e_tag)
     }
 }
 
@@ -135,13 +141,19 @@ fn split_location(location: &str) -> Result<(&str, &str)> {
 
 impl Storage for S3Storage {
     fn put_bytes(&self, key: &Key, body: &[Bytes], mode: PutMode) -> Result<()> {
+        self.put_tagged(key, body, mode).map(drop)
+    }
+
+    fn put_tagged(&self, key: &Key, body: &[Bytes], mode: PutMode) -> Result<Option<String>> {
         let path = self.base.path(key)?;
         if body.iter().map(Bytes::len).sum::<usize>() > multipart::WHOLE_BYTES_MAX {
-            return self.put_in_parts(key, body, mode);
+            return self.put_in_parts(key, body, mode).map(|()| None);
         }
         let payload = body.iter().cloned().collect::<PutPayload>();
-        let put_once = || self.put_once(key, &path, &payload, mode);
-        self.base.create(key, put_once, || self.base.is_ours(key, body))
+        let tag = RefCell::new(None);
+        let put_once = || self.put_once(key, &path, &payload, mode).map(|told| tag.replace(told));
+        self.base.create(key, || put_once().map(drop), || self.base.is_ours(key, body))?;
+        Ok(tag.into_inner())
     }
 
     fn get(&self, key: &Key, range: ByteRange, into: &mut Vec<u8>) -> Result<()> {
@@ -167,6 +179,19 @@ impl Storage for S3Storage {
         let truncated = page.page_token.is_some();
         let objects = self.base.named(page);
         Ok(ListPage { truncated: truncated && !objects.is_empty(), objects })
+    }
+
+    fn tags(&self, prefix: &str, after: Option<&Key>) -> Result<Option<TagPage>> {
+        let prefix = format!("{}{prefix}", self.base.prefix);
+        let offset = after.map(|after| format!("{}{after}", self.base.prefix));
+        let options = PaginatedListOptions { offset, ..PaginatedListOptions::default() };
+        let page = self.base.page(&self.client, &prefix, &options)?;
+        let truncated = page.page_token.is_some();
+        let tagged = page.result.objects.into_iter().filter_map(|object| {
+            let name = object.location.as_ref().strip_prefix(self.base.prefix.as_str())?;
+            Some((Key::new(name).ok()?, object.e_tag?))
+        });
+        Ok(Some(TagPage { tags: tagged.collect(), truncated }))
     }
 
     fn uploads(&self) -> usize {

@@ -18,7 +18,7 @@ fn what_is_missing_or_mistyped_is_named() {
     std::fs::create_dir(place.path("empty")).unwrap();
     place.silt(&["snapshots", "-r", &place.text("empty")]).exits(10).says("silt init");
     place.silt(&["init", "-r", &place.text("repository")]).exits(1);
-    place.silt(&["snapshots", "-r", "gs://bucket/x"]).exits(1).says("not supported");
+    place.silt(&["snapshots", "-r", "swift://bucket/x"]).exits(1).says("not supported");
     let error = place.silt(&["show", "deadbeef", "--json"]).exits(1);
     assert!(error.out.is_empty());
     let parsed: serde_json::Value = serde_json::from_str(error.err.trim()).unwrap();

@@ -1,6 +1,6 @@
 //! The files of the cache: what each holds of its object, and where.
 
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::ops::Range;
 use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::Path;
@@ -10,6 +10,37 @@ pub(super) const BEGINNING_BYTES: usize = 96;
 const DIGEST_BYTES: usize = 32;
 /// Digest, object size and where the rest begins; then come the beginning and the rest.
 const HEAD_BYTES: usize = DIGEST_BYTES + 16;
+
+/// What a file ends with once a store has told its object's tag: a hash of both.
+type Mark = [u8; DIGEST_BYTES];
+
+fn mark(digest: &[u8], tag: &str) -> Mark {
+    let mut hasher = blake3::Hasher::new();
+    *hasher.update(digest).update(tag.as_bytes()).finalize().as_bytes()
+}
+
+/// A file that is whole.
+pub(super) struct Opened<'f> {
+    pub(super) kept: Kept,
+    /// The object's first bytes.
+    pub(super) beginning: &'f [u8],
+    digest: &'f [u8],
+    mark: Option<&'f [u8]>,
+}
+
+impl Opened<'_> {
+    /// Whether the file was found to be the object's when that had this tag.
+    pub(super) fn has_tag(&self, tag: &str) -> bool {
+        self.mark.is_some_and(|noted| noted == mark(self.digest, tag))
+    }
+
+    /// Notes that the file is the object's, which has this tag; failing to is no error.
+    pub(super) fn note_tag(&self, file: &Path, tag: &str) {
+        let opened = OpenOptions::new().write(true).open(file);
+        let _ = opened
+            .and_then(|file| file.write_all_at(&mark(self.digest, tag), self.kept.file_bytes()));
+    }
+}
 
 /// What a file holds of an object: its beginning, and its rest from some offset on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +91,12 @@ impl Kept {
     }
 
     /// Writes the file: `pieces` are the beginning and the rest.
-    pub(super) fn write(&self, file: &Path, pieces: &[&[u8]]) -> std::io::Result<()> {
+    pub(super) fn write(
+        &self,
+        file: &Path,
+        pieces: &[&[u8]],
+        tag: Option<&str>,
+    ) -> std::io::Result<()> {
         let (size, rest_offset) = (self.size.to_le_bytes(), self.rest_offset.to_le_bytes());
         let mut digest = blake3::Hasher::new();
         for piece in [&size[..], &rest_offset].iter().chain(pieces) {
@@ -72,20 +108,27 @@ impl Kept {
         }
         // Whoever reads a half-written file finds that its digest is wrong.
         let head = [&digest.as_bytes()[..], &size, &rest_offset].concat();
-        fs::write(file, [&[&head[..]], pieces].concat().concat())
+        let mark = tag.map(|tag| mark(digest.as_bytes(), tag));
+        let mark = mark.as_ref().map_or(&[][..], |mark| &mark[..]);
+        fs::write(file, [&[&head[..]], pieces, &[mark]].concat().concat())
     }
 
-    /// What a file holds, and the object's beginning, if the file is whole.
-    pub(super) fn open(file: &[u8]) -> Option<(Self, &[u8])> {
+    /// What a file holds, if it is whole.
+    pub(super) fn open(file: &[u8]) -> Option<Opened<'_>> {
         let (digest, bytes) = file.split_at_checked(DIGEST_BYTES)?;
-        let (numbers, held) = bytes.split_at_checked(HEAD_BYTES - DIGEST_BYTES)?;
+        let (numbers, _) = bytes.split_at_checked(HEAD_BYTES - DIGEST_BYTES)?;
         let (size, rest_offset) = numbers.split_at(8);
         let size = u64::from_le_bytes(size.try_into().ok()?);
         let rest_offset = u64::from_le_bytes(rest_offset.try_into().ok()?);
-        let rest_bytes = held.len().checked_sub(BEGINNING_BYTES)? as u64;
-        let is_whole = *digest == *blake3::hash(bytes).as_bytes()
-            && rest_offset >= BEGINNING_BYTES as u64
-            && rest_offset.checked_add(rest_bytes) == Some(size);
-        is_whole.then_some((Self { size, rest_offset }, &held[..BEGINNING_BYTES]))
+        let is_kept = (BEGINNING_BYTES as u64..=size).contains(&rest_offset);
+        let kept = Some(Self { size, rest_offset }).filter(|_| is_kept)?;
+        let file_bytes = usize::try_from(kept.file_bytes()).ok()?;
+        let (bytes, behind) = bytes.split_at_checked(file_bytes - DIGEST_BYTES)?;
+        if *digest != *blake3::hash(bytes).as_bytes() {
+            return None;
+        }
+        let beginning = bytes[HEAD_BYTES - DIGEST_BYTES..].first_chunk::<BEGINNING_BYTES>()?;
+        let mark = Some(behind).filter(|behind| behind.len() == DIGEST_BYTES);
+        Some(Opened { kept, beginning, digest, mark })
     }
 }

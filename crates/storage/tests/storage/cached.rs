@@ -207,6 +207,51 @@ fn directories_of_objects_that_have_changed_or_are_none_are_not_kept() {
 }
 
 #[test]
+fn many_objects_are_compared_by_their_tags_at_once() {
+    let (inner, folder) = (recorded(), tempfile::tempdir().unwrap());
+    let lists = || inner.totals(OperationKind::List).operations;
+    let name = |number: usize| format!("containers/s/{number:04}");
+    let whole = |number: usize| container(u8::try_from(number % 200).unwrap(), 500 + number, 300);
+    let new = || cache(&inner, folder.path(), 1 << 30);
+    let first = new();
+    for number in 0..1200 {
+        first.put(&key(&name(number)), &[&whole(number)], PutMode::Create).unwrap();
+    }
+    let read_all = |storage: &CachedStorage| {
+        for number in (0..1200).step_by(10) {
+            let expected = &whole(number)[500 + number..][..300];
+            assert!(directory(storage, &name(number)) == expected, "{number}");
+        }
+    };
+    // The next process does not know yet which tags its files' objects have.
+    read_all(&new());
+    assert_eq!((gets(&inner), lists()), (120, 2));
+    read_all(&new());
+    assert_eq!((gets(&inner), lists()), (120, 4));
+    // One that is another object by now has another tag; also if the one of before comes back.
+    let old = whole(500);
+    let other = container(77, 500, 300);
+    inner.delete(&[key(&name(500))]).unwrap();
+    inner.put(&key(&name(500)), &[&other], PutMode::Create).unwrap();
+    let next = new();
+    assert!(directory(&next, &name(500)) == other[500..800]);
+    assert!(directory(&new(), &name(500)) == other[500..800]);
+    inner.delete(&[key(&name(500))]).unwrap();
+    inner.put(&key(&name(500)), &[&old], PutMode::Create).unwrap();
+    assert!(directory(&new(), &name(500)) == old[1000..1300]);
+    // One that was written anew by this host does not inherit the tag of the one before.
+    let next = new();
+    next.delete(&[key(&name(10))]).unwrap();
+    next.put(&key(&name(10)), &[&other], PutMode::Create).unwrap();
+    inner.delete(&[key(&name(10))]).unwrap();
+    inner.put(&key(&name(10)), &[&whole(10)], PutMode::Create).unwrap();
+    assert!(directory(&new(), &name(10)) == whole(10)[510..810]);
+    // One that is gone is gone.
+    inner.delete(&[key(&name(20))]).unwrap();
+    new().get(&key(&name(20)), ByteRange::Tail(50), &mut Vec::new()).unwrap_err();
+}
+
+#[test]
 fn it_stays_below_its_bound() {
     let (inner, folder) = (recorded(), tempfile::tempdir().unwrap());
     let storage = cache(&inner, folder.path(), 20_000);

@@ -142,7 +142,7 @@ fn a_store_that_is_not_there_is_named() {
     run("s3://nowhere/x").exits(10).says("no such bucket");
     run(&format!("s3://{BUCKET}/other")).exits(10).says("holds no repository");
     run("s3://").exits(1).says("names no bucket");
-    run("gs://bucket").exits(1).says("not supported");
+    run("swift://bucket").exits(1).says("not supported");
     let mut command = bucket.command();
     command.env("AWS_SECRET_ACCESS_KEY", "wrong").arg("snapshots");
     Run::of(&mut command).exits(13);
