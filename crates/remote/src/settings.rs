@@ -84,7 +84,7 @@ impl Settings {
         if let Some(connections) = self.connections {
             options = options.with_pool_max_idle_per_host(connections);
         }
-        if let Some(file) = self.variable("AWS_CA_BUNDLE").or(self.variable("SSL_CERT_FILE")) {
+        if let Some(file) = self.variable("AWS_CA_BUNDLE") {
             let failed = |error| Error::io(format!("read the certificates of {file}"), error);
             let text = std::fs::read(file).map_err(failed)?;
             let wrong = |error| Error::invalid(format!("{file} holds no certificates: {error}"));
