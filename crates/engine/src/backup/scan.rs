@@ -103,8 +103,8 @@ pub(crate) struct Scanner {
     pub(crate) digester: SegmentDigester,
     pub(crate) parent: Option<ParentVolume>,
     pub(crate) avoided: Arc<Avoided>,
-    /// Whether a segment whose digest is its parent's is taken over unseen.
-    pub(crate) use_digest: bool,
+    /// Whether what a draft's segment has for a digest is asked for; where there is a parent it is compared.
+    pub(crate) keeps_digests: bool,
 }
 
 /// One worker's buffers.
@@ -142,8 +142,12 @@ impl Scanner {
             return Ok((Scanned::Zeros { segments: 1, bytes }, Some(data)));
         }
         let parent = self.parent_entry(index, warnings)?;
-        let digest = self.digester.digest(&data);
-        if let Some(entry) = parent.filter(|entry| self.use_digest && entry.digest == digest)
+        let digest = if self.keeps_digests || parent.is_some() {
+            self.digester.digest(&data)
+        } else {
+            SegmentDigest([0; 16])
+        };
+        if let Some(entry) = parent.filter(|entry| entry.digest == digest)
             && self.is_usable(&entry, buffers)?
         {
             return Ok((Scanned::Same { entry, bytes }, Some(data)));

@@ -285,7 +285,7 @@ impl<'r> BackupSession<'r> {
             digester: SegmentDigester::new(keys.segment_key(self.head.domain)),
             parent,
             avoided: Arc::clone(&self.avoided),
-            use_digest: true,
+            keeps_digests: true,
         })
     }
 

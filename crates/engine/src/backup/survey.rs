@@ -6,7 +6,7 @@ use silt_source::{ChangedMap, VolumeSource};
 
 use super::feed::Feed;
 use super::pipeline::{Pipeline, Threads};
-use super::scan::{Scanned, SegmentDraft};
+use super::scan::{Scanned, Scanner, SegmentDraft};
 use super::session::{BackupSession, check_name};
 use crate::env::Progress;
 
@@ -43,7 +43,8 @@ impl BackupSession<'_> {
     ) -> Result<Survey> {
         check_name("volume", name)?;
         let chunking = self.options.chunking.unwrap_or(self.repository.config.chunking);
-        let scanner = self.scanner(name, chunking)?;
+        // Nothing is stored here, so no digest is.
+        let scanner = Scanner { keeps_digests: false, ..self.scanner(name, chunking)? };
         let size = source.info().size;
         let threads = Threads::new(&self.repository.objects, self.budget, self.options.jobs);
         let pipeline = Pipeline::new(

@@ -6,6 +6,7 @@
 //! shared store, in the order of the volumes; then each series is backed up as usual, reading only what
 //! the scan found changed, and finds the shared chunks in the index.
 
+mod batch;
 mod cost;
 mod place;
 mod schedule;
@@ -20,7 +21,8 @@ use silt_source::VolumeSource;
 pub use cost::{CostModel, RoundLoad, StageSeconds};
 pub use schedule::{Picking, Schedule, ScheduledVm, memory_bytes_of_rounds, rounds_for_memory};
 
-use self::place::{Place, by_place, fingerprint_of};
+use self::batch::Batch;
+use self::place::{Place, by_place};
 use self::spool::{SpoolWriter, SpooledVolume};
 use crate::backup::{BackupOptions, BackupReport, Hint, NewData, Survey};
 use crate::deletion::Edit;
@@ -351,24 +353,24 @@ impl<'m> Round<'_, 'm> {
         let objects = &self.repository.objects;
         let key = objects.keys.fingerprint_key(DEFAULT_DOMAIN);
         let fingerprinter = silt_chunking::Fingerprinter::new(key);
-        let (mut buffer, mut stream) = (Vec::new(), chosen.stream());
-        let (mut shared_chunks, mut shared_bytes) = (0_u64, 0_u64);
+        let (mut batch, mut stream) = (Batch::default(), chosen.stream());
+        let (mut shared_chunks, mut shared_bytes, mut batches) = (0_u64, 0_u64, 0_u64);
         let ((), stored_bytes) = census.add_to_store(edit, |additions, edit| {
-            while let Some(record) = stream.next()? {
-                let place = Place::decode(&record.fingerprint.0);
-                let member = &self.members[usize::from(place.member)];
-                let source = &member.volumes[usize::from(place.volume)].source;
-                buffer.resize(place.chunk_bytes as usize, 0);
-                let read = source.read_at(place.offset, &mut buffer).unwrap_or(0);
-                let fingerprint = fingerprint_of(&record);
-                // What has changed or can't be read any more is not shared.
-                if read < buffer.len() || fingerprinter.fingerprint(&buffer) != fingerprint {
-                    continue;
+            let mut next = stream.next()?;
+            while let Some(record) = next {
+                while next.as_ref().is_some_and(|record| batch.takes(record)) {
+                    next = stream.next()?;
                 }
-                additions.add(&buffer, fingerprint)?;
-                shared_chunks += 1;
-                shared_bytes += to_u64(buffer.len());
-                if shared_chunks.is_multiple_of(1024) {
+                let place = batch.place().unwrap_or(Place::decode(&record.fingerprint.0));
+                let member = &self.members[usize::from(place.member)];
+                let source = &*member.volumes[usize::from(place.volume)].source;
+                for (chunk, fingerprint) in batch.read(source, &fingerprinter) {
+                    additions.add(chunk, fingerprint)?;
+                    shared_chunks += 1;
+                    shared_bytes += to_u64(chunk.len());
+                }
+                batches += 1;
+                if batches.is_multiple_of(16) && shared_chunks > 0 {
                     edit.keep()?;
                     let total_bytes = shared_bytes / shared_chunks * chosen.records();
                     let progress =

@@ -1,0 +1,69 @@
+//! Reading what is shared again: chunks that follow each other in one volume at once.
+
+use std::ops::Range;
+
+use silt_chunking::Fingerprinter;
+use silt_format::number::to_u64;
+use silt_format::{Fingerprint, Record};
+use silt_source::VolumeSource;
+
+use super::place::{Place, fingerprint_of};
+
+/// Most bytes that are read at once.
+const BATCH_BYTES: u64 = 1 << 20;
+
+/// Chosen chunks that lie in one volume, one behind the other.
+#[derive(Default)]
+pub(super) struct Batch {
+    /// Where the first is, and how many bytes all have.
+    place: Option<(Place, u64)>,
+    chunks: Vec<(Range<usize>, Fingerprint)>,
+    data: Vec<u8>,
+    ranges: Vec<Range<usize>>,
+    fingerprints: Vec<Fingerprint>,
+}
+
+impl Batch {
+    /// Takes a chunk, unless it lies elsewhere or the batch is full.
+    pub(super) fn takes(&mut self, record: &Record) -> bool {
+        let next = Place::decode(&record.fingerprint.0);
+        let (first, bytes) = *self.place.get_or_insert((next, 0));
+        let follows = (next.member, next.volume) == (first.member, first.volume)
+            && next.offset == first.offset + bytes
+            && (bytes == 0 || bytes + u64::from(next.chunk_bytes) <= BATCH_BYTES);
+        if follows {
+            let start = self.chunks.last().map_or(0, |(range, _)| range.end);
+            let range = start..start + next.chunk_bytes as usize;
+            self.place = Some((first, to_u64(range.end)));
+            self.chunks.push((range, fingerprint_of(record)));
+        }
+        follows
+    }
+
+    /// Where its first chunk is.
+    pub(super) fn place(&self) -> Option<Place> {
+        self.place.map(|(place, _)| place)
+    }
+
+    /// Reads the chunks from their volume and empties the batch; those that are still what they were are the
+    /// answer. What has changed or can't be read any more is not shared.
+    pub(super) fn read(
+        &mut self,
+        source: &dyn VolumeSource,
+        fingerprinter: &Fingerprinter,
+    ) -> impl Iterator<Item = (&[u8], Fingerprint)> {
+        let (offset, bytes) = self.place.take().map_or((0, 0), |(place, _)| {
+            (place.offset, self.chunks.last().map_or(0, |(range, _)| range.end))
+        });
+        self.data.resize(bytes, 0);
+        let read = source.read_at(offset, &mut self.data).unwrap_or(0);
+        self.chunks.retain(|(range, _)| range.end <= read);
+        self.ranges.clear();
+        self.ranges.extend(self.chunks.iter().map(|(range, _)| range.clone()));
+        fingerprinter.fingerprint_many(&self.data, &self.ranges, &mut self.fingerprints);
+        let found = self.chunks.drain(..).zip(&self.fingerprints);
+        found
+            .filter(|((_, wanted), found)| *found == wanted)
+            .map(|((range, wanted), _)| (&self.data[range], wanted))
+    }
+}
