@@ -75,9 +75,13 @@ struct State {
     tags: Tags,
 }
 
-/// Tags that storage has told.
+/// Tags that storage has told since the last listing.
+///
+/// A name that nobody refers to may come to hold another object at any time, one that is referred to never
+/// does. Who refers to what is found out by listings, so only what was told after the last one counts.
 #[derive(Default)]
 struct Tags {
+    listings: u64,
     by_key: HashMap<Key, String>,
     /// Prefixes, and from which name to which they were told; with no end to the prefix's.
     told: Vec<(String, Key, Option<Key>)>,
@@ -176,12 +180,13 @@ impl CachedStorage {
         let name = key.as_str();
         let prefix = &name[..=name.rfind('/')?];
         let known = |state: &State| state.tags.by_key.get(key).cloned();
-        {
+        let listings = {
             let state = self.state();
             if state.tags.has_told(prefix, key) {
                 return known(&state);
             }
-        }
+            state.tags.listings
+        };
         let folder = fs::read_dir(self.folder.join(prefix)).ok()?;
         if folder.take(TAGGED_MIN).count() < TAGGED_MIN {
             return None;
@@ -190,6 +195,9 @@ impl CachedStorage {
         let after = Key::new(&name[..name.len() - 1]).ok();
         let page = self.inner.tags(prefix, after.as_ref()).ok().flatten()?;
         let mut state = self.state();
+        if state.tags.listings != listings {
+            return None;
+        }
         state.tags.add(prefix, key, page);
         known(&state)
     }
@@ -378,7 +386,10 @@ impl Storage for CachedStorage {
     }
 
     fn list(&self, prefix: &str, after: Option<&Key>) -> Result<ListPage> {
-        self.inner.list(prefix, after)
+        let page = self.inner.list(prefix, after)?;
+        let tags = &mut self.state().tags;
+        *tags = Tags { listings: tags.listings + 1, ..Tags::default() };
+        Ok(page)
     }
 
     fn forget(&self, key: &Key) -> bool {

@@ -252,6 +252,29 @@ fn many_objects_are_compared_by_their_tags_at_once() {
 }
 
 #[test]
+fn tags_that_were_told_before_a_listing_do_not_count() {
+    let (inner, folder) = (recorded(), tempfile::tempdir().unwrap());
+    let name = |number: usize| format!("containers/s/{number:04}");
+    let whole = |seed: u8| container(seed, 500, 300);
+    let new = || cache(&inner, folder.path(), 1 << 30);
+    let first = new();
+    for number in 0..8 {
+        first.put(&key(&name(number)), &[&whole(1)], PutMode::Create).unwrap();
+    }
+    // Notes the tags.
+    let second = new();
+    (0..8).for_each(|number| assert!(directory(&second, &name(number)) == whole(1)[500..800]));
+    // A process that has asked for the tags, after which an object that nobody refers to is another one.
+    let process = new();
+    assert!(directory(&process, &name(0)) == whole(1)[500..800]);
+    inner.delete(&[key(&name(5))]).unwrap();
+    inner.put(&key(&name(5)), &[&whole(2)], PutMode::Create).unwrap();
+    // It learns by a listing that somebody refers to it now.
+    process.list("state/", None).unwrap();
+    assert!(directory(&process, &name(5)) == whole(2)[500..800]);
+}
+
+#[test]
 fn it_stays_below_its_bound() {
     let (inner, folder) = (recorded(), tempfile::tempdir().unwrap());
     let storage = cache(&inner, folder.path(), 20_000);
