@@ -3,12 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey, Checksum};
+use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::client::{HttpClient, HttpConnector, ReqwestConnector};
 use silt_format::{Error, Result};
 
 use super::credentials::profile;
-use super::lock::{Lock, LockingConnector};
+use super::lock::Lock;
+use super::put_headers::PutConnector;
 use crate::settings::Settings;
 
 /// A client of one bucket, and what requests of one's own need.
@@ -60,11 +61,10 @@ impl Settings {
         }
         // Bodies are sealed already, and TLS keeps them whole on their way: to sign them too would cost as
         // much as to compress them does. The store compares a checksum, which is signed.
-        if self.variable("AWS_UNSIGNED_PAYLOAD").is_none() {
+        let chosen = ["AWS_UNSIGNED_PAYLOAD", "AWS_CHECKSUM_ALGORITHM"];
+        let has_checksum = chosen.iter().all(|name| self.variable(name).is_none());
+        if self.variable(chosen[0]).is_none() {
             builder = builder.with_unsigned_payload(true);
-        }
-        if self.variable("AWS_CHECKSUM_ALGORITHM").is_none() {
-            builder = builder.with_checksum_algorithm(Checksum::CRC64NVME);
         }
         let endpoint = builder.get_config_value(&AmazonS3ConfigKey::Endpoint);
         let is_clear = endpoint.is_some_and(|endpoint| endpoint.starts_with("http://"));
@@ -74,9 +74,10 @@ impl Settings {
         let wrong = |error| Error::invalid(format!("the settings of s3://{bucket}: {error}"));
         let http = ReqwestConnector::default().connect(&options).map_err(wrong)?;
         let credentials = Arc::new(OnceLock::new());
-        if let Some(lock) = lock {
+        if has_checksum || lock.is_some() {
             let (region, credentials) = (region.clone(), Arc::clone(&credentials));
-            builder = builder.with_http_connector(LockingConnector { lock, region, credentials });
+            let connector = PutConnector { lock, has_checksum, region, credentials };
+            builder = builder.with_http_connector(connector);
         }
         let s3 = builder
             .with_bucket_name(bucket)

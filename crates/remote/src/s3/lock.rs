@@ -1,16 +1,8 @@
 //! S3 Object Lock: objects that nobody can delete or overwrite before a date.
 
-use std::sync::{Arc, OnceLock};
-
 use base64::prelude::{BASE64_STANDARD, Engine};
-use http::{HeaderValue, Method};
+use http::Method;
 use jiff::{SignedDuration, Timestamp, Unit};
-use object_store::ClientOptions;
-use object_store::aws::{AwsAuthorizer, AwsCredentialProvider};
-use object_store::client::{
-    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService,
-    ReqwestConnector,
-};
 use silt_format::{Error, ErrorKind, Result, ResultExt};
 use silt_storage::Key;
 use tokio::task::JoinSet;
@@ -67,56 +59,6 @@ pub(crate) fn after_days(time: Timestamp, days: u32) -> Timestamp {
     let later = time.saturating_add(SignedDuration::from_hours(24 * i64::from(days)));
     let later = later.unwrap_or(Timestamp::MAX);
     later.round(Unit::Second).unwrap_or(later)
-}
-
-/// Adds the lock to every object that is put, and signs the request again: the client has no way to say it.
-#[derive(Debug)]
-pub(crate) struct LockingConnector {
-    pub(crate) lock: Lock,
-    pub(crate) region: String,
-    /// The client's own, which are known once it is made.
-    pub(crate) credentials: Arc<OnceLock<AwsCredentialProvider>>,
-}
-
-impl HttpConnector for LockingConnector {
-    fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
-        Ok(HttpClient::new(LockingService {
-            inner: ReqwestConnector::default().connect(options)?,
-            lock: self.lock,
-            region: self.region.clone(),
-            credentials: Arc::clone(&self.credentials),
-        }))
-    }
-}
-
-#[derive(Debug)]
-struct LockingService {
-    inner: HttpClient,
-    lock: Lock,
-    region: String,
-    credentials: Arc<OnceLock<AwsCredentialProvider>>,
-}
-
-#[async_trait::async_trait]
-impl HttpService for LockingService {
-    async fn call(&self, mut request: HttpRequest) -> std::result::Result<HttpResponse, HttpError> {
-        let is_signed = request.headers_mut().remove(http::header::AUTHORIZATION).is_some();
-        let credentials = self.credentials.get().filter(|_| is_signed);
-        if let (&Method::PUT, Some(credentials)) = (request.method(), credentials) {
-            let until = self.lock.until().to_string();
-            let until = HeaderValue::from_str(&until)
-                .map_err(|error| HttpError::new(HttpErrorKind::Request, error))?;
-            request.headers_mut().insert(MODE, HeaderValue::from_static(self.lock.mode.name()));
-            request.headers_mut().insert(UNTIL, until);
-            let failed = |error| HttpError::new(HttpErrorKind::Request, error);
-            let credential = credentials.get_credential().await.map_err(failed)?;
-            AwsAuthorizer::new(&credential, "s3", &self.region)
-                .with_sign_payload(false)
-                .try_authorize(&mut request, None)
-                .map_err(failed)?;
-        }
-        self.inner.execute(request).await
-    }
 }
 
 /// What extending locks came to.
@@ -212,7 +154,7 @@ async fn extend_once(signer: &Signed, name: &str, lock: Lock, enough: Timestamp)
     Ok(true)
 }
 
-/// The headers that lock an object in a request of one's own.
+/// The headers that lock an object.
 pub(crate) fn headers(lock: Option<Lock>) -> Vec<(&'static str, String)> {
     lock.map_or_else(Vec::new, |lock| {
         vec![(MODE, lock.mode.name().to_owned()), (UNTIL, lock.until().to_string())]

@@ -7,6 +7,7 @@ mod client;
 mod credentials;
 mod lock;
 mod multipart;
+mod put_headers;
 mod request;
 mod versions;
 
