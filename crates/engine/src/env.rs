@@ -46,7 +46,7 @@ pub struct Progress {
     pub stored_bytes: u64,
 }
 
-/// Is told what happens; called from one thread at a time, often, so it must be quick.
+/// Is told what happens; called often, and warnings by several threads, so it must be quick.
 pub trait Observer: Send + Sync {
     /// Progress of the operation `what`, such as `backup`.
     fn progress(&self, what: &str, progress: Progress);

@@ -11,6 +11,7 @@ use silt_format::{
 };
 use silt_storage::{ByteRange, Key, PutMode, Storage, TAIL_BYTES};
 
+use crate::backup::SharedUploader;
 use crate::env::Context;
 
 const METADATA_LEVEL: i32 = 1;
@@ -44,6 +45,8 @@ pub(crate) struct Objects {
     pub(crate) scheme: SealScheme,
     pub(crate) keys: Keyring,
     pub(crate) context: Context,
+    /// What sends containers.
+    pub(crate) uploader: SharedUploader,
 }
 
 /// Buffers and zstd context that one thread reads with.
@@ -72,6 +75,7 @@ impl Objects {
             scheme: self.scheme,
             keys: self.keys.clone(),
             context: self.context.clone(),
+            uploader: SharedUploader::default(),
         }
     }
 

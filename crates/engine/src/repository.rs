@@ -10,6 +10,7 @@ use silt_format::{
 use silt_storage::{Key, PutMode, Storage};
 
 use crate::authority::{self, Administrator};
+use crate::backup::SharedUploader;
 use crate::env::Context;
 use crate::heads;
 use crate::objects::{Address, Objects, is_damage, key};
@@ -104,6 +105,7 @@ impl Repository {
             keys: MasterKey::new(context.random()).into(),
             storage,
             context,
+            uploader: SharedUploader::default(),
         };
         config.authority =
             administrator.map(|admin| authority::create(&objects, admin)).transpose()?;
@@ -186,6 +188,7 @@ impl Repository {
             storage,
             keys: opened.keys,
             context,
+            uploader: SharedUploader::default(),
         };
         let (config, opened_by) = (opened.config, opened.key);
         let objects = Arc::new(objects);

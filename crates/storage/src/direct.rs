@@ -43,6 +43,11 @@ impl AlignedBuffer {
         Self { bytes, start }
     }
 
+    /// How many bytes there is room for.
+    pub fn capacity(&self) -> usize {
+        self.bytes.capacity() - self.start
+    }
+
     /// Appends bytes; they move if there was no room for them.
     pub fn extend_from_slice(&mut self, bytes: &[u8]) {
         if self.bytes.capacity() - self.bytes.len() < bytes.len() {

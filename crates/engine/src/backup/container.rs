@@ -10,7 +10,8 @@ use silt_format::{
 
 use silt_storage::AlignedBuffer;
 
-use super::pipeline::{FRAMES_IN_FLIGHT, FrameJob, Pipeline, Upload};
+use super::pipeline::{FRAMES_IN_FLIGHT, FrameJob, Pipeline};
+use super::upload::{Upload, Uploads};
 use crate::objects::{Address, Objects, close_object};
 
 /// Writes the containers of one session, or of one addition to the shared store.
@@ -27,7 +28,7 @@ pub(crate) struct ContainerWriter {
     open: Option<OpenContainer>,
     /// Bytes of sealed frames and directories so far.
     pub(crate) stored_bytes: u64,
-    durable: Vec<u32>,
+    uploads: Uploads,
 }
 
 struct OpenContainer {
@@ -51,6 +52,7 @@ impl ContainerWriter {
         (series, store): (SeriesId, u16),
         config: &Config,
         next_number: u32,
+        uploads: Uploads,
     ) -> Result<Self> {
         Ok(Self {
             objects: Arc::clone(objects),
@@ -63,7 +65,7 @@ impl ContainerWriter {
             next_ticket: 0,
             open: None,
             stored_bytes: 0,
-            durable: Vec::new(),
+            uploads,
         })
     }
 
@@ -97,7 +99,7 @@ impl ContainerWriter {
         let open = match &mut self.open {
             Some(open) => open,
             none => {
-                let body = pipeline.body_buffer(capacity);
+                let body = self.uploads.buffer(capacity);
                 let raw = pipeline.frame_buffer();
                 let number = self.next_number;
                 self.next_number += 1;
@@ -139,7 +141,7 @@ impl ContainerWriter {
         Ok(())
     }
 
-    /// Ends the container that is being filled, if there is one, and hands it to the upload thread.
+    /// Ends the container that is being filled, if there is one, and hands it to the upload threads.
     pub(crate) fn close(&mut self, pipeline: &Pipeline<'_>) -> Result<()> {
         if self.open.as_ref().is_some_and(|open| !open.raw.is_empty()) {
             // Closing from within is harmless: an emptied frame is not ended twice.
@@ -154,7 +156,7 @@ impl ContainerWriter {
         self.stored_bytes += to_u64(end.len() + HEADER_BYTES);
         pipeline.recycle_frame(std::mem::take(&mut open.raw));
         let name = names::container(self.series, open.number, 0);
-        pipeline.submit(Upload { name, number: open.number, body: open.body, end })
+        self.uploads.submit(Upload { name, number: open.number, body: open.body, end })
     }
 
     /// Room for a container that closes when it is full while frames are still being sealed.
@@ -163,17 +165,12 @@ impl ContainerWriter {
         HEADER_BYTES + self.container_bytes + (FRAMES_IN_FLIGHT + 1) * frame_bytes
     }
 
-    /// Waits until everything closed so far is durable.
-    pub(crate) fn drain(&mut self, pipeline: &Pipeline<'_>) -> Result<()> {
-        self.durable.extend(pipeline.drain()?);
-        Ok(())
-    }
-
-    /// The proof that every container was closed and is durable.
-    pub(crate) fn finish(mut self) -> DurableContainers {
+    /// Waits until every container is durable; the answer is the proof of it.
+    pub(crate) fn finish(self) -> Result<DurableContainers> {
         assert!(self.open.is_none(), "a container is closed with the volume that filled it");
-        self.durable.sort_unstable();
-        DurableContainers(self.durable)
+        let mut durable = self.uploads.drain()?;
+        durable.sort_unstable();
+        Ok(DurableContainers(durable))
     }
 }
 

@@ -14,7 +14,7 @@ use super::signature_index::{Candidate, SignatureIndex};
 use crate::shared::SharedIndex;
 
 /// One level: fills in references for chunks that no level before it has found.
-pub(crate) trait Detector {
+pub(crate) trait Detector: Send {
     /// What the level is called in reports.
     fn level(&self) -> Level;
     /// Looks for the draft's unresolved chunks.

@@ -16,14 +16,16 @@ mod session;
 mod signature_index;
 mod summary;
 mod survey;
+mod upload;
 
 pub use session::{BackupOptions, BackupReport, BackupSession};
 
 pub(crate) use container::ContainerWriter;
 pub(crate) use hint::Hint;
 pub(crate) use known::Table;
-pub(crate) use pipeline::{Pipeline, Threads};
+pub(crate) use pipeline::Pipeline;
 pub(crate) use scan::Avoided;
 pub(crate) use session::jobs;
 pub(crate) use summary::{read_part, verify_summary};
 pub(crate) use survey::{NewData, Survey};
+pub(crate) use upload::{SharedUploader, Uploads};

@@ -1,24 +1,19 @@
-//! Workers that scan segments and seal frames, and the threads that upload containers.
+//! Workers that scan segments and seal frames.
 //!
 //! One thread, the committer, owns all decisions: it takes scanned segments in the volume's order, so
 //! what is stored does not depend on how the workers were scheduled. Every queue is bounded: segments by
-//! the number of buffers, frames and uploads by the limits below.
+//! the number of buffers, frames by the limits below.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use bytes::Bytes;
 use silt_format::number::to_u64;
-use silt_format::{BlockWriter, Error, ObjectKind, Result, SEGMENT_BYTES, Sealer};
+use silt_format::{BlockWriter, Error, Result, SEGMENT_BYTES, Sealer};
 use silt_source::VolumeSource;
-use silt_storage::AlignedBuffer;
 
 use super::feed::{Claim, Feed, read_or_mark};
 use super::scan::{Outcome, ScanBuffers, Scanned, Scanner, source_error};
-use super::session::jobs;
-use crate::budget::Budget;
 use crate::map::lock;
-use crate::objects::Objects;
 
 /// Most frames that are being sealed at once.
 pub(crate) const FRAMES_IN_FLIGHT: usize = 8;
@@ -33,44 +28,6 @@ pub(crate) struct FrameJob {
     pub(crate) raw: Vec<u8>,
 }
 
-/// A finished container on its way to storage.
-pub(crate) struct Upload {
-    pub(crate) name: String,
-    pub(crate) number: u32,
-    /// Header and frames.
-    pub(crate) body: AlignedBuffer,
-    /// Directory and footer.
-    pub(crate) end: Vec<u8>,
-}
-
-/// A container's buffer, lent to the storage while it is being sent.
-struct Lent(Arc<AlignedBuffer>);
-
-impl AsRef<[u8]> for Lent {
-    fn as_ref(&self) -> &[u8] {
-        &self.0
-    }
-}
-
-/// How many threads do what.
-#[derive(Clone, Copy)]
-pub(crate) struct Threads {
-    /// Those that scan and seal.
-    pub(crate) workers: usize,
-    /// Those that upload: so many containers are on their way at once, and one more is being filled.
-    pub(crate) uploads: usize,
-}
-
-impl Threads {
-    /// As many as are asked for, the storage makes use of, and the memory allows.
-    pub(crate) fn new(objects: &Objects, budget: Budget, wanted: usize) -> Self {
-        Self {
-            workers: budget.workers(jobs(wanted)),
-            uploads: budget.uploads(objects.storage.uploads()),
-        }
-    }
-}
-
 #[derive(Default)]
 struct State {
     buffers: Vec<Vec<u8>>,
@@ -78,15 +35,10 @@ struct State {
     sealed: HashMap<u64, Vec<u8>>,
     /// Buffers of frames, raw and sealed, that nobody uses.
     spare: Vec<Vec<u8>>,
-    /// Buffers of containers that nobody uses.
-    spare_bodies: Vec<AlignedBuffer>,
     outcomes: HashMap<u64, Outcome>,
     claimed: u64,
     committed: u64,
     ended: bool,
-    uploads: VecDeque<Upload>,
-    uploading: usize,
-    uploaded: Vec<u32>,
     failure: Option<Error>,
     stop: bool,
 }
@@ -110,9 +62,8 @@ pub(crate) struct Pipeline<'a> {
     changed: Condvar,
     /// None where only what is handed in is packed.
     volume: Option<Volume<'a>>,
-    objects: &'a Objects,
     zstd_level: i32,
-    threads: Threads,
+    workers: usize,
 }
 
 impl<'a> Pipeline<'a> {
@@ -120,42 +71,35 @@ impl<'a> Pipeline<'a> {
         feed: Feed<'a>,
         source: &'a dyn VolumeSource,
         scanner: &'a Scanner,
-        objects: &'a Objects,
         zstd_level: i32,
-        threads: Threads,
+        workers: usize,
         buffers: usize,
     ) -> Self {
         let buffers = (0..buffers).map(|_| Vec::new()).collect();
         let state = State { buffers, ..State::default() };
         let volume = Some(Volume { feed: Mutex::new((feed, 0)), source, scanner });
-        Self::with(state, volume, objects, zstd_level, threads)
+        Self::with(state, volume, zstd_level, workers)
     }
 
     /// A pipeline that scans nothing, and packs what it is given.
-    pub(crate) fn of_packing(objects: &'a Objects, zstd_level: i32, threads: Threads) -> Self {
+    pub(crate) fn of_packing(zstd_level: i32, workers: usize) -> Self {
         let state = State { ended: true, ..State::default() };
-        Self::with(state, None, objects, zstd_level, threads)
+        Self::with(state, None, zstd_level, workers)
     }
 
-    fn with(
-        state: State,
-        volume: Option<Volume<'a>>,
-        objects: &'a Objects,
-        zstd_level: i32,
-        threads: Threads,
-    ) -> Self {
+    fn with(state: State, volume: Option<Volume<'a>>, zstd_level: i32, workers: usize) -> Self {
         let (state, changed) = (Mutex::new(state), Condvar::new());
-        Self { state, changed, volume, objects, zstd_level, threads }
+        Self { state, changed, volume, zstd_level, workers }
     }
 
     /// Runs `commit` with the threads beside it, and ends them when it returns.
     pub(crate) fn run<T>(&self, commit: impl FnOnce(&Self) -> Result<T>) -> Result<T> {
         std::thread::scope(|scope| {
-            for _ in 0..self.threads.workers.max(1) {
-                scope.spawn(|| self.fail_on_error(self.work()));
-            }
-            for _ in 0..self.threads.uploads.max(1) {
-                scope.spawn(|| self.fail_on_error(self.upload()));
+            for _ in 0..self.workers.max(1) {
+                scope.spawn(|| {
+                    let _fail = FailOnPanic(self);
+                    self.fail_on_error(self.work());
+                });
             }
             let _stop = StopOnDrop(self);
             commit(self)
@@ -202,12 +146,6 @@ impl<'a> Pipeline<'a> {
         self.state().spare.push(buffer);
     }
 
-    /// A container's buffer to fill, empty.
-    pub(crate) fn body_buffer(&self, capacity: usize) -> AlignedBuffer {
-        let spare = self.state().spare_bodies.pop();
-        spare.unwrap_or_else(|| AlignedBuffer::with_capacity(capacity))
-    }
-
     /// Hands a frame to the workers.
     pub(crate) fn seal(&self, job: FrameJob) {
         self.state().frames.push_back(job);
@@ -224,29 +162,6 @@ impl<'a> Pipeline<'a> {
             }
             state = self.wait(state);
         }
-    }
-
-    /// Hands a container to the upload threads; waits while all of them are busy.
-    pub(crate) fn submit(&self, upload: Upload) -> Result<()> {
-        let mut state = self.state();
-        while state.uploads.len() + state.uploading >= self.threads.uploads.max(1) {
-            check(&mut state)?;
-            state = self.wait(state);
-        }
-        state.uploads.push_back(upload);
-        self.changed.notify_all();
-        Ok(())
-    }
-
-    /// Waits until every container handed over is durable; the answer is their numbers.
-    pub(crate) fn drain(&self) -> Result<Vec<u32>> {
-        let mut state = self.state();
-        while !state.uploads.is_empty() || state.uploading > 0 {
-            check(&mut state)?;
-            state = self.wait(state);
-        }
-        check(&mut state)?;
-        Ok(std::mem::take(&mut state.uploaded))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -353,40 +268,6 @@ impl<'a> Pipeline<'a> {
         self.changed.notify_all();
         Ok(())
     }
-
-    fn upload(&self) -> Result<()> {
-        loop {
-            let upload = {
-                let mut state = self.state();
-                loop {
-                    if state.stop {
-                        return Ok(());
-                    }
-                    if let Some(upload) = state.uploads.pop_front() {
-                        state.uploading += 1;
-                        break upload;
-                    }
-                    state = self.wait(state);
-                }
-            };
-            self.changed.notify_all();
-            let Upload { name, number, body, end } = upload;
-            let body = Arc::new(body);
-            let pieces = [Bytes::from_owner(Lent(Arc::clone(&body))), end.into()];
-            self.objects.put_numbered(&name, ObjectKind::Container, &pieces)?;
-            drop(pieces);
-            // A buffer that is still being sent, after a lost answer, is not used again.
-            let spare = Arc::try_unwrap(body).ok().map(|mut body| {
-                body.clear();
-                body
-            });
-            let mut state = self.state();
-            state.spare_bodies.extend(spare);
-            state.uploading -= 1;
-            state.uploaded.push(number);
-            self.changed.notify_all();
-        }
-    }
 }
 
 /// Ends the threads whichever way the committer ends.
@@ -396,6 +277,17 @@ impl Drop for StopOnDrop<'_, '_> {
     fn drop(&mut self) {
         self.0.state().stop = true;
         self.0.changed.notify_all();
+    }
+}
+
+/// Lets the committer go on when a worker panics, so that the panic is seen and nobody waits for it.
+struct FailOnPanic<'p, 'a>(&'p Pipeline<'a>);
+
+impl Drop for FailOnPanic<'_, '_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.fail_on_error(Err(Error::invalid("a thread that scans panicked")));
+        }
     }
 }
 

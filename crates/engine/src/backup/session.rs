@@ -20,10 +20,11 @@ use super::hint::Hint;
 use super::known::Known;
 use super::map_builder::MapBuilder;
 use super::packs::PackWriter;
-use super::pipeline::{Pipeline, Threads};
+use super::pipeline::Pipeline;
 use super::scan::{Avoided, Outcome, ParentVolume, Scanned, Scanner, SegmentDraft};
 use super::signature_index::{Candidate, SignatureIndex};
 use super::summary::{reference_bound, write_summary};
+use super::upload::Uploads;
 use crate::budget::Budget;
 use crate::env::{Context, Progress};
 use crate::heads;
@@ -74,12 +75,13 @@ pub struct BackupSession<'r> {
     pub(super) options: BackupOptions,
     pub(super) budget: Budget,
     session: [u8; 16],
+    /// Before the lease: dropped, it waits for what is being written.
+    containers: ContainerWriter,
     pub(super) lease: HeldLease,
     head: Head,
     pub(super) parent: Option<Snapshot>,
     reader: Arc<MapReader>,
     pub(super) avoided: Arc<Avoided>,
-    containers: ContainerWriter,
     pub(super) packs: PackWriter,
     pub(super) known: Known,
     /// Made with the first segment that is not as in the parent.
@@ -166,6 +168,7 @@ impl<'r> BackupSession<'r> {
                 (series, PRIVATE_STORE),
                 &config,
                 head.next_container,
+                Uploads::new(objects, budget.uploads(objects.storage.uploads())),
             )?,
             packs: PackWriter::new(objects, series, &reader, head.next_pack)?,
             known: Known::new(objects, series, &reader, &avoided, budget.tables_bytes())?,
@@ -200,15 +203,16 @@ impl<'r> BackupSession<'r> {
         source: &dyn VolumeSource,
         changed: Option<&ChangedMap>,
     ) -> Result<&Volume> {
-        self.add_volume_by(name, source, changed.map_or(Hint::None, Hint::Map))
+        self.add_volume_by(name, source, changed.map_or(Hint::None, Hint::Map), &mut |_| {})
     }
 
-    /// The same with any hint.
+    /// The same with any hint; `watch` is told of every step.
     pub(crate) fn add_volume_by(
         &mut self,
         name: &str,
         source: &dyn VolumeSource,
         hint: Hint<'_>,
+        watch: &mut dyn FnMut(Progress),
     ) -> Result<&Volume> {
         check_name("volume", name)?;
         if self.volumes.iter().any(|volume| volume.name == name) {
@@ -232,15 +236,14 @@ impl<'r> BackupSession<'r> {
             unreadable: Vec::new(),
         };
         let before = self.containers.stored_bytes + self.packs.stored_bytes;
-        let threads = Threads::new(&self.repository.objects, self.budget, self.options.jobs);
+        let workers = self.budget.workers(jobs(self.options.jobs));
         let pipeline = Pipeline::new(
             Feed::new(source, checked.as_ref()),
             source,
             &scanner,
-            &self.repository.objects,
             self.repository.config.zstd_level,
-            threads,
-            threads.workers + self.budget.spare_buffers(),
+            workers,
+            workers + self.budget.spare_buffers(),
         );
         let mut map = MapBuilder::new();
         let total_bytes = info.size.unwrap_or(0);
@@ -250,18 +253,16 @@ impl<'r> BackupSession<'r> {
                 self.context.check_interrupted()?;
                 self.take(outcome, pipeline, &mut map, &mut volume, &scanner)?;
                 let stored = self.containers.stored_bytes + self.packs.stored_bytes - before;
-                self.context.observer.progress(
-                    "backup",
-                    Progress {
-                        done_bytes: volume.levels.total(),
-                        total_bytes,
-                        new_bytes: volume.levels.get(Level::New),
-                        stored_bytes: stored,
-                    },
-                );
+                let progress = Progress {
+                    done_bytes: volume.levels.total(),
+                    total_bytes,
+                    new_bytes: volume.levels.get(Level::New),
+                    stored_bytes: stored,
+                };
+                self.context.observer.progress("backup", progress);
+                watch(progress);
             }
-            self.containers.close(pipeline)?;
-            self.containers.drain(pipeline)
+            self.containers.close(pipeline)
         })?;
         volume.bytes = pipeline.volume_bytes();
         let parent = scanner.parent.as_ref();
@@ -405,27 +406,14 @@ impl<'r> BackupSession<'r> {
         Ok(Detection { levels: levels(index, shared, &self.avoided), orphans })
     }
 
-    /// Writes down which of the parent's recipes turned out to be damaged, if that is what `error`
-    /// says, so that the next backup does not share them.
-    fn note_damage(&self, error: Error, roots: &[MapRoot]) -> Error {
-        if !is_damage(&error) {
-            return error;
-        }
-        match crate::check::record_damaged_recipes(self.repository, &self.head, &self.reader, roots)
-        {
-            Ok(()) => error.context(
-                "recipes of the parent are damaged and were noted; run the backup again, it stores \
-                 their segments afresh",
-            ),
-            Err(_) => error,
-        }
-    }
-
     /// Commits the snapshot: durable and visible on return.
     pub fn finish(mut self) -> Result<BackupReport> {
         if self.volumes.is_empty() {
             return Err(Error::invalid("a snapshot needs at least one volume"));
         }
+        // What looks chunks up is needed no more, while another session may begin.
+        drop(self.known);
+        let adopted = self.detection.map_or_else(Vec::new, |d| d.orphans.into_used());
         let packs = self.packs.finish()?;
         let parent = self.parent.as_ref();
         let roots: Vec<MapRoot> = self.volumes.iter().map(|volume| volume.root).collect();
@@ -442,7 +430,9 @@ impl<'r> BackupSession<'r> {
             let geometry = geometry.unwrap_or_else(|| SummaryGeometry::for_references(bound));
             let (objects, series) = (&self.repository.objects, self.head.series);
             let written = write_summary(objects, series, &self.reader, &roots, geometry);
-            Some(written.map_err(|error| self.note_damage(error, &roots))?)
+            let noted =
+                |error| note_damage(self.repository, &self.head, &self.reader, &roots, error);
+            Some(written.map_err(noted)?)
         };
         let now_ns = self.context.env.now_ns();
         let duration_ms = now_ns.saturating_sub(self.started_ns) / 1_000_000;
@@ -460,7 +450,6 @@ impl<'r> BackupSession<'r> {
         };
         let data_bytes = self.containers.stored_bytes + self.packs.stored_bytes;
         let summary_bytes = summary.as_ref().map_or(0, |summary| summary.stored_bytes);
-        let adopted = self.detection.map_or_else(Vec::new, |d| d.orphans.into_used());
         let adopted_containers = adopted.len();
         let series = self.head.name.clone();
         let committed = commit(
@@ -468,7 +457,7 @@ impl<'r> BackupSession<'r> {
             self.head,
             Commit {
                 next_container: self.containers.next_number(),
-                containers: self.containers.finish(),
+                containers: self.containers.finish()?,
                 adopted,
                 next_pack: self.packs.next_number(),
                 packs,
@@ -486,6 +475,27 @@ impl<'r> BackupSession<'r> {
             map_distrusted: self.map_distrusted,
             adopted_containers,
         })
+    }
+}
+
+/// Writes down which of the parent's recipes turned out to be damaged, if that is what `error` says, so
+/// that the next backup does not share them.
+fn note_damage(
+    repository: &Repository,
+    head: &Head,
+    reader: &Arc<MapReader>,
+    roots: &[MapRoot],
+    error: Error,
+) -> Error {
+    if !is_damage(&error) {
+        return error;
+    }
+    match crate::check::record_damaged_recipes(repository, head, reader, roots) {
+        Ok(()) => error.context(
+            "recipes of the parent are damaged and were noted; run the backup again, it stores \
+             their segments afresh",
+        ),
+        Err(_) => error,
     }
 }
 

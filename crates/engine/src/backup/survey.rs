@@ -5,9 +5,9 @@ use silt_format::{ByteSpan, Fingerprint, Id, Result, SEGMENT_BYTES};
 use silt_source::{ChangedMap, VolumeSource};
 
 use super::feed::Feed;
-use super::pipeline::{Pipeline, Threads};
+use super::pipeline::Pipeline;
 use super::scan::{Scanned, Scanner, SegmentDraft};
-use super::session::{BackupSession, check_name};
+use super::session::{BackupSession, check_name, jobs};
 use crate::env::Progress;
 
 /// What a survey of a volume has found.
@@ -35,26 +35,27 @@ pub(crate) trait NewData {
 impl BackupSession<'_> {
     /// Scans a volume and hands out every chunk that neither its series nor the shared store has, and
     /// every segment that is not as in the parent. The session must not be used for the backup itself.
+    /// `watch` is told of every step.
     pub(crate) fn survey(
         &mut self,
         name: &str,
         source: &dyn VolumeSource,
         found: &mut dyn NewData,
+        watch: &mut dyn FnMut(Progress),
     ) -> Result<Survey> {
         check_name("volume", name)?;
         let chunking = self.options.chunking.unwrap_or(self.repository.config.chunking);
         // Nothing is stored here, so no digest is.
         let scanner = Scanner { keeps_digests: false, ..self.scanner(name, chunking)? };
         let size = source.info().size;
-        let threads = Threads::new(&self.repository.objects, self.budget, self.options.jobs);
+        let workers = self.budget.workers(jobs(self.options.jobs));
         let pipeline = Pipeline::new(
             Feed::new(source, None),
             source,
             &scanner,
-            &self.repository.objects,
             self.repository.config.zstd_level,
-            threads,
-            threads.workers + self.budget.spare_buffers(),
+            workers,
+            workers + self.budget.spare_buffers(),
         );
         let (mut segment, mut changed, mut unreadable) = (0_u64, Vec::new(), Vec::new());
         // A segment that is as in the parent is not handed out: then the map must say so.
@@ -89,6 +90,7 @@ impl BackupSession<'_> {
                 let total_bytes = size.unwrap_or(0);
                 let progress = Progress { done_bytes, total_bytes, ..Progress::default() };
                 self.context.observer.progress("scan", progress);
+                watch(progress);
             }
             Ok(())
         })?;

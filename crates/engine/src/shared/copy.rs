@@ -5,7 +5,7 @@ use silt_format::{Fingerprint, Head, Result, RunRef, RunUse, SHARED_STORE, Serie
 
 use super::owners::shared_runs;
 use super::record::{Owner, SharedRecord};
-use crate::backup::{ContainerWriter, Pipeline, Threads};
+use crate::backup::{ContainerWriter, Pipeline, Uploads, jobs};
 use crate::budget::Budget;
 use crate::chunks::{Container, open_container, read_frame};
 use crate::deletion::Edit;
@@ -112,20 +112,20 @@ pub(super) fn add_to_store<T>(
     let (objects, config) = (&repository.objects, &repository.config);
     let store = (edit.head.series, SHARED_STORE);
     let next_number = next_number(repository, &edit.head)?;
-    let writer = ContainerWriter::new(objects, store, config, next_number)?;
-    let threads = Threads::new(objects, Budget::new(0), 0);
-    let pipeline = Pipeline::of_packing(objects, config.zstd_level, threads);
+    let budget = Budget::new(0);
+    let uploads = Uploads::new(objects, budget.uploads(objects.storage.uploads()));
+    let writer = ContainerWriter::new(objects, store, config, next_number, uploads)?;
+    let pipeline = Pipeline::of_packing(config.zstd_level, budget.workers(jobs(0)));
     let (filled, placed, writer) = pipeline.run(|pipeline| {
         let mut additions = Additions { pipeline, writer, placed };
         let filled = fill(&mut additions, edit)?;
         let Additions { mut writer, placed, .. } = additions;
         writer.close(pipeline)?;
-        writer.drain(pipeline)?;
         Ok((filled, placed, writer))
     })?;
     let run = index(repository, edit, &placed.finish()?)?;
     let (next_number, stored_bytes) = (writer.next_number(), writer.stored_bytes);
-    writer.finish().0.into_iter().for_each(|number| edit.head.containers.push(number, 0));
+    writer.finish()?.0.into_iter().for_each(|number| edit.head.containers.push(number, 0));
     edit.head.next_container = next_number;
     edit.commit()?;
     Ok((filled, stored_bytes + run.stored_bytes))

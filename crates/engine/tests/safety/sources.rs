@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use silt_format::{ByteSpan, Level, SEGMENT_BYTES};
-use silt_source::ChangedMap;
+use silt_format::{ByteSpan, Level, Result, SEGMENT_BYTES};
+use silt_source::{ChangedMap, VolumeSource};
 use silt_storage::MemoryStorage;
 use siltstone::Repository;
 
@@ -142,4 +142,35 @@ fn a_map_is_not_used_where_it_cannot_be_right() {
     longer.extend(kit::image(6, 512));
     let (bytes, _) = run("vm", &longer, None);
     assert!(bytes == longer);
+}
+
+/// A source with a bug: it panics when it is read.
+struct Panicking(MemorySource);
+
+impl VolumeSource for Panicking {
+    fn info(&self) -> silt_source::SourceInfo {
+        self.0.info()
+    }
+    fn is_sequential(&self) -> bool {
+        false
+    }
+    fn extent_at(&self, offset: u64) -> Result<silt_source::Extent> {
+        self.0.extent_at(offset)
+    }
+    fn read_at(&self, _: u64, _: &mut [u8]) -> Result<usize> {
+        panic!("a bug in a source")
+    }
+}
+
+#[test]
+fn a_panic_of_a_thread_ends_the_backup_and_is_passed_on() {
+    let repository = repository(&World::new(1));
+    let image = kit::image(1, 1024);
+    let source = Panicking(MemorySource::new(&image));
+    let backup = std::panic::AssertUnwindSafe(|| {
+        let mut session = repository.backup("vm", kit::options()).unwrap();
+        session.add_volume("disk", &source, None).map(|_| ())
+    });
+    std::panic::catch_unwind(backup).unwrap_err();
+    kit::backup(&repository, "vm", &image).unwrap();
 }

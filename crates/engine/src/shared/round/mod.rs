@@ -10,11 +10,12 @@ mod batch;
 mod cost;
 mod place;
 mod schedule;
+mod sessions;
 mod spool;
 
 use std::path::PathBuf;
 
-use silt_format::number::{to_u32, to_u64};
+use silt_format::number::{to_u16, to_u32, to_u64};
 use silt_format::{Error, ErrorKind, Fingerprint, Record, Result};
 use silt_source::VolumeSource;
 
@@ -23,8 +24,9 @@ pub use schedule::{Picking, Schedule, ScheduledVm, memory_bytes_of_rounds, round
 
 use self::batch::Batch;
 use self::place::{Place, by_place};
+use self::sessions::Sessions;
 use self::spool::{SpoolWriter, SpooledVolume};
-use crate::backup::{BackupOptions, BackupReport, Hint, NewData, Survey};
+use crate::backup::{BackupOptions, BackupReport, BackupSession, Hint, NewData, Survey};
 use crate::deletion::Edit;
 use crate::env::Progress;
 use crate::repository::{DEFAULT_DOMAIN, Repository};
@@ -211,7 +213,7 @@ impl Repository {
     }
 }
 
-impl<'m> Round<'_, 'm> {
+impl Round<'_, '_> {
     fn run(&mut self) -> Result<()> {
         let requests = self.scan()?;
         self.report.scan_ms = self.elapsed_ms();
@@ -253,42 +255,63 @@ impl<'m> Round<'_, 'm> {
     fn scan(&mut self) -> Result<Sorted> {
         let (folder, bytes) = (&self.options.folder, self.options.memory_bytes);
         let mut requests = sorter(&self.repository.objects, folder, bytes);
-        let mut members = std::mem::take(&mut self.members);
-        let mut interrupted = Ok(());
-        for (number, member) in (0_u16..).zip(&mut members) {
-            match of_one(self.survey(number, member, &mut requests)) {
-                Ok(Ok(true)) => member.release(self.elapsed_ms()),
-                Ok(Ok(false)) => {}
-                Ok(Err(error)) => member.failure = Some(error),
-                Err(error) => {
-                    interrupted = Err(error);
-                    break;
+        let members = self.awaited();
+        std::thread::scope(|scope| {
+            let mut sessions = Sessions::new(scope, self.repository, members.into_iter());
+            while let Some((number, session)) = sessions.next() {
+                let surveyed = session.and_then(|mut session| {
+                    let surveyed = self.survey(number, &mut session, &mut requests, &mut sessions);
+                    sessions.end(move || drop(session));
+                    surveyed
+                });
+                let now = self.elapsed_ms();
+                let member = &mut self.members[number];
+                match of_one(surveyed)? {
+                    Ok(true) => member.release(now),
+                    Ok(false) => {}
+                    Err(error) => member.failure = Some(error),
                 }
             }
-        }
-        self.members = members;
-        interrupted.and_then(|()| requests.finish())
+            Ok(())
+        })?;
+        requests.finish()
+    }
+
+    /// The members that may still be backed up: number, series, options.
+    fn awaited(&self) -> Vec<(usize, String, BackupOptions)> {
+        let members = self.members.iter().enumerate();
+        let awaited = members.filter(|(_, member)| member.failure.is_none());
+        awaited
+            .map(|(number, member)| (number, member.series.clone(), member.options.clone()))
+            .collect()
     }
 
     /// Scans a member's volumes; whether the volumes themselves are needed no more.
-    fn survey(
+    fn survey<'scope, 'r: 'scope>(
         &mut self,
-        number: u16,
-        member: &mut Member<'m>,
+        number: usize,
+        session: &mut BackupSession<'_>,
         requests: &mut Sorter,
+        sessions: &mut Sessions<'scope, '_, 'r, ()>,
     ) -> Result<bool> {
-        let objects = &self.repository.objects;
-        let mut session = self.repository.backup(&member.series, member.options.clone())?;
+        let (objects, report) = (&self.repository.objects, &mut self.report);
+        let member = &mut self.members[number];
+        let last = member.volumes.len().saturating_sub(1);
         for (at, volume) in (0_u8..).zip(&mut member.volumes) {
             let spool = self
                 .options
                 .spool
                 .then(|| SpoolWriter::new(TemporaryFile::new(objects, &self.options.folder)));
             let mut found =
-                Found { member: number, volume: at, requests, requested_chunks: 0, spool };
-            let survey = session.survey(&volume.name, &*volume.source, &mut found);
-            self.report.requested_chunks += found.requested_chunks;
-            self.report.spooled_bytes += found.spool.as_ref().map_or(0, SpoolWriter::bytes);
+                Found { member: to_u16(number), volume: at, requests, requested_chunks: 0, spool };
+            let mut watch = |progress| {
+                if usize::from(at) == last {
+                    sessions.look_ahead(progress);
+                }
+            };
+            let survey = session.survey(&volume.name, &*volume.source, &mut found, &mut watch);
+            report.requested_chunks += found.requested_chunks;
+            report.spooled_bytes += found.spool.as_ref().map_or(0, SpoolWriter::bytes);
             let mut survey = survey?;
             if let Some(spool) = found.spool.filter(|_| survey.is_complete) {
                 let unreadable = std::mem::take(&mut survey.unreadable);
@@ -388,30 +411,57 @@ impl<'m> Round<'_, 'm> {
 
     /// Stage 4: the backups themselves.
     fn backup(&mut self) -> Result<()> {
-        for number in 0..self.members.len() {
-            let member = &mut self.members[number];
-            let backup = match member.failure.take() {
-                Some(error) => Err(error),
-                None => back_up(self.repository, member),
+        let members = self.awaited();
+        let mut backups: Vec<Option<Result<BackupReport>>> = Vec::new();
+        backups.extend(self.members.iter_mut().map(|member| member.failure.take().map(Err)));
+        let failed = |(number, backup): (usize, &Option<_>)| backup.as_ref().map(|_| number);
+        backups.iter().enumerate().filter_map(failed).for_each(|number| self.released(number));
+        std::thread::scope(|scope| {
+            let mut sessions = Sessions::new(scope, self.repository, members.into_iter());
+            let mut ended = |ended: Option<(usize, Result<BackupReport>)>| {
+                let Some((number, report)) = ended else { return Ok(()) };
+                backups[number] = Some(of_one(report)?);
+                Ok(())
             };
-            // A spool's space is given back, too.
-            member.volumes.clear();
-            let held_ms = self.elapsed_ms();
-            let member = &mut self.members[number];
-            if member.on_released.is_some() || member.held_ms == 0 {
-                member.release(held_ms);
+            while let Some((number, session)) = sessions.next() {
+                let read = session.and_then(|session| {
+                    read_volumes(session, &self.members[number], &mut sessions)
+                });
+                self.released(number);
+                let end = move || (number, read.and_then(BackupSession::finish));
+                ended(sessions.end(end))?;
             }
-            self.report.backups.push(of_one(backup)?);
-        }
+            ended(sessions.ended())
+        })?;
+        self.report.backups = backups.into_iter().flatten().collect();
         Ok(())
+    }
+
+    /// A member's volumes are closed; a spool's space is given back, too.
+    fn released(&mut self, number: usize) {
+        let held_ms = self.elapsed_ms();
+        let member = &mut self.members[number];
+        member.volumes.clear();
+        if member.on_released.is_some() || member.held_ms == 0 {
+            member.release(held_ms);
+        }
     }
 }
 
-fn back_up(repository: &Repository, member: &Member<'_>) -> Result<BackupReport> {
-    let mut session = repository.backup(&member.series, member.options.clone())?;
-    for Volume { name, source, survey } in &member.volumes {
+/// Backs up a member's volumes; what is left to do is the commit.
+fn read_volumes<'scope, 'r: 'scope, T: Send + 'scope>(
+    mut session: BackupSession<'r>,
+    member: &Member<'_>,
+    sessions: &mut Sessions<'scope, '_, 'r, T>,
+) -> Result<BackupSession<'r>> {
+    let last = member.volumes.len().saturating_sub(1);
+    for (at, Volume { name, source, survey }) in member.volumes.iter().enumerate() {
         let hint = survey.as_ref().map_or(Hint::None, Hint::Survey);
-        session.add_volume_by(name, &**source, hint)?;
+        session.add_volume_by(name, &**source, hint, &mut |progress| {
+            if at == last {
+                sessions.look_ahead(progress);
+            }
+        })?;
     }
-    session.finish()
+    Ok(session)
 }

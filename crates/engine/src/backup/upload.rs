@@ -1,0 +1,252 @@
+//! Containers on their way to storage: threads of their own send them, for all sessions of a repository
+//! that run in this process.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread::JoinHandle;
+
+use bytes::Bytes;
+use silt_format::{Error, ObjectKind, Result};
+use silt_storage::AlignedBuffer;
+
+use crate::map::lock;
+use crate::objects::Objects;
+
+/// A finished container.
+pub(crate) struct Upload {
+    pub(crate) name: String,
+    pub(crate) number: u32,
+    /// Header and frames.
+    pub(crate) body: AlignedBuffer,
+    /// Directory and footer.
+    pub(crate) end: Vec<u8>,
+}
+
+/// A container's buffer, lent to the storage while it is being sent.
+struct Lent(Arc<AlignedBuffer>);
+
+impl AsRef<[u8]> for Lent {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// What one session has handed over.
+#[derive(Default)]
+struct Account {
+    /// Containers that are not durable yet.
+    under_way: usize,
+    durable: Vec<u32>,
+    failure: Option<Error>,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: VecDeque<(u64, Upload)>,
+    sending: usize,
+    /// Buffers of containers that nobody uses.
+    spare: Vec<AlignedBuffer>,
+    accounts: HashMap<u64, Account>,
+    next_account: u64,
+    threads: Vec<JoinHandle<()>>,
+    stop: bool,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+
+    fn wait<'s>(&self, state: MutexGuard<'s, State>) -> MutexGuard<'s, State> {
+        self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next container to send; `None` once there will be none.
+    fn next(&self) -> Option<(u64, Upload)> {
+        let mut state = self.state();
+        while !state.stop {
+            if let Some(next) = state.waiting.pop_front() {
+                state.sending += 1;
+                return Some(next);
+            }
+            state = self.wait(state);
+        }
+        None
+    }
+
+    /// Sends containers until it is told to stop.
+    fn send_all(&self, objects: &Objects) {
+        while let Some((account, upload)) = self.next() {
+            let number = upload.number;
+            // Also after a panic nobody may wait for ever.
+            let mut sent = Sent { shared: self, account, result: None };
+            let (result, spare) = send(objects, upload);
+            self.state().spare.extend(spare);
+            sent.result = Some(result.map(|()| number));
+        }
+    }
+}
+
+/// Sends one container; its buffer comes back if nothing uses it any more.
+fn send(objects: &Objects, upload: Upload) -> (Result<()>, Option<AlignedBuffer>) {
+    let Upload { name, body, end, .. } = upload;
+    let body = Arc::new(body);
+    let pieces = [Bytes::from_owner(Lent(Arc::clone(&body))), end.into()];
+    let result = objects.put_numbered(&name, ObjectKind::Container, &pieces);
+    drop(pieces);
+    // A buffer that is still being sent, after a lost answer, is not used again.
+    let spare = Arc::try_unwrap(body).ok().map(|mut body| {
+        body.clear();
+        body
+    });
+    (result.map(|_| ()), spare)
+}
+
+/// A container that is being sent; dropped, it is entered in its account.
+struct Sent<'s> {
+    shared: &'s Shared,
+    account: u64,
+    result: Option<Result<u32>>,
+}
+
+impl Drop for Sent<'_> {
+    fn drop(&mut self) {
+        let result = self.result.take();
+        let result = result.unwrap_or_else(|| Err(Error::invalid("sending a container panicked")));
+        let mut state = self.shared.state();
+        state.sending -= 1;
+        if let Some(account) = state.accounts.get_mut(&self.account) {
+            account.under_way -= 1;
+            match result {
+                Ok(number) => account.durable.push(number),
+                Err(error) => {
+                    account.failure.get_or_insert(error);
+                }
+            }
+        }
+        self.shared.changed.notify_all();
+    }
+}
+
+/// The threads that send, and the buffers that they share. They end with the last that uses them.
+struct Uploader(Arc<Shared>);
+
+impl Drop for Uploader {
+    fn drop(&mut self) {
+        let threads = {
+            let mut state = self.0.state();
+            state.stop = true;
+            self.0.changed.notify_all();
+            std::mem::take(&mut state.threads)
+        };
+        for thread in threads {
+            // One that panicked has said so in its account.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The uploader of a repository, while one is used.
+#[derive(Default)]
+pub(crate) struct SharedUploader(Mutex<Weak<Uploader>>);
+
+/// What one session uploads. Others may upload at the same time: all share threads and buffers.
+pub(crate) struct Uploads {
+    objects: Arc<Objects>,
+    uploader: Arc<Uploader>,
+    account: u64,
+    /// Most containers that are under way, those of others counted.
+    limit: usize,
+}
+
+impl Uploads {
+    /// At most `limit` containers are under way at once; one more may be being filled.
+    pub(crate) fn new(objects: &Arc<Objects>, limit: usize) -> Self {
+        let mut shared = lock(&objects.uploader.0);
+        let uploader = shared.upgrade().unwrap_or_else(|| Arc::new(Uploader(Arc::default())));
+        *shared = Arc::downgrade(&uploader);
+        drop(shared);
+        let account = {
+            let mut state = uploader.0.state();
+            state.next_account += 1;
+            let account = state.next_account;
+            state.accounts.insert(account, Account::default());
+            account
+        };
+        Self { objects: Arc::clone(objects), uploader, account, limit: limit.max(1) }
+    }
+
+    /// A container's buffer to fill, empty.
+    pub(crate) fn buffer(&self, capacity: usize) -> AlignedBuffer {
+        let spare = self.shared().state().spare.pop();
+        let spare = spare.filter(|spare| spare.capacity() >= capacity);
+        spare.unwrap_or_else(|| AlignedBuffer::with_capacity(capacity))
+    }
+
+    /// Hands a container over; waits while as many as may be are under way.
+    pub(crate) fn submit(&self, upload: Upload) -> Result<()> {
+        let shared = self.shared();
+        let mut state = shared.state();
+        loop {
+            self.account(&mut state).failure.take().map_or(Ok(()), Err)?;
+            if state.waiting.len() + state.sending < self.limit {
+                break;
+            }
+            state = shared.wait(state);
+        }
+        self.account(&mut state).under_way += 1;
+        state.waiting.push_back((self.account, upload));
+        if state.threads.len() < self.limit {
+            let (shared, objects) = (Arc::clone(shared), Arc::clone(&self.objects));
+            state.threads.push(std::thread::spawn(move || shared.send_all(&objects)));
+        }
+        shared.changed.notify_all();
+        Ok(())
+    }
+
+    /// Waits until every container handed over is durable; the answer is their numbers.
+    pub(crate) fn drain(&self) -> Result<Vec<u32>> {
+        let mut state = self.settled();
+        let account = self.account(&mut state);
+        account.failure.take().map_or(Ok(()), Err)?;
+        Ok(std::mem::take(&mut account.durable))
+    }
+
+    fn shared(&self) -> &Arc<Shared> {
+        &self.uploader.0
+    }
+
+    fn account<'s>(&self, state: &'s mut State) -> &'s mut Account {
+        state.accounts.entry(self.account).or_default()
+    }
+
+    /// Waits until none of its containers is under way.
+    fn settled(&self) -> MutexGuard<'_, State> {
+        let mut state = self.shared().state();
+        while self.account(&mut state).under_way > 0 {
+            state = self.shared().wait(state);
+        }
+        state
+    }
+}
+
+impl Drop for Uploads {
+    /// What was not sent yet is not sent; what is being sent is waited for, so that nothing is written once
+    /// its owner has ended.
+    fn drop(&mut self) {
+        let mut state = self.shared().state();
+        let before = state.waiting.len();
+        state.waiting.retain(|(account, _)| *account != self.account);
+        let dropped = before - state.waiting.len();
+        self.account(&mut state).under_way -= dropped;
+        drop(state);
+        self.settled().accounts.remove(&self.account);
+        self.shared().changed.notify_all();
+    }
+}

@@ -1,0 +1,74 @@
+//! The sessions of a round overlap at their ends: while the volumes of one are read, the one before it
+//! commits and the one after it begins, so that the processors need not wait for the storage's answers.
+
+use std::thread::{Scope, ScopedJoinHandle};
+
+use silt_format::Result;
+
+use crate::backup::{BackupOptions, BackupSession};
+use crate::env::Progress;
+use crate::repository::Repository;
+
+/// When no more than this is left to read, the next session begins: early enough for its requests to be
+/// answered, and late enough not to keep the series from others for long.
+const NEAR_END_BYTES: u64 = 256 << 20;
+
+/// The sessions of a round's members, in their order; `T` is what each comes to.
+pub(super) struct Sessions<'scope, 'env, 'r, T> {
+    scope: &'scope Scope<'scope, 'env>,
+    repository: &'r Repository,
+    /// Which sessions there are to begin, by their members' numbers, the next one last.
+    awaited: Vec<(usize, String, BackupOptions)>,
+    begun: Option<(usize, ScopedJoinHandle<'scope, Result<BackupSession<'r>>>)>,
+    ending: Option<ScopedJoinHandle<'scope, T>>,
+}
+
+impl<'scope, 'env, 'r: 'scope, T: Send + 'scope> Sessions<'scope, 'env, 'r, T> {
+    /// The sessions of `members`, by their numbers, series and options.
+    pub(super) fn new(
+        scope: &'scope Scope<'scope, 'env>,
+        repository: &'r Repository,
+        members: impl DoubleEndedIterator<Item = (usize, String, BackupOptions)>,
+    ) -> Self {
+        let awaited = members.rev().collect();
+        Self { scope, repository, awaited, begun: None, ending: None }
+    }
+
+    /// The next session, begun now if it was not ahead of time, and its member's number.
+    pub(super) fn next(&mut self) -> Option<(usize, Result<BackupSession<'r>>)> {
+        if let Some((number, begun)) = self.begun.take() {
+            return Some((number, joined(begun)));
+        }
+        let (number, series, options) = self.awaited.pop()?;
+        Some((number, self.repository.backup(&series, options)))
+    }
+
+    /// Begins the session after this one once the end of what this one has to read is near.
+    pub(super) fn look_ahead(&mut self, progress: Progress) {
+        let is_far = progress.total_bytes.saturating_sub(progress.done_bytes) > NEAR_END_BYTES;
+        if is_far || self.begun.is_some() {
+            return;
+        }
+        if let Some((number, series, options)) = self.awaited.pop() {
+            let repository = self.repository;
+            let begin = move || repository.backup(&series, options);
+            self.begun = Some((number, self.scope.spawn(begin)));
+        }
+    }
+
+    /// Ends a session while the next one works; the answer is what the one before it has come to.
+    pub(super) fn end(&mut self, end: impl FnOnce() -> T + Send + 'scope) -> Option<T> {
+        let before = self.ended();
+        self.ending = Some(self.scope.spawn(end));
+        before
+    }
+
+    /// What the session that ended last has come to, if it was not asked for yet.
+    pub(super) fn ended(&mut self) -> Option<T> {
+        self.ending.take().map(joined)
+    }
+}
+
+fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
