@@ -72,6 +72,11 @@ impl Budget {
         self.part(12 * MIB)
     }
 
+    /// Bytes of containers that are far away kept in a restore.
+    pub(crate) fn parts_bytes(self) -> usize {
+        self.part(24 * MIB)
+    }
+
     /// Bytes of container directories kept in a restore.
     pub(crate) fn directories_bytes(self) -> usize {
         self.part(6 * MIB)

@@ -29,6 +29,11 @@ impl<K: Hash + Eq + Copy, V: Clone> WeightedCache<K, V> {
         Some(entry.value.clone())
     }
 
+    /// Whether a value is there, which does not count as a use.
+    pub(crate) fn contains(&self, key: &K) -> bool {
+        self.entries.contains_key(key)
+    }
+
     /// Forgets a value.
     pub(crate) fn remove(&mut self, key: &K) {
         if let Some(entry) = self.entries.remove(key) {

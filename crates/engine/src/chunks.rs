@@ -1,14 +1,16 @@
 //! Reading chunks back: directories and frames, decoded once, verified by fingerprint.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use silt_chunking::Fingerprinter;
-use silt_format::number::to_u64;
+use silt_format::number::{to_u16, to_u64};
 use silt_format::{
     Directory, Error, ErrorKind, Fingerprint, HEADER_BYTES, Head, Link, ObjectKind, ObjectSet,
     PRIVATE_STORE, RecipeChunk, Reference, Result, SHARED_STORE, SeriesId, names,
 };
 
+use crate::ahead::{Blocks, Parts};
 use crate::budget::Budget;
 use crate::cache::WeightedCache;
 use crate::heads;
@@ -29,6 +31,19 @@ pub(crate) struct Container {
 }
 
 impl Container {
+    /// Frames by their numbers, as blocks of the object.
+    fn blocks(&self, frames: impl Iterator<Item = u16>) -> Blocks<'_> {
+        let wanted = frames.filter_map(|number| {
+            let frame = self.directory.frames.get(usize::from(number))?;
+            Some((frame.offset, frame.sealed_bytes))
+        });
+        Blocks {
+            name: &self.object.name,
+            wanted: wanted.collect(),
+            end: frames_end(&self.directory),
+        }
+    }
+
     fn weight(&self) -> usize {
         let directory = &self.directory;
         256 + directory.frames.len() * 12
@@ -76,17 +91,23 @@ pub(crate) struct ChunkReader {
     fingerprinter: Fingerprinter,
     open: Mutex<WeightedCache<Place, Arc<Container>>>,
     frames: Mutex<FrameCache>,
+    /// What was read of containers that are far away.
+    parts: Arc<Parts>,
 }
 
 impl ChunkReader {
     pub(crate) fn new(objects: &Arc<Objects>, head: &Head, budget: Budget) -> Result<Self> {
+        // From far away, frames are kept as they were read, together with those around them.
+        let is_far = objects.storage.request_bytes() > 0;
+        let frames_bytes = if is_far { budget.frames_bytes() / 3 } else { budget.frames_bytes() };
         Ok(Self {
             objects: Arc::clone(objects),
             private: Arc::new(Store::of(head)),
             shared: Mutex::new(shared_store(objects, head)?),
             fingerprinter: Fingerprinter::new(objects.keys.fingerprint_key(head.domain)),
             open: Mutex::new(WeightedCache::new(budget.directories_bytes())),
-            frames: Mutex::new(WeightedCache::new(budget.frames_bytes())),
+            frames: Mutex::new(WeightedCache::new(frames_bytes)),
+            parts: Arc::new(Parts::new(to_u64(budget.parts_bytes()))),
         })
     }
 
@@ -140,6 +161,42 @@ impl ChunkReader {
         let raw = Arc::new(raw);
         lock(&self.frames).insert(key, Arc::clone(&raw), raw.capacity());
         Ok(raw)
+    }
+
+    /// Says which chunks are about to be read with `scratch`, so that their frames are read together where
+    /// that saves time. Whatever is wrong with them is told when they are read.
+    pub(crate) fn expect(
+        &self,
+        references: impl Iterator<Item = Reference>,
+        scratch: &mut Scratch,
+    ) {
+        if self.objects.storage.request_bytes() == 0 {
+            return;
+        }
+        let mut frames: BTreeMap<Place, (Arc<Container>, BTreeSet<u16>)> = BTreeMap::new();
+        for reference in references {
+            let Ok(reference) = self.holder(reference) else { continue };
+            let place = (reference.store(), reference.container());
+            let Ok(container) = self.container(reference) else { continue };
+            let Some(slot) = container.directory.slot(reference.slot()) else { continue };
+            let of_container = frames.entry(place).or_insert_with(|| (container, BTreeSet::new()));
+            of_container.1.insert(slot.frame);
+        }
+        let held = lock(&self.frames);
+        for (place, (container, frames)) in &mut frames {
+            frames.retain(|frame| !held.contains(&(*place, container.revision, *frame)));
+        }
+        drop(held);
+        scratch.share(&self.parts);
+        let blocks =
+            frames.values().map(|(container, frames)| container.blocks(frames.iter().copied()));
+        self.objects.expect(blocks, scratch);
+    }
+
+    /// Reads what these chunks need now, for the threads that will read them.
+    pub(crate) fn fetch(&self, references: impl Iterator<Item = Reference>, scratch: &mut Scratch) {
+        self.expect(references, scratch);
+        self.objects.fetch(scratch);
     }
 
     /// Copies a chunk that is not zeros into `out`, which is as long as the chunk. The caller
@@ -293,12 +350,29 @@ pub(crate) fn open_container(
     let object = objects.open(&name, address)?;
     let directory = objects.read_directory(&object, |raw| {
         let directory = Directory::decode(raw)?;
-        let end = directory.frames.last().map_or(to_u64(HEADER_BYTES), |frame| {
-            u64::from(frame.offset) + u64::from(frame.sealed_bytes)
-        });
+        let end = frames_end(&directory);
         Ok((directory, end))
     })?;
     Ok(Container { revision, object, directory })
+}
+
+/// Where the frames end and the directory begins.
+fn frames_end(directory: &Directory) -> u64 {
+    directory.frames.last().map_or(to_u64(HEADER_BYTES), |frame| {
+        u64::from(frame.offset) + u64::from(frame.sealed_bytes)
+    })
+}
+
+/// Says that frames of a container are about to be read.
+pub(crate) fn expect_frames(
+    objects: &Objects,
+    container: &Container,
+    wanted: impl Fn(u16) -> bool,
+    scratch: &mut Scratch,
+) {
+    let numbers = 0..to_u16(container.directory.frames.len());
+    let blocks = container.blocks(numbers.filter(|number| wanted(*number)));
+    objects.expect(std::iter::once(blocks), scratch);
 }
 
 /// Replaces `raw` by the chunks of a frame; their number of bytes is as the directory says.

@@ -101,6 +101,10 @@ impl Storage for DryRunStorage {
         self.inner.uploads()
     }
 
+    fn request_bytes(&self) -> u64 {
+        self.inner.request_bytes()
+    }
+
     fn guarantees(&self) -> Guarantees {
         Guarantees { durable_on_return: false, ..self.inner.guarantees() }
     }

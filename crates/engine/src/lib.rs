@@ -1,5 +1,6 @@
 //! The Siltstone library: back up, list, verify and restore volumes.
 
+mod ahead;
 mod authority;
 mod backup;
 mod budget;

@@ -11,6 +11,7 @@ use silt_format::{
 };
 use silt_storage::{ByteRange, Key, PutMode, Storage, TAIL_BYTES};
 
+use crate::ahead::{Ahead, Blocks, Parts};
 use crate::backup::SharedUploader;
 use crate::env::Context;
 
@@ -53,11 +54,17 @@ pub(crate) struct Objects {
 pub(crate) struct Scratch {
     reader: BlockReader,
     sealed: Vec<u8>,
+    ahead: Ahead,
 }
 
 impl Scratch {
     pub(crate) fn new() -> Result<Self> {
-        Ok(Self { reader: BlockReader::new()?, sealed: Vec::new() })
+        Ok(Self { reader: BlockReader::new()?, sealed: Vec::new(), ahead: Ahead::default() })
+    }
+
+    /// Shares with other readers what is read ahead.
+    pub(crate) fn share(&mut self, parts: &Arc<Parts>) {
+        self.ahead.share(parts);
     }
 }
 
@@ -278,6 +285,21 @@ impl Objects {
         })
     }
 
+    /// Says which blocks of which objects are about to be read with `scratch`: where that saves time, they
+    /// are read together.
+    pub(crate) fn expect<'o>(
+        &self,
+        objects: impl Iterator<Item = Blocks<'o>>,
+        scratch: &mut Scratch,
+    ) {
+        scratch.ahead.expect(&self.storage, objects);
+    }
+
+    /// Reads all that is expected with `scratch` now, for those that share it.
+    pub(crate) fn fetch(&self, scratch: &Scratch) {
+        scratch.ahead.fetch(&self.storage);
+    }
+
     /// Replaces `raw` by the block at `position` of `object`, stored in `length` bytes at `offset`.
     pub(crate) fn read_block(
         &self,
@@ -296,7 +318,13 @@ impl Objects {
             )
         };
         let range = ByteRange::Bounded { offset: u64::from(offset), length: u64::from(length) };
-        let Scratch { reader, sealed } = scratch;
+        let Scratch { reader, sealed, ahead } = scratch;
+        let block = u64::from(offset)..u64::from(offset) + u64::from(length);
+        if ahead.block(&self.storage, &object.name, &block, sealed)
+            && reader.read(&object.sealer, position, sealed, raw).is_ok()
+        {
+            return Ok(());
+        }
         self.read(&object.name, range, sealed, |sealed| {
             reader.read(&object.sealer, position, sealed, raw)
         })

@@ -139,6 +139,10 @@ impl Storage for Throttled<Arc<dyn Storage>> {
         self.inner.uploads()
     }
 
+    fn request_bytes(&self) -> u64 {
+        self.inner.request_bytes()
+    }
+
     fn guarantees(&self) -> Guarantees {
         self.inner.guarantees()
     }

@@ -5,9 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::StreamExt;
 use object_store::list::{PaginatedListOptions, PaginatedListResult, PaginatedListStore};
 use object_store::path::Path;
 use object_store::{GetOptions, GetRange, ObjectMeta as Found, ObjectStore, ObjectStoreExt};
+use silt_format::number::to_usize;
 use silt_format::{Error, ErrorKind, Result};
 use silt_storage::{ByteRange, Key, LIST_PAGE_OBJECTS_MAX, ObjectMeta, READ_BYTES_MAX};
 use tokio::runtime::Runtime;
@@ -18,6 +20,10 @@ use crate::parts::Parts;
 /// How long the first wait between tries is; each further one is twice as long, up to the longest.
 pub(crate) const FIRST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
+
+/// How many bytes arrive in about the time that a request takes by itself: 5 ms at 100 MB/s, within one
+/// data centre; from farther away it is more.
+pub(crate) const REQUEST_BYTES: u64 = 512 << 10;
 
 /// In what words servers, and the client for them, say that a range lies outside of an object.
 const OUTSIDE: [&str; 4] = ["status code: 416", "InvalidRange", "CONTENT_RANGE", "Wanted range"];
@@ -141,7 +147,7 @@ impl Base {
     pub(crate) fn ask<T>(
         &self,
         what: &str,
-        ask: impl Fn() -> object_store::Result<T>,
+        mut ask: impl FnMut() -> object_store::Result<T>,
     ) -> Result<T> {
         let mut tries = 0;
         loop {
@@ -202,17 +208,22 @@ impl Base {
 
     fn read(&self, key: &Key, range: Option<&GetRange>, into: &mut Vec<u8>) -> Result<()> {
         let path = self.path(key)?;
-        into.clear();
-        let bytes = self.ask(&format!("read object {key}"), || {
+        self.ask(&format!("read object {key}"), || {
             self.counters.get();
             let options = GetOptions { range: range.cloned(), ..GetOptions::default() };
+            into.clear();
             self.runtime.block_on(async {
                 let found = self.store.get_opts(&path, options).await?;
-                found.bytes().await
+                let bytes = (found.range.end - found.range.start).min(READ_BYTES_MAX);
+                into.reserve(to_usize(bytes));
+                let mut pieces = found.into_stream();
+                while let Some(piece) = pieces.next().await {
+                    into.extend_from_slice(&piece?);
+                }
+                Ok(())
             })
         })?;
-        self.counters.received(bytes.len());
-        into.extend_from_slice(&bytes);
+        self.counters.received(into.len());
         Ok(())
     }
 

@@ -14,7 +14,7 @@ use silt_storage::{
     Usage,
 };
 
-use crate::base::{Base, begins_no_name, runtime};
+use crate::base::{Base, REQUEST_BYTES, begins_no_name, runtime};
 use crate::settings::Settings;
 
 /// A folder of a bucket.
@@ -249,6 +249,10 @@ impl Storage for CloudStorage {
 
     fn uploads(&self) -> usize {
         self.settings.connections()
+    }
+
+    fn request_bytes(&self) -> u64 {
+        REQUEST_BYTES
     }
 
     fn usage(&self) -> Option<Usage> {

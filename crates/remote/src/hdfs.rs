@@ -17,7 +17,7 @@ use silt_storage::{
     Usage,
 };
 
-use crate::base::{Base, begins_no_name, runtime};
+use crate::base::{Base, REQUEST_BYTES, begins_no_name, runtime};
 
 const RETRIES: usize = 1;
 /// How often the client asks a name node that does not answer, each time twice as long after the last; of a
@@ -137,6 +137,10 @@ impl Storage for HdfsStorage {
         let truncated = objects.len() > LIST_PAGE_OBJECTS_MAX;
         objects.truncate(LIST_PAGE_OBJECTS_MAX);
         Ok(ListPage { objects, truncated })
+    }
+
+    fn request_bytes(&self) -> u64 {
+        REQUEST_BYTES
     }
 
     fn usage(&self) -> Option<Usage> {

@@ -401,6 +401,10 @@ impl Storage for CachedStorage {
         self.inner.uploads()
     }
 
+    fn request_bytes(&self) -> u64 {
+        self.inner.request_bytes()
+    }
+
     fn guarantees(&self) -> Guarantees {
         self.inner.guarantees()
     }

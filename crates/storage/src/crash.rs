@@ -142,6 +142,10 @@ impl<S: Storage> Storage for CrashStorage<S> {
         self.inner.uploads()
     }
 
+    fn request_bytes(&self) -> u64 {
+        self.inner.request_bytes()
+    }
+
     fn guarantees(&self) -> Guarantees {
         self.inner.guarantees()
     }

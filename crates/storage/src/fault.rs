@@ -145,6 +145,10 @@ impl<S: Storage> Storage for FaultStorage<S> {
         self.inner.uploads()
     }
 
+    fn request_bytes(&self) -> u64 {
+        self.inner.request_bytes()
+    }
+
     fn guarantees(&self) -> Guarantees {
         self.inner.guarantees()
     }

@@ -23,6 +23,7 @@ type Objects = BTreeMap<Key, Arc<Vec<u8>>>;
 #[derive(Debug, Default)]
 pub struct MemoryStorage {
     objects: Mutex<Objects>,
+    request_bytes: u64,
 }
 
 impl MemoryStorage {
@@ -35,7 +36,14 @@ impl MemoryStorage {
     #[must_use]
     pub fn snapshot(&self) -> Self {
         // Bytes are shared until one side damages them; objects do not change otherwise.
-        Self { objects: Mutex::new(self.objects().clone()) }
+        let request_bytes = self.request_bytes;
+        Self { objects: Mutex::new(self.objects().clone()), request_bytes }
+    }
+
+    /// The same, but as if requests took as long as so many bytes do: see [`Storage::request_bytes`].
+    #[must_use]
+    pub fn far(self, request_bytes: u64) -> Self {
+        Self { request_bytes, ..self }
     }
 
     /// Changes the bytes of an object in place, as a failing disk would; `NotFound` if absent.
@@ -124,6 +132,10 @@ impl Storage for MemoryStorage {
         let page = rest.by_ref().take(LIST_PAGE_OBJECTS_MAX);
         let tags = page.map(|(key, bytes)| (key.clone(), blake3::hash(bytes).to_string()));
         Ok(Some(TagPage { tags: tags.collect(), truncated: rest.next().is_some() }))
+    }
+
+    fn request_bytes(&self) -> u64 {
+        self.request_bytes
     }
 
     fn guarantees(&self) -> Guarantees {

@@ -140,6 +140,10 @@ impl Storage for Replicated {
         self.reachable().map(Storage::uploads).max().unwrap_or(1)
     }
 
+    fn request_bytes(&self) -> u64 {
+        self.reachable().map(Storage::request_bytes).max().unwrap_or(0)
+    }
+
     fn guarantees(&self) -> Guarantees {
         self.reachable().map(Storage::guarantees).fold(Guarantees::ALL, both)
     }

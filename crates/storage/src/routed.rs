@@ -77,6 +77,10 @@ impl Storage for Routed {
         self.main.uploads().max(self.own.uploads())
     }
 
+    fn request_bytes(&self) -> u64 {
+        self.main.request_bytes().max(self.own.request_bytes())
+    }
+
     fn guarantees(&self) -> Guarantees {
         both(self.main.guarantees(), self.own.guarantees())
     }

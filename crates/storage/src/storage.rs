@@ -182,6 +182,12 @@ pub trait Storage: Send + Sync {
         1
     }
 
+    /// How many bytes are read in about the time that a request takes by itself, 0 where it takes next to
+    /// none: so much between two parts that are wanted is better read with them than left out.
+    fn request_bytes(&self) -> u64 {
+        0
+    }
+
     /// What was asked so far of a store whose requests are counted.
     fn usage(&self) -> Option<Usage> {
         None
@@ -241,6 +247,9 @@ macro_rules! storage_through_pointer {
             }
             fn uploads(&self) -> usize {
                 (**self).uploads()
+            }
+            fn request_bytes(&self) -> u64 {
+                (**self).request_bytes()
             }
             fn usage(&self) -> Option<Usage> {
                 (**self).usage()

@@ -10,7 +10,7 @@ use silt_format::{DamagedSlots, Error, Head, Result, SeriesId, VerifiedRange, na
 use super::damage::Findings;
 use super::{CheckOptions, CheckReport, DataCheck, RecordState};
 use crate::backup::jobs;
-use crate::chunks::{open_container, read_frame};
+use crate::chunks::{expect_frames, open_container, read_frame};
 use crate::env::Progress;
 use crate::map::lock;
 use crate::objects::{Objects, Scratch, is_damage};
@@ -220,6 +220,7 @@ fn verify_one(
     };
     let directory = &container.directory;
     let mut raw = Vec::new();
+    expect_frames(objects, &container, |_| true, scratch);
     for frame in 0..to_u16(directory.frames.len()) {
         let read = read_frame(objects, &container, frame, scratch, &mut raw);
         if let Err(error) = &read

@@ -1,10 +1,12 @@
 //! Rewriting a container under the same references, without its dead slots.
 
+use std::collections::BTreeSet;
+
 use silt_chunking::Fingerprinter;
 use silt_format::{Config, DeadRange, Error, Link, Result, SeriesId};
 
 use super::dead::holds;
-use crate::chunks::{Container, read_frame};
+use crate::chunks::{Container, expect_frames, read_frame};
 use crate::draft::ContainerDraft;
 use crate::objects::{Objects, Scratch};
 
@@ -33,10 +35,11 @@ impl Rewriter<'_> {
             ContainerDraft::new(self.objects, self.config, self.series, number, revision)?;
         let (mut scratch, mut frame, mut frame_number) = (Scratch::new()?, Vec::new(), None);
         let is_linked = |slot: u16| links.binary_search_by_key(&slot, |link| link.slot).is_ok();
-        for (slot, place) in old.directory.slots() {
-            if holds(dead, slot) || is_linked(slot) {
-                continue;
-            }
+        let is_kept = |slot: u16| !holds(dead, slot) && !is_linked(slot);
+        let kept = || old.directory.slots().filter(|(slot, _)| is_kept(*slot));
+        let frames: BTreeSet<u16> = kept().map(|(_, place)| place.frame).collect();
+        expect_frames(self.objects, old, |frame| frames.contains(&frame), &mut scratch);
+        for (slot, place) in kept() {
             if frame_number != Some(place.frame) {
                 read_frame(self.objects, old, place.frame, &mut scratch, &mut frame)?;
                 frame_number = Some(place.frame);

@@ -8,7 +8,7 @@ use silt_format::{
 };
 use silt_storage::{Key, MemoryStorage, PutMode, Storage};
 
-use crate::chunks::{open_container, read_frame};
+use crate::chunks::{expect_frames, open_container, read_frame};
 use crate::objects::{Address, Objects, Scratch};
 use crate::repository::Repository;
 use crate::root::{Secret, open_config};
@@ -66,6 +66,7 @@ fn verify_container(objects: &Objects, address: Address) -> Result<()> {
     let container = open_container(objects, address.series, number, address.revision)?;
     let (mut scratch, mut raw) = (Scratch::new()?, Vec::new());
     let Directory { frames, .. } = &container.directory;
+    expect_frames(objects, &container, |_| true, &mut scratch);
     (0..silt_format::number::to_u16(frames.len()))
         .try_for_each(|frame| read_frame(objects, &container, frame, &mut scratch, &mut raw))
 }

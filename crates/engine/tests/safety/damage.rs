@@ -53,7 +53,9 @@ fn hurts(case: &Case, name: &Key, bytes: u64) -> Vec<(String, MemoryStorage)> {
     let mut add = |what: String, change: &dyn Fn(&mut Vec<u8>)| {
         let storage = case.storage.snapshot();
         storage.damage(name, change).unwrap();
-        hurt.push((what, storage));
+        // Every second one is far away: there, frames are read together.
+        let request_bytes = (hurt.len() as u64 % 2) * (512 << 10);
+        hurt.push((what, storage.far(request_bytes)));
     };
     for at in [0, 9, 11, 12, 20, 50, 70, 100, bytes / 2, bytes - 40, bytes - 20, bytes - 1] {
         let at = usize::try_from(at.min(bytes - 1)).unwrap();

@@ -443,5 +443,11 @@ pub fn try_sequences(sequences: u64, place: &Place<'_>) {
 #[test]
 fn random_sequences_lose_nothing_and_waste_nothing() {
     let sequences = sequences("SILT_MODEL_SEQUENCES", SEQUENCES);
-    try_sequences(sequences, &|| Arc::new(MemoryStorage::new()));
+    // Every second one is far away: there, what is read is read together.
+    let places = std::sync::atomic::AtomicU64::new(0);
+    let place = || {
+        let number = places.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        Arc::new(MemoryStorage::new().far(number % 2 * (512 << 10))) as Arc<dyn Storage>
+    };
+    try_sequences(sequences, &place);
 }

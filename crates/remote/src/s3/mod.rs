@@ -31,7 +31,7 @@ pub use lock::{Extended, Lock, LockMode};
 use request::{Answer, Signed};
 pub use versions::{Rollback, Version};
 
-use crate::base::{Base, begins_no_name, runtime};
+use crate::base::{Base, REQUEST_BYTES, begins_no_name, runtime};
 use crate::settings::Settings;
 
 /// A folder of a bucket.
@@ -197,6 +197,10 @@ impl Storage for S3Storage {
 
     fn uploads(&self) -> usize {
         self.settings.connections()
+    }
+
+    fn request_bytes(&self) -> u64 {
+        REQUEST_BYTES
     }
 
     fn usage(&self) -> Option<Usage> {

@@ -1,5 +1,7 @@
 //! Restoring a volume: every byte verified before it is written.
 
+mod fetch;
+
 use std::ops::Range;
 use std::sync::Mutex;
 
@@ -12,6 +14,7 @@ use silt_format::{
 use silt_source::VolumeTarget;
 use silt_storage::AlignedBuffer;
 
+use self::fetch::Turns;
 use crate::backup::jobs;
 use crate::budget::Budget;
 use crate::chunks::{ChunkReader, Cursor};
@@ -58,6 +61,7 @@ struct Restore<'a> {
     options: RestoreOptions,
     range: ByteSpan,
     state: Mutex<State>,
+    turns: Turns,
     /// File systems let one thread at a time write to a file; waiting here costs no processor time.
     writing: Mutex<()>,
 }
@@ -123,15 +127,24 @@ impl Repository {
                 report: RestoreReport::default(),
                 failure: None,
             }),
+            turns: Turns::new(budget.parts_bytes()),
             writing: Mutex::new(()),
         };
+        restore.turns.restored(lock(&restore.state).next_segment);
+        // In place, what is needed is only known once the target was compared.
+        let fetches = self.objects.storage.request_bytes() > 0 && !options.in_place;
         std::thread::scope(|scope| {
             for _ in 0..budget.workers(threads(options.jobs)) {
                 scope.spawn(|| {
+                    let _end = restore.turns.end_on_drop();
                     if let Err(error) = restore.work() {
                         lock(&restore.state).failure.get_or_insert(error);
                     }
                 });
+            }
+            for _ in 0..if fetches { restore.turns.fetchers() } else { 0 } {
+                // Whoever restores meets the error, too, and says where.
+                scope.spawn(|| restore.fetch().ok());
             }
         });
         let state = restore.state.into_inner();
@@ -173,28 +186,35 @@ impl Restore<'_> {
         };
         loop {
             self.context.check_interrupted()?;
-            let (span, written) = match self.claim()? {
+            match self.claim()? {
                 Claim::End => return Ok(()),
-                Claim::Zeros(span) => (span, self.write_zeros(span, &mut buffers)?),
-                Claim::Segment(index, entry) => {
-                    let span = self.segment_span(index);
-                    let written = self.segment(index, &entry, &mut buffers)?;
-                    (self.clip(span).unwrap_or(span), written)
-                }
-            };
-            let mut state = lock(&self.state);
-            state.done_bytes += span.length;
-            state.report.written_bytes += written;
-            self.context.observer.progress(
-                "restore",
-                Progress {
-                    done_bytes: state.done_bytes,
-                    total_bytes: self.range.length,
-                    new_bytes: state.report.written_bytes,
-                    stored_bytes: 0,
-                },
-            );
+                claim => self.restore(&claim, &mut buffers)?,
+            }
         }
+    }
+
+    /// Restores one part of the range.
+    fn restore(&self, claim: &Claim, buffers: &mut Buffers) -> Result<()> {
+        let (span, written) = match claim {
+            Claim::End => return Ok(()),
+            Claim::Zeros(span) => (*span, self.write_zeros(*span, buffers)?),
+            Claim::Segment(index, entry) => {
+                let span = self.segment_span(*index);
+                let written = self.segment(*index, entry, buffers)?;
+                (self.clip(span).unwrap_or(span), written)
+            }
+        };
+        let mut state = lock(&self.state);
+        state.done_bytes += span.length;
+        state.report.written_bytes += written;
+        let progress = Progress {
+            done_bytes: state.done_bytes,
+            total_bytes: self.range.length,
+            new_bytes: state.report.written_bytes,
+            stored_bytes: 0,
+        };
+        self.context.observer.progress("restore", progress);
+        Ok(())
     }
 
     /// The next part of the range, in order.
@@ -223,6 +243,7 @@ impl Restore<'_> {
             None => (u64::MAX, Claim::End),
         };
         state.next_segment = next;
+        self.turns.restored(next);
         if let Claim::Segment(..) = claim {
             return Ok(claim);
         }
@@ -316,11 +337,19 @@ impl Restore<'_> {
         for chunk in &recipe.chunks {
             let range = end..end + chunk.length as usize;
             end = range.end;
-            let piece = match self.piece(chunk, range.clone(), span, buffers) {
-                Err(error) => self.zeros_for_damage(error, span, &range)?,
-                Ok(piece) => piece,
-            };
-            pieces.push((piece, range));
+            pieces.push((self.piece(chunk, &range, span, buffers), range));
+        }
+        let read = |piece: &Piece| *piece == Piece::Data;
+        let wanted = recipe.chunks.iter().zip(&pieces).filter(|(_, (piece, _))| read(piece));
+        self.chunks.expect(wanted.map(|(chunk, _)| chunk.reference), &mut buffers.scratch);
+        let wanted = recipe.chunks.iter().zip(&mut pieces).filter(|(_, (piece, _))| read(piece));
+        for (chunk, (piece, range)) in wanted {
+            let Buffers { cursor, scratch, data, .. } = &mut *buffers;
+            let into = &mut data[range.clone()];
+            if let Err(error) = self.chunks.read_unverified(chunk.reference, cursor, scratch, into)
+            {
+                *piece = self.zeros_for_damage(error, span, range)?;
+            }
         }
         self.verify(recipe, span, &mut pieces, buffers)?;
         pieces.dedup_by(|next, last| {
@@ -353,27 +382,21 @@ impl Restore<'_> {
         Ok(written)
     }
 
-    /// What is to be done for a chunk; its bytes, not verified yet, are in `buffers.data` if they are
-    /// to be written.
+    /// What is to be done for a chunk.
     fn piece(
         &self,
         chunk: &RecipeChunk,
-        range: Range<usize>,
+        range: &Range<usize>,
         span: ByteSpan,
-        buffers: &mut Buffers,
-    ) -> Result<Piece> {
-        if self.clip(part(span, &range)).is_none() {
-            return Ok(Piece::Skip);
+        buffers: &Buffers,
+    ) -> Piece {
+        if self.clip(part(span, range)).is_none() {
+            return Piece::Skip;
         }
         if self.options.in_place && self.is_there(chunk, &buffers.current[range.clone()]) {
-            return Ok(Piece::Skip);
+            return Piece::Skip;
         }
-        if chunk.reference.is_zero() {
-            return Ok(Piece::Zeros);
-        }
-        let (cursor, scratch) = (&mut buffers.cursor, &mut buffers.scratch);
-        self.chunks.read_unverified(chunk.reference, cursor, scratch, &mut buffers.data[range])?;
-        Ok(Piece::Data)
+        if chunk.reference.is_zero() { Piece::Zeros } else { Piece::Data }
     }
 
     /// Compares the fingerprints of all chunks that were read with the recipe's, many at a time.

@@ -1,0 +1,100 @@
+//! Fetching what a restore needs next, beside the threads that restore: from far away, each answer takes
+//! long, and many can be waited for at once.
+
+use std::sync::{Condvar, Mutex, PoisonError};
+
+use silt_format::number::to_u64;
+use silt_format::{Result, SEGMENT_BYTES, SegmentEntry};
+
+use super::{Restore, part};
+use crate::map::lock;
+use crate::objects::Scratch;
+
+/// Bytes that a segment's chunks take as they are read: what they lie in, and what lies beside them.
+const SEGMENT_PARTS_BYTES: usize = 4 << 20;
+
+/// How far the restore is, and how far the fetching.
+pub(super) struct Turns {
+    state: Mutex<State>,
+    changed: Condvar,
+    /// By how many segments the fetching may be ahead.
+    ahead: usize,
+}
+
+#[derive(Default)]
+struct State {
+    restored: u64,
+    fetched: u64,
+    ended: bool,
+}
+
+/// Ends the fetching when it is dropped: whoever restores holds one.
+pub(super) struct EndOnDrop<'t>(&'t Turns);
+
+impl Drop for EndOnDrop<'_> {
+    fn drop(&mut self) {
+        lock(&self.0.state).ended = true;
+        self.0.changed.notify_all();
+    }
+}
+
+impl Turns {
+    /// Nothing is fetched yet; what is may take `parts_bytes`.
+    pub(super) fn new(parts_bytes: usize) -> Self {
+        let ahead = (parts_bytes / SEGMENT_PARTS_BYTES).max(1);
+        Self { state: Mutex::default(), changed: Condvar::new(), ahead }
+    }
+
+    /// How many threads fetch: one a segment.
+    pub(super) fn fetchers(&self) -> usize {
+        self.ahead
+    }
+
+    pub(super) fn end_on_drop(&self) -> EndOnDrop<'_> {
+        EndOnDrop(self)
+    }
+
+    /// The restore goes on at this segment.
+    pub(super) fn restored(&self, next_segment: u64) {
+        lock(&self.state).restored = next_segment;
+        self.changed.notify_all();
+    }
+}
+
+impl Restore<'_> {
+    /// Fetches segment by segment until the restore ends. What can't be read is left to it.
+    pub(super) fn fetch(&self) -> Result<()> {
+        let (mut scratch, mut raw) = (Scratch::new()?, Vec::new());
+        while let Some((index, entry)) = self.next_to_fetch()? {
+            let recipe = self.reader.recipe(entry.recipe, &mut scratch, &mut raw)?;
+            let (span, mut end) = (self.segment_span(index), 0);
+            let wanted = recipe.chunks.iter().filter(|chunk| {
+                let range = end..end + chunk.length as usize;
+                end = range.end;
+                !chunk.reference.is_zero() && self.clip(part(span, &range)).is_some()
+            });
+            self.chunks.fetch(wanted.map(|chunk| chunk.reference), &mut scratch);
+        }
+        Ok(())
+    }
+
+    /// The next segment to fetch, once the restore is near; `None` behind the last.
+    fn next_to_fetch(&self) -> Result<Option<(u64, SegmentEntry)>> {
+        let mut state = lock(&self.turns.state);
+        loop {
+            if state.ended {
+                return Ok(None);
+            }
+            let from = state.fetched.max(state.restored);
+            if from <= state.restored.saturating_add(to_u64(self.turns.ahead)) {
+                state.fetched = u64::MAX;
+                let end = self.range.offset + self.range.length;
+                let found = self.reader.next_segment(self.volume.root, from)?;
+                let found = found.filter(|(index, _)| index * to_u64(SEGMENT_BYTES) < end);
+                state.fetched = found.as_ref().map_or(u64::MAX, |(index, _)| index + 1);
+                return Ok(found);
+            }
+            state = self.turns.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
