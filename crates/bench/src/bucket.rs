@@ -12,8 +12,20 @@ use crate::process::{Call, Cost};
 use crate::rounds::{warm, write_fleet};
 use crate::{BucketOptions, Result};
 
-/// What is backed up, in this order; the last is a day that changed nothing.
-const STEPS: [(&str, usize); 3] = [("first backup", 0), ("next day", 1), ("unchanged", 1)];
+/// What is done: a day that is backed up, or the restore of the last one.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Backup(usize),
+    Restore,
+}
+
+/// The steps in their order; the third backs up a day that changed nothing.
+const STEPS: [(&str, Step); 4] = [
+    ("first backup", Step::Backup(0)),
+    ("next day", Step::Backup(1)),
+    ("unchanged", Step::Backup(1)),
+    ("restore", Step::Restore),
+];
 
 /// A program and where it keeps its repository.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,10 +120,17 @@ impl Bench<'_> {
     }
 
     /// A process for each machine, or one for all of them.
-    fn back_up(&self, way: Way, name: &str, day: usize) -> Result<Measured> {
+    fn measure(&self, way: Way, name: &str, step: Step) -> Result<Measured> {
+        if self.options.cold {
+            rustix::fs::sync();
+            std::fs::write("/proc/sys/vm/drop_caches", "3")?;
+        }
         let before = self.counts()?;
-        let cost =
-            if way.is_round() { self.round(way, name, day)? } else { self.each(way, name, day)? };
+        let cost = match step {
+            Step::Backup(day) if way.is_round() => self.round(way, name, day)?,
+            Step::Backup(day) => self.each(way, name, day)?,
+            Step::Restore => self.restore(way, name)?,
+        };
         let after = self.counts()?;
         let [requests, bytes, server_s] = std::array::from_fn(|at| after[at] - before[at]);
         Ok(Measured { cost, server_s, requests, bytes })
@@ -120,7 +139,9 @@ impl Bench<'_> {
     fn round(&self, way: Way, name: &str, day: usize) -> Result<Cost> {
         let fleet = self.path("fleet.toml");
         write_fleet(&fleet, &self.disks, day)?;
-        warm(&self.disks, day)?;
+        if !self.options.cold {
+            warm(&self.disks, day)?;
+        }
         self.call(way, name).args(&["backup", "--fleet"]).arg(&fleet).run()
     }
 
@@ -131,7 +152,9 @@ impl Bench<'_> {
             let disk = self.path(&format!("{machine}.raw"));
             let _ = std::fs::remove_file(&disk);
             std::fs::hard_link(self.disks.path(machine, day), &disk)?;
-            std::io::copy(&mut std::fs::File::open(&disk)?, &mut std::io::sink())?;
+            if !self.options.cold {
+                std::io::copy(&mut std::fs::File::open(&disk)?, &mut std::io::sink())?;
+            }
             let call = self.call(way, name);
             let call = match way {
                 Way::Restic | Way::Rustic => call.args(&["backup", "--tag", machine]).arg(&disk),
@@ -139,6 +162,29 @@ impl Bench<'_> {
             };
             cost = cost.and(call.run()?);
         }
+        Ok(cost)
+    }
+
+    /// Restores each machine by itself to a file that was not there.
+    fn restore(&self, way: Way, name: &str) -> Result<Cost> {
+        let mut cost = Cost::default();
+        let target = self.path("restored");
+        for machine in &self.disks.machines {
+            let _ = std::fs::remove_dir_all(&target);
+            std::fs::create_dir_all(&target)?;
+            let disk = self.path(&format!("{machine}.raw"));
+            let call = self.call(way, name).args(&["restore"]);
+            let call = match way {
+                Way::Restic => call.args(&["latest", "--tag", machine, "--target"]).arg(&target),
+                Way::Rustic => call
+                    .args(&["--filter-tags", machine])
+                    .arg(format!("latest:{}", disk.display()))
+                    .arg(target.join("disk.raw")),
+                _ => call.arg(format!("{machine}@latest")).arg(target.join("disk.raw")),
+            };
+            cost = cost.and(call.run()?);
+        }
+        std::fs::remove_dir_all(&target)?;
         Ok(cost)
     }
 
@@ -205,8 +251,8 @@ pub fn run(options: &BucketOptions) -> Result<()> {
             eprintln!("run {run}: {}", way.name());
             let name = format!("{run}-{number}");
             bench.init(*way, &name)?;
-            for (step, (_, day)) in STEPS.iter().enumerate() {
-                all[number][step].push(bench.back_up(*way, &name, *day)?);
+            for (at, (_, step)) in STEPS.iter().enumerate() {
+                all[number][at].push(bench.measure(*way, &name, *step)?);
             }
             bench.remove(&name);
         }

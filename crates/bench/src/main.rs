@@ -85,6 +85,10 @@ struct BucketOptions {
     /// How many rounds.
     #[arg(long, default_value_t = 3)]
     runs: usize,
+    /// Empty the page cache before each step, as root: disks are read from the drive, as those of machines
+    /// that nobody has just read are.
+    #[arg(long)]
+    cold: bool,
     /// The silt program.
     #[arg(long, default_value = "silt", value_name = "FILE")]
     silt: PathBuf,

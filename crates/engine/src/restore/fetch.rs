@@ -86,9 +86,12 @@ impl Restore<'_> {
                 return Ok(None);
             }
             let from = state.fetched.max(state.restored);
+            let end = self.range.offset + self.range.length;
+            if from.saturating_mul(to_u64(SEGMENT_BYTES)) >= end {
+                return Ok(None);
+            }
             if from <= state.restored.saturating_add(to_u64(self.turns.ahead)) {
                 state.fetched = u64::MAX;
-                let end = self.range.offset + self.range.length;
                 let found = self.reader.next_segment(self.volume.root, from)?;
                 let found = found.filter(|(index, _)| index * to_u64(SEGMENT_BYTES) < end);
                 state.fetched = found.as_ref().map_or(u64::MAX, |(index, _)| index + 1);

@@ -45,3 +45,26 @@ fn a_dry_run_writes_nothing_and_says_what_it_would() {
     let did = kit::backup(&real, "vm", &next).unwrap();
     assert_eq!(would.snapshot.levels(), did.snapshot.levels());
 }
+
+#[test]
+fn from_far_away_frames_are_read_together() {
+    let world = World::new(3);
+    let image = kit::image(3, 9000);
+    let near = Arc::new(MemoryStorage::new());
+    kit::backup(&kit::init(near.clone(), &world).unwrap(), "vm", &image).unwrap();
+    let requests = |storage: MemoryStorage, jobs: usize| {
+        let storage = Arc::new(RecordingStorage::new(storage));
+        let repository = kit::open(storage.clone(), &world).unwrap();
+        let found = kit::latest(&repository, "vm").unwrap();
+        storage.take();
+        let options = siltstone::RestoreOptions { jobs, ..siltstone::RestoreOptions::default() };
+        assert!(kit::restore_with(&repository, &found, options).unwrap().0 == image);
+        storage.totals(OperationKind::Get)
+    };
+    let one_by_one = requests(near.snapshot(), 2);
+    for jobs in [1, 2, 8] {
+        let together = requests(near.snapshot().far(512 << 10), jobs);
+        assert!(together.operations * 2 < one_by_one.operations, "{together:?} {one_by_one:?}");
+        assert!(together.bytes < one_by_one.bytes * 3 / 2, "{together:?} {one_by_one:?}");
+    }
+}
