@@ -61,11 +61,12 @@ impl Settings {
         }
         // Bodies are sealed already, and TLS keeps them whole on their way: to sign them too would cost as
         // much as to compress them does. The store compares a checksum, which is signed.
-        let chosen = ["AWS_UNSIGNED_PAYLOAD", "AWS_CHECKSUM_ALGORITHM"];
-        let has_checksum = chosen.iter().all(|name| self.variable(name).is_none());
-        if self.variable(chosen[0]).is_none() {
+        let is_unsigned = self.variable("AWS_UNSIGNED_PAYLOAD");
+        if is_unsigned.is_none() {
             builder = builder.with_unsigned_payload(true);
         }
+        let is_unsigned = is_unsigned.is_none_or(|value| value.eq_ignore_ascii_case("true"));
+        let has_checksum = is_unsigned && self.variable("AWS_CHECKSUM_ALGORITHM").is_none();
         let endpoint = builder.get_config_value(&AmazonS3ConfigKey::Endpoint);
         let is_clear = endpoint.is_some_and(|endpoint| endpoint.starts_with("http://"));
         let options = self.connection(is_clear)?;
