@@ -245,6 +245,10 @@ impl Ahead {
             if storage.copies(&key) > 1 {
                 continue;
             }
+            // A directory may say anything: what no object has, or is large anyway, is left to its reader.
+            wanted.retain(|&(offset, length)| {
+                u64::from(length) <= OWN_BYTES_MAX && u64::from(offset) + u64::from(length) <= end
+            });
             wanted.sort_unstable();
             wanted.dedup();
             let parts = self.parts.get_or_insert_with(|| Arc::new(Parts::new(OWN_BYTES_MAX)));
@@ -372,6 +376,18 @@ mod tests {
         let (storage, mut ahead) = (far(), Ahead::default());
         assert!(Key::new("containers/a").and_then(|key| storage.delete(&[key])).is_ok());
         assert_eq!(read(&storage, &mut ahead, &[1, 2, 3, 4, 5, 6]), 6, "each is tried");
+    }
+
+    #[test]
+    fn a_directory_that_lies_takes_no_memory_and_no_requests() {
+        let (storage, mut ahead) = (far(), Ahead::default());
+        storage.take();
+        let wanted = vec![(0, u32::MAX), (u32::MAX, u32::MAX), (9_000_000, 100), (9_000_200, 100)];
+        let blocks = Blocks { name: "containers/a", wanted, end: u64::from(BLOCK * BLOCKS) };
+        ahead.expect(&storage, std::iter::once(blocks));
+        ahead.fetch(&storage);
+        assert!(!ahead.block(&storage, "containers/a", &(0..u64::from(u32::MAX)), &mut Vec::new()));
+        assert_eq!(storage.totals(OperationKind::Get).operations, 0);
     }
 
     #[test]
