@@ -38,6 +38,8 @@ struct Account {
     under_way: usize,
     durable: Vec<u32>,
     failure: Option<Error>,
+    /// Whether one was lost, also after its error was told: nothing of this session may be committed.
+    has_failed: bool,
 }
 
 #[derive(Default)]
@@ -126,6 +128,7 @@ impl Drop for Sent<'_> {
             match result {
                 Ok(number) => account.durable.push(number),
                 Err(error) => {
+                    account.has_failed = true;
                     account.failure.get_or_insert(error);
                 }
             }
@@ -215,6 +218,9 @@ impl Uploads {
         let mut state = self.settled();
         let account = self.account(&mut state);
         account.failure.take().map_or(Ok(()), Err)?;
+        if account.has_failed {
+            return Err(Error::invalid("a container of this session could not be stored"));
+        }
         Ok(std::mem::take(&mut account.durable))
     }
 
