@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
-use silt_chunking::{Fingerprinter, SegmentDigester, is_zero};
+use silt_chunking::{DigestedBlocks, Fingerprinter, SegmentDigester, is_zero};
 use silt_format::{BLOCK_BYTES, SEGMENT_BYTES};
 use silt_source::{ExtentKind, SourceOptions, open_source};
 use silt_storage::{AlignedBuffer, DirectFile};
@@ -67,13 +67,13 @@ struct Day {
 
 fn measure(disks: &Disks, work: &Path) -> Result<Bounds> {
     let (first, last) = (open_day(disks, 0)?, open_day(disks, disks.last())?);
-    let digester = SegmentDigester::new([7; 32]);
+    let digester = SegmentDigester::new([7; 32], Fingerprinter::new([8; 32]));
     for_each_piece(&first, |_, _| ());
     for_each_piece(&last, |_, _| ());
     let read_s = fastest(|| for_each_piece(&last, |_, _| ()));
     let digest_s = fastest(|| {
         for_each_piece(&last, |_, data| {
-            std::hint::black_box(digester.digest(data));
+            std::hint::black_box(digester.digest(data, &mut DigestedBlocks::default()));
         });
     });
     let (unique_bytes, frames) = unique_frames(&first)?;

@@ -11,7 +11,7 @@ mod signature;
 mod zero;
 
 pub use cut::Chunker;
-pub use digest::SegmentDigester;
+pub use digest::{DigestedBlocks, SegmentDigester};
 pub use fingerprint::Fingerprinter;
 pub use signature::signatures;
 pub use zero::is_zero;

@@ -3,7 +3,7 @@
 mod fastcdc;
 mod gear;
 
-use silt_format::{Chunking, Result, SEGMENT_BYTES, number};
+use silt_format::{BLOCK_BYTES, Chunking, Result, SEGMENT_BYTES, number};
 
 use fastcdc::FastCdc;
 
@@ -26,6 +26,11 @@ impl Chunker {
             Chunking::Fixed { bytes } => Cutter::Fixed { bytes },
             Chunking::FastCdc { min, avg, max } => Cutter::FastCdc(FastCdc::new(min, avg, max)),
         }))
+    }
+
+    /// Whether every chunk is a block of [`BLOCK_BYTES`], but for the last of a segment.
+    pub fn cuts_blocks(&self) -> bool {
+        matches!(self.0, Cutter::Fixed { bytes } if bytes as usize == BLOCK_BYTES)
     }
 
     /// The lengths in bytes of the chunks of `segment`, in order, put into `lengths` after clearing

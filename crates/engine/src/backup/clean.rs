@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use silt_chunking::{SegmentDigester, is_zero};
+use silt_chunking::{DigestedBlocks, SegmentDigester, is_zero};
 use silt_format::number::{to_u64, to_usize};
 use silt_format::{ByteSpan, Result, SEGMENT_BYTES, segment_count};
 use silt_source::{ChangedMap, VolumeSource};
@@ -81,7 +81,7 @@ impl<'a> CleanSegments<'a> {
             other => other?,
         }
         let clean = Self::new(map, volume_bytes, unreadable);
-        let mut buffer = Vec::new();
+        let (mut buffer, mut blocks) = (Vec::new(), DigestedBlocks::default());
         for segment in clean.samples(context) {
             let start = segment * to_u64(SEGMENT_BYTES);
             let length = (volume_bytes - start).min(to_u64(SEGMENT_BYTES));
@@ -91,7 +91,7 @@ impl<'a> CleanSegments<'a> {
             }
             let same = match parent.reader.entry(parent.root, segment)? {
                 None => is_zero(&buffer),
-                Some(entry) => digester.digest(&buffer) == entry.digest,
+                Some(entry) => digester.digest(&buffer, &mut blocks) == entry.digest,
             };
             if !same {
                 return Ok(MapCheck::Wrong(format!(

@@ -4,10 +4,10 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-use silt_chunking::{Chunker, Fingerprinter, SegmentDigester, is_zero, signatures};
+use silt_chunking::{Chunker, DigestedBlocks, Fingerprinter, SegmentDigester, is_zero, signatures};
 use silt_format::{
-    BlockRef, ByteSpan, CheckRecord, Error, Fingerprint, Level, MapRoot, PRIVATE_STORE, Reference,
-    Result, SHARED_STORE, SegmentDigest, SegmentEntry, Signatures,
+    BLOCK_BYTES, BlockRef, ByteSpan, CheckRecord, Error, Fingerprint, Level, MapRoot,
+    PRIVATE_STORE, Reference, Result, SHARED_STORE, SegmentDigest, SegmentEntry, Signatures,
 };
 
 use crate::map::MapReader;
@@ -103,14 +103,12 @@ pub(crate) struct Scanner {
     pub(crate) digester: SegmentDigester,
     pub(crate) parent: Option<ParentVolume>,
     pub(crate) avoided: Arc<Avoided>,
-    /// Whether what a draft's segment has for a digest is asked for; where there is a parent it is compared.
-    pub(crate) keeps_digests: bool,
 }
 
 /// One worker's buffers.
 pub(crate) struct ScanBuffers {
+    blocks: DigestedBlocks,
     lengths: Vec<u32>,
-    stored: Vec<Range<usize>>,
     fingerprints: Vec<Fingerprint>,
     scratch: Scratch,
     raw: Vec<u8>,
@@ -119,8 +117,8 @@ pub(crate) struct ScanBuffers {
 impl ScanBuffers {
     pub(crate) fn new() -> Result<Self> {
         Ok(Self {
+            blocks: DigestedBlocks::default(),
             lengths: Vec::new(),
-            stored: Vec::new(),
             fingerprints: Vec::new(),
             scratch: Scratch::new()?,
             raw: Vec::new(),
@@ -142,11 +140,7 @@ impl Scanner {
             return Ok((Scanned::Zeros { segments: 1, bytes }, Some(data)));
         }
         let parent = self.parent_entry(index, warnings)?;
-        let digest = if self.keeps_digests || parent.is_some() {
-            self.digester.digest(&data)
-        } else {
-            SegmentDigest([0; 16])
-        };
+        let digest = self.digester.digest(&data, &mut buffers.blocks);
         if let Some(entry) = parent.filter(|entry| entry.digest == digest)
             && self.is_usable(&entry, buffers)?
         {
@@ -194,25 +188,40 @@ impl Scanner {
     ) -> SegmentDraft {
         self.chunker.cut(&data, &mut buffers.lengths);
         let mut chunks = Vec::with_capacity(buffers.lengths.len());
-        buffers.stored.clear();
         let mut start = 0;
         for &length in &buffers.lengths {
             let range = start..start + length as usize;
             start = range.end;
-            let found = is_zero(&data[range.clone()]).then_some((Reference::ZERO, Level::Zero));
-            if found.is_none() {
-                buffers.stored.push(range.clone());
-            }
+            let found = Some((Reference::ZERO, Level::Zero));
             chunks.push(DraftChunk { range, fingerprint: Fingerprint([0; 20]), found });
         }
+        if self.chunker.cuts_blocks() {
+            // The digest was made of their fingerprints.
+            for (range, fingerprint) in buffers.blocks.stored() {
+                let chunk = &mut chunks[range.start / BLOCK_BYTES];
+                (chunk.fingerprint, chunk.found) = (fingerprint, None);
+            }
+        } else {
+            self.fingerprint(&data, &mut chunks, buffers);
+        }
+        let stored = chunks.iter().filter(|chunk| chunk.found.is_none());
+        let signatures = signatures(stored.map(|chunk| &chunk.fingerprint));
+        SegmentDraft { data, chunks, digest, signatures, parent }
+    }
+
+    /// Finds which chunks are not zeros, and their fingerprints.
+    fn fingerprint(&self, data: &[u8], chunks: &mut [DraftChunk], buffers: &mut ScanBuffers) {
+        let mut stored = Vec::with_capacity(chunks.len());
+        for chunk in chunks.iter_mut().filter(|chunk| !is_zero(&data[chunk.range.clone()])) {
+            stored.push(chunk.range.clone());
+            chunk.found = None;
+        }
         let fingerprints = &mut buffers.fingerprints;
-        self.fingerprinter.fingerprint_many(&data, &buffers.stored, fingerprints);
+        self.fingerprinter.fingerprint_many(data, &stored, fingerprints);
         let stored = chunks.iter_mut().filter(|chunk| chunk.found.is_none());
         for (chunk, fingerprint) in stored.zip(fingerprints.iter()) {
             chunk.fingerprint = *fingerprint;
         }
-        let signatures = signatures(fingerprints.iter());
-        SegmentDraft { data, chunks, digest, signatures, parent }
     }
 }
 

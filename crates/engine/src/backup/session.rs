@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use silt_chunking::SegmentDigester;
+use silt_chunking::{Fingerprinter, SegmentDigester};
 use silt_format::number::to_u64;
 use silt_format::{
     BlockKind, Chunking, Error, Fingerprint, Head, Id, Level, LevelBytes, MapRoot, PRIVATE_STORE,
@@ -278,15 +278,14 @@ impl<'r> BackupSession<'r> {
         let parent = self
             .parent_volume(volume)
             .map(|volume| ParentVolume { reader: Arc::clone(&self.reader), root: volume.root });
+        let domain = self.head.domain;
+        let fingerprinter = Fingerprinter::new(keys.fingerprint_key(domain));
         Ok(Scanner {
             chunker: silt_chunking::Chunker::new(chunking)?,
-            fingerprinter: silt_chunking::Fingerprinter::new(
-                keys.fingerprint_key(self.head.domain),
-            ),
-            digester: SegmentDigester::new(keys.segment_key(self.head.domain)),
+            digester: SegmentDigester::new(keys.segment_key(domain), fingerprinter.clone()),
+            fingerprinter,
             parent,
             avoided: Arc::clone(&self.avoided),
-            keeps_digests: true,
         })
     }
 

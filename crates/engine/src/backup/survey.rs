@@ -6,7 +6,7 @@ use silt_source::{ChangedMap, VolumeSource};
 
 use super::feed::Feed;
 use super::pipeline::Pipeline;
-use super::scan::{Scanned, Scanner, SegmentDraft};
+use super::scan::{Scanned, SegmentDraft};
 use super::session::{BackupSession, check_name, jobs};
 use crate::env::Progress;
 
@@ -45,8 +45,7 @@ impl BackupSession<'_> {
     ) -> Result<Survey> {
         check_name("volume", name)?;
         let chunking = self.options.chunking.unwrap_or(self.repository.config.chunking);
-        // Nothing is stored here, so no digest is.
-        let scanner = Scanner { keeps_digests: false, ..self.scanner(name, chunking)? };
+        let scanner = self.scanner(name, chunking)?;
         let size = source.info().size;
         let workers = self.budget.workers(jobs(self.options.jobs));
         let pipeline = Pipeline::new(

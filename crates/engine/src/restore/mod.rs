@@ -5,7 +5,7 @@ mod fetch;
 use std::ops::Range;
 use std::sync::Mutex;
 
-use silt_chunking::{SegmentDigester, is_zero};
+use silt_chunking::{DigestedBlocks, Fingerprinter, SegmentDigester, is_zero};
 use silt_format::number::{to_u64, to_usize};
 use silt_format::{
     ByteSpan, Error, ErrorKind, Fingerprint, Head, Id, Recipe, RecipeChunk, Result, SEGMENT_BYTES,
@@ -86,6 +86,7 @@ struct Buffers {
     raw: Vec<u8>,
     data: AlignedBuffer,
     current: Vec<u8>,
+    blocks: DigestedBlocks,
     ranges: Vec<Range<usize>>,
     found: Vec<Fingerprint>,
 }
@@ -111,12 +112,13 @@ impl Repository {
             )));
         }
         let budget = Budget::new(options.memory_bytes);
-        let segment_key = self.objects.keys.segment_key(head.domain);
+        let keys = &self.objects.keys;
+        let fingerprinter = Fingerprinter::new(keys.fingerprint_key(head.domain));
         let restore = Restore {
             context: &self.objects.context,
             reader: MapReader::new(&self.objects, head),
             chunks: ChunkReader::new(&self.objects, head, budget)?,
-            digester: SegmentDigester::new(segment_key),
+            digester: SegmentDigester::new(keys.segment_key(head.domain), fingerprinter),
             volume,
             target,
             options,
@@ -181,6 +183,7 @@ impl Restore<'_> {
             raw: Vec::new(),
             data: AlignedBuffer::new(SEGMENT_BYTES),
             current: Vec::new(),
+            blocks: DigestedBlocks::default(),
             ranges: Vec::new(),
             found: Vec::new(),
         };
@@ -300,7 +303,8 @@ impl Restore<'_> {
             } else {
                 buffers.current.fill(0);
             }
-            if self.digester.digest(&buffers.current) == entry.digest {
+            let Buffers { current, blocks, .. } = buffers;
+            if self.digester.digest(current, blocks) == entry.digest {
                 return Ok(0);
             }
         }
