@@ -42,6 +42,14 @@ struct Account {
     has_failed: bool,
 }
 
+impl Account {
+    /// Fails once a container was lost: with its error, or after that was told.
+    fn check(&mut self) -> Result<()> {
+        let lost = || Error::invalid("a container of this session could not be stored");
+        self.has_failed.then(|| self.failure.take().unwrap_or_else(lost)).map_or(Ok(()), Err)
+    }
+}
+
 #[derive(Default)]
 struct State {
     waiting: VecDeque<(u64, Upload)>,
@@ -86,12 +94,31 @@ impl Shared {
     fn send_all(&self, objects: &Objects) {
         while let Some((account, upload)) = self.next() {
             let number = upload.number;
-            // Also after a panic nobody may wait for ever.
-            let mut sent = Sent { shared: self, account, result: None };
-            let (result, spare) = send(objects, upload);
-            self.state().spare.extend(spare);
-            sent.result = Some(result.map(|()| number));
+            // A panic is this container's failure, and no end of the thread: others wait for it.
+            let send = std::panic::AssertUnwindSafe(|| send(objects, upload));
+            let (result, spare) = std::panic::catch_unwind(send)
+                .unwrap_or_else(|_| (Err(Error::invalid("sending a container panicked")), None));
+            self.sent(account, result.map(|()| number), spare);
         }
+    }
+
+    /// Enters what came of sending a container in its account.
+    fn sent(&self, account: u64, result: Result<u32>, spare: Option<AlignedBuffer>) {
+        let mut state = self.state();
+        state.sending -= 1;
+        state.spare.extend(spare);
+        if let Some(account) = state.accounts.get_mut(&account) {
+            account.under_way -= 1;
+            match result {
+                Ok(number) => account.durable.push(number),
+                Err(error) => {
+                    account.has_failed = true;
+                    account.failure.get_or_insert(error);
+                }
+            }
+        }
+        drop(state);
+        self.changed.notify_all();
     }
 }
 
@@ -110,33 +137,6 @@ fn send(objects: &Objects, upload: Upload) -> (Result<()>, Option<AlignedBuffer>
     (result.map(|_| ()), spare)
 }
 
-/// A container that is being sent; dropped, it is entered in its account.
-struct Sent<'s> {
-    shared: &'s Shared,
-    account: u64,
-    result: Option<Result<u32>>,
-}
-
-impl Drop for Sent<'_> {
-    fn drop(&mut self) {
-        let result = self.result.take();
-        let result = result.unwrap_or_else(|| Err(Error::invalid("sending a container panicked")));
-        let mut state = self.shared.state();
-        state.sending -= 1;
-        if let Some(account) = state.accounts.get_mut(&self.account) {
-            account.under_way -= 1;
-            match result {
-                Ok(number) => account.durable.push(number),
-                Err(error) => {
-                    account.has_failed = true;
-                    account.failure.get_or_insert(error);
-                }
-            }
-        }
-        self.shared.changed.notify_all();
-    }
-}
-
 /// The threads that send, and the buffers that they share. They end with the last that uses them.
 struct Uploader(Arc<Shared>);
 
@@ -149,7 +149,6 @@ impl Drop for Uploader {
             std::mem::take(&mut state.threads)
         };
         for thread in threads {
-            // One that panicked has said so in its account.
             let _ = thread.join();
         }
     }
@@ -197,7 +196,7 @@ impl Uploads {
         let shared = self.shared();
         let mut state = shared.state();
         loop {
-            self.account(&mut state).failure.take().map_or(Ok(()), Err)?;
+            self.account(&mut state).check()?;
             if state.waiting.len() + state.sending < self.limit {
                 break;
             }
@@ -217,10 +216,7 @@ impl Uploads {
     pub(crate) fn drain(&self) -> Result<Vec<u32>> {
         let mut state = self.settled();
         let account = self.account(&mut state);
-        account.failure.take().map_or(Ok(()), Err)?;
-        if account.has_failed {
-            return Err(Error::invalid("a container of this session could not be stored"));
-        }
+        account.check()?;
         Ok(std::mem::take(&mut account.durable))
     }
 

@@ -1,13 +1,17 @@
 //! Stopping after every storage operation (I-1, I-5).
 
 use std::collections::HashSet;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use silt_format::Result;
-use silt_storage::{Counted, CrashStorage, CrashingOperation, MemoryStorage, Storage};
+use silt_format::{ErrorKind, Result};
+use silt_storage::{
+    Counted, CrashStorage, CrashingOperation, Fault, FaultStorage, MemoryStorage, Operation,
+    OperationKind, Storage,
+};
 use siltstone::{CheckOptions, DataCheck, Repository};
 
-use crate::kit::{self, World};
+use crate::kit::{self, MemorySource, World};
 
 /// What the crash interrupts.
 pub type Action = dyn Fn(&Repository) -> Result<()>;
@@ -138,4 +142,46 @@ fn an_interrupted_backup_says_so_and_leaves_the_repository_whole() {
     assert_eq!(error.kind(), silt_format::ErrorKind::Interrupted);
     world.interrupted.store(false, std::sync::atomic::Ordering::SeqCst);
     survives(&repository, &[], &image);
+}
+
+/// A container whose put fails, or whose sender panics, keeps its session from committing, also where the
+/// caller does not mind the error.
+#[test]
+fn a_session_that_lost_a_container_commits_nothing() {
+    let images = [1, 2].map(|seed| kit::image(seed, 1024));
+    let mut lost = 0;
+    for panics in [false, true] {
+        for nth in 0.. {
+            let objects = Arc::new(MemoryStorage::new());
+            kit::init(objects.clone(), &World::new(1)).unwrap();
+            let puts = AtomicU64::new(0);
+            let rule = move |operation: &Operation, _: u64| {
+                let is_container = operation.kind() == OperationKind::Put
+                    && format!("{operation:?}").contains("containers/");
+                if is_container && puts.fetch_add(1, Ordering::SeqCst) == nth {
+                    assert!(!panics, "a bug in a storage");
+                    return Fault::FailBefore(ErrorKind::Denied);
+                }
+                Fault::Pass
+            };
+            let storage = Arc::new(FaultStorage::new(objects, rule));
+            let repository = kit::open(storage, &World::new(2)).unwrap();
+            let mut session = repository.backup("vm", kit::options()).unwrap();
+            let mut failures = 0;
+            for (name, image) in ["a", "b"].into_iter().zip(&images) {
+                let source = MemorySource::new(image);
+                failures += u32::from(session.add_volume(name, &source, None).is_err());
+            }
+            let Err(error) = session.finish() else {
+                assert_eq!(failures, 0, "all containers were stored");
+                break;
+            };
+            lost += 1;
+            assert!(kit::latest(&repository, "vm").is_err(), "{error}");
+            kit::backup(&repository, "vm", &images[0]).unwrap();
+            let found = kit::latest(&repository, "vm").unwrap();
+            assert!(kit::restore(&repository, &found).unwrap() == images[0]);
+        }
+    }
+    assert!(lost >= 20, "{lost} containers were lost");
 }
