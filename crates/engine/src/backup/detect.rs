@@ -3,7 +3,7 @@
 //! A level may miss a duplicate; it never invents one (I-6): it answers only with references that were
 //! stored together with the very fingerprint that was asked for.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use silt_format::{BlockRef, Fingerprint, Level, Reference, Result, Signatures};
 
@@ -11,6 +11,7 @@ use super::known::Known;
 use super::packs::PackWriter;
 use super::scan::{Avoided, SegmentDraft};
 use super::signature_index::{Candidate, SignatureIndex};
+use crate::map::lock;
 use crate::shared::SharedIndex;
 
 /// One level: fills in references for chunks that no level before it has found.
@@ -37,12 +38,12 @@ pub(crate) trait Detector: Send {
 /// The levels of a scheme in the order in which they are tried.
 pub(crate) fn levels(
     index: SignatureIndex,
-    shared: Option<SharedIndex>,
+    shared: Option<Arc<Mutex<SharedIndex>>>,
     avoided: &Arc<Avoided>,
 ) -> Vec<Box<dyn Detector>> {
     let mut levels: Vec<Box<dyn Detector>> =
         vec![Box::new(SameOffset), Box::new(Recent::default()), Box::new(Similar { index })];
-    if let Some(index) = shared.filter(|index| !index.is_empty()) {
+    if let Some(index) = shared {
         levels.push(Box::new(Shared { index, avoided: Arc::clone(avoided) }));
     }
     levels
@@ -118,7 +119,7 @@ impl Detector for Similar {
 
 /// The shared store: what the index of its chunks says.
 struct Shared {
-    index: SharedIndex,
+    index: Arc<Mutex<SharedIndex>>,
     avoided: Arc<Avoided>,
 }
 
@@ -132,8 +133,13 @@ impl Detector for Shared {
         _known: &mut Known,
         _packs: &PackWriter,
     ) -> Result<()> {
+        // Of a segment that was recalled a worker has asked.
+        if draft.recalled || draft.unresolved() == 0 {
+            return Ok(());
+        }
+        let mut index = lock(&self.index);
         for chunk in draft.chunks.iter_mut().filter(|chunk| chunk.found.is_none()) {
-            let found = self.index.get(&chunk.fingerprint)?;
+            let found = index.get(&chunk.fingerprint)?;
             let found = found.filter(|reference| !self.avoided.has(*reference));
             chunk.found = found.map(|reference| (reference, Level::Shared));
         }

@@ -5,6 +5,7 @@ use silt_format::{BLOCK_BYTES, ByteSpan, Error, Result, SEGMENT_BYTES};
 use silt_source::{ExtentKind, VolumeSource};
 
 use super::clean::CleanSegments;
+use super::recorded::{RecordedSegment, RecordedSegments};
 
 /// How often a read that failed is tried again before the range counts as unreadable.
 const READ_RETRIES: usize = 2;
@@ -15,19 +16,38 @@ const RUN_SEGMENTS_MAX: u64 = 4096;
 #[derive(Debug)]
 pub(crate) enum Claim {
     /// Segments that are zeros or holes.
-    Zeros { segments: u64, bytes: u64 },
+    Zeros {
+        segments: u64,
+        bytes: u64,
+    },
     /// Segments that the changed-blocks map says are as in the parent.
-    Clean { first: u64, segments: u64, bytes: u64 },
-    /// A segment to read; `filled` if its bytes are in the buffer already.
-    Segment { index: u64, bytes: usize, filled: bool },
+    Clean {
+        first: u64,
+        segments: u64,
+        bytes: u64,
+    },
+    Segment(SegmentClaim),
     /// The volume has ended.
     End,
+}
+
+/// A segment to scan.
+#[derive(Debug)]
+pub(crate) struct SegmentClaim {
+    pub(crate) index: u64,
+    pub(crate) bytes: usize,
+    /// Whether its bytes are in the buffer already.
+    pub(crate) filled: bool,
+    /// What is known of it from an earlier scan.
+    pub(crate) recorded: Option<RecordedSegment>,
 }
 
 /// Hands out a volume's segments in order.
 pub(crate) struct Feed<'a> {
     source: &'a dyn VolumeSource,
     clean: Option<&'a CleanSegments<'a>>,
+    /// What a scan has recorded of the segments that are to be read.
+    recorded: Option<RecordedSegments<'a>>,
     size: Option<u64>,
     next: u64,
     /// Up to where the source is known to hold zeros.
@@ -37,9 +57,13 @@ pub(crate) struct Feed<'a> {
 }
 
 impl<'a> Feed<'a> {
-    pub(crate) fn new(source: &'a dyn VolumeSource, clean: Option<&'a CleanSegments<'a>>) -> Self {
+    pub(crate) fn new(
+        source: &'a dyn VolumeSource,
+        clean: Option<&'a CleanSegments<'a>>,
+        recorded: Option<RecordedSegments<'a>>,
+    ) -> Self {
         let size = source.info().size;
-        Self { source, clean, size, next: 0, zeros_until: 0, bytes: 0 }
+        Self { source, clean, recorded, size, next: 0, zeros_until: 0, bytes: 0 }
     }
 
     /// The next part, and its place in the order of parts.
@@ -85,7 +109,11 @@ impl<'a> Feed<'a> {
                 ));
             }
         }
-        Ok(Claim::Segment { index, bytes, filled })
+        let recorded = match &mut self.recorded {
+            Some(recorded) if !filled => recorded.take(index)?,
+            _ => None,
+        };
+        Ok(Claim::Segment(SegmentClaim { index, bytes, filled, recorded }))
     }
 
     /// The next part of a stream, whose end shows when it comes.
@@ -99,7 +127,7 @@ impl<'a> Feed<'a> {
         let index = self.next;
         self.next += 1;
         self.bytes += to_u64(read);
-        Ok(Claim::Segment { index, bytes: read, filled: true })
+        Ok(Claim::Segment(SegmentClaim { index, bytes: read, filled: true, recorded: None }))
     }
 
     fn advance(&mut self, segments: u64, size: u64) -> u64 {

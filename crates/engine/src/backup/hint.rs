@@ -4,6 +4,7 @@ use silt_format::{Error, ErrorKind, Result, Volume};
 use silt_source::{ChangedMap, VolumeSource};
 
 use super::clean::{CleanSegments, MapCheck};
+use super::recorded::{RecordedScan, RecordedSegments};
 use super::scan::Scanner;
 use super::session::BackupSession;
 use super::survey::Survey;
@@ -76,6 +77,18 @@ impl BackupSession<'_> {
         }
     }
 
+    /// What a survey has recorded of the segments to read, if it still holds.
+    pub(super) fn recorded<'m>(&self, hint: Hint<'m>) -> Option<RecordedSegments<'m>> {
+        let Hint::Survey(survey) = hint else { return None };
+        let recorded = survey.recorded.as_ref().filter(|_| self.still_holds(survey));
+        recorded.map(RecordedScan::segments)
+    }
+
+    fn still_holds(&self, survey: &Survey) -> bool {
+        let parent = self.parent().map(|parent| parent.id);
+        parent == survey.parent && self.avoided.is_empty()
+    }
+
     /// A survey says which segments are as in the snapshot that was the parent then: it says nothing
     /// of another, and nothing while stored chunks are known to be damaged.
     fn check_survey<'m>(
@@ -85,9 +98,7 @@ impl BackupSession<'_> {
         scanner: &Scanner,
     ) -> Result<Option<CleanSegments<'m>>> {
         let Some(changed) = &survey.changed else { return Ok(None) };
-        let is_same = self.parent().map(|parent| parent.id) == survey.parent;
-        if is_same
-            && self.avoided.is_empty()
+        if self.still_holds(survey)
             && let (Some(parent), Some(volume)) = (&scanner.parent, self.parent_volume(name))
             && let Some(clean) = CleanSegments::scanned(changed, volume.bytes, parent)?
         {

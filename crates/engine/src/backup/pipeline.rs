@@ -11,8 +11,8 @@ use silt_format::number::to_u64;
 use silt_format::{BlockWriter, Error, Result, SEGMENT_BYTES, Sealer};
 use silt_source::VolumeSource;
 
-use super::feed::{Claim, Feed, read_or_mark};
-use super::scan::{Outcome, ScanBuffers, Scanned, Scanner, source_error};
+use super::feed::{Claim, Feed, SegmentClaim, read_or_mark};
+use super::scan::{Outcome, ScanBuffers, Scanned, Scanner, SegmentDraft, source_error};
 use crate::map::lock;
 
 /// Most frames that are being sealed at once.
@@ -54,6 +54,43 @@ struct Volume<'a> {
     feed: Mutex<(Feed<'a>, u64)>,
     source: &'a dyn VolumeSource,
     scanner: &'a Scanner,
+}
+
+impl Volume<'_> {
+    /// Reads and scans a segment, or as much of it as a record leaves; hands `buffer` back unless a draft
+    /// keeps it.
+    fn scan(
+        &self,
+        segment: SegmentClaim,
+        mut buffer: Vec<u8>,
+        buffers: &mut ScanBuffers,
+    ) -> Result<(Outcome, Option<Vec<u8>>)> {
+        let SegmentClaim { index, bytes, filled, recorded } = segment;
+        let offset = index * to_u64(SEGMENT_BYTES);
+        let (mut unreadable, mut warnings) = (Vec::new(), Vec::new());
+        buffer.resize(bytes, 0);
+        if let Some(recorded) = recorded {
+            if recorded.is_zero() {
+                let scanned = Scanned::Zeros { segments: 1, bytes: to_u64(bytes) };
+                return Ok((Outcome::of(scanned), Some(buffer)));
+            }
+            let place = (self.source, offset);
+            let draft =
+                self.scanner.recall(recorded, place, &mut buffer, buffers, &mut warnings)?;
+            if let Some(draft) = draft {
+                let scanned = Scanned::Draft(Box::new(draft));
+                return Ok((Outcome { scanned, unreadable, warnings }, None));
+            }
+        }
+        if !filled
+            && let Some(error) = read_or_mark(self.source, offset, &mut buffer, &mut unreadable)
+        {
+            warnings.push(error.to_string());
+        }
+        let scanned = self.scanner.scan(index, buffer, buffers, &mut warnings);
+        let (scanned, buffer) = scanned.map_err(|error| source_error(error, offset))?;
+        Ok((Outcome { scanned, unreadable, warnings }, buffer))
+    }
 }
 
 /// What the threads of one volume's backup share.
@@ -127,6 +164,20 @@ impl<'a> Pipeline<'a> {
             }
             state = self.wait(state);
         }
+    }
+
+    /// Reads and scans the segment of a draft as a whole, whatever is recorded of it.
+    pub(crate) fn rescan(&self, draft: SegmentDraft) -> Result<Outcome> {
+        let Some(volume) = &self.volume else {
+            return Err(Error::invalid("there is no volume to read a segment from"));
+        };
+        let (index, bytes) = (draft.index, draft.data.len());
+        let segment = SegmentClaim { index, bytes, filled: false, recorded: None };
+        let (outcome, buffer) = volume.scan(segment, draft.data, &mut ScanBuffers::new()?)?;
+        if let Some(buffer) = buffer {
+            self.recycle(buffer);
+        }
+        Ok(outcome)
     }
 
     /// Gives back a segment's buffer.
@@ -233,8 +284,7 @@ impl<'a> Pipeline<'a> {
             feed.1 += u64::from(!matches!(claim, Claim::End));
             (order, claim)
         };
-        let (mut unreadable, mut warnings) = (Vec::new(), Vec::new());
-        let (scanned, buffer) = match claim {
+        let (outcome, buffer) = match claim {
             Claim::End => {
                 let mut state = self.state();
                 state.ended = true;
@@ -243,27 +293,16 @@ impl<'a> Pipeline<'a> {
                 self.changed.notify_all();
                 return Ok(());
             }
-            Claim::Zeros { segments, bytes } => (Scanned::Zeros { segments, bytes }, Some(buffer)),
+            Claim::Zeros { segments, bytes } => {
+                (Outcome::of(Scanned::Zeros { segments, bytes }), Some(buffer))
+            }
             Claim::Clean { first, segments, bytes } => {
-                (Scanned::Clean { first, segments, bytes }, Some(buffer))
+                (Outcome::of(Scanned::Clean { first, segments, bytes }), Some(buffer))
             }
-            Claim::Segment { index, bytes, filled } => {
-                let offset = index * to_u64(SEGMENT_BYTES);
-                if !filled {
-                    buffer.resize(bytes, 0);
-                    let spans = &mut unreadable;
-                    if let Some(error) = read_or_mark(volume.source, offset, &mut buffer, spans) {
-                        warnings.push(error.to_string());
-                    }
-                }
-                volume
-                    .scanner
-                    .scan(index, buffer, buffers, &mut warnings)
-                    .map_err(|error| source_error(error, offset))?
-            }
+            Claim::Segment(segment) => volume.scan(segment, buffer, buffers)?,
         };
         let mut state = self.state();
-        state.outcomes.insert(order, Outcome { scanned, unreadable, warnings });
+        state.outcomes.insert(order, outcome);
         state.buffers.extend(buffer);
         self.changed.notify_all();
         Ok(())

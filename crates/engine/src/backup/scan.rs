@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use silt_chunking::{Chunker, DigestedBlocks, Fingerprinter, SegmentDigester, is_zero, signatures};
 use silt_format::{
@@ -12,6 +12,7 @@ use silt_format::{
 
 use crate::map::MapReader;
 use crate::objects::{Scratch, is_damage};
+use crate::shared::SharedIndex;
 
 /// A chunk whose place is being looked for.
 #[derive(Clone, Debug)]
@@ -20,22 +21,32 @@ pub(crate) struct DraftChunk {
     pub(crate) fingerprint: Fingerprint,
     /// Where it is, once a level has found it; zeros are found from the start.
     pub(crate) found: Option<(Reference, Level)>,
+    /// Whether its bytes are in the segment's buffer.
+    pub(crate) is_read: bool,
 }
 
 /// A segment that is not as in the parent: its bytes and chunks.
 pub(crate) struct SegmentDraft {
+    pub(crate) index: u64,
     pub(crate) data: Vec<u8>,
     pub(crate) chunks: Vec<DraftChunk>,
     pub(crate) digest: SegmentDigest,
     pub(crate) signatures: Signatures,
     /// The parent's segment at the same offset.
     pub(crate) parent: Option<SegmentEntry>,
+    /// Whether it was made from the record of a scan: then the shared store was asked already.
+    pub(crate) recalled: bool,
 }
 
 impl SegmentDraft {
     /// How many chunks no level has found yet.
     pub(crate) fn unresolved(&self) -> usize {
         self.chunks.iter().filter(|chunk| chunk.found.is_none()).count()
+    }
+
+    /// Whether a chunk that no level has found was not read, either.
+    pub(crate) fn lacks_bytes(&self) -> bool {
+        self.recalled && self.chunks.iter().any(|chunk| chunk.found.is_none() && !chunk.is_read)
     }
 }
 
@@ -56,6 +67,13 @@ pub(crate) struct Outcome {
     pub(crate) scanned: Scanned,
     pub(crate) unreadable: Vec<ByteSpan>,
     pub(crate) warnings: Vec<String>,
+}
+
+impl Outcome {
+    /// One with which nothing went wrong.
+    pub(crate) fn of(scanned: Scanned) -> Self {
+        Self { scanned, unreadable: Vec::new(), warnings: Vec::new() }
+    }
 }
 
 /// The parent's volume as the scan sees it.
@@ -103,13 +121,14 @@ pub(crate) struct Scanner {
     pub(crate) digester: SegmentDigester,
     pub(crate) parent: Option<ParentVolume>,
     pub(crate) avoided: Arc<Avoided>,
+    pub(crate) shared: Option<Arc<Mutex<SharedIndex>>>,
 }
 
 /// One worker's buffers.
 pub(crate) struct ScanBuffers {
     blocks: DigestedBlocks,
     lengths: Vec<u32>,
-    fingerprints: Vec<Fingerprint>,
+    pub(super) fingerprints: Vec<Fingerprint>,
     scratch: Scratch,
     raw: Vec<u8>,
 }
@@ -146,12 +165,16 @@ impl Scanner {
         {
             return Ok((Scanned::Same { entry, bytes }, Some(data)));
         }
-        let draft = self.draft(data, digest, parent, buffers);
+        let draft = self.draft(index, data, digest, parent, buffers);
         Ok((Scanned::Draft(Box::new(draft)), None))
     }
 
     /// The parent's entry; a damaged map counts as no parent, with a warning.
-    fn parent_entry(&self, index: u64, warnings: &mut Vec<String>) -> Result<Option<SegmentEntry>> {
+    pub(super) fn parent_entry(
+        &self,
+        index: u64,
+        warnings: &mut Vec<String>,
+    ) -> Result<Option<SegmentEntry>> {
         let Some(parent) = &self.parent else { return Ok(None) };
         match parent.reader.entry(parent.root, index) {
             Err(error) if is_damage(&error) => {
@@ -181,6 +204,7 @@ impl Scanner {
 
     fn draft(
         &self,
+        index: u64,
         data: Vec<u8>,
         digest: SegmentDigest,
         parent: Option<SegmentEntry>,
@@ -193,7 +217,8 @@ impl Scanner {
             let range = start..start + length as usize;
             start = range.end;
             let found = Some((Reference::ZERO, Level::Zero));
-            chunks.push(DraftChunk { range, fingerprint: Fingerprint([0; 20]), found });
+            let fingerprint = Fingerprint([0; 20]);
+            chunks.push(DraftChunk { range, fingerprint, found, is_read: true });
         }
         if self.chunker.cuts_blocks() {
             // The digest was made of their fingerprints.
@@ -206,7 +231,7 @@ impl Scanner {
         }
         let stored = chunks.iter().filter(|chunk| chunk.found.is_none());
         let signatures = signatures(stored.map(|chunk| &chunk.fingerprint));
-        SegmentDraft { data, chunks, digest, signatures, parent }
+        SegmentDraft { index, data, chunks, digest, signatures, parent, recalled: false }
     }
 
     /// Finds which chunks are not zeros, and their fingerprints.

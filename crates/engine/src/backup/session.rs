@@ -1,6 +1,6 @@
 //! A backup of one series from its beginning to its commit.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use silt_chunking::{Fingerprinter, SegmentDigester};
 use silt_format::number::to_u64;
@@ -82,12 +82,12 @@ pub struct BackupSession<'r> {
     pub(super) parent: Option<Snapshot>,
     reader: Arc<MapReader>,
     pub(super) avoided: Arc<Avoided>,
-    pub(super) packs: PackWriter,
-    pub(super) known: Known,
+    packs: PackWriter,
+    known: Known,
     /// Made with the first segment that is not as in the parent.
-    pub(super) detection: Option<Detection>,
-    /// The shared store's index, until detection begins.
-    shared: Option<SharedIndex>,
+    detection: Option<Detection>,
+    /// The shared store's index, unless it is empty.
+    shared: Option<Arc<Mutex<SharedIndex>>>,
     volumes: Vec<Volume>,
     started_ns: i64,
     added_references: u64,
@@ -95,8 +95,8 @@ pub struct BackupSession<'r> {
 }
 
 /// The chunk levels, and what an interrupted backup has left for them.
-pub(super) struct Detection {
-    pub(super) levels: Vec<Box<dyn Detector>>,
+struct Detection {
+    levels: Vec<Box<dyn Detector>>,
     orphans: Orphans,
 }
 
@@ -183,7 +183,7 @@ impl<'r> BackupSession<'r> {
             reader,
             avoided,
             detection: None,
-            shared,
+            shared: shared.filter(|index| !index.is_empty()).map(Mutex::new).map(Arc::new),
             volumes: Vec::new(),
             started_ns,
             added_references: 0,
@@ -238,7 +238,7 @@ impl<'r> BackupSession<'r> {
         let before = self.containers.stored_bytes + self.packs.stored_bytes;
         let workers = self.budget.workers(jobs(self.options.jobs));
         let pipeline = Pipeline::new(
-            Feed::new(source, checked.as_ref()),
+            Feed::new(source, checked.as_ref(), self.recorded(hint)),
             source,
             &scanner,
             self.repository.config.zstd_level,
@@ -286,6 +286,7 @@ impl<'r> BackupSession<'r> {
             fingerprinter,
             parent,
             avoided: Arc::clone(&self.avoided),
+            shared: self.shared.clone(),
         })
     }
 
@@ -328,6 +329,12 @@ impl<'r> BackupSession<'r> {
                 map.push(Some(entry), &mut self.packs, parent)
             }
             Scanned::Draft(mut draft) => {
+                self.resolve(&mut draft)?;
+                if draft.lacks_bytes() {
+                    // A chunk that the scan has found is not found again.
+                    let outcome = pipeline.rescan(*draft)?;
+                    return self.take(outcome, pipeline, map, volume, scanner);
+                }
                 let entry = self.place(&mut draft, pipeline, volume)?;
                 pipeline.recycle(draft.data);
                 map.push(Some(entry), &mut self.packs, parent)
@@ -335,20 +342,24 @@ impl<'r> BackupSession<'r> {
         }
     }
 
-    /// Deduplicates a segment, stores what is new, and writes its recipe.
+    /// Asks the levels for the chunks of a segment.
+    pub(super) fn resolve(&mut self, draft: &mut SegmentDraft) -> Result<()> {
+        let mut detection = self.take_detection()?;
+        for level in &mut detection.levels {
+            level.resolve(draft, &mut self.known, &self.packs)?;
+        }
+        self.detection = Some(detection);
+        Ok(())
+    }
+
+    /// Stores what is new of a segment, and writes its recipe.
     fn place(
         &mut self,
         draft: &mut SegmentDraft,
         pipeline: &Pipeline<'_>,
         volume: &mut Volume,
     ) -> Result<SegmentEntry> {
-        let mut detection = match self.detection.take() {
-            Some(detection) => detection,
-            None => self.begin_detection()?,
-        };
-        for level in &mut detection.levels {
-            level.resolve(draft, &mut self.known, &self.packs)?;
-        }
+        let mut detection = self.take_detection()?;
         let mut recipe = Recipe { chunks: Vec::with_capacity(draft.chunks.len()) };
         for chunk in &draft.chunks {
             let found = chunk.found.or_else(|| detection.recall(&chunk.fingerprint));
@@ -383,8 +394,12 @@ impl<'r> BackupSession<'r> {
         detection.levels.iter_mut().for_each(|level| level.placed(&print, reference));
     }
 
+    fn take_detection(&mut self) -> Result<Detection> {
+        self.detection.take().map_or_else(|| self.begin_detection(), Ok)
+    }
+
     /// Looks for what an interrupted backup has left, and indexes the parent's segments.
-    pub(super) fn begin_detection(&mut self) -> Result<Detection> {
+    fn begin_detection(&mut self) -> Result<Detection> {
         let mut index = SignatureIndex::new(self.budget.signature_places());
         let objects = &self.repository.objects;
         let orphans = Orphans::find(objects, &self.head, &mut index)?;
@@ -401,8 +416,8 @@ impl<'r> BackupSession<'r> {
                 other => other?,
             }
         }
-        let shared = self.shared.take();
-        Ok(Detection { levels: levels(index, shared, &self.avoided), orphans })
+        let levels = levels(index, self.shared.clone(), &self.avoided);
+        Ok(Detection { levels, orphans })
     }
 
     /// Commits the snapshot: durable and visible on return.
@@ -411,7 +426,7 @@ impl<'r> BackupSession<'r> {
             return Err(Error::invalid("a snapshot needs at least one volume"));
         }
         // What looks chunks up is needed no more, while another session may begin.
-        drop(self.known);
+        drop((self.known, self.shared));
         let adopted = self.detection.map_or_else(Vec::new, |d| d.orphans.into_used());
         let packs = self.packs.finish()?;
         let parent = self.parent.as_ref();

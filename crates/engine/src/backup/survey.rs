@@ -6,6 +6,7 @@ use silt_source::{ChangedMap, VolumeSource};
 
 use super::feed::Feed;
 use super::pipeline::Pipeline;
+use super::recorded::RecordedScan;
 use super::scan::{Scanned, SegmentDraft};
 use super::session::{BackupSession, check_name, jobs};
 use crate::env::Progress;
@@ -22,14 +23,18 @@ pub(crate) struct Survey {
     pub(crate) is_spooled: bool,
     /// What could not be read.
     pub(crate) unreadable: Vec<ByteSpan>,
+    /// What was found of the segments that are not as in the parent, if whoever asked has kept it.
+    pub(crate) recorded: Option<RecordedScan>,
 }
 
 /// Takes what a survey finds.
 pub(crate) trait NewData {
     /// A chunk that no level has found: its fingerprint, where it begins in the volume, its bytes.
     fn chunk(&mut self, fingerprint: &Fingerprint, offset: u64, bytes: usize) -> Result<()>;
-    /// A segment that is not as in the parent.
-    fn segment(&mut self, index: u64, data: &[u8]) -> Result<()>;
+    /// A segment of zeros that had to be read.
+    fn zeros(&mut self, index: u64) -> Result<()>;
+    /// A segment that is not as in the parent, and whether all of it could be read.
+    fn segment(&mut self, draft: &SegmentDraft, is_whole: bool) -> Result<()>;
 }
 
 impl BackupSession<'_> {
@@ -49,7 +54,7 @@ impl BackupSession<'_> {
         let size = source.info().size;
         let workers = self.budget.workers(jobs(self.options.jobs));
         let pipeline = Pipeline::new(
-            Feed::new(source, None),
+            Feed::new(source, None, None),
             source,
             &scanner,
             self.repository.config.zstd_level,
@@ -67,6 +72,9 @@ impl BackupSession<'_> {
                 self.context.check_interrupted()?;
                 match outcome.scanned {
                     Scanned::Zeros { segments, .. } => {
+                        if segments == 1 && outcome.unreadable.is_empty() {
+                            found.zeros(segment)?;
+                        }
                         changed.extend(segment..segment + segments);
                         segment += segments;
                     }
@@ -79,7 +87,7 @@ impl BackupSession<'_> {
                     Scanned::Draft(mut draft) => {
                         changed.push(segment);
                         self.look_up(&mut draft, segment * to_u64(SEGMENT_BYTES), found)?;
-                        found.segment(segment, &draft.data)?;
+                        found.segment(&draft, outcome.unreadable.is_empty())?;
                         pipeline.recycle(draft.data);
                         segment += 1;
                     }
@@ -100,7 +108,7 @@ impl BackupSession<'_> {
             _ => None,
         };
         let parent = self.parent().map(|parent| parent.id);
-        Ok(Survey { parent, changed, is_complete, is_spooled: false, unreadable })
+        Ok(Survey { parent, changed, is_complete, is_spooled: false, unreadable, recorded: None })
     }
 
     /// Asks the levels for the chunks of a segment that begins at `offset`.
@@ -110,14 +118,7 @@ impl BackupSession<'_> {
         offset: u64,
         found: &mut dyn NewData,
     ) -> Result<()> {
-        let mut detection = match self.detection.take() {
-            Some(detection) => detection,
-            None => self.begin_detection()?,
-        };
-        for level in &mut detection.levels {
-            level.resolve(draft, &mut self.known, &self.packs)?;
-        }
-        self.detection = Some(detection);
+        self.resolve(draft)?;
         for chunk in draft.chunks.iter().filter(|chunk| chunk.found.is_none()) {
             let start = offset + to_u64(chunk.range.start);
             found.chunk(&chunk.fingerprint, start, chunk.range.len())?;

@@ -137,10 +137,10 @@ fn an_interrupted_backup_says_so_and_leaves_the_repository_whole() {
     let storage = Arc::new(MemoryStorage::new());
     let repository = kit::init(storage, &world).unwrap();
     let image = kit::image(5, 1400);
-    world.interrupted.store(true, std::sync::atomic::Ordering::SeqCst);
+    world.interrupted.store(true, Ordering::SeqCst);
     let error = kit::backup(&repository, "vm", &image).unwrap_err();
-    assert_eq!(error.kind(), silt_format::ErrorKind::Interrupted);
-    world.interrupted.store(false, std::sync::atomic::Ordering::SeqCst);
+    assert_eq!(error.kind(), ErrorKind::Interrupted);
+    world.interrupted.store(false, Ordering::SeqCst);
     survives(&repository, &[], &image);
 }
 

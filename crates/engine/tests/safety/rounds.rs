@@ -1,12 +1,12 @@
 //! Rounds: many series at once, with what they have in common stored once.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use silt_format::{ErrorKind, Level, Result};
 use silt_source::VolumeSource;
 use silt_storage::{MemoryStorage, list_all};
-use siltstone::{Repository, RoundMember, RoundOptions, RoundReport};
+use siltstone::{BackupOptions, Repository, RoundMember, RoundOptions, RoundReport};
 
 use crate::kit::{self, MemorySource, World};
 use crate::shared::{self, THOROUGH};
@@ -488,4 +488,56 @@ fn a_spool_names_what_could_not_be_read() {
     let source = MemorySource::new(&images[0].1);
     repository.backup_round(vec![member("a", source)], &options).unwrap();
     assert_latest(&repository, &images[..1]);
+}
+
+/// Counts the bytes that are read.
+struct Counting(MemorySource, AtomicU64);
+
+impl VolumeSource for Counting {
+    fn info(&self) -> silt_source::SourceInfo {
+        self.0.info()
+    }
+    fn is_sequential(&self) -> bool {
+        false
+    }
+    fn extent_at(&self, offset: u64) -> Result<silt_source::Extent> {
+        self.0.extent_at(offset)
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        self.1.fetch_add(buf.len() as u64, Ordering::SeqCst);
+        self.0.read_at(offset, buf)
+    }
+}
+
+/// What the scan has found needs no second look: of a volume only what is stored is read again.
+#[test]
+fn volumes_are_read_once_and_what_is_stored_of_them_twice() {
+    for chunking in ["4K", "cdc"] {
+        let (_, world, repository) = empty();
+        let image = kit::image(5, 4 * 512);
+        for day in 0..3 {
+            world.pass_seconds(86_400);
+            let today = (0..day).fold(image.clone(), |image, seed| kit::changed(&image, seed));
+            let sources =
+                ["a", "b"].map(|_| Counting(MemorySource::new(&today), AtomicU64::new(0)));
+            let members = ["a", "b"].into_iter().zip(&sources).map(|(name, source)| {
+                let member = member(name, Borrowed(source));
+                let chunking = Some(kit::chunked(chunking));
+                RoundMember { options: BackupOptions { chunking, ..member.options }, ..member }
+            });
+            let report = repository.backup_round(members.collect(), &rescan()).unwrap();
+            let read = sources.each_ref().map(|source| source.1.load(Ordering::SeqCst));
+            let scanned = read[1];
+            assert!(scanned <= today.len() as u64, "{read:?}");
+            // The first is where shared chunks are read; between them there may be gaps.
+            assert!(read[0] <= scanned + report.shared_bytes, "{report:?}");
+            for (name, backup) in ["a", "b"].iter().zip(&report.backups) {
+                let levels = &backup.as_ref().unwrap().snapshot.volumes[0].levels;
+                assert_eq!(levels.get(Level::New), 0, "{levels:?}");
+                assert_latest(&repository, &[(name, today.clone())]);
+            }
+        }
+        let check = shared::check(&repository);
+        assert!(check.damage.is_empty() && check.unreferenced == 0, "{check:?}");
+    }
 }

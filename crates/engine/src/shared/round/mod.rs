@@ -26,7 +26,9 @@ use self::batch::Batch;
 use self::place::{Place, by_place};
 use self::sessions::Sessions;
 use self::spool::{SpoolWriter, SpooledVolume};
-use crate::backup::{BackupOptions, BackupReport, BackupSession, Hint, NewData, Survey};
+use crate::backup::{
+    BackupOptions, BackupReport, BackupSession, Hint, NewData, ScanRecorder, SegmentDraft, Survey,
+};
 use crate::deletion::Edit;
 use crate::env::Progress;
 use crate::repository::{DEFAULT_DOMAIN, Repository};
@@ -50,8 +52,8 @@ pub struct RoundMember<'a> {
 /// How a round works.
 #[derive(Clone, Debug)]
 pub struct RoundOptions {
-    /// A folder for temporary files, which take about 32 bytes a stored chunk, and what has changed in
-    /// the volumes if it is spooled.
+    /// A folder for temporary files, which take about 32 bytes a stored chunk and 24 a chunk of what has
+    /// changed, and what has changed itself if it is spooled.
     pub folder: PathBuf,
     /// Bytes of memory to sort in, 0 for the default.
     pub memory_bytes: u64,
@@ -152,6 +154,8 @@ struct Round<'a, 'm> {
     members: Vec<Member<'m>>,
     options: &'a RoundOptions,
     report: RoundReport,
+    /// What the scans have recorded.
+    records: TemporaryFile,
     began_ns: i64,
 }
 
@@ -170,6 +174,7 @@ struct Found<'s> {
     requests: &'s mut Sorter,
     requested_chunks: u64,
     spool: Option<SpoolWriter>,
+    recorder: ScanRecorder<'s>,
 }
 
 impl NewData for Found<'_> {
@@ -180,8 +185,15 @@ impl NewData for Found<'_> {
         self.requests.push(Record { fingerprint: *fingerprint, payload: place.encode() })
     }
 
-    fn segment(&mut self, index: u64, data: &[u8]) -> Result<()> {
-        self.spool.as_mut().map_or(Ok(()), |spool| spool.push(index, data))
+    fn zeros(&mut self, index: u64) -> Result<()> {
+        self.recorder.zeros(index)
+    }
+
+    fn segment(&mut self, draft: &SegmentDraft, is_whole: bool) -> Result<()> {
+        if let Some(spool) = &mut self.spool {
+            spool.push(draft.index, &draft.data)?;
+        }
+        if is_whole { self.recorder.push(draft) } else { Ok(()) }
     }
 }
 
@@ -199,7 +211,8 @@ impl Repository {
         check_members(&members)?;
         let members = members.into_iter().map(Member::new).collect();
         let (report, began_ns) = (RoundReport::default(), self.objects.context.env.now_ns());
-        let mut round = Round { repository: self, members, options, report, began_ns };
+        let records = TemporaryFile::new(&self.objects, &options.folder);
+        let mut round = Round { repository: self, members, options, report, records, began_ns };
         let done = round.run();
         // Also after an error nobody may wait for ever.
         let now = round.elapsed_ms();
@@ -302,8 +315,14 @@ impl Round<'_, '_> {
                 .options
                 .spool
                 .then(|| SpoolWriter::new(TemporaryFile::new(objects, &self.options.folder)));
-            let mut found =
-                Found { member: to_u16(number), volume: at, requests, requested_chunks: 0, spool };
+            let mut found = Found {
+                member: to_u16(number),
+                volume: at,
+                requests,
+                requested_chunks: 0,
+                spool,
+                recorder: ScanRecorder::new(&mut self.records),
+            };
             let mut watch = |progress| {
                 if usize::from(at) == last {
                     sessions.look_ahead(progress);
@@ -313,6 +332,7 @@ impl Round<'_, '_> {
             report.requested_chunks += found.requested_chunks;
             report.spooled_bytes += found.spool.as_ref().map_or(0, SpoolWriter::bytes);
             let mut survey = survey?;
+            survey.recorded = Some(found.recorder.finish()?);
             if let Some(spool) = found.spool.filter(|_| survey.is_complete) {
                 let unreadable = std::mem::take(&mut survey.unreadable);
                 let spooled: SpooledVolume = spool.finish(volume.source.info(), unreadable);
