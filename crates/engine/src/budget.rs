@@ -37,9 +37,10 @@ impl Budget {
         configured.min(self.part(8 * MIB).max(MIB))
     }
 
-    /// Segment buffers on top of one for each worker.
-    pub(crate) fn spare_buffers(self) -> usize {
-        if self.centishares < 50 { 1 } else { 2 }
+    /// How many segments are held at once: one for each worker and one that is being placed, or some more
+    /// where that is little.
+    pub(crate) fn segment_buffers(self, workers: usize) -> usize {
+        (workers + 1).max(if self.centishares < 50 { 2 } else { 4 })
     }
 
     /// Most workers: each takes a segment's buffers.
@@ -98,7 +99,8 @@ mod tests {
     #[test]
     fn a_small_budget_splits_to_less_than_itself() {
         let budget = Budget::new(MEMORY_BYTES_MIN);
-        let buffers = (budget.workers(16) * 2 + budget.spare_buffers()) * 2 * MIB;
+        let workers = budget.workers(16);
+        let buffers = (workers + budget.segment_buffers(workers)) * 2 * MIB;
         let all = budget.container_bytes(256 << 20) * 2 + budget.tables_bytes() + buffers;
         assert!(all <= 16 * MIB, "{all}");
         assert!(budget.workers(0) == 0 || budget.workers(1) == 1);

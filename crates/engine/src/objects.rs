@@ -12,7 +12,7 @@ use silt_format::{
 use silt_storage::{ByteRange, Key, PutMode, Storage, TAIL_BYTES};
 
 use crate::ahead::{Ahead, Blocks, Parts};
-use crate::backup::SharedUploader;
+use crate::backup::{Buffers, SharedUploader};
 use crate::env::Context;
 
 const METADATA_LEVEL: i32 = 1;
@@ -48,6 +48,8 @@ pub(crate) struct Objects {
     pub(crate) context: Context,
     /// What sends containers.
     pub(crate) uploader: SharedUploader,
+    /// What backups fill.
+    pub(crate) buffers: Buffers,
 }
 
 /// Buffers and zstd context that one thread reads with.
@@ -83,6 +85,7 @@ impl Objects {
             keys: self.keys.clone(),
             context: self.context.clone(),
             uploader: SharedUploader::default(),
+            buffers: Buffers::default(),
         }
     }
 

@@ -10,7 +10,7 @@ use silt_format::{
 use silt_storage::{Key, PutMode, Storage};
 
 use crate::authority::{self, Administrator};
-use crate::backup::SharedUploader;
+use crate::backup::{Buffers, SharedUploader};
 use crate::env::Context;
 use crate::heads;
 use crate::objects::{Address, Objects, is_damage, key};
@@ -106,6 +106,7 @@ impl Repository {
             storage,
             context,
             uploader: SharedUploader::default(),
+            buffers: Buffers::default(),
         };
         config.authority =
             administrator.map(|admin| authority::create(&objects, admin)).transpose()?;
@@ -189,6 +190,7 @@ impl Repository {
             keys: opened.keys,
             context,
             uploader: SharedUploader::default(),
+            buffers: Buffers::default(),
         };
         let (config, opened_by) = (opened.config, opened.key);
         let objects = Arc::new(objects);

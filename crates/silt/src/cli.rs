@@ -73,8 +73,8 @@ pub struct Global {
     /// Print no progress.
     #[arg(short, long, global = true)]
     pub quiet: bool,
-    /// How many threads to work with; 0 for one a core. --memory bounds them: four at 64 MiB, one more
-    /// for each 12 MiB.
+    /// How many threads to work with; 0 for one a core, and more where they wait for disks. --memory
+    /// bounds them: four at 64 MiB, one more for each 12 MiB.
     #[arg(short, long, global = true, default_value_t = 0, value_name = "N")]
     pub jobs: usize,
     /// Memory for a backup's or restore's buffers, in MiB, at least 24. What a try of the password takes

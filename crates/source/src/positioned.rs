@@ -1,24 +1,78 @@
 //! Reading and writing files at given offsets, with errors that name the path and the offset.
 
+#[cfg(test)]
+mod tests;
+
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{Advice, SeekFrom};
-use rustix::io::Errno;
+use rustix::io::{Errno, ReadWriteFlags};
 use silt_format::{Error, Result};
 use silt_storage::DirectFile;
 
 use crate::number::to_usize;
 
+/// `RWF_DONTCACHE` of Linux 6.14.
+const DONTCACHE: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x80);
+
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 /// Fills `buf` from `offset` on; the count is short only where the file ends.
 pub(crate) fn read_up_to(file: &File, path: &Path, offset: u64, buf: &mut [u8]) -> Result<usize> {
+    fill(path, offset, buf, &|buf, at| file.read_at(buf, at))
+}
+
+/// Reads large parts of a file, and leaves the page cache as it was: what it holds comes from there, and
+/// what it lacks leaves it again, so that a backup pushes out nothing that guests or others use. Getting
+/// fresh pages for what is read but once costs more than reading, too.
+#[derive(Debug)]
+pub(crate) struct UncachedReads {
+    /// Whether pages may stay: it was asked for, or the kernel (before Linux 6.14) or the file system
+    /// knows no other way.
+    stay: AtomicBool,
+}
+
+impl UncachedReads {
+    /// Where `stay` is set, what is read stays in the page cache as usual.
+    pub(crate) fn new(stay: bool) -> Self {
+        Self { stay: AtomicBool::new(stay) }
+    }
+
+    /// As [`read_up_to`] does.
+    pub(crate) fn read_up_to(
+        &self,
+        file: &File,
+        path: &Path,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<usize> {
+        fill(path, offset, buf, &|buf, at| {
+            if !self.stay.load(Ordering::Relaxed) {
+                match rustix::io::preadv2(file, &mut [io::IoSliceMut::new(buf)], at, DONTCACHE) {
+                    Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
+                        self.stay.store(true, Ordering::Relaxed);
+                    }
+                    read => return Ok(read?),
+                }
+            }
+            file.read_at(buf, at)
+        })
+    }
+}
+
+fn fill(
+    path: &Path,
+    offset: u64,
+    buf: &mut [u8],
+    read: &dyn Fn(&mut [u8], u64) -> io::Result<usize>,
+) -> Result<usize> {
     let mut done = 0;
     while done < buf.len() {
-        match file.read_at(&mut buf[done..], offset + done as u64) {
+        match read(&mut buf[done..], offset + done as u64) {
             Ok(0) => break,
             Ok(count) => done += count,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

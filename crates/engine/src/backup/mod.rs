@@ -1,6 +1,7 @@
 //! Backing up: source, segments, chunks, detection, packing, storage, and the commit.
 
 mod adopt;
+mod buffers;
 mod clean;
 mod commit;
 mod container;
@@ -21,6 +22,7 @@ mod upload;
 
 pub use session::{BackupOptions, BackupReport, BackupSession};
 
+pub(crate) use buffers::Buffers;
 pub(crate) use container::ContainerWriter;
 pub(crate) use hint::Hint;
 pub(crate) use known::Table;

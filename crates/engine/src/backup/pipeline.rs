@@ -11,6 +11,7 @@ use silt_format::number::to_u64;
 use silt_format::{BlockWriter, Error, Result, SEGMENT_BYTES, Sealer};
 use silt_source::VolumeSource;
 
+use super::buffers::Buffers;
 use super::feed::{Claim, Feed, SegmentClaim, read_or_mark};
 use super::scan::{Outcome, ScanBuffers, Scanned, Scanner, SegmentDraft, source_error};
 use crate::map::lock;
@@ -33,8 +34,6 @@ struct State {
     buffers: Vec<Vec<u8>>,
     frames: VecDeque<FrameJob>,
     sealed: HashMap<u64, Vec<u8>>,
-    /// Buffers of frames, raw and sealed, that nobody uses.
-    spare: Vec<Vec<u8>>,
     outcomes: HashMap<u64, Outcome>,
     claimed: u64,
     committed: u64,
@@ -99,6 +98,8 @@ pub(crate) struct Pipeline<'a> {
     changed: Condvar,
     /// None where only what is handed in is packed.
     volume: Option<Volume<'a>>,
+    /// Where buffers come from, and go to in the end.
+    kept: &'a Buffers,
     zstd_level: i32,
     workers: usize,
 }
@@ -108,25 +109,28 @@ impl<'a> Pipeline<'a> {
         feed: Feed<'a>,
         source: &'a dyn VolumeSource,
         scanner: &'a Scanner,
+        kept: &'a Buffers,
         zstd_level: i32,
         workers: usize,
         buffers: usize,
     ) -> Self {
-        let buffers = (0..buffers).map(|_| Vec::new()).collect();
+        let buffers = (0..buffers).map(|_| kept.segments.take().unwrap_or_default()).collect();
         let state = State { buffers, ..State::default() };
         let volume = Some(Volume { feed: Mutex::new((feed, 0)), source, scanner });
-        Self::with(state, volume, zstd_level, workers)
+        Self {
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            volume,
+            kept,
+            zstd_level,
+            workers,
+        }
     }
 
     /// A pipeline that scans nothing, and packs what it is given.
-    pub(crate) fn of_packing(zstd_level: i32, workers: usize) -> Self {
-        let state = State { ended: true, ..State::default() };
-        Self::with(state, None, zstd_level, workers)
-    }
-
-    fn with(state: State, volume: Option<Volume<'a>>, zstd_level: i32, workers: usize) -> Self {
-        let (state, changed) = (Mutex::new(state), Condvar::new());
-        Self { state, changed, volume, zstd_level, workers }
+    pub(crate) fn of_packing(kept: &'a Buffers, zstd_level: i32, workers: usize) -> Self {
+        let state = Mutex::new(State { ended: true, ..State::default() });
+        Self { state, changed: Condvar::new(), volume: None, kept, zstd_level, workers }
     }
 
     /// Runs `commit` with the threads beside it, and ends them when it returns.
@@ -188,13 +192,13 @@ impl<'a> Pipeline<'a> {
 
     /// A frame buffer to fill.
     pub(crate) fn frame_buffer(&self) -> Vec<u8> {
-        self.state().spare.pop().unwrap_or_default()
+        self.kept.frames.take().unwrap_or_default()
     }
 
     /// Gives back a frame's buffer.
     pub(crate) fn recycle_frame(&self, mut buffer: Vec<u8>) {
         buffer.clear();
-        self.state().spare.push(buffer);
+        self.kept.frames.keep([buffer]);
     }
 
     /// Hands a frame to the workers.
@@ -260,14 +264,12 @@ impl<'a> Pipeline<'a> {
         loop {
             match self.task() {
                 Task::Exit => return Ok(()),
-                Task::Seal(mut job) => {
+                Task::Seal(job) => {
                     let mut sealed = self.frame_buffer();
                     let position = u64::from(job.number);
                     writer.append(&job.sealer, position, &job.raw, &mut sealed);
-                    job.raw.clear();
-                    let mut state = self.state();
-                    state.sealed.insert(job.ticket, sealed);
-                    state.spare.push(job.raw);
+                    self.recycle_frame(job.raw);
+                    self.state().sealed.insert(job.ticket, sealed);
                     self.changed.notify_all();
                 }
                 Task::Scan(buffer) => self.scan(buffer, &mut buffers)?,
@@ -306,6 +308,14 @@ impl<'a> Pipeline<'a> {
         state.buffers.extend(buffer);
         self.changed.notify_all();
         Ok(())
+    }
+}
+
+/// Whoever comes next uses the buffers again.
+impl Drop for Pipeline<'_> {
+    fn drop(&mut self) {
+        let buffers = std::mem::take(&mut self.state().buffers);
+        self.kept.segments.keep(buffers);
     }
 }
 

@@ -34,6 +34,9 @@ use crate::objects::is_damage;
 use crate::repository::Repository;
 use crate::shared::SharedIndex;
 
+/// Workers that may wait for a disk while others have the processors.
+const READING_JOBS: usize = 2;
+
 /// How a backup is made.
 #[derive(Clone, Debug, Default)]
 pub struct BackupOptions {
@@ -41,7 +44,7 @@ pub struct BackupOptions {
     pub tags: Vec<String>,
     /// How to cut segments; by default as the repository's configuration says.
     pub chunking: Option<Chunking>,
-    /// How many threads scan and compress; 0 for one a core.
+    /// How many threads read, scan and compress; 0 for two more than cores.
     pub jobs: usize,
     /// Bytes of memory to work with, 0 for [`MEMORY_BYTES_DEFAULT`](crate::MEMORY_BYTES_DEFAULT).
     pub memory_bytes: u64,
@@ -236,14 +239,15 @@ impl<'r> BackupSession<'r> {
             unreadable: Vec::new(),
         };
         let before = self.containers.stored_bytes + self.packs.stored_bytes;
-        let workers = self.budget.workers(jobs(self.options.jobs));
+        let workers = self.budget.workers(scan_jobs(self.options.jobs));
         let pipeline = Pipeline::new(
             Feed::new(source, checked.as_ref(), self.recorded(hint)),
             source,
             &scanner,
+            &self.repository.objects.buffers,
             self.repository.config.zstd_level,
             workers,
-            workers + self.budget.spare_buffers(),
+            self.budget.segment_buffers(workers),
         );
         let mut map = MapBuilder::new();
         let total_bytes = info.size.unwrap_or(0);
@@ -519,6 +523,12 @@ pub(crate) fn jobs(wanted: usize) -> usize {
         0 => std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
         jobs => jobs.min(256),
     }
+}
+
+/// How many workers read and scan: unless told otherwise some more than cores, so that these have work
+/// while others wait for what they read.
+pub(super) fn scan_jobs(wanted: usize) -> usize {
+    if wanted == 0 { jobs(0) + READING_JOBS } else { jobs(wanted) }
 }
 
 fn format_name(format: SourceFormat) -> &'static str {

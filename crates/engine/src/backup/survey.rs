@@ -8,7 +8,7 @@ use super::feed::Feed;
 use super::pipeline::Pipeline;
 use super::recorded::RecordedScan;
 use super::scan::{Scanned, SegmentDraft};
-use super::session::{BackupSession, check_name, jobs};
+use super::session::{BackupSession, check_name, scan_jobs};
 use crate::env::Progress;
 
 /// What a survey of a volume has found.
@@ -52,14 +52,15 @@ impl BackupSession<'_> {
         let chunking = self.options.chunking.unwrap_or(self.repository.config.chunking);
         let scanner = self.scanner(name, chunking)?;
         let size = source.info().size;
-        let workers = self.budget.workers(jobs(self.options.jobs));
+        let workers = self.budget.workers(scan_jobs(self.options.jobs));
         let pipeline = Pipeline::new(
             Feed::new(source, None, None),
             source,
             &scanner,
+            &self.repository.objects.buffers,
             self.repository.config.zstd_level,
             workers,
-            workers + self.budget.spare_buffers(),
+            self.budget.segment_buffers(workers),
         );
         let (mut segment, mut changed, mut unreadable) = (0_u64, Vec::new(), Vec::new());
         // A segment that is as in the parent is not handed out: then the map must say so.

@@ -54,8 +54,6 @@ impl Account {
 struct State {
     waiting: VecDeque<(u64, Upload)>,
     sending: usize,
-    /// Buffers of containers that nobody uses.
-    spare: Vec<AlignedBuffer>,
     accounts: HashMap<u64, Account>,
     next_account: u64,
     threads: Vec<JoinHandle<()>>,
@@ -98,15 +96,15 @@ impl Shared {
             let send = std::panic::AssertUnwindSafe(|| send(objects, upload));
             let (result, spare) = std::panic::catch_unwind(send)
                 .unwrap_or_else(|_| (Err(Error::invalid("sending a container panicked")), None));
-            self.sent(account, result.map(|()| number), spare);
+            objects.buffers.containers.keep(spare);
+            self.sent(account, result.map(|()| number));
         }
     }
 
     /// Enters what came of sending a container in its account.
-    fn sent(&self, account: u64, result: Result<u32>, spare: Option<AlignedBuffer>) {
+    fn sent(&self, account: u64, result: Result<u32>) {
         let mut state = self.state();
         state.sending -= 1;
-        state.spare.extend(spare);
         if let Some(account) = state.accounts.get_mut(&account) {
             account.under_way -= 1;
             match result {
@@ -186,7 +184,7 @@ impl Uploads {
 
     /// A container's buffer to fill, empty.
     pub(crate) fn buffer(&self, capacity: usize) -> AlignedBuffer {
-        let spare = self.shared().state().spare.pop();
+        let spare = self.objects.buffers.containers.take();
         let spare = spare.filter(|spare| spare.capacity() >= capacity);
         spare.unwrap_or_else(|| AlignedBuffer::with_capacity(capacity))
     }

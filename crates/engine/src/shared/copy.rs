@@ -115,7 +115,8 @@ pub(super) fn add_to_store<T>(
     let budget = Budget::new(0);
     let uploads = Uploads::new(objects, budget.uploads(objects.storage.uploads()));
     let writer = ContainerWriter::new(objects, store, config, next_number, uploads)?;
-    let pipeline = Pipeline::of_packing(config.zstd_level, budget.workers(jobs(0)));
+    let pipeline =
+        Pipeline::of_packing(&objects.buffers, config.zstd_level, budget.workers(jobs(0)));
     let (filled, placed, writer) = pipeline.run(|pipeline| {
         let mut additions = Additions { pipeline, writer, placed };
         let filled = fill(&mut additions, edit)?;

@@ -42,7 +42,7 @@ pub struct SourceOptions {
 pub fn open_source(path: &Path, options: SourceOptions) -> Result<Box<dyn VolumeSource>> {
     let (file, medium) = open_unused(path, options.allow_in_use)?;
     match format_of(&file, path, medium, options.format)? {
-        Format::Raw => Ok(Box::new(RawSource::new(file, path, medium)?)),
+        Format::Raw => Ok(Box::new(RawSource::new(file, path, medium, false)?)),
         Format::Qcow2 => Ok(Box::new(Qcow2Source::open(file, path, options.allow_in_use)?)),
     }
 }

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use silt_format::Result;
 
 use super::{Extent, ExtentKind, SourceFormat, SourceInfo, VolumeSource};
-use crate::positioned::{Medium, length, read_up_to, read_what_is_asked_for};
+use crate::positioned::{Medium, UncachedReads, length, read_what_is_asked_for};
 
 /// A raw file or a block device, of the size it had when it was opened.
 pub(crate) struct RawSource {
@@ -16,13 +16,16 @@ pub(crate) struct RawSource {
     path: PathBuf,
     medium: Medium,
     size: u64,
+    reads: UncachedReads,
 }
 
 impl RawSource {
-    pub(crate) fn new(file: File, path: &Path, medium: Medium) -> Result<Self> {
+    /// `stay`: what is read may stay in the page cache.
+    pub(crate) fn new(file: File, path: &Path, medium: Medium, stay: bool) -> Result<Self> {
         let size = length(&file, path)?;
         read_what_is_asked_for(&file);
-        Ok(Self { file, path: path.to_owned(), medium, size })
+        let reads = UncachedReads::new(stay);
+        Ok(Self { file, path: path.to_owned(), medium, size, reads })
     }
     pub(crate) fn size(&self) -> u64 {
         self.size
@@ -87,7 +90,7 @@ impl VolumeSource for RawSource {
                 // Reading a hole would fill the page cache with zeros.
                 part.fill(0);
             } else {
-                let read = read_up_to(&self.file, &self.path, at, part)?;
+                let read = self.reads.read_up_to(&self.file, &self.path, at, part)?;
                 if read < part.len() {
                     return Ok(done + read);
                 }

@@ -39,7 +39,7 @@ struct CachedCluster {
 impl Qcow2Source {
     /// Opens the image in `file`, and its chain.
     pub(crate) fn open(file: File, path: &Path, allow_in_use: bool) -> Result<Self> {
-        let mut images = vec![Image::open(file, path)?];
+        let mut images = vec![Image::open(file, path, false)?];
         let mut base = None;
         let mut seen = vec![identity(images[0].file(), path)?];
         while let Some(top) = images.last()
@@ -65,11 +65,12 @@ impl Qcow2Source {
             seen.push(identity);
             match format {
                 Format::Raw => {
-                    base = Some(RawSource::new(file, &path, medium)?);
+                    // Other machines may have it, too.
+                    base = Some(RawSource::new(file, &path, medium, true)?);
                     break;
                 }
                 Format::Qcow2 => {
-                    let image = Image::open(file, &path)
+                    let image = Image::open(file, &path, true)
                         .context(|| format!("the backing file of {}", names()))?;
                     images.push(image);
                 }

@@ -8,7 +8,7 @@ use silt_format::{Error, Result, ResultExt};
 use super::tables::{Rest, TableCache};
 use super::{Compression, Header, Unit, decode_l1, decode_l2, decompress, unit_at};
 use crate::number::{to_usize, until_multiple};
-use crate::positioned::{length, read_up_to};
+use crate::positioned::{UncachedReads, length, read_up_to};
 
 /// An open image.
 pub(crate) struct Image {
@@ -17,6 +17,7 @@ pub(crate) struct Image {
     file_bytes: u64,
     header: Header,
     tables: TableCache,
+    reads: UncachedReads,
 }
 
 /// A range of the volume in one state; its data are contiguous in the file.
@@ -38,7 +39,8 @@ pub(crate) enum Joined {
 
 impl Image {
     /// Reads and checks the header; the cache comes with `keep_tables`.
-    pub(crate) fn open(file: File, path: &Path) -> Result<Self> {
+    /// `stay`: what is read may stay in the page cache.
+    pub(crate) fn open(file: File, path: &Path, stay: bool) -> Result<Self> {
         let file_bytes = length(&file, path)?;
         let mut start = vec![0; 24];
         let count = read_up_to(&file, path, 0, &mut start)?;
@@ -49,8 +51,8 @@ impl Image {
                 Header::decode(&cluster[..count])
             })
             .context(|| path.display().to_string())?;
-        let image =
-            Self { file, path: path.to_owned(), file_bytes, header, tables: TableCache::new(0) };
+        let (tables, reads) = (TableCache::new(0), UncachedReads::new(stay));
+        let image = Self { file, path: path.to_owned(), file_bytes, header, tables, reads };
         let l1_end = image.header.l1_offset.checked_add(image.header.l1_entries_needed() * 8);
         if l1_end.is_none_or(|end| end > file_bytes) {
             return Err(image.corrupt("its L1 table is not inside the file: it is truncated"));
@@ -144,7 +146,7 @@ impl Image {
     /// Fills `buf` with the file's bytes from `from` on. What lies past the end of the file is
     /// missing: an image has all of its data.
     pub(crate) fn read_data(&self, from: u64, buf: &mut [u8]) -> Result<()> {
-        if read_up_to(&self.file, &self.path, from, buf)? < buf.len() {
+        if self.reads.read_up_to(&self.file, &self.path, from, buf)? < buf.len() {
             return Err(self.corrupt(&format!(
                 "the file ends before the data that belong at byte {from}: it is truncated"
             )));
