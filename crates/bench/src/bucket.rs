@@ -213,8 +213,16 @@ impl Bench<'_> {
         for folder in [self.path(name), self.path(&format!("{name}.cache"))] {
             let _ = std::fs::remove_dir_all(folder);
         }
-        let _ = std::fs::remove_dir_all(self.path("server").join(BUCKET).join(name));
+        for drive in drives(self.options) {
+            let _ = std::fs::remove_dir_all(drive.join(BUCKET).join(name));
+        }
     }
+}
+
+/// The server's drives.
+fn drives(options: &BucketOptions) -> Vec<PathBuf> {
+    let folder = options.work.join("server");
+    (1..=options.drives).map(|drive| folder.join(format!("drive{drive}"))).collect()
 }
 
 /// The processor time that a process has taken.
@@ -237,7 +245,7 @@ pub fn run(options: &BucketOptions) -> Result<()> {
     let server_folder = options.work.join("server");
     let _ = std::fs::remove_dir_all(&server_folder);
     let disks = Disks::find(&options.disks, &options.vms, 2)?;
-    let server = Server::start_in(std::slice::from_ref(&server_folder))
+    let server = Server::start_in(&drives(options))
         .ok_or("minio is missing: scripts/setup.sh installs it")?;
     let bench = Bench { options, server, disks };
     let mut ways = vec![Way::Folder, Way::Bucket, Way::FolderRound, Way::BucketRound];

@@ -89,6 +89,9 @@ struct BucketOptions {
     /// that nobody has just read are.
     #[arg(long)]
     cold: bool,
+    /// How many drives the server has; with more than one it adds parity, and writes past the page cache.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16))]
+    drives: u16,
     /// The silt program.
     #[arg(long, default_value = "silt", value_name = "FILE")]
     silt: PathBuf,
