@@ -108,6 +108,7 @@ pub struct MemorySource {
     /// How many reads fail before the failing ranges are readable; `u64::MAX` for ever.
     pub failures_left: AtomicU64,
     pub reads: AtomicU64,
+    pub read_bytes: AtomicU64,
     pub sequential: bool,
 }
 
@@ -119,6 +120,7 @@ impl MemorySource {
             failing: Mutex::default(),
             failures_left: AtomicU64::new(u64::MAX),
             reads: AtomicU64::new(0),
+            read_bytes: AtomicU64::new(0),
             sequential: false,
         }
     }
@@ -160,6 +162,7 @@ impl VolumeSource for MemorySource {
         let start = usize::try_from(offset).unwrap().min(self.bytes.len());
         let length = buf.len().min(self.bytes.len() - start);
         buf[..length].copy_from_slice(&self.bytes[start..start + length]);
+        self.read_bytes.fetch_add(length as u64, Ordering::SeqCst);
         Ok(length)
     }
 }
