@@ -1,6 +1,7 @@
 //! The small records: configuration, wrapped keys, series, leases and what `check` remembers.
 
-use argon2::{Algorithm, Argon2, Params, Version};
+use argon2::{Algorithm, Argon2, Block, Params, Version};
+use rayon::iter::{IntoParallelIterator, ParallelIterator};
 use zeroize::Zeroize;
 
 use crate::codec::{Decoder, Encoder, REQUIRED, unsupported};
@@ -236,8 +237,11 @@ fn password_sealer(header: &Header, password: &[u8], cost: KdfCost) -> Result<Se
     let failed = |error: argon2::Error| Error::invalid(format!("Argon2id: {error}"));
     let params = Params::new(cost.memory_kib, cost.passes, cost.lanes, Some(32)).map_err(failed)?;
     let mut key = [0; 32];
+    // By all threads: the system takes as long to hand out the memory as one pass takes.
+    let mut memory: Vec<Block> =
+        (0..params.block_count()).into_par_iter().map(|_| Block::new()).collect();
     Argon2::new(Algorithm::Argon2id, Version::V0x13, params)
-        .hash_password_into(password, &header.salt, &mut key)
+        .hash_password_into_with_memory(password, &header.salt, &mut key, &mut memory)
         .map_err(failed)?;
     // Wrapping is always encryption, whatever protects the rest.
     let sealer = Sealer::new(&key, &Header { scheme: SealScheme::Aes256Gcm, ..*header });

@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use bytes::Bytes;
 use object_store::list::{PaginatedListOptions, PaginatedListStore};
 use object_store::path::Path;
-use object_store::{ObjectStore, PutMode as Mode, PutOptions, PutPayload};
+use object_store::{ObjectStore, PutMode as Mode, PutOptions, PutPayload, RetryConfig};
 use silt_format::{Error, ErrorKind, Result};
 use silt_storage::{
     ByteRange, Guarantees, Key, LIST_PAGE_OBJECTS_MAX, ListPage, ObjectMeta, PutMode, Storage,
@@ -15,7 +15,8 @@ use silt_storage::{
 };
 
 use crate::base::{Base, REQUEST_BYTES, begins_no_name, runtime};
-use crate::settings::Settings;
+use crate::connections::Connections;
+use crate::settings::{Settings, once};
 
 /// A folder of a bucket.
 pub struct CloudStorage {
@@ -86,14 +87,13 @@ impl CloudStorage {
     fn open<T: ObjectStore + PaginatedListStore + Clone>(
         (location, folder): (&str, &str),
         settings: &Settings,
-        client: impl Fn(&Settings) -> Result<T>,
+        client: impl Fn(RetryConfig) -> Result<T>,
     ) -> Result<Self> {
         if settings.lock.is_some() {
             let message = format!("{location}: only buckets of S3 lock what is put by themselves");
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
-        let once = Settings { retries: Some(0), ..settings.clone() };
-        let clients = Clients { client: client(settings)?, creator: client(&once)? };
+        let clients = Clients { client: client(settings.retry())?, creator: client(once())? };
         let store = std::sync::Arc::new(clients.client.clone());
         Ok(Self {
             base: Base::new(store, runtime()?, folder, location, settings.retries()),
@@ -111,21 +111,21 @@ impl CloudStorage {
         use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 
         let (container, folder) = split(location, "az")?;
-        let mut storage = Self::open((location, folder), settings, |settings| {
-            let mut builder = MicrosoftAzureBuilder::new();
-            for (name, value) in settings.variables(&["AZURE_"]) {
-                if let Ok(known) = name.parse::<AzureConfigKey>() {
-                    builder = builder.with_config(known, value);
-                }
+        let mut builder = MicrosoftAzureBuilder::new();
+        for (name, value) in settings.variables(&["AZURE_"]) {
+            if let Ok(known) = name.parse::<AzureConfigKey>() {
+                builder = builder.with_config(known, value);
             }
-            let endpoint = builder.get_config_value(&AzureConfigKey::Endpoint);
-            let is_clear = endpoint.is_some_and(|endpoint| endpoint.starts_with("http://"));
-            builder
-                .with_container_name(container)
-                .with_client_options(settings.connection(is_clear)?)
-                .with_retry(settings.retry())
-                .build()
-                .map_err(|error| wrong(location, &error))
+        }
+        let endpoint = builder.get_config_value(&AzureConfigKey::Endpoint);
+        let is_clear = endpoint.is_some_and(|endpoint| endpoint.starts_with("http://"));
+        let connections = Connections::new(settings.connection(is_clear)?)?;
+        let builder = builder
+            .with_container_name(container)
+            .with_client_options(connections.options().clone())
+            .with_http_connector(connections);
+        let mut storage = Self::open((location, folder), settings, |retry| {
+            builder.clone().with_retry(retry).build().map_err(|error| wrong(location, &error))
         })?;
         (storage.base.has_tails, storage.lists_prefix) = (false, false);
         Ok(storage)
@@ -142,19 +142,19 @@ impl CloudStorage {
         let accounts = ["GOOGLE_SERVICE_ACCOUNT_KEY", "GOOGLE_BASE_URL"];
         let texts = accounts.iter().filter_map(|name| settings.variable(name));
         let is_clear = texts.into_iter().any(|text| text.contains("http://"));
-        Self::open((location, folder), settings, |settings| {
-            let mut builder = GoogleCloudStorageBuilder::new();
-            for (name, value) in settings.variables(&["GOOGLE_"]) {
-                if let Ok(known) = name.parse::<GoogleConfigKey>() {
-                    builder = builder.with_config(known, value);
-                }
+        let connections = Connections::new(settings.connection(is_clear)?)?;
+        let mut builder = GoogleCloudStorageBuilder::new();
+        for (name, value) in settings.variables(&["GOOGLE_"]) {
+            if let Ok(known) = name.parse::<GoogleConfigKey>() {
+                builder = builder.with_config(known, value);
             }
-            builder
-                .with_bucket_name(bucket)
-                .with_client_options(settings.connection(is_clear)?)
-                .with_retry(settings.retry())
-                .build()
-                .map_err(|error| wrong(location, &error))
+        }
+        let builder = builder
+            .with_bucket_name(bucket)
+            .with_client_options(connections.options().clone())
+            .with_http_connector(connections);
+        Self::open((location, folder), settings, |retry| {
+            builder.clone().with_retry(retry).build().map_err(|error| wrong(location, &error))
         })
     }
 

@@ -3,6 +3,7 @@
 mod base;
 #[cfg(any(feature = "azure", feature = "google"))]
 mod cloud;
+mod connections;
 mod counters;
 #[cfg(feature = "hdfs")]
 mod hdfs;

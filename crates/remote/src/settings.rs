@@ -36,6 +36,11 @@ pub struct Settings {
     pub lock: Option<Lock>,
 }
 
+/// How a client repeats requests that repeats none.
+pub(crate) fn once() -> RetryConfig {
+    RetryConfig { max_retries: 0, ..RetryConfig::default() }
+}
+
 impl Settings {
     /// The value of a variable, if it has one.
     pub(crate) fn variable(&self, name: &str) -> Option<&str> {

@@ -4,20 +4,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
-use object_store::client::{HttpClient, HttpConnector, ReqwestConnector};
 use silt_format::{Error, Result};
 
 use super::credentials::profile;
 use super::lock::Lock;
 use super::put_headers::PutConnector;
-use crate::settings::Settings;
-
-/// A client of one bucket, and what requests of one's own need.
-pub(crate) struct Client {
-    pub(crate) s3: AmazonS3,
-    pub(crate) http: HttpClient,
-    pub(crate) region: String,
-}
+use crate::connections::Connections;
+use crate::settings::{Settings, once};
 
 impl Settings {
     /// A file named by a variable, or below the home folder.
@@ -51,8 +44,8 @@ impl Settings {
         builder
     }
 
-    /// A client of one bucket; with `lock` what it puts is locked.
-    pub(crate) fn client(&self, bucket: &str, lock: Option<Lock>) -> Result<Client> {
+    /// How one bucket is reached; nothing is asked of it yet.
+    pub(crate) fn bucket(&self, name: &str) -> Result<Bucket> {
         let mut builder = self.with_profile(AmazonS3Builder::new());
         for (name, value) in self.variables(&["AWS_"]) {
             if let Ok(known) = name.parse::<AmazonS3ConfigKey>() {
@@ -69,24 +62,54 @@ impl Settings {
         let has_checksum = is_unsigned && self.variable("AWS_CHECKSUM_ALGORITHM").is_none();
         let endpoint = builder.get_config_value(&AmazonS3ConfigKey::Endpoint);
         let is_clear = endpoint.is_some_and(|endpoint| endpoint.starts_with("http://"));
-        let options = self.connection(is_clear)?;
         let region = builder.get_config_value(&AmazonS3ConfigKey::Region);
         let region = region.unwrap_or_else(|| "us-east-1".to_owned());
-        let wrong = |error| Error::invalid(format!("the settings of s3://{bucket}: {error}"));
-        let http = ReqwestConnector::default().connect(&options).map_err(wrong)?;
+        let connections = Connections::new(self.connection(is_clear)?)?;
+        let builder = builder
+            .with_bucket_name(name)
+            .with_client_options(connections.options().clone())
+            .with_retry(self.retry());
+        Ok(Bucket { name: name.to_owned(), builder, connections, region, has_checksum })
+    }
+}
+
+/// How a bucket is reached: by clients of several kinds, over the same connections.
+pub(crate) struct Bucket {
+    name: String,
+    builder: AmazonS3Builder,
+    pub(crate) connections: Connections,
+    pub(crate) region: String,
+    has_checksum: bool,
+}
+
+impl Bucket {
+    /// A client that repeats what fails.
+    pub(crate) fn client(&self) -> Result<AmazonS3> {
+        self.build(self.builder.clone(), None)
+    }
+
+    /// A client that repeats nothing; with `lock` what it puts is locked.
+    pub(crate) fn creator(&self, of: &AmazonS3, lock: Option<Lock>) -> Result<AmazonS3> {
+        let credentials = Arc::clone(of.credentials());
+        self.build(self.builder.clone().with_retry(once()).with_credentials(credentials), lock)
+    }
+
+    fn build(&self, builder: AmazonS3Builder, lock: Option<Lock>) -> Result<AmazonS3> {
         let credentials = Arc::new(OnceLock::new());
-        if has_checksum || lock.is_some() {
-            let (region, credentials) = (region.clone(), Arc::clone(&credentials));
-            let connector = PutConnector { lock, has_checksum, region, credentials };
-            builder = builder.with_http_connector(connector);
-        }
-        let s3 = builder
-            .with_bucket_name(bucket)
-            .with_client_options(options)
-            .with_retry(self.retry())
-            .build()
-            .map_err(wrong)?;
+        let builder = if self.has_checksum || lock.is_some() {
+            builder.with_http_connector(PutConnector {
+                connections: self.connections.clone(),
+                lock,
+                has_checksum: self.has_checksum,
+                region: self.region.clone(),
+                credentials: Arc::clone(&credentials),
+            })
+        } else {
+            builder.with_http_connector(self.connections.clone())
+        };
+        let wrong = |error| Error::invalid(format!("the settings of s3://{}: {error}", self.name));
+        let s3 = builder.build().map_err(wrong)?;
         let _ = credentials.set(s3.credentials().clone());
-        Ok(Client { s3, http, region })
+        Ok(s3)
     }
 }

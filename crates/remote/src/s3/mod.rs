@@ -26,7 +26,6 @@ use silt_storage::{
     ByteRange, Guarantees, Key, ListPage, ObjectMeta, PutMode, Storage, TagPage, Usage,
 };
 
-use client::Client;
 pub use lock::{Extended, Lock, LockMode};
 use request::{Answer, Signed};
 pub use versions::{Rollback, Version};
@@ -56,12 +55,11 @@ impl S3Storage {
     /// The storage at `s3://BUCKET` or `s3://BUCKET/PREFIX`; nothing is asked of it yet.
     pub fn open(location: &str, settings: &Settings) -> Result<Self> {
         let (bucket, prefix) = split_location(location)?;
-        let Client { s3: client, http, region } = settings.client(bucket, None)?;
-        let once = Settings { retries: Some(0), ..settings.clone() };
-        let creator = once.client(bucket, None)?.s3;
+        let reached = settings.bucket(bucket)?;
+        let client = reached.client()?;
+        let creator = reached.creator(&client, None)?;
         let lock = settings.lock;
-        let locker = lock.map(|lock| once.client(bucket, Some(lock))).transpose()?;
-        let locker = locker.map(|locker| locker.s3);
+        let locker = lock.map(|lock| reached.creator(&client, Some(lock))).transpose()?;
         let store = Arc::new(client.clone());
         let base = Base::new(store, runtime()?, prefix, location, settings.retries());
         Ok(Self {
@@ -69,8 +67,8 @@ impl S3Storage {
             creator,
             locker,
             lock,
-            http,
-            region,
+            http: reached.connections.http().clone(),
+            region: reached.region,
             signer: OnceLock::new(),
             base,
             bucket: bucket.to_owned(),

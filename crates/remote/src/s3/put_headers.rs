@@ -10,10 +10,11 @@ use object_store::ClientOptions;
 use object_store::aws::{AwsAuthorizer, AwsCredentialProvider};
 use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpRequestBody,
-    HttpResponse, HttpService, ReqwestConnector,
+    HttpResponse, HttpService,
 };
 
 use super::lock::{self, Lock};
+use crate::connections::Connections;
 
 /// Names the request header with the checksum that the store compares. Processors have an instruction for
 /// this one, and every store of the last years knows it.
@@ -22,6 +23,7 @@ const CHECKSUM: &str = "x-amz-checksum-crc32c";
 /// Adds headers to every object that is put, and signs the request again.
 #[derive(Debug)]
 pub(crate) struct PutConnector {
+    pub(crate) connections: Connections,
     pub(crate) lock: Option<Lock>,
     pub(crate) has_checksum: bool,
     pub(crate) region: String,
@@ -32,7 +34,7 @@ pub(crate) struct PutConnector {
 impl HttpConnector for PutConnector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
         Ok(HttpClient::new(PutService {
-            inner: ReqwestConnector::default().connect(options)?,
+            inner: self.connections.connect(options)?,
             lock: self.lock,
             has_checksum: self.has_checksum,
             region: self.region.clone(),
