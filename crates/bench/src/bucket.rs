@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use silt_remote::server::{BUCKET, Server};
 
+use crate::cpus;
 use crate::disks::Disks;
 use crate::process::{Call, Cost};
 use crate::rounds::{warm, write_fleet};
@@ -121,8 +122,9 @@ impl Bench<'_> {
 
     /// A process for each machine, or one for all of them.
     fn measure(&self, way: Way, name: &str, step: Step) -> Result<Measured> {
+        // What others have left to be written is not theirs who are measured.
+        rustix::fs::sync();
         if self.options.cold {
-            rustix::fs::sync();
             std::fs::write("/proc/sys/vm/drop_caches", "3")?;
         }
         let before = self.counts()?;
@@ -245,8 +247,10 @@ pub fn run(options: &BucketOptions) -> Result<()> {
     let server_folder = options.work.join("server");
     let _ = std::fs::remove_dir_all(&server_folder);
     let disks = Disks::find(&options.disks, &options.vms, 2)?;
-    let server = Server::start_in(&drives(options))
-        .ok_or("minio is missing: scripts/setup.sh installs it")?;
+    let missing = "minio is missing: scripts/setup.sh installs it";
+    let arguments = &options.server_args;
+    let start = || Server::start_in(&drives(options), arguments).ok_or_else(|| missing.into());
+    let server = cpus::apart(options.server_cpus, start)?;
     let bench = Bench { options, server, disks };
     let mut ways = vec![Way::Folder, Way::Bucket, Way::FolderRound, Way::BucketRound];
     let restic = Call::new("restic").args(&["version"]).run().is_ok();

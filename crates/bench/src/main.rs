@@ -12,6 +12,7 @@
 mod bounds;
 mod bucket;
 mod changes;
+mod cpus;
 mod deletion;
 mod disks;
 mod join;
@@ -62,7 +63,9 @@ enum Command {
     )]
     Rounds(RoundsOptions),
     /// Measure backups to a bucket of a MinIO that is started here, against a folder and against peers
-    #[command(after_help = "Examples:\n  silt-bench bucket --disks /vm/fleet --work /vm/bench")]
+    #[command(
+        after_help = "Examples:\n  silt-bench bucket --disks /vm/fleet --work /vm/bench\n  silt-bench bucket --disks /vm/fleet --work /vm/bench --server-cpus 1"
+    )]
     Bucket(BucketOptions),
     /// Measure comparing requests with an index of any size
     #[command(
@@ -92,6 +95,13 @@ struct BucketOptions {
     /// How many drives the server has; with more than one it adds parity, and writes past the page cache.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16))]
     drives: u16,
+    /// How many processors are the server's alone, as on a machine of its own; the programs have the others.
+    /// With 0 all share all.
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    server_cpus: usize,
+    /// What else the server is started with; MinIO hashes no bodies with MD5 after `--server-arg=--no-compat`.
+    #[arg(long = "server-arg", value_name = "ARG", allow_hyphen_values = true)]
+    server_args: Vec<String>,
     /// The silt program.
     #[arg(long, default_value = "silt", value_name = "FILE")]
     silt: PathBuf,

@@ -72,20 +72,22 @@ impl Server {
     pub fn start_with_drives(drives: usize) -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
         let drives = (1..=drives).map(|drive| folder.path().join(format!("drive{drive}")));
-        let server = Self::start_in(&drives.collect::<Vec<_>>());
+        let server = Self::start_in(&drives.collect::<Vec<_>>(), &[]);
         let mut server = server.or_else(|| required("minio"))?;
         server.folder = Some(folder);
         Some(server)
     }
 
-    /// Starts a server with one bucket on new folders, if there is a server's program.
+    /// Starts a server with one bucket on new folders, with further `arguments`, if there is a server's
+    /// program.
     #[expect(clippy::disallowed_methods, reason = "a server takes its time to start")]
-    pub fn start_in(drives: &[PathBuf]) -> Option<Self> {
+    pub fn start_in(drives: &[PathBuf], arguments: &[String]) -> Option<Self> {
         let program = find("minio")?;
         drives.iter().for_each(|drive| std::fs::create_dir_all(drive).unwrap());
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let child = Command::new(program)
             .args(["server", "--quiet", "--address", &format!("0.0.0.0:{port}")])
+            .args(arguments)
             .args(drives)
             // Drives of a test are folders of one disk.
             .env("MINIO_CI_CD", "1")
