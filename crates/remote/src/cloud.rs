@@ -119,7 +119,8 @@ impl CloudStorage {
         }
         let endpoint = builder.get_config_value(&AzureConfigKey::Endpoint);
         let is_clear = endpoint.is_some_and(|endpoint| endpoint.starts_with("http://"));
-        let connections = Connections::new(settings.connection(is_clear)?)?;
+        let connections = Connections::new(settings.connection(is_clear)?);
+        let connections = connections.map_err(|error| wrong(location, &error))?;
         let builder = builder
             .with_container_name(container)
             .with_client_options(connections.options().clone())
@@ -142,7 +143,8 @@ impl CloudStorage {
         let accounts = ["GOOGLE_SERVICE_ACCOUNT_KEY", "GOOGLE_BASE_URL"];
         let texts = accounts.iter().filter_map(|name| settings.variable(name));
         let is_clear = texts.into_iter().any(|text| text.contains("http://"));
-        let connections = Connections::new(settings.connection(is_clear)?)?;
+        let connections = Connections::new(settings.connection(is_clear)?);
+        let connections = connections.map_err(|error| wrong(location, &error))?;
         let mut builder = GoogleCloudStorageBuilder::new();
         for (name, value) in settings.variables(&["GOOGLE_"]) {
             if let Ok(known) = name.parse::<GoogleConfigKey>() {

@@ -2,7 +2,6 @@
 
 use object_store::ClientOptions;
 use object_store::client::{ClientConfigKey, HttpClient, HttpConnector, ReqwestConnector};
-use silt_format::{Error, Result};
 
 /// What tells connections to a store from those to whoever hands out its credentials.
 const DISTINCT: [ClientConfigKey; 2] =
@@ -17,10 +16,8 @@ pub(crate) struct Connections {
 }
 
 impl Connections {
-    pub(crate) fn new(options: ClientOptions) -> Result<Self> {
-        let made = ReqwestConnector::default().connect(&options);
-        let http =
-            made.map_err(|error| Error::invalid("the settings of connections").with_source(error))?;
+    pub(crate) fn new(options: ClientOptions) -> object_store::Result<Self> {
+        let http = ReqwestConnector::default().connect(&options)?;
         Ok(Self { options, http })
     }
 
@@ -56,29 +53,64 @@ mod tests {
     use super::*;
     use crate::Settings;
 
-    /// An instance's metadata are asked without encryption, whatever the store is asked with.
-    #[test]
-    fn connections_to_a_store_are_not_those_to_who_knows_its_credentials() {
+    /// Answers requests on one connection, and takes no other.
+    fn server(requests: usize) -> (String, std::thread::JoinHandle<()>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/", listener.local_addr().unwrap());
         let answers = std::thread::spawn(move || {
             let (mut connection, _) = listener.accept().unwrap();
-            let _ = connection.read(&mut [0; 4096]).unwrap();
-            connection.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").unwrap();
+            drop(listener);
+            for _ in 0..requests {
+                assert!(connection.read(&mut [0; 4096]).unwrap() > 0);
+                connection.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").unwrap();
+            }
         });
-        let connections = Connections::new(Settings::default().connection(false).unwrap()).unwrap();
+        (url, answers)
+    }
+
+    fn connections(is_clear: bool) -> Connections {
+        Connections::new(Settings::default().connection(is_clear).unwrap()).unwrap()
+    }
+
+    async fn is_answered(connections: &Connections, options: &ClientOptions, url: &str) -> bool {
+        let mut request = HttpRequest::new(HttpRequestBody::empty());
+        *request.uri_mut() = url.parse().unwrap();
+        let answer = connections.connect(options).unwrap().execute(request).await;
+        match answer {
+            Ok(answer) => answer.into_body().bytes().await.is_ok(),
+            Err(_) => false,
+        }
+    }
+
+    fn run<T>(task: impl Future<Output = T>) -> T {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let ask = |options: &ClientOptions| {
-            let client = connections.connect(options).unwrap();
-            let request = HttpRequest::new(HttpRequestBody::empty());
-            let (mut parts, body) = request.into_parts();
-            parts.uri = url.parse().unwrap();
-            runtime.block_on(client.execute(HttpRequest::from_parts(parts, body)))
-        };
+        runtime.block_on(task)
+    }
+
+    #[test]
+    fn clients_of_a_store_share_a_connection() {
+        let (url, answers) = server(2);
+        let connections = connections(true);
+        let options = connections.options().clone();
+        run(async {
+            assert!(is_answered(&connections, &options, &url).await);
+            assert!(is_answered(&connections, &options, &url).await);
+        });
+        answers.join().unwrap();
+    }
+
+    /// An instance's metadata are asked without encryption, whatever the store is asked with.
+    #[test]
+    fn connections_to_a_store_are_not_those_to_who_knows_its_credentials() {
+        let (url, answers) = server(1);
+        let connections = connections(false);
         let own = connections.options().clone();
-        assert!(ask(&own).is_err());
-        let metadata = own.with_allow_http(true).with_connect_timeout(Duration::from_secs(1));
-        assert!(ask(&metadata).unwrap().status().is_success());
+        let metadata =
+            own.clone().with_allow_http(true).with_connect_timeout(Duration::from_secs(1));
+        run(async {
+            assert!(!is_answered(&connections, &own, &url).await);
+            assert!(is_answered(&connections, &metadata, &url).await);
+        });
         answers.join().unwrap();
     }
 }

@@ -64,13 +64,18 @@ impl Settings {
         let is_clear = endpoint.is_some_and(|endpoint| endpoint.starts_with("http://"));
         let region = builder.get_config_value(&AmazonS3ConfigKey::Region);
         let region = region.unwrap_or_else(|| "us-east-1".to_owned());
-        let connections = Connections::new(self.connection(is_clear)?)?;
+        let connections = Connections::new(self.connection(is_clear)?);
+        let connections = connections.map_err(|error| wrong(name, &error))?;
         let builder = builder
             .with_bucket_name(name)
             .with_client_options(connections.options().clone())
             .with_retry(self.retry());
         Ok(Bucket { name: name.to_owned(), builder, connections, region, has_checksum })
     }
+}
+
+fn wrong(bucket: &str, error: &object_store::Error) -> Error {
+    Error::invalid(format!("the settings of s3://{bucket}: {error}"))
 }
 
 /// How a bucket is reached: by clients of several kinds, over the same connections.
@@ -107,8 +112,7 @@ impl Bucket {
         } else {
             builder.with_http_connector(self.connections.clone())
         };
-        let wrong = |error| Error::invalid(format!("the settings of s3://{}: {error}", self.name));
-        let s3 = builder.build().map_err(wrong)?;
+        let s3 = builder.build().map_err(|error| wrong(&self.name, &error))?;
         let _ = credentials.set(s3.credentials().clone());
         Ok(s3)
     }
