@@ -16,6 +16,11 @@ pub trait Env: Send + Sync {
     fn may_be_running(&self, lease: &Lease) -> bool;
     /// Whether the user has asked to stop.
     fn is_interrupted(&self) -> bool;
+    /// Whether each operation does all its work on its caller's thread, so that a simulation which lets
+    /// one thread run at a time sees every step in an order that a seed decides.
+    fn is_single_threaded(&self) -> bool {
+        false
+    }
     /// Waits so many nanoseconds; a simulation, whose clock is its own, need not.
     fn sleep_ns(&self, _nanoseconds: u64) {}
 }
@@ -76,6 +81,10 @@ impl Context {
         let mut bytes = [0; N];
         self.env.entropy(&mut bytes);
         bytes
+    }
+    /// How many threads work beside the caller's, at least one; 0 where the caller does all work.
+    pub(crate) fn workers(&self, wanted: usize) -> usize {
+        if self.env.is_single_threaded() { 0 } else { wanted.max(1) }
     }
     /// A random number that is neither zero nor all ones.
     pub(crate) fn random_id(&self) -> u64 {

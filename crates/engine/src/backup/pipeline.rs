@@ -2,7 +2,8 @@
 //!
 //! One thread, the committer, owns all decisions: it takes scanned segments in the volume's order, so
 //! what is stored does not depend on how the workers were scheduled. Every queue is bounded: segments by
-//! the number of buffers, frames by the limits below.
+//! the number of buffers, frames by the limits below. Without workers the committer does a task itself
+//! whenever it would have to wait.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -45,7 +46,22 @@ struct State {
 enum Task {
     Seal(FrameJob),
     Scan(Vec<u8>),
-    Exit,
+}
+
+impl State {
+    /// What can be done now, if anything.
+    fn next_task(&mut self) -> Option<Task> {
+        // Frames first: the committer may be waiting for them, never for a claim not yet made.
+        if let Some(job) = self.frames.pop_front() {
+            return Some(Task::Seal(job));
+        }
+        if self.ended || self.claimed - self.committed >= CLAIMS_AHEAD {
+            return None;
+        }
+        let buffer = self.buffers.pop()?;
+        self.claimed += 1;
+        Some(Task::Scan(buffer))
+    }
 }
 
 /// The volume that is scanned.
@@ -92,6 +108,18 @@ impl Volume<'_> {
     }
 }
 
+/// What one thread seals and scans with.
+struct Tools {
+    writer: BlockWriter,
+    buffers: ScanBuffers,
+}
+
+impl Tools {
+    fn new(zstd_level: i32) -> Result<Self> {
+        Ok(Self { writer: BlockWriter::new(zstd_level)?, buffers: ScanBuffers::new()? })
+    }
+}
+
 /// What the threads of one volume's backup share.
 pub(crate) struct Pipeline<'a> {
     state: Mutex<State>,
@@ -102,9 +130,12 @@ pub(crate) struct Pipeline<'a> {
     kept: &'a Buffers,
     zstd_level: i32,
     workers: usize,
+    /// The committer's own, where it does all work.
+    tools: Mutex<Option<Tools>>,
 }
 
 impl<'a> Pipeline<'a> {
+    /// A pipeline with so many workers; with none, all work is done by who waits for it.
     pub(crate) fn new(
         feed: Feed<'a>,
         source: &'a dyn VolumeSource,
@@ -124,19 +155,21 @@ impl<'a> Pipeline<'a> {
             kept,
             zstd_level,
             workers,
+            tools: Mutex::default(),
         }
     }
 
     /// A pipeline that scans nothing, and packs what it is given.
     pub(crate) fn of_packing(kept: &'a Buffers, zstd_level: i32, workers: usize) -> Self {
         let state = Mutex::new(State { ended: true, ..State::default() });
-        Self { state, changed: Condvar::new(), volume: None, kept, zstd_level, workers }
+        let (changed, tools) = (Condvar::new(), Mutex::default());
+        Self { state, changed, volume: None, kept, zstd_level, workers, tools }
     }
 
     /// Runs `commit` with the threads beside it, and ends them when it returns.
     pub(crate) fn run<T>(&self, commit: impl FnOnce(&Self) -> Result<T>) -> Result<T> {
         std::thread::scope(|scope| {
-            for _ in 0..self.workers.max(1) {
+            for _ in 0..self.workers {
                 scope.spawn(|| {
                     let _fail = FailOnPanic(self);
                     self.fail_on_error(self.work());
@@ -166,7 +199,7 @@ impl<'a> Pipeline<'a> {
             if state.ended && state.committed == state.claimed {
                 return Ok(None);
             }
-            state = self.wait(state);
+            state = self.await_work(state)?;
         }
     }
 
@@ -215,7 +248,7 @@ impl<'a> Pipeline<'a> {
             if let Some(sealed) = state.sealed.remove(&ticket) {
                 return Ok(sealed);
             }
-            state = self.wait(state);
+            state = self.await_work(state)?;
         }
     }
 
@@ -227,6 +260,23 @@ impl<'a> Pipeline<'a> {
         self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Waits until a worker has done something; without workers, does the next task.
+    fn await_work<'s>(&'s self, mut state: MutexGuard<'s, State>) -> Result<MutexGuard<'s, State>> {
+        if self.workers > 0 {
+            return Ok(self.wait(state));
+        }
+        let task = state.next_task();
+        drop(state);
+        let task = task.ok_or_else(|| Error::invalid("a pipeline waits for what nobody does"))?;
+        let mut tools = lock(&self.tools);
+        let tools = match &mut *tools {
+            Some(tools) => tools,
+            none => none.insert(Tools::new(self.zstd_level)?),
+        };
+        self.carry_out(task, tools)?;
+        Ok(self.state())
+    }
+
     fn fail_on_error(&self, result: Result<()>) {
         if let Err(error) = result {
             let mut state = self.state();
@@ -236,44 +286,40 @@ impl<'a> Pipeline<'a> {
         }
     }
 
-    fn task(&self) -> Task {
+    /// The next task of a worker; `None` once there will be none.
+    fn task(&self) -> Option<Task> {
         let mut state = self.state();
         loop {
             if state.stop {
-                return Task::Exit;
+                return None;
             }
-            // Frames first: the committer may be waiting for them, never for a claim not yet made.
-            if let Some(job) = state.frames.pop_front() {
-                return Task::Seal(job);
-            }
-            let ahead = state.claimed - state.committed;
-            if !state.ended
-                && ahead < CLAIMS_AHEAD
-                && let Some(buffer) = state.buffers.pop()
-            {
-                state.claimed += 1;
-                return Task::Scan(buffer);
+            if let Some(task) = state.next_task() {
+                return Some(task);
             }
             state = self.wait(state);
         }
     }
 
     fn work(&self) -> Result<()> {
-        let mut writer = BlockWriter::new(self.zstd_level)?;
-        let mut buffers = ScanBuffers::new()?;
-        loop {
-            match self.task() {
-                Task::Exit => return Ok(()),
-                Task::Seal(job) => {
-                    let mut sealed = self.frame_buffer();
-                    let position = u64::from(job.number);
-                    writer.append(&job.sealer, position, &job.raw, &mut sealed);
-                    self.recycle_frame(job.raw);
-                    self.state().sealed.insert(job.ticket, sealed);
-                    self.changed.notify_all();
-                }
-                Task::Scan(buffer) => self.scan(buffer, &mut buffers)?,
+        let mut tools = Tools::new(self.zstd_level)?;
+        while let Some(task) = self.task() {
+            self.carry_out(task, &mut tools)?;
+        }
+        Ok(())
+    }
+
+    fn carry_out(&self, task: Task, tools: &mut Tools) -> Result<()> {
+        match task {
+            Task::Seal(job) => {
+                let mut sealed = self.frame_buffer();
+                let position = u64::from(job.number);
+                tools.writer.append(&job.sealer, position, &job.raw, &mut sealed);
+                self.recycle_frame(job.raw);
+                self.state().sealed.insert(job.ticket, sealed);
+                self.changed.notify_all();
+                Ok(())
             }
+            Task::Scan(buffer) => self.scan(buffer, &mut tools.buffers),
         }
     }
 

@@ -239,7 +239,7 @@ impl<'r> BackupSession<'r> {
             unreadable: Vec::new(),
         };
         let before = self.containers.stored_bytes + self.packs.stored_bytes;
-        let workers = self.budget.workers(scan_jobs(self.options.jobs));
+        let workers = self.context.workers(self.budget.workers(scan_jobs(self.options.jobs)));
         let pipeline = Pipeline::new(
             Feed::new(source, checked.as_ref(), self.recorded(hint)),
             source,

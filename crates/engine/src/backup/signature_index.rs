@@ -79,7 +79,9 @@ impl SignatureIndex {
             empty.sampled_bits = self.sampled_bits;
             let old = std::mem::replace(self, empty);
             let mut kept = HashMap::new();
-            for ((bucket, value), head) in old.heads {
+            // In their order, so that the same input finds the same candidates.
+            let heads: std::collections::BTreeMap<_, _> = old.heads.into_iter().collect();
+            for ((bucket, value), head) in heads {
                 if !self.is_sampled(value) {
                     continue;
                 }

@@ -52,7 +52,7 @@ impl BackupSession<'_> {
         let chunking = self.options.chunking.unwrap_or(self.repository.config.chunking);
         let scanner = self.scanner(name, chunking)?;
         let size = source.info().size;
-        let workers = self.budget.workers(scan_jobs(self.options.jobs));
+        let workers = self.context.workers(self.budget.workers(scan_jobs(self.options.jobs)));
         let pipeline = Pipeline::new(
             Feed::new(source, None, None),
             source,

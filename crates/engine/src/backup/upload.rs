@@ -91,14 +91,18 @@ impl Shared {
     /// Sends containers until it is told to stop.
     fn send_all(&self, objects: &Objects) {
         while let Some((account, upload)) = self.next() {
-            let number = upload.number;
-            // A panic is this container's failure, and no end of the thread: others wait for it.
-            let send = std::panic::AssertUnwindSafe(|| send(objects, upload));
-            let (result, spare) = std::panic::catch_unwind(send)
-                .unwrap_or_else(|_| (Err(Error::invalid("sending a container panicked")), None));
-            objects.buffers.containers.keep(spare);
-            self.sent(account, result.map(|()| number));
+            self.send_one(objects, account, upload);
         }
+    }
+
+    fn send_one(&self, objects: &Objects, account: u64, upload: Upload) {
+        let number = upload.number;
+        // A panic is this container's failure, and no end of the thread: others wait for it.
+        let send = std::panic::AssertUnwindSafe(|| send(objects, upload));
+        let (result, spare) = std::panic::catch_unwind(send)
+            .unwrap_or_else(|_| (Err(Error::invalid("sending a container panicked")), None));
+        objects.buffers.containers.keep(spare);
+        self.sent(account, result.map(|()| number));
     }
 
     /// Enters what came of sending a container in its account.
@@ -193,6 +197,15 @@ impl Uploads {
     pub(crate) fn submit(&self, upload: Upload) -> Result<()> {
         let shared = self.shared();
         let mut state = shared.state();
+        if self.objects.context.env.is_single_threaded() {
+            let account = self.account(&mut state);
+            account.check()?;
+            account.under_way += 1;
+            state.sending += 1;
+            drop(state);
+            shared.send_one(&self.objects, self.account, upload);
+            return self.account(&mut shared.state()).check();
+        }
         loop {
             self.account(&mut state).check()?;
             if state.waiting.len() + state.sending < self.limit {

@@ -184,18 +184,20 @@ fn each_verified(
             (shared.0)(verified)?;
         }
     };
-    std::thread::scope(|scope| {
-        for _ in 0..jobs.min(items.len()) {
-            scope.spawn(|| {
-                if let Err(error) = work() {
-                    let mut shared = lock(&shared);
-                    if shared.1.is_ok() {
-                        shared.1 = Err(error);
-                    }
-                }
-            });
+    let work_or_fail = || {
+        if let Err(error) = work() {
+            let mut shared = lock(&shared);
+            if shared.1.is_ok() {
+                shared.1 = Err(error);
+            }
         }
-    });
+    };
+    match objects.context.workers(jobs.min(items.len())) {
+        0 => work_or_fail(),
+        workers => std::thread::scope(|scope| {
+            (0..workers).for_each(|_| drop(scope.spawn(work_or_fail)));
+        }),
+    }
     shared.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner).1
 }
 

@@ -1,6 +1,6 @@
 //! Following every snapshot of a series down to the slots of its chunks.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 
 use silt_format::number::to_u64;
 use silt_format::{
@@ -39,7 +39,7 @@ pub(crate) fn verify(
         raw: Vec::new(),
         recipes: 0,
         findings,
-        newly_damaged: HashMap::new(),
+        newly_damaged: BTreeMap::new(),
         damaged_recipes: Vec::new(),
     };
     let mut previous: Option<Snapshot> = None;
@@ -146,7 +146,7 @@ struct Walk<'a> {
     raw: Vec<u8>,
     recipes: u64,
     findings: &'a mut Findings,
-    newly_damaged: HashMap<u32, (u32, Vec<u16>)>,
+    newly_damaged: BTreeMap<u32, (u32, Vec<u16>)>,
     damaged_recipes: Vec<BlockRef>,
 }
 

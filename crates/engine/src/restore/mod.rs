@@ -135,16 +135,19 @@ impl Repository {
         restore.turns.restored(lock(&restore.state).next_segment);
         // In place, what is needed is only known once the target was compared.
         let fetches = self.objects.storage.request_bytes() > 0 && !options.in_place;
-        std::thread::scope(|scope| {
-            for _ in 0..budget.workers(threads(options.jobs)) {
-                scope.spawn(|| {
-                    let _end = restore.turns.end_on_drop();
-                    if let Err(error) = restore.work() {
-                        lock(&restore.state).failure.get_or_insert(error);
-                    }
-                });
+        let work = || {
+            let _end = restore.turns.end_on_drop();
+            if let Err(error) = restore.work() {
+                lock(&restore.state).failure.get_or_insert(error);
             }
-            for _ in 0..if fetches { restore.turns.fetchers() } else { 0 } {
+        };
+        let workers = self.objects.context.workers(budget.workers(threads(options.jobs)));
+        if workers == 0 {
+            work();
+        }
+        std::thread::scope(|scope| {
+            (0..workers).for_each(|_| drop(scope.spawn(work)));
+            for _ in 0..if fetches && workers > 0 { restore.turns.fetchers() } else { 0 } {
                 // Whoever restores meets the error, too, and says where.
                 scope.spawn(|| restore.fetch().ok());
             }

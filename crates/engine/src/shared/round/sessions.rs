@@ -20,7 +20,13 @@ pub(super) struct Sessions<'scope, 'env, 'r, T> {
     /// Which sessions there are to begin, by their members' numbers, the next one last.
     awaited: Vec<(usize, String, BackupOptions)>,
     begun: Option<(usize, ScopedJoinHandle<'scope, Result<BackupSession<'r>>>)>,
-    ending: Option<ScopedJoinHandle<'scope, T>>,
+    ending: Option<Ending<'scope, T>>,
+}
+
+/// The end of a session: under way, or done.
+enum Ending<'scope, T> {
+    UnderWay(ScopedJoinHandle<'scope, T>),
+    Done(T),
 }
 
 impl<'scope, 'env, 'r: 'scope, T: Send + 'scope> Sessions<'scope, 'env, 'r, T> {
@@ -46,7 +52,7 @@ impl<'scope, 'env, 'r: 'scope, T: Send + 'scope> Sessions<'scope, 'env, 'r, T> {
     /// Begins the session after this one once the end of what this one has to read is near.
     pub(super) fn look_ahead(&mut self, progress: Progress) {
         let is_far = progress.total_bytes.saturating_sub(progress.done_bytes) > NEAR_END_BYTES;
-        if is_far || self.begun.is_some() {
+        if is_far || self.begun.is_some() || self.is_alone() {
             return;
         }
         if let Some((number, series, options)) = self.awaited.pop() {
@@ -59,13 +65,23 @@ impl<'scope, 'env, 'r: 'scope, T: Send + 'scope> Sessions<'scope, 'env, 'r, T> {
     /// Ends a session while the next one works; the answer is what the one before it has come to.
     pub(super) fn end(&mut self, end: impl FnOnce() -> T + Send + 'scope) -> Option<T> {
         let before = self.ended();
-        self.ending = Some(self.scope.spawn(end));
+        let ending =
+            if self.is_alone() { Ending::Done(end()) } else { Ending::UnderWay(self.scope.spawn(end)) };
+        self.ending = Some(ending);
         before
+    }
+
+    /// Whether sessions follow each other on one thread.
+    fn is_alone(&self) -> bool {
+        self.repository.objects.context.env.is_single_threaded()
     }
 
     /// What the session that ended last has come to, if it was not asked for yet.
     pub(super) fn ended(&mut self) -> Option<T> {
-        self.ending.take().map(joined)
+        self.ending.take().map(|ending| match ending {
+            Ending::UnderWay(thread) => joined(thread),
+            Ending::Done(done) => done,
+        })
     }
 }
 
