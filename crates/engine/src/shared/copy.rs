@@ -116,8 +116,7 @@ pub(super) fn add_to_store<T>(
     let uploads = Uploads::new(objects, budget.uploads(objects.storage.uploads()));
     let writer = ContainerWriter::new(objects, store, config, next_number, uploads)?;
     let workers = objects.context.workers(budget.workers(jobs(0)));
-    let pipeline =
-        Pipeline::of_packing(&objects.buffers, config.zstd_level, workers);
+    let pipeline = Pipeline::of_packing(&objects.buffers, config.zstd_level, workers);
     let (filled, placed, writer) = pipeline.run(|pipeline| {
         let mut additions = Additions { pipeline, writer, placed };
         let filled = fill(&mut additions, edit)?;

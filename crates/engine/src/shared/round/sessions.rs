@@ -65,8 +65,11 @@ impl<'scope, 'env, 'r: 'scope, T: Send + 'scope> Sessions<'scope, 'env, 'r, T> {
     /// Ends a session while the next one works; the answer is what the one before it has come to.
     pub(super) fn end(&mut self, end: impl FnOnce() -> T + Send + 'scope) -> Option<T> {
         let before = self.ended();
-        let ending =
-            if self.is_alone() { Ending::Done(end()) } else { Ending::UnderWay(self.scope.spawn(end)) };
+        let ending = if self.is_alone() {
+            Ending::Done(end())
+        } else {
+            Ending::UnderWay(self.scope.spawn(end))
+        };
         self.ending = Some(ending);
         before
     }

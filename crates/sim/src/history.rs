@@ -1,0 +1,414 @@
+//! One history: the beginning, the hosts, and what must hold in the end.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use silt_format::{Config, Error, ErrorKind, Id, Result};
+use siltstone::{
+    BackupOptions, CheckOptions, DataCheck, DeleteMethod, HealOptions, PopularOptions, Protection,
+    ReclaimOptions, Repository, RestoreOptions, RoundMember, RoundOptions, SharePolicy,
+    SharedSweepOptions, SweepOptions,
+};
+
+use crate::disk::{Source, Target};
+use crate::model::Model;
+use crate::plan::{Action, Exact, Host, Keep, Plan, Series, Work};
+use crate::process::Process;
+use crate::random::Random;
+use crate::verify;
+use crate::world::{World, minutes_ns};
+
+/// The locations of places.
+pub const LOCATIONS: [&str; 4] = ["a", "b", "c", "d"];
+/// What a container holds, in bytes: the least that a repository can be made with.
+const CONTAINER_BYTES: u32 = 64 << 10;
+
+/// What a history came to.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// What must not be and was; empty if all is well.
+    pub violations: Vec<String>,
+    /// The same for the same plan and the same code.
+    pub digest: String,
+    /// What happened, if it was asked for.
+    pub events: Vec<String>,
+}
+
+/// What all hosts of a history share.
+pub struct Stage {
+    /// The plan.
+    pub plan: Plan,
+    /// Time and places.
+    pub world: Arc<World>,
+    model: Mutex<Model>,
+}
+
+impl Stage {
+    /// What was tried and told.
+    pub fn model(&self) -> MutexGuard<'_, Model> {
+        self.model.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A violation, for the record.
+    pub fn violated(&self, what: String) {
+        self.model().violations.push(what);
+    }
+
+    /// A process of a host; the one after the last is the auditor.
+    pub fn process(&self, host: usize, skew_minutes: i64) -> Arc<Process> {
+        Process::new(&self.world, host, skew_minutes, self.plan.folders, self.plan.seed)
+    }
+
+    /// Opens the repository by one of the places.
+    pub fn open(&self, process: &Arc<Process>, place: usize) -> Result<Repository> {
+        let password = || Err(Error::invalid("nothing is encrypted here"));
+        let repository = Repository::open(process.place(place), process.context(), password)?;
+        repository.with_places(LOCATIONS[place], &opener(process))
+    }
+
+    fn spool() -> std::path::PathBuf {
+        std::env::temp_dir()
+    }
+}
+
+/// Opens places by their locations.
+pub fn opener(process: &Arc<Process>) -> impl Fn(&str) -> Result<Arc<dyn silt_storage::Storage>> {
+    let process = Arc::clone(process);
+    move |location| {
+        let found = LOCATIONS.iter().position(|known| *known == location);
+        let place = found.filter(|place| *place < process.world.state().places.len());
+        place.map(|place| process.place(place)).ok_or_else(|| Error::invalid("no such place"))
+    }
+}
+
+/// Plays a plan.
+pub fn play(plan: &Plan, keeps_events: bool) -> Outcome {
+    let hosts = plan.hosts.len();
+    let world = World::new(plan.seed, plan.places.max(1), hosts, keeps_events);
+    let model = Mutex::new(Model::new(plan.seed));
+    let stage = Stage { plan: plan.clone(), world, model };
+    let begun = catch_unwind(AssertUnwindSafe(|| {
+        begin(&stage)?;
+        run_hosts(&stage);
+        Ok(())
+    }));
+    match begun {
+        Ok(Ok(())) => {
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| verify::verify(&stage))) {
+                stage.violated(format!("the end panicked: {}", text(&*panic)));
+            }
+        }
+        Ok(Err(error)) => {
+            let error: Error = error;
+            stage.violated(format!("the beginning failed: {error}"));
+        }
+        Err(panic) => stage.violated(format!("the beginning panicked: {}", text(&*panic))),
+    }
+    let digest = stage.world.digest();
+    let events = stage.world.state().events.take().unwrap_or_default();
+    let violations = std::mem::take(&mut stage.model().violations);
+    Outcome { violations, digest, events }
+}
+
+/// What a panic said.
+fn text(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().cloned();
+    text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default()
+}
+
+/// Makes the repository, and does what comes before all trouble.
+fn begin(stage: &Stage) -> Result<()> {
+    let auditor = stage.plan.hosts.len();
+    let process = stage.process(auditor, 0);
+    let config =
+        Config { container_bytes: CONTAINER_BYTES, frame_bytes: 8 << 10, ..Config::default() };
+    Repository::init(process.place(0), process.context(), config, &Protection::None, None)?;
+    process.end();
+    for action in &stage.plan.prelude {
+        let process = stage.process(auditor, 0);
+        let repository = stage.open(&process, 0)?;
+        let done = act(stage, &process, repository, *action).1;
+        match done {
+            Err(error) if !is_refusal(error.kind()) => return Err(error),
+            _ => {}
+        }
+        process.end();
+        stage.world.pass(auditor, minutes_ns(30));
+    }
+    Ok(())
+}
+
+/// Whether an operation may be refused though nothing is wrong: there may be nothing to do it with.
+fn is_refusal(kind: ErrorKind) -> bool {
+    use ErrorKind::{AlreadyExists, Denied, Invalid, NoRepository, NotFound};
+    matches!(kind, AlreadyExists | Denied | Invalid | NoRepository | NotFound)
+}
+
+fn run_hosts(stage: &Stage) {
+    std::thread::scope(|scope| {
+        for (number, host) in stage.plan.hosts.iter().enumerate() {
+            scope.spawn(move || {
+                stage.world.begin(number);
+                let ran = catch_unwind(AssertUnwindSafe(|| run_host(stage, number, host)));
+                if let Err(panic) = ran {
+                    stage.violated(format!("host {number} panicked: {}", text(&*panic)));
+                }
+                stage.world.end(number);
+            });
+        }
+        stage.world.let_hosts_begin();
+    });
+}
+
+fn run_host(stage: &Stage, number: usize, host: &Host) {
+    let mut kept: Option<(Arc<Process>, Repository)> = None;
+    for Work { after_minutes, action, faults } in &host.work {
+        stage.world.pass(number, minutes_ns(*after_minutes));
+        let (process, repository) = match kept.take().filter(|(process, _)| !process.is_dead()) {
+            Some((process, repository)) => {
+                process.expect(faults);
+                (process, Ok(repository))
+            }
+            None => {
+                let process = stage.process(number, host.skew_minutes);
+                process.expect(faults);
+                let opened = stage.open(&process, place_to_open(stage));
+                (process, opened)
+            }
+        };
+        stage.world.state().note(|| format!("host {number} begins {action:?}"));
+        let (repository, done) = match repository {
+            Ok(repository) => act(stage, &process, repository, *action),
+            Err(error) => (None, Err(error)),
+        };
+        stage.world.state().note(|| match &done {
+            Ok(()) => format!("host {number} has done {action:?}"),
+            Err(error) => format!("host {number} could not do {action:?}: {error}"),
+        });
+        process.expect(&[]);
+        if host.stays_open && !process.is_dead() {
+            kept = repository.map(|repository| (process, repository));
+        } else {
+            process.end();
+        }
+    }
+    if let Some((process, _)) = kept {
+        process.end();
+    }
+}
+
+/// The place that people open the repository by: the first that holds it.
+fn place_to_open(stage: &Stage) -> usize {
+    let state = stage.world.state();
+    let now_ns = state.now_ns;
+    let mut places = state.places.iter();
+    let found = places.position(|place| {
+        place.away_until_ns <= now_ns && place.objects.keys().any(|key| key.as_str() == "config")
+    });
+    found.unwrap_or(0)
+}
+
+/// Does something; gives the repository back, if it is still open.
+fn act(
+    stage: &Stage,
+    process: &Arc<Process>,
+    repository: Repository,
+    action: Action,
+) -> (Option<Repository>, Result<()>) {
+    let here = LOCATIONS[place_to_open(stage)];
+    let mut random = Random(stage.plan.seed);
+    match action {
+        Action::AddPlace(which) | Action::AddSharedPlace(which) => {
+            let is_shared = matches!(action, Action::AddSharedPlace(_));
+            let places = stage.plan.places.max(1);
+            random.0 ^= which;
+            let location = LOCATIONS[random.below(places)];
+            match repository.add_place(here, location, is_shared, &opener(process)) {
+                Ok((repository, _)) => (Some(repository), Ok(())),
+                Err(error) => (None, Err(error)),
+            }
+        }
+        Action::RemovePlace(which) => {
+            let places = repository.places();
+            if places.is_empty() {
+                return (Some(repository), Ok(()));
+            }
+            random.0 ^= which;
+            let location = places[random.below(places.len())].location.clone();
+            // Whoever changes the places opens the repository anew.
+            (None, repository.remove_place(&location, &opener(process)))
+        }
+        action => {
+            let done = act_in_place(stage, &repository, action);
+            (Some(repository), done)
+        }
+    }
+}
+
+/// Does something that leaves the places as they are.
+fn act_in_place(stage: &Stage, repository: &Repository, action: Action) -> Result<()> {
+    match action {
+        Action::Backup(series) => backup(stage, repository, series),
+        Action::Round => round(stage, repository),
+        Action::Delete(series, which, exact) => {
+            let Some(id) = choose(repository, series, which, false)? else { return Ok(()) };
+            let method = match exact {
+                Exact::Yes => DeleteMethod::Exact,
+                Exact::No => DeleteMethod::Approximate,
+            };
+            let (attempt, before) = stage.model().begin(series, id.0);
+            let done = repository.delete(series.name(), &[id], method).map(drop);
+            stage.model().end(series, id.0, attempt, certain(&done, Some(false), before));
+            done
+        }
+        Action::Undelete(series, which) => {
+            let Some(id) = choose(repository, series, which, true)? else { return Ok(()) };
+            let (attempt, before) = stage.model().begin(series, id.0);
+            let done = repository.undelete(series.name(), id);
+            stage.model().end(series, id.0, attempt, certain(&done, Some(true), before));
+            done
+        }
+        Action::Protect(series, times) => {
+            let Some(id) = choose(repository, series, times, false)? else { return Ok(()) };
+            (0..times).try_for_each(|time| repository.protect(series.name(), id, time % 2 == 0))?;
+            repository.protect(series.name(), id, false)
+        }
+        Action::Repair(series) => {
+            repository.repair(series.name(), SweepOptions::default()).map(drop)
+        }
+        Action::Reclaim(series, keep) => reclaim(repository, series, keep),
+        Action::Popular => popular(repository),
+        Action::Repoint(series) => repository.repoint(series.name(), &Stage::spool()).map(drop),
+        Action::Sweep => sweep(repository).map(drop),
+        Action::Check => repository.check(&all_data()).map(drop),
+        Action::Restore(series, which) => {
+            let Some(id) = choose(repository, series, which, false)? else { return Ok(()) };
+            restore(stage, repository, series, id, "a reader")
+        }
+        Action::Heal => {
+            repository.heal_copies(HealOptions { read_data: true, dry_run: false }).map(drop)
+        }
+        Action::AddPlace(_) | Action::AddSharedPlace(_) | Action::RemovePlace(_) => Ok(()),
+    }
+}
+
+/// What is known after something was tried: what it does if it was done, what was if it was refused.
+fn certain(done: &Result<()>, after: Option<bool>, before: Option<bool>) -> Option<bool> {
+    match done {
+        Ok(()) => after,
+        Err(error) if is_refusal(error.kind()) => before,
+        Err(_) => None,
+    }
+}
+
+/// One of a series' snapshots, or of its deleted ones.
+fn choose(
+    repository: &Repository,
+    series: Series,
+    which: u64,
+    deleted: bool,
+) -> Result<Option<Id>> {
+    let Some(head) = repository.head(repository.series_id(series.name()))? else { return Ok(None) };
+    let ids: Vec<Id> = if deleted {
+        head.deleted.iter().map(|deleted| deleted.entry.id).collect()
+    } else {
+        head.snapshots.iter().map(|entry| entry.id).collect()
+    };
+    if ids.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some(ids[Random(which).below(ids.len())]))
+}
+
+fn options() -> BackupOptions {
+    BackupOptions { jobs: 1, ..BackupOptions::default() }
+}
+
+/// Changes a series' disk and backs it up.
+pub fn backup(stage: &Stage, repository: &Repository, series: Series) -> Result<()> {
+    let image = stage.model().change(series);
+    let mut session = repository.backup(series.name(), options())?;
+    session.add_volume("disk", &Source(image.to_vec()), None)?;
+    let report = session.finish()?;
+    stage.model().made(series, report.snapshot.id.0, &image);
+    Ok(())
+}
+
+fn round(stage: &Stage, repository: &Repository) -> Result<()> {
+    let images: Vec<_> =
+        Series::ALL.into_iter().map(|series| (series, stage.model().change(series))).collect();
+    let members = images.iter().map(|(series, image)| RoundMember {
+        series: series.name().to_owned(),
+        volumes: vec![("disk".to_owned(), Box::new(Source(image.to_vec())) as _)],
+        options: options(),
+        on_released: None,
+    });
+    let options = RoundOptions { folder: Stage::spool(), memory_bytes: 0, spool: false };
+    let report = repository.backup_round(members.collect(), &options)?;
+    for ((series, image), backup) in images.iter().zip(report.backups) {
+        if let Ok(backup) = backup {
+            stage.model().made(*series, backup.snapshot.id.0, image);
+        }
+    }
+    Ok(())
+}
+
+/// Gives a series' space back.
+pub fn reclaim(repository: &Repository, series: Series, keep: Keep) -> Result<()> {
+    let options = match keep {
+        Keep::Nothing => thorough(),
+        Keep::Usual => ReclaimOptions::default(),
+        Keep::Deleted => ReclaimOptions { keep_deleted_s: Some(1 << 40), ..thorough() },
+    };
+    repository.reclaim(series.name(), &options).map(drop)
+}
+
+/// Everything that is dead goes.
+pub fn thorough() -> ReclaimOptions {
+    ReclaimOptions {
+        dead_share_min: 0.0,
+        leak_share_max: 0.0,
+        grace_s: 0,
+        keep_deleted_s: Some(0),
+        ..ReclaimOptions::default()
+    }
+}
+
+fn popular(repository: &Repository) -> Result<()> {
+    let options = PopularOptions {
+        policy: SharePolicy::Duplicates,
+        spool: Stage::spool(),
+        memory_bytes: 0,
+        dry_run: false,
+    };
+    repository.build_popular(&options).map(drop)
+}
+
+/// Deletes from the shared store; the series that it has to wait for.
+pub fn sweep(repository: &Repository) -> Result<Vec<String>> {
+    let options =
+        SharedSweepOptions { spool: Stage::spool(), memory_bytes: 0, reclaim: thorough() };
+    Ok(repository.sweep_shared(&options)?.waiting_for)
+}
+
+/// Checks every byte.
+pub fn all_data() -> CheckOptions {
+    CheckOptions { data: DataCheck::All, jobs: 1, ..CheckOptions::default() }
+}
+
+/// Restores a snapshot and compares it with what was backed up.
+pub fn restore(
+    stage: &Stage,
+    repository: &Repository,
+    series: Series,
+    id: Id,
+    by: &str,
+) -> Result<()> {
+    let found = repository.find(&siltstone::Selector::Id(id.to_string()))?;
+    let volume = &found.snapshot.volumes[0];
+    let target = Target::new(volume.bytes);
+    let options = RestoreOptions { jobs: 1, ..RestoreOptions::default() };
+    repository.restore(&found.head, &found.snapshot, volume, &target, options)?;
+    stage.model().restored(series, id.0, &target.into_bytes(), by);
+    Ok(())
+}

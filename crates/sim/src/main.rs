@@ -1,0 +1,112 @@
+//! Plays histories until one goes wrong, or replays one.
+
+#![expect(clippy::print_stdout, reason = "a program says what it finds")]
+
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use clap::{Parser, Subcommand};
+use silt_sim::{Plan, play, shrink};
+
+/// Plays histories of many hosts on one repository.
+#[derive(Parser)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Plays histories, and shrinks the first that loses something.
+    Run {
+        /// How many.
+        #[arg(long, default_value_t = 2000)]
+        histories: u64,
+        /// The first seed.
+        #[arg(long, default_value_t = 0)]
+        seed: u64,
+        /// How many at once.
+        #[arg(long, default_value_t = 2)]
+        jobs: usize,
+        /// Goes on after a failure and counts.
+        #[arg(long)]
+        all: bool,
+    },
+    /// Plays one history and prints every event.
+    Replay {
+        /// Its seed.
+        seed: u64,
+        /// Shrinks it first.
+        #[arg(long)]
+        shrink: bool,
+    },
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "how many histories a second is for the person who waits"
+)]
+fn main() -> ExitCode {
+    // What panics is told with its history.
+    std::panic::set_hook(Box::new(|_| {}));
+    match Arguments::parse().command {
+        Command::Run { histories, seed, jobs, all } => {
+            let begun = std::time::Instant::now();
+            let failed = run(histories, seed, jobs, all);
+            let seconds = begun.elapsed().as_secs_f64();
+            #[expect(clippy::cast_precision_loss, reason = "a rate")]
+            let rate = histories as f64 / seconds;
+            if failed.is_empty() {
+                println!("{histories} histories lost nothing ({rate:.0} a second)");
+                return ExitCode::SUCCESS;
+            }
+            println!("{} histories failed ({rate:.0} a second)", failed.len());
+            let (plan, violations) = shrink(&Plan::draw(failed[0]));
+            println!("seed {}: {violations:#?}\nshrunk to {plan:#?}", failed[0]);
+            ExitCode::FAILURE
+        }
+        Command::Replay { seed, shrink: wanted } => {
+            let mut plan = Plan::draw(seed);
+            if wanted {
+                plan = shrink(&plan).0;
+            }
+            println!("{plan:#?}");
+            let outcome = play(&plan, true);
+            outcome.events.iter().for_each(|event| println!("{event}"));
+            println!("digest {}\n{:#?}", outcome.digest, outcome.violations);
+            if outcome.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        }
+    }
+}
+
+/// Plays histories on several threads; the seeds of those that lost something, in order.
+fn run(histories: u64, first: u64, jobs: usize, all: bool) -> Vec<u64> {
+    let next = AtomicU64::new(first);
+    let failed = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..jobs.max(1) {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    let seen = failed
+                        .lock()
+                        .map_or(1, |failed: std::sync::MutexGuard<'_, Vec<u64>>| failed.len());
+                    if seed >= first + histories || (seen > 0 && !all) {
+                        return;
+                    }
+                    let outcome = play(&Plan::draw(seed), false);
+                    if let Some(violation) = outcome.violations.first() {
+                        println!("seed {seed}: {violation}");
+                        if let Ok(mut failed) = failed.lock() {
+                            failed.push(seed);
+                        }
+                    }
+                }
+            });
+        }
+    });
+    let mut failed = failed.into_inner().unwrap_or_default();
+    failed.sort_unstable();
+    failed
+}

@@ -1,0 +1,405 @@
+//! What happens in a history, as data: who does what, and where it goes wrong. Plans are drawn from a seed,
+//! printed, shrunk, and kept as tests.
+
+use crate::random::Random;
+
+/// A history: a quiet beginning, then several hosts at once.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// What disks and small decisions are drawn from.
+    pub seed: u64,
+    /// How many places there are; the repository begins in the first.
+    pub places: usize,
+    /// Whether places are folders, whose renames may be lost with the power, or buckets, whose requests
+    /// may be repeated late.
+    pub folders: bool,
+    /// What is done before anything goes wrong.
+    pub prelude: Vec<Action>,
+    /// What the hosts do.
+    pub hosts: Vec<Host>,
+}
+
+/// One host: its processes, one after the other.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Host {
+    /// By how many minutes its clock is ahead.
+    pub skew_minutes: i64,
+    /// Whether one process does everything, as an agent would, and opens the repository once.
+    pub stays_open: bool,
+    /// What it does.
+    pub work: Vec<Work>,
+}
+
+/// One operation of a host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Work {
+    /// How many minutes the host waits before it.
+    pub after_minutes: u64,
+    /// What it does.
+    pub action: Action,
+    /// What goes wrong.
+    pub faults: Vec<Fault>,
+}
+
+/// An operation on the repository. Numbers choose among what there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Changes a disk and backs it up.
+    Backup(Series),
+    /// Backs all series up together.
+    Round,
+    /// Deletes one snapshot.
+    Delete(Series, u64, Exact),
+    /// Brings a deleted snapshot back.
+    Undelete(Series, u64),
+    /// Protects a snapshot, or ends that, so many times; each is a commit.
+    Protect(Series, u64),
+    /// Finds out exactly what is dead.
+    Repair(Series),
+    /// Gives space back.
+    Reclaim(Series, Keep),
+    /// Copies to the shared store what several series have.
+    Popular,
+    /// Replaces private copies by links.
+    Repoint(Series),
+    /// Deletes from the shared store.
+    Sweep,
+    /// Checks everything.
+    Check,
+    /// Restores a snapshot.
+    Restore(Series, u64),
+    /// Makes places alike.
+    Heal,
+    /// Adds a place that the repository does not have.
+    AddPlace(u64),
+    /// Gives the shared store a place of its own, or one more.
+    AddSharedPlace(u64),
+    /// Goes on without one of the places.
+    RemovePlace(u64),
+}
+
+/// Which series.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Series {
+    /// Called `vm`.
+    Vm,
+    /// Called `other`; its disk begins as the first one's.
+    Other,
+}
+
+impl Series {
+    /// All series.
+    pub const ALL: [Self; 2] = [Self::Vm, Self::Other];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Vm => "vm",
+            Self::Other => "other",
+        }
+    }
+}
+
+/// How it is found out what a deletion leaves dead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exact {
+    /// By reading all recipes.
+    Yes,
+    /// By summary vectors.
+    No,
+}
+
+/// What a reclaim keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// Nothing that nobody needs.
+    Nothing,
+    /// Containers of which little is dead, and what was left a short time ago.
+    Usual,
+    /// Deleted snapshots.
+    Deleted,
+}
+
+/// Something that goes wrong at a storage operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// At which operation of the action.
+    pub at: Point,
+    /// What.
+    pub what: Wrong,
+}
+
+/// A storage operation, by its kind and how many of them came before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Point {
+    /// The method.
+    pub kind: Kind,
+    /// Which objects; all if none is said.
+    pub class: Option<Class>,
+    /// How many such operations of the action come before.
+    pub nth: u64,
+}
+
+/// A method of a storage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// Creating.
+    Put,
+    /// Deleting.
+    Delete,
+    /// Reading.
+    Get,
+    /// Looking at one.
+    Head,
+    /// Listing.
+    List,
+}
+
+/// The kinds of objects that matter, by the beginnings of their names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Class {
+    /// Series records.
+    Series,
+    /// Heads.
+    Heads,
+    /// Leases.
+    Leases,
+    /// Snapshots.
+    Snapshots,
+    /// Recipe packs.
+    Recipes,
+    /// Containers.
+    Containers,
+    /// Dead lists.
+    Dead,
+    /// Lists of places.
+    Places,
+    /// All others.
+    Others,
+}
+
+impl Class {
+    /// The class of an object or of a listing, by its name or prefix.
+    pub fn of(name: &str) -> Self {
+        let mut parts = name.split('/');
+        match (parts.next().unwrap_or_default(), parts.nth(1).unwrap_or_default()) {
+            ("series", _) => Self::Series,
+            ("state", "heads") => Self::Heads,
+            ("state", "leases") => Self::Leases,
+            ("snapshots", _) => Self::Snapshots,
+            ("recipes", _) => Self::Recipes,
+            ("containers", _) => Self::Containers,
+            ("dead", _) => Self::Dead,
+            ("root", _) if name.starts_with("root/places") => Self::Places,
+            _ => Self::Others,
+        }
+    }
+}
+
+/// What goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wrong {
+    /// The host stands still right before the operation, for so many minutes.
+    Sleep(u64),
+    /// The process dies before the operation takes effect.
+    Kill,
+    /// The process dies after the operation took effect.
+    KillAfter,
+    /// The process dies when the object is visible and not durable, and so many minutes later the power
+    /// fails. In a bucket, as [`KillAfter`](Self::KillAfter).
+    LosePower(u64),
+    /// The operation takes effect, and its answer is lost.
+    LoseAnswer,
+    /// The answer is lost, and the operation takes effect so many minutes later.
+    Late(u64),
+    /// The operation is repeated so many minutes later, unseen.
+    Repeat(u64),
+    /// The place can't be reached from now on, for so many minutes.
+    Away(u64),
+}
+
+const MINUTES: [u64; 5] = [1, 7, 60, 600, 2000];
+
+impl Plan {
+    /// The plan of a seed.
+    pub fn draw(seed: u64) -> Self {
+        let mut random = Random(seed);
+        let theme = random.of(&[
+            Theme::Series,
+            Theme::Series,
+            Theme::Reclaim,
+            Theme::Places,
+            Theme::Sharing,
+            Theme::All,
+        ]);
+        let places = match theme {
+            Theme::Places => 2 + random.below(2),
+            Theme::All => 1 + random.below(3),
+            _ => 1,
+        };
+        let folders = random.once_in(2);
+        let mut prelude = Vec::new();
+        for _ in 0..random.below(5) {
+            prelude.push(if random.once_in(2) {
+                Action::Backup(series(&mut random))
+            } else {
+                theme.action(&mut random)
+            });
+        }
+        if places > 1 && !random.once_in(4) {
+            prelude.push(Action::AddPlace(random.bits()));
+        }
+        let hosts = 2 + random.below(3);
+        let hosts = (0..hosts).map(|_| host(theme, folders, &mut random)).collect();
+        Self { seed, places, folders, prelude, hosts }
+    }
+}
+
+/// What a history is about: rare combinations come more often where few operations are drawn from.
+#[derive(Clone, Copy)]
+enum Theme {
+    Series,
+    Reclaim,
+    Places,
+    Sharing,
+    All,
+}
+
+impl Theme {
+    fn action(self, random: &mut Random) -> Action {
+        let one = series(random);
+        let number = random.bits();
+        let keep = random.of(&[Keep::Nothing, Keep::Nothing, Keep::Usual, Keep::Deleted]);
+        let exact = random.of(&[Exact::Yes, Exact::No]);
+        let reclaim = Action::Reclaim(one, keep);
+        let delete = Action::Delete(one, number, exact);
+        let backup = Action::Backup(one);
+        match self {
+            Self::Series => random.of(&[
+                backup,
+                backup,
+                backup,
+                delete,
+                delete,
+                reclaim,
+                reclaim,
+                Action::Undelete(one, number),
+                Action::Protect(one, 1 + number % 24),
+                Action::Repair(one),
+                Action::Check,
+                Action::Restore(one, number),
+            ]),
+            Self::Reclaim => random.of(&[
+                backup,
+                delete,
+                delete,
+                Action::Reclaim(Series::Vm, Keep::Nothing),
+                Action::Reclaim(Series::Vm, Keep::Nothing),
+                reclaim,
+                Action::Backup(Series::Vm),
+                Action::Delete(Series::Vm, number, exact),
+            ]),
+            Self::Places => random.of(&[
+                backup,
+                backup,
+                backup,
+                Action::AddPlace(number),
+                Action::RemovePlace(number),
+                Action::RemovePlace(number),
+                Action::Heal,
+                Action::Heal,
+                reclaim,
+                delete,
+                Action::Check,
+                Action::Restore(one, number),
+                Action::AddSharedPlace(number),
+                Action::Popular,
+            ]),
+            Self::Sharing => random.of(&[
+                backup,
+                backup,
+                Action::Round,
+                Action::Round,
+                Action::Popular,
+                Action::Popular,
+                Action::Repoint(one),
+                Action::Sweep,
+                Action::Sweep,
+                Action::Sweep,
+                delete,
+                delete,
+                reclaim,
+                Action::Undelete(one, number),
+                Action::Restore(one, number),
+            ]),
+            Self::All => {
+                let themes = [Self::Series, Self::Reclaim, Self::Places, Self::Sharing];
+                random.of(&themes).action(random)
+            }
+        }
+    }
+}
+
+fn series(random: &mut Random) -> Series {
+    random.of(&[Series::Vm, Series::Vm, Series::Vm, Series::Other])
+}
+
+fn host(theme: Theme, folders: bool, random: &mut Random) -> Host {
+    let skew_minutes = random.of(&[0, 0, 0, 3, -3, 1440, -1440]);
+    let stays_open = random.once_in(4);
+    let work = (0..1 + random.below(4)).map(|_| {
+        let after_minutes = random.of(&[0, 0, 1, 10, 100, 1500]);
+        let action = theme.action(random);
+        let faults = (0..random.of(&[0, 0, 1, 1, 1, 2])).map(|_| fault(folders, random)).collect();
+        Work { after_minutes, action, faults }
+    });
+    Host { skew_minutes, stays_open, work: work.collect() }
+}
+
+fn fault(folders: bool, random: &mut Random) -> Fault {
+    let kind = random.of(&[
+        Kind::Put,
+        Kind::Put,
+        Kind::Put,
+        Kind::Put,
+        Kind::Delete,
+        Kind::Delete,
+        Kind::List,
+        Kind::Get,
+        Kind::Head,
+    ]);
+    let class = random.of(&[
+        None,
+        None,
+        Some(Class::Heads),
+        Some(Class::Heads),
+        Some(Class::Heads),
+        Some(Class::Leases),
+        Some(Class::Snapshots),
+        Some(Class::Recipes),
+        Some(Class::Containers),
+        Some(Class::Containers),
+        Some(Class::Dead),
+        Some(Class::Series),
+        Some(Class::Places),
+        Some(Class::Others),
+    ]);
+    let nth = match random.below(4) {
+        0 | 1 => 0,
+        2 => 1,
+        _ => random.bits() % 12,
+    };
+    let minutes = random.of(&MINUTES);
+    let what = match random.below(12) {
+        0..=4 => Wrong::Sleep(minutes),
+        5 => Wrong::Kill,
+        6 => Wrong::KillAfter,
+        7 => Wrong::Away(random.of(&[1, 30])),
+        8 | 9 if folders => Wrong::LosePower(minutes),
+        10 | 11 if folders => Wrong::Sleep(minutes),
+        8 => Wrong::LoseAnswer,
+        9 => Wrong::Late(minutes),
+        _ => Wrong::Repeat(minutes),
+    };
+    Fault { at: Point { kind, class, nth }, what }
+}

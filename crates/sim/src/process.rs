@@ -1,0 +1,286 @@
+//! A process of a host: its clock and chance, and how it reaches the places.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use silt_format::number::to_u64;
+use silt_format::{Error, ErrorKind, Lease, Result};
+use silt_storage::{
+    ByteRange, Guarantees, Key, LIST_PAGE_OBJECTS_MAX, ListPage, ObjectMeta, PutMode, Storage,
+};
+use siltstone::{Context, Env, Observer, Progress};
+
+use crate::plan::{Class, Fault, Kind, Wrong};
+use crate::random::Random;
+use crate::world::{Change, MINUTE_NS, State, World, minutes_ns};
+
+/// One process.
+pub struct Process {
+    /// The world that it is in.
+    pub world: Arc<World>,
+    host: usize,
+    id: u32,
+    skew_ns: i64,
+    folders: bool,
+    is_dead: AtomicBool,
+    /// What is still to go wrong, and how many operations before it.
+    faults: Mutex<Vec<(Fault, u64)>>,
+    entropy: Mutex<Random>,
+}
+
+impl Process {
+    /// A process of a host whose clock is ahead by so many minutes.
+    pub fn new(
+        world: &Arc<World>,
+        host: usize,
+        skew_minutes: i64,
+        folders: bool,
+        seed: u64,
+    ) -> Arc<Self> {
+        let id = world.state().new_process();
+        Arc::new(Self {
+            world: Arc::clone(world),
+            host,
+            id,
+            skew_ns: skew_minutes * MINUTE_NS,
+            folders,
+            is_dead: AtomicBool::new(false),
+            faults: Mutex::default(),
+            entropy: Mutex::new(Random(seed ^ u64::from(id) << 32)),
+        })
+    }
+
+    /// What goes wrong from now on.
+    pub fn expect(&self, faults: &[Fault]) {
+        let faults = faults.iter().map(|fault| (*fault, fault.at.nth)).collect();
+        *self.faults.lock().unwrap_or_else(PoisonError::into_inner) = faults;
+    }
+
+    /// Whether it has died.
+    pub fn is_dead(&self) -> bool {
+        self.is_dead.load(Ordering::SeqCst)
+    }
+
+    /// The process ends.
+    pub fn end(&self) {
+        self.is_dead.store(true, Ordering::SeqCst);
+        self.world.state().dead.insert(self.id);
+    }
+
+    /// What the engine is given.
+    pub fn context(self: &Arc<Self>) -> Context {
+        Context { env: Arc::clone(self) as _, observer: Arc::clone(self) as _ }
+    }
+
+    /// A place as this process reaches it.
+    pub fn place(self: &Arc<Self>, place: usize) -> Arc<dyn Storage> {
+        Arc::new(Reached { process: Arc::clone(self), place })
+    }
+
+    /// What goes wrong at an operation.
+    fn wrong(&self, kind: Kind, name: &str) -> Option<Wrong> {
+        let mut faults = self.faults.lock().unwrap_or_else(PoisonError::into_inner);
+        let class = Class::of(name);
+        let mut found = None;
+        faults.retain_mut(|(fault, left)| {
+            let is_meant =
+                fault.at.kind == kind && fault.at.class.is_none_or(|meant| meant == class);
+            if !is_meant || found.is_some() {
+                return true;
+            }
+            if *left == 0 {
+                found = Some(fault.what);
+                return false;
+            }
+            *left -= 1;
+            true
+        });
+        found
+    }
+}
+
+impl Env for Process {
+    fn now_ns(&self) -> i64 {
+        let mut state = self.world.state();
+        // Two looks never show the same time.
+        state.now_ns += 1_000;
+        state.now_ns + self.skew_ns
+    }
+    fn entropy(&self, bytes: &mut [u8]) {
+        self.entropy.lock().unwrap_or_else(PoisonError::into_inner).fill(bytes);
+    }
+    fn process(&self) -> siltstone::Process {
+        let host = format!("host{}", self.host);
+        siltstone::Process { host, boot: "boot".to_owned(), id: self.id, start: 1 }
+    }
+    fn may_be_running(&self, lease: &Lease) -> bool {
+        lease.host != format!("host{}", self.host)
+            || !self.world.state().dead.contains(&lease.process)
+    }
+    fn is_interrupted(&self) -> bool {
+        false
+    }
+    fn is_single_threaded(&self) -> bool {
+        true
+    }
+}
+
+impl Observer for Process {
+    fn progress(&self, _: &str, _: Progress) {}
+    fn warning(&self, message: &str) {
+        let id = self.id;
+        self.world.state().note(|| format!("process {id} warns: {message}"));
+    }
+}
+
+/// A place as one process reaches it.
+struct Reached {
+    process: Arc<Process>,
+    place: usize,
+}
+
+/// How an operation ends.
+enum Effect {
+    /// As it should; durable or not.
+    Now { durable: bool },
+    /// Not at all.
+    None,
+}
+
+impl Reached {
+    fn dead() -> Error {
+        Error::new(ErrorKind::Interrupted, "the process is dead")
+    }
+
+    fn unreachable(&self) -> Error {
+        Error::new(ErrorKind::Unavailable, format!("place {} did not answer", self.place))
+    }
+
+    /// Carries one operation out, or lets it go wrong. `change` is what a mutation changes.
+    fn operate<T>(
+        &self,
+        kind: Kind,
+        name: &str,
+        change: Option<&Change>,
+        carry_out: impl FnOnce(&mut State, bool) -> Result<T>,
+    ) -> Result<T> {
+        let Process { world, host, id, .. } = &*self.process;
+        if self.process.is_dead() {
+            return Err(Self::dead());
+        }
+        let wrong = self.process.wrong(kind, name);
+        let sleep_ns =
+            if let Some(Wrong::Sleep(minutes)) = wrong { minutes_ns(minutes) } else { 0 };
+        let mut state = world.state();
+        if let Some(wrong) = wrong {
+            state.note(|| format!("process {id}: {wrong:?} at the next"));
+        }
+        let mut state = world.pass_a_little(state, *host, sleep_ns);
+        let place = self.place;
+        if let Some(Wrong::Away(minutes)) = wrong {
+            state.places[place].away_until_ns = state.now_ns.saturating_add(minutes_ns(minutes));
+        }
+        if state.places[place].away_until_ns > state.now_ns {
+            state.note(|| format!("process {id}: {place} {kind:?} {name}: away"));
+            return Err(self.unreachable());
+        }
+        let loses_power = matches!(wrong, Some(Wrong::LosePower(_))) && self.process.folders;
+        let effect = match wrong {
+            Some(Wrong::Kill | Wrong::Late(_)) => Effect::None,
+            _ => Effect::Now { durable: !loses_power },
+        };
+        let done = match effect {
+            Effect::Now { durable } => carry_out(&mut state, durable),
+            Effect::None => Err(self.unreachable()),
+        };
+        let outcome = done.as_ref().map(|_| ()).map_err(Error::kind);
+        state.note(|| format!("process {id}: {place} {kind:?} {name}: {outcome:?}"));
+        match (wrong, change) {
+            (Some(Wrong::Late(minutes) | Wrong::Repeat(minutes)), Some(change)) => {
+                state.later(minutes, place, change.clone());
+            }
+            (Some(Wrong::LosePower(minutes)), _) if loses_power => {
+                state.later(minutes, place, Change::LosePower);
+            }
+            _ => {}
+        }
+        match wrong {
+            Some(Wrong::Kill | Wrong::KillAfter | Wrong::LosePower(_)) => {
+                drop(state);
+                self.process.end();
+                Err(Self::dead())
+            }
+            Some(Wrong::LoseAnswer) => Err(self.unreachable()),
+            _ => done,
+        }
+    }
+}
+
+impl Storage for Reached {
+    fn put_bytes(&self, key: &Key, body: &[Bytes], mode: PutMode) -> Result<()> {
+        let bytes = Arc::new(body.concat());
+        let change = Change::Put(key.clone(), Arc::clone(&bytes));
+        self.operate(Kind::Put, key.as_str(), Some(&change), |state, is_durable| {
+            let is_durable = is_durable && mode == PutMode::Create;
+            let now_ns = state.now_ns;
+            state.places[self.place].put(key, &bytes, now_ns, is_durable)
+        })
+    }
+
+    fn get(&self, key: &Key, range: ByteRange, into: &mut Vec<u8>) -> Result<()> {
+        into.clear();
+        self.operate(Kind::Get, key.as_str(), None, |state, _| {
+            let object = state.places[self.place].objects.get(key).ok_or_else(|| absent(key))?;
+            let range = range.resolve(key, to_u64(object.bytes.len()))?;
+            let (start, end) = (usize::try_from(range.start), usize::try_from(range.end));
+            let bytes =
+                start.ok().zip(end.ok()).and_then(|(start, end)| object.bytes.get(start..end));
+            into.extend_from_slice(bytes.unwrap_or_default());
+            Ok(())
+        })
+    }
+
+    fn head(&self, key: &Key) -> Result<ObjectMeta> {
+        self.operate(Kind::Head, key.as_str(), None, |state, _| {
+            let object = state.places[self.place].objects.get(key).ok_or_else(|| absent(key))?;
+            let size = to_u64(object.bytes.len());
+            Ok(ObjectMeta { size, modified_ms: Some(object.modified_ms) })
+        })
+    }
+
+    fn delete(&self, keys: &[Key]) -> Result<()> {
+        keys.iter().try_for_each(|key| {
+            let change = Change::Delete(key.clone());
+            self.operate(Kind::Delete, key.as_str(), Some(&change), |state, is_durable| {
+                state.places[self.place].delete(key, is_durable);
+                Ok(())
+            })
+        })
+    }
+
+    fn list(&self, prefix: &str, after: Option<&Key>) -> Result<ListPage> {
+        self.operate(Kind::List, prefix, None, |state, _| {
+            let objects = state.places[self.place].objects.iter();
+            let mut rest = objects.filter(|(key, _)| {
+                key.as_str().starts_with(prefix) && after.is_none_or(|after| *key > after)
+            });
+            let page = rest.by_ref().take(LIST_PAGE_OBJECTS_MAX);
+            let objects = page.map(|(key, object)| (key.clone(), to_u64(object.bytes.len())));
+            let objects = objects.collect();
+            Ok(ListPage { objects, truncated: rest.next().is_some() })
+        })
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        Guarantees::ALL
+    }
+
+    fn describe(&self) -> String {
+        format!("place {}", self.place)
+    }
+}
+
+fn absent(key: &Key) -> Error {
+    Error::new(ErrorKind::NotFound, format!("there is no object {key}"))
+}

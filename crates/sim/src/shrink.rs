@@ -1,0 +1,59 @@
+//! Making a plan that fails small: whatever can be left out, is.
+
+use crate::history::play;
+use crate::plan::Plan;
+
+/// The smallest plan found that still violates something, and how.
+pub fn shrink(plan: &Plan) -> (Plan, Vec<String>) {
+    let mut best = plan.clone();
+    let mut violations = play(&best, false).violations;
+    loop {
+        let smaller = smaller(&best).into_iter().find_map(|plan| {
+            let found = play(&plan, false).violations;
+            (!found.is_empty()).then_some((plan, found))
+        });
+        match smaller {
+            Some((plan, found)) => (best, violations) = (plan, found),
+            None => return (best, violations),
+        }
+    }
+}
+
+/// Plans with one thing less, the largest first.
+fn smaller(plan: &Plan) -> Vec<Plan> {
+    let mut plans = Vec::new();
+    let mut without = |change: &dyn Fn(&mut Plan)| {
+        let mut smaller = plan.clone();
+        change(&mut smaller);
+        if smaller != *plan {
+            plans.push(smaller);
+        }
+    };
+    for host in 0..plan.hosts.len() {
+        without(&|plan| drop(plan.hosts.remove(host)));
+    }
+    for (host, all) in plan.hosts.iter().enumerate() {
+        for work in 0..all.work.len() {
+            without(&|plan| drop(plan.hosts[host].work.remove(work)));
+        }
+    }
+    for action in 0..plan.prelude.len() {
+        without(&|plan| {
+            plan.prelude.remove(action);
+        });
+    }
+    for (host, all) in plan.hosts.iter().enumerate() {
+        without(&|plan| plan.hosts[host].skew_minutes = 0);
+        without(&|plan| plan.hosts[host].stays_open = false);
+        for (work, one) in all.work.iter().enumerate() {
+            without(&|plan| plan.hosts[host].work[work].after_minutes = 0);
+            for fault in 0..one.faults.len() {
+                without(&|plan| {
+                    plan.hosts[host].work[work].faults.remove(fault);
+                });
+            }
+        }
+    }
+    without(&|plan| plan.places = 1);
+    plans
+}

@@ -1,0 +1,287 @@
+//! Time, hosts that take turns, and places that hold objects: everything that a process can notice.
+//!
+//! Each host is a thread, and one of them runs at a time: the one whose time is least. Every storage
+//! operation and every look at the clock takes some time, so others come in between.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use silt_format::{Error, ErrorKind, Result};
+use silt_storage::Key;
+
+use crate::random::Random;
+
+/// Nanoseconds of a minute.
+pub const MINUTE_NS: i64 = 60_000_000_000;
+/// When histories begin.
+const BEGINNING_NS: i64 = 1_790_000_000_000_000_000;
+/// The time of a host that has ended.
+const NEVER: i64 = i64::MAX;
+
+/// One object in a place.
+#[derive(Clone)]
+pub struct Object {
+    /// Its bytes.
+    pub bytes: Arc<Vec<u8>>,
+    /// When it was created, by the place's clock.
+    pub modified_ms: u64,
+    /// Whether it survives a power failure.
+    pub is_durable: bool,
+}
+
+/// A place: a folder or a bucket.
+#[derive(Default)]
+pub struct Place {
+    /// What it holds.
+    pub objects: BTreeMap<Key, Object>,
+    /// What a power failure brings back: removed by a process that died before the folder was durable.
+    undone: BTreeMap<Key, Object>,
+    /// Until when it can't be reached.
+    pub away_until_ns: i64,
+}
+
+/// A change of a place.
+#[derive(Clone)]
+pub enum Change {
+    /// Creates an object if there is none of that name.
+    Put(Key, Arc<Vec<u8>>),
+    /// Removes an object.
+    Delete(Key),
+    /// Takes away what is not durable.
+    LosePower,
+}
+
+impl Place {
+    /// Creates an object; `AlreadyExists` if there is one, which is durable then.
+    pub fn put(
+        &mut self,
+        key: &Key,
+        bytes: &Arc<Vec<u8>>,
+        now_ns: i64,
+        is_durable: bool,
+    ) -> Result<()> {
+        if let Some(there) = self.objects.get_mut(key) {
+            there.is_durable |= is_durable;
+            return Err(Error::new(
+                ErrorKind::AlreadyExists,
+                format!("object {key} already exists"),
+            ));
+        }
+        let modified_ms = u64::try_from(now_ns / 1_000_000).unwrap_or(0);
+        let object = Object { bytes: Arc::clone(bytes), modified_ms, is_durable };
+        self.objects.insert(key.clone(), object);
+        self.undone.remove(key);
+        Ok(())
+    }
+
+    /// Removes an object; for good, or until the power fails.
+    pub fn delete(&mut self, key: &Key, is_durable: bool) {
+        if let Some(object) = self.objects.remove(key)
+            && !is_durable
+        {
+            self.undone.insert(key.clone(), object);
+        }
+        if is_durable {
+            self.undone.remove(key);
+        }
+    }
+
+    fn lose_power(&mut self) {
+        self.objects.retain(|_, object| object.is_durable);
+        for (key, object) in std::mem::take(&mut self.undone) {
+            self.objects.entry(key).or_insert(object);
+        }
+    }
+
+    fn change(&mut self, change: &Change, now_ns: i64) {
+        match change {
+            // One that is there already stays as it is.
+            Change::Put(key, bytes) => drop(self.put(key, bytes, now_ns, true)),
+            Change::Delete(key) => self.delete(key, true),
+            Change::LosePower => self.lose_power(),
+        }
+    }
+}
+
+/// A change that comes later.
+struct Late {
+    at_ns: i64,
+    place: usize,
+    change: Change,
+}
+
+/// All that changes.
+pub struct State {
+    /// The true time.
+    pub now_ns: i64,
+    /// The places.
+    pub places: Vec<Place>,
+    /// Processes that have ended.
+    pub dead: BTreeSet<u32>,
+    /// What happened, if somebody wants to read it.
+    pub events: Option<Vec<String>>,
+    digest: blake3::Hasher,
+    /// When each host goes on.
+    ready_ns: Vec<i64>,
+    turn: usize,
+    late: Vec<Late>,
+    random: Random,
+    next_process: u32,
+}
+
+impl State {
+    /// Writes an event down.
+    pub fn note(&mut self, event: impl FnOnce() -> String) {
+        let event = event();
+        self.digest.update(event.as_bytes());
+        self.digest.update(b"\n");
+        let now_ns = self.now_ns;
+        if let Some(events) = &mut self.events {
+            let seconds = (now_ns - BEGINNING_NS) / 1_000_000;
+            events.push(format!("{:>12}.{:03} {event}", seconds / 1000, seconds % 1000));
+        }
+    }
+
+    /// Lets a change take effect so many minutes later.
+    pub fn later(&mut self, minutes: u64, place: usize, change: Change) {
+        let at_ns = self.now_ns.saturating_add(minutes_ns(minutes));
+        self.late.push(Late { at_ns, place, change });
+        self.late.sort_by_key(|late| late.at_ns);
+    }
+
+    /// A number for a new process.
+    pub fn new_process(&mut self) -> u32 {
+        self.next_process += 1;
+        self.next_process
+    }
+
+    fn change_what_is_due(&mut self) {
+        while self.late.first().is_some_and(|late| late.at_ns <= self.now_ns) {
+            let Late { place, change, .. } = self.late.remove(0);
+            let now_ns = self.now_ns;
+            self.note(|| match &change {
+                Change::Put(key, _) => format!("late: {place} put {key}"),
+                Change::Delete(key) => format!("late: {place} delete {key}"),
+                Change::LosePower => format!("late: {place} loses power"),
+            });
+            self.places[place].change(&change, now_ns);
+        }
+    }
+
+    fn next(&self) -> usize {
+        let ready = self.ready_ns.iter().enumerate().min_by_key(|(host, at)| (**at, *host));
+        ready.map_or(0, |(host, _)| host)
+    }
+}
+
+/// Minutes as nanoseconds.
+pub fn minutes_ns(minutes: u64) -> i64 {
+    i64::try_from(minutes).unwrap_or(i64::MAX).saturating_mul(MINUTE_NS)
+}
+
+/// The world of one history.
+pub struct World {
+    state: Mutex<State>,
+    turns: Vec<Condvar>,
+}
+
+impl World {
+    /// A world with empty places; the host after the last is the auditor, who begins.
+    pub fn new(seed: u64, places: usize, hosts: usize, keeps_events: bool) -> Arc<Self> {
+        let mut ready_ns = vec![NEVER; hosts];
+        ready_ns.push(BEGINNING_NS);
+        let state = State {
+            now_ns: BEGINNING_NS,
+            places: (0..places).map(|_| Place::default()).collect(),
+            dead: BTreeSet::new(),
+            events: keeps_events.then(Vec::new),
+            digest: blake3::Hasher::new(),
+            ready_ns,
+            turn: hosts,
+            late: Vec::new(),
+            random: Random(seed ^ 0x5eed),
+            next_process: 0,
+        };
+        let turns = (0..=hosts).map(|_| Condvar::new()).collect();
+        Arc::new(Self { state: Mutex::new(state), turns })
+    }
+
+    /// What there is now.
+    pub fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets time pass for a host; others go on meanwhile.
+    pub fn pass(&self, host: usize, nanoseconds: i64) {
+        drop(self.pass_in(self.state(), host, nanoseconds));
+    }
+
+    /// A storage operation's time passes.
+    pub fn pass_a_little<'s>(
+        &'s self,
+        mut state: MutexGuard<'s, State>,
+        host: usize,
+        more_ns: i64,
+    ) -> MutexGuard<'s, State> {
+        let cost_ns = i64::try_from(1 + state.random.below(40)).unwrap_or(1) * 1_000_000;
+        self.pass_in(state, host, cost_ns.saturating_add(more_ns))
+    }
+
+    fn pass_in<'s>(
+        &'s self,
+        mut state: MutexGuard<'s, State>,
+        host: usize,
+        nanoseconds: i64,
+    ) -> MutexGuard<'s, State> {
+        state.ready_ns[host] = state.now_ns.saturating_add(nanoseconds);
+        let next = state.next();
+        if next != host {
+            state.turn = next;
+            self.turns[next].notify_one();
+            state = self.wait(state, host);
+        }
+        state.now_ns = state.now_ns.max(state.ready_ns[host]);
+        state.change_what_is_due();
+        state
+    }
+
+    fn wait<'s>(&'s self, mut state: MutexGuard<'s, State>, host: usize) -> MutexGuard<'s, State> {
+        while state.turn != host {
+            state = self.turns[host].wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state
+    }
+
+    /// Lets all hosts begin; the auditor waits until they have ended.
+    pub fn let_hosts_begin(&self) {
+        let mut state = self.state();
+        let (now_ns, auditor) = (state.now_ns, self.turns.len() - 1);
+        state.ready_ns.iter_mut().for_each(|ready| *ready = now_ns);
+        state.ready_ns[auditor] = NEVER - 1;
+        state.turn = state.next();
+        let first = state.turn;
+        self.turns[first].notify_one();
+        let mut state = self.wait(state, auditor);
+        let now_ns = state.now_ns;
+        state.ready_ns[auditor] = now_ns;
+    }
+
+    /// A host's thread begins: it waits for its turn.
+    pub fn begin(&self, host: usize) {
+        drop(self.wait(self.state(), host));
+    }
+
+    /// A host's thread has ended.
+    pub fn end(&self, host: usize) {
+        let mut state = self.state();
+        state.ready_ns[host] = NEVER;
+        let next = state.next();
+        state.turn = next;
+        self.turns[next].notify_one();
+    }
+
+    /// What tells this history from others: a digest of all events.
+    pub fn digest(&self) -> String {
+        self.state().digest.finalize().to_hex()[..16].to_owned()
+    }
+}
