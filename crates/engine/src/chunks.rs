@@ -355,6 +355,11 @@ pub(crate) fn open_container(
         let end = frames_end(&directory);
         Ok((directory, end))
     })?;
+    // Whoever looks for links reads rewritten containers alone.
+    if !tag.is_rewritten() && !directory.links.is_empty() {
+        let message = format!("container {name} was never rewritten and holds links");
+        return Err(Error::corrupt(message));
+    }
     if !directory.deltas.is_empty() {
         let message = format!("container {name} holds deltas; use a newer silt");
         return Err(Error::new(ErrorKind::Unsupported, message));
