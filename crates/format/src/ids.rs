@@ -90,7 +90,9 @@ impl SegmentDigest {
 
 impl fmt::Display for SegmentDigest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:", self.kind)?;
+        if !self.is_known() {
+            write!(f, "{}:", self.kind)?;
+        }
         write_hex(f, &self.bytes)
     }
 }
