@@ -21,9 +21,17 @@ fuzz_target!(|data: &[u8]| {
         }
         3 => drop(decode_blocks(bytes)),
         4 => drop(Recipe::decode(bytes)),
-        5 => drop(Page::decode(bytes, 0)),
-        6 => drop(Page::decode(bytes, 1)),
-        7 => drop(Snapshot::decode(bytes)),
+        5 | 6 => {
+            let level = choice % 19 - 5;
+            if let Ok(page) = Page::decode(bytes, level) {
+                assert_eq!(Page::decode(&page.encode(), level).ok(), Some(page));
+            }
+        }
+        7 => {
+            if let Ok(snapshot) = Snapshot::decode(bytes) {
+                assert_eq!(Snapshot::decode(&snapshot.encode()).ok(), Some(snapshot));
+            }
+        }
         8 => {
             if let Ok(head) = Head::decode(bytes) {
                 assert_eq!(Head::decode(&head.encode()).ok(), Some(head));
@@ -55,6 +63,6 @@ fuzz_target!(|data: &[u8]| {
                 assert_eq!(Places::decode(&places.encode()).ok(), Some(places));
             }
         }
-        _ => drop(WrappedKey::label(bytes, &MasterKey::new([0; 32]))),
+        _ => drop(WrappedKey::label(bytes, &MasterKey::new([0; 32]).into())),
     }
 });

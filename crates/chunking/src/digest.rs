@@ -67,7 +67,7 @@ impl SegmentDigester {
         message.extend_from_slice(&number::to_u32(segment.len()).to_le_bytes());
         let mut digest = [0; 16];
         digest.copy_from_slice(&blake3::keyed_hash(&self.key, message).as_bytes()[..16]);
-        SegmentDigest(digest)
+        SegmentDigest::new(digest)
     }
 }
 

@@ -58,7 +58,7 @@ impl Budget {
         self.part(5 * MIB)
     }
 
-    /// Places of the index of signatures, 40 bytes each.
+    /// Places of the index of signatures, 42 bytes each.
     pub(crate) fn signature_places(self) -> usize {
         self.part(320_000)
     }

@@ -7,7 +7,7 @@ use silt_chunking::Fingerprinter;
 use silt_format::number::{to_u16, to_u64};
 use silt_format::{
     Directory, Error, ErrorKind, Fingerprint, HEADER_BYTES, Head, Link, ObjectKind, ObjectSet,
-    PRIVATE_STORE, RecipeChunk, Reference, Result, SHARED_STORE, SeriesId, names,
+    ObjectTag, PRIVATE_STORE, RecipeChunk, Reference, Result, SHARED_STORE, SeriesId, names,
 };
 
 use crate::ahead::{Blocks, Parts};
@@ -20,12 +20,12 @@ use crate::objects::{Address, Objects, OpenObject, Scratch};
 /// A container: the number of its store, and its own.
 type Place = (u16, u32);
 
-/// Decoded frames by container, its revision, and number.
-type FrameCache = WeightedCache<(Place, u32, u16), Arc<Vec<u8>>>;
+/// Decoded frames by container, its tag, and number.
+type FrameCache = WeightedCache<(Place, ObjectTag, u16), Arc<Vec<u8>>>;
 
 /// An open container.
 pub(crate) struct Container {
-    pub(crate) revision: u32,
+    pub(crate) tag: ObjectTag,
     pub(crate) object: OpenObject,
     pub(crate) directory: Directory,
 }
@@ -77,8 +77,8 @@ impl Store {
         Self { id: head.series, containers: Mutex::new(head.containers.clone()) }
     }
 
-    fn revision(&self, number: u32) -> Option<u32> {
-        lock(&self.containers).revision(number)
+    fn tag(&self, number: u32) -> Option<ObjectTag> {
+        lock(&self.containers).tag(number)
     }
 }
 
@@ -124,7 +124,10 @@ impl ChunkReader {
     pub(crate) fn container_name(&self, reference: Reference) -> String {
         let number = reference.container();
         match self.store(reference.store()) {
-            Ok(store) => names::container(store.id, number, store.revision(number).unwrap_or(0)),
+            Ok(store) => {
+                let tag = store.tag(number).unwrap_or(ObjectTag::NONE);
+                names::container(store.id, number, tag)
+            }
             Err(_) => format!("container {number:08x} of store {}", reference.store()),
         }
     }
@@ -136,10 +139,10 @@ impl ChunkReader {
         if let Some(container) = lock(&self.open).get(&place) {
             return Ok(container);
         }
-        let revision = store.revision(number).ok_or_else(|| {
+        let tag = store.tag(number).ok_or_else(|| {
             Error::corrupt(format!("container {number:08x} is referred to but not in the head"))
         })?;
-        let container = Arc::new(open_container(&self.objects, store.id, number, revision)?);
+        let container = Arc::new(open_container(&self.objects, store.id, number, tag)?);
         lock(&self.open).insert(place, Arc::clone(&container), container.weight());
         Ok(container)
     }
@@ -152,7 +155,7 @@ impl ChunkReader {
         frame: u16,
         scratch: &mut Scratch,
     ) -> Result<Arc<Vec<u8>>> {
-        let key = (place, container.revision, frame);
+        let key = (place, container.tag, frame);
         if let Some(raw) = lock(&self.frames).get(&key) {
             return Ok(raw);
         }
@@ -184,7 +187,7 @@ impl ChunkReader {
         }
         let held = lock(&self.frames);
         for (place, (container, frames)) in &mut frames {
-            frames.retain(|frame| !held.contains(&(*place, container.revision, *frame)));
+            frames.retain(|frame| !held.contains(&(*place, container.tag, *frame)));
         }
         drop(held);
         scratch.share(&self.parts);
@@ -220,13 +223,13 @@ impl ChunkReader {
         }
     }
 
-    /// Learns from the newest head which revision of a container there is now; `error` if it is none
+    /// Learns from the newest head with which tag a container is there now; `error` if it is none
     /// that was not tried.
     fn follow_rewriting(&self, reference: Reference, error: Error) -> Result<()> {
         let (store, number) = (self.store(reference.store())?, reference.container());
         let newest = heads::newest(&self.objects, store.id)?;
-        let revision = newest.as_ref().and_then(|head| head.containers.revision(number));
-        let (Some(head), Some(revision)) = (newest, revision) else { return Err(error) };
+        let tag = newest.as_ref().and_then(|head| head.containers.tag(number));
+        let (Some(head), Some(tag)) = (newest, tag) else { return Err(error) };
         if reference.store() == PRIVATE_STORE {
             // Its chunks may have been moved to the shared store, even to one that is new.
             *lock(&self.shared) = shared_store(&self.objects, &head)?;
@@ -236,7 +239,7 @@ impl ChunkReader {
         *containers = head.containers;
         let mut open = lock(&self.open);
         let place = (reference.store(), number);
-        if open.get(&place).is_some_and(|container| container.revision != revision) {
+        if open.get(&place).is_some_and(|container| container.tag != tag) {
             open.remove(&place);
         }
         Ok(())
@@ -342,18 +345,26 @@ pub(crate) fn open_container(
     objects: &Objects,
     series: SeriesId,
     number: u32,
-    revision: u32,
+    tag: ObjectTag,
 ) -> Result<Container> {
-    let name = names::container(series, number, revision);
-    let kind = ObjectKind::Container;
-    let address = Address { kind, series, number: u64::from(number), revision };
+    let name = names::container(series, number, tag);
+    let address = Address::tagged(ObjectKind::Container, series, number, tag);
     let object = objects.open(&name, address)?;
     let directory = objects.read_directory(&object, |raw| {
         let directory = Directory::decode(raw)?;
         let end = frames_end(&directory);
         Ok((directory, end))
     })?;
-    Ok(Container { revision, object, directory })
+    // Whoever looks for links reads rewritten containers alone.
+    if !tag.is_rewritten() && !directory.links.is_empty() {
+        let message = format!("container {name} was never rewritten and holds links");
+        return Err(Error::corrupt(message));
+    }
+    if !directory.deltas.is_empty() {
+        let message = format!("container {name} holds deltas; use a newer silt");
+        return Err(Error::new(ErrorKind::Unsupported, message));
+    }
+    Ok(Container { tag, object, directory })
 }
 
 /// Where the frames end and the directory begins.

@@ -49,7 +49,7 @@ impl Repository {
             let (old_entry, new_entry) = (here(old_next), here(new_next));
             at = index + 1;
             let same = match (old_entry, new_entry) {
-                (Some(old), Some(new)) => old.digest == new.digest,
+                (Some(old), Some(new)) => new.digest.is_known() && old.digest == new.digest,
                 _ => false,
             };
             if same {

@@ -2,8 +2,8 @@
 
 use silt_format::number::{to_u16, to_u32, to_u64};
 use silt_format::{
-    BlockWriter, Config, Directory, Fingerprint, Frame, Link, ObjectKind, Result, Sealer, SeriesId,
-    names,
+    BlockWriter, Config, Directory, Fingerprint, Frame, Link, ObjectKind, ObjectTag, Result,
+    Sealer, SeriesId, names,
 };
 
 use crate::objects::{Address, Objects, close_object};
@@ -22,19 +22,19 @@ pub(crate) struct ContainerDraft {
 }
 
 impl ContainerDraft {
-    /// A draft of container `number` of a store in its `revision`.
+    /// A draft of container `number` of a store, with the tag of the session that writes it.
     pub(crate) fn new(
         objects: &Objects,
         config: &Config,
         store: SeriesId,
         number: u32,
-        revision: u32,
+        tag: ObjectTag,
     ) -> Result<Self> {
         let kind = ObjectKind::Container;
-        let address = Address { kind, series: store, number: u64::from(number), revision };
+        let address = Address::tagged(kind, store, number, tag);
         let (header, sealer) = objects.begin_container(address)?;
         Ok(Self {
-            name: names::container(store, number, revision),
+            name: names::container(store, number, tag),
             sealer,
             writer: BlockWriter::new(config.zstd_level)?,
             frame_bytes: config.frame_bytes as usize,

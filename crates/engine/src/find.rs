@@ -65,17 +65,17 @@ impl Repository {
             Selector::Id(prefix) => self.find_id(prefix)?,
             Selector::Time(series, when) => self.find_time(series.as_deref(), *when)?,
         };
-        let snapshot = self.snapshot(head.series, entry.id)?;
-        Ok(Found { head, snapshot })
+        let snapshot = self.snapshot(head.series, &entry)?;
+        Ok(Found { head, snapshot, entry })
     }
 
     /// The one deleted snapshot whose id begins with `prefix`, with its series' head.
     pub fn find_deleted(&self, prefix: &str) -> Result<(Head, SnapshotEntry)> {
         let mut found = Vec::new();
         for head in self.heads(&[])? {
-            let deleted = head.deleted.iter().map(|deleted| deleted.entry);
+            let deleted = head.deleted.iter().map(|deleted| &deleted.entry);
             let matching = deleted.filter(|entry| entry.id.to_string().starts_with(prefix));
-            let matching: Vec<SnapshotEntry> = matching.collect();
+            let matching: Vec<SnapshotEntry> = matching.cloned().collect();
             found.extend(matching.into_iter().map(|entry| (head.clone(), entry)));
         }
         match found.pop() {
@@ -105,7 +105,7 @@ impl Repository {
         let mut found = Vec::new();
         for head in self.heads(&[])? {
             let matching = head.snapshots.iter().filter(|s| s.id.to_string().starts_with(prefix));
-            let matching: Vec<SnapshotEntry> = matching.copied().collect();
+            let matching: Vec<SnapshotEntry> = matching.cloned().collect();
             found.extend(matching.into_iter().map(|entry| (head.clone(), entry)));
         }
         match found.len() {
@@ -137,7 +137,7 @@ impl Repository {
             When::Latest => head.snapshots.last(),
             When::AtOrBefore(time) => head.snapshots.iter().rfind(|s| s.time_ns <= time),
         };
-        let entry = entry.copied().ok_or_else(|| {
+        let entry = entry.cloned().ok_or_else(|| {
             let message = format!("series '{}' has no snapshot that old", head.name);
             Error::new(ErrorKind::NotFound, message)
         })?;

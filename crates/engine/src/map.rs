@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use silt_format::{
-    BlockRef, Error, Head, MapRoot, ObjectKind, ObjectSet, PAGE_ENTRIES, Page, Recipe, Result,
-    ResultExt, SegmentEntry, SeriesId, names,
+    BlockKind, BlockRef, Error, Head, MapRoot, ObjectKind, ObjectSet, ObjectTag, PAGE_ENTRIES,
+    Page, Recipe, Result, ResultExt, SegmentEntry, SeriesId, names,
 };
 
 use crate::cache::WeightedCache;
@@ -13,7 +13,7 @@ use crate::objects::{Address, Objects, OpenObject, Scratch};
 const OPEN_PACKS_BYTES: usize = 64 << 10;
 const OPEN_PACK_WEIGHT: usize = 1 << 10;
 const PAGES_BYTES: usize = 1 << 20;
-const PAGE_WEIGHT: usize = PAGE_ENTRIES * 64;
+const PAGE_WEIGHT: usize = PAGE_ENTRIES * size_of::<Option<SegmentEntry>>();
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -40,32 +40,40 @@ impl MapReader {
     }
 
     /// Lets blocks of a pack be read that no head names yet.
-    pub(crate) fn add_pack(&self, number: u32) {
-        lock(&self.packs).push(number, 0);
+    pub(crate) fn add_pack(&self, number: u32, tag: ObjectTag) {
+        lock(&self.packs).push(number, tag);
     }
 
-    /// Replaces `raw` by a metadata block.
+    /// Replaces `raw` by a metadata block, which must be of `kind` and say what its reference was made for.
     pub(crate) fn block(
         &self,
+        kind: BlockKind,
         block: BlockRef,
         scratch: &mut Scratch,
         raw: &mut Vec<u8>,
     ) -> Result<()> {
         let pack = self.pack(block.pack)?;
         let range = (block.offset, block.length);
-        self.objects.read_block(&pack, range, u64::from(block.offset), scratch, raw)
+        self.objects.read_block(&pack, range, u64::from(block.offset), scratch, raw)?;
+        if self.objects.keys.content_hash(kind as u8, raw) != block.hash {
+            return Err(Error::corrupt(format!(
+                "the block at offset {} of {} is not the block that refers to it names: its content \
+                 hash differs",
+                block.offset, pack.name
+            )));
+        }
+        Ok(())
     }
 
     fn pack(&self, number: u32) -> Result<Arc<OpenObject>> {
         if let Some(pack) = lock(&self.open).get(&number) {
             return Ok(pack);
         }
-        let revision = lock(&self.packs).revision(number).ok_or_else(|| {
+        let tag = lock(&self.packs).tag(number).ok_or_else(|| {
             Error::corrupt(format!("recipe pack {number:08x} is named but not in the head"))
         })?;
-        let name = names::pack(self.series, number, revision);
-        let kind = ObjectKind::Recipes;
-        let address = Address { kind, series: self.series, number: u64::from(number), revision };
+        let name = names::pack(self.series, number, tag);
+        let address = Address::tagged(ObjectKind::Recipes, self.series, number, tag);
         let pack = Arc::new(self.objects.open(&name, address)?);
         lock(&self.open).insert(number, Arc::clone(&pack), OPEN_PACK_WEIGHT);
         Ok(pack)
@@ -77,7 +85,7 @@ impl MapReader {
             return Ok(page);
         }
         let mut raw = Vec::new();
-        self.block(block, &mut Scratch::new()?, &mut raw)?;
+        self.block(BlockKind::Page, block, &mut Scratch::new()?, &mut raw)?;
         let page = Page::decode(&raw, level).context(|| self.describe(block))?;
         let page = Arc::new(page);
         lock(&self.pages).insert(block, Arc::clone(&page), PAGE_WEIGHT);
@@ -260,17 +268,14 @@ impl MapReader {
         scratch: &mut Scratch,
         raw: &mut Vec<u8>,
     ) -> Result<Recipe> {
-        self.block(block, scratch, raw)?;
+        self.block(BlockKind::Recipe, block, scratch, raw)?;
         Recipe::decode(raw).context(|| self.describe(block))
     }
 
     fn describe(&self, block: BlockRef) -> String {
-        let revision = lock(&self.packs).revision(block.pack).unwrap_or(0);
-        format!(
-            "read offset {} of recipe pack {}",
-            block.offset,
-            names::pack(self.series, block.pack, revision)
-        )
+        let tag = lock(&self.packs).tag(block.pack).unwrap_or(ObjectTag::NONE);
+        let name = names::pack(self.series, block.pack, tag);
+        format!("read offset {} of recipe pack {name}", block.offset)
     }
 }
 

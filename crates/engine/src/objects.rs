@@ -7,7 +7,7 @@ use silt_format::number::to_u64;
 use silt_format::{
     BLOCK_OVERHEAD_BYTES, BlockEntry, BlockReader, BlockWriter, DIRECTORY_POSITION, Error,
     ErrorKind, FOOTER_BYTES, Footer, HEADER_BYTES, Header, HeaderRest, Keyring, ObjectKind,
-    RepositoryId, Result, ResultExt, SealScheme, Sealer, SeriesId, decode_blocks,
+    ObjectTag, RepositoryId, Result, ResultExt, SealScheme, Sealer, SeriesId, decode_blocks,
 };
 use silt_storage::{ByteRange, Key, PutMode, Storage, TAIL_BYTES};
 
@@ -23,12 +23,23 @@ pub(crate) struct Address {
     pub(crate) kind: ObjectKind,
     pub(crate) series: SeriesId,
     pub(crate) number: u64,
-    pub(crate) revision: u32,
+    pub(crate) part: u32,
+    pub(crate) tag: ObjectTag,
 }
 
 impl Address {
     pub(crate) fn new(kind: ObjectKind, series: SeriesId, number: u64) -> Self {
-        Self { kind, series, number, revision: 0 }
+        Self::of_part(kind, series, number, 0)
+    }
+
+    /// A part of a summary vector, a dead list or a run.
+    pub(crate) fn of_part(kind: ObjectKind, series: SeriesId, number: u64, part: u32) -> Self {
+        Self { kind, series, number, part, tag: ObjectTag::NONE }
+    }
+
+    /// A container or a recipe pack.
+    pub(crate) fn tagged(kind: ObjectKind, series: SeriesId, number: u32, tag: ObjectTag) -> Self {
+        Self { kind, series, number: u64::from(number), part: 0, tag }
     }
 }
 
@@ -96,8 +107,9 @@ impl Objects {
             scheme: self.scheme,
             repository: self.repository,
             series: address.series,
-            revision: address.revision,
+            part: address.part,
             number: address.number,
+            tag: address.tag,
             salt: self.context.random(),
             rest: HeaderRest::default(),
         }
@@ -141,26 +153,6 @@ impl Objects {
             .put_bytes(&key(name)?, pieces, PutMode::Create)
             .context(|| format!("write {kind} {name}"))?;
         Ok(pieces.iter().map(|piece| to_u64(piece.len())).sum())
-    }
-
-    /// Writes an object whose number the session has taken behind all that were there; durable on
-    /// return. Fails as `Busy` if another backup of the series has taken the number too.
-    pub(crate) fn put_numbered(
-        &self,
-        name: &str,
-        kind: ObjectKind,
-        pieces: &[Bytes],
-    ) -> Result<u64> {
-        self.put_pieces(name, kind, pieces).map_err(|error| match error.kind() {
-            ErrorKind::AlreadyExists => Error::new(
-                ErrorKind::Busy,
-                format!(
-                    "another backup of the series has written {name} meanwhile; run this one \
-                     again, what it uploaded is used"
-                ),
-            ),
-            _ => error,
-        })
     }
 
     /// Reads a range of an object and gives what `take` makes of it. Where objects have copies, each is
@@ -224,11 +216,11 @@ impl Objects {
         if header.repository != self.repository {
             return Err(Error::corrupt("it belongs to another repository"));
         }
-        let found = (header.kind, header.series, header.number, header.revision);
-        if found != (address.kind, address.series, address.number, address.revision) {
+        let found = (header.kind, header.series, header.number, header.part, header.tag);
+        if found != (address.kind, address.series, address.number, address.part, address.tag) {
             return Err(Error::corrupt(format!(
-                "it holds another object: {} {} of series {}, revision {}",
-                header.kind, header.number, header.series, header.revision
+                "it holds another object: {} {} of series {}, part {}, tag {}",
+                header.kind, header.number, header.series, header.part, header.tag
             )));
         }
         let is_sealed_to_key = header.kind == ObjectKind::Container

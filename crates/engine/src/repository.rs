@@ -5,7 +5,7 @@ use std::sync::Arc;
 use silt_format::{
     Authority, CheckRecord, Config, Error, ErrorKind, Head, Header, Id, KdfCost, KeyLabel,
     MasterKey, ObjectKind, RepositoryId, Result, ResultExt, SealScheme, SeriesId, SeriesRecord,
-    Snapshot, WrappedKey, names,
+    Snapshot, SnapshotEntry, WrappedKey, names,
 };
 use silt_storage::{Key, PutMode, Storage};
 
@@ -69,6 +69,8 @@ pub struct Found {
     pub head: Head,
     /// The snapshot.
     pub snapshot: Snapshot,
+    /// Its entry in the head.
+    pub entry: SnapshotEntry,
 }
 
 /// Whether a key object holds the keys of a host that only writes.
@@ -371,10 +373,17 @@ impl Repository {
         heads::newest(&self.objects, series)
     }
 
-    /// Reads a snapshot.
-    pub fn snapshot(&self, series: SeriesId, id: Id) -> Result<Snapshot> {
+    /// Reads the snapshot that a head of the series lists as `entry`.
+    pub fn snapshot(&self, series: SeriesId, entry: &SnapshotEntry) -> Result<Snapshot> {
+        let (id, kind) = (entry.id, ObjectKind::Snapshot);
         let name = names::snapshot(series, id);
-        let plain = self.objects.get(&name, Address::new(ObjectKind::Snapshot, series, id.0))?;
+        let plain = self.objects.get(&name, Address::new(kind, series, id.0))?;
+        if self.objects.keys.content_hash(kind as u8, &plain) != entry.hash {
+            let message = format!(
+                "snapshot {name} is not the one that the head lists: its content hash differs"
+            );
+            return Err(Error::corrupt(message));
+        }
         let snapshot = Snapshot::decode(&plain).context(|| format!("read snapshot {name}"))?;
         if (snapshot.id, snapshot.series) != (id, series) {
             return Err(Error::corrupt(format!("snapshot {name} is not what its name says")));

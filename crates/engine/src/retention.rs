@@ -28,9 +28,9 @@ pub struct Candidate {
 
 impl Candidate {
     /// A candidate from its entry in a head.
-    pub fn new(entry: &SnapshotEntry, tags: &[String], age_s: Option<u64>) -> Self {
-        let is_protected = entry.is_protected();
-        Self { id: entry.id, time_ns: entry.time_ns, tags: tags.to_vec(), is_protected, age_s }
+    pub fn new(entry: &SnapshotEntry, age_s: Option<u64>) -> Self {
+        let (is_protected, tags) = (entry.is_protected(), entry.labels.clone());
+        Self { id: entry.id, time_ns: entry.time_ns, tags, is_protected, age_s }
     }
 }
 

@@ -33,7 +33,7 @@ impl Repository {
         for head in self.heads(names)? {
             let mut stats = SeriesStats { name: head.name.clone(), ..SeriesStats::default() };
             for entry in &head.snapshots {
-                let snapshot = match self.snapshot(head.series, entry.id) {
+                let snapshot = match self.snapshot(head.series, entry) {
                     Err(error) if is_damage(&error) => {
                         self.warn(&format!("{error}; its volumes are not counted"));
                         continue;

@@ -22,6 +22,8 @@ const SAMPLE_PIECES: usize = 8;
 const SAMPLE_SHARE: usize = 8;
 /// The trial must save one byte in so many.
 const SAMPLE_SAVING: usize = 50;
+/// Most bytes that zstd makes of one: its blocks of 4 bytes repeat a byte 128 Ki times (RFC 8878, 3.1.1.2).
+const ZSTD_RATIO_MAX: usize = 32 << 10;
 const CODEC_STORED: u8 = 0;
 const CODEC_ZSTD: u8 = 1;
 
@@ -152,6 +154,9 @@ impl BlockReader {
         raw.clear();
         match codec {
             CODEC_STORED => raw.extend_from_slice(payload),
+            CODEC_ZSTD if length > payload.len().saturating_mul(ZSTD_RATIO_MAX) => {
+                return Err(from.corrupt(format!("it claims {length} bytes")));
+            }
             CODEC_ZSTD => {
                 raw.reserve(length);
                 self.decompressor

@@ -41,6 +41,11 @@ impl Encoder {
     pub(crate) fn count(&mut self, count: usize) {
         self.u32(to_u32(count));
     }
+    /// A list of strings.
+    pub(crate) fn strings(&mut self, values: &[String]) {
+        self.count(values.len());
+        values.iter().for_each(|value| self.string(value));
+    }
     /// A tagged section: tag, flags, length, body.
     pub(crate) fn section(&mut self, tag: u16, flags: u16, body: impl FnOnce(&mut Self)) {
         self.u16(tag);
@@ -120,6 +125,10 @@ impl<'a> Decoder<'a> {
             items.push(item(self)?);
         }
         Ok(items)
+    }
+    /// A list of strings.
+    pub(crate) fn strings(&mut self) -> Result<Vec<String>> {
+        self.list(2, Self::string)
     }
     pub(crate) fn is_empty(&self) -> bool {
         self.rest.is_empty()

@@ -1,7 +1,7 @@
 //! What a container or a recipe pack holds, and where.
 
 use crate::codec::{Decoder, Encoder, REQUIRED, unsupported};
-use crate::{Error, Fingerprint, Reference, Result};
+use crate::{Error, Fingerprint, Reference, Result, SEGMENT_BYTES};
 
 /// Most chunks that a container may hold: slots are 16 bits.
 pub const CONTAINER_SLOTS_MAX: usize = 1 << 16;
@@ -13,6 +13,7 @@ const SLOT_RUNS: u16 = 2;
 const FINGERPRINTS: u16 = 3;
 const BLOCKS: u16 = 4;
 const LINKS: u16 = 7;
+const DELTAS: u16 = 8;
 
 /// Where one sealed frame of a container is. Its number is its position for sealing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,9 +32,11 @@ pub struct Frame {
 pub enum SlotKind {
     /// A chunk's bytes.
     Whole = 1,
+    /// What a chunk adds to another one: its base.
+    Delta = 2,
 }
 
-/// Slots that follow each other in one frame and hold equally long chunks.
+/// Slots that follow each other in one frame and take equally many bytes of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlotRun {
     /// The first slot.
@@ -44,7 +47,7 @@ pub struct SlotRun {
     pub frame: u16,
     /// What they hold.
     pub kind: SlotKind,
-    /// Bytes of each chunk.
+    /// Bytes that each takes in the frame: those of a whole chunk, or of a delta.
     pub chunk_bytes: u32,
     /// Where the first chunk begins in the frame; not stored, since runs fill their frame in order.
     pub offset: u32,
@@ -57,7 +60,7 @@ pub struct Slot {
     pub frame: u16,
     /// Where it begins in the frame's raw bytes.
     pub offset: u32,
-    /// Its bytes.
+    /// Bytes that it takes there.
     pub length: u32,
     /// Its fingerprint's index in the directory.
     pub index: u32,
@@ -76,6 +79,17 @@ pub struct Link {
     pub fingerprint: Fingerprint,
 }
 
+/// What a delta is to be applied to, and what it makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Delta {
+    /// The slot.
+    pub slot: u16,
+    /// Bytes of the chunk that it makes; the fingerprint of the slot is that chunk's.
+    pub chunk_bytes: u32,
+    /// Where the chunk is that it is applied to.
+    pub base: Reference,
+}
+
 /// A container's directory: its frames, its slots and the fingerprints of the chunks in them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Directory {
@@ -87,6 +101,8 @@ pub struct Directory {
     pub fingerprints: Vec<Fingerprint>,
     /// The slots whose chunks were moved elsewhere, ascending; none of them is in `runs`.
     pub links: Vec<Link>,
+    /// What the slots are that hold deltas, ascending; this version writes none.
+    pub deltas: Vec<Delta>,
     /// For each run, the index of its first fingerprint.
     firsts: Vec<u32>,
 }
@@ -94,6 +110,30 @@ pub struct Directory {
 impl Directory {
     /// Adds a chunk of `chunk_bytes` bytes to `frame` as slot `slot`, greater than all before it.
     pub fn push(&mut self, slot: u16, frame: u16, chunk_bytes: u32, fingerprint: Fingerprint) {
+        self.push_slot(SlotKind::Whole, slot, frame, chunk_bytes, fingerprint);
+    }
+
+    /// Adds a delta of `stored_bytes` bytes to `frame`, whose slot is greater than all before it;
+    /// `fingerprint` is that of the chunk that it makes.
+    pub fn push_delta(
+        &mut self,
+        delta: Delta,
+        frame: u16,
+        stored_bytes: u32,
+        fingerprint: Fingerprint,
+    ) {
+        self.push_slot(SlotKind::Delta, delta.slot, frame, stored_bytes, fingerprint);
+        self.deltas.push(delta);
+    }
+
+    fn push_slot(
+        &mut self,
+        kind: SlotKind,
+        slot: u16,
+        frame: u16,
+        chunk_bytes: u32,
+        fingerprint: Fingerprint,
+    ) {
         let index = crate::number::to_u32(self.fingerprints.len());
         self.fingerprints.push(fingerprint);
         let offset = match self.runs.last_mut() {
@@ -101,7 +141,7 @@ impl Directory {
                 let next = u32::from(last.first) + u32::from(last.count);
                 assert!(u32::from(slot) >= next, "slots are added in ascending order");
                 if next == u32::from(slot)
-                    && last.chunk_bytes == chunk_bytes
+                    && (last.kind, last.chunk_bytes) == (kind, chunk_bytes)
                     && last.count < u16::MAX
                 {
                     last.count += 1;
@@ -111,7 +151,6 @@ impl Directory {
             }
             _ => 0,
         };
-        let kind = SlotKind::Whole;
         self.runs.push(SlotRun { first: slot, count: 1, frame, kind, chunk_bytes, offset });
         self.firsts.push(index);
     }
@@ -133,6 +172,12 @@ impl Directory {
     pub fn link(&self, slot: u16) -> Option<&Link> {
         let at = self.links.binary_search_by_key(&slot, |link| link.slot).ok()?;
         self.links.get(at)
+    }
+
+    /// What the delta in `slot` is applied to, if the slot holds one.
+    pub fn delta(&self, slot: u16) -> Option<&Delta> {
+        let at = self.deltas.binary_search_by_key(&slot, |delta| delta.slot).ok()?;
+        self.deltas.get(at)
     }
 
     /// Every slot's number and place, ascending; links are not among them.
@@ -184,10 +229,20 @@ impl Directory {
                 }
             });
         }
+        if !self.deltas.is_empty() {
+            to.section(DELTAS, REQUIRED, |to| {
+                to.count(self.deltas.len());
+                for delta in &self.deltas {
+                    to.u16(delta.slot);
+                    to.u32(delta.chunk_bytes);
+                    to.u64(delta.base.bits());
+                }
+            });
+        }
         to.bytes
     }
 
-    /// Reads a directory and checks that frames, slots and fingerprints fit each other.
+    /// Reads a directory and checks that frames, slots, fingerprints, links and deltas fit each other.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut directory = Self::default();
         Decoder::new(bytes, "container directory").sections(|tag, body| {
@@ -203,6 +258,7 @@ impl Directory {
                     directory.fingerprints = body.list(20, |item| item.array().map(Fingerprint))?;
                 }
                 LINKS => directory.links = body.list(34, decode_link)?,
+                DELTAS => directory.deltas = body.list(14, decode_delta)?,
                 _ => return Ok(false),
             }
             Ok(true)
@@ -251,6 +307,11 @@ impl Directory {
         if self.links.iter().any(|link| self.slot(link.slot).is_some()) {
             return Err(wrong("a slot holds a chunk and a link"));
         }
+        let runs = self.runs.iter().filter(|run| run.kind == SlotKind::Delta);
+        let slots = runs.flat_map(|run| (0..run.count).map(move |i| run.first + i));
+        if !slots.eq(self.deltas.iter().map(|delta| delta.slot)) {
+            return Err(wrong("the deltas are not those of its slots"));
+        }
         Ok(())
     }
 }
@@ -259,6 +320,7 @@ fn decode_run(item: &mut Decoder<'_>) -> Result<SlotRun> {
     let (first, count, frame) = (item.u16()?, item.u16()?, item.u16()?);
     let kind = match item.u8()? {
         1 => SlotKind::Whole,
+        2 => SlotKind::Delta,
         other => return Err(unsupported("container directory", &format!("slot kind {other}"))),
     };
     let flags = item.u8()?;
@@ -275,6 +337,15 @@ fn decode_link(item: &mut Decoder<'_>) -> Result<Link> {
         return Err(item.corrupt("a link leads into the store that it is in"));
     }
     Ok(Link { slot, chunk_bytes, target, fingerprint: Fingerprint(item.array()?) })
+}
+
+fn decode_delta(item: &mut Decoder<'_>) -> Result<Delta> {
+    let (slot, chunk_bytes) = (item.u16()?, item.u32()?);
+    let base = Reference::from_bits(item.u64()?);
+    if base.is_zero() || chunk_bytes == 0 || chunk_bytes as usize > SEGMENT_BYTES {
+        return Err(item.corrupt("a delta has no base, or makes a chunk of an impossible length"));
+    }
+    Ok(Delta { slot, chunk_bytes, base })
 }
 
 /// What a block of a recipe pack or a summary object is. The numbers are stored.

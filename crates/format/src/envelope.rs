@@ -1,7 +1,7 @@
 //! The header that begins every object, and the footer that ends one of many blocks.
 
 use crate::codec::{Decoder, Encoder, unsupported};
-use crate::ids::{hex_display, write_hex};
+use crate::ids::{ObjectTag, hex_display, write_hex};
 use crate::{Error, Result};
 
 /// Bytes of the header at the start of every object.
@@ -125,10 +125,12 @@ pub struct Header {
     pub repository: RepositoryId,
     /// The series it belongs to, or [`SeriesId::NONE`].
     pub series: SeriesId,
-    /// How often it was rewritten under the same number.
-    pub revision: u32,
+    /// Its part, as its name says it: of a summary vector, a dead list or a run; else 0.
+    pub part: u32,
     /// Its number or id, as its name says it.
     pub number: u64,
+    /// Of containers and recipe packs, the tag that their names end in; else [`ObjectTag::NONE`].
+    pub tag: ObjectTag,
     /// Random bytes, so that no two objects share a key.
     pub salt: [u8; 24],
     /// What this version does not use but keeps, since seals are bound to it.
@@ -141,7 +143,7 @@ pub struct HeaderRest {
     /// Flags that a reader may ignore.
     pub flags: u16,
     /// Room for later versions.
-    pub reserved: [u8; 16],
+    pub reserved: [u8; 8],
 }
 
 impl Header {
@@ -156,8 +158,9 @@ impl Header {
         to.u16(0);
         to.raw(&self.repository.0);
         to.raw(&self.series.0);
-        to.u32(self.revision);
+        to.u32(self.part);
         to.u64(self.number);
+        to.u64(self.tag.bits());
         to.raw(&self.salt);
         to.raw(&self.rest.reserved);
         let mut bytes = [0; HEADER_BYTES];
@@ -196,8 +199,9 @@ impl Header {
             scheme,
             repository: RepositoryId(from.array()?),
             series: SeriesId(from.array()?),
-            revision: from.u32()?,
+            part: from.u32()?,
             number: from.u64()?,
+            tag: ObjectTag::from_bits(from.u64()?),
             salt: from.array()?,
             rest: HeaderRest { flags, reserved: from.array()? },
         })

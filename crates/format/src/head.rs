@@ -8,7 +8,7 @@ use crate::policy::RetentionPolicy;
 use crate::reference::ObjectSet;
 use crate::run::RunRef;
 use crate::summary::SummaryGeometry;
-use crate::{Error, Result};
+use crate::{ContentHash, Error, Result};
 
 const CORE: u16 = 1;
 const STORES: u16 = 2;
@@ -23,10 +23,11 @@ const POLICY: u16 = 19;
 const SIGNATURE: u16 = 20;
 const RUNS: u16 = 21;
 const CONDEMNED: u16 = 22;
-const SHARED_SEEN: u16 = 23;
+const DELTA_BASES: u16 = 24;
+const ALIAS: u16 = 25;
 
 /// One entry of a head's store table: what a store number in a reference means.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreEntry {
     /// The number that references carry.
     pub number: u16,
@@ -34,10 +35,42 @@ pub struct StoreEntry {
     pub kind: u8,
     /// The store's id: the series' own for a private store.
     pub id: SeriesId,
+    /// The generation of the store's head that the newest commit knew; 0 for the private store.
+    pub seen: u64,
+    /// Where the store is; none where the repository's list of places says it.
+    pub places: Vec<String>,
+}
+
+impl StoreEntry {
+    /// A store that is where the repository's list of places says, and of which no commit has known.
+    pub fn new(number: u16, kind: u8, id: SeriesId) -> Self {
+        Self { number, kind, id, seen: 0, places: Vec::new() }
+    }
+
+    /// Whether a later head may have this entry where `before` was: the same store at the same places,
+    /// of which it knows no less.
+    fn follows(&self, before: &Self) -> bool {
+        self.seen >= before.seen && Self { seen: before.seen, ..self.clone() } == *before
+    }
+
+    fn encode(&self, to: &mut Encoder) {
+        to.u16(self.number);
+        to.u8(self.kind);
+        to.u8(0);
+        to.raw(&self.id.0);
+        to.u64(self.seen);
+        to.strings(&self.places);
+    }
+
+    fn decode(from: &mut Decoder<'_>) -> Result<Self> {
+        let (number, kind, _) = (from.u16()?, from.u8()?, from.u8()?);
+        let (id, seen) = (SeriesId(from.array()?), from.u64()?);
+        Ok(Self { number, kind, id, seen, places: from.strings()? })
+    }
 }
 
 /// One living snapshot as its head lists it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SnapshotEntry {
     /// The snapshot's id.
     pub id: Id,
@@ -45,6 +78,10 @@ pub struct SnapshotEntry {
     pub time_ns: i64,
     /// [`PROTECTED`](Self::PROTECTED) or zero.
     pub flags: u32,
+    /// The hash of the snapshot's plain bytes.
+    pub hash: ContentHash,
+    /// The user's labels.
+    pub labels: Vec<String>,
 }
 
 impl SnapshotEntry {
@@ -56,19 +93,22 @@ impl SnapshotEntry {
         self.flags & Self::PROTECTED != 0
     }
 
-    fn encode(self, to: &mut Encoder) {
+    fn encode(&self, to: &mut Encoder) {
         to.u64(self.id.0);
         to.i64(self.time_ns);
         to.u32(self.flags);
+        to.raw(&self.hash.0);
+        to.strings(&self.labels);
     }
 
     fn decode(from: &mut Decoder<'_>) -> Result<Self> {
-        Ok(Self { id: Id(from.u64()?), time_ns: from.i64()?, flags: from.u32()? })
+        let (id, time_ns, flags) = (Id(from.u64()?), from.i64()?, from.u32()?);
+        Ok(Self { id, time_ns, flags, hash: ContentHash(from.array()?), labels: from.strings()? })
     }
 }
 
 /// A snapshot that was deleted and whose data may still be there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeletedEntry {
     /// The snapshot as it was listed.
     pub entry: SnapshotEntry,
@@ -140,9 +180,10 @@ pub struct Head {
     pub condemned: Vec<DeadListRef>,
     /// Of a shared store: the generation of the head that condemned them.
     pub condemned_in: u64,
-    /// Of a series: the generation of the shared store's head that its newest commit knew, 0 before
-    /// there was one.
-    pub shared_seen: u64,
+    /// Slots that living deltas are applied to; this version writes none.
+    pub delta_bases: Vec<DeadListRef>,
+    /// The name that is shown instead of the one that ids are derived from.
+    pub alias: Option<String>,
     /// In an append-only repository, the signature of a head that takes something away.
     pub signature: Option<[u8; SIGNATURE_BYTES]>,
 }
@@ -158,7 +199,7 @@ impl Head {
             writer: [0; 16],
             next_container: 0,
             next_pack: 0,
-            stores: vec![StoreEntry { number: 0, kind: 0, id: series }],
+            stores: vec![StoreEntry::new(0, 0, series)],
             containers: ObjectSet::default(),
             packs: ObjectSet::default(),
             snapshots: Vec::new(),
@@ -170,7 +211,8 @@ impl Head {
             runs: Vec::new(),
             condemned: Vec::new(),
             condemned_in: 0,
-            shared_seen: 0,
+            delta_bases: Vec::new(),
+            alias: None,
             signature: None,
         }
     }
@@ -189,12 +231,7 @@ impl Head {
         });
         to.section(STORES, REQUIRED, |to| {
             to.count(self.stores.len());
-            for store in &self.stores {
-                to.u16(store.number);
-                to.u8(store.kind);
-                to.u8(0);
-                to.raw(&store.id.0);
-            }
+            self.stores.iter().for_each(|store| store.encode(to));
         });
         to.section(CONTAINERS, REQUIRED, |to| self.containers.encode(to));
         to.section(PACKS, REQUIRED, |to| self.packs.encode(to));
@@ -216,19 +253,26 @@ impl Head {
         to.bytes
     }
 
+    /// The generation of a store's head that the newest commit knew, 0 if it knew of none.
+    pub fn seen(&self, number: u16) -> u64 {
+        self.stores.iter().find(|store| store.number == number).map_or(0, |store| store.seen)
+    }
+
     /// Whether this head has all that `before` had, as it was: a backup's head has.
     pub fn keeps_all_of(&self, before: &Self) -> bool {
         let has_entry = |entry: &SnapshotEntry| self.snapshots.contains(entry);
         let has = |mine: &ObjectSet, theirs: &ObjectSet| {
-            theirs.iter().all(|(number, revision)| mine.revision(number) == Some(revision))
+            theirs.iter().all(|(number, tag)| mine.tag(number) == Some(tag))
         };
+        let has_store = |before: &StoreEntry| self.stores.iter().any(|store| store.follows(before));
         before.snapshots.iter().all(has_entry)
             && has(&self.containers, &before.containers)
             && has(&self.packs, &before.packs)
             && self.deleted == before.deleted
             && self.dead == before.dead
             && self.condemned == before.condemned
-            && self.shared_seen >= before.shared_seen
+            && before.stores.iter().all(has_store)
+            && before.delta_bases.iter().all(|list| self.delta_bases.contains(list))
             && self.policy == before.policy
             && self.next_container >= before.next_container
             && self.next_pack >= before.next_pack
@@ -273,8 +317,11 @@ impl Head {
                 encode_lists(&self.condemned, to);
             });
         }
-        if self.shared_seen > 0 {
-            to.section(SHARED_SEEN, REQUIRED, |to| to.u64(self.shared_seen));
+        if !self.delta_bases.is_empty() {
+            to.section(DELTA_BASES, REQUIRED, |to| encode_lists(&self.delta_bases, to));
+        }
+        if let Some(alias) = &self.alias {
+            to.section(ALIAS, 0, |to| to.string(alias));
         }
     }
 
@@ -286,14 +333,14 @@ impl Head {
         Decoder::new(bytes, "head").sections(|tag, body| {
             match tag {
                 CORE => core = Some(decode_core(body)?),
-                STORES => found.stores = body.list(16, decode_store)?,
+                STORES => found.stores = body.list(28, StoreEntry::decode)?,
                 CONTAINERS => found.containers = ObjectSet::decode(body)?,
                 PACKS => found.packs = ObjectSet::decode(body)?,
                 SNAPSHOTS => {
-                    found.snapshots = body.list(20, SnapshotEntry::decode)?;
+                    found.snapshots = body.list(40, SnapshotEntry::decode)?;
                 }
                 SUMMARY => found.summary = Some(SummaryGeometry::decode(body)?),
-                DELETED => found.deleted = body.list(28, decode_deleted)?,
+                DELETED => found.deleted = body.list(48, decode_deleted)?,
                 DEAD => found.dead = body.list(20, decode_dead)?,
                 LEAK => {
                     let (deletions, leaked_millichunks) = (body.u32()?, body.u64()?);
@@ -307,7 +354,8 @@ impl Head {
                     found.condemned_in = body.u64()?;
                     found.condemned = body.list(20, decode_dead)?;
                 }
-                SHARED_SEEN => found.shared_seen = body.u64()?,
+                DELTA_BASES => found.delta_bases = body.list(20, decode_dead)?,
+                ALIAS => found.alias = Some(body.string()?),
                 _ => return Ok(false),
             }
             sections |= 1_u32 << tag;
@@ -328,7 +376,8 @@ impl Head {
                 runs: found.runs,
                 condemned: found.condemned,
                 condemned_in: found.condemned_in,
-                shared_seen: found.shared_seen,
+                delta_bases: found.delta_bases,
+                alias: found.alias,
                 signature: found.signature,
                 ..core
             }),
@@ -366,9 +415,4 @@ fn decode_dead(item: &mut Decoder<'_>) -> Result<DeadListRef> {
         return Err(item.corrupt(format!("a dead list has {} parts", list.parts)));
     }
     Ok(list)
-}
-
-fn decode_store(item: &mut Decoder<'_>) -> Result<StoreEntry> {
-    let (number, kind, _) = (item.u16()?, item.u8()?, item.u8()?);
-    Ok(StoreEntry { number, kind, id: SeriesId(item.array()?) })
 }

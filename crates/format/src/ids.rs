@@ -15,9 +15,93 @@ pub const SIGNATURES: usize = 8;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Fingerprint(pub [u8; 20]);
 
-/// A keyed digest of a whole segment; equal digests mean equal bytes.
+/// The session that wrote an object, as its name says: 64 random bits, the lowest of which is set if
+/// the object rewrites an earlier one under the same number. Only such a container may hold links.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ObjectTag(u64);
+
+impl ObjectTag {
+    /// What the headers of objects hold whose names have no tag.
+    pub const NONE: Self = Self(0);
+    const REWRITTEN: u64 = 1;
+
+    /// The tag of a session that writes objects under new numbers.
+    pub const fn first(random: u64) -> Self {
+        Self(random & !Self::REWRITTEN)
+    }
+    /// The tag of a session that rewrites objects under the numbers that they have.
+    pub const fn rewritten(random: u64) -> Self {
+        Self(random | Self::REWRITTEN)
+    }
+    /// Whether the object rewrites an earlier one.
+    pub const fn is_rewritten(self) -> bool {
+        self.0 & Self::REWRITTEN != 0
+    }
+    /// The tag from its stored form.
+    pub const fn from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+    /// The stored form.
+    pub const fn bits(self) -> u64 {
+        self.0
+    }
+}
+
+impl fmt::Display for ObjectTag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_hex(f, &self.0.to_be_bytes())
+    }
+}
+
+impl fmt::Debug for ObjectTag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_hex(f, &self.0.to_be_bytes())
+    }
+}
+
+/// What a block or snapshot says, in 16 bytes: a keyed hash of its kind and its plain bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ContentHash(pub [u8; 16]);
+
+/// A digest of a whole segment: digests that are equal and of a known kind mean equal bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct SegmentDigest(pub [u8; 16]);
+pub struct SegmentDigest {
+    /// How it was computed: [`KEYED_FINGERPRINTS`](Self::KEYED_FINGERPRINTS), or as a later version does.
+    pub kind: u8,
+    /// The digest.
+    pub bytes: [u8; 16],
+}
+
+impl SegmentDigest {
+    /// Keyed BLAKE3 of the fingerprints of a segment's blocks.
+    pub const KEYED_FINGERPRINTS: u8 = 1;
+
+    /// A digest of the kind that this version computes.
+    pub const fn new(bytes: [u8; 16]) -> Self {
+        Self { kind: Self::KEYED_FINGERPRINTS, bytes }
+    }
+
+    /// Whether this version knows what the digest was computed of; one of an unknown kind says nothing,
+    /// not even if another has the same bytes.
+    pub const fn is_known(&self) -> bool {
+        self.kind == Self::KEYED_FINGERPRINTS
+    }
+}
+
+impl fmt::Display for SegmentDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.is_known() {
+            write!(f, "{}:", self.kind)?;
+        }
+        write_hex(f, &self.bytes)
+    }
+}
+
+impl fmt::Debug for SegmentDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
 
 /// One-permutation min-hash of a segment's fingerprints: the least value in each of eight buckets,
 /// `u32::MAX` where a bucket is empty.
@@ -101,4 +185,4 @@ macro_rules! hex_display {
     )*};
 }
 pub(crate) use hex_display;
-hex_display!(Fingerprint, SegmentDigest);
+hex_display!(Fingerprint, ContentHash);

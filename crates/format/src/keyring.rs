@@ -12,7 +12,7 @@ use zeroize::Zeroize;
 
 use crate::envelope::{Header, ObjectKind, SealScheme, SeriesId};
 use crate::seal::{NoKey, Sealer};
-use crate::{Error, Result};
+use crate::{ContentHash, Error, Result};
 
 const DATA_CONTEXT: &str = "siltstone 2026 v1 seal of chunk data";
 const DATA_PAIR_CONTEXT: &str = "siltstone 2026 v1 key pair that chunk data is sealed to";
@@ -20,6 +20,7 @@ const METADATA_CONTEXT: &str = "siltstone 2026 v1 seal of metadata";
 const FINGERPRINT_CONTEXT: &str = "siltstone 2026 v1 chunk fingerprints of a domain";
 const SEGMENT_CONTEXT: &str = "siltstone 2026 v1 segment digests of a domain";
 const SERIES_CONTEXT: &str = "siltstone 2026 v1 series ids";
+const CONTENT_CONTEXT: &str = "siltstone 2026 v1 content hashes";
 /// The application that HPKE's key schedule is bound to, and what its exported key is for.
 const HPKE_INFO: &[u8] = b"siltstone 2026 v1 seal of chunk data to a public key";
 const HPKE_EXPORT: &[u8] = b"class key";
@@ -29,7 +30,7 @@ type PublicKey = <X25519HkdfSha256 as Kem>::PublicKey;
 type EncappedKey = <X25519HkdfSha256 as Kem>::EncappedKey;
 
 /// Bytes of the keys of a host that only writes.
-pub(crate) const WRITE_ONLY_BYTES: usize = 5 * 32;
+pub(crate) const WRITE_ONLY_BYTES: usize = 6 * 32;
 
 /// The repository's secret, from which every other key is derived.
 #[derive(Clone)]
@@ -68,6 +69,7 @@ pub struct Keyring {
     segments: [u8; 32],
     series: [u8; 32],
     metadata: [u8; 32],
+    content: [u8; 32],
     /// The public key that hosts seal data to that can't read it.
     public: [u8; 32],
     /// What opens data; a host that only writes has none of it.
@@ -91,6 +93,7 @@ impl From<MasterKey> for Keyring {
             segments: master.derive(SEGMENT_CONTEXT),
             series: master.derive(SERIES_CONTEXT),
             metadata: master.derive(METADATA_CONTEXT),
+            content: master.derive(CONTENT_CONTEXT),
             public: public.to_bytes().into(),
             data: Some(DataKeys { class: master.derive(DATA_CONTEXT), private, master }),
         }
@@ -103,6 +106,7 @@ impl Drop for Keyring {
             key.zeroize();
         }
         self.metadata.zeroize();
+        self.content.zeroize();
         if let Some(data) = &mut self.data {
             data.class.zeroize();
         }
@@ -129,7 +133,8 @@ impl Keyring {
     /// What a host gets that only writes.
     pub(crate) fn expose_write_only(&self) -> [u8; WRITE_ONLY_BYTES] {
         let mut bytes = [0; WRITE_ONLY_BYTES];
-        let keys = [self.fingerprints, self.segments, self.series, self.metadata, self.public];
+        let own = [self.fingerprints, self.segments, self.series, self.metadata];
+        let keys = own.into_iter().chain([self.public, self.content]);
         for (to, key) in bytes.chunks_exact_mut(32).zip(keys) {
             to.copy_from_slice(&key);
         }
@@ -149,6 +154,7 @@ impl Keyring {
             series: key(2),
             metadata: key(3),
             public: key(4),
+            content: key(5),
             data: None,
         }
     }
@@ -161,6 +167,15 @@ impl Keyring {
     /// The key of segment digests in `domain`.
     pub fn segment_key(&self, domain: u32) -> [u8; 32] {
         blake3::keyed_hash(&self.segments, &domain.to_le_bytes()).into()
+    }
+
+    /// The content hash of what `plain` holds: a recipe (kind 1), a map page (2) or a snapshot (5).
+    pub fn content_hash(&self, kind: u8, plain: &[u8]) -> ContentHash {
+        let mut hasher = blake3::Hasher::new_keyed(&self.content);
+        hasher.update(&[kind]).update(plain);
+        let mut hash = [0; 16];
+        hash.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
+        ContentHash(hash)
     }
 
     /// The id of the series called `name` in `domain`, which reveals neither.
@@ -237,14 +252,14 @@ impl Keyring {
 fn encapped(header: &Header) -> [u8; 32] {
     let mut bytes = [0; 32];
     bytes[..24].copy_from_slice(&header.salt);
-    bytes[24..].copy_from_slice(&header.rest.reserved[..8]);
+    bytes[24..].copy_from_slice(&header.rest.reserved);
     bytes
 }
 
 fn with_encapped(mut header: Header, encapped: &[u8; 32]) -> Header {
     header.scheme = SealScheme::SealedToKey;
     header.salt.copy_from_slice(&encapped[..24]);
-    header.rest.reserved[..8].copy_from_slice(&encapped[24..]);
+    header.rest.reserved.copy_from_slice(&encapped[24..]);
     header
 }
 

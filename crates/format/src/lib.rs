@@ -33,8 +33,8 @@ pub use dead::{
     DEAD_LIST_PARTS_MAX, DEAD_RANGES_MAX, DeadRange, decode_dead_ranges, encode_dead_ranges,
 };
 pub use directory::{
-    BlockEntry, BlockKind, CONTAINER_SLOTS_MAX, Directory, FRAMES_MAX, Frame, Link, Slot, SlotKind,
-    SlotRun, decode_blocks, encode_blocks,
+    BlockEntry, BlockKind, CONTAINER_SLOTS_MAX, Delta, Directory, FRAMES_MAX, Frame, Link, Slot,
+    SlotKind, SlotRun, decode_blocks, encode_blocks,
 };
 pub use envelope::{
     FOOTER_BYTES, FORMAT_VERSION, Footer, HEADER_BYTES, Header, HeaderRest, Id, ObjectKind,
@@ -43,7 +43,8 @@ pub use envelope::{
 pub use error::{Error, ErrorKind, Result, ResultExt};
 pub use head::{DeadListRef, DeletedEntry, Head, LeakForecast, SnapshotEntry, StoreEntry};
 pub use ids::{
-    BLOCK_BYTES, Chunking, Fingerprint, SEGMENT_BYTES, SIGNATURES, SegmentDigest, Signatures,
+    BLOCK_BYTES, Chunking, ContentHash, Fingerprint, ObjectTag, SEGMENT_BYTES, SIGNATURES,
+    SegmentDigest, Signatures,
 };
 pub use keyring::{Keyring, MasterKey};
 pub use page::{
@@ -62,5 +63,7 @@ pub use run::{
     decode_records, encode_records, filter_geometry, partition_of,
 };
 pub use seal::{Sealer, TAG_BYTES, fingerprint};
-pub use snapshot::{ByteSpan, Level, LevelBytes, Snapshot, SummaryRef, Volume};
+pub use snapshot::{
+    ByteSpan, Checkpoint, Level, LevelBytes, Snapshot, SummaryRef, Volume, VolumeKind,
+};
 pub use summary::{PARTITION_BYTES_MAX, PARTITIONS_PER_PART, SummaryGeometry};

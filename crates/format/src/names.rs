@@ -1,6 +1,7 @@
 //! The names of a repository's objects.
 
 use crate::envelope::{Header, Id, ObjectKind, SeriesId};
+use crate::ids::ObjectTag;
 
 /// The configuration's name.
 pub const CONFIG: &str = "config";
@@ -146,25 +147,31 @@ pub fn containers(series: SeriesId) -> String {
     format!("containers/{series}/")
 }
 
-/// The name of recipe pack `number` in its `revision`.
-pub fn pack(series: SeriesId, number: u32, revision: u32) -> String {
-    format!("{}{number:08x}.{revision:04x}", recipes(series))
+/// The name of recipe pack `number` that a session with this tag wrote.
+pub fn pack(series: SeriesId, number: u32, tag: ObjectTag) -> String {
+    format!("{}{number:08x}.{tag}", recipes(series))
 }
 
-/// The name of container `number` in its `revision`.
-pub fn container(series: SeriesId, number: u32, revision: u32) -> String {
-    format!("{}{number:08x}.{revision:04x}", containers(series))
+/// The name of container `number` that a session with this tag wrote.
+pub fn container(series: SeriesId, number: u32, tag: ObjectTag) -> String {
+    format!("{}{number:08x}.{tag}", containers(series))
 }
 
-/// The number and revision that the name of a pack or container ends in.
-pub fn number_and_revision(name: &str) -> Option<(u32, u32)> {
-    let (number, revision) = name.rsplit('/').next()?.split_once('.')?;
-    Some((u32::from_str_radix(number, 16).ok()?, u32::from_str_radix(revision, 16).ok()?))
+/// The number and tag that the name of a pack or container ends in.
+pub fn number_and_tag(name: &str) -> Option<(u32, ObjectTag)> {
+    let (number, tag) = name.rsplit('/').next()?.split_once('.')?;
+    let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    let is_hex = |text: &str, digits: usize| text.len() == digits && text.bytes().all(is_digit);
+    if !is_hex(number, 8) || !is_hex(tag, 16) {
+        return None;
+    }
+    let tag = u64::from_str_radix(tag, 16).ok().map(ObjectTag::from_bits)?;
+    Some((u32::from_str_radix(number, 16).ok()?, tag))
 }
 
 /// The name that an object with this header must have, if its header tells.
 pub fn of_header(header: &Header) -> Option<String> {
-    let (series, revision) = (header.series, header.revision);
+    let Header { series, part, tag, .. } = *header;
     let id = Id(header.number);
     let number = u32::try_from(header.number).ok();
     Some(match header.kind {
@@ -174,13 +181,13 @@ pub fn of_header(header: &Header) -> Option<String> {
         ObjectKind::Series => self::series(series),
         ObjectKind::Head => Numbered::Head.name(series, header.number),
         ObjectKind::Snapshot => snapshot(series, id),
-        ObjectKind::Recipes => pack(series, number?, revision),
-        ObjectKind::Container => container(series, number?, revision),
-        ObjectKind::Summary => summary(series, id, revision),
+        ObjectKind::Recipes => pack(series, number?, tag),
+        ObjectKind::Container => container(series, number?, tag),
+        ObjectKind::Summary => summary(series, id, part),
         ObjectKind::Check => Numbered::Check.name(series, header.number),
         ObjectKind::Lease => Numbered::Lease.name(series, header.number),
-        ObjectKind::DeadList => dead_list(series, id, revision),
-        ObjectKind::Run => run(series, id, revision),
+        ObjectKind::DeadList => dead_list(series, id, part),
+        ObjectKind::Run => run(series, id, part),
         ObjectKind::Places => Numbered::Places.name(series, header.number),
     })
 }

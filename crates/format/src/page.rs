@@ -5,7 +5,9 @@
 
 use crate::codec::{Decoder, Encoder, unsupported};
 use crate::number::to_u16;
-use crate::{BlockRef, Error, Result, SEGMENT_BYTES, SIGNATURES, SegmentDigest, Signatures};
+use crate::{
+    BlockRef, ContentHash, Error, Result, SEGMENT_BYTES, SIGNATURES, SegmentDigest, Signatures,
+};
 
 /// Entries of a page.
 pub const PAGE_ENTRIES: usize = 1024;
@@ -76,7 +78,8 @@ impl Page {
                 to.u8(0);
                 encode_entries(entries, &mut to, |entry, to| {
                     entry.recipe.encode(to);
-                    to.raw(&entry.digest.0);
+                    to.u8(entry.digest.kind);
+                    to.raw(&entry.digest.bytes);
                     entry.signatures.0.iter().for_each(|signature| to.u32(*signature));
                 });
             }
@@ -100,7 +103,8 @@ impl Page {
         }
         let page = if level == 0 {
             Self::Leaf(decode_entries(&mut from, |from| {
-                let (recipe, digest) = (BlockRef::decode(from)?, SegmentDigest(from.array()?));
+                let recipe = BlockRef::decode(from)?;
+                let digest = SegmentDigest { kind: from.u8()?, bytes: from.array()? };
                 let mut signatures = [0; SIGNATURES];
                 for signature in &mut signatures {
                     *signature = from.u32()?;
@@ -154,14 +158,19 @@ impl MapRoot {
     pub(crate) fn encode(self, to: &mut Encoder) {
         to.u8(self.level);
         to.u8(u8::from(self.page.is_some()));
-        self.page.unwrap_or(BlockRef { pack: 0, offset: 0, length: 0 }).encode(to);
+        let hash = ContentHash([0; 16]);
+        self.page.unwrap_or(BlockRef { pack: 0, offset: 0, length: 0, hash }).encode(to);
     }
-    pub(crate) fn decode(from: &mut Decoder<'_>, volume_bytes: u64) -> Result<Self> {
+    pub(crate) fn decode(from: &mut Decoder<'_>) -> Result<Self> {
         let (level, present) = (from.u8()?, from.u8()?);
-        if level > PAGE_LEVELS_MAX || level != root_level(segment_count(volume_bytes)) {
-            return Err(Error::corrupt("a volume's map does not fit its size"));
-        }
         let page = BlockRef::decode(from)?;
         Ok(Self { level, page: (present != 0).then_some(page) })
+    }
+    /// Fails as `Corrupt` unless the map is as high as one of a volume of this size.
+    pub(crate) fn check(self, volume_bytes: u64) -> Result<Self> {
+        if self.level > PAGE_LEVELS_MAX || self.level != root_level(segment_count(volume_bytes)) {
+            return Err(Error::corrupt("a volume's map does not fit its size"));
+        }
+        Ok(self)
     }
 }

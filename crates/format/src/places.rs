@@ -21,8 +21,7 @@ impl Places {
         let mut to = Encoder::default();
         to.section(CORE, REQUIRED, |to| {
             for locations in [&self.copies, &self.shared] {
-                to.count(locations.len());
-                locations.iter().for_each(|location| to.string(location));
+                to.strings(locations);
             }
         });
         to.bytes
@@ -33,11 +32,7 @@ impl Places {
         let mut found = None;
         Decoder::new(bytes, "list of places").sections(|tag, body| {
             if tag == CORE {
-                let mut locations = || -> Result<Vec<String>> {
-                    let count = body.count(2)?;
-                    (0..count).map(|_| body.string()).collect()
-                };
-                found = Some(Self { copies: locations()?, shared: locations()? });
+                found = Some(Self { copies: body.strings()?, shared: body.strings()? });
             }
             Ok(tag == CORE)
         })?;

@@ -70,8 +70,7 @@ impl RetentionPolicy {
         self.within.encode(to);
         to.u64(self.age_min_s);
         to.u64(self.keep_deleted_s);
-        to.count(self.tags.len());
-        self.tags.iter().for_each(|tag| to.string(tag));
+        to.strings(&self.tags);
     }
 
     pub(crate) fn decode(from: &mut Decoder<'_>) -> Result<Self> {
@@ -85,7 +84,7 @@ impl RetentionPolicy {
             within: Period::decode(from)?,
             age_min_s: from.u64()?,
             keep_deleted_s: from.u64()?,
-            tags: from.list(2, Decoder::string)?,
+            tags: from.strings()?,
         })
     }
 }

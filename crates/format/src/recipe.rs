@@ -143,7 +143,7 @@ fn decode_lengths(
         }
         Chunking::FastCdc { .. } => {
             let count = usize::from(from.u16()?);
-            if count > CHUNKS_MAX {
+            if count > CHUNKS_MAX || count * size_of::<u32>() > from.rest_len() {
                 return Err(from.corrupt(format!("{count} chunks in a segment")));
             }
             let mut chunks = Vec::with_capacity(count);

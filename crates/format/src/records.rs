@@ -9,7 +9,7 @@ use crate::envelope::{HEADER_BYTES, Header, ObjectKind, SealScheme};
 use crate::keyring::{Keyring, MasterKey, WRITE_ONLY_BYTES};
 use crate::recipe::{decode_chunking, encode_chunking};
 use crate::seal::{Sealer, TAG_BYTES};
-use crate::{BlockRef, Chunking, Error, ErrorKind, Result};
+use crate::{BlockRef, Chunking, Error, ErrorKind, ObjectTag, Result};
 
 const CORE: u16 = 1;
 const AUTHORITY: u16 = 2;
@@ -334,8 +334,8 @@ pub struct VerifiedRange {
     pub first: u32,
     /// How many.
     pub count: u32,
-    /// Their revision.
-    pub revision: u32,
+    /// Their tag.
+    pub tag: ObjectTag,
     /// When, in seconds since 1970.
     pub time_s: u64,
 }
@@ -345,8 +345,8 @@ pub struct VerifiedRange {
 pub struct DamagedSlots {
     /// The container.
     pub container: u32,
-    /// Its revision.
-    pub revision: u32,
+    /// Its tag.
+    pub tag: ObjectTag,
     /// The first slot.
     pub first: u16,
     /// The last slot.
@@ -376,7 +376,7 @@ impl CheckRecord {
             for range in &self.verified {
                 to.u32(range.first);
                 to.u32(range.count);
-                to.u32(range.revision);
+                to.u64(range.tag.bits());
                 to.u64(range.time_s);
             }
         });
@@ -384,7 +384,7 @@ impl CheckRecord {
             to.count(self.damaged.len());
             for slots in &self.damaged {
                 to.u32(slots.container);
-                to.u32(slots.revision);
+                to.u64(slots.tag.bits());
                 to.u16(slots.first);
                 to.u16(slots.last);
             }
@@ -403,24 +403,22 @@ impl CheckRecord {
             match tag {
                 CORE => record.pass_started_s = body.u64()?,
                 VERIFIED => {
-                    record.verified = body.list(20, |item| {
+                    record.verified = body.list(24, |item| {
                         let (first, count) = (item.u32()?, item.u32()?);
-                        Ok(VerifiedRange {
-                            first,
-                            count,
-                            revision: item.u32()?,
-                            time_s: item.u64()?,
-                        })
+                        let tag = ObjectTag::from_bits(item.u64()?);
+                        Ok(VerifiedRange { first, count, tag, time_s: item.u64()? })
                     })?;
                 }
                 DAMAGED => {
-                    record.damaged = body.list(12, |item| {
-                        let (container, revision) = (item.u32()?, item.u32()?);
+                    record.damaged = body.list(16, |item| {
+                        let (container, tag) = (item.u32()?, ObjectTag::from_bits(item.u64()?));
                         let (first, last) = (item.u16()?, item.u16()?);
-                        Ok(DamagedSlots { container, revision, first, last })
+                        Ok(DamagedSlots { container, tag, first, last })
                     })?;
                 }
-                DAMAGED_BLOCKS => record.damaged_blocks = body.list(12, BlockRef::decode)?,
+                DAMAGED_BLOCKS => {
+                    record.damaged_blocks = body.list(BlockRef::BYTES, BlockRef::decode)?;
+                }
                 _ => return Ok(false),
             }
             Ok(true)

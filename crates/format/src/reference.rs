@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::codec::{Decoder, Encoder};
-use crate::{Error, Result};
+use crate::{ContentHash, Error, ObjectTag, Result};
 
 /// The store number of a series' own private store in its head's store table.
 pub const PRIVATE_STORE: u16 = 0;
@@ -65,7 +65,7 @@ impl fmt::Debug for Reference {
     }
 }
 
-/// Where a metadata block (recipe or map page) is: a byte range of a recipe pack.
+/// Where a metadata block (recipe or map page) is, a byte range of a recipe pack, and what it says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BlockRef {
     /// The pack's number in its series.
@@ -74,31 +74,38 @@ pub struct BlockRef {
     pub offset: u32,
     /// Bytes of the sealed block.
     pub length: u32,
+    /// The hash of its kind and plain bytes, so that no other block is taken for it.
+    pub hash: ContentHash,
 }
 
 impl BlockRef {
+    /// Bytes of the stored form.
+    pub(crate) const BYTES: usize = 28;
+
     pub(crate) fn encode(self, to: &mut Encoder) {
         to.u32(self.pack);
         to.u32(self.offset);
         to.u32(self.length);
+        to.raw(&self.hash.0);
     }
     pub(crate) fn decode(from: &mut Decoder<'_>) -> Result<Self> {
-        Ok(Self { pack: from.u32()?, offset: from.u32()?, length: from.u32()? })
+        let (pack, offset, length) = (from.u32()?, from.u32()?, from.u32()?);
+        Ok(Self { pack, offset, length, hash: ContentHash(from.array()?) })
     }
 }
 
-/// A range of numbered objects of one revision, as heads list them.
+/// A range of numbered objects of one tag, as heads list them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ObjectRange {
     /// The first number.
     pub first: u32,
     /// How many numbers, at least one.
     pub count: u32,
-    /// How often these objects were rewritten under the same references.
-    pub revision: u32,
+    /// The tag of the session that wrote them.
+    pub tag: ObjectTag,
 }
 
-/// A sorted set of numbered objects with their revisions.
+/// A sorted set of numbered objects with their tags.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObjectSet(Vec<ObjectRange>);
 
@@ -115,39 +122,40 @@ impl ObjectSet {
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
-    /// The revision of object `number`, if the set has it.
-    pub fn revision(&self, number: u32) -> Option<u32> {
+    /// The tag of object `number`, if the set has it.
+    pub fn tag(&self, number: u32) -> Option<ObjectTag> {
         let at = self.0.partition_point(|range| range.first <= number);
         let range = self.0.get(at.checked_sub(1)?)?;
-        (number - range.first < range.count).then_some(range.revision)
+        (number - range.first < range.count).then_some(range.tag)
     }
     /// Adds `number`, which must be greater than all there are.
-    pub fn push(&mut self, number: u32, revision: u32) {
+    pub fn push(&mut self, number: u32, tag: ObjectTag) {
         if let Some(last) = self.0.last_mut() {
             let end = last.first + last.count;
             assert!(number >= end, "object numbers are added in ascending order");
-            if number == end && revision == last.revision {
+            if number == end && tag == last.tag {
                 last.count += 1;
                 return;
             }
         }
-        self.0.push(ObjectRange { first: number, count: 1, revision });
+        self.0.push(ObjectRange { first: number, count: 1, tag });
     }
-    /// Every number with its revision, ascending.
-    pub fn iter(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
-        self.0.iter().flat_map(|r| (r.first..r.first + r.count).map(|number| (number, r.revision)))
+    /// Every number with its tag, ascending.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, ObjectTag)> + '_ {
+        self.0.iter().flat_map(|r| (r.first..r.first + r.count).map(|number| (number, r.tag)))
     }
     pub(crate) fn encode(&self, to: &mut Encoder) {
         to.count(self.0.len());
         for range in &self.0 {
             to.u32(range.first);
             to.u32(range.count);
-            to.u32(range.revision);
+            to.u64(range.tag.bits());
         }
     }
     pub(crate) fn decode(from: &mut Decoder<'_>) -> Result<Self> {
-        let ranges = from.list(12, |item| {
-            Ok(ObjectRange { first: item.u32()?, count: item.u32()?, revision: item.u32()? })
+        let ranges = from.list(16, |item| {
+            let (first, count) = (item.u32()?, item.u32()?);
+            Ok(ObjectRange { first, count, tag: ObjectTag::from_bits(item.u64()?) })
         })?;
         let mut end = 0;
         for range in &ranges {

@@ -1,6 +1,6 @@
 //! Snapshots: one committed point in time of a series.
 
-use crate::codec::{Decoder, Encoder, REQUIRED};
+use crate::codec::{Decoder, Encoder, REQUIRED, unsupported};
 use crate::envelope::{Id, SeriesId};
 use crate::page::MapRoot;
 use crate::recipe::{decode_chunking, encode_chunking};
@@ -10,7 +10,17 @@ use crate::{Chunking, Error, Result};
 const CORE: u16 = 1;
 const VOLUMES: u16 = 2;
 const SUMMARY: u16 = 3;
-const TAGS: u16 = 4;
+const CHECKPOINTS: u16 = 4;
+
+/// The sections of a volume.
+const DISK: u16 = 1;
+const MAP: u16 = 2;
+const COUNTED: u16 = 3;
+const UNREADABLE: u16 = 4;
+/// The keys of a volume's map are ranges of 2 MiB: its segments.
+const KEYS_SEGMENTS: u8 = 1;
+/// Bytes of a volume before its sections.
+const VOLUME_PREFIX_BYTES: usize = 5;
 
 /// By which means bytes of a volume were accounted for. The numbers are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -74,6 +84,9 @@ impl LevelBytes {
     pub fn get(&self, level: Level) -> u64 {
         self.0[level as usize - 1]
     }
+    fn set(&mut self, level: Level, bytes: u64) {
+        self.0[level as usize - 1] = bytes;
+    }
     /// Adds `bytes` to `level`.
     pub fn add(&mut self, level: Level, bytes: u64) {
         self.0[level as usize - 1] += bytes;
@@ -97,9 +110,30 @@ pub struct ByteSpan {
     pub length: u64,
 }
 
+/// What a volume is. The numbers are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum VolumeKind {
+    /// A disk: a range of bytes.
+    Disk = 1,
+}
+
+/// What a source calls the point in time of a snapshot, for a later request of what changed since.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Checkpoint {
+    /// The volume's name.
+    pub volume: String,
+    /// Whose word it is.
+    pub kind: String,
+    /// The word.
+    pub id: String,
+}
+
 /// One volume of a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Volume {
+    /// What it is.
+    pub kind: VolumeKind,
     /// Its name in the series.
     pub name: String,
     /// Its size in bytes.
@@ -148,10 +182,10 @@ pub struct Snapshot {
     pub host: String,
     /// The program that made it, with its version.
     pub program: String,
-    /// The user's labels.
-    pub tags: Vec<String>,
     /// Its volumes.
     pub volumes: Vec<Volume>,
+    /// What the sources of its volumes call this point in time.
+    pub checkpoints: Vec<Checkpoint>,
     /// Its summary vector, if it refers to anything.
     pub summary: Option<SummaryRef>,
 }
@@ -181,21 +215,27 @@ impl Snapshot {
                 to.u64(summary.references);
             });
         }
-        to.section(TAGS, 0, |to| {
-            to.count(self.tags.len());
-            self.tags.iter().for_each(|tag| to.string(tag));
-        });
+        if !self.checkpoints.is_empty() {
+            to.section(CHECKPOINTS, 0, |to| {
+                to.count(self.checkpoints.len());
+                for checkpoint in &self.checkpoints {
+                    to.string(&checkpoint.volume);
+                    to.string(&checkpoint.kind);
+                    to.string(&checkpoint.id);
+                }
+            });
+        }
         to.bytes
     }
 
     /// Reads a snapshot.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut snapshot = None;
-        let (mut volumes, mut summary, mut tags) = (None, None, Vec::new());
+        let (mut volumes, mut summary, mut checkpoints) = (None, None, Vec::new());
         Decoder::new(bytes, "snapshot").sections(|tag, body| {
             match tag {
                 CORE => snapshot = Some(decode_core(body)?),
-                VOLUMES => volumes = Some(body.list(40, Volume::decode)?),
+                VOLUMES => volumes = Some(decode_volumes(body)?),
                 SUMMARY => {
                     summary = Some(SummaryRef {
                         id: Id(body.u64()?),
@@ -203,13 +243,15 @@ impl Snapshot {
                         references: body.u64()?,
                     });
                 }
-                TAGS => tags = body.list(2, Decoder::string)?,
+                CHECKPOINTS => checkpoints = body.list(6, decode_checkpoint)?,
                 _ => return Ok(false),
             }
             Ok(true)
         })?;
         match (snapshot, volumes) {
-            (Some(snapshot), Some(volumes)) => Ok(Self { tags, volumes, summary, ..snapshot }),
+            (Some(snapshot), Some(volumes)) => {
+                Ok(Self { volumes, checkpoints, summary, ..snapshot })
+            }
             _ => Err(Error::corrupt("snapshot: a section is missing")),
         }
     }
@@ -239,54 +281,111 @@ fn decode_core(body: &mut Decoder<'_>) -> Result<Snapshot> {
         parent: (has_parent != 0).then_some(parent),
         host: body.string()?,
         program: body.string()?,
-        tags: Vec::new(),
         volumes: Vec::new(),
+        checkpoints: Vec::new(),
         summary: None,
     })
 }
 
+fn decode_checkpoint(item: &mut Decoder<'_>) -> Result<Checkpoint> {
+    Ok(Checkpoint { volume: item.string()?, kind: item.string()?, id: item.string()? })
+}
+
+/// The volumes one by one: a volume of an unknown kind may be shorter than any that is known, so the
+/// count says little of how much they take in memory.
+fn decode_volumes(body: &mut Decoder<'_>) -> Result<Vec<Volume>> {
+    let mut volumes = Vec::new();
+    for _ in 0..body.count(VOLUME_PREFIX_BYTES)? {
+        volumes.push(Volume::decode(body)?);
+    }
+    Ok(volumes)
+}
+
+/// The sections of a volume that it can't be without.
+#[derive(Default)]
+struct Found {
+    disk: Option<(String, u64, String, String)>,
+    map: Option<(Chunking, MapRoot)>,
+}
+
 impl Volume {
     fn encode(&self, to: &mut Encoder) {
-        to.string(&self.name);
-        to.u64(self.bytes);
-        to.string(&self.source);
-        to.string(&self.source_format);
-        encode_chunking(self.chunking, to);
-        self.root.encode(to);
-        to.u64(self.stored_bytes);
-        // A level that came later is left out where it counted nothing.
-        let is_counted = |level: &Level| *level <= Level::New || self.levels.get(*level) > 0;
-        let mut levels: Vec<Level> = Level::ALL.into_iter().filter(is_counted).collect();
-        levels.sort_unstable();
-        to.count(levels.len());
-        for level in levels {
-            to.u8(level as u8);
-            to.u64(self.levels.get(level));
-        }
-        to.count(self.unreadable.len());
-        for span in &self.unreadable {
-            to.u64(span.offset);
-            to.u64(span.length);
+        to.u8(self.kind as u8);
+        let mut body = Encoder::default();
+        self.encode_sections(&mut body);
+        to.count(body.bytes.len());
+        to.raw(&body.bytes);
+    }
+
+    fn encode_sections(&self, to: &mut Encoder) {
+        to.section(DISK, REQUIRED, |to| {
+            to.string(&self.name);
+            to.u64(self.bytes);
+            to.string(&self.source);
+            to.string(&self.source_format);
+        });
+        to.section(MAP, REQUIRED, |to| {
+            to.u8(KEYS_SEGMENTS);
+            encode_chunking(self.chunking, to);
+            self.root.encode(to);
+        });
+        to.section(COUNTED, 0, |to| {
+            to.u64(self.stored_bytes);
+            // A level that came later is left out where it counted nothing.
+            let is_counted = |level: &Level| *level <= Level::New || self.levels.get(*level) > 0;
+            let mut levels: Vec<Level> = Level::ALL.into_iter().filter(is_counted).collect();
+            levels.sort_unstable();
+            to.count(levels.len());
+            for level in levels {
+                to.u8(level as u8);
+                to.u64(self.levels.get(level));
+            }
+        });
+        if !self.unreadable.is_empty() {
+            to.section(UNREADABLE, 0, |to| {
+                to.count(self.unreadable.len());
+                for span in &self.unreadable {
+                    to.u64(span.offset);
+                    to.u64(span.length);
+                }
+            });
         }
     }
 
     fn decode(from: &mut Decoder<'_>) -> Result<Self> {
-        let (name, bytes) = (from.string()?, from.u64()?);
-        let (source, source_format) = (from.string()?, from.string()?);
-        let chunking = decode_chunking(from)?;
-        let root = MapRoot::decode(from, bytes)?;
-        let stored_bytes = from.u64()?;
-        let mut levels = LevelBytes::default();
-        let counted = from.list(9, |item| Ok((item.u8()?, item.u64()?)))?;
-        for (number, count) in counted {
-            // A level that a newer program counts is left out of the sums.
-            if let Some(level) = Level::ALL.into_iter().find(|level| *level as u8 == number) {
-                levels.add(level, count);
+        let kind = match from.u8()? {
+            1 => VolumeKind::Disk,
+            other => return Err(unsupported("snapshot", &format!("volume kind {other}"))),
+        };
+        let length = from.u32()? as usize;
+        let body = Decoder::new(from.take(length)?, "volume");
+        let mut found = Found::default();
+        let (mut stored_bytes, mut levels) = (0, LevelBytes::default());
+        let mut unreadable = Vec::new();
+        body.sections(|tag, body| {
+            match tag {
+                DISK => {
+                    let (name, bytes) = (body.string()?, body.u64()?);
+                    found.disk = Some((name, bytes, body.string()?, body.string()?));
+                }
+                MAP => found.map = Some(decode_map(body)?),
+                COUNTED => {
+                    stored_bytes = body.u64()?;
+                    levels = decode_levels(body)?;
+                }
+                UNREADABLE => unreadable = body.list(16, decode_span)?,
+                _ => return Ok(false),
             }
-        }
-        let unreadable =
-            from.list(16, |item| Ok(ByteSpan { offset: item.u64()?, length: item.u64()? }))?;
+            Ok(true)
+        })?;
+        let (Some((name, bytes, source, source_format)), Some((chunking, root))) =
+            (found.disk, found.map)
+        else {
+            return Err(Error::corrupt("volume: a section is missing"));
+        };
+        let root = root.check(bytes)?;
         Ok(Self {
+            kind,
             name,
             bytes,
             source,
@@ -298,4 +397,28 @@ impl Volume {
             unreadable,
         })
     }
+}
+
+fn decode_map(body: &mut Decoder<'_>) -> Result<(Chunking, MapRoot)> {
+    let keys = body.u8()?;
+    if keys != KEYS_SEGMENTS {
+        return Err(unsupported("volume", &format!("a map with keys of kind {keys}")));
+    }
+    Ok((decode_chunking(body)?, MapRoot::decode(body)?))
+}
+
+fn decode_span(item: &mut Decoder<'_>) -> Result<ByteSpan> {
+    Ok(ByteSpan { offset: item.u64()?, length: item.u64()? })
+}
+
+fn decode_levels(body: &mut Decoder<'_>) -> Result<LevelBytes> {
+    let mut levels = LevelBytes::default();
+    for _ in 0..body.count(9)? {
+        let (number, count) = (body.u8()?, body.u64()?);
+        // A level that a newer program counts is left out of the sums.
+        if let Some(level) = Level::ALL.into_iter().find(|level| *level as u8 == number) {
+            levels.set(level, count);
+        }
+    }
+    Ok(levels)
 }

@@ -29,7 +29,7 @@ fn plain_digest(segment: &[u8]) -> SegmentDigest {
     message.extend(bitmap);
     message.extend(u32::try_from(segment.len()).unwrap().to_le_bytes());
     let digest = blake3::keyed_hash(&key(), &message);
-    SegmentDigest(digest.as_bytes()[..16].try_into().unwrap())
+    SegmentDigest::new(digest.as_bytes()[..16].try_into().unwrap())
 }
 
 /// Ten blocks and a short one; four of the ten are zero.

@@ -1,6 +1,6 @@
 //! Committing a backup.
 
-use silt_format::{Head, ObjectKind, Result, Snapshot, SnapshotEntry, names};
+use silt_format::{Head, ObjectKind, ObjectTag, Result, Snapshot, SnapshotEntry, names};
 
 use super::container::DurableContainers;
 use super::packs::DurablePacks;
@@ -13,13 +13,14 @@ use crate::objects::{Address, Objects};
 pub(crate) struct Commit {
     pub(crate) containers: DurableContainers,
     /// Containers of an interrupted backup that this one refers to.
-    pub(crate) adopted: Vec<u32>,
+    pub(crate) adopted: Vec<(u32, ObjectTag)>,
     pub(crate) next_container: u32,
     pub(crate) packs: DurablePacks,
     pub(crate) next_pack: u32,
     /// A summary vector of its own, or `None` for its parent's or none.
     pub(crate) summary: Option<DurableSummary>,
     pub(crate) snapshot: Snapshot,
+    pub(crate) labels: Vec<String>,
     pub(crate) session: [u8; 16],
 }
 
@@ -42,16 +43,19 @@ pub(crate) fn commit(objects: &Objects, mut head: Head, commit: Commit) -> Resul
     }
     let name = names::snapshot(head.series, snapshot.id);
     let address = Address::new(ObjectKind::Snapshot, head.series, snapshot.id.0);
-    let mut stored_bytes = objects.put(&name, address, &snapshot.encode())?;
+    let plain = snapshot.encode();
+    let hash = objects.keys.content_hash(ObjectKind::Snapshot as u8, &plain);
+    let mut stored_bytes = objects.put(&name, address, &plain)?;
 
     let mut containers = commit.containers.0;
     containers.extend(commit.adopted);
     containers.sort_unstable();
-    containers.into_iter().for_each(|number| head.containers.push(number, 0));
-    commit.packs.0.into_iter().for_each(|number| head.packs.push(number, 0));
+    containers.into_iter().for_each(|(number, tag)| head.containers.push(number, tag));
+    commit.packs.0.into_iter().for_each(|(number, tag)| head.packs.push(number, tag));
     head.next_container = head.next_container.max(commit.next_container);
     head.next_pack = head.next_pack.max(commit.next_pack);
-    head.snapshots.push(SnapshotEntry { id: snapshot.id, time_ns: snapshot.time_ns, flags: 0 });
+    let (id, time_ns) = (snapshot.id, snapshot.time_ns);
+    head.snapshots.push(SnapshotEntry { id, time_ns, flags: 0, hash, labels: commit.labels });
     head.snapshots.sort_by_key(|entry| entry.time_ns);
     stored_bytes += heads::commit(objects, &mut head, commit.session, None)?;
     Ok(Committed { snapshot, generation: head.generation, stored_bytes })

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use silt_format::number::{to_u16, to_u32, to_u64};
 use silt_format::{
     BLOCK_OVERHEAD_BYTES, BlockWriter, CONTAINER_SLOTS_MAX, Config, Directory, FRAMES_MAX,
-    Fingerprint, Frame, HEADER_BYTES, ObjectKind, Reference, Result, Sealer, SeriesId, names,
+    Fingerprint, Frame, HEADER_BYTES, ObjectKind, ObjectTag, Reference, Result, Sealer, SeriesId,
+    names,
 };
 
 use silt_storage::AlignedBuffer;
@@ -23,6 +24,7 @@ pub(crate) struct ContainerWriter {
     container_bytes: usize,
     frame_bytes: usize,
     writer: BlockWriter,
+    tag: ObjectTag,
     next_number: u32,
     next_ticket: u64,
     open: Option<OpenContainer>,
@@ -43,15 +45,15 @@ struct OpenContainer {
     body: AlignedBuffer,
 }
 
-/// The numbers of containers that are durable: what a head may name.
-pub(crate) struct DurableContainers(pub(crate) Vec<u32>);
+/// The numbers and tags of containers that are durable: what a head may name.
+pub(crate) struct DurableContainers(pub(crate) Vec<(u32, ObjectTag)>);
 
 impl ContainerWriter {
     pub(crate) fn new(
         objects: &Arc<Objects>,
         (series, store): (SeriesId, u16),
         config: &Config,
-        next_number: u32,
+        (next_number, tag): (u32, ObjectTag),
         uploads: Uploads,
     ) -> Result<Self> {
         Ok(Self {
@@ -61,6 +63,7 @@ impl ContainerWriter {
             container_bytes: config.container_bytes as usize,
             frame_bytes: config.frame_bytes as usize,
             writer: BlockWriter::new(config.zstd_level)?,
+            tag,
             next_number,
             next_ticket: 0,
             open: None,
@@ -103,7 +106,8 @@ impl ContainerWriter {
                 let raw = pipeline.frame_buffer();
                 let number = self.next_number;
                 self.next_number += 1;
-                none.insert(OpenContainer::new(&self.objects, self.series, number, raw, body)?)
+                let address = Address::tagged(ObjectKind::Container, self.series, number, self.tag);
+                none.insert(OpenContainer::new(&self.objects, address, number, raw, body)?)
             }
         };
         let slot = to_u16(open.slots);
@@ -155,7 +159,7 @@ impl ContainerWriter {
         let end = close_object(&mut self.writer, &open.sealer, open.body.len(), &directory);
         self.stored_bytes += to_u64(end.len() + HEADER_BYTES);
         pipeline.recycle_frame(std::mem::take(&mut open.raw));
-        let name = names::container(self.series, open.number, 0);
+        let name = names::container(self.series, open.number, self.tag);
         self.uploads.submit(Upload { name, number: open.number, body: open.body, end })
     }
 
@@ -170,19 +174,18 @@ impl ContainerWriter {
         assert!(self.open.is_none(), "a container is closed with the volume that filled it");
         let mut durable = self.uploads.drain()?;
         durable.sort_unstable();
-        Ok(DurableContainers(durable))
+        Ok(DurableContainers(durable.into_iter().map(|number| (number, self.tag)).collect()))
     }
 }
 
 impl OpenContainer {
     fn new(
         objects: &Objects,
-        series: SeriesId,
+        address: Address,
         number: u32,
         raw: Vec<u8>,
         mut body: AlignedBuffer,
     ) -> Result<Self> {
-        let address = Address::new(ObjectKind::Container, series, u64::from(number));
         let (header, sealer) = objects.begin_container(address)?;
         body.extend_from_slice(&header.encode());
         Ok(Self {

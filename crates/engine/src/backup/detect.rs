@@ -103,7 +103,7 @@ impl Detector for Similar {
         for candidate in self.index.search(&draft.signatures) {
             let level = match candidate {
                 Candidate::Recipe(_) => self.level(),
-                Candidate::Container(_) => Level::Adopted,
+                Candidate::Container(..) => Level::Adopted,
             };
             resolve_in(draft, candidate, level, known, packs)?;
             if draft.unresolved() == 0 {

@@ -122,8 +122,8 @@ impl Known {
                     .filter(|chunk| !chunk.reference.is_zero() && !avoided.has(chunk.reference));
                 Ok(usable.map(|chunk| (chunk.fingerprint, chunk.reference)).collect())
             }
-            Candidate::Container(number) => {
-                let container = open_container(&self.objects, self.series, number, 0)?;
+            Candidate::Container(number, tag) => {
+                let container = open_container(&self.objects, self.series, number, tag)?;
                 let directory = &container.directory;
                 let entry = |(slot, place): (u16, silt_format::Slot)| {
                     let reference = Reference::new(PRIVATE_STORE, number, slot);

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use silt_format::number::to_u32;
 use silt_format::{
-    BlockEntry, BlockKind, BlockReader, BlockRef, BlockWriter, HEADER_BYTES, ObjectKind, Result,
-    ResultExt, Sealer, SeriesId, encode_blocks, names,
+    BlockEntry, BlockKind, BlockReader, BlockRef, BlockWriter, HEADER_BYTES, ObjectKind, ObjectTag,
+    Result, ResultExt, Sealer, SeriesId, encode_blocks, names,
 };
 
 use crate::map::MapReader;
@@ -21,11 +21,12 @@ pub(crate) struct PackWriter {
     series: SeriesId,
     reader: Arc<MapReader>,
     writer: BlockWriter,
+    tag: ObjectTag,
     next_number: u32,
     open: Option<OpenPack>,
     /// Bytes of packs so far.
     pub(crate) stored_bytes: u64,
-    durable: Vec<u32>,
+    durable: Vec<(u32, ObjectTag)>,
 }
 
 struct OpenPack {
@@ -35,8 +36,8 @@ struct OpenPack {
     entries: Vec<BlockEntry>,
 }
 
-/// The numbers of packs that are durable: what a head may name.
-pub(crate) struct DurablePacks(pub(super) Vec<u32>);
+/// The numbers and tags of packs that are durable: what a head may name.
+pub(crate) struct DurablePacks(pub(super) Vec<(u32, ObjectTag)>);
 
 impl PackWriter {
     /// A writer; `reader` learns of every pack that was written.
@@ -45,12 +46,14 @@ impl PackWriter {
         series: SeriesId,
         reader: &Arc<MapReader>,
         next_number: u32,
+        tag: ObjectTag,
     ) -> Result<Self> {
         Ok(Self {
             objects: Arc::clone(objects),
             series,
             reader: Arc::clone(reader),
             writer: BlockWriter::new(METADATA_LEVEL)?,
+            tag,
             next_number,
             open: None,
             stored_bytes: 0,
@@ -72,13 +75,18 @@ impl PackWriter {
     pub(crate) fn append(&mut self, kind: BlockKind, raw: &[u8]) -> Result<BlockRef> {
         let open = match &mut self.open {
             Some(open) => open,
-            none => none.insert(OpenPack::new(&self.objects, self.series, &mut self.next_number)),
+            none => {
+                let number = self.next_number;
+                self.next_number += 1;
+                none.insert(OpenPack::new(&self.objects, self.series, number, self.tag))
+            }
         };
         let offset = to_u32(open.body.len());
         let position = u64::from(offset);
         let length = to_u32(self.writer.append(&open.sealer, position, raw, &mut open.body));
         open.entries.push(BlockEntry { kind, offset, sealed_bytes: length });
-        let block = BlockRef { pack: open.number, offset, length };
+        let hash = self.objects.keys.content_hash(kind as u8, raw);
+        let block = BlockRef { pack: open.number, offset, length, hash };
         if open.body.len() >= PACK_BYTES {
             self.close()?;
         }
@@ -103,13 +111,13 @@ impl PackWriter {
         let Some(open) = self.open.take() else { return Ok(()) };
         let directory = encode_blocks(&open.entries);
         let end = close_object(&mut self.writer, &open.sealer, open.body.len(), &directory);
-        let name = names::pack(self.series, open.number, 0);
+        let name = names::pack(self.series, open.number, self.tag);
         self.stored_bytes += self
             .objects
-            .put_numbered(&name, ObjectKind::Recipes, &[open.body.into(), end.into()])
+            .put_pieces(&name, ObjectKind::Recipes, &[open.body.into(), end.into()])
             .context(|| "store recipes")?;
-        self.reader.add_pack(open.number);
-        self.durable.push(open.number);
+        self.reader.add_pack(open.number, self.tag);
+        self.durable.push((open.number, self.tag));
         Ok(())
     }
 
@@ -121,10 +129,8 @@ impl PackWriter {
 }
 
 impl OpenPack {
-    fn new(objects: &Objects, series: SeriesId, next_number: &mut u32) -> Self {
-        let number = *next_number;
-        *next_number += 1;
-        let address = Address::new(ObjectKind::Recipes, series, u64::from(number));
+    fn new(objects: &Objects, series: SeriesId, number: u32, tag: ObjectTag) -> Self {
+        let address = Address::tagged(ObjectKind::Recipes, series, number, tag);
         let header = objects.new_header(address);
         let mut body = Vec::with_capacity(HEADER_BYTES);
         body.extend_from_slice(&header.encode());

@@ -58,7 +58,7 @@ impl RecordedSegment {
 
     fn encode(index: u64, digest: SegmentDigest, chunks: &[DraftChunk], to: &mut Vec<u8>) {
         to.extend_from_slice(&index.to_le_bytes());
-        to.extend_from_slice(&digest.0);
+        to.extend_from_slice(&digest.bytes);
         to.extend_from_slice(&to_u32(chunks.len()).to_le_bytes());
         for chunk in chunks {
             let kind = match chunk.found {
@@ -75,7 +75,7 @@ impl RecordedSegment {
 
     fn decode(from: &mut &[u8]) -> Option<Self> {
         let index = u64::from_le_bytes(*array(from)?);
-        let digest = SegmentDigest(*array(from)?);
+        let digest = SegmentDigest::new(*array(from)?);
         let count = u32::from_le_bytes(*array(from)?);
         let chunk = |from: &mut &[u8]| {
             let length = u32::from_le_bytes(*array(from)?);
@@ -118,7 +118,7 @@ impl<'f> ScanRecorder<'f> {
 
     /// Adds a segment of zeros.
     pub(crate) fn zeros(&mut self, index: u64) -> Result<()> {
-        self.add(index, SegmentDigest([0; 16]), &[])
+        self.add(index, SegmentDigest::new([0; 16]), &[])
     }
 
     fn add(&mut self, index: u64, digest: SegmentDigest, chunks: &[DraftChunk]) -> Result<()> {

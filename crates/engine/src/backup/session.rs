@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex};
 use silt_chunking::{Fingerprinter, SegmentDigester};
 use silt_format::number::to_u64;
 use silt_format::{
-    BlockKind, Chunking, Error, Fingerprint, Head, Id, Level, LevelBytes, MapRoot, PRIVATE_STORE,
-    Recipe, RecipeChunk, Reference, Result, SEGMENT_BYTES, SegmentEntry, SeriesId, Snapshot,
-    SummaryGeometry, Volume, names,
+    BlockKind, Chunking, Error, Fingerprint, Head, Id, Level, LevelBytes, MapRoot, ObjectTag,
+    PRIVATE_STORE, Recipe, RecipeChunk, Reference, Result, SEGMENT_BYTES, SegmentEntry, SeriesId,
+    Snapshot, SummaryGeometry, Volume, VolumeKind, names,
 };
 use silt_source::{ChangedMap, SourceFormat, VolumeSource};
 
@@ -59,6 +59,8 @@ pub struct BackupOptions {
 pub struct BackupReport {
     /// The committed snapshot.
     pub snapshot: Snapshot,
+    /// Its labels.
+    pub tags: Vec<String>,
     /// The series' name.
     pub series: String,
     /// The generation of the head that names it.
@@ -165,15 +167,16 @@ impl<'r> BackupSession<'r> {
         let mut config = repository.config.clone();
         let container_bytes = budget.container_bytes(config.container_bytes as usize);
         config.container_bytes = silt_format::number::to_u32(container_bytes);
+        let tag = ObjectTag::first(context.random_id());
         Ok(Self {
             containers: ContainerWriter::new(
                 objects,
                 (series, PRIVATE_STORE),
                 &config,
-                head.next_container,
+                (head.next_container, tag),
                 Uploads::new(objects, budget.uploads(objects.storage.uploads())),
             )?,
-            packs: PackWriter::new(objects, series, &reader, head.next_pack)?,
+            packs: PackWriter::new(objects, series, &reader, head.next_pack, tag)?,
             known: Known::new(objects, series, &reader, &avoided, budget.tables_bytes())?,
             repository,
             context,
@@ -228,6 +231,7 @@ impl<'r> BackupSession<'r> {
         let checked = self.clean_segments(hint, source, name, &scanner)?;
         let info = source.info();
         let mut volume = Volume {
+            kind: VolumeKind::Disk,
             name: name.to_owned(),
             bytes: 0,
             source: info.description,
@@ -462,8 +466,8 @@ impl<'r> BackupSession<'r> {
             parent: parent.map(|parent| parent.id),
             host: self.context.env.process().host,
             program: self.options.program.clone(),
-            tags: self.options.tags.clone(),
             volumes: self.volumes,
+            checkpoints: Vec::new(),
             summary: kept,
         };
         let data_bytes = self.containers.stored_bytes + self.packs.stored_bytes;
@@ -481,12 +485,14 @@ impl<'r> BackupSession<'r> {
                 packs,
                 summary,
                 snapshot,
+                labels: self.options.tags.clone(),
                 session: self.session,
             },
         )?;
         self.lease.release()?;
         Ok(BackupReport {
             snapshot: committed.snapshot,
+            tags: self.options.tags,
             series,
             generation: committed.generation,
             stored_bytes: data_bytes + summary_bytes + committed.stored_bytes,
@@ -543,7 +549,7 @@ fn format_name(format: SourceFormat) -> &'static str {
 /// The newest snapshot that can be read; damaged ones are passed over with a warning.
 fn newest_readable(repository: &Repository, head: &Head) -> Result<Option<Snapshot>> {
     for entry in head.snapshots.iter().rev() {
-        match repository.snapshot(head.series, entry.id) {
+        match repository.snapshot(head.series, entry) {
             Ok(snapshot) => return Ok(Some(snapshot)),
             Err(error) if is_damage(&error) => {
                 repository.warn(&format!("{error}; an older snapshot is compared with instead"));

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use silt_format::number::to_u32;
-use silt_format::{BlockRef, SIGNATURES, Signatures};
+use silt_format::{BlockRef, ObjectTag, SIGNATURES, Signatures};
 
 /// Most candidates that one search names, as in the VM-centric scheme.
 pub(crate) const CANDIDATES_MAX: usize = 10;
@@ -17,7 +17,7 @@ pub(crate) enum Candidate {
     /// A recipe of this series.
     Recipe(BlockRef),
     /// A container that an interrupted backup has left.
-    Container(u32),
+    Container(u32, ObjectTag),
 }
 
 /// Maps each signature to the segments that have it, newest first.

@@ -35,7 +35,7 @@ pub(crate) fn write_summary(
         let held = geometry.partitions_of(part);
         let mut vector = vec![0; held.len() * partition_bytes];
         references = fill(reader, roots, geometry, &held, &mut vector)?;
-        let address = Address { kind: ObjectKind::Summary, series, number: id.0, revision: part };
+        let address = Address::of_part(ObjectKind::Summary, series, id.0, part);
         let header = objects.new_header(address);
         let sealer = objects.sealer(&header);
         let mut body = Vec::with_capacity(HEADER_BYTES);
@@ -143,7 +143,7 @@ pub(crate) fn read_part(
     let geometry = summary.geometry;
     let name = names::summary(series, summary.id, part);
     let (kind, number) = (ObjectKind::Summary, summary.id.0);
-    let object = objects.open(&name, Address { kind, series, number, revision: part })?;
+    let object = objects.open(&name, Address::of_part(kind, series, number, part))?;
     let entries = objects.read_blocks(&object)?;
     let wrong = |what: &str| Error::corrupt(format!("summary vector {name}: {what}"));
     if entries.len() != geometry.partitions_of(part).len() {

@@ -129,7 +129,7 @@ fn send(objects: &Objects, upload: Upload) -> (Result<()>, Option<AlignedBuffer>
     let Upload { name, body, end, .. } = upload;
     let body = Arc::new(body);
     let pieces = [Bytes::from_owner(Lent(Arc::clone(&body))), end.into()];
-    let result = objects.put_numbered(&name, ObjectKind::Container, &pieces);
+    let result = objects.put_pieces(&name, ObjectKind::Container, &pieces);
     drop(pieces);
     // A buffer that is still being sent, after a lost answer, is not used again.
     let spare = Arc::try_unwrap(body).ok().map(|mut body| {

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 
 use silt_chunking::Fingerprinter;
 use silt_format::number::to_u16;
-use silt_format::{DamagedSlots, Error, Head, Result, SeriesId, VerifiedRange, names};
+use silt_format::{DamagedSlots, Error, Head, ObjectTag, Result, SeriesId, VerifiedRange, names};
 
 use super::damage::Findings;
 use super::{CheckOptions, CheckReport, DataCheck, RecordState};
@@ -23,7 +23,7 @@ const SAVE_EVERY: usize = 256;
 #[derive(Clone, Copy, Debug)]
 struct Item {
     number: u32,
-    revision: u32,
+    tag: ObjectTag,
     bytes: u64,
 }
 
@@ -56,12 +56,12 @@ pub(crate) fn verify(
         state.record.damaged.retain(|slots| slots.container != item.number);
         state.record.damaged.extend(&verified.damaged);
         if let Some(error) = verified.error {
-            let name = names::container(head.series, item.number, item.revision);
+            let name = names::container(head.series, item.number, item.tag);
             findings.object(&name, &error.to_string());
         } else {
             report.verified_containers += 1;
         }
-        times.set(item.number, item.revision, now_s);
+        times.set(item.number, item.tag, now_s);
         report.verified_bytes += item.bytes;
         done_bytes += item.bytes;
         let progress = Progress { done_bytes, total_bytes, ..Progress::default() };
@@ -99,12 +99,12 @@ fn plan(
     }
     let sizes = sizes(&repository.objects, head.series)?;
     let times = Times::new(&state.record.verified, head);
-    let bytes = |number, revision| sizes.get(&(number, revision)).copied().unwrap_or(0);
+    let bytes = |number, tag| sizes.get(&(number, tag)).copied().unwrap_or(0);
     let all = head.containers.iter();
     let mut items: Vec<(u64, Item)> = all
-        .map(|(number, revision)| {
-            let item = Item { number, revision, bytes: bytes(number, revision) };
-            (times.get(number, revision), item)
+        .map(|(number, tag)| {
+            let item = Item { number, tag, bytes: bytes(number, tag) };
+            (times.get(number, tag), item)
         })
         .collect();
     let is_known = |item: &Item| known.contains(&item.number);
@@ -148,11 +148,11 @@ fn share(total: u64, percent: f64) -> u64 {
     ((total as f64) * percent.clamp(0.0, 100.0) / 100.0).ceil() as u64
 }
 
-fn sizes(objects: &Objects, series: SeriesId) -> Result<HashMap<(u32, u32), u64>> {
+fn sizes(objects: &Objects, series: SeriesId) -> Result<HashMap<(u32, ObjectTag), u64>> {
     let mut sizes = HashMap::new();
     for item in objects.names(&names::containers(series), None)? {
         let (name, bytes) = item?;
-        if let Some(number) = names::number_and_revision(&name) {
+        if let Some(number) = names::number_and_tag(&name) {
             sizes.insert(number, bytes);
         }
     }
@@ -209,9 +209,8 @@ fn verify_one(
     scratch: &mut Scratch,
 ) -> Result<Verified> {
     let mut verified = Verified { item, damaged: Vec::new(), error: None };
-    let slots =
-        |first, last| DamagedSlots { container: item.number, revision: item.revision, first, last };
-    let container = match open_container(objects, series, item.number, item.revision) {
+    let slots = |first, last| DamagedSlots { container: item.number, tag: item.tag, first, last };
+    let container = match open_container(objects, series, item.number, item.tag) {
         Ok(container) => container,
         Err(error) if is_damage(&error) => {
             verified.damaged.push(slots(0, u16::MAX));
@@ -261,38 +260,38 @@ fn verify_one(
 }
 
 /// When each container was verified.
-struct Times(HashMap<(u32, u32), u64>);
+struct Times(HashMap<(u32, ObjectTag), u64>);
 
 impl Times {
     fn new(ranges: &[VerifiedRange], head: &Head) -> Self {
         let numbers = ranges.iter().flat_map(|range| {
             // No more numbers than there can be containers, whatever the record says.
             let end = range.first.saturating_add(range.count).min(head.next_container);
-            (range.first..end).map(|number| ((number, range.revision), range.time_s))
+            (range.first..end).map(|number| ((number, range.tag), range.time_s))
         });
         Self(numbers.collect())
     }
-    fn get(&self, number: u32, revision: u32) -> u64 {
-        self.0.get(&(number, revision)).copied().unwrap_or(0)
+    fn get(&self, number: u32, tag: ObjectTag) -> u64 {
+        self.0.get(&(number, tag)).copied().unwrap_or(0)
     }
-    fn set(&mut self, number: u32, revision: u32, time_s: u64) {
-        self.0.insert((number, revision), time_s);
+    fn set(&mut self, number: u32, tag: ObjectTag, time_s: u64) {
+        self.0.insert((number, tag), time_s);
     }
     /// The times as few ranges.
     fn ranges(&self) -> Vec<VerifiedRange> {
-        let mut all: Vec<(u32, u32, u64)> =
-            self.0.iter().map(|((number, revision), time)| (*number, *revision, *time)).collect();
+        let mut all: Vec<(u32, ObjectTag, u64)> =
+            self.0.iter().map(|((number, tag), time)| (*number, *tag, *time)).collect();
         all.sort_unstable();
         let mut ranges: Vec<VerifiedRange> = Vec::new();
-        for (first, revision, time_s) in all {
+        for (first, tag, time_s) in all {
             match ranges.last_mut() {
                 Some(last)
                     if last.first + last.count == first
-                        && (last.revision, last.time_s) == (revision, time_s) =>
+                        && (last.tag, last.time_s) == (tag, time_s) =>
                 {
                     last.count += 1;
                 }
-                _ => ranges.push(VerifiedRange { first, count: 1, revision, time_s }),
+                _ => ranges.push(VerifiedRange { first, count: 1, tag, time_s }),
             }
         }
         ranges

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, HashSet};
 
 use silt_format::number::to_u64;
 use silt_format::{
-    BlockRef, ByteSpan, DamagedSlots, Error, Head, Id, MapRoot, ObjectKind, ObjectSet,
-    PAGE_ENTRIES, PRIVATE_STORE, Page, RecipeChunk, Result, SEGMENT_BYTES, Snapshot, Volume, names,
+    BlockRef, ByteSpan, DamagedSlots, Error, Head, MapRoot, ObjectKind, ObjectSet, ObjectTag,
+    PAGE_ENTRIES, PRIVATE_STORE, Page, RecipeChunk, Result, SEGMENT_BYTES, Snapshot, SnapshotEntry,
+    Volume, names,
 };
 
 use super::damage::Findings;
@@ -46,7 +47,7 @@ pub(crate) fn verify(
     let mut summaries = HashSet::new();
     for entry in &head.snapshots {
         objects.context.check_interrupted()?;
-        let Some(snapshot) = walk.snapshot(entry.id)? else { continue };
+        let Some(snapshot) = walk.snapshot(entry)? else { continue };
         report.snapshots += 1;
         for volume in &snapshot.volumes {
             let before = previous.as_ref().and_then(|previous| {
@@ -66,15 +67,11 @@ pub(crate) fn verify(
     }
     report.recipes += walk.recipes;
     state.record.damaged_blocks = walk.damaged_recipes;
-    for (container, (revision, mut slots)) in walk.newly_damaged {
+    for (container, (tag, mut slots)) in walk.newly_damaged {
         slots.sort_unstable();
         slots.dedup();
-        let ranges = slots.into_iter().map(|slot| DamagedSlots {
-            container,
-            revision,
-            first: slot,
-            last: slot,
-        });
+        let ranges =
+            slots.into_iter().map(|slot| DamagedSlots { container, tag, first: slot, last: slot });
         state.record.damaged.extend(ranges);
     }
     Ok(())
@@ -101,17 +98,16 @@ fn verify_objects(
         }
     }
     let lost = missing.iter().filter(|name| name.starts_with("containers/"));
-    for (number, revision) in lost.filter_map(|name| names::number_and_revision(name)) {
-        let slots = DamagedSlots { container: number, revision, first: 0, last: u16::MAX };
+    for (number, tag) in lost.filter_map(|name| names::number_and_tag(name)) {
+        let slots = DamagedSlots { container: number, tag, first: 0, last: u16::MAX };
         if !state.record.damaged.contains(&slots) {
             state.record.damaged.push(slots);
         }
     }
-    for (number, revision) in head.packs.iter() {
-        let name = names::pack(series, number, revision);
+    for (number, tag) in head.packs.iter() {
+        let name = names::pack(series, number, tag);
         if !missing.contains(&name) {
-            let (kind, number) = (ObjectKind::Recipes, u64::from(number));
-            let address = Address { kind, series, number, revision };
+            let address = Address::tagged(ObjectKind::Recipes, series, number, tag);
             let read = objects.open(&name, address).and_then(|pack| objects.read_blocks(&pack));
             findings.note_if_damaged(read.map(|_| ()), &name)?;
         }
@@ -124,15 +120,15 @@ fn compare_names(objects: &Objects, prefix: &str, set: &ObjectSet) -> Result<(Ve
     let (mut listed, mut unreferenced) = (HashSet::new(), 0);
     for item in objects.names(prefix, None)? {
         let (name, _) = item?;
-        match names::number_and_revision(&name) {
-            Some((number, revision)) if set.revision(number) == Some(revision) => {
+        match names::number_and_tag(&name) {
+            Some((number, tag)) if set.tag(number) == Some(tag) => {
                 listed.insert(number);
             }
             _ => unreferenced += 1,
         }
     }
     let lost = set.iter().filter(|(number, _)| !listed.contains(number));
-    let lost = lost.map(|(number, revision)| format!("{prefix}{number:08x}.{revision:04x}"));
+    let lost = lost.map(|(number, tag)| format!("{prefix}{number:08x}.{tag}"));
     Ok((lost.collect(), unreferenced))
 }
 
@@ -146,15 +142,16 @@ struct Walk<'a> {
     raw: Vec<u8>,
     recipes: u64,
     findings: &'a mut Findings,
-    newly_damaged: BTreeMap<u32, (u32, Vec<u16>)>,
+    newly_damaged: BTreeMap<u32, (ObjectTag, Vec<u16>)>,
     damaged_recipes: Vec<BlockRef>,
 }
 
 impl Walk<'_> {
-    fn snapshot(&mut self, id: Id) -> Result<Option<Snapshot>> {
-        match self.repository.snapshot(self.head.series, id) {
+    fn snapshot(&mut self, entry: &SnapshotEntry) -> Result<Option<Snapshot>> {
+        match self.repository.snapshot(self.head.series, entry) {
             Ok(snapshot) => Ok(Some(snapshot)),
             Err(error) if is_damage(&error) => {
+                let id = entry.id;
                 let object = names::snapshot(self.head.series, id);
                 let (error, series) = (error.to_string(), &self.head.name);
                 self.findings.whole_snapshot(&object, &error, series, id);
@@ -236,8 +233,8 @@ impl Walk<'_> {
         if !is_damage(error) {
             return Err(Error::new(error.kind(), error.to_string()));
         }
-        let revision = self.head.packs.revision(block.pack).unwrap_or(0);
-        let object = names::pack(self.head.series, block.pack, revision);
+        let tag = self.head.packs.tag(block.pack).unwrap_or(ObjectTag::NONE);
+        let object = names::pack(self.head.series, block.pack, tag);
         self.findings.span(&object, &error.to_string(), place, span);
         Ok(())
     }
@@ -280,8 +277,8 @@ impl Walk<'_> {
             let is_private = chunk.reference.store() == PRIVATE_STORE;
             if is_private && !self.avoided.has(chunk.reference) {
                 let number = chunk.reference.container();
-                let revision = self.head.containers.revision(number).unwrap_or(0);
-                let slots = self.newly_damaged.entry(number).or_insert((revision, Vec::new()));
+                let tag = self.head.containers.tag(number).unwrap_or(ObjectTag::NONE);
+                let slots = self.newly_damaged.entry(number).or_insert((tag, Vec::new()));
                 slots.1.push(chunk.reference.slot());
             }
         }

@@ -116,7 +116,7 @@ pub(crate) fn read(
         for part in 0..list.parts {
             let name = names::dead_list(series, list.id, part);
             let (kind, number) = (ObjectKind::DeadList, list.id.0);
-            let address = Address { kind, series, number, revision: part };
+            let address = Address::of_part(kind, series, number, part);
             let plain = objects.get(&name, address)?;
             ranges.extend(decode_dead_ranges(&plain).context(|| format!("read {name}"))?);
         }
@@ -138,7 +138,7 @@ pub(crate) fn write(
     for ranges in dead.ranges().chunks(DEAD_RANGES_MAX) {
         let name = names::dead_list(series, id, parts);
         let (kind, number) = (ObjectKind::DeadList, id.0);
-        let address = Address { kind, series, number, revision: parts };
+        let address = Address::of_part(kind, series, number, parts);
         objects.put(&name, address, &encode_dead_ranges(ranges))?;
         parts += 1;
     }

@@ -53,7 +53,7 @@ impl Repository {
             DeleteMethod::Exact => Edit::begin(self, id, series)?,
         };
         for id in ids {
-            let entry = edit.head.snapshots[edit.place(*id)?];
+            let entry = &edit.head.snapshots[edit.place(*id)?];
             if entry.is_protected() {
                 let message = format!("snapshot {id} is protected; `silt unprotect {id}` first");
                 return Err(Error::new(ErrorKind::Denied, message));
@@ -113,7 +113,7 @@ impl Edit<'_> {
         let series = self.head.series;
         let is_doomed = |id: Id| ids.contains(&id);
         let rest = self.head.snapshots.iter().filter(|entry| !is_doomed(entry.id));
-        let rest: Vec<_> = rest.copied().collect();
+        let rest: Vec<_> = rest.cloned().collect();
         if rest.is_empty() {
             // Nothing lives: all that there is, is dead.
             let all = self.head.containers.iter();
@@ -132,7 +132,7 @@ impl Edit<'_> {
         };
         let mut before: Option<Snapshot> = None;
         for entry in self.head.snapshots.iter().filter(|entry| is_doomed(entry.id)) {
-            let doomed = self.repository.snapshot(series, entry.id)?;
+            let doomed = self.repository.snapshot(series, entry)?;
             // Snapshots next to each other in time share most; one that was looked at just before, too.
             let older = living.iter().rfind(|other| other.time_ns <= doomed.time_ns);
             let newer = living.iter().find(|other| other.time_ns > doomed.time_ns);
@@ -154,7 +154,7 @@ impl Edit<'_> {
 
     fn exact(&mut self, ids: &[Id]) -> Result<Found> {
         let rest = self.head.snapshots.iter().filter(|entry| !ids.contains(&entry.id));
-        let rest: Vec<_> = rest.copied().collect();
+        let rest: Vec<_> = rest.cloned().collect();
         let living = read_snapshots(self.repository, self.head.series, &rest)?;
         let swept = sweep::dead(self, &living, sweep::SweepOptions::default())?;
         // Older lists hold nothing that this one does not.

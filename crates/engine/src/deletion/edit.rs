@@ -73,6 +73,10 @@ impl<'r> Edit<'r> {
         let head = heads::newest(objects, series)?;
         let empty = || Head::empty(series, crate::repository::DEFAULT_DOMAIN, name);
         repository.verify_history(series)?;
+        if head.as_ref().is_some_and(|head| !head.delta_bases.is_empty()) {
+            let message = format!("series '{name}' holds deltas; use a newer silt to change it");
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
         Ok(Self { repository, head: head.unwrap_or_else(empty), session, lease })
     }
 
@@ -122,5 +126,5 @@ pub(crate) fn read_snapshots(
     series: SeriesId,
     entries: &[SnapshotEntry],
 ) -> Result<Vec<Snapshot>> {
-    entries.iter().map(|entry| repository.snapshot(series, entry.id)).collect()
+    entries.iter().map(|entry| repository.snapshot(series, entry)).collect()
 }

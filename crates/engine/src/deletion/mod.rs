@@ -15,7 +15,7 @@ mod undelete;
 mod vectors;
 
 pub(crate) use edit::{Edit, read_snapshots};
-pub(crate) use reclaim::highest_revisions;
+pub(crate) use reclaim::retagged;
 pub(crate) use rewrite::Rewriter;
 pub(crate) use sweep::each_unshared;
 

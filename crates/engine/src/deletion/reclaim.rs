@@ -7,7 +7,9 @@ use std::collections::{HashMap, HashSet};
 
 use silt_chunking::Fingerprinter;
 use silt_format::names::{self, Numbered};
-use silt_format::{DeadRange, DeletedEntry, Head, Id, ObjectSet, Result, Snapshot, SnapshotEntry};
+use silt_format::{
+    DeadRange, DeletedEntry, Head, Id, ObjectSet, ObjectTag, Result, Snapshot, SnapshotEntry,
+};
 
 use super::dead::{self, DeadSlots};
 use super::delete::leak_share;
@@ -21,7 +23,7 @@ use crate::env::Progress;
 use crate::objects::{is_damage, key};
 use crate::repository::Repository;
 
-/// How many containers are rewritten before their new revisions are committed: what an interruption
+/// How many containers are rewritten before they are committed: what an interruption
 /// may cost.
 const REWRITES_PER_COMMIT: usize = 32;
 /// About what a slot takes whose chunk is in the shared store.
@@ -72,7 +74,7 @@ pub struct ReclaimReport {
     pub dropped_containers: u64,
     /// Containers that were rewritten.
     pub rewritten_containers: u64,
-    /// Bytes of their new revisions; of a plan, an estimate.
+    /// Bytes of them as rewritten; of a plan, an estimate.
     pub rewritten_bytes: u64,
     /// Recipe packs that went.
     pub dropped_packs: u64,
@@ -145,11 +147,11 @@ impl Plan {
             .drop
             .iter()
             .chain(&self.rewrite)
-            .filter_map(|n| Some(names::container(head.series, *n, head.containers.revision(*n)?)))
+            .filter_map(|n| Some(names::container(head.series, *n, head.containers.tag(*n)?)))
             .chain(
                 self.drop_packs
                     .iter()
-                    .filter_map(|n| Some(names::pack(head.series, *n, head.packs.revision(*n)?))),
+                    .filter_map(|n| Some(names::pack(head.series, *n, head.packs.tag(*n)?))),
             )
             .collect();
         let gone = self.listing.iter().filter(|listed| going.contains(&listed.name));
@@ -184,7 +186,7 @@ impl Edit<'_> {
         let oldest_ns = objects.context.env.now_ns().saturating_sub(keep_ns);
         let (purge, kept): (Vec<&DeletedEntry>, Vec<&DeletedEntry>) =
             self.head.deleted.iter().partition(|deleted| deleted.deleted_ns <= oldest_ns);
-        let kept: Vec<SnapshotEntry> = kept.iter().map(|deleted| deleted.entry).collect();
+        let kept: Vec<SnapshotEntry> = kept.iter().map(|deleted| deleted.entry.clone()).collect();
         let kept = read_snapshots(self.repository, series, &kept)?;
         let dead = dead::read(objects, series, &self.head.dead)?;
         let reclaimable = if kept.is_empty() {
@@ -228,9 +230,9 @@ impl Edit<'_> {
         let mut left = DeadSlots::default();
         for (number, ranges) in plan.reclaimable.by_container() {
             self.keep()?;
-            let Some(revision) = self.head.containers.revision(number) else { continue };
+            let Some(tag) = self.head.containers.tag(number) else { continue };
             let objects = &self.repository.objects;
-            let opened = open_container(objects, self.head.series, number, revision);
+            let opened = open_container(objects, self.head.series, number, tag);
             let container = match opened {
                 Ok(container) => container,
                 Err(error) if is_damage(&error) => {
@@ -254,7 +256,7 @@ impl Edit<'_> {
             if dead_bytes == all_bytes {
                 plan.drop.push(number);
             } else if dead_bytes > 0 && share(dead_bytes, all_bytes) >= dead_share_min {
-                let name = names::container(self.head.series, number, revision);
+                let name = names::container(self.head.series, number, tag);
                 let bytes = sizes.get(name.as_str()).copied().unwrap_or(0);
                 plan.rewrite_bytes += bytes / all_bytes.max(1) * (all_bytes - dead_bytes)
                     + bytes % all_bytes.max(1) * (all_bytes - dead_bytes) / all_bytes.max(1);
@@ -291,11 +293,9 @@ impl Edit<'_> {
             self.commit()?;
             self.repository.objects.delete(&replaced)?;
         }
-        let prefix = names::containers(self.head.series);
-        let names = plan.listing.iter().map(|listed| listed.name.as_str());
-        let highest = highest_revisions(names.filter(|name| name.starts_with(&prefix)));
+        let tag = ObjectTag::rewritten(self.repository.objects.context.random_id());
         for batch in plan.rewrite.chunks(REWRITES_PER_COMMIT) {
-            self.rewrite(batch, plan, &highest, report)?;
+            self.rewrite(batch, plan, tag, report)?;
         }
         // Last, so that an interruption before leaves only what the next run finds unnamed.
         let gone = self.unnamed(&plan.listing)?;
@@ -304,12 +304,12 @@ impl Edit<'_> {
         self.remove_old_heads()
     }
 
-    /// Rewrites containers and commits their new revisions.
+    /// Rewrites containers and commits them.
     fn rewrite(
         &mut self,
         batch: &[u32],
         plan: &Plan,
-        highest: &HashMap<u32, u32>,
+        tag: ObjectTag,
         report: &mut ReclaimReport,
     ) -> Result<()> {
         let repository = self.repository;
@@ -321,19 +321,18 @@ impl Edit<'_> {
             config: &repository.config,
         };
         let dead: HashMap<u32, &[DeadRange]> = plan.reclaimable.by_container().collect();
-        let mut done: HashMap<u32, u32> = HashMap::new();
+        let mut done: HashSet<u32> = HashSet::new();
         for number in batch {
             self.keep()?;
-            let Some(old) = self.head.containers.revision(*number) else { continue };
-            let revision = highest.get(number).copied().unwrap_or(old).max(old) + 1;
+            let Some(old) = self.head.containers.tag(*number) else { continue };
             let ranges = dead.get(number).copied().unwrap_or_default();
             let written = open_container(objects, self.head.series, *number, old)
-                .and_then(|container| rewriter.rewrite(&container, *number, revision, ranges, &[]));
+                .and_then(|container| rewriter.rewrite(&container, *number, tag, ranges, &[]));
             match written {
                 Ok(bytes) => {
                     report.rewritten_bytes += bytes;
                     report.rewritten_containers += 1;
-                    done.insert(*number, revision);
+                    done.insert(*number);
                 }
                 Err(error) if is_damage(&error) => {
                     repository.warn(&format!("{error}; the container is left as it is"));
@@ -347,12 +346,8 @@ impl Edit<'_> {
             };
             objects.context.observer.progress("reclaim", progress);
         }
-        let mut containers = ObjectSet::default();
-        for (number, revision) in self.head.containers.iter() {
-            containers.push(number, done.get(&number).copied().unwrap_or(revision));
-        }
-        self.head.containers = containers;
-        let done: Vec<u32> = done.into_keys().collect();
+        self.head.containers = retagged(&self.head.containers, &done, tag);
+        let done: Vec<u32> = done.into_iter().collect();
         let replaced = self.replace_dead(&plan.reclaimable, &done)?;
         self.commit()?;
         self.repository.objects.delete(&replaced)
@@ -373,10 +368,7 @@ impl Edit<'_> {
         for (number, ranges) in before.by_container().filter(|(number, _)| done.contains(number)) {
             let Some(gone) = gone.get(&number) else { continue };
             let is_whole = |ranges: &[DeadRange]| ranges == [DeadRange::whole(number)];
-            if *gone != ranges
-                && !is_whole(ranges)
-                && self.head.containers.revision(number).is_some()
-            {
+            if *gone != ranges && !is_whole(ranges) && self.head.containers.tag(number).is_some() {
                 let slots = DeadSlots::of(ranges.to_vec());
                 let kept = slots.references().filter(|bits| {
                     !dead::holds(gone, silt_format::Reference::from_bits(*bits).slot())
@@ -419,16 +411,15 @@ impl Edit<'_> {
     fn unnamed(&self, listing: &[Listed]) -> Result<Vec<usize>> {
         let head = &self.head;
         let series = head.series;
-        let deleted = head.deleted.iter().map(|deleted| deleted.entry);
-        let entries: Vec<SnapshotEntry> = head.snapshots.iter().copied().chain(deleted).collect();
+        let deleted = head.deleted.iter().map(|deleted| &deleted.entry);
+        let entries: Vec<SnapshotEntry> = head.snapshots.iter().chain(deleted).cloned().collect();
         let snapshots = read_readable(self.repository, head, &entries)?;
         let Some(snapshots) = snapshots else { return Ok(Vec::new()) };
         let vectors: HashSet<Id> =
             snapshots.iter().filter_map(|snapshot| snapshot.summary).map(|s| s.id).collect();
         let set = |set: &ObjectSet, next: u32, name: &str| {
-            names::number_and_revision(name).is_none_or(|(number, revision)| {
-                number >= next || set.revision(number) == Some(revision)
-            })
+            names::number_and_tag(name)
+                .is_none_or(|(number, tag)| number >= next || set.tag(number) == Some(tag))
         };
         let id = |name: &str| name.rsplit('/').next().and_then(Id::from_hex);
         let is_named = |name: &str| {
@@ -444,7 +435,7 @@ impl Edit<'_> {
                 names::id_and_part(name)
                     .is_none_or(|(id, _)| head.runs.iter().any(|run| run.id == id))
             } else {
-                let mut lists = head.dead.iter().chain(&head.condemned);
+                let mut lists = head.dead.iter().chain(&head.condemned).chain(&head.delta_bases);
                 names::id_and_part(name).is_none_or(|(id, _)| lists.any(|list| list.id == id))
             }
         };
@@ -488,7 +479,7 @@ impl Edit<'_> {
         let now_ms = objects.context.env.now_ns() / 1_000_000;
         let grace_ms = i64::try_from(grace_s).unwrap_or(i64::MAX).saturating_mul(1000);
         for listed in listing.iter().filter(|listed| listed.name.starts_with(&prefix)) {
-            let Some((number, _)) = names::number_and_revision(&listed.name) else { continue };
+            let Some((number, _)) = names::number_and_tag(&listed.name) else { continue };
             if number < self.head.next_container || grace_s == 0 {
                 continue;
             }
@@ -502,20 +493,19 @@ impl Edit<'_> {
     }
 }
 
-/// The highest revision of each number that names of containers say.
-pub(crate) fn highest_revisions<'n>(names: impl Iterator<Item = &'n str>) -> HashMap<u32, u32> {
-    let mut highest: HashMap<u32, u32> = HashMap::new();
-    for (number, revision) in names.filter_map(names::number_and_revision) {
-        let seen = highest.entry(number).or_default();
-        *seen = revision.max(*seen);
+/// The same containers, of which those in `done` were rewritten under `tag`.
+pub(crate) fn retagged(set: &ObjectSet, done: &HashSet<u32>, tag: ObjectTag) -> ObjectSet {
+    let mut containers = ObjectSet::default();
+    for (number, old) in set.iter() {
+        containers.push(number, if done.contains(&number) { tag } else { old });
     }
-    highest
+    containers
 }
 
 /// The first number behind `next` and behind all that are listed below `prefix`.
 fn next_number(listing: &[Listed], prefix: &str, next: u32) -> u32 {
     let listed = listing.iter().filter(|listed| listed.name.starts_with(prefix));
-    let numbers = listed.filter_map(|listed| names::number_and_revision(&listed.name));
+    let numbers = listed.filter_map(|listed| names::number_and_tag(&listed.name));
     numbers.map(|(number, _)| number.saturating_add(1)).fold(next, u32::max)
 }
 
@@ -538,8 +528,8 @@ fn read_readable(
 
 fn without(set: &ObjectSet, gone: &[u32]) -> ObjectSet {
     let mut left = ObjectSet::default();
-    for (number, revision) in set.iter().filter(|(number, _)| gone.binary_search(number).is_err()) {
-        left.push(number, revision);
+    for (number, tag) in set.iter().filter(|(number, _)| gone.binary_search(number).is_err()) {
+        left.push(number, tag);
     }
     left
 }

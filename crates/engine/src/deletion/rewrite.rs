@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use silt_chunking::Fingerprinter;
-use silt_format::{Config, DeadRange, Error, Link, Result, SeriesId};
+use silt_format::{Config, DeadRange, Error, Link, ObjectTag, Result, SeriesId};
 
 use super::dead::holds;
 use crate::chunks::{Container, expect_frames, read_frame};
@@ -19,7 +19,7 @@ pub(crate) struct Rewriter<'a> {
 }
 
 impl Rewriter<'_> {
-    /// Writes container `number` anew as `revision`, durable on return: without the slots in `dead`,
+    /// Writes container `number` anew under `tag`, durable on return: without the slots in `dead`,
     /// and with links, which ascend, in place of the chunks that they stand for.
     ///
     /// The answer is its bytes. Fails as `Corrupt` if a living chunk is not what it should be.
@@ -27,12 +27,11 @@ impl Rewriter<'_> {
         &self,
         old: &Container,
         number: u32,
-        revision: u32,
+        tag: ObjectTag,
         dead: &[DeadRange],
         links: &[Link],
     ) -> Result<u64> {
-        let mut draft =
-            ContainerDraft::new(self.objects, self.config, self.series, number, revision)?;
+        let mut draft = ContainerDraft::new(self.objects, self.config, self.series, number, tag)?;
         let (mut scratch, mut frame, mut frame_number) = (Scratch::new()?, Vec::new(), None);
         let is_linked = |slot: u16| links.binary_search_by_key(&slot, |link| link.slot).is_ok();
         let is_kept = |slot: u16| !holds(dead, slot) && !is_linked(slot);

@@ -8,7 +8,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use silt_format::{
-    BlockRef, DeadRange, Head, MapRoot, PRIVATE_STORE, Result, Snapshot, SummaryGeometry,
+    BlockRef, DeadRange, Head, MapRoot, ObjectTag, PRIVATE_STORE, Result, Snapshot, SummaryGeometry,
 };
 
 use super::dead::{self, DeadSlots};
@@ -132,7 +132,7 @@ pub(crate) fn dead(
     assert!(edit.head.runs.is_empty(), "no snapshot says what is alive in a shared store");
     let mut report = SweepReport::default();
     let mut dead = Vec::new();
-    let containers: Vec<(u32, u32)> = edit.head.containers.iter().collect();
+    let containers: Vec<(u32, ObjectTag)> = edit.head.containers.iter().collect();
     let window = options.window(containers.len());
     for window in containers.chunks(window) {
         edit.keep()?;
@@ -149,9 +149,9 @@ pub(crate) fn dead(
                 bits[word] |= 1 << (slot % 64);
             }
         })?;
-        for (number, revision) in window {
+        for (number, tag) in window {
             let bits = marks.get(number).map_or(&[][..], Vec::as_slice);
-            sweep(edit, *number, *revision, bits, &mut report, &mut dead)?;
+            sweep(edit, *number, *tag, bits, &mut report, &mut dead)?;
         }
     }
     Ok(Swept { dead: DeadSlots::of(dead), report })
@@ -161,13 +161,13 @@ pub(crate) fn dead(
 fn sweep(
     edit: &Edit<'_>,
     number: u32,
-    revision: u32,
+    tag: ObjectTag,
     bits: &[u64],
     report: &mut SweepReport,
     dead: &mut Vec<DeadRange>,
 ) -> Result<()> {
     let repository = edit.repository;
-    let opened = open_container(&repository.objects, edit.head.series, number, revision);
+    let opened = open_container(&repository.objects, edit.head.series, number, tag);
     let container = match opened {
         Ok(container) => container,
         Err(error) if is_damage(&error) => {

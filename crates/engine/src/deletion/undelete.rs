@@ -20,7 +20,7 @@ impl Repository {
             return Err(Error::new(ErrorKind::NotFound, message));
         };
         let DeletedEntry { entry, .. } = edit.head.deleted.remove(place);
-        let snapshot = self.snapshot(edit.head.series, id)?;
+        let snapshot = self.snapshot(edit.head.series, &entry)?;
         // Whatever its vector may hold is not known to be dead any more; a repair finds out.
         let dead = dead::read(&self.objects, edit.head.series, &edit.head.dead)?;
         let mut references: Vec<u64> = known_slots(&edit, &dead)?;
@@ -40,10 +40,9 @@ pub(super) fn known_slots(edit: &Edit<'_>, dead: &DeadSlots) -> Result<Vec<u64>>
     let objects = &edit.repository.objects;
     let mut references = Vec::new();
     for (number, ranges) in dead.by_container() {
-        let Some(revision) = edit.head.containers.revision(number) else { continue };
+        let Some(tag) = edit.head.containers.tag(number) else { continue };
         if ranges.iter().any(|range| range.slots() > u64::from(u16::MAX)) {
-            let opened =
-                crate::chunks::open_container(objects, edit.head.series, number, revision)?;
+            let opened = crate::chunks::open_container(objects, edit.head.series, number, tag)?;
             references.extend(opened.directory.slot_numbers().map(|slot| {
                 silt_format::Reference::new(silt_format::PRIVATE_STORE, number, slot).bits()
             }));

@@ -30,8 +30,8 @@ impl Repository {
         let storage = MemoryStorage::new();
         storage.put(key, &[bytes], PutMode::Create)?;
         let objects = self.objects.with_storage(Arc::new(storage));
-        let Header { kind, series, number, revision, .. } = header;
-        let address = Address { kind, series, number, revision };
+        let Header { kind, series, number, part, tag, .. } = header;
+        let address = Address { kind, series, number, part, tag };
         match kind {
             ObjectKind::Config => {
                 let mut secret: Secret<fn() -> Result<Vec<u8>>> =
@@ -63,7 +63,7 @@ impl Repository {
 
 fn verify_container(objects: &Objects, address: Address) -> Result<()> {
     let number = silt_format::number::to_u32(usize::try_from(address.number).unwrap_or(usize::MAX));
-    let container = open_container(objects, address.series, number, address.revision)?;
+    let container = open_container(objects, address.series, number, address.tag)?;
     let (mut scratch, mut raw) = (Scratch::new()?, Vec::new());
     let Directory { frames, .. } = &container.directory;
     expect_frames(objects, &container, |_| true, &mut scratch);

@@ -135,8 +135,7 @@ pub(super) fn open_partition(
 ) -> Result<(OpenObject, RunDirectory)> {
     let name = names::run(store, run.id, partition);
     let (kind, number) = (ObjectKind::Run, run.id.0);
-    let object =
-        objects.open(&name, Address { kind, series: store, number, revision: partition })?;
+    let object = objects.open(&name, Address::of_part(kind, store, number, partition))?;
     let directory = objects.read_directory(&object, |raw| {
         let directory = RunDirectory::decode(raw)?;
         let end = directory.end().unwrap_or(to_u64(HEADER_BYTES));

@@ -100,7 +100,7 @@ impl RunWriter {
 
     fn address(&self) -> Address {
         let (kind, number) = (ObjectKind::Run, self.run.id.0);
-        Address { kind, series: self.store, number, revision: self.partition }
+        Address::of_part(kind, self.store, number, self.partition)
     }
 
     fn open(&mut self) -> &mut Open {
@@ -152,7 +152,7 @@ impl RunWriter {
         }
         let directory = open.directory.encode();
         let end = close_object(&mut self.writer, &open.sealer, open.body.len(), &directory);
-        let name = names::run(self.store, self.run.id, address.revision);
+        let name = names::run(self.store, self.run.id, address.part);
         let pieces = [open.body.into(), end.into()];
         self.stored_bytes += self.objects.put_pieces(&name, ObjectKind::Run, &pieces)?;
         Ok(())

@@ -1,7 +1,9 @@
 //! Copying chunks from private stores to the shared one.
 
 use silt_format::number::to_u32;
-use silt_format::{Fingerprint, Head, Result, RunRef, RunUse, SHARED_STORE, SeriesId, names};
+use silt_format::{
+    Fingerprint, Head, ObjectTag, Result, RunRef, RunUse, SHARED_STORE, SeriesId, names,
+};
 
 use super::owners::shared_runs;
 use super::record::{Owner, SharedRecord};
@@ -40,8 +42,8 @@ impl<'a> Source<'a> {
     ) -> Result<Option<(Fingerprint, &[u8])>> {
         let here = (head.series, place.container);
         if self.container.as_ref().is_none_or(|(series, number, _)| (*series, *number) != here) {
-            let revision = head.containers.revision(place.container).unwrap_or(0);
-            let opened = open_or_warn(self.repository, head.series, place.container, revision)?;
+            let tag = head.containers.tag(place.container).unwrap_or(ObjectTag::NONE);
+            let opened = open_or_warn(self.repository, head.series, place.container, tag)?;
             self.container = Some((head.series, place.container, opened));
             self.frame = None;
         }
@@ -73,9 +75,9 @@ pub(super) fn open_or_warn(
     repository: &Repository,
     store: SeriesId,
     number: u32,
-    revision: u32,
+    tag: ObjectTag,
 ) -> Result<Option<Container>> {
-    match open_container(&repository.objects, store, number, revision) {
+    match open_container(&repository.objects, store, number, tag) {
         Ok(container) => Ok(Some(container)),
         Err(error) if is_damage(&error) => {
             repository.warn(&format!("{error}; its chunks are not shared"));
@@ -111,10 +113,11 @@ pub(super) fn add_to_store<T>(
 ) -> Result<(T, u64)> {
     let (objects, config) = (&repository.objects, &repository.config);
     let store = (edit.head.series, SHARED_STORE);
-    let next_number = next_number(repository, &edit.head)?;
+    let numbers =
+        (next_number(repository, &edit.head)?, ObjectTag::first(objects.context.random_id()));
     let budget = Budget::new(0);
     let uploads = Uploads::new(objects, budget.uploads(objects.storage.uploads()));
-    let writer = ContainerWriter::new(objects, store, config, next_number, uploads)?;
+    let writer = ContainerWriter::new(objects, store, config, numbers, uploads)?;
     let workers = objects.context.workers(budget.workers(jobs(0)));
     let pipeline = Pipeline::of_packing(&objects.buffers, config.zstd_level, workers);
     let (filled, placed, writer) = pipeline.run(|pipeline| {
@@ -126,7 +129,7 @@ pub(super) fn add_to_store<T>(
     })?;
     let run = index(repository, edit, &placed.finish()?)?;
     let (next_number, stored_bytes) = (writer.next_number(), writer.stored_bytes);
-    writer.finish()?.0.into_iter().for_each(|number| edit.head.containers.push(number, 0));
+    writer.finish()?.0.into_iter().for_each(|(number, tag)| edit.head.containers.push(number, tag));
     edit.head.next_container = next_number;
     edit.commit()?;
     Ok((filled, stored_bytes + run.stored_bytes))
@@ -136,7 +139,7 @@ pub(super) fn add_to_store<T>(
 fn next_number(repository: &Repository, head: &Head) -> Result<u32> {
     let mut next_number = head.next_container;
     for item in repository.objects.names(&names::containers(head.series), None)? {
-        if let Some((number, _)) = names::number_and_revision(&item?.0) {
+        if let Some((number, _)) = names::number_and_tag(&item?.0) {
             next_number = next_number.max(number.saturating_add(1));
         }
     }

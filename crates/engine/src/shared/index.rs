@@ -110,8 +110,8 @@ impl SharedIndex {
         let reference = SharedRecord::decode(&record).reference;
         let number = reference.container();
         let is_held = self.near.iter().any(|(held, _)| *held == number);
-        if let Some(revision) = self.containers.revision(number).filter(|_| !is_held) {
-            let container = open_container(&self.objects, self.store, number, revision)?;
+        if let Some(tag) = self.containers.tag(number).filter(|_| !is_held) {
+            let container = open_container(&self.objects, self.store, number, tag)?;
             let directory = &container.directory;
             let chunks = directory.slots().map(|(slot, place)| {
                 let reference = Reference::new(SHARED_STORE, number, slot);
@@ -137,15 +137,17 @@ fn is_open(
     reference: Reference,
 ) -> bool {
     let ranges = barred.get(&reference.container());
-    containers.revision(reference.container()).is_some()
+    containers.tag(reference.container()).is_some()
         && !ranges.is_some_and(|ranges| dead::holds(ranges, reference.slot()))
 }
 
 /// Lets a series' head name the shared store as it was in `generation`.
 pub(crate) fn name_store(head: &mut Head, store: SeriesId, generation: u64) {
-    let entry = StoreEntry { number: SHARED_STORE, kind: 1, id: store };
-    if !head.stores.contains(&entry) {
-        head.stores.push(entry);
-    }
-    head.shared_seen = head.shared_seen.max(generation);
+    let place = head.stores.iter().position(|entry| entry.number == SHARED_STORE);
+    let place = place.unwrap_or_else(|| {
+        head.stores.push(StoreEntry::new(SHARED_STORE, 1, store));
+        head.stores.len() - 1
+    });
+    let entry = &mut head.stores[place];
+    entry.seen = entry.seen.max(generation);
 }

@@ -88,9 +88,9 @@ impl<'a> Census<'a> {
             edit.keep()?;
             let dead = dead::read(self.objects(), member.id, &member.head.dead)?;
             let dead: HashMap<_, _> = dead.by_container().collect();
-            for (container, revision) in member.head.containers.iter() {
+            for (container, tag) in member.head.containers.iter() {
                 self.objects().context.check_interrupted()?;
-                let opened = open_or_warn(self.repository, member.id, container, revision)?;
+                let opened = open_or_warn(self.repository, member.id, container, tag)?;
                 let Some(opened) = opened else { continue };
                 let gone = dead.get(&container).copied().unwrap_or_default();
                 let directory = &opened.directory;

@@ -17,8 +17,8 @@ pub(super) fn each_shared_reference(
     if head.stores.iter().all(|store| store.number != SHARED_STORE) {
         return Ok(());
     }
-    let deleted = head.deleted.iter().map(|deleted| deleted.entry);
-    let entries: Vec<SnapshotEntry> = head.snapshots.iter().copied().chain(deleted).collect();
+    let deleted = head.deleted.iter().map(|deleted| &deleted.entry);
+    let entries: Vec<SnapshotEntry> = head.snapshots.iter().chain(deleted).cloned().collect();
     let snapshots = read_snapshots(repository, head.series, &entries)?;
     let reader = MapReader::new(&repository.objects, head);
     let (mut scratch, mut raw) = (Scratch::new()?, Vec::new());

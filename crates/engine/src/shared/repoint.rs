@@ -4,11 +4,11 @@
 //! they are; one commit makes it so for a whole series. A private copy goes only after the shared one
 //! was read and verified.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use silt_chunking::Fingerprinter;
-use silt_format::{Head, Link, ObjectSet, Result, names};
+use silt_format::{Head, Link, ObjectTag, Result};
 
 use super::SharedIndex;
 use super::index::name_store;
@@ -16,7 +16,7 @@ use super::owners::shared_runs;
 use super::record::{Owner, SharedRecord, by_place, place_of};
 use crate::budget::Budget;
 use crate::chunks::{ChunkReader, Cursor, open_container};
-use crate::deletion::{Edit, Rewriter, dead, highest_revisions};
+use crate::deletion::{Edit, Rewriter, dead, retagged};
 use crate::env::Progress;
 use crate::objects::{Scratch, is_damage};
 use crate::repository::Repository;
@@ -67,12 +67,7 @@ impl Edit<'_> {
         };
         name_store(&mut self.head, shared.series, shared.generation);
         let links = self.linkable(spool, &shared, &index)?;
-        let prefix = names::containers(self.head.series);
-        let listed: Vec<String> = objects
-            .names(&prefix, None)?
-            .map(|item| item.map(|(name, _)| name))
-            .collect::<Result<_>>()?;
-        let highest = highest_revisions(listed.iter().map(String::as_str));
+        let tag = ObjectTag::rewritten(objects.context.random_id());
         let mut rewriting = Linking {
             rewriter: Rewriter {
                 objects,
@@ -85,14 +80,13 @@ impl Edit<'_> {
             scratch: Scratch::new()?,
             report: &mut report,
         };
-        let mut done: HashMap<u32, u32> = HashMap::new();
+        let mut done: HashSet<u32> = HashSet::new();
         let mut stream = links.stream();
         while let Some((number, wanted)) = next_container(&mut stream)? {
             self.keep()?;
-            let Some(old) = self.head.containers.revision(number) else { continue };
-            let revision = highest.get(&number).copied().unwrap_or(old).max(old) + 1;
-            match rewriting.rewrite(number, old, revision, &wanted) {
-                Ok(true) => drop(done.insert(number, revision)),
+            let Some(old) = self.head.containers.tag(number) else { continue };
+            match rewriting.rewrite(number, old, tag, &wanted) {
+                Ok(true) => drop(done.insert(number)),
                 Ok(false) => {}
                 Err(error) if is_damage(&error) => {
                     repository.warn(&format!("{error}; the container is left as it is"));
@@ -104,11 +98,7 @@ impl Edit<'_> {
             objects.context.observer.progress("repoint", progress);
         }
         if !done.is_empty() {
-            let mut containers = ObjectSet::default();
-            for (number, revision) in self.head.containers.iter() {
-                containers.push(number, done.get(&number).copied().unwrap_or(revision));
-            }
-            self.head.containers = containers;
+            self.head.containers = retagged(&self.head.containers, &done, tag);
             self.commit()?;
         }
         Ok(report)
@@ -120,8 +110,8 @@ impl Edit<'_> {
         let mut held = Sorter::new(objects, spool, SORT_BYTES);
         let dead = dead::read(objects, self.head.series, &self.head.dead)?;
         let dead: HashMap<_, _> = dead.by_container().collect();
-        for (container, revision) in self.head.containers.iter() {
-            let opened = open_container(objects, self.head.series, container, revision);
+        for (container, tag) in self.head.containers.iter() {
+            let opened = open_container(objects, self.head.series, container, tag);
             let opened = match opened {
                 Ok(opened) => opened,
                 Err(error) if is_damage(&error) => {
@@ -175,8 +165,8 @@ impl Linking<'_> {
     fn rewrite(
         &mut self,
         number: u32,
-        old: u32,
-        revision: u32,
+        old: ObjectTag,
+        tag: ObjectTag,
         wanted: &[(u16, SharedRecord)],
     ) -> Result<bool> {
         let container = open_container(self.rewriter.objects, self.rewriter.series, number, old)?;
@@ -199,7 +189,7 @@ impl Linking<'_> {
         if links.is_empty() {
             return Ok(false);
         }
-        let bytes = self.rewriter.rewrite(&container, number, revision, &[], &links)?;
+        let bytes = self.rewriter.rewrite(&container, number, tag, &[], &links)?;
         self.report.linked_chunks += links.len() as u64;
         self.report.linked_bytes += links.iter().map(|l| u64::from(l.chunk_bytes)).sum::<u64>();
         self.report.rewritten_containers += 1;

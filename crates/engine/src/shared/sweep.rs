@@ -8,8 +8,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use silt_format::{DeadRange, ErrorKind, Result, RunUse, SeriesId};
+use silt_format::{DeadRange, ErrorKind, ObjectTag, Result, RunUse, SHARED_STORE, SeriesId};
 
+use super::index::name_store;
 use super::owners::shared_runs;
 use super::record::{Owner, SharedRecord, by_place, place_of};
 use super::references::each_shared_reference;
@@ -145,11 +146,11 @@ impl Edit<'_> {
         let mut stream = references.stream();
         let mut unreferenced = Vec::new();
         report.slots = 0;
-        let containers: Vec<(u32, u32)> = self.head.containers.iter().collect();
-        for (number, revision) in containers {
+        let containers: Vec<(u32, ObjectTag)> = self.head.containers.iter().collect();
+        for (number, tag) in containers {
             self.keep()?;
             let gone = known.get(&number).copied().unwrap_or_default();
-            let container = open_container(&objects, store, number, revision)?;
+            let container = open_container(&objects, store, number, tag)?;
             for slot in container.directory.slot_numbers() {
                 report.slots += 1;
                 let here = (number, slot);
@@ -182,8 +183,8 @@ impl Edit<'_> {
                 references.push(by_place(owner, [0; 12]))
             };
             each_shared_reference(self.repository, &head, &mut |chunk| push(chunk.reference))?;
-            for (number, revision) in head.containers.iter().filter(|(_, revision)| *revision > 0) {
-                let container = open_container(&objects, id, number, revision)?;
+            for (number, tag) in head.containers.iter().filter(|(_, tag)| tag.is_rewritten()) {
+                let container = open_container(&objects, id, number, tag)?;
                 container.directory.links.iter().try_for_each(|link| push(link.target))?;
             }
         }
@@ -200,12 +201,13 @@ fn slot_of(place: &Owner) -> (u32, u16) {
 fn fence(repository: &Repository, generation: u64) -> Result<Vec<String>> {
     let mut waiting = Vec::new();
     for (id, name) in repository.all_series()? {
-        let seen = repository.head(id)?.map_or(0, |head| head.shared_seen);
+        let seen = repository.head(id)?.map_or(0, |head| head.seen(SHARED_STORE));
         if seen >= generation {
             continue;
         }
         let fenced = Edit::begin_or_make(repository, id, &name).and_then(|mut edit| {
-            edit.head.shared_seen = generation;
+            let store = repository.objects.keys.shared_store_id(edit.head.domain);
+            name_store(&mut edit.head, store, generation);
             edit.commit()?;
             edit.finish()
         });

@@ -356,8 +356,8 @@ pub fn each_crash_in(
 /// A head's object in an unencrypted repository, made by hand from what its configuration says.
 pub fn sealed_head(storage: &dyn Storage, head: &silt_format::Head) -> Vec<u8> {
     use silt_format::{
-        BlockWriter, HEADER_BYTES, Header, HeaderRest, Keyring, MasterKey, ObjectKind, SealScheme,
-        names,
+        BlockWriter, HEADER_BYTES, Header, HeaderRest, Keyring, MasterKey, ObjectKind, ObjectTag,
+        SealScheme, names,
     };
     let mut config = Vec::new();
     let name = silt_storage::Key::new(names::CONFIG).unwrap();
@@ -368,8 +368,9 @@ pub fn sealed_head(storage: &dyn Storage, head: &silt_format::Head) -> Vec<u8> {
         scheme: SealScheme::Checksum,
         repository: Header::decode(&config).unwrap().repository,
         series: head.series,
-        revision: 0,
+        part: 0,
         number: head.generation,
+        tag: ObjectTag::NONE,
         salt: [7; 24],
         rest: HeaderRest::default(),
     };

@@ -16,4 +16,5 @@ mod round_trip;
 mod rounds;
 mod shared;
 mod sources;
+mod tags;
 mod write_only;

@@ -353,7 +353,7 @@ impl Model {
             let vectors: BTreeSet<String> = head
                 .snapshots
                 .iter()
-                .filter_map(|entry| repository.snapshot(series, entry.id).unwrap().summary)
+                .filter_map(|entry| repository.snapshot(series, entry).unwrap().summary)
                 .map(|summary| names::summary(series, summary.id, 0))
                 .collect();
             let count = |prefix: &str| {

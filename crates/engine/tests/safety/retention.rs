@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde_json::Value;
-use silt_format::{Id, Period, RetentionPolicy, SnapshotEntry};
+use silt_format::{ContentHash, Id, Period, RetentionPolicy, SnapshotEntry};
 use siltstone::{Candidate, apply_policy};
 
 use crate::kit::Random;
@@ -114,9 +114,8 @@ fn policies_keep_what_restic_keeps() {
     let candidates: Vec<Candidate> = (1_u64..)
         .zip(&times)
         .map(|(id, time)| {
-            let entry = SnapshotEntry { id: Id(id), time_ns: time * 1_000_000_000, flags: 0 };
-            let tags = if time % 7 == 0 { vec!["keep".to_owned()] } else { Vec::new() };
-            Candidate::new(&entry, &tags, None)
+            let labels = if time % 7 == 0 { vec!["keep".to_owned()] } else { Vec::new() };
+            Candidate::new(&entry(id, time * 1_000_000_000, labels), None)
         })
         .collect();
     let now_ns = 1_790_000_000 * 1_000_000_000;
@@ -134,6 +133,10 @@ fn policies_keep_what_restic_keeps() {
     }
 }
 
+fn entry(id: u64, time_ns: i64, labels: Vec<String>) -> SnapshotEntry {
+    SnapshotEntry { id: Id(id), time_ns, flags: 0, hash: ContentHash([0; 16]), labels }
+}
+
 /// What a policy keeps of snapshots that are so many seconds old, by their number.
 fn kept(policy: &RetentionPolicy, ages_s: &[i64], change: impl Fn(&mut [Candidate])) -> Vec<u64> {
     let now_s = 1_790_000_000;
@@ -141,7 +144,7 @@ fn kept(policy: &RetentionPolicy, ages_s: &[i64], change: impl Fn(&mut [Candidat
         .zip(ages_s)
         .map(|(id, age)| {
             let time_ns = (now_s - age) * 1_000_000_000;
-            Candidate::new(&SnapshotEntry { id: Id(id), time_ns, flags: 0 }, &[], Some(1_000_000))
+            Candidate::new(&entry(id, time_ns, Vec::new()), Some(1_000_000))
         })
         .collect();
     change(&mut candidates);

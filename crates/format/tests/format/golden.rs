@@ -45,6 +45,11 @@ fn every_layout_of_version_1_is_read() {
     let deletions = values::head_after_deletions();
     assert_eq!(Head::decode(&golden("head-deletions")).unwrap(), deletions);
     assert_eq!(Head::decode(&golden("head-sharing")).unwrap(), values::head_sharing());
+    assert_eq!(Head::decode(&golden("head-reserved")).unwrap(), values::head_reserved());
+    let deltas = values::directory_with_deltas();
+    let read = Directory::decode(&golden("container-deltas")).unwrap();
+    assert_eq!((&read, read.delta(2)), (&deltas, deltas.deltas.last()));
+    assert_eq!((read.delta(4), read.slot(2).unwrap().offset), (None, 4196));
     let links = values::directory_with_links();
     let read = Directory::decode(&golden("container-links")).unwrap();
     assert_eq!(read.links, links.links);
@@ -104,6 +109,7 @@ fn a_write_only_key_of_version_1_seals_what_it_can_not_open() {
     assert_eq!(keys.series_id(0, "web1"), values::master().series_id(0, "web1"));
     assert_eq!(keys.fingerprint_key(7), values::master().fingerprint_key(7));
     assert_eq!(keys.segment_key(7), values::master().segment_key(7));
+    assert_eq!(keys.content_hash(5, b"plain"), values::master().content_hash(5, b"plain"));
 
     let object = golden("sealed-to-key");
     let header = Header::decode(&object).unwrap();
@@ -131,17 +137,22 @@ fn a_write_only_key_of_version_1_seals_what_it_can_not_open() {
     assert_eq!(keys.sealer(&header).open(0, &mut sealed).unwrap_err().kind(), ErrorKind::Denied);
 }
 
-#[test]
-fn ids_and_keys_of_version_1_are_the_same() {
+fn ids() -> Vec<String> {
     let master = values::master();
-    let found = [
+    vec![
         master.series_id(0, "web1").to_string(),
         silt_format::fingerprint(&master.fingerprint_key(0), b"chunk").to_string(),
         silt_format::fingerprint(&master.segment_key(0), b"chunk").to_string(),
         silt_format::fingerprint(&master.fingerprint_key(1), b"chunk").to_string(),
-    ];
+        master.content_hash(1, b"plain").to_string(),
+        master.content_hash(2, b"plain").to_string(),
+    ]
+}
+
+#[test]
+fn ids_and_keys_of_version_1_are_the_same() {
     let expected = String::from_utf8(golden("ids")).unwrap();
-    assert_eq!(found.join("\n"), expected.trim());
+    assert_eq!(ids().join("\n"), expected.trim());
 }
 
 /// Writes the files anew: `cargo test -p silt-format --test format -- --ignored regenerate`. For a new
@@ -152,12 +163,5 @@ fn regenerate() {
     for (name, bytes) in values::encoded() {
         std::fs::write(path(name), bytes).unwrap();
     }
-    let master = values::master();
-    let ids = [
-        master.series_id(0, "web1").to_string(),
-        silt_format::fingerprint(&master.fingerprint_key(0), b"chunk").to_string(),
-        silt_format::fingerprint(&master.segment_key(0), b"chunk").to_string(),
-        silt_format::fingerprint(&master.fingerprint_key(1), b"chunk").to_string(),
-    ];
-    std::fs::write(path("ids"), ids.join("\n")).unwrap();
+    std::fs::write(path("ids"), ids().join("\n")).unwrap();
 }

@@ -1,50 +1,12 @@
 //! Bytes that nobody wrote: errors, never panics, never an allocation beyond the input's size.
 
 use silt_format::{
-    BlockReader, BlockWriter, CheckRecord, Config, Directory, ErrorKind, Footer, HEADER_BYTES,
-    Head, Header, Lease, ObjectKind, Page, Recipe, SealScheme, SeriesRecord, Snapshot, WrappedKey,
-    decode_blocks,
+    BlockReader, BlockWriter, Directory, ErrorKind, HEADER_BYTES, Head, Header, MapRoot,
+    ObjectKind, Page, Reference, SealScheme, Snapshot,
 };
 
+use crate::decoders::decode;
 use crate::values;
-
-/// Runs the decoder of a layout; whatever it answers is fine, as long as it answers.
-fn decode(name: &str, bytes: &[u8]) -> Result<(), silt_format::Error> {
-    match name {
-        "header" => Header::decode(bytes).map(drop),
-        "footer" => Footer::decode(bytes).map(drop),
-        "run-directory" => silt_format::RunDirectory::decode(bytes).map(drop),
-        "run-records" => silt_format::decode_records(bytes, &mut Vec::new()),
-        "container-directory" | "container-links" => Directory::decode(bytes).map(|directory| {
-            directory.slots().for_each(drop);
-        }),
-        "block-directory" => decode_blocks(bytes).map(drop),
-        "recipe-fixed" | "recipe-fastcdc" => Recipe::decode(bytes).map(drop),
-        "page-leaf" => Page::decode(bytes, 0).map(drop),
-        "page-branch" => Page::decode(bytes, 1).map(drop),
-        "snapshot" => Snapshot::decode(bytes).map(drop),
-        "head" | "head-deletions" | "head-sharing" => Head::decode(bytes).map(drop),
-        "dead-list" => silt_format::decode_dead_ranges(bytes).map(drop),
-        "config" | "config-append-only" => Config::decode(bytes).map(drop),
-        "series" => SeriesRecord::decode(bytes).map(drop),
-        "lease" => Lease::decode(bytes).map(drop),
-        "places" => silt_format::Places::decode(bytes).map(drop),
-        "check" => CheckRecord::decode(bytes).map(drop),
-        "sealed-aes256gcm" | "sealed-checksum" => {
-            let mut raw = Vec::new();
-            BlockReader::new()?.decode(bytes, &mut raw)
-        }
-        "sealed-to-key" => {
-            let header = Header::decode(bytes)?;
-            let sealed = bytes.get(HEADER_BYTES..).unwrap_or_default();
-            values::master().sealer(&header).open(5, &mut sealed.to_vec()).map(drop)
-        }
-        // The label alone: unwrapping runs Argon2id each time.
-        "key" | "key-write-only" => WrappedKey::label(bytes, &values::master()).map(drop),
-        "summary-partition" => Ok(()),
-        other => panic!("no decoder for {other}"),
-    }
-}
 
 #[test]
 fn cut_and_flipped_and_stretched_layouts_are_answered() {
@@ -174,4 +136,84 @@ fn a_block_that_claims_too_much_is_refused() {
         reader.decode(&[9, 0, 0, 0, 0], &mut Vec::new()).unwrap_err().kind(),
         ErrorKind::Unsupported
     );
+}
+
+#[test]
+fn a_volume_of_another_kind_or_with_other_keys_is_refused_by_name() {
+    let plain = values::snapshot().encode();
+    let at = plain.windows(4).position(|bytes| bytes == b"root").unwrap();
+    // Before the name: its length (2), the section (8), the volume's length (4) and its kind.
+    let (kind, name) = (at - 15, values::snapshot().volumes[0].name.clone());
+    let keys = at + name.len() + 8 + 2 + "/vm/root.qcow2".len() + 2 + "qcow2".len() + 8;
+    for (offset, what) in [(kind, "volume kind 2"), (keys, "keys of kind 2")] {
+        let mut other = plain.clone();
+        assert_eq!(other[offset], 1);
+        other[offset] = 2;
+        let error = Snapshot::decode(&other).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        assert!(error.to_string().contains(what), "{error}");
+    }
+    let mut snapshot = values::snapshot();
+    snapshot.volumes[0].root = MapRoot { level: 0, page: None };
+    assert_eq!(Snapshot::decode(&snapshot.encode()).unwrap_err().kind(), ErrorKind::Corrupt);
+}
+
+#[test]
+fn digests_of_unknown_kinds_are_read_and_known_as_such() {
+    let Page::Leaf(entries) = Page::decode(&values::leaf().encode(), 0).unwrap() else { panic!() };
+    let known: Vec<bool> = entries.iter().flatten().map(|entry| entry.digest.is_known()).collect();
+    assert_eq!(known, [true, false]);
+    let [one, other] = [1, 3].map(|i| entries[i].unwrap().digest);
+    assert_ne!(one, silt_format::SegmentDigest { kind: 2, ..one });
+    assert_ne!(other, silt_format::SegmentDigest::new(other.bytes));
+}
+
+#[test]
+fn deltas_are_those_of_the_slots_that_hold_them() {
+    let good = values::directory_with_deltas();
+    assert_eq!(Directory::decode(&good.encode()).unwrap(), good);
+    let changes: [fn(&mut Directory); 7] = [
+        |directory| directory.deltas.truncate(1),
+        |directory| directory.deltas.clear(),
+        |directory| directory.deltas.swap(0, 1),
+        |directory| directory.deltas[1].slot = 3,
+        |directory| directory.deltas[1].chunk_bytes = 0,
+        |directory| directory.deltas[1].chunk_bytes = (2 << 20) + 1,
+        |directory| directory.deltas[1].base = Reference::ZERO,
+    ];
+    for change in changes {
+        let mut bad = good.clone();
+        change(&mut bad);
+        assert_eq!(Directory::decode(&bad.encode()).unwrap_err().kind(), ErrorKind::Corrupt);
+    }
+    let mut none = values::directory();
+    none.deltas = good.deltas;
+    assert!(Directory::decode(&none.encode()).is_err(), "deltas without slots");
+}
+
+#[test]
+fn heads_with_stores_of_any_number_are_read() {
+    let head = Head::decode(&values::head_reserved().encode()).unwrap();
+    assert_eq!((head.seen(0), head.seen(1), head.seen(2)), (0, 0, 9));
+    assert_eq!(head.stores[1].places.len(), 2);
+}
+
+#[test]
+fn a_claim_that_zstd_can_not_fulfil_is_refused() {
+    let mut reader = BlockReader::new().unwrap();
+    let mut block = vec![1];
+    block.extend_from_slice(&(33_u32 << 10).to_le_bytes());
+    block.push(0);
+    let error = reader.decode(&block, &mut Vec::new()).unwrap_err();
+    assert!(error.to_string().contains("claims"), "{error}");
+    // The most that zstd makes of little is far below the bound.
+    let sealer =
+        values::master().sealer(&values::header(ObjectKind::Recipes, SealScheme::Checksum));
+    let mut sealed = Vec::new();
+    let zeros = vec![0; 64 << 20];
+    let length = BlockWriter::new(19).unwrap().append(&sealer, 0, &zeros, &mut sealed);
+    assert!(length < 10 << 10);
+    let mut raw = Vec::new();
+    reader.read(&sealer, 0, &mut sealed, &mut raw).unwrap();
+    assert!(raw == zeros);
 }

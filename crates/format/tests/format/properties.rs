@@ -2,9 +2,9 @@
 
 use proptest::prelude::*;
 use silt_format::{
-    Authority, BlockReader, BlockWriter, Chunking, Directory, Fingerprint, Frame, Head, Id,
-    ObjectKind, ObjectSet, Recipe, RecipeChunk, Reference, SealScheme, SnapshotEntry,
-    SummaryGeometry, root_level, segment_count, verify_signature,
+    Authority, BlockReader, BlockWriter, Chunking, Directory, Fingerprint, Frame, Head, ObjectKind,
+    ObjectSet, ObjectTag, Recipe, RecipeChunk, Reference, SealScheme, SnapshotEntry, StoreEntry,
+    SummaryGeometry, names, root_level, segment_count, verify_signature,
 };
 
 use crate::values;
@@ -85,15 +85,17 @@ proptest! {
     }
 
     #[test]
-    fn sets_know_what_they_hold(numbers in prop::collection::btree_map(0..500_u32, 0..3_u32, 0..100)) {
+    fn sets_know_what_they_hold(numbers in prop::collection::btree_map(0..500_u32, 0..3_u64, 0..100)) {
         let mut set = ObjectSet::default();
-        numbers.iter().for_each(|(number, revision)| set.push(*number, *revision));
+        let numbers: std::collections::BTreeMap<u32, ObjectTag> =
+            numbers.into_iter().map(|(number, bits)| (number, ObjectTag::from_bits(bits))).collect();
+        numbers.iter().for_each(|(number, tag)| set.push(*number, *tag));
         for number in 0..500 {
-            prop_assert_eq!(set.revision(number), numbers.get(&number).copied());
+            prop_assert_eq!(set.tag(number), numbers.get(&number).copied());
         }
         prop_assert_eq!(set.len(), numbers.len() as u64);
-        let all: Vec<(u32, u32)> = set.iter().collect();
-        let expected: Vec<(u32, u32)> = numbers.into_iter().collect();
+        let all: Vec<(u32, ObjectTag)> = set.iter().collect();
+        let expected: Vec<(u32, ObjectTag)> = numbers.into_iter().collect();
         prop_assert_eq!(all, expected);
     }
 
@@ -203,13 +205,23 @@ fn signatures_hold_for_one_head_and_one_key() {
 
 #[test]
 fn a_head_keeps_all_of_another_only_if_it_does() {
-    let before = values::head_after_deletions();
+    let mut before = values::head_after_deletions();
+    before.stores[0].seen = 2;
+    before.delta_bases = values::head_reserved().delta_bases;
     assert!(before.keeps_all_of(&before));
     let mut more = Head { generation: 8, next_container: 12, ..before.clone() };
-    more.containers.push(10, 0);
-    more.snapshots.push(SnapshotEntry { id: Id(5), time_ns: 7, flags: 0 });
+    more.containers.push(10, ObjectTag::first(5));
+    more.snapshots.push(values::entry(5, 7, 0, &[]));
+    more.stores.push(StoreEntry::new(1, 1, values::SERIES));
+    more.stores[0].seen = 3;
+    more.alias = Some("renamed".to_owned());
     assert!(more.keeps_all_of(&before) && !before.keeps_all_of(&more));
-    let changes: [fn(&mut Head); 8] = [
+    let changes: [fn(&mut Head); 13] = [
+        |head| head.stores.clear(),
+        |head| head.stores[0].seen = 1,
+        |head| head.stores[0].places.push("/elsewhere".to_owned()),
+        |head| head.delta_bases.clear(),
+        |head| head.snapshots[0].labels.clear(),
         |head| head.snapshots.clear(),
         |head| head.snapshots[0].flags ^= SnapshotEntry::PROTECTED,
         |head| head.snapshots[0].time_ns += 1,
@@ -224,4 +236,39 @@ fn a_head_keeps_all_of_another_only_if_it_does() {
         change(&mut less);
         assert!(!less.keeps_all_of(&before));
     }
+}
+
+#[test]
+fn names_say_numbers_and_tags() {
+    for tag in [ObjectTag::first(0xfedc_ba98_7654_3211), ObjectTag::rewritten(0x10)] {
+        assert_eq!(ObjectTag::from_bits(tag.bits()), tag);
+        for name in
+            [names::container(values::SERIES, 0xab, tag), names::pack(values::SERIES, 0xab, tag)]
+        {
+            assert!(name.ends_with(&format!("/000000ab.{:016x}", tag.bits())), "{name}");
+            assert_eq!(names::number_and_tag(&name), Some((0xab, tag)));
+            for bad in
+                [&name[..name.len() - 1], &name.replace('.', ".0"), &name.replace("ab", "+b")]
+            {
+                assert_eq!(names::number_and_tag(bad), None, "{bad}");
+            }
+        }
+    }
+    assert!(!ObjectTag::first(u64::MAX).is_rewritten() && ObjectTag::rewritten(0).is_rewritten());
+}
+
+#[test]
+fn an_object_is_called_what_its_header_says() {
+    let tag = ObjectTag::rewritten(9);
+    let header = |kind, number, part, tag| {
+        let header = values::header(kind, SealScheme::Checksum);
+        names::of_header(&silt_format::Header { number, part, tag, ..header }).unwrap()
+    };
+    let (series, id) = (values::SERIES, silt_format::Id(7));
+    let none = ObjectTag::NONE;
+    assert_eq!(header(ObjectKind::Container, 7, 0, tag), names::container(series, 7, tag));
+    assert_eq!(header(ObjectKind::Recipes, 7, 0, tag), names::pack(series, 7, tag));
+    assert_eq!(header(ObjectKind::Summary, 7, 3, none), names::summary(series, id, 3));
+    assert_eq!(header(ObjectKind::DeadList, 7, 3, none), names::dead_list(series, id, 3));
+    assert_eq!(header(ObjectKind::Run, 7, 3, none), names::run(series, id, 3));
 }

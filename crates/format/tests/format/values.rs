@@ -1,13 +1,14 @@
 //! One fixed value of every layout.
 
 use silt_format::{
-    BlockEntry, BlockKind, BlockRef, ByteSpan, CheckRecord, Chunking, Config, DamagedSlots,
-    DeadListRef, DeadRange, DeletedEntry, Directory, Fingerprint, Footer, Frame, Head, Header,
-    HeaderRest, Id, KdfCost, KeyLabel, Keyring, LeakForecast, Lease, Level, LevelBytes, Link,
-    MapRoot, MasterKey, ObjectKind, ObjectSet, Page, Period, Recipe, RecipeChunk, Record,
-    Reference, RepositoryId, RetentionPolicy, RunBlock, RunDirectory, RunFilter, RunRef, RunUse,
-    SealScheme, SegmentDigest, SegmentEntry, SeriesId, SeriesRecord, Signatures, Snapshot,
-    SnapshotEntry, StoreEntry, SummaryGeometry, SummaryRef, VerifiedRange, Volume, WrappedKey,
+    BlockEntry, BlockKind, BlockRef, ByteSpan, CheckRecord, Checkpoint, Chunking, Config,
+    ContentHash, DamagedSlots, DeadListRef, DeadRange, DeletedEntry, Delta, Directory, Fingerprint,
+    Footer, Frame, Head, Header, HeaderRest, Id, KdfCost, KeyLabel, Keyring, LeakForecast, Lease,
+    Level, LevelBytes, Link, MapRoot, MasterKey, ObjectKind, ObjectSet, ObjectTag, Page, Period,
+    Recipe, RecipeChunk, Record, Reference, RepositoryId, RetentionPolicy, RunBlock, RunDirectory,
+    RunFilter, RunRef, RunUse, SealScheme, SegmentDigest, SegmentEntry, SeriesId, SeriesRecord,
+    Signatures, Snapshot, SnapshotEntry, StoreEntry, SummaryGeometry, SummaryRef, VerifiedRange,
+    Volume, VolumeKind, WrappedKey,
 };
 
 pub const SERIES: SeriesId = SeriesId([5; 12]);
@@ -33,8 +34,9 @@ pub fn header(kind: ObjectKind, scheme: SealScheme) -> Header {
         scheme,
         repository: RepositoryId([1; 16]),
         series: SERIES,
-        revision: 2,
+        part: 2,
         number: 0x0102_0304_0506_0708,
+        tag: ObjectTag::first(0x1112_1314_1516_1718),
         salt: [9; 24],
         rest: HeaderRest::default(),
     }
@@ -46,6 +48,10 @@ pub fn footer() -> Footer {
 
 pub fn print(byte: u8) -> Fingerprint {
     Fingerprint([byte; 20])
+}
+
+pub fn hash(byte: u8) -> ContentHash {
+    ContentHash([byte; 16])
 }
 
 pub fn directory() -> Directory {
@@ -96,20 +102,25 @@ pub fn cdc_recipe() -> (Recipe, Chunking) {
 
 pub fn leaf() -> Page {
     let entry = |i: u8| SegmentEntry {
-        recipe: BlockRef { pack: u32::from(i), offset: 96, length: 100 },
-        digest: SegmentDigest([i; 16]),
+        recipe: BlockRef { pack: u32::from(i), offset: 96, length: 100, hash: hash(i) },
+        // The second is of a kind that a later version computes.
+        digest: SegmentDigest { kind: i, bytes: [i; 16] },
         signatures: Signatures([1, 2, 3, 4, 5, 6, 7, u32::from(i)]),
     };
     Page::Leaf(vec![None, Some(entry(1)), None, Some(entry(3)), None])
 }
 
 pub fn branch() -> Page {
-    let block = |pack| BlockRef { pack, offset: 7, length: 8 };
+    let block = |pack| BlockRef { pack, offset: 7, length: 8, hash: hash(9) };
     Page::Branch(1, vec![Some(block(1)), None, Some(block(2))])
 }
 
 pub fn geometry() -> SummaryGeometry {
     SummaryGeometry { partitions: 3, partition_bytes: 1 << 20, hashes: 7 }
+}
+
+fn block() -> BlockRef {
+    BlockRef { pack: 1, offset: 2, length: 3, hash: hash(4) }
 }
 
 pub fn snapshot() -> Snapshot {
@@ -124,27 +135,40 @@ pub fn snapshot() -> Snapshot {
         parent: Some(Id(17)),
         host: "host".to_owned(),
         program: "silt 0.1.0".to_owned(),
-        tags: vec!["nightly".to_owned(), "ä".to_owned()],
         volumes: vec![Volume {
+            kind: VolumeKind::Disk,
             name: "root".to_owned(),
             bytes: 5 << 30,
             source: "/vm/root.qcow2".to_owned(),
             source_format: "qcow2".to_owned(),
             chunking: Chunking::Fixed { bytes: 4096 },
-            root: MapRoot { level: 1, page: Some(BlockRef { pack: 1, offset: 2, length: 3 }) },
+            root: MapRoot { level: 1, page: Some(block()) },
             levels,
             stored_bytes: 777,
             unreadable: vec![ByteSpan { offset: 4096, length: 8192 }],
+        }],
+        checkpoints: vec![Checkpoint {
+            volume: "root".to_owned(),
+            kind: "qemu-bitmap".to_owned(),
+            id: "silt-7".to_owned(),
         }],
         summary: Some(SummaryRef { id: Id(99), geometry: geometry(), references: 1000 }),
     }
 }
 
+pub fn entry(id: u64, time_ns: i64, flags: u32, labels: &[&str]) -> SnapshotEntry {
+    let labels = labels.iter().map(|label| (*label).to_owned()).collect();
+    SnapshotEntry { id: Id(id), time_ns, flags, hash: hash(6), labels }
+}
+
 pub fn head() -> Head {
     let mut containers = ObjectSet::default();
-    [(0, 0), (1, 0), (2, 1), (9, 0)].into_iter().for_each(|(n, r)| containers.push(n, r));
+    let (first, rewritten) = (ObjectTag::first(0x77), ObjectTag::rewritten(0x1234_5678_9abc_def0));
+    [(0, first), (1, first), (2, rewritten), (9, first)]
+        .into_iter()
+        .for_each(|(number, tag)| containers.push(number, tag));
     let mut packs = ObjectSet::default();
-    packs.push(0, 0);
+    packs.push(0, first);
     Head {
         generation: 7,
         series: SERIES,
@@ -153,10 +177,10 @@ pub fn head() -> Head {
         writer: [3; 16],
         next_container: 10,
         next_pack: 1,
-        stores: vec![StoreEntry { number: 0, kind: 0, id: SERIES }],
+        stores: vec![StoreEntry::new(0, 0, SERIES)],
         containers,
         packs,
-        snapshots: vec![SnapshotEntry { id: Id(1), time_ns: -5, flags: 0 }],
+        snapshots: vec![entry(1, -5, 0, &["nightly", "ä"])],
         summary: Some(geometry()),
         deleted: Vec::new(),
         dead: Vec::new(),
@@ -165,14 +189,15 @@ pub fn head() -> Head {
         runs: Vec::new(),
         condemned: Vec::new(),
         condemned_in: 0,
-        shared_seen: 0,
+        delta_bases: Vec::new(),
+        alias: None,
         signature: None,
     }
 }
 
 /// A head of a series that snapshots were deleted from.
 pub fn head_after_deletions() -> Head {
-    let gone = SnapshotEntry { id: Id(2), time_ns: 9, flags: SnapshotEntry::PROTECTED };
+    let gone = entry(2, 9, SnapshotEntry::PROTECTED, &["gone"]);
     let period = Period { years: 1, months: 2, days: 3, hours: 4 };
     Head {
         deleted: vec![DeletedEntry { entry: gone, deleted_ns: 1_000 }],
@@ -200,8 +225,8 @@ pub fn head_sharing() -> Head {
     let shared = SeriesId([4; 12]);
     Head {
         stores: vec![
-            StoreEntry { number: 0, kind: 0, id: SERIES },
-            StoreEntry { number: 1, kind: 1, id: shared },
+            StoreEntry::new(0, 0, SERIES),
+            StoreEntry { seen: 5, ..StoreEntry::new(1, 1, shared) },
         ],
         runs: vec![
             RunRef { id: Id(5), use_: RunUse::Shared, partition_bits: 3, records: 800_000 },
@@ -209,9 +234,34 @@ pub fn head_sharing() -> Head {
         ],
         condemned: vec![DeadListRef { id: Id(78), parts: 1, slots: 9 }],
         condemned_in: 6,
-        shared_seen: 5,
         ..head()
     }
+}
+
+/// A head that says what this version keeps and does not write itself.
+pub fn head_reserved() -> Head {
+    let places = vec!["/mnt/pool".to_owned(), "s3://bucket/pool".to_owned()];
+    Head {
+        stores: vec![
+            StoreEntry::new(0, 0, SERIES),
+            StoreEntry { seen: 9, places, ..StoreEntry::new(2, 3, SeriesId([6; 12])) },
+        ],
+        delta_bases: vec![DeadListRef { id: Id(79), parts: 3, slots: 11 }],
+        alias: Some("webserver".to_owned()),
+        ..head()
+    }
+}
+
+/// Two chunks with two deltas between them, as a later version may store them.
+pub fn directory_with_deltas() -> Directory {
+    let mut directory = Directory::default();
+    directory.frames.push(Frame { offset: 96, sealed_bytes: 1000, raw_bytes: 2 * 4096 + 2 * 100 });
+    directory.push(0, 0, 4096, print(1));
+    for (slot, base) in [(1, Reference::new(0, 3, 9)), (2, Reference::new(1, 4, 8))] {
+        directory.push_delta(Delta { slot, chunk_bytes: 4096, base }, 0, 100, print(2));
+    }
+    directory.push(4, 0, 4096, print(3));
+    directory
 }
 
 /// Three chunks in slots 0, 2 and 5, and links in slots 1 and 3.
@@ -300,9 +350,14 @@ pub fn lease() -> Lease {
 pub fn check_record() -> CheckRecord {
     CheckRecord {
         pass_started_s: 11,
-        verified: vec![VerifiedRange { first: 0, count: 9, revision: 0, time_s: 12 }],
-        damaged: vec![DamagedSlots { container: 3, revision: 0, first: 4, last: 65_535 }],
-        damaged_blocks: vec![BlockRef { pack: 1, offset: 2, length: 3 }],
+        verified: vec![VerifiedRange { first: 0, count: 9, tag: ObjectTag::first(8), time_s: 12 }],
+        damaged: vec![DamagedSlots {
+            container: 3,
+            tag: ObjectTag::rewritten(8),
+            first: 4,
+            last: 65_535,
+        }],
+        damaged_blocks: vec![block()],
     }
 }
 
@@ -325,7 +380,9 @@ pub fn encoded() -> Vec<(&'static str, Vec<u8>)> {
         ("head", head().encode()),
         ("head-deletions", head_after_deletions().encode()),
         ("head-sharing", head_sharing().encode()),
+        ("head-reserved", head_reserved().encode()),
         ("container-links", directory_with_links().encode()),
+        ("container-deltas", directory_with_deltas().encode()),
         ("run-directory", run_directory().encode()),
         ("run-records", encoded_records()),
         ("dead-list", silt_format::encode_dead_ranges(&dead_ranges())),

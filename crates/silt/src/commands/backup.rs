@@ -177,7 +177,7 @@ pub fn conclude(session: &Session<'_>, args: &Backup, report: &BackupReport) -> 
     let unreadable: u64 =
         snapshot.volumes.iter().flat_map(|volume| &volume.unreadable).map(|span| span.length).sum();
     if session.global.json {
-        let mut value = snapshot_json(&report.series, snapshot);
+        let mut value = snapshot_json(&report.series, &report.tags, snapshot);
         value["dry_run"] = json!(args.dry_run);
         value["written_bytes"] = json!(report.stored_bytes);
         value["map_distrusted"] = json!(report.map_distrusted);

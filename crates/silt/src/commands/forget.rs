@@ -57,7 +57,7 @@ pub fn run(session: &Session<'_>, args: &Forget) -> Result<u8, Failure> {
     for head in heads {
         let Some(policy) = given.clone().or(head.policy) else { continue };
         for entry in head.snapshots {
-            let snapshot = repository.snapshot(head.series, entry.id)?;
+            let snapshot = repository.snapshot(head.series, &entry)?;
             let row = Row { series: head.name.clone(), entry, snapshot };
             let group = groups.entry(group(&row, &args.group_by));
             group.or_insert_with(|| (policy.clone(), Vec::new())).1.push(row);
@@ -101,8 +101,8 @@ pub fn apply_stored(
         return Ok(());
     };
     let row = |entry: &SnapshotEntry| {
-        let snapshot = repository.snapshot(head.series, entry.id)?;
-        Ok(Row { series: head.name.clone(), entry: *entry, snapshot })
+        let snapshot = repository.snapshot(head.series, entry)?;
+        Ok(Row { series: head.name.clone(), entry: entry.clone(), snapshot })
     };
     let rows = head.snapshots.iter().map(row).collect::<silt_format::Result<Vec<_>>>()?;
     let kept = decide(session, repository, &policy, &rows)?;
@@ -120,7 +120,7 @@ fn group(row: &Row, by: &[Group]) -> Vec<String> {
         Group::Series => row.series.clone(),
         Group::Host => row.snapshot.host.clone(),
         Group::Tags => {
-            let mut tags = row.snapshot.tags.clone();
+            let mut tags = row.entry.labels.clone();
             tags.sort();
             tags.join(",")
         }
@@ -139,7 +139,7 @@ fn decide(
             0 => None,
             _ => repository.snapshot_age_s(row.snapshot.series, row.entry.id)?,
         };
-        Ok(Candidate::new(&row.entry, &row.snapshot.tags, age))
+        Ok(Candidate::new(&row.entry, age))
     };
     let candidates = rows.iter().map(candidate).collect::<silt_format::Result<Vec<_>>>()?;
     let now_ns = session.context.env.now_ns();
@@ -156,7 +156,7 @@ fn print(session: &Session<'_>, group: &[String], rows: &[Row], kept: &[Kept]) {
                 "series": row.series,
                 "id": row.entry.id.to_string(),
                 "time": output::rfc3339(row.entry.time_ns),
-                "tags": row.snapshot.tags,
+                "tags": row.entry.labels,
                 "keep": !kept.reasons.is_empty(),
                 "reasons": kept.reasons,
             });
@@ -173,7 +173,7 @@ fn print(session: &Session<'_>, group: &[String], rows: &[Row], kept: &[Kept]) {
                 output::time(row.entry.time_ns),
                 what.to_owned(),
                 kept.reasons.join(", "),
-                row.snapshot.tags.join(","),
+                row.entry.labels.join(","),
             ]
         })
         .collect();

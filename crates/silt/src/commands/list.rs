@@ -1,6 +1,6 @@
 //! `silt snapshots`, `silt show` and `silt ls`.
 
-use silt_format::{Level, LevelBytes, Snapshot};
+use silt_format::{Level, LevelBytes, Snapshot, SnapshotEntry};
 
 use super::{Failure, Session, short, snapshot_json, volume};
 use crate::cli::{ListSnapshots, OneSnapshot};
@@ -11,9 +11,9 @@ pub fn snapshots(session: &Session<'_>, args: &ListSnapshots) -> Result<u8, Fail
     let mut rows = Vec::new();
     let mut damaged = false;
     for head in repository.heads(&args.series)? {
-        let deleted: Vec<_> = head.deleted.iter().map(|deleted| deleted.entry).collect();
+        let deleted: Vec<_> = head.deleted.iter().map(|deleted| deleted.entry.clone()).collect();
         for entry in if args.deleted { &deleted } else { &head.snapshots } {
-            let snapshot = match repository.snapshot(head.series, entry.id) {
+            let snapshot = match repository.snapshot(head.series, entry) {
                 Ok(snapshot) => snapshot,
                 Err(error) => {
                     damaged = true;
@@ -22,12 +22,12 @@ pub fn snapshots(session: &Session<'_>, args: &ListSnapshots) -> Result<u8, Fail
                 }
             };
             if session.global.json {
-                let mut value = snapshot_json(&head.name, &snapshot);
+                let mut value = snapshot_json(&head.name, &entry.labels, &snapshot);
                 value["protected"] = entry.is_protected().into();
                 value["deleted"] = args.deleted.into();
                 output::message("snapshot", value);
             } else {
-                rows.push(row(&head.name, &snapshot, entry.is_protected()));
+                rows.push(row(&head.name, entry, &snapshot));
             }
         }
     }
@@ -44,10 +44,10 @@ pub fn snapshots(session: &Session<'_>, args: &ListSnapshots) -> Result<u8, Fail
     Ok(if damaged { 5 } else { 0 })
 }
 
-fn row(series: &str, snapshot: &Snapshot, is_protected: bool) -> Vec<String> {
+fn row(series: &str, entry: &SnapshotEntry, snapshot: &Snapshot) -> Vec<String> {
     let levels = snapshot.levels();
-    let mut tags = snapshot.tags.join(",");
-    if is_protected {
+    let mut tags = entry.labels.join(",");
+    if entry.is_protected() {
         tags.push_str(if tags.is_empty() { "(protected)" } else { " (protected)" });
     }
     vec![
@@ -67,7 +67,7 @@ pub fn show(session: &Session<'_>, args: &OneSnapshot) -> Result<u8, Failure> {
     let found = session.repository()?.find(&selector)?;
     let snapshot = &found.snapshot;
     if session.global.json {
-        output::message("snapshot", snapshot_json(&found.head.name, snapshot));
+        output::message("snapshot", snapshot_json(&found.head.name, &found.entry.labels, snapshot));
         return Ok(0);
     }
     let parent = snapshot.parent.map_or("none".to_owned(), |id| id.to_string());
@@ -77,8 +77,8 @@ pub fn show(session: &Session<'_>, args: &OneSnapshot) -> Result<u8, Failure> {
     output::line(&format!("Took       {} ms", snapshot.duration_ms));
     output::line(&format!("Parent     {parent}"));
     output::line(&format!("Made by    {} on {}", snapshot.program, snapshot.host));
-    if !snapshot.tags.is_empty() {
-        output::line(&format!("Tags       {}", snapshot.tags.join(", ")));
+    if !found.entry.labels.is_empty() {
+        output::line(&format!("Tags       {}", found.entry.labels.join(", ")));
     }
     if let Some(summary) = snapshot.summary {
         output::line(&format!(

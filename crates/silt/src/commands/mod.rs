@@ -367,7 +367,7 @@ pub fn spans(spans: &[ByteSpan]) -> Value {
 }
 
 /// A snapshot as JSON.
-pub fn snapshot_json(series: &str, snapshot: &Snapshot) -> Value {
+pub fn snapshot_json(series: &str, tags: &[String], snapshot: &Snapshot) -> Value {
     let volumes: Vec<Value> = snapshot.volumes.iter().map(volume_json).collect();
     json!({
         "id": snapshot.id.to_string(),
@@ -378,7 +378,7 @@ pub fn snapshot_json(series: &str, snapshot: &Snapshot) -> Value {
         "parent": snapshot.parent.map(|id| id.to_string()),
         "host": snapshot.host,
         "program": snapshot.program,
-        "tags": snapshot.tags,
+        "tags": tags,
         "stored_bytes": snapshot.stored_bytes(),
         "volumes": volumes,
     })

@@ -57,9 +57,9 @@ pub fn read(file: &Path) -> Result<Fleet, Failure> {
 pub fn of_repository(repository: &Repository) -> Result<Fleet, Failure> {
     let mut fleet = Fleet { tags: Vec::new(), series: BTreeMap::new() };
     for (id, name) in repository.series()? {
-        let newest = repository.head(id)?.and_then(|head| head.snapshots.last().copied());
+        let newest = repository.head(id)?.and_then(|head| head.snapshots.last().cloned());
         let Some(newest) = newest else { continue };
-        let snapshot = repository.snapshot(id, newest.id)?;
+        let snapshot = repository.snapshot(id, &newest)?;
         // What came from standard input can't be had again.
         let from_paths =
             snapshot.volumes.iter().all(|volume| Path::new(&volume.source).is_absolute());

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use silt_format::{Error, Id, Level, SeriesId, Snapshot};
+use silt_format::{Error, Level, SeriesId, Snapshot, SnapshotEntry};
 use silt_source::ExtentKind;
 use siltstone::{CostModel, Picking, Repository, Schedule, ScheduledVm, StageSeconds};
 
@@ -79,10 +79,10 @@ pub fn visible_stages(stages: &StageSeconds) -> [f64; 3] {
 fn expected(
     repository: &Repository,
     id: SeriesId,
-    newest: Option<&Id>,
+    newest: Option<&SnapshotEntry>,
     series: &Series,
 ) -> Result<(f64, f64), Failure> {
-    let snapshot = newest.map(|newest| repository.snapshot(id, *newest)).transpose()?;
+    let snapshot = newest.map(|newest| repository.snapshot(id, newest)).transpose()?;
     Ok(snapshot.as_ref().map_or_else(|| of_volumes(series), of_snapshot))
 }
 
@@ -120,7 +120,7 @@ struct Stored {
     /// How many chunks the repository holds, roughly.
     chunks: f64,
     /// The newest snapshot of each series that has one.
-    newest: BTreeMap<SeriesId, Id>,
+    newest: BTreeMap<SeriesId, SnapshotEntry>,
 }
 
 #[expect(clippy::cast_precision_loss, reason = "an estimate")]
@@ -129,7 +129,7 @@ fn stored(repository: &Repository) -> Result<Stored, Error> {
     for id in repository.series_ids()? {
         let Some(head) = repository.head(id)? else { continue };
         containers += head.containers.iter().count();
-        newest.extend(head.snapshots.last().map(|entry| (id, entry.id)));
+        newest.extend(head.snapshots.last().map(|entry| (id, entry.clone())));
     }
     Ok(Stored { chunks: containers as f64 * CONTAINER_CHUNKS, newest })
 }
