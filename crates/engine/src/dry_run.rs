@@ -65,6 +65,10 @@ impl Storage for DryRunStorage {
         self.inner.get_from(copy, key, range, into)
     }
 
+    fn settle(&self, key: &Key) -> Result<()> {
+        self.head(key).map(drop)
+    }
+
     fn head(&self, key: &Key) -> Result<ObjectMeta> {
         if let Some(object) = lock(&self.written).get(key) {
             return Ok(ObjectMeta { size: object.size, modified_ms: None });

@@ -7,6 +7,10 @@ use silt_format::{
 };
 
 use crate::objects::{Address, Objects};
+use crate::places;
+
+/// How many of a series' newest heads are never removed: what a writer that wakes up late goes by.
+pub(crate) const HEADS_KEPT: u64 = 16;
 
 /// The names of a series' newest head, check record and lease.
 #[derive(Debug, Default)]
@@ -37,6 +41,17 @@ pub(crate) fn state(objects: &Objects, series: SeriesId) -> Result<State> {
 pub(crate) fn newest(objects: &Objects, series: SeriesId) -> Result<Option<Head>> {
     let name = objects.first_name(&Numbered::Head.prefix(series))?;
     name.map(|name| read(objects, series, &name)).transpose()
+}
+
+/// The newest head, to be built upon: it is the same in every place, and so is all that it names.
+///
+/// A head is created in one place after the other. One that is not in all of them yet may be overtaken by
+/// another of its number where the repository is used without the first place; who builds upon it must not
+/// carry it there.
+pub(crate) fn base(objects: &Objects, series: SeriesId, name: &str) -> Result<Head> {
+    let head = read(objects, series, name)?;
+    places::settle_head(objects, &head, name)?;
+    Ok(head)
 }
 
 /// The head of this name.
@@ -74,7 +89,6 @@ pub(crate) fn commit(
     writer: [u8; 16],
     authority: Option<&Authority>,
 ) -> Result<u64> {
-    let base = head.generation;
     head.generation += 1;
     head.writer = writer;
     head.signature = None;
@@ -100,11 +114,14 @@ pub(crate) fn commit(
             _ => error,
         })
         .context(|| "commit")?;
-    // Old heads are removed oldest first. As long as the one before is there, no successor of it
-    // can have been: nobody has slept so long that its number was free again.
-    if base > 0 && !objects.exists(&Numbered::Head.name(head.series, base))? {
-        objects.delete(&[name])?;
+    // The newest heads are never removed. As long as fewer are newer than this one, its number was not free
+    // because it had been removed: nobody has slept through the commits of so many others.
+    let newest = objects.first_name(&Numbered::Head.prefix(head.series))?;
+    let newest = newest.as_deref().and_then(Numbered::number).unwrap_or(u64::MAX);
+    if newest >= head.generation.saturating_add(HEADS_KEPT) {
+        // It is too old to be read, and removed with others of its age.
         return Err(overtaken());
     }
+    places::verify_unchanged(objects)?;
     Ok(bytes)
 }

@@ -57,6 +57,10 @@ pub(crate) struct Objects {
     pub(crate) scheme: SealScheme,
     pub(crate) keys: Keyring,
     pub(crate) context: Context,
+    /// The number of the list of places that `storage` was opened by, 0 for none.
+    pub(crate) places: u64,
+    /// Whether something was done with them already, so that the places may have changed since.
+    pub(crate) is_used: std::sync::atomic::AtomicBool,
     /// What sends containers.
     pub(crate) uploader: SharedUploader,
     /// What backups fill.
@@ -91,6 +95,8 @@ impl Objects {
     pub(crate) fn with_storage(&self, storage: Arc<dyn Storage>) -> Self {
         Self {
             storage,
+            places: self.places,
+            is_used: std::sync::atomic::AtomicBool::default(),
             repository: self.repository,
             scheme: self.scheme,
             keys: self.keys.clone(),
@@ -197,6 +203,16 @@ impl Objects {
             }
         }
         Err(failure.unwrap_or_else(|| Error::corrupt(format!("there is no copy of {name}"))))
+    }
+
+    /// Whether bytes are the object of one block at `address`, with its seal unbroken.
+    pub(crate) fn is_whole(&self, bytes: &[u8], address: Address) -> bool {
+        let mut bytes = bytes.to_vec();
+        let opened = self.check_header(&bytes, address).and_then(|sealer| {
+            let sealed = bytes.get_mut(HEADER_BYTES..).unwrap_or_default();
+            BlockReader::new()?.read(&sealer, 0, sealed, &mut Vec::new())
+        });
+        opened.is_ok()
     }
 
     /// Reads an object of one block.

@@ -107,6 +107,8 @@ impl Repository {
             keys: MasterKey::new(context.random()).into(),
             storage,
             context,
+            places: 0,
+            is_used: std::sync::atomic::AtomicBool::default(),
             uploader: SharedUploader::default(),
             buffers: Buffers::default(),
         };
@@ -191,6 +193,8 @@ impl Repository {
             storage,
             keys: opened.keys,
             context,
+            places: 0,
+            is_used: std::sync::atomic::AtomicBool::default(),
             uploader: SharedUploader::default(),
             buffers: Buffers::default(),
         };

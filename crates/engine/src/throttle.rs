@@ -123,6 +123,9 @@ impl Storage for Throttled<Arc<dyn Storage>> {
         Self::take(self.read.as_ref(), to_u64(into.len()));
         Ok(())
     }
+    fn settle(&self, key: &Key) -> Result<()> {
+        self.inner.settle(key)
+    }
     fn head(&self, key: &Key) -> Result<ObjectMeta> {
         self.inner.head(key)
     }

@@ -91,6 +91,11 @@ pub fn state(series: SeriesId) -> String {
     format!("{STATE}{series}/")
 }
 
+/// The series whose object a name names, if it is one of a series.
+pub fn series_of(name: &str) -> Option<SeriesId> {
+    name.split('/').nth(1).and_then(SeriesId::from_hex)
+}
+
 /// The prefix of a series' snapshots.
 pub fn snapshots(series: SeriesId) -> String {
     format!("snapshots/{series}/")

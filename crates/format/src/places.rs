@@ -4,6 +4,7 @@ use crate::Result;
 use crate::codec::{Decoder, Encoder, REQUIRED, unsupported};
 
 const CORE: u16 = 1;
+const FILLING: u16 = 2;
 
 /// The places of a repository that has more than one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -13,6 +14,8 @@ pub struct Places {
     pub copies: Vec<String>,
     /// Locations that each hold the shared store, if it is kept elsewhere than all others.
     pub shared: Vec<String>,
+    /// Those of either that may lack what was there before they were added.
+    pub filling: Vec<String>,
 }
 
 impl Places {
@@ -24,18 +27,24 @@ impl Places {
                 to.strings(locations);
             }
         });
+        if !self.filling.is_empty() {
+            to.section(FILLING, 0, |to| to.strings(&self.filling));
+        }
         to.bytes
     }
 
     /// Reads a list of places.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
-        let mut found = None;
+        let (mut found, mut filling) = (None, Vec::new());
         Decoder::new(bytes, "list of places").sections(|tag, body| {
-            if tag == CORE {
-                found = Some(Self { copies: body.strings()?, shared: body.strings()? });
+            match tag {
+                CORE => found = Some((body.strings()?, body.strings()?)),
+                FILLING => filling = body.strings()?,
+                _ => return Ok(false),
             }
-            Ok(tag == CORE)
+            Ok(true)
         })?;
+        let found = found.map(|(copies, shared)| Self { copies, shared, filling });
         found.ok_or_else(|| unsupported("list of places", "an object without its first section"))
     }
 }

@@ -98,6 +98,10 @@ impl Storage for HdfsStorage {
         self.base.get(key, range, into)
     }
 
+    fn settle(&self, key: &Key) -> Result<()> {
+        self.base.head(key).map(drop)
+    }
+
     fn head(&self, key: &Key) -> Result<ObjectMeta> {
         self.base.head(key)
     }

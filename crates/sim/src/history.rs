@@ -236,7 +236,7 @@ fn act(
             random.0 ^= which;
             let location = places[random.below(places.len())].location.clone();
             // Whoever changes the places opens the repository anew.
-            (None, repository.remove_place(&location, &opener(process)))
+            (None, repository.remove_place(&location, false, &opener(process)))
         }
         action => {
             let done = act_in_place(stage, &repository, action);

@@ -241,6 +241,14 @@ impl Storage for Reached {
         })
     }
 
+    fn settle(&self, key: &Key) -> Result<()> {
+        self.operate(Kind::Head, key.as_str(), None, |state, _| {
+            let object = state.places[self.place].objects.get_mut(key).ok_or_else(|| absent(key))?;
+            object.is_durable = true;
+            Ok(())
+        })
+    }
+
     fn head(&self, key: &Key) -> Result<ObjectMeta> {
         self.operate(Kind::Head, key.as_str(), None, |state, _| {
             let object = state.places[self.place].objects.get(key).ok_or_else(|| absent(key))?;

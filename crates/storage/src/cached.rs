@@ -374,6 +374,10 @@ impl Storage for CachedStorage {
         self.inner.get_from(copy, key, range, into)
     }
 
+    fn settle(&self, key: &Key) -> Result<()> {
+        self.inner.settle(key)
+    }
+
     fn head(&self, key: &Key) -> Result<ObjectMeta> {
         self.inner.head(key)
     }

@@ -119,6 +119,10 @@ impl<S: Storage> Storage for CrashStorage<S> {
         self.step(OperationKind::Get, describe, || self.inner.get(key, range, into))
     }
 
+    fn settle(&self, key: &Key) -> Result<()> {
+        self.step(OperationKind::Head, || Operation::head(key), || self.inner.settle(key))
+    }
+
     fn head(&self, key: &Key) -> Result<ObjectMeta> {
         self.step(OperationKind::Head, || Operation::head(key), || self.inner.head(key))
     }

@@ -129,6 +129,10 @@ impl<S: Storage> Storage for FaultStorage<S> {
         })
     }
 
+    fn settle(&self, key: &Key) -> Result<()> {
+        self.run(&Operation::head(key), |_| self.inner.settle(key))
+    }
+
     fn head(&self, key: &Key) -> Result<ObjectMeta> {
         self.run(&Operation::head(key), |_| self.inner.head(key))
     }

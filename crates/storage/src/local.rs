@@ -197,6 +197,15 @@ impl Storage for LocalStorage {
         self.read(key, range, into).inspect_err(|_| into.clear())
     }
 
+    fn settle(&self, key: &Key) -> Result<()> {
+        self.head(key)?;
+        let path = self.path_of(key);
+        let folder = path.parent().unwrap_or(&self.root);
+        // Bytes are synced before a name is given; the name may not be yet, nor its folder's.
+        self.folders.ensure(folder)?;
+        durable::sync_folder(folder)
+    }
+
     fn head(&self, key: &Key) -> Result<ObjectMeta> {
         let found = fs::metadata(self.path_of(key)).map_err(|error| self.read_error(key, error))?;
         if !found.is_file() {

@@ -98,6 +98,10 @@ impl Storage for MemoryStorage {
         Ok(())
     }
 
+    fn settle(&self, key: &Key) -> Result<()> {
+        self.object(key).map(drop)
+    }
+
     fn head(&self, key: &Key) -> Result<ObjectMeta> {
         Ok(ObjectMeta { size: self.object(key)?.len() as u64, modified_ms: None })
     }

@@ -78,6 +78,9 @@ mod tests {
         fn get(&self, key: &Key, range: ByteRange, into: &mut Vec<u8>) -> Result<()> {
             self.0.get(key, range, into)
         }
+        fn settle(&self, key: &Key) -> Result<()> {
+            self.0.settle(key)
+        }
         fn head(&self, key: &Key) -> Result<ObjectMeta> {
             self.0.head(key)
         }

@@ -133,6 +133,13 @@ impl<S: Storage> Storage for RecordingStorage<S> {
         })
     }
 
+    fn settle(&self, key: &Key) -> Result<()> {
+        self.record(Operation::head(key), || {
+            self.inner.settle(key)?;
+            Ok(((), Amount { objects: 1, bytes: 0 }))
+        })
+    }
+
     fn head(&self, key: &Key) -> Result<ObjectMeta> {
         self.record(Operation::head(key), || {
             Ok((self.inner.head(key)?, Amount { objects: 1, bytes: 0 }))

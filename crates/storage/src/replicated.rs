@@ -21,8 +21,9 @@ pub struct Replica {
 
 /// Keeps every object in each of several places.
 ///
-/// The first place decides whether an object can be created; the others then get the same. A put or
-/// delete needs all places; a read needs one, and each place is asked that the one before has failed.
+/// The first place decides whether an object can be created; the others then get the same, and nothing in
+/// any place is ever replaced. A put or delete needs all places; a read needs one, and each place is asked
+/// that the one before has failed. Transient objects are in the first place alone.
 /// Listings show what any place has: what was being deleted when a process died may appear again.
 pub struct Replicated {
     replicas: Vec<Replica>,
@@ -79,9 +80,10 @@ fn reached(replica: &Replica) -> Result<&Arc<dyn Storage>> {
     })
 }
 
-/// Creates an object in a place that may hold something else under its name, left by a deletion that did
-/// not come to this place.
-fn put_over(storage: &dyn Storage, key: &Key, body: &[Bytes], mode: PutMode) -> Result<()> {
+/// Creates an object in a place that is not the first. What is there under its name must be the same: no name
+/// is given twice, so other bytes are somebody else's, and stay.
+fn put_too(replica: &Replica, key: &Key, body: &[Bytes], mode: PutMode) -> Result<()> {
+    let storage = reached(replica)?;
     let error = match storage.put_bytes(key, body, mode) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => error,
         other => return other,
@@ -91,16 +93,54 @@ fn put_over(storage: &dyn Storage, key: &Key, body: &[Bytes], mode: PutMode) -> 
     if there == body.concat() {
         return Ok(());
     }
-    storage.delete(std::slice::from_ref(key)).map_err(|_| error)?;
-    storage.put_bytes(key, body, mode)
+    let message = format!(
+        "{} holds another object {key}: the places of the repository were changed, or each has been used \
+         without the other",
+        replica.location
+    );
+    Err(Error::new(ErrorKind::Conflict, message).with_source(error))
 }
 
 impl Storage for Replicated {
     fn put_bytes(&self, key: &Key, body: &[Bytes], mode: PutMode) -> Result<()> {
         let all = self.all()?;
-        let Some((first, others)) = all.split_first() else { return Ok(()) };
-        first.put_bytes(key, body, mode)?;
-        others.iter().try_for_each(|storage| put_over(storage, key, body, mode))
+        let Some((_, others)) = self.replicas.split_first() else { return Ok(()) };
+        all[0].put_bytes(key, body, mode)?;
+        if mode == PutMode::CreateTransient {
+            // What only the living need is where all of them decide.
+            return Ok(());
+        }
+        others.iter().try_for_each(|replica| put_too(replica, key, body, mode))
+    }
+
+    fn settle(&self, key: &Key) -> Result<()> {
+        let mut bytes = None;
+        for storage in self.all()? {
+            match storage.settle(key) {
+                Err(error) if error.kind() == ErrorKind::NotFound => {
+                    if bytes.is_none() {
+                        let mut there = Vec::new();
+                        self.get(key, ByteRange::Full, &mut there)?;
+                        bytes = Some(Bytes::from(there));
+                    }
+                    let body: Vec<Bytes> = bytes.iter().cloned().collect();
+                    match storage.put_bytes(key, &body, PutMode::Create) {
+                        // Somebody else has copied it meanwhile.
+                        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                        other => other?,
+                    }
+                }
+                other => other?,
+            }
+        }
+        Ok(())
+    }
+
+    fn list_from(&self, copy: usize, prefix: &str, after: Option<&Key>) -> Result<ListPage> {
+        match self.reachable().nth(copy) {
+            Some(storage) => storage.list(prefix, after),
+            None => self.list(prefix, after),
+        }
     }
 
     fn get(&self, key: &Key, range: ByteRange, into: &mut Vec<u8>) -> Result<()> {

@@ -48,6 +48,17 @@ impl Storage for Routed {
         self.of(key).get_from(copy, key, range, into)
     }
 
+    fn settle(&self, key: &Key) -> Result<()> {
+        self.of(key).settle(key)
+    }
+
+    fn list_from(&self, copy: usize, prefix: &str, after: Option<&Key>) -> Result<ListPage> {
+        match prefix.split('/').collect::<Vec<_>>().as_slice() {
+            [_, store, _, ..] if *store == self.store => self.own.list_from(copy, prefix, after),
+            _ => self.main.list_from(copy, prefix, after),
+        }
+    }
+
     fn head(&self, key: &Key) -> Result<ObjectMeta> {
         self.of(key).head(key)
     }

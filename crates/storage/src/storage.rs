@@ -150,6 +150,18 @@ pub trait Storage: Send + Sync {
         self.get(key, range, into)
     }
 
+    /// Makes sure that an object which somebody else may have left half-done is durable, and in every place
+    /// that its storage keeps objects in: for who is about to rely on what an interrupted writer has created.
+    ///
+    /// `NotFound` if no place has it. The bytes are not verified.
+    fn settle(&self, key: &Key) -> Result<()>;
+
+    /// The same as [`list`](Self::list), of place `copy` alone.
+    fn list_from(&self, copy: usize, prefix: &str, after: Option<&Key>) -> Result<ListPage> {
+        let _ = copy;
+        self.list(prefix, after)
+    }
+
     /// The size and age of an object; `NotFound` if there is none.
     fn head(&self, key: &Key) -> Result<ObjectMeta>;
 
@@ -221,6 +233,12 @@ macro_rules! storage_through_pointer {
                 into: &mut Vec<u8>,
             ) -> Result<()> {
                 (**self).get_from(copy, key, range, into)
+            }
+            fn settle(&self, key: &Key) -> Result<()> {
+                (**self).settle(key)
+            }
+            fn list_from(&self, copy: usize, prefix: &str, after: Option<&Key>) -> Result<ListPage> {
+                (**self).list_from(copy, prefix, after)
             }
             fn head(&self, key: &Key) -> Result<ObjectMeta> {
                 (**self).head(key)

@@ -1,20 +1,78 @@
-//! Containers that an interrupted backup has left: found, offered to detection, and adopted when used.
+//! Containers that an interrupted backup has left: found, offered to detection, proven when something of them
+//! is wanted, and adopted when used.
+//!
+//! Nobody was told that they are whole. Their writer may have died between two places, or before a folder was
+//! durable; frames may be damaged, and directories be made by somebody who can't read data. So each is read
+//! and every chunk compared with its fingerprint before a reference leads there, and it is settled in every
+//! place before a head names it. Who can't open frames adopts nothing.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use silt_chunking::signatures;
-use silt_format::{Head, ObjectTag, PRIVATE_STORE, Reference, Result, names};
+use silt_chunking::{Fingerprinter, signatures};
+use silt_format::{
+    Error, Head, ObjectTag, PRIVATE_STORE, Reference, Result, ResultExt, SeriesId, names,
+};
 
 use super::signature_index::{Candidate, SignatureIndex};
-use crate::chunks::open_container;
-use crate::objects::{Objects, is_damage};
+use crate::chunks::{Container, expect_frames, open_container, read_frame};
+use crate::objects::{Objects, Scratch, is_damage, key};
 
 /// How many consecutive chunks of a container stand for a segment in the index of signatures.
 const GROUP_CHUNKS: usize = 512;
 
+/// Left-over containers that are durable in every place and whole: what a head may name (I-5).
+#[derive(Default)]
+pub(crate) struct AdoptedContainers(Vec<(u32, ObjectTag)>);
+
+impl AdoptedContainers {
+    pub(crate) fn into_numbers(self) -> Vec<(u32, ObjectTag)> {
+        self.0
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+/// A left-over container of which every chunk was compared with its fingerprint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Proven {
+    number: u32,
+    tag: ObjectTag,
+}
+
+impl Proven {
+    /// Reads a container and verifies all that is in it; `Corrupt` if anything is not what its directory says.
+    pub(crate) fn read(
+        objects: &Objects,
+        series: SeriesId,
+        (number, tag): (u32, ObjectTag),
+        fingerprinter: &Fingerprinter,
+        scratch: &mut Scratch,
+    ) -> Result<(Self, Container)> {
+        let container = open_container(objects, series, number, tag)?;
+        expect_frames(objects, &container, |_| true, scratch);
+        let (mut raw, mut frame) = (Vec::new(), None);
+        for (slot, place) in container.directory.slots() {
+            if frame != Some(place.frame) {
+                read_frame(objects, &container, place.frame, scratch, &mut raw)?;
+                frame = Some(place.frame);
+            }
+            let start = place.offset as usize;
+            let chunk = raw.get(start..start + place.length as usize);
+            let expected = container.directory.fingerprints[place.index as usize];
+            if chunk.is_none_or(|chunk| fingerprinter.fingerprint(chunk) != expected) {
+                let name = &container.object.name;
+                return Err(Error::corrupt(format!("slot {slot} of container {name} is damaged")));
+            }
+        }
+        Ok((Self { number, tag }, container))
+    }
+}
+
 /// What storage holds beyond what the head names.
 pub(crate) struct Orphans {
-    containers: BTreeMap<u32, ObjectTag>,
+    containers: BTreeSet<u32>,
     used: BTreeSet<u32>,
     /// The first container number that nobody has used.
     pub(crate) next_container: u32,
@@ -26,7 +84,7 @@ impl Orphans {
     /// Lists what lies behind the head's numbers; readable containers join the index.
     pub(crate) fn find(objects: &Objects, head: &Head, index: &mut SignatureIndex) -> Result<Self> {
         let mut orphans = Self {
-            containers: BTreeMap::new(),
+            containers: BTreeSet::new(),
             used: BTreeSet::new(),
             next_container: head.next_container,
             next_pack: head.next_pack,
@@ -37,13 +95,16 @@ impl Orphans {
             behind_head(objects, &names::containers(series), &behind, head.next_container)?
         {
             orphans.next_container = number.saturating_add(1);
+            if objects.keys.is_write_only() {
+                continue;
+            }
             match open_container(objects, series, number, tag) {
                 Ok(container) => {
                     for group in container.directory.fingerprints.chunks(GROUP_CHUNKS) {
                         let candidate = Candidate::Container(number, tag);
                         index.insert(&signatures(group.iter()), candidate);
                     }
-                    orphans.containers.insert(number, tag);
+                    orphans.containers.insert(number);
                 }
                 Err(error) if is_damage(&error) => {}
                 Err(error) => return Err(error),
@@ -59,15 +120,29 @@ impl Orphans {
     /// Remembers that a reference into a left-over container was placed.
     pub(crate) fn used(&mut self, reference: Reference) {
         let ours = reference.store() == PRIVATE_STORE;
-        if ours && self.containers.contains_key(&reference.container()) {
+        if ours && self.containers.contains(&reference.container()) {
             self.used.insert(reference.container());
         }
     }
 
-    /// The containers that the new snapshot refers to.
-    pub(crate) fn into_used(self) -> Vec<(u32, ObjectTag)> {
-        let used = |(number, _): &(u32, ObjectTag)| self.used.contains(number);
-        self.containers.into_iter().filter(used).collect()
+    /// Adopts the containers that the new snapshot refers to: from now on they are durable in every place.
+    pub(crate) fn adopt(
+        self,
+        objects: &Objects,
+        series: SeriesId,
+        proven: &BTreeSet<Proven>,
+    ) -> Result<AdoptedContainers> {
+        let adopted: Vec<&Proven> =
+            proven.iter().filter(|proven| self.used.contains(&proven.number)).collect();
+        assert_eq!(adopted.len(), self.used.len(), "no reference leads to what is not proven");
+        let mut settled = Vec::new();
+        for Proven { number, tag } in adopted {
+            let name = names::container(series, *number, *tag);
+            let durable = objects.storage.settle(&key(&name)?);
+            durable.context(|| format!("use container {name}, which an interrupted backup has left"))?;
+            settled.push((*number, *tag));
+        }
+        Ok(AdoptedContainers(settled))
     }
 }
 

@@ -1,7 +1,8 @@
 //! Committing a backup.
 
-use silt_format::{Head, ObjectKind, ObjectTag, Result, Snapshot, SnapshotEntry, names};
+use silt_format::{Head, ObjectKind, Result, Snapshot, SnapshotEntry, names};
 
+use super::adopt::AdoptedContainers;
 use super::container::DurableContainers;
 use super::packs::DurablePacks;
 use super::summary::DurableSummary;
@@ -13,7 +14,7 @@ use crate::objects::{Address, Objects};
 pub(crate) struct Commit {
     pub(crate) containers: DurableContainers,
     /// Containers of an interrupted backup that this one refers to.
-    pub(crate) adopted: Vec<(u32, ObjectTag)>,
+    pub(crate) adopted: AdoptedContainers,
     pub(crate) next_container: u32,
     pub(crate) packs: DurablePacks,
     pub(crate) next_pack: u32,
@@ -48,7 +49,7 @@ pub(crate) fn commit(objects: &Objects, mut head: Head, commit: Commit) -> Resul
     let mut stored_bytes = objects.put(&name, address, &plain)?;
 
     let mut containers = commit.containers.0;
-    containers.extend(commit.adopted);
+    containers.extend(commit.adopted.into_numbers());
     containers.sort_unstable();
     containers.into_iter().for_each(|(number, tag)| head.containers.push(number, tag));
     commit.packs.0.into_iter().for_each(|(number, tag)| head.packs.push(number, tag));

@@ -1,15 +1,17 @@
 //! The chunks of one candidate as a table, and a bounded cache of such tables.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use silt_chunking::Fingerprinter;
 use silt_format::number::{to_u32, to_usize};
 use silt_format::{Fingerprint, PRIVATE_STORE, Recipe, Reference, Result, SeriesId};
 
+use super::adopt::Proven;
 use super::packs::PackWriter;
 use super::scan::Avoided;
 use super::signature_index::Candidate;
 use crate::cache::WeightedCache;
-use crate::chunks::open_container;
 use crate::map::MapReader;
 use crate::objects::{Objects, Scratch, is_damage};
 
@@ -63,6 +65,9 @@ pub(crate) struct Known {
     reader: Arc<MapReader>,
     avoided: Arc<Avoided>,
     tables: WeightedCache<Candidate, Arc<Table>>,
+    fingerprinter: Fingerprinter,
+    /// The left-over containers that were found whole.
+    pub(crate) proven: BTreeSet<Proven>,
     scratch: Scratch,
     raw: Vec<u8>,
 }
@@ -73,6 +78,7 @@ impl Known {
         series: SeriesId,
         reader: &Arc<MapReader>,
         avoided: &Arc<Avoided>,
+        fingerprinter: Fingerprinter,
         tables_bytes: usize,
     ) -> Result<Self> {
         Ok(Self {
@@ -81,6 +87,8 @@ impl Known {
             reader: Arc::clone(reader),
             avoided: Arc::clone(avoided),
             tables: WeightedCache::new(tables_bytes),
+            fingerprinter,
+            proven: BTreeSet::new(),
             scratch: Scratch::new()?,
             raw: Vec::new(),
         })
@@ -123,7 +131,14 @@ impl Known {
                 Ok(usable.map(|chunk| (chunk.fingerprint, chunk.reference)).collect())
             }
             Candidate::Container(number, tag) => {
-                let container = open_container(&self.objects, self.series, number, tag)?;
+                let (proven, container) = Proven::read(
+                    &self.objects,
+                    self.series,
+                    (number, tag),
+                    &self.fingerprinter,
+                    &mut self.scratch,
+                )?;
+                self.proven.insert(proven);
                 let directory = &container.directory;
                 let entry = |(slot, place): (u16, silt_format::Slot)| {
                     let reference = Reference::new(PRIVATE_STORE, number, slot);

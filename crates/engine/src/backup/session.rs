@@ -141,10 +141,11 @@ impl<'r> BackupSession<'r> {
         let context = objects.context.clone();
         let series = repository.series_id(name);
         let session = context.random();
+        crate::places::verify_unchanged_since_opened(objects)?;
         let state = heads::state(objects, series)?;
         let lease = HeldLease::acquire(objects, series, name, state.lease, session)?;
         let started_ns = context.env.now_ns();
-        let head = state.head.map(|name| heads::read(objects, series, &name)).transpose()?;
+        let head = state.head.map(|name| heads::base(objects, series, &name)).transpose()?;
         // A record that was lost is made again: without it, listings would not show the series.
         if head.is_none() || !objects.exists(&names::series(series))? {
             repository.make_series(series, name, started_ns)?;
@@ -177,7 +178,14 @@ impl<'r> BackupSession<'r> {
                 Uploads::new(objects, budget.uploads(objects.storage.uploads())),
             )?,
             packs: PackWriter::new(objects, series, &reader, head.next_pack, tag)?,
-            known: Known::new(objects, series, &reader, &avoided, budget.tables_bytes())?,
+            known: Known::new(
+                objects,
+                series,
+                &reader,
+                &avoided,
+                Fingerprinter::new(objects.keys.fingerprint_key(head.domain)),
+                budget.tables_bytes(),
+            )?,
             repository,
             context,
             options,
@@ -434,8 +442,11 @@ impl<'r> BackupSession<'r> {
             return Err(Error::invalid("a snapshot needs at least one volume"));
         }
         // What looks chunks up is needed no more, while another session may begin.
-        drop((self.known, self.shared));
-        let adopted = self.detection.map_or_else(Vec::new, |d| d.orphans.into_used());
+        let Known { proven, .. } = self.known;
+        drop(self.shared);
+        let objects = &self.repository.objects;
+        let adopted = self.detection.map(|d| d.orphans.adopt(objects, self.head.series, &proven));
+        let adopted = adopted.transpose()?.unwrap_or_default();
         let packs = self.packs.finish()?;
         let parent = self.parent.as_ref();
         let roots: Vec<MapRoot> = self.volumes.iter().map(|volume| volume.root).collect();

@@ -70,7 +70,9 @@ impl<'r> Edit<'r> {
             Some((session, lease)) => (session, Some(lease)),
             None => (objects.context.random(), None),
         };
-        let head = heads::newest(objects, series)?;
+        crate::places::verify_unchanged_since_opened(objects)?;
+        let newest = objects.first_name(&Numbered::Head.prefix(series))?;
+        let head = newest.map(|name| heads::base(objects, series, &name)).transpose()?;
         let empty = || Head::empty(series, crate::repository::DEFAULT_DOMAIN, name);
         repository.verify_history(series)?;
         if head.as_ref().is_some_and(|head| !head.delta_bases.is_empty()) {

@@ -20,6 +20,7 @@ use super::undelete::known_slots;
 use super::vectors::Vectors;
 use crate::chunks::open_container;
 use crate::env::Progress;
+use crate::heads::HEADS_KEPT;
 use crate::objects::{is_damage, key};
 use crate::repository::Repository;
 
@@ -28,8 +29,6 @@ use crate::repository::Repository;
 const REWRITES_PER_COMMIT: usize = 32;
 /// About what a slot takes whose chunk is in the shared store.
 const LINK_BYTES: u64 = 34;
-/// How many heads are kept: the newest, and older ones in case it gets damaged.
-const HEADS_KEPT: usize = 16;
 /// How many objects are removed in one call.
 const REMOVED_AT_ONCE: usize = 500;
 
@@ -463,8 +462,13 @@ impl Edit<'_> {
         for item in objects.names(&Numbered::Head.prefix(self.head.series), None)? {
             heads.push(item?.0);
         }
-        // The newest are listed first. One by one, since the order is what a late writer goes by.
-        for name in heads.iter().skip(HEADS_KEPT).rev() {
+        // Those that others have committed since don't count: the head that this one signed stays. One by one,
+        // since the order is what a late writer goes by.
+        let newest = self.head.generation;
+        let is_old = |name: &&String| {
+            Numbered::number(name).is_some_and(|number| number.saturating_add(HEADS_KEPT) <= newest)
+        };
+        for name in heads.iter().filter(is_old).rev() {
             objects.delete(std::slice::from_ref(name))?;
         }
         Ok(())

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use silt_format::names::Numbered;
+use silt_format::names::{self, Numbered};
 use silt_format::number::to_u64;
 use silt_format::{Error, ErrorKind, Result};
 use silt_storage::{ByteRange, Key, PutMode, Replicated, Storage, list_all};
 
 use crate::env::Progress;
-use crate::repository::Repository;
+use crate::repository::{DEFAULT_DOMAIN, Repository};
 
 /// How places are compared.
 #[derive(Clone, Copy, Debug, Default)]
@@ -32,6 +32,9 @@ pub struct HealReport {
     pub copied_bytes: u64,
     /// Objects of which no place has a whole copy.
     pub lost: Vec<String>,
+    /// Objects that are whole and not the same in two places: each was used without the other. They are left
+    /// as they are.
+    pub conflicts: Vec<String>,
 }
 
 /// A name, and how large its object is in each place that can be reached.
@@ -43,8 +46,17 @@ impl Repository {
     pub fn heal_copies(&self, options: HealOptions) -> Result<HealReport> {
         let mut report = HealReport::default();
         let Some(places) = &self.places else { return Ok(report) };
-        for group in std::iter::once(&places.main).chain(&places.shared) {
-            self.heal_group(group, options, &mut report)?;
+        let store = self.objects.keys.shared_store_id(DEFAULT_DOMAIN).to_string();
+        let is_of_store = |key: &Key| key.as_str().split('/').nth(1) == Some(&store);
+        let has_own = places.shared.is_some();
+        self.heal_group(&places.main, &|key| !(has_own && is_of_store(key)), options, &mut report)?;
+        if let Some(shared) = &places.shared {
+            let is_root = |key: &Key| {
+                let name = key.as_str();
+                names::series_of(name).is_none() && !Numbered::Places.is(name)
+            };
+            let is_kept = |key: &Key| is_of_store(key) || is_root(key);
+            self.heal_group(shared, &is_kept, options, &mut report)?;
         }
         Ok(report)
     }
@@ -52,6 +64,7 @@ impl Repository {
     fn heal_group(
         &self,
         group: &Replicated,
+        is_kept: &dyn Fn(&Key) -> bool,
         options: HealOptions,
         report: &mut HealReport,
     ) -> Result<()> {
@@ -65,7 +78,7 @@ impl Repository {
             for item in list_all(*place, "", None) {
                 let (key, bytes) = item?;
                 // Leases come and go, and nothing is lost with them.
-                if !Numbered::Lease.is(key.as_str()) {
+                if !Numbered::Lease.is(key.as_str()) && is_kept(&key) {
                     listed.entry(key).or_insert_with(|| vec![None; places.len()])[number] =
                         Some(bytes);
                 }
@@ -103,7 +116,7 @@ impl Repository {
             return Ok(());
         };
         for (number, place) in places.iter().enumerate().filter(|(number, _)| *number != good) {
-            let mut there = Vec::new();
+            let (mut there, mut is_damaged) = (Vec::new(), false);
             match place.get(key, ByteRange::Full, &mut there) {
                 Ok(()) if there == bytes => continue,
                 Err(error) if error.kind() == ErrorKind::NotFound && sizes[number].is_none() => {
@@ -111,12 +124,22 @@ impl Repository {
                 }
                 // It was there a moment ago: somebody is deleting it.
                 Err(error) if error.kind() == ErrorKind::NotFound => continue,
-                Ok(()) | Err(_) => report.replaced_objects += 1,
+                // Both are whole: nothing says which one is wanted.
+                Ok(()) if self.verify_object(key, &there).is_ok() => {
+                    report.conflicts.push(key.as_str().to_owned());
+                    continue;
+                }
+                Ok(()) | Err(_) => {
+                    is_damaged = true;
+                    report.replaced_objects += 1;
+                }
             }
             if options.dry_run {
                 continue;
             }
-            place.delete(std::slice::from_ref(key))?;
+            if is_damaged {
+                place.delete(std::slice::from_ref(key))?;
+            }
             match place.put(key, &[&bytes], PutMode::Create) {
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
                 other => other?,

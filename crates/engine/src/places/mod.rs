@@ -4,7 +4,9 @@
 //! A list of places is an object of its own, numbered like heads, in every place that it names. Whoever
 //! opens the repository by any of them finds the others, and takes the newest list that any has.
 
+mod change;
 mod heal;
+mod settle;
 mod verify;
 
 use std::sync::Arc;
@@ -13,11 +15,11 @@ use silt_format::names::Numbered;
 use silt_format::{
     Error, ErrorKind, Header, ObjectKind, Places, RepositoryId, Result, SeriesId, names,
 };
-use silt_storage::{ByteRange, Key, PutMode, Replica, Replicated, Routed, Storage, list_all};
+use silt_storage::{ByteRange, Key, Replica, Replicated, Routed, Storage, list_all};
 
 pub use heal::{HealOptions, HealReport};
+pub(crate) use settle::{settle_head, verify_unchanged, verify_unchanged_since_opened};
 
-use crate::deletion::Edit;
 use crate::objects::{Address, Objects, is_damage};
 use crate::repository::{DEFAULT_DOMAIN, Repository};
 
@@ -27,7 +29,6 @@ pub type OpenPlace<'a> = dyn Fn(&str) -> Result<Arc<dyn Storage>> + 'a;
 /// The places that a repository was opened with.
 #[derive(Clone)]
 pub(crate) struct OpenPlaces {
-    pub(crate) number: u64,
     pub(crate) list: Places,
     pub(crate) main: Arc<Replicated>,
     pub(crate) shared: Option<Arc<Replicated>>,
@@ -40,6 +41,8 @@ pub struct PlaceInfo {
     pub location: String,
     /// Whether it holds the shared store alone.
     pub is_shared: bool,
+    /// Whether it may lack what was there before it was added: healing fills it.
+    pub is_filling: bool,
     /// Why it can't be reached, if it can't.
     pub failure: Option<String>,
 }
@@ -59,6 +62,8 @@ fn newest(
             .collect::<Result<_>>()?,
     };
     let mut damage = None;
+    let newest = root.iter().map(Key::as_str).filter(|name| Numbered::Places.is(name));
+    let newest = newest.filter_map(Numbered::number).max().unwrap_or(0);
     for name in root.iter().map(Key::as_str).filter(|name| Numbered::Places.is(name)) {
         let strange = || Error::corrupt(format!("{name} is not the name of a list of places"));
         let number = Numbered::number(name).ok_or_else(strange)?;
@@ -69,7 +74,8 @@ fn newest(
                     let message = format!("{error}; its copy is used");
                     objects.context.observer.warning(&message);
                 }
-                return Ok((number, list));
+                // A newer one that can't be read has its number, too.
+                return Ok((newest, list));
             }
             Err(error) if is_damage(&error) => drop(damage.get_or_insert(error)),
             Err(error) => return Err(error),
@@ -129,7 +135,15 @@ impl Repository {
             let main = replicas(self.id(), &list.copies, open);
             let reached = main.iter().filter_map(|replica| replica.storage.as_ref().ok());
             let lists = reached.map(|storage| newest(&self.objects, storage, None));
-            let newer = lists.collect::<Result<Vec<_>>>()?.into_iter().max_by_key(|list| list.0);
+            let lists = lists.collect::<Result<Vec<_>>>()?;
+            if lists.iter().any(|(other, places)| *other == number && *places != list) {
+                return Err(Error::new(
+                    ErrorKind::Conflict,
+                    "the places of the repository name different places: each was used without the \
+                     other; go on with one of them alone",
+                ));
+            }
+            let newer = lists.into_iter().max_by_key(|list| list.0);
             match newer.filter(|newer| newer.0 > number) {
                 Some(newer) => (number, list) = newer,
                 None => break main,
@@ -161,8 +175,10 @@ impl Repository {
             }
             None => Arc::clone(&main) as _,
         };
-        self.objects = Arc::new(self.objects.with_storage(all));
-        self.places = Some(OpenPlaces { number, list, main, shared });
+        let mut objects = self.objects.with_storage(all);
+        objects.places = number;
+        self.objects = Arc::new(objects);
+        self.places = Some(OpenPlaces { list, main, shared });
         Ok(self)
     }
 
@@ -172,6 +188,7 @@ impl Repository {
         let info = |replica: &Replica, is_shared| PlaceInfo {
             location: replica.location.clone(),
             is_shared,
+            is_filling: places.list.filling.contains(&replica.location),
             failure: replica.storage.as_ref().err().cloned(),
         };
         let main = places.main.replicas().iter().map(|replica| info(replica, false));
@@ -183,152 +200,4 @@ impl Repository {
     pub(crate) fn lacks_places(&self) -> bool {
         self.places().iter().any(|place| place.failure.is_some())
     }
-
-    /// Adds a copy of the repository, or of the shared store, at `location`, and fills it; `here` is
-    /// where the repository was opened.
-    ///
-    /// What processes write that opened it before is copied by the next [`heal`](Self::heal_copies). The
-    /// first place of the shared store takes it out of the others: nothing else may run meanwhile, and a
-    /// process that holds the shared store makes it fail as `Busy`.
-    pub fn add_place(
-        self,
-        here: &str,
-        location: &str,
-        is_shared: bool,
-        open: &OpenPlace<'_>,
-    ) -> Result<(Self, HealReport)> {
-        let mut list = self.places.as_ref().map(|places| places.list.clone()).unwrap_or_default();
-        if list.copies.is_empty() && !is_shared {
-            list.copies.push(here.to_owned());
-        }
-        let known = list.copies.iter().chain(&list.shared);
-        if known.into_iter().any(|known| known == location) || location == here {
-            let message = format!("{location} is a place of the repository already");
-            return Err(Error::new(ErrorKind::AlreadyExists, message));
-        }
-        let moving = is_shared && list.shared.is_empty();
-        if is_shared { &mut list.shared } else { &mut list.copies }.push(location.to_owned());
-        self.copy_root(&*open(location)?)?;
-        if moving {
-            return self.move_shared(here, location, &list, open);
-        }
-        self.put_places(&list, open)?;
-        let repository = self.with_places(here, open)?;
-        let report = repository.heal_copies(HealOptions::default())?;
-        Ok((repository, report))
-    }
-
-    /// Copies what a place is known by: the configuration and the keys.
-    fn copy_root(&self, to: &dyn Storage) -> Result<()> {
-        let storage = &self.objects.storage;
-        for prefix in [names::KEYS, names::AUTHORITY, names::CONFIG] {
-            for item in list_all(&**storage, prefix, None) {
-                self.copy_object(&**storage, to, &item?.0)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Takes the shared store to a place of its own: copied, listed, and only then deleted here.
-    fn move_shared(
-        self,
-        here: &str,
-        location: &str,
-        list: &Places,
-        open: &OpenPlace<'_>,
-    ) -> Result<(Self, HealReport)> {
-        let edit = Edit::begin_shared(&self, DEFAULT_DOMAIN)?;
-        let target = open(location)?;
-        let store = self.objects.keys.shared_store_id(DEFAULT_DOMAIN).to_string();
-        let (mut report, mut moved) = (HealReport::default(), Vec::new());
-        let storage = &self.objects.storage;
-        for item in list_all(&**storage, "", None) {
-            let (key, _) = item?;
-            if key.as_str().split('/').nth(1) != Some(&store) || Numbered::Lease.is(key.as_str()) {
-                continue;
-            }
-            self.objects.context.check_interrupted()?;
-            report.checked_objects += 1;
-            report.copied_bytes += self.copy_object(&**storage, &*target, &key)?;
-            report.copied_objects += 1;
-            moved.push(key);
-        }
-        self.put_places(list, open)?;
-        storage.delete(&moved)?;
-        edit.finish()?;
-        Ok((self.with_places(here, open)?, report))
-    }
-
-    /// Goes on without a place; its objects stay where they are.
-    pub fn remove_place(&self, location: &str, open: &OpenPlace<'_>) -> Result<()> {
-        let Some(places) = &self.places else {
-            return Err(no_such_place(location));
-        };
-        let mut list = places.list.clone();
-        let (copies, shared) = (list.copies.len(), list.shared.len());
-        list.copies.retain(|known| known != location);
-        list.shared.retain(|known| known != location);
-        if (list.copies.len(), list.shared.len()) == (copies, shared) {
-            return Err(no_such_place(location));
-        }
-        if (copies > 0 && list.copies.is_empty()) || (shared > 0 && list.shared.is_empty()) {
-            let message = format!("{location} is the only place left; nothing would be left of it");
-            return Err(Error::new(ErrorKind::Denied, message));
-        }
-        self.put_places(&list, open)
-    }
-
-    /// Makes a list of places the newest, in every place that it names and that can be reached. It is
-    /// written twice: whoever can't read it would not know where the other places are.
-    fn put_places(&self, list: &Places, open: &OpenPlace<'_>) -> Result<()> {
-        self.required_authority()?;
-        let last = self.places.as_ref().map_or(0, |places| places.number);
-        (last + 1..=last + 2).try_for_each(|number| self.put_list(number, list, open))
-    }
-
-    fn put_list(&self, number: u64, list: &Places, open: &OpenPlace<'_>) -> Result<()> {
-        let address = Address::new(ObjectKind::Places, SeriesId::NONE, number);
-        let object = self.objects.sealed(address, &list.encode())?;
-        let key = Key::new(Numbered::Places.name(SeriesId::NONE, number))?;
-        let mut written = 0;
-        let mut put = |storage: &dyn Storage| match storage.put(&key, &[&object], PutMode::Create) {
-            Err(error) if error.kind() == ErrorKind::AlreadyExists && written == 0 => {
-                Err(Error::new(ErrorKind::Busy, "another process has just changed the places"))
-            }
-            Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error),
-            _ => {
-                written += 1;
-                Ok(())
-            }
-        };
-        if list.copies.is_empty() {
-            return put(&*self.main_storage());
-        }
-        for location in &list.copies {
-            match open_place(self.id(), location, open) {
-                Ok(storage) => put(&*storage)?,
-                Err(error) => {
-                    self.warn(&format!("{error}; {location} does not know of the change"));
-                }
-            }
-        }
-        if written == 0 {
-            let message = "no place of the repository can be written to".to_owned();
-            return Err(Error::new(ErrorKind::Unavailable, message));
-        }
-        Ok(())
-    }
-
-    /// Where all is kept but the shared store.
-    fn main_storage(&self) -> Arc<dyn Storage> {
-        match &self.places {
-            Some(places) => Arc::clone(&places.main) as _,
-            None => Arc::clone(&self.objects.storage),
-        }
-    }
-}
-
-fn no_such_place(location: &str) -> Error {
-    let message = format!("{location} is no place of the repository; `silt copies` lists them");
-    Error::new(ErrorKind::NotFound, message)
 }

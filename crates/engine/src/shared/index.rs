@@ -44,7 +44,7 @@ impl SharedIndex {
         let store = objects.keys.shared_store_id(domain);
         let state = heads::state(objects, store)?;
         let Some(head) = state.head else { return Ok(None) };
-        let head = heads::read(objects, store, &head)?;
+        let head = heads::base(objects, store, &head)?;
         let runs: Vec<_> =
             head.runs.iter().filter(|run| run.use_ == RunUse::Shared).copied().collect();
         let lookup = if runs.is_empty() {

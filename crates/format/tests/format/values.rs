@@ -403,7 +403,11 @@ pub fn encoded() -> Vec<(&'static str, Vec<u8>)> {
 
 pub fn places() -> silt_format::Places {
     let copies = vec!["/backup/first".to_owned(), "/backup/second".to_owned()];
-    silt_format::Places { copies, shared: vec!["/backup/shared".to_owned()] }
+    silt_format::Places {
+        copies,
+        shared: vec!["/backup/shared".to_owned()],
+        filling: vec!["/backup/shared".to_owned()],
+    }
 }
 
 /// An object of one stored (not compressed) block at position 5.

@@ -159,6 +159,11 @@ impl Storage for S3Storage {
         self.base.get(key, range, into)
     }
 
+    fn settle(&self, key: &Key) -> Result<()> {
+        // What a bucket shows is durable.
+        self.head(key).map(drop)
+    }
+
     fn head(&self, key: &Key) -> Result<ObjectMeta> {
         self.base.head(key)
     }

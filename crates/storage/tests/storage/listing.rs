@@ -19,6 +19,9 @@ impl Storage for Repeating {
     fn get(&self, _: &Key, _: ByteRange, _: &mut Vec<u8>) -> Result<()> {
         Err(Error::invalid("only lists"))
     }
+    fn settle(&self, _: &Key) -> Result<()> {
+        Err(Error::invalid("only lists"))
+    }
     fn head(&self, _: &Key) -> Result<ObjectMeta> {
         Err(Error::invalid("only lists"))
     }

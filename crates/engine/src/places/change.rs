@@ -1,0 +1,184 @@
+//! Adding places and going on without them.
+//!
+//! The list is written first, in the place that decided before, and then what is there is brought to the new
+//! places. The place that decides next is always one that the list before had, so it has all that was told as
+//! done under it; a new place counts as incomplete until it was filled.
+
+use silt_format::names::{self, Numbered};
+use silt_format::{Error, ErrorKind, ObjectKind, Places, Result, SeriesId};
+use silt_storage::{ByteRange, Key, PutMode, Storage, list_all};
+
+use super::heal::{HealOptions, HealReport};
+use super::{OpenPlace, open_place};
+use crate::objects::Address;
+use crate::repository::{DEFAULT_DOMAIN, Repository};
+
+impl Repository {
+    /// Adds a copy of the repository, or of the shared store, at `location`, and fills it; `here` is
+    /// where the repository was opened.
+    ///
+    /// Processes that opened it before can't commit any more. The first place of the shared store takes it
+    /// out of the others. Interrupted, it is continued by being called again, or by
+    /// [`heal_copies`](Self::heal_copies).
+    pub fn add_place(
+        self,
+        here: &str,
+        location: &str,
+        is_shared: bool,
+        open: &OpenPlace<'_>,
+    ) -> Result<(Self, HealReport)> {
+        let mut list = self.places.as_ref().map(|places| places.list.clone()).unwrap_or_default();
+        if list.copies.is_empty() {
+            list.copies.push(here.to_owned());
+        }
+        let is_moving = |list: &Places| list.shared.iter().any(|place| list.copies.contains(place));
+        let is_known = list.copies.iter().chain(&list.shared).any(|known| known == location);
+        let is_continued = list.filling.iter().any(|filling| filling == location)
+            || (is_shared && is_moving(&list) && list.shared.iter().any(|known| known == location));
+        if (is_known || location == here) && !is_continued {
+            let message = format!("{location} is a place of the repository already");
+            return Err(Error::new(ErrorKind::AlreadyExists, message));
+        }
+        let mut repository = self;
+        if !is_continued {
+            if is_shared && list.shared.is_empty() {
+                // Where it was it stays, until the new place has all of it.
+                list.shared.clone_from(&list.copies);
+            }
+            if is_shared { &mut list.shared } else { &mut list.copies }.push(location.to_owned());
+            list.filling.push(location.to_owned());
+            repository.copy_root(&*open(location)?)?;
+            repository.put_places(here, &list, open)?;
+            repository = repository.with_places(here, open)?;
+        }
+        let report = repository.heal_copies(HealOptions::default())?;
+        list.filling.retain(|filling| filling != location);
+        repository.put_places(here, &list, open)?;
+        repository = repository.with_places(here, open)?;
+        if is_shared && is_moving(&list) {
+            let before = list.copies.clone();
+            list.shared.retain(|place| !before.contains(place));
+            repository.put_places(here, &list, open)?;
+            repository = repository.with_places(here, open)?;
+            repository.leave_shared()?;
+        }
+        Ok((repository, report))
+    }
+
+    /// Copies what a place is known by: the configuration and the keys.
+    fn copy_root(&self, to: &dyn Storage) -> Result<()> {
+        let storage = &self.objects.storage;
+        for prefix in [names::KEYS, names::AUTHORITY, names::CONFIG] {
+            for item in list_all(&**storage, prefix, None) {
+                self.copy_object(&**storage, to, &item?.0)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the shared store from the places that have all the rest: no list names it there any more.
+    fn leave_shared(&self) -> Result<()> {
+        let Some(places) = &self.places else { return Ok(()) };
+        let store = self.objects.keys.shared_store_id(DEFAULT_DOMAIN).to_string();
+        let main: &dyn Storage = &*places.main;
+        let mut left = Vec::new();
+        for item in list_all(main, "", None) {
+            let (key, _) = item?;
+            if key.as_str().split('/').nth(1) == Some(&store) {
+                left.push(key);
+            }
+        }
+        main.delete(&left)
+    }
+
+    /// Goes on without a place; its objects stay where they are.
+    ///
+    /// `Denied` if no complete place would be left, unless that is allowed: then what the places left lack is
+    /// lost.
+    pub fn remove_place(
+        &self,
+        location: &str,
+        allow_incomplete: bool,
+        open: &OpenPlace<'_>,
+    ) -> Result<()> {
+        let Some(places) = &self.places else {
+            return Err(no_such_place(location));
+        };
+        let mut list = places.list.clone();
+        let (copies, shared) = (list.copies.len(), list.shared.len());
+        list.copies.retain(|known| known != location);
+        list.shared.retain(|known| known != location);
+        list.filling.retain(|known| known != location);
+        if (list.copies.len(), list.shared.len()) == (copies, shared) {
+            return Err(no_such_place(location));
+        }
+        for (before, left) in [(copies, &mut list.copies), (shared, &mut list.shared)] {
+            // The place that decides must have all that was told as done.
+            left.sort_by_key(|place| list.filling.contains(place));
+            let is_complete = left.first().is_some_and(|place| !list.filling.contains(place));
+            if before > 0 && (left.is_empty() || !(is_complete || allow_incomplete)) {
+                let message = format!(
+                    "{location} is the only complete place; `silt copies add` completes another"
+                );
+                return Err(Error::new(ErrorKind::Denied, message));
+            }
+        }
+        self.put_places(location, &list, open)
+    }
+
+    /// Makes a list of places the newest, in every place that it or the one before names and that can be
+    /// reached. It is written twice: whoever can't read it would not know where the other places are.
+    pub(super) fn put_places(&self, here: &str, list: &Places, open: &OpenPlace<'_>) -> Result<()> {
+        self.required_authority()?;
+        (self.objects.places + 1..=self.objects.places + 2)
+            .try_for_each(|number| self.put_list(here, number, list, open))
+    }
+
+    /// Writes a list under a number. The first place of the list before that can be reached decides who of
+    /// several that change it at once is the first.
+    fn put_list(&self, here: &str, number: u64, list: &Places, open: &OpenPlace<'_>) -> Result<()> {
+        let address = Address::new(ObjectKind::Places, SeriesId::NONE, number);
+        let object = self.objects.sealed(address, &list.encode())?;
+        let key = Key::new(Numbered::Places.name(SeriesId::NONE, number))?;
+        let before = self.places.as_ref().map(|places| &places.list);
+        let before = before.map_or_else(|| vec![here.to_owned()], |list| list.copies.clone());
+        let mut locations: Vec<&String> = Vec::new();
+        for location in before.iter().chain(&list.copies) {
+            if !locations.contains(&location) {
+                locations.push(location);
+            }
+        }
+        let mut written = 0;
+        for location in locations {
+            let storage = match open_place(self.id(), location, open) {
+                Ok(storage) => storage,
+                Err(error) => {
+                    self.warn(&format!("{error}; {location} does not know of the change"));
+                    continue;
+                }
+            };
+            match storage.put(&key, &[&object], PutMode::Create) {
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                    let mut there = Vec::new();
+                    storage.get(&key, ByteRange::Full, &mut there)?;
+                    if there != object {
+                        let message = "another process has just changed the places";
+                        return Err(Error::new(ErrorKind::Busy, message).with_source(error));
+                    }
+                }
+                other => other?,
+            }
+            written += 1;
+        }
+        if written == 0 {
+            let message = "no place of the repository can be written to".to_owned();
+            return Err(Error::new(ErrorKind::Unavailable, message));
+        }
+        Ok(())
+    }
+}
+
+fn no_such_place(location: &str) -> Error {
+    let message = format!("{location} is no place of the repository; `silt copies` lists them");
+    Error::new(ErrorKind::NotFound, message)
+}
