@@ -377,6 +377,12 @@ impl Repository {
         heads::newest(&self.objects, series)
     }
 
+    /// The same, settled in every place: for who relies on it while it could still vanish.
+    pub(crate) fn settled_head(&self, series: SeriesId) -> Result<Option<Head>> {
+        let name = self.objects.first_name(&names::Numbered::Head.prefix(series))?;
+        name.map(|name| heads::base(&self.objects, series, &name)).transpose()
+    }
+
     /// Reads the snapshot that a head of the series lists as `entry`.
     pub fn snapshot(&self, series: SeriesId, entry: &SnapshotEntry) -> Result<Snapshot> {
         let (id, kind) = (entry.id, ObjectKind::Snapshot);

@@ -243,7 +243,8 @@ impl Storage for Reached {
 
     fn settle(&self, key: &Key) -> Result<()> {
         self.operate(Kind::Head, key.as_str(), None, |state, _| {
-            let object = state.places[self.place].objects.get_mut(key).ok_or_else(|| absent(key))?;
+            let object =
+                state.places[self.place].objects.get_mut(key).ok_or_else(|| absent(key))?;
             object.is_durable = true;
             Ok(())
         })

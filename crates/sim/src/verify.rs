@@ -28,9 +28,11 @@ pub fn verify(stage: &Stage) {
 fn try_verify(stage: &Stage) -> Result<()> {
     let repository = open(stage)?;
     let locations = repository.places();
+    stage.world.state().note(|| format!("places {locations:?}"));
     let at = |location: &str| LOCATIONS.iter().position(|known| *known == location);
     let of = |shared: bool| -> Vec<usize> {
-        let places = locations.iter().filter(|place| place.is_shared == shared && !place.is_filling);
+        let places =
+            locations.iter().filter(|place| place.is_shared == shared && !place.is_filling);
         places.filter_map(|place| at(&place.location)).collect()
     };
     let (copies, shared) = (of(false), of(true));

@@ -116,7 +116,7 @@ impl Storage for Replicated {
     fn settle(&self, key: &Key) -> Result<()> {
         let mut bytes = None;
         for storage in self.all()? {
-            match storage.settle(key) {
+            match storage.head(key).and_then(|_| storage.settle(key)) {
                 Err(error) if error.kind() == ErrorKind::NotFound => {
                     if bytes.is_none() {
                         let mut there = Vec::new();

@@ -153,7 +153,7 @@ pub trait Storage: Send + Sync {
     /// Makes sure that an object which somebody else may have left half-done is durable, and in every place
     /// that its storage keeps objects in: for who is about to rely on what an interrupted writer has created.
     ///
-    /// `NotFound` if no place has it. The bytes are not verified.
+    /// The object must be there; the bytes are not verified.
     fn settle(&self, key: &Key) -> Result<()>;
 
     /// The same as [`list`](Self::list), of place `copy` alone.
@@ -237,7 +237,12 @@ macro_rules! storage_through_pointer {
             fn settle(&self, key: &Key) -> Result<()> {
                 (**self).settle(key)
             }
-            fn list_from(&self, copy: usize, prefix: &str, after: Option<&Key>) -> Result<ListPage> {
+            fn list_from(
+                &self,
+                copy: usize,
+                prefix: &str,
+                after: Option<&Key>,
+            ) -> Result<ListPage> {
                 (**self).list_from(copy, prefix, after)
             }
             fn head(&self, key: &Key) -> Result<ObjectMeta> {

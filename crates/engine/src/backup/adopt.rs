@@ -139,7 +139,9 @@ impl Orphans {
         for Proven { number, tag } in adopted {
             let name = names::container(series, *number, *tag);
             let durable = objects.storage.settle(&key(&name)?);
-            durable.context(|| format!("use container {name}, which an interrupted backup has left"))?;
+            durable.context(|| {
+                format!("use container {name}, which an interrupted backup has left")
+            })?;
             settled.push((*number, *tag));
         }
         Ok(AdoptedContainers(settled))

@@ -147,8 +147,10 @@ impl<'r> BackupSession<'r> {
         let started_ns = context.env.now_ns();
         let head = state.head.map(|name| heads::base(objects, series, &name)).transpose()?;
         // A record that was lost is made again: without it, listings would not show the series.
-        if head.is_none() || !objects.exists(&names::series(series))? {
+        if !objects.exists(&names::series(series))? {
             repository.make_series(series, name, started_ns)?;
+        } else if head.is_none() {
+            objects.storage.settle(&crate::objects::key(&names::series(series))?)?;
         }
         let empty = || Head::empty(series, crate::repository::DEFAULT_DOMAIN, name);
         let mut head = head.unwrap_or_else(empty);

@@ -47,8 +47,13 @@ impl Repository {
             }
             if is_shared { &mut list.shared } else { &mut list.copies }.push(location.to_owned());
             list.filling.push(location.to_owned());
-            repository.copy_root(&*open(location)?)?;
-            repository.put_places(here, &list, open)?;
+            let new = open(location)?;
+            repository.copy_root(&*new, &[names::KEYS, names::AUTHORITY])?;
+            // Whoever opens the repository by the new place must not take it for all there is.
+            let lists = repository.seal_lists(&list, highest_list(&*new)?)?;
+            lists.iter().try_for_each(|list| list.put(&*new))?;
+            repository.copy_root(&*new, &[names::CONFIG])?;
+            repository.put_lists(here, &list, &lists, open)?;
             repository = repository.with_places(here, open)?;
         }
         let report = repository.heal_copies(HealOptions::default())?;
@@ -65,10 +70,10 @@ impl Repository {
         Ok((repository, report))
     }
 
-    /// Copies what a place is known by: the configuration and the keys.
-    fn copy_root(&self, to: &dyn Storage) -> Result<()> {
+    /// Copies what a place is known by: the keys, and the configuration.
+    fn copy_root(&self, to: &dyn Storage, prefixes: &[&str]) -> Result<()> {
         let storage = &self.objects.storage;
-        for prefix in [names::KEYS, names::AUTHORITY, names::CONFIG] {
+        for prefix in prefixes.iter().copied() {
             for item in list_all(&**storage, prefix, None) {
                 self.copy_object(&**storage, to, &item?.0)?;
             }
@@ -127,55 +132,89 @@ impl Repository {
     }
 
     /// Makes a list of places the newest, in every place that it or the one before names and that can be
-    /// reached. It is written twice: whoever can't read it would not know where the other places are.
-    pub(super) fn put_places(&self, here: &str, list: &Places, open: &OpenPlace<'_>) -> Result<()> {
-        self.required_authority()?;
-        (self.objects.places + 1..=self.objects.places + 2)
-            .try_for_each(|number| self.put_list(here, number, list, open))
+    /// reached.
+    fn put_places(&self, here: &str, list: &Places, open: &OpenPlace<'_>) -> Result<()> {
+        self.put_lists(here, list, &self.seal_lists(list, 0)?, open)
     }
 
-    /// Writes a list under a number. The first place of the list before that can be reached decides who of
+    /// A list of places as objects with numbers above all that are known. There are two of them: whoever can't
+    /// read the list would not know where the other places are.
+    fn seal_lists(&self, list: &Places, highest: u64) -> Result<Vec<SealedList>> {
+        self.required_authority()?;
+        let last = self.objects.places.max(highest);
+        let seal = |number| {
+            let address = Address::new(ObjectKind::Places, SeriesId::NONE, number);
+            let key = Key::new(Numbered::Places.name(SeriesId::NONE, number))?;
+            Ok(SealedList { key, object: self.objects.sealed(address, &list.encode())? })
+        };
+        (last + 1..=last + 2).map(seal).collect()
+    }
+
+    /// Writes the objects of a list. The first place of the list before that can be reached decides who of
     /// several that change it at once is the first.
-    fn put_list(&self, here: &str, number: u64, list: &Places, open: &OpenPlace<'_>) -> Result<()> {
-        let address = Address::new(ObjectKind::Places, SeriesId::NONE, number);
-        let object = self.objects.sealed(address, &list.encode())?;
-        let key = Key::new(Numbered::Places.name(SeriesId::NONE, number))?;
+    fn put_lists(
+        &self,
+        here: &str,
+        list: &Places,
+        sealed: &[SealedList],
+        open: &OpenPlace<'_>,
+    ) -> Result<()> {
         let before = self.places.as_ref().map(|places| &places.list);
         let before = before.map_or_else(|| vec![here.to_owned()], |list| list.copies.clone());
         let mut locations: Vec<&String> = Vec::new();
-        for location in before.iter().chain(&list.copies) {
+        for location in before.iter().chain(&list.copies).chain(&list.shared) {
             if !locations.contains(&location) {
                 locations.push(location);
             }
         }
-        let mut written = 0;
+        let mut places = Vec::new();
         for location in locations {
-            let storage = match open_place(self.id(), location, open) {
-                Ok(storage) => storage,
+            match open_place(self.id(), location, open) {
+                Ok(storage) => places.push(storage),
                 Err(error) => {
                     self.warn(&format!("{error}; {location} does not know of the change"));
-                    continue;
                 }
-            };
-            match storage.put(&key, &[&object], PutMode::Create) {
-                Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                    let mut there = Vec::new();
-                    storage.get(&key, ByteRange::Full, &mut there)?;
-                    if there != object {
-                        let message = "another process has just changed the places";
-                        return Err(Error::new(ErrorKind::Busy, message).with_source(error));
-                    }
-                }
-                other => other?,
             }
-            written += 1;
         }
-        if written == 0 {
-            let message = "no place of the repository can be written to".to_owned();
+        if places.is_empty() {
+            let message = "no place of the repository can be written to";
             return Err(Error::new(ErrorKind::Unavailable, message));
         }
-        Ok(())
+        sealed.iter().try_for_each(|list| places.iter().try_for_each(|place| list.put(&**place)))
     }
+}
+
+/// A list of places on its way.
+struct SealedList {
+    key: Key,
+    object: Vec<u8>,
+}
+
+impl SealedList {
+    /// Writes it to a place; `Busy` if that has another of its number.
+    fn put(&self, to: &dyn Storage) -> Result<()> {
+        match to.put(&self.key, &[&self.object], PutMode::Create) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                let mut there = Vec::new();
+                to.get(&self.key, ByteRange::Full, &mut there)?;
+                if there == self.object {
+                    return Ok(());
+                }
+                let message = "another process has just changed the places";
+                Err(Error::new(ErrorKind::Busy, message).with_source(error))
+            }
+            other => other,
+        }
+    }
+}
+
+/// The highest number of the lists of places that a storage has; 0 for none.
+fn highest_list(storage: &dyn Storage) -> Result<u64> {
+    let mut highest = 0;
+    for item in list_all(storage, Numbered::Places.prefix(SeriesId::NONE), None) {
+        highest = highest.max(Numbered::number(item?.0.as_str()).unwrap_or(0));
+    }
+    Ok(highest)
 }
 
 fn no_such_place(location: &str) -> Error {

@@ -33,7 +33,8 @@ pub(crate) fn verify_unchanged_since_opened(objects: &Objects) -> Result<()> {
     if objects.is_used.swap(true, Ordering::SeqCst) { verify_unchanged(objects) } else { Ok(()) }
 }
 
-/// Makes sure that every place has the head of this name, and all that it names.
+/// Makes sure that every place has the head of this name, durable, and all that it names: its writer may have
+/// died before a place had it, or before a folder was durable, and the power may still fail.
 ///
 /// `Conflict` if two places have different heads of one number.
 pub(crate) fn settle_head(objects: &Objects, head: &Head, name: &str) -> Result<()> {
@@ -67,10 +68,10 @@ pub(crate) fn settle_head(objects: &Objects, head: &Head, name: &str) -> Result<
             ));
         }
     }
-    if !is_missing {
-        return Ok(());
+    if is_missing {
+        complete(objects, head.series)
+            .context(|| format!("complete series '{}' in all places", head.name))?;
     }
-    complete(objects, head.series).context(|| format!("complete series '{}' in all places", head.name))?;
     objects.storage.settle(&key)
 }
 

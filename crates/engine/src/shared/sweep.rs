@@ -201,7 +201,8 @@ fn slot_of(place: &Owner) -> (u32, u16) {
 fn fence(repository: &Repository, generation: u64) -> Result<Vec<String>> {
     let mut waiting = Vec::new();
     for (id, name) in repository.all_series()? {
-        let seen = repository.head(id)?.map_or(0, |head| head.seen(SHARED_STORE));
+        // One that is not durable yet keeps nobody from committing, once the power has failed.
+        let seen = repository.settled_head(id)?.map_or(0, |head| head.seen(SHARED_STORE));
         if seen >= generation {
             continue;
         }
