@@ -48,6 +48,7 @@ impl Repository {
             if is_shared { &mut list.shared } else { &mut list.copies }.push(location.to_owned());
             list.filling.push(location.to_owned());
             let new = open(location)?;
+            repository.verify_no_fork(&*new)?;
             repository.copy_root(&*new, &[names::KEYS, names::AUTHORITY])?;
             // Whoever opens the repository by the new place must not take it for all there is.
             let lists = repository.seal_lists(&list, highest_list(&*new)?)?;
@@ -57,6 +58,12 @@ impl Repository {
             repository = repository.with_places(here, open)?;
         }
         let report = repository.heal_copies(HealOptions::default())?;
+        if let Some(name) = report.lost.iter().chain(&report.conflicts).next() {
+            let message = format!(
+                "{location} is not complete: {name} is damaged or differs; `silt copies heal` tells more"
+            );
+            return Err(Error::new(ErrorKind::Conflict, message));
+        }
         list.filling.retain(|filling| filling != location);
         repository.put_places(here, &list, open)?;
         repository = repository.with_places(here, open)?;
@@ -68,6 +75,44 @@ impl Repository {
             repository.leave_shared()?;
         }
         Ok((repository, report))
+    }
+
+    /// Fails as `Conflict` if a place that comes back holds heads that this repository does not have: somebody
+    /// has used it for itself, and what was committed there would replace what was committed here.
+    fn verify_no_fork(&self, new: &dyn Storage) -> Result<()> {
+        for item in list_all(new, names::STATE, None) {
+            let (key, _) = item?;
+            let Some(series) = names::series_of(key.as_str()) else { continue };
+            if !Numbered::Head.is(key.as_str()) {
+                continue;
+            }
+            let (mut there, mut here) = (Vec::new(), Vec::new());
+            new.get(&key, ByteRange::Full, &mut there)?;
+            match self.objects.storage.get(&key, ByteRange::Full, &mut here) {
+                Ok(()) if here == there => continue,
+                // One of the two is damaged: healing replaces it.
+                Ok(()) if self.verify_object(&key, &there).is_err() => continue,
+                Ok(()) => {}
+                Err(error) if error.kind() == ErrorKind::NotFound => {
+                    let newest = self.objects.first_name(&Numbered::Head.prefix(series))?;
+                    let newest = newest.as_deref().and_then(Numbered::number).unwrap_or(0);
+                    if Numbered::number(key.as_str()).is_some_and(|number| number < newest) {
+                        // An old one, removed here since.
+                        continue;
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+            return Err(Error::new(
+                ErrorKind::Conflict,
+                format!(
+                    "{} was used without this repository: {key} is not the one that is here; keep it as a \
+                     repository of its own, or empty it first",
+                    new.describe()
+                ),
+            ));
+        }
+        Ok(())
     }
 
     /// Copies what a place is known by: the keys, and the configuration.

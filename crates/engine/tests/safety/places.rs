@@ -99,10 +99,10 @@ fn one_place_is_enough_to_restore_and_all_are_needed_to_write() {
         let error = kit::backup(&repository, "vm", &images[0]).unwrap_err();
         assert!(error.to_string().contains("silt copies remove"), "{error}");
         // Without the lost one all goes on.
-        repository.remove_place(lost, &|location| disks.open(location)).unwrap();
+        repository.remove_place(lost, false, &|location| disks.open(location)).unwrap();
         let repository = disks.repository(left, &world).unwrap();
         kit::backup(&repository, "vm", &images[0]).unwrap();
-        let error = repository.remove_place(left, &|location| disks.open(location)).unwrap_err();
+        let error = repository.remove_place(left, false, &|location| disks.open(location)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Denied);
     }
 }
@@ -113,7 +113,7 @@ fn a_place_that_was_left_out_learns_what_happened_without_it() {
     let old = disks.get("b");
     disks.0.lock().unwrap().remove("b");
     let repository = disks.repository("a", &world).unwrap();
-    repository.remove_place("b", &|location| disks.open(location)).unwrap();
+    repository.remove_place("b", false, &|location| disks.open(location)).unwrap();
     let repository = disks.repository("a", &world).unwrap();
     kit::backup(&repository, "vm", &images[0]).unwrap();
     // Whoever opens the old place is told, and works on the others.
@@ -314,7 +314,7 @@ fn a_place_cannot_be_added_twice_or_hold_another_repository() {
     let error = repository.add_place("a", "c", false, &open).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::AlreadyExists, "{error}");
     let repository = disks.repository("a", &world).unwrap();
-    let error = repository.remove_place("nowhere", &open).unwrap_err();
+    let error = repository.remove_place("nowhere", false, &open).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
     assert_eq!(disks.repository("b", &world).unwrap().places().len(), 2);
 }

@@ -27,6 +27,9 @@ pub enum CopiesCommand {
     Remove {
         /// The folder, as `silt copies` lists it.
         folder: String,
+        /// Remove it even if no complete copy is left; what the others lack is lost
+        #[arg(long)]
+        allow_incomplete: bool,
     },
     /// Copy to each place what it lacks, and replace what is damaged there
     #[command(

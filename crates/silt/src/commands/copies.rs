@@ -17,14 +17,14 @@ pub fn run(session: &Session<'_>, args: &Copies) -> Result<u8, Failure> {
     match &args.command {
         None => list(session, &session.repository()?),
         Some(CopiesCommand::Add { folder, shared }) => return add(session, folder, *shared),
-        Some(CopiesCommand::Remove { folder }) => {
+        Some(CopiesCommand::Remove { folder, allow_incomplete }) => {
             let repository = session.repository_to_change(false)?;
             let known = repository.places();
             // A folder that is gone has no path but the one that was listed.
             let is_listed = known.iter().any(|place| place.location == *folder);
             let location = if is_listed { folder.clone() } else { absolute(folder) };
             let open = |location: &str| session.storage(location, Traffic::Other, false);
-            repository.remove_place(&location, &open)?;
+            repository.remove_place(&location, *allow_incomplete, &open)?;
             session.reporter.finish();
             if session.global.json {
                 output::message("removed_copy", json!({"location": location}));
@@ -51,6 +51,7 @@ fn list(session: &Session<'_>, repository: &Repository) {
             let value = json!({
                 "location": place.location,
                 "is_shared_store": place.is_shared,
+                "is_complete": !place.is_filling,
                 "failure": place.failure,
             });
             output::message("copy", value);
@@ -62,7 +63,8 @@ fn list(session: &Session<'_>, repository: &Repository) {
     }
     for place in &places {
         let what = if place.is_shared { "shared store" } else { "repository" };
-        let state = place.failure.as_deref().unwrap_or("ok");
+        let whole = if place.is_filling { "incomplete: run `silt copies add` again" } else { "ok" };
+        let state = place.failure.as_deref().unwrap_or(whole);
         output::line(&format!("{what:<14}{}  {state}", place.location));
     }
 }
@@ -74,9 +76,11 @@ fn add(session: &Session<'_>, folder: &str, is_shared: bool) -> Result<u8, Failu
     match session.opener.create(folder, unique) {
         // It may be a copy that was left out for a while; objects that differ are found out.
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-            let config = Key::new(silt_format::names::CONFIG)?;
-            let is_repository = session.opener.open(folder)?.head(&config).is_ok();
-            if !is_repository || is_shared {
+            let place = session.opener.open(folder)?;
+            let is_repository = place.head(&Key::new(silt_format::names::CONFIG)?).is_ok();
+            // An interrupted `add` has left at least the keys.
+            let was_begun = !place.list(silt_format::names::ROOT, None)?.objects.is_empty();
+            if !is_repository && !was_begun {
                 let exists = format!("{folder} is not empty; a copy needs a place of its own");
                 return Err(Error::new(ErrorKind::AlreadyExists, exists).into());
             }
@@ -90,7 +94,8 @@ fn add(session: &Session<'_>, folder: &str, is_shared: bool) -> Result<u8, Failu
 }
 
 fn print(session: &Session<'_>, report: &HealReport, dry_run: bool) -> u8 {
-    let code = if report.lost.is_empty() { 0 } else { DAMAGE_FOUND };
+    let is_well = report.lost.is_empty() && report.conflicts.is_empty();
+    let code = if is_well { 0 } else { DAMAGE_FOUND };
     if session.global.json {
         let value = json!({
             "checked_objects": report.checked_objects,
@@ -98,6 +103,7 @@ fn print(session: &Session<'_>, report: &HealReport, dry_run: bool) -> u8 {
             "replaced_objects": report.replaced_objects,
             "copied_bytes": report.copied_bytes,
             "lost": report.lost,
+            "conflicts": report.conflicts,
             "dry_run": dry_run,
         });
         output::message("healed", value);
@@ -113,6 +119,12 @@ fn print(session: &Session<'_>, report: &HealReport, dry_run: bool) -> u8 {
     ));
     for name in &report.lost {
         output::note(&format!("silt: no place has {name} whole; `silt check` says whom it hurts"));
+    }
+    for name in &report.conflicts {
+        output::note(&format!(
+            "silt: {name} is whole in two places and not the same: each was used without the other; both are \
+             left as they are"
+        ));
     }
     code
 }
