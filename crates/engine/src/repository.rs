@@ -360,7 +360,13 @@ impl Repository {
     pub(crate) fn series_record(&self, id: SeriesId) -> Result<SeriesRecord> {
         let name = names::series(id);
         let plain = self.objects.get(&name, Address::new(ObjectKind::Series, id, 0))?;
-        SeriesRecord::decode(&plain).context(|| format!("read series record {name}"))
+        let record = SeriesRecord::decode(&plain);
+        let record = record.context(|| format!("read series record {name}"))?;
+        if heads::has_name(&self.objects, id, &record.name) {
+            Ok(record)
+        } else {
+            Err(Error::corrupt(format!("series record {name} is of another series by its name")))
+        }
     }
 
     /// The id that the series called `name` has.

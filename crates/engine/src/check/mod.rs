@@ -150,6 +150,12 @@ impl Repository {
         if id != self.objects.keys.shared_store_id(DEFAULT_DOMAIN) {
             findings.note_if_damaged(self.series_record(id).map(|_| ()), &record_name)?;
         }
+        if let Err(error) = self.verify_history(id) {
+            if error.kind() != ErrorKind::Denied {
+                return Err(error);
+            }
+            findings.object(&Numbered::Head.prefix(id), &error.to_string());
+        }
         let head = match self.head(id) {
             Ok(Some(head)) => head,
             Ok(None) => return Ok(()),
@@ -160,12 +166,6 @@ impl Repository {
             }
             Err(error) => return Err(error),
         };
-        if let Err(error) = self.verify_history(id) {
-            if error.kind() != ErrorKind::Denied {
-                return Err(error);
-            }
-            findings.object(&Numbered::Head.prefix(id), &error.to_string());
-        }
         let (number, record) = self.check_record(id)?;
         let mut state = RecordState { number, saved: record.clone(), record };
         data::verify(self, &head, options, &mut state, report, findings)?;

@@ -70,9 +70,12 @@ impl<'r> Edit<'r> {
             Some((session, lease)) => (session, Some(lease)),
             None => (objects.context.random(), None),
         };
-        let head = heads::newest(objects, series)?;
+        let head = repository.verified_head(series)?;
+        if head.is_none() && !heads::has_name(objects, series, name) {
+            let message = format!("series {series} has no head, and no record that says its name");
+            return Err(Error::corrupt(message));
+        }
         let empty = || Head::empty(series, crate::repository::DEFAULT_DOMAIN, name);
-        repository.verify_history(series)?;
         if head.as_ref().is_some_and(|head| !head.delta_bases.is_empty()) {
             let message = format!("series '{name}' holds deltas; use a newer silt to change it");
             return Err(Error::new(ErrorKind::Unsupported, message));

@@ -6,9 +6,8 @@
 use std::collections::{HashMap, HashSet};
 
 use silt_chunking::Fingerprinter;
-use silt_format::names::{self, Numbered};
 use silt_format::{
-    DeadRange, DeletedEntry, Head, Id, ObjectSet, ObjectTag, Result, Snapshot, SnapshotEntry,
+    DeadRange, DeletedEntry, Head, Id, ObjectSet, ObjectTag, Result, Snapshot, SnapshotEntry, names,
 };
 
 use super::dead::{self, DeadSlots};
@@ -20,6 +19,7 @@ use super::undelete::known_slots;
 use super::vectors::Vectors;
 use crate::chunks::open_container;
 use crate::env::Progress;
+use crate::heads;
 use crate::objects::{is_damage, key};
 use crate::repository::Repository;
 
@@ -459,13 +459,17 @@ impl Edit<'_> {
     /// Removes all heads but the newest ones, oldest first.
     fn remove_old_heads(&mut self) -> Result<()> {
         let objects = &self.repository.objects;
-        let mut heads = Vec::new();
-        for item in objects.names(&Numbered::Head.prefix(self.head.series), None)? {
-            heads.push(item?.0);
+        let heads: Vec<_> = heads::all(objects, self.head.series).collect::<Result<_>>()?;
+        // In an append-only repository one that is signed must stay, to vouch for those that go.
+        if heads.len() > HEADS_KEPT
+            && self.repository.is_append_only()
+            && self.head.signature.is_none()
+        {
+            self.commit()?;
         }
         // The newest are listed first. One by one, since the order is what a late writer goes by.
-        for name in heads.iter().skip(HEADS_KEPT).rev() {
-            objects.delete(std::slice::from_ref(name))?;
+        for (_, name) in heads.iter().skip(HEADS_KEPT).rev() {
+            self.repository.objects.delete(std::slice::from_ref(name))?;
         }
         Ok(())
     }

@@ -60,6 +60,10 @@ impl Repository {
             return Ok(report);
         }
         let mut edit = Edit::begin_shared(self, DEFAULT_DOMAIN)?;
+        for (id, _) in self.all_series()? {
+            edit.keep()?;
+            self.verify_history(id)?;
+        }
         edit.sweep_shared(options, &mut report)?;
         edit.finish()?;
         Ok(report)
@@ -175,7 +179,8 @@ impl Edit<'_> {
         let bytes = silt_format::number::to_usize(bytes);
         let mut references = Sorter::new(&objects, &options.spool, bytes);
         for (id, _) in self.repository.all_series()? {
-            let Some(head) = self.repository.head(id)? else { continue };
+            // What refers to chunks is asked of the very head that was found to have dropped nothing.
+            let Some(head) = self.repository.verified_head(id)? else { continue };
             self.keep()?;
             let mut push = |reference: silt_format::Reference| {
                 let (container, slot) = (reference.container(), reference.slot());
@@ -201,12 +206,15 @@ fn slot_of(place: &Owner) -> (u32, u16) {
 fn fence(repository: &Repository, generation: u64) -> Result<Vec<String>> {
     let mut waiting = Vec::new();
     for (id, name) in repository.all_series()? {
-        let seen = repository.head(id)?.map_or(0, |head| head.seen(SHARED_STORE));
-        if seen >= generation {
+        // Nobody knows a head of the store that it does not have: whoever says so knows nothing.
+        let seen = repository.verified_head(id)?.map_or(0, |head| head.seen(SHARED_STORE));
+        if (generation..=repository.shared_generation()?).contains(&seen) {
             continue;
         }
         let fenced = Edit::begin_or_make(repository, id, &name).and_then(|mut edit| {
             let store = repository.objects.keys.shared_store_id(edit.head.domain);
+            let known = edit.head.stores.iter_mut().filter(|known| known.number == SHARED_STORE);
+            known.for_each(|known| known.seen = 0);
             name_store(&mut edit.head, store, generation);
             edit.commit()?;
             edit.finish()
