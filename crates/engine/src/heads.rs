@@ -39,7 +39,7 @@ pub(crate) fn state(objects: &Objects, series: SeriesId) -> Result<State> {
 }
 
 /// The generation that a name says, if a head of the series can have that name: the first is 1.
-fn generation(series: SeriesId, name: &str) -> Option<u64> {
+pub(crate) fn generation(series: SeriesId, name: &str) -> Option<u64> {
     let generation = Numbered::number(name)?;
     (generation > 0 && Numbered::Head.name(series, generation) == name).then_some(generation)
 }

@@ -56,7 +56,8 @@ impl Repository {
     /// by the next sweep. Fails if a snapshot can't be read: what it refers to must not be deleted.
     pub fn sweep_shared(&self, options: &SharedSweepOptions) -> Result<SharedSweepReport> {
         let mut report = SharedSweepReport::default();
-        if self.shared_head(DEFAULT_DOMAIN)?.is_none() {
+        let store = self.objects.keys.shared_store_id(DEFAULT_DOMAIN);
+        if self.verified_head(store)?.is_none() {
             return Ok(report);
         }
         let mut edit = Edit::begin_shared(self, DEFAULT_DOMAIN)?;
