@@ -69,11 +69,7 @@ impl Honest {
         let (gone, _) = living.remove(3);
         administrator.delete("a", &[gone], DeleteMethod::Exact).unwrap();
         living.push((kit::backup(&host, "a", &image(9)).unwrap().snapshot.id, image(9)));
-        Self {
-            storage: Arc::try_unwrap(storage).map_or_else(|s| s.snapshot(), |s| s),
-            world,
-            living,
-        }
+        Self { storage: storage.snapshot(), world, living }
     }
 
     /// Everything that was committed is there and whole.
@@ -107,7 +103,7 @@ fn remove_all(administrator: &Repository, what: &str) -> Vec<ErrorKind> {
 
 fn put_head(storage: &MemoryStorage, place: (SeriesId, u64), plain: &[u8]) {
     let object = kit::sealed_as_head(storage, place, plain);
-    let name = Key::new(&Numbered::Head.name(place.0, place.1)).unwrap();
+    let name = Key::new(Numbered::Head.name(place.0, place.1)).unwrap();
     storage.put(&name, &[&object], PutMode::Create).unwrap();
 }
 
@@ -184,7 +180,7 @@ fn changes_of_contents() -> Vec<Change> {
         |head| head.generation = 0,
         |head| head.series.0[0] ^= 1,
         |head| head.domain = 1,
-        |head| head.name = "c".to_owned(),
+        |head| "c".clone_into(&mut head.name),
         |head| head.writer[0] ^= 1,
         |head| head.next_container = 0,
         |head| head.next_container += 1000,
@@ -406,7 +402,7 @@ fn a_series_without_a_record_is_looked_at_before_the_shared_store_is_swept() {
     let storage = Arc::new(honest.storage.snapshot());
     let host = kit::open(storage.clone(), &honest.world).unwrap();
     let id = host.series_id("b");
-    storage.delete(&[Key::new(&names::series(id)).unwrap()]).unwrap();
+    storage.delete(&[Key::new(names::series(id)).unwrap()]).unwrap();
     let mut forged = host.head(id).unwrap().unwrap();
     forged.generation += 1;
     forged.snapshots.clear();
@@ -465,7 +461,7 @@ fn forged_heads_are_well_made() {
     head.generation += 1;
     put_head(&storage, (head.series, head.generation), &head.encode());
     let mut bytes = Vec::new();
-    let name = Key::new(&Numbered::Head.name(head.series, head.generation)).unwrap();
+    let name = Key::new(Numbered::Head.name(head.series, head.generation)).unwrap();
     storage.get(&name, ByteRange::Full, &mut bytes).unwrap();
     assert_eq!(host.head(head.series).unwrap(), Some(head));
 }
