@@ -8,9 +8,13 @@ use silt_format::{
 
 use crate::objects::{Address, Objects};
 use crate::places;
+use crate::repository::DEFAULT_DOMAIN;
 
 /// How many of a series' newest heads are never removed: what a writer that wakes up late goes by.
 pub(crate) const HEADS_KEPT: u64 = 16;
+
+/// The highest generation that gets a successor. One above it was not counted but made up.
+pub(crate) const GENERATION_MAX: u64 = 1 << 63;
 
 /// The names of a series' newest head, check record and lease.
 #[derive(Debug, Default)]
@@ -25,21 +29,55 @@ pub(crate) fn state(objects: &Objects, series: SeriesId) -> Result<State> {
     let page = objects.storage.list(&names::state(series), None)?;
     if page.truncated {
         let first = |kind: Numbered| objects.first_name(&kind.prefix(series));
-        let (head, check) = (first(Numbered::Head)?, first(Numbered::Check)?);
+        let (head, check) = (newest_name(objects, series)?, first(Numbered::Check)?);
         return Ok(State { head, check, lease: first(Numbered::Lease)? });
     }
+    let names = || page.objects.iter().map(|(name, _)| name.as_str());
     let first = |kind: Numbered| {
         let prefix = kind.prefix(series);
-        let mut names = page.objects.iter().map(|(name, _)| name.as_str());
-        names.find(|name| name.starts_with(&prefix)).map(str::to_owned)
+        names().find(|name| name.starts_with(&prefix)).map(str::to_owned)
     };
-    let (head, check) = (first(Numbered::Head), first(Numbered::Check));
+    let head = names().find_map(|name| Some((generation(series, name)?, name.to_owned())));
+    let (head, check) = (usable(head)?, first(Numbered::Check));
     Ok(State { head, check, lease: first(Numbered::Lease) })
+}
+
+/// The generation that a name says, if a head of the series can have that name: the first is 1.
+pub(crate) fn generation(series: SeriesId, name: &str) -> Option<u64> {
+    let generation = Numbered::number(name)?;
+    (generation > 0 && Numbered::Head.name(series, generation) == name).then_some(generation)
+}
+
+/// The generations and names of all heads of a series, the newest first.
+pub(crate) fn all(
+    objects: &Objects,
+    series: SeriesId,
+) -> impl Iterator<Item = Result<(u64, String)>> + '_ {
+    let prefix = Numbered::Head.prefix(series);
+    silt_storage::list_all(&*objects.storage, prefix, None).filter_map(move |item| match item {
+        Ok((name, _)) => Some(Ok((generation(series, name.as_str())?, name.as_str().to_owned()))),
+        Err(error) => Some(Err(error)),
+    })
+}
+
+/// The name of a series' newest head.
+fn newest_name(objects: &Objects, series: SeriesId) -> Result<Option<String>> {
+    usable(all(objects, series).next().transpose()?)
+}
+
+/// The name of a newest head, unless nothing can come after it.
+fn usable(newest: Option<(u64, String)>) -> Result<Option<String>> {
+    match newest {
+        Some((generation, name)) if generation > GENERATION_MAX => {
+            Err(Error::corrupt(format!("{name} is no head that any commit has made; remove it")))
+        }
+        newest => Ok(newest.map(|(_, name)| name)),
+    }
 }
 
 /// The newest head of a series, or `None` before its first commit.
 pub(crate) fn newest(objects: &Objects, series: SeriesId) -> Result<Option<Head>> {
-    let name = objects.first_name(&Numbered::Head.prefix(series))?;
+    let name = newest_name(objects, series)?;
     name.map(|name| read(objects, series, &name)).transpose()
 }
 
@@ -50,19 +88,30 @@ pub(crate) fn newest(objects: &Objects, series: SeriesId) -> Result<Option<Head>
 /// carry it there.
 pub(crate) fn base(objects: &Objects, series: SeriesId, name: &str) -> Result<Head> {
     let head = read(objects, series, name)?;
-    places::settle_head(objects, &head, name)?;
+    places::settle_head(objects, &head)?;
     Ok(head)
 }
 
 /// The head of this name.
 pub(crate) fn read(objects: &Objects, series: SeriesId, name: &str) -> Result<Head> {
     let strange = || Error::corrupt(format!("{name} is not the name of a head"));
-    let generation = Numbered::number(name).ok_or_else(strange)?;
+    let generation = generation(series, name).ok_or_else(strange)?;
     let address = Address::new(ObjectKind::Head, series, generation);
     let plain = objects.get(name, address)?;
     let head = Head::decode(&plain).context(|| format!("read head {name}"))?;
     if (head.generation, head.series) != (generation, series) {
         return Err(Error::corrupt(format!("head {name} is not what its name says")));
+    }
+    if head.domain != DEFAULT_DOMAIN {
+        let message = format!("head {name} is of domain {}", head.domain);
+        return Err(Error::new(ErrorKind::Unsupported, message));
+    }
+    if !has_name(objects, series, &head.name) {
+        let message = format!("head {name} is of another series by its name '{}'", head.name);
+        return Err(Error::corrupt(message));
+    }
+    if head.containers.end() > head.next_container || head.packs.end() > head.next_pack {
+        return Err(Error::corrupt(format!("head {name} lists numbers that it has not given yet")));
     }
     let shared = objects.keys.shared_store_id(head.domain);
     let is_known = |store: &&StoreEntry| match (store.number, store.kind) {
@@ -77,6 +126,12 @@ pub(crate) fn read(objects: &Objects, series: SeriesId, name: &str) -> Result<He
         ));
     }
     Ok(head)
+}
+
+/// Whether a series' id is the one that `name` has; the shared store is called anything.
+pub(crate) fn has_name(objects: &Objects, series: SeriesId, name: &str) -> bool {
+    let keys = &objects.keys;
+    series == keys.series_id(DEFAULT_DOMAIN, name) || series == keys.shared_store_id(DEFAULT_DOMAIN)
 }
 
 /// Writes `head` as its generation's successor; the answer is its bytes.

@@ -14,6 +14,7 @@ mod dry_run;
 mod env;
 mod find;
 mod heads;
+mod history;
 mod lease;
 mod map;
 mod objects;

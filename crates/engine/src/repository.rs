@@ -364,7 +364,13 @@ impl Repository {
     pub(crate) fn series_record(&self, id: SeriesId) -> Result<SeriesRecord> {
         let name = names::series(id);
         let plain = self.objects.get(&name, Address::new(ObjectKind::Series, id, 0))?;
-        SeriesRecord::decode(&plain).context(|| format!("read series record {name}"))
+        let record = SeriesRecord::decode(&plain);
+        let record = record.context(|| format!("read series record {name}"))?;
+        if heads::has_name(&self.objects, id, &record.name) {
+            Ok(record)
+        } else {
+            Err(Error::corrupt(format!("series record {name} is of another series by its name")))
+        }
     }
 
     /// The id that the series called `name` has.
@@ -375,12 +381,6 @@ impl Repository {
     /// The newest head of a series, or `None` before its first commit.
     pub fn head(&self, series: SeriesId) -> Result<Option<Head>> {
         heads::newest(&self.objects, series)
-    }
-
-    /// The same, settled in every place: for who relies on it while it could still vanish.
-    pub(crate) fn settled_head(&self, series: SeriesId) -> Result<Option<Head>> {
-        let name = self.objects.first_name(&names::Numbered::Head.prefix(series))?;
-        name.map(|name| heads::base(&self.objects, series, &name)).transpose()
     }
 
     /// Reads the snapshot that a head of the series lists as `entry`.

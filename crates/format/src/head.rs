@@ -47,12 +47,6 @@ impl StoreEntry {
         Self { number, kind, id, seen: 0, places: Vec::new() }
     }
 
-    /// Whether a later head may have this entry where `before` was: the same store at the same places,
-    /// of which it knows no less.
-    fn follows(&self, before: &Self) -> bool {
-        self.seen >= before.seen && Self { seen: before.seen, ..self.clone() } == *before
-    }
-
     fn encode(&self, to: &mut Encoder) {
         to.u16(self.number);
         to.u8(self.kind);
@@ -256,28 +250,6 @@ impl Head {
     /// The generation of a store's head that the newest commit knew, 0 if it knew of none.
     pub fn seen(&self, number: u16) -> u64 {
         self.stores.iter().find(|store| store.number == number).map_or(0, |store| store.seen)
-    }
-
-    /// Whether this head has all that `before` had, as it was: a backup's head has.
-    pub fn keeps_all_of(&self, before: &Self) -> bool {
-        let has_entry = |entry: &SnapshotEntry| self.snapshots.contains(entry);
-        let has = |mine: &ObjectSet, theirs: &ObjectSet| {
-            theirs.iter().all(|(number, tag)| mine.tag(number) == Some(tag))
-        };
-        let has_store = |before: &StoreEntry| self.stores.iter().any(|store| store.follows(before));
-        before.snapshots.iter().all(has_entry)
-            && has(&self.containers, &before.containers)
-            && has(&self.packs, &before.packs)
-            && self.deleted == before.deleted
-            && self.dead == before.dead
-            && self.condemned == before.condemned
-            && before.stores.iter().all(has_store)
-            && before.delta_bases.iter().all(|list| self.delta_bases.contains(list))
-            && self.policy == before.policy
-            && self.next_container >= before.next_container
-            && self.next_pack >= before.next_pack
-            && (self.series, self.domain, &self.name)
-                == (before.series, before.domain, &before.name)
     }
 
     /// What deletions have added, left out as long as there were none.

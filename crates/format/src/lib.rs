@@ -11,6 +11,7 @@ mod envelope;
 mod error;
 mod head;
 mod ids;
+mod keeps;
 mod keyring;
 pub mod names;
 pub mod number;

@@ -128,6 +128,28 @@ impl ObjectSet {
         let range = self.0.get(at.checked_sub(1)?)?;
         (number - range.first < range.count).then_some(range.tag)
     }
+    /// The number behind the greatest one, 0 if there is none.
+    pub fn end(&self) -> u32 {
+        self.0.last().map_or(0, |range| range.first + range.count)
+    }
+    /// Whether the set has the same as `before` below `from`, and nothing from `to` on.
+    pub(crate) fn extends(&self, before: &Self, from: u32, to: u32) -> bool {
+        self.end() <= to && self.below(from) == before.below(u32::MAX)
+    }
+    /// What is below `end`, in as few ranges as can be.
+    fn below(&self, end: u32) -> Vec<ObjectRange> {
+        let mut below: Vec<ObjectRange> = Vec::new();
+        for range in self.0.iter().filter(|range| range.first < end && range.count > 0) {
+            let count = range.count.min(end - range.first);
+            match below.last_mut() {
+                Some(last) if last.first + last.count == range.first && last.tag == range.tag => {
+                    last.count += count;
+                }
+                _ => below.push(ObjectRange { count, ..*range }),
+            }
+        }
+        below
+    }
     /// Adds `number`, which must be greater than all there are.
     pub fn push(&mut self, number: u32, tag: ObjectTag) {
         if let Some(last) = self.0.last_mut() {

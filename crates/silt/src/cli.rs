@@ -228,7 +228,7 @@ Times count in the local time zone. Snapshots of the future and protected ones a
     /// List again what a head dropped from an append-only repository without leave
     #[command(after_help = "Examples:\n  silt recover web1")]
     Recover {
-        /// The series.
+        /// The series, by its name, or as id: and its id where no name leads to it.
         series: String,
     },
     /// Store with a series which of its snapshots are kept

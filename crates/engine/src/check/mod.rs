@@ -9,6 +9,7 @@ use silt_format::{CheckRecord, ErrorKind, Head, Id, MapRoot, ObjectKind, Result,
 
 pub use damage::{Affected, Damage};
 
+use crate::heads;
 use crate::map::MapReader;
 use crate::objects::{Address, Scratch, is_damage};
 use crate::repository::{DEFAULT_DOMAIN, Repository};
@@ -100,10 +101,10 @@ impl Repository {
         let mut found: Vec<(SeriesId, String)> = Vec::new();
         for item in self.objects.names(names::STATE, None)? {
             let (name, _) = item?;
-            if !Numbered::Head.is(&name) {
+            let Some(id) = name.split('/').nth(1).and_then(SeriesId::from_hex) else { continue };
+            if heads::generation(id, &name).is_none() {
                 continue;
             }
-            let Some(id) = name.split('/').nth(1).and_then(SeriesId::from_hex) else { continue };
             let is_new = |(known, _): &(SeriesId, String)| *known != id;
             if recorded.iter().all(is_new) && found.iter().all(is_new) {
                 let head = self.head(id).ok().flatten();
@@ -150,6 +151,12 @@ impl Repository {
         if id != self.objects.keys.shared_store_id(DEFAULT_DOMAIN) {
             findings.note_if_damaged(self.series_record(id).map(|_| ()), &record_name)?;
         }
+        if let Err(error) = self.verify_history(id) {
+            if error.kind() != ErrorKind::Denied {
+                return Err(error);
+            }
+            findings.object(&Numbered::Head.prefix(id), &error.to_string());
+        }
         let head = match self.head(id) {
             Ok(Some(head)) => head,
             Ok(None) => return Ok(()),
@@ -160,12 +167,6 @@ impl Repository {
             }
             Err(error) => return Err(error),
         };
-        if let Err(error) = self.verify_history(id) {
-            if error.kind() != ErrorKind::Denied {
-                return Err(error);
-            }
-            findings.object(&Numbered::Head.prefix(id), &error.to_string());
-        }
         let (number, record) = self.check_record(id)?;
         let mut state = RecordState { number, saved: record.clone(), record };
         data::verify(self, &head, options, &mut state, report, findings)?;

@@ -71,10 +71,13 @@ impl<'r> Edit<'r> {
             None => (objects.context.random(), None),
         };
         crate::places::verify_unchanged_since_opened(objects)?;
-        let newest = objects.first_name(&Numbered::Head.prefix(series))?;
-        let head = newest.map(|name| heads::base(objects, series, &name)).transpose()?;
+        let head = repository.verified_head(series)?;
+        if head.is_none() && !heads::has_name(objects, series, name) {
+            let message = format!("series {series} has no head, and no record that says its name");
+            return Err(Error::corrupt(message));
+        }
+        head.as_ref().map_or(Ok(()), |head| crate::places::settle_head(objects, head))?;
         let empty = || Head::empty(series, crate::repository::DEFAULT_DOMAIN, name);
-        repository.verify_history(series)?;
         if head.as_ref().is_some_and(|head| !head.delta_bases.is_empty()) {
             let message = format!("series '{name}' holds deltas; use a newer silt to change it");
             return Err(Error::new(ErrorKind::Unsupported, message));

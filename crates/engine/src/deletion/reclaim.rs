@@ -6,9 +6,8 @@
 use std::collections::{HashMap, HashSet};
 
 use silt_chunking::Fingerprinter;
-use silt_format::names::{self, Numbered};
 use silt_format::{
-    DeadRange, DeletedEntry, Head, Id, ObjectSet, ObjectTag, Result, Snapshot, SnapshotEntry,
+    DeadRange, DeletedEntry, Head, Id, ObjectSet, ObjectTag, Result, Snapshot, SnapshotEntry, names,
 };
 
 use super::dead::{self, DeadSlots};
@@ -20,7 +19,7 @@ use super::undelete::known_slots;
 use super::vectors::Vectors;
 use crate::chunks::open_container;
 use crate::env::Progress;
-use crate::heads::HEADS_KEPT;
+use crate::heads::{self, HEADS_KEPT};
 use crate::objects::{is_damage, key};
 use crate::repository::Repository;
 
@@ -458,18 +457,22 @@ impl Edit<'_> {
     /// Removes all heads but the newest ones, oldest first.
     fn remove_old_heads(&mut self) -> Result<()> {
         let objects = &self.repository.objects;
-        let mut heads = Vec::new();
-        for item in objects.names(&Numbered::Head.prefix(self.head.series), None)? {
-            heads.push(item?.0);
+        let heads: Vec<_> = heads::all(objects, self.head.series).collect::<Result<_>>()?;
+        // In an append-only repository one that is signed must stay, to vouch for those that go.
+        if silt_format::number::to_u64(heads.len()) > HEADS_KEPT
+            && self.repository.is_append_only()
+            && self.head.signature.is_none()
+        {
+            self.commit()?;
         }
         // Those that others have committed since don't count: the head that this one signed stays. One by one,
         // since the order is what a late writer goes by.
         let newest = self.head.generation;
-        let is_old = |name: &&String| {
-            Numbered::number(name).is_some_and(|number| number.saturating_add(HEADS_KEPT) <= newest)
+        let is_old = |(generation, _): &&(u64, String)| {
+            generation.saturating_add(HEADS_KEPT) <= newest
         };
-        for name in heads.iter().filter(is_old).rev() {
-            objects.delete(std::slice::from_ref(name))?;
+        for (_, name) in heads.iter().filter(is_old).rev() {
+            self.repository.objects.delete(std::slice::from_ref(name))?;
         }
         Ok(())
     }

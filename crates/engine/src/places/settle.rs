@@ -37,8 +37,9 @@ pub(crate) fn verify_unchanged_since_opened(objects: &Objects) -> Result<()> {
 /// died before a place had it, or before a folder was durable, and the power may still fail.
 ///
 /// `Conflict` if two places have different heads of one number.
-pub(crate) fn settle_head(objects: &Objects, head: &Head, name: &str) -> Result<()> {
-    let key = key(name)?;
+pub(crate) fn settle_head(objects: &Objects, head: &Head) -> Result<()> {
+    let name = Numbered::Head.name(head.series, head.generation);
+    let key = key(&name)?;
     let copies = objects.storage.copies(&key);
     let (mut first, mut is_missing): (Option<Vec<u8>>, bool) = (None, false);
     for copy in 0..if copies > 1 { copies } else { 0 } {

@@ -72,6 +72,11 @@ impl SharedIndex {
         self.lookup.is_none()
     }
 
+    /// The generation of the store's head that this was opened with.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation
+    }
+
     /// Lets a series' head name the store, and say that its next commit knows this state of it.
     pub(crate) fn name_in(&self, head: &mut Head) {
         name_store(head, self.store, self.generation);

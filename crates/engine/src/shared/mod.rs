@@ -23,7 +23,7 @@ pub use round::{
 };
 pub use sweep::{SharedSweepOptions, SharedSweepReport};
 
-use silt_format::{CheckRecord, Head, Result};
+use silt_format::{CheckRecord, Result};
 
 use crate::repository::Repository;
 
@@ -31,11 +31,6 @@ use crate::repository::Repository;
 pub(crate) const SHARED_NAME: &str = "shared store";
 
 impl Repository {
-    /// The newest head of a domain's shared store, or `None` before anything was shared.
-    pub(crate) fn shared_head(&self, domain: u32) -> Result<Option<Head>> {
-        self.head(self.objects.keys.shared_store_id(domain))
-    }
-
     /// What `check` last wrote down of a domain's shared store.
     pub(crate) fn shared_check_record(&self, domain: u32) -> Result<CheckRecord> {
         let id = self.objects.keys.shared_store_id(domain);

@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use silt_chunking::Fingerprinter;
-use silt_format::{Head, Link, ObjectTag, Result};
+use silt_format::{Error, ErrorKind, Head, Link, ObjectTag, Result};
 
 use super::SharedIndex;
 use super::index::name_store;
@@ -56,15 +56,18 @@ impl Repository {
 impl Edit<'_> {
     fn repoint(&mut self, spool: &Path) -> Result<RepointReport> {
         let mut report = RepointReport::default();
-        let Some(shared) = self.repository.shared_head(self.head.domain)? else {
-            return Ok(report);
-        };
+        let store = self.repository.objects.keys.shared_store_id(self.head.domain);
+        let Some(shared) = self.repository.verified_head(store)? else { return Ok(report) };
         let repository = self.repository;
         let objects = &repository.objects;
         let bytes = Budget::new(0).lookup_bytes();
         let Some((index, _)) = SharedIndex::open(objects, self.head.domain, bytes)? else {
             return Ok(report);
         };
+        if index.generation() != shared.generation {
+            let message = "the shared store has changed meanwhile; run this again";
+            return Err(Error::new(ErrorKind::Busy, message));
+        }
         name_store(&mut self.head, shared.series, shared.generation);
         let links = self.linkable(spool, &shared, &index)?;
         let tag = ObjectTag::rewritten(objects.context.random_id());

@@ -17,6 +17,7 @@ use super::references::each_shared_reference;
 use crate::chunks::open_container;
 use crate::deletion::dead::{self, DeadSlots};
 use crate::deletion::{Edit, ReclaimOptions, ReclaimReport};
+use crate::places::settle_head;
 use crate::repository::{DEFAULT_DOMAIN, Repository};
 use crate::runs::{RunReader, RunWriter, Sorted, Sorter, Stream, merge};
 
@@ -56,10 +57,15 @@ impl Repository {
     /// by the next sweep. Fails if a snapshot can't be read: what it refers to must not be deleted.
     pub fn sweep_shared(&self, options: &SharedSweepOptions) -> Result<SharedSweepReport> {
         let mut report = SharedSweepReport::default();
-        if self.shared_head(DEFAULT_DOMAIN)?.is_none() {
+        let store = self.objects.keys.shared_store_id(DEFAULT_DOMAIN);
+        if self.verified_head(store)?.is_none() {
             return Ok(report);
         }
         let mut edit = Edit::begin_shared(self, DEFAULT_DOMAIN)?;
+        for (id, _) in self.all_series()? {
+            edit.keep()?;
+            self.verify_history(id)?;
+        }
         edit.sweep_shared(options, &mut report)?;
         edit.finish()?;
         Ok(report)
@@ -175,7 +181,8 @@ impl Edit<'_> {
         let bytes = silt_format::number::to_usize(bytes);
         let mut references = Sorter::new(&objects, &options.spool, bytes);
         for (id, _) in self.repository.all_series()? {
-            let Some(head) = self.repository.head(id)? else { continue };
+            // What refers to chunks is asked of the very head that was found to have dropped nothing.
+            let Some(head) = self.repository.verified_head(id)? else { continue };
             self.keep()?;
             let mut push = |reference: silt_format::Reference| {
                 let (container, slot) = (reference.container(), reference.slot());
@@ -201,13 +208,18 @@ fn slot_of(place: &Owner) -> (u32, u16) {
 fn fence(repository: &Repository, generation: u64) -> Result<Vec<String>> {
     let mut waiting = Vec::new();
     for (id, name) in repository.all_series()? {
-        // One that is not durable yet keeps nobody from committing, once the power has failed.
-        let seen = repository.settled_head(id)?.map_or(0, |head| head.seen(SHARED_STORE));
-        if seen >= generation {
+        // Nobody knows a head of the store that it does not have: whoever says so knows nothing. One that is
+        // not durable yet keeps nobody from committing, once the power has failed.
+        let head = repository.verified_head(id)?;
+        head.as_ref().map_or(Ok(()), |head| settle_head(&repository.objects, head))?;
+        let seen = head.map_or(0, |head| head.seen(SHARED_STORE));
+        if (generation..=repository.shared_generation()?).contains(&seen) {
             continue;
         }
         let fenced = Edit::begin_or_make(repository, id, &name).and_then(|mut edit| {
             let store = repository.objects.keys.shared_store_id(edit.head.domain);
+            let known = edit.head.stores.iter_mut().filter(|known| known.number == SHARED_STORE);
+            known.for_each(|known| known.seen = 0);
             name_store(&mut edit.head, store, generation);
             edit.commit()?;
             edit.finish()

@@ -378,10 +378,8 @@ fn deleting_reads_no_more_than_the_doomed_snapshot_has_of_its_own() {
     assert!(keys.all(|key| !key.as_str().starts_with("containers/")), "no data is read");
 }
 
-/// An append-only repository with three days of a series, and the host that backs up to it.
-fn append_only() -> (Arc<MemoryStorage>, Arc<World>, Repository, Vec<Id>) {
-    let world = World::new(1);
-    let storage = Arc::new(MemoryStorage::new());
+/// An append-only repository whose administrator's password is `admin`.
+pub fn init_append_only(storage: &Arc<MemoryStorage>, world: &Arc<World>) {
     let cost = silt_format::KdfCost { memory_kib: 8 << 10, passes: 1, lanes: 1 };
     let administrator = siltstone::Administrator {
         password: b"admin".to_vec(),
@@ -391,6 +389,13 @@ fn append_only() -> (Arc<MemoryStorage>, Arc<World>, Repository, Vec<Id>) {
     let (objects, context) = (storage.clone(), world.context());
     let none = siltstone::Protection::None;
     Repository::init(objects, context, kit::config(), &none, Some(&administrator)).unwrap();
+}
+
+/// An append-only repository with three days of a series, and the host that backs up to it.
+fn append_only() -> (Arc<MemoryStorage>, Arc<World>, Repository, Vec<Id>) {
+    let world = World::new(1);
+    let storage = Arc::new(MemoryStorage::new());
+    init_append_only(&storage, &world);
     let host = kit::open(storage.clone(), &world).unwrap();
     let mut ids = Vec::new();
     for day in 0..3 {

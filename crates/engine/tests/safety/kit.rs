@@ -355,6 +355,15 @@ pub fn each_crash_in(
 
 /// A head's object in an unencrypted repository, made by hand from what its configuration says.
 pub fn sealed_head(storage: &dyn Storage, head: &silt_format::Head) -> Vec<u8> {
+    sealed_as_head(storage, (head.series, head.generation), &head.encode())
+}
+
+/// An object that its header calls a head of this series and generation, whatever it says.
+pub fn sealed_as_head(
+    storage: &dyn Storage,
+    (series, number): (silt_format::SeriesId, u64),
+    plain: &[u8],
+) -> Vec<u8> {
     use silt_format::{
         BlockWriter, HEADER_BYTES, Header, HeaderRest, Keyring, MasterKey, ObjectKind, ObjectTag,
         SealScheme, names,
@@ -367,15 +376,15 @@ pub fn sealed_head(storage: &dyn Storage, head: &silt_format::Head) -> Vec<u8> {
         kind: ObjectKind::Head,
         scheme: SealScheme::Checksum,
         repository: Header::decode(&config).unwrap().repository,
-        series: head.series,
+        series,
         part: 0,
-        number: head.generation,
+        number,
         tag: ObjectTag::NONE,
         salt: [7; 24],
         rest: HeaderRest::default(),
     };
     let mut object = header.encode().to_vec();
     let sealer = Keyring::from(MasterKey::new(secret)).sealer(&header);
-    BlockWriter::new(1).unwrap().append(&sealer, 0, &head.encode(), &mut object);
+    BlockWriter::new(1).unwrap().append(&sealer, 0, plain, &mut object);
     object
 }

@@ -7,6 +7,7 @@ mod counts;
 mod crash;
 mod damage;
 mod deletion;
+mod forged;
 mod kit;
 mod model;
 mod places;

@@ -203,39 +203,167 @@ fn signatures_hold_for_one_head_and_one_key() {
     assert!(verify_signature(&changed, &authority.public()).is_err());
 }
 
+/// A head with something in every field, and what a backup may make of it.
+fn before_and_after() -> (Head, Head) {
+    let shared = StoreEntry { seen: 4, ..StoreEntry::new(1, 1, silt_format::SeriesId([4; 12])) };
+    let reserved = values::head_reserved();
+    let sharing = values::head_sharing();
+    let before = Head {
+        stores: vec![StoreEntry::new(0, 0, values::SERIES), shared],
+        delta_bases: reserved.delta_bases,
+        alias: reserved.alias,
+        runs: sharing.runs,
+        condemned: sharing.condemned,
+        condemned_in: sharing.condemned_in,
+        ..values::head_after_deletions()
+    };
+    let mut after = Head {
+        generation: 8,
+        writer: [8; 16],
+        next_container: 12,
+        next_pack: 3,
+        summary: None,
+        signature: None,
+        ..before.clone()
+    };
+    after.containers.push(10, ObjectTag::first(5));
+    after.packs.push(1, ObjectTag::first(5));
+    after.snapshots.push(values::entry(5, 7, 0, &[]));
+    after.stores[1].seen = 9;
+    (before, after)
+}
+
+/// The set without its first number, or with another tag for it.
+fn first_changed(set: &ObjectSet, tag: Option<ObjectTag>) -> ObjectSet {
+    let mut changed = ObjectSet::default();
+    for (place, (number, old)) in set.iter().enumerate() {
+        match (place, tag) {
+            (0, None) => {}
+            (0, Some(tag)) => changed.push(number, tag),
+            _ => changed.push(number, old),
+        }
+    }
+    changed
+}
+
+type Change = fn(&mut Head);
+
+/// A field that is not named here does not compile: give it its changes below.
+fn all_fields_are_known(head: &Head) {
+    #[rustfmt::skip]
+    let Head {
+        generation: _, series: _, domain: _, name: _, writer: _, next_container: _, next_pack: _,
+        stores: _, containers: _, packs: _, snapshots: _, summary: _, deleted: _, dead: _, leak: _,
+        policy: _, runs: _, condemned: _, condemned_in: _, delta_bases: _, alias: _, signature: _,
+    } = head;
+    for StoreEntry { number: _, kind: _, id: _, seen: _, places: _ } in &head.stores {}
+    for SnapshotEntry { id: _, time_ns: _, flags: _, hash: _, labels: _ } in &head.snapshots {}
+}
+
+/// Changes that no backup makes, of the fields that say what there is.
+fn changes_of_contents() -> Vec<Change> {
+    vec![
+        |head| head.generation -= 1,
+        |head| head.generation += 1,
+        |head| head.series.0[0] ^= 1,
+        |head| head.domain += 1,
+        |head| head.name.push('x'),
+        |head| head.next_container = 9,
+        |head| head.next_container = 10,
+        |head| head.next_pack = 0,
+        |head| head.next_pack = 1,
+        |head| head.stores.clear(),
+        |head| drop(head.stores.pop()),
+        |head| head.stores.swap(0, 1),
+        |head| head.stores.push(StoreEntry::new(1, 1, values::SERIES)),
+        |head| head.stores.push(StoreEntry::new(2, 1, values::SERIES)),
+        |head| head.stores[0].seen = 1,
+        |head| head.stores[1].seen = 3,
+        |head| head.stores[1].number = 2,
+        |head| head.stores[1].kind = 2,
+        |head| head.stores[1].id.0[0] ^= 1,
+        |head| head.stores[1].places.push("/elsewhere".to_owned()),
+        |head| head.containers = ObjectSet::default(),
+        |head| head.containers = first_changed(&head.containers, None),
+        |head| head.containers = first_changed(&head.containers, Some(ObjectTag::first(0xbad))),
+        |head| head.containers.push(12, ObjectTag::first(5)),
+        |head| {
+            let mut more = ObjectSet::default();
+            for (number, tag) in head.containers.iter() {
+                if number == 9 {
+                    more.push(8, ObjectTag::first(5));
+                }
+                more.push(number, tag);
+            }
+            head.containers = more;
+        },
+        |head| head.packs = ObjectSet::default(),
+        |head| head.packs = first_changed(&head.packs, Some(ObjectTag::first(0xbad))),
+        |head| head.packs.push(3, ObjectTag::first(5)),
+        |head| head.snapshots.clear(),
+        |head| drop(head.snapshots.remove(0)),
+        |head| head.snapshots[0].id.0 ^= 1,
+        |head| head.snapshots[0].time_ns += 1,
+        |head| head.snapshots[0].flags ^= SnapshotEntry::PROTECTED,
+        |head| head.snapshots[0].hash.0[0] ^= 1,
+        |head| head.snapshots[0].labels.clear(),
+        |head| head.snapshots[1].flags = SnapshotEntry::PROTECTED,
+        |head| head.snapshots[1].id = head.snapshots[0].id,
+        |head| head.snapshots[1] = head.deleted[0].entry.clone(),
+    ]
+}
+
+/// The same of all other fields.
+fn changes_of_deletions() -> Vec<Change> {
+    vec![
+        |head| head.deleted.clear(),
+        |head| head.deleted.push(head.deleted[0].clone()),
+        |head| head.deleted[0].deleted_ns += 1,
+        |head| head.deleted[0].entry.time_ns += 1,
+        |head| head.dead.clear(),
+        |head| head.dead[0].id.0 ^= 1,
+        |head| head.dead[0].parts -= 1,
+        |head| head.dead[0].slots += 1,
+        |head| head.dead.push(head.dead[0]),
+        |head| head.leak.deletions += 1,
+        |head| head.leak.leaked_millichunks = 0,
+        |head| head.leak.stored_chunks = 0,
+        |head| head.policy = None,
+        |head| head.policy.as_mut().unwrap().last = 0,
+        |head| head.policy.as_mut().unwrap().keep_deleted_s = 0,
+        |head| head.runs.clear(),
+        |head| head.runs[0].records += 1,
+        |head| head.condemned.clear(),
+        |head| head.condemned[0].slots += 1,
+        |head| head.condemned_in += 1,
+        |head| head.delta_bases.clear(),
+        |head| head.delta_bases.push(head.delta_bases[0]),
+        |head| head.alias = None,
+        |head| head.alias = Some("renamed".to_owned()),
+    ]
+}
+
 #[test]
 fn a_head_keeps_all_of_another_only_if_it_does() {
-    let mut before = values::head_after_deletions();
-    before.stores[0].seen = 2;
-    before.delta_bases = values::head_reserved().delta_bases;
-    assert!(before.keeps_all_of(&before));
-    let mut more = Head { generation: 8, next_container: 12, ..before.clone() };
-    more.containers.push(10, ObjectTag::first(5));
-    more.snapshots.push(values::entry(5, 7, 0, &[]));
-    more.stores.push(StoreEntry::new(1, 1, values::SERIES));
-    more.stores[0].seen = 3;
-    more.alias = Some("renamed".to_owned());
-    assert!(more.keeps_all_of(&before) && !before.keeps_all_of(&more));
-    let changes: [fn(&mut Head); 13] = [
-        |head| head.stores.clear(),
-        |head| head.stores[0].seen = 1,
-        |head| head.stores[0].places.push("/elsewhere".to_owned()),
-        |head| head.delta_bases.clear(),
-        |head| head.snapshots[0].labels.clear(),
-        |head| head.snapshots.clear(),
-        |head| head.snapshots[0].flags ^= SnapshotEntry::PROTECTED,
-        |head| head.snapshots[0].time_ns += 1,
-        |head| head.containers = ObjectSet::default(),
-        |head| head.packs = ObjectSet::default(),
-        |head| head.deleted.clear(),
-        |head| head.dead.clear(),
-        |head| head.policy = None,
-    ];
-    for change in changes {
-        let mut less = more.clone();
-        change(&mut less);
-        assert!(!less.keeps_all_of(&before));
+    let (before, after) = before_and_after();
+    assert!(after.keeps_all_of(&before) && !before.keeps_all_of(&after));
+    assert!(!before.keeps_all_of(&before), "it is not the one after itself");
+    all_fields_are_known(&before);
+    let changes = changes_of_contents().into_iter().chain(changes_of_deletions());
+    for (place, change) in changes.enumerate() {
+        let mut changed = after.clone();
+        change(&mut changed);
+        assert!(changed != after, "change {place} does nothing");
+        assert!(!changed.keeps_all_of(&before), "change {place}");
     }
+    // The first view of the shared store is added, nothing else.
+    let without = |head: &Head| Head { stores: head.stores[..1].to_vec(), ..head.clone() };
+    assert!(after.keeps_all_of(&without(&before)));
+    let mut elsewhere = after.clone();
+    elsewhere.stores[1].places.push("/elsewhere".to_owned());
+    assert!(!elsewhere.keeps_all_of(&without(&before)));
+    elsewhere.stores[1] = StoreEntry::new(2, 1, values::SERIES);
+    assert!(!elsewhere.keeps_all_of(&without(&before)));
 }
 
 #[test]
