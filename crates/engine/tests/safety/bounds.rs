@@ -256,6 +256,21 @@ fn a_backup_without_numbers_left_says_so() {
     }
 }
 
+/// The number of the next object lies behind all that are listed; a head that says otherwise is damaged.
+#[test]
+fn a_backup_on_a_head_whose_next_number_is_listed_fails_clearly() {
+    let changes: [fn(&mut Head); 2] = [|head| head.next_container = 0, |head| head.next_pack = 0];
+    for change in changes {
+        let forgery = Forgery::new();
+        let repository = forgery.repository();
+        forgery.forge("vm", &change);
+        let image = kit::changed(&forgery.images[1], 7);
+        let error = kit::backup(&repository, "vm", &image).err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+        kit::backup(&repository, "other", &forgery.images[0]).unwrap();
+    }
+}
+
 /// What nothing names is counted, of every kind, also where there is no head.
 #[test]
 fn a_check_counts_what_nothing_names() {
