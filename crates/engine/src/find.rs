@@ -3,7 +3,7 @@
 use silt_format::{Error, ErrorKind, Head, Id, Result, SeriesId, SnapshotEntry, names};
 
 use crate::objects::{is_damage, key};
-use crate::repository::{Found, Repository};
+use crate::repository::{DEFAULT_DOMAIN, Found, Repository};
 
 /// What part of a series' history is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +34,24 @@ impl Repository {
         }
         let mut heads = Vec::new();
         for (id, name) in self.series()? {
+            match self.head(id) {
+                Ok(head) => heads.extend(head),
+                Err(error) if is_damage(&error) => {
+                    self.warn(&format!("series '{name}' is left out: {error}"));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(heads)
+    }
+
+    /// The newest heads of the series whose records are lost, as far as they can be read.
+    fn heads_without_record(&self) -> Result<Vec<Head>> {
+        let mut heads = Vec::new();
+        for (id, name) in self.unrecorded(&self.series()?)? {
+            if id == self.objects.keys.shared_store_id(DEFAULT_DOMAIN) {
+                continue;
+            }
             match self.head(id) {
                 Ok(head) => heads.extend(head),
                 Err(error) if is_damage(&error) => {
@@ -102,11 +120,9 @@ impl Repository {
     }
 
     fn find_id(&self, prefix: &str) -> Result<(Head, SnapshotEntry)> {
-        let mut found = Vec::new();
-        for head in self.heads(&[])? {
-            let matching = head.snapshots.iter().filter(|s| s.id.to_string().starts_with(prefix));
-            let matching: Vec<SnapshotEntry> = matching.cloned().collect();
-            found.extend(matching.into_iter().map(|entry| (head.clone(), entry)));
+        let mut found = matching(self.heads(&[])?, prefix);
+        if found.is_empty() {
+            found = matching(self.heads_without_record()?, prefix);
         }
         match found.len() {
             1 => found.pop().ok_or_else(|| Error::invalid("no snapshot")),
@@ -143,4 +159,15 @@ impl Repository {
         })?;
         Ok((head, entry))
     }
+}
+
+/// The living snapshots of heads whose ids begin with `prefix`.
+fn matching(heads: Vec<Head>, prefix: &str) -> Vec<(Head, SnapshotEntry)> {
+    let mut found = Vec::new();
+    for head in heads {
+        let matching = head.snapshots.iter().filter(|s| s.id.to_string().starts_with(prefix));
+        let matching: Vec<SnapshotEntry> = matching.cloned().collect();
+        found.extend(matching.into_iter().map(|entry| (head.clone(), entry)));
+    }
+    found
 }

@@ -3,6 +3,7 @@
 mod ahead;
 mod authority;
 mod backup;
+mod bounds;
 mod budget;
 mod cache;
 mod check;

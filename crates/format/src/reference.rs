@@ -1,6 +1,7 @@
 //! Where stored chunks and metadata blocks are.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 
 use crate::codec::{Decoder, Encoder};
 use crate::{ContentHash, Error, ObjectTag, Result};
@@ -105,6 +106,20 @@ pub struct ObjectRange {
     pub tag: ObjectTag,
 }
 
+/// How many numbers there are.
+const NUMBERS: u64 = 1 << 32;
+
+impl ObjectRange {
+    /// The number behind the last.
+    fn end(&self) -> u64 {
+        u64::from(self.first) + u64::from(self.count)
+    }
+    /// The numbers, of which there must be one at least.
+    pub fn numbers(&self) -> RangeInclusive<u32> {
+        self.first..=self.first.saturating_add(self.count - 1)
+    }
+}
+
 /// A sorted set of numbered objects with their tags.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObjectSet(Vec<ObjectRange>);
@@ -153,9 +168,10 @@ impl ObjectSet {
     /// Adds `number`, which must be greater than all there are.
     pub fn push(&mut self, number: u32, tag: ObjectTag) {
         if let Some(last) = self.0.last_mut() {
-            let end = last.first + last.count;
-            assert!(number >= end, "object numbers are added in ascending order");
-            if number == end && tag == last.tag {
+            let end = last.end();
+            assert!(u64::from(number) >= end, "object numbers are added in ascending order");
+            // One range of all numbers would have one more than a count can say.
+            if u64::from(number) == end && tag == last.tag && last.count < u32::MAX {
                 last.count += 1;
                 return;
             }
@@ -163,8 +179,27 @@ impl ObjectSet {
         self.0.push(ObjectRange { first: number, count: 1, tag });
     }
     /// Every number with its tag, ascending.
+    ///
+    /// A damaged or forged set may have 2^32 of them: see to it that they can be before they are followed.
     pub fn iter(&self) -> impl Iterator<Item = (u32, ObjectTag)> + '_ {
-        self.0.iter().flat_map(|r| (r.first..r.first + r.count).map(|number| (number, r.tag)))
+        self.0.iter().flat_map(|range| range.numbers().map(|number| (number, range.tag)))
+    }
+    /// Whether the set has every number of `other` with the same tag; takes as long as both have ranges.
+    pub fn has_all_of(&self, other: &Self) -> bool {
+        let mut mine = self.0.iter().peekable();
+        other.0.iter().all(|theirs| {
+            let mut from = u64::from(theirs.first);
+            while from < theirs.end() {
+                while mine.next_if(|range| range.end() <= from).is_some() {}
+                match mine.peek() {
+                    Some(range) if u64::from(range.first) <= from && range.tag == theirs.tag => {
+                        from = range.end();
+                    }
+                    _ => return false,
+                }
+            }
+            true
+        })
     }
     pub(crate) fn encode(&self, to: &mut Encoder) {
         to.count(self.0.len());
@@ -181,11 +216,10 @@ impl ObjectSet {
         })?;
         let mut end = 0;
         for range in &ranges {
-            let next = range.first.checked_add(range.count);
-            match next {
-                Some(next) if range.first >= end && range.count > 0 => end = next,
-                _ => return Err(Error::corrupt("a set of objects is out of order")),
+            if u64::from(range.first) < end || range.count == 0 || range.end() > NUMBERS {
+                return Err(Error::corrupt("a set of objects is out of order"));
             }
+            end = range.end();
         }
         Ok(Self(ranges))
     }

@@ -13,7 +13,7 @@ const SPANS_MAX: usize = 1000;
 /// A damaged object.
 #[derive(Clone, Debug)]
 pub struct Damage {
-    /// Its name.
+    /// Its name; of several that are missing in a row, `FIRST..LAST` as its last part.
     pub object: String,
     /// What is wrong, as first met.
     pub error: String,

@@ -1,6 +1,6 @@
 //! Reading containers and verifying every byte of them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
 
 use silt_chunking::Fingerprinter;
@@ -44,10 +44,9 @@ pub(crate) fn verify(
     findings: &mut Findings,
 ) -> Result<()> {
     report.containers += head.containers.len();
-    let items = plan(repository, head, options, state, report)?;
+    let (items, mut times) = plan(repository, head, options, state, report)?;
     let total_bytes: u64 = items.iter().map(|item| item.bytes).sum();
     let now_s = repository.objects.context.now_s();
-    let mut times = Times::new(&state.record.verified, head);
     let mut done_bytes = 0;
     let mut unsaved = 0;
     let jobs = jobs(options.jobs);
@@ -74,7 +73,9 @@ pub(crate) fn verify(
         }
         Ok(())
     });
-    state.record.verified = times.ranges();
+    if !items.is_empty() {
+        state.record.verified = times.ranges();
+    }
     if outcome.is_ok() && options.data == DataCheck::All {
         state.record.pass_started_s = 0;
     }
@@ -85,28 +86,25 @@ pub(crate) fn verify(
     outcome
 }
 
-/// The containers to verify, in ascending order.
+/// The containers to verify, in ascending order, and when those that are there were verified.
+///
+/// What is missing is the structure's matter: here counts only what is listed.
 fn plan(
     repository: &Repository,
     head: &Head,
     options: &CheckOptions,
     state: &mut RecordState,
     report: &mut CheckReport,
-) -> Result<Vec<Item>> {
-    let known: Vec<u32> = state.record.damaged.iter().map(|slots| slots.container).collect();
+) -> Result<(Vec<Item>, Times)> {
+    let known: HashSet<u32> = state.record.damaged.iter().map(|slots| slots.container).collect();
     if options.data == DataCheck::None && known.is_empty() {
-        return Ok(Vec::new());
+        return Ok((Vec::new(), Times::default()));
     }
-    let sizes = sizes(&repository.objects, head.series)?;
-    let times = Times::new(&state.record.verified, head);
-    let bytes = |number, tag| sizes.get(&(number, tag)).copied().unwrap_or(0);
-    let all = head.containers.iter();
-    let mut items: Vec<(u64, Item)> = all
-        .map(|(number, tag)| {
-            let item = Item { number, tag, bytes: bytes(number, tag) };
-            (times.get(number, tag), item)
-        })
-        .collect();
+    let listed = listed(&repository.objects, head)?;
+    let times = Times::new(&state.record.verified, &listed);
+    let all = listed.into_iter();
+    let mut items: Vec<(u64, Item)> =
+        all.map(|item| (times.get(item.number, item.tag), item)).collect();
     let is_known = |item: &Item| known.contains(&item.number);
     match options.data {
         DataCheck::None => items.retain(|(_, item)| is_known(item)),
@@ -135,7 +133,7 @@ fn plan(
     }
     let mut items: Vec<Item> = items.into_iter().map(|(_, item)| item).collect();
     items.sort_by_key(|item| item.number);
-    Ok(items)
+    Ok((items, times))
 }
 
 #[expect(
@@ -148,15 +146,18 @@ fn share(total: u64, percent: f64) -> u64 {
     ((total as f64) * percent.clamp(0.0, 100.0) / 100.0).ceil() as u64
 }
 
-fn sizes(objects: &Objects, series: SeriesId) -> Result<HashMap<(u32, ObjectTag), u64>> {
-    let mut sizes = HashMap::new();
-    for item in objects.names(&names::containers(series), None)? {
+/// The containers of a head that are in storage.
+fn listed(objects: &Objects, head: &Head) -> Result<Vec<Item>> {
+    let mut listed = Vec::new();
+    for item in objects.names(&names::containers(head.series), None)? {
         let (name, bytes) = item?;
-        if let Some(number) = names::number_and_tag(&name) {
-            sizes.insert(number, bytes);
+        if let Some((number, tag)) = names::number_and_tag(&name)
+            && head.containers.tag(number) == Some(tag)
+        {
+            listed.push(Item { number, tag, bytes });
         }
     }
-    Ok(sizes)
+    Ok(listed)
 }
 
 /// Verifies `items` on several threads and hands each result to `take`, one at a time.
@@ -260,16 +261,24 @@ fn verify_one(
 }
 
 /// When each container was verified.
+#[derive(Default)]
 struct Times(HashMap<(u32, ObjectTag), u64>);
 
 impl Times {
-    fn new(ranges: &[VerifiedRange], head: &Head) -> Self {
-        let numbers = ranges.iter().flat_map(|range| {
-            // No more numbers than there can be containers, whatever the record says.
-            let end = range.first.saturating_add(range.count).min(head.next_container);
-            (range.first..end).map(|number| ((number, range.tag), range.time_s))
-        });
-        Self(numbers.collect())
+    /// What a record says of containers that are there: its ranges may claim any number of others.
+    fn new(ranges: &[VerifiedRange], listed: &[Item]) -> Self {
+        let mut by_tag: HashMap<ObjectTag, Vec<VerifiedRange>> = HashMap::new();
+        for range in ranges {
+            by_tag.entry(range.tag).or_default().push(*range);
+        }
+        by_tag.values_mut().for_each(|ranges| ranges.sort_by_key(|range| range.first));
+        let time = |item: &Item| {
+            let ranges = by_tag.get(&item.tag)?;
+            let at = ranges.partition_point(|range| range.first <= item.number).checked_sub(1)?;
+            (item.number - ranges[at].first < ranges[at].count).then_some(ranges[at].time_s)
+        };
+        let known = |item: &Item| Some(((item.number, item.tag), time(item)?));
+        Self(listed.iter().filter_map(known).collect())
     }
     fn get(&self, number: u32, tag: ObjectTag) -> u64 {
         self.0.get(&(number, tag)).copied().unwrap_or(0)

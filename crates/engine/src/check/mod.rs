@@ -2,7 +2,11 @@
 
 mod damage;
 mod data;
+mod missing;
 mod structure;
+mod unreferenced;
+
+use std::collections::BTreeSet;
 
 use silt_format::names::Numbered;
 use silt_format::{CheckRecord, ErrorKind, Head, Id, MapRoot, ObjectKind, Result, SeriesId, names};
@@ -60,7 +64,13 @@ pub struct CheckReport {
     pub verified_bytes: u64,
     /// Whether a pass that was interrupted went on.
     pub resumed: bool,
-    /// Objects that nothing refers to: left by interrupted backups, harmless.
+    /// Objects that nothing names, left by interrupted runs, or by one that still runs; harmless.
+    ///
+    /// These are containers and packs that the series' head does not list with their tag, snapshots
+    /// that it lists neither as living nor as deleted, dead lists and runs that it does not name,
+    /// summary vectors that none of its snapshots names, and check records but the newest; and
+    /// all of them in a series that has no head, since its first backup was interrupted. Heads, leases
+    /// and series records do not count, nor does anything of a series whose head can't be read.
     pub unreferenced: u64,
     /// What is damaged.
     pub damage: Vec<Damage>,
@@ -79,12 +89,20 @@ impl Repository {
         // The shared store first: what is damaged there is damaged for its series.
         let shared = self.objects.keys.shared_store_id(DEFAULT_DOMAIN);
         series.sort_by_key(|(id, _)| *id != shared);
+        let mut checked = BTreeSet::new();
         for (id, name) in series {
             if !options.series.is_empty() && !options.series.contains(&name) {
                 continue;
             }
             report.series += u64::from(id != shared);
             self.check_still_series(id, &name, options, &mut report, &mut findings)?;
+            checked.insert(id);
+        }
+        if options.series.is_empty() {
+            // Those that have neither a record nor a head.
+            for id in unreferenced::series_with_objects(&self.objects)?.difference(&checked) {
+                report.unreferenced += unreferenced::without_head(&self.objects, *id)?;
+            }
         }
         if let Some(missing) = options.series.iter().find(|name| report_lacks(self, name)) {
             self.heads(std::slice::from_ref(missing))?;
@@ -159,7 +177,10 @@ impl Repository {
         }
         let head = match self.head(id) {
             Ok(Some(head)) => head,
-            Ok(None) => return Ok(()),
+            Ok(None) => {
+                report.unreferenced += unreferenced::without_head(&self.objects, id)?;
+                return Ok(());
+            }
             Err(error) if is_damage(&error) => {
                 let object = self.objects.first_name(&Numbered::Head.prefix(id))?;
                 findings.whole_series(&object.unwrap_or_default(), &error, name);
@@ -217,19 +238,26 @@ pub(crate) struct RecordState {
 }
 
 impl RecordState {
-    /// Stores the record if it has changed, and removes the one before.
+    /// Stores the record if it has changed, and removes those before.
     pub(crate) fn save(&mut self, repository: &Repository, head: &Head) -> Result<()> {
         if self.record == self.saved {
             return Ok(());
         }
         let objects = &repository.objects;
-        let old = (self.number > 0).then(|| Numbered::Check.name(head.series, self.number));
+        let mut old = Vec::new();
+        for item in objects.names(&Numbered::Check.prefix(head.series), None)? {
+            let (name, _) = item?;
+            // Also those that an interrupted check has left.
+            if Numbered::number(&name).is_some_and(|number| number <= self.number) {
+                old.push(name);
+            }
+        }
         self.number += 1;
         let name = Numbered::Check.name(head.series, self.number);
         let address = Address::new(ObjectKind::Check, head.series, self.number);
         let written = objects.put(&name, address, &self.record.encode());
         self.saved = self.record.clone();
-        match written.and_then(|_| objects.delete(&old.into_iter().collect::<Vec<_>>())) {
+        match written.and_then(|_| objects.delete(&old)) {
             // A copy of the repository is out of reach; what is there is checked all the same.
             Err(error) if error.kind() == ErrorKind::Unavailable && repository.lacks_places() => {
                 repository.warn(&format!("{error}; what was found is not written down"));

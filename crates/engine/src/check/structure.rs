@@ -4,19 +4,22 @@ use std::collections::{BTreeMap, HashSet};
 
 use silt_format::number::to_u64;
 use silt_format::{
-    BlockRef, ByteSpan, DamagedSlots, Error, Head, MapRoot, ObjectKind, ObjectSet, ObjectTag,
-    PAGE_ENTRIES, PRIVATE_STORE, Page, RecipeChunk, Result, SEGMENT_BYTES, Snapshot, SnapshotEntry,
-    Volume, names,
+    BlockRef, ByteSpan, DamagedSlots, Error, Head, MapRoot, ObjectKind, ObjectTag, PAGE_ENTRIES,
+    PRIVATE_STORE, Page, RecipeChunk, Reference, Result, SEGMENT_BYTES, Snapshot, SnapshotEntry,
+    SummaryRef, Volume, names,
 };
 
 use super::damage::Findings;
-use super::{CheckOptions, CheckReport, DataCheck, Place, RecordState};
+use super::missing::Compared;
+use super::{CheckOptions, CheckReport, DataCheck, Place, RecordState, unreferenced};
 use crate::backup::{Avoided, verify_summary};
 use crate::budget::Budget;
 use crate::chunks::ChunkReader;
 use crate::map::MapReader;
 use crate::objects::{Address, Objects, Scratch, is_damage};
 use crate::repository::Repository;
+
+const IT_IS_MISSING: &str = "it is missing";
 
 /// Checks that all that a series' living snapshots name is there and fits together.
 pub(crate) fn verify(
@@ -28,8 +31,8 @@ pub(crate) fn verify(
     findings: &mut Findings,
 ) -> Result<()> {
     let objects = &repository.objects;
-    let series = head.series;
-    verify_objects(objects, head, state, report, findings)?;
+    let missing = verify_objects(objects, head, report, findings)?;
+    let mut noted = note_missing(&missing.containers, state);
     let mut walk = Walk {
         repository,
         head,
@@ -40,14 +43,18 @@ pub(crate) fn verify(
         raw: Vec::new(),
         recipes: 0,
         findings,
+        missing,
         newly_damaged: BTreeMap::new(),
         damaged_recipes: Vec::new(),
     };
     let mut previous: Option<Snapshot> = None;
-    let mut summaries = HashSet::new();
+    let (mut summaries, mut is_readable) = (HashSet::new(), true);
     for entry in &head.snapshots {
         objects.context.check_interrupted()?;
-        let Some(snapshot) = walk.snapshot(entry)? else { continue };
+        let Some(snapshot) = walk.snapshot(entry)? else {
+            is_readable = false;
+            continue;
+        };
         report.snapshots += 1;
         for volume in &snapshot.volumes {
             let before = previous.as_ref().and_then(|previous| {
@@ -56,80 +63,82 @@ pub(crate) fn verify(
             walk.volume(&snapshot, volume, before)?;
         }
         if let Some(summary) = snapshot.summary.filter(|summary| summaries.insert(summary.id)) {
-            let roots: Vec<MapRoot> = snapshot.volumes.iter().map(|v| v.root).collect();
-            let whole = options.data == DataCheck::All && walk.findings.is_empty();
-            let references = whole.then_some((&walk.reader, &roots[..]));
-            let read = verify_summary(objects, series, summary, references);
-            let name = names::summary(series, summary.id, 0);
-            walk.findings.note_if_damaged(read, &name)?;
+            walk.summary(&snapshot, summary, options.data == DataCheck::All)?;
         }
         previous = Some(snapshot);
     }
     report.recipes += walk.recipes;
     state.record.damaged_blocks = walk.damaged_recipes;
     for (container, (tag, mut slots)) in walk.newly_damaged {
+        if walk.missing.containers.missing_name(container).is_some() {
+            if noted.insert(container) {
+                state.record.damaged.push(whole(container, tag));
+            }
+            continue;
+        }
         slots.sort_unstable();
         slots.dedup();
         let ranges =
             slots.into_iter().map(|slot| DamagedSlots { container, tag, first: slot, last: slot });
         state.record.damaged.extend(ranges);
     }
+    report.unreferenced +=
+        unreferenced::beside_data(repository, head, is_readable.then_some(summaries))?;
     Ok(())
+}
+
+/// All slots that a container can have.
+fn whole(container: u32, tag: ObjectTag) -> DamagedSlots {
+    DamagedSlots { container, tag, first: 0, last: u16::MAX }
+}
+
+/// What a head lists, against what is there.
+struct Missing {
+    containers: Compared,
+    packs: Compared,
 }
 
 /// Checks that every container and pack that a head names is there, and reads the packs' directories.
 fn verify_objects(
     objects: &Objects,
     head: &Head,
-    state: &mut RecordState,
     report: &mut CheckReport,
     findings: &mut Findings,
-) -> Result<()> {
+) -> Result<Missing> {
     let series = head.series;
-    let mut missing = Vec::new();
-    for (prefix, set) in
-        [(names::containers(series), &head.containers), (names::recipes(series), &head.packs)]
-    {
-        let (lost, unreferenced) = compare_names(objects, &prefix, set)?;
-        report.unreferenced += unreferenced;
-        for name in lost {
-            findings.object(&name, "it is missing");
-            missing.push(name);
-        }
+    let missing = Missing {
+        containers: Compared::new(objects, names::containers(series), &head.containers)?,
+        packs: Compared::new(objects, names::recipes(series), &head.packs)?,
+    };
+    for compared in [&missing.containers, &missing.packs] {
+        report.unreferenced += compared.unreferenced;
+        compared.missing().for_each(|name| findings.object(&name, IT_IS_MISSING));
     }
-    let lost = missing.iter().filter(|name| name.starts_with("containers/"));
-    for (number, tag) in lost.filter_map(|name| names::number_and_tag(name)) {
-        let slots = DamagedSlots { container: number, tag, first: 0, last: u16::MAX };
-        if !state.record.damaged.contains(&slots) {
-            state.record.damaged.push(slots);
-        }
-    }
-    for (number, tag) in head.packs.iter() {
+    for (number, tag) in missing.packs.listed.iter().copied() {
         let name = names::pack(series, number, tag);
-        if !missing.contains(&name) {
-            let address = Address::tagged(ObjectKind::Recipes, series, number, tag);
-            let read = objects.open(&name, address).and_then(|pack| objects.read_blocks(&pack));
-            findings.note_if_damaged(read.map(|_| ()), &name)?;
-        }
+        let address = Address::tagged(ObjectKind::Recipes, series, number, tag);
+        let read = objects.open(&name, address).and_then(|pack| objects.read_blocks(&pack));
+        findings.note_if_damaged(read.map(|_| ()), &name)?;
     }
-    Ok(())
+    Ok(missing)
 }
 
-/// What of a set is not in storage, and how many objects in storage are not in the set.
-fn compare_names(objects: &Objects, prefix: &str, set: &ObjectSet) -> Result<(Vec<String>, u64)> {
-    let (mut listed, mut unreferenced) = (HashSet::new(), 0);
-    for item in objects.names(prefix, None)? {
-        let (name, _) = item?;
-        match names::number_and_tag(&name) {
-            Some((number, tag)) if set.tag(number) == Some(tag) => {
-                listed.insert(number);
-            }
-            _ => unreferenced += 1,
+/// Notes containers that are missing in the check record; the answer is which of them it has now.
+fn note_missing(containers: &Compared, state: &mut RecordState) -> HashSet<u32> {
+    let damaged = &mut state.record.damaged;
+    let known: HashSet<(u32, ObjectTag)> = damaged
+        .iter()
+        .filter(|slots| (slots.first, slots.last) == (0, u16::MAX))
+        .map(|slots| (slots.container, slots.tag))
+        .collect();
+    let mut noted = HashSet::new();
+    for (number, tag) in containers.to_note() {
+        if !known.contains(&(number, tag)) {
+            damaged.push(whole(number, tag));
         }
+        noted.insert(number);
     }
-    let lost = set.iter().filter(|(number, _)| !listed.contains(number));
-    let lost = lost.map(|(number, tag)| format!("{prefix}{number:08x}.{tag}"));
-    Ok((lost.collect(), unreferenced))
+    noted
 }
 
 struct Walk<'a> {
@@ -142,6 +151,7 @@ struct Walk<'a> {
     raw: Vec<u8>,
     recipes: u64,
     findings: &'a mut Findings,
+    missing: Missing,
     newly_damaged: BTreeMap<u32, (ObjectTag, Vec<u16>)>,
     damaged_recipes: Vec<BlockRef>,
 }
@@ -219,6 +229,15 @@ impl Walk<'_> {
         Ok(())
     }
 
+    fn summary(&mut self, snapshot: &Snapshot, summary: SummaryRef, is_all: bool) -> Result<()> {
+        let (objects, series) = (&self.repository.objects, self.head.series);
+        let roots: Vec<MapRoot> = snapshot.volumes.iter().map(|v| v.root).collect();
+        let whole = is_all && self.findings.is_empty();
+        let references = whole.then_some((&self.reader, &roots[..]));
+        let read = verify_summary(objects, series, summary, references);
+        self.findings.note_if_damaged(read, &names::summary(series, summary.id, 0))
+    }
+
     fn is_whole(&self) -> bool {
         self.findings.is_empty() && self.avoided.is_empty()
     }
@@ -234,7 +253,8 @@ impl Walk<'_> {
             return Err(Error::new(error.kind(), error.to_string()));
         }
         let tag = self.head.packs.tag(block.pack).unwrap_or(ObjectTag::NONE);
-        let object = names::pack(self.head.series, block.pack, tag);
+        let object = self.missing.packs.missing_name(block.pack);
+        let object = object.unwrap_or_else(|| names::pack(self.head.series, block.pack, tag));
         self.findings.span(&object, &error.to_string(), place, span);
         Ok(())
     }
@@ -272,7 +292,8 @@ impl Walk<'_> {
                 Err(error) => return Err(error),
             };
             let holder = self.chunks.holder(chunk.reference).unwrap_or(chunk.reference);
-            let object = self.chunks.container_name(holder);
+            let object = self.missing_name(holder);
+            let object = object.unwrap_or_else(|| self.chunks.container_name(holder));
             self.findings.span(&object, &error, place, here);
             let is_private = chunk.reference.store() == PRIVATE_STORE;
             if is_private && !self.avoided.has(chunk.reference) {
@@ -285,11 +306,20 @@ impl Walk<'_> {
         Ok(())
     }
 
+    /// What a private container is called that is missing.
+    fn missing_name(&self, reference: Reference) -> Option<String> {
+        let is_private = reference.store() == PRIVATE_STORE;
+        is_private.then(|| self.missing.containers.missing_name(reference.container())).flatten()
+    }
+
     /// What is wrong with the place that a recipe's chunk names.
     fn chunk_error(&self, chunk: &RecipeChunk) -> Result<Option<String>> {
         let damaged = |slot| Ok(Some(format!("slot {slot} is damaged")));
         if self.avoided.has(chunk.reference) {
             return damaged(chunk.reference.slot());
+        }
+        if self.missing_name(chunk.reference).is_some() {
+            return Ok(Some(IT_IS_MISSING.to_owned()));
         }
         let holder = self.chunks.holder(chunk.reference)?;
         let slot = holder.slot();

@@ -6,6 +6,7 @@ use super::dead::{self, DeadSlots};
 use super::edit::{Edit, read_snapshots};
 use super::sweep;
 use super::vectors::{Fill, Vectors};
+use crate::bounds::require_listed;
 use crate::map::MapReader;
 use crate::objects::{Scratch, is_damage};
 use crate::repository::Repository;
@@ -116,6 +117,7 @@ impl Edit<'_> {
         let rest: Vec<_> = rest.cloned().collect();
         if rest.is_empty() {
             // Nothing lives: all that there is, is dead.
+            require_listed(objects, &self.head)?;
             let all = self.head.containers.iter();
             let all = all.map(|(number, _)| silt_format::DeadRange::whole(number)).collect();
             return Ok(Found { dead: DeadSlots::of(all), fill: Fill::default() });

@@ -17,6 +17,7 @@ use super::rewrite::Rewriter;
 use super::sweep::{SweepOptions, SweepReport, living_packs};
 use super::undelete::known_slots;
 use super::vectors::Vectors;
+use crate::bounds::require_listed;
 use crate::chunks::open_container;
 use crate::env::Progress;
 use crate::heads::{self, HEADS_KEPT};
@@ -176,6 +177,7 @@ impl Edit<'_> {
     fn plan(&mut self, options: &ReclaimOptions) -> Result<Plan> {
         let objects = &self.repository.objects;
         let series = self.head.series;
+        require_listed(objects, &self.head)?;
         let listing = self.listing()?;
         let keep_s = options.keep_deleted_s;
         let policy_s = self.head.policy.as_ref().map(|policy| policy.keep_deleted_s);

@@ -13,6 +13,7 @@ use silt_format::{
 
 use super::dead::{self, DeadSlots};
 use super::edit::Edit;
+use crate::bounds::require_listed;
 use crate::budget::MEMORY_BYTES_DEFAULT;
 use crate::chunks::open_container;
 use crate::map::MapReader;
@@ -130,6 +131,7 @@ pub(crate) fn dead(
     options: SweepOptions,
 ) -> Result<Swept> {
     assert!(edit.head.runs.is_empty(), "no snapshot says what is alive in a shared store");
+    require_listed(&edit.repository.objects, &edit.head)?;
     let mut report = SweepReport::default();
     let mut dead = Vec::new();
     let containers: Vec<(u32, ObjectTag)> = edit.head.containers.iter().collect();

@@ -10,6 +10,7 @@ use silt_format::{Fingerprint, Head, Record, Reference, Result, RunRef, RunUse, 
 use super::copy::{Additions, add_to_store, open_or_warn};
 use super::record::{Owner, SharedRecord};
 use super::references::each_shared_reference;
+use crate::bounds::require_listed;
 use crate::deletion::{Edit, dead};
 use crate::objects::Objects;
 use crate::repository::Repository;
@@ -86,6 +87,7 @@ impl<'a> Census<'a> {
         let (mut private_slots, mut shared_slots) = (0, 0);
         for (series, member) in (0..).zip(&self.members) {
             edit.keep()?;
+            require_listed(self.objects(), &member.head)?;
             let dead = dead::read(self.objects(), member.id, &member.head.dead)?;
             let dead: HashMap<_, _> = dead.by_container().collect();
             for (container, tag) in member.head.containers.iter() {

@@ -14,6 +14,7 @@ use super::SharedIndex;
 use super::index::name_store;
 use super::owners::shared_runs;
 use super::record::{Owner, SharedRecord, by_place, place_of};
+use crate::bounds::require_listed;
 use crate::budget::Budget;
 use crate::chunks::{ChunkReader, Cursor, open_container};
 use crate::deletion::{Edit, Rewriter, dead, retagged};
@@ -110,6 +111,7 @@ impl Edit<'_> {
     /// Which private slots hold chunks that the shared store has, in the order of the slots.
     fn linkable(&self, spool: &Path, shared: &Head, index: &SharedIndex) -> Result<Sorted> {
         let objects = &self.repository.objects;
+        require_listed(objects, &self.head)?;
         let mut held = Sorter::new(objects, spool, SORT_BYTES);
         let dead = dead::read(objects, self.head.series, &self.head.dead)?;
         let dead: HashMap<_, _> = dead.by_container().collect();

@@ -14,6 +14,7 @@ use super::index::name_store;
 use super::owners::shared_runs;
 use super::record::{Owner, SharedRecord, by_place, place_of};
 use super::references::each_shared_reference;
+use crate::bounds::require_listed;
 use crate::chunks::open_container;
 use crate::deletion::dead::{self, DeadSlots};
 use crate::deletion::{Edit, ReclaimOptions, ReclaimReport};
@@ -147,6 +148,7 @@ impl Edit<'_> {
     ) -> Result<DeadSlots> {
         let references = self.references(options)?;
         let (objects, store) = (Arc::clone(&self.repository.objects), self.head.series);
+        require_listed(&objects, &self.head)?;
         let known = dead::read(&objects, store, &self.head.dead)?;
         let known: std::collections::HashMap<_, _> = known.by_container().collect();
         let mut stream = references.stream();
@@ -184,6 +186,7 @@ impl Edit<'_> {
             // What refers to chunks is asked of the very head that was found to have dropped nothing.
             let Some(head) = self.repository.verified_head(id)? else { continue };
             self.keep()?;
+            require_listed(&objects, &head)?;
             let mut push = |reference: silt_format::Reference| {
                 let (container, slot) = (reference.container(), reference.slot());
                 let owner = Owner { series: 0, container, slot, is_shared: true };

@@ -8,7 +8,7 @@ use silt_remote::server::{BUCKET, Server};
 use silt_storage::{ByteRange, MemoryStorage, PutMode, Storage, list_all};
 
 use crate::kit;
-use crate::{crash, model};
+use crate::{alone, crash, model};
 
 /// How many random sequences are tried; SILT_MODEL_BUCKET_SEQUENCES says otherwise.
 const SEQUENCES: u64 = 12;
@@ -57,4 +57,10 @@ fn random_sequences_on_a_bucket_lose_nothing_and_waste_nothing() {
     let Some(folders) = Folders::new() else { return };
     let sequences = model::sequences("SILT_MODEL_BUCKET_SEQUENCES", SEQUENCES);
     model::try_sequences(sequences, &|| folders.with(&MemoryStorage::new()));
+}
+
+#[test]
+fn a_backup_to_two_folders_of_a_bucket_may_be_killed() {
+    let Some(folders) = Folders::new() else { return };
+    alone::kill_in_buckets(&|objects| folders.with(objects));
 }

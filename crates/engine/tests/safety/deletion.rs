@@ -279,6 +279,38 @@ fn a_number_that_was_free_again_is_no_commit() {
     assert_eq!(series.repository.head(id).unwrap().unwrap().snapshots.len(), 31);
 }
 
+/// The same where the sleeper's was to be the first head of all, so that there is none before it.
+#[test]
+fn the_first_number_that_was_free_again_is_no_commit() {
+    let (world, storage) = (World::new(1), Arc::new(MemoryStorage::new()));
+    let repository = kit::init(storage.clone(), &world).unwrap();
+    let there = World::process(50, 50, "there", &Arc::default());
+    let remote = kit::open(storage.clone(), &there).unwrap();
+    let image = kit::image(5, 300);
+    let mut sleeper = remote.backup("vm", kit::options()).unwrap();
+    sleeper.add_volume("disk", &MemorySource::new(&image), None).unwrap();
+    world.pass_seconds(100_000);
+    let backup = |_| kit::backup(&repository, "vm", &image).unwrap().snapshot.id;
+    let ids: Vec<Id> = (0..18).map(backup).collect();
+    repository.delete("vm", &ids, APPROXIMATE).unwrap();
+    repository.reclaim("vm", &THOROUGH).unwrap();
+    let id = repository.series_id("vm");
+    let heads = || -> Vec<Key> {
+        let prefix = names::Numbered::Head.prefix(id);
+        list_all(&*storage, &prefix, None).map(|item| item.unwrap().0).collect()
+    };
+    let before = heads();
+    let first = names::Numbered::Head.name(id, 1);
+    assert!(before.iter().all(|name| name.as_str() != first), "the first is gone: {before:?}");
+    let Err(error) = sleeper.finish() else { panic!("nobody can see what it has committed") };
+    assert_eq!(error.kind(), ErrorKind::Busy);
+    assert_eq!(heads(), before, "it leaves no head");
+    assert_eq!(repository.head(id).unwrap().unwrap().snapshots, []);
+    let report = kit::backup(&repository, "vm", &image).unwrap();
+    assert_eq!(kit::latest(&repository, "vm").unwrap().snapshot.id, report.snapshot.id);
+    assert!(kit::restore(&repository, &kit::latest(&repository, "vm").unwrap()).unwrap() == image);
+}
+
 #[test]
 fn what_is_protected_or_unknown_is_not_deleted_nor_what_is_named_beside_it() {
     let series = Series::new(3);

@@ -312,7 +312,8 @@ pub fn restore_with(
 }
 
 /// Stops `action` at every mutation of what `storage` holds, before and after it takes effect, and
-/// calls `after` with what is left, opened by another process; the answer is how often.
+/// calls `after` with what is left, opened by another process, also after a run that was not stopped; the
+/// answer is how often it was stopped.
 pub fn each_crash(
     storage: &MemoryStorage,
     later_s: i64,
@@ -340,14 +341,19 @@ pub fn each_crash_in(
             let dead = Arc::new(Mutex::new(HashSet::from([7])));
             let victim = World::process(100 + succeeding, 7, "here", &dead);
             victim.pass_seconds(later_s);
-            let _ = open(crashing.clone(), &victim).and_then(|repository| action(&repository));
-            if !crashing.has_crashed() {
-                break;
+            let done = open(crashing.clone(), &victim).and_then(|repository| action(&repository));
+            // The run that nothing stops must end well, and leave what the others do.
+            let has_ended = !crashing.has_crashed();
+            if has_ended {
+                done.unwrap();
             }
-            crashes += 1;
+            crashes += u32::from(!has_ended);
             let next = World::process(900 + succeeding, 8, "here", &dead);
             next.pass_seconds(later_s + 3600);
             after(&open(survivor, &next).unwrap());
+            if has_ended {
+                break;
+            }
         }
     }
     crashes

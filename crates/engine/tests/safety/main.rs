@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that meets an unexpected error has failed")]
 
+mod alone;
+mod bounds;
 mod buckets;
 mod counts;
 mod crash;

@@ -100,6 +100,21 @@ proptest! {
     }
 
     #[test]
+    fn a_set_has_all_of_another_or_lacks_one(
+        mine in prop::collection::btree_map(0..40_u32, 0..2_u64, 0..40),
+        theirs in prop::collection::btree_map(0..40_u32, 0..2_u64, 0..6),
+    ) {
+        let set = |numbers: &std::collections::BTreeMap<u32, u64>| {
+            let mut set = ObjectSet::default();
+            numbers.iter().for_each(|(number, bits)| set.push(*number, ObjectTag::from_bits(*bits)));
+            set
+        };
+        let expected = theirs.iter().all(|(number, tag)| mine.get(number) == Some(tag));
+        prop_assert_eq!(set(&mine).has_all_of(&set(&theirs)), expected);
+        prop_assert!(set(&mine).has_all_of(&set(&mine)));
+    }
+
+    #[test]
     fn a_summary_never_forgets(seed: u64, count in 1..2000_u64) {
         let geometry = SummaryGeometry::for_references(count);
         let bytes = usize::try_from(geometry.bytes()).unwrap();
@@ -399,4 +414,17 @@ fn an_object_is_called_what_its_header_says() {
     assert_eq!(header(ObjectKind::Summary, 7, 3, none), names::summary(series, id, 3));
     assert_eq!(header(ObjectKind::DeadList, 7, 3, none), names::dead_list(series, id, 3));
     assert_eq!(header(ObjectKind::Run, 7, 3, none), names::run(series, id, 3));
+}
+
+#[test]
+fn sets_reach_the_last_number() {
+    let mut set = ObjectSet::default();
+    let tag = ObjectTag::first(1);
+    for number in [5, u32::MAX - 1, u32::MAX] {
+        set.push(number, tag);
+    }
+    assert_eq!((set.len(), set.ranges().len()), (3, 2));
+    assert_eq!(set.iter().map(|(number, _)| number).last(), Some(u32::MAX));
+    let head = Head { containers: set.clone(), ..values::head() };
+    assert_eq!(Head::decode(&head.encode()).unwrap().containers, set);
 }

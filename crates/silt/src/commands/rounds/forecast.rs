@@ -125,10 +125,10 @@ struct Stored {
 
 #[expect(clippy::cast_precision_loss, reason = "an estimate")]
 fn stored(repository: &Repository) -> Result<Stored, Error> {
-    let (mut containers, mut newest) = (0, BTreeMap::new());
+    let (mut containers, mut newest) = (0_u64, BTreeMap::new());
     for id in repository.series_ids()? {
         let Some(head) = repository.head(id)? else { continue };
-        containers += head.containers.iter().count();
+        containers += head.containers.len();
         newest.extend(head.snapshots.last().map(|entry| (id, entry.clone())));
     }
     Ok(Stored { chunks: containers as f64 * CONTAINER_CHUNKS, newest })
