@@ -171,8 +171,8 @@ pub(crate) fn commit(
         .context(|| "commit")?;
     // The newest heads are never removed. As long as fewer are newer than this one, its number was not free
     // because it had been removed: nobody has slept through the commits of so many others.
-    let newest = objects.first_name(&Numbered::Head.prefix(head.series))?;
-    let newest = newest.as_deref().and_then(Numbered::number).unwrap_or(u64::MAX);
+    let newest = all(objects, head.series).next().transpose()?;
+    let newest = newest.map_or(u64::MAX, |(generation, _)| generation);
     if newest >= head.generation.saturating_add(HEADS_KEPT) {
         // It is too old to be read, and removed with others of its age.
         return Err(overtaken());

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use silt_format::number::{to_u16, to_u32, to_u64};
 use silt_format::{
-    BLOCK_OVERHEAD_BYTES, BlockWriter, CONTAINER_SLOTS_MAX, Config, Directory, FRAMES_MAX,
+    BLOCK_OVERHEAD_BYTES, BlockWriter, CONTAINER_SLOTS_MAX, Config, Directory, Error, FRAMES_MAX,
     Fingerprint, Frame, HEADER_BYTES, ObjectKind, ObjectTag, Reference, Result, Sealer, SeriesId,
     names,
 };
@@ -105,7 +105,9 @@ impl ContainerWriter {
                 let body = self.uploads.buffer(capacity);
                 let raw = pipeline.frame_buffer();
                 let number = self.next_number;
-                self.next_number += 1;
+                self.next_number = number
+                    .checked_add(1)
+                    .ok_or_else(|| Error::invalid("the numbers of containers are used up"))?;
                 let address = Address::tagged(ObjectKind::Container, self.series, number, self.tag);
                 none.insert(OpenContainer::new(&self.objects, address, number, raw, body)?)
             }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use silt_format::number::to_u32;
 use silt_format::{
-    BlockEntry, BlockKind, BlockReader, BlockRef, BlockWriter, HEADER_BYTES, ObjectKind, ObjectTag,
-    Result, ResultExt, Sealer, SeriesId, encode_blocks, names,
+    BlockEntry, BlockKind, BlockReader, BlockRef, BlockWriter, Error, HEADER_BYTES, ObjectKind,
+    ObjectTag, Result, ResultExt, Sealer, SeriesId, encode_blocks, names,
 };
 
 use crate::map::MapReader;
@@ -77,7 +77,9 @@ impl PackWriter {
             Some(open) => open,
             none => {
                 let number = self.next_number;
-                self.next_number += 1;
+                self.next_number = number
+                    .checked_add(1)
+                    .ok_or_else(|| Error::invalid("the numbers of recipe packs are used up"))?;
                 none.insert(OpenPack::new(&self.objects, self.series, number, self.tag))
             }
         };

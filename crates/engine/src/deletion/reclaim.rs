@@ -470,9 +470,8 @@ impl Edit<'_> {
         // Those that others have committed since don't count: the head that this one signed stays. One by one,
         // since the order is what a late writer goes by.
         let newest = self.head.generation;
-        let is_old = |(generation, _): &&(u64, String)| {
-            generation.saturating_add(HEADS_KEPT) <= newest
-        };
+        let is_old =
+            |(generation, _): &&(u64, String)| generation.saturating_add(HEADS_KEPT) <= newest;
         for (_, name) in heads.iter().filter(is_old).rev() {
             self.repository.objects.delete(std::slice::from_ref(name))?;
         }

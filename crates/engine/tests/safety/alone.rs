@@ -36,6 +36,9 @@ impl Storage for Folder {
     fn get(&self, key: &Key, range: ByteRange, into: &mut Vec<u8>) -> Result<()> {
         self.whole.get(&self.key(key), range, into)
     }
+    fn settle(&self, key: &Key) -> Result<()> {
+        self.whole.settle(&self.key(key))
+    }
     fn head(&self, key: &Key) -> Result<ObjectMeta> {
         self.whole.head(&self.key(key))
     }

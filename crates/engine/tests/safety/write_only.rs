@@ -131,14 +131,23 @@ fn a_write_only_host_reads_no_data_and_takes_nothing_away() {
 }
 
 #[test]
-fn what_an_interrupted_write_only_backup_left_is_used_by_the_next() {
+fn what_an_interrupted_write_only_backup_left_is_used_only_by_who_can_read_it() {
     let case = Case::new();
     let image = kit::image(4, 600);
     let host = case.open(b"writes");
     let mut session = host.backup("vm", kit::options()).unwrap();
     session.add_volume("disk", &kit::MemorySource::new(&image), None).unwrap();
     drop(session);
-    let report = kit::backup(&case.open(b"writes"), "vm", &image).unwrap();
+    // A host that can't open frames has no proof that they are whole.
+    let host = case.open(b"writes");
+    let mut session = host.backup("vm", kit::options()).unwrap();
+    session.add_volume("disk", &kit::MemorySource::new(&image), None).unwrap();
+    let adopted = session.finish().unwrap().adopted_containers;
+    assert_eq!(adopted, 0);
+    let mut session = host.backup("other", kit::options()).unwrap();
+    session.add_volume("disk", &kit::MemorySource::new(&image), None).unwrap();
+    drop(session);
+    let report = kit::backup(&case.open(b"all"), "other", &image).unwrap();
     assert!(report.adopted_containers > 0);
     assert!(restored(&case.open(b"all"), "vm") == image);
 }
