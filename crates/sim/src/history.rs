@@ -14,7 +14,6 @@ use crate::disk::{Source, Target};
 use crate::model::Model;
 use crate::plan::{Action, Exact, Host, Keep, Plan, Series, Work};
 use crate::process::Process;
-use crate::random::Random;
 use crate::verify;
 use crate::world::{World, minutes_ns};
 
@@ -216,13 +215,11 @@ fn act(
     action: Action,
 ) -> (Option<Repository>, Result<()>) {
     let here = LOCATIONS[place_to_open(stage)];
-    let mut random = Random(stage.plan.seed);
     match action {
         Action::AddPlace(which) | Action::AddSharedPlace(which) => {
             let is_shared = matches!(action, Action::AddSharedPlace(_));
             let places = stage.plan.places.max(1);
-            random.0 ^= which;
-            let location = LOCATIONS[random.below(places)];
+            let location = LOCATIONS[one_of(which, places)];
             match repository.add_place(here, location, is_shared, &opener(process)) {
                 Ok((repository, _)) => (Some(repository), Ok(())),
                 Err(error) => (None, Err(error)),
@@ -233,8 +230,7 @@ fn act(
             if places.is_empty() {
                 return (Some(repository), Ok(()));
             }
-            random.0 ^= which;
-            let location = places[random.below(places.len())].location.clone();
+            let location = places[one_of(which, places.len())].location.clone();
             // Whoever changes the places opens the repository anew.
             (None, repository.remove_place(&location, false, &opener(process)))
         }
@@ -301,6 +297,11 @@ fn certain(done: &Result<()>, after: Option<bool>, before: Option<bool>) -> Opti
     }
 }
 
+/// A number below `count`, which is over 0.
+fn one_of(which: u64, count: usize) -> usize {
+    usize::try_from(which % silt_format::number::to_u64(count)).unwrap_or(0)
+}
+
 /// One of a series' snapshots, or of its deleted ones.
 fn choose(
     repository: &Repository,
@@ -317,7 +318,7 @@ fn choose(
     if ids.is_empty() {
         return Ok(None);
     }
-    Ok(Some(ids[Random(which).below(ids.len())]))
+    Ok(Some(ids[one_of(which, ids.len())]))
 }
 
 fn options() -> BackupOptions {

@@ -55,7 +55,7 @@ impl Repository {
             lists.iter().try_for_each(|list| list.put(&*new))?;
             repository.copy_root(&*new, &[names::CONFIG])?;
             repository.put_lists(here, &list, &lists, open)?;
-            repository = repository.with_places(here, open)?;
+            repository = repository.reopen(here, &list, open)?;
         }
         let report = repository.heal_copies(HealOptions::default())?;
         if let Some(name) = report.lost.iter().chain(&report.conflicts).next() {
@@ -66,15 +66,24 @@ impl Repository {
         }
         list.filling.retain(|filling| filling != location);
         repository.put_places(here, &list, open)?;
-        repository = repository.with_places(here, open)?;
+        repository = repository.reopen(here, &list, open)?;
         if is_shared && is_moving(&list) {
             let before = list.copies.clone();
             list.shared.retain(|place| !before.contains(place));
             repository.put_places(here, &list, open)?;
-            repository = repository.with_places(here, open)?;
+            repository = repository.reopen(here, &list, open)?;
             repository.leave_shared()?;
         }
         Ok((repository, report))
+    }
+
+    /// Goes on with the list that was just written; `Busy` if somebody has written another since.
+    fn reopen(self, here: &str, list: &Places, open: &OpenPlace<'_>) -> Result<Self> {
+        let repository = self.with_places(here, open)?;
+        if repository.places.as_ref().is_some_and(|places| places.list == *list) {
+            return Ok(repository);
+        }
+        Err(Error::new(ErrorKind::Busy, "another process has just changed the places"))
     }
 
     /// Fails as `Conflict` if a place that comes back holds heads that this repository does not have: somebody

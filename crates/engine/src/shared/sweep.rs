@@ -8,7 +8,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use silt_format::{DeadRange, ErrorKind, ObjectTag, Result, RunUse, SHARED_STORE, SeriesId};
+use silt_format::{DeadRange, ErrorKind, ObjectTag, Result, RunUse, SHARED_STORE, SeriesId, names};
 
 use super::index::name_store;
 use super::owners::shared_runs;
@@ -59,7 +59,12 @@ impl Repository {
     pub fn sweep_shared(&self, options: &SharedSweepOptions) -> Result<SharedSweepReport> {
         let mut report = SharedSweepReport::default();
         let store = self.objects.keys.shared_store_id(DEFAULT_DOMAIN);
-        if self.verified_head(store)?.is_none() {
+        // The first build may have been interrupted, and have left something.
+        let left = [names::containers(store), names::runs(store), names::dead_lists(store)];
+        let has_left = |prefix: &String| self.objects.first_name(prefix).map(|name| name.is_some());
+        if self.verified_head(store)?.is_none()
+            && !left.iter().map(has_left).collect::<Result<Vec<_>>>()?.contains(&true)
+        {
             return Ok(report);
         }
         let mut edit = Edit::begin_shared(self, DEFAULT_DOMAIN)?;

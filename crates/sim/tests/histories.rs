@@ -1,0 +1,197 @@
+//! Histories that once lost something, and new ones.
+
+use silt_sim::{
+    Action, Class, Exact, Fault, Host, Keep, Kind, Plan, Point, Series, Work, Wrong, play, shrink,
+};
+
+/// How many histories are drawn and played; SILT_SIM_HISTORIES says otherwise.
+const HISTORIES: u64 = 2000;
+
+const BACKUP: Action = Action::Backup(Series::Vm);
+
+fn host(work: Vec<Work>) -> Host {
+    Host { skew_minutes: 0, stays_open: false, work }
+}
+
+fn does(after_minutes: u64, action: Action) -> Work {
+    Work { after_minutes, action, faults: Vec::new() }
+}
+
+fn fails(after_minutes: u64, action: Action, point: (Kind, Class, u64), what: Wrong) -> Work {
+    let at = Point { kind: point.0, class: Some(point.1), nth: point.2 };
+    Work { after_minutes, action, faults: vec![Fault { at, what }] }
+}
+
+/// Plays a plan with several seeds, on folders and on buckets.
+fn play_all(plan: &Plan) {
+    for seed in 0..40 {
+        for folders in [false, true] {
+            let plan = Plan { seed, folders, ..plan.clone() };
+            let outcome = play(&plan, true);
+            let events = outcome.events.join("\n");
+            assert!(
+                outcome.violations.is_empty(),
+                "{plan:#?}\n{events}\n{:#?}",
+                outcome.violations
+            );
+        }
+    }
+}
+
+/// A backup sleeps while the place that decides is removed and another host commits to the other place.
+#[test]
+fn a_writer_that_sleeps_while_a_place_is_removed_replaces_nothing() {
+    for class in [Class::Recipes, Class::Containers, Class::Heads] {
+        play_all(&Plan {
+            places: 2,
+            prelude: vec![BACKUP, Action::AddPlace(1)],
+            hosts: vec![
+                host(vec![fails(0, BACKUP, (Kind::Put, class, 0), Wrong::Sleep(600))]),
+                host(vec![does(1, Action::RemovePlace(0)), does(10, BACKUP)]),
+            ],
+            ..Plan::default()
+        });
+    }
+}
+
+/// A reclaim dies before its second head and leaves a rewritten container; who removes that is repeated late,
+/// when a third has rewritten the same container again.
+#[test]
+fn no_name_of_a_rewritten_container_is_given_twice() {
+    let (nothing, usual) = (Keep::Nothing, Keep::Usual);
+    for head in 0..4 {
+        let killed = (Kind::Put, Class::Heads, head);
+        let repeated = (Kind::Delete, Class::Containers, 0);
+        play_all(&Plan {
+            places: 1,
+            prelude: vec![BACKUP, BACKUP, Action::Delete(Series::Vm, 0, Exact::Yes)],
+            hosts: vec![host(vec![
+                fails(0, Action::Reclaim(Series::Vm, nothing), killed, Wrong::Kill),
+                fails(0, Action::Reclaim(Series::Vm, usual), repeated, Wrong::Repeat(600)),
+                does(0, Action::Reclaim(Series::Vm, nothing)),
+            ])],
+            ..Plan::default()
+        });
+    }
+}
+
+/// A backup dies when its container is in the first of two places; the next one uses it.
+#[test]
+fn a_container_that_one_place_lacks_is_brought_there_before_it_is_named() {
+    play_all(&Plan {
+        places: 2,
+        prelude: vec![BACKUP, Action::AddPlace(1)],
+        hosts: vec![host(vec![
+            fails(0, BACKUP, (Kind::Put, Class::Containers, 0), Wrong::KillAfter),
+            does(0, BACKUP),
+        ])],
+        ..Plan::default()
+    });
+}
+
+/// The same when the power fails after the next backup, and the folder was not durable.
+#[test]
+fn a_container_whose_folder_was_not_synced_is_synced_before_it_is_named() {
+    play_all(&Plan {
+        places: 1,
+        prelude: vec![BACKUP],
+        hosts: vec![host(vec![
+            fails(0, BACKUP, (Kind::Put, Class::Containers, 0), Wrong::LosePower(60)),
+            does(0, BACKUP),
+        ])],
+        ..Plan::default()
+    });
+}
+
+/// The first backup of a series wakes up when the first head was made, followed by many, and removed.
+#[test]
+fn a_first_backup_that_wakes_up_late_is_told_so() {
+    play_all(&Plan {
+        places: 1,
+        hosts: vec![
+            host(vec![fails(0, BACKUP, (Kind::Put, Class::Heads, 0), Wrong::Sleep(600))]),
+            host(vec![
+                does(10, BACKUP),
+                does(0, Action::Protect(Series::Vm, 20)),
+                does(0, Action::Reclaim(Series::Vm, Keep::Nothing)),
+            ]),
+        ],
+        ..Plan::default()
+    });
+}
+
+/// A round dies when the shared store's head is visible and not durable; a backup refers to what it names, and
+/// the power fails.
+#[test]
+fn a_shared_head_is_durable_before_anything_refers_to_what_it_names() {
+    play_all(&Plan {
+        places: 1,
+        hosts: vec![host(vec![
+            fails(0, Action::Round, (Kind::Put, Class::Heads, 0), Wrong::LosePower(60)),
+            does(0, BACKUP),
+        ])],
+        ..Plan::default()
+    });
+}
+
+/// The place that decides can't be reached while another is being added, and somebody opens that one.
+#[test]
+fn a_place_that_is_being_added_is_not_taken_for_the_repository() {
+    for action in [Action::AddPlace(1), Action::AddSharedPlace(1)] {
+        for nth in 0..3 {
+            play_all(&Plan {
+                places: 2,
+                hosts: vec![
+                    host(vec![fails(0, action, (Kind::Put, Class::Places, nth), Wrong::Away(30))]),
+                    host(vec![does(0, BACKUP), does(1, BACKUP)]),
+                ],
+                ..Plan::default()
+            });
+        }
+    }
+}
+
+/// A process that opened the repository before a place was added goes on for long.
+#[test]
+fn a_process_that_does_not_know_a_place_tells_nobody_that_it_has_committed() {
+    play_all(&Plan {
+        places: 2,
+        hosts: vec![
+            Host { stays_open: true, ..host(vec![does(0, BACKUP), does(10, BACKUP)]) },
+            host(vec![does(1, Action::AddPlace(1)), does(30, Action::RemovePlace(0))]),
+        ],
+        ..Plan::default()
+    });
+}
+
+#[test]
+fn a_plan_gives_the_same_events_every_time() {
+    for seed in 0..40 {
+        let plan = Plan::draw(seed);
+        assert_eq!(play(&plan, false).digest, play(&plan, true).digest, "seed {seed}");
+    }
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "how long a test runs is the tester's choice")]
+fn histories_lose_nothing() {
+    let histories = std::env::var("SILT_SIM_HISTORIES").ok();
+    let histories = histories.and_then(|text| text.parse().ok()).unwrap_or(HISTORIES);
+    let next = std::sync::atomic::AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                    if seed >= histories {
+                        return;
+                    }
+                    if !play(&Plan::draw(seed), false).violations.is_empty() {
+                        let (plan, violations) = shrink(&Plan::draw(seed));
+                        panic!("seed {seed}: {violations:#?}\nshrunk to {plan:#?}");
+                    }
+                }
+            });
+        }
+    });
+}
