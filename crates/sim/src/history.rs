@@ -58,16 +58,16 @@ impl Stage {
         Process::new(&self.world, host, skew_minutes, self.plan.folders, self.plan.seed)
     }
 
-    /// Opens the repository by one of the places.
-    pub fn open(&self, process: &Arc<Process>, place: usize) -> Result<Repository> {
-        let password = || Err(Error::invalid("nothing is encrypted here"));
-        let repository = Repository::open(process.place(place), process.context(), password)?;
-        repository.with_places(LOCATIONS[place], &opener(process))
-    }
-
     fn spool() -> std::path::PathBuf {
         std::env::temp_dir()
     }
+}
+
+/// Opens the repository by one of the places.
+pub fn open(process: &Arc<Process>, place: usize) -> Result<Repository> {
+    let password = || Err(Error::invalid("nothing is encrypted here"));
+    let repository = Repository::open(process.place(place), process.context(), password)?;
+    repository.with_places(LOCATIONS[place], &opener(process))
 }
 
 /// Opens places by their locations.
@@ -125,7 +125,7 @@ fn begin(stage: &Stage) -> Result<()> {
     process.end();
     for action in &stage.plan.prelude {
         let process = stage.process(auditor, 0);
-        let repository = stage.open(&process, 0)?;
+        let repository = open(&process, 0)?;
         let done = act(stage, &process, repository, *action).1;
         match done {
             Err(error) if !is_refusal(error.kind()) => return Err(error),
@@ -163,17 +163,15 @@ fn run_host(stage: &Stage, number: usize, host: &Host) {
     let mut kept: Option<(Arc<Process>, Repository)> = None;
     for Work { after_minutes, action, faults } in &host.work {
         stage.world.pass(number, minutes_ns(*after_minutes));
-        let (process, repository) = match kept.take().filter(|(process, _)| !process.is_dead()) {
-            Some((process, repository)) => {
-                process.expect(faults);
-                (process, Ok(repository))
-            }
-            None => {
-                let process = stage.process(number, host.skew_minutes);
-                process.expect(faults);
-                let opened = stage.open(&process, place_to_open(stage));
-                (process, opened)
-            }
+        let alive = kept.take().filter(|(process, _)| !process.is_dead());
+        let (process, repository) = if let Some((process, repository)) = alive {
+            process.expect(faults);
+            (process, Ok(repository))
+        } else {
+            let process = stage.process(number, host.skew_minutes);
+            process.expect(faults);
+            let opened = open(&process, place_to_open(stage));
+            (process, opened)
         };
         stage.world.state().note(|| format!("host {number} begins {action:?}"));
         let (repository, done) = match repository {

@@ -347,7 +347,7 @@ fn series(random: &mut Random) -> Series {
 fn host(theme: Theme, folders: bool, random: &mut Random) -> Host {
     let skew_minutes = random.of(&[0, 0, 0, 3, -3, 1440, -1440]);
     let stays_open = random.once_in(4);
-    let work = (0..1 + random.below(4)).map(|_| {
+    let work = (0..=random.below(4)).map(|_| {
         let after_minutes = random.of(&[0, 0, 1, 10, 100, 1500]);
         let action = theme.action(random);
         let faults = (0..random.of(&[0, 0, 1, 1, 1, 2])).map(|_| fault(folders, random)).collect();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use silt_format::{ErrorKind, Id, Result, names};
 use siltstone::{HealOptions, Repository};
 
-use crate::history::{LOCATIONS, Stage, all_data, backup, reclaim, restore, sweep};
+use crate::history::{self, LOCATIONS, Stage, all_data, backup, reclaim, restore, sweep};
 use crate::plan::{Keep, Series};
 use crate::process::Process;
 use crate::world::minutes_ns;
@@ -66,7 +66,7 @@ fn open(stage: &Stage) -> Result<Repository> {
         };
         state.places.iter().position(holds).unwrap_or(0)
     };
-    stage.open(&process(stage), place)
+    history::open(&process(stage), place)
 }
 
 fn with_only(stage: &Stage, alone: &[usize], opened_by: usize) -> Result<()> {
@@ -74,8 +74,7 @@ fn with_only(stage: &Stage, alone: &[usize], opened_by: usize) -> Result<()> {
     for place in (0..all).filter(|place| !alone.contains(place)) {
         stage.world.state().places[place].away_until_ns = i64::MAX;
     }
-    let looked = stage
-        .open(&process(stage), opened_by)
+    let looked = history::open(&process(stage), opened_by)
         .and_then(|repository| look(stage, &repository, &format!("places {alone:?} alone")));
     stage.world.state().places.iter_mut().for_each(|place| place.away_until_ns = 0);
     looked
@@ -142,7 +141,7 @@ fn wastes_nothing(stage: &Stage) -> Result<()> {
         stage.violated(format!("{} objects are left that nothing names", report.unreferenced));
     }
     for series in Series::ALL {
-        match repository.reclaim(series.name(), &crate::history::thorough()) {
+        match repository.reclaim(series.name(), &history::thorough()) {
             Ok(report) if report.dead_slots_left + report.removed_objects > 0 => {
                 stage.violated(format!("a reclaim after others finds more: {report:?}"));
             }

@@ -463,8 +463,7 @@ impl<'r> BackupSession<'r> {
             let fits = |geometry: &SummaryGeometry| geometry.capacity() >= bound;
             let geometry = self.head.summary.filter(fits);
             let geometry = geometry.unwrap_or_else(|| SummaryGeometry::for_references(bound));
-            let (objects, series) = (&self.repository.objects, self.head.series);
-            let written = write_summary(objects, series, &self.reader, &roots, geometry);
+            let written = write_summary(objects, self.head.series, &self.reader, &roots, geometry);
             let noted =
                 |error| note_damage(self.repository, &self.head, &self.reader, &roots, error);
             Some(written.map_err(noted)?)
