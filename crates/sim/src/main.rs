@@ -32,6 +32,9 @@ enum Command {
         /// Goes on after a failure and counts.
         #[arg(long)]
         all: bool,
+        /// Only says which seed failed first, and how.
+        #[arg(long)]
+        no_shrink: bool,
     },
     /// Plays one history and prints every event.
     Replay {
@@ -51,7 +54,7 @@ fn main() -> ExitCode {
     // What panics is told with its history.
     std::panic::set_hook(Box::new(|_| {}));
     match Arguments::parse().command {
-        Command::Run { histories, seed, jobs, all } => {
+        Command::Run { histories, seed, jobs, all, no_shrink } => {
             let begun = std::time::Instant::now();
             let failed = run(histories, seed, jobs, all);
             let seconds = begun.elapsed().as_secs_f64();
@@ -62,6 +65,9 @@ fn main() -> ExitCode {
                 return ExitCode::SUCCESS;
             }
             println!("{} histories failed ({rate:.0} a second)", failed.len());
+            if no_shrink {
+                return ExitCode::FAILURE;
+            }
             let (plan, violations) = shrink(&Plan::draw(failed[0]));
             println!("seed {}: {violations:#?}\nshrunk to {plan:#?}", failed[0]);
             ExitCode::FAILURE

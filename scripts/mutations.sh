@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# Removes each guard of the commit protocol alone, and lets the simulator look for what then goes wrong. Fails if
+# it does not find one of them. The tree itself is not touched.
+# usage: scripts/mutations.sh [HISTORIES [NAME ...]]
+set -euo pipefail
+cd "$(dirname "$0")/.."
+histories=${1:-10000}
+shift || true
+copy=$(mktemp -d)
+export CARGO_TARGET_DIR=$PWD/target/mutations
+git worktree add --quiet --detach "$copy" HEAD
+trap 'git worktree remove --force "$copy"' EXIT
+engine=crates/engine/src storage=crates/storage/src
+missed=()
+
+# name, file, a Perl substitution that removes the guard
+mutate() {
+  local name=$1 file=$2 change=$3
+  [ ${#wanted[@]} -eq 0 ] || [[ " ${wanted[*]} " == *" $name "* ]] || return 0
+  git -C "$copy" checkout --quiet .
+  perl -0pi -e "$change" "$copy/$file"
+  if git -C "$copy" diff --quiet; then
+    echo "$name: the guard is not where it was; mend this script" >&2
+    exit 2
+  fi
+  if ! (cd "$copy" && cargo build --quiet --profile sim -p silt-sim 2>"$copy/errors"); then
+    cat "$copy/errors" >&2
+    echo "$name: it does not compile" >&2
+    exit 2
+  fi
+  if found=$("$CARGO_TARGET_DIR/sim/silt-sim" run --histories "$histories" --no-shrink); then
+    echo "$name: NOT FOUND in $histories histories"
+    missed+=("$name")
+  else
+    echo "$name: $(head -n 1 <<<"$found" | cut -c1-120)"
+  fi
+}
+wanted=("$@")
+
+# What a reclaim removes was not dropped by a commit first, so who began before can still commit.
+mutate fence "$engine/deletion/reclaim.rs" 's/(let replaced = self\.replace_dead\(&plan\.reclaimable, &plan\.drop\)\?;\n\s*)self\.commit\(\)\?;/$1/'
+# Numbers that a fence took back are given to containers that are left, which the next backup then adopts.
+mutate numbers-behind-orphans "$engine/deletion/reclaim.rs" 's/self\.head\.next_container = plan\.next_container;//'
+# A writer that slept through many commits does not look whether its number was free again.
+mutate base-check "$engine/heads.rs" 's/if newest >= head\.generation\.saturating_add\(HEADS_KEPT\)/if newest == 0/'
+# Chunks of the shared store die without waiting for backups that do not know that they are condemned.
+mutate condemning "$engine/shared/sweep.rs" 's/report\.waiting_for = fence\(self\.repository, self\.head\.condemned_in\)\?;//'
+# References are not looked at once more after the fence.
+mutate second-look "$engine/shared/sweep.rs" 's/self\.bury\(&condemned\.intersection\(&unreferenced\), report\)/drop(unreferenced); self.bury(&condemned, report)/'
+# The list of places is not looked at after a commit, nor by who has been open for long.
+mutate list-of-places "$engine/places/settle.rs" 's/if newest <= objects\.places/if newest < u64::MAX/'
+# Names are given twice: every session has the same tag.
+mutate tags "crates/format/src/reference.rs" 's/(pub const fn first\(random: u64\) -> Self \{\n\s*)Self\(random/$1Self((random \& 0)/; s/(pub const fn rewritten\(random: u64\) -> Self \{\n\s*)Self\(random/$1Self((random \& 0)/'
+# What an interrupted backup has left is used wherever it is, durable or not.
+mutate settled-orphans "$engine/backup/adopt.rs" 's/let durable = objects\.storage\.settle\(&key\(&name\)\?\);/let durable = key(&name).map(drop);/'
+# Heads are built upon that not all places have, or that a power failure can take away.
+mutate settled-heads "$engine/places/settle.rs" 's/(pub\(crate\) fn settle_head\(objects: &Objects, head: &Head\) -> Result<\(\)> \{)/$1\n    if head.generation > 0 { return Ok(()); }/'
+# What another has committed to a place that is not the first is replaced.
+mutate never-replace "$storage/replicated.rs" 's/if there == body\.concat\(\) \{\n\s*return Ok\(\(\)\);\n\s*\}/if there != body.concat() { storage.delete(std::slice::from_ref(key))?; return storage.put_bytes(key, body, mode); } else { return Ok(()); }\n    #[allow(unreachable_code)]/'
+# A place counts as complete before it was filled.
+mutate filling "$engine/places/change.rs" 's/list\.filling\.push\(location\.to_owned\(\)\);//'
+# A new place can be opened before it knows the others.
+mutate list-before-configuration "$engine/places/change.rs" 's/lists\.iter\(\)\.try_for_each\(\|list\| list\.put\(&\*new\)\)\?;//'
+
+if [ ${#missed[@]} -gt 0 ]; then
+  echo "not found: ${missed[*]}" >&2
+  exit 1
+fi
