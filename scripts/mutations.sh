@@ -50,7 +50,7 @@ mutate second-look "$engine/shared/sweep.rs" 's/self\.bury\(&condemned\.intersec
 # The list of places is not looked at after a commit, nor by who has been open for long.
 mutate list-of-places "$engine/places/settle.rs" 's/if newest <= objects\.places/if newest < u64::MAX/'
 # Names are given twice: every session has the same tag.
-mutate tags "crates/format/src/reference.rs" 's/(pub const fn first\(random: u64\) -> Self \{\n\s*)Self\(random/$1Self((random \& 0)/; s/(pub const fn rewritten\(random: u64\) -> Self \{\n\s*)Self\(random/$1Self((random \& 0)/'
+mutate tags crates/format/src/ids.rs 's/Self\(random \& !Self::REWRITTEN\)/Self(random \& 2)/; s/Self\(random \| Self::REWRITTEN\)/Self((random \& 2) | Self::REWRITTEN)/'
 # What an interrupted backup has left is used wherever it is, durable or not.
 mutate settled-orphans "$engine/backup/adopt.rs" 's/let durable = objects\.storage\.settle\(&key\(&name\)\?\);/let durable = key(&name).map(drop);/'
 # Heads are built upon that not all places have, or that a power failure can take away.
