@@ -74,6 +74,8 @@ fn newest(
                     let message = format!("{error}; its copy is used");
                     objects.context.observer.warning(&message);
                 }
+                // Whoever wrote it may have died before it was durable; what follows relies on it.
+                objects.storage.settle(&Key::new(name)?)?;
                 // A newer one that can't be read has its number, too.
                 return Ok((newest, list));
             }
