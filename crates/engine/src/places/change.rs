@@ -175,7 +175,12 @@ impl Repository {
             // The place that decides must have all that was told as done.
             left.sort_by_key(|place| list.filling.contains(place));
             let is_complete = left.first().is_some_and(|place| !list.filling.contains(place));
-            if before > 0 && (left.is_empty() || !(is_complete || allow_incomplete)) {
+            if before > 0 && left.is_empty() {
+                let message =
+                    format!("{location} is the only place left; nothing would be left of it");
+                return Err(Error::new(ErrorKind::Denied, message));
+            }
+            if before > 0 && !is_complete && !allow_incomplete {
                 let message = format!(
                     "{location} is the only complete place; `silt copies add` completes another"
                 );
