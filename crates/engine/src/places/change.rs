@@ -32,9 +32,13 @@ impl Repository {
             list.copies.push(here.to_owned());
         }
         let is_moving = |list: &Places| list.shared.iter().any(|place| list.copies.contains(place));
+        let is_own = |place: &str| !list.copies.iter().any(|copy| copy == place);
         let is_known = list.copies.iter().chain(&list.shared).any(|known| known == location);
         let is_continued = list.filling.iter().any(|filling| filling == location)
-            || (is_shared && is_moving(&list) && list.shared.iter().any(|known| known == location));
+            || (is_shared
+                && is_moving(&list)
+                && is_own(location)
+                && list.shared.iter().any(|known| known == location));
         if (is_known || location == here) && !is_continued {
             let message = format!("{location} is a place of the repository already");
             return Err(Error::new(ErrorKind::AlreadyExists, message));
@@ -70,6 +74,13 @@ impl Repository {
         if is_shared && is_moving(&list) {
             let before = list.copies.clone();
             list.shared.retain(|place| !before.contains(place));
+            // The place that decides must have all that was told as done.
+            list.shared.sort_by_key(|place| list.filling.contains(place));
+            if list.shared.first().is_none_or(|place| list.filling.contains(place)) {
+                let message =
+                    "no place of the shared store is complete; add the first of them again";
+                return Err(Error::new(ErrorKind::Denied, message));
+            }
             repository.put_places(here, &list, open)?;
             repository = repository.reopen(here, &list, open)?;
             repository.leave_shared()?;
