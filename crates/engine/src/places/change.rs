@@ -61,6 +61,7 @@ impl Repository {
             repository.put_lists(here, &list, &lists, open)?;
             repository = repository.reopen(here, &list, open)?;
         }
+        repository.require_places()?;
         let report = repository.heal_copies(HealOptions::default())?;
         if let Some(name) = report.lost.iter().chain(&report.conflicts).next() {
             let message = format!(
@@ -86,6 +87,17 @@ impl Repository {
             repository.leave_shared()?;
         }
         Ok((repository, report))
+    }
+
+    /// Fails as `Unavailable` if a place can't be reached: healing passes it over.
+    fn require_places(&self) -> Result<()> {
+        let away =
+            self.places().into_iter().find_map(|place| Some((place.location, place.failure?)));
+        away.map_or(Ok(()), |(location, why)| {
+            let message =
+                format!("the copy in {location} can't be reached: {why}; add it again once it can");
+            Err(Error::new(ErrorKind::Unavailable, message))
+        })
     }
 
     /// Goes on with the list that was just written; `Busy` if somebody has written another since.
