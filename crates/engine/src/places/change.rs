@@ -69,6 +69,7 @@ impl Repository {
             );
             return Err(Error::new(ErrorKind::Conflict, message));
         }
+        settle_all(&*open(location)?)?;
         list.filling.retain(|filling| filling != location);
         repository.put_places(here, &list, open)?;
         repository = repository.reopen(here, &list, open)?;
@@ -288,6 +289,11 @@ impl SealedList {
             other => other,
         }
     }
+}
+
+/// Makes all that a place shows durable: who filled it before may have died before a folder was synced.
+fn settle_all(place: &dyn Storage) -> Result<()> {
+    list_all(place, "", None).try_for_each(|item| place.settle(&item?.0))
 }
 
 /// The highest number of the lists of places that a storage has; 0 for none.
