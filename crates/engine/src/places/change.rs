@@ -18,8 +18,8 @@ impl Repository {
     /// where the repository was opened.
     ///
     /// Processes that opened it before can't commit any more. The first place of the shared store takes it
-    /// out of the others. Interrupted, it is continued by being called again, or by
-    /// [`heal_copies`](Self::heal_copies).
+    /// out of the others. Call it again to continue after an interruption: until then the place counts as
+    /// incomplete. `Conflict` if the place holds another history, `Unavailable` if a place can't be reached.
     pub fn add_place(
         self,
         here: &str,
