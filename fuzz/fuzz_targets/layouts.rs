@@ -43,9 +43,7 @@ fuzz_target!(|data: &[u8]| {
         12 => drop(CheckRecord::decode(bytes)),
         13 => {
             let mut raw = Vec::new();
-            if let Ok(mut reader) = BlockReader::new() {
-                drop(reader.decode(bytes, &mut raw));
-            }
+            drop(BlockReader::default().decode(bytes, &mut raw));
         }
         14 => {
             if let Ok(ranges) = decode_dead_ranges(bytes) {

@@ -36,7 +36,7 @@ impl Repository {
         let old_reader = MapReader::new(&self.objects, &old_found.head);
         let new_reader = MapReader::new(&self.objects, &new_found.head);
         let mut diff = VolumeDiff::default();
-        let (mut scratch, mut raw) = (Scratch::new()?, Vec::new());
+        let (mut scratch, mut raw) = (Scratch::default(), Vec::new());
         let mut at = 0;
         loop {
             let old_next = old_reader.next_segment(old.root, at)?;

@@ -85,7 +85,7 @@ impl MapReader {
             return Ok(page);
         }
         let mut raw = Vec::new();
-        self.block(BlockKind::Page, block, &mut Scratch::new()?, &mut raw)?;
+        self.block(BlockKind::Page, block, &mut Scratch::default(), &mut raw)?;
         let page = Page::decode(&raw, level).context(|| self.describe(block))?;
         let page = Arc::new(page);
         lock(&self.pages).insert(block, Arc::clone(&page), PAGE_WEIGHT);

@@ -68,6 +68,7 @@ pub(crate) struct Objects {
 }
 
 /// Buffers and zstd context that one thread reads with.
+#[derive(Default)]
 pub(crate) struct Scratch {
     reader: BlockReader,
     sealed: Vec<u8>,
@@ -75,10 +76,6 @@ pub(crate) struct Scratch {
 }
 
 impl Scratch {
-    pub(crate) fn new() -> Result<Self> {
-        Ok(Self { reader: BlockReader::new()?, sealed: Vec::new(), ahead: Ahead::default() })
-    }
-
     /// Shares with other readers what is read ahead.
     pub(crate) fn share(&mut self, parts: &Arc<Parts>) {
         self.ahead.share(parts);
@@ -210,7 +207,7 @@ impl Objects {
         let mut bytes = bytes.to_vec();
         let opened = self.check_header(&bytes, address).and_then(|sealer| {
             let sealed = bytes.get_mut(HEADER_BYTES..).unwrap_or_default();
-            BlockReader::new()?.read(&sealer, 0, sealed, &mut Vec::new())
+            BlockReader::default().read(&sealer, 0, sealed, &mut Vec::new())
         });
         opened.is_ok()
     }
@@ -220,7 +217,7 @@ impl Objects {
         self.read(name, ByteRange::Full, &mut Vec::new(), |bytes| {
             let sealer = self.check_header(bytes, address)?;
             let mut raw = Vec::new();
-            BlockReader::new()?.read(&sealer, 0, &mut bytes[HEADER_BYTES..], &mut raw)?;
+            BlockReader::default().read(&sealer, 0, &mut bytes[HEADER_BYTES..], &mut raw)?;
             Ok(raw)
         })
         .context(|| format!("read {} {name}", address.kind))
@@ -408,7 +405,7 @@ fn open_directory<T>(
     decode: &impl Fn(&[u8]) -> Result<(T, u64)>,
 ) -> Result<T> {
     let mut raw = Vec::new();
-    BlockReader::new()?.read(sealer, DIRECTORY_POSITION, sealed, &mut raw)?;
+    BlockReader::default().read(sealer, DIRECTORY_POSITION, sealed, &mut raw)?;
     let (directory, end) = decode(&raw)?;
     if end != footer.directory_offset {
         let message = "the footer says that the directory begins elsewhere than it does";

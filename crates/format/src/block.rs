@@ -1,5 +1,7 @@
 //! Blocks: the unit that is compressed and sealed. A frame of chunks is a block, so is a recipe.
 
+use std::sync::{Mutex, PoisonError};
+
 use zstd::bulk::{Compressor, Decompressor};
 
 use crate::codec::{Decoder, unsupported};
@@ -116,17 +118,39 @@ fn looks_random(sample: &[u8]) -> bool {
     2 * equal < 3 * (length * length / 256 + length)
 }
 
+/// Contexts that no reader uses. Making one asks the processor what it is (`cpuid`), which a virtual
+/// machine answers by way of its host: longer than most blocks take to decompress.
+static IDLE: Mutex<Vec<Decompressor<'static>>> = Mutex::new(Vec::new());
+/// How many contexts of some 94 KiB are kept.
+const IDLE_MAX: usize = 8;
+
 /// Opens and decompresses blocks; reuses its context.
+#[derive(Default)]
 pub struct BlockReader {
-    decompressor: Decompressor<'static>,
+    /// There from the first compressed block on.
+    decompressor: Option<Decompressor<'static>>,
+}
+
+impl Drop for BlockReader {
+    fn drop(&mut self) {
+        let mut idle = IDLE.lock().unwrap_or_else(PoisonError::into_inner);
+        if idle.len() < IDLE_MAX {
+            idle.extend(self.decompressor.take());
+        }
+    }
 }
 
 impl BlockReader {
-    /// A reader.
-    pub fn new() -> Result<Self> {
-        let decompressor =
-            Decompressor::new().map_err(|source| Error::io("set up zstd", source))?;
-        Ok(Self { decompressor })
+    /// Decompresses `payload` into `raw`, which has room for it.
+    fn decompress(&mut self, payload: &[u8], raw: &mut Vec<u8>) -> std::io::Result<usize> {
+        let decompressor = match &mut self.decompressor {
+            Some(decompressor) => decompressor,
+            none => {
+                let idle = IDLE.lock().unwrap_or_else(PoisonError::into_inner).pop();
+                none.insert(idle.map_or_else(Decompressor::new, Ok)?)
+            }
+        };
+        decompressor.decompress_to_buffer(payload, raw)
     }
 
     /// Replaces `raw` by the bytes of the block that `sealed` holds; `sealed` is overwritten.
@@ -159,8 +183,7 @@ impl BlockReader {
             }
             CODEC_ZSTD => {
                 raw.reserve(length);
-                self.decompressor
-                    .decompress_to_buffer(payload, raw)
+                self.decompress(payload, raw)
                     .map_err(|source| Error::corrupt("block: zstd fails").with_source(source))?;
             }
             other => return Err(unsupported("block", &format!("codec {other}"))),

@@ -16,6 +16,8 @@ pub struct Known {
     pub is_living: Option<bool>,
     /// Counts what was tried with it.
     attempts: u64,
+    /// How many of these haven't ended.
+    pending: u64,
 }
 
 /// What was tried, and what somebody was told.
@@ -61,7 +63,7 @@ impl Model {
     }
 
     fn entry(&mut self, series: Series, id: u64) -> &mut Known {
-        let unknown = Known { image: None, is_living: None, attempts: 0 };
+        let unknown = Known { image: None, is_living: None, attempts: 0, pending: 0 };
         self.known.entry((series, id)).or_insert(unknown)
     }
 
@@ -69,15 +71,16 @@ impl Model {
     pub fn begin(&mut self, series: Series, id: u64) -> (u64, Option<bool>) {
         let known = self.entry(series, id);
         known.attempts += 1;
+        known.pending += 1;
         (known.attempts, known.is_living.take())
     }
 
-    /// It was done, or certainly not done.
+    /// It was done, or certainly not done. Of attempts that overlap, nobody knows which came last.
     pub fn end(&mut self, series: Series, id: u64, attempt: u64, is_living: Option<bool>) {
         let known = self.entry(series, id);
-        if known.attempts == attempt {
-            known.is_living = is_living;
-        }
+        known.pending -= 1;
+        let was_alone = known.attempts == attempt && known.pending == 0;
+        known.is_living = is_living.filter(|_| was_alone);
     }
 
     /// Somebody restored a snapshot.

@@ -148,7 +148,9 @@ impl Detector for Shared {
 }
 
 /// The chunks placed last: a table in which a newer chunk takes an older one's place.
+#[derive(Default)]
 struct Recent {
+    /// Empty until a chunk is stored: most disks have not changed.
     places: Vec<Option<(Fingerprint, Reference)>>,
 }
 
@@ -159,12 +161,6 @@ impl Recent {
     fn place(fingerprint: &Fingerprint) -> usize {
         let bytes = &fingerprint.0;
         usize::from(u16::from_le_bytes([bytes[16], bytes[17]])) % Self::PLACES
-    }
-}
-
-impl Default for Recent {
-    fn default() -> Self {
-        Self { places: vec![None; Self::PLACES] }
     }
 }
 
@@ -184,10 +180,13 @@ impl Detector for Recent {
         Ok(())
     }
     fn recall(&self, fingerprint: &Fingerprint) -> Option<Reference> {
-        let (held, reference) = self.places[Self::place(fingerprint)].as_ref()?;
+        let (held, reference) = self.places.get(Self::place(fingerprint))?.as_ref()?;
         (held == fingerprint).then_some(*reference)
     }
     fn placed(&mut self, fingerprint: &Fingerprint, reference: Reference) {
+        if self.places.is_empty() {
+            self.places.resize(Self::PLACES, None);
+        }
         self.places[Self::place(fingerprint)] = Some((*fingerprint, reference));
     }
 }

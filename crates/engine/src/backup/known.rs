@@ -80,8 +80,8 @@ impl Known {
         avoided: &Arc<Avoided>,
         fingerprinter: Fingerprinter,
         tables_bytes: usize,
-    ) -> Result<Self> {
-        Ok(Self {
+    ) -> Self {
+        Self {
             objects: Arc::clone(objects),
             series,
             reader: Arc::clone(reader),
@@ -89,9 +89,9 @@ impl Known {
             tables: WeightedCache::new(tables_bytes),
             fingerprinter,
             proven: BTreeSet::new(),
-            scratch: Scratch::new()?,
+            scratch: Scratch::default(),
             raw: Vec::new(),
-        })
+        }
     }
 
     /// The chunks of a candidate, none with a warning if it is damaged: a duplicate is missed then.

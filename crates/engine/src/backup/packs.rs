@@ -104,7 +104,7 @@ impl PackWriter {
         let mut sealed = open.body[start..start + block.length as usize].to_vec();
         let mut raw = Vec::new();
         let position = u64::from(block.offset);
-        BlockReader::new()?.read(&open.sealer, position, &mut sealed, &mut raw)?;
+        BlockReader::default().read(&open.sealer, position, &mut sealed, &mut raw)?;
         Ok(Some(raw))
     }
 

@@ -116,7 +116,7 @@ struct Tools {
 
 impl Tools {
     fn new(zstd_level: i32) -> Result<Self> {
-        Ok(Self { writer: BlockWriter::new(zstd_level)?, buffers: ScanBuffers::new()? })
+        Ok(Self { writer: BlockWriter::new(zstd_level)?, buffers: ScanBuffers::new() })
     }
 }
 
@@ -210,7 +210,7 @@ impl<'a> Pipeline<'a> {
         };
         let (index, bytes) = (draft.index, draft.data.len());
         let segment = SegmentClaim { index, bytes, filled: false, recorded: None };
-        let (outcome, buffer) = volume.scan(segment, draft.data, &mut ScanBuffers::new()?)?;
+        let (outcome, buffer) = volume.scan(segment, draft.data, &mut ScanBuffers::new())?;
         if let Some(buffer) = buffer {
             self.recycle(buffer);
         }

@@ -134,14 +134,14 @@ pub(crate) struct ScanBuffers {
 }
 
 impl ScanBuffers {
-    pub(crate) fn new() -> Result<Self> {
-        Ok(Self {
+    pub(crate) fn new() -> Self {
+        Self {
             blocks: DigestedBlocks::default(),
             lengths: Vec::new(),
             fingerprints: Vec::new(),
-            scratch: Scratch::new()?,
+            scratch: Scratch::default(),
             raw: Vec::new(),
-        })
+        }
     }
 }
 

@@ -187,7 +187,7 @@ impl<'r> BackupSession<'r> {
                 &avoided,
                 Fingerprinter::new(objects.keys.fingerprint_key(head.domain)),
                 budget.tables_bytes(),
-            )?,
+            ),
             repository,
             context,
             options,

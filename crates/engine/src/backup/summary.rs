@@ -83,7 +83,7 @@ fn each_reference(
     roots: &[MapRoot],
     visit: &mut dyn FnMut(Reference) -> Result<()>,
 ) -> Result<()> {
-    let (mut scratch, mut raw) = (Scratch::new()?, Vec::new());
+    let (mut scratch, mut raw) = (Scratch::default(), Vec::new());
     for root in roots {
         reader.walk(*root, &mut |_, entry| {
             let recipe = reader.recipe(entry.recipe, &mut scratch, &mut raw)?;
@@ -106,7 +106,7 @@ pub(crate) fn verify_summary(
 ) -> Result<()> {
     let geometry = summary.geometry;
     let partition_bytes = geometry.partition_bytes as usize;
-    let (mut scratch, mut raw, mut vector) = (Scratch::new()?, Vec::new(), Vec::new());
+    let (mut scratch, mut raw, mut vector) = (Scratch::default(), Vec::new(), Vec::new());
     for part in 0..geometry.parts() {
         let held = geometry.partitions_of(part);
         let name = names::summary(series, summary.id, part);

@@ -173,7 +173,7 @@ fn each_verified(
     let next = Mutex::new(items.iter());
     let shared = Mutex::new((take, Ok(())));
     let work = || -> Result<()> {
-        let mut scratch = Scratch::new()?;
+        let mut scratch = Scratch::default();
         loop {
             objects.context.check_interrupted()?;
             let Some(item) = lock(&next).next() else { return Ok(()) };

@@ -210,7 +210,7 @@ pub(crate) fn record_damaged_recipes(
 ) -> Result<()> {
     let (number, record) = repository.check_record(head.series)?;
     let mut state = RecordState { number, saved: record.clone(), record };
-    let (mut scratch, mut raw) = (Scratch::new()?, Vec::new());
+    let (mut scratch, mut raw) = (Scratch::default(), Vec::new());
     for root in roots {
         reader.walk(*root, &mut |_, entry| match reader.recipe(
             entry.recipe,

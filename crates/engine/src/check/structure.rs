@@ -39,7 +39,7 @@ pub(crate) fn verify(
         reader: MapReader::new(objects, head),
         chunks: ChunkReader::new(objects, head, Budget::new(0))?,
         avoided: Avoided::new(&state.record, &repository.shared_check_record(head.domain)?),
-        scratch: Scratch::new()?,
+        scratch: Scratch::default(),
         raw: Vec::new(),
         recipes: 0,
         findings,

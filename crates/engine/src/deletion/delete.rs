@@ -126,7 +126,7 @@ impl Edit<'_> {
         let vectors = Vectors::of(&living);
         let mut search = Search {
             reader: MapReader::new(objects, &self.head),
-            scratch: Scratch::new()?,
+            scratch: Scratch::default(),
             raw: Vec::new(),
             references: Vec::new(),
             dead: Vec::new(),

@@ -32,7 +32,7 @@ impl Rewriter<'_> {
         links: &[Link],
     ) -> Result<u64> {
         let mut draft = ContainerDraft::new(self.objects, self.config, self.series, number, tag)?;
-        let (mut scratch, mut frame, mut frame_number) = (Scratch::new()?, Vec::new(), None);
+        let (mut scratch, mut frame, mut frame_number) = (Scratch::default(), Vec::new(), None);
         let is_linked = |slot: u16| links.binary_search_by_key(&slot, |link| link.slot).is_ok();
         let is_kept = |slot: u16| !holds(dead, slot) && !is_linked(slot);
         let kept = || old.directory.slots().filter(|(slot, _)| is_kept(*slot));

@@ -210,7 +210,7 @@ fn each_reference(
     visit: &mut dyn FnMut(u32, u16),
 ) -> Result<u64> {
     let reader = MapReader::new(&edit.repository.objects, &edit.head);
-    let (mut scratch, mut raw, mut recipes) = (Scratch::new()?, Vec::new(), 0);
+    let (mut scratch, mut raw, mut recipes) = (Scratch::default(), Vec::new(), 0);
     each_unshared(&reader, living, &mut |_| {}, &mut |block| {
         edit.repository.objects.context.check_interrupted()?;
         recipes += 1;

@@ -45,7 +45,7 @@ impl Vectors {
         series: SeriesId,
         references: &mut Vec<u64>,
     ) -> Result<Fill> {
-        let (mut scratch, mut raw) = (Scratch::new()?, Vec::new());
+        let (mut scratch, mut raw) = (Scratch::default(), Vec::new());
         let mut all = Fill::default();
         for (geometry, group) in &self.groups {
             let partition_bytes = geometry.partition_bytes as usize;

@@ -64,7 +64,7 @@ impl Repository {
 fn verify_container(objects: &Objects, address: Address) -> Result<()> {
     let number = silt_format::number::to_u32(usize::try_from(address.number).unwrap_or(usize::MAX));
     let container = open_container(objects, address.series, number, address.tag)?;
-    let (mut scratch, mut raw) = (Scratch::new()?, Vec::new());
+    let (mut scratch, mut raw) = (Scratch::default(), Vec::new());
     let Directory { frames, .. } = &container.directory;
     expect_frames(objects, &container, |_| true, &mut scratch);
     (0..silt_format::number::to_u16(frames.len()))
@@ -91,7 +91,7 @@ fn verify_blocks(
     ranges: impl Iterator<Item = (u32, u32)>,
 ) -> Result<()> {
     let object = objects.open(name, address)?;
-    let (mut scratch, mut raw) = (Scratch::new()?, Vec::new());
+    let (mut scratch, mut raw) = (Scratch::default(), Vec::new());
     for range in ranges {
         objects.read_block(&object, range, u64::from(range.0), &mut scratch, &mut raw)?;
     }

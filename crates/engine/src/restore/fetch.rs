@@ -64,7 +64,7 @@ impl Turns {
 impl Restore<'_> {
     /// Fetches segment by segment until the restore ends. What can't be read is left to it.
     pub(super) fn fetch(&self) -> Result<()> {
-        let (mut scratch, mut raw) = (Scratch::new()?, Vec::new());
+        let (mut scratch, mut raw) = (Scratch::default(), Vec::new());
         while let Some((index, entry)) = self.next_to_fetch()? {
             let recipe = self.reader.recipe(entry.recipe, &mut scratch, &mut raw)?;
             let (span, mut end) = (self.segment_span(index), 0);

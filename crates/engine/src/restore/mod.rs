@@ -182,7 +182,7 @@ impl Restore<'_> {
     fn work(&self) -> Result<()> {
         let mut buffers = Buffers {
             cursor: Cursor::default(),
-            scratch: Scratch::new()?,
+            scratch: Scratch::default(),
             raw: Vec::new(),
             data: AlignedBuffer::new(SEGMENT_BYTES),
             current: Vec::new(),

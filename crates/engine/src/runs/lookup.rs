@@ -42,16 +42,16 @@ impl RunLookup {
         store: SeriesId,
         runs: Vec<RunRef>,
         memory_bytes: usize,
-    ) -> Result<Self> {
-        Ok(Self {
+    ) -> Self {
+        Self {
             objects: Arc::clone(objects),
             store,
             runs,
             partitions: WeightedCache::new(memory_bytes - memory_bytes / BLOCKS_SHARE),
             blocks: WeightedCache::new(memory_bytes / BLOCKS_SHARE),
-            scratch: Scratch::new()?,
+            scratch: Scratch::default(),
             raw: Vec::new(),
-        })
+        }
     }
 
     /// The first record of a fingerprint that `is_wanted`.

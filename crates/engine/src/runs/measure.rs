@@ -75,7 +75,7 @@ impl<'r> JoinMeasure<'r> {
 
     /// Joins them; how many different ones there were, and how many were found.
     pub fn join(&self, run: RunRef, requests: &SortedRequests) -> Result<(u64, u64)> {
-        let reader = RunReader::new(&self.repository.objects, self.store, run)?;
+        let reader = RunReader::new(&self.repository.objects, self.store, run);
         let (mut asked, mut found) = (0, 0);
         join(&mut requests.0.stream(), &mut Stream::new(reader), &mut |_, _, known| {
             asked += 1;
@@ -122,14 +122,14 @@ impl<'r> ExactIndex<'r> {
             count += 1;
             new.push(Record { fingerprint: *fingerprint, payload: [0; 12] })
         };
-        join(&mut sorted.stream(), &mut self.index()?, &mut |fingerprint, _, known| {
+        join(&mut sorted.stream(), &mut self.index(), &mut |fingerprint, _, known| {
             if known.is_empty() { add(fingerprint) } else { Ok(()) }
         })?;
         self.runs.push(new.finish()?.run);
         if self.runs.len() > RUNS_MAX {
             let records = self.runs.iter().map(|run| run.records).sum();
             let mut all = RunWriter::new(objects, self.store, RunUse::Shared, records)?;
-            let mut index = self.index()?;
+            let mut index = self.index();
             while let Some(record) = index.next()? {
                 all.push(record)?;
             }
@@ -139,15 +139,14 @@ impl<'r> ExactIndex<'r> {
     }
 
     /// All entries in order.
-    fn index(&self) -> Result<Stream<'r>> {
+    fn index(&self) -> Stream<'r> {
         let objects = &self.repository.objects;
         let readers = self.runs.iter().map(|run| RunReader::new(objects, self.store, *run));
-        let mut streams: Vec<_> =
-            readers.map(|reader| reader.map(Stream::new)).collect::<Result<_>>()?;
+        let mut streams: Vec<_> = readers.map(Stream::new).collect();
         if streams.is_empty() {
             streams.push(Stream::new(NoRecords));
         }
-        Ok(merge(streams))
+        merge(streams)
     }
 }
 

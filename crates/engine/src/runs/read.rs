@@ -33,8 +33,8 @@ pub(crate) struct RunReader {
 }
 
 impl RunReader {
-    pub(crate) fn new(objects: &Arc<Objects>, store: SeriesId, run: RunRef) -> Result<Self> {
-        Ok(Self {
+    pub(crate) fn new(objects: &Arc<Objects>, store: SeriesId, run: RunRef) -> Self {
+        Self {
             objects: Arc::clone(objects),
             store,
             run,
@@ -42,10 +42,10 @@ impl RunReader {
             open: None,
             blocks: VecDeque::new(),
             read: (0, Vec::new()),
-            reader: BlockReader::new()?,
+            reader: BlockReader::default(),
             raw: Vec::new(),
             given: 0,
-        })
+        }
     }
 
     /// The next block of the run, or `None` at its end.
@@ -105,7 +105,7 @@ impl Records for RunReader {
             // By itself a block is read from every copy there is.
             Err(error) if is_damage(&error) => {
                 let range = (block.offset, block.sealed_bytes);
-                let scratch = &mut Scratch::new()?;
+                let scratch = &mut Scratch::default();
                 self.objects.read_block(object, range, offset, scratch, &mut self.raw)?;
             }
             other => other.context(what)?,

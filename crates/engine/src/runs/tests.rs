@@ -75,9 +75,9 @@ fn a_run_of_many_partitions_reads_back_and_answers_every_look_up() {
     // As if it were to become large: 64 partitions.
     let run = write(&repository, &records, 6_000_000);
     assert_eq!((run.partitions(), run.records), (64, records.len() as u64));
-    let reader = RunReader::new(&repository.objects, STORE, run).unwrap();
+    let reader = RunReader::new(&repository.objects, STORE, run);
     assert!(drain(Stream::new(reader)) == records);
-    let mut lookup = RunLookup::new(&repository.objects, STORE, vec![run], 64 << 10).unwrap();
+    let mut lookup = RunLookup::new(&repository.objects, STORE, vec![run], 64 << 10);
     for seed in 0..200 {
         let wanted = record(seed, 0).fingerprint;
         let expected = records.iter().find(|record| record.fingerprint == wanted);
@@ -101,7 +101,7 @@ fn a_flipped_bit_anywhere_in_a_run_is_an_error_and_never_a_wrong_record() {
         damaged[bit / 8] ^= 1 << (bit % 8);
         storage.delete(std::slice::from_ref(&name)).unwrap();
         storage.put(&name, &[&damaged], silt_storage::PutMode::Create).unwrap();
-        let mut stream = Stream::new(RunReader::new(&repository.objects, STORE, run).unwrap());
+        let mut stream = Stream::new(RunReader::new(&repository.objects, STORE, run));
         let mut read = Vec::new();
         let end = loop {
             match stream.next() {
@@ -130,7 +130,7 @@ proptest! {
             let records = sorted(seeds);
             expected.extend_from_slice(&records);
             let run = write(&repository, &records, 1);
-            Stream::new(RunReader::new(&repository.objects, STORE, run).unwrap())
+            Stream::new(RunReader::new(&repository.objects, STORE, run))
         }).collect();
         let merged = drain(merge(streams));
         expected.sort_unstable();
@@ -146,7 +146,7 @@ proptest! {
         let (asked, known) = (sorted(&asked), sorted(&known));
         let stream = |records: &[Record]| {
             let run = write(&repository, records, 300_000);
-            Stream::new(RunReader::new(&repository.objects, STORE, run).unwrap())
+            Stream::new(RunReader::new(&repository.objects, STORE, run))
         };
         let mut answers = Vec::new();
         join(&mut stream(&asked), &mut stream(&known), &mut |fingerprint, requests, found| {

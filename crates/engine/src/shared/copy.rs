@@ -29,9 +29,9 @@ pub(super) struct Source<'a> {
 }
 
 impl<'a> Source<'a> {
-    pub(super) fn new(repository: &'a Repository) -> Result<Self> {
-        let scratch = Scratch::new()?;
-        Ok(Self { repository, container: None, frame: None, raw: Vec::new(), scratch })
+    pub(super) fn new(repository: &'a Repository) -> Self {
+        let scratch = Scratch::default();
+        Self { repository, container: None, frame: None, raw: Vec::new(), scratch }
     }
 
     /// A chunk and its fingerprint, verified; `None` if it can't be read.
@@ -154,7 +154,7 @@ fn index(repository: &Repository, edit: &mut Edit<'_>, placed: &Sorted) -> Resul
     let mut records = placed.records();
     if before.len() >= RUNS_MAX {
         for run in before {
-            streams.push(Stream::new(RunReader::new(objects, store, run)?));
+            streams.push(Stream::new(RunReader::new(objects, store, run)));
             records += run.records;
         }
         edit.head.runs.retain(|run| run.use_ != RunUse::Shared);

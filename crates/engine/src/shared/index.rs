@@ -50,7 +50,7 @@ impl SharedIndex {
         let lookup = if runs.is_empty() {
             None
         } else {
-            Some(RunLookup::new(objects, store, runs, memory_bytes)?)
+            Some(RunLookup::new(objects, store, runs, memory_bytes))
         };
         let lists: Vec<_> = head.dead.iter().chain(&head.condemned).copied().collect();
         let barred = dead::read(objects, store, &lists)?;

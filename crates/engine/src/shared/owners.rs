@@ -114,7 +114,7 @@ impl<'a> Census<'a> {
             })?;
         }
         for run in shared_runs(&edit.head) {
-            let mut stream = Stream::new(RunReader::new(self.objects(), edit.head.series, run)?);
+            let mut stream = Stream::new(RunReader::new(self.objects(), edit.head.series, run));
             while let Some(record) = stream.next()? {
                 let found = SharedRecord::decode(&record).reference;
                 shared_slots += 1;

@@ -191,7 +191,7 @@ impl Builder<'_> {
         mut at_limit: u64,
         report: &mut PopularReport,
     ) -> Result<()> {
-        let mut source = Source::new(self.census.repository)?;
+        let mut source = Source::new(self.census.repository);
         let mut stream = sources.stream();
         let ((), stored_bytes) = self.census.add_to_store(edit, |additions, edit| {
             while let Some(record) = stream.next()? {

@@ -21,7 +21,7 @@ pub(super) fn each_shared_reference(
     let entries: Vec<SnapshotEntry> = head.snapshots.iter().chain(deleted).cloned().collect();
     let snapshots = read_snapshots(repository, head.series, &entries)?;
     let reader = MapReader::new(&repository.objects, head);
-    let (mut scratch, mut raw) = (Scratch::new()?, Vec::new());
+    let (mut scratch, mut raw) = (Scratch::default(), Vec::new());
     each_unshared(&reader, &snapshots, &mut |_| {}, &mut |block| {
         repository.objects.context.check_interrupted()?;
         let recipe = reader.recipe(block, &mut scratch, &mut raw)?;

@@ -81,7 +81,7 @@ impl Edit<'_> {
             },
             reader: ChunkReader::new(objects, &self.head, Budget::new(0))?,
             cursor: Cursor::default(),
-            scratch: Scratch::new()?,
+            scratch: Scratch::default(),
             report: &mut report,
         };
         let mut done: HashSet<u32> = HashSet::new();
@@ -136,9 +136,9 @@ impl Edit<'_> {
         }
         let held = held.finish()?;
         let mut links = Sorter::new(objects, spool, SORT_BYTES);
-        let runs = shared_runs(shared)
-            .map(|run| Ok(Stream::new(RunReader::new(objects, shared.series, run)?)));
-        let runs = runs.collect::<Result<Vec<_>>>()?;
+        let runs =
+            shared_runs(shared).map(|run| Stream::new(RunReader::new(objects, shared.series, run)));
+        let runs: Vec<_> = runs.collect();
         if runs.is_empty() {
             return links.finish();
         }

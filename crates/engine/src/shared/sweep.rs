@@ -128,8 +128,7 @@ impl Edit<'_> {
             let runs: Vec<_> = shared_runs(&self.head).collect();
             let records = runs.iter().map(|run| run.records).sum();
             let readers = runs.iter().map(|run| RunReader::new(&objects, store, *run));
-            let streams = readers.map(|reader| reader.map(Stream::new)).collect::<Result<_>>()?;
-            let mut all = merge(streams);
+            let mut all = merge(readers.map(Stream::new).collect());
             let mut index = RunWriter::new(&objects, store, RunUse::Shared, records)?;
             while let Some(record) = all.next()? {
                 if !gone.has(SharedRecord::decode(&record).reference) {

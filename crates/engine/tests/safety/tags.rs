@@ -73,7 +73,7 @@ impl Case {
 /// The plain bytes of a sealed piece of an object.
 fn open(sealer: &Sealer, position: u64, sealed: &[u8]) -> Vec<u8> {
     let mut raw = Vec::new();
-    BlockReader::new().unwrap().read(sealer, position, &mut sealed.to_vec(), &mut raw).unwrap();
+    BlockReader::default().read(sealer, position, &mut sealed.to_vec(), &mut raw).unwrap();
     raw
 }
 

@@ -40,7 +40,7 @@ pub fn decode(name: &str, bytes: &[u8]) -> Result<(), silt_format::Error> {
         "check" => CheckRecord::decode(bytes).map(drop),
         "sealed-aes256gcm" | "sealed-checksum" => {
             let mut raw = Vec::new();
-            BlockReader::new()?.decode(bytes, &mut raw)
+            BlockReader::default().decode(bytes, &mut raw)
         }
         "sealed-to-key" => {
             let header = Header::decode(bytes)?;

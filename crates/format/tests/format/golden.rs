@@ -89,10 +89,7 @@ fn seals_of_version_1_open() {
         let header = Header::decode(&object).unwrap();
         let sealer = values::master().sealer(&header);
         let mut raw = Vec::new();
-        BlockReader::new()
-            .unwrap()
-            .read(&sealer, 5, &mut object[HEADER_BYTES..], &mut raw)
-            .unwrap();
+        BlockReader::default().read(&sealer, 5, &mut object[HEADER_BYTES..], &mut raw).unwrap();
         assert_eq!(raw, b"abc");
     }
 }
@@ -117,7 +114,7 @@ fn a_write_only_key_of_version_1_seals_what_it_can_not_open() {
     let (block, directory) = object[HEADER_BYTES..].split_at(24);
     let read = |keys: &Keyring, position: u64, block: &[u8]| {
         let mut raw = Vec::new();
-        let read = BlockReader::new().unwrap().read(
+        let read = BlockReader::default().read(
             &keys.sealer(&header),
             position,
             &mut block.to_vec(),

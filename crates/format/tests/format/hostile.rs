@@ -116,7 +116,7 @@ fn seals_break_at_every_bit_position_and_header() {
             assert!(sealer.open(3, &mut sealed.clone()).is_err(), "header byte {offset}");
         }
         let mut raw = Vec::new();
-        let mut reader = BlockReader::new().unwrap();
+        let mut reader = BlockReader::default();
         reader.read(&sealer, 3, &mut sealed.clone(), &mut raw).unwrap();
         assert_eq!(raw, [7; 300]);
     }
@@ -124,7 +124,7 @@ fn seals_break_at_every_bit_position_and_header() {
 
 #[test]
 fn a_block_that_claims_too_much_is_refused() {
-    let mut reader = BlockReader::new().unwrap();
+    let mut reader = BlockReader::default();
     for claimed in [u32::MAX, (64 << 20) + 1] {
         let mut block = vec![1];
         block.extend_from_slice(&claimed.to_le_bytes());
@@ -200,7 +200,7 @@ fn heads_with_stores_of_any_number_are_read() {
 
 #[test]
 fn a_claim_that_zstd_can_not_fulfil_is_refused() {
-    let mut reader = BlockReader::new().unwrap();
+    let mut reader = BlockReader::default();
     let mut block = vec![1];
     block.extend_from_slice(&(33_u32 << 10).to_le_bytes());
     block.push(0);

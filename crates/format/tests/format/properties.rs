@@ -28,7 +28,7 @@ proptest! {
         let length = BlockWriter::new(level).unwrap().append(&sealer, position, &raw, &mut sealed);
         prop_assert_eq!(length, sealed.len() - 3);
         let mut back = Vec::new();
-        let mut reader = BlockReader::new().unwrap();
+        let mut reader = BlockReader::default();
         reader.read(&sealer, position, &mut sealed[3..], &mut back).unwrap();
         prop_assert_eq!(back, raw);
     }
@@ -196,7 +196,7 @@ fn long_blocks_are_stored_if_random_and_compressed_if_not() {
         let length = writer.append(&sealer, 0, &raw, &mut sealed);
         assert_eq!(length >= raw.len(), is_stored, "{length} of {} bytes", raw.len());
         let mut back = Vec::new();
-        BlockReader::new().unwrap().read(&sealer, 0, &mut sealed, &mut back).unwrap();
+        BlockReader::default().read(&sealer, 0, &mut sealed, &mut back).unwrap();
         assert!(back == raw);
     }
 }
