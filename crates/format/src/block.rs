@@ -1,5 +1,6 @@
 //! Blocks: the unit that is compressed and sealed. A frame of chunks is a block, so is a recipe.
 
+use std::io;
 use std::sync::{Mutex, PoisonError};
 
 use zstd::bulk::{Compressor, Decompressor};
@@ -29,19 +30,56 @@ const ZSTD_RATIO_MAX: usize = 32 << 10;
 const CODEC_STORED: u8 = 0;
 const CODEC_ZSTD: u8 = 1;
 
+/// Contexts that nobody uses. Making one asks the processor what it is (`cpuid`), which a virtual machine
+/// answers by way of its host: longer than most blocks take.
+struct Idle<Context>(Mutex<Vec<Context>>);
+
+impl<Context> Idle<Context> {
+    /// How many are kept.
+    const MOST: usize = 8;
+
+    fn take(&self, is_right: impl Fn(&Context) -> bool) -> Option<Context> {
+        let mut idle = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = idle.iter().position(is_right)?;
+        Some(idle.swap_remove(place))
+    }
+
+    fn give_back(&self, context: Option<Context>) {
+        let mut idle = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if idle.len() < Self::MOST {
+            idle.extend(context);
+        }
+    }
+}
+
+/// With their levels: zstd changes no level of a context whose last block failed to get smaller.
+static COMPRESSORS: Idle<(i32, Compressor<'static>)> = Idle(Mutex::new(Vec::new()));
+static DECOMPRESSORS: Idle<Decompressor<'static>> = Idle(Mutex::new(Vec::new()));
+
 /// Compresses and seals blocks; reuses its context and buffers.
 pub struct BlockWriter {
-    compressor: Compressor<'static>,
+    /// With its level; there until the writer is dropped.
+    compressor: Option<(i32, Compressor<'static>)>,
     sample: Vec<u8>,
     trial: Vec<u8>,
+}
+
+impl Drop for BlockWriter {
+    fn drop(&mut self) {
+        COMPRESSORS.give_back(self.compressor.take());
+    }
 }
 
 impl BlockWriter {
     /// A writer that compresses at zstd's `level`.
     pub fn new(level: i32) -> Result<Self> {
-        let compressor = Compressor::new(level)
-            .map_err(|source| Error::io(format!("set up zstd level {level}"), source))?;
-        Ok(Self { compressor, sample: Vec::new(), trial: Vec::new() })
+        let compressor = match COMPRESSORS.take(|(of, _)| *of == level) {
+            Some(idle) => idle,
+            None => Compressor::new(level)
+                .map(|new| (level, new))
+                .map_err(|source| Error::io(format!("set up zstd level {level}"), source))?,
+        };
+        Ok(Self { compressor: Some(compressor), sample: Vec::new(), trial: Vec::new() })
     }
 
     /// Appends `raw`, compressed if that saves anything and sealed at `position`, to `out`;
@@ -65,8 +103,8 @@ impl BlockWriter {
         let room = raw.len().saturating_sub(1);
         let payload = out.len();
         out.resize(payload + room, 0);
-        match self.compressor.compress_to_buffer(raw, &mut out[payload..]) {
-            Ok(length) if !raw.is_empty() => out.truncate(payload + length),
+        match compress(&mut self.compressor, raw, &mut out[payload..]) {
+            Some(length) if !raw.is_empty() => out.truncate(payload + length),
             _ => {
                 out.truncate(from);
                 return append_stored(sealer, position, raw, out);
@@ -92,8 +130,17 @@ impl BlockWriter {
             return false;
         }
         self.trial.resize(SAMPLE_BYTES - SAMPLE_BYTES / SAMPLE_SAVING, 0);
-        self.compressor.compress_to_buffer(&self.sample, &mut self.trial[..]).is_err()
+        compress(&mut self.compressor, &self.sample, &mut self.trial).is_none()
     }
+}
+
+/// How many bytes `raw` has in `out`, or `None` if they don't fit.
+fn compress(
+    with: &mut Option<(i32, Compressor<'static>)>,
+    raw: &[u8],
+    out: &mut [u8],
+) -> Option<usize> {
+    with.as_mut().and_then(|(_, compressor)| compressor.compress_to_buffer(raw, out).ok())
 }
 
 /// Appends `raw` as it is, sealed.
@@ -118,12 +165,6 @@ fn looks_random(sample: &[u8]) -> bool {
     2 * equal < 3 * (length * length / 256 + length)
 }
 
-/// Contexts that no reader uses. Making one asks the processor what it is (`cpuid`), which a virtual
-/// machine answers by way of its host: longer than most blocks take to decompress.
-static IDLE: Mutex<Vec<Decompressor<'static>>> = Mutex::new(Vec::new());
-/// How many contexts of some 94 KiB are kept.
-const IDLE_MAX: usize = 8;
-
 /// Opens and decompresses blocks; reuses its context.
 #[derive(Default)]
 pub struct BlockReader {
@@ -133,20 +174,17 @@ pub struct BlockReader {
 
 impl Drop for BlockReader {
     fn drop(&mut self) {
-        let mut idle = IDLE.lock().unwrap_or_else(PoisonError::into_inner);
-        if idle.len() < IDLE_MAX {
-            idle.extend(self.decompressor.take());
-        }
+        DECOMPRESSORS.give_back(self.decompressor.take());
     }
 }
 
 impl BlockReader {
     /// Decompresses `payload` into `raw`, which has room for it.
-    fn decompress(&mut self, payload: &[u8], raw: &mut Vec<u8>) -> std::io::Result<usize> {
+    fn decompress(&mut self, payload: &[u8], raw: &mut Vec<u8>) -> io::Result<usize> {
         let decompressor = match &mut self.decompressor {
             Some(decompressor) => decompressor,
             none => {
-                let idle = IDLE.lock().unwrap_or_else(PoisonError::into_inner).pop();
+                let idle = DECOMPRESSORS.take(|_| true);
                 none.insert(idle.map_or_else(Decompressor::new, Ok)?)
             }
         };

@@ -1,7 +1,8 @@
 //! What a process holds of a repository's keys: all, or what a host needs that only writes.
 
-use hpke::aead::ExportOnlyAead;
+use std::sync::OnceLock;
 
+use hpke::aead::ExportOnlyAead;
 use hpke::kdf::HkdfSha256;
 use hpke::kem::X25519HkdfSha256;
 use hpke::rand_core::{TryCryptoRng, TryRng};
@@ -70,32 +71,39 @@ pub struct Keyring {
     series: [u8; 32],
     metadata: [u8; 32],
     content: [u8; 32],
-    /// The public key that hosts seal data to that can't read it.
-    public: [u8; 32],
-    /// What opens data; a host that only writes has none of it.
-    data: Option<DataKeys>,
+    data: DataKeys,
 }
 
+/// What concerns chunk data.
 #[derive(Clone)]
-struct DataKeys {
-    master: MasterKey,
-    class: [u8; 32],
-    private: PrivateKey,
+enum DataKeys {
+    /// The pair is derived when a container needs it that a write-only host has sealed: most never do.
+    All { master: MasterKey, class: [u8; 32], pair: OnceLock<(PrivateKey, PublicKey)> },
+    /// A host that only writes has the public key that it seals data to.
+    WriteOnly { public: [u8; 32] },
+}
+
+/// The pair of keys by which data is sealed that its writer can't read.
+fn key_pair(master: &MasterKey) -> (PrivateKey, PublicKey) {
+    let mut seed = master.derive(DATA_PAIR_CONTEXT);
+    let pair = X25519HkdfSha256::derive_keypair(&seed);
+    seed.zeroize();
+    pair
 }
 
 impl From<MasterKey> for Keyring {
     fn from(master: MasterKey) -> Self {
-        let mut seed = master.derive(DATA_PAIR_CONTEXT);
-        let (private, public) = X25519HkdfSha256::derive_keypair(&seed);
-        seed.zeroize();
         Self {
             fingerprints: master.derive(FINGERPRINT_CONTEXT),
             segments: master.derive(SEGMENT_CONTEXT),
             series: master.derive(SERIES_CONTEXT),
             metadata: master.derive(METADATA_CONTEXT),
             content: master.derive(CONTENT_CONTEXT),
-            public: public.to_bytes().into(),
-            data: Some(DataKeys { class: master.derive(DATA_CONTEXT), private, master }),
+            data: DataKeys::All {
+                class: master.derive(DATA_CONTEXT),
+                pair: OnceLock::new(),
+                master,
+            },
         }
     }
 }
@@ -107,34 +115,43 @@ impl Drop for Keyring {
         }
         self.metadata.zeroize();
         self.content.zeroize();
-        if let Some(data) = &mut self.data {
-            data.class.zeroize();
+        if let DataKeys::All { class, .. } = &mut self.data {
+            class.zeroize();
         }
     }
 }
 
 impl std::fmt::Debug for Keyring {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(if self.data.is_some() { "Keyring(all)" } else { "Keyring(write-only)" })
+        f.write_str(if self.is_write_only() { "Keyring(write-only)" } else { "Keyring(all)" })
     }
 }
 
 impl Keyring {
     /// The secret that all keys come from; a host that only writes does not have it.
     pub fn master(&self) -> Option<&MasterKey> {
-        self.data.as_ref().map(|data| &data.master)
+        match &self.data {
+            DataKeys::All { master, .. } => Some(master),
+            DataKeys::WriteOnly { .. } => None,
+        }
     }
 
     /// Whether data can't be read with these keys.
     pub fn is_write_only(&self) -> bool {
-        self.data.is_none()
+        matches!(self.data, DataKeys::WriteOnly { .. })
     }
 
     /// What a host gets that only writes.
     pub(crate) fn expose_write_only(&self) -> [u8; WRITE_ONLY_BYTES] {
         let mut bytes = [0; WRITE_ONLY_BYTES];
         let own = [self.fingerprints, self.segments, self.series, self.metadata];
-        let keys = own.into_iter().chain([self.public, self.content]);
+        let public = match &self.data {
+            DataKeys::All { master, pair, .. } => {
+                pair.get_or_init(|| key_pair(master)).1.to_bytes().into()
+            }
+            DataKeys::WriteOnly { public } => *public,
+        };
+        let keys = own.into_iter().chain([public, self.content]);
         for (to, key) in bytes.chunks_exact_mut(32).zip(keys) {
             to.copy_from_slice(&key);
         }
@@ -153,9 +170,8 @@ impl Keyring {
             segments: key(1),
             series: key(2),
             metadata: key(3),
-            public: key(4),
             content: key(5),
-            data: None,
+            data: DataKeys::WriteOnly { public: key(4) },
         }
     }
 
@@ -198,20 +214,18 @@ impl Keyring {
         if header.kind != ObjectKind::Container {
             return Sealer::new(&self.metadata, header);
         }
-        let Some(data) = &self.data else {
+        let DataKeys::All { master, class: data, pair } = &self.data else {
             return Sealer::of_data(Err(NoKey::Closed), &self.metadata, header);
         };
         if header.scheme != SealScheme::SealedToKey {
-            return Sealer::of_data(Ok(&data.class), &self.metadata, header);
+            return Sealer::of_data(Ok(data), &self.metadata, header);
         }
+        let (private, _) = pair.get_or_init(|| key_pair(master));
         let mut class = [0; 32];
         let opened = EncappedKey::from_bytes(&encapped(header)).and_then(|encapped| {
             let mode = OpModeR::Base;
             let context = setup_receiver::<ExportOnlyAead, HkdfSha256, X25519HkdfSha256>(
-                &mode,
-                &data.private,
-                &encapped,
-                HPKE_INFO,
+                &mode, private, &encapped, HPKE_INFO,
             )?;
             context.export(HPKE_EXPORT, &mut class)
         });
@@ -224,13 +238,13 @@ impl Keyring {
     /// Begins a container: its header as it is to be written, and what seals it. A host that only writes
     /// seals its blocks to the public key, with what `random` makes unique.
     pub fn begin_container(&self, header: Header, random: [u8; 32]) -> Result<(Header, Sealer)> {
-        if self.data.is_some() {
+        let DataKeys::WriteOnly { public } = &self.data else {
             return Ok((header, self.sealer(&header)));
-        }
+        };
         let failed = |error: hpke::HpkeError| {
             Error::corrupt(format!("data can't be sealed to the repository's public key: {error}"))
         };
-        let public = PublicKey::from_bytes(&self.public).map_err(failed)?;
+        let public = PublicKey::from_bytes(public).map_err(failed)?;
         let (encapped, context) = setup_sender_with_rng::<
             ExportOnlyAead,
             HkdfSha256,

@@ -29,16 +29,17 @@ pub struct AlignedBuffer {
 impl AlignedBuffer {
     /// `length` zeros.
     pub fn new(length: usize) -> Self {
-        let mut buffer = Self::with_capacity(length);
-        buffer.bytes.resize(buffer.start + length, 0);
-        buffer
+        // Zeros from the system: what nobody writes costs no memory.
+        let mut bytes = vec![0; length + DIRECT_ALIGNMENT];
+        let start = aligned_start(&bytes);
+        bytes.truncate(start + length);
+        Self { bytes, start }
     }
 
     /// No bytes yet, and room for `capacity`.
     pub fn with_capacity(capacity: usize) -> Self {
         let mut bytes: Vec<u8> = Vec::with_capacity(capacity + DIRECT_ALIGNMENT);
-        let start = bytes.as_ptr().align_offset(DIRECT_ALIGNMENT);
-        assert!(start < DIRECT_ALIGNMENT, "the address of bytes can be aligned");
+        let start = aligned_start(&bytes);
         bytes.resize(start, 0);
         Self { bytes, start }
     }
@@ -62,6 +63,13 @@ impl AlignedBuffer {
     pub fn clear(&mut self) {
         self.bytes.truncate(self.start);
     }
+}
+
+/// Where the first aligned byte is.
+fn aligned_start(bytes: &[u8]) -> usize {
+    let start = bytes.as_ptr().align_offset(DIRECT_ALIGNMENT);
+    assert!(start < DIRECT_ALIGNMENT, "the address of bytes can be aligned");
+    start
 }
 
 impl Deref for AlignedBuffer {

@@ -150,17 +150,28 @@ impl Detector for Shared {
 /// The chunks placed last: a table in which a newer chunk takes an older one's place.
 #[derive(Default)]
 struct Recent {
-    /// Empty until a chunk is stored: most disks have not changed.
+    /// A power of two of places, or none: grows with what is stored, since most disks have hardly changed.
     places: Vec<Option<(Fingerprint, Reference)>>,
+    placed: usize,
 }
 
 impl Recent {
-    /// About 2 MiB.
-    const PLACES: usize = 1 << 16;
+    const PLACES_MIN: usize = 1 << 10;
+    /// About 3 MiB.
+    const PLACES_MAX: usize = 1 << 16;
 
-    fn place(fingerprint: &Fingerprint) -> usize {
+    fn place(&self, fingerprint: &Fingerprint) -> usize {
         let bytes = &fingerprint.0;
-        usize::from(u16::from_le_bytes([bytes[16], bytes[17]])) % Self::PLACES
+        usize::from(u16::from_le_bytes([bytes[16], bytes[17]])) & (self.places.len() - 1)
+    }
+
+    fn grow(&mut self) {
+        let places = (self.places.len() * 8).clamp(Self::PLACES_MIN, Self::PLACES_MAX);
+        let before = std::mem::replace(&mut self.places, vec![None; places]);
+        for held in before.into_iter().flatten() {
+            let place = self.place(&held.0);
+            self.places[place] = Some(held);
+        }
     }
 }
 
@@ -180,13 +191,18 @@ impl Detector for Recent {
         Ok(())
     }
     fn recall(&self, fingerprint: &Fingerprint) -> Option<Reference> {
-        let (held, reference) = self.places.get(Self::place(fingerprint))?.as_ref()?;
+        if self.places.is_empty() {
+            return None;
+        }
+        let (held, reference) = self.places[self.place(fingerprint)].as_ref()?;
         (held == fingerprint).then_some(*reference)
     }
     fn placed(&mut self, fingerprint: &Fingerprint, reference: Reference) {
-        if self.places.is_empty() {
-            self.places.resize(Self::PLACES, None);
+        if self.placed >= self.places.len() / 4 && self.places.len() < Self::PLACES_MAX {
+            self.grow();
         }
-        self.places[Self::place(fingerprint)] = Some((*fingerprint, reference));
+        self.placed += 1;
+        let place = self.place(fingerprint);
+        self.places[place] = Some((*fingerprint, reference));
     }
 }

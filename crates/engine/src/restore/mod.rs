@@ -184,7 +184,7 @@ impl Restore<'_> {
             cursor: Cursor::default(),
             scratch: Scratch::default(),
             raw: Vec::new(),
-            data: AlignedBuffer::new(SEGMENT_BYTES),
+            data: AlignedBuffer::new(to_usize(self.volume.bytes.min(to_u64(SEGMENT_BYTES)))),
             current: Vec::new(),
             blocks: DigestedBlocks::default(),
             ranges: Vec::new(),
