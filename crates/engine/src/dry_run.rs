@@ -27,6 +27,12 @@ impl DryRunStorage {
     pub fn new(inner: Arc<dyn Storage>) -> Self {
         Self { inner, written: Mutex::new(BTreeMap::new()) }
     }
+
+    /// A dry run over `inner` in which the object `key` is `bytes`, whatever it is there.
+    pub(crate) fn with(inner: Arc<dyn Storage>, key: &Key, bytes: Vec<u8>) -> Self {
+        let object = Written { size: to_u64(bytes.len()), bytes };
+        Self { inner, written: Mutex::new(BTreeMap::from([(key.clone(), object)])) }
+    }
 }
 
 impl Storage for DryRunStorage {
@@ -86,7 +92,9 @@ impl Storage for DryRunStorage {
     fn list(&self, prefix: &str, after: Option<&Key>) -> Result<ListPage> {
         let mut page = self.inner.list(prefix, after)?;
         let end = page.objects.last().map(|(key, _)| key.clone()).filter(|_| page.truncated);
-        for (key, object) in &*lock(&self.written) {
+        let written = lock(&self.written);
+        page.objects.retain(|(key, _)| !written.contains_key(key));
+        for (key, object) in &*written {
             let in_page =
                 after.is_none_or(|after| key > after) && end.as_ref().is_none_or(|end| key <= end);
             if key.as_str().starts_with(prefix) && in_page {

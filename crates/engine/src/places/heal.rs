@@ -1,12 +1,15 @@
 //! Making all places of a repository alike again.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use silt_format::names::{self, Numbered};
 use silt_format::number::to_u64;
 use silt_format::{Error, ErrorKind, Result};
 use silt_storage::{ByteRange, Key, PutMode, Replicated, Storage, list_all};
 
+use crate::check::CheckOptions;
+use crate::dry_run::DryRunStorage;
 use crate::env::Progress;
 use crate::repository::{DEFAULT_DOMAIN, Repository};
 
@@ -32,11 +35,13 @@ pub struct HealReport {
     pub copied_bytes: u64,
     /// Objects of which no place has a whole copy.
     pub lost: Vec<String>,
-    /// Objects that are whole and not the same in two places: each was used without the other. They are left
-    /// as they are.
+    /// Objects that are whole and not the same in two places, and nothing that refers to them says which one
+    /// is wanted: each place was used without the other. They are left as they are.
     pub conflicts: Vec<String>,
 }
 
+/// Where an object was read, and its bytes.
+type Copy = (usize, Vec<u8>);
 /// A name, and how large its object is in each place that can be reached.
 type Listed = BTreeMap<Key, Vec<Option<u64>>>;
 
@@ -107,7 +112,15 @@ impl Repository {
         if alike && !(options.read_data && self.differs(places, key)) {
             return Ok(());
         }
-        let Some((good, bytes)) = self.first_whole(places, key)? else {
+        let mut whole = self.whole_copies(places, key)?;
+        if whole.len() > 1 {
+            whole = self.wanted(key, whole)?;
+        }
+        if whole.len() > 1 {
+            report.conflicts.push(key.as_str().to_owned());
+            return Ok(());
+        }
+        let Some((good, bytes)) = whole.pop() else {
             // It may have been deleted since it was listed.
             let is_there = |place: &&dyn Storage| place.head(key).is_ok();
             if places.iter().any(is_there) {
@@ -124,11 +137,6 @@ impl Repository {
                 }
                 // It was there a moment ago: somebody is deleting it.
                 Err(error) if error.kind() == ErrorKind::NotFound => continue,
-                // Both are whole: nothing says which one is wanted.
-                Ok(()) if self.verify_object(key, &there).is_ok() => {
-                    report.conflicts.push(key.as_str().to_owned());
-                    continue;
-                }
                 Ok(()) | Err(_) => {
                     is_damaged = true;
                     report.replaced_objects += 1;
@@ -167,18 +175,51 @@ impl Repository {
         first.is_some_and(|bytes| self.verify_object(key, &bytes).is_err())
     }
 
-    /// The first place that has an object whole, and its bytes.
-    fn first_whole(&self, places: &[&dyn Storage], key: &Key) -> Result<Option<(usize, Vec<u8>)>> {
+    /// The whole copies of an object that are not the same, each with the first place that has it.
+    fn whole_copies(&self, places: &[&dyn Storage], key: &Key) -> Result<Vec<Copy>> {
+        let mut found: Vec<Copy> = Vec::new();
         for (number, place) in places.iter().enumerate() {
             let mut bytes = Vec::new();
-            let read = place.get(key, ByteRange::Full, &mut bytes);
-            match read.and_then(|()| self.verify_object(key, &bytes)) {
-                Ok(()) => return Ok(Some((number, bytes))),
+            match place.get(key, ByteRange::Full, &mut bytes) {
+                Ok(()) if found.iter().any(|(_, other)| *other == bytes) => {}
+                Ok(()) if self.verify_object(key, &bytes).is_ok() => found.push((number, bytes)),
                 Err(error) if error.kind() == ErrorKind::Interrupted => return Err(error),
-                Err(_) => {}
+                _ => {}
             }
         }
-        Ok(None)
+        Ok(found)
+    }
+
+    /// Of whole copies that differ the one in which others find what they refer to: content hashes of
+    /// blocks and snapshots, fingerprints of chunks. All copies if that says nothing.
+    fn wanted(&self, key: &Key, copies: Vec<Copy>) -> Result<Vec<Copy>> {
+        let Some(series) = names::series_of(key.as_str()) else { return Ok(copies) };
+        // All series may refer to what the shared store has.
+        let is_shared = series == self.objects.keys.shared_store_id(DEFAULT_DOMAIN);
+        let options = match self.head(series) {
+            Ok(Some(head)) if !is_shared => {
+                CheckOptions { series: vec![head.name], ..CheckOptions::default() }
+            }
+            _ => CheckOptions::default(),
+        };
+        let mut fitting = Vec::new();
+        for (place, bytes) in &copies {
+            let below = Arc::clone(&self.objects.storage);
+            let storage = DryRunStorage::with(below, key, bytes.clone());
+            let seen_so = Self {
+                objects: Arc::new(self.objects.with_storage(Arc::new(storage))),
+                config: self.config.clone(),
+                opened_by: self.opened_by,
+                authority: None,
+                root: None,
+                places: None,
+            };
+            let checked = seen_so.check(&options)?;
+            if !checked.damage.iter().any(|damage| damage.object == key.as_str()) {
+                fitting.push((*place, bytes.clone()));
+            }
+        }
+        Ok(if fitting.len() == 1 { fitting } else { copies })
     }
 
     /// Copies an object that must be whole; its bytes.

@@ -68,13 +68,18 @@ fn replace(disk: &MemoryStorage, name: &str, bytes: Option<&[u8]>) {
 
 /// A repository in two places with two snapshots, and its images.
 fn two_copies() -> (Disks, Arc<World>, [Vec<u8>; 2]) {
+    two_copies_with(2)
+}
+
+/// The same with another second day: names, which come from the same random numbers, are the same.
+fn two_copies_with(day: u64) -> (Disks, Arc<World>, [Vec<u8>; 2]) {
     let (disks, world) = (Disks::with(&["a", "b"]), World::new(1));
     let repository = kit::init(disks.get("a"), &world).unwrap();
     let first = kit::image(1, 300);
     kit::backup(&repository, "vm", &first).unwrap();
     let repository = disks.add("a", "b", false, &world);
     world.pass_seconds(3600);
-    let second = kit::changed(&first, 2);
+    let second = kit::changed(&first, day);
     kit::backup(&repository, "vm", &second).unwrap();
     assert_eq!(disks.objects("a"), disks.objects("b"));
     (disks, world, [first, second])
@@ -139,6 +144,37 @@ fn a_folder_whose_disk_is_not_mounted_is_not_written_to() {
     assert!(disks.objects("a").is_empty());
     let why = repository.places()[0].failure.clone().unwrap();
     assert!(why.contains("mounted"), "{why}");
+}
+
+#[test]
+fn of_two_whole_objects_the_one_is_kept_that_others_refer_to() {
+    let (disks, world, images) = two_copies();
+    let (whole, other) = (disks.objects("a"), two_copies_with(3).0.objects("a"));
+    let mut decided = BTreeMap::new();
+    let differing = whole.iter().filter_map(|(name, bytes)| {
+        other.get(name).filter(|strange| *strange != bytes).map(|strange| (name, bytes, strange))
+    });
+    for (name, bytes, strange) in differing {
+        for location in ["a", "b"] {
+            replace(&disks.get(location), name, Some(strange));
+            let repository = disks.repository("b", &world).unwrap();
+            let report = repository.heal_copies(ALL_DATA).unwrap();
+            assert!(report.lost.is_empty(), "{report:?}");
+            let kind = name.split('/').next().unwrap();
+            if ["containers", "recipes", "snapshots"].contains(&kind) {
+                assert_eq!((report.replaced_objects, report.conflicts.len()), (1, 0), "{name}");
+                assert!(disks.objects(location)[name] == *bytes, "{name} is what it was");
+                *decided.entry(kind).or_insert(0) += 1;
+            } else {
+                // Two days of which nobody can say which one was: both stay.
+                assert_eq!(report.conflicts, [name.clone()], "{report:?}");
+                assert!(disks.objects(location)[name] == *strange, "{name} is left");
+                replace(&disks.get(location), name, Some(bytes));
+            }
+            assert_restores(&repository, &images);
+        }
+    }
+    assert_eq!(decided.keys().copied().collect::<Vec<_>>(), ["containers", "recipes", "snapshots"]);
 }
 
 #[test]
