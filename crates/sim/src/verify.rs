@@ -1,14 +1,14 @@
 //! What must hold in the end: nothing that somebody was told is lost, the repository goes on by itself,
 //! and nothing is left that nothing names.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use silt_format::{ErrorKind, Id, Result, names};
+use silt_format::{ErrorKind, Result, names};
 use siltstone::{HealOptions, Repository};
 
 use crate::history::{self, LOCATIONS, Stage, all_data, backup, reclaim, restore, sweep};
-use crate::plan::{Keep, Series};
+use crate::plan::{Action, Keep, Series};
 use crate::process::Process;
 use crate::world::minutes_ns;
 
@@ -26,6 +26,9 @@ pub fn verify(stage: &Stage) {
 }
 
 fn try_verify(stage: &Stage) -> Result<()> {
+    if is_split(stage)? {
+        return look_at_both(stage);
+    }
     let repository = open(stage)?;
     let locations = repository.places();
     stage.world.state().note(|| format!("places {locations:?}"));
@@ -50,6 +53,87 @@ fn try_verify(stage: &Stage) -> Result<()> {
     goes_on(stage)?;
     look(stage, &open(stage)?, "after another backup and reclaim")?;
     wastes_nothing(stage)
+}
+
+/// Whether places are repositories of their own now: of two hosts each went on without the other's place, which
+/// was away. Nobody can put them together again but a person.
+fn is_split(stage: &Stage) -> Result<bool> {
+    let mut found: Vec<BTreeSet<String>> = Vec::new();
+    for place in holding(stage) {
+        let repository = match history::open(&process(stage), place) {
+            Err(error) if error.kind() == ErrorKind::Conflict => return Ok(true),
+            opened => opened?,
+        };
+        let places = repository.places().into_iter();
+        let complete = places.filter(|place| !place.is_shared && !place.is_filling);
+        let complete: BTreeSet<_> = complete.map(|place| place.location).collect();
+        if complete.is_empty() {
+            found.push(BTreeSet::from([LOCATIONS[place].to_owned()]));
+        } else {
+            found.push(complete);
+        }
+    }
+    Ok(found.iter().any(|one| found.iter().any(|other| one.is_disjoint(other))))
+}
+
+/// The places that hold a configuration.
+fn holding(stage: &Stage) -> Vec<usize> {
+    let state = stage.world.state();
+    let places = (0..).zip(&state.places);
+    let holding =
+        places.filter(|(_, place)| place.objects.keys().any(|key| key.as_str() == names::CONFIG));
+    holding.map(|(place, _)| place).collect()
+}
+
+/// What somebody was told is in one of the parts, and can be restored there.
+fn look_at_both(stage: &Stage) -> Result<()> {
+    let mut work = stage.plan.hosts.iter().flat_map(|host| &host.work);
+    if !work.any(|work| matches!(work.action, Action::RemovePlace(_))) {
+        stage.violated("nobody removed a place, and they are not one repository".to_owned());
+    }
+    let mut found = BTreeSet::new();
+    let all = 0..stage.world.state().places.len();
+    for place in holding(stage) {
+        // As it is, or without one that it doesn't agree with.
+        for away in all.clone() {
+            if away != place {
+                stage.world.state().places[away].away_until_ns = i64::MAX;
+            }
+            let by = format!("place {place} without {away}");
+            let listed = match history::open(&process(stage), place) {
+                Ok(repository) => restore_all(stage, &repository, &by),
+                Err(error) if error.kind() == ErrorKind::Conflict => Ok(BTreeMap::new()),
+                Err(error) => Err(error),
+            };
+            stage.world.state().places[away].away_until_ns = 0;
+            let whole = listed?.into_iter().filter(|(_, restored)| restored.is_ok());
+            found.extend(whole.map(|(snapshot, _)| snapshot));
+        }
+    }
+    let known = stage.model().known.clone();
+    for ((series, id), known) in known {
+        if known.is_living == Some(true) && !found.contains(&(series, id)) {
+            stage.violated(format!("the parts: {}@{id:016x} is lost", series.name()));
+        }
+    }
+    Ok(())
+}
+
+/// Restores every snapshot that is listed.
+fn restore_all(
+    stage: &Stage,
+    repository: &Repository,
+    by: &str,
+) -> Result<BTreeMap<(Series, u64), Result<()>>> {
+    let mut all = BTreeMap::new();
+    for series in Series::ALL {
+        let head = repository.head(repository.series_id(series.name()))?;
+        for entry in head.iter().flat_map(|head| &head.snapshots) {
+            let restored = restore(stage, repository, series, entry.id, by);
+            all.insert((series, entry.id.0), restored);
+        }
+    }
+    Ok(all)
 }
 
 fn process(stage: &Stage) -> Arc<Process> {
@@ -82,23 +166,20 @@ fn with_only(stage: &Stage, alone: &[usize], opened_by: usize) -> Result<()> {
 
 /// Every snapshot that must be there is, none that must not be, and all that are restore.
 fn look(stage: &Stage, repository: &Repository, by: &str) -> Result<()> {
-    for series in Series::ALL {
-        let head = repository.head(repository.series_id(series.name()))?;
-        let listed: BTreeSet<u64> =
-            head.iter().flat_map(|head| &head.snapshots).map(|entry| entry.id.0).collect();
-        let known = stage.model().known.clone();
-        for ((_, id), known) in known.iter().filter(|((of, _), _)| *of == series) {
-            let is_listed = listed.contains(id);
-            if known.is_living == Some(!is_listed) {
-                let what = if is_listed { "is listed though it was deleted" } else { "is lost" };
-                stage.violated(format!("{by}: {}@{id:016x} {what}", series.name()));
-            }
+    let listed = restore_all(stage, repository, by)?;
+    for ((series, id), restored) in &listed {
+        if let Err(error) = restored {
+            let name = series.name();
+            stage.violated(format!("{by}: {name}@{id:016x} does not restore: {error}"));
         }
-        for id in listed {
-            if let Err(error) = restore(stage, repository, series, Id(id), by) {
-                let name = series.name();
-                stage.violated(format!("{by}: {name}@{id:016x} does not restore: {error}"));
-            }
+    }
+    let known = stage.model().known.clone();
+    for (snapshot, known) in known {
+        let is_listed = listed.contains_key(&snapshot);
+        if known.is_living == Some(!is_listed) {
+            let what = if is_listed { "is listed though it was deleted" } else { "is lost" };
+            let (series, id) = snapshot;
+            stage.violated(format!("{by}: {}@{id:016x} {what}", series.name()));
         }
     }
     let report = repository.check(&all_data())?;

@@ -151,6 +151,22 @@ fn a_place_that_is_being_added_is_not_taken_for_the_repository() {
     }
 }
 
+/// The place from which another is filled can't be reached any more in the middle of it.
+#[test]
+fn a_place_is_not_complete_if_what_it_is_filled_from_has_gone_away() {
+    for class in [Class::Containers, Class::Recipes, Class::Heads] {
+        play_all(&Plan {
+            places: 2,
+            prelude: vec![BACKUP],
+            hosts: vec![
+                host(vec![fails(0, Action::AddPlace(1), (Kind::Get, class, 0), Wrong::Away(1))]),
+                host(vec![]),
+            ],
+            ..Plan::default()
+        });
+    }
+}
+
 /// A process that opened the repository before a place was added goes on for long.
 #[test]
 fn a_process_that_does_not_know_a_place_tells_nobody_that_it_has_committed() {

@@ -121,10 +121,17 @@ impl Repository {
             return Ok(());
         }
         let Some((good, bytes)) = whole.pop() else {
-            // It may have been deleted since it was listed.
-            let is_there = |place: &&dyn Storage| place.head(key).is_ok();
-            if places.iter().any(is_there) {
-                report.lost.push(key.as_str().to_owned());
+            for place in places {
+                match place.head(key) {
+                    Ok(_) => {
+                        report.lost.push(key.as_str().to_owned());
+                        return Ok(());
+                    }
+                    // It was deleted since it was listed.
+                    Err(error) if error.kind() == ErrorKind::NotFound => {}
+                    // A place that has just gone away says nothing of what it holds.
+                    Err(error) => return Err(error),
+                }
             }
             return Ok(());
         };

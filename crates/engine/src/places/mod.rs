@@ -61,14 +61,12 @@ fn newest(
             .map(|item| Ok(item?.0))
             .collect::<Result<_>>()?,
     };
-    let mut damage = None;
     let newest = root.iter().map(Key::as_str).filter(|name| Numbered::Places.is(name));
     let newest = newest.filter_map(Numbered::number).max().unwrap_or(0);
+    let mut damage = None;
     for name in root.iter().map(Key::as_str).filter(|name| Numbered::Places.is(name)) {
         let strange = || Error::corrupt(format!("{name} is not the name of a list of places"));
-        let number = Numbered::number(name).ok_or_else(strange)?;
-        let address = Address::new(ObjectKind::Places, SeriesId::NONE, number);
-        match objects.get(name, address).and_then(|plain| Places::decode(&plain)) {
+        match read_list(&objects, Numbered::number(name).ok_or_else(strange)?) {
             Ok(list) => {
                 if let Some(error) = damage {
                     let message = format!("{error}; its copy is used");
@@ -84,6 +82,48 @@ fn newest(
         }
     }
     damage.map_or_else(|| Ok((0, Places::default())), Err)
+}
+
+fn read_list(objects: &Objects, number: u64) -> Result<Places> {
+    let name = Numbered::Places.name(SeriesId::NONE, number);
+    let address = Address::new(ObjectKind::Places, SeriesId::NONE, number);
+    objects.get(&name, address).and_then(|plain| Places::decode(&plain))
+}
+
+/// The newest list that a place has.
+struct Seen {
+    location: String,
+    storage: Arc<dyn Storage>,
+    number: u64,
+    list: Places,
+}
+
+impl Seen {
+    /// Whether the list was in force: one that came only to a place that was being added never was.
+    fn counts(&self) -> bool {
+        self.number > 0 && !self.list.filling.contains(&self.location)
+    }
+}
+
+/// Fails as `Conflict` if a list that was the newest in one place is another one elsewhere: somebody has gone on
+/// without the one place, and somebody else without the other, which may hold what was committed there since.
+fn verify_one_line(objects: &Objects, list: &Places, all: &[Seen]) -> Result<()> {
+    for old in all.iter().filter(|seen| seen.counts() && seen.list != *list) {
+        for other in all.iter().filter(|seen| seen.counts()) {
+            match read_list(&objects.with_storage(Arc::clone(&other.storage)), old.number) {
+                Ok(there) if there != old.list => {
+                    return Err(Error::new(
+                        ErrorKind::Conflict,
+                        "the places of the repository name different places: each was used without the \
+                         other; go on with one of them alone",
+                    ));
+                }
+                Err(error) if !is_damage(&error) => return Err(error),
+                _ => {}
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Opens a place, which must hold this repository: the folder of a disk that is not mounted does not.
@@ -132,25 +172,24 @@ impl Repository {
         if number == 0 {
             return Ok(self);
         }
+        let storage = Arc::clone(&own);
+        let mut seen =
+            vec![Seen { location: here.to_owned(), storage, number, list: list.clone() }];
         // A place that was left out for a while knows an older list.
         let mut main = loop {
             let main = replicas(self.id(), &list.copies, open);
-            let reached = main.iter().filter_map(|replica| replica.storage.as_ref().ok());
-            let lists = reached.map(|storage| newest(&self.objects, storage, None));
-            let lists = lists.collect::<Result<Vec<_>>>()?;
-            if lists.iter().any(|(other, places)| *other == number && *places != list) {
-                return Err(Error::new(
-                    ErrorKind::Conflict,
-                    "the places of the repository name different places: each was used without the \
-                     other; go on with one of them alone",
-                ));
+            for Replica { location, storage } in &main {
+                let Ok(storage) = storage else { continue };
+                let (number, list) = newest(&self.objects, storage, None)?;
+                let (location, storage) = (location.clone(), Arc::clone(storage));
+                seen.push(Seen { location, storage, number, list });
             }
-            let newer = lists.into_iter().max_by_key(|list| list.0);
-            match newer.filter(|newer| newer.0 > number) {
-                Some(newer) => (number, list) = newer,
+            match seen.iter().filter(|seen| seen.number > number).max_by_key(|seen| seen.number) {
+                Some(newer) => (number, list) = (newer.number, newer.list.clone()),
                 None => break main,
             }
         };
+        verify_one_line(&self.objects, &list, &seen)?;
         if list.copies.is_empty() {
             main.push(Replica { location: here.to_owned(), storage: Ok(own) });
         } else if main.iter().all(|replica| replica.storage.is_err()) {

@@ -114,6 +114,34 @@ fn one_place_is_enough_to_restore_and_all_are_needed_to_write() {
 }
 
 #[test]
+fn places_that_were_each_used_without_the_other_are_not_taken_for_one_repository() {
+    let (disks, world, _) = two_copies();
+    let first_list = |disks: &Disks, location: &str| {
+        let lists = disks.objects(location).into_iter();
+        lists.filter(|(name, _)| Numbered::Places.is(name)).collect::<Vec<_>>()
+    };
+    // Who removes the one dies after the first list, before the other place knows; it is away then.
+    let known = first_list(&disks, "a").len();
+    let (elsewhere, other_world, _) = two_copies();
+    let repository = elsewhere.repository("a", &other_world).unwrap();
+    repository.remove_place("a", false, &|location| elsewhere.open(location)).unwrap();
+    let lists = first_list(&elsewhere, "a");
+    assert_eq!(lists.len(), known + 2, "a list is written twice");
+    let (name, bytes) = &lists[1];
+    replace(&disks.get("a"), name, Some(bytes));
+    let away = disks.0.lock().unwrap().remove("a").unwrap();
+    // And somebody else goes on without the other one.
+    let repository = disks.repository("b", &world).unwrap();
+    repository.remove_place("b", false, &|location| disks.open(location)).unwrap();
+    disks.0.lock().unwrap().insert("a".to_owned(), away);
+    for location in ["a", "b"] {
+        let error = disks.repository(location, &world).err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
+        assert!(error.to_string().contains("each was used without the other"), "{error}");
+    }
+}
+
+#[test]
 fn a_place_that_was_left_out_learns_what_happened_without_it() {
     let (disks, world, images) = two_copies();
     let old = disks.get("b");
@@ -167,7 +195,7 @@ fn of_two_whole_objects_the_one_is_kept_that_others_refer_to() {
                 *decided.entry(kind).or_insert(0) += 1;
             } else {
                 // Two days of which nobody can say which one was: both stay.
-                assert_eq!(report.conflicts, [name.clone()], "{report:?}");
+                assert_eq!(report.conflicts, std::slice::from_ref(name), "{report:?}");
                 assert!(disks.objects(location)[name] == *strange, "{name} is left");
                 replace(&disks.get(location), name, Some(bytes));
             }
