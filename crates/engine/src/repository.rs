@@ -78,6 +78,15 @@ fn is_write_key(object: &[u8]) -> bool {
     Header::decode(object).is_ok_and(|header| header.kind == ObjectKind::WriteKey)
 }
 
+/// Whether a key that reads, other than `id`, has both its objects.
+fn reads_without(keys: &[(Id, String, Vec<u8>)], id: Id) -> bool {
+    let mut others = keys.iter().filter(|(other, _, object)| *other != id && !is_write_key(object));
+    others.any(|(other, name, _)| {
+        *name == names::key(*other)
+            && keys.iter().any(|(_, name, _)| *name == names::key_copy(*other))
+    })
+}
+
 impl Repository {
     /// Makes a repository in `storage`, which must hold no other; an append-only one if it has an
     /// administrator.
@@ -307,11 +316,12 @@ impl Repository {
         Ok(())
     }
 
-    /// Removes the key whose id begins with `prefix`; the last that reads is never removed.
+    /// Removes the key whose id begins with `prefix`. The last that reads is never removed, not even by several
+    /// who each remove another one at once: who removes one takes its copy first, looks then, and nobody relies
+    /// on a key without its copy.
     pub fn remove_key(&self, prefix: &str) -> Result<Id> {
         self.require_all_keys()?;
         let keys = key_objects(&*self.objects.storage)?;
-        let reads = |id: Id| keys.iter().any(|(other, _, key)| *other == id && !is_write_key(key));
         let mut all: Vec<Id> = keys.iter().map(|(id, ..)| *id).collect();
         all.dedup();
         let mut matching = all.iter().filter(|id| id.to_string().starts_with(prefix));
@@ -322,8 +332,23 @@ impl Repository {
                 format!("no single key begins with '{prefix}'; `silt key list` shows them"),
             ));
         };
-        if reads(*id) && all.iter().filter(|id| reads(**id)).count() == 1 {
-            return Err(Error::invalid("this is the last key; without it nothing can be read"));
+        let of_key = |name: &str| keys.iter().find(|(_, known, _)| known == name);
+        let object = of_key(&names::key(*id)).or_else(|| of_key(&names::key_copy(*id)));
+        if let Some((_, _, object)) = object.filter(|(_, _, object)| !is_write_key(object)) {
+            let last = || {
+                Error::invalid(
+                    "this is the last key that reads and has its copy; without it nothing can be read",
+                )
+            };
+            if !reads_without(&keys, *id) {
+                return Err(last());
+            }
+            let copy = names::key_copy(*id);
+            self.objects.delete(std::slice::from_ref(&copy))?;
+            if !reads_without(&key_objects(&*self.objects.storage)?, *id) {
+                self.objects.storage.put(&key(&copy)?, &[object], PutMode::Create)?;
+                return Err(last().context("another key is being removed at the same time"));
+            }
         }
         self.objects.delete(&[names::key(*id), names::key_copy(*id)])?;
         Ok(*id)

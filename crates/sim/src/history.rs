@@ -3,16 +3,16 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use silt_format::{Config, Error, ErrorKind, Id, Result};
+use silt_format::{Config, Error, ErrorKind, Id, KdfCost, KeyLabel, Result};
 use siltstone::{
-    BackupOptions, CheckOptions, DataCheck, DeleteMethod, HealOptions, PopularOptions, Protection,
-    ReclaimOptions, Repository, RestoreOptions, RoundMember, RoundOptions, SharePolicy,
-    SharedSweepOptions, SweepOptions,
+    Administrator, BackupOptions, CheckOptions, DataCheck, DeleteMethod, HealOptions,
+    PopularOptions, Protection, ReclaimOptions, Repository, RestoreOptions, RoundMember,
+    RoundOptions, SharePolicy, SharedSweepOptions, SweepOptions,
 };
 
 use crate::disk::{Source, Target};
 use crate::model::Model;
-use crate::plan::{Action, Exact, Host, Keep, Plan, Series, Work};
+use crate::plan::{Action, Exact, Host, Keep, Plan, Role, Series, Work};
 use crate::process::Process;
 use crate::verify;
 use crate::world::{World, minutes_ns};
@@ -21,6 +21,13 @@ use crate::world::{World, minutes_ns};
 pub const LOCATIONS: [&str; 4] = ["a", "b", "c", "d"];
 /// What a container holds, in bytes: the least that a repository can be made with.
 const CONTAINER_BYTES: u32 = 64 << 10;
+
+/// What opens the keys that read, that only write, and that sign.
+const READS: &[u8] = b"reads";
+const WRITES: &[u8] = b"writes";
+const SIGNS: &[u8] = b"signs";
+/// The least that the format allows.
+const COST: KdfCost = KdfCost { memory_kib: 8 << 10, passes: 1, lanes: 1 };
 
 /// What a history came to.
 #[derive(Clone, Debug)]
@@ -64,9 +71,16 @@ impl Stage {
 }
 
 /// Opens the repository by one of the places.
-pub fn open(process: &Arc<Process>, place: usize) -> Result<Repository> {
-    let password = || Err(Error::invalid("nothing is encrypted here"));
-    let repository = Repository::open(process.place(place), process.context(), password)?;
+pub fn open(stage: &Stage, process: &Arc<Process>, place: usize, role: Role) -> Result<Repository> {
+    let password = || match role {
+        _ if !stage.plan.guarded => Err(Error::invalid("nothing is encrypted here")),
+        Role::WriteOnly => Ok(WRITES.to_vec()),
+        Role::Administrator | Role::Host => Ok(READS.to_vec()),
+    };
+    let mut repository = Repository::open(process.place(place), process.context(), password)?;
+    if stage.plan.guarded && role == Role::Administrator {
+        repository.authorize(SIGNS)?;
+    }
     repository.with_places(LOCATIONS[place], &opener(process))
 }
 
@@ -121,11 +135,23 @@ fn begin(stage: &Stage) -> Result<()> {
     let process = stage.process(auditor, 0);
     let config =
         Config { container_bytes: CONTAINER_BYTES, frame_bytes: 8 << 10, ..Config::default() };
-    Repository::init(process.place(0), process.context(), config, &Protection::None, None)?;
+    let (protection, administrator) = if stage.plan.guarded {
+        let (password, label) = (READS.to_vec(), KeyLabel::default());
+        let signs =
+            Administrator { password: SIGNS.to_vec(), cost: COST, label: KeyLabel::default() };
+        (Protection::Password { password, cost: COST, label }, Some(signs))
+    } else {
+        (Protection::None, None)
+    };
+    let (place, context) = (process.place(0), process.context());
+    let repository = Repository::init(place, context, config, &protection, administrator.as_ref())?;
+    if stage.plan.guarded {
+        repository.add_key(WRITES, COST, &KeyLabel::default(), true)?;
+    }
     process.end();
     for action in &stage.plan.prelude {
         let process = stage.process(auditor, 0);
-        let repository = open(&process, 0)?;
+        let repository = open(stage, &process, 0, Role::Administrator)?;
         let done = act(stage, &process, repository, *action).1;
         match done {
             Err(error) if !is_refusal(error.kind()) => return Err(error),
@@ -170,7 +196,7 @@ fn run_host(stage: &Stage, number: usize, host: &Host) {
         } else {
             let process = stage.process(number, host.skew_minutes);
             process.expect(faults);
-            let opened = open(&process, place_to_open(stage));
+            let opened = open(stage, &process, place_to_open(stage), host.role);
             (process, opened)
         };
         stage.world.state().note(|| format!("host {number} begins {action:?}"));
@@ -282,6 +308,25 @@ fn act_in_place(stage: &Stage, repository: &Repository, action: Action) -> Resul
         Action::Heal => {
             repository.heal_copies(HealOptions { read_data: true, dry_run: false }).map(drop)
         }
+        Action::AddKey(is_write_only) => {
+            let password = if is_write_only { WRITES } else { READS };
+            repository.add_key(password, COST, &KeyLabel::default(), is_write_only).map(drop)
+        }
+        Action::RemoveKey(which) => {
+            let keys = repository.keys()?;
+            if keys.is_empty() {
+                return Ok(());
+            }
+            let id = keys[one_of(which, keys.len())].id.to_string();
+            repository.remove_key(&id).map(drop)
+        }
+        Action::Recover(series) => match repository.recover(series.name()) {
+            Ok(true) => {
+                stage.violated(format!("{} is taken for tampered with", series.name()));
+                Ok(())
+            }
+            done => done.map(drop),
+        },
         Action::AddPlace(_) | Action::AddSharedPlace(_) | Action::RemovePlace(_) => Ok(()),
     }
 }

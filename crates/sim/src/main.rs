@@ -32,6 +32,9 @@ enum Command {
         /// Goes on after a failure and counts.
         #[arg(long)]
         all: bool,
+        /// With encrypted append-only repositories, keys and hosts that only write; slower.
+        #[arg(long)]
+        guarded: bool,
         /// Only says which seed failed first, and how.
         #[arg(long)]
         no_shrink: bool,
@@ -43,6 +46,9 @@ enum Command {
         /// Shrinks it first.
         #[arg(long)]
         shrink: bool,
+        /// The seed is one of the guarded histories.
+        #[arg(long)]
+        guarded: bool,
     },
 }
 
@@ -54,9 +60,10 @@ fn main() -> ExitCode {
     // What panics is told with its history.
     std::panic::set_hook(Box::new(|_| {}));
     match Arguments::parse().command {
-        Command::Run { histories, seed, jobs, all, no_shrink } => {
+        Command::Run { histories, seed, jobs, all, guarded, no_shrink } => {
+            let draw = drawing(guarded);
             let begun = std::time::Instant::now();
-            let failed = run(histories, seed, jobs, all);
+            let failed = run(histories, seed, jobs, all, draw);
             let seconds = begun.elapsed().as_secs_f64();
             #[expect(clippy::cast_precision_loss, reason = "a rate")]
             let rate = histories as f64 / seconds;
@@ -68,12 +75,12 @@ fn main() -> ExitCode {
             if no_shrink {
                 return ExitCode::FAILURE;
             }
-            let (plan, violations) = shrink(&Plan::draw(failed[0]));
+            let (plan, violations) = shrink(&draw(failed[0]));
             println!("seed {}: {violations:#?}\nshrunk to {plan:#?}", failed[0]);
             ExitCode::FAILURE
         }
-        Command::Replay { seed, shrink: wanted } => {
-            let mut plan = Plan::draw(seed);
+        Command::Replay { seed, shrink: wanted, guarded } => {
+            let mut plan = drawing(guarded)(seed);
             if wanted {
                 plan = shrink(&plan).0;
             }
@@ -86,8 +93,12 @@ fn main() -> ExitCode {
     }
 }
 
+fn drawing(guarded: bool) -> fn(u64) -> Plan {
+    if guarded { Plan::draw_guarded } else { Plan::draw }
+}
+
 /// Plays histories on several threads; the seeds of those that lost something, in order.
-fn run(histories: u64, first: u64, jobs: usize, all: bool) -> Vec<u64> {
+fn run(histories: u64, first: u64, jobs: usize, all: bool, draw: fn(u64) -> Plan) -> Vec<u64> {
     let next = AtomicU64::new(first);
     let failed = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
@@ -101,7 +112,7 @@ fn run(histories: u64, first: u64, jobs: usize, all: bool) -> Vec<u64> {
                     if seed >= first + histories || (seen > 0 && !all) {
                         return;
                     }
-                    let outcome = play(&Plan::draw(seed), false);
+                    let outcome = play(&draw(seed), false);
                     if let Some(violation) = outcome.violations.first() {
                         println!("seed {seed}: {violation}");
                         if let Ok(mut failed) = failed.lock() {

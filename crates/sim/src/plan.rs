@@ -13,6 +13,8 @@ pub struct Plan {
     /// Whether places are folders, whose renames may be lost with the power, or buckets, whose requests
     /// may be repeated late.
     pub folders: bool,
+    /// Whether the repository is encrypted and append-only.
+    pub guarded: bool,
     /// What is done before anything goes wrong.
     pub prelude: Vec<Action>,
     /// What the hosts do.
@@ -26,8 +28,22 @@ pub struct Host {
     pub skew_minutes: i64,
     /// Whether one process does everything, as an agent would, and opens the repository once.
     pub stays_open: bool,
+    /// What it may do in a guarded repository.
+    pub role: Role,
     /// What it does.
     pub work: Vec<Work>,
+}
+
+/// Which keys a host of a guarded repository has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Role {
+    /// One that reads, and the one that signs.
+    #[default]
+    Administrator,
+    /// One that reads.
+    Host,
+    /// One that only writes.
+    WriteOnly,
 }
 
 /// One operation of a host.
@@ -76,6 +92,12 @@ pub enum Action {
     AddSharedPlace(u64),
     /// Goes on without one of the places.
     RemovePlace(u64),
+    /// Adds a password, one that only writes if so wished.
+    AddKey(bool),
+    /// Removes a password.
+    RemoveKey(u64),
+    /// Undoes what heads did that were not signed and had to be; there is none.
+    Recover(Series),
 }
 
 /// Which series.
@@ -232,9 +254,19 @@ impl Plan {
             Theme::Sharing,
             Theme::All,
         ]);
+        Self::draw_with(theme, seed, random)
+    }
+
+    /// The plan of a seed for a guarded repository, whose passwords take long to try.
+    pub fn draw_guarded(seed: u64) -> Self {
+        Self::draw_with(Theme::Guarded, seed, Random(seed))
+    }
+
+    fn draw_with(theme: Theme, seed: u64, mut random: Random) -> Self {
         let places = match theme {
             Theme::Places => 2 + random.below(2),
             Theme::All => 1 + random.below(3),
+            Theme::Guarded => 1 + random.below(2),
             _ => 1,
         };
         let folders = random.once_in(2);
@@ -251,18 +283,19 @@ impl Plan {
         }
         let hosts = 2 + random.below(3);
         let hosts = (0..hosts).map(|_| host(theme, folders, &mut random)).collect();
-        Self { seed, places, folders, prelude, hosts }
+        Self { seed, places, folders, guarded: theme == Theme::Guarded, prelude, hosts }
     }
 }
 
 /// What a history is about: rare combinations come more often where few operations are drawn from.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Theme {
     Series,
     Reclaim,
     Places,
     Sharing,
     All,
+    Guarded,
 }
 
 impl Theme {
@@ -271,9 +304,8 @@ impl Theme {
         let number = random.bits();
         let keep = random.of(&[Keep::Nothing, Keep::Nothing, Keep::Usual, Keep::Deleted]);
         let exact = random.of(&[Exact::Yes, Exact::No]);
-        let reclaim = Action::Reclaim(one, keep);
+        let (backup, reclaim) = (Action::Backup(one), Action::Reclaim(one, keep));
         let delete = Action::Delete(one, number, exact);
-        let backup = Action::Backup(one);
         match self {
             Self::Series => random.of(&[
                 backup,
@@ -332,12 +364,33 @@ impl Theme {
                 Action::Undelete(one, number),
                 Action::Restore(one, number),
             ]),
+            Self::Guarded => random.of(&guarded(one, number, [backup, delete, reclaim])),
             Self::All => {
                 let themes = [Self::Series, Self::Reclaim, Self::Places, Self::Sharing];
                 random.of(&themes).action(random)
             }
         }
     }
+}
+
+/// What is done in a guarded repository.
+fn guarded(one: Series, number: u64, usual: [Action; 3]) -> Vec<Action> {
+    let mut actions = usual.repeat(2);
+    actions.extend([
+        usual[0],
+        Action::Round,
+        Action::Undelete(one, number),
+        Action::Protect(one, 1 + number % 24),
+        Action::AddKey(number.is_multiple_of(4)),
+        Action::RemoveKey(number),
+        Action::RemoveKey(number),
+        Action::Recover(one),
+        Action::Popular,
+        Action::Sweep,
+        Action::Heal,
+        Action::Check,
+    ]);
+    actions
 }
 
 fn series(random: &mut Random) -> Series {
@@ -347,13 +400,19 @@ fn series(random: &mut Random) -> Series {
 fn host(theme: Theme, folders: bool, random: &mut Random) -> Host {
     let skew_minutes = random.of(&[0, 0, 0, 3, -3, 1440, -1440]);
     let stays_open = random.once_in(4);
+    let role = match theme {
+        Theme::Guarded => {
+            random.of(&[Role::Administrator, Role::Administrator, Role::Host, Role::WriteOnly])
+        }
+        _ => Role::Administrator,
+    };
     let work = (0..=random.below(4)).map(|_| {
         let after_minutes = random.of(&[0, 0, 1, 10, 100, 1500]);
         let action = theme.action(random);
         let faults = (0..random.of(&[0, 0, 1, 1, 1, 2])).map(|_| fault(folders, random)).collect();
         Work { after_minutes, action, faults }
     });
-    Host { skew_minutes, stays_open, work: work.collect() }
+    Host { skew_minutes, stays_open, role, work: work.collect() }
 }
 
 fn fault(folders: bool, random: &mut Random) -> Fault {

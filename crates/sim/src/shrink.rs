@@ -1,7 +1,7 @@
 //! Making a plan that fails small: whatever can be left out, is.
 
 use crate::history::play;
-use crate::plan::Plan;
+use crate::plan::{Plan, Role};
 
 /// The smallest plan found that still violates something, and how.
 pub fn shrink(plan: &Plan) -> (Plan, Vec<String>) {
@@ -45,6 +45,7 @@ fn smaller(plan: &Plan) -> Vec<Plan> {
     for (host, all) in plan.hosts.iter().enumerate() {
         without(&|plan| plan.hosts[host].skew_minutes = 0);
         without(&|plan| plan.hosts[host].stays_open = false);
+        without(&|plan| plan.hosts[host].role = Role::Administrator);
         for (work, one) in all.work.iter().enumerate() {
             without(&|plan| plan.hosts[host].work[work].after_minutes = 0);
             for fault in 0..one.faults.len() {
@@ -55,5 +56,6 @@ fn smaller(plan: &Plan) -> Vec<Plan> {
         }
     }
     without(&|plan| plan.places = 1);
+    without(&|plan| plan.guarded = false);
     plans
 }

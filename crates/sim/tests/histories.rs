@@ -6,11 +6,13 @@ use silt_sim::{
 
 /// How many histories are drawn and played; SILT_SIM_HISTORIES says otherwise.
 const HISTORIES: u64 = 2000;
+/// Passwords take long to try.
+const GUARDED_HISTORIES: u64 = 60;
 
 const BACKUP: Action = Action::Backup(Series::Vm);
 
 fn host(work: Vec<Work>) -> Host {
-    Host { skew_minutes: 0, stays_open: false, work }
+    Host { work, ..Host::default() }
 }
 
 fn does(after_minutes: u64, action: Action) -> Work {
@@ -167,6 +169,30 @@ fn a_place_is_not_complete_if_what_it_is_filled_from_has_gone_away() {
     }
 }
 
+/// Of two passwords that read each is removed by somebody, at once.
+#[test]
+fn the_last_key_that_reads_stays() {
+    for seed in 0..12 {
+        let plan = Plan {
+            seed,
+            places: 1,
+            guarded: true,
+            prelude: vec![BACKUP, Action::AddKey(false)],
+            hosts: vec![
+                host(vec![fails(
+                    0,
+                    Action::RemoveKey(0),
+                    (Kind::Delete, Class::Others, 0),
+                    Wrong::Sleep(60),
+                )]),
+                host(vec![does(1, Action::RemoveKey(1))]),
+            ],
+            ..Plan::default()
+        };
+        assert!(play(&plan, true).violations.is_empty(), "seed {seed}");
+    }
+}
+
 /// A process that opened the repository before a place was added goes on for long.
 #[test]
 fn a_process_that_does_not_know_a_place_tells_nobody_that_it_has_committed() {
@@ -193,6 +219,15 @@ fn a_plan_gives_the_same_events_every_time() {
 fn histories_lose_nothing() {
     let histories = std::env::var("SILT_SIM_HISTORIES").ok();
     let histories = histories.and_then(|text| text.parse().ok()).unwrap_or(HISTORIES);
+    play_drawn(histories, Plan::draw);
+}
+
+#[test]
+fn histories_of_guarded_repositories_lose_nothing() {
+    play_drawn(GUARDED_HISTORIES, Plan::draw_guarded);
+}
+
+fn play_drawn(histories: u64, draw: fn(u64) -> Plan) {
     let next = std::sync::atomic::AtomicU64::new(0);
     std::thread::scope(|scope| {
         for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
@@ -202,8 +237,8 @@ fn histories_lose_nothing() {
                     if seed >= histories {
                         return;
                     }
-                    if !play(&Plan::draw(seed), false).violations.is_empty() {
-                        let (plan, violations) = shrink(&Plan::draw(seed));
+                    if !play(&draw(seed), false).violations.is_empty() {
+                        let (plan, violations) = shrink(&draw(seed));
                         panic!("seed {seed}: {violations:#?}\nshrunk to {plan:#?}");
                     }
                 }
