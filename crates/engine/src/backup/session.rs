@@ -1,28 +1,26 @@
 //! A backup of one series from its beginning to its commit.
 
+mod segments;
+
 use std::sync::{Arc, Mutex};
 
 use silt_chunking::{Fingerprinter, SegmentDigester};
-use silt_format::number::to_u64;
 use silt_format::{
-    BlockKind, Chunking, Error, Fingerprint, Head, Id, Level, LevelBytes, MapRoot, ObjectTag,
-    PRIVATE_STORE, Recipe, RecipeChunk, Reference, Result, SEGMENT_BYTES, SegmentEntry, SeriesId,
-    Snapshot, SummaryGeometry, Volume, VolumeKind, names,
+    Chunking, Error, Head, Id, Level, LevelBytes, MapRoot, ObjectTag, PRIVATE_STORE, Result,
+    SEGMENT_BYTES, SeriesId, Snapshot, SummaryGeometry, Volume, VolumeKind, names,
 };
 use silt_source::{ChangedMap, SourceFormat, VolumeSource};
 
-use super::adopt::Orphans;
+use self::segments::Detection;
 use super::commit::{Commit, commit};
 use super::container::ContainerWriter;
-use super::detect::{Detector, levels};
 use super::feed::Feed;
 use super::hint::Hint;
 use super::known::Known;
 use super::map_builder::MapBuilder;
 use super::packs::PackWriter;
 use super::pipeline::Pipeline;
-use super::scan::{Avoided, Outcome, ParentVolume, Scanned, Scanner, SegmentDraft};
-use super::signature_index::{Candidate, SignatureIndex};
+use super::scan::{Avoided, Outcome, ParentVolume, Scanned, Scanner};
 use super::summary::{reference_bound, write_summary};
 use super::upload::Uploads;
 use crate::budget::Budget;
@@ -97,20 +95,6 @@ pub struct BackupSession<'r> {
     started_ns: i64,
     added_references: u64,
     pub(super) map_distrusted: bool,
-}
-
-/// The chunk levels, and what an interrupted backup has left for them.
-struct Detection {
-    levels: Vec<Box<dyn Detector>>,
-    orphans: Orphans,
-}
-
-impl Detection {
-    /// Asks every level for a chunk that may have been placed since the segment was looked at.
-    fn recall(&self, fingerprint: &Fingerprint) -> Option<(Reference, Level)> {
-        let mut levels = self.levels.iter();
-        levels.find_map(|level| level.recall(fingerprint).map(|found| (found, level.level())))
-    }
 }
 
 impl Repository {
@@ -358,84 +342,6 @@ impl<'r> BackupSession<'r> {
                 map.push(Some(entry), &mut self.packs, parent)
             }
         }
-    }
-
-    /// Asks the levels for the chunks of a segment.
-    pub(super) fn resolve(&mut self, draft: &mut SegmentDraft) -> Result<()> {
-        let mut detection = self.take_detection()?;
-        for level in &mut detection.levels {
-            level.resolve(draft, &mut self.known, &self.packs)?;
-        }
-        self.detection = Some(detection);
-        Ok(())
-    }
-
-    /// Stores what is new of a segment, and writes its recipe.
-    fn place(
-        &mut self,
-        draft: &mut SegmentDraft,
-        pipeline: &Pipeline<'_>,
-        volume: &mut Volume,
-    ) -> Result<SegmentEntry> {
-        let mut detection = self.take_detection()?;
-        let mut recipe = Recipe { chunks: Vec::with_capacity(draft.chunks.len()) };
-        for chunk in &draft.chunks {
-            let found = chunk.found.or_else(|| detection.recall(&chunk.fingerprint));
-            let (reference, level) = if let Some(found) = found {
-                found
-            } else {
-                let bytes = &draft.data[chunk.range.clone()];
-                (self.containers.append(pipeline, bytes, chunk.fingerprint)?, Level::New)
-            };
-            volume.levels.add(level, to_u64(chunk.range.len()));
-            let (length, mut fingerprint) =
-                (silt_format::number::to_u32(chunk.range.len()), chunk.fingerprint);
-            if reference.is_zero() {
-                fingerprint = Fingerprint([0; 20]);
-            } else {
-                self.note(reference, &mut detection, fingerprint);
-            }
-            recipe.chunks.push(RecipeChunk { reference, length, fingerprint });
-        }
-        let raw = recipe.encode(volume.chunking);
-        let block = self.packs.append(BlockKind::Recipe, &raw)?;
-        let (digest, signatures) = (draft.digest, draft.signatures);
-        detection.levels.iter_mut().for_each(|level| level.written(&signatures, block));
-        self.detection = Some(detection);
-        Ok(SegmentEntry { recipe: block, digest, signatures })
-    }
-
-    /// Tells the levels of a placed chunk, and remembers which left-over containers are used.
-    fn note(&mut self, reference: Reference, detection: &mut Detection, print: Fingerprint) {
-        self.added_references += u64::from(reference.store() == PRIVATE_STORE);
-        detection.orphans.used(reference);
-        detection.levels.iter_mut().for_each(|level| level.placed(&print, reference));
-    }
-
-    fn take_detection(&mut self) -> Result<Detection> {
-        self.detection.take().map_or_else(|| self.begin_detection(), Ok)
-    }
-
-    /// Looks for what an interrupted backup has left, and indexes the parent's segments.
-    fn begin_detection(&mut self) -> Result<Detection> {
-        let mut index = SignatureIndex::new(self.budget.signature_places());
-        let objects = &self.repository.objects;
-        let orphans = Orphans::find(objects, &self.head, &mut index)?;
-        self.containers.start_at(orphans.next_container);
-        self.packs.start_at(orphans.next_pack);
-        for volume in self.parent.iter().flat_map(|parent| &parent.volumes) {
-            let indexed = self.reader.walk(volume.root, &mut |_, entry| {
-                index.insert(&entry.signatures, Candidate::Recipe(entry.recipe));
-                Ok(())
-            });
-            match indexed {
-                // The scan reports it where it meets it.
-                Err(error) if is_damage(&error) => {}
-                other => other?,
-            }
-        }
-        let levels = levels(index, self.shared.clone(), &self.avoided);
-        Ok(Detection { levels, orphans })
     }
 
     /// Commits the snapshot: durable and visible on return.
