@@ -32,9 +32,13 @@ impl Repository {
         if !names.is_empty() {
             return names.iter().map(|name| self.head_by_name(name)).collect();
         }
+        self.readable_heads(&self.series()?)
+    }
+
+    fn readable_heads(&self, series: &[(SeriesId, String)]) -> Result<Vec<Head>> {
         let mut heads = Vec::new();
-        for (id, name) in self.series()? {
-            match self.head(id) {
+        for (id, name) in series {
+            match self.head(*id) {
                 Ok(head) => heads.extend(head),
                 Err(error) if is_damage(&error) => {
                     self.warn(&format!("series '{name}' is left out: {error}"));
@@ -47,20 +51,9 @@ impl Repository {
 
     /// The newest heads of the series whose records are lost, as far as they can be read.
     fn heads_without_record(&self) -> Result<Vec<Head>> {
-        let mut heads = Vec::new();
-        for (id, name) in self.unrecorded(&self.series()?)? {
-            if id == self.objects.keys.shared_store_id(DEFAULT_DOMAIN) {
-                continue;
-            }
-            match self.head(id) {
-                Ok(head) => heads.extend(head),
-                Err(error) if is_damage(&error) => {
-                    self.warn(&format!("series '{name}' is left out: {error}"));
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(heads)
+        let mut series = self.unrecorded(&self.series()?)?;
+        series.retain(|(id, _)| *id != self.objects.keys.shared_store_id(DEFAULT_DOMAIN));
+        self.readable_heads(&series)
     }
 
     fn head_by_name(&self, name: &str) -> Result<Head> {

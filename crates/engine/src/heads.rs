@@ -28,24 +28,18 @@ pub(crate) struct State {
 pub(crate) fn state(objects: &Objects, series: SeriesId) -> Result<State> {
     let page = objects.storage.list(&names::state(series), None)?;
     if page.truncated {
-        let first = |kind: Numbered| objects.first_name(&kind.prefix(series));
+        let first = |kind: Numbered| objects.newest_name(kind, series);
         let (head, check) = (newest_name(objects, series)?, first(Numbered::Check)?);
         return Ok(State { head, check, lease: first(Numbered::Lease)? });
     }
     let names = || page.objects.iter().map(|(name, _)| name.as_str());
     let first = |kind: Numbered| {
-        let prefix = kind.prefix(series);
-        names().find(|name| name.starts_with(&prefix)).map(str::to_owned)
+        names().find(|name| kind.number_of(series, name).is_some()).map(str::to_owned)
     };
-    let head = names().find_map(|name| Some((generation(series, name)?, name.to_owned())));
+    let head =
+        names().find_map(|name| Some((Numbered::Head.number_of(series, name)?, name.to_owned())));
     let (head, check) = (usable(head)?, first(Numbered::Check));
     Ok(State { head, check, lease: first(Numbered::Lease) })
-}
-
-/// The generation that a name says, if a head of the series can have that name: the first is 1.
-pub(crate) fn generation(series: SeriesId, name: &str) -> Option<u64> {
-    let generation = Numbered::number(name)?;
-    (generation > 0 && Numbered::Head.name(series, generation) == name).then_some(generation)
 }
 
 /// The generations and names of all heads of a series, the newest first.
@@ -55,7 +49,10 @@ pub(crate) fn all(
 ) -> impl Iterator<Item = Result<(u64, String)>> + '_ {
     let prefix = Numbered::Head.prefix(series);
     silt_storage::list_all(&*objects.storage, prefix, None).filter_map(move |item| match item {
-        Ok((name, _)) => Some(Ok((generation(series, name.as_str())?, name.as_str().to_owned()))),
+        Ok((name, _)) => {
+            let name = name.as_str();
+            Some(Ok((Numbered::Head.number_of(series, name)?, name.to_owned())))
+        }
         Err(error) => Some(Err(error)),
     })
 }
@@ -95,7 +92,7 @@ pub(crate) fn base(objects: &Objects, series: SeriesId, name: &str) -> Result<He
 /// The head of this name.
 pub(crate) fn read(objects: &Objects, series: SeriesId, name: &str) -> Result<Head> {
     let strange = || Error::corrupt(format!("{name} is not the name of a head"));
-    let generation = generation(series, name).ok_or_else(strange)?;
+    let generation = Numbered::Head.number_of(series, name).ok_or_else(strange)?;
     let address = Address::new(ObjectKind::Head, series, generation);
     let plain = objects.get(name, address)?;
     let head = Head::decode(&plain).context(|| format!("read head {name}"))?;

@@ -128,7 +128,7 @@ impl Drop for HeldLease {
 /// Fails as `Busy` while another process holds the lease of a series; for what takes so little time
 /// that a lease of its own would cost more than the work that it might save.
 pub(crate) fn refuse_while_held(objects: &Objects, series: SeriesId, name: &str) -> Result<()> {
-    let newest = objects.first_name(&Numbered::Lease.prefix(series))?;
+    let newest = objects.newest_name(Numbered::Lease, series)?;
     newest.map_or(Ok(()), |newest| refuse_if_held(objects, series, &newest, name))
 }
 

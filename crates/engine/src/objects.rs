@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use silt_format::names::Numbered;
 use silt_format::number::to_u64;
 use silt_format::{
     BLOCK_OVERHEAD_BYTES, BlockEntry, BlockReader, BlockWriter, DIRECTORY_POSITION, Error,
@@ -354,10 +355,30 @@ impl Objects {
         self.storage.delete(&keys)
     }
 
-    /// The name of the first object below `prefix`, if there is any.
-    pub(crate) fn first_name(&self, prefix: &str) -> Result<Option<String>> {
-        let page = self.storage.list(prefix, None)?;
-        Ok(page.objects.first().map(|(name, _)| name.as_str().to_owned()))
+    /// Whether there is an object below `prefix`.
+    pub(crate) fn has_any(&self, prefix: &str) -> Result<bool> {
+        Ok(!self.storage.list(prefix, None)?.objects.is_empty())
+    }
+
+    /// The number and name of a series' newest object of a kind. Objects of other names were put there by
+    /// somebody else: who may only create must not be able to hide one.
+    pub(crate) fn newest_of(
+        &self,
+        kind: Numbered,
+        series: SeriesId,
+    ) -> Result<Option<(u64, String)>> {
+        for item in silt_storage::list_all(&*self.storage, kind.prefix(series), None) {
+            let (name, _) = item?;
+            if let Some(number) = kind.number_of(series, name.as_str()) {
+                return Ok(Some((number, name.as_str().to_owned())));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The same without the number.
+    pub(crate) fn newest_name(&self, kind: Numbered, series: SeriesId) -> Result<Option<String>> {
+        Ok(self.newest_of(kind, series)?.map(|(_, name)| name))
     }
 
     /// Every name below `prefix` with its size, in order, in pages; `after` is left out.

@@ -428,7 +428,7 @@ impl Repository {
 
     /// What `check` last wrote down of a series.
     pub(crate) fn check_record(&self, series: SeriesId) -> Result<(u64, CheckRecord)> {
-        let newest = self.objects.first_name(&names::Numbered::Check.prefix(series))?;
+        let newest = self.objects.newest_name(names::Numbered::Check, series)?;
         self.read_check_record(series, newest)
     }
 

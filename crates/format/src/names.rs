@@ -77,6 +77,11 @@ impl Numbered {
     pub fn name(self, series: SeriesId, number: u64) -> String {
         format!("{}{}", self.prefix(series), Id(!number))
     }
+    /// The number of a series' object of this kind that is called exactly so; the first is 1.
+    pub fn number_of(self, series: SeriesId, name: &str) -> Option<u64> {
+        let number = Self::number(name)?;
+        (number > 0 && self.name(series, number) == name).then_some(number)
+    }
     /// The number that a name ends in.
     pub fn number(name: &str) -> Option<u64> {
         Id::from_hex(name.rsplit('/').next()?).map(|id| !id.0)

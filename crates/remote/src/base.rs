@@ -44,6 +44,9 @@ const NO_CREDENTIALS: [&str; 3] =
 /// In what words servers refuse, where the client does not parse it.
 const REFUSED: [&str; 3] = ["status code: 401", "status code: 403", "AccessDenied"];
 
+/// How many pages in a row may have no name of ours: some hundred millions of others' objects.
+const PAGES_WITHOUT_OURS_MAX: usize = 1 << 17;
+
 /// A folder of an object store. The client's calls are asynchronous; here they are waited for, on a runtime
 /// of its own.
 pub(crate) struct Base {
@@ -302,8 +305,37 @@ impl Base {
         })
     }
 
+    /// The objects of the next page that has any of ours behind `after`; `options` say then whether and where
+    /// more follow. Pages without are passed over: whoever may create objects can fill them, and a server may
+    /// give empty ones.
+    pub(crate) fn next_objects(
+        &self,
+        options: &mut PaginatedListOptions,
+        after: Option<&Key>,
+        page: &dyn Fn(&PaginatedListOptions) -> Result<PaginatedListResult>,
+    ) -> Result<Vec<(Key, u64)>> {
+        for _ in 0..PAGES_WITHOUT_OURS_MAX {
+            let found = page(options)?;
+            let token = found.page_token.clone();
+            let mut objects = self.named(found);
+            objects.retain(|(key, _)| after.is_none_or(|after| key > after));
+            let repeats = token.is_some() && token == options.page_token;
+            options.page_token = token;
+            if !objects.is_empty() || options.page_token.is_none() {
+                return Ok(objects);
+            }
+            if repeats {
+                break;
+            }
+        }
+        Err(Error::new(
+            ErrorKind::Unavailable,
+            format!("listing {} does not come to an end: the server repeats itself", self.location),
+        ))
+    }
+
     /// The objects of a page and their sizes; what is no name of ours is not ours.
-    pub(crate) fn named(&self, page: PaginatedListResult) -> Vec<(Key, u64)> {
+    fn named(&self, page: PaginatedListResult) -> Vec<(Key, u64)> {
         let objects = page.result.objects.into_iter();
         let named = objects.filter_map(|object| {
             let name = object.location.as_ref().strip_prefix(self.prefix.as_str())?;

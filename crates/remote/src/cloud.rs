@@ -183,22 +183,14 @@ impl CloudStorage {
             page_token: self.resume(prefix, after),
             ..PaginatedListOptions::default()
         };
-        loop {
-            let page = self.bucket.page(&self.base, &whole, &options)?;
-            options.page_token.clone_from(&page.page_token);
-            let mut objects = self.base.named(page);
-            objects.retain(|(key, _)| after.is_none_or(|after| key > after));
-            match (&options.page_token, objects.last()) {
-                (None, _) => return Ok(ListPage { objects, truncated: false }),
-                (Some(_), None) => {}
-                (Some(token), Some((last, _))) => {
-                    let (prefix, token) = (prefix.to_owned(), token.clone());
-                    let next = Resumption { prefix, after: last.clone(), token };
-                    *self.resumption.lock().unwrap_or_else(PoisonError::into_inner) = Some(next);
-                    return Ok(ListPage { objects, truncated: true });
-                }
-            }
-        }
+        let page = |options: &PaginatedListOptions| self.bucket.page(&self.base, &whole, options);
+        let objects = self.base.next_objects(&mut options, after, &page)?;
+        let (Some(token), Some((last, _))) = (options.page_token, objects.last()) else {
+            return Ok(ListPage { objects, truncated: false });
+        };
+        let next = Resumption { prefix: prefix.to_owned(), after: last.clone(), token };
+        *self.resumption.lock().unwrap_or_else(PoisonError::into_inner) = Some(next);
+        Ok(ListPage { objects, truncated: true })
     }
 
     /// The object that is called as the prefix is, where lists lack it and it comes behind `after`.

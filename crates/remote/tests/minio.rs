@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use silt_format::ErrorKind;
 use silt_remote::server::{BUCKET, Server};
 use silt_remote::{Extended, Lock, LockMode, Rollback, S3Storage, Settings};
-use silt_storage::{ByteRange, Key, PutMode, Storage, conformance};
+use silt_storage::{ByteRange, Key, PutMode, Storage, conformance, list_all};
 
 #[test]
 fn a_bucket_passes_the_conformance_suite() {
@@ -164,6 +164,39 @@ fn large_objects_are_uploaded_in_parts() {
     let failing = S3Storage::open("s3://large/y", &server.settings_by(&proxy.endpoint())).unwrap();
     failing.put(&key, &[&one, &other], PutMode::Create).unwrap();
     assert!(read(&failing, &key) == [&one[..], &other].concat());
+}
+
+/// More than a page of names that are none of ours, before and between ours.
+#[test]
+fn what_others_put_before_our_objects_hides_none_of_them() {
+    let Some(server) = Server::start() else { return };
+    let open = |folder: &str| {
+        let location = format!("s3://{BUCKET}/{folder}");
+        S3Storage::open(&location, &server.settings()).unwrap()
+    };
+    let storage = open("hidden");
+    let keys = ["series/a", "series/b"].map(|name| Key::new(name).unwrap());
+    keys.iter().for_each(|key| storage.put(key, &[b"x"], PutMode::Create).unwrap());
+    for folder in ["hidden/series/!", "hidden/series/aA"] {
+        let others = open(folder);
+        std::thread::scope(|scope| {
+            for part in 0..8 {
+                let others = &others;
+                scope.spawn(move || {
+                    for number in 0..130 {
+                        let key = Key::new(format!("{part}.{number}")).unwrap();
+                        others.put(&key, &[b""], PutMode::Create).unwrap();
+                    }
+                });
+            }
+        });
+    }
+    let all: Vec<Key> = list_all(&storage, "series/", None).map(|item| item.unwrap().0).collect();
+    assert_eq!(all, keys);
+    let behind = list_all(&storage, "series/", Some(keys[0].clone())).map(|item| item.unwrap().0);
+    assert_eq!(behind.collect::<Vec<_>>(), keys[1..]);
+    let page = storage.list("series/", Some(&keys[1])).unwrap();
+    assert!(page.objects.is_empty() && !page.truncated, "{page:?}");
 }
 
 #[test]

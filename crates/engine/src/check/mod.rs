@@ -13,7 +13,6 @@ use silt_format::{CheckRecord, ErrorKind, Head, Id, MapRoot, ObjectKind, Result,
 
 pub use damage::{Affected, Damage};
 
-use crate::heads;
 use crate::map::MapReader;
 use crate::objects::{Address, Scratch, is_damage};
 use crate::repository::{DEFAULT_DOMAIN, Repository};
@@ -120,7 +119,7 @@ impl Repository {
         for item in self.objects.names(names::STATE, None)? {
             let (name, _) = item?;
             let Some(id) = name.split('/').nth(1).and_then(SeriesId::from_hex) else { continue };
-            if heads::generation(id, &name).is_none() {
+            if Numbered::Head.number_of(id, &name).is_none() {
                 continue;
             }
             let is_new = |(known, _): &(SeriesId, String)| *known != id;
@@ -182,7 +181,7 @@ impl Repository {
                 return Ok(());
             }
             Err(error) if is_damage(&error) => {
-                let object = self.objects.first_name(&Numbered::Head.prefix(id))?;
+                let object = self.objects.newest_name(Numbered::Head, id)?;
                 findings.whole_series(&object.unwrap_or_default(), &error, name);
                 return Ok(());
             }

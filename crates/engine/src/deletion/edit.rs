@@ -54,7 +54,7 @@ impl<'r> Edit<'r> {
     ) -> Result<Self> {
         repository.required_authority()?;
         let session = repository.objects.context.random();
-        let newest = repository.objects.first_name(&Numbered::Lease.prefix(series))?;
+        let newest = repository.objects.newest_name(Numbered::Lease, series)?;
         let lease = HeldLease::acquire(&repository.objects, series, name, newest, session)?;
         Self::of(repository, series, name, Some((session, lease)))
     }

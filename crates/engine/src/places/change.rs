@@ -10,6 +10,7 @@ use silt_storage::{ByteRange, Key, PutMode, Storage, list_all};
 
 use super::heal::{HealOptions, HealReport};
 use super::{OpenPlace, open_place};
+use crate::heads;
 use crate::objects::Address;
 use crate::repository::{DEFAULT_DOMAIN, Repository};
 
@@ -127,8 +128,8 @@ impl Repository {
                 Ok(()) if self.verify_object(&key, &there).is_err() => continue,
                 Ok(()) => {}
                 Err(error) if error.kind() == ErrorKind::NotFound => {
-                    let newest = self.objects.first_name(&Numbered::Head.prefix(series))?;
-                    let newest = newest.as_deref().and_then(Numbered::number).unwrap_or(0);
+                    let newest = self.objects.newest_of(Numbered::Head, series)?;
+                    let newest = newest.map_or(0, |(generation, _)| generation);
                     if Numbered::number(key.as_str()).is_some_and(|number| number < newest) {
                         // An old one, removed here since.
                         continue;
@@ -230,6 +231,11 @@ impl Repository {
             let key = Key::new(Numbered::Places.name(SeriesId::NONE, number))?;
             Ok(SealedList { key, object: self.objects.sealed(address, &list.encode())? })
         };
+        if last >= heads::GENERATION_MAX {
+            return Err(Error::corrupt(
+                "a list of places that no repository has made is in the way",
+            ));
+        }
         (last + 1..=last + 2).map(seal).collect()
     }
 
@@ -300,7 +306,8 @@ fn settle_all(place: &dyn Storage) -> Result<()> {
 fn highest_list(storage: &dyn Storage) -> Result<u64> {
     let mut highest = 0;
     for item in list_all(storage, Numbered::Places.prefix(SeriesId::NONE), None) {
-        highest = highest.max(Numbered::number(item?.0.as_str()).unwrap_or(0));
+        let number = Numbered::Places.number_of(SeriesId::NONE, item?.0.as_str());
+        highest = highest.max(number.unwrap_or(0));
     }
     Ok(highest)
 }

@@ -61,18 +61,22 @@ fn newest(
             .map(|item| Ok(item?.0))
             .collect::<Result<_>>()?,
     };
-    let newest = root.iter().map(Key::as_str).filter(|name| Numbered::Places.is(name));
-    let newest = newest.filter_map(Numbered::number).max().unwrap_or(0);
+    let numbers =
+        || root.iter().filter_map(|key| Numbered::Places.number_of(SeriesId::NONE, key.as_str()));
+    let Some(newest) = numbers().max() else { return Ok((0, Places::default())) };
     let mut damage = None;
-    for name in root.iter().map(Key::as_str).filter(|name| Numbered::Places.is(name)) {
-        let strange = || Error::corrupt(format!("{name} is not the name of a list of places"));
-        match read_list(&objects, Numbered::number(name).ok_or_else(strange)?) {
+    for number in numbers() {
+        match read_list(&objects, number) {
+            // Each is written twice. If both are damaged, or somebody else has put one there, an older one may
+            // lack places that have what was made since.
+            Ok(_) if newest > number + 1 => break,
             Ok(list) => {
                 if let Some(error) = damage {
                     let message = format!("{error}; its copy is used");
                     objects.context.observer.warning(&message);
                 }
                 // Whoever wrote it may have died before it was durable; what follows relies on it.
+                let name = Numbered::Places.name(SeriesId::NONE, number);
                 objects.storage.settle(&Key::new(name)?)?;
                 // A newer one that can't be read has its number, too.
                 return Ok((newest, list));
@@ -81,7 +85,12 @@ fn newest(
             Err(error) => return Err(error),
         }
     }
-    damage.map_or_else(|| Ok((0, Places::default())), Err)
+    let error = damage.unwrap_or_else(|| Error::corrupt("its copy is missing"));
+    Err(error.context(format!(
+        "the newest list of places in {}; open the repository by another of its places, or remove the list if \
+         nobody here has made it",
+        objects.storage.describe()
+    )))
 }
 
 fn read_list(objects: &Objects, number: u64) -> Result<Places> {

@@ -16,8 +16,8 @@ use crate::objects::{Address, Objects, is_damage, key};
 
 /// Fails as `Busy` if the list of places is not the one any more by which the repository was opened.
 pub(crate) fn verify_unchanged(objects: &Objects) -> Result<()> {
-    let newest = objects.first_name(&Numbered::Places.prefix(SeriesId::NONE))?;
-    let newest = newest.as_deref().and_then(Numbered::number).unwrap_or(0);
+    let newest = objects.newest_of(Numbered::Places, SeriesId::NONE)?;
+    let newest = newest.map_or(0, |(number, _)| number);
     if newest <= objects.places {
         return Ok(());
     }

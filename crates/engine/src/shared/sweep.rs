@@ -61,7 +61,7 @@ impl Repository {
         let store = self.objects.keys.shared_store_id(DEFAULT_DOMAIN);
         // The first build may have been interrupted, and have left something.
         let left = [names::containers(store), names::runs(store), names::dead_lists(store)];
-        let has_left = |prefix: &String| self.objects.first_name(prefix).map(|name| name.is_some());
+        let has_left = |prefix: &String| self.objects.has_any(prefix);
         if self.verified_head(store)?.is_none()
             && !left.iter().map(has_left).collect::<Result<Vec<_>>>()?.contains(&true)
         {

@@ -13,7 +13,7 @@ use silt_storage::{
 use siltstone::{DeleteMethod, Repository, Selector};
 
 use crate::kit::{self, World};
-use crate::{rounds, shared};
+use crate::rounds;
 
 const PLACES: [&str; 2] = ["a", "b"];
 
@@ -250,7 +250,7 @@ fn each_place_alone_restores_what_was_committed_after_a_failure() {
         case(true, &|repository, _| {
             let oldest = kit::latest(repository, "vm")?.head.snapshots[0].id;
             repository.delete("vm", &[oldest], DeleteMethod::Exact)?;
-            repository.reclaim("vm", &shared::THOROUGH).map(drop)
+            repository.reclaim("vm", &kit::THOROUGH).map(drop)
         }),
         case(false, &|repository, image| {
             rounds::round(repository, &[("vm", image), ("other", image)]).map(drop)

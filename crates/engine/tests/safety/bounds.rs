@@ -192,8 +192,8 @@ fn nothing_is_taken_away_by_a_head_that_lists_far_more_than_there_is() {
         };
         let before = objects();
         let ids: Vec<_> = head.snapshots.iter().map(|entry| entry.id).collect();
-        assert_refused(repository.reclaim("vm", &shared::THOROUGH), "'vm'");
-        let gentle = siltstone::ReclaimOptions { leak_share_max: 9.0, ..shared::THOROUGH };
+        assert_refused(repository.reclaim("vm", &kit::THOROUGH), "'vm'");
+        let gentle = siltstone::ReclaimOptions { leak_share_max: 9.0, ..kit::THOROUGH };
         assert_refused(repository.reclaim("vm", &gentle), "'vm'");
         assert_refused(repository.repair("vm", SweepOptions::default()), "'vm'");
         assert_refused(repository.delete("vm", &ids[..1], DeleteMethod::Exact), "'vm'");
@@ -202,7 +202,7 @@ fn nothing_is_taken_away_by_a_head_that_lists_far_more_than_there_is() {
         assert_refused(shared::build(&repository, SharePolicy::Duplicates), "'vm'");
         assert_refused(shared::sweep(&repository), "'vm'");
         assert_eq!(objects(), before);
-        repository.reclaim("other", &shared::THOROUGH).unwrap();
+        repository.reclaim("other", &kit::THOROUGH).unwrap();
         forgery.assert_restores(&repository);
     }
 }

@@ -12,16 +12,6 @@ use siltstone::{
 use crate::kit::{self, MemorySource, MemoryTarget, World};
 
 const APPROXIMATE: DeleteMethod = DeleteMethod::Approximate;
-/// Everything that is dead goes, at once.
-const THOROUGH: ReclaimOptions = ReclaimOptions {
-    dead_share_min: 0.0,
-    leak_share_max: 0.0,
-    grace_s: 0,
-    keep_deleted_s: Some(0),
-    dry_run: false,
-    memory_bytes: 0,
-};
-
 /// A series of several days, oldest first.
 struct Series {
     storage: Arc<MemoryStorage>,
@@ -89,8 +79,8 @@ fn crash_everywhere(prepare: fn(&Series), action: fn(&Series, &Repository) -> Re
         &mut |repository| {
             let days = whole_days(&series, repository);
             assert!(days == before || days == after, "{days:?}");
-            repository.reclaim("vm", &THOROUGH).unwrap();
-            let again = repository.reclaim("vm", &THOROUGH).unwrap();
+            repository.reclaim("vm", &kit::THOROUGH).unwrap();
+            let again = repository.reclaim("vm", &kit::THOROUGH).unwrap();
             assert_eq!((again.removed_objects, again.sweep.unwrap().dead_slots), (0, 0));
             assert_eq!(whole_days(&series, repository), days);
             let all = CheckOptions { data: DataCheck::All, ..CheckOptions::default() };
@@ -131,8 +121,9 @@ fn a_reclaim_may_stop_anywhere() {
     let prepare = |series: &Series| {
         drop(series.repository.delete("vm", &series.ids[1..3], APPROXIMATE).unwrap());
     };
-    let crashes =
-        crash_everywhere(prepare, |_, repository| repository.reclaim("vm", &THOROUGH).map(drop));
+    let crashes = crash_everywhere(prepare, |_, repository| {
+        repository.reclaim("vm", &kit::THOROUGH).map(drop)
+    });
     assert!(crashes > 12, "{crashes}");
 }
 
@@ -173,7 +164,7 @@ fn restore_while_reclaiming(series: &Series, day: usize, doomed: &[Id]) -> Resul
         target: MemoryTarget::new(vec![0; series.images[day].len()]),
         before_first: Mutex::new(Some(Box::new(|| {
             other.delete("vm", doomed, APPROXIMATE).unwrap();
-            let report = other.reclaim("vm", &THOROUGH).unwrap();
+            let report = other.reclaim("vm", &kit::THOROUGH).unwrap();
             assert!(report.rewritten_containers + report.dropped_containers > 0);
         }))),
     };
@@ -224,7 +215,7 @@ fn a_check_takes_no_reclaim_for_damage() {
     let count = reclaimed.clone();
     let action = move || {
         other.delete("vm", &doomed, APPROXIMATE).unwrap();
-        let report = other.reclaim("vm", &THOROUGH).unwrap();
+        let report = other.reclaim("vm", &kit::THOROUGH).unwrap();
         *count.lock().unwrap() = report.rewritten_containers + report.dropped_containers;
     };
     let observer = Arc::new(AtFirstProgress(Mutex::new(Some(Box::new(action)))));
@@ -250,7 +241,7 @@ fn a_backup_that_slept_through_a_reclaim_cannot_commit() {
     // Its lease ends; a deletion and a reclaim remove what it has uploaded and what it relied on.
     series.world.pass_seconds(100_000);
     series.repository.delete("vm", &series.ids, APPROXIMATE).unwrap();
-    series.repository.reclaim("vm", &THOROUGH).unwrap();
+    series.repository.reclaim("vm", &kit::THOROUGH).unwrap();
     assert_eq!(sleeper.finish().unwrap_err().kind(), ErrorKind::Busy);
     assert_eq!(whole_days(&series, &series.repository), Vec::<usize>::new());
     let report = kit::backup(&series.repository, "vm", &series.images[2]).unwrap();
@@ -270,14 +261,14 @@ fn a_number_that_was_free_again_is_no_commit() {
     for _ in 0..30 {
         kit::backup(&series.repository, "vm", &series.images[0]).unwrap();
     }
-    series.repository.reclaim("vm", &THOROUGH).unwrap();
+    series.repository.reclaim("vm", &kit::THOROUGH).unwrap();
     let id = series.repository.series_id("vm");
     let heads = series.names(&names::Numbered::Head.prefix(id));
     assert_eq!(heads.len(), 16, "old heads go, the newest stay");
     assert_eq!(sleeper.finish().unwrap_err().kind(), ErrorKind::Busy);
     // The head that it made is too old for anybody to read, and goes with the next reclaim.
     kit::backup(&series.repository, "vm", &series.images[0]).unwrap();
-    series.repository.reclaim("vm", &THOROUGH).unwrap();
+    series.repository.reclaim("vm", &kit::THOROUGH).unwrap();
     assert_eq!(series.names(&names::Numbered::Head.prefix(id)).len(), 16, "it leaves no head");
     assert_eq!(series.repository.head(id).unwrap().unwrap().snapshots.len(), 32);
 }
@@ -296,7 +287,7 @@ fn the_first_number_that_was_free_again_is_no_commit() {
     let backup = |_| kit::backup(&repository, "vm", &image).unwrap().snapshot.id;
     let ids: Vec<Id> = (0..18).map(backup).collect();
     repository.delete("vm", &ids, APPROXIMATE).unwrap();
-    repository.reclaim("vm", &THOROUGH).unwrap();
+    repository.reclaim("vm", &kit::THOROUGH).unwrap();
     let id = repository.series_id("vm");
     let heads = || -> Vec<Key> {
         let prefix = names::Numbered::Head.prefix(id);
@@ -309,7 +300,7 @@ fn the_first_number_that_was_free_again_is_no_commit() {
     assert_eq!(error.kind(), ErrorKind::Busy);
     // The head that it made is too old for anybody to read, and goes with the next reclaim.
     kit::backup(&repository, "vm", &image).unwrap();
-    repository.reclaim("vm", &THOROUGH).unwrap();
+    repository.reclaim("vm", &kit::THOROUGH).unwrap();
     assert_eq!(heads().len(), before.len(), "it leaves no head");
     assert_eq!(repository.head(id).unwrap().unwrap().snapshots.len(), 1);
     let report = kit::backup(&repository, "vm", &image).unwrap();
@@ -330,7 +321,7 @@ fn what_is_protected_or_unknown_is_not_deleted_nor_what_is_named_beside_it() {
     series.repository.protect("vm", series.ids[1], false).unwrap();
     series.repository.delete("vm", &series.ids, APPROXIMATE).unwrap();
     assert_eq!(whole_days(&series, &series.repository), Vec::<usize>::new());
-    let report = series.repository.reclaim("vm", &THOROUGH).unwrap();
+    let report = series.repository.reclaim("vm", &kit::THOROUGH).unwrap();
     assert!(report.purged.len() == 3 && report.freed_bytes() > 0);
     let id = series.repository.series_id("vm");
     let left = [names::containers(id), names::recipes(id), names::summaries(id)];
@@ -357,7 +348,7 @@ fn damaged_vectors_and_dead_lists_make_it_exact() {
     let report = series.repository.delete("vm", &series.ids[0..1], APPROXIMATE).unwrap();
     assert!(series.warned("found out exactly instead") && report.dead_chunks > 0);
     damage(&series, &names::dead_lists(id));
-    let report = series.repository.reclaim("vm", &THOROUGH).unwrap();
+    let report = series.repository.reclaim("vm", &kit::THOROUGH).unwrap();
     assert!(report.sweep.is_some() && report.rewritten_containers > 0);
     assert_eq!(whole_days(&series, &series.repository), [1, 2, 3]);
 }
@@ -373,7 +364,7 @@ fn damage_to_a_living_snapshot_stops_a_sweep_and_costs_nothing_else() {
         series.repository.repair("vm", SweepOptions::default()).is_err(),
         "what cannot be read may be needed"
     );
-    let _ = series.repository.reclaim("vm", &THOROUGH);
+    let _ = series.repository.reclaim("vm", &kit::THOROUGH);
     assert_eq!(series.names(&names::containers(id)), containers);
 }
 
@@ -386,7 +377,7 @@ fn what_an_interrupted_backup_has_left_is_kept_for_the_next_one() {
         session.add_volume("disk", &MemorySource::new(&image), None).unwrap();
     };
     interrupted("vm");
-    let gentle = ReclaimOptions { grace_s: 3600, ..THOROUGH };
+    let gentle = ReclaimOptions { grace_s: 3600, ..kit::THOROUGH };
     // This storage does not know when it got an object, so that all count as new.
     assert_eq!(series.repository.reclaim("vm", &gentle).unwrap().removed_objects, 0);
     let report = kit::backup(&series.repository, "vm", &image).unwrap();
@@ -394,7 +385,7 @@ fn what_an_interrupted_backup_has_left_is_kept_for_the_next_one() {
     interrupted("vm");
     interrupted("vm");
     kit::backup(&series.repository, "vm", &image).unwrap();
-    series.repository.reclaim("vm", &THOROUGH).unwrap();
+    series.repository.reclaim("vm", &kit::THOROUGH).unwrap();
     let all = CheckOptions { data: DataCheck::All, ..CheckOptions::default() };
     assert_eq!(series.repository.check(&all).unwrap().unreferenced, 0);
 }
@@ -448,7 +439,7 @@ fn in_an_append_only_repository_a_host_adds_and_only_the_administrator_takes_awa
     let (storage, world, host, ids) = append_only();
     let denied = |result: Result<()>| assert_eq!(result.unwrap_err().kind(), ErrorKind::Denied);
     denied(host.delete("vm", &ids[0..1], APPROXIMATE).map(drop));
-    denied(host.reclaim("vm", &THOROUGH).map(drop));
+    denied(host.reclaim("vm", &kit::THOROUGH).map(drop));
     denied(host.protect("vm", ids[0], true));
     denied(host.repair("vm", SweepOptions::default()).map(drop));
     denied(host.recover("vm").map(drop));
@@ -458,7 +449,7 @@ fn in_an_append_only_repository_a_host_adds_and_only_the_administrator_takes_awa
     administrator.authorize(b"admin").unwrap();
     administrator.delete("vm", &ids[0..1], APPROXIMATE).unwrap();
     kit::backup(&host, "vm", &kit::image(9, 400)).unwrap();
-    let report = administrator.reclaim("vm", &THOROUGH).unwrap();
+    let report = administrator.reclaim("vm", &kit::THOROUGH).unwrap();
     assert_eq!(report.purged, &ids[0..1]);
     assert!(!administrator.recover("vm").unwrap(), "nothing was taken away without leave");
     assert!(host.check(&CheckOptions::default()).unwrap().damage.is_empty());
@@ -488,13 +479,13 @@ fn what_a_host_takes_away_by_force_is_seen_and_brought_back() {
     administrator.authorize(b"admin").unwrap();
     // What looks like an orphan now is not removed.
     let before = list_all(&*storage, "", None).count();
-    let refused = administrator.reclaim("vm", &THOROUGH).unwrap_err();
+    let refused = administrator.reclaim("vm", &kit::THOROUGH).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Denied);
     assert_eq!(list_all(&*storage, "", None).count(), before);
     assert!(administrator.recover("vm").unwrap());
     let head = administrator.head(series).unwrap().unwrap();
     assert_eq!(head.snapshots.iter().map(|entry| entry.id).collect::<Vec<_>>(), ids);
-    administrator.reclaim("vm", &THOROUGH).unwrap();
+    administrator.reclaim("vm", &kit::THOROUGH).unwrap();
     for (day, id) in (0..).zip(&ids) {
         let selector = siltstone::Selector::Id(id.to_string());
         let found = kit::find(&administrator, &selector).unwrap();

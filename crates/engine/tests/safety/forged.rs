@@ -18,7 +18,7 @@ use siltstone::{DeleteMethod, Repository, Selector, SharePolicy};
 
 use crate::deletion::init_append_only;
 use crate::kit::{self, World};
-use crate::shared::{THOROUGH, build, check, spool, sweep};
+use crate::shared::{build, check, spool, sweep};
 
 const SERIES: [&str; 4] = ["a", "b", "c", "fresh"];
 
@@ -58,7 +58,7 @@ impl Honest {
         build(&administrator, SharePolicy::Duplicates).unwrap();
         for series in ["a", "b", "c"] {
             administrator.repoint(series, &spool()).unwrap();
-            administrator.reclaim(series, &THOROUGH).unwrap();
+            administrator.reclaim(series, &kit::THOROUGH).unwrap();
         }
         // One has deletions and a policy, one shares, one is new; all have heads that nobody signed.
         for (series, seed) in [("a", 4), ("a", 5), ("b", 6), ("fresh", 7), ("fresh", 8)] {
@@ -88,7 +88,7 @@ impl Honest {
 
 /// Everything that removes objects; the answer is the kinds of errors.
 fn remove_all(administrator: &Repository, what: &str) -> Vec<ErrorKind> {
-    let reclaims = SERIES.map(|series| administrator.reclaim(series, &THOROUGH).map(drop));
+    let reclaims = SERIES.map(|series| administrator.reclaim(series, &kit::THOROUGH).map(drop));
     let errors = reclaims.into_iter().chain([sweep(administrator).map(drop)]);
     let errors = errors.filter_map(Result::err);
     errors
@@ -443,7 +443,7 @@ fn old_heads_go_only_when_a_signed_one_vouches_for_them() {
         for _ in 0..20 {
             kit::backup(&host, "vm", &small).unwrap();
         }
-        administrator.reclaim("vm", &THOROUGH).unwrap();
+        administrator.reclaim("vm", &kit::THOROUGH).unwrap();
         let heads = Numbered::Head.prefix(host.series_id("vm"));
         assert!(list_all(&*storage, &heads, None).count() <= 17);
     }

@@ -9,7 +9,7 @@ use silt_source::{Extent, ExtentKind, SourceFormat, SourceInfo, VolumeSource, Vo
 use silt_storage::{Counted, CrashStorage, CrashingOperation, MemoryStorage, Storage};
 use siltstone::{
     BackupOptions, BackupReport, Context, Env, Found, Observer, Process, Progress, Protection,
-    Repository, RestoreOptions, RestoreReport, Selector, When,
+    ReclaimOptions, Repository, RestoreOptions, RestoreReport, Selector, When,
 };
 
 /// SplitMix64: everything random in these tests comes from a seed that is printed on failure.
@@ -245,6 +245,16 @@ pub fn changed(image: &[u8], seed: u64) -> Vec<u8> {
     bytes[at..at + 4096].fill(0);
     bytes
 }
+
+/// Everything that is dead goes, at once.
+pub const THOROUGH: ReclaimOptions = ReclaimOptions {
+    dead_share_min: 0.0,
+    leak_share_max: 0.0,
+    grace_s: 0,
+    keep_deleted_s: Some(0),
+    dry_run: false,
+    memory_bytes: 0,
+};
 
 /// Small containers and frames, so that small disks make several.
 pub fn config() -> Config {

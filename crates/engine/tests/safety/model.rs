@@ -163,7 +163,7 @@ impl Model {
             }
             Action::Build(policy) => drop(shared::build(repository, *policy)?),
             Action::SweepShared { share } => {
-                let reclaim = ReclaimOptions { dead_share_min: *share, ..shared::THOROUGH };
+                let reclaim = ReclaimOptions { dead_share_min: *share, ..kit::THOROUGH };
                 let options =
                     SharedSweepOptions { spool: shared::spool(), memory_bytes: 0, reclaim };
                 repository.sweep_shared(&options)?;
@@ -310,7 +310,7 @@ impl Model {
             if repository.head(repository.series_id(name)).unwrap().is_none() {
                 continue;
             }
-            let options = shared::THOROUGH;
+            let options = kit::THOROUGH;
             let report = repository.reclaim(name, &options).unwrap();
             assert_eq!(report.dead_slots_left, 0);
             let again = repository.reclaim(name, &options).unwrap();
@@ -323,7 +323,7 @@ impl Model {
         let options = || SharedSweepOptions {
             spool: shared::spool(),
             memory_bytes: 0,
-            reclaim: shared::THOROUGH,
+            reclaim: kit::THOROUGH,
         };
         assert!(repository.sweep_shared(&options()).unwrap().waiting_for.is_empty());
         // What was condemned by an interrupted sweep was dealt with, the rest is now.
@@ -333,7 +333,7 @@ impl Model {
         assert_eq!(again.reclaimed.dead_slots_left, 0);
         // A series whose only backup was interrupted has got a head from the sweep.
         for name in NAMES {
-            match repository.reclaim(name, &shared::THOROUGH) {
+            match repository.reclaim(name, &kit::THOROUGH) {
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 other => drop(other.unwrap()),
             }

@@ -174,6 +174,37 @@ fn a_folder_whose_disk_is_not_mounted_is_not_written_to() {
     assert!(why.contains("mounted"), "{why}");
 }
 
+/// Who may create objects and do nothing else puts names beside ours.
+#[test]
+fn what_a_stranger_puts_before_our_objects_hides_none_of_them() {
+    let (disks, world, images) = two_copies();
+    let series = disks.repository("a", &world).unwrap().series_id("vm");
+    let kinds = [Numbered::Head, Numbered::Lease, Numbered::Check, Numbered::Places];
+    for location in ["a", "b"] {
+        for kind in kinds {
+            for name in ["-", "0", "00000000000000000"] {
+                replace(&disks.get(location), &format!("{}{name}", kind.prefix(series)), Some(b""));
+            }
+        }
+        replace(&disks.get(location), "series/-", Some(b""));
+    }
+    let before = disks.repository("a", &world).unwrap();
+    assert_eq!(before.places().len(), 2);
+    assert_restores(&before, &images);
+    assert!(shared::check(&before).damage.is_empty());
+    kit::backup(&before, "vm", &images[0]).unwrap();
+    // One that was open before a place went knows of it still.
+    let repository = disks.repository("a", &world).unwrap();
+    repository.remove_place("b", false, &|location| disks.open(location)).unwrap();
+    assert_eq!(kit::backup(&before, "vm", &images[1]).unwrap_err().kind(), ErrorKind::Busy);
+    // And a list that is newer than all, and none, is named and not passed over.
+    let name = Numbered::Places.name(silt_format::SeriesId::NONE, u64::MAX);
+    replace(&disks.get("a"), &name, Some(b""));
+    let error = disks.repository("a", &world).err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+    assert!(error.to_string().contains("list of places"), "{error}");
+}
+
 #[test]
 fn of_two_whole_objects_the_one_is_kept_that_others_refer_to() {
     let (disks, world, images) = two_copies();
@@ -265,7 +296,7 @@ fn a_place_may_fail_in_the_middle_of_anything() {
         &|repository, _| {
             let oldest = kit::latest(repository, "vm")?.head.snapshots[0].id;
             repository.delete("vm", &[oldest], siltstone::DeleteMethod::Exact)?;
-            repository.reclaim("vm", &shared::THOROUGH).map(drop)
+            repository.reclaim("vm", &kit::THOROUGH).map(drop)
         },
         &|repository, image| {
             rounds::round(repository, &[("vm", image), ("other", image)]).map(drop)
@@ -314,7 +345,7 @@ fn a_place_may_fail_in_the_middle_of_anything() {
                     let newest = newest.unwrap();
                     assert!(newest == images[1] || newest == third, "{number}");
                     kit::backup(&repository, "vm", &third).unwrap();
-                    repository.reclaim("vm", &shared::THOROUGH).unwrap();
+                    repository.reclaim("vm", &kit::THOROUGH).unwrap();
                     let report = repository.heal_copies(ALL_DATA).unwrap();
                     assert!(report.lost.is_empty(), "{report:?}");
                     assert_eq!(copies.objects("a"), copies.objects("b"), "{number} {succeeding}");
@@ -356,7 +387,7 @@ fn the_shared_store_may_be_elsewhere_and_have_more_copies() {
     assert_eq!(stored("s1"), stored("s2"));
     for name in ["a", "b"] {
         repository.repoint(name, &shared::spool()).unwrap();
-        repository.reclaim(name, &shared::THOROUGH).unwrap();
+        repository.reclaim(name, &kit::THOROUGH).unwrap();
     }
     let third = [common.as_slice(), &kit::image(3, 80)].concat();
     rounds::round(&repository, &[("a", &images[0]), ("b", &images[1]), ("c", &third)]).unwrap();

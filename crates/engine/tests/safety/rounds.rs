@@ -9,7 +9,7 @@ use silt_storage::{MemoryStorage, list_all};
 use siltstone::{BackupOptions, Repository, RoundMember, RoundOptions, RoundReport};
 
 use crate::kit::{self, MemorySource, World};
-use crate::shared::{self, THOROUGH};
+use crate::shared;
 
 const COMMON_BLOCKS: usize = 500;
 const OWN_BLOCKS: usize = 150;
@@ -129,7 +129,7 @@ fn what_another_series_has_stored_alone_is_shared_with_the_newcomer() {
     // The older series drops its copies when it is told to.
     let repointed = repository.repoint("a", &shared::spool()).unwrap();
     assert!(repointed.linked_chunks > 100, "{repointed:?}");
-    repository.reclaim("a", &THOROUGH).unwrap();
+    repository.reclaim("a", &kit::THOROUGH).unwrap();
     assert_latest(&repository, &images[..2]);
     assert!(shared::check(&repository).damage.is_empty());
 }
@@ -173,7 +173,9 @@ fn a_round_may_stop_anywhere() {
             round(repository, &borrowed(&images)).unwrap();
             assert_latest(repository, &images);
             shared::sweep(repository).unwrap();
-            images.iter().for_each(|(name, _)| drop(repository.reclaim(name, &THOROUGH).unwrap()));
+            images
+                .iter()
+                .for_each(|(name, _)| drop(repository.reclaim(name, &kit::THOROUGH).unwrap()));
             assert_latest(repository, &images);
             let report = shared::check(repository);
             assert!(report.damage.is_empty() && report.unreferenced == 0, "{report:?}");

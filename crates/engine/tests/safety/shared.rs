@@ -7,20 +7,11 @@ use std::sync::Arc;
 use silt_format::{ErrorKind, Level, Result, names};
 use silt_storage::{Key, MemoryStorage, Storage, list_all};
 use siltstone::{
-    CheckOptions, CheckReport, DataCheck, DeleteMethod, PopularOptions, PopularReport,
-    ReclaimOptions, Repository, SharePolicy, SharedSweepOptions, SharedSweepReport,
+    CheckOptions, CheckReport, DataCheck, DeleteMethod, PopularOptions, PopularReport, Repository,
+    SharePolicy, SharedSweepOptions, SharedSweepReport,
 };
 
 use crate::kit::{self, MemorySource, World};
-
-pub const THOROUGH: ReclaimOptions = ReclaimOptions {
-    dead_share_min: 0.0,
-    leak_share_max: 0.0,
-    grace_s: 0,
-    keep_deleted_s: Some(0),
-    dry_run: false,
-    memory_bytes: 0,
-};
 
 pub fn spool() -> PathBuf {
     std::env::temp_dir()
@@ -32,7 +23,7 @@ pub fn build(repository: &Repository, policy: SharePolicy) -> Result<PopularRepo
 }
 
 pub fn sweep(repository: &Repository) -> Result<SharedSweepReport> {
-    let options = SharedSweepOptions { spool: spool(), memory_bytes: 0, reclaim: THOROUGH };
+    let options = SharedSweepOptions { spool: spool(), memory_bytes: 0, reclaim: kit::THOROUGH };
     repository.sweep_shared(&options)
 }
 
@@ -76,7 +67,7 @@ impl Fleet {
         build(repository, SharePolicy::Duplicates)?;
         for (name, _) in &self.images {
             repository.repoint(name, &spool())?;
-            repository.reclaim(name, &THOROUGH)?;
+            repository.reclaim(name, &kit::THOROUGH)?;
         }
         Ok(())
     }
@@ -156,7 +147,7 @@ fn crash_everywhere(
         action(repository).unwrap();
         sweep(repository).unwrap();
         for (name, _) in &fleet.images {
-            repository.reclaim(name, &THOROUGH).unwrap();
+            repository.reclaim(name, &kit::THOROUGH).unwrap();
         }
         assert_eq!(whole(repository), 0);
         kit::backup(repository, "new", &fleet_image(9)).unwrap();
@@ -180,7 +171,7 @@ fn with_garbage() -> Fleet {
         let found = kit::latest(&fleet.repository, name).unwrap();
         let ids = [found.snapshot.id];
         fleet.repository.delete(name, &ids, DeleteMethod::Approximate).unwrap();
-        fleet.repository.reclaim(name, &THOROUGH).unwrap();
+        fleet.repository.reclaim(name, &kit::THOROUGH).unwrap();
     }
     // The third keeps a part of what was common.
     let kept = [&kit::image(77, COMMON_BLOCKS)[..200 * 4096], &kit::image(3, 100)].concat();
@@ -188,7 +179,7 @@ fn with_garbage() -> Fleet {
     kit::backup(&fleet.repository, "c", &kept).unwrap();
     let ids = [found.snapshot.id];
     fleet.repository.delete("c", &ids, DeleteMethod::Exact).unwrap();
-    fleet.repository.reclaim("c", &THOROUGH).unwrap();
+    fleet.repository.reclaim("c", &kit::THOROUGH).unwrap();
     let Fleet { storage, world, repository, .. } = fleet;
     Fleet { storage, world, repository, images: vec![("c", kept)] }
 }

@@ -9,18 +9,9 @@ use silt_format::{
     Link, MasterKey, ObjectTag, Reference, Sealer, decode_blocks, names, number,
 };
 use silt_storage::{ByteRange, Key, MemoryStorage, PutMode, Storage, list_all};
-use siltstone::{CheckOptions, DataCheck, DeleteMethod, ReclaimOptions, Repository, SweepOptions};
+use siltstone::{CheckOptions, DataCheck, DeleteMethod, Repository, SweepOptions};
 
 use crate::kit::{self, MemorySource, World};
-
-const THOROUGH: ReclaimOptions = ReclaimOptions {
-    dead_share_min: 0.0,
-    leak_share_max: 0.0,
-    grace_s: 0,
-    keep_deleted_s: Some(0),
-    dry_run: false,
-    memory_bytes: 0,
-};
 
 /// A repository whose series has one snapshot.
 struct Case {
@@ -127,7 +118,7 @@ fn two_interrupted_backups_have_taken_the_same_numbers() {
         let first = left.iter().find(|(other, _)| *other == number);
         assert_eq!(first, Some(&(number, tag)), "the first that is listed is used");
     }
-    repository.reclaim("vm", &THOROUGH).unwrap();
+    repository.reclaim("vm", &kit::THOROUGH).unwrap();
     let all = CheckOptions { data: DataCheck::All, ..CheckOptions::default() };
     let report = repository.check(&all).unwrap();
     assert!(report.damage.is_empty() && report.unreferenced == 0, "{report:?}");
@@ -153,7 +144,7 @@ fn a_session_has_one_tag_and_rewriting_another() {
 
     let oldest = before.snapshots[0].id;
     case.repository.delete("vm", &[oldest], DeleteMethod::Exact).unwrap();
-    let report = case.repository.reclaim("vm", &THOROUGH).unwrap();
+    let report = case.repository.reclaim("vm", &kit::THOROUGH).unwrap();
     assert!(report.rewritten_containers > 0, "{report:?}");
     let after = case.head();
     let third: Vec<ObjectTag> = tags(&after).difference(&(&first | &second)).copied().collect();
@@ -225,7 +216,7 @@ fn a_series_with_bases_of_deltas_is_not_changed() {
     let repository = &case.repository;
     let refused = [
         repository.delete("vm", &[id], DeleteMethod::Exact).map(drop),
-        repository.reclaim("vm", &THOROUGH).map(drop),
+        repository.reclaim("vm", &kit::THOROUGH).map(drop),
         repository.repair("vm", SweepOptions::default()).map(drop),
         repository.protect("vm", id, true),
     ];

@@ -82,7 +82,7 @@ fn a_write_only_host_backs_up_and_deduplicates_and_others_read_it() {
     let found = kit::latest(&all, "vm").unwrap();
     let ids: Vec<_> = found.head.snapshots.iter().map(|snapshot| snapshot.id).collect();
     all.delete("vm", &ids[..2], DeleteMethod::Exact).unwrap();
-    all.reclaim("vm", &shared::THOROUGH).unwrap();
+    all.reclaim("vm", &kit::THOROUGH).unwrap();
     assert!(restored(&all, "vm") == third && shared::check(&all).damage.is_empty());
     kit::backup(&case.open(b"writes"), "vm", &second).unwrap();
     assert!(restored(&case.open(b"all"), "vm") == second);
@@ -105,7 +105,7 @@ fn a_write_only_host_reads_no_data_and_takes_nothing_away() {
         let id = found.snapshot.id;
         denied(host.delete(series, &[id], DeleteMethod::Approximate).unwrap_err());
         denied(host.delete(series, &[id], DeleteMethod::Exact).unwrap_err());
-        denied(host.reclaim(series, &shared::THOROUGH).unwrap_err());
+        denied(host.reclaim(series, &kit::THOROUGH).unwrap_err());
         denied(shared::build(&host, SharePolicy::Duplicates).unwrap_err());
     }
     let label = KeyLabel::default();

@@ -178,11 +178,10 @@ impl Storage for S3Storage {
         }
         let prefix = format!("{}{prefix}", self.base.prefix);
         let offset = after.map(|after| format!("{}{after}", self.base.prefix));
-        let options = PaginatedListOptions { offset, ..PaginatedListOptions::default() };
-        let page = self.base.page(&self.client, &prefix, &options)?;
-        let truncated = page.page_token.is_some();
-        let objects = self.base.named(page);
-        Ok(ListPage { truncated: truncated && !objects.is_empty(), objects })
+        let mut options = PaginatedListOptions { offset, ..PaginatedListOptions::default() };
+        let page = |options: &PaginatedListOptions| self.base.page(&self.client, &prefix, options);
+        let objects = self.base.next_objects(&mut options, after, &page)?;
+        Ok(ListPage { truncated: options.page_token.is_some() && !objects.is_empty(), objects })
     }
 
     fn tags(&self, prefix: &str, after: Option<&Key>) -> Result<Option<TagPage>> {
