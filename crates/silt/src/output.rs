@@ -1,19 +1,46 @@
 //! What the program prints. Everything that goes to standard output goes through here.
 
+use std::borrow::Cow;
 use std::io::Write;
 
 use serde_json::{Value, json};
 
+/// Text with all that a terminal would obey in place of showing: names, tags and paths come from other hosts.
+/// Control characters, and marks that turn the direction of writing (Unicode's UAX 9), are shown as `\u{1b}`.
+pub fn visible(text: &str) -> Cow<'_, str> {
+    let is_obeyed = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}')
+            || matches!(c, '\u{2066}'..='\u{2069}')
+    };
+    if !text.contains(is_obeyed) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        if is_obeyed(c) { shown.extend(c.escape_unicode()) } else { shown.push(c) }
+    }
+    Cow::Owned(shown)
+}
+
 /// Prints a line to standard output; a reader that went away is not an error worth a message.
 pub fn line(text: &str) {
+    print(&visible(text));
+}
+
+/// Prints a line to standard error.
+pub fn note(text: &str) {
+    print_beside(&visible(text));
+}
+
+fn print(text: &str) {
     let mut out = std::io::stdout().lock();
     if writeln!(out, "{text}").is_err() {
         std::process::exit(1);
     }
 }
 
-/// Prints a line to standard error.
-pub fn note(text: &str) {
+fn print_beside(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{text}");
 }
 
@@ -26,13 +53,14 @@ pub fn message(message_type: &str, value: Value) {
 pub fn message_beside(message_type: &str, mut value: Value, data_on_stdout: bool) {
     value["message_type"] = json!(message_type);
     let text = value.to_string();
-    if data_on_stdout { note(&text) } else { line(&text) }
+    if data_on_stdout { print_beside(&text) } else { print(&text) }
 }
 
 /// Prints an error to standard error, as JSON if asked for.
 pub fn error(as_json: bool, text: &str, code: u8) {
     if as_json {
-        note(&json!({"message_type": "error", "code": code, "message": text}).to_string());
+        let error = json!({"message_type": "error", "code": code, "message": text});
+        print_beside(&error.to_string());
     } else {
         note(&format!("silt: {text}"));
     }
@@ -80,6 +108,8 @@ pub fn rfc3339(time_ns: i64) -> String {
 
 /// Lines up columns; those in `right` are set to the right.
 pub fn table(header: &[&str], rows: &[Vec<String>], right: &[usize]) {
+    let shown = |row: &Vec<String>| row.iter().map(|cell| visible(cell).into_owned()).collect();
+    let rows: Vec<Vec<String>> = rows.iter().map(shown).collect();
     let width = |column: usize| {
         let cells = rows.iter().map(|row| row[column].chars().count());
         cells.chain([header[column].chars().count()]).max().unwrap_or(0)
@@ -97,7 +127,7 @@ pub fn table(header: &[&str], rows: &[Vec<String>], right: &[usize]) {
         line(aligned.collect::<Vec<_>>().join("  ").trim_end());
     };
     print(&mut header.iter().copied());
-    for row in rows {
+    for row in &rows {
         print(&mut row.iter().map(String::as_str));
     }
 }

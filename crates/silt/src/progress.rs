@@ -145,7 +145,7 @@ fn bar(what: &str, total_bytes: u64) -> ProgressBar {
         ProgressDrawTarget::stderr_with_hz(5),
     );
     bar.set_style(style.progress_chars("=> "));
-    bar.set_prefix(what.to_owned());
+    bar.set_prefix(output::visible(what).into_owned());
     bar
 }
 

@@ -39,6 +39,33 @@ fn every_command_answers_people_and_programs() {
     }
 }
 
+/// Tags and paths come from other hosts: what a terminal would obey is shown and not sent to it.
+#[test]
+fn nothing_that_a_terminal_obeys_is_printed() {
+    let place = Place::new();
+    let tag = "red\u{1b}]0;mine\u{7}\u{9b}31m\u{202e}\n0 snapshots";
+    let image = place.write("disk\u{1b}[2J\u{2066}.raw", &disk(1, 2));
+    place.silt(&["backup", "web1", &format!("root={image}"), "--tag", tag]).exits(0);
+    std::fs::remove_file(&image).unwrap();
+    let commands: [&[&str]; 6] = [
+        &["snapshots"],
+        &["show", "latest"],
+        &["ls", "latest"],
+        &["stats"],
+        &["backup", "web1", &format!("root={image}")],
+        &["snapshots", "--tag", "\u{1b}[1m"],
+    ];
+    for command in commands {
+        let printed = place.silt(command).printed();
+        let obeyed = |c: &char| (c.is_control() && *c != '\n') || "\u{202e}\u{2066}".contains(*c);
+        assert_eq!(printed.chars().find(obeyed), None, "{command:?}: {printed}");
+    }
+    let shown = place.silt(&["show", "latest"]).exits(0).printed();
+    assert!(shown.contains("\\u{1b}]0;mine") && !shown.contains("\n0 snapshots"), "{shown}");
+    let listed = place.silt(&["snapshots", "--json"]).exits(0).messages();
+    assert_eq!(listed[0]["tags"][0], tag, "programs get it as it is");
+}
+
 #[test]
 fn help_has_examples_and_the_exit_statuses() {
     let place = Place::new();

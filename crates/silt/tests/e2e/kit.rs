@@ -50,6 +50,10 @@ impl Run {
         let found = self.messages().into_iter().find(|m| m["message_type"] == "summary");
         found.unwrap_or_else(|| panic!("no summary in {}", self.out))
     }
+    /// All that people saw.
+    pub fn printed(&self) -> String {
+        format!("{}{}", self.out, self.err)
+    }
     #[track_caller]
     pub fn says(&self, text: &str) {
         assert!(self.err.contains(text) || self.out.contains(text), "{}\n{}", self.out, self.err);
