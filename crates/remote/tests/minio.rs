@@ -166,6 +166,30 @@ fn large_objects_are_uploaded_in_parts() {
     assert!(read(&failing, &key) == [&one[..], &other].concat());
 }
 
+/// The answer says that the upload was completed, and holds an error.
+#[test]
+fn a_completion_that_fails_in_an_answer_of_success_is_tried_again() {
+    let Some(server) = Server::start() else { return };
+    let (key, body) = (Key::new("large").unwrap(), vec![7; 20 << 20]);
+    for (times, succeeds) in [(2, true), (u64::MAX, false)] {
+        let proxy = server.failing_completions(times);
+        let settings = Settings { retries: Some(3), ..server.settings_by(&proxy.endpoint()) };
+        let location = format!("s3://{BUCKET}/completed/{succeeds}");
+        let storage = S3Storage::open(&location, &settings).unwrap();
+        let put = storage.put(&key, &[&body], PutMode::Create);
+        assert!(proxy.faults() > 2, "{}", proxy.faults());
+        if succeeds {
+            put.unwrap();
+            assert!(read(&storage, &key) == body);
+        } else {
+            let error = put.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+            assert!(error.to_string().contains("InternalError"), "{error}");
+            assert!(storage.head(&key).is_err());
+        }
+    }
+}
+
 /// More than a page of names that are none of ours, before and between ours.
 #[test]
 fn what_others_put_before_our_objects_hides_none_of_them() {

@@ -69,8 +69,7 @@ impl S3Storage {
         self.base.counters.put(0);
         let query = [("uploadId", upload)];
         match self.signed(&Method::POST, name, &query, &headers, text.as_bytes()) {
-            // Some stores begin their answer before they know whether it succeeds.
-            Ok(answer) if answer.tag("Code").is_none() => Ok(()),
+            Ok(_) => Ok(()),
             // An earlier try may have come through although its answer did not; the upload is gone then.
             Err(error)
                 if !matches!(error.kind(), ErrorKind::AlreadyExists | ErrorKind::NotFound) =>
@@ -78,10 +77,6 @@ impl S3Storage {
                 Err(error)
             }
             _ if self.base.is_ours(key, body) => Ok(()),
-            Ok(answer) => {
-                let message = String::from_utf8_lossy(&answer.body).into_owned();
-                Err(Error::new(ErrorKind::Unavailable, format!("{name}: {message}")))
-            }
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                 let message = format!("object {key} already exists in {}", self.base.location);
                 Err(Error::new(ErrorKind::AlreadyExists, message))

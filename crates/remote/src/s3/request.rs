@@ -95,11 +95,28 @@ impl Signed {
         let answer = self.http.execute(request).await;
         let (parts, body) = answer.map_err(|error: HttpError| unavailable(&error))?.into_parts();
         let body = body.bytes().await.map_err(|error| unavailable(&error))?;
-        if parts.status.is_success() {
+        let text = String::from_utf8_lossy(&body);
+        let status = match hidden_failure(&text) {
+            Some(failure) if parts.status.is_success() => failure,
+            _ => parts.status,
+        };
+        if status.is_success() {
             return Ok(Answer { headers: parts.headers, body: body.to_vec() });
         }
-        Err(refusal(name, parts.status, &String::from_utf8_lossy(&body)))
+        Err(refusal(name, status, &text))
     }
+}
+
+/// What status an answer of success should have had: S3 begins some before it knows how they will end, to
+/// complete an upload and to copy an object (API Reference, `CompleteMultipartUpload`).
+fn hidden_failure(body: &str) -> Option<StatusCode> {
+    let code = body.contains("<Error>").then(|| tag(body, "Code"))??;
+    Some(match code {
+        "AccessDenied" => StatusCode::FORBIDDEN,
+        "NoSuchKey" | "NoSuchUpload" => StatusCode::NOT_FOUND,
+        "PreconditionFailed" => StatusCode::PRECONDITION_FAILED,
+        _ => StatusCode::INTERNAL_SERVER_ERROR,
+    })
 }
 
 fn refusal(name: &str, status: StatusCode, body: &str) -> Error {

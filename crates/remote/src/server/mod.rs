@@ -184,6 +184,12 @@ impl Server {
         Proxy::start(self.port, seed)
     }
 
+    /// A network to it on which the first so many completions of large uploads fail in an answer that says
+    /// that they succeed.
+    pub fn failing_completions(&self, times: u64) -> Proxy {
+        Proxy::failing_completions(self.port, times)
+    }
+
     /// How it is reached.
     pub fn settings(&self) -> Settings {
         self.settings_by(&self.endpoint())

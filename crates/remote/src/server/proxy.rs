@@ -23,6 +23,11 @@ enum Fault {
     Slow,
 }
 
+/// What an S3-compatible store says when it has begun an answer before it knew how the request would end.
+const SUCCESS_WITH_AN_ERROR: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Type: application/xml\r\n\
+    Content-Length: 108\r\nConnection: close\r\n\r\n<?xml version=\"1.0\"?>\n<Error>\
+    <Code>InternalError</Code><Message>We encountered an error</Message></Error>\n\n\n";
+
 /// Forwards connections, of which some fail, by numbers drawn from a seed.
 pub struct Proxy {
     port: u16,
@@ -71,6 +76,25 @@ impl Proxy {
         Self { port, stop, faults }
     }
 
+    /// A proxy that passes everything on but the first `times` requests that complete an upload of several
+    /// parts: these are answered by a success with an error in it.
+    pub fn failing_completions(to: u16, times: u64) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let (stop, faults) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let (stopped, counted) = (Arc::clone(&stop), Arc::clone(&faults));
+        thread::spawn(move || {
+            for client in listener.incoming() {
+                if stopped.load(Ordering::SeqCst) {
+                    return;
+                }
+                let (Ok(client), counted) = (client, Arc::clone(&counted)) else { continue };
+                thread::spawn(move || forward_but_completions(client, to, &counted, times));
+            }
+        });
+        Self { port, stop, faults }
+    }
+
     /// Where it is.
     pub fn endpoint(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
@@ -111,6 +135,28 @@ fn forward(mut client: TcpStream, to: u16, fault: Fault) {
     let there = thread::spawn(move || pass(from_client, to_server, asked));
     pass(server, client, answered);
     let _ = there.join();
+}
+
+fn forward_but_completions(client: TcpStream, to: u16, answered: &AtomicU64, times: u64) {
+    let Ok(server) = TcpStream::connect(("127.0.0.1", to)) else { return };
+    let (Ok(mut from), Ok(answers)) = (client.try_clone(), client.try_clone()) else { return };
+    let (Ok(mut to), mut client) = (server.try_clone(), client) else { return };
+    thread::spawn(move || pass(server, answers, u64::MAX));
+    let mut buffer = [0; 16 << 10];
+    while let Ok(read) = from.read(&mut buffer) {
+        // A client sends a request when the one before was answered, so that its line begins what is read.
+        let line = buffer[..read].split(|byte| *byte == b'\r').next().unwrap_or_default();
+        let completes = line.starts_with(b"POST ") && line.windows(9).any(|at| at == b"uploadId=");
+        if completes && answered.fetch_add(1, Ordering::SeqCst) < times {
+            let _ = client.write_all(SUCCESS_WITH_AN_ERROR);
+            break;
+        }
+        if read == 0 || to.write_all(&buffer[..read]).is_err() {
+            break;
+        }
+    }
+    let _ = to.shutdown(Shutdown::Both);
+    let _ = client.shutdown(Shutdown::Both);
 }
 
 /// Passes at most so many bytes on, and then ends both directions.
