@@ -417,8 +417,12 @@ pub enum Repo {
     /// Objects that were deleted or overwritten since are made current again, and heads that are newer are
     /// deleted; their versions stay. Snapshots made since are gone from listings, and what they stored is
     /// used by the next backup. Stop all backups first. Interrupted, it can be run again with the same time.
+    ///
+    /// Passwords stay as they are now: one that was removed since then may have been stolen. Those that
+    /// differ are listed, and --keys brings them back, too.
     #[command(after_help = "Examples:
   silt repo rollback --at '2026-11-20 18:30' --dry-run
+  silt repo rollback --at '2026-11-20 18:30' --keys
   silt repo rollback --at 2026-11-20T17:30:00Z")]
     Rollback(Rollback),
 }
@@ -428,6 +432,9 @@ pub struct Rollback {
     /// The time: a day, which means its end, a local date and time, or an RFC 3339 time.
     #[arg(long, value_name = "TIME")]
     pub at: String,
+    /// Bring back passwords that were removed or overwritten since, too.
+    #[arg(long)]
+    pub keys: bool,
     /// Only say what would be done.
     #[arg(long)]
     pub dry_run: bool,

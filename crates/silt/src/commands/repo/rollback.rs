@@ -33,6 +33,14 @@ pub fn run(session: &Session<'_>, args: &Rollback) -> Result<u8, Failure> {
         key.as_str().starts_with(names::STATE) || Numbered::Places.is(key.as_str())
     };
     let mut plan = silt_remote::Rollback::plan(&versions, at, is_above);
+    let is_key = |version: &silt_remote::Version| version.key.as_str().starts_with(names::KEYS);
+    let (keys, rest): (Vec<_>, Vec<_>) = plan.restored.into_iter().partition(is_key);
+    let mut ids: Vec<_> =
+        keys.iter().filter_map(|version| names::key_id(version.key.as_str())).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    // A password that was removed since then was removed for a reason.
+    plan.restored = if args.keys { keys.into_iter().chain(rest).collect() } else { rest };
     // Heads last: whoever looks meanwhile finds all that a head names.
     plan.restored.sort_by_key(|version| is_above(&version.key));
     if !args.dry_run {
@@ -44,12 +52,18 @@ pub fn run(session: &Session<'_>, args: &Rollback) -> Result<u8, Failure> {
         silt_storage::Storage::delete(&*bucket, &plan.hidden)?;
     }
     session.reporter.finish();
-    print(session, args, at_ns, &plan);
+    print(session, args, at_ns, &plan, &ids);
     Ok(0)
 }
 
 #[cfg(feature = "s3")]
-fn print(session: &Session<'_>, args: &Rollback, at_ns: i64, plan: &silt_remote::Rollback) {
+fn print(
+    session: &Session<'_>,
+    args: &Rollback,
+    at_ns: i64,
+    plan: &silt_remote::Rollback,
+    keys: &[silt_format::Id],
+) {
     use serde_json::json;
 
     use crate::output;
@@ -60,6 +74,8 @@ fn print(session: &Session<'_>, args: &Rollback, at_ns: i64, plan: &silt_remote:
         let value = json!({
             "at": output::rfc3339(at_ns), "restored_objects": objects, "restored_bytes": bytes,
             "deleted_newer_objects": hidden, "dry_run": args.dry_run,
+            "differing_keys": keys.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "restored_keys": args.keys,
         });
         output::message("rolled_back", value);
         return;
@@ -71,6 +87,13 @@ fn print(session: &Session<'_>, args: &Rollback, at_ns: i64, plan: &silt_remote:
         output::bytes(bytes),
         output::time(at_ns),
     ));
+    if !keys.is_empty() && !args.keys {
+        let keys: Vec<_> = keys.iter().map(ToString::to_string).collect();
+        output::line(&format!(
+            "Keys that were removed or overwritten since are left so: {}. If it wasn't you, run it again with --keys.",
+            keys.join(", ")
+        ));
+    }
     if !args.dry_run {
         output::line("`silt check --read-data` says whether all is whole.");
     }
