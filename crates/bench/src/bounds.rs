@@ -101,7 +101,7 @@ fn open_day(disks: &Disks, day: usize) -> Result<Day> {
     let mut found = Day { files: Vec::new(), bytes: Vec::new(), pieces: Vec::new() };
     for (disk, machine) in disks.machines.iter().enumerate() {
         let path = disks.path(machine, day);
-        let source = open_source(&path, SourceOptions::default())?;
+        let source = open_source(&path, &SourceOptions::default())?;
         let bytes = source.info().size.unwrap_or(0);
         let mut offset = 0;
         while offset < bytes {

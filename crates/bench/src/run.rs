@@ -332,7 +332,7 @@ fn remove(path: &Path) -> Result<()> {
 /// Reads all of a disk that is not holes into the page cache.
 fn warm(path: &Path) -> Result<()> {
     let file = std::fs::File::open(path)?;
-    let source = open_source(path, SourceOptions::default())?;
+    let source = open_source(path, &SourceOptions::default())?;
     let mut buffer = vec![0; 1 << 20];
     let mut offset = 0;
     while offset < source.info().size.unwrap_or(0) {

@@ -64,7 +64,7 @@ pub fn run(options: &SharingOptions) -> Result<()> {
     for day in 0..=disks.last() {
         for machine in &disks.machines {
             eprintln!("day {day}: {machine}");
-            let source = open_source(&disks.path(machine, day), SourceOptions::default())?;
+            let source = open_source(&disks.path(machine, day), &SourceOptions::default())?;
             let mut session = repository.backup(machine, BackupOptions::default())?;
             session.add_volume("disk", &*source, None)?;
             session.finish()?;
@@ -138,7 +138,7 @@ fn contents(disks: &Disks) -> Result<Contents> {
     for machine in &disks.machines {
         let mut own: Vec<u128> = Vec::new();
         for day in 0..=disks.last() {
-            let source = open_source(&disks.path(machine, day), SourceOptions::default())?;
+            let source = open_source(&disks.path(machine, day), &SourceOptions::default())?;
             each_segment(&*source, &mut |data| {
                 for chunk in data.chunks(BLOCK_BYTES).filter(|chunk| !is_zero(chunk)) {
                     chunks += 1;

@@ -33,7 +33,7 @@ pub fn record(folder: &Path, names: &[String]) -> Result<Trace> {
             if !file.exists() {
                 break;
             }
-            let source = open_source(&file, SourceOptions::default())?;
+            let source = open_source(&file, &SourceOptions::default())?;
             let today = segments(&*source)?;
             let mut day = Day::default();
             for (place, segment) in &today {

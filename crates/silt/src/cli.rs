@@ -319,6 +319,9 @@ pub struct Backup {
     /// Back up images that another program has open for writing.
     #[arg(long)]
     pub allow_in_use: bool,
+    /// A folder or device that backing files of qcow2 images may lie in, beside the image's own folder.
+    #[arg(long, value_name = "PATH")]
+    pub allow_backing: Vec<PathBuf>,
     /// Compare with no earlier snapshot: read and deduplicate as if it were the first.
     #[arg(long)]
     pub no_parent: bool,

@@ -134,7 +134,7 @@ fn changed_args<'a>(
 
 /// Opens a volume as any program may.
 pub fn open_any(path: &str) -> Result<Box<dyn VolumeSource>, Error> {
-    open_source(Path::new(path), SourceOptions { allow_in_use: true, ..SourceOptions::default() })
+    open_source(Path::new(path), &SourceOptions { allow_in_use: true, ..SourceOptions::default() })
 }
 
 /// Opens a volume as the command line says.
@@ -147,8 +147,9 @@ pub fn open(path: &str, args: &Backup) -> Result<Box<dyn VolumeSource>, Error> {
         SourceFormat::Raw => FormatChoice::Raw,
         SourceFormat::Qcow2 => FormatChoice::Qcow2,
     };
-    let options = SourceOptions { format, allow_in_use: args.allow_in_use };
-    open_source(Path::new(path), options).map_err(|error| match error.kind() {
+    let allow_backing = args.allow_backing.clone();
+    let options = SourceOptions { format, allow_in_use: args.allow_in_use, allow_backing };
+    open_source(Path::new(path), &options).map_err(|error| match error.kind() {
         // Exit status 5 is for damage in the repository.
         ErrorKind::Corrupt => error.with_kind(ErrorKind::Invalid),
         _ => error,

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use silt_format::{Error, Result};
 
@@ -25,25 +25,29 @@ pub enum FormatChoice {
 }
 
 /// How to open a source.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct SourceOptions {
     /// What the source is.
     pub format: FormatChoice,
     /// Read images that another program holds open for writing: what is read may then be of no
     /// single point in time.
     pub allow_in_use: bool,
+    /// Where backing files may lie beside the image's own folder: folders, files and devices. An image says
+    /// itself what it is laid over, and whoever could write to it could name any file of this machine.
+    pub allow_backing: Vec<PathBuf>,
 }
 
 /// Opens the file or device at `path` to read a volume from.
 ///
-/// Errors: NotFound; Denied without permission or while another program writes to it; Invalid
+/// Errors: NotFound; Denied without permission, while another program writes to it, or where a backing
+/// file lies elsewhere; Invalid
 /// where the name and the content disagree; Corrupt and Unsupported for qcow2 images, and their
 /// backing files, that cannot be read.
-pub fn open_source(path: &Path, options: SourceOptions) -> Result<Box<dyn VolumeSource>> {
+pub fn open_source(path: &Path, options: &SourceOptions) -> Result<Box<dyn VolumeSource>> {
     let (file, medium) = open_unused(path, options.allow_in_use)?;
     match format_of(&file, path, medium, options.format)? {
         Format::Raw => Ok(Box::new(RawSource::new(file, path, medium, false)?)),
-        Format::Qcow2 => Ok(Box::new(Qcow2Source::open(file, path, options.allow_in_use)?)),
+        Format::Qcow2 => Ok(Box::new(Qcow2Source::open(file, path, options)?)),
     }
 }
 

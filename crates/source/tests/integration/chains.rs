@@ -8,7 +8,7 @@ use silt_source::{SourceOptions, open_source};
 use crate::qemu::{Images, MIB, assert_reads_as_qemu, qemu_img, qemu_io, succeed};
 
 fn refusal(path: &std::path::Path) -> Error {
-    open_source(path, SourceOptions::default()).err().unwrap()
+    open_source(path, &SourceOptions::default()).err().unwrap()
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn a_backing_file_without_a_format_is_not_probed() {
         bytes[16..20].copy_from_slice(&u32::try_from(name.len()).unwrap().to_be_bytes());
         bytes[name_at..name_at + name.len()].copy_from_slice(name.as_bytes());
         std::fs::write(&top, bytes).unwrap();
-        let source = open_source(&top, SourceOptions::default()).unwrap();
+        let source = open_source(&top, &SourceOptions::default()).unwrap();
         let mut start = [0; 4];
         source.read_at(0, &mut start).unwrap();
         assert_eq!(start, if is_image { [1; 4] } else { *b"QFI\xfb" }, "{name}");
@@ -104,6 +104,45 @@ fn a_missing_backing_file_is_named() {
     for name in ["top.qcow2", "middle.qcow2", "base.qcow2"] {
         assert!(message.contains(name), "{message}");
     }
+}
+
+/// An image names what it is laid over, so whoever can write to it could have any file backed up.
+#[test]
+fn a_backing_file_elsewhere_is_refused_unless_its_folder_is_allowed() {
+    let (images, elsewhere) = (Images::new(), Images::new());
+    let secret = elsewhere.path("shadow");
+    std::fs::write(&secret, vec![7; 1 << 20]).unwrap();
+    std::fs::create_dir(images.path("below")).unwrap();
+    std::fs::write(images.path("below/base.raw"), vec![7; 1 << 20]).unwrap();
+    std::os::unix::fs::symlink(&secret, images.path("link.raw")).unwrap();
+    let far = secret.to_str().unwrap();
+    let folder = secret.parent().unwrap().to_owned();
+    let up = format!("below/../../{}/shadow", folder.file_name().unwrap().display());
+    for backing in [far, "link.raw", &up] {
+        let top = images.overlay("top.qcow2", backing, "raw", "", Some(MIB));
+        let error = refusal(&top);
+        assert_eq!(error.kind(), ErrorKind::Denied, "{backing}: {error}");
+        assert!(error.to_string().contains("--allow-backing"), "{error}");
+        for allowed in [&secret, &folder] {
+            let options =
+                SourceOptions { allow_backing: vec![allowed.clone()], ..SourceOptions::default() };
+            open_source(&top, &options).unwrap();
+        }
+    }
+    let top = images.overlay("top.qcow2", "below/base.raw", "raw", "", Some(MIB));
+    open_source(&top, &SourceOptions::default()).unwrap();
+    // The image itself may be reached by a link: what lies beside it, or beside the link, is its own.
+    let link = elsewhere.path("linked.qcow2");
+    std::os::unix::fs::symlink(images.path("real.qcow2"), &link).unwrap();
+    let top = images.overlay(
+        "real.qcow2",
+        images.path("below/base.raw").to_str().unwrap(),
+        "raw",
+        "",
+        Some(MIB),
+    );
+    assert!(top.exists());
+    open_source(&link, &SourceOptions::default()).unwrap();
 }
 
 #[test]

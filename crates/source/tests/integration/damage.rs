@@ -22,7 +22,7 @@ fn small_image(images: &Images, options: &str) -> Vec<u8> {
 /// Opens and reads; the kind of the error, if there is one.
 fn outcome(path: &Path, bytes: &[u8]) -> Option<ErrorKind> {
     std::fs::write(path, bytes).unwrap();
-    let source = match open_source(path, SourceOptions::default()) {
+    let source = match open_source(path, &SourceOptions::default()) {
         Ok(source) => source,
         Err(error) => return Some(error.kind()),
     };
@@ -228,6 +228,6 @@ fn an_intact_image_reads_whole() {
     let bytes = small_image(&images, "cluster_size=4k");
     let path = images.path("copy.qcow2");
     std::fs::write(&path, bytes).unwrap();
-    let source = open_source(&path, SourceOptions::default()).unwrap();
+    let source = open_source(&path, &SourceOptions::default()).unwrap();
     assert_eq!(read_by_extents(&*source).unwrap().len() as u64, 2 * MIB);
 }

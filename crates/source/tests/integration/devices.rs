@@ -128,6 +128,6 @@ fn a_device_with_a_qcow2_header_is_raw_unless_asked() {
         format: silt_source::FormatChoice::Qcow2,
         ..Default::default()
     };
-    let source = silt_source::open_source(device.path(), options).unwrap();
+    let source = silt_source::open_source(device.path(), &options).unwrap();
     assert_eq!(source.info().size, Some(MIB));
 }

@@ -40,7 +40,7 @@ impl Drop for Holder {
 }
 
 fn open(path: &Path) -> Result<Box<dyn VolumeSource>> {
-    open_source(path, SourceOptions::default())
+    open_source(path, &SourceOptions::default())
 }
 
 fn assert_in_use(path: &Path) {
@@ -50,7 +50,7 @@ fn assert_in_use(path: &Path) {
     assert!(message.contains("open for writing by another program"), "{message}");
     assert!(message.contains("--allow-in-use"), "{message}");
     let options = SourceOptions { allow_in_use: true, ..SourceOptions::default() };
-    open_source(path, options).unwrap();
+    open_source(path, &options).unwrap();
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn the_backing_file_of_a_running_vm_is_readable_and_its_overlay_is_not() {
     assert_eq!(error.kind(), ErrorKind::Denied);
     assert!(error.to_string().contains("base.qcow2"), "{error}");
     let options = SourceOptions { allow_in_use: true, ..SourceOptions::default() };
-    open_source(&top, options).unwrap();
+    open_source(&top, &options).unwrap();
 }
 
 #[test]

@@ -195,7 +195,7 @@ fn the_format_is_decided_by_name_and_content() {
     for name in ["image.raw", "image.img", "image", "image.snap1"] {
         let path = images.path(name);
         std::fs::copy(&image, &path).unwrap();
-        let error = open_source(&path, SourceOptions::default()).err().unwrap();
+        let error = open_source(&path, &SourceOptions::default()).err().unwrap();
         assert_eq!(error.kind(), ErrorKind::Invalid);
         let message = error.to_string();
         assert!(message.contains("a guest could have written"), "{message}");
@@ -205,7 +205,7 @@ fn the_format_is_decided_by_name_and_content() {
         );
         let explicit = |format| {
             let options = SourceOptions { format, ..SourceOptions::default() };
-            open_source(&path, options).unwrap().info()
+            open_source(&path, &options).unwrap().info()
         };
         assert_eq!(explicit(FormatChoice::Qcow2).size, Some(MIB));
         let raw = explicit(FormatChoice::Raw);
@@ -214,14 +214,14 @@ fn the_format_is_decided_by_name_and_content() {
     }
     let named = images.path("named.qcow2");
     std::fs::write(&named, vec![0; 1 << 20]).unwrap();
-    let error = open_source(&named, SourceOptions::default()).err().unwrap();
+    let error = open_source(&named, &SourceOptions::default()).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::Invalid);
 }
 
 #[test]
 fn what_cannot_be_read_is_unsupported() {
     let images = Images::new();
-    let kind = |path: &Path| open_source(path, SourceOptions::default()).err().unwrap();
+    let kind = |path: &Path| open_source(path, &SourceOptions::default()).err().unwrap();
     let external = images.create(
         "external.qcow2",
         &format!("data_file={},data_file_raw=on", images.path("data.raw").display()),

@@ -88,7 +88,7 @@ pub fn raw_bytes(path: &Path, format: &str) -> Vec<u8> {
 }
 
 pub fn open(path: &Path) -> Box<dyn VolumeSource> {
-    open_source(path, SourceOptions::default()).unwrap()
+    open_source(path, &SourceOptions::default()).unwrap()
 }
 
 /// All of a volume, by reads of `step` bytes.

@@ -56,7 +56,7 @@ fn a_file_that_grows_keeps_its_size() {
 fn what_holds_no_volume_is_refused() {
     let images = Images::new();
     let kind = |name: &str| {
-        open_source(&images.path(name), SourceOptions::default()).err().unwrap().kind()
+        open_source(&images.path(name), &SourceOptions::default()).err().unwrap().kind()
     };
     assert_eq!(kind("missing"), ErrorKind::NotFound);
     assert_eq!(kind(""), ErrorKind::Invalid);

@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -12,7 +13,7 @@ use silt_format::{Error, ErrorKind, Result, ResultExt};
 use super::reader::{Image, Joined};
 use super::{Backing, Unit};
 use crate::number::{lock, to_usize};
-use crate::source::open::{Format, is_named_qcow2, open_unused};
+use crate::source::open::{Format, SourceOptions, is_named_qcow2, open_unused};
 use crate::source::raw::RawSource;
 use crate::source::{Extent, ExtentKind, SourceFormat, SourceInfo, VolumeSource};
 
@@ -38,7 +39,8 @@ struct CachedCluster {
 
 impl Qcow2Source {
     /// Opens the image in `file`, and its chain.
-    pub(crate) fn open(file: File, path: &Path, allow_in_use: bool) -> Result<Self> {
+    pub(crate) fn open(file: File, path: &Path, options: &SourceOptions) -> Result<Self> {
+        let allowed = Allowed::new(path, &options.allow_backing);
         let mut images = vec![Image::open(file, path, false)?];
         let mut base = None;
         let mut seen = vec![identity(images[0].file(), path)?];
@@ -52,8 +54,9 @@ impl Qcow2Source {
                 return Err(Error::invalid(what));
             }
             let (path, format) = resolve(top.path(), backing).context(names)?;
-            let (file, medium) = open_unused(&path, allow_in_use)
+            let (file, medium) = open_unused(&path, options.allow_in_use)
                 .context(|| format!("the backing file of {}", names()))?;
+            allowed.verify(&file, &path).context(names)?;
             let identity = identity(&file, &path)?;
             if seen.contains(&identity) {
                 return Err(Error::corrupt(format!(
@@ -219,6 +222,38 @@ fn identity(file: &File, path: &Path) -> Result<(u64, u64)> {
 fn names(images: &[Image]) -> String {
     let names: Vec<_> = images.iter().map(|image| image.path().display().to_string()).collect();
     names.join(" -> ")
+}
+
+/// Where backing files may lie, as links lead there.
+struct Allowed(Vec<PathBuf>);
+
+impl Allowed {
+    fn new(image: &Path, more: &[PathBuf]) -> Self {
+        let own = image
+            .parent()
+            .map(|folder| if folder.as_os_str().is_empty() { Path::new(".") } else { folder });
+        let real = image.canonicalize().ok();
+        let behind_links = real.as_deref().and_then(Path::parent);
+        let all = own.into_iter().chain(behind_links).chain(more.iter().map(PathBuf::as_path));
+        Self(all.filter_map(|path| path.canonicalize().ok()).collect())
+    }
+
+    /// Fails as `Denied` if an open file lies elsewhere, whatever `path` leads to by now.
+    fn verify(&self, file: &File, path: &Path) -> Result<()> {
+        let path = path.display();
+        let real = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))
+            .map_err(|error| Error::io(format!("finding out where {path} lies"), error))?;
+        if self.0.iter().any(|folder| real.starts_with(folder)) {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::Denied,
+            format!(
+                "its backing file {path} lies outside of the image's folder; if it belongs to the disk, pass \
+                 --allow-backing with its folder"
+            ),
+        ))
+    }
 }
 
 /// The path and the format of what the image at `overlay` is laid over.
