@@ -39,7 +39,6 @@ impl Partial {
         let file = open_locked(&path)?;
         let partial = Self { file, path, target: target.to_owned(), replace };
         set_length(&partial.file, &partial.path, 0)?;
-        partial.take_over_permissions()?;
         Ok(partial)
     }
     pub(super) fn file(&self) -> &File {
@@ -56,7 +55,12 @@ impl Partial {
     pub(super) fn publish(self) -> Result<()> {
         durable::sync_file(&self.file)
             .map_err(|error| error.context(format!("{} is not complete", self.path.display())))?;
+        if !is_at(&self.file, &self.path) {
+            let what = format!("{} was moved or replaced meanwhile", self.path.display());
+            return Err(Error::new(ErrorKind::Denied, what));
+        }
         if self.replace {
+            self.take_over_permissions()?;
             return durable::publish_replacing(&self.path, &self.target);
         }
         // Publishing removes what it cannot publish, and this took long to write.
@@ -79,7 +83,6 @@ impl Partial {
         let failed =
             |error| Error::io(format!("setting the mode of {}", self.path.display()), error);
         let chmod = |mode| rustix::fs::fchmod(&self.file, mode).map_err(io::Error::from);
-        chmod(Mode::RUSR | Mode::WUSR).map_err(failed)?;
         let Ok(old) = self.target.metadata() else { return Ok(()) };
         let own = self.file.metadata().map_err(failed)?;
         let owner = |file: &Metadata| (file.uid(), file.gid());
@@ -95,22 +98,43 @@ impl Partial {
     }
 }
 
+/// Whether a file is one that nobody else can have open or under another name: where others may write to the
+/// folder, they could make it beforehand, and read and alter what is restored.
+fn is_private(file: &Metadata) -> bool {
+    file.is_file()
+        && file.nlink() == 1
+        && file.uid() == rustix::process::geteuid().as_raw()
+        && !Mode::from_raw_mode(file.mode()).intersects(Mode::RWXG | Mode::RWXO)
+}
+
+/// Whether an open file is the one at `path` now.
+fn is_at(file: &File, path: &Path) -> bool {
+    let identity = |metadata: Metadata| (metadata.dev(), metadata.ino());
+    let now = path.symlink_metadata().map(identity);
+    file.metadata().map(identity).is_ok_and(|own| now.is_ok_and(|now| now == own))
+}
+
 /// Opens and locks the file at `path`, new or stale.
 fn open_locked(path: &Path) -> Result<File> {
     let failed = |error| Error::io(format!("creating {}", path.display()), error);
     for _ in 0..TRIES_MAX {
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
-            .open(path)
-            .map_err(failed)?;
-        let own = file.metadata().map_err(failed)?;
-        if !own.is_file() {
-            return Err(Error::invalid(format!("{} is in the way; remove it", path.display())));
+        let mut open = OpenOptions::new();
+        open.read(true).write(true).mode(0o600);
+        open.custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
+        let file = match open.clone().create_new(true).open(path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => match open.open(path) {
+                // Another restore has just published it.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                there => there.map_err(failed)?,
+            },
+            new => new.map_err(failed)?,
+        };
+        if !is_private(&file.metadata().map_err(failed)?) {
+            let what = format!(
+                "{} is in the way: it was not left by a restore of this user; remove it",
+                path.display()
+            );
+            return Err(Error::invalid(what));
         }
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Err(Errno::WOULDBLOCK) => {
@@ -122,9 +146,8 @@ fn open_locked(path: &Path) -> Result<File> {
             Err(error) => return Err(failed(error.into())),
         }
         // Between opening and locking, another restore may have published the file.
-        match path.symlink_metadata() {
-            Ok(now) if (now.dev(), now.ino()) == (own.dev(), own.ino()) => return Ok(file),
-            _ => {}
+        if is_at(&file, path) {
+            return Ok(file);
         }
     }
     Err(Error::new(ErrorKind::Busy, format!("other restores keep writing {}", path.display())))

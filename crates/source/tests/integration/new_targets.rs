@@ -232,6 +232,45 @@ fn new_files_are_private() {
     assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
 }
 
+/// In a folder that others may write to, they could make the unfinished file beforehand.
+#[test]
+fn an_unfinished_file_of_somebody_else_is_refused() {
+    let images = Images::new();
+    let path = images.path("v.raw");
+    let left = partial(&path);
+    let refuse = |why: &str| {
+        let error = refusal(&path, TargetFormat::Raw, TargetMode::New);
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{why}: {error}");
+        assert!(error.to_string().contains("remove it"), "{error}");
+        assert_eq!(fs::read(&left).unwrap(), b"theirs", "{why}");
+        fs::remove_file(&left).unwrap();
+    };
+    let make = |mode: u32| {
+        fs::write(&left, b"theirs").unwrap();
+        fs::set_permissions(&left, fs::Permissions::from_mode(mode)).unwrap();
+    };
+    make(0o640);
+    refuse("others read it");
+    make(0o600);
+    fs::hard_link(&left, images.path("other name")).unwrap();
+    refuse("it has another name");
+    make(0o600);
+    if std::os::unix::fs::chown(&left, Some(65534), None).is_ok() {
+        refuse("it is another user's");
+    } else {
+        println!("SKIPPED: only root can make a file of another user");
+        fs::remove_file(&left).unwrap();
+    }
+    // One that was exchanged while the volume was written is not published.
+    let writing = target(&path, TargetFormat::Raw, MIB, TargetMode::New);
+    fs::remove_file(&left).unwrap();
+    make(0o600);
+    assert_eq!(writing.finish().unwrap_err().kind(), ErrorKind::Denied);
+    assert!(!path.exists());
+    // What an earlier restore has left is used.
+    target(&path, TargetFormat::Raw, MIB, TargetMode::New).finish().unwrap();
+}
+
 #[test]
 fn what_cannot_be_a_target_is_refused() {
     let images = Images::new();
