@@ -107,6 +107,8 @@ pub struct Global {
     pub no_cache: bool,
     #[arg(long, global = true, hide = true, env = "XDG_CACHE_HOME")]
     pub cache_home: Option<PathBuf>,
+    #[arg(long, global = true, hide = true, env = "XDG_STATE_HOME")]
+    pub state_home: Option<PathBuf>,
     #[arg(long, global = true, hide = true, env = "HOME")]
     pub home: Option<PathBuf>,
     /// Lower the program's priority by so many steps, up to 19; reclaim and repair do by 19 unless told
@@ -298,7 +300,7 @@ pub struct Backup {
     /// once. See below for its form.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["series", "changed"])]
     pub fleet: Option<PathBuf>,
-    /// Back up all series in rounds, each from the paths that its newest snapshot was made from.
+    /// Back up all series that this machine has backed up before, in rounds, each from the files of last time.
     #[arg(long, conflicts_with_all = ["fleet", "series", "changed"])]
     pub all: bool,
     #[command(flatten)]

@@ -1,6 +1,6 @@
 //! `silt backup`.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::Read;
 use std::path::Path;
 
@@ -11,6 +11,7 @@ use silt_source::{
 };
 use siltstone::{BackupOptions, BackupReport, Repository, Throttled};
 
+use super::made_here::MadeHere;
 use super::{Failure, PROGRAM, Session, Traffic, forget, rounds, short, snapshot_json};
 use crate::cli::{Backup, SourceFormat};
 use crate::{output, snapshot_name};
@@ -46,6 +47,7 @@ pub fn run(session: &Session<'_>, args: &Backup) -> Result<u8, Failure> {
         Some([only]) if volumes.len() == 1 => Some(only.name.clone()),
         _ => None,
     };
+    let mut made = rounds::Series { volumes: BTreeMap::new(), before: None, after: None };
     for (index, (volume, source)) in volumes.iter().zip(&sources).enumerate() {
         let name = match (volume.name, &only) {
             (Some(name), _) => name.to_owned(),
@@ -58,9 +60,13 @@ pub fn run(session: &Session<'_>, args: &Backup) -> Result<u8, Failure> {
             None => None,
         };
         backup.add_volume(&name, source, map.as_ref())?;
+        made.volumes.insert(name, volume.path.to_owned());
     }
     let report = backup.finish()?;
     session.reporter.finish();
+    if !args.dry_run {
+        MadeHere::new(session, &repository).note(repository.series_id(series), series, &made);
+    }
     let code = conclude(session, args, &report);
     if args.forget {
         forget::apply_stored(session, &repository, series)?;

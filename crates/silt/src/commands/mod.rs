@@ -9,6 +9,7 @@ mod forget;
 mod init;
 mod key;
 mod list;
+mod made_here;
 mod policy;
 mod popular;
 mod reclaim;

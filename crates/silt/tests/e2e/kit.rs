@@ -76,6 +76,7 @@ impl Place {
         let mut command = Command::new(env!("CARGO_BIN_EXE_silt"));
         command.env_clear().env("PATH", "/usr/bin:/bin:/usr/sbin:/sbin").env("TZ", "UTC");
         command.env("SILT_REPOSITORY", self.path("repository")).env("SILT_PASSWORD", "secret");
+        command.env("XDG_STATE_HOME", self.path("state"));
         command.current_dir(self.folder.path()).stdin(Stdio::null());
         command
     }

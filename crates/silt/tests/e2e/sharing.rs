@@ -81,6 +81,25 @@ fn a_fleet_is_backed_up_in_rounds() {
     let run = place.silt(&["snapshots", "--json"]).exits(0);
     assert_eq!(run.messages().iter().filter(|m| m["message_type"] == "snapshot").count(), 6);
 
+    // Another machine that shares the repository can't say which files of this one are opened.
+    let secret = place.write("secret.raw", &kit::disk(9, 4));
+    let elsewhere = |arguments: &[&str]| {
+        let mut command = place.command();
+        kit::Run::of(command.env("XDG_STATE_HOME", place.path("other")).args(arguments))
+    };
+    elsewhere(&["backup", "--all"]).exits(2).says("has backed up no series");
+    elsewhere(&["backup", "vm0", &format!("disk={secret}")]).exits(0);
+    place.silt(&["backup", "--all"]).exits(0).says("Round of 3 series");
+    let shown = place.silt(&["show", "vm0@latest", "--json"]).exits(0).messages();
+    let source = shown[0]["volumes"][0]["source"].as_str().unwrap();
+    assert!(source.ends_with("vm0.raw"), "{source}");
+    for series in ["vm1", "vm2"] {
+        place.silt(&["delete", &format!("{series}@latest")]).exits(0);
+    }
+    for _ in 0..2 {
+        place.silt(&["delete", "vm0@latest"]).exits(0);
+    }
+
     // A machine whose disk is gone is named; the others are backed up.
     std::fs::remove_file(place.text("vm1.raw")).unwrap();
     place.silt(&["backup", "--fleet", &file]).exits(1).says("'vm1' was not backed up");

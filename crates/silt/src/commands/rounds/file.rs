@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use silt_format::{Error, ErrorKind};
-use siltstone::Repository;
 
 use crate::commands::Failure;
-use crate::output;
+use crate::commands::made_here::MadeHere;
 
 /// Most bytes of a fleet file.
 const FILE_BYTES_MAX: u64 = 16 << 20;
@@ -22,14 +21,16 @@ pub struct Fleet {
     pub series: BTreeMap<String, Series>,
 }
 
-#[derive(Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Series {
     /// Paths by the volumes' names.
     pub volumes: BTreeMap<String, String>,
     /// A command that makes the volumes readable.
+    #[serde(default)]
     pub before: Option<String>,
     /// A command to run once they are not needed any more.
+    #[serde(default)]
     pub after: Option<String>,
 }
 
@@ -53,29 +54,13 @@ pub fn read(file: &Path) -> Result<Fleet, Failure> {
     }
 }
 
-/// All series of a repository, with the paths that their newest snapshots were made from.
-pub fn of_repository(repository: &Repository) -> Result<Fleet, Failure> {
-    let mut fleet = Fleet { tags: Vec::new(), series: BTreeMap::new() };
-    for (id, name) in repository.series()? {
-        let newest = repository.head(id)?.and_then(|head| head.snapshots.last().cloned());
-        let Some(newest) = newest else { continue };
-        let snapshot = repository.snapshot(id, &newest)?;
-        // What came from standard input can't be had again.
-        let from_paths =
-            snapshot.volumes.iter().all(|volume| Path::new(&volume.source).is_absolute());
-        if !from_paths {
-            output::note(&format!(
-                "silt: warning: series '{name}' was not made from files; it is left out"
-            ));
-            continue;
-        }
-        let volumes = snapshot.volumes.into_iter().map(|volume| (volume.name, volume.source));
-        let series = Series { volumes: volumes.collect(), before: None, after: None };
-        fleet.series.insert(name, series);
-    }
+/// All series that this machine has backed up to a repository.
+pub fn made_here(made_here: &MadeHere) -> Result<Fleet, Failure> {
+    let fleet = Fleet { tags: Vec::new(), series: made_here.all()? };
     if fleet.series.is_empty() {
-        let message = "no series was made from files; name one and its volumes".to_owned();
-        return Err(Failure::Usage(message));
+        let message =
+            "this machine has backed up no series to this repository yet; name one and its volumes";
+        return Err(Failure::Usage(message.to_owned()));
     }
     Ok(fleet)
 }

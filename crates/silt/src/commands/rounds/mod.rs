@@ -4,6 +4,7 @@ mod file;
 mod forecast;
 mod run;
 
+pub use file::Series;
 pub use run::run;
 
 use serde_json::json;

@@ -13,6 +13,7 @@ use super::forecast::{self, Plan};
 use super::{expected_line, planned_json};
 use crate::cli::Backup;
 use crate::commands::backup::{conclude, open, options, repository};
+use crate::commands::made_here::MadeHere;
 use crate::commands::{Failure, Session, exit_code, forget, temporary_folder};
 use crate::{output, snapshot_name};
 
@@ -26,6 +27,7 @@ struct Rounds<'s> {
     fleet: &'s Fleet,
     options: BackupOptions,
     repository: Repository,
+    made_here: MadeHere,
     /// The exit status: that of the first series that has one.
     code: Cell<u8>,
 }
@@ -42,13 +44,14 @@ pub fn run(session: &Session<'_>, args: &Backup) -> Result<u8, Failure> {
     let repository = repository(session, args)?;
     let fleet = match listed {
         Some(fleet) => fleet,
-        None => file::of_repository(&repository)?,
+        None => file::made_here(&MadeHere::new(session, &repository))?,
     };
     let mut options = options(session, args, chunking);
     options.tags.extend(fleet.tags.iter().cloned());
     let plan = forecast::plan(&repository, &fleet, &args.rounds)?;
     let code = Cell::new(0);
-    let rounds = Rounds { session, args, fleet: &fleet, options, repository, code };
+    let made_here = MadeHere::new(session, &repository);
+    let rounds = Rounds { session, args, fleet: &fleet, options, repository, made_here, code };
     for number in 0..plan.schedule.rounds.len() {
         rounds.run(&plan, number)?;
     }
@@ -76,7 +79,11 @@ impl Rounds<'_> {
         self.session.reporter.finish();
         for (name, backup) in names.iter().zip(&report.backups) {
             match backup {
-                Ok(backup) => self.note_code(conclude(self.session, self.args, backup)),
+                Ok(backup) => {
+                    self.note_code(conclude(self.session, self.args, backup));
+                    let id = self.repository.series_id(name);
+                    self.made_here.note(id, name, &self.fleet.series[name]);
+                }
                 Err(error) => self.failed(name, error),
             }
         }

@@ -1,0 +1,101 @@
+//! Which series this machine has backed up, and from which files. `silt backup --all` goes by this and not by
+//! what snapshots say: hosts that share a repository can write any path into them, and would have this machine
+//! open it.
+
+use std::collections::BTreeMap;
+use std::io::ErrorKind::NotFound;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use silt_format::{Error, SeriesId};
+use silt_storage::durable;
+use siltstone::Repository;
+
+use super::rounds::Series;
+use super::{Failure, Session};
+use crate::output;
+
+/// What is noted of a series, in a file of its own.
+#[derive(Deserialize, Serialize)]
+struct Note {
+    name: String,
+    series: Series,
+}
+
+/// The folder in which this machine notes what it has backed up to one repository.
+pub struct MadeHere(Option<PathBuf>);
+
+impl MadeHere {
+    pub fn new(session: &Session<'_>, repository: &Repository) -> Self {
+        let global = session.global;
+        let home = || Some(global.home.as_ref()?.join(".local/state"));
+        let state = global.state_home.clone().or_else(home);
+        Self(state.map(|state| state.join("silt").join(repository.id().to_string()).join("series")))
+    }
+
+    /// Notes what a series was backed up from; nothing is known of one that came from standard input. A backup
+    /// does not fail because of it.
+    pub fn note(&self, id: SeriesId, name: &str, series: &Series) {
+        let Some(folder) = &self.0 else { return };
+        let file = folder.join(format!("{id}.json"));
+        let noted = match absolute(series) {
+            Some(series) => write(folder, &file, &Note { name: name.to_owned(), series }),
+            None => match std::fs::remove_file(&file) {
+                Err(error) if error.kind() != NotFound => Err(Error::io("remove it", error)),
+                _ => Ok(()),
+            },
+        };
+        if let Err(error) = noted {
+            output::note(&format!(
+                "silt: warning: {} was not written, so that `silt backup --all` does not know of this: {error}",
+                file.display()
+            ));
+        }
+    }
+
+    /// All series that were noted.
+    pub fn all(&self) -> Result<BTreeMap<String, Series>, Failure> {
+        let mut found = BTreeMap::new();
+        let Some(folder) = &self.0 else { return Ok(found) };
+        let failed = |error| Error::io(format!("read {}", folder.display()), error);
+        let entries = match std::fs::read_dir(folder) {
+            Err(error) if error.kind() == NotFound => return Ok(found),
+            entries => entries.map_err(failed)?,
+        };
+        for entry in entries {
+            let file = entry.map_err(failed)?.path();
+            if file.extension().is_none_or(|extension| extension != "json") {
+                continue;
+            }
+            let text = std::fs::read_to_string(&file).map_err(failed)?;
+            let note: Note = serde_json::from_str(&text).map_err(|error| {
+                Failure::Usage(format!("{}: {error}; remove it", file.display()))
+            })?;
+            found.insert(note.name, note.series);
+        }
+        Ok(found)
+    }
+}
+
+/// The series with absolute paths, if all of it comes from files.
+fn absolute(series: &Series) -> Option<Series> {
+    let volumes = series.volumes.iter().map(|(name, path)| {
+        let path = Some(path).filter(|path| *path != "-")?;
+        Some((name.clone(), std::path::absolute(path).ok()?.to_str()?.to_owned()))
+    });
+    let volumes = volumes.collect::<Option<_>>()?;
+    Some(Series { volumes, before: series.before.clone(), after: series.after.clone() })
+}
+
+fn write(folder: &Path, file: &Path, note: &Note) -> Result<(), Error> {
+    let failed = |error| Error::io("note what was backed up", error);
+    let text = serde_json::to_string_pretty(note).map_err(|error| failed(error.into()))?;
+    if std::fs::read_to_string(file).is_ok_and(|there| there == text) {
+        return Ok(());
+    }
+    std::fs::create_dir_all(folder).map_err(failed)?;
+    // Others read the old one or the new one.
+    let new = file.with_extension(std::process::id().to_string());
+    std::fs::write(&new, text).map_err(failed)?;
+    durable::publish_replacing(&new, file)
+}
