@@ -169,6 +169,76 @@ fn a_place_is_not_complete_if_what_it_is_filled_from_has_gone_away() {
     }
 }
 
+/// A backup that does not know a new place commits beside it, a healing that sees it dies in the middle, and
+/// who added the place goes on with what was there before.
+#[test]
+fn a_place_has_no_head_before_what_it_names() {
+    for nth in 0..2 {
+        play_all(&Plan {
+            places: 2,
+            prelude: vec![BACKUP],
+            hosts: vec![
+                host(vec![
+                    does(100, BACKUP),
+                    fails(0, Action::Heal, (Kind::Put, Class::Heads, nth), Wrong::Kill),
+                ]),
+                host(vec![fails(
+                    100,
+                    Action::AddPlace(1),
+                    (Kind::Put, Class::Containers, 0),
+                    Wrong::Sleep(2000),
+                )]),
+            ],
+            ..Plan::default()
+        });
+    }
+}
+
+/// A writer brings the head that it builds upon to a place that lacks it, and sleeps; the place that has the head
+/// is removed, and others commit their own in the one that is left.
+#[test]
+fn a_head_is_not_built_upon_if_another_is_in_its_place() {
+    play_all(&Plan {
+        places: 2,
+        prelude: vec![BACKUP, Action::AddPlace(1)],
+        hosts: vec![
+            host(vec![
+                fails(0, BACKUP, (Kind::Put, Class::Heads, 0), Wrong::KillAfter),
+                fails(0, BACKUP, (Kind::Put, Class::Heads, 0), Wrong::Sleep(600)),
+            ]),
+            host(vec![
+                does(1, Action::RemovePlace(0)),
+                does(1, Action::Reclaim(Series::Vm, Keep::Nothing)),
+            ]),
+        ],
+        ..Plan::default()
+    });
+}
+
+/// A process that knows no place but the first adds one that others use for the shared store meanwhile.
+#[test]
+fn who_knows_an_old_list_of_places_changes_none() {
+    for sleeps in [None, Some(Class::Places), Some(Class::Others)] {
+        let add = match sleeps {
+            Some(class) => fails(5, Action::AddPlace(1), (Kind::List, class, 1), Wrong::Sleep(60)),
+            None => does(60, Action::AddPlace(1)),
+        };
+        play_all(&Plan {
+            places: 2,
+            prelude: vec![BACKUP, Action::Backup(Series::Other)],
+            hosts: vec![
+                Host { stays_open: true, ..host(vec![does(0, Action::Heal), add]) },
+                host(vec![
+                    does(10, Action::AddSharedPlace(1)),
+                    does(1, Action::Popular),
+                    does(100, Action::Popular),
+                ]),
+            ],
+            ..Plan::default()
+        });
+    }
+}
+
 /// Of two passwords that read each is removed by somebody, at once.
 #[test]
 fn the_last_key_that_reads_stays() {

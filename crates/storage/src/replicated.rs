@@ -80,7 +80,7 @@ fn reached(replica: &Replica) -> Result<&Arc<dyn Storage>> {
     })
 }
 
-/// Creates an object in a place that is not the first. What is there under its name must be the same: no name
+/// Creates an object in a place of several. What is there under its name must be the same: no name
 /// is given twice, so other bytes are somebody else's, and stay.
 fn put_too(replica: &Replica, key: &Key, body: &[Bytes], mode: PutMode) -> Result<()> {
     let storage = reached(replica)?;
@@ -115,7 +115,8 @@ impl Storage for Replicated {
 
     fn settle(&self, key: &Key) -> Result<()> {
         let mut bytes = None;
-        for storage in self.all()? {
+        for replica in &self.replicas {
+            let storage = reached(replica)?;
             match storage.head(key).and_then(|_| storage.settle(key)) {
                 Err(error) if error.kind() == ErrorKind::NotFound => {
                     if bytes.is_none() {
@@ -124,11 +125,8 @@ impl Storage for Replicated {
                         bytes = Some(Bytes::from(there));
                     }
                     let body: Vec<Bytes> = bytes.iter().cloned().collect();
-                    match storage.put_bytes(key, &body, PutMode::Create) {
-                        // Somebody else has copied it meanwhile.
-                        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-                        other => other?,
-                    }
+                    // Somebody else may have copied it meanwhile, or committed something else.
+                    put_too(replica, key, &body, PutMode::Create)?;
                 }
                 other => other?,
             }

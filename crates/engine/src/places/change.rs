@@ -5,11 +5,11 @@
 //! done under it; a new place counts as incomplete until it was filled.
 
 use silt_format::names::{self, Numbered};
-use silt_format::{Error, ErrorKind, ObjectKind, Places, Result, SeriesId};
+use silt_format::{Error, ErrorKind, Header, ObjectKind, Places, Result, SeriesId};
 use silt_storage::{ByteRange, Key, PutMode, Storage, list_all};
 
 use super::heal::{HealOptions, HealReport};
-use super::{OpenPlace, open_place};
+use super::{OpenPlace, open_place, verify_unchanged};
 use crate::heads;
 use crate::objects::Address;
 use crate::repository::{DEFAULT_DOMAIN, Repository};
@@ -45,6 +45,8 @@ impl Repository {
             return Err(Error::new(ErrorKind::AlreadyExists, message));
         }
         let mut repository = self;
+        // Who has been open for long may know an old list.
+        verify_unchanged(&repository.objects)?;
         if !is_continued {
             if is_shared && list.shared.is_empty() {
                 // Where it was it stays, until the new place has all of it.
@@ -52,14 +54,10 @@ impl Repository {
             }
             if is_shared { &mut list.shared } else { &mut list.copies }.push(location.to_owned());
             list.filling.push(location.to_owned());
-            let new = open(location)?;
-            repository.verify_no_fork(&*new)?;
-            repository.copy_root(&*new, &[names::KEYS, names::AUTHORITY])?;
-            // Whoever opens the repository by the new place must not take it for all there is.
-            let lists = repository.seal_lists(&list, highest_list(&*new)?)?;
-            lists.iter().try_for_each(|list| list.put(&*new))?;
-            repository.copy_root(&*new, &[names::CONFIG])?;
-            repository.put_lists(here, &list, &lists, open)?;
+        }
+        let new = open(location)?;
+        if !is_continued || !is_begun(&*new)? {
+            repository.begin_place(here, location, &list, &*new, open)?;
             repository = repository.reopen(here, &list, open)?;
         }
         repository.require_places()?;
@@ -91,6 +89,27 @@ impl Repository {
         Ok((repository, report))
     }
 
+    /// Writes a list with a new place to the others, and then what the new one is known by. Only who has written
+    /// the list may: what a place shows that another is adding would lead others astray.
+    fn begin_place(
+        &self,
+        here: &str,
+        location: &str,
+        list: &Places,
+        new: &dyn Storage,
+        open: &OpenPlace<'_>,
+    ) -> Result<()> {
+        self.verify_no_other(new)?;
+        self.verify_no_fork(new)?;
+        let highest = highest_list(new)?;
+        let lists = self.seal_lists(list, highest)?;
+        self.put_lists(here, Some(location), list, &lists, open)?;
+        self.copy_root(new, &[names::KEYS, names::AUTHORITY])?;
+        // Whoever opens the repository by the new place must not take it for all there is.
+        lists.iter().filter(|list| list.number > highest).try_for_each(|list| list.put(new))?;
+        self.copy_root(new, &[names::CONFIG])
+    }
+
     /// Fails as `Unavailable` if a place can't be reached: healing passes it over.
     fn require_places(&self) -> Result<()> {
         let away =
@@ -109,6 +128,22 @@ impl Repository {
             return Ok(repository);
         }
         Err(Error::new(ErrorKind::Busy, "another process has just changed the places"))
+    }
+
+    /// Fails as `AlreadyExists` if a new place holds another repository.
+    fn verify_no_other(&self, new: &dyn Storage) -> Result<()> {
+        for name in [names::CONFIG, names::CONFIG_COPY] {
+            let mut config = Vec::new();
+            match new.get(&Key::new(name)?, ByteRange::Full, &mut config) {
+                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                other => other?,
+            }
+            if Header::decode(&config).is_ok_and(|header| header.repository != self.id()) {
+                let message = format!("{} holds another repository", new.describe());
+                return Err(Error::new(ErrorKind::AlreadyExists, message));
+            }
+        }
+        Ok(())
     }
 
     /// Fails as `Conflict` if a place that comes back holds heads that this repository does not have: somebody
@@ -218,32 +253,37 @@ impl Repository {
     /// Makes a list of places the newest, in every place that it or the one before names and that can be
     /// reached.
     fn put_places(&self, here: &str, list: &Places, open: &OpenPlace<'_>) -> Result<()> {
-        self.put_lists(here, list, &self.seal_lists(list, 0)?, open)
+        self.put_lists(here, None, list, &self.seal_lists(list, 0)?, open)
     }
 
-    /// A list of places as objects with numbers above all that are known. There are two of them: whoever can't
-    /// read the list would not know where the other places are.
+    /// A list of places as objects. The first has the number behind the list that it follows, so that of several
+    /// who change that one only the first succeeds; the last two have numbers above `highest`, which a new place
+    /// may have from before. There are two of them: whoever can't read the list would not know where the other
+    /// places are.
     fn seal_lists(&self, list: &Places, highest: u64) -> Result<Vec<SealedList>> {
         self.required_authority()?;
-        let last = self.objects.places.max(highest);
+        let last = self.objects.places;
+        let highest = highest.max(last);
         let seal = |number| {
             let address = Address::new(ObjectKind::Places, SeriesId::NONE, number);
             let key = Key::new(Numbered::Places.name(SeriesId::NONE, number))?;
-            Ok(SealedList { key, object: self.objects.sealed(address, &list.encode())? })
+            Ok(SealedList { number, key, object: self.objects.sealed(address, &list.encode())? })
         };
-        if last >= heads::GENERATION_MAX {
+        if highest >= heads::GENERATION_MAX {
             return Err(Error::corrupt(
                 "a list of places that no repository has made is in the way",
             ));
         }
-        (last + 1..=last + 2).map(seal).collect()
+        let first = (last < highest).then_some(last + 1);
+        first.into_iter().chain(highest + 1..=highest + 2).map(seal).collect()
     }
 
-    /// Writes the objects of a list. The first place of the list before that can be reached decides who of
+    /// Writes the objects of a list to all places but one. The first place of the list before that can be reached decides who of
     /// several that change it at once is the first.
     fn put_lists(
         &self,
         here: &str,
+        but: Option<&str>,
         list: &Places,
         sealed: &[SealedList],
         open: &OpenPlace<'_>,
@@ -252,7 +292,7 @@ impl Repository {
         let before = before.map_or_else(|| vec![here.to_owned()], |list| list.copies.clone());
         let mut locations: Vec<&String> = Vec::new();
         for location in before.iter().chain(&list.copies).chain(&list.shared) {
-            if !locations.contains(&location) {
+            if !locations.contains(&location) && but != Some(location.as_str()) {
                 locations.push(location);
             }
         }
@@ -275,6 +315,7 @@ impl Repository {
 
 /// A list of places on its way.
 struct SealedList {
+    number: u64,
     key: Key,
     object: Vec<u8>,
 }
@@ -294,6 +335,15 @@ impl SealedList {
             }
             other => other,
         }
+    }
+}
+
+/// Whether a place has been given all that it is known by.
+fn is_begun(place: &dyn Storage) -> Result<bool> {
+    match place.head(&Key::new(names::CONFIG)?) {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
     }
 }
 

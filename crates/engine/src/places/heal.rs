@@ -45,6 +45,25 @@ type Copy = (usize, Vec<u8>);
 /// A name, and how large its object is in each place that can be reached.
 type Listed = BTreeMap<Key, Vec<Option<u64>>>;
 
+/// What places have below `prefix`.
+fn list_in(
+    places: &[&dyn Storage],
+    prefix: &str,
+    is_kept: &dyn Fn(&Key) -> bool,
+) -> Result<Listed> {
+    let mut listed = Listed::new();
+    for (number, place) in places.iter().enumerate() {
+        for item in list_all(*place, prefix, None) {
+            let (key, bytes) = item?;
+            // Leases come and go, and nothing is lost with them.
+            if !Numbered::Lease.is(key.as_str()) && is_kept(&key) {
+                listed.entry(key).or_insert_with(|| vec![None; places.len()])[number] = Some(bytes);
+            }
+        }
+    }
+    Ok(listed)
+}
+
 impl Repository {
     /// Compares the places of the repository, and copies what one lacks or has damaged from one that has
     /// it whole. Every object that is copied is verified first.
@@ -78,19 +97,13 @@ impl Repository {
         if places.len() < 2 {
             return Ok(());
         }
-        let mut listed = Listed::new();
-        for (number, place) in places.iter().enumerate() {
-            for item in list_all(*place, "", None) {
-                let (key, bytes) = item?;
-                // Leases come and go, and nothing is lost with them.
-                if !Numbered::Lease.is(key.as_str()) && is_kept(&key) {
-                    listed.entry(key).or_insert_with(|| vec![None; places.len()])[number] =
-                        Some(bytes);
-                }
-            }
-        }
-        let total = to_u64(listed.len());
-        for (done, (key, sizes)) in (0..).zip(&listed) {
+        // Heads are looked for first and copied last: what they name was there before them, and is in a place
+        // before it has them.
+        let heads = list_in(&places, names::STATE, is_kept)?;
+        let mut rest = list_in(&places, "", is_kept)?;
+        rest.retain(|key, _| !key.as_str().starts_with(names::STATE));
+        let total = to_u64(rest.len() + heads.len());
+        for (done, (key, sizes)) in (0..).zip(rest.iter().chain(&heads)) {
             self.objects.context.check_interrupted()?;
             self.heal_object(&places, key, sizes, options, report)?;
             let progress = Progress { done_bytes: done, total_bytes: total, ..Progress::default() };

@@ -162,12 +162,24 @@ fn open_place(
     }
 }
 
-fn replicas(repository: RepositoryId, locations: &[String], open: &OpenPlace<'_>) -> Vec<Replica> {
-    let replica = |location: &String| Replica {
-        location: location.clone(),
-        storage: open_place(repository, location, open).map_err(|error| error.to_string()),
+/// Some of the places of a list. One that is being added and has nothing yet is left out: who adds it will fill
+/// it, and change the list then.
+fn replicas(
+    repository: RepositoryId,
+    list: &Places,
+    locations: &[String],
+    open: &OpenPlace<'_>,
+) -> Vec<Replica> {
+    let replica = |location: &String| {
+        let opened = open_place(repository, location, open);
+        let is_nothing = |error: &Error| error.kind() == ErrorKind::NoRepository;
+        if opened.as_ref().is_err_and(is_nothing) && list.filling.contains(location) {
+            return None;
+        }
+        let storage = opened.map_err(|error| error.to_string());
+        Some(Replica { location: location.clone(), storage })
     };
-    locations.iter().map(replica).collect()
+    locations.iter().filter_map(replica).collect()
 }
 
 impl Repository {
@@ -186,7 +198,7 @@ impl Repository {
             vec![Seen { location: here.to_owned(), storage, number, list: list.clone() }];
         // A place that was left out for a while knows an older list.
         let mut main = loop {
-            let main = replicas(self.id(), &list.copies, open);
+            let main = replicas(self.id(), &list, &list.copies, open);
             for Replica { location, storage } in &main {
                 let Ok(storage) = storage else { continue };
                 let (number, list) = newest(&self.objects, storage, None)?;
@@ -210,7 +222,7 @@ impl Repository {
                 "{here} is no longer a copy of the repository, which is in {copies}"
             ));
         }
-        let shared = replicas(self.id(), &list.shared, open);
+        let shared = replicas(self.id(), &list, &list.shared, open);
         for replica in main.iter().chain(&shared) {
             if let Err(why) = &replica.storage {
                 self.warn(&format!("the copy in {} can't be reached: {why}", replica.location));
