@@ -215,6 +215,33 @@ fn a_head_is_not_built_upon_if_another_is_in_its_place() {
     });
 }
 
+/// Who fills a place dies when an object there is visible and not durable; another goes on, and sees it there,
+/// before the power fails.
+#[test]
+fn a_place_is_complete_only_with_what_stays_there() {
+    for class in [Class::Containers, Class::Recipes, Class::Snapshots] {
+        play_all(&Plan {
+            places: 2,
+            prelude: vec![BACKUP],
+            hosts: vec![
+                host(vec![fails(
+                    0,
+                    Action::AddPlace(1),
+                    (Kind::Put, class, 0),
+                    Wrong::LosePower(2000),
+                )]),
+                host(vec![fails(
+                    100,
+                    Action::AddPlace(1),
+                    (Kind::Put, Class::Heads, 0),
+                    Wrong::Sleep(2000),
+                )]),
+            ],
+            ..Plan::default()
+        });
+    }
+}
+
 /// A process that knows no place but the first adds one that others use for the shared store meanwhile.
 #[test]
 fn who_knows_an_old_list_of_places_changes_none() {

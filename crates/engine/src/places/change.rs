@@ -61,14 +61,7 @@ impl Repository {
             repository = repository.reopen(here, &list, open)?;
         }
         repository.require_places()?;
-        let report = repository.heal_copies(HealOptions::default())?;
-        if let Some(name) = report.lost.iter().chain(&report.conflicts).next() {
-            let message = format!(
-                "{location} is not complete: {name} is damaged or differs; `silt copies heal` tells more"
-            );
-            return Err(Error::new(ErrorKind::Conflict, message));
-        }
-        settle_all(&*open(location)?)?;
+        let report = repository.fill(location, &*new)?;
         list.filling.retain(|filling| filling != location);
         repository.put_places(here, &list, open)?;
         repository = repository.reopen(here, &list, open)?;
@@ -87,6 +80,32 @@ impl Repository {
             repository.leave_shared()?;
         }
         Ok((repository, report))
+    }
+
+    /// Brings all that there is to a new place, durable.
+    fn fill(&self, location: &str, new: &dyn Storage) -> Result<HealReport> {
+        let mut all = HealReport::default();
+        loop {
+            let report = self.heal_copies(HealOptions::default())?;
+            if let Some(name) = report.lost.iter().chain(&report.conflicts).next() {
+                let message = format!(
+                    "{location} is not complete: {name} is damaged or differs; `silt copies heal` tells more"
+                );
+                return Err(Error::new(ErrorKind::Conflict, message));
+            }
+            let is_first = all.checked_objects == 0;
+            let is_same = report.copied_objects + report.replaced_objects == 0;
+            all.checked_objects = report.checked_objects;
+            all.copied_objects += report.copied_objects;
+            all.replaced_objects += report.replaced_objects;
+            all.copied_bytes += report.copied_bytes;
+            if is_same && !is_first {
+                return Ok(all);
+            }
+            // What somebody had brought there who died may have gone with the power before it was durable: it is
+            // looked for once more.
+            settle_all(new)?;
+        }
     }
 
     /// Writes a list with a new place to the others, and then what the new one is known by. Only who has written
