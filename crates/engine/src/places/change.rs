@@ -60,7 +60,7 @@ impl Repository {
             repository.begin_place(here, location, &list, &*new, open)?;
             repository = repository.reopen(here, &list, open)?;
         }
-        repository.require_places()?;
+        repository.require_places(location)?;
         let report = repository.fill(location, &*new)?;
         list.filling.retain(|filling| filling != location);
         repository.put_places(here, &list, open)?;
@@ -84,7 +84,7 @@ impl Repository {
 
     /// Brings all that there is to a new place, durable.
     fn fill(&self, location: &str, new: &dyn Storage) -> Result<HealReport> {
-        let mut all = HealReport::default();
+        let (mut all, mut is_first) = (HealReport::default(), true);
         loop {
             let report = self.heal_copies(HealOptions::default())?;
             if let Some(name) = report.lost.iter().chain(&report.conflicts).next() {
@@ -93,7 +93,6 @@ impl Repository {
                 );
                 return Err(Error::new(ErrorKind::Conflict, message));
             }
-            let is_first = all.checked_objects == 0;
             let is_same = report.copied_objects + report.replaced_objects == 0;
             all.checked_objects = report.checked_objects;
             all.copied_objects += report.copied_objects;
@@ -105,6 +104,7 @@ impl Repository {
             // What somebody had brought there who died may have gone with the power before it was durable: it is
             // looked for once more.
             settle_all(new)?;
+            is_first = false;
         }
     }
 
@@ -129,10 +129,14 @@ impl Repository {
         self.copy_root(new, &[names::CONFIG])
     }
 
-    /// Fails as `Unavailable` if a place can't be reached: healing passes it over.
-    fn require_places(&self) -> Result<()> {
-        let away =
-            self.places().into_iter().find_map(|place| Some((place.location, place.failure?)));
+    /// Fails as `Unavailable` if a place can't be reached, or the new one was left out when the repository was
+    /// opened, as its disk was not mounted: healing passes both over.
+    fn require_places(&self, new: &str) -> Result<()> {
+        let places = self.places();
+        let left_out = (!places.iter().any(|place| place.location == new))
+            .then(|| (new.to_owned(), "it held no repository a moment ago".to_owned()));
+        let away = places.into_iter().find_map(|place| Some((place.location, place.failure?)));
+        let away = away.or(left_out);
         away.map_or(Ok(()), |(location, why)| {
             let message =
                 format!("the copy in {location} can't be reached: {why}; add it again once it can");
@@ -297,8 +301,8 @@ impl Repository {
         first.into_iter().chain(highest + 1..=highest + 2).map(seal).collect()
     }
 
-    /// Writes the objects of a list to all places but one. The first place of the list before that can be reached decides who of
-    /// several that change it at once is the first.
+    /// Writes the objects of a list to all places but one. The first place of the list before that can be
+    /// reached decides who of several that change it at once is the first.
     fn put_lists(
         &self,
         here: &str,
