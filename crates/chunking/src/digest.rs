@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 
-use silt_format::{BLOCK_BYTES, Fingerprint, SEGMENT_BYTES, SegmentDigest, number};
+use silt_format::{BLOCK_BYTES, Fingerprint, Recipe, SEGMENT_BYTES, SegmentDigest, number};
 
 use crate::{Fingerprinter, is_zero};
 
@@ -63,11 +63,67 @@ impl SegmentDigester {
         self.fingerprinter.fingerprint_many(segment, stored, fingerprints);
         message.clear();
         fingerprints.iter().for_each(|fingerprint| message.extend_from_slice(&fingerprint.0));
-        message.extend_from_slice(&bitmap[..segment.len().div_ceil(BLOCK_BYTES).div_ceil(8)]);
-        message.extend_from_slice(&number::to_u32(segment.len()).to_le_bytes());
-        let mut digest = [0; 16];
-        digest.copy_from_slice(&blake3::keyed_hash(&self.key, message).as_bytes()[..16]);
-        SegmentDigest::new(digest)
+        self.of_blocks(message, &bitmap, segment.len())
+    }
+
+    /// The digest of a segment of `bytes` bytes whose blocks have the fingerprints in `message`.
+    fn of_blocks(
+        &self,
+        message: &mut Vec<u8>,
+        bitmap: &[u8; BITMAP_BYTES_MAX],
+        bytes: usize,
+    ) -> SegmentDigest {
+        message.extend_from_slice(&bitmap[..bytes.div_ceil(BLOCK_BYTES).div_ceil(8)]);
+        message.extend_from_slice(&number::to_u32(bytes).to_le_bytes());
+        self.of(SegmentDigest::OF_BLOCKS, message)
+    }
+
+    fn of(&self, kind: u8, message: &[u8]) -> SegmentDigest {
+        let mut bytes = [0; 16];
+        bytes.copy_from_slice(&blake3::keyed_hash(&self.key, message).as_bytes()[..16]);
+        SegmentDigest { kind, bytes }
+    }
+
+    /// The digest of a segment that is not cut into blocks: of the length in bytes (`u32`) and the fingerprint
+    /// of each chunk in order, zeros for a chunk that is all zeros.
+    pub fn digest_chunks<'f>(
+        &self,
+        chunks: impl Iterator<Item = (u32, Option<&'f Fingerprint>)>,
+    ) -> SegmentDigest {
+        let mut message = Vec::new();
+        for (length, fingerprint) in chunks {
+            message.extend_from_slice(&length.to_le_bytes());
+            message.extend_from_slice(fingerprint.map_or(&[0; 20], |fingerprint| &fingerprint.0));
+        }
+        self.of(SegmentDigest::OF_CHUNKS, &message)
+    }
+
+    /// The digest that a segment with this recipe has; `None` if the recipe can't have one of this kind.
+    pub fn digest_recipe(&self, recipe: &Recipe, kind: u8) -> Option<SegmentDigest> {
+        let stored = |reference: silt_format::Reference| !reference.is_zero();
+        if kind == SegmentDigest::OF_CHUNKS {
+            return Some(self.digest_chunks(recipe.chunks.iter().map(|chunk| {
+                (chunk.length, stored(chunk.reference).then_some(&chunk.fingerprint))
+            })));
+        }
+        let (_, full) = recipe.chunks.split_last()?;
+        let are_blocks = full.iter().all(|chunk| chunk.length as usize == BLOCK_BYTES)
+            && recipe.chunks.iter().all(|chunk| chunk.length as usize <= BLOCK_BYTES);
+        if kind != SegmentDigest::OF_BLOCKS
+            || !are_blocks
+            || recipe.chunks.len() > BITMAP_BYTES_MAX * 8
+        {
+            return None;
+        }
+        let (mut bitmap, mut message) = ([0; BITMAP_BYTES_MAX], Vec::new());
+        for (index, chunk) in recipe.chunks.iter().enumerate() {
+            if stored(chunk.reference) {
+                bitmap[index / 8] |= 1 << (index % 8);
+                message.extend_from_slice(&chunk.fingerprint.0);
+            }
+        }
+        let bytes = recipe.segment_bytes() as usize;
+        Some(self.of_blocks(&mut message, &bitmap, bytes))
     }
 }
 

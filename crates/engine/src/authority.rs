@@ -1,9 +1,13 @@
-//! Append-only repositories: what takes something away must be signed by a key that backup hosts do
-//! not hold.
+//! The administrator: who says which keys may write what, where the repository is, and what goes.
+//!
+//! In an append-only repository the administrator has a password, and a key that backup hosts do not hold. In
+//! others, everybody with a full key has the administrator's, too.
+
+use std::sync::Arc;
 
 use silt_format::{
-    Authority, Error, ErrorKind, KdfCost, KeyLabel, MasterKey, ObjectKind, Result, ResultExt,
-    SeriesId, WrappedKey, names,
+    Error, ErrorKind, KdfCost, KeyLabel, ObjectKind, Result, ResultExt, SeriesId, Signer,
+    SigningSeed, WrappedKey, names,
 };
 use silt_storage::{ByteRange, PutMode};
 
@@ -21,43 +25,51 @@ pub struct Administrator {
     pub label: KeyLabel,
 }
 
-/// Makes the signing key of a new repository, durable on return; the answer is its public part.
-pub(crate) fn create(objects: &Objects, administrator: &Administrator) -> Result<[u8; 32]> {
-    let seed = MasterKey::new(objects.context.random());
+/// Writes the administrator's key of a new append-only repository, durable on return.
+pub(crate) fn create(
+    objects: &Objects,
+    administrator: &Administrator,
+    seed: &SigningSeed,
+) -> Result<()> {
     let header = objects.new_header(Address::new(ObjectKind::Authority, SeriesId::NONE, 0));
     let Administrator { password, cost, label } = administrator;
-    let object = WrappedKey::wrap(&header, password, *cost, &seed.clone().into(), label)?;
+    let labelled = (&objects.keys, label);
+    let object = WrappedKey::wrap(&header, password, *cost, seed.expose(), labelled)?;
     for name in [names::AUTHORITY_COPY, names::AUTHORITY] {
         objects.storage.put(&key(name)?, &[&object], PutMode::Create)?;
     }
-    Ok(Authority::new(&seed)?.public())
+    Ok(())
+}
+
+fn open(object: &[u8], password: &[u8]) -> Result<Signer> {
+    let secret = WrappedKey::unwrap(object, password)?;
+    let strange = |_| Error::corrupt("it holds no seed");
+    let seed = SigningSeed::new(secret.as_slice().try_into().map_err(strange)?);
+    Signer::new(Signer::ADMINISTRATOR, &seed)
 }
 
 impl Repository {
-    /// Whether deleting and reclaiming need the administrator's password.
+    /// Whether deleting, reclaiming and changing keys need the administrator's password.
     pub fn is_append_only(&self) -> bool {
-        self.config.authority.is_some()
+        self.config.append_only
     }
 
-    /// Opens the key that signs, so that this process may delete and reclaim.
+    /// Opens the administrator's key, so that this process may delete and reclaim.
     ///
     /// `WrongPassword` if the password does not open it.
     pub fn authorize(&mut self, password: &[u8]) -> Result<()> {
-        let Some(public) = self.config.authority else { return Ok(()) };
-        let mut failure = Error::corrupt("the repository has no key that signs");
+        if !self.is_append_only() {
+            return Ok(());
+        }
+        let mut failure = Error::corrupt("the repository has no administrator's key");
         for name in [names::AUTHORITY, names::AUTHORITY_COPY] {
             let mut object = Vec::new();
             let read = self.objects.storage.get(&key(name)?, ByteRange::Full, &mut object);
-            let opened = read
-                .and_then(|()| WrappedKey::unwrap(&object, password))
-                .and_then(|seed| {
-                    let strange = || Error::corrupt("it holds no seed");
-                    Authority::new(seed.master().ok_or_else(strange)?)
-                })
-                .context(|| format!("open {name}"));
+            let opened =
+                read.and_then(|()| open(&object, password)).context(|| format!("open {name}"));
             match opened {
-                Ok(authority) if authority.public() == public => {
-                    self.authority = Some(authority);
+                Ok(signer) if signer.public() == self.config.administrator => {
+                    self.authority = Some(Arc::new(signer));
                     return Ok(());
                 }
                 Ok(_) => failure = Error::corrupt(format!("{name} is not this repository's")),
@@ -67,16 +79,24 @@ impl Repository {
         Err(failure)
     }
 
-    /// The key that signs, if this process has it; `Denied` if it needs it and does not have it, and with a
-    /// key that only backs up.
-    pub(crate) fn required_authority(&self) -> Result<Option<&Authority>> {
+    /// What signs a head that takes something away, where that is not this host's own key; `Denied` if this
+    /// process needs it and does not have it, and with a key that only backs up.
+    pub(crate) fn required_authority(&self) -> Result<Option<Arc<Signer>>> {
         self.require_all_keys()?;
-        if self.is_append_only() && self.authority.is_none() {
-            return Err(Error::new(
-                ErrorKind::Denied,
-                "the repository is append-only: this needs the administrator's password",
-            ));
+        if self.is_append_only() { self.administrator().map(Some) } else { Ok(None) }
+    }
+
+    /// What signs in the administrator's name; `Denied` if this process does not have it.
+    pub(crate) fn administrator(&self) -> Result<Arc<Signer>> {
+        self.require_all_keys()?;
+        let denied = || {
+            let message = "the repository is append-only: this needs the administrator's password";
+            Error::new(ErrorKind::Denied, message)
+        };
+        if self.is_append_only() {
+            return self.authority.clone().ok_or_else(denied);
         }
-        Ok(self.authority.as_ref())
+        let master = self.objects.keys.master().ok_or_else(denied)?;
+        Signer::new(Signer::ADMINISTRATOR, &master.administrator_seed()).map(Arc::new)
     }
 }

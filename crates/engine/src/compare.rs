@@ -56,7 +56,7 @@ impl Repository {
                 continue;
             }
             let mut recipe = |reader: &MapReader, entry: Option<SegmentEntry>| match entry {
-                Some(entry) => reader.recipe(entry.recipe, &mut scratch, &mut raw).map(Some),
+                Some(entry) => reader.segment_recipe(&entry, &mut scratch, &mut raw).map(Some),
                 None => Ok(None),
             };
             let old_recipe = recipe(&old_reader, old_entry)?;

@@ -76,8 +76,8 @@ impl Repository {
             Selector::Id(prefix) => self.find_id(prefix)?,
             Selector::Time(series, when) => self.find_time(series.as_deref(), *when)?,
         };
-        let snapshot = self.snapshot(head.series, &entry)?;
-        Ok(Found { head, snapshot, entry })
+        let (snapshot, key) = self.snapshot_and_key(head.series, &entry)?;
+        Ok(Found { head, snapshot, entry, key })
     }
 
     /// The one deleted snapshot whose id begins with `prefix`, with its series' head.

@@ -2,13 +2,14 @@
 
 use silt_format::names::Numbered;
 use silt_format::{
-    Authority, Error, ErrorKind, Head, ObjectKind, PRIVATE_STORE, Result, ResultExt, SHARED_STORE,
-    SeriesId, StoreEntry, names,
+    Error, ErrorKind, Head, ObjectKind, PRIVATE_STORE, Result, ResultExt, SHARED_STORE, SeriesId,
+    Signer, StoreEntry, names,
 };
 
 use crate::objects::{Address, Objects};
 use crate::places;
 use crate::repository::DEFAULT_DOMAIN;
+use crate::writers::SignedBy;
 
 /// How many of a series' newest heads are never removed: what a writer that wakes up late goes by.
 pub(crate) const HEADS_KEPT: u64 = 16;
@@ -91,10 +92,19 @@ pub(crate) fn base(objects: &Objects, series: SeriesId, name: &str) -> Result<He
 
 /// The head of this name.
 pub(crate) fn read(objects: &Objects, series: SeriesId, name: &str) -> Result<Head> {
+    read_signed(objects, series, name).map(|(head, _)| head)
+}
+
+/// The head of this name, and who has signed it.
+pub(crate) fn read_signed(
+    objects: &Objects,
+    series: SeriesId,
+    name: &str,
+) -> Result<(Head, SignedBy)> {
     let strange = || Error::corrupt(format!("{name} is not the name of a head"));
     let generation = Numbered::Head.number_of(series, name).ok_or_else(strange)?;
     let address = Address::new(ObjectKind::Head, series, generation);
-    let plain = objects.get(name, address)?;
+    let (plain, by) = objects.get_signed(name, address).context(|| format!("read head {name}"))?;
     let head = Head::decode(&plain).context(|| format!("read head {name}"))?;
     if (head.generation, head.series) != (generation, series) {
         return Err(Error::corrupt(format!("head {name} is not what its name says")));
@@ -122,7 +132,33 @@ pub(crate) fn read(objects: &Objects, series: SeriesId, name: &str) -> Result<He
             format!("head {name} uses store {} of kind {}", store.number, store.kind),
         ));
     }
-    Ok(head)
+    verify_writer(objects, &head, &by).context(|| format!("read head {name}"))?;
+    Ok((head, by))
+}
+
+/// Fails as `Corrupt` if a head was signed by somebody who may not write its series, or knows a list of writers
+/// that is not there.
+fn verify_writer(objects: &Objects, head: &Head, by: &SignedBy) -> Result<()> {
+    if head.writers > objects.believed.writers().0 {
+        objects.load_writers(None)?;
+        let newest = objects.believed.writers().0;
+        if head.writers > newest {
+            return Err(Error::corrupt(format!(
+                "it was written when there was list of writers {}, and the newest there is {newest}",
+                head.writers
+            )));
+        }
+    }
+    if head.series == objects.keys.shared_store_id(head.domain) {
+        if by.may_remove {
+            return Ok(());
+        }
+        let message =
+            format!("key {} has signed it, which may not change what series share", by.id);
+        return Err(Error::corrupt(message));
+    }
+    by.may_write(&head.name)?;
+    by.reaches(head.series, head.generation)
 }
 
 /// Whether a series' id is the one that `name` has; the shared store is called anything.
@@ -134,19 +170,19 @@ pub(crate) fn has_name(objects: &Objects, series: SeriesId, name: &str) -> bool 
 /// Writes `head` as its generation's successor; the answer is its bytes.
 ///
 /// Fails as `Busy` if somebody else has committed since the head was read. All that it names must be
-/// durable (I-5). In an append-only repository `authority` signs what takes something away.
+/// durable (I-5). In an append-only repository `authority` signs what takes something away, else this
+/// host's own key.
 pub(crate) fn commit(
     objects: &Objects,
     head: &mut Head,
     writer: [u8; 16],
-    authority: Option<&Authority>,
+    authority: Option<&Signer>,
 ) -> Result<u64> {
+    places::verify_unchanged_lately(objects)?;
     head.generation += 1;
     head.writer = writer;
-    head.signature = None;
-    if let Some(authority) = authority {
-        authority.sign(head);
-    }
+    objects.settle_writers()?;
+    head.writers = objects.believed.writers().0.max(head.writers);
     let overtaken = || {
         Error::new(
             ErrorKind::Busy,
@@ -159,8 +195,13 @@ pub(crate) fn commit(
     };
     let name = Numbered::Head.name(head.series, head.generation);
     let address = Address::new(ObjectKind::Head, head.series, head.generation);
+    let signer = authority.unwrap_or(&objects.signer);
+    if head.series != objects.keys.shared_store_id(head.domain) {
+        objects.believed.require_may_write(signer.id(), &head.name)?;
+    }
+    let object = objects.sealed_by(signer, address, &head.encode())?;
     let bytes = objects
-        .put(&name, address, &head.encode())
+        .put_pieces(&name, address.kind, &[object.into()])
         .map_err(|error| match error.kind() {
             ErrorKind::AlreadyExists => overtaken(),
             _ => error,

@@ -1,14 +1,13 @@
-//! The heads of a series in an append-only repository since the last that its administrator signed.
+//! The heads of a series since the last that somebody has signed who may remove things.
 //!
-//! A host can write whatever head it likes. One that drops a snapshot is not believed by those who can
-//! remove objects: before anything else they follow the heads since the last signed one. There must be
-//! all of them, and each must keep all of the one before it.
+//! A host can write whatever head it likes to the series that it may write. One that drops a snapshot is not
+//! believed by those who can remove objects: before anything else they follow the heads since the last that was
+//! signed by one of them. There must be all of them, and each must keep all of the one before it.
 
 use std::collections::HashSet;
 
 use silt_format::{
-    Error, ErrorKind, Head, ObjectSet, ObjectTag, Result, SHARED_STORE, SeriesId, StoreEntry,
-    names, verify_signature,
+    Error, ErrorKind, Head, ObjectSet, ObjectTag, Result, SHARED_STORE, SeriesId, StoreEntry, names,
 };
 
 use crate::chunks::open_container;
@@ -35,7 +34,7 @@ struct Tampering {
     newest: (u64, String),
 }
 
-/// A head since the last signed one.
+/// A head since the last that vouches for all before it.
 struct Link {
     generation: u64,
     name: String,
@@ -47,8 +46,7 @@ impl Repository {
     ///
     /// `Denied` names the first that does, or that is missing or can't be read.
     pub(crate) fn verified_head(&self, series: SeriesId) -> Result<Option<Head>> {
-        let Some(public) = self.config.authority else { return self.head(series) };
-        let found = match self.history(series, &public)? {
+        let found = match self.history(series)? {
             Ok(head) => return Ok(head),
             Err(found) => found,
         };
@@ -63,20 +61,16 @@ impl Repository {
         Err(Error::new(ErrorKind::Denied, message))
     }
 
-    /// Fails as [`verified_head`](Self::verified_head) does, in an append-only repository alone.
+    /// Fails as [`verified_head`](Self::verified_head) does.
     pub(crate) fn verify_history(&self, series: SeriesId) -> Result<()> {
-        if self.is_append_only() { self.verified_head(series).map(drop) } else { Ok(()) }
+        self.verified_head(series).map(drop)
     }
 
     /// The newest head, or what was done to the series.
-    fn history(
-        &self,
-        series: SeriesId,
-        public: &[u8; 32],
-    ) -> Result<Result<Option<Head>, Box<Tampering>>> {
+    fn history(&self, series: SeriesId) -> Result<Result<Option<Head>, Box<Tampering>>> {
         let mut last = None;
         for _ in 0..TRIES_MAX {
-            let found = self.follow(series, public)?;
+            let found = self.follow(series)?;
             // Heads may go while they are read, but not without a newer one.
             match found {
                 Err(found) if last.as_ref() != Some(&found.newest) => {
@@ -85,25 +79,21 @@ impl Repository {
                 found => return Ok(found),
             }
         }
-        self.follow(series, public)
+        self.follow(series)
     }
 
-    fn follow(
-        &self,
-        series: SeriesId,
-        public: &[u8; 32],
-    ) -> Result<Result<Option<Head>, Box<Tampering>>> {
-        // Newest first, back to the last that is signed: it vouches for all before it.
+    fn follow(&self, series: SeriesId) -> Result<Result<Option<Head>, Box<Tampering>>> {
+        // Newest first, back to the last of somebody who may remove: it vouches for all before it.
         let (mut links, mut signed) = (Vec::new(), None);
         for item in heads::all(&self.objects, series) {
             let (generation, name) = item?;
-            let head = match heads::read(&self.objects, series, &name) {
-                Ok(head) if verify_signature(&head, public).is_ok() => {
+            let head = match heads::read_signed(&self.objects, series, &name) {
+                Ok((head, by)) if by.may_remove => {
                     signed = Some(head);
                     break;
                 }
                 Err(error) if !is_damage(&error) => return Err(error),
-                head => head,
+                read => read.map(|(head, _)| head),
             };
             links.push(Link { generation, name, head });
         }
@@ -121,9 +111,9 @@ impl Repository {
                 is_ahead.then(|| format!("it knows of {SHARED_NAME} {seen}, which is not there"))
             });
             match (why, link.head) {
-                (None, Ok(head)) if !self.is_shared_store(series) => before = head,
+                (None, Ok(head)) => before = head,
                 (why, head) => {
-                    let why = why.unwrap_or_else(|| "it is not signed".to_owned());
+                    let why = why.unwrap_or_default();
                     let heads = std::iter::once(head).chain(rest.map(|link| link.head));
                     let later = heads.filter_map(Result::ok).collect();
                     let name = link.name;
@@ -164,9 +154,12 @@ impl Repository {
             None => self.series_id(series),
         };
         let authority = self.required_authority()?;
-        let Some(public) = self.config.authority else { return Ok(false) };
-        let Err(found) = self.history(id, &public)? else { return Ok(false) };
-        let Tampering { good, later, newest: (generation, newest), .. } = *found;
+        let Err(found) = self.history(id)? else { return Ok(false) };
+        let Tampering { mut good, later, newest: (generation, newest), .. } = *found;
+        if heads::has_name(&self.objects, id, series) {
+            // Where nothing that can be believed says it, it was said here.
+            series.clone_into(&mut good.name);
+        }
         if generation >= heads::GENERATION_MAX {
             let message = format!("{newest} leaves no room for a head; remove it and try again");
             return Err(Error::corrupt(message));
@@ -178,7 +171,8 @@ impl Repository {
         }
         let mut head = self.united(good, &later)?;
         head.generation = generation;
-        heads::commit(&self.objects, &mut head, self.objects.context.random(), authority)?;
+        let session = self.objects.context.random();
+        heads::commit(&self.objects, &mut head, session, authority.as_deref())?;
         Ok(true)
     }
 
@@ -267,7 +261,7 @@ impl Repository {
     }
 }
 
-/// What is wrong with an unsigned head, if anything is.
+/// What is wrong with a head of somebody who may not remove anything, if anything is.
 fn why_not(link: &Link, before: &Head) -> Option<String> {
     if before.generation.checked_add(1) != Some(link.generation) {
         return Some(format!("the head after generation {} is missing", before.generation));
@@ -275,9 +269,6 @@ fn why_not(link: &Link, before: &Head) -> Option<String> {
     match &link.head {
         Err(error) => Some(error.to_string()),
         Ok(head) if head.keeps_all_of(before) => None,
-        Ok(head) if head.signature.is_some() => {
-            Some("it takes something away and its signature is wrong".to_owned())
-        }
-        Ok(_) => Some("it takes something away and it is not signed".to_owned()),
+        Ok(_) => Some("it takes something away, which who has signed it may not".to_owned()),
     }
 }

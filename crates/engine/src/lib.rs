@@ -16,6 +16,7 @@ mod env;
 mod find;
 mod heads;
 mod history;
+mod keys;
 mod lease;
 mod map;
 mod objects;
@@ -30,6 +31,7 @@ mod stats;
 mod system;
 mod temporary;
 mod throttle;
+mod writers;
 
 pub use authority::Administrator;
 pub use backup::{BackupOptions, BackupReport, BackupSession};
@@ -43,8 +45,9 @@ pub use deletion::{
 pub use dry_run::DryRunStorage;
 pub use env::{Context, Env, Observer, Process, Progress, Silent};
 pub use find::{Selector, When};
+pub use keys::{KeyAccess, KeyInfo};
 pub use places::{HealOptions, HealReport, OpenPlace, PlaceInfo};
-pub use repository::{Found, KeyInfo, Protection, Repository};
+pub use repository::{Found, Protection, Repository};
 pub use restore::{RestoreOptions, RestoreReport};
 pub use retention::{Candidate, Kept, apply_policy};
 #[cfg(feature = "measure")]

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use silt_chunking::{Fingerprinter, SegmentDigester};
 use silt_format::{
     BlockKind, BlockRef, Error, Head, MapRoot, ObjectKind, ObjectSet, ObjectTag, PAGE_ENTRIES,
     Page, Recipe, Result, ResultExt, SegmentEntry, SeriesId, names,
@@ -19,10 +20,18 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// What computes the digests of a series' segments.
+pub(crate) fn digester(objects: &Objects, head: &Head) -> SegmentDigester {
+    let keys = &objects.keys;
+    let fingerprinter = Fingerprinter::new(keys.fingerprint_key(head.domain));
+    SegmentDigester::new(keys.segment_key(head.domain), fingerprinter)
+}
+
 /// Reads metadata blocks of one series.
 pub(crate) struct MapReader {
     objects: Arc<Objects>,
     series: SeriesId,
+    digester: SegmentDigester,
     packs: Mutex<ObjectSet>,
     open: Mutex<WeightedCache<u32, Arc<OpenObject>>>,
     pages: Mutex<WeightedCache<BlockRef, Arc<Page>>>,
@@ -33,6 +42,7 @@ impl MapReader {
         Self {
             objects: Arc::clone(objects),
             series: head.series,
+            digester: digester(objects, head),
             packs: Mutex::new(head.packs.clone()),
             open: Mutex::new(WeightedCache::new(OPEN_PACKS_BYTES)),
             pages: Mutex::new(WeightedCache::new(PAGES_BYTES)),
@@ -270,6 +280,24 @@ impl MapReader {
     ) -> Result<Recipe> {
         self.block(BlockKind::Recipe, block, scratch, raw)?;
         Recipe::decode(raw).context(|| self.describe(block))
+    }
+
+    /// The recipe of a segment, which must be what the segment's digest was made of: who backs up takes a
+    /// segment over by its digest alone.
+    pub(crate) fn segment_recipe(
+        &self,
+        entry: &SegmentEntry,
+        scratch: &mut Scratch,
+        raw: &mut Vec<u8>,
+    ) -> Result<Recipe> {
+        let recipe = self.recipe(entry.recipe, scratch, raw)?;
+        if entry.digest.is_known()
+            && self.digester.digest_recipe(&recipe, entry.digest.kind) != Some(entry.digest)
+        {
+            let wrong = Error::corrupt("the segment digest beside it is of another segment");
+            return Err(wrong.context(self.describe(entry.recipe)));
+        }
+        Ok(recipe)
     }
 
     fn describe(&self, block: BlockRef) -> String {

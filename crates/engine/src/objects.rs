@@ -1,6 +1,7 @@
 //! Sealed objects in storage: writing whole ones, reading them back verified.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64};
 
 use bytes::Bytes;
 use silt_format::names::Numbered;
@@ -8,13 +9,15 @@ use silt_format::number::to_u64;
 use silt_format::{
     BLOCK_OVERHEAD_BYTES, BlockEntry, BlockReader, BlockWriter, DIRECTORY_POSITION, Error,
     ErrorKind, FOOTER_BYTES, Footer, HEADER_BYTES, Header, HeaderRest, Keyring, ObjectKind,
-    ObjectTag, RepositoryId, Result, ResultExt, SealScheme, Sealer, SeriesId, decode_blocks,
+    ObjectTag, RepositoryId, Result, ResultExt, SealScheme, Sealer, SeriesId, Signer,
+    decode_blocks,
 };
 use silt_storage::{ByteRange, Key, PutMode, Storage, TAIL_BYTES};
 
 use crate::ahead::{Ahead, Blocks, Parts};
 use crate::backup::{Buffers, SharedUploader};
 use crate::env::Context;
+use crate::writers::Believed;
 
 const METADATA_LEVEL: i32 = 1;
 
@@ -57,11 +60,17 @@ pub(crate) struct Objects {
     pub(crate) repository: RepositoryId,
     pub(crate) scheme: SealScheme,
     pub(crate) keys: Keyring,
+    /// What this process signs with.
+    pub(crate) signer: Arc<Signer>,
+    /// Whose signatures count.
+    pub(crate) believed: Arc<Believed>,
     pub(crate) context: Context,
     /// The number of the list of places that `storage` was opened by, 0 for none.
     pub(crate) places: u64,
     /// Whether something was done with them already, so that the places may have changed since.
-    pub(crate) is_used: std::sync::atomic::AtomicBool,
+    pub(crate) is_used: AtomicBool,
+    /// When the lists of places and writers were last looked at.
+    pub(crate) looked_ns: AtomicI64,
     /// What sends containers.
     pub(crate) uploader: SharedUploader,
     /// What backups fill.
@@ -94,10 +103,13 @@ impl Objects {
         Self {
             storage,
             places: self.places,
-            is_used: std::sync::atomic::AtomicBool::default(),
+            is_used: AtomicBool::default(),
+            looked_ns: AtomicI64::new(self.context.env.now_ns()),
             repository: self.repository,
             scheme: self.scheme,
             keys: self.keys.clone(),
+            signer: Arc::clone(&self.signer),
+            believed: Arc::clone(&self.believed),
             context: self.context.clone(),
             uploader: SharedUploader::default(),
             buffers: Buffers::default(),
@@ -142,12 +154,26 @@ impl Objects {
             .context(|| format!("write {} {name}", address.kind))
     }
 
-    /// An object of one block.
+    /// An object of one block, signed if it is of a kind that is.
     pub(crate) fn sealed(&self, address: Address, plain: &[u8]) -> Result<Vec<u8>> {
+        self.sealed_by(&self.signer, address, plain)
+    }
+
+    /// The same, signed by somebody else.
+    pub(crate) fn sealed_by(
+        &self,
+        signer: &Signer,
+        address: Address,
+        plain: &[u8],
+    ) -> Result<Vec<u8>> {
         let header = self.new_header(address);
         let mut object = header.encode().to_vec();
         let sealer = self.sealer(&header);
-        BlockWriter::new(METADATA_LEVEL)?.append(&sealer, 0, plain, &mut object);
+        let mut plain = std::borrow::Cow::Borrowed(plain);
+        if address.kind.is_signed() {
+            signer.sign(&header, plain.to_mut());
+        }
+        BlockWriter::new(METADATA_LEVEL)?.append(&sealer, 0, &plain, &mut object);
         Ok(object)
     }
 
@@ -206,17 +232,21 @@ impl Objects {
     /// Whether bytes are the object of one block at `address`, with its seal unbroken.
     pub(crate) fn is_whole(&self, bytes: &[u8], address: Address) -> bool {
         let mut bytes = bytes.to_vec();
-        let opened = self.check_header(&bytes, address).and_then(|sealer| {
+        let opened = self.check_header(&bytes, address).and_then(|(_, sealer)| {
             let sealed = bytes.get_mut(HEADER_BYTES..).unwrap_or_default();
             BlockReader::default().read(&sealer, 0, sealed, &mut Vec::new())
         });
         opened.is_ok()
     }
 
-    /// Reads an object of one block.
+    /// Reads an object of one block; one of a kind that is signed must be signed by somebody who is known.
     pub(crate) fn get(&self, name: &str, address: Address) -> Result<Vec<u8>> {
+        if address.kind.is_signed() {
+            let read = self.get_signed(name, address).map(|(plain, _)| plain);
+            return read.context(|| format!("read {} {name}", address.kind));
+        }
         self.read(name, ByteRange::Full, &mut Vec::new(), |bytes| {
-            let sealer = self.check_header(bytes, address)?;
+            let (_, sealer) = self.check_header(bytes, address)?;
             let mut raw = Vec::new();
             BlockReader::default().read(&sealer, 0, &mut bytes[HEADER_BYTES..], &mut raw)?;
             Ok(raw)
@@ -224,8 +254,8 @@ impl Objects {
         .context(|| format!("read {} {name}", address.kind))
     }
 
-    /// The sealer of an object whose bytes begin with `bytes`, if it is the one at `address`.
-    fn check_header(&self, bytes: &[u8], address: Address) -> Result<Sealer> {
+    /// The header and the sealer of an object whose bytes begin with `bytes`, if it is the one at `address`.
+    pub(crate) fn check_header(&self, bytes: &[u8], address: Address) -> Result<(Header, Sealer)> {
         let header = Header::decode(bytes)?;
         if header.repository != self.repository {
             return Err(Error::corrupt("it belongs to another repository"));
@@ -242,14 +272,14 @@ impl Objects {
         if header.scheme != self.scheme && !is_sealed_to_key {
             return Err(Error::corrupt("it is not sealed as the repository's objects are"));
         }
-        Ok(self.keys.sealer(&header))
+        Ok((header, self.keys.sealer(&header)))
     }
 
     /// Checks the header of an object with many blocks.
     pub(crate) fn open(&self, name: &str, address: Address) -> Result<OpenObject> {
         let range = ByteRange::Bounded { offset: 0, length: to_u64(HEADER_BYTES) };
         let sealer = self
-            .read(name, range, &mut Vec::new(), |bytes| self.check_header(bytes, address))
+            .read(name, range, &mut Vec::new(), |bytes| Ok(self.check_header(bytes, address)?.1))
             .context(|| format!("read {} {name}", address.kind))?;
         Ok(OpenObject { name: name.to_owned(), kind: address.kind, sealer })
     }

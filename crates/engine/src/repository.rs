@@ -1,21 +1,24 @@
 //! Repositories: making, opening, keys, and finding series and snapshots.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64};
 
 use silt_format::{
-    Authority, CheckRecord, Config, Error, ErrorKind, Head, Header, Id, KdfCost, KeyLabel,
-    MasterKey, ObjectKind, RepositoryId, Result, ResultExt, SealScheme, SeriesId, SeriesRecord,
-    Snapshot, SnapshotEntry, WrappedKey, names,
+    CheckRecord, Config, Error, ErrorKind, Head, HostKeys, Id, KdfCost, KeyLabel, Keyring,
+    MasterKey, ObjectKind, RepositoryId, Result, ResultExt, Role, SealScheme, SeriesId,
+    SeriesRecord, Signer, SigningSeed, Snapshot, SnapshotEntry, WrappedKey, names,
 };
-use silt_storage::{Key, PutMode, Storage};
+use silt_storage::{Key, Storage};
 
 use crate::authority::{self, Administrator};
 use crate::backup::{Buffers, SharedUploader};
 use crate::env::Context;
 use crate::heads;
+use crate::keys::EVERY_SERIES;
 use crate::objects::{Address, Objects, is_damage, key};
 use crate::places::OpenPlaces;
-use crate::root::{Secret, is_key, key_objects, open_config};
+use crate::root::{Secret, is_key, key_objects, list_root, open_config};
+use crate::writers::{Believed, SignedBy};
 
 /// The domain that series belong to until several can be made.
 pub(crate) const DEFAULT_DOMAIN: u32 = 0;
@@ -43,23 +46,12 @@ pub struct Repository {
     pub config: Config,
     /// The key that opened it, if it is encrypted.
     pub opened_by: Option<Id>,
-    /// The key that signs what takes something away from an append-only repository, once opened.
-    pub(crate) authority: Option<Authority>,
+    /// What signs in the name of the administrator of an append-only repository, once opened.
+    pub(crate) authority: Option<Arc<Signer>>,
     /// What was listed of the root while it was opened, until it is used.
     pub(crate) root: Option<Vec<Key>>,
     /// Its places, if it has more than the one that it was opened by.
     pub(crate) places: Option<OpenPlaces>,
-}
-
-/// A wrapped key of a repository.
-#[derive(Clone, Debug)]
-pub struct KeyInfo {
-    /// Its id.
-    pub id: Id,
-    /// Who made it, and when.
-    pub label: KeyLabel,
-    /// Whether it only lets a host write.
-    pub is_write_only: bool,
 }
 
 /// What a snapshot name resolved to.
@@ -71,20 +63,8 @@ pub struct Found {
     pub snapshot: Snapshot,
     /// Its entry in the head.
     pub entry: SnapshotEntry,
-}
-
-/// Whether a key object holds the keys of a host that only writes.
-fn is_write_key(object: &[u8]) -> bool {
-    Header::decode(object).is_ok_and(|header| header.kind == ObjectKind::WriteKey)
-}
-
-/// Whether a key that reads, other than `id`, has both its objects.
-fn reads_without(keys: &[(Id, String, Vec<u8>)], id: Id) -> bool {
-    let mut others = keys.iter().filter(|(other, _, object)| *other != id && !is_write_key(object));
-    others.any(|(other, name, _)| {
-        *name == names::key(*other)
-            && keys.iter().any(|(_, name, _)| *name == names::key_copy(*other))
-    })
+    /// The key that its writer signed it with; `None` where there are no keys.
+    pub key: Option<Id>,
 }
 
 impl Repository {
@@ -110,25 +90,48 @@ impl Repository {
             Protection::Password { .. } => SealScheme::Aes256Gcm,
             Protection::None => SealScheme::Checksum,
         };
+        let master = MasterKey::new(context.random());
+        let (is_append_only, is_encrypted) =
+            (administrator.is_some(), scheme == SealScheme::Aes256Gcm);
+        let seed = match administrator {
+            Some(_) => SigningSeed::new(context.random()),
+            None => master.administrator_seed(),
+        };
+        let signs = Signer::new(Signer::ADMINISTRATOR, &seed)?;
+        (config.administrator, config.append_only) = (signs.public(), is_append_only);
+        let (id, host) = if is_encrypted {
+            let keys = Keyring::from(master);
+            let seed = SigningSeed::new(context.random());
+            (Id(context.random_id()), HostKeys { keys, seed, administrator: signs.public() })
+        } else {
+            (HostKeys::CLEAR_ID, HostKeys::in_the_clear(master, signs.public()))
+        };
+        let now_ns = context.env.now_ns();
         let objects = Objects {
             repository: RepositoryId(context.random()),
             scheme,
-            keys: MasterKey::new(context.random()).into(),
+            signer: Arc::new(host.signer(id)?),
+            believed: Arc::new(Believed::new(signs.public(), is_append_only)),
+            keys: host.keys.clone(),
             storage,
             context,
             places: 0,
-            is_used: std::sync::atomic::AtomicBool::default(),
+            is_used: AtomicBool::default(),
+            looked_ns: AtomicI64::new(now_ns),
             uploader: SharedUploader::default(),
             buffers: Buffers::default(),
         };
-        config.authority =
-            administrator.map(|admin| authority::create(&objects, admin)).transpose()?;
+        if let Some(administrator) = administrator {
+            authority::create(&objects, administrator, &seed)?;
+        }
         let objects = Arc::new(objects);
         let mut repository =
             Self { objects, config, opened_by: None, authority: None, root: None, places: None };
+        // The keys go first: a configuration without a key could not be opened by anyone.
+        repository.put_writer(&signs, id, &host, Role::Full, &[EVERY_SERIES.to_owned()])?;
         if let Protection::Password { password, cost, label } = protection {
-            // The key goes first: a configuration without a key could not be opened by anyone.
-            repository.opened_by = Some(repository.add_key(password, *cost, label, false)?);
+            repository.put_key(ObjectKind::Key, id, &host, password, (*cost, label))?;
+            repository.opened_by = Some(id);
         }
         repository.put_config()?;
         Ok(repository)
@@ -196,29 +199,50 @@ impl Repository {
             ),
             _ => error,
         })?;
+        let now_ns = context.env.now_ns();
         let objects = Objects {
             repository: opened.header.repository,
             scheme: opened.header.scheme,
             storage,
-            keys: opened.keys,
+            signer: Arc::new(opened.host.signer(opened.key.unwrap_or(HostKeys::CLEAR_ID))?),
+            believed: Arc::new(Believed::new(
+                opened.config.administrator,
+                opened.config.append_only,
+            )),
+            keys: opened.host.keys,
             context,
             places: 0,
-            is_used: std::sync::atomic::AtomicBool::default(),
+            is_used: AtomicBool::default(),
+            looked_ns: AtomicI64::new(now_ns),
             uploader: SharedUploader::default(),
             buffers: Buffers::default(),
         };
-        let (config, opened_by) = (opened.config, opened.key);
+        let root = root.map_or_else(|| list_root(&*objects.storage), Ok)?;
+        match objects.load_writers(Some(&root)) {
+            // Another place may have it whole; nothing is believed without it.
+            Err(error) if is_damage(&error) => {}
+            other => drop(other?),
+        }
+        let (config, opened_by, root) = (opened.config, opened.key, Some(root));
         let objects = Arc::new(objects);
         Ok(Self { objects, config, opened_by, authority: None, root, places: None })
     }
 
-    /// What is wrong with the configuration, the keys, or the copies of them, by object name.
+    /// What opens a configuration again.
+    pub(crate) fn known_secret(&self) -> Secret<fn() -> Result<Vec<u8>>> {
+        let (keys, administrator) = (self.objects.keys.clone(), self.config.administrator);
+        // No signature is made with it.
+        let seed = SigningSeed::new([0; 32]);
+        Secret::Known(self.opened_by, Box::new(HostKeys { keys, seed, administrator }))
+    }
+
+    /// What is wrong with the configuration, the keys, the list of writers, or the copies of them, by object
+    /// name.
     pub(crate) fn root_damage(&self) -> Result<Vec<(String, Error)>> {
         let objects = &self.objects;
         let mut found = Vec::new();
         for name in [names::CONFIG, names::CONFIG_COPY] {
-            let mut secret: Secret<fn() -> Result<Vec<u8>>> =
-                Secret::Known(self.opened_by, Box::new(objects.keys.clone()));
+            let mut secret = self.known_secret();
             match open_config(&*objects.storage, name, &mut secret, &mut None) {
                 Err(error) if is_damage(&error) => found.push((name.to_owned(), error)),
                 other => drop(other?),
@@ -245,6 +269,7 @@ impl Repository {
                 }
             }
         }
+        found.extend(objects.writers_damage()?);
         Ok(found)
     }
 
@@ -267,91 +292,6 @@ impl Repository {
     /// takes anything away.
     pub fn is_write_only(&self) -> bool {
         self.objects.keys.is_write_only()
-    }
-
-    /// Adds a password, one that only lets a host write if so wished; the answer is the new key's id.
-    ///
-    /// `Denied` with a write-only key.
-    pub fn add_key(
-        &self,
-        password: &[u8],
-        cost: KdfCost,
-        label: &KeyLabel,
-        is_write_only: bool,
-    ) -> Result<Id> {
-        if !self.is_encrypted() {
-            return Err(Error::invalid("the repository is not encrypted, so it has no keys"));
-        }
-        self.require_all_keys()?;
-        let kind = if is_write_only { ObjectKind::WriteKey } else { ObjectKind::Key };
-        let id = Id(self.objects.context.random_id());
-        let header = self.objects.new_header(Address::new(kind, SeriesId::NONE, id.0));
-        let object = WrappedKey::wrap(&header, password, cost, &self.objects.keys, label)?;
-        for name in [names::key_copy(id), names::key(id)] {
-            self.objects.storage.put(&key(&name)?, &[&object], PutMode::Create)?;
-        }
-        Ok(id)
-    }
-
-    /// Every key with its label, in the order of ids; unreadable ones are reported as warnings.
-    pub fn keys(&self) -> Result<Vec<KeyInfo>> {
-        let mut keys: Vec<KeyInfo> = Vec::new();
-        for (id, name, object) in key_objects(&*self.objects.storage)? {
-            match WrappedKey::label(&object, &self.objects.keys) {
-                Ok(_) if keys.iter().any(|key| key.id == id) => {}
-                Ok(label) => keys.push(KeyInfo { id, label, is_write_only: is_write_key(&object) }),
-                Err(error) => self.warn(&format!("{name} is damaged: {error}")),
-            }
-        }
-        Ok(keys)
-    }
-
-    /// Fails as `Denied` with a key that only writes.
-    pub fn require_all_keys(&self) -> Result<()> {
-        if self.is_write_only() {
-            let message =
-                "this key only backs up: this needs one that was made without --write-only";
-            return Err(Error::new(ErrorKind::Denied, message));
-        }
-        Ok(())
-    }
-
-    /// Removes the key whose id begins with `prefix`. The last that reads is never removed, not even by several
-    /// who each remove another one at once: who removes one takes its copy first, looks then, and nobody relies
-    /// on a key without its copy.
-    pub fn remove_key(&self, prefix: &str) -> Result<Id> {
-        self.require_all_keys()?;
-        let keys = key_objects(&*self.objects.storage)?;
-        let mut all: Vec<Id> = keys.iter().map(|(id, ..)| *id).collect();
-        all.dedup();
-        let mut matching = all.iter().filter(|id| id.to_string().starts_with(prefix));
-        let (found, more) = (matching.next(), matching.next());
-        let Some(id) = found.filter(|_| more.is_none() && !prefix.is_empty()) else {
-            return Err(Error::new(
-                ErrorKind::NotFound,
-                format!("no single key begins with '{prefix}'; `silt key list` shows them"),
-            ));
-        };
-        let of_key = |name: &str| keys.iter().find(|(_, known, _)| known == name);
-        let object = of_key(&names::key(*id)).or_else(|| of_key(&names::key_copy(*id)));
-        if let Some((_, _, object)) = object.filter(|(_, _, object)| !is_write_key(object)) {
-            let last = || {
-                Error::invalid(
-                    "this is the last key that reads and has its copy; without it nothing can be read",
-                )
-            };
-            if !reads_without(&keys, *id) {
-                return Err(last());
-            }
-            let copy = names::key_copy(*id);
-            self.objects.delete(std::slice::from_ref(&copy))?;
-            if !reads_without(&key_objects(&*self.objects.storage)?, *id) {
-                self.objects.storage.put(&key(&copy)?, &[object], PutMode::Create)?;
-                return Err(last().context("another key is being removed at the same time"));
-            }
-        }
-        self.objects.delete(&[names::key(*id), names::key_copy(*id)])?;
-        Ok(*id)
     }
 
     /// Every series' id and name, sorted by name; damaged records are reported as warnings.
@@ -388,9 +328,11 @@ impl Repository {
 
     pub(crate) fn series_record(&self, id: SeriesId) -> Result<SeriesRecord> {
         let name = names::series(id);
-        let plain = self.objects.get(&name, Address::new(ObjectKind::Series, id, 0))?;
-        let record = SeriesRecord::decode(&plain);
-        let record = record.context(|| format!("read series record {name}"))?;
+        let context = || format!("read series record {name}");
+        let address = Address::new(ObjectKind::Series, id, 0);
+        let (plain, by) = self.objects.get_signed(&name, address).context(context)?;
+        let record = SeriesRecord::decode(&plain).context(context)?;
+        by.may_write(&record.name).context(context)?;
         if heads::has_name(&self.objects, id, &record.name) {
             Ok(record)
         } else {
@@ -410,20 +352,40 @@ impl Repository {
 
     /// Reads the snapshot that a head of the series lists as `entry`.
     pub fn snapshot(&self, series: SeriesId, entry: &SnapshotEntry) -> Result<Snapshot> {
+        self.snapshot_signed(series, entry).map(|(snapshot, _)| snapshot)
+    }
+
+    /// The same, and the id of the key that its writer signed it with; `None` where there are no keys.
+    pub fn snapshot_and_key(
+        &self,
+        series: SeriesId,
+        entry: &SnapshotEntry,
+    ) -> Result<(Snapshot, Option<Id>)> {
+        let (snapshot, by) = self.snapshot_signed(series, entry)?;
+        Ok((snapshot, self.is_encrypted().then_some(by.id)))
+    }
+
+    pub(crate) fn snapshot_signed(
+        &self,
+        series: SeriesId,
+        entry: &SnapshotEntry,
+    ) -> Result<(Snapshot, SignedBy)> {
         let (id, kind) = (entry.id, ObjectKind::Snapshot);
         let name = names::snapshot(series, id);
-        let plain = self.objects.get(&name, Address::new(kind, series, id.0))?;
+        let context = || format!("read snapshot {name}");
+        let address = Address::new(kind, series, id.0);
+        let (plain, by) = self.objects.get_signed(&name, address).context(context)?;
         if self.objects.keys.content_hash(kind as u8, &plain) != entry.hash {
             let message = format!(
                 "snapshot {name} is not the one that the head lists: its content hash differs"
             );
             return Err(Error::corrupt(message));
         }
-        let snapshot = Snapshot::decode(&plain).context(|| format!("read snapshot {name}"))?;
+        let snapshot = Snapshot::decode(&plain).context(context)?;
         if (snapshot.id, snapshot.series) != (id, series) {
             return Err(Error::corrupt(format!("snapshot {name} is not what its name says")));
         }
-        Ok(snapshot)
+        Ok((snapshot, by))
     }
 
     /// What `check` last wrote down of a series.
@@ -442,8 +404,15 @@ impl Repository {
         let number = names::Numbered::number(&name)
             .ok_or_else(|| Error::corrupt(format!("{name} is not the name of a check record")))?;
         let address = Address::new(ObjectKind::Check, series, number);
-        let read = self.objects.get(&name, address).and_then(|plain| CheckRecord::decode(&plain));
-        match read {
+        let read = self.objects.get_signed(&name, address).and_then(|(plain, by)| {
+            let mut record = CheckRecord::decode(&plain)?;
+            if !by.is_full() {
+                // Who can't read data may have met damage, but has verified nothing.
+                (record.pass_started_s, record.verified) = (0, Vec::new());
+            }
+            Ok(record)
+        });
+        match read.context(|| format!("read check record {name}")) {
             Ok(record) => Ok((number, record)),
             Err(error) if is_damage(&error) => {
                 self.warn(&format!("{error}; what was verified before is forgotten"));

@@ -1,8 +1,8 @@
 //! The root of a repository: its configuration and keys, each stored twice.
 
 use silt_format::{
-    Config, Error, ErrorKind, HEADER_BYTES, Header, Id, Keyring, MasterKey, ObjectKind,
-    RepositoryId, Result, ResultExt, SealScheme, WrappedKey, names,
+    Config, Error, ErrorKind, HEADER_BYTES, Header, HostKeys, Id, MasterKey, ObjectKind,
+    RepositoryId, Result, ResultExt, SealScheme, names,
 };
 use silt_storage::{ByteRange, Key, Storage};
 use zeroize::Zeroize;
@@ -19,7 +19,7 @@ pub(crate) enum Secret<F> {
     /// A password that has opened nothing yet.
     Password(Vec<u8>),
     /// The key itself, and the wrapped key that held it.
-    Known(Option<Id>, Box<Keyring>),
+    Known(Option<Id>, Box<HostKeys>),
     Taken,
 }
 
@@ -27,7 +27,7 @@ pub(crate) enum Secret<F> {
 pub(crate) struct Opened {
     pub(crate) header: Header,
     pub(crate) config: Config,
-    pub(crate) keys: Keyring,
+    pub(crate) host: HostKeys,
     /// The key that opened it, if it is encrypted.
     pub(crate) key: Option<Id>,
 }
@@ -52,7 +52,8 @@ pub(crate) fn open_config<F: FnOnce() -> Result<Vec<u8>>>(
         let clear = object.get(at..at + CLEAR_KEY_BYTES).and_then(|clear| clear.try_into().ok());
         at += CLEAR_KEY_BYTES;
         let clear = clear.ok_or_else(|| Error::corrupt("it ends early")).context(what)?;
-        *secret = Secret::Known(None, Box::new(MasterKey::new(clear).into()));
+        let host = HostKeys::in_the_clear(MasterKey::new(clear), [0; 32]);
+        *secret = Secret::Known(None, Box::new(host));
     }
     *secret = match std::mem::replace(secret, Secret::Taken) {
         Secret::Asked(password) => Secret::Password(password()?),
@@ -60,22 +61,30 @@ pub(crate) fn open_config<F: FnOnce() -> Result<Vec<u8>>>(
     };
     if let Secret::Password(password) = secret {
         let names = list_root(storage)?;
-        let (id, keys) = unlock(storage, &names, header.repository, password)?;
+        let (id, host) = unlock(storage, &names, header.repository, password)?;
         *root = Some(names);
         password.zeroize();
-        *secret = Secret::Known(Some(id), Box::new(keys));
+        *secret = Secret::Known(Some(id), Box::new(host));
     }
-    let Secret::Known(opened_by, keys) = secret else {
+    let Secret::Known(opened_by, host) = secret else {
         return Err(Error::corrupt("no key opens it")).context(what);
     };
-    let (opened_by, keys) = (*opened_by, Keyring::clone(keys));
-    let sealer = keys.sealer(&header);
+    let (opened_by, mut host) = (*opened_by, HostKeys::clone(host));
+    let sealer = host.keys.sealer(&header);
     let plain = sealer.open(0, &mut object[at..]).context(what)?;
     let config = Config::decode(plain).context(what)?;
-    Ok(Opened { header, config, keys, key: opened_by })
+    if opened_by.is_none() {
+        // Where no password says whom to believe, it is who is named.
+        host.administrator = config.administrator;
+    } else if host.administrator != config.administrator {
+        let message = "it names another administrator than the key that opened it";
+        return Err(Error::corrupt(message)).context(what);
+    }
+    Ok(Opened { header, config, host, key: opened_by })
 }
 
-fn list_root(storage: &dyn Storage) -> Result<Vec<Key>> {
+/// The names of keys, lists of writers and lists of places.
+pub(crate) fn list_root(storage: &dyn Storage) -> Result<Vec<Key>> {
     silt_storage::list_all(storage, names::ROOT, None).map(|item| Ok(item?.0)).collect()
 }
 
@@ -109,7 +118,7 @@ fn unlock(
     root: &[Key],
     repository: RepositoryId,
     password: &[u8],
-) -> Result<(Id, Keyring)> {
+) -> Result<(Id, HostKeys)> {
     let key = |name: &Key| names::key_id(name.as_str()).map(|id| (id, name.clone()));
     let keys: Vec<(Id, Key)> = root.iter().filter_map(key).collect();
     let (mut damaged, mut last) = (None, None);
@@ -121,9 +130,9 @@ fn unlock(
             continue;
         }
         let unwrapped =
-            is_key(&object, *id, repository).and_then(|()| WrappedKey::unwrap(&object, password));
+            is_key(&object, *id, repository).and_then(|()| HostKeys::open(&object, password));
         match unwrapped {
-            Ok(keys) => return Ok((*id, keys)),
+            Ok(host) => return Ok((*id, host)),
             Err(error) if error.kind() == ErrorKind::WrongPassword => {}
             Err(error) => damaged = Some(error.context(format!("read key {name}"))),
         }

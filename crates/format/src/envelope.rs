@@ -74,11 +74,13 @@ pub enum ObjectKind {
     Places = 14,
     /// The keys of a host that only writes, wrapped by a password.
     WriteKey = 15,
+    /// Who may write what.
+    Writers = 16,
 }
 
 impl ObjectKind {
     /// Every kind.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Config,
         Self::Key,
         Self::Series,
@@ -94,6 +96,7 @@ impl ObjectKind {
         Self::Run,
         Self::Places,
         Self::WriteKey,
+        Self::Writers,
     ];
     fn decode(byte: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| *kind as u8 == byte)
@@ -262,6 +265,7 @@ impl std::fmt::Display for ObjectKind {
             Self::Run => "run",
             Self::Places => "list of places",
             Self::WriteKey => "write-only key",
+            Self::Writers => "list of writers",
         })
     }
 }

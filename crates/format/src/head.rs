@@ -1,6 +1,5 @@
 //! Heads: what a series is made of. The head of the highest generation counts.
 
-use crate::authority::SIGNATURE_BYTES;
 use crate::codec::{Decoder, Encoder, REQUIRED};
 use crate::dead::DEAD_LIST_PARTS_MAX;
 use crate::envelope::{Id, SeriesId};
@@ -20,7 +19,6 @@ const DELETED: u16 = 16;
 const DEAD: u16 = 17;
 const LEAK: u16 = 18;
 const POLICY: u16 = 19;
-const SIGNATURE: u16 = 20;
 const RUNS: u16 = 21;
 const CONDEMNED: u16 = 22;
 const DELTA_BASES: u16 = 24;
@@ -145,6 +143,8 @@ pub struct Head {
     pub name: String,
     /// The session that wrote this head: 16 random bytes.
     pub writer: [u8; 16],
+    /// The number of the list of writers that this head's writer knew.
+    pub writers: u64,
     /// The number that the next container gets.
     pub next_container: u32,
     /// The number that the next recipe pack gets.
@@ -178,8 +178,6 @@ pub struct Head {
     pub delta_bases: Vec<DeadListRef>,
     /// The name that is shown instead of the one that ids are derived from.
     pub alias: Option<String>,
-    /// In an append-only repository, the signature of a head that takes something away.
-    pub signature: Option<[u8; SIGNATURE_BYTES]>,
 }
 
 impl Head {
@@ -191,6 +189,7 @@ impl Head {
             domain,
             name: name.to_owned(),
             writer: [0; 16],
+            writers: 0,
             next_container: 0,
             next_pack: 0,
             stores: vec![StoreEntry::new(0, 0, series)],
@@ -207,7 +206,6 @@ impl Head {
             condemned_in: 0,
             delta_bases: Vec::new(),
             alias: None,
-            signature: None,
         }
     }
 
@@ -220,6 +218,7 @@ impl Head {
             to.u32(self.domain);
             to.string(&self.name);
             to.raw(&self.writer);
+            to.u64(self.writers);
             to.u32(self.next_container);
             to.u32(self.next_pack);
         });
@@ -241,9 +240,6 @@ impl Head {
             to.section(POLICY, 0, |to| policy.encode(to));
         }
         self.encode_sharing(&mut to);
-        if let Some(signature) = &self.signature {
-            to.section(SIGNATURE, 0, |to| to.raw(signature));
-        }
         to.bytes
     }
 
@@ -320,7 +316,6 @@ impl Head {
                     found.leak = LeakForecast { deletions, leaked_millichunks, stored_chunks };
                 }
                 POLICY => found.policy = Some(RetentionPolicy::decode(body)?),
-                SIGNATURE => found.signature = Some(body.array()?),
                 RUNS => found.runs = body.list(18, RunRef::decode)?,
                 CONDEMNED => {
                     found.condemned_in = body.u64()?;
@@ -350,7 +345,6 @@ impl Head {
                 condemned_in: found.condemned_in,
                 delta_bases: found.delta_bases,
                 alias: found.alias,
-                signature: found.signature,
                 ..core
             }),
             _ => Err(Error::corrupt("head: a section is missing")),
@@ -363,6 +357,7 @@ fn decode_core(body: &mut Decoder<'_>) -> Result<Head> {
     let mut head = Head::empty(series, domain, &body.string()?);
     head.generation = generation;
     head.writer = body.array()?;
+    head.writers = body.u64()?;
     head.next_container = body.u32()?;
     head.next_pack = body.u32()?;
     Ok(head)

@@ -66,25 +66,23 @@ pub struct ContentHash(pub [u8; 16]);
 /// A digest of a whole segment: digests that are equal and of a known kind mean equal bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SegmentDigest {
-    /// How it was computed: [`KEYED_FINGERPRINTS`](Self::KEYED_FINGERPRINTS), or as a later version does.
+    /// How it was computed: [`OF_BLOCKS`](Self::OF_BLOCKS), [`OF_CHUNKS`](Self::OF_CHUNKS), or as a later
+    /// version does.
     pub kind: u8,
     /// The digest.
     pub bytes: [u8; 16],
 }
 
 impl SegmentDigest {
-    /// Keyed BLAKE3 of the fingerprints of a segment's blocks.
-    pub const KEYED_FINGERPRINTS: u8 = 1;
-
-    /// A digest of the kind that this version computes.
-    pub const fn new(bytes: [u8; 16]) -> Self {
-        Self { kind: Self::KEYED_FINGERPRINTS, bytes }
-    }
+    /// Keyed BLAKE3 of the fingerprints of a segment's blocks, where its chunks are blocks.
+    pub const OF_BLOCKS: u8 = 1;
+    /// Keyed BLAKE3 of the lengths and fingerprints of a segment's chunks.
+    pub const OF_CHUNKS: u8 = 2;
 
     /// Whether this version knows what the digest was computed of; one of an unknown kind says nothing,
     /// not even if another has the same bytes.
     pub const fn is_known(&self) -> bool {
-        self.kind == Self::KEYED_FINGERPRINTS
+        matches!(self.kind, Self::OF_BLOCKS | Self::OF_CHUNKS)
     }
 }
 

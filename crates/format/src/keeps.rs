@@ -1,4 +1,4 @@
-//! What a head may change that no administrator has signed.
+//! What a head may change that a host has signed which may not remove anything.
 
 use std::collections::HashSet;
 
@@ -16,6 +16,7 @@ impl Head {
             domain,
             name,
             writer: _,
+            writers,
             next_container,
             next_pack,
             stores,
@@ -32,10 +33,10 @@ impl Head {
             condemned_in,
             delta_bases,
             alias,
-            signature: _,
         } = self;
         before.generation.checked_add(1) == Some(*generation)
             && (series, domain, name) == (&before.series, &before.domain, &before.name)
+            && *writers >= before.writers
             && *next_container >= before.next_container
             && *next_pack >= before.next_pack
             && keeps_stores(stores, &before.stores)

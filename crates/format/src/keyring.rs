@@ -13,6 +13,7 @@ use zeroize::Zeroize;
 
 use crate::envelope::{Header, ObjectKind, SealScheme, SeriesId};
 use crate::seal::{NoKey, Sealer};
+use crate::signature::SigningSeed;
 use crate::{ContentHash, Error, Result};
 
 const DATA_CONTEXT: &str = "siltstone 2026 v1 seal of chunk data";
@@ -22,6 +23,8 @@ const FINGERPRINT_CONTEXT: &str = "siltstone 2026 v1 chunk fingerprints of a dom
 const SEGMENT_CONTEXT: &str = "siltstone 2026 v1 segment digests of a domain";
 const SERIES_CONTEXT: &str = "siltstone 2026 v1 series ids";
 const CONTENT_CONTEXT: &str = "siltstone 2026 v1 content hashes";
+const ADMINISTRATOR_CONTEXT: &str = "siltstone 2026 v1 signing key of the administrator";
+const CLEAR_CONTEXT: &str = "siltstone 2026 v1 signing key of who needs no password";
 /// The application that HPKE's key schedule is bound to, and what its exported key is for.
 const HPKE_INFO: &[u8] = b"siltstone 2026 v1 seal of chunk data to a public key";
 const HPKE_EXPORT: &[u8] = b"class key";
@@ -48,6 +51,14 @@ impl MasterKey {
     }
     fn derive(&self, context: &str) -> [u8; 32] {
         blake3::derive_key(context, &self.0)
+    }
+    /// What the administrator of a repository signs with that is not append-only: all who have the secret.
+    pub fn administrator_seed(&self) -> SigningSeed {
+        SigningSeed::new(self.derive(ADMINISTRATOR_CONTEXT))
+    }
+    /// What everybody signs with in a repository that is not encrypted.
+    pub(crate) fn clear_seed(&self) -> SigningSeed {
+        SigningSeed::new(self.derive(CLEAR_CONTEXT))
     }
 }
 

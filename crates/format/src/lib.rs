@@ -2,7 +2,6 @@
 //!
 //! Everything stored is laid out here, by hand, as docs/FORMAT.md says; no I/O happens here.
 
-mod authority;
 mod block;
 mod codec;
 mod dead;
@@ -10,6 +9,7 @@ mod directory;
 mod envelope;
 mod error;
 mod head;
+mod host_keys;
 mod ids;
 mod keeps;
 mod keyring;
@@ -23,10 +23,11 @@ mod records;
 mod reference;
 mod run;
 mod seal;
+mod signature;
 mod snapshot;
 mod summary;
+mod writers;
 
-pub use authority::{Authority, SIGNATURE_BYTES, verify_signature};
 pub use block::{
     BLOCK_OVERHEAD_BYTES, BLOCK_RAW_BYTES_MAX, BlockReader, BlockWriter, DIRECTORY_POSITION,
 };
@@ -43,6 +44,7 @@ pub use envelope::{
 };
 pub use error::{Error, ErrorKind, Result, ResultExt};
 pub use head::{DeadListRef, DeletedEntry, Head, LeakForecast, SnapshotEntry, StoreEntry};
+pub use host_keys::HostKeys;
 pub use ids::{
     BLOCK_BYTES, Chunking, ContentHash, Fingerprint, ObjectTag, SEGMENT_BYTES, SIGNATURES,
     SegmentDigest, Signatures,
@@ -64,7 +66,9 @@ pub use run::{
     decode_records, encode_records, filter_geometry, partition_of,
 };
 pub use seal::{Sealer, TAG_BYTES, fingerprint};
+pub use signature::{SIGNATURE_BYTES, Signed, Signer, SigningSeed};
 pub use snapshot::{
     ByteSpan, Checkpoint, Level, LevelBytes, Snapshot, SummaryRef, Volume, VolumeKind,
 };
 pub use summary::{PARTITION_BYTES_MAX, PARTITIONS_PER_PART, SummaryGeometry};
+pub use writers::{Role, Writer, WriterState, Writers};

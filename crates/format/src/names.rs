@@ -15,10 +15,12 @@ pub const AUTHORITY: &str = "authority";
 /// The name of its copy.
 pub const AUTHORITY_COPY: &str = "authority.copy";
 
-/// The prefix of keys and lists of places, so that one listing shows both.
+/// The prefix of keys, lists of writers and lists of places, so that one listing shows all.
 pub const ROOT: &str = "root/";
 /// The prefix of key objects.
 pub const KEYS: &str = "root/keys/";
+/// The prefix of lists of writers.
+pub const WRITERS: &str = "root/writers/";
 /// The prefix of series records.
 pub const SERIES: &str = "series/";
 
@@ -38,6 +40,21 @@ pub fn key_id(name: &str) -> Option<Id> {
     Id::from_hex(name.strip_suffix(".copy").unwrap_or(name))
 }
 
+/// The name of list of writers `number`.
+pub fn writers(number: u64) -> String {
+    Numbered::Writers.name(SeriesId::NONE, number)
+}
+
+/// The name of its copy: without it nobody could be believed.
+pub fn writers_copy(number: u64) -> String {
+    format!("{}.copy", writers(number))
+}
+
+/// The number of the list of writers or the copy of one that is called so.
+pub fn writers_number(name: &str) -> Option<u64> {
+    Numbered::Writers.number_of(SeriesId::NONE, name.strip_suffix(".copy").unwrap_or(name))
+}
+
 /// The name of a series record.
 pub fn series(series: SeriesId) -> String {
     format!("{SERIES}{series}")
@@ -55,6 +72,8 @@ pub enum Numbered {
     Lease,
     /// Lists of places, of no series.
     Places,
+    /// Lists of writers, of no series.
+    Writers,
 }
 
 impl Numbered {
@@ -65,6 +84,7 @@ impl Numbered {
             Self::Check => "checks",
             Self::Lease => "leases",
             Self::Places => return format!("{ROOT}places/"),
+            Self::Writers => return WRITERS.to_owned(),
         };
         format!("{}{folder}/", state(series))
     }
@@ -199,5 +219,6 @@ pub fn of_header(header: &Header) -> Option<String> {
         ObjectKind::DeadList => dead_list(series, id, part),
         ObjectKind::Run => run(series, id, part),
         ObjectKind::Places => Numbered::Places.name(series, header.number),
+        ObjectKind::Writers => return None,
     })
 }

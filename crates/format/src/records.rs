@@ -2,17 +2,18 @@
 
 use argon2::{Algorithm, Argon2, Block, Params, Version};
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
-use zeroize::Zeroize;
+use zeroize::{Zeroize, Zeroizing};
 
 use crate::codec::{Decoder, Encoder, REQUIRED, unsupported};
-use crate::envelope::{HEADER_BYTES, Header, ObjectKind, SealScheme};
-use crate::keyring::{Keyring, MasterKey, WRITE_ONLY_BYTES};
+use crate::envelope::{HEADER_BYTES, Header, SealScheme};
+use crate::host_keys::secret_bytes;
+use crate::keyring::Keyring;
 use crate::recipe::{decode_chunking, encode_chunking};
 use crate::seal::{Sealer, TAG_BYTES};
 use crate::{BlockRef, Chunking, Error, ErrorKind, ObjectTag, Result};
 
 const CORE: u16 = 1;
-const AUTHORITY: u16 = 2;
+const ADMINISTRATOR: u16 = 2;
 const VERIFIED: u16 = 2;
 const DAMAGED: u16 = 3;
 const DAMAGED_BLOCKS: u16 = 4;
@@ -30,9 +31,10 @@ pub struct Config {
     pub container_bytes: u32,
     /// Most raw bytes of a frame.
     pub frame_bytes: u32,
-    /// In an append-only repository the Ed25519 public key that heads must be signed for which take
-    /// anything away.
-    pub authority: Option<[u8; 32]>,
+    /// The administrator's Ed25519 public key, which says who may write what.
+    pub administrator: [u8; 32],
+    /// Whether only the administrator removes anything; else all who have a full key.
+    pub append_only: bool,
 }
 
 impl Default for Config {
@@ -43,7 +45,8 @@ impl Default for Config {
             zstd_level: 1,
             container_bytes: 8 << 20,
             frame_bytes: 256 << 10,
-            authority: None,
+            administrator: [0; 32],
+            append_only: false,
         }
     }
 }
@@ -74,35 +77,38 @@ impl Config {
             to.u32(self.container_bytes);
             to.u32(self.frame_bytes);
         });
-        if let Some(authority) = &self.authority {
-            to.section(AUTHORITY, REQUIRED, |to| to.raw(authority));
-        }
+        to.section(ADMINISTRATOR, REQUIRED, |to| {
+            to.raw(&self.administrator);
+            to.u8(u8::from(self.append_only));
+        });
         to.bytes
     }
 
     /// Reads the settings and checks their bounds.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
-        let (mut config, mut authority) = (None, None);
+        let (mut config, mut administrator) = (None, None);
         Decoder::new(bytes, "configuration").sections(|tag, body| {
-            if tag == AUTHORITY {
-                authority = Some(body.array()?);
+            if tag == ADMINISTRATOR {
+                administrator = Some((body.array()?, body.u8()? != 0));
                 return Ok(true);
             }
             if tag != CORE {
                 return Ok(false);
             }
             config = Some(Self {
-                authority: None,
                 created_ns: body.i64()?,
                 chunking: decode_chunking(body)?,
                 zstd_level: i32::from_le_bytes(body.array()?),
                 container_bytes: body.u32()?,
                 frame_bytes: body.u32()?,
+                administrator: [0; 32],
+                append_only: false,
             });
             Ok(true)
         })?;
-        let mut config = config.ok_or_else(|| Error::corrupt("configuration: it is empty"))?;
-        config.authority = authority;
+        let missing = || Error::corrupt("configuration: a section is missing");
+        let mut config = config.ok_or_else(missing)?;
+        (config.administrator, config.append_only) = administrator.ok_or_else(missing)?;
         config.validate().map_err(|e| Error::corrupt("configuration").with_source(e))?;
         Ok(config)
     }
@@ -152,27 +158,25 @@ pub struct KeyLabel {
     pub user: String,
 }
 
-/// A key object: the master key, or the keys of a host that only writes, wrapped by one password.
+/// A key object: what a password unlocks.
 pub struct WrappedKey;
 
-/// Bytes of what an object of this kind wraps.
-fn secret_bytes(kind: ObjectKind) -> usize {
-    if kind == ObjectKind::WriteKey { WRITE_ONLY_BYTES } else { 32 }
-}
-
 impl WrappedKey {
-    /// The whole object for a key that `password` opens.
+    /// The whole object for a `secret` that `password` opens; its length is that which the kind has.
     ///
     /// Layout: header, whose kind says what is wrapped; memory, passes and lanes (u32 each); the secret
-    /// sealed at position 0 under Argon2id(password, the header's salt); the label sealed at position 1.
-    /// Fails as `Denied` where these keys are not all, and all are to be wrapped.
+    /// sealed at position 0 under Argon2id(password, the header's salt); the label sealed at position 1 with
+    /// the repository's metadata key.
     pub fn wrap(
         header: &Header,
         password: &[u8],
         cost: KdfCost,
-        keys: &Keyring,
-        label: &KeyLabel,
+        secret: &[u8],
+        (keys, label): (&Keyring, &KeyLabel),
     ) -> Result<Vec<u8>> {
+        if secret.len() != secret_bytes(header.kind) {
+            return Err(Error::invalid(format!("{} has another secret", header.kind)));
+        }
         let mut to = Encoder::default();
         to.raw(&header.encode());
         to.u32(cost.memory_kib);
@@ -180,12 +184,7 @@ impl WrappedKey {
         to.u32(cost.lanes);
         let wrapper = password_sealer(header, password, cost)?;
         let at = to.bytes.len();
-        if header.kind == ObjectKind::WriteKey {
-            to.raw(&keys.expose_write_only());
-        } else {
-            let only_writes = || Error::new(ErrorKind::Denied, "a write-only key makes no others");
-            to.raw(keys.master().ok_or_else(only_writes)?.expose());
-        }
+        to.raw(secret);
         wrapper.seal(0, &mut to.bytes, at);
         let at = to.bytes.len();
         to.i64(label.created_ns);
@@ -195,21 +194,16 @@ impl WrappedKey {
         Ok(to.bytes)
     }
 
-    /// The keys, if `password` opens this key object; otherwise `WrongPassword`.
-    pub fn unwrap(object: &[u8], password: &[u8]) -> Result<Keyring> {
+    /// The secret, if `password` opens this key object; otherwise `WrongPassword`.
+    pub fn unwrap(object: &[u8], password: &[u8]) -> Result<Zeroizing<Vec<u8>>> {
         let (header, cost, mut sealed, _) = Self::parts(object)?;
         let sealer = password_sealer(&header, password, cost)?;
         let opened = sealer.open(0, &mut sealed).map_err(|_| {
             Error::new(ErrorKind::WrongPassword, "the password does not open this key")
         })?;
-        let keys = if header.kind == ObjectKind::WriteKey {
-            opened.try_into().map(Keyring::of_write_only)
-        } else {
-            opened.try_into().map(|secret| MasterKey::new(secret).into())
-        };
-        let keys = keys.map_err(|_| Error::corrupt("key: its secret has another length"));
+        let secret = Zeroizing::new(opened.to_vec());
         sealed.zeroize();
-        keys
+        Ok(secret)
     }
 
     /// The label of a key object.

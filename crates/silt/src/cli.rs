@@ -454,7 +454,8 @@ pub enum Key {
     #[command(after_help = "Examples:
   silt key add
   silt key add --new-password-file /root/second
-  silt key add --write-only --new-password-file web1.password")]
+  silt key add --write-only --series web1 --new-password-file web1.password
+  silt key add --write-only --series 'db-*,web1' --new-password-file db.password")]
     Add(NewKey),
     /// Remove a key, and with it its password
     #[command(after_help = "Examples:\n  silt key remove 3f9a01bc")]
@@ -474,6 +475,12 @@ pub struct NewKey {
     /// Make a key that backs up and deduplicates, and can neither read data nor delete anything.
     #[arg(long)]
     pub write_only: bool,
+    /// The series that the key may write: names, or beginnings of names and '*', with commas between.
+    ///
+    /// With --write-only it must be given; '*' means every series. What the key signs of others is refused
+    /// by everybody.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub series: Vec<String>,
     #[command(flatten)]
     pub password: NewPassword,
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use silt_format::{Config, Error, ErrorKind, Id, KdfCost, KeyLabel, Result};
 use siltstone::{
-    Administrator, BackupOptions, CheckOptions, DataCheck, DeleteMethod, HealOptions,
+    Administrator, BackupOptions, CheckOptions, DataCheck, DeleteMethod, HealOptions, KeyAccess,
     PopularOptions, Protection, ReclaimOptions, Repository, RestoreOptions, RoundMember,
     RoundOptions, SharePolicy, SharedSweepOptions, SweepOptions,
 };
@@ -144,9 +144,11 @@ fn begin(stage: &Stage) -> Result<()> {
         (Protection::None, None)
     };
     let (place, context) = (process.place(0), process.context());
-    let repository = Repository::init(place, context, config, &protection, administrator.as_ref())?;
+    let mut repository =
+        Repository::init(place, context, config, &protection, administrator.as_ref())?;
     if stage.plan.guarded {
-        repository.add_key(WRITES, COST, &KeyLabel::default(), true)?;
+        repository.authorize(SIGNS)?;
+        repository.add_key(WRITES, COST, &KeyLabel::default(), &KeyAccess::write_only(&["*"]))?;
     }
     process.end();
     for action in &stage.plan.prelude {
@@ -309,8 +311,12 @@ fn act_in_place(stage: &Stage, repository: &Repository, action: Action) -> Resul
             repository.heal_copies(HealOptions { read_data: true, dry_run: false }).map(drop)
         }
         Action::AddKey(is_write_only) => {
-            let password = if is_write_only { WRITES } else { READS };
-            repository.add_key(password, COST, &KeyLabel::default(), is_write_only).map(drop)
+            let (password, access) = if is_write_only {
+                (WRITES, KeyAccess::write_only(&["*"]))
+            } else {
+                (READS, KeyAccess::full())
+            };
+            repository.add_key(password, COST, &KeyLabel::default(), &access).map(drop)
         }
         Action::RemoveKey(which) => {
             let keys = repository.keys()?;

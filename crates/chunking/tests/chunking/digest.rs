@@ -1,6 +1,8 @@
 use proptest::prelude::*;
 use silt_chunking::{DigestedBlocks, Fingerprinter, SegmentDigester};
-use silt_format::{BLOCK_BYTES, SEGMENT_BYTES, SegmentDigest};
+use silt_format::{
+    BLOCK_BYTES, Fingerprint, Recipe, RecipeChunk, Reference, SEGMENT_BYTES, SegmentDigest,
+};
 
 use crate::sample::{mixed_data, noise};
 
@@ -29,7 +31,10 @@ fn plain_digest(segment: &[u8]) -> SegmentDigest {
     message.extend(bitmap);
     message.extend(u32::try_from(segment.len()).unwrap().to_le_bytes());
     let digest = blake3::keyed_hash(&key(), &message);
-    SegmentDigest::new(digest.as_bytes()[..16].try_into().unwrap())
+    SegmentDigest {
+        kind: SegmentDigest::OF_BLOCKS,
+        bytes: digest.as_bytes()[..16].try_into().unwrap(),
+    }
 }
 
 /// Ten blocks and a short one; four of the ten are zero.
@@ -110,4 +115,42 @@ fn digested_blocks_are_the_stored_ones() {
         (range.clone(), fingerprinter.fingerprint(&segment[range]))
     });
     assert_eq!(blocks.stored().collect::<Vec<_>>(), stored);
+}
+
+/// A recipe has the digest of the segment that it restores, and no other.
+#[test]
+fn a_recipe_proves_the_digest_of_its_segment() {
+    let segment = holey_segment();
+    let fingerprinter = Fingerprinter::new([9; 32]);
+    let recipe_of = |bytes: usize| {
+        let chunks = segment.chunks(bytes).map(|chunk| {
+            let is_zero = chunk.iter().all(|&byte| byte == 0);
+            let reference = if is_zero { Reference::ZERO } else { Reference::new(0, 1, 2) };
+            let length = u32::try_from(chunk.len()).unwrap();
+            let fingerprint =
+                if is_zero { Fingerprint([0; 20]) } else { fingerprinter.fingerprint(chunk) };
+            RecipeChunk { reference, length, fingerprint }
+        });
+        Recipe { chunks: chunks.collect() }
+    };
+    let (blocks, large) = (recipe_of(BLOCK_BYTES), recipe_of(3 * BLOCK_BYTES));
+    let by = |recipe: &Recipe, kind: u8| digester(key()).digest_recipe(recipe, kind);
+    assert_eq!(by(&blocks, SegmentDigest::OF_BLOCKS), Some(digest(&segment)));
+    assert_eq!(by(&large, SegmentDigest::OF_BLOCKS), None);
+    assert_eq!(by(&large, 3), None);
+    let of_chunks = by(&large, SegmentDigest::OF_CHUNKS).unwrap();
+    assert_ne!(of_chunks.bytes, digest(&segment).bytes);
+    for change in 0..3 {
+        let (mut blocks, mut large) = (blocks.clone(), large.clone());
+        for recipe in [&mut blocks, &mut large] {
+            match change {
+                0 => recipe.chunks.swap(0, 2),
+                1 => recipe.chunks[0].fingerprint.0[19] ^= 1,
+                _ => recipe.chunks[0].reference = Reference::ZERO,
+            }
+        }
+        assert_ne!(by(&blocks, SegmentDigest::OF_BLOCKS), Some(digest(&segment)));
+        assert_ne!(by(&large, SegmentDigest::OF_CHUNKS), Some(of_chunks));
+    }
+    assert_eq!(by(&Recipe { chunks: Vec::new() }, SegmentDigest::OF_BLOCKS), None);
 }

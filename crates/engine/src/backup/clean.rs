@@ -2,13 +2,13 @@
 
 use std::collections::HashSet;
 
-use silt_chunking::{DigestedBlocks, SegmentDigester, is_zero};
+use silt_chunking::is_zero;
 use silt_format::number::{to_u64, to_usize};
 use silt_format::{ByteSpan, Result, SEGMENT_BYTES, segment_count};
 use silt_source::{ChangedMap, VolumeSource};
 
 use super::feed::read_or_mark;
-use super::scan::ParentVolume;
+use super::scan::{ParentVolume, ScanBuffers, Scanner};
 use crate::env::Context;
 use crate::objects::is_damage;
 
@@ -72,7 +72,7 @@ impl<'a> CleanSegments<'a> {
         volume_bytes: u64,
         parent: &ParentVolume,
         unreadable: &[ByteSpan],
-        digester: &SegmentDigester,
+        scanner: &Scanner,
         context: &Context,
     ) -> Result<MapCheck<'a>> {
         // Every page must be readable now: clean segments are not read later.
@@ -81,7 +81,7 @@ impl<'a> CleanSegments<'a> {
             other => other?,
         }
         let clean = Self::new(map, volume_bytes, unreadable);
-        let (mut buffer, mut blocks) = (Vec::new(), DigestedBlocks::default());
+        let (mut buffer, mut buffers) = (Vec::new(), ScanBuffers::new());
         for segment in clean.samples(context) {
             let start = segment * to_u64(SEGMENT_BYTES);
             let length = (volume_bytes - start).min(to_u64(SEGMENT_BYTES));
@@ -91,7 +91,7 @@ impl<'a> CleanSegments<'a> {
             }
             let same = match parent.reader.entry(parent.root, segment)? {
                 None => is_zero(&buffer),
-                Some(entry) => digester.digest(&buffer, &mut blocks) == entry.digest,
+                Some(entry) => scanner.digest(&buffer, &mut buffers).0 == entry.digest,
             };
             if !same {
                 return Ok(MapCheck::Wrong(format!(

@@ -61,9 +61,8 @@ impl BackupSession<'_> {
         if !self.avoided.is_empty() {
             return unusable("some stored chunks are damaged; all is read so that they are healed");
         }
-        let (bytes, digester) = (volume.bytes, &scanner.digester);
-        let (spans, context) = (&volume.unreadable, &self.context);
-        match CleanSegments::check(map, source, bytes, parent, spans, digester, context)? {
+        let (bytes, spans, context) = (volume.bytes, &volume.unreadable, &self.context);
+        match CleanSegments::check(map, source, bytes, parent, spans, scanner, context)? {
             MapCheck::Trusted(clean) => Ok(Some(clean)),
             MapCheck::Unusable(why) => unusable(&why),
             MapCheck::Wrong(why) => {

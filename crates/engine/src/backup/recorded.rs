@@ -58,6 +58,7 @@ impl RecordedSegment {
 
     fn encode(index: u64, digest: SegmentDigest, chunks: &[DraftChunk], to: &mut Vec<u8>) {
         to.extend_from_slice(&index.to_le_bytes());
+        to.push(digest.kind);
         to.extend_from_slice(&digest.bytes);
         to.extend_from_slice(&to_u32(chunks.len()).to_le_bytes());
         for chunk in chunks {
@@ -75,7 +76,8 @@ impl RecordedSegment {
 
     fn decode(from: &mut &[u8]) -> Option<Self> {
         let index = u64::from_le_bytes(*array(from)?);
-        let digest = SegmentDigest::new(*array(from)?);
+        let [kind] = *array(from)?;
+        let digest = SegmentDigest { kind, bytes: *array(from)? };
         let count = u32::from_le_bytes(*array(from)?);
         let chunk = |from: &mut &[u8]| {
             let length = u32::from_le_bytes(*array(from)?);
@@ -118,7 +120,7 @@ impl<'f> ScanRecorder<'f> {
 
     /// Adds a segment of zeros.
     pub(crate) fn zeros(&mut self, index: u64) -> Result<()> {
-        self.add(index, SegmentDigest::new([0; 16]), &[])
+        self.add(index, SegmentDigest { kind: 0, bytes: [0; 16] }, &[])
     }
 
     fn add(&mut self, index: u64, digest: SegmentDigest, chunks: &[DraftChunk]) -> Result<()> {

@@ -159,14 +159,36 @@ impl Scanner {
             return Ok((Scanned::Zeros { segments: 1, bytes }, Some(data)));
         }
         let parent = self.parent_entry(index, warnings)?;
-        let digest = self.digester.digest(&data, &mut buffers.blocks);
+        let (digest, chunks) = self.digest(&data, buffers);
         if let Some(entry) = parent.filter(|entry| entry.digest == digest)
             && self.is_usable(&entry, buffers)?
         {
             return Ok((Scanned::Same { entry, bytes }, Some(data)));
         }
-        let draft = self.draft(index, data, digest, parent, buffers);
+        let chunks = chunks.unwrap_or_else(|| self.blocks(&data, buffers));
+        let stored = chunks.iter().filter(|chunk| chunk.found.is_none());
+        let signatures = signatures(stored.map(|chunk| &chunk.fingerprint));
+        let recalled = false;
+        let draft = SegmentDraft { index, data, chunks, digest, signatures, parent, recalled };
         Ok((Scanned::Draft(Box::new(draft)), None))
+    }
+
+    /// The digest of a segment, and its chunks, if it was made of them and not of blocks.
+    pub(super) fn digest(
+        &self,
+        data: &[u8],
+        buffers: &mut ScanBuffers,
+    ) -> (SegmentDigest, Option<Vec<DraftChunk>>) {
+        if self.chunker.cuts_blocks() {
+            return (self.digester.digest(data, &mut buffers.blocks), None);
+        }
+        let mut chunks = self.cut(data, buffers);
+        self.fingerprint(data, &mut chunks, buffers);
+        let digested = chunks.iter().map(|chunk| {
+            let length = silt_format::number::to_u32(chunk.range.len());
+            (length, chunk.found.is_none().then_some(&chunk.fingerprint))
+        });
+        (self.digester.digest_chunks(digested), Some(chunks))
     }
 
     /// The parent's entry; a damaged map counts as no parent, with a warning.
@@ -194,7 +216,7 @@ impl Scanner {
         if self.avoided.has_recipe(entry.recipe) {
             return Ok(false);
         }
-        let read = parent.reader.recipe(entry.recipe, &mut buffers.scratch, &mut buffers.raw);
+        let read = parent.reader.segment_recipe(entry, &mut buffers.scratch, &mut buffers.raw);
         match read {
             Ok(recipe) => Ok(!recipe.chunks.iter().any(|chunk| self.avoided.has(chunk.reference))),
             Err(error) if is_damage(&error) => Ok(false),
@@ -202,36 +224,27 @@ impl Scanner {
         }
     }
 
-    fn draft(
-        &self,
-        index: u64,
-        data: Vec<u8>,
-        digest: SegmentDigest,
-        parent: Option<SegmentEntry>,
-        buffers: &mut ScanBuffers,
-    ) -> SegmentDraft {
-        self.chunker.cut(&data, &mut buffers.lengths);
-        let mut chunks = Vec::with_capacity(buffers.lengths.len());
+    /// Cuts a segment; all chunks count as zeros until they are looked at.
+    fn cut(&self, data: &[u8], buffers: &mut ScanBuffers) -> Vec<DraftChunk> {
+        self.chunker.cut(data, &mut buffers.lengths);
         let mut start = 0;
-        for &length in &buffers.lengths {
+        let chunks = buffers.lengths.iter().map(|&length| {
             let range = start..start + length as usize;
             start = range.end;
             let found = Some((Reference::ZERO, Level::Zero));
-            let fingerprint = Fingerprint([0; 20]);
-            chunks.push(DraftChunk { range, fingerprint, found, is_read: true });
+            DraftChunk { range, fingerprint: Fingerprint([0; 20]), found, is_read: true }
+        });
+        chunks.collect()
+    }
+
+    /// The chunks of a segment that was just digested, where they are the blocks that the digest was made of.
+    fn blocks(&self, data: &[u8], buffers: &mut ScanBuffers) -> Vec<DraftChunk> {
+        let mut chunks = self.cut(data, buffers);
+        for (range, fingerprint) in buffers.blocks.stored() {
+            let chunk = &mut chunks[range.start / BLOCK_BYTES];
+            (chunk.fingerprint, chunk.found) = (fingerprint, None);
         }
-        if self.chunker.cuts_blocks() {
-            // The digest was made of their fingerprints.
-            for (range, fingerprint) in buffers.blocks.stored() {
-                let chunk = &mut chunks[range.start / BLOCK_BYTES];
-                (chunk.fingerprint, chunk.found) = (fingerprint, None);
-            }
-        } else {
-            self.fingerprint(&data, &mut chunks, buffers);
-        }
-        let stored = chunks.iter().filter(|chunk| chunk.found.is_none());
-        let signatures = signatures(stored.map(|chunk| &chunk.fingerprint));
-        SegmentDraft { index, data, chunks, digest, signatures, parent, recalled: false }
+        chunks
     }
 
     /// Finds which chunks are not zeros, and their fingerprints.

@@ -19,6 +19,7 @@ use super::hint::Hint;
 use super::known::Known;
 use super::map_builder::MapBuilder;
 use super::packs::PackWriter;
+use super::parent::newest_sound;
 use super::pipeline::Pipeline;
 use super::scan::{Avoided, Outcome, ParentVolume, Scanned, Scanner};
 use super::summary::{reference_bound, write_summary};
@@ -107,10 +108,15 @@ impl Repository {
     }
 }
 
-/// Refuses names that the program's own syntax could not name again.
-pub(super) fn check_name(what: &str, name: &str) -> Result<()> {
+/// Whether the program's own syntax can name this again.
+pub(crate) fn is_name(name: &str) -> bool {
     let allowed = |c: char| !c.is_control() && !matches!(c, '@' | ':' | '=' | '/');
-    if (1..=255).contains(&name.len()) && name.chars().all(allowed) && name != "latest" {
+    (1..=255).contains(&name.len()) && name.chars().all(allowed) && name != "latest"
+}
+
+/// Refuses names that can't be named again.
+pub(super) fn check_name(what: &str, name: &str) -> Result<()> {
+    if is_name(name) {
         return Ok(());
     }
     Err(Error::invalid(format!(
@@ -126,6 +132,7 @@ impl<'r> BackupSession<'r> {
         let series = repository.series_id(name);
         let session = context.random();
         crate::places::verify_unchanged_since_opened(objects)?;
+        objects.believed.require_may_write(objects.signer.id(), name)?;
         let state = heads::state(objects, series)?;
         let lease = HeldLease::acquire(objects, series, name, state.lease, session)?;
         let started_ns = context.env.now_ns();
@@ -138,7 +145,7 @@ impl<'r> BackupSession<'r> {
         }
         let empty = || Head::empty(series, crate::repository::DEFAULT_DOMAIN, name);
         let mut head = head.unwrap_or_else(empty);
-        let parent = if options.no_parent { None } else { newest_readable(repository, &head)? };
+        let parent = if options.no_parent { None } else { newest_sound(repository, &head)? };
         let budget = Budget::new(options.memory_bytes);
         // After the series' record and head: whoever condemns chunks counts on it.
         let shared = SharedIndex::open(objects, head.domain, budget.lookup_bytes())?;
@@ -462,20 +469,6 @@ fn format_name(format: SourceFormat) -> &'static str {
         SourceFormat::Qcow2 => "qcow2",
         SourceFormat::Stream => "stream",
     }
-}
-
-/// The newest snapshot that can be read; damaged ones are passed over with a warning.
-fn newest_readable(repository: &Repository, head: &Head) -> Result<Option<Snapshot>> {
-    for entry in head.snapshots.iter().rev() {
-        match repository.snapshot(head.series, entry) {
-            Ok(snapshot) => return Ok(Some(snapshot)),
-            Err(error) if is_damage(&error) => {
-                repository.warn(&format!("{error}; an older snapshot is compared with instead"));
-            }
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(None)
 }
 
 impl Repository {

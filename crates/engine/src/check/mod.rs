@@ -211,8 +211,8 @@ pub(crate) fn record_damaged_recipes(
     let mut state = RecordState { number, saved: record.clone(), record };
     let (mut scratch, mut raw) = (Scratch::default(), Vec::new());
     for root in roots {
-        reader.walk(*root, &mut |_, entry| match reader.recipe(
-            entry.recipe,
+        reader.walk(*root, &mut |_, entry| match reader.segment_recipe(
+            entry,
             &mut scratch,
             &mut raw,
         ) {

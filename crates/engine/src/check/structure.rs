@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashSet};
 use silt_format::number::to_u64;
 use silt_format::{
     BlockRef, ByteSpan, DamagedSlots, Error, Head, MapRoot, ObjectKind, ObjectTag, PAGE_ENTRIES,
-    PRIVATE_STORE, Page, RecipeChunk, Reference, Result, SEGMENT_BYTES, Snapshot, SnapshotEntry,
-    SummaryRef, Volume, names,
+    PRIVATE_STORE, Page, RecipeChunk, Reference, Result, SEGMENT_BYTES, SegmentEntry, Snapshot,
+    SnapshotEntry, SummaryRef, Volume, names,
 };
 
 use super::damage::Findings;
@@ -218,11 +218,14 @@ impl Walk<'_> {
                     let Some(entry) = entry else { continue };
                     let old =
                         before.and_then(|b| self.reader.entry(b.root, segment).ok().flatten());
-                    if old.is_some_and(|old| old.recipe == entry.recipe) && self.is_whole() {
+                    if old
+                        .is_some_and(|old| (old.recipe, old.digest) == (entry.recipe, entry.digest))
+                        && self.is_whole()
+                    {
                         continue;
                     }
                     self.repository.objects.context.check_interrupted()?;
-                    self.recipe(entry.recipe, span(segment, 1, volume), place)?;
+                    self.recipe(entry, span(segment, 1, volume), place)?;
                 }
             }
         }
@@ -259,8 +262,9 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn recipe(&mut self, block: BlockRef, span: ByteSpan, place: Place<'_>) -> Result<()> {
-        let recipe = match self.reader.recipe(block, &mut self.scratch, &mut self.raw) {
+    fn recipe(&mut self, entry: &SegmentEntry, span: ByteSpan, place: Place<'_>) -> Result<()> {
+        let block = entry.recipe;
+        let recipe = match self.reader.segment_recipe(entry, &mut self.scratch, &mut self.raw) {
             Ok(recipe) => recipe,
             Err(error) => {
                 if is_damage(&error) && !self.damaged_recipes.contains(&block) {

@@ -102,7 +102,7 @@ impl<'r> Edit<'r> {
         self.lease.as_mut().map_or(Ok(()), HeldLease::keep)?;
         let authority = self.repository.required_authority()?;
         let objects = &self.repository.objects;
-        heads::commit(objects, &mut self.head, self.session, authority).map(|_| ())
+        heads::commit(objects, &mut self.head, self.session, authority.as_deref()).map(drop)
     }
 
     /// Gives the lease back.

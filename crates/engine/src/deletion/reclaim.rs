@@ -460,12 +460,12 @@ impl Edit<'_> {
     fn remove_old_heads(&mut self) -> Result<()> {
         let objects = &self.repository.objects;
         let heads: Vec<_> = heads::all(objects, self.head.series).collect::<Result<_>>()?;
-        // In an append-only repository one that is signed must stay, to vouch for those that go.
-        if silt_format::number::to_u64(heads.len()) > HEADS_KEPT
-            && self.repository.is_append_only()
-            && self.head.signature.is_none()
-        {
-            self.commit()?;
+        // One must stay of somebody who may remove, to vouch for those that go.
+        if silt_format::number::to_u64(heads.len()) > HEADS_KEPT {
+            let name = names::Numbered::Head.name(self.head.series, self.head.generation);
+            if !heads::read_signed(objects, self.head.series, &name)?.1.may_remove {
+                self.commit()?;
+            }
         }
         // Those that others have committed since don't count: the head that this one signed stays. One by one,
         // since the order is what a late writer goes by.

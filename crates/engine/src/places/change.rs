@@ -123,7 +123,7 @@ impl Repository {
         let highest = highest_list(new)?;
         let lists = self.seal_lists(list, highest)?;
         self.put_lists(here, Some(location), list, &lists, open)?;
-        self.copy_root(new, &[names::KEYS, names::AUTHORITY])?;
+        self.copy_root(new, &[names::KEYS, names::WRITERS, names::AUTHORITY])?;
         // Whoever opens the repository by the new place must not take it for all there is.
         lists.iter().filter(|list| list.number > highest).try_for_each(|list| list.put(new))?;
         self.copy_root(new, &[names::CONFIG])
@@ -284,13 +284,14 @@ impl Repository {
     /// may have from before. There are two of them: whoever can't read the list would not know where the other
     /// places are.
     fn seal_lists(&self, list: &Places, highest: u64) -> Result<Vec<SealedList>> {
-        self.required_authority()?;
+        let administrator = self.administrator()?;
         let last = self.objects.places;
         let highest = highest.max(last);
         let seal = |number| {
             let address = Address::new(ObjectKind::Places, SeriesId::NONE, number);
             let key = Key::new(Numbered::Places.name(SeriesId::NONE, number))?;
-            Ok(SealedList { number, key, object: self.objects.sealed(address, &list.encode())? })
+            let object = self.objects.sealed_by(&administrator, address, &list.encode())?;
+            Ok(SealedList { number, key, object })
         };
         if highest >= heads::GENERATION_MAX {
             return Err(Error::corrupt(

@@ -18,7 +18,9 @@ use silt_format::{
 use silt_storage::{ByteRange, Key, Replica, Replicated, Routed, Storage, list_all};
 
 pub use heal::{HealOptions, HealReport};
-pub(crate) use settle::{settle_head, verify_unchanged, verify_unchanged_since_opened};
+pub(crate) use settle::{
+    settle_head, verify_unchanged, verify_unchanged_lately, verify_unchanged_since_opened,
+};
 
 use crate::objects::{Address, Objects, is_damage};
 use crate::repository::{DEFAULT_DOMAIN, Repository};
@@ -239,6 +241,8 @@ impl Repository {
         };
         let mut objects = self.objects.with_storage(all);
         objects.places = number;
+        // Another place may have a newer list than the one that the repository was opened by.
+        objects.load_writers(None)?;
         self.objects = Arc::new(objects);
         self.places = Some(OpenPlaces { list, main, shared });
         Ok(self)

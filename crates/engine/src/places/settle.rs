@@ -14,10 +14,24 @@ use silt_storage::{ByteRange, Key};
 
 use crate::objects::{Address, Objects, is_damage, key};
 
-/// Fails as `Busy` if the list of places is not the one any more by which the repository was opened.
+/// For how long what was seen of the lists of places and writers is taken to hold.
+const LATELY_NS: u64 = 60 * 1_000_000_000;
+
+/// Fails as `Busy` if the list of places is not the one any more by which the repository was opened, as `Denied`
+/// if this process's key is being removed: whoever changes either list writes it before looking for what was
+/// committed until then.
 pub(crate) fn verify_unchanged(objects: &Objects) -> Result<()> {
-    let newest = objects.newest_of(Numbered::Places, SeriesId::NONE)?;
-    let newest = newest.map_or(0, |(number, _)| number);
+    objects.looked_ns.store(objects.context.env.now_ns(), Ordering::SeqCst);
+    let (mut newest, mut writers) = (0, 0);
+    for item in objects.names(names::ROOT, None)? {
+        let (name, _) = item?;
+        newest = newest.max(Numbered::Places.number_of(SeriesId::NONE, &name).unwrap_or(0));
+        writers = writers.max(names::writers_number(&name).unwrap_or(0));
+    }
+    if writers > objects.believed.writers().0 {
+        objects.load_writers(None)?;
+    }
+    objects.believed.verify_active(objects.signer.id())?;
     if newest <= objects.places {
         return Ok(());
     }
@@ -31,6 +45,12 @@ pub(crate) fn verify_unchanged(objects: &Objects) -> Result<()> {
 /// The same for who did something else since the repository was opened.
 pub(crate) fn verify_unchanged_since_opened(objects: &Objects) -> Result<()> {
     if objects.is_used.swap(true, Ordering::SeqCst) { verify_unchanged(objects) } else { Ok(()) }
+}
+
+/// The same for who has not looked for a while and is about to commit: what was prepared in vain is not written.
+pub(crate) fn verify_unchanged_lately(objects: &Objects) -> Result<()> {
+    let since = objects.context.env.now_ns() - objects.looked_ns.load(Ordering::SeqCst);
+    if since.unsigned_abs() > LATELY_NS { verify_unchanged(objects) } else { Ok(()) }
 }
 
 /// Makes sure that every place has the head of this name, durable, and all that it names: its writer may have

@@ -11,7 +11,7 @@ use silt_storage::{Key, MemoryStorage, PutMode, Storage};
 use crate::chunks::{expect_frames, open_container, read_frame};
 use crate::objects::{Address, Objects, Scratch};
 use crate::repository::Repository;
-use crate::root::{Secret, open_config};
+use crate::root::open_config;
 
 impl Repository {
     /// Fails as `Corrupt` unless `bytes` are the object that `name` names, with every seal unbroken.
@@ -34,9 +34,7 @@ impl Repository {
         let address = Address { kind, series, number, part, tag };
         match kind {
             ObjectKind::Config => {
-                let mut secret: Secret<fn() -> Result<Vec<u8>>> =
-                    Secret::Known(self.opened_by, Box::new(objects.keys.clone()));
-                open_config(&*objects.storage, name, &mut secret, &mut None).map(drop)
+                open_config(&*objects.storage, name, &mut self.known_secret(), &mut None).map(drop)
             }
             ObjectKind::Key | ObjectKind::WriteKey => {
                 silt_format::WrappedKey::label(bytes, &objects.keys).map(drop)
@@ -56,7 +54,8 @@ impl Repository {
             | ObjectKind::Check
             | ObjectKind::Lease
             | ObjectKind::DeadList
-            | ObjectKind::Places => objects.get(name, address).map(drop),
+            | ObjectKind::Places
+            | ObjectKind::Writers => objects.get(name, address).map(drop),
         }
     }
 }

@@ -66,7 +66,7 @@ impl Restore<'_> {
     pub(super) fn fetch(&self) -> Result<()> {
         let (mut scratch, mut raw) = (Scratch::default(), Vec::new());
         while let Some((index, entry)) = self.next_to_fetch()? {
-            let recipe = self.reader.recipe(entry.recipe, &mut scratch, &mut raw)?;
+            let recipe = self.reader.segment_recipe(&entry, &mut scratch, &mut raw)?;
             let (span, mut end) = (self.segment_span(index), 0);
             let wanted = recipe.chunks.iter().filter(|chunk| {
                 let range = end..end + chunk.length as usize;

@@ -9,7 +9,7 @@ use silt_chunking::{DigestedBlocks, Fingerprinter, SegmentDigester, is_zero};
 use silt_format::number::{to_u64, to_usize};
 use silt_format::{
     ByteSpan, Error, ErrorKind, Fingerprint, Head, Id, Recipe, RecipeChunk, Result, SEGMENT_BYTES,
-    SegmentEntry, SeriesId, Snapshot, Volume,
+    SegmentDigest, SegmentEntry, SeriesId, Snapshot, Volume,
 };
 use silt_source::VolumeTarget;
 use silt_storage::AlignedBuffer;
@@ -299,20 +299,8 @@ impl Restore<'_> {
     /// Restores one segment; the answer is how many bytes were written.
     fn segment(&self, index: u64, entry: &SegmentEntry, buffers: &mut Buffers) -> Result<u64> {
         let span = self.segment_span(index);
-        if self.options.in_place {
-            buffers.current.resize(to_usize(span.length), 0);
-            if self.target.zeros_until(span.offset) < span.offset + span.length {
-                self.target.read_at(span.offset, &mut buffers.current)?;
-            } else {
-                buffers.current.fill(0);
-            }
-            let Buffers { current, blocks, .. } = buffers;
-            if self.digester.digest(current, blocks) == entry.digest {
-                return Ok(0);
-            }
-        }
-        let recipe = match self.reader.recipe(entry.recipe, &mut buffers.scratch, &mut buffers.raw)
-        {
+        let Buffers { scratch, raw, .. } = &mut *buffers;
+        let recipe = match self.reader.segment_recipe(entry, scratch, raw) {
             Ok(recipe) if u64::from(recipe.segment_bytes()) == span.length => recipe,
             Ok(recipe) => {
                 let bytes = recipe.segment_bytes();
@@ -321,6 +309,21 @@ impl Restore<'_> {
             }
             Err(error) => return self.salvage(span, error, buffers),
         };
+        if self.options.in_place {
+            buffers.current.resize(to_usize(span.length), 0);
+            if self.target.zeros_until(span.offset) < span.offset + span.length {
+                self.target.read_at(span.offset, &mut buffers.current)?;
+            } else {
+                buffers.current.fill(0);
+            }
+            // Only now that the digest is known to be of this recipe.
+            let Buffers { current, blocks, .. } = &mut *buffers;
+            if entry.digest.kind == SegmentDigest::OF_BLOCKS
+                && self.digester.digest(current, blocks) == entry.digest
+            {
+                return Ok(0);
+            }
+        }
         self.write_chunks(&recipe, span, buffers)
     }
 

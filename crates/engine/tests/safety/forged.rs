@@ -141,9 +141,9 @@ fn retagged(set: &ObjectSet) -> ObjectSet {
 fn all_fields_are_known(head: &Head, range: ObjectRange, run: RunRef, list: DeadListRef) {
     #[rustfmt::skip]
     let Head {
-        generation: _, series: _, domain: _, name: _, writer: _, next_container: _, next_pack: _,
+        generation: _, series: _, domain: _, name: _, writer: _, writers: _, next_container: _, next_pack: _,
         stores: _, containers: _, packs: _, snapshots: _, summary: _, deleted: _, dead: _, leak: _,
-        policy: _, runs: _, condemned: _, condemned_in: _, delta_bases: _, alias: _, signature: _,
+        policy: _, runs: _, condemned: _, condemned_in: _, delta_bases: _, alias: _,
     } = head;
     let ObjectRange { first: _, count: _, tag: _ } = range;
     let RunRef { id: _, use_: _, partition_bits: _, records: _ } = run;
@@ -182,6 +182,8 @@ fn changes_of_contents() -> Vec<Change> {
         |head| head.domain = 1,
         |head| "c".clone_into(&mut head.name),
         |head| head.writer[0] ^= 1,
+        |head| head.writers += 1,
+        |head| head.writers = 0,
         |head| head.next_container = 0,
         |head| head.next_container += 1000,
         |head| head.next_pack = 0,
@@ -273,7 +275,6 @@ fn changes_of_deletions() -> Vec<Change> {
         },
         |head| head.delta_bases.push(made_up()),
         |head| head.alias = Some("x".to_owned()),
-        |head| head.signature = Some([7; 64]),
     ]
 }
 
@@ -285,7 +286,6 @@ fn each_change_survives(changes: &[Change]) {
         let mut before = host.head(series).unwrap().unwrap();
         all_fields_are_known(&before, before.containers.ranges()[0], made_up_run(), made_up());
         before.generation += 1;
-        before.signature = None;
         let place = (series, before.generation);
         for (number, change) in changes.iter().enumerate() {
             let mut forged = before.clone();
@@ -382,8 +382,7 @@ fn what_is_backed_up_on_top_of_a_forged_head_is_kept() {
         let host = kit::open(storage.clone(), &honest.world).unwrap();
         let id = host.series_id(series);
         let before = host.head(id).unwrap().unwrap();
-        let mut forged =
-            Head { generation: before.generation + 1, signature: None, ..before.clone() };
+        let mut forged = Head { generation: before.generation + 1, ..before.clone() };
         drop(&mut forged);
         put_head(&storage, (id, forged.generation), &forged.encode());
         let kept = image(40);

@@ -381,7 +381,7 @@ pub fn sealed_as_head(
     plain: &[u8],
 ) -> Vec<u8> {
     use silt_format::{
-        BlockWriter, HEADER_BYTES, Header, HeaderRest, Keyring, MasterKey, ObjectKind, ObjectTag,
+        BlockWriter, HEADER_BYTES, Header, HeaderRest, HostKeys, MasterKey, ObjectKind, ObjectTag,
         SealScheme, names,
     };
     let mut config = Vec::new();
@@ -400,7 +400,9 @@ pub fn sealed_as_head(
         rest: HeaderRest::default(),
     };
     let mut object = header.encode().to_vec();
-    let sealer = Keyring::from(MasterKey::new(secret)).sealer(&header);
-    BlockWriter::new(1).unwrap().append(&sealer, 0, plain, &mut object);
+    let host = HostKeys::in_the_clear(MasterKey::new(secret), [0; 32]);
+    let mut signed = plain.to_vec();
+    host.signer(HostKeys::CLEAR_ID).unwrap().sign(&header, &mut signed);
+    BlockWriter::new(1).unwrap().append(&host.keys.sealer(&header), 0, &signed, &mut object);
     object
 }

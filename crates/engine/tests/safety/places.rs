@@ -369,7 +369,7 @@ fn the_shared_store_may_be_elsewhere_and_have_more_copies() {
     kit::backup(&repository, "b", &images[1]).unwrap();
     shared::build(&repository, SharePolicy::Duplicates).unwrap();
     let stored = |location: &str| -> BTreeMap<String, Vec<u8>> {
-        let is_list = |name: &String| name.starts_with("root/places/");
+        let is_list = |name: &String| name.starts_with("root/");
         disks.objects(location).into_iter().filter(|(name, _)| !is_list(name)).collect()
     };
     let before = stored("main").len();

@@ -245,7 +245,7 @@ fn encrypted_repositories_open_with_each_password_and_no_other() {
             .unwrap();
     let image = kit::image(17, 600);
     kit::backup(&repository, "a series with a name", &image).unwrap();
-    repository.add_key(b"second", cost, &label, false).unwrap();
+    repository.add_key(b"second", cost, &label, &siltstone::KeyAccess::full()).unwrap();
     let open = |password: &[u8]| {
         let password = password.to_vec();
         Repository::open(storage.clone(), world.context(), move || Ok(password))

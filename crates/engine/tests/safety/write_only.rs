@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use silt_format::{ErrorKind, Header, KdfCost, KeyLabel, ObjectKind, SealScheme};
 use silt_storage::{ByteRange, MemoryStorage, Storage, list_all};
-use siltstone::{CheckOptions, DeleteMethod, Protection, Repository, SharePolicy};
+use siltstone::{CheckOptions, DeleteMethod, KeyAccess, Protection, Repository, SharePolicy};
 
 use crate::kit::{self, World};
 use crate::shared;
@@ -24,7 +24,8 @@ impl Case {
         let context = world.context();
         let repository =
             Repository::init(storage.clone(), context, kit::config(), &protection, None).unwrap();
-        repository.add_key(b"writes", COST, &KeyLabel::default(), true).unwrap();
+        let access = KeyAccess::write_only(&["*"]);
+        repository.add_key(b"writes", COST, &KeyLabel::default(), &access).unwrap();
         Self { world, storage }
     }
 
@@ -109,8 +110,8 @@ fn a_write_only_host_reads_no_data_and_takes_nothing_away() {
         denied(shared::build(&host, SharePolicy::Duplicates).unwrap_err());
     }
     let label = KeyLabel::default();
-    for is_write_only in [false, true] {
-        let error = host.add_key(b"x", COST, &label, is_write_only).unwrap_err();
+    for access in [KeyAccess::full(), KeyAccess::write_only(&["own"])] {
+        let error = host.add_key(b"x", COST, &label, &access).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Denied);
     }
     let keys = host.keys().unwrap();

@@ -37,6 +37,16 @@ pub fn decode(name: &str, bytes: &[u8]) -> Result<(), silt_format::Error> {
         "series" => SeriesRecord::decode(bytes).map(drop),
         "lease" => Lease::decode(bytes).map(drop),
         "places" => silt_format::Places::decode(bytes).map(drop),
+        "writers" => silt_format::Writers::decode(bytes).map(drop),
+        "signed" => {
+            let header =
+                Header::decode(include_bytes!("../../../../testdata/format/v1/header.bin"))?;
+            let signed = silt_format::Signed::split(&header, bytes)?;
+            let seed = silt_format::SigningSeed::new([43; 32]);
+            let public = silt_format::Signer::new(silt_format::Id(77), &seed)?.public();
+            let wrong = || silt_format::Error::corrupt("the signature is wrong");
+            signed.is_by(&public).then_some(()).ok_or_else(wrong)
+        }
         "check" => CheckRecord::decode(bytes).map(drop),
         "sealed-aes256gcm" | "sealed-checksum" => {
             let mut raw = Vec::new();

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use silt_format::{
     BlockReader, CheckRecord, Config, Directory, ErrorKind, Footer, HEADER_BYTES, Head, Header,
-    Keyring, Lease, ObjectKind, Page, Recipe, SealScheme, SeriesRecord, Snapshot, WrappedKey,
-    decode_blocks,
+    HostKeys, Keyring, Lease, ObjectKind, Page, Recipe, SealScheme, SeriesRecord, Snapshot,
+    WrappedKey, decode_blocks,
 };
 
 use crate::values;
@@ -68,18 +68,30 @@ fn every_layout_of_version_1_is_read() {
     assert_eq!(Lease::decode(&golden("lease")).unwrap(), values::lease());
     assert_eq!(silt_format::Places::decode(&golden("places")).unwrap(), values::places());
     assert_eq!(CheckRecord::decode(&golden("check")).unwrap(), values::check_record());
+    assert_eq!(silt_format::Writers::decode(&golden("writers")).unwrap(), values::writers());
 }
 
 #[test]
 fn a_key_of_version_1_opens() {
     let object = golden("key");
-    let master: Keyring = WrappedKey::unwrap(&object, b"secret").unwrap();
+    let host = HostKeys::open(&object, b"secret").unwrap();
+    assert_eq!((host.seed.expose(), host.administrator), (&[43; 32], [44; 32]));
+    let master = host.keys;
     let secret = |keys: &Keyring| *keys.master().unwrap().expose();
     assert_eq!(secret(&master), secret(&values::master()));
     assert_eq!(WrappedKey::label(&object, &master).unwrap(), values::key_parts().2);
     let wrong = WrappedKey::unwrap(&object, b"Secret").unwrap_err();
     assert_eq!(wrong.kind(), ErrorKind::WrongPassword);
     assert!(!format!("{master:?}").contains("42"));
+}
+
+#[test]
+fn a_signature_of_version_1_is_verified() {
+    let header = values::header(ObjectKind::Head, SealScheme::Aes256Gcm);
+    let bytes = golden("signed");
+    let signed = silt_format::Signed::split(&header, &bytes).unwrap();
+    assert_eq!((signed.plain, signed.signer), (&b"abc"[..], silt_format::Id(77)));
+    assert!(signed.is_by(&values::signer().public()));
 }
 
 #[test]
@@ -97,12 +109,12 @@ fn seals_of_version_1_open() {
 #[test]
 fn a_write_only_key_of_version_1_seals_what_it_can_not_open() {
     let object = golden("key-write-only");
-    let keys = WrappedKey::unwrap(&object, b"secret").unwrap();
+    let host = HostKeys::open(&object, b"secret").unwrap();
+    assert_eq!((host.seed.expose(), host.administrator), (&[43; 32], [44; 32]));
+    let keys = host.keys.clone();
     assert!(keys.is_write_only() && keys.master().is_none());
     assert_eq!(WrappedKey::label(&object, &keys).unwrap(), values::key_parts().2);
-    let (header, cost, label) = values::key_parts();
-    let error = WrappedKey::wrap(&header, b"other", cost, &keys, &label).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Denied);
+    assert_eq!(host.expose(ObjectKind::Key).unwrap_err().kind(), ErrorKind::Denied);
     assert_eq!(keys.series_id(0, "web1"), values::master().series_id(0, "web1"));
     assert_eq!(keys.fingerprint_key(7), values::master().fingerprint_key(7));
     assert_eq!(keys.segment_key(7), values::master().segment_key(7));

@@ -2,9 +2,10 @@
 
 use proptest::prelude::*;
 use silt_format::{
-    Authority, BlockReader, BlockWriter, Chunking, Directory, Fingerprint, Frame, Head, ObjectKind,
-    ObjectSet, ObjectTag, Recipe, RecipeChunk, Reference, SealScheme, SnapshotEntry, StoreEntry,
-    SummaryGeometry, names, root_level, segment_count, verify_signature,
+    BlockReader, BlockWriter, Chunking, Directory, Fingerprint, Frame, Head, Header, Id,
+    ObjectKind, ObjectSet, ObjectTag, Recipe, RecipeChunk, Reference, SealScheme, SeriesId, Signed,
+    Signer, SigningSeed, SnapshotEntry, StoreEntry, SummaryGeometry, names, root_level,
+    segment_count,
 };
 
 use crate::values;
@@ -202,25 +203,49 @@ fn long_blocks_are_stored_if_random_and_compressed_if_not() {
 }
 
 #[test]
-fn signatures_hold_for_one_head_and_one_key() {
-    let authority = Authority::new(values::master().master().unwrap()).unwrap();
-    let mut head = values::head_after_deletions();
-    authority.sign(&mut head);
-    let stored = Head::decode(&head.encode()).unwrap();
-    assert_eq!(stored, head);
-    verify_signature(&stored, &authority.public()).unwrap();
-    let other = Authority::new(&silt_format::MasterKey::new([1; 32])).unwrap();
-    assert!(verify_signature(&stored, &other.public()).is_err());
-    let unsigned = Head { signature: None, ..stored.clone() };
-    assert!(verify_signature(&unsigned, &authority.public()).is_err());
-    let mut changed = stored;
-    changed.snapshots.clear();
-    assert!(verify_signature(&changed, &authority.public()).is_err());
+fn signatures_hold_for_one_object_and_one_key() {
+    let header = values::header(ObjectKind::Head, SealScheme::Aes256Gcm);
+    let (bytes, public) = (values::signed(), values::signer().public());
+    let is_by = |header: &Header, bytes: &[u8], public: &[u8; 32]| {
+        Signed::split(header, bytes).is_ok_and(|signed| signed.is_by(public))
+    };
+    assert!(is_by(&header, &bytes, &public));
+    for bit in 0..bytes.len() * 8 {
+        let mut changed = bytes.clone();
+        changed[bit / 8] ^= 1 << (bit % 8);
+        assert!(!is_by(&header, &changed, &public), "bit {bit}");
+    }
+    assert!((0..bytes.len()).all(|length| !is_by(&header, &bytes[..length], &public)));
+    // What is signed for one name can be put under no other.
+    let mut encoded = header.encode();
+    for byte in [11, 16, 32, 44, 48, 56, 64] {
+        encoded[byte] ^= 1;
+        let other = Header::decode(&encoded);
+        assert!(other.is_err() || !is_by(&other.unwrap(), &bytes, &public), "byte {byte}");
+        encoded[byte] ^= 1;
+    }
+    let other = Signer::new(Id(77), &SigningSeed::new([1; 32])).unwrap();
+    assert!(!is_by(&header, &bytes, &other.public()));
+}
+
+#[test]
+fn writers_write_the_series_that_they_are_given() {
+    let writers = values::writers();
+    let covers = |name: &str| writers.all[..2].iter().map(|w| w.covers(name)).collect::<Vec<_>>();
+    assert_eq!(covers("web1"), [true, true]);
+    assert_eq!(covers("db-"), [true, true]);
+    assert_eq!(covers("db-7"), [true, true]);
+    for name in ["web", "web11", "xdb-7", "db", "", "*"] {
+        assert_eq!(covers(name), [true, false], "{name}");
+    }
+    let [removed, host, _] = &writers.all[..] else { panic!() };
+    assert!(removed.reaches(values::SERIES, 9) && !removed.reaches(values::SERIES, 10));
+    assert!(!removed.reaches(SeriesId([6; 12]), 1) && host.reaches(SeriesId([6; 12]), u64::MAX));
 }
 
 /// A head with something in every field, and what a backup may make of it.
 fn before_and_after() -> (Head, Head) {
-    let shared = StoreEntry { seen: 4, ..StoreEntry::new(1, 1, silt_format::SeriesId([4; 12])) };
+    let shared = StoreEntry { seen: 4, ..StoreEntry::new(1, 1, SeriesId([4; 12])) };
     let reserved = values::head_reserved();
     let sharing = values::head_sharing();
     let before = Head {
@@ -238,7 +263,6 @@ fn before_and_after() -> (Head, Head) {
         next_container: 12,
         next_pack: 3,
         summary: None,
-        signature: None,
         ..before.clone()
     };
     after.containers.push(10, ObjectTag::first(5));
@@ -269,7 +293,7 @@ fn all_fields_are_known(head: &Head) {
     let Head {
         generation: _, series: _, domain: _, name: _, writer: _, next_container: _, next_pack: _,
         stores: _, containers: _, packs: _, snapshots: _, summary: _, deleted: _, dead: _, leak: _,
-        policy: _, runs: _, condemned: _, condemned_in: _, delta_bases: _, alias: _, signature: _,
+        policy: _, runs: _, condemned: _, condemned_in: _, delta_bases: _, alias: _, writers: _,
     } = head;
     for StoreEntry { number: _, kind: _, id: _, seen: _, places: _ } in &head.stores {}
     for SnapshotEntry { id: _, time_ns: _, flags: _, hash: _, labels: _ } in &head.snapshots {}
@@ -283,6 +307,7 @@ fn changes_of_contents() -> Vec<Change> {
         |head| head.series.0[0] ^= 1,
         |head| head.domain += 1,
         |head| head.name.push('x'),
+        |head| head.writers -= 1,
         |head| head.next_container = 9,
         |head| head.next_container = 10,
         |head| head.next_pack = 0,
@@ -405,9 +430,9 @@ fn an_object_is_called_what_its_header_says() {
     let tag = ObjectTag::rewritten(9);
     let header = |kind, number, part, tag| {
         let header = values::header(kind, SealScheme::Checksum);
-        names::of_header(&silt_format::Header { number, part, tag, ..header }).unwrap()
+        names::of_header(&Header { number, part, tag, ..header }).unwrap()
     };
-    let (series, id) = (values::SERIES, silt_format::Id(7));
+    let (series, id) = (values::SERIES, Id(7));
     let none = ObjectTag::NONE;
     assert_eq!(header(ObjectKind::Container, 7, 0, tag), names::container(series, 7, tag));
     assert_eq!(header(ObjectKind::Recipes, 7, 0, tag), names::pack(series, 7, tag));

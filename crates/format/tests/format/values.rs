@@ -3,12 +3,13 @@
 use silt_format::{
     BlockEntry, BlockKind, BlockRef, ByteSpan, CheckRecord, Checkpoint, Chunking, Config,
     ContentHash, DamagedSlots, DeadListRef, DeadRange, DeletedEntry, Delta, Directory, Fingerprint,
-    Footer, Frame, Head, Header, HeaderRest, Id, KdfCost, KeyLabel, Keyring, LeakForecast, Lease,
-    Level, LevelBytes, Link, MapRoot, MasterKey, ObjectKind, ObjectSet, ObjectTag, Page, Period,
-    Recipe, RecipeChunk, Record, Reference, RepositoryId, RetentionPolicy, RunBlock, RunDirectory,
-    RunFilter, RunRef, RunUse, SealScheme, SegmentDigest, SegmentEntry, SeriesId, SeriesRecord,
-    Signatures, Snapshot, SnapshotEntry, StoreEntry, SummaryGeometry, SummaryRef, VerifiedRange,
-    Volume, VolumeKind, WrappedKey,
+    Footer, Frame, Head, Header, HeaderRest, HostKeys, Id, KdfCost, KeyLabel, Keyring,
+    LeakForecast, Lease, Level, LevelBytes, Link, MapRoot, MasterKey, ObjectKind, ObjectSet,
+    ObjectTag, Page, Period, Recipe, RecipeChunk, Record, Reference, RepositoryId, RetentionPolicy,
+    Role, RunBlock, RunDirectory, RunFilter, RunRef, RunUse, SealScheme, SegmentDigest,
+    SegmentEntry, SeriesId, SeriesRecord, Signatures, Signer, SigningSeed, Snapshot, SnapshotEntry,
+    StoreEntry, SummaryGeometry, SummaryRef, VerifiedRange, Volume, VolumeKind, WrappedKey, Writer,
+    WriterState, Writers,
 };
 
 pub const SERIES: SeriesId = SeriesId([5; 12]);
@@ -17,15 +18,29 @@ pub fn master() -> Keyring {
     MasterKey::new([42; 32]).into()
 }
 
+/// What the key of a host wraps.
+fn host_keys() -> HostKeys {
+    HostKeys { keys: master(), seed: SigningSeed::new([43; 32]), administrator: [44; 32] }
+}
+
+/// A key that signs.
+pub fn signer() -> Signer {
+    host_keys().signer(Id(77)).unwrap()
+}
+
 /// The keys of a host that only writes, as it gets them.
 pub fn write_only() -> Keyring {
-    WrappedKey::unwrap(&write_key(), b"secret").unwrap()
+    HostKeys::open(&write_key(), b"secret").unwrap().keys
 }
 
 fn write_key() -> Vec<u8> {
     let (header, cost, label) = key_parts();
-    let header = Header { kind: ObjectKind::WriteKey, ..header };
-    WrappedKey::wrap(&header, b"secret", cost, &master(), &label).unwrap()
+    wrapped(&Header { kind: ObjectKind::WriteKey, ..header }, cost, &label)
+}
+
+fn wrapped(header: &Header, cost: KdfCost, label: &KeyLabel) -> Vec<u8> {
+    let secret = host_keys().expose(header.kind).unwrap();
+    WrappedKey::wrap(header, b"secret", cost, &secret, (&master(), label)).unwrap()
 }
 
 pub fn header(kind: ObjectKind, scheme: SealScheme) -> Header {
@@ -191,7 +206,7 @@ pub fn head() -> Head {
         condemned_in: 0,
         delta_bases: Vec::new(),
         alias: None,
-        signature: None,
+        writers: 3,
     }
 }
 
@@ -202,7 +217,6 @@ pub fn head_after_deletions() -> Head {
     Head {
         deleted: vec![DeletedEntry { entry: gone, deleted_ns: 1_000 }],
         dead: vec![DeadListRef { id: Id(77), parts: 2, slots: 1_000_000 }],
-        signature: Some([9; 64]),
         leak: LeakForecast { deletions: 3, leaked_millichunks: 1_234, stored_chunks: 99_999 },
         policy: Some(RetentionPolicy {
             last: 1,
@@ -319,11 +333,11 @@ pub fn dead_ranges() -> Vec<DeadRange> {
 }
 
 pub fn config() -> Config {
-    Config { created_ns: 1, zstd_level: -3, ..Config::default() }
+    Config { created_ns: 1, zstd_level: -3, administrator: [5; 32], ..Config::default() }
 }
 
 pub fn config_append_only() -> Config {
-    Config { authority: Some([5; 32]), ..config() }
+    Config { append_only: true, ..config() }
 }
 
 pub fn key_parts() -> (Header, KdfCost, KeyLabel) {
@@ -366,7 +380,7 @@ pub fn encoded() -> Vec<(&'static str, Vec<u8>)> {
     let (fixed, fixed_chunking) = fixed_recipe();
     let (cdc, cdc_chunking) = cdc_recipe();
     let (key_header, cost, label) = key_parts();
-    let key = WrappedKey::wrap(&key_header, b"secret", cost, &master(), &label);
+    let key = wrapped(&key_header, cost, &label);
     vec![
         ("header", header(ObjectKind::Container, SealScheme::Aes256Gcm).encode().to_vec()),
         ("footer", footer().encode().to_vec()),
@@ -388,12 +402,14 @@ pub fn encoded() -> Vec<(&'static str, Vec<u8>)> {
         ("dead-list", silt_format::encode_dead_ranges(&dead_ranges())),
         ("config", config().encode()),
         ("config-append-only", config_append_only().encode()),
-        ("key", key.unwrap()),
+        ("key", key),
         ("key-write-only", write_key()),
         ("series", series_record().encode()),
         ("lease", lease().encode()),
         ("places", places().encode()),
         ("check", check_record().encode()),
+        ("writers", writers().encode()),
+        ("signed", signed()),
         ("sealed-aes256gcm", sealed(SealScheme::Aes256Gcm)),
         ("sealed-checksum", sealed(SealScheme::Checksum)),
         ("sealed-to-key", sealed_to_key()),
@@ -408,6 +424,28 @@ pub fn places() -> silt_format::Places {
         shared: vec!["/backup/shared".to_owned()],
         filling: vec!["/backup/shared".to_owned()],
     }
+}
+
+pub fn writers() -> Writers {
+    let full = Writer {
+        id: Id(77),
+        role: Role::Full,
+        public: signer().public(),
+        series: vec!["*".to_owned()],
+        state: WriterState::Removed(vec![(SERIES, 9)]),
+    };
+    let series = vec!["web1".to_owned(), "db-*".to_owned()];
+    let state = WriterState::Active;
+    let host = Writer { id: Id(78), role: Role::WriteOnly, public: [6; 32], series, state };
+    let closing = Writer { state: WriterState::Closing, ..host.clone() };
+    Writers { all: vec![full, host, closing] }
+}
+
+/// What a signed object holds.
+pub fn signed() -> Vec<u8> {
+    let mut plain = b"abc".to_vec();
+    signer().sign(&header(ObjectKind::Head, SealScheme::Aes256Gcm), &mut plain);
+    plain
 }
 
 /// An object of one stored (not compressed) block at position 5.

@@ -1,18 +1,21 @@
 //! `silt key`.
 
 use serde_json::json;
-use siltstone::Repository;
+use siltstone::{KeyAccess, Repository};
 
 use super::{Failure, Session, init, short};
-use crate::cli::{Key, NewPassword};
+use crate::cli::{Key, NewKey, NewPassword};
 use crate::{output, secrets};
 
 pub fn run(session: &Session<'_>, args: &Key) -> Result<u8, Failure> {
-    let repository = session.repository()?;
+    let repository = match args {
+        Key::List => session.repository()?,
+        Key::Add(_) | Key::Remove { .. } | Key::Passwd(_) => session.repository_to_change(false)?,
+    };
     match args {
         Key::List => list(session, &repository),
         Key::Add(args) => {
-            let id = add(session, &repository, &args.password, args.write_only)?;
+            let id = add(session, &repository, &args.password, &access(args)?)?;
             changed(session, "key_added", id, "Added");
             Ok(0)
         }
@@ -23,7 +26,13 @@ pub fn run(session: &Session<'_>, args: &Key) -> Result<u8, Failure> {
         }
         Key::Passwd(args) => {
             // The new key first: at no time is there none.
-            let id = add(session, &repository, args, false)?;
+            let own =
+                repository.keys()?.into_iter().find(|key| repository.opened_by == Some(key.id));
+            let access = own.map_or_else(KeyAccess::full, |own| KeyAccess {
+                is_write_only: own.is_write_only,
+                series: own.series,
+            });
+            let id = add(session, &repository, args, &access)?;
             if let Some(old) = repository.opened_by {
                 repository.remove_key(&old.to_string())?;
             }
@@ -45,11 +54,25 @@ fn add(
     session: &Session<'_>,
     repository: &Repository,
     args: &NewPassword,
-    is_write_only: bool,
+    access: &KeyAccess,
 ) -> Result<silt_format::Id, Failure> {
     let (file, option) = (args.new_password_file.as_deref(), "--new-password-file");
     let password = secrets::password(&secrets::NEW, file, option, "New password: ", true)?;
-    Ok(repository.add_key(&password, args.cost.to_kdf()?, &init::label(session), is_write_only)?)
+    Ok(repository.add_key(&password, args.cost.to_kdf()?, &init::label(session), access)?)
+}
+
+/// What a new key may do.
+fn access(args: &NewKey) -> Result<KeyAccess, Failure> {
+    let (is_write_only, series) = (args.write_only, args.series.clone());
+    match (is_write_only, series.is_empty()) {
+        (true, true) => Err(Failure::Usage(
+            "--write-only needs --series: the series that the host may write, such as --series web1 or \
+             --series 'db-*'; '*' means every series"
+                .to_owned(),
+        )),
+        (false, true) => Ok(KeyAccess::full()),
+        (_, false) => Ok(KeyAccess { is_write_only, series }),
+    }
 }
 
 fn list(session: &Session<'_>, repository: &Repository) -> Result<u8, Failure> {
@@ -62,6 +85,7 @@ fn list(session: &Session<'_>, repository: &Repository) -> Result<u8, Failure> {
                 "host": key.label.host,
                 "user": key.label.user,
                 "write_only": key.is_write_only,
+                "series": key.series,
                 "in_use": repository.opened_by == Some(key.id),
             });
             output::message("key", value);
@@ -78,10 +102,11 @@ fn list(session: &Session<'_>, repository: &Repository) -> Result<u8, Failure> {
                 key.label.host.clone(),
                 key.label.user.clone(),
                 if key.is_write_only { "write-only" } else { "all" }.to_owned(),
+                key.series.join(","),
                 used.to_owned(),
             ]
         })
         .collect();
-    output::table(&["ID", "CREATED", "HOST", "USER", "MAY", "IN USE"], &rows, &[]);
+    output::table(&["ID", "CREATED", "HOST", "USER", "MAY", "SERIES", "IN USE"], &rows, &[]);
     Ok(0)
 }

@@ -1,6 +1,8 @@
 //! `silt snapshots`, `silt show` and `silt ls`.
 
-use silt_format::{Level, LevelBytes, Snapshot, SnapshotEntry};
+use silt_format::{Id, Level, LevelBytes, Snapshot, SnapshotEntry};
+
+use siltstone::Repository;
 
 use super::{Failure, Session, short, snapshot_json, volume};
 use crate::cli::{ListSnapshots, OneSnapshot};
@@ -13,8 +15,8 @@ pub fn snapshots(session: &Session<'_>, args: &ListSnapshots) -> Result<u8, Fail
     for head in repository.heads(&args.series)? {
         let deleted: Vec<_> = head.deleted.iter().map(|deleted| deleted.entry.clone()).collect();
         for entry in if args.deleted { &deleted } else { &head.snapshots } {
-            let snapshot = match repository.snapshot(head.series, entry) {
-                Ok(snapshot) => snapshot,
+            let (snapshot, key) = match repository.snapshot_and_key(head.series, entry) {
+                Ok(read) => read,
                 Err(error) => {
                     damaged = true;
                     session.context.observer.warning(&error.to_string());
@@ -25,9 +27,10 @@ pub fn snapshots(session: &Session<'_>, args: &ListSnapshots) -> Result<u8, Fail
                 let mut value = snapshot_json(&head.name, &entry.labels, &snapshot);
                 value["protected"] = entry.is_protected().into();
                 value["deleted"] = args.deleted.into();
+                value["key"] = key.map(|key| key.to_string()).into();
                 output::message("snapshot", value);
             } else {
-                rows.push(row(&head.name, entry, &snapshot));
+                rows.push(row(&head.name, entry, &snapshot, key));
             }
         }
     }
@@ -37,14 +40,15 @@ pub fn snapshots(session: &Session<'_>, args: &ListSnapshots) -> Result<u8, Fail
         } else if rows.is_empty() && !damaged {
             output::line("No snapshots yet. `silt backup SERIES PATH` makes one.");
         } else {
-            let header = ["ID", "TIME", "SERIES", "VOLUMES", "SIZE", "NEW", "STORED", "TAGS"];
+            let header =
+                ["ID", "TIME", "SERIES", "VOLUMES", "SIZE", "NEW", "STORED", "KEY", "TAGS"];
             output::table(&header, &rows, &[3, 4, 5, 6]);
         }
     }
     Ok(if damaged { 5 } else { 0 })
 }
 
-fn row(series: &str, entry: &SnapshotEntry, snapshot: &Snapshot) -> Vec<String> {
+fn row(series: &str, entry: &SnapshotEntry, snapshot: &Snapshot, key: Option<Id>) -> Vec<String> {
     let levels = snapshot.levels();
     let mut tags = entry.labels.join(",");
     if entry.is_protected() {
@@ -58,16 +62,20 @@ fn row(series: &str, entry: &SnapshotEntry, snapshot: &Snapshot) -> Vec<String> 
         output::bytes(levels.total()),
         output::bytes(levels.get(Level::New)),
         output::bytes(snapshot.stored_bytes()),
+        key.map_or_else(String::new, short),
         tags,
     ]
 }
 
 pub fn show(session: &Session<'_>, args: &OneSnapshot) -> Result<u8, Failure> {
     let selector = snapshot_name::parse(&args.snapshot)?;
-    let found = session.repository()?.find(&selector)?;
-    let snapshot = &found.snapshot;
+    let repository = session.repository()?;
+    let found = repository.find(&selector)?;
+    let (snapshot, key) = (&found.snapshot, found.key);
     if session.global.json {
-        output::message("snapshot", snapshot_json(&found.head.name, &found.entry.labels, snapshot));
+        let mut value = snapshot_json(&found.head.name, &found.entry.labels, snapshot);
+        value["key"] = key.map(|key| key.to_string()).into();
+        output::message("snapshot", value);
         return Ok(0);
     }
     let parent = snapshot.parent.map_or("none".to_owned(), |id| id.to_string());
@@ -77,6 +85,9 @@ pub fn show(session: &Session<'_>, args: &OneSnapshot) -> Result<u8, Failure> {
     output::line(&format!("Took       {} ms", snapshot.duration_ms));
     output::line(&format!("Parent     {parent}"));
     output::line(&format!("Made by    {} on {}", snapshot.program, snapshot.host));
+    if let Some(key) = key {
+        output::line(&format!("Signed by  key {}", writer(&repository, key)?));
+    }
     if !found.entry.labels.is_empty() {
         output::line(&format!("Tags       {}", found.entry.labels.join(", ")));
     }
@@ -105,6 +116,16 @@ pub fn show(session: &Session<'_>, args: &OneSnapshot) -> Result<u8, Failure> {
         }
     }
     Ok(0)
+}
+
+/// A key and what is known of it.
+fn writer(repository: &Repository, key: Id) -> Result<String, Failure> {
+    let known = repository.keys()?.into_iter().find(|known| known.id == key);
+    let what = known.map_or("removed since".to_owned(), |known| {
+        let what = if known.is_write_only { "write-only" } else { "all" };
+        format!("{what}, made on {} by {}", known.label.host, known.label.user)
+    });
+    Ok(format!("{} ({what})", short(key)))
 }
 
 fn print_levels(levels: &LevelBytes) {

@@ -17,8 +17,8 @@ fn keep(key: &Key) -> Keep {
     let name = key.as_str();
     let begins = |prefix: &str| name.starts_with(prefix);
     // Keys and snapshots are named by random numbers; a configuration that does not belong to the keys is
-    // read again.
-    if [names::CONFIG, names::KEYS, "snapshots/"].into_iter().any(begins) {
+    // read again, and so is a list of writers that lacks one.
+    if [names::CONFIG, names::KEYS, names::WRITERS, "snapshots/"].into_iter().any(begins) {
         Keep::Settled
     } else if begins("containers/") {
         Keep::Ends

@@ -113,14 +113,17 @@ fn a_write_only_host_backs_up_and_can_not_restore() {
     place.write("host", b"of the host");
     let file = place.text("host");
     let cheap = ["--kdf-memory", "8", "--kdf-passes", "1"];
-    let add = ["key", "add", "--write-only", "--new-password-file", &file];
+    let add = ["key", "add", "--write-only", "--series", "vm", "--new-password-file", &file];
     place.silt(&[&add[..], &cheap[..]].concat()).exits(0);
     place.silt(&["key", "list"]).exits(0).says("write-only");
+    let unlimited = ["key", "add", "--write-only", "--new-password-file", &file];
+    place.silt(&unlimited).exits(2).says("--write-only needs --series");
     let host = |arguments: &[&str]| {
         Run::of(place.command().env("SILT_PASSWORD", "of the host").args(arguments))
     };
     host(&["backup", "vm", &image]).exits(0);
     host(&["snapshots"]).exits(0).says("vm");
+    host(&["backup", "other", &image]).exits(13).says("may write vm and not series 'other'");
     let target = place.text("restored.raw");
     let refused = host(&["restore", "vm@latest", &target]);
     refused.exits(13).says("only backs up");

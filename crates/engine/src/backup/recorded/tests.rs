@@ -53,7 +53,9 @@ fn what_was_recorded_is_read_in_order_whatever_is_asked_for() {
     let scans = [0, 1].map(|volume| {
         let mut recorder = ScanRecorder::new(&mut file);
         for index in (0..60).map(|number| 10 + 3 * number) {
-            recorder.add(index, SegmentDigest::new([volume; 16]), &chunks).unwrap();
+            recorder
+                .add(index, SegmentDigest { kind: volume, bytes: [volume; 16] }, &chunks)
+                .unwrap();
             recorder.zeros(index + 1).unwrap();
         }
         recorder.finish().unwrap()
@@ -66,7 +68,7 @@ fn what_was_recorded_is_read_in_order_whatever_is_asked_for() {
             let found = segments.take(index).unwrap().unwrap();
             assert_eq!((found.index, found.is_zero()), (index, index % 3 == 2));
             if !found.is_zero() {
-                assert_eq!(found.digest, SegmentDigest::new([volume; 16]));
+                assert_eq!(found.digest, SegmentDigest { kind: volume, bytes: [volume; 16] });
                 assert_eq!(found.chunks.len(), 512);
                 let seen = [Seen::Zero, Seen::InSeries, Seen::New, Seen::New];
                 for ((found, chunk), seen) in

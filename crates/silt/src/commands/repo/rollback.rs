@@ -28,9 +28,12 @@ pub fn run(session: &Session<'_>, args: &Rollback) -> Result<u8, Failure> {
         let message = format!("there was no repository in {location} at {}", args.at);
         return Err(Error::new(ErrorKind::NoRepository, message).into());
     }
-    // What stands above older objects: newer heads, and newer lists of places.
+    // What stands above older objects: newer heads, and newer lists of places and, with the keys, of writers.
     let is_above = |key: &silt_storage::Key| {
-        key.as_str().starts_with(names::STATE) || Numbered::Places.is(key.as_str())
+        let name = key.as_str();
+        name.starts_with(names::STATE)
+            || Numbered::Places.is(name)
+            || args.keys && name.starts_with(names::WRITERS)
     };
     let mut plan = silt_remote::Rollback::plan(&versions, at, is_above);
     let is_key = |version: &silt_remote::Version| version.key.as_str().starts_with(names::KEYS);

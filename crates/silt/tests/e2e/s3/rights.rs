@@ -19,7 +19,7 @@ fn policy() -> String {
 fn a_host_that_only_writes_backs_up_with_rights_to_do_only_that() {
     let Some(bucket) = Bucket::new() else { return };
     let password = bucket.place.write("host", b"of the host");
-    let add = ["key", "add", "--write-only", "--new-password-file", &password];
+    let add = ["key", "add", "--write-only", "--series", "vm", "--new-password-file", &password];
     bucket.silt(&[&add[..], &["--kdf-memory", "8", "--kdf-passes", "1"]].concat()).exits(0);
     let rights = bucket.server.settings_with_policy(&policy());
     let host = |arguments: &[&str]| {

@@ -1,0 +1,63 @@
+//! The snapshot that a backup builds upon, and whether what it says of its segments can be believed.
+//!
+//! A backup takes over segments whose digest is the parent's without reading more of them. What it wrote itself,
+//! or what somebody wrote who could remove everything anyway, it believes. Of a snapshot that another key has
+//! signed, it first verifies that each recipe has the digest beside it, and that each slot holds the chunk that
+//! the recipe says: whoever has stolen a host's key could otherwise decide what later backups restore to.
+
+use std::sync::Arc;
+
+use silt_format::{Error, Head, Result, ResultExt, Snapshot};
+
+use crate::budget::Budget;
+use crate::chunks::ChunkReader;
+use crate::map::MapReader;
+use crate::objects::{Scratch, is_damage};
+use crate::repository::Repository;
+
+/// The newest snapshot that can be built upon; others are passed over with a warning.
+pub(super) fn newest_sound(repository: &Repository, head: &Head) -> Result<Option<Snapshot>> {
+    for entry in head.snapshots.iter().rev() {
+        let read = repository.snapshot_signed(head.series, entry).and_then(|(snapshot, by)| {
+            if by.id != repository.objects.signer.id() && !by.may_remove {
+                verify(repository, head, &snapshot)
+                    .context(|| format!("snapshot {} of key {}", snapshot.id, by.id))?;
+            }
+            Ok(snapshot)
+        });
+        match read {
+            Ok(snapshot) => return Ok(Some(snapshot)),
+            Err(error) if is_damage(&error) => {
+                repository.warn(&format!("{error}; an older snapshot is compared with instead"));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(None)
+}
+
+/// Fails as `Corrupt` unless each recipe has the digest beside it and each slot the recipe's chunk.
+fn verify(repository: &Repository, head: &Head, snapshot: &Snapshot) -> Result<()> {
+    let objects = &repository.objects;
+    let reader = Arc::new(MapReader::new(objects, head));
+    let chunks = ChunkReader::new(objects, head, Budget::new(0))?;
+    let (mut scratch, mut raw) = (Scratch::default(), Vec::new());
+    for volume in &snapshot.volumes {
+        reader.walk(volume.root, &mut |segment, entry| {
+            objects.context.check_interrupted()?;
+            let recipe = reader.segment_recipe(entry, &mut scratch, &mut raw)?;
+            for chunk in recipe.chunks.iter().filter(|chunk| !chunk.reference.is_zero()) {
+                let found = chunks.content(chunks.holder(chunk.reference)?)?;
+                if found != Some((chunk.fingerprint, chunk.length)) {
+                    return Err(Error::corrupt(format!(
+                        "segment {segment}: slot {} of {} does not hold the chunk that the recipe says",
+                        chunk.reference.slot(),
+                        chunks.container_name(chunk.reference)
+                    )));
+                }
+            }
+            Ok(())
+        })?;
+    }
+    Ok(())
+}

@@ -1,0 +1,79 @@
+//! What a password unlocks: a host's keys, its signing key, and whom it believes.
+
+use zeroize::Zeroizing;
+
+use crate::envelope::{Header, Id, ObjectKind};
+use crate::keyring::{Keyring, MasterKey, WRITE_ONLY_BYTES};
+use crate::signature::{Signer, SigningSeed};
+use crate::{Error, ErrorKind, Result, WrappedKey};
+
+const SEEDS_BYTES: usize = 32 + 32;
+
+/// Everything that a wrapped key holds.
+#[derive(Clone)]
+pub struct HostKeys {
+    /// What opens and seals.
+    pub keys: Keyring,
+    /// What the host signs with.
+    pub seed: SigningSeed,
+    /// The administrator's public key: nothing that storage says can replace it.
+    pub administrator: [u8; 32],
+}
+
+/// Bytes of what an object of this kind wraps.
+pub(crate) fn secret_bytes(kind: ObjectKind) -> usize {
+    match kind {
+        ObjectKind::WriteKey => WRITE_ONLY_BYTES + SEEDS_BYTES,
+        ObjectKind::Authority => 32,
+        _ => 32 + SEEDS_BYTES,
+    }
+}
+
+impl HostKeys {
+    /// What an object of `kind` wraps: all keys, or those of a host that only writes.
+    ///
+    /// `Denied` where these keys are not all, and all are to be wrapped.
+    pub fn expose(&self, kind: ObjectKind) -> Result<Zeroizing<Vec<u8>>> {
+        let mut bytes = Zeroizing::new(Vec::with_capacity(secret_bytes(kind)));
+        if kind == ObjectKind::WriteKey {
+            bytes.extend_from_slice(&*Zeroizing::new(self.keys.expose_write_only()));
+        } else {
+            let only_writes = || Error::new(ErrorKind::Denied, "a write-only key makes no others");
+            bytes.extend_from_slice(self.keys.master().ok_or_else(only_writes)?.expose());
+        }
+        bytes.extend_from_slice(self.seed.expose());
+        bytes.extend_from_slice(&self.administrator);
+        Ok(bytes)
+    }
+
+    /// Opens a wrapped key, full or write-only; `WrongPassword` if `password` does not open it.
+    pub fn open(object: &[u8], password: &[u8]) -> Result<Self> {
+        let kind = Header::decode(object)?.kind;
+        let secret = WrappedKey::unwrap(object, password)?;
+        let strange = || Error::corrupt("key: its secret has another length");
+        let at = secret.len().checked_sub(SEEDS_BYTES).ok_or_else(strange)?;
+        let (keys, seeds) = secret.split_at(at);
+        let keys = if kind == ObjectKind::WriteKey {
+            keys.try_into().map(Keyring::of_write_only).map_err(|_| strange())?
+        } else {
+            MasterKey::new(keys.try_into().map_err(|_| strange())?).into()
+        };
+        let (seed, administrator) = seeds.split_first_chunk::<32>().ok_or_else(strange)?;
+        let administrator = administrator.try_into().map_err(|_| strange())?;
+        Ok(Self { keys, seed: SigningSeed::new(*seed), administrator })
+    }
+
+    /// What an unencrypted repository's host has, which keeps its secret in the open: everybody signs with
+    /// the same key.
+    pub fn in_the_clear(master: MasterKey, administrator: [u8; 32]) -> Self {
+        Self { seed: master.clear_seed(), keys: master.into(), administrator }
+    }
+
+    /// The id of the key that everybody signs with in an unencrypted repository.
+    pub const CLEAR_ID: Id = Id(1);
+
+    /// The private key of `seed`, called `id`.
+    pub fn signer(&self, id: Id) -> Result<Signer> {
+        Signer::new(id, &self.seed)
+    }
+}

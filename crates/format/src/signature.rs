@@ -1,0 +1,120 @@
+//! Who wrote an object: every key signs what others rely on, and the administrator signs who may.
+
+use ring::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
+use zeroize::Zeroize;
+
+use crate::envelope::{Header, Id, ObjectKind};
+use crate::{Error, Result};
+
+/// Bytes that follow the plain bytes of a signed object: who signed, and an Ed25519 signature.
+pub const SIGNATURE_BYTES: usize = 8 + ED25519_BYTES;
+const ED25519_BYTES: usize = 64;
+/// What is signed begins with this, so that no other use of the key can be mistaken for it.
+const CONTEXT: &[u8] = b"siltstone 2026 v1 object and its writer";
+
+/// What an Ed25519 key pair is made from: 32 random bytes.
+#[derive(Clone)]
+pub struct SigningSeed([u8; 32]);
+
+impl SigningSeed {
+    /// The seed made of 32 random bytes.
+    pub fn new(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+    /// The seed itself, for wrapping it.
+    pub fn expose(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
+impl Drop for SigningSeed {
+    fn drop(&mut self) {
+        self.0.zeroize();
+    }
+}
+
+/// A private key that signs objects.
+pub struct Signer {
+    id: Id,
+    pair: Ed25519KeyPair,
+}
+
+impl Signer {
+    /// Who signs in the administrator's name.
+    pub const ADMINISTRATOR: Id = Id(0);
+
+    /// The key made from a seed; `id` is that of the wrapped key that holds it, or
+    /// [`ADMINISTRATOR`](Self::ADMINISTRATOR).
+    pub fn new(id: Id, seed: &SigningSeed) -> Result<Self> {
+        let pair = Ed25519KeyPair::from_seed_unchecked(seed.expose())
+            .map_err(|_| Error::invalid("the seed makes no Ed25519 key"))?;
+        Ok(Self { id, pair })
+    }
+
+    /// Whose key it is.
+    pub fn id(&self) -> Id {
+        self.id
+    }
+
+    /// The public key.
+    pub fn public(&self) -> [u8; 32] {
+        let mut public = [0; 32];
+        public.copy_from_slice(self.pair.public_key().as_ref());
+        public
+    }
+
+    /// Signs what the object that `header` begins is to hold: who signed and the signature are appended.
+    pub fn sign(&self, header: &Header, plain: &mut Vec<u8>) {
+        let signature = self.pair.sign(&message(header, self.id, plain));
+        plain.extend_from_slice(&self.id.0.to_le_bytes());
+        plain.extend_from_slice(signature.as_ref());
+    }
+}
+
+impl std::fmt::Debug for Signer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Signer({})", self.id)
+    }
+}
+
+/// What a signed object holds, and who says to have signed it.
+#[derive(Clone, Copy, Debug)]
+pub struct Signed<'a> {
+    header: &'a Header,
+    /// The bytes that are signed.
+    pub plain: &'a [u8],
+    /// Who says to have signed them.
+    pub signer: Id,
+    signature: &'a [u8],
+}
+
+impl<'a> Signed<'a> {
+    /// Splits the plain bytes of an object; `Corrupt` if they hold no signature.
+    pub fn split(header: &'a Header, bytes: &'a [u8]) -> Result<Self> {
+        let short = || Error::corrupt("it is not signed");
+        let at = bytes.len().checked_sub(SIGNATURE_BYTES).ok_or_else(short)?;
+        let (plain, end) = bytes.split_at(at);
+        let (id, signature) = end.split_first_chunk().ok_or_else(short)?;
+        Ok(Self { header, plain, signer: Id(u64::from_le_bytes(*id)), signature })
+    }
+
+    /// Whether the key that `public` belongs to has signed just this in just this object.
+    pub fn is_by(&self, public: &[u8; 32]) -> bool {
+        let message = message(self.header, self.signer, self.plain);
+        UnparsedPublicKey::new(&ED25519, public).verify(&message, self.signature).is_ok()
+    }
+}
+
+fn message(header: &Header, signer: Id, plain: &[u8]) -> Vec<u8> {
+    [CONTEXT, &header.encode(), &signer.0.to_le_bytes(), plain].concat()
+}
+
+impl ObjectKind {
+    /// Whether objects of this kind end in a signature.
+    pub fn is_signed(self) -> bool {
+        matches!(
+            self,
+            Self::Series | Self::Head | Self::Snapshot | Self::Check | Self::Places | Self::Writers
+        )
+    }
+}

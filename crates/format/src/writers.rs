@@ -1,0 +1,138 @@
+//! Who may write what: the list of writers, which the administrator signs.
+
+use crate::codec::{Decoder, Encoder, REQUIRED, unsupported};
+use crate::envelope::{Id, SeriesId};
+use crate::{Error, Result};
+
+const CORE: u16 = 1;
+
+/// What a key may do. The numbers are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Role {
+    /// Reads everything, and backs up. Where the repository is not append-only it removes, too, and makes keys.
+    Full = 1,
+    /// Backs up, and reads no data.
+    WriteOnly = 2,
+}
+
+impl Role {
+    fn decode(byte: u8) -> Result<Self> {
+        match byte {
+            1 => Ok(Self::Full),
+            2 => Ok(Self::WriteOnly),
+            other => Err(unsupported("list of writers", &format!("role {other}"))),
+        }
+    }
+}
+
+/// A key that objects may be signed with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Writer {
+    /// The id of the wrapped key that holds it.
+    pub id: Id,
+    /// What it may do.
+    pub role: Role,
+    /// The Ed25519 public key.
+    pub public: [u8; 32],
+    /// The series that it may write: names, or beginnings of names and `*`.
+    pub series: Vec<String>,
+    /// Whether it is in use.
+    pub state: WriterState,
+}
+
+/// Whether a key is in use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WriterState {
+    /// It is.
+    Active,
+    /// It is being removed: what it has signed counts, and whoever signs with it from now on is told that it
+    /// does not.
+    Closing,
+    /// It was removed. The newest head of each series at that time; later ones that it signs are refused.
+    Removed(Vec<(SeriesId, u64)>),
+}
+
+impl Writer {
+    /// Whether it may, or might while it was not removed, write the series called `name`.
+    pub fn covers(&self, name: &str) -> bool {
+        self.series.iter().any(|pattern| match pattern.strip_suffix('*') {
+            Some(beginning) => name.starts_with(beginning),
+            None => pattern == name,
+        })
+    }
+
+    /// Whether a head of this generation can have been written before the key was removed.
+    pub fn reaches(&self, series: SeriesId, generation: u64) -> bool {
+        let WriterState::Removed(newest) = &self.state else { return true };
+        newest.iter().any(|(known, newest)| *known == series && generation <= *newest)
+    }
+
+    fn encode(&self, to: &mut Encoder) {
+        to.u64(self.id.0);
+        to.u8(self.role as u8);
+        to.raw(&self.public);
+        to.strings(&self.series);
+        let (state, newest) = match &self.state {
+            WriterState::Active => (0, &[][..]),
+            WriterState::Closing => (1, &[][..]),
+            WriterState::Removed(newest) => (2, newest.as_slice()),
+        };
+        to.u8(state);
+        to.count(newest.len());
+        for (series, generation) in newest {
+            to.raw(&series.0);
+            to.u64(*generation);
+        }
+    }
+
+    fn decode(from: &mut Decoder<'_>) -> Result<Self> {
+        let (id, role, public) = (Id(from.u64()?), Role::decode(from.u8()?)?, from.array()?);
+        let (series, state) = (from.strings()?, from.u8()?);
+        let newest = from.list(20, |item| Ok((SeriesId(item.array()?), item.u64()?)))?;
+        let state = match state {
+            0 => WriterState::Active,
+            1 => WriterState::Closing,
+            2 => WriterState::Removed(newest),
+            other => return Err(unsupported("list of writers", &format!("state {other}"))),
+        };
+        Ok(Self { id, role, public, series, state })
+    }
+}
+
+/// Every key that objects were ever signed with.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Writers {
+    /// In the order in which they were made.
+    pub all: Vec<Writer>,
+}
+
+impl Writers {
+    /// The key of this id.
+    pub fn get(&self, id: Id) -> Option<&Writer> {
+        self.all.iter().find(|writer| writer.id == id)
+    }
+
+    /// The stored form.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut to = Encoder::default();
+        to.section(CORE, REQUIRED, |to| {
+            to.count(self.all.len());
+            self.all.iter().for_each(|writer| writer.encode(to));
+        });
+        to.bytes
+    }
+
+    /// Reads a list of writers.
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        let mut found = None;
+        Decoder::new(bytes, "list of writers").sections(|tag, body| {
+            if tag == CORE {
+                found = Some(body.list(50, Writer::decode)?);
+            }
+            Ok(tag == CORE)
+        })?;
+        let all = found.ok_or_else(|| Error::corrupt("list of writers: it is empty"))?;
+        Ok(Self { all })
+    }
+}
