@@ -4,13 +4,13 @@
 
 use libfuzzer_sys::fuzz_target;
 use silt_format::{
-    BlockReader, CheckRecord, Config, Directory, Footer, Head, Header, Lease, MasterKey, Page, Places, Recipe, RunDirectory,
-    SeriesRecord, Snapshot, WrappedKey, decode_blocks, decode_dead_ranges, decode_records, encode_dead_ranges,
+    BlockReader, CheckRecord, Config, Directory, Footer, HEADER_BYTES, Head, Header, Lease, MasterKey, Page, Places, Recipe,
+    RunDirectory, SeriesRecord, Signed, Snapshot, WrappedKey, Writers, decode_blocks, decode_dead_ranges, decode_records, encode_dead_ranges,
 };
 
 fuzz_target!(|data: &[u8]| {
     let Some((choice, bytes)) = data.split_first() else { return };
-    match choice % 19 {
+    match choice % 21 {
         0 => drop(Header::decode(bytes)),
         1 => drop(Footer::decode(bytes)),
         2 => {
@@ -59,6 +59,19 @@ fuzz_target!(|data: &[u8]| {
         17 => {
             if let Ok(places) = Places::decode(bytes) {
                 assert_eq!(Places::decode(&places.encode()).ok(), Some(places));
+            }
+        }
+        18 => {
+            if let Ok(writers) = Writers::decode(bytes) {
+                assert_eq!(Writers::decode(&writers.encode()).ok(), Some(writers));
+            }
+        }
+        19 => {
+            if let Some((first, rest)) = bytes.split_at_checked(HEADER_BYTES)
+                && let Ok(header) = Header::decode(first)
+                && let Ok(signed) = Signed::split(&header, rest)
+            {
+                assert!(!signed.is_by(&[1; 32]));
             }
         }
         _ => drop(WrappedKey::label(bytes, &MasterKey::new([0; 32]).into())),

@@ -3,7 +3,7 @@
 use silt_format::number::to_u64;
 use silt_format::{ByteSpan, Recipe, Result, SEGMENT_BYTES, SegmentEntry, Volume};
 
-use crate::map::MapReader;
+use crate::map::{MapReader, Once};
 use crate::objects::Scratch;
 use crate::repository::{Found, Repository};
 
@@ -37,8 +37,10 @@ impl Repository {
         let new_reader = MapReader::new(&self.objects, &new_found.head);
         let mut diff = VolumeDiff::default();
         let (mut scratch, mut raw) = (Scratch::default(), Vec::new());
+        let (mut old_once, mut new_once) = (Once::default(), Once::default());
         let mut at = 0;
         loop {
+            self.objects.context.check_interrupted()?;
             let old_next = old_reader.next_segment(old.root, at)?;
             let new_next = new_reader.next_segment(new.root, at)?;
             let indices = [old_next, new_next].into_iter().flatten().map(|(index, _)| index);
@@ -47,6 +49,8 @@ impl Repository {
                 next.filter(|(found, _)| *found == index).map(|(_, entry)| entry)
             };
             let (old_entry, new_entry) = (here(old_next), here(new_next));
+            old_entry.map_or(Ok(()), |entry| old_once.meet(entry.recipe))?;
+            new_entry.map_or(Ok(()), |entry| new_once.meet(entry.recipe))?;
             at = index + 1;
             let same = match (old_entry, new_entry) {
                 (Some(old), Some(new)) => new.digest.is_known() && old.digest == new.digest,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use silt_format::Lease;
+use silt_format::{Lease, RepositoryId, SeriesId};
 
 /// Where time, randomness and identity come from; a simulation brings its own.
 pub trait Env: Send + Sync {
@@ -21,6 +21,18 @@ pub trait Env: Send + Sync {
     fn is_single_threaded(&self) -> bool {
         false
     }
+    /// The highest number of a head of a series, or of a list of writers where the series is
+    /// [`NONE`](SeriesId::NONE), that this machine has noted; 0 if it keeps no notes. A storage that shows less
+    /// serves an old state.
+    fn newest_seen(&self, _repository: RepositoryId, _series: SeriesId) -> u64 {
+        0
+    }
+    /// Whether a storage is believed that shows less than it did, because somebody has put it back on purpose.
+    fn accepts_older(&self) -> bool {
+        false
+    }
+    /// Notes such a number, if the machine keeps notes.
+    fn note_newest(&self, _repository: RepositoryId, _series: SeriesId, _newest: u64) {}
     /// Waits so many nanoseconds; a simulation, whose clock is its own, need not.
     fn sleep_ns(&self, _nanoseconds: u64) {}
 }

@@ -27,10 +27,12 @@ pub(crate) struct State {
 
 /// All that a backup asks of a series' state, mostly in one listing.
 pub(crate) fn state(objects: &Objects, series: SeriesId) -> Result<State> {
-    let page = objects.storage.list(&names::state(series), None)?;
+    let page = silt_storage::list_page(&*objects.storage, &names::state(series), None)?;
     if page.truncated {
         let first = |kind: Numbered| objects.newest_name(kind, series);
-        let (head, check) = (newest_name(objects, series)?, first(Numbered::Check)?);
+        let head = all(objects, series).next().transpose()?.map(usable).transpose()?;
+        objects.seen.compare(series, head.as_ref().map_or(0, |(generation, _)| *generation))?;
+        let (head, check) = (head.map(|(_, name)| name), first(Numbered::Check)?);
         return Ok(State { head, check, lease: first(Numbered::Lease)? });
     }
     let names = || page.objects.iter().map(|(name, _)| name.as_str());
@@ -39,7 +41,10 @@ pub(crate) fn state(objects: &Objects, series: SeriesId) -> Result<State> {
     };
     let head =
         names().find_map(|name| Some((Numbered::Head.number_of(series, name)?, name.to_owned())));
-    let (head, check) = (usable(head)?, first(Numbered::Check));
+    let head = head.map(usable).transpose()?;
+    objects.seen.compare(series, head.as_ref().map_or(0, |(generation, _)| *generation))?;
+    let head = head.map(|(_, name)| name);
+    let check = first(Numbered::Check);
     Ok(State { head, check, lease: first(Numbered::Lease) })
 }
 
@@ -58,36 +63,104 @@ pub(crate) fn all(
     })
 }
 
-/// The name of a series' newest head.
-fn newest_name(objects: &Objects, series: SeriesId) -> Result<Option<String>> {
-    usable(all(objects, series).next().transpose()?)
-}
-
-/// The name of a newest head, unless nothing can come after it.
-fn usable(newest: Option<(u64, String)>) -> Result<Option<String>> {
-    match newest {
-        Some((generation, name)) if generation > GENERATION_MAX => {
-            Err(Error::corrupt(format!("{name} is no head that any commit has made; remove it")))
-        }
-        newest => Ok(newest.map(|(_, name)| name)),
+/// The generation and name of a newest head, unless nothing can come after it.
+pub(crate) fn usable((generation, name): (u64, String)) -> Result<(u64, String)> {
+    if generation <= GENERATION_MAX {
+        return Ok((generation, name));
     }
+    Err(Error::corrupt(format!("{name} is no head that any commit has made; remove it")))
 }
 
 /// The newest head of a series, or `None` before its first commit.
+///
+/// Heads that are refused above it are passed over with a warning. What comes next is built behind them, so the
+/// answer has the generation of the newest there is.
 pub(crate) fn newest(objects: &Objects, series: SeriesId) -> Result<Option<Head>> {
-    let name = newest_name(objects, series)?;
-    name.map(|name| read(objects, series, &name)).transpose()
+    newest_below(objects, series, None).map(|(head, _)| head)
 }
 
-/// The newest head, to be built upon: it is the same in every place, and so is all that it names.
+/// The same, where the newest may have been read already; and the generation of the newest there is.
+fn newest_below(
+    objects: &Objects,
+    series: SeriesId,
+    mut first: Option<Reading>,
+) -> Result<(Option<Head>, u64)> {
+    let mut newest = 0;
+    for item in all(objects, series) {
+        let (generation, name) = usable(item?)?;
+        if newest == 0 {
+            newest = generation;
+            objects.seen.compare(series, newest)?;
+        }
+        match first.take().map_or_else(|| judge(objects, series, &name), Ok)? {
+            Reading::Good(head, _) => {
+                objects.seen.met(series, head.generation);
+                return Ok((Some(Head { generation: newest, ..*head }), newest));
+            }
+            Reading::Refused(error) => objects.context.observer.warning(&passed_over(&error)),
+        }
+    }
+    if newest == 0 {
+        objects.seen.compare(series, 0)?;
+    }
+    Ok((None, newest))
+}
+
+fn passed_over(error: &Error) -> String {
+    format!("{error}; it is passed over")
+}
+
+/// The newest head, to be built upon: it is the same in every place, and so is all that it names. `empty` makes
+/// it where there is none.
 ///
 /// A head is created in one place after the other. One that is not in all of them yet may be overtaken by
 /// another of its number where the repository is used without the first place; who builds upon it must not
 /// carry it there.
-pub(crate) fn base(objects: &Objects, series: SeriesId, name: &str) -> Result<Head> {
-    let head = read(objects, series, name)?;
-    places::settle_head(objects, &head)?;
-    Ok(head)
+pub(crate) fn base(
+    objects: &Objects,
+    series: SeriesId,
+    name: &str,
+    empty: impl FnOnce() -> Head,
+) -> Result<Head> {
+    match judge(objects, series, name)? {
+        Reading::Good(head, _) => {
+            places::settle_head(objects, (series, head.generation), &head.name)?;
+            objects.seen.note(series, head.generation);
+            Ok(*head)
+        }
+        refused @ Reading::Refused(_) => {
+            let (head, generation) = newest_below(objects, series, Some(refused))?;
+            let head = head.unwrap_or_else(|| Head { generation, ..empty() });
+            settle(objects, &head)?;
+            Ok(head)
+        }
+    }
+}
+
+/// Makes sure that every place has a head that was just read, and those above it that are refused, durable.
+pub(crate) fn settle(objects: &Objects, head: &Head) -> Result<()> {
+    for item in all(objects, head.series) {
+        let (generation, name) = item?;
+        if generation > head.generation {
+            // Somebody has just committed it, and the next commit here will fail.
+            continue;
+        }
+        places::settle_head(objects, (head.series, generation), &head.name)?;
+        match judge(objects, head.series, &name) {
+            Ok(Reading::Refused(_)) => {}
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            _ => break,
+        }
+    }
+    Ok(())
+}
+
+/// What a head is worth that can be read, and that somebody has signed whom the list of writers knows.
+pub(crate) enum Reading {
+    /// It counts.
+    Good(Box<Head>, SignedBy),
+    /// Whoever has signed it might not. It counts as little as no head.
+    Refused(Error),
 }
 
 /// The head of this name.
@@ -101,24 +174,70 @@ pub(crate) fn read_signed(
     series: SeriesId,
     name: &str,
 ) -> Result<(Head, SignedBy)> {
+    match judge(objects, series, name)? {
+        Reading::Good(head, by) => Ok((*head, by)),
+        Reading::Refused(error) => Err(error),
+    }
+}
+
+/// Reads the head of this name, and says whether it counts.
+pub(crate) fn judge(objects: &Objects, series: SeriesId, name: &str) -> Result<Reading> {
+    let context = || format!("read head {name}");
     let strange = || Error::corrupt(format!("{name} is not the name of a head"));
     let generation = Numbered::Head.number_of(series, name).ok_or_else(strange)?;
     let address = Address::new(ObjectKind::Head, series, generation);
-    let (plain, by) = objects.get_signed(name, address).context(|| format!("read head {name}"))?;
-    let head = Head::decode(&plain).context(|| format!("read head {name}"))?;
-    if (head.generation, head.series) != (generation, series) {
-        return Err(Error::corrupt(format!("head {name} is not what its name says")));
+    let (plain, by) = objects.get_signed(name, address).context(context)?;
+    // The signature is whole, so nothing has happened to it since: what is wrong with its writer was meant so.
+    if let Err(error) = verify_key(objects, (series, generation), &by) {
+        return Ok(Reading::Refused(error.context(context())));
+    }
+    let head = Head::decode(&plain).context(context)?;
+    verify(objects, &head, (series, generation)).context(context)?;
+    if !by.may_remove
+        && let Err(error) = by.may_write(&head.name)
+    {
+        return Ok(Reading::Refused(error.context(context())));
+    }
+    verify_writers(objects, &head).context(context)?;
+    Ok(Reading::Good(Box::new(head), by))
+}
+
+/// Fails unless a key may write a series, or that can't be said before its name is known.
+fn verify_key(
+    objects: &Objects,
+    (series, generation): (SeriesId, u64),
+    by: &SignedBy,
+) -> Result<()> {
+    by.reaches(series, generation)?;
+    let keys = &objects.keys;
+    let refused = |what: &str| {
+        Err(Error::corrupt(format!("key {} has signed it, which may not write {what}", by.id)))
+    };
+    if by.may_remove {
+        Ok(())
+    } else if series == keys.shared_store_id(DEFAULT_DOMAIN) {
+        refused("what series share")
+    } else if by.is_stranger(series, |name| keys.series_id(DEFAULT_DOMAIN, name)) {
+        refused("this series")
+    } else {
+        Ok(())
+    }
+}
+
+/// Fails unless a head is what its name says, and what this program can read.
+fn verify(objects: &Objects, head: &Head, place: (SeriesId, u64)) -> Result<()> {
+    if (head.series, head.generation) != place {
+        return Err(Error::corrupt("it is not what its name says"));
     }
     if head.domain != DEFAULT_DOMAIN {
-        let message = format!("head {name} is of domain {}", head.domain);
-        return Err(Error::new(ErrorKind::Unsupported, message));
+        return Err(Error::new(ErrorKind::Unsupported, format!("it is of domain {}", head.domain)));
     }
-    if !has_name(objects, series, &head.name) {
-        let message = format!("head {name} is of another series by its name '{}'", head.name);
+    if !has_name(objects, head.series, &head.name) {
+        let message = format!("it is of another series by its name '{}'", head.name);
         return Err(Error::corrupt(message));
     }
     if head.containers.end() > head.next_container || head.packs.end() > head.next_pack {
-        return Err(Error::corrupt(format!("head {name} lists numbers that it has not given yet")));
+        return Err(Error::corrupt("it lists numbers that it has not given yet"));
     }
     let shared = objects.keys.shared_store_id(head.domain);
     let is_known = |store: &&StoreEntry| match (store.number, store.kind) {
@@ -126,39 +245,29 @@ pub(crate) fn read_signed(
         (SHARED_STORE, 1) => store.id == shared,
         _ => false,
     };
-    if let Some(store) = head.stores.iter().find(|store| !is_known(store)) {
-        return Err(Error::new(
+    match head.stores.iter().find(|store| !is_known(store)) {
+        Some(store) => Err(Error::new(
             ErrorKind::Unsupported,
-            format!("head {name} uses store {} of kind {}", store.number, store.kind),
-        ));
+            format!("it uses store {} of kind {}", store.number, store.kind),
+        )),
+        None => Ok(()),
     }
-    verify_writer(objects, &head, &by).context(|| format!("read head {name}"))?;
-    Ok((head, by))
 }
 
-/// Fails as `Corrupt` if a head was signed by somebody who may not write its series, or knows a list of writers
-/// that is not there.
-fn verify_writer(objects: &Objects, head: &Head, by: &SignedBy) -> Result<()> {
-    if head.writers > objects.believed.writers().0 {
-        objects.load_writers(None)?;
-        let newest = objects.believed.writers().0;
-        if head.writers > newest {
-            return Err(Error::corrupt(format!(
-                "it was written when there was list of writers {}, and the newest there is {newest}",
-                head.writers
-            )));
-        }
+/// Fails as `Corrupt` if a head knows a list of writers that is not there.
+fn verify_writers(objects: &Objects, head: &Head) -> Result<()> {
+    if head.writers <= objects.believed.writers().0 {
+        return Ok(());
     }
-    if head.series == objects.keys.shared_store_id(head.domain) {
-        if by.may_remove {
-            return Ok(());
-        }
-        let message =
-            format!("key {} has signed it, which may not change what series share", by.id);
-        return Err(Error::corrupt(message));
+    objects.load_writers(None)?;
+    let newest = objects.believed.writers().0;
+    if head.writers <= newest {
+        return Ok(());
     }
-    by.may_write(&head.name)?;
-    by.reaches(head.series, head.generation)
+    Err(Error::corrupt(format!(
+        "it was written when there was list of writers {}, and the newest there is {newest}",
+        head.writers
+    )))
 }
 
 /// Whether a series' id is the one that `name` has; the shared store is called anything.
@@ -178,8 +287,10 @@ pub(crate) fn commit(
     writer: [u8; 16],
     authority: Option<&Signer>,
 ) -> Result<u64> {
-    places::verify_unchanged_lately(objects)?;
+    let signer = authority.unwrap_or(&objects.signer);
+    places::verify_unchanged_lately(objects, signer.id())?;
     head.generation += 1;
+    usable((head.generation, Numbered::Head.name(head.series, head.generation)))?;
     head.writer = writer;
     objects.settle_writers()?;
     head.writers = objects.believed.writers().0.max(head.writers);
@@ -195,7 +306,6 @@ pub(crate) fn commit(
     };
     let name = Numbered::Head.name(head.series, head.generation);
     let address = Address::new(ObjectKind::Head, head.series, head.generation);
-    let signer = authority.unwrap_or(&objects.signer);
     if head.series != objects.keys.shared_store_id(head.domain) {
         objects.believed.require_may_write(signer.id(), &head.name)?;
     }
@@ -216,5 +326,9 @@ pub(crate) fn commit(
         return Err(overtaken());
     }
     places::verify_unchanged(objects)?;
+    // Whether the head counts has been decided by now, or will be: nobody may rely on it.
+    let is_active = objects.believed.verify_active(signer.id());
+    is_active.map_err(|error| error.with_kind(ErrorKind::Busy))?;
+    objects.seen.note(head.series, head.generation);
     Ok(bytes)
 }

@@ -11,7 +11,7 @@ use silt_format::{
 };
 
 use crate::chunks::open_container;
-use crate::heads;
+use crate::heads::{self, Reading};
 use crate::objects::is_damage;
 use crate::repository::{DEFAULT_DOMAIN, Repository};
 use crate::shared::SHARED_NAME;
@@ -38,7 +38,8 @@ struct Tampering {
 struct Link {
     generation: u64,
     name: String,
-    head: Result<Head>,
+    /// `None` where it is refused, and counts as little as no head.
+    head: Option<Result<Head>>,
 }
 
 impl Repository {
@@ -86,17 +87,23 @@ impl Repository {
         // Newest first, back to the last of somebody who may remove: it vouches for all before it.
         let (mut links, mut signed) = (Vec::new(), None);
         for item in heads::all(&self.objects, series) {
-            let (generation, name) = item?;
-            let head = match heads::read_signed(&self.objects, series, &name) {
-                Ok((head, by)) if by.may_remove => {
-                    signed = Some(head);
+            let (generation, name) = heads::usable(item?)?;
+            let head = match heads::judge(&self.objects, series, &name) {
+                Ok(Reading::Good(head, by)) if by.may_remove => {
+                    self.objects.seen.met(series, head.generation);
+                    signed = Some(*head);
                     break;
                 }
                 Err(error) if !is_damage(&error) => return Err(error),
-                read => read.map(|(head, _)| head),
+                Ok(Reading::Good(head, _)) => Some(Ok(*head)),
+                Ok(Reading::Refused(_)) => None,
+                Err(error) => Some(Err(error)),
             };
             links.push(Link { generation, name, head });
         }
+        let shown = links.first().map(|link| link.generation);
+        let shown = shown.or(signed.as_ref().map(|head| head.generation));
+        self.objects.seen.compare(series, shown.unwrap_or(0))?;
         let Some(newest) = links.first().map(|link| (link.generation, link.name.clone())) else {
             return Ok(Ok(signed));
         };
@@ -106,22 +113,26 @@ impl Repository {
         let mut rest = links.into_iter();
         while let Some(link) = rest.next() {
             let why = why_not(&link, &before).or_else(|| {
-                let seen = link.head.as_ref().map_or(0, |head| head.seen(SHARED_STORE));
+                let head = link.head.as_ref().and_then(|head| head.as_ref().ok());
+                let seen = head.map_or(0, |head| head.seen(SHARED_STORE));
                 let is_ahead = seen > shared_generation;
                 is_ahead.then(|| format!("it knows of {SHARED_NAME} {seen}, which is not there"))
             });
             match (why, link.head) {
-                (None, Ok(head)) => before = head,
+                (None, Some(Ok(head))) => before = head,
+                (None, None) => before.generation = link.generation,
                 (why, head) => {
                     let why = why.unwrap_or_default();
                     let heads = std::iter::once(head).chain(rest.map(|link| link.head));
-                    let later = heads.filter_map(Result::ok).collect();
+                    let later = heads.flatten().filter_map(Result::ok).collect();
                     let name = link.name;
                     return Ok(Err(Box::new(Tampering { good: before, name, why, later, newest })));
                 }
             }
         }
-        Ok(Ok(Some(before)))
+        // Where all heads are refused, nothing may say what the series is called.
+        let is_named = heads::has_name(&self.objects, series, &before.name);
+        Ok(Ok(Some(before).filter(|_| is_named)))
     }
 
     fn is_shared_store(&self, series: SeriesId) -> bool {
@@ -137,7 +148,8 @@ impl Repository {
 
     /// What a series is before its first head; its name is that of its heads or of its record.
     fn before_all(&self, series: SeriesId, links: &[Link]) -> Head {
-        let named = links.iter().find_map(|link| Some(link.head.as_ref().ok()?.name.clone()));
+        let mut heads = links.iter().filter_map(|link| link.head.as_ref()?.as_ref().ok());
+        let named = heads.next().map(|head| head.name.clone());
         let named = named.filter(|_| !self.is_shared_store(series));
         let recorded = || self.series_record(series).ok().map(|record| record.name);
         let name = named.or_else(recorded).unwrap_or_else(|| SHARED_NAME.to_owned());
@@ -263,10 +275,11 @@ impl Repository {
 
 /// What is wrong with a head of somebody who may not remove anything, if anything is.
 fn why_not(link: &Link, before: &Head) -> Option<String> {
+    let head = link.head.as_ref()?;
     if before.generation.checked_add(1) != Some(link.generation) {
         return Some(format!("the head after generation {} is missing", before.generation));
     }
-    match &link.head {
+    match head {
         Err(error) => Some(error.to_string()),
         Ok(head) if head.keeps_all_of(before) => None,
         Ok(_) => Some("it takes something away, which who has signed it may not".to_owned()),

@@ -26,6 +26,7 @@ mod restore;
 mod retention;
 mod root;
 mod runs;
+mod seen;
 mod shared;
 mod stats;
 mod system;

@@ -1,5 +1,6 @@
 //! Reading a volume's map: pages and recipes, verified and cached.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use silt_chunking::{Fingerprinter, SegmentDigester};
@@ -176,13 +177,16 @@ impl MapReader {
     }
 
     /// Calls `visit` with every segment that is not all zeros, in order.
+    ///
+    /// `Corrupt` if the map refers to a block twice, which no backup does: a few pages could stand for any number
+    /// of segments.
     pub(crate) fn walk(
         &self,
         root: MapRoot,
         visit: &mut dyn FnMut(u64, &SegmentEntry) -> Result<()>,
     ) -> Result<()> {
         match root.page {
-            Some(page) => self.walk_page(page, root.level, 0, visit),
+            Some(page) => self.walk_page(page, (root.level, 0), &mut Once::default(), visit),
             None => Ok(()),
         }
     }
@@ -190,21 +194,25 @@ impl MapReader {
     fn walk_page(
         &self,
         block: BlockRef,
-        level: u8,
-        first: u64,
+        (level, first): (u8, u64),
+        once: &mut Once,
         visit: &mut dyn FnMut(u64, &SegmentEntry) -> Result<()>,
     ) -> Result<()> {
+        self.objects.context.check_interrupted()?;
+        once.meet(block)?;
         match &*self.page(block, level)? {
             Page::Leaf(entries) => {
                 for (i, entry) in (0_u64..).zip(entries) {
-                    entry.as_ref().map_or(Ok(()), |entry| visit(first + i, entry))?;
+                    let Some(entry) = entry else { continue };
+                    once.meet(entry.recipe)?;
+                    visit(first + i, entry)?;
                 }
             }
             Page::Branch(_, entries) => {
                 for (i, entry) in (0_u64..).zip(entries) {
                     let Some(child) = entry else { continue };
                     let first = first + i * below(level);
-                    self.walk_page(*child, level - 1, first, visit)?;
+                    self.walk_page(*child, (level - 1, first), once, visit)?;
                 }
             }
         }
@@ -221,19 +229,24 @@ impl MapReader {
         visit: &mut dyn FnMut(u64, &SegmentEntry) -> Result<()>,
     ) -> Result<()> {
         match root.page {
-            Some(page) => self.walk_unshared_page(page, (root.level, 0), others, on_page, visit),
+            Some(page) => {
+                let (place, once) = ((root.level, 0), &mut Once::default());
+                self.walk_unshared_page((page, place), once, others, on_page, visit)
+            }
             None => Ok(()),
         }
     }
 
     fn walk_unshared_page(
         &self,
-        block: BlockRef,
-        (level, index): (u8, u64),
+        (block, (level, index)): (BlockRef, (u8, u64)),
+        once: &mut Once,
         others: &[MapRoot],
         on_page: &mut dyn FnMut(BlockRef),
         visit: &mut dyn FnMut(u64, &SegmentEntry) -> Result<()>,
     ) -> Result<()> {
+        self.objects.context.check_interrupted()?;
+        once.meet(block)?;
         let mut beside = Vec::new();
         for other in others {
             // What of another snapshot is damaged counts as not shared.
@@ -256,6 +269,7 @@ impl MapReader {
                 for (i, entry) in entries.iter().enumerate() {
                     let Some(entry) = entry else { continue };
                     if !beside.iter().any(|page| shares(page, i, entry)) {
+                        once.meet(entry.recipe)?;
                         visit(first + i as u64, entry)?;
                     }
                 }
@@ -264,7 +278,7 @@ impl MapReader {
                 for (i, child) in (0_u64..).zip(entries) {
                     let Some(child) = child else { continue };
                     let place = (level - 1, first + i);
-                    self.walk_unshared_page(*child, place, others, on_page, visit)?;
+                    self.walk_unshared_page((*child, place), once, others, on_page, visit)?;
                 }
             }
         }
@@ -304,6 +318,35 @@ impl MapReader {
         let tag = lock(&self.packs).tag(block.pack).unwrap_or(ObjectTag::NONE);
         let name = names::pack(self.series, block.pack, tag);
         format!("read offset {} of recipe pack {name}", block.offset)
+    }
+}
+
+/// The blocks that a walk has met: four bytes each.
+#[derive(Default)]
+pub(crate) struct Once {
+    /// By pack, the offsets in ascending order.
+    met: HashMap<u32, Vec<u32>>,
+}
+
+impl Once {
+    /// Notes a block; `Corrupt` if it was met before.
+    pub(crate) fn meet(&mut self, block: BlockRef) -> Result<()> {
+        let offsets = self.met.entry(block.pack).or_default();
+        // Blocks were written in the order of the map, so most are behind the last.
+        let place = match offsets.last() {
+            Some(last) if *last >= block.offset => offsets.binary_search(&block.offset),
+            _ => Err(offsets.len()),
+        };
+        match place {
+            Err(place) => {
+                offsets.insert(place, block.offset);
+                Ok(())
+            }
+            Ok(_) => Err(Error::corrupt(format!(
+                "the map refers twice to the block at offset {} of recipe pack {:08x}, which no backup does",
+                block.offset, block.pack
+            ))),
+        }
     }
 }
 

@@ -17,6 +17,7 @@ use silt_storage::{ByteRange, Key, PutMode, Storage, TAIL_BYTES};
 use crate::ahead::{Ahead, Blocks, Parts};
 use crate::backup::{Buffers, SharedUploader};
 use crate::env::Context;
+use crate::seen::Seen;
 use crate::writers::Believed;
 
 const METADATA_LEVEL: i32 = 1;
@@ -64,6 +65,8 @@ pub(crate) struct Objects {
     pub(crate) signer: Arc<Signer>,
     /// Whose signatures count.
     pub(crate) believed: Arc<Believed>,
+    /// What storage has shown before.
+    pub(crate) seen: Arc<Seen>,
     pub(crate) context: Context,
     /// The number of the list of places that `storage` was opened by, 0 for none.
     pub(crate) places: u64,
@@ -110,6 +113,7 @@ impl Objects {
             keys: self.keys.clone(),
             signer: Arc::clone(&self.signer),
             believed: Arc::clone(&self.believed),
+            seen: Arc::clone(&self.seen),
             context: self.context.clone(),
             uploader: SharedUploader::default(),
             buffers: Buffers::default(),

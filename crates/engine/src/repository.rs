@@ -18,6 +18,7 @@ use crate::keys::EVERY_SERIES;
 use crate::objects::{Address, Objects, is_damage, key};
 use crate::places::OpenPlaces;
 use crate::root::{Secret, is_key, key_objects, list_root, open_config};
+use crate::seen::Seen;
 use crate::writers::{Believed, SignedBy};
 
 /// The domain that series belong to until several can be made.
@@ -107,9 +108,11 @@ impl Repository {
             (HostKeys::CLEAR_ID, HostKeys::in_the_clear(master, signs.public()))
         };
         let now_ns = context.env.now_ns();
+        let id_of_all = RepositoryId(context.random());
         let objects = Objects {
-            repository: RepositoryId(context.random()),
+            repository: id_of_all,
             scheme,
+            seen: Arc::new(Seen::new(id_of_all, &context.env)),
             signer: Arc::new(host.signer(id)?),
             believed: Arc::new(Believed::new(signs.public(), is_append_only)),
             keys: host.keys.clone(),
@@ -202,6 +205,7 @@ impl Repository {
         let now_ns = context.env.now_ns();
         let objects = Objects {
             repository: opened.header.repository,
+            seen: Arc::new(Seen::new(opened.header.repository, &context.env)),
             scheme: opened.header.scheme,
             storage,
             signer: Arc::new(opened.host.signer(opened.key.unwrap_or(HostKeys::CLEAR_ID))?),

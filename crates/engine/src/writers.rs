@@ -54,6 +54,14 @@ impl SignedBy {
         }
     }
 
+    /// Whether the key may write no series of this id, whatever that is called; `id_of` is that of a name.
+    pub(crate) fn is_stranger(&self, series: SeriesId, id_of: impl Fn(&str) -> SeriesId) -> bool {
+        self.writer.as_ref().is_some_and(|writer| {
+            let mut patterns = writer.series.iter();
+            patterns.all(|pattern| !pattern.ends_with('*') && id_of(pattern) != series)
+        })
+    }
+
     /// Fails as `Corrupt` unless a head of this generation came before the key was removed, if it was.
     pub(crate) fn reaches(&self, series: SeriesId, generation: u64) -> Result<()> {
         match &self.writer {
@@ -96,6 +104,7 @@ impl Believed {
     pub(crate) fn verify_active(&self, id: Id) -> Result<()> {
         let (_, writers) = self.writers();
         match writers.get(id) {
+            _ if id == Signer::ADMINISTRATOR => Ok(()),
             Some(writer) if writer.state == WriterState::Active => Ok(()),
             _ => Err(Error::new(
                 ErrorKind::Denied,
@@ -187,6 +196,7 @@ impl Objects {
                 names::WRITERS
             )));
         };
+        self.seen.compare(SeriesId::NONE, number)?;
         if number <= self.believed.writers().0 {
             return Ok(false);
         }
@@ -201,6 +211,7 @@ impl Objects {
             }
             other => other?,
         };
+        self.seen.met(SeriesId::NONE, number);
         let mut list = lock(&self.believed.list);
         if number > list.0 {
             *list = (number, Arc::new(writers));
@@ -231,8 +242,10 @@ impl Objects {
         self.storage.get(&key(&whole)?, ByteRange::Full, &mut object)?;
         match self.put_pieces(&name, ObjectKind::Writers, &[object.into()]) {
             Ok(_) => {}
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-            Err(error) => found.push((name, error)),
+            // Somebody else has, or a place is away and nothing can be written.
+            Err(error)
+                if matches!(error.kind(), ErrorKind::AlreadyExists | ErrorKind::Unavailable) => {}
+            Err(error) => return Err(error),
         }
         Ok(found)
     }
@@ -250,7 +263,9 @@ impl Objects {
             }
             settled => settled,
         };
-        settled.inspect_err(|_| self.believed.settled.store(0, Ordering::SeqCst))
+        settled.inspect_err(|_| self.believed.settled.store(0, Ordering::SeqCst))?;
+        self.seen.note(SeriesId::NONE, number);
+        Ok(())
     }
 
     /// Reads the list from storage if it was kept nearby, since a rollback may have made it another one; the answer

@@ -23,6 +23,7 @@ const RUNS: u16 = 21;
 const CONDEMNED: u16 = 22;
 const DELTA_BASES: u16 = 24;
 const ALIAS: u16 = 25;
+const USERS: u16 = 26;
 
 /// One entry of a head's store table: what a store number in a reference means.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -178,6 +179,8 @@ pub struct Head {
     pub delta_bases: Vec<DeadListRef>,
     /// The name that is shown instead of the one that ids are derived from.
     pub alias: Option<String>,
+    /// Of a shared store: the series that there were when it was last built or swept, which may use it.
+    pub users: Vec<SeriesId>,
 }
 
 impl Head {
@@ -206,6 +209,7 @@ impl Head {
             condemned_in: 0,
             delta_bases: Vec::new(),
             alias: None,
+            users: Vec::new(),
         }
     }
 
@@ -291,6 +295,12 @@ impl Head {
         if let Some(alias) = &self.alias {
             to.section(ALIAS, 0, |to| to.string(alias));
         }
+        if !self.users.is_empty() {
+            to.section(USERS, REQUIRED, |to| {
+                to.count(self.users.len());
+                self.users.iter().for_each(|series| to.raw(&series.0));
+            });
+        }
     }
 
     /// Reads a head.
@@ -323,6 +333,7 @@ impl Head {
                 }
                 DELTA_BASES => found.delta_bases = body.list(20, decode_dead)?,
                 ALIAS => found.alias = Some(body.string()?),
+                USERS => found.users = body.list(12, |item| Ok(SeriesId(item.array()?)))?,
                 _ => return Ok(false),
             }
             sections |= 1_u32 << tag;
@@ -345,6 +356,7 @@ impl Head {
                 condemned_in: found.condemned_in,
                 delta_bases: found.delta_bases,
                 alias: found.alias,
+                users: found.users,
                 ..core
             }),
             _ => Err(Error::corrupt("head: a section is missing")),

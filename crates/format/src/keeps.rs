@@ -33,6 +33,7 @@ impl Head {
             condemned_in,
             delta_bases,
             alias,
+            users,
         } = self;
         before.generation.checked_add(1) == Some(*generation)
             && (series, domain, name) == (&before.series, &before.domain, &before.name)
@@ -44,7 +45,7 @@ impl Head {
             && packs.extends(&before.packs, before.next_pack, *next_pack)
             && keeps_snapshots(snapshots, before)
             && (deleted, dead, leak) == (&before.deleted, &before.dead, &before.leak)
-            && (policy, alias) == (&before.policy, &before.alias)
+            && (policy, alias, users) == (&before.policy, &before.alias, &before.users)
             && (runs, delta_bases) == (&before.runs, &before.delta_bases)
             && (condemned, condemned_in) == (&before.condemned, &before.condemned_in)
     }

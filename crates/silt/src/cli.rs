@@ -105,6 +105,12 @@ pub struct Global {
     /// Keep nothing.
     #[arg(long, global = true)]
     pub no_cache: bool,
+    /// Go on though the repository is older than what this machine has seen of it, because you have put it back.
+    ///
+    /// The machine notes the newest commit of each series below $XDG_STATE_HOME/silt; a storage that shows less
+    /// serves an old state, or somebody has rolled it back.
+    #[arg(long, global = true)]
+    pub accept_older: bool,
     #[arg(long, global = true, hide = true, env = "XDG_CACHE_HOME")]
     pub cache_home: Option<PathBuf>,
     #[arg(long, global = true, hide = true, env = "XDG_STATE_HOME")]

@@ -3,6 +3,7 @@
 mod cli;
 mod commands;
 mod location;
+mod noted;
 mod output;
 mod progress;
 mod secrets;

@@ -31,7 +31,7 @@ pub use crash::{Counted, CrashStorage, CrashingOperation};
 pub use direct::{AlignedBuffer, DIRECT_ALIGNMENT, DirectFile};
 pub use fault::{Fault, FaultRule, FaultStorage};
 pub use key::{KEY_BYTES_MAX, KEY_PART_BYTES_MAX, Key};
-pub use listing::{LIST_PAGE_OBJECTS_MAX, ListAll, ListPage, TagPage, list_all};
+pub use listing::{LIST_PAGE_OBJECTS_MAX, ListAll, ListPage, TagPage, list_all, list_page};
 pub use local::LocalStorage;
 pub use memory::MemoryStorage;
 pub use operation::{Operation, OperationKind};

@@ -18,6 +18,33 @@ pub struct ListPage {
     pub truncated: bool,
 }
 
+/// A page of a listing as it must be: in order, below the prefix, behind `after`.
+///
+/// `Unavailable` where it is not: what relies on the first being the newest would be led astray.
+pub fn list_page<S: Storage + ?Sized>(
+    storage: &S,
+    prefix: &str,
+    after: Option<&Key>,
+) -> Result<ListPage> {
+    let page = storage.list(prefix, after)?;
+    let mut last = after;
+    for (key, _) in &page.objects {
+        let why = if !key.as_str().starts_with(prefix) {
+            "is not below it"
+        } else if last.is_some_and(|last| last >= key) {
+            "is out of order: the storage repeats itself"
+        } else {
+            last = Some(key);
+            continue;
+        };
+        return Err(Error::new(
+            ErrorKind::Unavailable,
+            format!("listing {prefix:?} in {}: {key} {why}", storage.describe()),
+        ));
+    }
+    Ok(page)
+}
+
 /// What tells objects from others of the same name, in byte order of the names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TagPage {
@@ -50,19 +77,14 @@ pub struct ListAll<'a, S: Storage + ?Sized> {
 
 impl<S: Storage + ?Sized> ListAll<'_, S> {
     fn fetch(&mut self) -> Result<()> {
-        let page = self.storage.list(&self.prefix, self.after.as_ref())?;
+        let page = list_page(self.storage, &self.prefix, self.after.as_ref())?;
         self.more = page.truncated;
-        // A server that repeats itself would have us loop for ever.
-        let advances = match (page.objects.first(), &self.after) {
-            (Some((first, _)), Some(after)) => first > after,
-            (Some(_), None) => true,
-            (None, _) => !page.truncated,
-        };
-        if !advances {
+        // A server that says nothing and has more would have us loop for ever.
+        if page.objects.is_empty() && page.truncated {
             return Err(Error::new(
                 ErrorKind::Unavailable,
                 format!(
-                    "listing {:?} in {} does not get past {:?}: the storage repeats itself",
+                    "listing {:?} in {} does not get past {:?}",
                     self.prefix,
                     self.storage.describe(),
                     self.after.as_ref().map_or("its start", Key::as_str)

@@ -136,14 +136,14 @@ impl<'r> BackupSession<'r> {
         let state = heads::state(objects, series)?;
         let lease = HeldLease::acquire(objects, series, name, state.lease, session)?;
         let started_ns = context.env.now_ns();
-        let head = state.head.map(|name| heads::base(objects, series, &name)).transpose()?;
+        let empty = || Head::empty(series, crate::repository::DEFAULT_DOMAIN, name);
+        let head = state.head.map(|name| heads::base(objects, series, &name, empty)).transpose()?;
         // A record that was lost is made again: without it, listings would not show the series.
         if !objects.exists(&names::series(series))? {
             repository.make_series(series, name, started_ns)?;
         } else if head.is_none() {
             objects.storage.settle(&crate::objects::key(&names::series(series))?)?;
         }
-        let empty = || Head::empty(series, crate::repository::DEFAULT_DOMAIN, name);
         let mut head = head.unwrap_or_else(empty);
         let parent = if options.no_parent { None } else { newest_sound(repository, &head)? };
         let budget = Budget::new(options.memory_bytes);

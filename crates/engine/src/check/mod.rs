@@ -169,7 +169,7 @@ impl Repository {
             findings.note_if_damaged(self.series_record(id).map(|_| ()), &record_name)?;
         }
         if let Err(error) = self.verify_history(id) {
-            if error.kind() != ErrorKind::Denied {
+            if error.kind() != ErrorKind::Denied && !is_damage(&error) {
                 return Err(error);
             }
             findings.object(&Numbered::Head.prefix(id), &error.to_string());

@@ -15,7 +15,7 @@ use super::{CheckOptions, CheckReport, DataCheck, Place, RecordState, unreferenc
 use crate::backup::{Avoided, verify_summary};
 use crate::budget::Budget;
 use crate::chunks::ChunkReader;
-use crate::map::MapReader;
+use crate::map::{MapReader, Once};
 use crate::objects::{Address, Objects, Scratch, is_damage};
 use crate::repository::Repository;
 
@@ -42,6 +42,7 @@ pub(crate) fn verify(
         scratch: Scratch::default(),
         raw: Vec::new(),
         recipes: 0,
+        once: Once::default(),
         findings,
         missing,
         newly_damaged: BTreeMap::new(),
@@ -150,6 +151,8 @@ struct Walk<'a> {
     scratch: Scratch,
     raw: Vec<u8>,
     recipes: u64,
+    /// What of the volume was met.
+    once: Once,
     findings: &'a mut Findings,
     missing: Missing,
     newly_damaged: BTreeMap<u32, (ObjectTag, Vec<u16>)>,
@@ -180,6 +183,7 @@ impl Walk<'_> {
         let series = self.head.name.clone();
         let place = Place { series: &series, snapshot: snapshot.id, volume: &volume.name };
         let Some(page) = volume.root.page else { return Ok(()) };
+        self.once = Once::default();
         self.page(page, volume.root.level, 0, volume, before, place)
     }
 
@@ -202,7 +206,8 @@ impl Walk<'_> {
         if shared == Some(block) && self.is_whole() {
             return Ok(());
         }
-        let page = match self.reader.page(block, level) {
+        self.repository.objects.context.check_interrupted()?;
+        let page = match self.once.meet(block).and_then(|()| self.reader.page(block, level)) {
             Ok(page) => page,
             Err(error) => return self.damaged(block, &error, span(first, covered, volume), place),
         };
@@ -225,6 +230,10 @@ impl Walk<'_> {
                         continue;
                     }
                     self.repository.objects.context.check_interrupted()?;
+                    if let Err(error) = self.once.meet(entry.recipe) {
+                        let left = covered - (segment - first);
+                        return self.damaged(block, &error, span(segment, left, volume), place);
+                    }
                     self.recipe(entry, span(segment, 1, volume), place)?;
                 }
             }

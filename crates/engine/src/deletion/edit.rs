@@ -76,7 +76,7 @@ impl<'r> Edit<'r> {
             let message = format!("series {series} has no head, and no record that says its name");
             return Err(Error::corrupt(message));
         }
-        head.as_ref().map_or(Ok(()), |head| crate::places::settle_head(objects, head))?;
+        head.as_ref().map_or(Ok(()), |head| heads::settle(objects, head))?;
         let empty = || Head::empty(series, crate::repository::DEFAULT_DOMAIN, name);
         if head.as_ref().is_some_and(|head| !head.delta_bases.is_empty()) {
             let message = format!("series '{name}' holds deltas; use a newer silt to change it");

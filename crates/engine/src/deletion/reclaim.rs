@@ -463,7 +463,9 @@ impl Edit<'_> {
         // One must stay of somebody who may remove, to vouch for those that go.
         if silt_format::number::to_u64(heads.len()) > HEADS_KEPT {
             let name = names::Numbered::Head.name(self.head.series, self.head.generation);
-            if !heads::read_signed(objects, self.head.series, &name)?.1.may_remove {
+            let newest = heads::judge(objects, self.head.series, &name)?;
+            let vouches = matches!(newest, heads::Reading::Good(_, by) if by.may_remove);
+            if !vouches {
                 self.commit()?;
             }
         }

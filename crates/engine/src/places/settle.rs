@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
 use silt_format::names::{self, Numbered};
-use silt_format::{Error, ErrorKind, Head, ObjectKind, Result, ResultExt, SeriesId};
+use silt_format::{Error, ErrorKind, Id, ObjectKind, Result, ResultExt, SeriesId};
 use silt_storage::{ByteRange, Key};
 
 use crate::objects::{Address, Objects, is_damage, key};
@@ -17,8 +17,8 @@ use crate::objects::{Address, Objects, is_damage, key};
 /// For how long what was seen of the lists of places and writers is taken to hold.
 const LATELY_NS: u64 = 60 * 1_000_000_000;
 
-/// Fails as `Busy` if the list of places is not the one any more by which the repository was opened, as `Denied`
-/// if this process's key is being removed: whoever changes either list writes it before looking for what was
+/// Fails as `Busy` if the list of places is not the one any more by which the repository was opened; and reads the
+/// list of writers, if there is a newer one. Whoever changes either list writes it before looking for what was
 /// committed until then.
 pub(crate) fn verify_unchanged(objects: &Objects) -> Result<()> {
     objects.looked_ns.store(objects.context.env.now_ns(), Ordering::SeqCst);
@@ -31,7 +31,6 @@ pub(crate) fn verify_unchanged(objects: &Objects) -> Result<()> {
     if writers > objects.believed.writers().0 {
         objects.load_writers(None)?;
     }
-    objects.believed.verify_active(objects.signer.id())?;
     if newest <= objects.places {
         return Ok(());
     }
@@ -47,18 +46,26 @@ pub(crate) fn verify_unchanged_since_opened(objects: &Objects) -> Result<()> {
     if objects.is_used.swap(true, Ordering::SeqCst) { verify_unchanged(objects) } else { Ok(()) }
 }
 
-/// The same for who has not looked for a while and is about to commit: what was prepared in vain is not written.
-pub(crate) fn verify_unchanged_lately(objects: &Objects) -> Result<()> {
+/// The same for who has not looked for a while and is about to commit with the key called `signer`: what was
+/// prepared in vain is not written. `Denied` if the key was removed.
+pub(crate) fn verify_unchanged_lately(objects: &Objects, signer: Id) -> Result<()> {
     let since = objects.context.env.now_ns() - objects.looked_ns.load(Ordering::SeqCst);
-    if since.unsigned_abs() > LATELY_NS { verify_unchanged(objects) } else { Ok(()) }
+    if since.unsigned_abs() > LATELY_NS || objects.believed.writers().0 == 0 {
+        verify_unchanged(objects)?;
+    }
+    objects.believed.verify_active(signer)
 }
 
 /// Makes sure that every place has the head of this name, durable, and all that it names: its writer may have
 /// died before a place had it, or before a folder was durable, and the power may still fail.
 ///
 /// `Conflict` if two places have different heads of one number.
-pub(crate) fn settle_head(objects: &Objects, head: &Head) -> Result<()> {
-    let name = Numbered::Head.name(head.series, head.generation);
+pub(crate) fn settle_head(
+    objects: &Objects,
+    (series, generation): (SeriesId, u64),
+    called: &str,
+) -> Result<()> {
+    let name = Numbered::Head.name(series, generation);
     let key = key(&name)?;
     let copies = objects.storage.copies(&key);
     let (mut first, mut is_missing): (Option<Vec<u8>>, bool) = (None, false);
@@ -74,7 +81,7 @@ pub(crate) fn settle_head(objects: &Objects, head: &Head) -> Result<()> {
             Err(error) if is_damage(&error) || error.kind() == ErrorKind::Unavailable => continue,
             Err(error) => return Err(error),
         }
-        let address = Address::new(ObjectKind::Head, head.series, head.generation);
+        let address = Address::new(ObjectKind::Head, series, generation);
         if first.as_ref() == Some(&bytes) || !objects.is_whole(&bytes, address) {
             continue;
         }
@@ -82,16 +89,15 @@ pub(crate) fn settle_head(objects: &Objects, head: &Head) -> Result<()> {
             return Err(Error::new(
                 ErrorKind::Conflict,
                 format!(
-                    "series '{}' has different heads {name} in different places: each was used without \
-                     the other; `silt copies` lists them, go on with one of them",
-                    head.name
+                    "series '{called}' has different heads {name} in different places: each was used without \
+                     the other; `silt copies` lists them, go on with one of them"
                 ),
             ));
         }
     }
     if is_missing {
-        complete(objects, head.series)
-            .context(|| format!("complete series '{}' in all places", head.name))?;
+        complete(objects, series)
+            .context(|| format!("complete series '{called}' in all places"))?;
     }
     objects.storage.settle(&key)
 }

@@ -131,6 +131,7 @@ pub(super) fn add_to_store<T>(
     let (next_number, stored_bytes) = (writer.next_number(), writer.stored_bytes);
     writer.finish()?.0.into_iter().for_each(|(number, tag)| edit.head.containers.push(number, tag));
     edit.head.next_container = next_number;
+    edit.head.users = repository.ids_of_all()?;
     edit.commit()?;
     Ok((filled, stored_bytes + run.stored_bytes))
 }

@@ -15,6 +15,7 @@ use crate::deletion::dead;
 use crate::heads;
 use crate::objects::{Objects, is_damage};
 use crate::runs::RunLookup;
+use crate::shared::SHARED_NAME;
 
 /// How many containers' fingerprints are held: what was shared together is mostly found together, so
 /// that one look-up in the index answers for a whole neighbourhood.
@@ -44,7 +45,8 @@ impl SharedIndex {
         let store = objects.keys.shared_store_id(domain);
         let state = heads::state(objects, store)?;
         let Some(head) = state.head else { return Ok(None) };
-        let head = heads::base(objects, store, &head)?;
+        let empty = || Head::empty(store, domain, SHARED_NAME);
+        let head = heads::base(objects, store, &head, empty)?;
         let runs: Vec<_> =
             head.runs.iter().filter(|run| run.use_ == RunUse::Shared).copied().collect();
         let lookup = if runs.is_empty() {

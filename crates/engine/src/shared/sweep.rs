@@ -8,7 +8,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use silt_format::{DeadRange, ErrorKind, ObjectTag, Result, RunUse, SHARED_STORE, SeriesId, names};
+use silt_format::{
+    DeadRange, Error, ErrorKind, Head, ObjectTag, Result, RunUse, SHARED_STORE, SeriesId, names,
+};
 
 use super::index::name_store;
 use super::owners::shared_runs;
@@ -18,7 +20,7 @@ use crate::bounds::require_listed;
 use crate::chunks::open_container;
 use crate::deletion::dead::{self, DeadSlots};
 use crate::deletion::{Edit, ReclaimOptions, ReclaimReport};
-use crate::places::settle_head;
+use crate::heads;
 use crate::repository::{DEFAULT_DOMAIN, Repository};
 use crate::runs::{RunReader, RunWriter, Sorted, Sorter, Stream, merge};
 
@@ -68,13 +70,35 @@ impl Repository {
             return Ok(report);
         }
         let mut edit = Edit::begin_shared(self, DEFAULT_DOMAIN)?;
-        for (id, _) in self.all_series()? {
+        for (id, _) in self.users(&edit.head)? {
             edit.keep()?;
             self.verify_history(id)?;
         }
         edit.sweep_shared(options, &mut report)?;
         edit.finish()?;
         Ok(report)
+    }
+
+    /// All series; `Corrupt` if one is not there that the shared store knew when it was last built or swept: what it
+    /// refers to must not be deleted because storage hides it.
+    fn users(&self, store: &Head) -> Result<Vec<(SeriesId, String)>> {
+        let series = self.all_series()?;
+        let is_there = |id: &SeriesId| series.iter().any(|(known, _)| known == id);
+        let missing = store.users.iter().find(|id| !is_there(id));
+        match missing.filter(|_| !self.objects.context.env.accepts_older()) {
+            Some(id) => Err(Error::corrupt(format!(
+                "series {id} is not there, which uses what series share: storage hides it, or somebody has removed \
+                 it; nothing is deleted. If you have, say so with --accept-older"
+            ))),
+            None => Ok(series),
+        }
+    }
+
+    /// The ids of all series, for a shared store to know.
+    pub(super) fn ids_of_all(&self) -> Result<Vec<SeriesId>> {
+        let mut ids: Vec<_> = self.all_series()?.into_iter().map(|(id, _)| id).collect();
+        ids.sort_unstable();
+        Ok(ids)
     }
 
     /// All series, also those whose records are lost.
@@ -101,13 +125,14 @@ impl Edit<'_> {
                 let list = dead::write(objects, store, &unreferenced)?;
                 self.head.condemned = list.into_iter().collect();
                 self.head.condemned_in = self.head.generation + 1;
+                self.head.users = self.repository.ids_of_all()?;
                 self.commit()?;
             }
         }
         if !self.head.condemned.is_empty() && !options.reclaim.dry_run {
             let condemned = dead::read(objects, store, &self.head.condemned)?;
             report.condemned_slots = condemned.slots();
-            report.waiting_for = fence(self.repository, self.head.condemned_in)?;
+            report.waiting_for = fence(self.repository, &self.head)?;
             if report.waiting_for.is_empty() {
                 let unreferenced = self.unreferenced(options, report)?;
                 self.bury(&condemned.intersection(&unreferenced), report)?;
@@ -186,7 +211,7 @@ impl Edit<'_> {
             if options.memory_bytes == 0 { SORT_BYTES_DEFAULT } else { options.memory_bytes / 2 };
         let bytes = silt_format::number::to_usize(bytes);
         let mut references = Sorter::new(&objects, &options.spool, bytes);
-        for (id, _) in self.repository.all_series()? {
+        for (id, _) in self.repository.users(&self.head)? {
             // What refers to chunks is asked of the very head that was found to have dropped nothing.
             let Some(head) = self.repository.verified_head(id)? else { continue };
             self.keep()?;
@@ -210,15 +235,15 @@ fn slot_of(place: &Owner) -> (u32, u16) {
     (place.container, place.slot)
 }
 
-/// Sees to it that no backup that began before the store's `generation` can commit; the answer names
+/// Sees to it that no backup that began before the store's chunks were condemned can commit; the answer names
 /// the series that are being changed just now, of which that can't be said.
-fn fence(repository: &Repository, generation: u64) -> Result<Vec<String>> {
-    let mut waiting = Vec::new();
-    for (id, name) in repository.all_series()? {
+fn fence(repository: &Repository, store: &Head) -> Result<Vec<String>> {
+    let (generation, mut waiting) = (store.condemned_in, Vec::new());
+    for (id, name) in repository.users(store)? {
         // Nobody knows a head of the store that it does not have: whoever says so knows nothing. One that is
         // not durable yet keeps nobody from committing, once the power has failed.
         let head = repository.verified_head(id)?;
-        head.as_ref().map_or(Ok(()), |head| settle_head(&repository.objects, head))?;
+        head.as_ref().map_or(Ok(()), |head| heads::settle(&repository.objects, head))?;
         let seen = head.map_or(0, |head| head.seen(SHARED_STORE));
         if (generation..=repository.shared_generation()?).contains(&seen) {
             continue;

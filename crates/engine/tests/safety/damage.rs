@@ -194,6 +194,11 @@ fn check_names_it(
         assert!(report.damage.is_empty(), "{label}: {:?}", report.damage);
         return;
     }
+    if name.as_str().starts_with(silt_format::names::WRITERS) && label.ends_with("removed") {
+        let is_there = case.objects().iter().any(|(key, _)| key == name);
+        assert!(is_there, "{label}: it is made again from its copy");
+        return;
+    }
     let damage = report.damage.iter().find(|damage| damage.object == name.as_str());
     let damage = damage.unwrap_or_else(|| panic!("{label}: not named in {:?}", report.damage));
     if name.as_str().starts_with("containers/") || name.as_str().starts_with("recipes/") {

@@ -1,10 +1,11 @@
 //! A small world: clock, entropy, processes, disks in memory, and cheap repositories.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use silt_format::{ByteSpan, Chunking, Config, Error, ErrorKind, Lease, Result, SEGMENT_BYTES};
+use silt_format::{RepositoryId, SeriesId};
 use silt_source::{Extent, ExtentKind, SourceFormat, SourceInfo, VolumeSource, VolumeTarget};
 use silt_storage::{Counted, CrashStorage, CrashingOperation, MemoryStorage, Storage};
 use siltstone::{
@@ -36,6 +37,9 @@ impl Random {
 pub const PASSWORD: &[u8] = b"password";
 
 /// A clock that is set, seeded entropy, and processes that live and die as told.
+/// The newest head of each series that was noted.
+pub type Notes = HashMap<(RepositoryId, SeriesId), u64>;
+
 pub struct World {
     now_ns: AtomicI64,
     entropy: Mutex<Random>,
@@ -44,6 +48,8 @@ pub struct World {
     dead: Arc<Mutex<HashSet<u32>>>,
     pub interrupted: AtomicBool,
     pub warnings: Mutex<Vec<String>>,
+    /// What the machine has noted, if it keeps notes.
+    pub notes: Mutex<Option<Notes>>,
 }
 
 impl World {
@@ -64,6 +70,7 @@ impl World {
             dead: Arc::clone(dead),
             interrupted: AtomicBool::new(false),
             warnings: Mutex::default(),
+            notes: Mutex::default(),
         })
     }
     pub fn pass_seconds(&self, seconds: i64) {
@@ -89,6 +96,16 @@ impl Env for World {
     }
     fn is_interrupted(&self) -> bool {
         self.interrupted.load(Ordering::SeqCst)
+    }
+    fn newest_seen(&self, repository: RepositoryId, series: SeriesId) -> u64 {
+        let notes = self.notes.lock().unwrap();
+        notes.as_ref().and_then(|notes| notes.get(&(repository, series)).copied()).unwrap_or(0)
+    }
+    fn note_newest(&self, repository: RepositoryId, series: SeriesId, newest: u64) {
+        if let Some(notes) = self.notes.lock().unwrap().as_mut() {
+            let known = notes.entry((repository, series)).or_default();
+            *known = newest.max(*known);
+        }
     }
 }
 
@@ -377,7 +394,7 @@ pub fn sealed_head(storage: &dyn Storage, head: &silt_format::Head) -> Vec<u8> {
 /// An object that its header calls a head of this series and generation, whatever it says.
 pub fn sealed_as_head(
     storage: &dyn Storage,
-    (series, number): (silt_format::SeriesId, u64),
+    (series, number): (SeriesId, u64),
     plain: &[u8],
 ) -> Vec<u8> {
     use silt_format::{

@@ -251,6 +251,7 @@ fn before_and_after() -> (Head, Head) {
     let before = Head {
         stores: vec![StoreEntry::new(0, 0, values::SERIES), shared],
         delta_bases: reserved.delta_bases,
+        users: sharing.users,
         alias: reserved.alias,
         runs: sharing.runs,
         condemned: sharing.condemned,
@@ -293,7 +294,7 @@ fn all_fields_are_known(head: &Head) {
     let Head {
         generation: _, series: _, domain: _, name: _, writer: _, next_container: _, next_pack: _,
         stores: _, containers: _, packs: _, snapshots: _, summary: _, deleted: _, dead: _, leak: _,
-        policy: _, runs: _, condemned: _, condemned_in: _, delta_bases: _, alias: _, writers: _,
+        policy: _, runs: _, condemned: _, condemned_in: _, delta_bases: _, alias: _, writers: _, users: _,
     } = head;
     for StoreEntry { number: _, kind: _, id: _, seen: _, places: _ } in &head.stores {}
     for SnapshotEntry { id: _, time_ns: _, flags: _, hash: _, labels: _ } in &head.snapshots {}
@@ -377,6 +378,8 @@ fn changes_of_deletions() -> Vec<Change> {
         |head| head.condemned[0].slots += 1,
         |head| head.condemned_in += 1,
         |head| head.delta_bases.clear(),
+        |head| head.users.clear(),
+        |head| head.users.push(values::SERIES),
         |head| head.delta_bases.push(head.delta_bases[0]),
         |head| head.alias = None,
         |head| head.alias = Some("renamed".to_owned()),

@@ -206,6 +206,7 @@ pub fn head() -> Head {
         condemned_in: 0,
         delta_bases: Vec::new(),
         alias: None,
+        users: Vec::new(),
         writers: 3,
     }
 }
@@ -248,6 +249,7 @@ pub fn head_sharing() -> Head {
         ],
         condemned: vec![DeadListRef { id: Id(78), parts: 1, slots: 9 }],
         condemned_in: 6,
+        users: vec![SERIES, shared],
         ..head()
     }
 }

@@ -13,7 +13,7 @@ use siltstone::Repository;
 
 use super::rounds::Series;
 use super::{Failure, Session};
-use crate::output;
+use crate::{noted, output};
 
 /// What is noted of a series, in a file of its own.
 #[derive(Deserialize, Serialize)]
@@ -27,10 +27,8 @@ pub struct MadeHere(Option<PathBuf>);
 
 impl MadeHere {
     pub fn new(session: &Session<'_>, repository: &Repository) -> Self {
-        let global = session.global;
-        let home = || Some(global.home.as_ref()?.join(".local/state"));
-        let state = global.state_home.clone().or_else(home);
-        Self(state.map(|state| state.join("silt").join(repository.id().to_string()).join("series")))
+        let state = noted::folder(session.global);
+        Self(state.map(|state| state.join(repository.id().to_string()).join("series")))
     }
 
     /// Notes what a series was backed up from; nothing is known of one that came from standard input. A backup

@@ -26,12 +26,11 @@ use clap::CommandFactory;
 use serde_json::{Value, json};
 use silt_format::{ByteSpan, Error, ErrorKind, KdfCost, Level, LevelBytes, Snapshot, Volume};
 use silt_storage::{Storage, Usage};
-use siltstone::{
-    Context, DryRunStorage, Found, Progress, Repository, SystemEnv, Throttle, Throttled,
-};
+use siltstone::{Context, DryRunStorage, Found, Progress, Repository, Throttle, Throttled};
 
 use crate::cli::{Cli, Command, Cost, Global, Popular, Repo, Rounds};
 use crate::location::{Cache, Opener, Prices, absolute};
+use crate::noted::NotedEnv;
 use crate::output;
 use crate::progress::Reporter;
 use crate::secrets;
@@ -105,6 +104,8 @@ pub struct Session<'a> {
     pub global: &'a Global,
     pub reporter: Arc<Reporter>,
     pub context: Context,
+    /// The same environment, for those who see to its notes.
+    pub noted: Arc<NotedEnv>,
     pub opener: Opener,
 }
 
@@ -114,9 +115,10 @@ pub fn run(cli: &Cli, interrupted: Arc<AtomicBool>) -> Result<u8, Failure> {
     let to_stdout = matches!(&cli.command, Command::Restore(restore) if restore.target == "-");
     let reporter = Arc::new(Reporter::new(global.json, global.quiet, to_stdout));
     let observer = Arc::clone(&reporter);
-    let env = Arc::new(SystemEnv::new(interrupted));
+    let noted = Arc::new(NotedEnv::new(global, interrupted));
+    let context = Context { env: Arc::clone(&noted) as _, observer };
     let opener = Opener::new(global.connections);
-    let session = Session { global, reporter, context: Context { env, observer }, opener };
+    let session = Session { global, reporter, context, noted, opener };
     // What can wait gives way to backups unless it is told otherwise.
     let can_wait =
         matches!(cli.command, Command::Reclaim(_) | Command::Repair(_) | Command::Popular(_));
@@ -273,6 +275,9 @@ impl Session<'_> {
     /// written to any.
     pub fn open(&self, traffic: Traffic, dry_run: bool) -> Result<Repository, Failure> {
         let here = self.location()?;
+        if dry_run {
+            self.noted.note_nothing();
+        }
         let storage = self.storage(here, traffic, dry_run)?;
         let mut usage = None;
         let opened = Repository::open(storage, self.context.clone(), || {

@@ -53,6 +53,10 @@ pub fn run(session: &Session<'_>, args: &Rollback) -> Result<u8, Failure> {
             bucket.restore_version(version)?;
         }
         silt_storage::Storage::delete(&*bucket, &plan.hidden)?;
+        let mut config = Vec::new();
+        let (name, range) = (silt_storage::Key::new(names::CONFIG)?, silt_storage::ByteRange::Full);
+        silt_storage::Storage::get(&*bucket, &name, range, &mut config)?;
+        session.noted.forget(silt_format::Header::decode(&config)?.repository);
     }
     session.reporter.finish();
     print(session, args, at_ns, &plan, &ids);

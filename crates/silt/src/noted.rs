@@ -1,0 +1,113 @@
+//! What this machine has seen of repositories, so that a storage that serves an old state is found out.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use silt_format::{Lease, RepositoryId, SeriesId};
+use silt_storage::durable;
+use siltstone::{Env, Process, SystemEnv};
+
+use crate::cli::Global;
+
+/// The system's environment, with notes.
+pub struct NotedEnv {
+    system: SystemEnv,
+    /// Where the notes are; none without a home.
+    folder: Option<PathBuf>,
+    /// Whether what storage shows is taken for the newest, whatever was noted.
+    accepts_older: bool,
+    /// Whether nothing is noted: what a dry run commits is nowhere.
+    is_dry: AtomicBool,
+}
+
+/// The folder of a machine's notes.
+pub fn folder(global: &Global) -> Option<PathBuf> {
+    let home = || Some(global.home.as_ref()?.join(".local/state"));
+    Some(global.state_home.clone().or_else(home)?.join("silt"))
+}
+
+impl NotedEnv {
+    pub fn new(global: &Global, interrupted: Arc<AtomicBool>) -> Self {
+        Self {
+            system: SystemEnv::new(interrupted),
+            folder: folder(global),
+            accepts_older: global.accept_older,
+            is_dry: AtomicBool::new(false),
+        }
+    }
+
+    /// Notes nothing from now on.
+    pub fn note_nothing(&self) {
+        self.is_dry.store(true, Ordering::SeqCst);
+    }
+
+    fn notes(&self, repository: RepositoryId) -> Option<PathBuf> {
+        Some(self.folder.as_ref()?.join(repository.to_string()).join("seen"))
+    }
+
+    /// Forgets what was seen of a repository that was rolled back.
+    pub fn forget(&self, repository: RepositoryId) {
+        if let Some(notes) = self.notes(repository) {
+            // What stays makes the next command ask for --accept-older.
+            let _ = std::fs::remove_dir_all(notes);
+        }
+    }
+}
+
+/// A note that can't be read is none, and one that can't be written warns of nothing later.
+fn write(file: &Path, newest: u64) -> Option<()> {
+    std::fs::create_dir_all(file.parent()?).ok()?;
+    let new = file.with_extension(std::process::id().to_string());
+    std::fs::write(&new, newest.to_string()).ok()?;
+    durable::publish_replacing(&new, file).ok()
+}
+
+fn read(file: &Path) -> Option<u64> {
+    std::fs::read_to_string(file).ok()?.trim().parse().ok()
+}
+
+impl Env for NotedEnv {
+    fn now_ns(&self) -> i64 {
+        self.system.now_ns()
+    }
+
+    fn entropy(&self, bytes: &mut [u8]) {
+        self.system.entropy(bytes);
+    }
+
+    fn process(&self) -> Process {
+        self.system.process()
+    }
+
+    fn may_be_running(&self, lease: &Lease) -> bool {
+        self.system.may_be_running(lease)
+    }
+
+    fn is_interrupted(&self) -> bool {
+        self.system.is_interrupted()
+    }
+
+    fn sleep_ns(&self, nanoseconds: u64) {
+        self.system.sleep_ns(nanoseconds);
+    }
+
+    fn accepts_older(&self) -> bool {
+        self.accepts_older
+    }
+
+    fn newest_seen(&self, repository: RepositoryId, series: SeriesId) -> u64 {
+        let notes = self.notes(repository).filter(|_| !self.accepts_older);
+        notes.and_then(|notes| read(&notes.join(series.to_string()))).unwrap_or(0)
+    }
+
+    fn note_newest(&self, repository: RepositoryId, series: SeriesId, newest: u64) {
+        let Some(notes) = self.notes(repository) else { return };
+        let file = notes.join(series.to_string());
+        let known = read(&file);
+        let is_news = known.is_none_or(|known| newest > known || self.accepts_older);
+        if !self.is_dry.load(Ordering::SeqCst) && is_news && known != Some(newest) {
+            let _ = write(&file, newest);
+        }
+    }
+}
