@@ -111,7 +111,7 @@ impl Repository {
         };
         // First it is said what the key may do: nobody uses one of which nothing is said.
         self.put_writer(&administrator, id, &host, role, &access.series)?;
-        self.put_key(kind, id, &host, password, (cost, label))?;
+        self.put_key((kind, id), &host, &access.series, password, (cost, label))?;
         Ok(id)
     }
 
@@ -132,14 +132,14 @@ impl Repository {
     /// Writes a wrapped key and its copy.
     pub(crate) fn put_key(
         &self,
-        kind: ObjectKind,
-        id: Id,
+        (kind, id): (ObjectKind, Id),
         host: &HostKeys,
+        series: &[String],
         password: &[u8],
         (cost, label): (KdfCost, &KeyLabel),
     ) -> Result<()> {
         let header = self.objects.new_header(Address::new(kind, SeriesId::NONE, id.0));
-        let (secret, keys) = (host.expose(kind)?, &self.objects.keys);
+        let (secret, keys) = (host.expose(kind, series)?, &self.objects.keys);
         let object = WrappedKey::wrap(&header, password, cost, &secret, (keys, label))?;
         for name in [names::key_copy(id), names::key(id)] {
             self.objects.storage.put(&key(&name)?, &[&object], PutMode::Create)?;

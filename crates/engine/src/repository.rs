@@ -131,9 +131,11 @@ impl Repository {
         let mut repository =
             Self { objects, config, opened_by: None, authority: None, root: None, places: None };
         // The keys go first: a configuration without a key could not be opened by anyone.
-        repository.put_writer(&signs, id, &host, Role::Full, &[EVERY_SERIES.to_owned()])?;
+        let series = [EVERY_SERIES.to_owned()];
+        repository.put_writer(&signs, id, &host, Role::Full, &series)?;
         if let Protection::Password { password, cost, label } = protection {
-            repository.put_key(ObjectKind::Key, id, &host, password, (*cost, label))?;
+            let key = (ObjectKind::Key, id);
+            repository.put_key(key, &host, &series, password, (*cost, label))?;
             repository.opened_by = Some(id);
         }
         repository.put_config()?;
@@ -298,10 +300,10 @@ impl Repository {
         self.objects.keys.is_write_only()
     }
 
-    /// Every series' id and name, sorted by name; damaged records are reported as warnings.
+    /// Every series' id and name, sorted by name, that this key opens; damaged records are reported as warnings.
     pub fn series(&self) -> Result<Vec<(SeriesId, String)>> {
         let mut series = Vec::new();
-        for id in self.series_ids()? {
+        for id in self.series_ids()?.into_iter().filter(|id| self.objects.keys.opens(*id)) {
             match self.series_record(id) {
                 Ok(record) => series.push((id, record.name)),
                 Err(error) if is_damage(&error) => {

@@ -3,7 +3,7 @@
 use zeroize::Zeroizing;
 
 use crate::envelope::{Header, Id, ObjectKind};
-use crate::keyring::{Keyring, MasterKey, WRITE_ONLY_BYTES};
+use crate::keyring::{Keyring, MasterKey};
 use crate::signature::{Signer, SigningSeed};
 use crate::{Error, ErrorKind, Result, WrappedKey};
 
@@ -20,27 +20,19 @@ pub struct HostKeys {
     pub administrator: [u8; 32],
 }
 
-/// Bytes of what an object of this kind wraps.
-pub(crate) fn secret_bytes(kind: ObjectKind) -> usize {
-    match kind {
-        ObjectKind::WriteKey => WRITE_ONLY_BYTES + SEEDS_BYTES,
-        ObjectKind::Authority => 32,
-        _ => 32 + SEEDS_BYTES,
-    }
-}
-
 impl HostKeys {
-    /// What an object of `kind` wraps: all keys, or those of a host that only writes.
+    /// What a wrapped key holds: all keys, or for a [write-only key](ObjectKind::WriteKey) those of a host that only
+    /// writes. Such a host opens the metadata of `series` alone if these are all names, else of every series.
     ///
-    /// `Denied` where these keys are not all, and all are to be wrapped.
-    pub fn expose(&self, kind: ObjectKind) -> Result<Zeroizing<Vec<u8>>> {
-        let mut bytes = Zeroizing::new(Vec::with_capacity(secret_bytes(kind)));
-        if kind == ObjectKind::WriteKey {
-            bytes.extend_from_slice(&*Zeroizing::new(self.keys.expose_write_only()));
+    /// `Denied` where these keys are not all.
+    pub fn expose(&self, kind: ObjectKind, series: &[String]) -> Result<Zeroizing<Vec<u8>>> {
+        let mut bytes = if kind == ObjectKind::WriteKey {
+            let is_name = |pattern: &String| !pattern.ends_with('*');
+            self.keys.expose_write_only(Some(series).filter(|series| series.iter().all(is_name)))?
         } else {
             let only_writes = || Error::new(ErrorKind::Denied, "a write-only key makes no others");
-            bytes.extend_from_slice(self.keys.master().ok_or_else(only_writes)?.expose());
-        }
+            Zeroizing::new(self.keys.master().ok_or_else(only_writes)?.expose().to_vec())
+        };
         bytes.extend_from_slice(self.seed.expose());
         bytes.extend_from_slice(&self.administrator);
         Ok(bytes)
@@ -54,7 +46,7 @@ impl HostKeys {
         let at = secret.len().checked_sub(SEEDS_BYTES).ok_or_else(strange)?;
         let (keys, seeds) = secret.split_at(at);
         let keys = if kind == ObjectKind::WriteKey {
-            keys.try_into().map(Keyring::of_write_only).map_err(|_| strange())?
+            Keyring::of_write_only(keys)?
         } else {
             MasterKey::new(keys.try_into().map_err(|_| strange())?).into()
         };

@@ -9,12 +9,13 @@ use hpke::rand_core::{TryCryptoRng, TryRng};
 use hpke::{
     Deserializable, Kem, OpModeR, OpModeS, Serializable, setup_receiver, setup_sender_with_rng,
 };
-use zeroize::Zeroize;
+use zeroize::{Zeroize, Zeroizing};
 
+use crate::codec::{Decoder, Encoder, unsupported};
 use crate::envelope::{Header, ObjectKind, SealScheme, SeriesId};
 use crate::seal::{NoKey, Sealer};
 use crate::signature::SigningSeed;
-use crate::{ContentHash, Error, Result};
+use crate::{ContentHash, Error, ErrorKind, Result};
 
 const DATA_CONTEXT: &str = "siltstone 2026 v1 seal of chunk data";
 const DATA_PAIR_CONTEXT: &str = "siltstone 2026 v1 key pair that chunk data is sealed to";
@@ -32,9 +33,6 @@ const HPKE_EXPORT: &[u8] = b"class key";
 type PrivateKey = <X25519HkdfSha256 as Kem>::PrivateKey;
 type PublicKey = <X25519HkdfSha256 as Kem>::PublicKey;
 type EncappedKey = <X25519HkdfSha256 as Kem>::EncappedKey;
-
-/// Bytes of the keys of a host that only writes.
-pub(crate) const WRITE_ONLY_BYTES: usize = 6 * 32;
 
 /// The repository's secret, from which every other key is derived.
 #[derive(Clone)]
@@ -79,11 +77,32 @@ impl std::fmt::Debug for MasterKey {
 pub struct Keyring {
     fingerprints: [u8; 32],
     segments: [u8; 32],
-    series: [u8; 32],
-    metadata: [u8; 32],
     content: [u8; 32],
+    series: SeriesKeys,
     data: DataKeys,
 }
+
+/// What concerns the names and the metadata of series.
+#[derive(Clone)]
+enum SeriesKeys {
+    /// From which the ids and the metadata keys of all series come.
+    All { ids: [u8; 32], metadata: [u8; 32] },
+    /// Those of some series, of the shared store and of what belongs to no series.
+    Some(Vec<OneSeries>),
+}
+
+/// One series that a host may open.
+#[derive(Clone)]
+struct OneSeries {
+    name: String,
+    id: SeriesId,
+    metadata: [u8; 32],
+}
+
+/// How the shared store is called where names of series are; none can have this one.
+const SHARED_NAME: &str = "\0shared";
+/// How that is called which belongs to no series.
+const NO_NAME: &str = "";
 
 /// What concerns chunk data.
 #[derive(Clone)]
@@ -107,9 +126,11 @@ impl From<MasterKey> for Keyring {
         Self {
             fingerprints: master.derive(FINGERPRINT_CONTEXT),
             segments: master.derive(SEGMENT_CONTEXT),
-            series: master.derive(SERIES_CONTEXT),
-            metadata: master.derive(METADATA_CONTEXT),
             content: master.derive(CONTENT_CONTEXT),
+            series: SeriesKeys::All {
+                ids: master.derive(SERIES_CONTEXT),
+                metadata: master.derive(METADATA_CONTEXT),
+            },
             data: DataKeys::All {
                 class: master.derive(DATA_CONTEXT),
                 pair: OnceLock::new(),
@@ -121,11 +142,16 @@ impl From<MasterKey> for Keyring {
 
 impl Drop for Keyring {
     fn drop(&mut self) {
-        for key in [&mut self.fingerprints, &mut self.segments, &mut self.series] {
+        for key in [&mut self.fingerprints, &mut self.segments, &mut self.content] {
             key.zeroize();
         }
-        self.metadata.zeroize();
-        self.content.zeroize();
+        match &mut self.series {
+            SeriesKeys::All { ids, metadata } => {
+                ids.zeroize();
+                metadata.zeroize();
+            }
+            SeriesKeys::Some(some) => some.iter_mut().for_each(|one| one.metadata.zeroize()),
+        }
         if let DataKeys::All { class, .. } = &mut self.data {
             class.zeroize();
         }
@@ -152,37 +178,77 @@ impl Keyring {
         matches!(self.data, DataKeys::WriteOnly { .. })
     }
 
-    /// What a host gets that only writes.
-    pub(crate) fn expose_write_only(&self) -> [u8; WRITE_ONLY_BYTES] {
-        let mut bytes = [0; WRITE_ONLY_BYTES];
-        let own = [self.fingerprints, self.segments, self.series, self.metadata];
+    /// What a host gets that only writes: of all series, or of those that are called so.
+    ///
+    /// Layout: the keys of fingerprints, segment digests and content hashes, the public key for data; 0 and the
+    /// keys of series ids and metadata, or 1 and a list of name, id and metadata key, of which one of the name
+    /// that is a zero byte and `shared` is the shared store, and one without a name is for what belongs to no
+    /// series.
+    pub(crate) fn expose_write_only(&self, only: Option<&[String]>) -> Result<Zeroizing<Vec<u8>>> {
         let public = match &self.data {
             DataKeys::All { master, pair, .. } => {
                 pair.get_or_init(|| key_pair(master)).1.to_bytes().into()
             }
             DataKeys::WriteOnly { public } => *public,
         };
-        let keys = own.into_iter().chain([public, self.content]);
-        for (to, key) in bytes.chunks_exact_mut(32).zip(keys) {
-            to.copy_from_slice(&key);
+        let SeriesKeys::All { ids, metadata } = &self.series else {
+            return Err(Error::new(ErrorKind::Denied, "a write-only key makes no others"));
+        };
+        let mut to = Encoder::default();
+        for key in [&self.fingerprints, &self.segments, &self.content, &public] {
+            to.raw(key);
         }
-        bytes
+        to.u8(u8::from(only.is_some()));
+        let Some(names) = only else {
+            to.raw(ids);
+            to.raw(metadata);
+            return Ok(Zeroizing::new(to.bytes));
+        };
+        let named = names.iter().map(|name| (name.as_str(), self.series_id(0, name)));
+        let others = [(SHARED_NAME, self.shared_store_id(0)), (NO_NAME, SeriesId::NONE)];
+        to.count(names.len() + others.len());
+        for (name, id) in named.chain(others) {
+            to.string(name);
+            to.raw(&id.0);
+            to.raw(&metadata_key(metadata, id));
+        }
+        Ok(Zeroizing::new(to.bytes))
     }
 
     /// The same, back.
-    pub(crate) fn of_write_only(bytes: &[u8; WRITE_ONLY_BYTES]) -> Self {
-        let key = |number: usize| {
-            let mut key = [0; 32];
-            key.copy_from_slice(&bytes[32 * number..][..32]);
-            key
+    pub(crate) fn of_write_only(bytes: &[u8]) -> Result<Self> {
+        let mut from = Decoder::new(bytes, "keys");
+        let (fingerprints, segments, content) = (from.array()?, from.array()?, from.array()?);
+        let data = DataKeys::WriteOnly { public: from.array()? };
+        let series = match from.u8()? {
+            0 => SeriesKeys::All { ids: from.array()?, metadata: from.array()? },
+            1 => SeriesKeys::Some(from.list(46, |item| {
+                let (name, id) = (item.string()?, SeriesId(item.array()?));
+                Ok(OneSeries { name, id, metadata: item.array()? })
+            })?),
+            other => return Err(unsupported("keys", &format!("keys of kind {other}"))),
         };
-        Self {
-            fingerprints: key(0),
-            segments: key(1),
-            series: key(2),
-            metadata: key(3),
-            content: key(5),
-            data: DataKeys::WriteOnly { public: key(4) },
+        from.end()?;
+        Ok(Self { fingerprints, segments, content, series, data })
+    }
+
+    /// Whether metadata of a series can be opened with these keys, or of none where that is
+    /// [`NONE`](SeriesId::NONE).
+    pub fn opens(&self, series: SeriesId) -> bool {
+        self.metadata_key(series).is_some()
+    }
+
+    /// Whether the metadata of every series can be opened.
+    pub fn opens_all(&self) -> bool {
+        matches!(self.series, SeriesKeys::All { .. })
+    }
+
+    fn metadata_key(&self, series: SeriesId) -> Option<[u8; 32]> {
+        match &self.series {
+            SeriesKeys::All { metadata, .. } => Some(metadata_key(metadata, series)),
+            SeriesKeys::Some(some) => {
+                some.iter().find(|one| one.id == series).map(|one| one.metadata)
+            }
         }
     }
 
@@ -205,9 +271,17 @@ impl Keyring {
         ContentHash(hash)
     }
 
-    /// The id of the series called `name` in `domain`, which reveals neither.
+    /// The id of the series called `name` in `domain`, which reveals neither. Keys that open some series alone know
+    /// no other ids; of another name the answer is one that no series has.
     pub fn series_id(&self, domain: u32, name: &str) -> SeriesId {
-        let mut hasher = blake3::Hasher::new_keyed(&self.series);
+        let ids = match &self.series {
+            SeriesKeys::All { ids, .. } => ids,
+            SeriesKeys::Some(some) => match some.iter().find(|one| one.name == name) {
+                Some(one) if domain == 0 => return one.id,
+                _ => &self.content,
+            },
+        };
+        let mut hasher = blake3::Hasher::new_keyed(ids);
         hasher.update(&domain.to_le_bytes()).update(name.as_bytes());
         let mut id = [0; 12];
         id.copy_from_slice(&hasher.finalize().as_bytes()[..12]);
@@ -216,20 +290,23 @@ impl Keyring {
 
     /// The id of a domain's shared store: no series has it, since names hold no control characters.
     pub fn shared_store_id(&self, domain: u32) -> SeriesId {
-        self.series_id(domain, "\0shared")
+        self.series_id(domain, SHARED_NAME)
     }
 
     /// What opens the blocks of the object that `header` begins, and seals them, if it is none that is
     /// sealed to the public key.
     pub fn sealer(&self, header: &Header) -> Sealer {
+        let Some(metadata) = self.metadata_key(header.series).map(Zeroizing::new) else {
+            return Sealer::foreign();
+        };
         if header.kind != ObjectKind::Container {
-            return Sealer::new(&self.metadata, header);
+            return Sealer::new(&metadata, header);
         }
         let DataKeys::All { master, class: data, pair } = &self.data else {
-            return Sealer::of_data(Err(NoKey::Closed), &self.metadata, header);
+            return Sealer::of_data(Err(NoKey::Closed), &metadata, header);
         };
         if header.scheme != SealScheme::SealedToKey {
-            return Sealer::of_data(Ok(data), &self.metadata, header);
+            return Sealer::of_data(Ok(data), &metadata, header);
         }
         let (private, _) = pair.get_or_init(|| key_pair(master));
         let mut class = [0; 32];
@@ -241,7 +318,7 @@ impl Keyring {
             context.export(HPKE_EXPORT, &mut class)
         });
         let sealer =
-            Sealer::of_data(opened.map(|()| &class).or(Err(NoKey::Broken)), &self.metadata, header);
+            Sealer::of_data(opened.map(|()| &class).or(Err(NoKey::Broken)), &metadata, header);
         class.zeroize();
         sealer
     }
@@ -265,12 +342,19 @@ impl Keyring {
         )
         .map_err(failed)?;
         let header = with_encapped(header, &encapped.to_bytes().into());
+        let foreign = || Error::new(ErrorKind::Denied, "this key does not write that series");
+        let metadata = self.metadata_key(header.series).map(Zeroizing::new).ok_or_else(foreign)?;
         let mut class = [0; 32];
         context.export(HPKE_EXPORT, &mut class).map_err(failed)?;
-        let sealer = Sealer::of_data(Ok(&class), &self.metadata, &header);
+        let sealer = Sealer::of_data(Ok(&class), &metadata, &header);
         class.zeroize();
         Ok((header, sealer))
     }
+}
+
+/// The key of a series' metadata.
+fn metadata_key(root: &[u8; 32], series: SeriesId) -> [u8; 32] {
+    blake3::keyed_hash(root, &series.0).into()
 }
 
 /// The encapsulated key is where other objects have their salt, and goes on behind it.

@@ -6,7 +6,6 @@ use zeroize::{Zeroize, Zeroizing};
 
 use crate::codec::{Decoder, Encoder, REQUIRED, unsupported};
 use crate::envelope::{HEADER_BYTES, Header, SealScheme};
-use crate::host_keys::secret_bytes;
 use crate::keyring::Keyring;
 use crate::recipe::{decode_chunking, encode_chunking};
 use crate::seal::{Sealer, TAG_BYTES};
@@ -162,10 +161,10 @@ pub struct KeyLabel {
 pub struct WrappedKey;
 
 impl WrappedKey {
-    /// The whole object for a `secret` that `password` opens; its length is that which the kind has.
+    /// The whole object for a `secret` that `password` opens.
     ///
-    /// Layout: header, whose kind says what is wrapped; memory, passes and lanes (u32 each); the secret
-    /// sealed at position 0 under Argon2id(password, the header's salt); the label sealed at position 1 with
+    /// Layout: header, whose kind says what is wrapped; memory, passes, lanes and bytes of the secret (u32 each);
+    /// the secret sealed at position 0 under Argon2id(password, the header's salt); the label sealed at position 1 with
     /// the repository's metadata key.
     pub fn wrap(
         header: &Header,
@@ -174,14 +173,12 @@ impl WrappedKey {
         secret: &[u8],
         (keys, label): (&Keyring, &KeyLabel),
     ) -> Result<Vec<u8>> {
-        if secret.len() != secret_bytes(header.kind) {
-            return Err(Error::invalid(format!("{} has another secret", header.kind)));
-        }
         let mut to = Encoder::default();
         to.raw(&header.encode());
         to.u32(cost.memory_kib);
         to.u32(cost.passes);
         to.u32(cost.lanes);
+        to.count(secret.len());
         let wrapper = password_sealer(header, password, cost)?;
         let at = to.bytes.len();
         to.raw(secret);
@@ -220,7 +217,8 @@ impl WrappedKey {
         from.take(HEADER_BYTES)?;
         let cost = KdfCost { memory_kib: from.u32()?, passes: from.u32()?, lanes: from.u32()? };
         cost.validate().map_err(|e| Error::corrupt("key").with_source(e))?;
-        let sealed = from.take(secret_bytes(header.kind) + TAG_BYTES)?.to_vec();
+        let bytes = from.u32()? as usize;
+        let sealed = from.take(bytes.saturating_add(TAG_BYTES))?.to_vec();
         let label = from.take(from.rest_len())?.to_vec();
         Ok((header, cost, sealed, label))
     }

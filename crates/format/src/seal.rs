@@ -31,6 +31,8 @@ enum Cipher {
     Closed,
     /// The object does not say what key it was sealed with.
     Broken,
+    /// Of a series that the keys here do not open.
+    Foreign,
 }
 
 impl Cipher {
@@ -79,6 +81,11 @@ impl Sealer {
         Self { blocks, directory: Some(Cipher::new(directory_key, header)) }
     }
 
+    /// What opens nothing: the object is of a series to which the keys are not here.
+    pub(crate) fn foreign() -> Self {
+        Self { blocks: Cipher::Foreign, directory: None }
+    }
+
     fn cipher(&self, position: u64) -> &Cipher {
         match &self.directory {
             Some(directory) if position == DIRECTORY_POSITION => directory,
@@ -100,7 +107,7 @@ impl Sealer {
                     Err(_) => panic!("a block is far smaller than AES-GCM's limit"),
                 }
             }
-            Cipher::Closed | Cipher::Broken => {
+            Cipher::Closed | Cipher::Broken | Cipher::Foreign => {
                 panic!("only who made an object's key seals with it")
             }
         }
@@ -126,6 +133,10 @@ impl Sealer {
                 opened.map(|plain| &*plain).map_err(|_| damaged())
             }
             Cipher::Broken => Err(damaged()),
+            Cipher::Foreign => Err(Error::new(
+                ErrorKind::Denied,
+                "this key opens no other series than those that it may write",
+            )),
             Cipher::Closed => Err(Error::new(
                 ErrorKind::Denied,
                 "this key only writes: to read data takes a key that was made without --write-only",

@@ -99,7 +99,9 @@ impl Repository {
         }
         if options.series.is_empty() {
             // Those that have neither a record nor a head.
-            for id in unreferenced::series_with_objects(&self.objects)?.difference(&checked) {
+            let all = unreferenced::series_with_objects(&self.objects)?;
+            let opens = |id: &&SeriesId| self.objects.keys.opens(**id);
+            for id in all.difference(&checked).filter(opens) {
                 report.unreferenced += unreferenced::without_head(&self.objects, *id)?;
             }
         }
@@ -119,7 +121,7 @@ impl Repository {
         for item in self.objects.names(names::STATE, None)? {
             let (name, _) = item?;
             let Some(id) = name.split('/').nth(1).and_then(SeriesId::from_hex) else { continue };
-            if Numbered::Head.number_of(id, &name).is_none() {
+            if Numbered::Head.number_of(id, &name).is_none() || !self.objects.keys.opens(id) {
                 continue;
             }
             let is_new = |(known, _): &(SeriesId, String)| *known != id;

@@ -70,6 +70,11 @@ impl Repository {
     pub fn heal_copies(&self, options: HealOptions) -> Result<HealReport> {
         let mut report = HealReport::default();
         let Some(places) = &self.places else { return Ok(report) };
+        if !self.objects.keys.opens_all() {
+            let message =
+                "this key opens some series alone, and what it can't open it can't compare";
+            return Err(Error::new(ErrorKind::Denied, message));
+        }
         let store = self.objects.keys.shared_store_id(DEFAULT_DOMAIN).to_string();
         let is_of_store = |key: &Key| key.as_str().split('/').nth(1) == Some(&store);
         let has_own = places.shared.is_some();

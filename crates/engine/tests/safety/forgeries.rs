@@ -214,7 +214,8 @@ fn forge(
         _ => Signer::ADMINISTRATOR,
     };
     // A container's blocks can't be sealed by who only writes, but any bytes can be put there.
-    let way = if kind == ObjectKind::Container { 1 } else { random.below(8) };
+    let opens = forger.host.keys.opens(series);
+    let way = if kind == ObjectKind::Container || !opens { 1 } else { random.below(8) };
     let object = match way {
         0 => forger.unsigned(&address, &plain),
         1 => [&address.encode()[..], &plain].concat(),

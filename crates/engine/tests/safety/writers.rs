@@ -5,12 +5,14 @@ use std::sync::Arc;
 use silt_format::names::{self, Numbered};
 use silt_format::{
     BlockKind, BlockRef, Chunking, ErrorKind, Fingerprint, Head, Header, Id, KdfCost, KeyLabel,
-    MapRoot, ObjectKind, ObjectTag, PAGE_ENTRIES, Page, Places, Recipe, Reference, Role,
+    Level, MapRoot, ObjectKind, ObjectTag, PAGE_ENTRIES, Page, Places, Recipe, Reference, Role,
     SEGMENT_BYTES, SIGNATURE_BYTES, SegmentEntry, SeriesId, SeriesRecord, Signer, Snapshot,
     SnapshotEntry, Writer, WriterState, Writers,
 };
 use silt_storage::{Key, MemoryStorage, OperationKind, PutMode, RecordingStorage, Storage};
-use siltstone::{DeleteMethod, KeyAccess, Protection, Repository, Selector, SweepOptions};
+use siltstone::{
+    DeleteMethod, KeyAccess, Protection, Repository, Selector, SharePolicy, SweepOptions,
+};
 
 use crate::forger::{self, Forger};
 use crate::kit::{self, World};
@@ -35,7 +37,7 @@ impl Case {
         let context = world.context();
         let all =
             Repository::init(storage.clone(), context, kit::config(), &protection, None).unwrap();
-        for (password, series) in [(&b"web"[..], "web1"), (b"db", "db-*")] {
+        for (password, series) in [(&b"web"[..], "web1*"), (b"db", "db-*")] {
             all.add_key(password, COST, &label, &KeyAccess::write_only(&[series])).unwrap();
         }
         let mut case = Self { world, storage, living: Vec::new() };
@@ -94,7 +96,7 @@ impl Case {
 fn a_host_writes_its_own_series_alone() {
     let mut case = Case::new();
     case.backup(b"db", "db-2", &kit::image(9, 60));
-    for (password, series) in [(&b"web"[..], "db-1"), (b"web", "web11"), (b"db", "db")] {
+    for (password, series) in [(&b"web"[..], "db-1"), (b"web", "we"), (b"db", "db")] {
         let error = kit::backup(&case.open(password), series, &kit::image(1, 10)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
     }
@@ -462,4 +464,43 @@ fn a_stolen_key_does_not_decide_what_later_backups_of_its_series_restore_to() {
         let affected = damage.iter().flat_map(|damage| &damage.affected);
         assert!(affected.clone().all(|affected| affected.snapshot == Some(id)), "{damage:?}");
     }
+}
+
+#[test]
+fn a_key_for_named_series_opens_no_other() {
+    let mut case = Case::new();
+    let all = case.open(b"all");
+    let access = KeyAccess::write_only(&["web1", "own"]);
+    all.add_key(b"one", COST, &KeyLabel::default(), &access).unwrap();
+    // It goes on where others were, and shares what may be shared.
+    kit::backup(&all, "copy", &case.living[0].1).unwrap();
+    shared::build(&all, SharePolicy::Duplicates).unwrap();
+    let image = case.living[0].1.clone();
+    case.backup(b"one", "own", &image);
+    case.backup(b"one", "web1", &kit::changed(&image, 3));
+    let host = case.open(b"one");
+    let found = kit::latest(&host, "own").unwrap();
+    assert!(found.snapshot.levels().get(Level::Shared) > 0);
+    let names = |repository: &Repository| {
+        repository.series().unwrap().into_iter().map(|(_, name)| name).collect::<Vec<_>>()
+    };
+    assert_eq!(names(&host), ["own", "web1"]);
+    assert_eq!(names(&all), ["copy", "db-1", "own", "web1"]);
+    let report = host.check(&siltstone::CheckOptions::default()).unwrap();
+    assert!(report.damage.is_empty() && report.series == 2 && report.unreferenced == 0);
+    // Neither with the program nor without it.
+    assert_eq!(kit::latest(&host, "db-1").unwrap_err().kind(), ErrorKind::NotFound);
+    let forger = Forger::steal(&case.storage, b"one");
+    let db = all.series_id("db-1");
+    for name in forger::all_names(&case.storage, "") {
+        let bytes = forger::read(&case.storage, &name).unwrap();
+        let is_foreign = names::series_of(&name) == Some(db);
+        let opened = forger.open(&bytes).is_some();
+        assert!(!(is_foreign && opened), "{name}");
+        let is_own_head =
+            name.contains(&all.series_id("own").to_string()) && name.contains("heads");
+        assert!(!is_own_head || opened, "{name}");
+    }
+    assert_ne!(forger.host.keys.series_id(0, "db-1"), db, "nor does it find out what is called so");
+    case.assert_whole();
 }

@@ -86,6 +86,32 @@ fn a_key_of_version_1_opens() {
 }
 
 #[test]
+fn a_key_for_one_series_of_version_1_opens_that_alone() {
+    let host = HostKeys::open(&golden("key-one-series"), b"secret").unwrap();
+    let (keys, all) = (host.keys, values::master());
+    let web1 = all.series_id(0, "web1");
+    assert!(!keys.opens_all() && all.opens_all() && keys.is_write_only());
+    for series in [web1, all.shared_store_id(0), silt_format::SeriesId::NONE] {
+        assert!(keys.opens(series));
+        let header = Header { series, ..values::header(ObjectKind::Head, SealScheme::Aes256Gcm) };
+        let mut sealed = b"abc".to_vec();
+        keys.sealer(&header).seal(0, &mut sealed, 0);
+        assert_eq!(all.sealer(&header).open(0, &mut sealed).unwrap(), b"abc");
+    }
+    assert_eq!(keys.series_id(0, "web1"), web1);
+    assert_eq!(keys.shared_store_id(0), all.shared_store_id(0));
+    // Of others it has neither keys nor ids.
+    let other = all.series_id(0, "db1");
+    assert!(!keys.opens(other) && keys.series_id(0, "db1") != other);
+    let header =
+        Header { series: other, ..values::header(ObjectKind::Head, SealScheme::Aes256Gcm) };
+    let mut sealed = b"abc".to_vec();
+    all.sealer(&header).seal(0, &mut sealed, 0);
+    let error = keys.sealer(&header).open(0, &mut sealed).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Denied);
+}
+
+#[test]
 fn a_signature_of_version_1_is_verified() {
     let header = values::header(ObjectKind::Head, SealScheme::Aes256Gcm);
     let bytes = golden("signed");
@@ -114,7 +140,7 @@ fn a_write_only_key_of_version_1_seals_what_it_can_not_open() {
     let keys = host.keys.clone();
     assert!(keys.is_write_only() && keys.master().is_none());
     assert_eq!(WrappedKey::label(&object, &keys).unwrap(), values::key_parts().2);
-    assert_eq!(host.expose(ObjectKind::Key).unwrap_err().kind(), ErrorKind::Denied);
+    assert_eq!(host.expose(ObjectKind::Key, &[]).unwrap_err().kind(), ErrorKind::Denied);
     assert_eq!(keys.series_id(0, "web1"), values::master().series_id(0, "web1"));
     assert_eq!(keys.fingerprint_key(7), values::master().fingerprint_key(7));
     assert_eq!(keys.segment_key(7), values::master().segment_key(7));

@@ -35,11 +35,17 @@ pub fn write_only() -> Keyring {
 
 fn write_key() -> Vec<u8> {
     let (header, cost, label) = key_parts();
-    wrapped(&Header { kind: ObjectKind::WriteKey, ..header }, cost, &label)
+    wrapped(&Header { kind: ObjectKind::WriteKey, ..header }, cost, &label, "*")
 }
 
-fn wrapped(header: &Header, cost: KdfCost, label: &KeyLabel) -> Vec<u8> {
-    let secret = host_keys().expose(header.kind).unwrap();
+/// The key of a host that writes one series, and opens no other.
+fn one_series_key() -> Vec<u8> {
+    let (header, cost, label) = key_parts();
+    wrapped(&Header { kind: ObjectKind::WriteKey, ..header }, cost, &label, "web1")
+}
+
+fn wrapped(header: &Header, cost: KdfCost, label: &KeyLabel, series: &str) -> Vec<u8> {
+    let secret = host_keys().expose(header.kind, &[series.to_owned()]).unwrap();
     WrappedKey::wrap(header, b"secret", cost, &secret, (&master(), label)).unwrap()
 }
 
@@ -382,7 +388,7 @@ pub fn encoded() -> Vec<(&'static str, Vec<u8>)> {
     let (fixed, fixed_chunking) = fixed_recipe();
     let (cdc, cdc_chunking) = cdc_recipe();
     let (key_header, cost, label) = key_parts();
-    let key = wrapped(&key_header, cost, &label);
+    let key = wrapped(&key_header, cost, &label, "*");
     vec![
         ("header", header(ObjectKind::Container, SealScheme::Aes256Gcm).encode().to_vec()),
         ("footer", footer().encode().to_vec()),
@@ -406,6 +412,7 @@ pub fn encoded() -> Vec<(&'static str, Vec<u8>)> {
         ("config-append-only", config_append_only().encode()),
         ("key", key),
         ("key-write-only", write_key()),
+        ("key-one-series", one_series_key()),
         ("series", series_record().encode()),
         ("lease", lease().encode()),
         ("places", places().encode()),

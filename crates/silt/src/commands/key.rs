@@ -15,8 +15,19 @@ pub fn run(session: &Session<'_>, args: &Key) -> Result<u8, Failure> {
     match args {
         Key::List => list(session, &repository),
         Key::Add(args) => {
-            let id = add(session, &repository, &args.password, &access(args)?)?;
+            let access = access(args)?;
+            let id = add(session, &repository, &args.password, &access)?;
             changed(session, "key_added", id, "Added");
+            if access.is_write_only && !session.global.json {
+                output::line(
+                    "Whoever has it can try guesses of 4 KiB blocks against what its series and the shared store hold.",
+                );
+                if access.series.iter().any(|series| series.ends_with('*')) {
+                    output::line(
+                        "Since it is made for beginnings of names, it shows names, sizes and times of all series.",
+                    );
+                }
+            }
             Ok(0)
         }
         Key::Remove { id } => {
