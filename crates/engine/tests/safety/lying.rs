@@ -321,3 +321,30 @@ fn an_old_state_is_known_to_who_has_seen_a_newer_one() {
     }
     assert!(refused > 20, "{refused}");
 }
+
+/// Storage that shows nothing of one series, not even that it is there: a sweep would free what it shares.
+#[test]
+fn a_sweep_that_misses_a_series_deletes_nothing() {
+    let truth = Truth::new();
+    let last = truth.states.last().unwrap();
+    let honest = kit::open(Arc::new(last.snapshot()), &World::new(997)).unwrap();
+    let hidden = honest.series_id("c").to_string();
+    let real = Arc::new(last.snapshot());
+    let without = Arc::new(MemoryStorage::new());
+    for item in list_all(last, "", None) {
+        let (key, _) = item.unwrap();
+        let mut bytes = Vec::new();
+        last.get(&key, ByteRange::Full, &mut bytes).unwrap();
+        if !key.as_str().contains(&hidden) {
+            without.put(&key, &[&bytes], PutMode::Create).unwrap();
+        }
+    }
+    let containers = |storage: &MemoryStorage| list_all(storage, "containers/", None).count();
+    let before = containers(&without);
+    // Also on a machine that has never seen the repository.
+    let repository = kit::open(without.clone(), &World::new(996)).unwrap();
+    let refused = shared::sweep(&repository).unwrap_err();
+    assert!(refused.to_string().contains(&hidden), "{refused}");
+    assert_eq!(containers(&without), before);
+    truth.assert_whole(&real, "hidden");
+}

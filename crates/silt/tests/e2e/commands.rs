@@ -164,3 +164,31 @@ fn an_unencrypted_repository_needs_no_password() {
     run(&["restore", "vm@latest", "b.raw"]);
     assert!(place.read("b.raw") == place.read("a.raw"));
 }
+
+/// A repository that somebody has put back, or a disk that was exchanged for last week's.
+#[test]
+fn an_older_state_is_refused_until_it_is_accepted() {
+    let place = Place::new();
+    let image = place.write("a.raw", &disk(1, 4));
+    place.silt(&["backup", "vm", &image]).exits(0);
+    let (repository, old) = (place.path("repository"), place.path("old"));
+    crate::kit::tool("cp", &["-a", repository.to_str().unwrap(), old.to_str().unwrap()]);
+    place.write("a.raw", &disk(2, 4));
+    place.silt(&["backup", "vm", &image]).exits(0);
+    std::fs::remove_dir_all(&repository).unwrap();
+    crate::kit::tool("cp", &["-a", old.to_str().unwrap(), repository.to_str().unwrap()]);
+    for command in [&["backup", "vm", &image][..], &["show", "vm@latest"], &["reclaim", "vm"]] {
+        let refused = place.silt(command);
+        assert!(refused.err.contains("--accept-older"), "{}", refused.err);
+        refused.exits(5);
+    }
+    place.silt(&["check"]).exits(5);
+    place.silt(&["backup", "vm", &image, "--dry-run", "--accept-older"]).exits(0);
+    place.silt(&["show", "vm@latest"]).exits(5);
+    place.silt(&["backup", "vm", &image, "--accept-older"]).exits(0);
+    for command in
+        [&["show", "vm@latest"][..], &["check", "--read-data"], &["backup", "vm", &image]]
+    {
+        place.silt(command).exits(0);
+    }
+}
