@@ -44,7 +44,7 @@ mutate numbers-behind-orphans "$engine/deletion/reclaim.rs" 's/self\.head\.next_
 # A writer that slept through many commits does not look whether its number was free again.
 mutate base-check "$engine/heads.rs" 's/if newest >= head\.generation\.saturating_add\(HEADS_KEPT\)/if newest == 0/'
 # Chunks of the shared store die without waiting for backups that do not know that they are condemned.
-mutate condemning "$engine/shared/sweep.rs" 's/report\.waiting_for = fence\(self\.repository, self\.head\.condemned_in\)\?;//'
+mutate condemning "$engine/shared/sweep.rs" 's/report\.waiting_for = fence\(self\.repository, &self\.head\)\?;//'
 # References are not looked at once more after the fence.
 mutate second-look "$engine/shared/sweep.rs" 's/self\.bury\(&condemned\.intersection\(&unreferenced\), report\)/drop(unreferenced); self.bury(&condemned, report)/'
 # The list of places is not looked at after a commit, nor by who has been open for long.
