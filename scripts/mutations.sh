@@ -60,7 +60,7 @@ mutate never-replace "$storage/replicated.rs" 's/if there == body\.concat\(\) \{
 # A place counts as complete before it was filled.
 mutate filling "$engine/places/change.rs" 's/list\.filling\.push\(location\.to_owned\(\)\);//'
 # A new place can be opened before it knows the others.
-mutate list-before-configuration "$engine/places/change.rs" 's/lists\.iter\(\)\.try_for_each\(\|list\| list\.put\(&\*new\)\)\?;//'
+mutate list-before-configuration "$engine/places/change.rs" 's/lists\.iter\(\)\.filter\(\|list\| list\.number > highest\)\.try_for_each\(\|list\| list\.put\(new\)\)\?;//'
 
 if [ ${#missed[@]} -gt 0 ]; then
   echo "not found: ${missed[*]}" >&2
