@@ -104,7 +104,9 @@ impl ChunkReader {
             objects: Arc::clone(objects),
             private: Arc::new(Store::of(head)),
             shared: Mutex::new(shared_store(objects, head)?),
-            fingerprinter: Fingerprinter::new(objects.keys.fingerprint_key(head.domain)),
+            fingerprinter: Fingerprinter::new(
+                objects.keys.fingerprint_key(head.domain, head.series),
+            ),
             open: Mutex::new(WeightedCache::new(budget.directories_bytes())),
             frames: Mutex::new(WeightedCache::new(frames_bytes)),
             parts: Arc::new(Parts::new(to_u64(budget.parts_bytes()))),

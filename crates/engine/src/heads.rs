@@ -2,8 +2,8 @@
 
 use silt_format::names::Numbered;
 use silt_format::{
-    Error, ErrorKind, Head, ObjectKind, PRIVATE_STORE, Result, ResultExt, SHARED_STORE, SeriesId,
-    Signer, StoreEntry, names,
+    ALONE, Error, ErrorKind, Head, ObjectKind, PRIVATE_STORE, Result, ResultExt, SHARED_STORE,
+    SeriesId, Signer, StoreEntry, names,
 };
 
 use crate::objects::{Address, Objects};
@@ -229,8 +229,12 @@ fn verify(objects: &Objects, head: &Head, place: (SeriesId, u64)) -> Result<()> 
     if (head.series, head.generation) != place {
         return Err(Error::corrupt("it is not what its name says"));
     }
-    if head.domain != DEFAULT_DOMAIN {
+    if ![DEFAULT_DOMAIN, ALONE].contains(&head.domain) {
         return Err(Error::new(ErrorKind::Unsupported, format!("it is of domain {}", head.domain)));
+    }
+    if !objects.keys.has_domain(head.domain) {
+        let message = "this key was made to share nothing, and the series shares with others";
+        return Err(Error::new(ErrorKind::Denied, message));
     }
     if !has_name(objects, head.series, &head.name) {
         let message = format!("it is of another series by its name '{}'", head.name);

@@ -149,11 +149,14 @@ impl Repository {
     /// What a series is before its first head; its name is that of its heads or of its record.
     fn before_all(&self, series: SeriesId, links: &[Link]) -> Head {
         let mut heads = links.iter().filter_map(|link| link.head.as_ref()?.as_ref().ok());
-        let named = heads.next().map(|head| head.name.clone());
+        let first = heads.next();
+        // What a series shares is decided with its first head.
+        let domain = first.map_or(DEFAULT_DOMAIN, |head| head.domain);
+        let named = first.map(|head| head.name.clone());
         let named = named.filter(|_| !self.is_shared_store(series));
         let recorded = || self.series_record(series).ok().map(|record| record.name);
         let name = named.or_else(recorded).unwrap_or_else(|| SHARED_NAME.to_owned());
-        Head::empty(series, DEFAULT_DOMAIN, &name)
+        Head::empty(series, domain, &name)
     }
 
     /// Undoes what heads did that were not signed and had to be. The series, given by its name or as `id:` and

@@ -35,17 +35,20 @@ pub struct KeyAccess {
     pub is_write_only: bool,
     /// The series that it may write: names, or beginnings of names and `*`.
     pub series: Vec<String>,
+    /// Whether what it backs up shares nothing with other series, and it can't tell what they have.
+    pub is_alone: bool,
 }
 
 impl KeyAccess {
     /// Everything.
     pub fn full() -> Self {
-        Self { is_write_only: false, series: vec![EVERY_SERIES.to_owned()] }
+        Self { is_write_only: false, series: vec![EVERY_SERIES.to_owned()], is_alone: false }
     }
 
     /// Backing up these series, given by names or beginnings of names and `*`.
     pub fn write_only(series: &[&str]) -> Self {
-        Self { is_write_only: true, series: series.iter().map(|&name| name.to_owned()).collect() }
+        let series = series.iter().map(|&name| name.to_owned()).collect();
+        Self { is_write_only: true, series, is_alone: false }
     }
 }
 
@@ -97,6 +100,9 @@ impl Repository {
                  elsewhere it may remove everything";
             return Err(Error::invalid(message));
         }
+        if access.is_alone && !access.is_write_only {
+            return Err(Error::invalid("only a write-only key can be kept from sharing"));
+        }
         let administrator = self.administrator()?;
         let (kind, role) = if access.is_write_only {
             (ObjectKind::WriteKey, Role::WriteOnly)
@@ -110,8 +116,9 @@ impl Repository {
             administrator: self.config.administrator,
         };
         // First it is said what the key may do: nobody uses one of which nothing is said.
+        let secret = host.expose(kind, &access.series, access.is_alone)?;
         self.put_writer(&administrator, id, &host, role, &access.series)?;
-        self.put_key((kind, id), &host, &access.series, password, (cost, label))?;
+        self.put_key((kind, id), &secret, password, (cost, label))?;
         Ok(id)
     }
 
@@ -133,14 +140,13 @@ impl Repository {
     pub(crate) fn put_key(
         &self,
         (kind, id): (ObjectKind, Id),
-        host: &HostKeys,
-        series: &[String],
+        secret: &[u8],
         password: &[u8],
         (cost, label): (KdfCost, &KeyLabel),
     ) -> Result<()> {
         let header = self.objects.new_header(Address::new(kind, SeriesId::NONE, id.0));
-        let (secret, keys) = (host.expose(kind, series)?, &self.objects.keys);
-        let object = WrappedKey::wrap(&header, password, cost, &secret, (keys, label))?;
+        let labelled = (&self.objects.keys, label);
+        let object = WrappedKey::wrap(&header, password, cost, secret, labelled)?;
         for name in [names::key_copy(id), names::key(id)] {
             self.objects.storage.put(&key(&name)?, &[&object], PutMode::Create)?;
         }

@@ -24,8 +24,8 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// What computes the digests of a series' segments.
 pub(crate) fn digester(objects: &Objects, head: &Head) -> SegmentDigester {
     let keys = &objects.keys;
-    let fingerprinter = Fingerprinter::new(keys.fingerprint_key(head.domain));
-    SegmentDigester::new(keys.segment_key(head.domain), fingerprinter)
+    let fingerprinter = Fingerprinter::new(keys.fingerprint_key(head.domain, head.series));
+    SegmentDigester::new(keys.segment_key(head.domain, head.series), fingerprinter)
 }
 
 /// Reads metadata blocks of one series.

@@ -134,8 +134,8 @@ impl Repository {
         let series = [EVERY_SERIES.to_owned()];
         repository.put_writer(&signs, id, &host, Role::Full, &series)?;
         if let Protection::Password { password, cost, label } = protection {
-            let key = (ObjectKind::Key, id);
-            repository.put_key(key, &host, &series, password, (*cost, label))?;
+            let secret = host.expose(ObjectKind::Key, &series, false)?;
+            repository.put_key((ObjectKind::Key, id), &secret, password, (*cost, label))?;
             repository.opened_by = Some(id);
         }
         repository.put_config()?;

@@ -22,13 +22,23 @@ pub struct HostKeys {
 
 impl HostKeys {
     /// What a wrapped key holds: all keys, or for a [write-only key](ObjectKind::WriteKey) those of a host that only
-    /// writes. Such a host opens the metadata of `series` alone if these are all names, else of every series.
+    /// writes. Such a host opens the metadata of `series` alone if these are all names, else of every series; one
+    /// that is alone shares nothing, and can't tell what others have.
     ///
     /// `Denied` where these keys are not all.
-    pub fn expose(&self, kind: ObjectKind, series: &[String]) -> Result<Zeroizing<Vec<u8>>> {
+    pub fn expose(
+        &self,
+        kind: ObjectKind,
+        series: &[String],
+        is_alone: bool,
+    ) -> Result<Zeroizing<Vec<u8>>> {
         let mut bytes = if kind == ObjectKind::WriteKey {
             let is_name = |pattern: &String| !pattern.ends_with('*');
-            self.keys.expose_write_only(Some(series).filter(|series| series.iter().all(is_name)))?
+            let only = Some(series).filter(|series| series.iter().all(is_name));
+            if is_alone && only.is_none() {
+                return Err(Error::invalid("what shares nothing must be given by its names"));
+            }
+            self.keys.expose_write_only(only, is_alone)?
         } else {
             let only_writes = || Error::new(ErrorKind::Denied, "a write-only key makes no others");
             Zeroizing::new(self.keys.master().ok_or_else(only_writes)?.expose().to_vec())

@@ -75,12 +75,23 @@ impl std::fmt::Debug for MasterKey {
 /// The keys that a process works with.
 #[derive(Clone)]
 pub struct Keyring {
-    fingerprints: [u8; 32],
-    segments: [u8; 32],
+    digests: Digests,
     content: [u8; 32],
     series: SeriesKeys,
     data: DataKeys,
 }
+
+/// What fingerprints and segment digests are made with.
+#[derive(Clone)]
+enum Digests {
+    /// From which the keys of every domain come.
+    All { fingerprints: [u8; 32], segments: [u8; 32] },
+    /// Those of series that share nothing: they are with the series.
+    Alone,
+}
+
+/// The domain of series that share no fingerprints with others.
+pub const ALONE: u32 = u32::MAX;
 
 /// What concerns the names and the metadata of series.
 #[derive(Clone)]
@@ -97,6 +108,8 @@ struct OneSeries {
     name: String,
     id: SeriesId,
     metadata: [u8; 32],
+    /// The keys of fingerprints and segment digests, of a series that shares nothing.
+    alone: Option<([u8; 32], [u8; 32])>,
 }
 
 /// How the shared store is called where names of series are; none can have this one.
@@ -124,8 +137,10 @@ fn key_pair(master: &MasterKey) -> (PrivateKey, PublicKey) {
 impl From<MasterKey> for Keyring {
     fn from(master: MasterKey) -> Self {
         Self {
-            fingerprints: master.derive(FINGERPRINT_CONTEXT),
-            segments: master.derive(SEGMENT_CONTEXT),
+            digests: Digests::All {
+                fingerprints: master.derive(FINGERPRINT_CONTEXT),
+                segments: master.derive(SEGMENT_CONTEXT),
+            },
             content: master.derive(CONTENT_CONTEXT),
             series: SeriesKeys::All {
                 ids: master.derive(SERIES_CONTEXT),
@@ -142,15 +157,20 @@ impl From<MasterKey> for Keyring {
 
 impl Drop for Keyring {
     fn drop(&mut self) {
-        for key in [&mut self.fingerprints, &mut self.segments, &mut self.content] {
-            key.zeroize();
+        self.content.zeroize();
+        if let Digests::All { fingerprints, segments } = &mut self.digests {
+            fingerprints.zeroize();
+            segments.zeroize();
         }
         match &mut self.series {
             SeriesKeys::All { ids, metadata } => {
                 ids.zeroize();
                 metadata.zeroize();
             }
-            SeriesKeys::Some(some) => some.iter_mut().for_each(|one| one.metadata.zeroize()),
+            SeriesKeys::Some(some) => some.iter_mut().for_each(|one| {
+                one.metadata.zeroize();
+                one.alone.zeroize();
+            }),
         }
         if let DataKeys::All { class, .. } = &mut self.data {
             class.zeroize();
@@ -178,39 +198,55 @@ impl Keyring {
         matches!(self.data, DataKeys::WriteOnly { .. })
     }
 
-    /// What a host gets that only writes: of all series, or of those that are called so.
+    /// What a host gets that only writes: of all series, or of those that are called so; these with what lets it
+    /// share, or without.
     ///
-    /// Layout: the keys of fingerprints, segment digests and content hashes, the public key for data; 0 and the
-    /// keys of series ids and metadata, or 1 and a list of name, id and metadata key, of which one of the name
-    /// that is a zero byte and `shared` is the shared store, and one without a name is for what belongs to no
+    /// Layout: the key of content hashes and the public key for data; a kind; then for 0 and 1 the keys of
+    /// fingerprints and segment digests; for 0 those of series ids and metadata, else a list of name, id and
+    /// metadata key, for 2 with the series' own keys of fingerprints and segment digests. For 1 one of the list is
+    /// the shared store, its name a zero byte and `shared`; and one without a name is for what belongs to no
     /// series.
-    pub(crate) fn expose_write_only(&self, only: Option<&[String]>) -> Result<Zeroizing<Vec<u8>>> {
+    pub(crate) fn expose_write_only(
+        &self,
+        only: Option<&[String]>,
+        is_alone: bool,
+    ) -> Result<Zeroizing<Vec<u8>>> {
         let public = match &self.data {
             DataKeys::All { master, pair, .. } => {
                 pair.get_or_init(|| key_pair(master)).1.to_bytes().into()
             }
             DataKeys::WriteOnly { public } => *public,
         };
-        let SeriesKeys::All { ids, metadata } = &self.series else {
+        let (SeriesKeys::All { ids, metadata }, Digests::All { fingerprints, segments }) =
+            (&self.series, &self.digests)
+        else {
             return Err(Error::new(ErrorKind::Denied, "a write-only key makes no others"));
         };
         let mut to = Encoder::default();
-        for key in [&self.fingerprints, &self.segments, &self.content, &public] {
-            to.raw(key);
+        to.raw(&self.content);
+        to.raw(&public);
+        to.u8(u8::from(only.is_some()) + u8::from(is_alone));
+        if !is_alone {
+            to.raw(fingerprints);
+            to.raw(segments);
         }
-        to.u8(u8::from(only.is_some()));
         let Some(names) = only else {
             to.raw(ids);
             to.raw(metadata);
             return Ok(Zeroizing::new(to.bytes));
         };
         let named = names.iter().map(|name| (name.as_str(), self.series_id(0, name)));
-        let others = [(SHARED_NAME, self.shared_store_id(0)), (NO_NAME, SeriesId::NONE)];
-        to.count(names.len() + others.len());
+        let shared = (!is_alone).then(|| (SHARED_NAME, self.shared_store_id(0)));
+        let others = shared.into_iter().chain([(NO_NAME, SeriesId::NONE)]);
+        to.count(names.len() + 1 + usize::from(!is_alone));
         for (name, id) in named.chain(others) {
             to.string(name);
             to.raw(&id.0);
             to.raw(&metadata_key(metadata, id));
+            if is_alone {
+                to.raw(&self.fingerprint_key(ALONE, id));
+                to.raw(&self.segment_key(ALONE, id));
+            }
         }
         Ok(Zeroizing::new(to.bytes))
     }
@@ -218,18 +254,31 @@ impl Keyring {
     /// The same, back.
     pub(crate) fn of_write_only(bytes: &[u8]) -> Result<Self> {
         let mut from = Decoder::new(bytes, "keys");
-        let (fingerprints, segments, content) = (from.array()?, from.array()?, from.array()?);
+        let content = from.array()?;
         let data = DataKeys::WriteOnly { public: from.array()? };
-        let series = match from.u8()? {
-            0 => SeriesKeys::All { ids: from.array()?, metadata: from.array()? },
-            1 => SeriesKeys::Some(from.list(46, |item| {
-                let (name, id) = (item.string()?, SeriesId(item.array()?));
-                Ok(OneSeries { name, id, metadata: item.array()? })
-            })?),
+        let kind = from.u8()?;
+        let digests = match kind {
+            0 | 1 => Digests::All { fingerprints: from.array()?, segments: from.array()? },
+            2 => Digests::Alone,
             other => return Err(unsupported("keys", &format!("keys of kind {other}"))),
         };
+        let series = if kind == 0 {
+            SeriesKeys::All { ids: from.array()?, metadata: from.array()? }
+        } else {
+            SeriesKeys::Some(from.list(46, |item| {
+                let (name, id) = (item.string()?, SeriesId(item.array()?));
+                let metadata = item.array()?;
+                let alone = if kind == 2 { Some((item.array()?, item.array()?)) } else { None };
+                Ok(OneSeries { name, id, metadata, alone })
+            })?)
+        };
         from.end()?;
-        Ok(Self { fingerprints, segments, content, series, data })
+        Ok(Self { digests, content, series, data })
+    }
+
+    /// Whether these keys have what fingerprints of a domain are made with.
+    pub fn has_domain(&self, domain: u32) -> bool {
+        domain == ALONE || matches!(self.digests, Digests::All { .. })
     }
 
     /// Whether metadata of a series can be opened with these keys, or of none where that is
@@ -252,14 +301,26 @@ impl Keyring {
         }
     }
 
-    /// The key of chunk fingerprints in `domain`.
-    pub fn fingerprint_key(&self, domain: u32) -> [u8; 32] {
-        blake3::keyed_hash(&self.fingerprints, &domain.to_le_bytes()).into()
+    /// The key of chunk fingerprints in `domain`, where that is [`ALONE`] those of `series`. Without a domain's keys
+    /// it is one that nobody else has: ask [`has_domain`](Self::has_domain) before.
+    pub fn fingerprint_key(&self, domain: u32, series: SeriesId) -> [u8; 32] {
+        match &self.digests {
+            Digests::All { fingerprints, .. } => domain_key(fingerprints, domain, series),
+            Digests::Alone => self.alone(domain, series).map_or(self.content, |keys| keys.0),
+        }
     }
 
-    /// The key of segment digests in `domain`.
-    pub fn segment_key(&self, domain: u32) -> [u8; 32] {
-        blake3::keyed_hash(&self.segments, &domain.to_le_bytes()).into()
+    /// The key of segment digests, likewise.
+    pub fn segment_key(&self, domain: u32, series: SeriesId) -> [u8; 32] {
+        match &self.digests {
+            Digests::All { segments, .. } => domain_key(segments, domain, series),
+            Digests::Alone => self.alone(domain, series).map_or(self.content, |keys| keys.1),
+        }
+    }
+
+    fn alone(&self, domain: u32, series: SeriesId) -> Option<([u8; 32], [u8; 32])> {
+        let SeriesKeys::Some(some) = &self.series else { return None };
+        some.iter().find(|one| domain == ALONE && one.id == series)?.alone
     }
 
     /// The content hash of what `plain` holds: a recipe (kind 1), a map page (2) or a snapshot (5).
@@ -350,6 +411,16 @@ impl Keyring {
         class.zeroize();
         Ok((header, sealer))
     }
+}
+
+/// The key of a domain, or of a series that is one of its own.
+fn domain_key(root: &[u8; 32], domain: u32, series: SeriesId) -> [u8; 32] {
+    let mut hasher = blake3::Hasher::new_keyed(root);
+    hasher.update(&domain.to_le_bytes());
+    if domain == ALONE {
+        hasher.update(&series.0);
+    }
+    hasher.finalize().into()
 }
 
 /// The key of a series' metadata.

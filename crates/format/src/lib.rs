@@ -49,7 +49,7 @@ pub use ids::{
     BLOCK_BYTES, Chunking, ContentHash, Fingerprint, ObjectTag, SEGMENT_BYTES, SIGNATURES,
     SegmentDigest, Signatures,
 };
-pub use keyring::{Keyring, MasterKey};
+pub use keyring::{ALONE, Keyring, MasterKey};
 pub use page::{
     MapRoot, PAGE_ENTRIES, PAGE_LEVELS_MAX, Page, SegmentEntry, root_level, segment_count,
 };

@@ -333,6 +333,9 @@ pub struct Backup {
     /// Compare with no earlier snapshot: read and deduplicate as if it were the first.
     #[arg(long)]
     pub no_parent: bool,
+    /// Make a new series one that shares nothing with others: nobody who may write these can tell what it holds.
+    #[arg(long, conflicts_with = "fleet")]
+    pub no_share: bool,
     /// Apply the series' retention policy afterwards.
     #[arg(long)]
     pub forget: bool,
@@ -487,6 +490,9 @@ pub struct NewKey {
     /// by everybody.
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub series: Vec<String>,
+    /// Make a write-only key whose series share nothing with others, and which can't tell what they have.
+    #[arg(long, requires = "write_only")]
+    pub no_share: bool,
     #[command(flatten)]
     pub password: NewPassword,
 }

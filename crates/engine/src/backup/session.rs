@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use silt_chunking::{Fingerprinter, SegmentDigester};
 use silt_format::{
-    Chunking, Error, Head, Id, Level, LevelBytes, MapRoot, ObjectTag, PRIVATE_STORE, Result,
+    ALONE, Chunking, Error, Head, Id, Level, LevelBytes, MapRoot, ObjectTag, PRIVATE_STORE, Result,
     SEGMENT_BYTES, SeriesId, Snapshot, SummaryGeometry, Volume, VolumeKind, names,
 };
 use silt_source::{ChangedMap, SourceFormat, VolumeSource};
@@ -30,7 +30,7 @@ use crate::heads;
 use crate::lease::HeldLease;
 use crate::map::MapReader;
 use crate::objects::is_damage;
-use crate::repository::Repository;
+use crate::repository::{DEFAULT_DOMAIN, Repository};
 use crate::shared::SharedIndex;
 
 /// Workers that may wait for a disk while others have the processors.
@@ -49,6 +49,8 @@ pub struct BackupOptions {
     pub memory_bytes: u64,
     /// Read and deduplicate as if the series had no snapshot.
     pub no_parent: bool,
+    /// Make the series one that shares nothing with others, if it is new.
+    pub no_share: bool,
     /// The program's name and version, for the record.
     pub program: String,
 }
@@ -108,6 +110,44 @@ impl Repository {
     }
 }
 
+/// The head that a backup builds upon; where there is none, the series is made.
+fn base(
+    repository: &Repository,
+    (series, name): (SeriesId, &str),
+    newest: Option<String>,
+    options: &BackupOptions,
+    started_ns: i64,
+) -> Result<Head> {
+    let objects = &repository.objects;
+    // Before its first commit a series is what its record says: a sweep of what is shared goes by that.
+    let empty = || {
+        let is_alone = options.no_share || !objects.keys.has_domain(DEFAULT_DOMAIN);
+        let wanted = if is_alone { ALONE } else { DEFAULT_DOMAIN };
+        let domain = repository.series_record(series).map_or(wanted, |record| record.domain);
+        Head::empty(series, domain, name)
+    };
+    let head = newest.map(|name| heads::base(objects, series, &name, empty)).transpose()?;
+    // A record that was lost is made again: without it, listings would not show the series.
+    if !objects.exists(&names::series(series))? {
+        let domain = head.as_ref().map_or_else(|| empty().domain, |head| head.domain);
+        repository.make_series(series, name, domain, started_ns)?;
+    } else if head.is_none() {
+        objects.storage.settle(&crate::objects::key(&names::series(series))?)?;
+    }
+    let head = head.unwrap_or_else(empty);
+    if !objects.keys.has_domain(head.domain) {
+        let message =
+            format!("series '{name}' shares with others, and this key was made to share nothing");
+        return Err(Error::new(silt_format::ErrorKind::Denied, message));
+    }
+    if options.no_share && head.domain != ALONE {
+        return Err(Error::invalid(format!(
+            "series '{name}' shares with others since its first backup; only a new series can be one that does not"
+        )));
+    }
+    Ok(head)
+}
+
 /// Whether the program's own syntax can name this again.
 pub(crate) fn is_name(name: &str) -> bool {
     let allowed = |c: char| !c.is_control() && !matches!(c, '@' | ':' | '=' | '/');
@@ -136,15 +176,7 @@ impl<'r> BackupSession<'r> {
         let state = heads::state(objects, series)?;
         let lease = HeldLease::acquire(objects, series, name, state.lease, session)?;
         let started_ns = context.env.now_ns();
-        let empty = || Head::empty(series, crate::repository::DEFAULT_DOMAIN, name);
-        let head = state.head.map(|name| heads::base(objects, series, &name, empty)).transpose()?;
-        // A record that was lost is made again: without it, listings would not show the series.
-        if !objects.exists(&names::series(series))? {
-            repository.make_series(series, name, started_ns)?;
-        } else if head.is_none() {
-            objects.storage.settle(&crate::objects::key(&names::series(series))?)?;
-        }
-        let mut head = head.unwrap_or_else(empty);
+        let mut head = base(repository, (series, name), state.head, &options, started_ns)?;
         let parent = if options.no_parent { None } else { newest_sound(repository, &head)? };
         let budget = Budget::new(options.memory_bytes);
         // After the series' record and head: whoever condemns chunks counts on it.
@@ -176,7 +208,7 @@ impl<'r> BackupSession<'r> {
                 series,
                 &reader,
                 &avoided,
-                Fingerprinter::new(objects.keys.fingerprint_key(head.domain)),
+                Fingerprinter::new(objects.keys.fingerprint_key(head.domain, head.series)),
                 budget.tables_bytes(),
             ),
             repository,
@@ -196,6 +228,11 @@ impl<'r> BackupSession<'r> {
             added_references: 0,
             map_distrusted: false,
         })
+    }
+
+    /// The head that this backup builds upon.
+    pub(super) fn head(&self) -> &Head {
+        &self.head
     }
 
     /// The snapshot that this backup compares with.
@@ -287,11 +324,11 @@ impl<'r> BackupSession<'r> {
         let parent = self
             .parent_volume(volume)
             .map(|volume| ParentVolume { reader: Arc::clone(&self.reader), root: volume.root });
-        let domain = self.head.domain;
-        let fingerprinter = Fingerprinter::new(keys.fingerprint_key(domain));
+        let (domain, series) = (self.head.domain, self.head.series);
+        let fingerprinter = Fingerprinter::new(keys.fingerprint_key(domain, series));
         Ok(Scanner {
             chunker: silt_chunking::Chunker::new(chunking)?,
-            digester: SegmentDigester::new(keys.segment_key(domain), fingerprinter.clone()),
+            digester: SegmentDigester::new(keys.segment_key(domain, series), fingerprinter.clone()),
             fingerprinter,
             parent,
             avoided: Arc::clone(&self.avoided),
@@ -472,9 +509,8 @@ fn format_name(format: SourceFormat) -> &'static str {
 }
 
 impl Repository {
-    fn make_series(&self, id: SeriesId, name: &str, created_ns: i64) -> Result<()> {
+    fn make_series(&self, id: SeriesId, name: &str, domain: u32, created_ns: i64) -> Result<()> {
         use silt_format::{ErrorKind, ObjectKind, SeriesRecord};
-        let domain = crate::repository::DEFAULT_DOMAIN;
         let record = SeriesRecord { name: name.to_owned(), domain, created_ns };
         let address = crate::objects::Address::new(ObjectKind::Series, id, 0);
         match self.objects.put(&names::series(id), address, &record.encode()) {

@@ -1,7 +1,7 @@
 //! Scanning a volume without storing anything: what of it is new to its series?
 
 use silt_format::number::to_u64;
-use silt_format::{ByteSpan, Fingerprint, Id, Result, SEGMENT_BYTES};
+use silt_format::{ALONE, ByteSpan, Error, Fingerprint, Id, Result, SEGMENT_BYTES};
 use silt_source::{ChangedMap, VolumeSource};
 
 use super::feed::Feed;
@@ -49,6 +49,13 @@ impl BackupSession<'_> {
         watch: &mut dyn FnMut(Progress),
     ) -> Result<Survey> {
         check_name("volume", name)?;
+        if self.head().domain == ALONE {
+            let message = format!(
+                "series '{}' shares nothing with others; back it up by itself, not in a round",
+                self.head().name
+            );
+            return Err(Error::invalid(message));
+        }
         let chunking = self.options.chunking.unwrap_or(self.repository.config.chunking);
         let scanner = self.scanner(name, chunking)?;
         let size = source.info().size;

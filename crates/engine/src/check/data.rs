@@ -169,7 +169,7 @@ fn each_verified(
     take: &mut (dyn FnMut(Verified) -> Result<()> + Send),
 ) -> Result<()> {
     let objects = &repository.objects;
-    let fingerprinter = Fingerprinter::new(objects.keys.fingerprint_key(head.domain));
+    let fingerprinter = Fingerprinter::new(objects.keys.fingerprint_key(head.domain, head.series));
     let next = Mutex::new(items.iter());
     let shared = Mutex::new((take, Ok(())));
     let work = || -> Result<()> {

@@ -317,7 +317,9 @@ impl Edit<'_> {
         let rewriter = Rewriter {
             objects,
             series: self.head.series,
-            fingerprinter: Fingerprinter::new(objects.keys.fingerprint_key(self.head.domain)),
+            fingerprinter: Fingerprinter::new(
+                objects.keys.fingerprint_key(self.head.domain, self.head.series),
+            ),
             config: &repository.config,
         };
         let dead: HashMap<u32, &[DeadRange]> = plan.reclaimable.by_container().collect();

@@ -113,12 +113,15 @@ impl Repository {
         }
         let budget = Budget::new(options.memory_bytes);
         let keys = &self.objects.keys;
-        let fingerprinter = Fingerprinter::new(keys.fingerprint_key(head.domain));
+        let fingerprinter = Fingerprinter::new(keys.fingerprint_key(head.domain, head.series));
         let restore = Restore {
             context: &self.objects.context,
             reader: MapReader::new(&self.objects, head),
             chunks: ChunkReader::new(&self.objects, head, budget)?,
-            digester: SegmentDigester::new(keys.segment_key(head.domain), fingerprinter),
+            digester: SegmentDigester::new(
+                keys.segment_key(head.domain, head.series),
+                fingerprinter,
+            ),
             volume,
             target,
             options,

@@ -64,7 +64,7 @@ impl<'a> Source<'a> {
         }
         let start = slot.offset as usize;
         let chunk = &self.raw[start..start + slot.length as usize];
-        let key = objects.keys.fingerprint_key(head.domain);
+        let key = objects.keys.fingerprint_key(head.domain, head.series);
         let is_whole = silt_format::fingerprint(&key, chunk) == fingerprint;
         Ok(is_whole.then_some((fingerprint, chunk)))
     }

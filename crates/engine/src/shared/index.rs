@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use silt_format::{
-    DeadRange, Fingerprint, Head, ObjectSet, Record, Reference, Result, RunUse, SHARED_STORE,
-    SeriesId, StoreEntry,
+    ALONE, DeadRange, Fingerprint, Head, ObjectSet, Record, Reference, Result, RunUse,
+    SHARED_STORE, SeriesId, StoreEntry,
 };
 
 use super::record::SharedRecord;
@@ -42,6 +42,9 @@ impl SharedIndex {
         domain: u32,
         memory_bytes: usize,
     ) -> Result<Option<(Self, Option<String>)>> {
+        if domain == ALONE || !objects.keys.has_domain(domain) {
+            return Ok(None);
+        }
         let store = objects.keys.shared_store_id(domain);
         let state = heads::state(objects, store)?;
         let Some(head) = state.head else { return Ok(None) };

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use silt_format::number::to_usize;
-use silt_format::{Fingerprint, Head, Record, Reference, Result, RunRef, RunUse, SeriesId};
+use silt_format::{ALONE, Fingerprint, Head, Record, Reference, Result, RunRef, RunUse, SeriesId};
 
 use super::copy::{Additions, add_to_store, open_or_warn};
 use super::record::{Owner, SharedRecord};
@@ -44,7 +44,7 @@ pub(super) fn sorter(objects: &Arc<Objects>, spool: &Path, memory_bytes: u64) ->
 }
 
 impl<'a> Census<'a> {
-    /// All series that have a head; `memory_bytes` to sort in, 0 for the default.
+    /// All series that have a head, and may share; `memory_bytes` to sort in, 0 for the default.
     pub(super) fn new(
         repository: &'a Repository,
         spool: &'a Path,
@@ -52,7 +52,7 @@ impl<'a> Census<'a> {
     ) -> Result<Self> {
         let mut members = Vec::new();
         for id in repository.series_ids()? {
-            if let Some(head) = repository.head(id)? {
+            if let Some(head) = repository.head(id)?.filter(|head| head.domain != ALONE) {
                 members.push(Member { id, head });
             }
         }

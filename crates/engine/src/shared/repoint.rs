@@ -76,7 +76,9 @@ impl Edit<'_> {
             rewriter: Rewriter {
                 objects,
                 series: self.head.series,
-                fingerprinter: Fingerprinter::new(objects.keys.fingerprint_key(self.head.domain)),
+                fingerprinter: Fingerprinter::new(
+                    objects.keys.fingerprint_key(self.head.domain, self.head.series),
+                ),
                 config: &repository.config,
             },
             reader: ChunkReader::new(objects, &self.head, Budget::new(0))?,

@@ -9,7 +9,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use silt_format::{
-    DeadRange, Error, ErrorKind, Head, ObjectTag, Result, RunUse, SHARED_STORE, SeriesId, names,
+    ALONE, DeadRange, Error, ErrorKind, Head, ObjectTag, Result, RunUse, SHARED_STORE, SeriesId,
+    names,
 };
 
 use super::index::name_store;
@@ -214,6 +215,9 @@ impl Edit<'_> {
         for (id, _) in self.repository.users(&self.head)? {
             // What refers to chunks is asked of the very head that was found to have dropped nothing.
             let Some(head) = self.repository.verified_head(id)? else { continue };
+            if head.domain == ALONE {
+                continue;
+            }
             self.keep()?;
             require_listed(&objects, &head)?;
             let mut push = |reference: silt_format::Reference| {
@@ -244,6 +248,11 @@ fn fence(repository: &Repository, store: &Head) -> Result<Vec<String>> {
         // not durable yet keeps nobody from committing, once the power has failed.
         let head = repository.verified_head(id)?;
         head.as_ref().map_or(Ok(()), |head| heads::settle(&repository.objects, head))?;
+        // Where nothing is shared, nothing can be missed.
+        let recorded = || repository.series_record(id).map_or(0, |record| record.domain);
+        if head.as_ref().map_or_else(recorded, |head| head.domain) == ALONE {
+            continue;
+        }
         let seen = head.map_or(0, |head| head.seen(SHARED_STORE));
         if (generation..=repository.shared_generation()?).contains(&seen) {
             continue;

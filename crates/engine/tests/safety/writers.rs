@@ -11,7 +11,8 @@ use silt_format::{
 };
 use silt_storage::{Key, MemoryStorage, OperationKind, PutMode, RecordingStorage, Storage};
 use siltstone::{
-    DeleteMethod, KeyAccess, Protection, Repository, Selector, SharePolicy, SweepOptions,
+    BackupOptions, DeleteMethod, KeyAccess, Protection, Repository, Selector, SharePolicy,
+    SweepOptions,
 };
 
 use crate::forger::{self, Forger};
@@ -109,7 +110,7 @@ fn a_host_writes_its_own_series_alone() {
         let error = all.add_key(b"x", COST, &KeyLabel::default(), &access).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Invalid);
     }
-    let kept = KeyAccess { is_write_only: false, series: vec!["a".to_owned()] };
+    let kept = KeyAccess { is_write_only: false, series: vec!["a".to_owned()], is_alone: false };
     assert!(all.add_key(b"x", COST, &KeyLabel::default(), &kept).is_err());
     case.assert_whole();
 }
@@ -502,5 +503,75 @@ fn a_key_for_named_series_opens_no_other() {
         assert!(!is_own_head || opened, "{name}");
     }
     assert_ne!(forger.host.keys.series_id(0, "db-1"), db, "nor does it find out what is called so");
+    case.assert_whole();
+}
+
+#[test]
+fn a_series_that_shares_nothing_is_of_no_use_to_others() {
+    let mut case = Case::new();
+    let all = case.open(b"all");
+    let label = KeyLabel::default();
+    let access = KeyAccess { is_alone: true, ..KeyAccess::write_only(&["pin", "copy"]) };
+    all.add_key(b"alone", COST, &label, &access).unwrap();
+    for bad in [
+        KeyAccess { is_alone: true, ..KeyAccess::write_only(&["p*"]) },
+        KeyAccess { is_alone: true, ..KeyAccess::full() },
+    ] {
+        let error = all.add_key(b"x", COST, &label, &bad).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    }
+    let image = case.living[0].1.clone();
+    // What others have is stored again, and so is what the two have in common; in the series itself nothing is.
+    for (password, series) in [(&b"alone"[..], "pin"), (b"alone", "copy")] {
+        case.backup(password, series, &image);
+        case.backup(password, series, &kit::changed(&image, 3));
+        let found = kit::latest(&case.open(b"all"), series).unwrap();
+        let levels = found.snapshot.levels();
+        assert!(levels.get(Level::New) < levels.total() / 2, "{levels:?}");
+    }
+    let options = BackupOptions { no_share: true, ..kit::options() };
+    let refused = all.backup("web1", options.clone()).and_then(|mut session| {
+        session.add_volume("disk", &kit::MemorySource::new(&image), None).map(drop)
+    });
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::Invalid);
+    let mut session = all.backup("own", options).unwrap();
+    session.add_volume("disk", &kit::MemorySource::new(&image), None).unwrap();
+    case.living.push((session.finish().unwrap().snapshot.id, image.clone()));
+    kit::backup(&all, "web2", &image).unwrap();
+    // One that was begun as such stays so, whoever goes on with it.
+    let again = case.open(b"all");
+    let mut session = again.backup("begun", BackupOptions { no_share: true, ..kit::options() });
+    drop(session.as_mut().map(|session| {
+        session.add_volume("disk", &kit::MemorySource::new(&image), None).map(drop)
+    }));
+    drop(session);
+    case.backup(b"all", "begun", &image);
+    let begun = all.head(all.series_id("begun")).unwrap().unwrap();
+    assert_eq!(begun.domain, silt_format::ALONE);
+    // Nothing of them is asked for by popularity, linked, or swept.
+    let report = shared::build(&all, SharePolicy::Duplicates).unwrap();
+    assert!(report.chosen_chunks > 0);
+    let of_domain: u64 = 60;
+    assert!(report.chosen_chunks <= of_domain, "{report:?}");
+    for series in ["pin", "copy", "own", "web1", "web2"] {
+        let linked = all.repoint(series, &shared::spool()).unwrap().linked_chunks;
+        assert_eq!(linked > 0, series.starts_with("web"), "{series}");
+        all.reclaim(series, &kit::THOROUGH).unwrap();
+    }
+    shared::sweep(&all).unwrap();
+    case.assert_whole();
+    for series in ["pin", "own"] {
+        let head = all.head(all.series_id(series)).unwrap().unwrap();
+        assert_eq!((head.domain, head.stores.len()), (silt_format::ALONE, 1));
+    }
+    // With its keys nothing of others is found, and with theirs nothing of it.
+    let host = case.open(b"alone");
+    assert_eq!(host.series().unwrap().len(), 2);
+    let thief = Forger::steal(&case.storage, b"web").host.keys;
+    let (pin, alone) = (all.series_id("pin"), silt_format::ALONE);
+    let own = Forger::steal(&case.storage, b"alone").host.keys;
+    assert_ne!(own.fingerprint_key(alone, pin), thief.fingerprint_key(0, pin));
+    assert_ne!(own.fingerprint_key(0, pin), thief.fingerprint_key(0, pin));
+    case.backup(b"alone", "pin", &image);
     case.assert_whole();
 }

@@ -58,7 +58,7 @@ pub fn decode(name: &str, bytes: &[u8]) -> Result<(), silt_format::Error> {
             master().sealer(&header).open(5, &mut sealed.to_vec()).map(drop)
         }
         // The label alone: unwrapping runs Argon2id each time.
-        "key" | "key-write-only" | "key-one-series" => {
+        "key" | "key-write-only" | "key-one-series" | "key-alone" => {
             WrappedKey::label(bytes, &master()).map(drop)
         }
         "summary-partition" | "ids" => Ok(()),

@@ -112,6 +112,23 @@ fn a_key_for_one_series_of_version_1_opens_that_alone() {
 }
 
 #[test]
+fn a_key_that_shares_nothing_of_version_1_has_fingerprints_of_its_own() {
+    let host = HostKeys::open(&golden("key-alone"), b"secret").unwrap();
+    let (keys, all) = (host.keys, values::master());
+    let (web1, alone) = (all.series_id(0, "web1"), silt_format::ALONE);
+    assert!(keys.opens(web1) && keys.has_domain(alone) && !keys.has_domain(0));
+    assert!(!keys.opens(all.shared_store_id(0)));
+    assert_ne!(keys.shared_store_id(0), all.shared_store_id(0));
+    assert_eq!(keys.fingerprint_key(alone, web1), all.fingerprint_key(alone, web1));
+    assert_eq!(keys.segment_key(alone, web1), all.segment_key(alone, web1));
+    assert_ne!(all.fingerprint_key(alone, web1), all.fingerprint_key(alone, values::SERIES));
+    for (domain, series) in [(0, web1), (alone, values::SERIES)] {
+        assert_ne!(keys.fingerprint_key(domain, series), all.fingerprint_key(domain, series));
+        assert_ne!(keys.segment_key(domain, series), all.segment_key(domain, series));
+    }
+}
+
+#[test]
 fn a_signature_of_version_1_is_verified() {
     let header = values::header(ObjectKind::Head, SealScheme::Aes256Gcm);
     let bytes = golden("signed");
@@ -140,10 +157,16 @@ fn a_write_only_key_of_version_1_seals_what_it_can_not_open() {
     let keys = host.keys.clone();
     assert!(keys.is_write_only() && keys.master().is_none());
     assert_eq!(WrappedKey::label(&object, &keys).unwrap(), values::key_parts().2);
-    assert_eq!(host.expose(ObjectKind::Key, &[]).unwrap_err().kind(), ErrorKind::Denied);
+    assert_eq!(host.expose(ObjectKind::Key, &[], false).unwrap_err().kind(), ErrorKind::Denied);
     assert_eq!(keys.series_id(0, "web1"), values::master().series_id(0, "web1"));
-    assert_eq!(keys.fingerprint_key(7), values::master().fingerprint_key(7));
-    assert_eq!(keys.segment_key(7), values::master().segment_key(7));
+    assert_eq!(
+        keys.fingerprint_key(7, values::SERIES),
+        values::master().fingerprint_key(7, values::SERIES)
+    );
+    assert_eq!(
+        keys.segment_key(7, values::SERIES),
+        values::master().segment_key(7, values::SERIES)
+    );
     assert_eq!(keys.content_hash(5, b"plain"), values::master().content_hash(5, b"plain"));
 
     let object = golden("sealed-to-key");
@@ -176,9 +199,9 @@ fn ids() -> Vec<String> {
     let master = values::master();
     vec![
         master.series_id(0, "web1").to_string(),
-        silt_format::fingerprint(&master.fingerprint_key(0), b"chunk").to_string(),
-        silt_format::fingerprint(&master.segment_key(0), b"chunk").to_string(),
-        silt_format::fingerprint(&master.fingerprint_key(1), b"chunk").to_string(),
+        silt_format::fingerprint(&master.fingerprint_key(0, values::SERIES), b"chunk").to_string(),
+        silt_format::fingerprint(&master.segment_key(0, values::SERIES), b"chunk").to_string(),
+        silt_format::fingerprint(&master.fingerprint_key(1, values::SERIES), b"chunk").to_string(),
         master.content_hash(1, b"plain").to_string(),
         master.content_hash(2, b"plain").to_string(),
     ]

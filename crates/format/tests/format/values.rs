@@ -35,17 +35,28 @@ pub fn write_only() -> Keyring {
 
 fn write_key() -> Vec<u8> {
     let (header, cost, label) = key_parts();
-    wrapped(&Header { kind: ObjectKind::WriteKey, ..header }, cost, &label, "*")
+    wrapped(&Header { kind: ObjectKind::WriteKey, ..header }, cost, &label, ("*", false))
 }
 
 /// The key of a host that writes one series, and opens no other.
 fn one_series_key() -> Vec<u8> {
     let (header, cost, label) = key_parts();
-    wrapped(&Header { kind: ObjectKind::WriteKey, ..header }, cost, &label, "web1")
+    wrapped(&Header { kind: ObjectKind::WriteKey, ..header }, cost, &label, ("web1", false))
 }
 
-fn wrapped(header: &Header, cost: KdfCost, label: &KeyLabel, series: &str) -> Vec<u8> {
-    let secret = host_keys().expose(header.kind, &[series.to_owned()]).unwrap();
+/// The same for a host that shares nothing.
+fn alone_key() -> Vec<u8> {
+    let (header, cost, label) = key_parts();
+    wrapped(&Header { kind: ObjectKind::WriteKey, ..header }, cost, &label, ("web1", true))
+}
+
+fn wrapped(
+    header: &Header,
+    cost: KdfCost,
+    label: &KeyLabel,
+    (series, is_alone): (&str, bool),
+) -> Vec<u8> {
+    let secret = host_keys().expose(header.kind, &[series.to_owned()], is_alone).unwrap();
     WrappedKey::wrap(header, b"secret", cost, &secret, (&master(), label)).unwrap()
 }
 
@@ -388,7 +399,7 @@ pub fn encoded() -> Vec<(&'static str, Vec<u8>)> {
     let (fixed, fixed_chunking) = fixed_recipe();
     let (cdc, cdc_chunking) = cdc_recipe();
     let (key_header, cost, label) = key_parts();
-    let key = wrapped(&key_header, cost, &label, "*");
+    let key = wrapped(&key_header, cost, &label, ("*", false));
     vec![
         ("header", header(ObjectKind::Container, SealScheme::Aes256Gcm).encode().to_vec()),
         ("footer", footer().encode().to_vec()),
@@ -413,6 +424,7 @@ pub fn encoded() -> Vec<(&'static str, Vec<u8>)> {
         ("key", key),
         ("key-write-only", write_key()),
         ("key-one-series", one_series_key()),
+        ("key-alone", alone_key()),
         ("series", series_record().encode()),
         ("lease", lease().encode()),
         ("places", places().encode()),

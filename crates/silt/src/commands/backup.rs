@@ -86,6 +86,7 @@ pub fn options(session: &Session<'_>, args: &Backup, chunking: Option<Chunking>)
         jobs: session.global.jobs,
         memory_bytes: session.global.memory << 20,
         no_parent: args.no_parent,
+        no_share: args.no_share,
         program: PROGRAM.to_owned(),
     }
 }

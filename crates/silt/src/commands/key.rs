@@ -19,9 +19,10 @@ pub fn run(session: &Session<'_>, args: &Key) -> Result<u8, Failure> {
             let id = add(session, &repository, &args.password, &access)?;
             changed(session, "key_added", id, "Added");
             if access.is_write_only && !session.global.json {
-                output::line(
-                    "Whoever has it can try guesses of 4 KiB blocks against what its series and the shared store hold.",
-                );
+                let also = if access.is_alone { "" } else { " and the shared store" };
+                output::line(&format!(
+                    "Whoever has it can try guesses of 4 KiB blocks against what its series{also} hold."
+                ));
                 if access.series.iter().any(|series| series.ends_with('*')) {
                     output::line(
                         "Since it is made for beginnings of names, it shows names, sizes and times of all series.",
@@ -42,6 +43,7 @@ pub fn run(session: &Session<'_>, args: &Key) -> Result<u8, Failure> {
             let access = own.map_or_else(KeyAccess::full, |own| KeyAccess {
                 is_write_only: own.is_write_only,
                 series: own.series,
+                is_alone: false,
             });
             let id = add(session, &repository, args, &access)?;
             if let Some(old) = repository.opened_by {
@@ -82,7 +84,7 @@ fn access(args: &NewKey) -> Result<KeyAccess, Failure> {
                 .to_owned(),
         )),
         (false, true) => Ok(KeyAccess::full()),
-        (_, false) => Ok(KeyAccess { is_write_only, series }),
+        (_, false) => Ok(KeyAccess { is_write_only, series, is_alone: args.no_share }),
     }
 }
 

@@ -394,7 +394,7 @@ impl Round<'_, '_> {
             return Ok(());
         }
         let objects = &self.repository.objects;
-        let key = objects.keys.fingerprint_key(DEFAULT_DOMAIN);
+        let key = objects.keys.fingerprint_key(DEFAULT_DOMAIN, edit.head.series);
         let fingerprinter = silt_chunking::Fingerprinter::new(key);
         let (mut batch, mut stream) = (Batch::default(), chosen.stream());
         let (mut shared_chunks, mut shared_bytes, mut batches) = (0_u64, 0_u64, 0_u64);
