@@ -2,7 +2,7 @@
 
 use silt_format::{
     Config, Error, ErrorKind, HEADER_BYTES, Header, HostKeys, Id, MasterKey, ObjectKind,
-    RepositoryId, Result, ResultExt, SealScheme, names,
+    RepositoryId, Result, ResultExt, SealScheme, Signer, names,
 };
 use silt_storage::{ByteRange, Key, Storage};
 use zeroize::Zeroize;
@@ -79,6 +79,14 @@ pub(crate) fn open_config<F: FnOnce() -> Result<Vec<u8>>>(
     } else if host.administrator != config.administrator {
         let message = "it names another administrator than the key that opened it";
         return Err(Error::corrupt(message)).context(what);
+    }
+    // Whoever can seal metadata could say that everybody may remove things.
+    if let Some(master) = host.keys.master() {
+        let derived = Signer::new(Signer::ADMINISTRATOR, &master.administrator_seed())?.public();
+        if config.append_only == (derived == config.administrator) {
+            let message = "it does not say truly whether the repository is append-only";
+            return Err(Error::corrupt(message)).context(what);
+        }
     }
     Ok(Opened { header, config, host, key: opened_by })
 }

@@ -19,6 +19,8 @@ pub const AUTHORITY_COPY: &str = "authority.copy";
 pub const ROOT: &str = "root/";
 /// The prefix of key objects.
 pub const KEYS: &str = "root/keys/";
+/// Behind the names of all keys, and before those of lists of places and writers.
+pub const BEHIND_KEYS: &str = "root/l";
 /// The prefix of lists of writers.
 pub const WRITERS: &str = "root/writers/";
 /// The prefix of series records.

@@ -23,7 +23,8 @@ const LATELY_NS: u64 = 60 * 1_000_000_000;
 pub(crate) fn verify_unchanged(objects: &Objects) -> Result<()> {
     objects.looked_ns.store(objects.context.env.now_ns(), Ordering::SeqCst);
     let (mut newest, mut writers) = (0, 0);
-    for item in objects.names(names::ROOT, None)? {
+    // Keys, of which there may be many, come before.
+    for item in objects.names(names::ROOT, Some(names::BEHIND_KEYS))? {
         let (name, _) = item?;
         newest = newest.max(Numbered::Places.number_of(SeriesId::NONE, &name).unwrap_or(0));
         writers = writers.max(names::writers_number(&name).unwrap_or(0));

@@ -575,3 +575,31 @@ fn a_series_that_shares_nothing_is_of_no_use_to_others() {
     case.backup(b"alone", "pin", &image);
     case.assert_whole();
 }
+
+/// Whoever can seal metadata and replace objects does not make an append-only repository one in which all may remove.
+#[test]
+fn a_configuration_does_not_say_who_may_remove() {
+    let (world, storage) = (World::new(5), Arc::new(MemoryStorage::new()));
+    let (label, cost) = (KeyLabel::default(), COST);
+    let protection = Protection::Password { password: b"all".to_vec(), cost, label: label.clone() };
+    let password = b"admin".to_vec();
+    let admin = siltstone::Administrator { password, cost, label: label.clone() };
+    let (objects, context) = (storage.clone(), world.context());
+    Repository::init(objects, context, kit::config(), &protection, Some(&admin)).unwrap();
+    let open = |storage: &Arc<MemoryStorage>| {
+        Repository::open(storage.clone(), world.context(), || Ok(b"all".to_vec()))
+    };
+    assert!(open(&storage).unwrap().is_append_only());
+    let forger = Forger::steal(&storage, b"all");
+    let mut config = open(&storage).unwrap().config.clone();
+    config.append_only = false;
+    let mut object = forger.header.encode().to_vec();
+    let at = object.len();
+    object.extend_from_slice(&config.encode());
+    forger.host.keys.sealer(&forger.header).seal(0, &mut object, at);
+    for name in [names::CONFIG, names::CONFIG_COPY] {
+        forger::replace(&storage, name, &object);
+    }
+    let refused = open(&storage).map(drop).unwrap_err();
+    assert!(refused.kind() == ErrorKind::Corrupt && refused.to_string().contains("append-only"));
+}
