@@ -15,6 +15,7 @@ use silt_storage::{ByteRange, Key};
 
 use crate::map::lock;
 use crate::objects::{Address, Objects, is_damage, key};
+use crate::places::verify_unchanged;
 
 /// How often a list that others change at the same time is changed.
 const TRIES_MAX: usize = 5;
@@ -45,8 +46,7 @@ impl SignedBy {
     pub(crate) fn may_write(&self, name: &str) -> Result<()> {
         match &self.writer {
             Some(writer) if !writer.covers(name) => Err(Error::corrupt(format!(
-                "key {} has signed it, which may write {} and not series '{name}'; `silt recover {name}` \
-                 goes on without it",
+                "key {} has signed it, which may write {} and not series '{name}'",
                 self.id,
                 writer.series.join(", ")
             ))),
@@ -318,7 +318,8 @@ impl Objects {
             };
             put(&names::writers_copy(number))?;
             *lock(&self.believed.list) = (number, Arc::new(writers));
-            return Ok(());
+            // A place that was added meanwhile may not have it: then a key that was removed would count there.
+            return verify_unchanged(self);
         }
         Err(Error::new(ErrorKind::Busy, "others change the keys at the same time; try again"))
     }

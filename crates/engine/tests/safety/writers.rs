@@ -603,3 +603,24 @@ fn a_configuration_does_not_say_who_may_remove() {
     let refused = open(&storage).map(drop).unwrap_err();
     assert!(refused.kind() == ErrorKind::Corrupt && refused.to_string().contains("append-only"));
 }
+
+/// Who slept while a place was added would remove a key where nobody looks any more.
+#[test]
+fn a_key_is_not_removed_in_the_old_places_alone() {
+    let case = Case::new();
+    let there = Arc::new(MemoryStorage::new());
+    let open = |location: &str| -> silt_format::Result<Arc<dyn Storage>> {
+        Ok(if location == "here" { case.storage.clone() } else { there.clone() })
+    };
+    let all = || {
+        let storage = case.storage.clone();
+        let opened = Repository::open(storage, case.world.context(), || Ok(b"all".to_vec()));
+        opened.unwrap().with_places("here", &open).unwrap()
+    };
+    let asleep = all();
+    all().add_place("here", "there", false, &open).unwrap();
+    let id = Forger::steal(&case.storage, b"web").id.to_string();
+    assert_eq!(asleep.remove_key(&id).unwrap_err().kind(), ErrorKind::Busy);
+    let error = asleep.add_key(b"x", COST, &KeyLabel::default(), &KeyAccess::full()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Busy);
+}
