@@ -1,7 +1,7 @@
 //! The header that begins every object, and the footer that ends one of many blocks.
 
 use crate::codec::{Decoder, Encoder, unsupported};
-use crate::ids::{ObjectTag, hex_display, write_hex};
+use crate::ids::{ObjectTag, hex_display, is_hex, write_hex};
 use crate::{Error, Result};
 
 /// Bytes of the header at the start of every object.
@@ -28,7 +28,7 @@ impl SeriesId {
     /// The id from its 24 hexadecimal digits.
     pub fn from_hex(text: &str) -> Option<Self> {
         let mut id = [0; 12];
-        if text.len() != 24 || !text.is_ascii() {
+        if !is_hex(text, 24) {
             return None;
         }
         for (byte, pair) in id.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
@@ -289,6 +289,6 @@ impl std::fmt::Debug for Id {
 impl Id {
     /// The id from its 16 hexadecimal digits.
     pub fn from_hex(text: &str) -> Option<Self> {
-        (text.len() == 16).then(|| u64::from_str_radix(text, 16).ok().map(Self)).flatten()
+        is_hex(text, 16).then(|| u64::from_str_radix(text, 16).ok().map(Self)).flatten()
     }
 }

@@ -165,8 +165,25 @@ impl fmt::Display for Chunking {
 
 /// Writes bytes as lower-case hexadecimal digits.
 pub(crate) fn write_hex(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {
-    bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut digits = [0; 2 * WRITTEN_BYTES_MAX];
+    for bytes in bytes.chunks(WRITTEN_BYTES_MAX) {
+        for (two, byte) in digits.chunks_exact_mut(2).zip(bytes) {
+            two[0] = DIGITS[usize::from(byte >> 4)];
+            two[1] = DIGITS[usize::from(byte & 15)];
+        }
+        f.write_str(std::str::from_utf8(&digits[..2 * bytes.len()]).unwrap_or_default())?;
+    }
+    Ok(())
 }
+
+/// Whether a text is so many digits as [`write_hex`] writes them.
+pub(crate) fn is_hex(text: &str, digits: usize) -> bool {
+    text.len() == digits && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+/// How many bytes are written at once.
+const WRITTEN_BYTES_MAX: usize = 32;
 
 macro_rules! hex_display {
     ($($name:ty),*) => {$(

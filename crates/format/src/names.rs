@@ -1,7 +1,7 @@
 //! The names of a repository's objects.
 
 use crate::envelope::{Header, Id, ObjectKind, SeriesId};
-use crate::ids::ObjectTag;
+use crate::ids::{ObjectTag, is_hex};
 
 /// The configuration's name.
 pub const CONFIG: &str = "config";
@@ -81,19 +81,36 @@ pub enum Numbered {
 impl Numbered {
     /// The prefix of all of a series' objects of this kind.
     pub fn prefix(self, series: SeriesId) -> String {
-        let folder = match self {
-            Self::Head => "heads",
-            Self::Check => "checks",
-            Self::Lease => "leases",
-            Self::Places => return format!("{ROOT}places/"),
-            Self::Writers => return WRITERS.to_owned(),
+        match self.folder() {
+            (ROOT, folder) => format!("{ROOT}{folder}/"),
+            (_, folder) => format!("{}{folder}/", state(series)),
+        }
+    }
+    /// Where objects of this kind are, and what their folder is called there.
+    fn folder(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Head => (STATE, "heads"),
+            Self::Check => (STATE, "checks"),
+            Self::Lease => (STATE, "leases"),
+            Self::Places => (ROOT, "places"),
+            Self::Writers => (ROOT, "writers"),
+        }
+    }
+    /// The series whose object of this kind a name is, and what comes behind the folder.
+    fn split(self, name: &str) -> Option<(SeriesId, &str)> {
+        let (top, folder) = self.folder();
+        let rest = name.strip_prefix(top)?;
+        let (series, rest) = if top == ROOT {
+            (SeriesId::NONE, rest)
+        } else {
+            let (series, rest) = rest.split_once('/')?;
+            (SeriesId::from_hex(series)?, rest)
         };
-        format!("{}{folder}/", state(series))
+        Some((series, rest.strip_prefix(folder)?.strip_prefix('/')?))
     }
     /// Whether an object's name is of this kind.
     pub fn is(self, name: &str) -> bool {
-        let series = name.split('/').nth(1).and_then(SeriesId::from_hex);
-        name.starts_with(&self.prefix(series.unwrap_or(SeriesId::NONE)))
+        self.split(name).is_some()
     }
     /// The name of object `number`.
     pub fn name(self, series: SeriesId, number: u64) -> String {
@@ -101,8 +118,9 @@ impl Numbered {
     }
     /// The number of a series' object of this kind that is called exactly so; the first is 1.
     pub fn number_of(self, series: SeriesId, name: &str) -> Option<u64> {
-        let number = Self::number(name)?;
-        (number > 0 && self.name(series, number) == name).then_some(number)
+        let (found, number) = self.split(name)?;
+        let number = Id::from_hex(number)?;
+        (found == series && number.0 < u64::MAX).then_some(!number.0)
     }
     /// The number that a name ends in.
     pub fn number(name: &str) -> Option<u64> {
@@ -192,8 +210,6 @@ pub fn container(series: SeriesId, number: u32, tag: ObjectTag) -> String {
 /// The number and tag that the name of a pack or container ends in.
 pub fn number_and_tag(name: &str) -> Option<(u32, ObjectTag)> {
     let (number, tag) = name.rsplit('/').next()?.split_once('.')?;
-    let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-    let is_hex = |text: &str, digits: usize| text.len() == digits && text.bytes().all(is_digit);
     if !is_hex(number, 8) || !is_hex(tag, 16) {
         return None;
     }
