@@ -3,7 +3,7 @@
 use silt_format::names::{self, Numbered};
 use silt_format::{
     Error, ErrorKind, Header, HostKeys, Id, KdfCost, KeyLabel, ObjectKind, Result, Role, SeriesId,
-    Signer, SigningSeed, WrappedKey, Writer, WriterState,
+    Signer, SigningSeed, WrappedKey, Writer, WriterState, Writers,
 };
 use silt_storage::PutMode;
 
@@ -26,6 +26,9 @@ pub struct KeyInfo {
     pub is_write_only: bool,
     /// The series that it may write: names, or beginnings of names and `*`.
     pub series: Vec<String>,
+    /// Whether its removal has begun and not ended: it still opens the repository, and nothing that it writes
+    /// counts.
+    pub is_being_removed: bool,
 }
 
 /// What a new key may do.
@@ -57,9 +60,13 @@ fn is_write_key(object: &[u8]) -> bool {
     Header::decode(object).is_ok_and(|header| header.kind == ObjectKind::WriteKey)
 }
 
-/// Whether a key that reads, other than `id`, has both its objects.
-fn reads_without(keys: &[(Id, String, Vec<u8>)], id: Id) -> bool {
-    let mut others = keys.iter().filter(|(other, _, object)| *other != id && !is_write_key(object));
+/// Whether a key that reads and is in use, other than `id`, has both its objects.
+fn reads_without(keys: &[(Id, String, Vec<u8>)], writers: &Writers, id: Id) -> bool {
+    let is_active =
+        |id: Id| writers.get(id).is_some_and(|writer| writer.state == WriterState::Active);
+    let mut others = keys
+        .iter()
+        .filter(|(other, _, object)| *other != id && !is_write_key(object) && is_active(*other));
     others.any(|(other, name, _)| {
         *name == names::key(*other)
             && keys.iter().any(|(_, name, _)| *name == names::key_copy(*other))
@@ -161,10 +168,13 @@ impl Repository {
             match WrappedKey::label(&object, &self.objects.keys) {
                 Ok(_) if keys.iter().any(|key| key.id == id) => {}
                 Ok(label) => {
-                    let writer =
-                        writers.get(id).filter(|writer| writer.state == WriterState::Active);
+                    let writer = writers.get(id);
+                    let is_being_removed =
+                        writer.is_some_and(|writer| writer.state != WriterState::Active);
+                    let writer = writer.filter(|_| !is_being_removed);
                     let series = writer.map(|writer| writer.series.clone()).unwrap_or_default();
-                    keys.push(KeyInfo { id, label, is_write_only: is_write_key(&object), series });
+                    let is_write_only = is_write_key(&object);
+                    keys.push(KeyInfo { id, label, is_write_only, series, is_being_removed });
                 }
                 Err(error) => self.warn(&format!("{name} is damaged: {error}")),
             }
@@ -206,12 +216,14 @@ impl Repository {
                     "this is the last key that reads and has its copy; without it nothing can be read",
                 )
             };
-            if !reads_without(&keys, *id) {
+            self.objects.load_writers(None)?;
+            let (_, writers) = self.objects.believed.writers();
+            if !reads_without(&keys, &writers, *id) {
                 return Err(last());
             }
             let copy = names::key_copy(*id);
             self.objects.delete(std::slice::from_ref(&copy))?;
-            if !reads_without(&key_objects(&*self.objects.storage)?, *id) {
+            if !reads_without(&key_objects(&*self.objects.storage)?, &writers, *id) {
                 self.objects.storage.put(&key(&copy)?, &[object], PutMode::Create)?;
                 return Err(last().context("another key is being removed at the same time"));
             }

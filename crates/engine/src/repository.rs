@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64};
 
 use silt_format::{
-    CheckRecord, Config, Error, ErrorKind, Head, HostKeys, Id, KdfCost, KeyLabel, Keyring,
+    CheckRecord, Config, Error, ErrorKind, Hashed, Head, HostKeys, Id, KdfCost, KeyLabel, Keyring,
     MasterKey, ObjectKind, RepositoryId, Result, ResultExt, Role, SealScheme, SeriesId,
     SeriesRecord, Signer, SigningSeed, Snapshot, SnapshotEntry, WrappedKey, names,
 };

@@ -103,14 +103,27 @@ impl Believed {
     /// Fails as `Denied` if the key called `id` is being removed or was.
     pub(crate) fn verify_active(&self, id: Id) -> Result<()> {
         let (_, writers) = self.writers();
-        match writers.get(id) {
+        match writers.get(id).map(|writer| &writer.state) {
             _ if id == Signer::ADMINISTRATOR => Ok(()),
-            Some(writer) if writer.state == WriterState::Active => Ok(()),
+            Some(WriterState::Active) => Ok(()),
+            Some(WriterState::Closing) => Err(Error::new(
+                ErrorKind::Denied,
+                format!(
+                    "key {id}, which this process signs with, is being removed; if that was interrupted, \
+                     `silt key remove {id}` with another key ends it"
+                ),
+            )),
             _ => Err(Error::new(
                 ErrorKind::Denied,
-                format!("key {id}, which this process signs with, was removed meanwhile"),
+                format!("key {id}, which this process signs with, was removed"),
             )),
         }
+    }
+
+    /// Whether the key called `id` was removed: its object may be there again, copied by somebody who slept.
+    pub(crate) fn is_removed(&self, id: Id) -> bool {
+        let (_, writers) = self.writers();
+        writers.get(id).is_some_and(|writer| matches!(writer.state, WriterState::Removed(_)))
     }
 
     /// Fails as `Denied` if the key called `id` may not write the series called `name`.

@@ -56,11 +56,12 @@ impl Repository {
             list.filling.push(location.to_owned());
         }
         let new = open(location)?;
+        repository.require_places(None)?;
         if !is_continued || !is_begun(&*new)? {
             repository.begin_place(here, location, &list, &*new, open)?;
             repository = repository.reopen(here, &list, open)?;
         }
-        repository.require_places(location)?;
+        repository.require_places(Some(location))?;
         let report = repository.fill(location, &*new)?;
         list.filling.retain(|filling| filling != location);
         repository.put_places(here, &list, open)?;
@@ -131,10 +132,11 @@ impl Repository {
 
     /// Fails as `Unavailable` if a place can't be reached, or the new one was left out when the repository was
     /// opened, as its disk was not mounted: healing passes both over.
-    fn require_places(&self, new: &str) -> Result<()> {
+    fn require_places(&self, new: Option<&str>) -> Result<()> {
         let places = self.places();
-        let left_out = (!places.iter().any(|place| place.location == new))
-            .then(|| (new.to_owned(), "it held no repository a moment ago".to_owned()));
+        let left_out = new
+            .filter(|new| !places.iter().any(|place| place.location == *new))
+            .map(|new| (new.to_owned(), "it held no repository a moment ago".to_owned()));
         let away = places.into_iter().find_map(|place| Some((place.location, place.failure?)));
         let away = away.or(left_out);
         away.map_or(Ok(()), |(location, why)| {
@@ -212,7 +214,10 @@ impl Repository {
         let storage = &self.objects.storage;
         for prefix in prefixes.iter().copied() {
             for item in list_all(&**storage, prefix, None) {
-                self.copy_object(&**storage, to, &item?.0)?;
+                let (key, _) = item?;
+                if !self.is_of_removed_key(&key) {
+                    self.copy_object(&**storage, to, &key)?;
+                }
             }
         }
         Ok(())
@@ -320,17 +325,24 @@ impl Repository {
                 locations.push(location);
             }
         }
-        let mut places = Vec::new();
+        let (mut places, mut knows) = (Vec::new(), false);
         for location in locations {
             match open_place(self.id(), location, open) {
-                Ok(storage) => places.push(storage),
+                Ok(storage) => {
+                    knows |= before.contains(location);
+                    places.push(storage);
+                }
                 Err(error) => {
                     self.warn(&format!("{error}; {location} does not know of the change"));
                 }
             }
         }
-        if places.is_empty() {
-            let message = "no place of the repository can be written to";
+        if !knows {
+            // Whoever opens the repository by one of them when it is back would go on as before.
+            let message = format!(
+                "no copy of the repository can be reached: {}; its places can't be changed",
+                before.join(", ")
+            );
             return Err(Error::new(ErrorKind::Unavailable, message));
         }
         sealed.iter().try_for_each(|list| places.iter().try_for_each(|place| list.put(&**place)))

@@ -106,7 +106,9 @@ impl Repository {
         // before it has them.
         let heads = list_in(&places, names::STATE, is_kept)?;
         let mut rest = list_in(&places, "", is_kept)?;
-        rest.retain(|key, _| !key.as_str().starts_with(names::STATE));
+        rest.retain(|key, _| {
+            !key.as_str().starts_with(names::STATE) && !self.is_of_removed_key(key)
+        });
         let total = to_u64(rest.len() + heads.len());
         for (done, (key, sizes)) in (0..).zip(rest.iter().chain(&heads)) {
             self.objects.context.check_interrupted()?;
@@ -115,6 +117,12 @@ impl Repository {
             self.objects.context.observer.progress("heal", progress);
         }
         Ok(())
+    }
+
+    /// Whether an object is a wrapped key that was removed: one place may have it still, to which somebody copied it
+    /// who slept.
+    pub(super) fn is_of_removed_key(&self, key: &Key) -> bool {
+        names::key_id(key.as_str()).is_some_and(|id| self.objects.believed.is_removed(id))
     }
 
     fn heal_object(

@@ -199,9 +199,13 @@ impl Repository {
         let mut seen =
             vec![Seen { location: here.to_owned(), storage, number, list: list.clone() }];
         // A place that was left out for a while knows an older list.
-        let mut main = loop {
+        let (mut main, shared) = loop {
             let main = replicas(self.id(), &list, &list.copies, open);
-            for Replica { location, storage } in &main {
+            let shared = replicas(self.id(), &list, &list.shared, open);
+            for Replica { location, storage } in main.iter().chain(&shared) {
+                if location == here {
+                    continue;
+                }
                 let Ok(storage) = storage else { continue };
                 let (number, list) = newest(&self.objects, storage, None)?;
                 let (location, storage) = (location.clone(), Arc::clone(storage));
@@ -209,7 +213,7 @@ impl Repository {
             }
             match seen.iter().filter(|seen| seen.number > number).max_by_key(|seen| seen.number) {
                 Some(newer) => (number, list) = (newer.number, newer.list.clone()),
-                None => break main,
+                None => break (main, shared),
             }
         };
         verify_one_line(&self.objects, &list, &seen)?;
@@ -224,7 +228,6 @@ impl Repository {
                 "{here} is no longer a copy of the repository, which is in {copies}"
             ));
         }
-        let shared = replicas(self.id(), &list, &list.shared, open);
         for replica in main.iter().chain(&shared) {
             if let Err(why) = &replica.storage {
                 self.warn(&format!("the copy in {} can't be reached: {why}", replica.location));

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use silt_format::names::Numbered;
-use silt_format::{Error, ErrorKind, Result};
+use silt_format::names::{self, Numbered};
+use silt_format::{Error, ErrorKind, KdfCost, KeyLabel, Result};
 use silt_storage::{
     ByteRange, Counted, CrashStorage, CrashingOperation, Key, MemoryStorage, PutMode, Storage,
     list_all,
 };
-use siltstone::{HealOptions, Repository, SharePolicy};
+use siltstone::{HealOptions, KeyAccess, Protection, Repository, SharePolicy};
 
 use crate::kit::{self, World};
 use crate::{rounds, shared};
@@ -417,4 +417,72 @@ fn a_place_cannot_be_added_twice_or_hold_another_repository() {
     let error = repository.remove_place("nowhere", false, &open).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
     assert_eq!(disks.repository("b", &world).unwrap().places().len(), 2);
+}
+
+#[test]
+fn a_shared_place_is_added_only_while_all_others_are_there() {
+    let (disks, world) = (Disks::with(&["a", "s", "t"]), World::new(1));
+    let repository = kit::init(disks.get("a"), &world).unwrap();
+    let image = kit::image(1, 300);
+    kit::backup(&repository, "vm", &image).unwrap();
+    disks.add("a", "s", true, &world);
+    let before = disks.objects("s");
+    let away = disks.0.lock().unwrap().remove("a").unwrap();
+    let open = |location: &str| disks.open(location);
+    let refused = disks.repository("s", &world).unwrap().add_place("s", "t", true, &open);
+    let refused = refused.err().unwrap();
+    assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused}");
+    assert!(refused.to_string().contains("copy in a can't be reached"), "{refused}");
+    let refused = disks.repository("s", &world).unwrap().remove_place("s", true, &open);
+    assert!(refused.is_err());
+    // Nothing was written of which the one that was away does not know.
+    assert_eq!(disks.objects("s"), before);
+    disks.0.lock().unwrap().insert("a".to_owned(), away);
+    kit::backup(&disks.repository("a", &world).unwrap(), "vm", &kit::changed(&image, 2)).unwrap();
+}
+
+#[test]
+fn a_copy_of_old_learns_of_places_from_one_that_has_the_shared_store_alone() {
+    let (disks, world) = (Disks::with(&["a", "s", "t"]), World::new(1));
+    let repository = kit::init(disks.get("a"), &world).unwrap();
+    kit::backup(&repository, "vm", &kit::image(1, 300)).unwrap();
+    disks.add("a", "s", true, &world);
+    let old = disks.get("a").snapshot();
+    disks.add("a", "t", true, &world);
+    disks.0.lock().unwrap().insert("a".to_owned(), Arc::new(old));
+    let repository = disks.repository("a", &world).unwrap();
+    let places: Vec<_> = repository.places().into_iter().map(|place| place.location).collect();
+    assert_eq!(places, ["a", "s", "t"]);
+    kit::backup(&repository, "vm", &kit::image(2, 300)).unwrap();
+}
+
+#[test]
+fn a_key_that_was_removed_stays_removed_where_somebody_brings_it_back() {
+    let (disks, world) = (Disks::with(&["a", "b"]), World::new(1));
+    let (cost, label) = (KdfCost { memory_kib: 8 << 10, passes: 1, lanes: 1 }, KeyLabel::default());
+    let (password, storage) = (kit::PASSWORD.to_vec(), disks.get("a"));
+    let protection = Protection::Password { password, cost, label: label.clone() };
+    Repository::init(storage, world.context(), kit::config(), &protection, None).unwrap();
+    let repository = disks.add("a", "b", false, &world);
+    let id = repository.add_key(b"old", cost, &label, &KeyAccess::full()).unwrap();
+    let names = [names::key(id), names::key_copy(id)];
+    let objects = names.clone().map(|name| disks.objects("b")[&name].clone());
+    repository.remove_key(&id.to_string()).unwrap();
+    // Whoever adds a place and sleeps copies it there when it was removed.
+    let bring_back = |place: &str| {
+        let disk = disks.get(place);
+        names.iter().zip(&objects).for_each(|(name, object)| replace(&disk, name, Some(object)));
+    };
+    bring_back("b");
+    disks.repository("a", &world).unwrap().heal_copies(ALL_DATA).unwrap();
+    assert!(names.iter().all(|name| !disks.objects("a").contains_key(name)));
+    bring_back("a");
+    let open = || Repository::open(disks.get("a"), world.context(), || Ok(b"old".to_vec()));
+    let refused = open().err().unwrap();
+    assert_eq!(refused.kind(), ErrorKind::Denied, "{refused}");
+    assert!(refused.to_string().contains("was removed"), "{refused}");
+    // It is none that another could be removed for.
+    let repository = disks.repository("a", &world).unwrap();
+    let only = repository.keys().unwrap().into_iter().find(|key| key.id != id).unwrap();
+    assert!(repository.remove_key(&only.id.to_string()).is_err());
 }

@@ -1,7 +1,7 @@
 //! `silt key`.
 
 use serde_json::json;
-use siltstone::{KeyAccess, Repository};
+use siltstone::{KeyAccess, KeyInfo, Repository};
 
 use super::{Failure, Session, init, short};
 use crate::cli::{Key, NewKey, NewPassword};
@@ -88,6 +88,16 @@ fn access(args: &NewKey) -> Result<KeyAccess, Failure> {
     }
 }
 
+fn may(key: &KeyInfo) -> &'static str {
+    if key.is_being_removed {
+        "being removed"
+    } else if key.is_write_only {
+        "write-only"
+    } else {
+        "all"
+    }
+}
+
 fn list(session: &Session<'_>, repository: &Repository) -> Result<u8, Failure> {
     let keys = repository.keys()?;
     if session.global.json {
@@ -99,6 +109,7 @@ fn list(session: &Session<'_>, repository: &Repository) -> Result<u8, Failure> {
                 "user": key.label.user,
                 "write_only": key.is_write_only,
                 "series": key.series,
+                "being_removed": key.is_being_removed,
                 "in_use": repository.opened_by == Some(key.id),
             });
             output::message("key", value);
@@ -114,7 +125,7 @@ fn list(session: &Session<'_>, repository: &Repository) -> Result<u8, Failure> {
                 output::time(key.label.created_ns),
                 key.label.host.clone(),
                 key.label.user.clone(),
-                if key.is_write_only { "write-only" } else { "all" }.to_owned(),
+                may(key).to_owned(),
                 key.series.join(","),
                 used.to_owned(),
             ]
