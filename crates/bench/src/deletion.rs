@@ -60,6 +60,7 @@ impl VolumeSource for Generated {
             description: "generated".to_owned(),
             format: SourceFormat::Raw,
             size: Some(self.chunks * BLOCK_BYTES as u64),
+            backing: Vec::new(),
         }
     }
     fn is_sequential(&self) -> bool {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use silt_format::{Id, RunRef, RunUse};
+use silt_format::{ContentHash, Id, RunRef, RunUse};
 use silt_storage::{LocalStorage, Storage};
 use siltstone::{Context, JoinMeasure, Repository, Silent, SystemEnv};
 
@@ -14,12 +14,13 @@ use crate::{JoinOptions, Result, sharing};
 
 pub fn run(options: &JoinOptions) -> Result<()> {
     let place = options.work.join("join");
-    if let [id, bits] = options.run.as_slice() {
+    if let [id, bits, hash] = options.run.as_slice() {
         let run = RunRef {
             id: Id(u64::from_str_radix(id, 16)?),
             use_: RunUse::Shared,
             partition_bits: bits.parse()?,
             records: options.entries,
+            hash: ContentHash(u128::from_str_radix(hash, 16)?.to_be_bytes()),
         };
         return measure(options, &place, run);
     }
@@ -42,7 +43,8 @@ pub fn run(options: &JoinOptions) -> Result<()> {
         .args(["--entries", &options.entries.to_string()])
         .args(["--requests", &options.requests.to_string()])
         .args(["--sort", &options.sort.to_string()])
-        .args(["--run", &format!("{:016x}", run.id.0), &run.partition_bits.to_string()])
+        .args(["--run", &run.id.to_string(), &run.partition_bits.to_string()])
+        .arg(run.hash.to_string())
         .status()?;
     std::fs::remove_dir_all(&place)?;
     if status.success() { Ok(()) } else { Err("the measuring process failed".into()) }

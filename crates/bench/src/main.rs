@@ -133,8 +133,8 @@ struct JoinOptions {
     /// Memory to sort the requests in.
     #[arg(long, default_value_t = 16, value_name = "MIB")]
     sort: usize,
-    /// The index that is there, by its id and partition bits.
-    #[arg(long, hide = true, num_args = 2)]
+    /// The index that is there, by its id, partition bits and content hash.
+    #[arg(long, hide = true, num_args = 3)]
     run: Vec<String>,
 }
 

@@ -14,6 +14,7 @@ mod draft;
 mod dry_run;
 mod env;
 mod find;
+mod hashes;
 mod heads;
 mod history;
 mod keys;

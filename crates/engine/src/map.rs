@@ -66,14 +66,8 @@ impl MapReader {
         let pack = self.pack(block.pack)?;
         let range = (block.offset, block.length);
         self.objects.read_block(&pack, range, u64::from(block.offset), scratch, raw)?;
-        if self.objects.keys.content_hash(kind as u8, raw) != block.hash {
-            return Err(Error::corrupt(format!(
-                "the block at offset {} of {} is not the block that refers to it names: its content \
-                 hash differs",
-                block.offset, pack.name
-            )));
-        }
-        Ok(())
+        let what = || format!("the block at offset {} of {}", block.offset, pack.name);
+        self.objects.require_hash(kind.into(), raw, block.hash, what)
     }
 
     fn pack(&self, number: u32) -> Result<Arc<OpenObject>> {

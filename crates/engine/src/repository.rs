@@ -229,6 +229,10 @@ impl Repository {
             Err(error) if is_damage(&error) => {}
             other => drop(other?),
         }
+        if let Some(id) = opened.key.filter(|id| objects.believed.is_removed(*id)) {
+            let message = format!("the password is that of key {id}, which was removed");
+            return Err(Error::new(ErrorKind::Denied, message));
+        }
         let (config, opened_by, root) = (opened.config, opened.key, Some(root));
         let objects = Arc::new(objects);
         Ok(Self { objects, config, opened_by, authority: None, root, places: None })
@@ -381,12 +385,8 @@ impl Repository {
         let context = || format!("read snapshot {name}");
         let address = Address::new(kind, series, id.0);
         let (plain, by) = self.objects.get_signed(&name, address).context(context)?;
-        if self.objects.keys.content_hash(kind as u8, &plain) != entry.hash {
-            let message = format!(
-                "snapshot {name} is not the one that the head lists: its content hash differs"
-            );
-            return Err(Error::corrupt(message));
-        }
+        let what = || format!("snapshot {name}");
+        self.objects.require_hash(Hashed::Snapshot, &plain, entry.hash, what)?;
         let snapshot = Snapshot::decode(&plain).context(context)?;
         if (snapshot.id, snapshot.series) != (id, series) {
             return Err(Error::corrupt(format!("snapshot {name} is not what its name says")));

@@ -1,7 +1,7 @@
 //! What a container or a recipe pack holds, and where.
 
 use crate::codec::{Decoder, Encoder, REQUIRED, unsupported};
-use crate::{Error, Fingerprint, Reference, Result, SEGMENT_BYTES};
+use crate::{Error, Fingerprint, Hashed, Reference, Result, SEGMENT_BYTES};
 
 /// Most chunks that a container may hold: slots are 16 bits.
 pub const CONTAINER_SLOTS_MAX: usize = 1 << 16;
@@ -358,6 +358,16 @@ pub enum BlockKind {
     Page = 2,
     /// A partition of a summary vector.
     Partition = 3,
+}
+
+impl From<BlockKind> for Hashed {
+    fn from(kind: BlockKind) -> Self {
+        match kind {
+            BlockKind::Recipe => Self::Recipe,
+            BlockKind::Page => Self::Page,
+            BlockKind::Partition => Self::SummaryPartition,
+        }
+    }
 }
 
 /// One block of a recipe pack or summary object.

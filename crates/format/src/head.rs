@@ -118,6 +118,8 @@ pub struct DeadListRef {
     pub parts: u32,
     /// How many slots it holds; those of whole containers count as many as a container may have.
     pub slots: u64,
+    /// What it says.
+    pub hash: ContentHash,
 }
 
 /// What approximate deletion is expected to have left behind since the last exact sweep.
@@ -319,19 +321,19 @@ impl Head {
                 }
                 SUMMARY => found.summary = Some(SummaryGeometry::decode(body)?),
                 DELETED => found.deleted = body.list(48, decode_deleted)?,
-                DEAD => found.dead = body.list(20, decode_dead)?,
+                DEAD => found.dead = body.list(36, decode_dead)?,
                 LEAK => {
                     let (deletions, leaked_millichunks) = (body.u32()?, body.u64()?);
                     let stored_chunks = body.u64()?;
                     found.leak = LeakForecast { deletions, leaked_millichunks, stored_chunks };
                 }
                 POLICY => found.policy = Some(RetentionPolicy::decode(body)?),
-                RUNS => found.runs = body.list(18, RunRef::decode)?,
+                RUNS => found.runs = body.list(34, RunRef::decode)?,
                 CONDEMNED => {
                     found.condemned_in = body.u64()?;
-                    found.condemned = body.list(20, decode_dead)?;
+                    found.condemned = body.list(36, decode_dead)?;
                 }
-                DELTA_BASES => found.delta_bases = body.list(20, decode_dead)?,
+                DELTA_BASES => found.delta_bases = body.list(36, decode_dead)?,
                 ALIAS => found.alias = Some(body.string()?),
                 USERS => found.users = body.list(12, |item| Ok(SeriesId(item.array()?)))?,
                 _ => return Ok(false),
@@ -381,6 +383,7 @@ fn encode_lists(lists: &[DeadListRef], to: &mut Encoder) {
         to.u64(list.id.0);
         to.u32(list.parts);
         to.u64(list.slots);
+        to.raw(&list.hash.0);
     }
 }
 
@@ -389,7 +392,8 @@ fn decode_deleted(item: &mut Decoder<'_>) -> Result<DeletedEntry> {
 }
 
 fn decode_dead(item: &mut Decoder<'_>) -> Result<DeadListRef> {
-    let list = DeadListRef { id: Id(item.u64()?), parts: item.u32()?, slots: item.u64()? };
+    let (id, parts, slots) = (Id(item.u64()?), item.u32()?, item.u64()?);
+    let list = DeadListRef { id, parts, slots, hash: ContentHash(item.array()?) };
     if list.parts == 0 || list.parts > DEAD_LIST_PARTS_MAX {
         return Err(item.corrupt(format!("a dead list has {} parts", list.parts)));
     }

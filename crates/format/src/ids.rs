@@ -59,9 +59,35 @@ impl fmt::Debug for ObjectTag {
     }
 }
 
-/// What a block or snapshot says, in 16 bytes: a keyed hash of its kind and its plain bytes.
+/// What a piece of metadata says, in 16 bytes: a keyed hash of its kind and its plain bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ContentHash(pub [u8; 16]);
+
+/// What a [`ContentHash`] is of. The numbers are part of what is hashed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Hashed {
+    /// A recipe.
+    Recipe = 1,
+    /// A map page.
+    Page = 2,
+    /// A partition of a summary vector.
+    SummaryPartition = 3,
+    /// A summary vector: the hashes of its partitions, one behind the other.
+    Summary = 4,
+    /// A snapshot.
+    Snapshot = 5,
+    /// A part of a dead list.
+    DeadPart = 6,
+    /// A dead list: the hashes of its parts, one behind the other.
+    DeadList = 7,
+    /// A block of a run.
+    RunBlock = 8,
+    /// The filter of a partition of a run.
+    RunFilter = 9,
+    /// The directory of a partition of a run.
+    RunDirectory = 10,
+}
 
 /// A digest of a whole segment: digests that are equal and of a known kind mean equal bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]

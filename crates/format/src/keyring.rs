@@ -15,7 +15,7 @@ use crate::codec::{Decoder, Encoder, unsupported};
 use crate::envelope::{Header, ObjectKind, SealScheme, SeriesId};
 use crate::seal::{NoKey, Sealer};
 use crate::signature::SigningSeed;
-use crate::{ContentHash, Error, ErrorKind, Result};
+use crate::{ContentHash, Error, ErrorKind, Hashed, Result};
 
 const DATA_CONTEXT: &str = "siltstone 2026 v1 seal of chunk data";
 const DATA_PAIR_CONTEXT: &str = "siltstone 2026 v1 key pair that chunk data is sealed to";
@@ -323,10 +323,10 @@ impl Keyring {
         some.iter().find(|one| domain == ALONE && one.id == series)?.alone
     }
 
-    /// The content hash of what `plain` holds: a recipe (kind 1), a map page (2) or a snapshot (5).
-    pub fn content_hash(&self, kind: u8, plain: &[u8]) -> ContentHash {
+    /// The content hash of `plain`.
+    pub fn content_hash(&self, of: Hashed, plain: &[u8]) -> ContentHash {
         let mut hasher = blake3::Hasher::new_keyed(&self.content);
-        hasher.update(&[kind]).update(plain);
+        hasher.update(&[of as u8]).update(plain);
         let mut hash = [0; 16];
         hash.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
         ContentHash(hash)

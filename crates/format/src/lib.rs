@@ -46,7 +46,7 @@ pub use error::{Error, ErrorKind, Result, ResultExt};
 pub use head::{DeadListRef, DeletedEntry, Head, LeakForecast, SnapshotEntry, StoreEntry};
 pub use host_keys::HostKeys;
 pub use ids::{
-    BLOCK_BYTES, Chunking, ContentHash, Fingerprint, ObjectTag, SEGMENT_BYTES, SIGNATURES,
+    BLOCK_BYTES, Chunking, ContentHash, Fingerprint, Hashed, ObjectTag, SEGMENT_BYTES, SIGNATURES,
     SegmentDigest, Signatures,
 };
 pub use keyring::{ALONE, Keyring, MasterKey};

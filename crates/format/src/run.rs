@@ -6,7 +6,7 @@
 use crate::codec::{Decoder, Encoder, REQUIRED};
 use crate::envelope::Id;
 use crate::summary::SummaryGeometry;
-use crate::{Error, Fingerprint, Result};
+use crate::{ContentHash, Error, Fingerprint, Result};
 
 /// Bytes of a record.
 pub const RECORD_BYTES: usize = FINGERPRINT_BYTES + PAYLOAD_BYTES;
@@ -21,6 +21,7 @@ const PARTITION_RECORDS: u64 = 100_000;
 
 const BLOCKS: u16 = 5;
 const FILTER: u16 = 6;
+const BEFORE: u16 = 7;
 
 /// What is known of a fingerprint. Records are ordered by fingerprint, then payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -63,6 +64,8 @@ pub struct RunRef {
     pub partition_bits: u8,
     /// How many records it has.
     pub records: u64,
+    /// What it says: the hash of its last partition's directory, which has those of all others.
+    pub hash: ContentHash,
 }
 
 /// What the records of a run say. The numbers are stored.
@@ -97,6 +100,7 @@ impl RunRef {
         to.u8(self.use_ as u8);
         to.u8(self.partition_bits);
         to.u64(self.records);
+        to.raw(&self.hash.0);
     }
 
     pub(crate) fn decode(from: &mut Decoder<'_>) -> Result<Self> {
@@ -106,7 +110,8 @@ impl RunRef {
             2 => RunUse::Owners,
             other => return Err(from.corrupt(format!("a run has the unknown use {other}"))),
         };
-        let run = Self { id, use_, partition_bits: from.u8()?, records: from.u64()? };
+        let (partition_bits, records) = (from.u8()?, from.u64()?);
+        let run = Self { id, use_, partition_bits, records, hash: ContentHash(from.array()?) };
         if run.partition_bits > PARTITION_BITS_MAX {
             return Err(from.corrupt(format!("a run has 2^{} partitions", run.partition_bits)));
         }
@@ -130,6 +135,8 @@ pub struct RunBlock {
     pub sealed_bytes: u32,
     /// The fingerprint of its first record.
     pub first: Fingerprint,
+    /// What it says.
+    pub hash: ContentHash,
 }
 
 /// The filter of a partition: a Bloom filter of its fingerprints' bytes 8 to 15.
@@ -141,6 +148,8 @@ pub struct RunFilter {
     pub offset: u32,
     /// Bytes of the sealed block.
     pub sealed_bytes: u32,
+    /// What it says.
+    pub hash: ContentHash,
 }
 
 impl RunFilter {
@@ -159,6 +168,8 @@ pub struct RunDirectory {
     pub blocks: Vec<RunBlock>,
     /// The filter, if there is one.
     pub filter: Option<RunFilter>,
+    /// In the last partition of a run: what the directories of the partitions before it say.
+    pub before: Vec<ContentHash>,
 }
 
 impl RunDirectory {
@@ -185,6 +196,7 @@ impl RunDirectory {
                 to.u32(block.offset);
                 to.u32(block.sealed_bytes);
                 to.raw(&block.first.0);
+                to.raw(&block.hash.0);
             }
         });
         if let Some(filter) = &self.filter {
@@ -192,6 +204,13 @@ impl RunDirectory {
                 filter.geometry.encode(to);
                 to.u32(filter.offset);
                 to.u32(filter.sealed_bytes);
+                to.raw(&filter.hash.0);
+            });
+        }
+        if !self.before.is_empty() {
+            to.section(BEFORE, REQUIRED, |to| {
+                to.count(self.before.len());
+                self.before.iter().for_each(|hash| to.raw(&hash.0));
             });
         }
         to.bytes
@@ -203,15 +222,21 @@ impl RunDirectory {
         Decoder::new(bytes, "run directory").sections(|tag, body| {
             match tag {
                 BLOCKS => {
-                    directory.blocks = body.list(28, |item| {
+                    directory.blocks = body.list(44, |item| {
                         let (offset, sealed_bytes) = (item.u32()?, item.u32()?);
-                        Ok(RunBlock { offset, sealed_bytes, first: Fingerprint(item.array()?) })
+                        let first = Fingerprint(item.array()?);
+                        let hash = ContentHash(item.array()?);
+                        Ok(RunBlock { offset, sealed_bytes, first, hash })
                     })?;
                 }
                 FILTER => {
                     let geometry = SummaryGeometry::decode(body)?;
                     let (offset, sealed_bytes) = (body.u32()?, body.u32()?);
-                    directory.filter = Some(RunFilter { geometry, offset, sealed_bytes });
+                    let hash = ContentHash(body.array()?);
+                    directory.filter = Some(RunFilter { geometry, offset, sealed_bytes, hash });
+                }
+                BEFORE => {
+                    directory.before = body.list(16, |item| Ok(ContentHash(item.array()?)))?;
                 }
                 _ => return Ok(false),
             }

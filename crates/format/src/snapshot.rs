@@ -5,7 +5,7 @@ use crate::envelope::{Id, SeriesId};
 use crate::page::MapRoot;
 use crate::recipe::{decode_chunking, encode_chunking};
 use crate::summary::SummaryGeometry;
-use crate::{Chunking, Error, Result};
+use crate::{Chunking, ContentHash, Error, Result};
 
 const CORE: u16 = 1;
 const VOLUMES: u16 = 2;
@@ -17,6 +17,7 @@ const DISK: u16 = 1;
 const MAP: u16 = 2;
 const COUNTED: u16 = 3;
 const UNREADABLE: u16 = 4;
+const BACKING: u16 = 5;
 /// The keys of a volume's map are ranges of 2 MiB: its segments.
 const KEYS_SEGMENTS: u8 = 1;
 /// Bytes of a volume before its sections.
@@ -152,6 +153,8 @@ pub struct Volume {
     pub stored_bytes: u64,
     /// What could not be read and stands as zeros, in offset order.
     pub unreadable: Vec<ByteSpan>,
+    /// The backing files that the source was laid over, from the top down: the volume holds what they all show.
+    pub backing: Vec<String>,
 }
 
 /// A snapshot's summary vector: the Bloom filter of its private references.
@@ -163,6 +166,8 @@ pub struct SummaryRef {
     pub geometry: SummaryGeometry,
     /// How many references were put into it.
     pub references: u64,
+    /// What it says.
+    pub hash: ContentHash,
 }
 
 /// One committed point in time of a series.
@@ -213,6 +218,7 @@ impl Snapshot {
                 to.u64(summary.id.0);
                 summary.geometry.encode(to);
                 to.u64(summary.references);
+                to.raw(&summary.hash.0);
             });
         }
         if !self.checkpoints.is_empty() {
@@ -241,6 +247,7 @@ impl Snapshot {
                         id: Id(body.u64()?),
                         geometry: SummaryGeometry::decode(body)?,
                         references: body.u64()?,
+                        hash: ContentHash(body.array()?),
                     });
                 }
                 CHECKPOINTS => checkpoints = body.list(6, decode_checkpoint)?,
@@ -350,6 +357,9 @@ impl Volume {
                 }
             });
         }
+        if !self.backing.is_empty() {
+            to.section(BACKING, 0, |to| to.strings(&self.backing));
+        }
     }
 
     fn decode(from: &mut Decoder<'_>) -> Result<Self> {
@@ -361,7 +371,7 @@ impl Volume {
         let body = Decoder::new(from.take(length)?, "volume");
         let mut found = Found::default();
         let (mut stored_bytes, mut levels) = (0, LevelBytes::default());
-        let mut unreadable = Vec::new();
+        let (mut unreadable, mut backing) = (Vec::new(), Vec::new());
         body.sections(|tag, body| {
             match tag {
                 DISK => {
@@ -374,6 +384,7 @@ impl Volume {
                     levels = decode_levels(body)?;
                 }
                 UNREADABLE => unreadable = body.list(16, decode_span)?,
+                BACKING => backing = body.strings()?,
                 _ => return Ok(false),
             }
             Ok(true)
@@ -395,6 +406,7 @@ impl Volume {
             levels,
             stored_bytes,
             unreadable,
+            backing,
         })
     }
 }

@@ -18,7 +18,12 @@ pub struct Source(pub Vec<u8>);
 impl VolumeSource for Source {
     fn info(&self) -> SourceInfo {
         let size = Some(to_u64(self.0.len()));
-        SourceInfo { description: "memory".to_owned(), format: SourceFormat::Raw, size }
+        SourceInfo {
+            description: "memory".to_owned(),
+            format: SourceFormat::Raw,
+            size,
+            backing: Vec::new(),
+        }
     }
     fn is_sequential(&self) -> bool {
         false

@@ -53,6 +53,8 @@ pub struct SourceInfo {
     pub format: SourceFormat,
     /// Bytes of the volume; `None` while it is not known: a stream that has not ended.
     pub size: Option<u64>,
+    /// What an image is laid over: the paths of its backing files, from the top down.
+    pub backing: Vec<String>,
 }
 
 /// A volume to read. Threads may read at once, unless [`is_sequential`](Self::is_sequential).

@@ -1,6 +1,6 @@
 //! Committing a backup.
 
-use silt_format::{Head, ObjectKind, Result, Snapshot, SnapshotEntry, names};
+use silt_format::{Hashed, Head, ObjectKind, Result, Snapshot, SnapshotEntry, names};
 
 use super::adopt::AdoptedContainers;
 use super::container::DurableContainers;
@@ -45,7 +45,7 @@ pub(crate) fn commit(objects: &Objects, mut head: Head, commit: Commit) -> Resul
     let name = names::snapshot(head.series, snapshot.id);
     let address = Address::new(ObjectKind::Snapshot, head.series, snapshot.id.0);
     let plain = snapshot.encode();
-    let hash = objects.keys.content_hash(ObjectKind::Snapshot as u8, &plain);
+    let hash = objects.keys.content_hash(Hashed::Snapshot, &plain);
     let mut stored_bytes = objects.put(&name, address, &plain)?;
 
     let mut containers = commit.containers.0;

@@ -31,6 +31,6 @@ pub(crate) use pipeline::Pipeline;
 pub(crate) use recorded::ScanRecorder;
 pub(crate) use scan::{Avoided, SegmentDraft};
 pub(crate) use session::{is_name, jobs};
-pub(crate) use summary::{read_part, verify_summary};
+pub(crate) use summary::{StoredSummary, verify_summary};
 pub(crate) use survey::{NewData, Survey};
 pub(crate) use upload::{SharedUploader, Uploads};

@@ -87,7 +87,7 @@ impl PackWriter {
         let position = u64::from(offset);
         let length = to_u32(self.writer.append(&open.sealer, position, raw, &mut open.body));
         open.entries.push(BlockEntry { kind, offset, sealed_bytes: length });
-        let hash = self.objects.keys.content_hash(kind as u8, raw);
+        let hash = self.objects.keys.content_hash(kind.into(), raw);
         let block = BlockRef { pack: open.number, offset, length, hash };
         if open.body.len() >= PACK_BYTES {
             self.close()?;

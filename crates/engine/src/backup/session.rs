@@ -279,6 +279,7 @@ impl<'r> BackupSession<'r> {
             levels: LevelBytes::default(),
             stored_bytes: 0,
             unreadable: Vec::new(),
+            backing: info.backing,
         };
         let before = self.containers.stored_bytes + self.packs.stored_bytes;
         let workers = self.context.workers(self.budget.workers(scan_jobs(self.options.jobs)));

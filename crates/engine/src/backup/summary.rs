@@ -4,10 +4,11 @@ use std::ops::Range;
 
 use silt_format::number::to_u32;
 use silt_format::{
-    BlockEntry, BlockKind, BlockWriter, Error, HEADER_BYTES, Id, MapRoot, ObjectKind,
+    BlockEntry, BlockKind, BlockWriter, Error, HEADER_BYTES, Hashed, Id, MapRoot, ObjectKind,
     PRIVATE_STORE, Reference, Result, SeriesId, SummaryGeometry, SummaryRef, encode_blocks, names,
 };
 
+use crate::hashes::PartHashes;
 use crate::map::MapReader;
 use crate::objects::{Address, Objects, Scratch, close_object};
 
@@ -29,7 +30,7 @@ pub(crate) fn write_summary(
 ) -> Result<DurableSummary> {
     let id = Id(objects.context.random_id());
     let mut writer = BlockWriter::new(METADATA_LEVEL)?;
-    let (mut references, mut stored_bytes) = (0, 0);
+    let (mut references, mut stored_bytes, mut hashes) = (0, 0, PartHashes::default());
     let partition_bytes = geometry.partition_bytes as usize;
     for part in 0..geometry.parts() {
         let held = geometry.partitions_of(part);
@@ -43,6 +44,7 @@ pub(crate) fn write_summary(
         let mut entries = Vec::new();
         for partition in vector.chunks_exact(partition_bytes) {
             let offset = to_u32(body.len());
+            hashes.add(objects, Hashed::SummaryPartition, partition);
             let length = writer.append(&sealer, u64::from(offset), partition, &mut body);
             let kind = BlockKind::Partition;
             entries.push(BlockEntry { kind, offset, sealed_bytes: to_u32(length) });
@@ -52,7 +54,8 @@ pub(crate) fn write_summary(
         stored_bytes +=
             objects.put_pieces(&name, ObjectKind::Summary, &[body.into(), end.into()])?;
     }
-    Ok(DurableSummary { summary: SummaryRef { id, geometry, references }, stored_bytes })
+    let hash = hashes.whole(objects, Hashed::Summary);
+    Ok(DurableSummary { summary: SummaryRef { id, geometry, references, hash }, stored_bytes })
 }
 
 /// Sets the bits of the references whose partition is in `held`; the answer counts all references.
@@ -107,14 +110,14 @@ pub(crate) fn verify_summary(
     let geometry = summary.geometry;
     let partition_bytes = geometry.partition_bytes as usize;
     let (mut scratch, mut raw, mut vector) = (Scratch::default(), Vec::new(), Vec::new());
+    let mut stored = StoredSummary::new(series, summary);
     for part in 0..geometry.parts() {
         let held = geometry.partitions_of(part);
         let name = names::summary(series, summary.id, part);
         let wrong = |what: &str| Error::corrupt(format!("summary vector {name}: {what}"));
         vector.clear();
-        read_part(objects, series, summary, part, &mut scratch, &mut raw, &mut |partition| {
-            vector.extend_from_slice(partition);
-        })?;
+        let each = &mut |partition: &[u8]| vector.extend_from_slice(partition);
+        stored.read_part(objects, part, (&mut scratch, &mut raw), each)?;
         let Some((reader, roots)) = references_of else { continue };
         each_reference(reader, roots, &mut |reference| {
             let (partition, drawn) = geometry.place(reference);
@@ -127,37 +130,56 @@ pub(crate) fn verify_summary(
             Ok(())
         })?;
     }
-    Ok(())
+    stored.finish(objects)
 }
 
-/// Calls `each` with every partition of a part of a summary vector, in order.
-pub(crate) fn read_part(
-    objects: &Objects,
+/// A summary vector that is read part by part. What was read counts only when [`finish`](Self::finish) has
+/// found that it is the vector that the snapshot refers to.
+pub(crate) struct StoredSummary {
     series: SeriesId,
     summary: SummaryRef,
-    part: u32,
-    scratch: &mut Scratch,
-    raw: &mut Vec<u8>,
-    each: &mut dyn FnMut(&[u8]),
-) -> Result<()> {
-    let geometry = summary.geometry;
-    let name = names::summary(series, summary.id, part);
-    let (kind, number) = (ObjectKind::Summary, summary.id.0);
-    let object = objects.open(&name, Address::of_part(kind, series, number, part))?;
-    let entries = objects.read_blocks(&object)?;
-    let wrong = |what: &str| Error::corrupt(format!("summary vector {name}: {what}"));
-    if entries.len() != geometry.partitions_of(part).len() {
-        return Err(wrong("its partitions are not as many as its geometry says"));
+    hashes: PartHashes,
+}
+
+impl StoredSummary {
+    pub(crate) fn new(series: SeriesId, summary: SummaryRef) -> Self {
+        Self { series, summary, hashes: PartHashes::default() }
     }
-    for entry in entries {
-        let range = (entry.offset, entry.sealed_bytes);
-        objects.read_block(&object, range, u64::from(entry.offset), scratch, raw)?;
-        if raw.len() != geometry.partition_bytes as usize {
-            return Err(wrong("a partition's size is not what its geometry says"));
+
+    /// Calls `each` with every partition of the next part, in order.
+    pub(crate) fn read_part(
+        &mut self,
+        objects: &Objects,
+        part: u32,
+        (scratch, raw): (&mut Scratch, &mut Vec<u8>),
+        each: &mut dyn FnMut(&[u8]),
+    ) -> Result<()> {
+        let geometry = self.summary.geometry;
+        let name = names::summary(self.series, self.summary.id, part);
+        let (kind, number) = (ObjectKind::Summary, self.summary.id.0);
+        let object = objects.open(&name, Address::of_part(kind, self.series, number, part))?;
+        let entries = objects.read_blocks(&object)?;
+        let wrong = |what: &str| Error::corrupt(format!("summary vector {name}: {what}"));
+        if entries.len() != geometry.partitions_of(part).len() {
+            return Err(wrong("its partitions are not as many as its geometry says"));
         }
-        each(raw);
+        for entry in entries {
+            let range = (entry.offset, entry.sealed_bytes);
+            objects.read_block(&object, range, u64::from(entry.offset), scratch, raw)?;
+            if raw.len() != geometry.partition_bytes as usize {
+                return Err(wrong("a partition's size is not what its geometry says"));
+            }
+            self.hashes.add(objects, Hashed::SummaryPartition, raw);
+            each(raw);
+        }
+        Ok(())
     }
-    Ok(())
+
+    /// Fails as `Corrupt` unless all that was read is what the snapshot refers to.
+    pub(crate) fn finish(self, objects: &Objects) -> Result<()> {
+        let what = || format!("summary vector {}", names::summary(self.series, self.summary.id, 0));
+        self.hashes.require(objects, Hashed::Summary, self.summary.hash, what)
+    }
 }
 
 /// An upper bound of how many private references a snapshot has: its parent's and the new ones.

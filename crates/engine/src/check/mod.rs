@@ -2,6 +2,7 @@
 
 mod damage;
 mod data;
+mod lists;
 mod missing;
 mod structure;
 mod unreferenced;

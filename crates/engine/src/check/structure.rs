@@ -11,7 +11,7 @@ use silt_format::{
 
 use super::damage::Findings;
 use super::missing::Compared;
-use super::{CheckOptions, CheckReport, DataCheck, Place, RecordState, unreferenced};
+use super::{CheckOptions, CheckReport, DataCheck, Place, RecordState, lists, unreferenced};
 use crate::backup::{Avoided, verify_summary};
 use crate::budget::Budget;
 use crate::chunks::ChunkReader;
@@ -32,6 +32,7 @@ pub(crate) fn verify(
 ) -> Result<()> {
     let objects = &repository.objects;
     let missing = verify_objects(objects, head, report, findings)?;
+    lists::verify(objects, head, options, findings)?;
     let mut noted = note_missing(&missing.containers, state);
     let mut walk = Walk {
         repository,

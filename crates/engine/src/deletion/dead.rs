@@ -1,11 +1,11 @@
 //! Sets of dead slots: ranges in order, in memory and in storage.
 
-use silt_format::number::to_u32;
 use silt_format::{
-    DEAD_RANGES_MAX, DeadListRef, DeadRange, Id, ObjectKind, PRIVATE_STORE, Reference, Result,
-    ResultExt, SeriesId, decode_dead_ranges, encode_dead_ranges, names,
+    DEAD_RANGES_MAX, DeadListRef, DeadRange, Hashed, Id, ObjectKind, PRIVATE_STORE, Reference,
+    Result, ResultExt, SeriesId, decode_dead_ranges, encode_dead_ranges, names,
 };
 
+use crate::hashes::PartHashes;
 use crate::objects::{Address, Objects};
 
 /// Slots of a series' containers, as ranges in ascending order that do not touch.
@@ -113,13 +113,17 @@ pub(crate) fn read(
 ) -> Result<DeadSlots> {
     let mut ranges = Vec::new();
     for list in lists {
+        let mut hashes = PartHashes::default();
         for part in 0..list.parts {
             let name = names::dead_list(series, list.id, part);
             let (kind, number) = (ObjectKind::DeadList, list.id.0);
             let address = Address::of_part(kind, series, number, part);
             let plain = objects.get(&name, address)?;
+            hashes.add(objects, Hashed::DeadPart, &plain);
             ranges.extend(decode_dead_ranges(&plain).context(|| format!("read {name}"))?);
         }
+        let what = || format!("dead list {}", names::dead_list(series, list.id, 0));
+        hashes.require(objects, Hashed::DeadList, list.hash, what)?;
     }
     Ok(DeadSlots::of(ranges))
 }
@@ -134,16 +138,18 @@ pub(crate) fn write(
         return Ok(None);
     }
     let id = Id(objects.context.random_id());
-    let mut parts = 0;
+    let (mut parts, mut hashes) = (0, PartHashes::default());
     for ranges in dead.ranges().chunks(DEAD_RANGES_MAX) {
         let name = names::dead_list(series, id, parts);
         let (kind, number) = (ObjectKind::DeadList, id.0);
         let address = Address::of_part(kind, series, number, parts);
-        objects.put(&name, address, &encode_dead_ranges(ranges))?;
+        let plain = encode_dead_ranges(ranges);
+        hashes.add(objects, Hashed::DeadPart, &plain);
+        objects.put(&name, address, &plain)?;
         parts += 1;
     }
-    let list = DeadListRef { id, parts: to_u32(parts as usize), slots: dead.slots() };
-    Ok(Some(list))
+    let hash = hashes.whole(objects, Hashed::DeadList);
+    Ok(Some(DeadListRef { id, parts, slots: dead.slots(), hash }))
 }
 
 #[cfg(test)]

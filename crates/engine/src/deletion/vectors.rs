@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use silt_format::number::to_u64;
 use silt_format::{Reference, Result, SeriesId, Snapshot, SummaryGeometry, SummaryRef};
 
-use crate::backup::read_part;
+use crate::backup::StoredSummary;
 use crate::objects::{Objects, Scratch};
 
 /// Vectors of one series, those of one geometry together.
@@ -50,12 +50,14 @@ impl Vectors {
         for (geometry, group) in &self.groups {
             let partition_bytes = geometry.partition_bytes as usize;
             let mut bits_set = 0_u64;
+            let stored = group.iter().map(|summary| StoredSummary::new(series, *summary));
+            let mut stored: Vec<_> = stored.collect();
             for part in 0..geometry.parts() {
                 let held = geometry.partitions_of(part);
                 let mut vector = vec![0; held.len() * partition_bytes];
-                for summary in group {
+                for summary in &mut stored {
                     let mut at = 0;
-                    read_part(objects, series, *summary, part, &mut scratch, &mut raw, &mut |p| {
+                    summary.read_part(objects, part, (&mut scratch, &mut raw), &mut |p| {
                         let end = at + p.len();
                         vector[at..end].iter_mut().zip(p).for_each(|(all, one)| *all |= one);
                         at = end;
@@ -71,6 +73,7 @@ impl Vectors {
                     !geometry.contains(drawn, &vector[start..start + partition_bytes])
                 });
             }
+            stored.into_iter().try_for_each(|summary| summary.finish(objects))?;
             let fill = fill(*geometry, bits_set);
             let passes = (1.0 - all.false_positive_rate) * (1.0 - fill.false_positive_rate);
             all.false_positive_rate = 1.0 - passes;

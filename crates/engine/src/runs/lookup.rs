@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
-use silt_format::{Fingerprint, Record, Result, RunDirectory, RunFilter, RunRef, SeriesId};
+use silt_format::{
+    Fingerprint, Hashed, Record, Result, RunBlock, RunDirectory, RunFilter, RunRef, SeriesId,
+};
 
-use super::read::{decode_block, open_partition};
+use super::read::{Partitions, decode_block};
 use crate::cache::WeightedCache;
 use crate::objects::{Objects, OpenObject, Scratch};
 
@@ -14,8 +16,7 @@ const BLOCKS_SHARE: usize = 4;
 /// Answers look-ups from a few runs, within a budget of memory.
 pub(crate) struct RunLookup {
     objects: Arc<Objects>,
-    store: SeriesId,
-    runs: Vec<RunRef>,
+    runs: Vec<Partitions>,
     partitions: WeightedCache<(usize, u32), Arc<Partition>>,
     blocks: WeightedCache<(usize, u32, usize), Arc<Vec<Record>>>,
     scratch: Scratch,
@@ -45,8 +46,7 @@ impl RunLookup {
     ) -> Self {
         Self {
             objects: Arc::clone(objects),
-            store,
-            runs,
+            runs: runs.into_iter().map(|run| Partitions::new(store, run)).collect(),
             partitions: WeightedCache::new(memory_bytes - memory_bytes / BLOCKS_SHARE),
             blocks: WeightedCache::new(memory_bytes / BLOCKS_SHARE),
             scratch: Scratch::default(),
@@ -61,7 +61,8 @@ impl RunLookup {
         is_wanted: &dyn Fn(&Record) -> bool,
     ) -> Result<Option<Record>> {
         for number in 0..self.runs.len() {
-            let partition = self.partition(number, self.runs[number].partition_of(fingerprint))?;
+            let partition =
+                self.partition(number, self.runs[number].run.partition_of(fingerprint))?;
             if !partition.may_hold(fingerprint) {
                 continue;
             }
@@ -82,19 +83,20 @@ impl RunLookup {
         if let Some(partition) = self.partitions.get(&(run, number)) {
             return Ok(partition);
         }
-        let (object, directory) =
-            open_partition(&self.objects, self.store, self.runs[run], number)?;
+        let (object, directory) = self.runs[run].open(&self.objects, number)?;
         let mut filter = Vec::new();
         if let Some(stored) = directory.filter {
             let range = (stored.offset, stored.sealed_bytes);
             let position = u64::from(stored.offset);
             self.objects.read_block(&object, range, position, &mut self.scratch, &mut filter)?;
+            let what = || format!("the filter of run {}", object.name);
+            self.objects.require_hash(Hashed::RunFilter, &filter, stored.hash, what)?;
             if filter.len() != stored.geometry.partition_bytes as usize {
                 let message = format!("run {}: its filter is too short", object.name);
                 return Err(silt_format::Error::corrupt(message));
             }
         }
-        let weight = 256 + filter.len() + directory.blocks.len() * 28;
+        let weight = 256 + filter.len() + directory.blocks.len() * size_of::<RunBlock>();
         let partition = Arc::new(Partition { object, directory, filter });
         self.partitions.insert((run, number), Arc::clone(&partition), weight);
         Ok(partition)
@@ -107,7 +109,7 @@ impl RunLookup {
         fingerprint: &Fingerprint,
         number: usize,
     ) -> Result<Arc<Vec<Record>>> {
-        let place = (run, self.runs[run].partition_of(fingerprint), number);
+        let place = (run, self.runs[run].run.partition_of(fingerprint), number);
         if let Some(records) = self.blocks.get(&place) {
             return Ok(records);
         }
@@ -117,7 +119,7 @@ impl RunLookup {
         let scratch = &mut self.scratch;
         self.objects.read_block(&partition.object, range, position, scratch, &mut self.raw)?;
         let mut records = Vec::new();
-        decode_block(&self.raw, &block, &mut records)?;
+        decode_block(&self.objects, &self.raw, &block, &mut records)?;
         let records = Arc::new(records);
         let weight = records.capacity() * size_of::<Record>();
         self.blocks.insert(place, Arc::clone(&records), weight);

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use silt_format::number::{to_u64, to_usize};
 use silt_format::{
-    BlockReader, Error, HEADER_BYTES, ObjectKind, Record, Result, ResultExt, RunBlock,
-    RunDirectory, RunRef, SeriesId, decode_records, names,
+    BlockReader, ContentHash, Error, HEADER_BYTES, Hashed, ObjectKind, Record, Result, ResultExt,
+    RunBlock, RunDirectory, RunRef, SeriesId, decode_records, names,
 };
 use silt_storage::ByteRange;
 
@@ -19,8 +19,7 @@ const READ_BYTES: u64 = 512 << 10;
 /// All records of a run, in order.
 pub(crate) struct RunReader {
     objects: Arc<Objects>,
-    store: SeriesId,
-    run: RunRef,
+    partitions: Partitions,
     next_partition: u32,
     open: Option<OpenObject>,
     /// The blocks of the open partition that were not read yet.
@@ -36,8 +35,7 @@ impl RunReader {
     pub(crate) fn new(objects: &Arc<Objects>, store: SeriesId, run: RunRef) -> Self {
         Self {
             objects: Arc::clone(objects),
-            store,
-            run,
+            partitions: Partitions::new(store, run),
             next_partition: 0,
             open: None,
             blocks: VecDeque::new(),
@@ -48,17 +46,22 @@ impl RunReader {
         }
     }
 
+    /// Opens every partition and reads its directory.
+    pub(crate) fn open_all(mut self) -> Result<()> {
+        let mut partitions = 0..self.partitions.run.partitions();
+        partitions.try_for_each(|number| self.partitions.open(&self.objects, number).map(drop))
+    }
+
     /// The next block of the run, or `None` at its end.
     fn next_block(&mut self) -> Result<Option<RunBlock>> {
         loop {
             if let Some(block) = self.blocks.pop_front() {
                 return Ok(Some(block));
             }
-            if self.next_partition == self.run.partitions() {
+            if self.next_partition == self.partitions.run.partitions() {
                 return Ok(None);
             }
-            let (object, directory) =
-                open_partition(&self.objects, self.store, self.run, self.next_partition)?;
+            let (object, directory) = self.partitions.open(&self.objects, self.next_partition)?;
             self.next_partition += 1;
             self.blocks = directory.blocks.into();
             self.open = Some(object);
@@ -85,12 +88,13 @@ impl Records for RunReader {
     fn next_batch(&mut self, batch: &mut Vec<Record>) -> Result<()> {
         batch.clear();
         let Some(block) = self.next_block()? else {
-            if self.given == self.run.records {
+            let run = &self.partitions.run;
+            if self.given == run.records {
                 return Ok(());
             }
             return Err(Error::corrupt(format!(
                 "run {} has {} records, its head says {}",
-                self.run.id, self.given, self.run.records
+                run.id, self.given, run.records
             )));
         };
         let offset = u64::from(block.offset);
@@ -110,15 +114,21 @@ impl Records for RunReader {
             }
             other => other.context(what)?,
         }
-        decode_block(&self.raw, &block, batch).context(what)?;
+        decode_block(&self.objects, &self.raw, &block, batch).context(what)?;
         self.given += to_u64(batch.len());
         Ok(())
     }
 }
 
-/// Replaces `records` by those of a block, which must begin as its directory says.
-pub(super) fn decode_block(raw: &[u8], block: &RunBlock, records: &mut Vec<Record>) -> Result<()> {
+/// Replaces `records` by those of a block, which must be the one that its directory means.
+pub(super) fn decode_block(
+    objects: &Objects,
+    raw: &[u8],
+    block: &RunBlock,
+    records: &mut Vec<Record>,
+) -> Result<()> {
     records.clear();
+    objects.require_hash(Hashed::RunBlock, raw, block.hash, || "the block".to_owned())?;
     decode_records(raw, records)?;
     if records.first().is_some_and(|record| record.fingerprint == block.first) {
         return Ok(());
@@ -126,20 +136,56 @@ pub(super) fn decode_block(raw: &[u8], block: &RunBlock, records: &mut Vec<Recor
     Err(Error::corrupt("it does not begin with the record that the directory says"))
 }
 
-/// Opens a partition of a run and reads its directory.
-pub(super) fn open_partition(
-    objects: &Objects,
+/// The partitions of a run, each opened as the one that the run's head means.
+pub(super) struct Partitions {
     store: SeriesId,
-    run: RunRef,
-    partition: u32,
-) -> Result<(OpenObject, RunDirectory)> {
-    let name = names::run(store, run.id, partition);
-    let (kind, number) = (ObjectKind::Run, run.id.0);
-    let object = objects.open(&name, Address::of_part(kind, store, number, partition))?;
-    let directory = objects.read_directory(&object, |raw| {
-        let directory = RunDirectory::decode(raw)?;
-        let end = directory.end().unwrap_or(to_u64(HEADER_BYTES));
-        Ok((directory, end))
-    })?;
-    Ok((object, directory))
+    pub(super) run: RunRef,
+    /// What the directories of all partitions but the last say, once that was read.
+    before: Vec<ContentHash>,
+}
+
+impl Partitions {
+    pub(super) fn new(store: SeriesId, run: RunRef) -> Self {
+        Self { store, run, before: Vec::new() }
+    }
+
+    /// Opens a partition and reads its directory.
+    pub(super) fn open(
+        &mut self,
+        objects: &Objects,
+        partition: u32,
+    ) -> Result<(OpenObject, RunDirectory)> {
+        let last = self.run.partitions() - 1;
+        if partition == last {
+            return self.read(objects, last, self.run.hash);
+        }
+        if self.before.is_empty() {
+            let (object, directory) = self.read(objects, last, self.run.hash)?;
+            if directory.before.len() != last as usize {
+                let message =
+                    format!("{} does not say what all partitions before it are", object.name);
+                return Err(Error::corrupt(message));
+            }
+            self.before = directory.before;
+        }
+        self.read(objects, partition, self.before[partition as usize])
+    }
+
+    fn read(
+        &self,
+        objects: &Objects,
+        partition: u32,
+        hash: ContentHash,
+    ) -> Result<(OpenObject, RunDirectory)> {
+        let name = names::run(self.store, self.run.id, partition);
+        let (kind, number) = (ObjectKind::Run, self.run.id.0);
+        let object = objects.open(&name, Address::of_part(kind, self.store, number, partition))?;
+        let directory = objects.read_directory(&object, |raw| {
+            objects.require_hash(Hashed::RunDirectory, raw, hash, || "it".to_owned())?;
+            let directory = RunDirectory::decode(raw)?;
+            let end = directory.end().unwrap_or(to_u64(HEADER_BYTES));
+            Ok((directory, end))
+        })?;
+        Ok((object, directory))
+    }
 }

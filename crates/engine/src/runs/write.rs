@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use silt_format::number::to_u32;
 use silt_format::{
-    BlockWriter, Header, Id, ObjectKind, RUN_BLOCK_RECORDS_MAX, Record, Result, RunBlock,
-    RunDirectory, RunFilter, RunRef, RunUse, Sealer, SeriesId, encode_records, filter_geometry,
-    names,
+    BlockWriter, ContentHash, Hashed, Header, Id, ObjectKind, RUN_BLOCK_RECORDS_MAX, Record,
+    Result, RunBlock, RunDirectory, RunFilter, RunRef, RunUse, Sealer, SeriesId, encode_records,
+    filter_geometry, names,
 };
 
 use crate::objects::{Address, Objects, close_object};
@@ -32,6 +32,8 @@ pub(crate) struct RunWriter {
     last: Option<Record>,
     block: Vec<Record>,
     raw: Vec<u8>,
+    /// What the directories of the partitions before say.
+    before: Vec<ContentHash>,
     stored_bytes: u64,
 }
 
@@ -57,13 +59,14 @@ impl RunWriter {
         Ok(Self {
             objects: Arc::clone(objects),
             store,
-            run: RunRef { id, use_, partition_bits, records: 0 },
+            run: RunRef { id, use_, partition_bits, records: 0, hash: ContentHash([0; 16]) },
             writer: BlockWriter::new(METADATA_LEVEL)?,
             partition: 0,
             open: None,
             last: None,
             block: Vec::with_capacity(RUN_BLOCK_RECORDS_MAX),
             raw: Vec::new(),
+            before: Vec::new(),
             stored_bytes: 0,
         })
     }
@@ -129,8 +132,9 @@ impl RunWriter {
         let Some(Open { sealer, body, .. }) = &mut self.open else { return };
         let sealed_bytes = to_u32(self.writer.append(sealer, u64::from(offset), &raw, body));
         let first = block[0].fingerprint;
+        let hash = self.objects.keys.content_hash(Hashed::RunBlock, &raw);
         if let Some(open) = &mut self.open {
-            open.directory.blocks.push(RunBlock { offset, sealed_bytes, first });
+            open.directory.blocks.push(RunBlock { offset, sealed_bytes, first, hash });
         }
         (self.raw, self.block) = (raw, block);
         self.block.clear();
@@ -148,9 +152,16 @@ impl RunWriter {
             let position = u64::from(offset);
             let length = self.writer.append(&open.sealer, position, &filter, &mut open.body);
             let sealed_bytes = to_u32(length);
-            open.directory.filter = Some(RunFilter { geometry, offset, sealed_bytes });
+            let hash = self.objects.keys.content_hash(Hashed::RunFilter, &filter);
+            open.directory.filter = Some(RunFilter { geometry, offset, sealed_bytes, hash });
+        }
+        if address.part + 1 == self.run.partitions() {
+            open.directory.before = std::mem::take(&mut self.before);
         }
         let directory = open.directory.encode();
+        let hash = self.objects.keys.content_hash(Hashed::RunDirectory, &directory);
+        self.before.push(hash);
+        self.run.hash = hash;
         let end = close_object(&mut self.writer, &open.sealer, open.body.len(), &directory);
         let name = names::run(self.store, self.run.id, address.part);
         let pieces = [open.body.into(), end.into()];

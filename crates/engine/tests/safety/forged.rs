@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use silt_format::names::{self, Numbered};
 use silt_format::{
-    DeadListRef, DeletedEntry, ErrorKind, Head, Id, LeakForecast, ObjectRange, ObjectSet,
-    ObjectTag, Period, RetentionPolicy, RunRef, RunUse, SeriesId, SnapshotEntry, StoreEntry,
-    SummaryGeometry,
+    ContentHash, DeadListRef, DeletedEntry, ErrorKind, Head, Id, LeakForecast, ObjectRange,
+    ObjectSet, ObjectTag, Period, RetentionPolicy, RunRef, RunUse, SeriesId, SnapshotEntry,
+    StoreEntry, SummaryGeometry,
 };
 use silt_storage::{ByteRange, Key, MemoryStorage, PutMode, Storage, list_all};
 use siltstone::{DeleteMethod, Repository, Selector, SharePolicy};
@@ -147,8 +147,8 @@ fn all_fields_are_known(head: &Head, range: ObjectRange, run: RunRef, list: Dead
         users: _,
     } = head;
     let ObjectRange { first: _, count: _, tag: _ } = range;
-    let RunRef { id: _, use_: _, partition_bits: _, records: _ } = run;
-    let DeadListRef { id: _, parts: _, slots: _ } = list;
+    let RunRef { id: _, use_: _, partition_bits: _, records: _, hash: _ } = run;
+    let DeadListRef { id: _, parts: _, slots: _, hash: _ } = list;
     let LeakForecast { deletions: _, leaked_millichunks: _, stored_chunks: _ } = head.leak;
     if let Some(SummaryGeometry { partitions: _, partition_bytes: _, hashes: _ }) = head.summary {}
     for StoreEntry { number: _, kind: _, id: _, seen: _, places: _ } in &head.stores {}
@@ -163,11 +163,12 @@ fn all_fields_are_known(head: &Head, range: ObjectRange, run: RunRef, list: Dead
 }
 
 fn made_up() -> DeadListRef {
-    DeadListRef { id: Id(7), parts: 1, slots: 9 }
+    DeadListRef { id: Id(7), parts: 1, slots: 9, hash: ContentHash([7; 16]) }
 }
 
 fn made_up_run() -> RunRef {
-    RunRef { id: Id(7), use_: RunUse::Shared, partition_bits: 0, records: 9 }
+    let hash = ContentHash([7; 16]);
+    RunRef { id: Id(7), use_: RunUse::Shared, partition_bits: 0, records: 9, hash }
 }
 
 fn with_policy(head: &mut Head, change: fn(&mut RetentionPolicy)) {

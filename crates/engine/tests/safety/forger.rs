@@ -96,8 +96,10 @@ impl Forger {
             let sealed = writer.append(&sealer, u64::from(offset), plain, &mut object);
             let length = number::to_u32(sealed);
             entries.push(BlockEntry { kind: *kind, offset, sealed_bytes: length });
-            let (pack, hash) =
-                (u32::try_from(header.number).unwrap(), keys.content_hash(*kind as u8, plain));
+            let (pack, hash) = (
+                u32::try_from(header.number).unwrap_or(0),
+                keys.content_hash((*kind).into(), plain),
+            );
             references.push(BlockRef { pack, offset, length, hash });
         }
         let directory_offset = number::to_u64(object.len());

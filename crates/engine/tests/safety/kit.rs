@@ -149,6 +149,7 @@ impl VolumeSource for MemorySource {
             description: "memory".to_owned(),
             format: if self.sequential { SourceFormat::Stream } else { SourceFormat::Raw },
             size: (!self.sequential).then_some(self.claimed),
+            backing: Vec::new(),
         }
     }
     fn is_sequential(&self) -> bool {

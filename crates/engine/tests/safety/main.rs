@@ -17,6 +17,7 @@ mod lying;
 mod model;
 mod places;
 mod races;
+mod replaced;
 mod retention;
 mod round_trip;
 mod rounds;

@@ -87,6 +87,7 @@ fn a_sparse_volume_of_many_pages_costs_its_data_alone() {
                 description: "sparse".to_owned(),
                 format: silt_source::SourceFormat::Raw,
                 size: Some(5 << 40),
+                backing: Vec::new(),
             }
         }
         fn is_sequential(&self) -> bool {

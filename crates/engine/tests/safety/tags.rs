@@ -210,7 +210,14 @@ fn a_block_is_the_one_that_refers_to_it_names() {
 #[test]
 fn a_series_with_bases_of_deltas_is_not_changed() {
     let case = Case::new();
-    case.forge(|head| head.delta_bases.push(DeadListRef { id: Id(9), parts: 1, slots: 2 }));
+    case.forge(|head| {
+        head.delta_bases.push(DeadListRef {
+            id: Id(9),
+            parts: 1,
+            slots: 2,
+            hash: ContentHash([0; 16]),
+        })
+    });
     let id = case.head().snapshots[0].id;
     let before = case.names("").len();
     let repository = &case.repository;

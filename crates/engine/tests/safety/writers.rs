@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use silt_format::names::{self, Numbered};
 use silt_format::{
-    BlockKind, BlockRef, Chunking, ErrorKind, Fingerprint, Head, Header, Id, KdfCost, KeyLabel,
-    Level, MapRoot, ObjectKind, ObjectTag, PAGE_ENTRIES, Page, Places, Recipe, Reference, Role,
-    SEGMENT_BYTES, SIGNATURE_BYTES, SegmentEntry, SeriesId, SeriesRecord, Signer, Snapshot,
+    BlockKind, BlockRef, Chunking, ErrorKind, Fingerprint, Hashed, Head, Header, Id, KdfCost,
+    KeyLabel, Level, MapRoot, ObjectKind, ObjectTag, PAGE_ENTRIES, Page, Places, Recipe, Reference,
+    Role, SEGMENT_BYTES, SIGNATURE_BYTES, SegmentEntry, SeriesId, SeriesRecord, Signer, Snapshot,
     SnapshotEntry, Writer, WriterState, Writers,
 };
 use silt_storage::{Key, MemoryStorage, OperationKind, PutMode, RecordingStorage, Storage};
@@ -357,7 +357,7 @@ impl<'c> Falsified<'c> {
         let address = self.forger.address(ObjectKind::Snapshot, series, id.0);
         let object = self.forger.object(&address, &plain, self.forger.id);
         self.case.put(&names::snapshot(series, id), &object);
-        let hash = self.forger.host.keys.content_hash(ObjectKind::Snapshot as u8, &plain);
+        let hash = self.forger.host.keys.content_hash(Hashed::Snapshot, &plain);
         self.head.snapshots.push(SnapshotEntry { id, time_ns, flags: 0, hash, labels: Vec::new() });
         self.head.generation += 1;
         self.case.put_head(self.forger, &self.head, self.forger.id);

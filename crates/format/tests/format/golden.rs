@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use silt_format::{
-    BlockReader, CheckRecord, Config, Directory, ErrorKind, Footer, HEADER_BYTES, Head, Header,
-    HostKeys, Keyring, Lease, ObjectKind, Page, Recipe, SealScheme, SeriesRecord, Snapshot,
+    BlockReader, CheckRecord, Config, Directory, ErrorKind, Footer, HEADER_BYTES, Hashed, Head,
+    Header, HostKeys, Keyring, Lease, ObjectKind, Page, Recipe, SealScheme, SeriesRecord, Snapshot,
     WrappedKey, decode_blocks,
 };
 
@@ -167,7 +167,10 @@ fn a_write_only_key_of_version_1_seals_what_it_can_not_open() {
         keys.segment_key(7, values::SERIES),
         values::master().segment_key(7, values::SERIES)
     );
-    assert_eq!(keys.content_hash(5, b"plain"), values::master().content_hash(5, b"plain"));
+    assert_eq!(
+        keys.content_hash(Hashed::Snapshot, b"plain"),
+        values::master().content_hash(Hashed::Snapshot, b"plain")
+    );
 
     let object = golden("sealed-to-key");
     let header = Header::decode(&object).unwrap();
@@ -202,8 +205,8 @@ fn ids() -> Vec<String> {
         silt_format::fingerprint(&master.fingerprint_key(0, values::SERIES), b"chunk").to_string(),
         silt_format::fingerprint(&master.segment_key(0, values::SERIES), b"chunk").to_string(),
         silt_format::fingerprint(&master.fingerprint_key(1, values::SERIES), b"chunk").to_string(),
-        master.content_hash(1, b"plain").to_string(),
-        master.content_hash(2, b"plain").to_string(),
+        master.content_hash(Hashed::Recipe, b"plain").to_string(),
+        master.content_hash(Hashed::Page, b"plain").to_string(),
     ]
 }
 

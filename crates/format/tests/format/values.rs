@@ -178,13 +178,19 @@ pub fn snapshot() -> Snapshot {
             levels,
             stored_bytes: 777,
             unreadable: vec![ByteSpan { offset: 4096, length: 8192 }],
+            backing: vec!["/vm/base.qcow2".to_owned(), "/vm/base.raw".to_owned()],
         }],
         checkpoints: vec![Checkpoint {
             volume: "root".to_owned(),
             kind: "qemu-bitmap".to_owned(),
             id: "silt-7".to_owned(),
         }],
-        summary: Some(SummaryRef { id: Id(99), geometry: geometry(), references: 1000 }),
+        summary: Some(SummaryRef {
+            id: Id(99),
+            geometry: geometry(),
+            references: 1000,
+            hash: hash(90),
+        }),
     }
 }
 
@@ -234,7 +240,7 @@ pub fn head_after_deletions() -> Head {
     let period = Period { years: 1, months: 2, days: 3, hours: 4 };
     Head {
         deleted: vec![DeletedEntry { entry: gone, deleted_ns: 1_000 }],
-        dead: vec![DeadListRef { id: Id(77), parts: 2, slots: 1_000_000 }],
+        dead: vec![DeadListRef { id: Id(77), parts: 2, slots: 1_000_000, hash: hash(90) }],
         leak: LeakForecast { deletions: 3, leaked_millichunks: 1_234, stored_chunks: 99_999 },
         policy: Some(RetentionPolicy {
             last: 1,
@@ -261,10 +267,22 @@ pub fn head_sharing() -> Head {
             StoreEntry { seen: 5, ..StoreEntry::new(1, 1, shared) },
         ],
         runs: vec![
-            RunRef { id: Id(5), use_: RunUse::Shared, partition_bits: 3, records: 800_000 },
-            RunRef { id: Id(6), use_: RunUse::Owners, partition_bits: 0, records: 7 },
+            RunRef {
+                id: Id(5),
+                use_: RunUse::Shared,
+                partition_bits: 3,
+                records: 800_000,
+                hash: hash(90),
+            },
+            RunRef {
+                id: Id(6),
+                use_: RunUse::Owners,
+                partition_bits: 0,
+                records: 7,
+                hash: hash(90),
+            },
         ],
-        condemned: vec![DeadListRef { id: Id(78), parts: 1, slots: 9 }],
+        condemned: vec![DeadListRef { id: Id(78), parts: 1, slots: 9, hash: hash(90) }],
         condemned_in: 6,
         users: vec![SERIES, shared],
         ..head()
@@ -279,7 +297,7 @@ pub fn head_reserved() -> Head {
             StoreEntry::new(0, 0, SERIES),
             StoreEntry { seen: 9, places, ..StoreEntry::new(2, 3, SeriesId([6; 12])) },
         ],
-        delta_bases: vec![DeadListRef { id: Id(79), parts: 3, slots: 11 }],
+        delta_bases: vec![DeadListRef { id: Id(79), parts: 3, slots: 11, hash: hash(90) }],
         alias: Some("webserver".to_owned()),
         ..head()
     }
@@ -320,6 +338,7 @@ pub fn run_directory() -> RunDirectory {
         offset,
         sealed_bytes,
         first: Fingerprint([first; 20]),
+        hash: hash(first),
     };
     RunDirectory {
         blocks: vec![block(96, 500, 1), block(596, 400, 1), block(996, 10, 200)],
@@ -327,7 +346,9 @@ pub fn run_directory() -> RunDirectory {
             geometry: SummaryGeometry { partitions: 1, partition_bytes: 128, hashes: 7 },
             offset: 1006,
             sealed_bytes: 150,
+            hash: hash(91),
         }),
+        before: vec![hash(92), hash(93), hash(94)],
     }
 }
 

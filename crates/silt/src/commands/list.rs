@@ -109,6 +109,9 @@ pub fn show(session: &Session<'_>, args: &OneSnapshot) -> Result<u8, Failure> {
             volume.chunking,
             output::bytes(volume.stored_bytes)
         ));
+        if !volume.backing.is_empty() {
+            output::line(&format!("  laid over  {}", volume.backing.join(", over ")));
+        }
         print_levels(&volume.levels);
         for span in &volume.unreadable {
             let end = span.offset + span.length;

@@ -396,6 +396,7 @@ fn volume_json(volume: &Volume) -> Value {
         "bytes": volume.bytes,
         "source": volume.source,
         "source_format": volume.source_format,
+        "backing": volume.backing,
         "chunking": volume.chunking.to_string(),
         "stored_bytes": volume.stored_bytes,
         "levels": levels_json(&volume.levels),

@@ -33,6 +33,8 @@ fn qcow2_chains_and_compressed_images_are_backed_up_as_a_guest_sees_them() {
     args.push(&overlay);
     tool("qemu-io", &args);
     place.silt(&["backup", "chain", &overlay]).exits(0);
+    let shown = place.silt(&["show", "chain@latest"]).exits(0).printed();
+    assert!(shown.contains(&format!("laid over  {base}")), "{shown}");
     let flat = place.text("flat.raw");
     tool("qemu-img", &["convert", "-O", "raw", &overlay, &flat]);
     assert!(restored(&place, "chain@latest") == place.read("flat.raw"));

@@ -58,7 +58,7 @@ impl VolumeSource for RawSource {
             Medium::Device => SourceFormat::Block,
         };
         let description = self.path.display().to_string();
-        SourceInfo { description, format, size: Some(self.size) }
+        SourceInfo { description, format, size: Some(self.size), backing: Vec::new() }
     }
 
     fn is_sequential(&self) -> bool {

@@ -33,7 +33,12 @@ impl VolumeSource for StreamSource {
     fn info(&self) -> SourceInfo {
         let state = lock(&self.state);
         let size = state.ended.then_some(state.position);
-        SourceInfo { description: NAME.to_owned(), format: SourceFormat::Stream, size }
+        SourceInfo {
+            description: NAME.to_owned(),
+            format: SourceFormat::Stream,
+            size,
+            backing: Vec::new(),
+        }
     }
 
     fn is_sequential(&self) -> bool {

@@ -98,7 +98,12 @@ impl Disk {
 impl VolumeSource for Disk {
     fn info(&self) -> SourceInfo {
         let size = Some(to_u64(self.0.len()));
-        SourceInfo { description: "a disk".to_owned(), format: SourceFormat::Raw, size }
+        SourceInfo {
+            description: "a disk".to_owned(),
+            format: SourceFormat::Raw,
+            size,
+            backing: Vec::new(),
+        }
     }
     fn is_sequential(&self) -> bool {
         false

@@ -190,7 +190,14 @@ impl VolumeSource for Qcow2Source {
     fn info(&self) -> SourceInfo {
         let top = &self.images[0];
         let description = top.path().display().to_string();
-        SourceInfo { description, format: SourceFormat::Qcow2, size: Some(top.size()) }
+        let below = self.images[1..].iter().map(Image::path);
+        let below = below.chain(self.base.as_ref().map(RawSource::path));
+        SourceInfo {
+            description,
+            format: SourceFormat::Qcow2,
+            size: Some(top.size()),
+            backing: below.map(|path| path.display().to_string()).collect(),
+        }
     }
 
     fn is_sequential(&self) -> bool {
