@@ -216,7 +216,7 @@ fn a_series_with_bases_of_deltas_is_not_changed() {
             parts: 1,
             slots: 2,
             hash: ContentHash([0; 16]),
-        })
+        });
     });
     let id = case.head().snapshots[0].id;
     let before = case.names("").len();
