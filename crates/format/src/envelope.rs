@@ -152,7 +152,7 @@ pub struct HeaderRest {
 impl Header {
     /// The stored form.
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
-        let mut to = Encoder::default();
+        let mut to = Encoder { bytes: Vec::with_capacity(HEADER_BYTES) };
         to.raw(MAGIC);
         to.u16(FORMAT_VERSION);
         to.u8(self.kind as u8);

@@ -55,6 +55,11 @@ impl Stage {
         self.model.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Writes an event down.
+    pub fn note(&self, event: std::fmt::Arguments<'_>) {
+        self.world.state().note(event);
+    }
+
     /// A violation, for the record.
     pub fn violated(&self, what: String) {
         self.model().violations.push(what);
@@ -201,15 +206,17 @@ fn run_host(stage: &Stage, number: usize, host: &Host) {
             let opened = open(stage, &process, place_to_open(stage), host.role);
             (process, opened)
         };
-        stage.world.state().note(|| format!("host {number} begins {action:?}"));
+        stage.note(format_args!("host {number} begins {action:?}"));
         let (repository, done) = match repository {
             Ok(repository) => act(stage, &process, repository, *action),
             Err(error) => (None, Err(error)),
         };
-        stage.world.state().note(|| match &done {
-            Ok(()) => format!("host {number} has done {action:?}"),
-            Err(error) => format!("host {number} could not do {action:?}: {error}"),
-        });
+        match &done {
+            Ok(()) => stage.note(format_args!("host {number} has done {action:?}")),
+            Err(error) => {
+                stage.note(format_args!("host {number} could not do {action:?}: {error}"));
+            }
+        }
         process.expect(&[]);
         if host.stays_open && !process.is_dead() {
             kept = repository.map(|repository| (process, repository));

@@ -130,7 +130,7 @@ impl Observer for Process {
     fn progress(&self, _: &str, _: Progress) {}
     fn warning(&self, message: &str) {
         let id = self.id;
-        self.world.state().note(|| format!("process {id} warns: {message}"));
+        self.world.state().note(format_args!("process {id} warns: {message}"));
     }
 }
 
@@ -174,7 +174,7 @@ impl Reached {
             if let Some(Wrong::Sleep(minutes)) = wrong { minutes_ns(minutes) } else { 0 };
         let mut state = world.state();
         if let Some(wrong) = wrong {
-            state.note(|| format!("process {id}: {wrong:?} at the next"));
+            state.note(format_args!("process {id}: {wrong:?} at the next"));
         }
         let mut state = world.pass_a_little(state, *host, sleep_ns);
         let place = self.place;
@@ -182,7 +182,7 @@ impl Reached {
             state.places[place].away_until_ns = state.now_ns.saturating_add(minutes_ns(minutes));
         }
         if state.places[place].away_until_ns > state.now_ns {
-            state.note(|| format!("process {id}: {place} {kind:?} {name}: away"));
+            state.note(format_args!("process {id}: {place} {kind:?} {name}: away"));
             return Err(self.unreachable());
         }
         let loses_power = matches!(wrong, Some(Wrong::LosePower(_))) && self.process.folders;
@@ -195,7 +195,7 @@ impl Reached {
             Effect::None => Err(self.unreachable()),
         };
         let outcome = done.as_ref().map(|_| ()).map_err(Error::kind);
-        state.note(|| format!("process {id}: {place} {kind:?} {name}: {outcome:?}"));
+        state.note(format_args!("process {id}: {place} {kind:?} {name}: {outcome:?}"));
         match (wrong, change) {
             (Some(Wrong::Late(minutes) | Wrong::Repeat(minutes)), Some(change)) => {
                 state.later(minutes, place, change.clone());

@@ -19,7 +19,7 @@ const QUIET_MINUTES: u64 = 20_000;
 pub fn verify(stage: &Stage) {
     let auditor = stage.plan.hosts.len();
     stage.world.pass(auditor, minutes_ns(QUIET_MINUTES));
-    stage.world.state().note(|| "all is quiet".to_owned());
+    stage.note(format_args!("all is quiet"));
     if let Err(error) = try_verify(stage) {
         stage.violated(format!("in the end: {error}"));
     }
@@ -31,7 +31,7 @@ fn try_verify(stage: &Stage) -> Result<()> {
     }
     let repository = open(stage)?;
     let locations = repository.places();
-    stage.world.state().note(|| format!("places {locations:?}"));
+    stage.note(format_args!("places {locations:?}"));
     let at = |location: &str| LOCATIONS.iter().position(|known| *known == location);
     let of = |shared: bool| -> Vec<usize> {
         let places =

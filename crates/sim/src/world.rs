@@ -4,6 +4,7 @@
 //! operation and every look at the clock takes some time, so others come in between.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::{Arguments, Write as _};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use silt_format::{Error, ErrorKind, Result};
@@ -121,6 +122,8 @@ pub struct State {
     /// What happened, if somebody wants to read it.
     pub events: Option<Vec<String>>,
     digest: blake3::Hasher,
+    /// The event that was noted last.
+    line: String,
     /// When each host goes on.
     ready_ns: Vec<i64>,
     turn: usize,
@@ -131,13 +134,14 @@ pub struct State {
 
 impl State {
     /// Writes an event down.
-    pub fn note(&mut self, event: impl FnOnce() -> String) {
-        let event = event();
-        self.digest.update(event.as_bytes());
-        self.digest.update(b"\n");
-        let now_ns = self.now_ns;
+    pub fn note(&mut self, event: Arguments<'_>) {
+        self.line.clear();
+        // A string takes all.
+        let _ = writeln!(self.line, "{event}");
+        self.digest.update(self.line.as_bytes());
         if let Some(events) = &mut self.events {
-            let seconds = (now_ns - BEGINNING_NS) / 1_000_000;
+            let seconds = (self.now_ns - BEGINNING_NS) / 1_000_000;
+            let event = self.line.trim_end();
             events.push(format!("{:>12}.{:03} {event}", seconds / 1000, seconds % 1000));
         }
     }
@@ -159,11 +163,11 @@ impl State {
         while self.late.first().is_some_and(|late| late.at_ns <= self.now_ns) {
             let Late { place, change, .. } = self.late.remove(0);
             let now_ns = self.now_ns;
-            self.note(|| match &change {
-                Change::Put(key, _) => format!("late: {place} put {key}"),
-                Change::Delete(key) => format!("late: {place} delete {key}"),
-                Change::LosePower => format!("late: {place} loses power"),
-            });
+            match &change {
+                Change::Put(key, _) => self.note(format_args!("late: {place} put {key}")),
+                Change::Delete(key) => self.note(format_args!("late: {place} delete {key}")),
+                Change::LosePower => self.note(format_args!("late: {place} loses power")),
+            }
             self.places[place].change(&change, now_ns);
         }
     }
@@ -196,6 +200,7 @@ impl World {
             dead: BTreeSet::new(),
             events: keeps_events.then(Vec::new),
             digest: blake3::Hasher::new(),
+            line: String::new(),
             ready_ns,
             turn: hosts,
             late: Vec::new(),
