@@ -252,6 +252,7 @@ impl Plan {
             Theme::Reclaim,
             Theme::Places,
             Theme::Sharing,
+            Theme::Commits,
             Theme::All,
         ]);
         Self::draw_with(theme, seed, random)
@@ -294,6 +295,8 @@ enum Theme {
     Reclaim,
     Places,
     Sharing,
+    /// One sleeps through so many commits of one series that the numbers of heads are free again.
+    Commits,
     All,
     Guarded,
 }
@@ -363,6 +366,16 @@ impl Theme {
                 reclaim,
                 Action::Undelete(one, number),
                 Action::Restore(one, number),
+            ]),
+            Self::Commits => random.of(&[
+                Action::Backup(Series::Vm),
+                Action::Backup(Series::Vm),
+                Action::Delete(Series::Vm, number, exact),
+                Action::Protect(Series::Vm, 16 + number % 16),
+                Action::Protect(Series::Vm, 16 + number % 16),
+                Action::Reclaim(Series::Vm, keep),
+                Action::Reclaim(Series::Vm, keep),
+                Action::Undelete(Series::Vm, number),
             ]),
             Self::Guarded => random.of(&guarded(one, number, [backup, delete, reclaim])),
             Self::All => {
