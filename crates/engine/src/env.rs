@@ -14,6 +14,10 @@ pub trait Env: Send + Sync {
     fn process(&self) -> Process;
     /// Whether the process that holds `lease` may still be running; `true` where it can't be told.
     fn may_be_running(&self, lease: &Lease) -> bool;
+    /// For how many nanoseconds to wait for somebody who is changing a series, before that is an error.
+    fn patience_ns(&self) -> u64 {
+        0
+    }
     /// Whether the user has asked to stop.
     fn is_interrupted(&self) -> bool;
     /// Whether each operation does all its work on its caller's thread, so that a simulation which lets

@@ -2,6 +2,7 @@
 
 use silt_format::{Error, ErrorKind, Head, Id, Result, SeriesId, SnapshotEntry, names};
 
+use crate::heads;
 use crate::objects::{is_damage, key};
 use crate::repository::{DEFAULT_DOMAIN, Found, Repository};
 
@@ -23,6 +24,28 @@ pub enum Selector {
     Time(Option<String>, When),
 }
 
+/// What there is of several series.
+#[derive(Debug, Default)]
+pub struct AllHeads {
+    /// The newest head of each series that has one and can be read.
+    pub heads: Vec<Head>,
+    /// Series whose newest head is damaged.
+    pub damaged: Vec<DamagedHead>,
+    /// The names of series that have no head yet.
+    pub unfinished: Vec<String>,
+}
+
+/// A series whose newest head can't be read.
+#[derive(Debug)]
+pub struct DamagedHead {
+    /// The series.
+    pub series: String,
+    /// What is wrong.
+    pub error: Error,
+    /// The newest head that can be read, if there is one: what the series was made of before.
+    pub before: Option<Head>,
+}
+
 impl Repository {
     /// The newest heads of all series, or of those called `names` if any are given.
     ///
@@ -35,13 +58,47 @@ impl Repository {
         self.readable_heads(&self.series()?)
     }
 
+    /// The heads of the series called `names`, or of all, with those that are damaged, and the names of series
+    /// that have none: their first backup was interrupted, or is still running.
+    pub fn all_heads(&self, names: &[String]) -> Result<AllHeads> {
+        let mut all = AllHeads::default();
+        let series = if names.is_empty() {
+            self.series()?
+        } else {
+            names.iter().map(|name| (self.series_id(name), name.clone())).collect()
+        };
+        for (id, name) in series {
+            match self.head(id) {
+                Ok(Some(head)) => all.heads.push(head),
+                Ok(None) if self.has_record(id)? => all.unfinished.push(name),
+                Ok(None) => return Err(self.no_such_series(&name)?),
+                Err(error) if is_damage(&error) => {
+                    let before = heads::newest_readable(&self.objects, id)?;
+                    all.damaged.push(DamagedHead { series: name, error, before });
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(all)
+    }
+
+    pub(crate) fn has_record(&self, id: SeriesId) -> Result<bool> {
+        match self.objects.storage.head(&key(&names::series(id))?) {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     fn readable_heads(&self, series: &[(SeriesId, String)]) -> Result<Vec<Head>> {
         let mut heads = Vec::new();
         for (id, name) in series {
             match self.head(*id) {
                 Ok(head) => heads.extend(head),
                 Err(error) if is_damage(&error) => {
-                    self.warn(&format!("series '{name}' is left out: {error}"));
+                    self.warn(&format!(
+                        "series '{name}' is left out: {error}; `silt recover {name}` goes on with the head before"
+                    ));
                 }
                 Err(error) => return Err(error),
             }
@@ -60,6 +117,10 @@ impl Repository {
         if let Some(head) = self.head(self.series_id(name))? {
             return Ok(head);
         }
+        Err(self.no_such_series(name)?)
+    }
+
+    fn no_such_series(&self, name: &str) -> Result<Error> {
         let known: Vec<String> = self.series()?.into_iter().map(|(_, name)| name).collect();
         let hint = if known.is_empty() {
             "the repository has no series yet".to_owned()
@@ -67,7 +128,7 @@ impl Repository {
             format!("there are: {}", known.join(", "))
         };
         let message = format!("there is no series '{name}' with a snapshot; {hint}");
-        Err(Error::new(ErrorKind::NotFound, message))
+        Ok(Error::new(ErrorKind::NotFound, message))
     }
 
     /// The one snapshot that `selector` means.

@@ -6,7 +6,7 @@ use silt_format::{
     SeriesId, Signer, StoreEntry, names,
 };
 
-use crate::objects::{Address, Objects};
+use crate::objects::{Address, Objects, is_damage};
 use crate::places;
 use crate::repository::DEFAULT_DOMAIN;
 use crate::writers::SignedBy;
@@ -104,6 +104,19 @@ fn newest_below(
         objects.seen.compare(series, 0)?;
     }
     Ok((None, newest))
+}
+
+/// The newest head of a series that can be read, whatever is above it: what the series was made of once.
+pub(crate) fn newest_readable(objects: &Objects, series: SeriesId) -> Result<Option<Head>> {
+    for item in all(objects, series) {
+        match judge(objects, series, &item?.1) {
+            Ok(Reading::Good(head, _)) => return Ok(Some(*head)),
+            Ok(Reading::Refused(_)) => {}
+            Err(error) if is_damage(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(None)
 }
 
 fn passed_over(error: &Error) -> String {

@@ -46,7 +46,7 @@ pub use deletion::{
 };
 pub use dry_run::DryRunStorage;
 pub use env::{Context, Env, Observer, Process, Progress, Silent};
-pub use find::{Selector, When};
+pub use find::{AllHeads, DamagedHead, Selector, When};
 pub use keys::{KeyAccess, KeyInfo};
 pub use places::{HealOptions, HealReport, OpenPlace, PlaceInfo};
 pub use repository::{Found, Protection, Repository};

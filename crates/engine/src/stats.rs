@@ -64,7 +64,10 @@ impl Repository {
                     stats.metadata_bytes += item?.1;
                 }
             }
-            all.push(stats);
+            // What an interrupted first backup has left is no series.
+            if stats.snapshots + stats.containers > 0 || !head.deleted.is_empty() {
+                all.push(stats);
+            }
         }
         Ok(all)
     }

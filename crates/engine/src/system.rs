@@ -19,7 +19,7 @@ impl SystemEnv {
         let id = std::process::id();
         let process = Process {
             host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
-            boot: boot_id(),
+            boot: format!("{}/{}/{}", machine_id(), boot_id(), process_namespace()),
             id,
             start: process_start(id).unwrap_or(0),
         };
@@ -45,12 +45,12 @@ impl Env for SystemEnv {
     }
 
     fn may_be_running(&self, lease: &Lease) -> bool {
-        if lease.host != self.process.host {
+        // Machines that were cloned, and containers, may have one name; process numbers count only where they
+        // were given.
+        if (&lease.host, &lease.boot) != (&self.process.host, &self.process.boot) {
             return true;
         }
-        // After a restart of the host, none of its old processes runs.
-        lease.boot == self.process.boot
-            && process_start(lease.process).is_some_and(|start| start == lease.process_start)
+        process_start(lease.process).is_some_and(|start| start == lease.process_start)
     }
 
     fn is_interrupted(&self) -> bool {
@@ -69,6 +69,18 @@ impl Env for SystemEnv {
     }
 }
 
+/// What tells this installation from others, if it has been given that (machine-id(5)).
+fn machine_id() -> String {
+    let text = std::fs::read_to_string("/etc/machine-id").unwrap_or_default();
+    text.trim().to_owned()
+}
+
+/// What tells the processes of this container from others (pid_namespaces(7)).
+fn process_namespace() -> String {
+    let link = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+    link.to_string_lossy().into_owned()
+}
+
 fn boot_id() -> String {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     text.trim().to_owned()
@@ -80,4 +92,25 @@ fn process_start(process: u32) -> Option<u64> {
     // The second field is the program's name in parentheses and may hold anything.
     let fields = stat.rsplit_once(')')?.1;
     fields.split_ascii_whitespace().nth(19)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_known_to_be_gone_only_where_its_number_was_given() {
+        let env = SystemEnv::new(Arc::default());
+        let Process { host, boot, id, start } = env.process();
+        let (session, expires_ns) = ([0; 16], 0);
+        let mut lease =
+            Lease { session, host, boot, process: id, process_start: start, expires_ns };
+        assert!(env.may_be_running(&lease), "this one runs");
+        lease.process_start += 1;
+        assert!(!env.may_be_running(&lease), "another had the number");
+        lease.boot.push('x');
+        assert!(env.may_be_running(&lease), "a container, or a clone, with the same name");
+        lease.host.push('x');
+        assert!(env.may_be_running(&lease));
+    }
 }

@@ -2,6 +2,7 @@
 
 mod cli;
 mod commands;
+mod confirm;
 mod location;
 mod noted;
 mod output;
@@ -14,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use clap::Parser;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 fn main() -> ExitCode {
     let cli = match cli::Cli::try_parse() {
@@ -26,7 +28,9 @@ fn main() -> ExitCode {
         }
     };
     let interrupted = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+    // A terminal that is closed is no reason to leave things half done, either.
+    let signals = [SIGINT, SIGTERM, SIGHUP];
+    for signal in signals {
         // A second signal ends the process at once, as people expect of Ctrl-C.
         let again =
             signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&interrupted));
@@ -35,12 +39,21 @@ fn main() -> ExitCode {
             output::error(cli.global.json, "signals cannot be caught", 1);
         }
     }
-    match commands::run(&cli, interrupted) {
-        Ok(code) => ExitCode::from(code),
+    let code = match commands::run(&cli, interrupted) {
+        Ok(code) => code,
         Err(failure) => {
             let code = failure.exit_code();
             output::error(cli.global.json, &failure.to_string(), code);
-            ExitCode::from(code)
+            code
         }
+    };
+    match output::failure() {
+        Some(error) if code == 0 => {
+            let message =
+                format!("what was to be printed is not all there: standard output: {error}");
+            output::error(cli.global.json, &message, 1);
+            ExitCode::from(1)
+        }
+        _ => ExitCode::from(code),
     }
 }

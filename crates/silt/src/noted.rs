@@ -17,6 +17,8 @@ pub struct NotedEnv {
     folder: Option<PathBuf>,
     /// Whether what storage shows is taken for the newest, whatever was noted.
     accepts_older: bool,
+    /// For how long to wait for others.
+    patience_ns: u64,
     /// Whether nothing is noted: what a dry run commits is nowhere.
     is_dry: AtomicBool,
 }
@@ -33,6 +35,7 @@ impl NotedEnv {
             system: SystemEnv::new(interrupted),
             folder: folder(global),
             accepts_older: global.accept_older,
+            patience_ns: global.wait.unwrap_or(0).saturating_mul(1_000_000_000),
             is_dry: AtomicBool::new(false),
         }
     }
@@ -86,6 +89,10 @@ impl Env for NotedEnv {
 
     fn is_interrupted(&self) -> bool {
         self.system.is_interrupted()
+    }
+
+    fn patience_ns(&self) -> u64 {
+        self.patience_ns
     }
 
     fn sleep_ns(&self, nanoseconds: u64) {

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::io::Write;
+use std::sync::OnceLock;
 
 use serde_json::{Value, json};
 
@@ -23,7 +24,19 @@ pub fn visible(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// Prints a line to standard output; a reader that went away is not an error worth a message.
+/// Why standard output took no more, once it has failed.
+static FAILURE: OnceLock<std::io::Error> = OnceLock::new();
+
+/// What has kept standard output from taking all; a reader that went away has seen what it wanted.
+pub fn failure() -> Option<&'static std::io::Error> {
+    let mut out = std::io::stdout().lock();
+    if let Err(error) = out.flush() {
+        let _ = FAILURE.set(error);
+    }
+    FAILURE.get().filter(|error| error.kind() != std::io::ErrorKind::BrokenPipe)
+}
+
+/// Prints a line to standard output.
 pub fn line(text: &str) {
     print(&visible(text));
 }
@@ -34,9 +47,11 @@ pub fn note(text: &str) {
 }
 
 fn print(text: &str) {
-    let mut out = std::io::stdout().lock();
-    if writeln!(out, "{text}").is_err() {
-        std::process::exit(1);
+    // What is being done goes on: commands have things to put away.
+    if FAILURE.get().is_none()
+        && let Err(error) = writeln!(std::io::stdout().lock(), "{text}")
+    {
+        let _ = FAILURE.set(error);
     }
 }
 

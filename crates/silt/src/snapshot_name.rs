@@ -91,34 +91,79 @@ pub fn parse_bytes(text: &str) -> Result<u64, Failure> {
     bytes.ok_or_else(|| usage(format!("'{text}' is no size; use bytes, or 64KiB, 1MiB, 2GiB")))
 }
 
-/// A period such as `1y5m7d2h`: years, months, days and hours, each at most once, in this order.
-pub fn parse_period(text: &str) -> Result<Period, Failure> {
-    let bad =
-        || usage(format!("'{text}' is no period; use years, months, days, hours as in 1y5m7d2h"));
-    let mut period = Period::default();
-    let mut rest = text;
-    let parts = [
-        ('y', &mut period.years),
-        ('m', &mut period.months),
-        ('d', &mut period.days),
-        ('h', &mut period.hours),
-    ];
-    for (unit, part) in parts {
-        if let Some((number, behind)) = rest.split_once(unit) {
-            *part = number.parse().map_err(|_| bad())?;
-            rest = behind;
-        }
+/// Numbers and the units behind them; a 0 may do without.
+fn parts(text: &str) -> Option<Vec<(u64, &str)>> {
+    let (mut parts, mut rest) = (Vec::new(), text);
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        let (number, behind) = rest.split_at(digits);
+        let letters = behind.find(|c: char| c.is_ascii_digit()).unwrap_or(behind.len());
+        let (unit, behind) = behind.split_at(letters);
+        parts.push((number.parse().ok()?, unit));
+        rest = behind;
     }
-    if rest.is_empty() && !text.is_empty() { Ok(period) } else { Err(bad()) }
+    (!parts.is_empty()).then_some(parts)
 }
 
-/// A period of days and hours, in seconds.
-pub fn parse_seconds(text: &str) -> Result<u64, Failure> {
-    let period = parse_period(text)?;
-    if period.years > 0 || period.months > 0 {
-        return Err(usage(format!("'{text}' is too vague here; use days and hours, as in 30d12h")));
+/// A period such as `1y5m2w7d2h`: years, months, weeks, days and hours, each at most once.
+pub fn parse_period(text: &str) -> Result<Period, Failure> {
+    let bad = || {
+        usage(format!(
+            "'{text}' is no period; use years, months, weeks, days, hours as in 1y5m2w7d2h"
+        ))
+    };
+    let mut period = Period::default();
+    let (mut weeks, mut seen) = (0_u32, Vec::new());
+    for (count, unit) in parts(text).ok_or_else(bad)? {
+        let part = match unit {
+            "y" => &mut period.years,
+            "m" => &mut period.months,
+            "w" => &mut weeks,
+            "d" => &mut period.days,
+            "h" => &mut period.hours,
+            _ => return Err(bad()),
+        };
+        *part = u32::try_from(count).map_err(|_| bad())?;
+        if seen.contains(&unit) {
+            return Err(bad());
+        }
+        seen.push(unit);
     }
-    Ok(u64::from(period.days) * 86_400 + u64::from(period.hours) * 3600)
+    let days = weeks.checked_mul(7).and_then(|days| days.checked_add(period.days));
+    period.days = days.ok_or_else(bad)?;
+    Ok(period)
+}
+
+/// A period of weeks, days, hours, minutes and seconds, in seconds.
+pub fn parse_seconds(text: &str) -> Result<u64, Failure> {
+    let wrong = || {
+        usage(format!(
+            "'{text}' is no length of time; use weeks, days, hours, minutes and seconds, as in 2w, 30d12h or 90min"
+        ))
+    };
+    let mut seconds = 0_u64;
+    let parts = parts(text).ok_or_else(wrong)?;
+    for (count, unit) in parts {
+        let each = match unit {
+            "w" => 7 * 86_400,
+            "d" => 86_400,
+            "h" => 3600,
+            "min" => 60,
+            "s" => 1,
+            _ if count == 0 => 0,
+            _ => return Err(wrong()),
+        };
+        seconds =
+            count.checked_mul(each).and_then(|part| seconds.checked_add(part)).ok_or_else(wrong)?;
+    }
+    Ok(seconds)
+}
+
+/// How long to wait, in seconds.
+pub fn wait(text: &str) -> Result<u64, String> {
+    let parsed = text.parse::<jiff::SignedDuration>().ok();
+    let seconds = parsed.and_then(|time| u64::try_from(time.as_secs()).ok());
+    seconds.ok_or_else(|| "use hours, minutes and seconds, as in 10m or 1h30m".to_owned())
 }
 
 /// A time like 90s, 30m or 1h30m, in seconds.

@@ -27,7 +27,7 @@ use super::upload::Uploads;
 use crate::budget::Budget;
 use crate::env::{Context, Progress};
 use crate::heads;
-use crate::lease::HeldLease;
+use crate::lease::{self, HeldLease};
 use crate::map::MapReader;
 use crate::objects::is_damage;
 use crate::repository::{DEFAULT_DOMAIN, Repository};
@@ -173,7 +173,10 @@ impl<'r> BackupSession<'r> {
         let session = context.random();
         crate::places::verify_unchanged_since_opened(objects)?;
         objects.believed.require_may_write(objects.signer.id(), name)?;
-        let state = heads::state(objects, series)?;
+        let mut state = heads::state(objects, series)?;
+        if lease::wait_while_held(objects, series, state.lease.clone(), name)? {
+            state = heads::state(objects, series)?;
+        }
         let lease = HeldLease::acquire(objects, series, name, state.lease, session)?;
         let started_ns = context.env.now_ns();
         let mut head = base(repository, (series, name), state.head, &options, started_ns)?;

@@ -94,7 +94,6 @@ impl Repository {
             if !options.series.is_empty() && !options.series.contains(&name) {
                 continue;
             }
-            report.series += u64::from(id != shared);
             self.check_still_series(id, &name, options, &mut report, &mut findings)?;
             checked.insert(id);
         }
@@ -190,6 +189,9 @@ impl Repository {
             }
             Err(error) => return Err(error),
         };
+        let is_begun = !head.snapshots.is_empty() || !head.deleted.is_empty();
+        let is_shared = id == self.objects.keys.shared_store_id(DEFAULT_DOMAIN);
+        report.series += u64::from(is_begun && !is_shared);
         let (number, record) = self.check_record(id)?;
         let mut state = RecordState { number, saved: record.clone(), record };
         data::verify(self, &head, options, &mut state, report, findings)?;

@@ -34,7 +34,8 @@ impl<'r> Edit<'r> {
         name: &str,
     ) -> Result<Self> {
         repository.required_authority()?;
-        lease::refuse_while_held(&repository.objects, series, name)?;
+        let newest = repository.objects.newest_name(Numbered::Lease, series)?;
+        lease::wait_while_held(&repository.objects, series, newest, name)?;
         Self::of(repository, series, name, None)?.not_empty(name)
     }
 
@@ -54,7 +55,10 @@ impl<'r> Edit<'r> {
     ) -> Result<Self> {
         repository.required_authority()?;
         let session = repository.objects.context.random();
-        let newest = repository.objects.newest_name(Numbered::Lease, series)?;
+        let mut newest = repository.objects.newest_name(Numbered::Lease, series)?;
+        if lease::wait_while_held(&repository.objects, series, newest.clone(), name)? {
+            newest = repository.objects.newest_name(Numbered::Lease, series)?;
+        }
         let lease = HeldLease::acquire(&repository.objects, series, name, newest, session)?;
         Self::of(repository, series, name, Some((session, lease)))
     }

@@ -7,7 +7,8 @@ use std::collections::{HashMap, HashSet};
 
 use silt_chunking::Fingerprinter;
 use silt_format::{
-    DeadRange, DeletedEntry, Head, Id, ObjectSet, ObjectTag, Result, Snapshot, SnapshotEntry, names,
+    DeadRange, DeletedEntry, ErrorKind, Head, Id, ObjectSet, ObjectTag, Result, Snapshot,
+    SnapshotEntry, names,
 };
 
 use super::dead::{self, DeadSlots};
@@ -45,6 +46,8 @@ pub struct ReclaimOptions {
     /// How long deleted snapshots can be brought back, in seconds; by default as the series' policy
     /// says, else not at all.
     pub keep_deleted_s: Option<u64>,
+    /// How long they can be where neither this nor a policy says, in seconds.
+    pub keep_deleted_unless_said_s: u64,
     /// Only say what would be done.
     pub dry_run: bool,
     /// Bytes of memory for the marks of a sweep, 0 for the default.
@@ -58,6 +61,7 @@ impl Default for ReclaimOptions {
             leak_share_max: 0.01,
             grace_s: 24 * 3600,
             keep_deleted_s: None,
+            keep_deleted_unless_said_s: 0,
             dry_run: false,
             memory_bytes: 0,
         }
@@ -65,7 +69,7 @@ impl Default for ReclaimOptions {
 }
 
 /// What a reclaim came to, or would come to.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReclaimReport {
     /// Deleted snapshots that can't be brought back any more.
     pub purged: Vec<Id>,
@@ -118,7 +122,13 @@ impl Repository {
     /// Gives back the space of what is dead in a series: drops and rewrites containers, drops recipe
     /// packs and what interrupted runs have left. Backups of other series and restores go on meanwhile.
     pub fn reclaim(&self, series: &str, options: &ReclaimOptions) -> Result<ReclaimReport> {
-        let mut edit = Edit::begin(self, self.series_id(series), series)?;
+        let id = self.series_id(series);
+        let mut edit = match Edit::begin(self, id, series) {
+            Err(error) if error.kind() == ErrorKind::NotFound && self.has_record(id)? => {
+                return self.reclaim_unfinished(series, options);
+            }
+            begun => begun?,
+        };
         let mut report = ReclaimReport::default();
         let must_sweep = leak_share(&edit.head.leak) >= options.leak_share_max;
         let readable = dead::read(&self.objects, edit.head.series, &edit.head.dead);
@@ -130,6 +140,36 @@ impl Repository {
             })?);
         }
         edit.reclaim(options, &mut report)?;
+        edit.finish()?;
+        Ok(report)
+    }
+}
+
+impl Repository {
+    /// Removes what an interrupted first backup of a series has left. A head that names nothing goes before: a
+    /// backup that still runs can't commit any more then.
+    fn reclaim_unfinished(&self, series: &str, options: &ReclaimOptions) -> Result<ReclaimReport> {
+        let domain = self.series_record(self.series_id(series))?.domain;
+        let mut edit = Edit::begin_or_make(self, self.series_id(series), series)?;
+        edit.head.domain = domain;
+        let mut report = ReclaimReport::default();
+        let now_ms = self.objects.context.env.now_ns() / 1_000_000;
+        let grace_ms = i64::try_from(options.grace_s).unwrap_or(i64::MAX).saturating_mul(1000);
+        for listed in edit.listing()? {
+            let modified_ms = self.objects.storage.head(&key(&listed.name)?)?.modified_ms;
+            let modified_ms = modified_ms.and_then(|ms| i64::try_from(ms).ok());
+            let is_young = modified_ms.is_none_or(|ms| now_ms.saturating_sub(ms) < grace_ms);
+            if is_young && options.grace_s > 0 {
+                // The next backup may use all of it.
+                edit.finish()?;
+                return Ok(ReclaimReport::default());
+            }
+            report.removed_objects += 1;
+            report.removed_bytes += listed.bytes;
+        }
+        if report.removed_objects > 0 && !options.dry_run {
+            edit.reclaim(options, &mut report)?;
+        }
         edit.finish()?;
         Ok(report)
     }
@@ -179,9 +219,9 @@ impl Edit<'_> {
         let series = self.head.series;
         require_listed(objects, &self.head)?;
         let listing = self.listing()?;
-        let keep_s = options.keep_deleted_s;
         let policy_s = self.head.policy.as_ref().map(|policy| policy.keep_deleted_s);
-        let keep_s = keep_s.or(policy_s).unwrap_or(0);
+        let keep_s = options.keep_deleted_s.or(policy_s.filter(|keep_s| *keep_s > 0));
+        let keep_s = keep_s.unwrap_or(options.keep_deleted_unless_said_s);
         let keep_ns = i64::try_from(keep_s).unwrap_or(i64::MAX).saturating_mul(1_000_000_000);
         let oldest_ns = objects.context.env.now_ns().saturating_sub(keep_ns);
         let (purge, kept): (Vec<&DeletedEntry>, Vec<&DeletedEntry>) =

@@ -270,6 +270,7 @@ pub const THOROUGH: ReclaimOptions = ReclaimOptions {
     leak_share_max: 0.0,
     grace_s: 0,
     keep_deleted_s: Some(0),
+    keep_deleted_unless_said_s: 0,
     dry_run: false,
     memory_bytes: 0,
 };

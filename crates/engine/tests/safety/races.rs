@@ -4,7 +4,8 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 
 use silt_format::ErrorKind;
-use silt_storage::MemoryStorage;
+use silt_storage::{LocalStorage, MemoryStorage, Storage};
+use siltstone::Env;
 
 use crate::kit::{self, MemorySource, World};
 
@@ -42,6 +43,29 @@ fn the_lease_of_a_dead_process_is_taken_at_once_and_of_another_host_when_it_ends
     assert_eq!(remote.backup("vm", kit::options()).err().unwrap().kind(), ErrorKind::Busy);
     there.pass_seconds(400);
     kit::backup(&remote, "vm", &kit::image(1, 100)).unwrap();
+}
+
+#[test]
+fn a_clock_that_is_a_day_ahead_blocks_nobody_for_a_day() {
+    let folder = tempfile::tempdir().unwrap();
+    let storage: Arc<dyn Storage> =
+        Arc::new(LocalStorage::create(&folder.path().join("repository")).unwrap());
+    let dead = Arc::new(Mutex::new(HashSet::new()));
+    let worlds = [World::process(1, 1, "there", &dead), World::process(2, 2, "here", &dead)];
+    // By the clock of the file system, which is right.
+    let written = std::fs::metadata(folder.path()).unwrap().modified().unwrap();
+    let now_s = written.duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    let [ahead, right] = worlds.map(|world| {
+        world.pass_seconds(i64::try_from(now_s).unwrap() - world.now_ns() / 1_000_000_000);
+        world
+    });
+    ahead.pass_seconds(86_400);
+    let first = kit::init(storage.clone(), &ahead).unwrap();
+    std::mem::forget(first.backup("vm", kit::options()).unwrap());
+    let second = kit::open(storage, &right).unwrap();
+    assert_eq!(second.backup("vm", kit::options()).err().unwrap().kind(), ErrorKind::Busy);
+    right.pass_seconds(400);
+    kit::backup(&second, "vm", &kit::image(1, 100)).unwrap();
 }
 
 #[test]

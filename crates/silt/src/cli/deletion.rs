@@ -70,9 +70,19 @@ pub struct Forget {
     /// What snapshots are taken together: series, host, tags, and several of them with commas.
     #[arg(long, default_value = "series", value_delimiter = ',', value_name = "WHAT")]
     pub group_by: Vec<Group>,
-    /// Reclaim the space afterwards.
+    /// Reclaim the space afterwards. What was deleted just now stays for `silt undelete`, for as long as the
+    /// series' policy says, else for a day.
     #[arg(long)]
     pub reclaim: bool,
+    /// How long deleted snapshots can be brought back, such as 7d; 0 frees their space at once.
+    #[arg(long, value_name = "PERIOD", requires = "reclaim")]
+    pub keep_deleted: Option<String>,
+    /// Delete more than half of a series' snapshots without asking.
+    #[arg(long)]
+    pub yes: bool,
+    /// Let a series be left without any snapshot.
+    #[arg(long)]
+    pub allow_empty: bool,
     /// Say what would be deleted, and delete nothing.
     #[arg(long)]
     pub dry_run: bool,

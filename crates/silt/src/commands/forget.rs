@@ -4,12 +4,18 @@ use std::collections::{BTreeMap, HashMap};
 
 use jiff::tz::TimeZone;
 use serde_json::json;
-use silt_format::{Id, RetentionPolicy, Snapshot, SnapshotEntry};
-use siltstone::{Candidate, DeleteMethod, Kept, ReclaimOptions, Repository, apply_policy};
+use silt_format::{Error, ErrorKind, Head, Id, RetentionPolicy, Snapshot, SnapshotEntry};
+use siltstone::{
+    AllHeads, Candidate, DeleteMethod, Kept, ReclaimOptions, Repository, apply_policy,
+};
 
+use super::each::Each;
 use super::{Failure, Session, delete, reclaim, short};
 use crate::cli::{Forget, Group, RetentionRules};
-use crate::{output, snapshot_name};
+use crate::{confirm, output, snapshot_name};
+
+/// How long what `forget --reclaim` deletes can be brought back where nothing says it.
+const KEEP_DELETED_S: u64 = 24 * 3600;
 
 impl RetentionRules {
     /// The policy that the options say, `None` if they say nothing.
@@ -47,18 +53,22 @@ struct Row {
 pub fn run(session: &Session<'_>, args: &Forget) -> Result<u8, Failure> {
     let given = args.keep.policy()?;
     let repository = session.repository_to_change(args.dry_run)?;
-    let heads = repository.heads(&args.series)?;
+    let mut each = Each::new(session);
+    let AllHeads { heads, damaged, .. } = repository.all_heads(&args.series)?;
+    each.damaged(&damaged);
     if given.is_none() && heads.iter().all(|head| head.policy.is_none()) {
         let message = "no policy: give a rule such as --keep-daily 7, or store one with \
                        `silt policy set`";
         return Err(Failure::Usage(message.to_owned()));
     }
     let mut groups: BTreeMap<Vec<String>, (RetentionPolicy, Vec<Row>)> = BTreeMap::new();
+    let mut living: BTreeMap<String, usize> = BTreeMap::new();
     for head in heads {
-        let Some(policy) = given.clone().or(head.policy) else { continue };
-        for entry in head.snapshots {
-            let snapshot = repository.snapshot(head.series, &entry)?;
-            let row = Row { series: head.name.clone(), entry, snapshot };
+        let Some(policy) = given.clone().or_else(|| head.policy.clone()) else { continue };
+        let rows = rows(&repository, &head).map_err(Failure::from);
+        let Some(rows) = each.tried(&head.name, rows)? else { continue };
+        living.insert(head.name, rows.len());
+        for row in rows {
             let group = groups.entry(group(&row, &args.group_by));
             group.or_insert_with(|| (policy.clone(), Vec::new())).1.push(row);
         }
@@ -73,18 +83,69 @@ pub fn run(session: &Session<'_>, args: &Forget) -> Result<u8, Failure> {
             doomed.entry(series[&kept.id].to_owned()).or_default().push(kept.id);
         }
     }
+    let going = |series: &String| doomed.get(series).map_or(0, Vec::len);
+    let counts: Vec<_> =
+        living.iter().map(|(series, all)| (series.as_str(), going(series), *all)).collect();
+    if !args.dry_run {
+        refuse_emptying(&counts, args.allow_empty)?;
+        confirm_many(&counts, args.yes)?;
+    }
     for (series, ids) in &doomed {
-        let report = repository.delete(series, ids, DeleteMethod::Approximate)?;
-        delete::print(session, series, &report, args.dry_run);
+        let deleted = repository.delete(series, ids, DeleteMethod::Approximate);
+        if let Some(report) = each.tried(series, deleted.map_err(Failure::from))? {
+            delete::print(session, series, &report, args.dry_run);
+        }
     }
     if doomed.is_empty() && !session.global.json {
         output::line("Nothing to delete.");
     }
     if args.reclaim {
-        let options = ReclaimOptions { dry_run: args.dry_run, ..reclaim::defaults(session) };
-        reclaim::reclaim(session, &repository, &args.series, &options)?;
+        let keep = args.keep_deleted.as_deref().map(snapshot_name::parse_seconds).transpose()?;
+        let options = ReclaimOptions {
+            dry_run: args.dry_run,
+            keep_deleted_s: keep,
+            keep_deleted_unless_said_s: KEEP_DELETED_S,
+            ..reclaim::defaults(session)
+        };
+        each.worsen(reclaim::reclaim(session, &repository, &args.series, &options)?);
     }
-    Ok(0)
+    Ok(each.status())
+}
+
+/// All living snapshots of a series.
+fn rows(repository: &Repository, head: &Head) -> silt_format::Result<Vec<Row>> {
+    let row = |entry: &SnapshotEntry| {
+        let snapshot = repository.snapshot(head.series, entry)?;
+        Ok(Row { series: head.name.clone(), entry: entry.clone(), snapshot })
+    };
+    head.snapshots.iter().map(row).collect()
+}
+
+/// Fails as `Denied` if of a series all snapshots would go; `counts` says of each how many go and how many there
+/// are. A rule that keeps nothing is more often mistyped than meant.
+fn refuse_emptying(counts: &[(&str, usize, usize)], is_allowed: bool) -> Result<(), Failure> {
+    let emptied = counts.iter().filter(|(_, going, all)| *going > 0 && going == all);
+    let emptied: Vec<&str> = emptied.map(|(series, ..)| *series).collect();
+    if emptied.is_empty() || is_allowed {
+        return Ok(());
+    }
+    let message = format!(
+        "the rules keep no snapshot of {}, so nothing was deleted; look at them with --dry-run, or say --allow-empty",
+        emptied.join(", ")
+    );
+    Err(Failure::Error(Error::new(ErrorKind::Denied, message)))
+}
+
+/// Asks if of a series more than half would go.
+fn confirm_many(counts: &[(&str, usize, usize)], is_sure: bool) -> Result<(), Failure> {
+    let many = counts.iter().filter(|(_, going, all)| 2 * going > *all);
+    let many: Vec<String> =
+        many.map(|(series, going, all)| format!("{going} of {all} of {series}")).collect();
+    if many.is_empty() || is_sure {
+        return Ok(());
+    }
+    let question = format!("delete {} snapshots", many.join(", "));
+    confirm::ask(&question, "--yes deletes them without asking, --dry-run shows which")
 }
 
 /// Applies the policy that a series stores, as `backup --forget` does.
@@ -100,14 +161,21 @@ pub fn apply_stored(
         session.context.observer.warning(&message);
         return Ok(());
     };
-    let row = |entry: &SnapshotEntry| {
-        let snapshot = repository.snapshot(head.series, entry)?;
-        Ok(Row { series: head.name.clone(), entry: entry.clone(), snapshot })
-    };
-    let rows = head.snapshots.iter().map(row).collect::<silt_format::Result<Vec<_>>>()?;
+    let rows = rows(repository, &head)?;
     let kept = decide(session, repository, &policy, &rows)?;
     let doomed: Vec<Id> =
         kept.iter().filter(|kept| kept.reasons.is_empty()).map(|kept| kept.id).collect();
+    refuse_emptying(&[(series, doomed.len(), rows.len())], false)?;
+    if 2 * doomed.len() > rows.len() {
+        // Nobody is there to ask; once somebody has looked at it, the policy has little to do each day.
+        session.context.observer.warning(&format!(
+            "the policy of '{series}' would delete {} of its {} snapshots; nothing is deleted until \
+             `silt forget {series}` has been answered once",
+            doomed.len(),
+            rows.len()
+        ));
+        return Ok(());
+    }
     if !doomed.is_empty() {
         let report = repository.delete(series, &doomed, DeleteMethod::Approximate)?;
         delete::print(session, series, &report, false);

@@ -2,8 +2,9 @@
 
 use silt_format::{Id, Level, LevelBytes, Snapshot, SnapshotEntry};
 
-use siltstone::Repository;
+use siltstone::{AllHeads, Repository};
 
+use super::each::Each;
 use super::{Failure, Session, short, snapshot_json, volume};
 use crate::cli::{ListSnapshots, OneSnapshot};
 use crate::{output, snapshot_name};
@@ -11,8 +12,13 @@ use crate::{output, snapshot_name};
 pub fn snapshots(session: &Session<'_>, args: &ListSnapshots) -> Result<u8, Failure> {
     let repository = session.repository()?;
     let mut rows = Vec::new();
-    let mut damaged = false;
-    for head in repository.heads(&args.series)? {
+    let AllHeads { mut heads, damaged: lost, .. } = repository.all_heads(&args.series)?;
+    let mut each = Each::new(session);
+    each.damaged(&lost);
+    let mut damaged = !lost.is_empty();
+    // Of a damaged head the one before it says what there was.
+    heads.extend(lost.into_iter().filter_map(|lost| lost.before));
+    for head in heads {
         let deleted: Vec<_> = head.deleted.iter().map(|deleted| deleted.entry.clone()).collect();
         for entry in if args.deleted { &deleted } else { &head.snapshots } {
             let (snapshot, key) = match repository.snapshot_and_key(head.series, entry) {

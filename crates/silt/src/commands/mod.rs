@@ -5,6 +5,7 @@ mod check;
 mod copies;
 mod delete;
 mod diff;
+mod each;
 mod forget;
 mod init;
 mod key;

@@ -2,9 +2,11 @@
 
 use serde_json::{Value, json};
 use siltstone::{
-    ReclaimOptions, ReclaimReport, Repository, SharedSweepOptions, SweepOptions, SweepReport,
+    AllHeads, ReclaimOptions, ReclaimReport, Repository, SharedSweepOptions, SweepOptions,
+    SweepReport,
 };
 
+use super::each::Each;
 use super::{Failure, Session};
 use crate::cli::{Reclaim, Repair};
 use crate::{output, snapshot_name};
@@ -30,11 +32,13 @@ pub fn run(session: &Session<'_>, args: &Reclaim) -> Result<u8, Failure> {
         options.leak_share_max = 0.0;
     }
     let repository = session.repository_to_change(args.dry_run)?;
-    reclaim(session, &repository, &args.series, &options)?;
+    let mut each = Each::new(session);
+    each.worsen(reclaim(session, &repository, &args.series, &options)?);
     if args.series.is_empty() {
-        sweep_shared(session, &repository, options)?;
+        let swept = sweep_shared(session, &repository, options);
+        each.tried("(shared store)", swept)?;
     }
-    Ok(0)
+    Ok(each.status())
 }
 
 /// Deletes from the shared store what no series refers to.
@@ -78,31 +82,37 @@ fn sweep_shared(
     Ok(())
 }
 
-/// Reclaims all or some series, one after the other.
+/// Reclaims all or some series, one after the other; the exit status says if some could not be.
 pub fn reclaim(
     session: &Session<'_>,
     repository: &Repository,
     series: &[String],
     options: &ReclaimOptions,
-) -> Result<(), Failure> {
-    let mut freed = 0;
-    let heads = repository.heads(series)?;
-    for head in &heads {
-        let report = repository.reclaim(&head.name, options)?;
+) -> Result<u8, Failure> {
+    let (mut freed, mut done, mut each) = (0, 0, Each::new(session));
+    let AllHeads { heads, damaged, unfinished } = repository.all_heads(series)?;
+    each.damaged(&damaged);
+    let names: Vec<String> = heads.into_iter().map(|head| head.name).chain(unfinished).collect();
+    for name in &names {
+        let reclaimed = repository.reclaim(name, options).map_err(Failure::from);
+        let Some(report) = each.tried(name, reclaimed)? else { continue };
         session.reporter.finish();
         freed += report.freed_bytes();
-        print(session, &head.name, &report, options.dry_run);
+        done += 1;
+        let is_news = report != ReclaimReport::default();
+        // Of many, those are named of which something is to be said.
+        if is_news || session.global.json || names.len() == 1 {
+            print(session, name, &report, options.dry_run);
+        }
     }
     if session.global.json {
-        let value = json!({
-            "series": heads.len(), "freed_bytes": freed, "dry_run": options.dry_run,
-        });
+        let value = json!({"series": done, "freed_bytes": freed, "dry_run": options.dry_run});
         output::message("summary", value);
-    } else if heads.len() > 1 {
+    } else if names.len() > 1 {
         let verb = if options.dry_run { "Would free" } else { "Freed" };
-        output::line(&format!("{verb} {} in {} series", output::bytes(freed), heads.len()));
+        output::line(&format!("{verb} {} in {done} series", output::bytes(freed)));
     }
-    Ok(())
+    Ok(each.status())
 }
 
 /// `silt repair`.
@@ -110,8 +120,12 @@ pub fn repair(session: &Session<'_>, args: &Repair) -> Result<u8, Failure> {
     let repository = session.repository_to_change(args.dry_run)?;
     let options =
         SweepOptions { memory_bytes: session.global.memory << 20, phases_min: args.phases };
-    for head in repository.heads(&args.series)? {
-        let sweep = repository.repair(&head.name, options)?;
+    let mut each = Each::new(session);
+    let AllHeads { heads, damaged, .. } = repository.all_heads(&args.series)?;
+    each.damaged(&damaged);
+    for head in heads {
+        let swept = repository.repair(&head.name, options).map_err(Failure::from);
+        let Some(sweep) = each.tried(&head.name, swept)? else { continue };
         if session.global.json {
             let mut value = sweep_json(&sweep);
             value["series"] = json!(head.name);
@@ -121,7 +135,7 @@ pub fn repair(session: &Session<'_>, args: &Repair) -> Result<u8, Failure> {
             output::line(&format!("{}: {}", head.name, sweep_text(&sweep)));
         }
     }
-    Ok(0)
+    Ok(each.status())
 }
 
 /// `silt recover`.

@@ -78,7 +78,7 @@ fn a_policy_is_given_or_stored_and_protection_stands_above_it() {
     let (place, ids) = three_days();
     place.silt(&["forget"]).exits(2).says("no policy");
     place.silt(&["forget", "--min-age", "3d"]).exits(2).says("keeps nothing");
-    place.silt(&["forget", "--keep-within", "3 days"]).exits(2).says("1y5m7d2h");
+    place.silt(&["forget", "--keep-within", "3 days"]).exits(2).says("1y5m2w7d2h");
     place.silt(&["protect", &ids[0]]).exits(0);
     place.silt(&["snapshots"]).exits(0).says("(protected)");
     place.silt(&["delete", &ids[0]]).exits(13).says("silt unprotect");
@@ -95,7 +95,7 @@ fn a_policy_is_given_or_stored_and_protection_stands_above_it() {
         .silt(&["forget", "--min-age", "3d", "--keep-last", "1"])
         .exits(0)
         .says("Nothing to delete");
-    place.silt(&["forget"]).exits(0).says("Deleted 1 snapshot of vm");
+    place.silt(&["forget", "--yes"]).exits(0).says("Deleted 1 snapshot of vm");
     assert_eq!(listed(&place, &[]), [ids[0].clone(), ids[2].clone()]);
     place.silt(&["unprotect", &ids[0]]).exits(0);
     let run = place.silt(&["backup", "vm", "disk.raw", "--forget", "--json"]).exits(0);

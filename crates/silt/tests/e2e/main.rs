@@ -11,6 +11,7 @@ mod deletions;
 mod interrupts;
 mod kit;
 mod memory;
+mod mistakes;
 mod restores;
 mod s3;
 mod sharing;

@@ -202,7 +202,8 @@ impl Repository {
     /// series of the repository, is stored once.
     ///
     /// Each series commits for itself, and one that fails is said in the report: the others go on.
-    /// While another process changes the shared store, nothing is shared, with a warning.
+    /// While another process changes the shared store, and for who may not change it, nothing new is shared,
+    /// with a warning.
     pub fn backup_round(
         &self,
         members: Vec<RoundMember<'_>>,
@@ -244,7 +245,8 @@ impl Round<'_, '_> {
     /// Stages 2 and 3, unless somebody else changes the shared store.
     fn compare_and_share(&mut self, requests: Sorted) -> Result<()> {
         let mut edit = match Edit::begin_shared(self.repository, DEFAULT_DOMAIN) {
-            Err(error) if error.kind() == ErrorKind::Busy => {
+            // Who may not add to the shared store still backs up.
+            Err(error) if matches!(error.kind(), ErrorKind::Busy | ErrorKind::Denied) => {
                 self.repository.warn(&format!("{error}; this round shares nothing new"));
                 return Ok(());
             }

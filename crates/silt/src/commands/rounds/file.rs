@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::process::Stdio;
 
 use serde::{Deserialize, Serialize};
 use silt_format::{Error, ErrorKind};
 
 use crate::commands::Failure;
 use crate::commands::made_here::MadeHere;
+use crate::secrets;
 
 /// Most bytes of a fleet file.
 const FILE_BYTES_MAX: u64 = 16 << 20;
@@ -65,14 +67,22 @@ pub fn made_here(made_here: &MadeHere) -> Result<Fleet, Failure> {
     Ok(fleet)
 }
 
-/// Runs a command of a fleet file with the shell; `SILT_SERIES` names the series.
+/// Runs a command of a fleet file with the shell; `SILT_SERIES` names the series. No password is passed on, and
+/// what it prints goes to standard error: standard output is this program's.
 pub fn run_hook(series: &str, which: &str, command: &str) -> Result<(), Error> {
     let failed = |why: String| {
         let message = format!("series '{series}': the command `{which}` failed: {why}");
         Error::new(ErrorKind::Unavailable, message)
     };
     let mut shell = std::process::Command::new("/bin/sh");
-    let status = shell.arg("-c").arg(command).env("SILT_SERIES", series).status();
+    shell.arg("-c").arg(command).env("SILT_SERIES", series);
+    shell.stdin(Stdio::null()).stdout(std::io::stderr());
+    for variables in [secrets::CURRENT, secrets::NEW, secrets::ADMINISTRATOR] {
+        for name in [variables.value, variables.file, variables.command] {
+            shell.env_remove(name);
+        }
+    }
+    let status = shell.status();
     let status = status.map_err(|error| failed(error.to_string()))?;
     if status.success() { Ok(()) } else { Err(failed(status.to_string())) }
 }

@@ -1,0 +1,83 @@
+//! Going on with the other series when one fails.
+
+use silt_format::ErrorKind;
+use siltstone::DamagedHead;
+
+use super::{Failure, Session, exit_code};
+use crate::output;
+
+/// What came of the series so far.
+pub struct Each<'s> {
+    session: &'s Session<'s>,
+    status: u8,
+}
+
+impl<'s> Each<'s> {
+    pub fn new(session: &'s Session<'s>) -> Self {
+        Self { session, status: 0 }
+    }
+
+    /// The value, or nothing with a message if something is wrong with this series alone: it is busy, damaged, or
+    /// refused. What is wrong with all of them ends the command.
+    pub fn tried<T>(
+        &mut self,
+        series: &str,
+        result: Result<T, Failure>,
+    ) -> Result<Option<T>, Failure> {
+        match result {
+            Ok(value) => Ok(Some(value)),
+            Err(Failure::Error(error))
+                if matches!(
+                    error.kind(),
+                    ErrorKind::Busy | ErrorKind::Corrupt | ErrorKind::Denied | ErrorKind::NotFound
+                ) =>
+            {
+                self.session.reporter.finish();
+                let status = exit_code(&error);
+                let message = format!("series '{series}': {error}");
+                output::error(self.session.global.json, &message, status);
+                self.worsen(status);
+                Ok(None)
+            }
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Names the series whose newest heads are damaged.
+    pub fn damaged(&mut self, damaged: &[DamagedHead]) {
+        for found in damaged {
+            let DamagedHead { series, error, before } = found;
+            let way_out = before.as_ref().map_or_else(
+                || "no head before it can be read".to_owned(),
+                |before| {
+                    format!(
+                        "`silt recover {series}` goes on with head {}, which is whole",
+                        before.generation
+                    )
+                },
+            );
+            self.session.reporter.finish();
+            let message = format!("series '{series}' is damaged: {error}; {way_out}");
+            output::error(self.session.global.json, &message, 5);
+            self.worsen(5);
+        }
+    }
+
+    /// Remembers a status: damage counts most, then what is busy.
+    pub fn worsen(&mut self, status: u8) {
+        let rank = |status: u8| match status {
+            0 => 0,
+            5 => 3,
+            11 => 2,
+            _ => 1,
+        };
+        if rank(status) > rank(self.status) {
+            self.status = status;
+        }
+    }
+
+    /// The exit status.
+    pub fn status(&self) -> u8 {
+        self.status
+    }
+}

@@ -1,0 +1,272 @@
+//! Typing errors and bad days: what a person does by mistake, and what goes wrong by itself.
+
+use std::process::{Command, Stdio};
+
+use crate::kit::{Place, Run, changed, disk, finish, tool};
+
+/// A place with `count` snapshots of a series.
+fn with_snapshots(count: usize) -> Place {
+    let place = Place::new();
+    for day in 0..count {
+        place.write("a.raw", &changed(&disk(1, 4), day));
+        place.silt(&["backup", "vm", "a.raw"]).exits(0);
+    }
+    place
+}
+
+fn count(place: &Place, args: &[&str]) -> usize {
+    place.silt(&[&["snapshots", "--json"], args].concat()).messages().len()
+}
+
+#[test]
+fn a_mistyped_rule_deletes_nothing() {
+    let place = with_snapshots(4);
+    let typo = ["forget", "--keep-tag", "nigthly", "--reclaim"];
+    place.silt(&typo).exits(13).says("keep no snapshot of vm");
+    place.silt(&[&typo[..], &["--yes"]].concat()).exits(13).says("--allow-empty");
+    place.silt(&[&typo[..], &["--allow-empty"]].concat()).exits(13).says("delete 4 of 4 of vm");
+    assert_eq!(count(&place, &[]), 4);
+    // More than half is asked for; a dry run is not.
+    place.silt(&["forget", "--keep-last", "1"]).exits(13).says("delete 3 of 4 of vm");
+    place.silt(&["forget", "--keep-last", "1", "--dry-run"]).exits(0).says("Would delete 3");
+    place.silt(&["forget", "--keep-last", "3"]).exits(0).says("Deleted 1 snapshot of vm");
+    place.silt(&["forget", "--keep-last", "1", "--yes"]).exits(0).says("Deleted 2 snapshots");
+    place.silt(&["forget", "--keep-tag", "no", "--yes", "--allow-empty"]).exits(0);
+    assert_eq!(count(&place, &[]), 0);
+}
+
+#[test]
+fn on_a_terminal_it_is_asked_before_most_goes() {
+    let place = with_snapshots(3);
+    // script(1) gives the program a terminal.
+    let answer = |answer: &str| {
+        let command = format!("{} forget --keep-last 1", env!("CARGO_BIN_EXE_silt"));
+        let mut asked = Command::new("script");
+        asked.args(["-qec", &command, "/dev/null"]).env("PATH", "/usr/bin:/bin");
+        asked.env("SILT_REPOSITORY", place.path("repository")).env("SILT_PASSWORD", "secret");
+        asked.env("XDG_STATE_HOME", place.path("state")).stdin(Stdio::piped());
+        let mut asked = asked.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut stdin = asked.stdin.take().unwrap();
+        std::io::Write::write_all(&mut stdin, answer.as_bytes()).unwrap();
+        drop(stdin);
+        finish(asked)
+    };
+    answer("n\n").exits(13).says("[y/N]");
+    assert_eq!(count(&place, &[]), 3);
+    answer("y\n").exits(0).says("Deleted 2 snapshots of vm");
+    assert_eq!(count(&place, &[]), 1);
+}
+
+#[test]
+fn what_forget_reclaims_can_still_be_brought_back_for_a_day() {
+    let place = with_snapshots(3);
+    place.silt(&["forget", "--keep-last", "2", "--reclaim"]).exits(0);
+    let deleted = place.silt(&["snapshots", "--deleted", "--json"]).exits(0).messages();
+    let id = deleted[0]["id"].as_str().unwrap().to_owned();
+    place.silt(&["undelete", &id]).exits(0);
+    place.silt(&["restore", &id, "out.raw"]).exits(0);
+    assert!(place.read("out.raw") == changed(&disk(1, 4), 0));
+    place.silt(&["forget", "--keep-last", "2", "--reclaim", "--keep-deleted", "0"]).exits(0);
+    assert_eq!(count(&place, &["--deleted"]), 0);
+    place.silt(&["forget", "--keep-last", "1", "--keep-deleted", "7d"]).exits(2).says("--reclaim");
+}
+
+#[test]
+fn a_stored_policy_deletes_neither_all_nor_most_unasked() {
+    let place = with_snapshots(4);
+    place.silt(&["policy", "set", "vm", "--keep-last", "1"]).exits(0);
+    let run = place.silt(&["backup", "vm", "a.raw", "--forget"]).exits(0);
+    run.says("would delete 4 of its 5 snapshots");
+    assert_eq!(count(&place, &[]), 5);
+    place.silt(&["forget", "--yes"]).exits(0);
+    place.silt(&["backup", "vm", "a.raw", "--forget"]).exits(0).says("Deleted 1 snapshot");
+    assert_eq!(count(&place, &[]), 1);
+    place.silt(&["policy", "set", "vm", "--keep-tag", "nigthly"]).exits(0);
+    place.silt(&["backup", "vm", "a.raw", "--forget"]).exits(13).says("keep no snapshot of vm");
+    assert_eq!(count(&place, &[]), 2);
+}
+
+/// A backup that is under way, and has uploaded something.
+fn begun(place: &Place, series: &str, image: &str) -> std::process::Child {
+    let before = place.objects("containers").len();
+    let child = place.start(&["backup", series, image, "--limit-read", "16"]);
+    while place.objects("containers").len() == before {
+        std::thread::yield_now();
+    }
+    child
+}
+
+#[test]
+fn a_first_backup_that_was_interrupted_leaves_nothing_for_good() {
+    let place = Place::new();
+    let image = place.write("a.raw", &disk(3, 48));
+    place.silt(&["backup", "other", &image]).exits(0);
+    let before: Vec<_> = place.objects("containers");
+    let child = begun(&place, "vm", &place.write("b.raw", &disk(4, 48)));
+    tool("kill", &["-KILL", &child.id().to_string()]);
+    finish(child);
+    assert!(place.objects("containers").len() > before.len());
+    let checked = place.silt(&["check"]).exits(0);
+    checked.says("objects of interrupted backups");
+    checked.says("Checked 1 series");
+    // Within the time of grace the next backup may use it.
+    place.silt(&["reclaim"]).exits(0);
+    assert!(place.objects("containers").len() > before.len());
+    place.silt(&["reclaim", "vm", "--grace", "0", "--dry-run"]).exits(0).says("would free");
+    place.silt(&["reclaim", "--grace", "0"]).exits(0).says("vm: freed");
+    assert_eq!(place.objects("containers"), before);
+    let checked = place.silt(&["check"]).exits(0).printed();
+    assert!(!checked.contains("interrupted backups"), "{checked}");
+    let stats = place.silt(&["stats"]).exits(0).printed();
+    assert!(!stats.contains("vm"), "no series without a snapshot: {stats}");
+    place.silt(&["backup", "vm", "b.raw"]).exits(0);
+    place.silt(&["restore", "vm@latest", "out.raw"]).exits(0);
+    assert!(place.read("out.raw") == disk(4, 48));
+}
+
+#[test]
+fn a_backup_that_fails_at_once_leaves_no_series() {
+    let place = Place::new();
+    place.silt(&["backup", "vm", "missing.raw"]).exits(1).says("missing.raw");
+    place.write("odd.qcow2", b"no image");
+    place.silt(&["backup", "vm", "odd.qcow2"]);
+    place.silt(&["check"]).exits(0).says("Checked 0 series");
+    assert!(place.objects("series").is_empty());
+}
+
+#[test]
+fn what_is_busy_or_damaged_keeps_nothing_else_from_being_done() {
+    let place = Place::new();
+    for series in ["a", "b", "c"] {
+        for day in 0..3 {
+            place.write("x.raw", &changed(&disk(7, 8), day));
+            place.silt(&["backup", series, "x.raw"]).exits(0);
+        }
+    }
+    let child = begun(&place, "a", &place.write("big.raw", &disk(9, 64)));
+    let run = place.silt(&["forget", "--keep-last", "2"]).exits(11);
+    run.says("series 'a'");
+    run.says("Deleted 1 snapshot of b");
+    run.says("Deleted 1 snapshot of c");
+    place.silt(&["reclaim"]).exits(11).says("c: freed");
+    // Whoever waits gets it.
+    let waiting = place.start(&["reclaim", "a", "--wait", "2m"]);
+    assert_eq!(finish(child).code, 0);
+    finish(waiting).exits(0).says("waiting");
+
+    let newest = newest_head(&place, "b");
+    damage(&newest);
+    let listed = place.silt(&["snapshots"]).exits(5);
+    listed.says("`silt recover b`");
+    assert_eq!(count(&place, &["b"]), 2, "what the head before it lists is shown");
+    place.silt(&["check"]).exits(5).says("`silt recover b`");
+    let run = place.silt(&["forget", "--keep-last", "1", "--yes"]).exits(5);
+    run.says("Deleted 1 snapshot of c");
+    place.silt(&["reclaim"]).exits(5).says("series 'b' is damaged");
+    place.silt(&["recover", "b"]).exits(0);
+    assert_eq!(count(&place, &["b"]), 2);
+    place.silt(&["check", "--read-data"]).exits(0);
+    place.silt(&["backup", "b", "x.raw"]).exits(0);
+}
+
+/// The newest head of a series, which begins with the number that is lowest by name.
+fn newest_head(place: &Place, series: &str) -> std::path::PathBuf {
+    let before = place.objects("state");
+    place.silt(&["protect", &format!("{series}@latest")]).exits(0);
+    let new: Vec<_> =
+        place.objects("state").into_iter().filter(|name| !before.contains(name)).collect();
+    assert_eq!(new.len(), 1);
+    new[0].clone()
+}
+
+fn damage(object: &std::path::Path) {
+    let mut bytes = std::fs::read(object).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::remove_file(object).unwrap();
+    std::fs::write(object, bytes).unwrap();
+}
+
+#[test]
+fn periods_have_weeks_and_minutes() {
+    let place = with_snapshots(1);
+    let silt = |args: &[&str]| -> Run { place.silt(args) };
+    silt(&["forget", "--keep-within", "1y2m3w4d5h", "--dry-run"]).exits(0);
+    silt(&["forget", "--keep-last", "1", "--min-age", "90min"]).exits(0);
+    silt(&["reclaim", "--grace", "2w", "--keep-deleted", "30s"]).exits(0);
+    silt(&["reclaim", "--grace", "5x"]).exits(2).says("90min");
+    silt(&["forget", "--keep-within", "1d1d"]).exits(2);
+}
+
+fn fleet(place: &Place, before: &str, after: &str) {
+    let text = format!(
+        "[series.web]\nbefore = \"{before}\"\nvolumes = {{ root = \"web.raw\" }}\nafter = \"{after}\"\n\
+         [series.db]\nvolumes = {{ root = \"db.raw\" }}\n"
+    );
+    place.write("fleet.toml", text.as_bytes());
+    place.write("web.raw", &disk(1, 32));
+    place.write("db.raw", &disk(1, 32));
+}
+
+#[test]
+fn commands_of_a_fleet_get_no_password_and_print_beside() {
+    let place = Place::new();
+    fleet(&place, "env > env.txt; echo hello", "echo bye");
+    let mut command = place.command();
+    command.args(["backup", "--fleet", "fleet.toml", "--json"]);
+    command.env("SILT_ADMIN_PASSWORD_FILE", "/nowhere").env("SILT_NEW_PASSWORD", "new");
+    let run = Run::of(&mut command).exits(0);
+    run.messages();
+    assert!(run.err.contains("hello") && run.err.contains("bye"), "{}", run.err);
+    let seen = String::from_utf8(place.read("env.txt")).unwrap();
+    assert!(seen.contains("SILT_SERIES=web") && !seen.contains("PASSWORD"), "{seen}");
+}
+
+#[test]
+fn commands_of_a_fleet_put_away_what_they_made_whatever_signal_comes() {
+    for signal in ["HUP", "TERM", "INT"] {
+        let place = Place::new();
+        fleet(&place, "touch made", "rm made");
+        let child = place.start(&["backup", "--fleet", "fleet.toml", "--limit-read", "8"]);
+        while !place.path("made").exists() {
+            std::thread::yield_now();
+        }
+        tool("kill", &[&format!("-{signal}"), &child.id().to_string()]);
+        assert_eq!(finish(child).code, 130, "{signal}");
+        assert!(!place.path("made").exists(), "{signal}");
+    }
+}
+
+#[test]
+fn a_fleet_is_backed_up_by_who_may_not_add_to_what_is_shared() {
+    let place = Place::new();
+    fleet(&place, "true", "true");
+    let mut add = place.command();
+    add.args(["key", "add", "--write-only", "--series", "web", "--series", "db"]);
+    Run::of(add.env("SILT_NEW_PASSWORD", "host")).exits(0);
+    let mut backup = place.command();
+    backup.args(["backup", "--fleet", "fleet.toml"]).env("SILT_PASSWORD", "host");
+    Run::of(&mut backup).exits(0).says("shares nothing new");
+    assert_eq!(count(&place, &[]), 2);
+
+    let repository = place.text("append-only");
+    let of = |args: &[&str]| {
+        let mut command = place.command();
+        command.env("SILT_REPOSITORY", &repository).args(args);
+        command
+    };
+    let init = ["init", "--append-only", "--kdf-memory", "8", "--kdf-passes", "1"];
+    Run::of(of(&init).env("SILT_ADMIN_PASSWORD", "admin")).exits(0);
+    Run::of(&mut of(&["backup", "--fleet", "fleet.toml"])).exits(0).says("shares nothing new");
+    Run::of(&mut of(&["restore", "web@latest", "out.raw"])).exits(0);
+    assert!(place.read("out.raw") == disk(1, 32));
+}
+
+#[test]
+fn a_full_device_behind_standard_output_is_said() {
+    let place = with_snapshots(1);
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let mut listed = place.command();
+    let run = Run::of(listed.args(["snapshots"]).stdout(full).stderr(Stdio::piped()));
+    run.exits(1).says("No space left on device");
+}
