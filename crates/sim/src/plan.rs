@@ -310,20 +310,7 @@ impl Theme {
         let (backup, reclaim) = (Action::Backup(one), Action::Reclaim(one, keep));
         let delete = Action::Delete(one, number, exact);
         match self {
-            Self::Series => random.of(&[
-                backup,
-                backup,
-                backup,
-                delete,
-                delete,
-                reclaim,
-                reclaim,
-                Action::Undelete(one, number),
-                Action::Protect(one, 1 + number % 24),
-                Action::Repair(one),
-                Action::Check,
-                Action::Restore(one, number),
-            ]),
+            Self::Series => random.of(&of_one_series(one, number, [backup, delete, reclaim])),
             Self::Reclaim => random.of(&[
                 backup,
                 delete,
@@ -384,6 +371,24 @@ impl Theme {
             }
         }
     }
+}
+
+/// What is done to one series.
+fn of_one_series(one: Series, number: u64, [backup, delete, reclaim]: [Action; 3]) -> [Action; 12] {
+    [
+        backup,
+        backup,
+        backup,
+        delete,
+        delete,
+        reclaim,
+        reclaim,
+        Action::Undelete(one, number),
+        Action::Protect(one, 1 + number % 24),
+        Action::Repair(one),
+        Action::Check,
+        Action::Restore(one, number),
+    ]
 }
 
 /// What is done in a guarded repository.

@@ -49,7 +49,7 @@ fn the_lease_of_a_dead_process_is_taken_at_once_and_of_another_host_when_it_ends
 fn a_clock_that_is_a_day_ahead_blocks_nobody_for_a_day() {
     let folder = tempfile::tempdir().unwrap();
     let storage: Arc<dyn Storage> =
-        Arc::new(LocalStorage::create(&folder.path().join("repository")).unwrap());
+        Arc::new(LocalStorage::create(folder.path().join("repository")).unwrap());
     let dead = Arc::new(Mutex::new(HashSet::new()));
     let worlds = [World::process(1, 1, "there", &dead), World::process(2, 2, "here", &dead)];
     // By the clock of the file system, which is right.
