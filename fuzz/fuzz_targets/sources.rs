@@ -24,6 +24,6 @@ fuzz_target!(|data: &[u8]| {
                 drop(qcow2::decompress(compression, bytes, &mut cluster));
             }
         }
-        _ => drop(ChangedMap::parse(bytes, 1 << 32, 2 << 20)),
+        _ => drop(ChangedMap::parse(bytes, 1 << 32, 2 << 20, None)),
     }
 });

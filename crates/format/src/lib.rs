@@ -68,7 +68,7 @@ pub use run::{
 pub use seal::{Sealer, TAG_BYTES, fingerprint};
 pub use signature::{SIGNATURE_BYTES, Signed, Signer, SigningSeed};
 pub use snapshot::{
-    ByteSpan, Checkpoint, Level, LevelBytes, Snapshot, SummaryRef, Volume, VolumeKind,
+    ByteSpan, Checkpoint, Level, LevelBytes, MapProof, Snapshot, SummaryRef, Volume, VolumeKind,
 };
 pub use summary::{PARTITION_BYTES_MAX, PARTITIONS_PER_PART, SummaryGeometry};
 pub use writers::{Role, Writer, WriterState, Writers};

@@ -18,6 +18,7 @@ const MAP: u16 = 2;
 const COUNTED: u16 = 3;
 const UNREADABLE: u16 = 4;
 const BACKING: u16 = 5;
+const MAP_PROOF: u16 = 6;
 /// The keys of a volume's map are ranges of 2 MiB: its segments.
 const KEYS_SEGMENTS: u8 = 1;
 /// Bytes of a volume before its sections.
@@ -155,6 +156,27 @@ pub struct Volume {
     pub unreadable: Vec<ByteSpan>,
     /// The backing files that the source was laid over, from the top down: the volume holds what they all show.
     pub backing: Vec<String>,
+    /// What a map of changes was believed in; none if all was read.
+    pub map_proof: Option<MapProof>,
+}
+
+/// What a map of changes has saved a backup from reading, and since when it is proven.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MapProof {
+    /// Segments that the map called unchanged and that were not read, but for the next.
+    pub clean: u64,
+    /// Of those, segments that were read and compared all the same.
+    pub compared: u64,
+    /// Segment `i` was read or compared at time `i` modulo their number or later, in nanoseconds since 1970; at
+    /// least one.
+    pub compared_ns: Vec<i64>,
+}
+
+impl MapProof {
+    /// When the segment was read or compared for which that is longest ago.
+    pub fn since_ns(&self) -> i64 {
+        self.compared_ns.iter().copied().min().unwrap_or(0)
+    }
 }
 
 /// A snapshot's summary vector: the Bloom filter of its private references.
@@ -360,6 +382,14 @@ impl Volume {
         if !self.backing.is_empty() {
             to.section(BACKING, 0, |to| to.strings(&self.backing));
         }
+        if let Some(proof) = &self.map_proof {
+            to.section(MAP_PROOF, 0, |to| {
+                to.u64(proof.clean);
+                to.u64(proof.compared);
+                to.count(proof.compared_ns.len());
+                proof.compared_ns.iter().for_each(|time_ns| to.i64(*time_ns));
+            });
+        }
     }
 
     fn decode(from: &mut Decoder<'_>) -> Result<Self> {
@@ -371,7 +401,7 @@ impl Volume {
         let body = Decoder::new(from.take(length)?, "volume");
         let mut found = Found::default();
         let (mut stored_bytes, mut levels) = (0, LevelBytes::default());
-        let (mut unreadable, mut backing) = (Vec::new(), Vec::new());
+        let (mut unreadable, mut backing, mut map_proof) = (Vec::new(), Vec::new(), None);
         body.sections(|tag, body| {
             match tag {
                 DISK => {
@@ -385,6 +415,7 @@ impl Volume {
                 }
                 UNREADABLE => unreadable = body.list(16, decode_span)?,
                 BACKING => backing = body.strings()?,
+                MAP_PROOF => map_proof = Some(decode_proof(body)?),
                 _ => return Ok(false),
             }
             Ok(true)
@@ -407,6 +438,7 @@ impl Volume {
             stored_bytes,
             unreadable,
             backing,
+            map_proof,
         })
     }
 }
@@ -417,6 +449,15 @@ fn decode_map(body: &mut Decoder<'_>) -> Result<(Chunking, MapRoot)> {
         return Err(unsupported("volume", &format!("a map with keys of kind {keys}")));
     }
     Ok((decode_chunking(body)?, MapRoot::decode(body)?))
+}
+
+fn decode_proof(body: &mut Decoder<'_>) -> Result<MapProof> {
+    let (clean, compared) = (body.u64()?, body.u64()?);
+    let compared_ns = body.list(8, Decoder::i64)?;
+    if compared_ns.is_empty() {
+        return Err(body.corrupt("a map's proof has no times".to_owned()));
+    }
+    Ok(MapProof { clean, compared, compared_ns })
 }
 
 fn decode_span(item: &mut Decoder<'_>) -> Result<ByteSpan> {

@@ -297,6 +297,16 @@ pub struct Cost {
     pub kdf_passes: u32,
 }
 
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ChangedForm {
+    /// `qemu-img map --output=json`
+    Qemu,
+    /// `nbdinfo --map=qemu:dirty-bitmap:NAME --json`
+    Nbd,
+    /// `rbd diff --format json`
+    Rbd,
+}
+
 #[derive(Args)]
 pub struct Backup {
     /// The series: the name of the virtual machine.
@@ -318,6 +328,10 @@ pub struct Backup {
     /// a hint that is checked. With several volumes: NAME=FILE. - for standard input.
     #[arg(long, value_name = "[NAME=]FILE")]
     pub changed: Vec<String>,
+    /// Which program wrote the maps; seen from what they hold unless they are empty, as `rbd diff`'s are when
+    /// nothing has changed.
+    #[arg(long, value_enum, value_name = "PROGRAM", requires = "changed")]
+    pub changed_form: Option<ChangedForm>,
     /// A label of the snapshot; may be given several times.
     #[arg(long, value_name = "TAG")]
     pub tag: Vec<String>,

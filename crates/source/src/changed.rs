@@ -23,7 +23,7 @@ pub enum MapForm {
     QemuImg,
     /// `nbdinfo --map=qemu:dirty-bitmap:NAME --json`.
     NbdInfo,
-    /// `rbd diff --format json`, and every empty list; what is not listed has not changed.
+    /// `rbd diff --format json`; what is not listed has not changed.
     RbdDiff,
     /// A scan of our own, shortly before.
     Scan,
@@ -39,13 +39,19 @@ pub struct ChangedMap {
 impl ChangedMap {
     /// Reads the JSON that one of the programs of [`MapForm`] wrote about a volume of
     /// `volume_size` bytes; `grain` is in bytes, at least 1. A range changes every grain it
-    /// touches. The list is never in memory as a whole.
+    /// touches. The list is never in memory as a whole. The `form` is seen from the elements; it has to
+    /// be said for a list without any, which only `rbd diff` writes to say that nothing has changed.
     ///
     /// Invalid, with the number of the element (from 1) where one is to blame: what is in no known
     /// form or in several, is no JSON, reaches past the end of the volume, or tells of less than
     /// the whole volume where the form tells of everything; an nbdinfo map of allocation rather
     /// than of changes; a volume of more grains than [`CHANGED_MAP_BYTES_MAX`] has bits.
-    pub fn parse(reader: impl Read, volume_size: u64, grain: u64) -> Result<Self> {
+    pub fn parse(
+        reader: impl Read,
+        volume_size: u64,
+        grain: u64,
+        form: Option<MapForm>,
+    ) -> Result<Self> {
         assert!(grain > 0, "a grain has at least one byte");
         let grains = volume_size.div_ceil(grain);
         if grains > CHANGED_MAP_BYTES_MAX * 8 {
@@ -56,7 +62,7 @@ impl ChangedMap {
         }
         let map =
             Self { form: MapForm::RbdDiff, grains, words: vec![0; to_usize(grains.div_ceil(64))] };
-        let mut filling = Filling { map, volume_size, grain, form: None, covered: 0, number: 0 };
+        let mut filling = Filling { map, volume_size, grain, form, covered: 0, number: 0 };
         let mut json = serde_json::Deserializer::from_reader(BoundedText::new(reader));
         let parsed = (&mut filling).deserialize(&mut json).and_then(|()| json.end());
         parsed.map_err(|error| failure(filling.number, error))?;
@@ -133,7 +139,9 @@ impl Filling {
     fn add(&mut self, element: &Element) -> Result<(), String> {
         let (form, range) = element.interpret()?;
         if *self.form.get_or_insert(form) != form {
-            return Err("it has another form than the elements before it".to_owned());
+            return Err(
+                "it has another form than was said, or than the elements before it".to_owned()
+            );
         }
         let Range { start, length, changed } = range;
         let end = start.checked_add(length).filter(|&end| end <= self.volume_size);
@@ -155,7 +163,12 @@ impl Filling {
     }
 
     fn finish(self) -> Result<ChangedMap> {
-        let form = self.form.unwrap_or(MapForm::RbdDiff);
+        let Some(form) = self.form else {
+            return Err(Error::invalid(
+                "the map of changes is empty, which says nothing of the volume; if `rbd diff` wrote it, as nothing \
+                 has changed, say --changed-form rbd",
+            ));
+        };
         if form != MapForm::RbdDiff && self.covered < self.volume_size {
             return Err(Error::invalid(format!(
                 "the map of changes ends at byte {} of a volume of {} bytes; make it anew from \

@@ -1,10 +1,11 @@
 //! Whether a changed-blocks map can be believed, and what it leaves to be read.
 
 use std::collections::HashSet;
+use std::ops::Range;
 
 use silt_chunking::is_zero;
 use silt_format::number::{to_u64, to_usize};
-use silt_format::{ByteSpan, Result, SEGMENT_BYTES, segment_count};
+use silt_format::{ByteSpan, MapProof, Result, SEGMENT_BYTES, Volume, segment_count};
 use silt_source::{ChangedMap, VolumeSource};
 
 use super::feed::read_or_mark;
@@ -12,8 +13,11 @@ use super::scan::{ParentVolume, ScanBuffers, Scanner};
 use crate::env::Context;
 use crate::objects::is_damage;
 
-/// The share of clean segments that is read and compared: one in so many.
+/// The share of clean segments that is read and compared at random: one in so many.
 const SAMPLE_ONE_IN: u64 = 200;
+/// Beside that, each backup compares one in so many, in turn: after as many backups no segment is left that was
+/// neither read nor compared.
+const TURNS: usize = 30;
 const SAMPLES_MIN: u64 = 8;
 const SAMPLES_MAX: u64 = 256;
 
@@ -27,12 +31,12 @@ pub(crate) struct CleanSegments<'a> {
 
 /// What came of checking a map.
 pub(crate) enum MapCheck<'a> {
-    /// The samples were as the map says.
-    Trusted(CleanSegments<'a>),
+    /// What was compared is as the map says.
+    Trusted(CleanSegments<'a>, MapProof),
     /// It can't be used, for a reason that is nobody's fault.
     Unusable(String),
-    /// A segment that it calls clean has changed.
-    Wrong(String),
+    /// A segment that it calls clean has changed, given by its bytes; and since when that may be so.
+    Wrong(Range<u64>, Option<i64>),
 }
 
 impl<'a> CleanSegments<'a> {
@@ -63,26 +67,34 @@ impl<'a> CleanSegments<'a> {
         }
     }
 
-    /// Reads a random sample of clean segments, and the first one, and compares them with the parent.
+    /// Reads a random sample of clean segments, the first one, and those whose turn it is, and compares them with
+    /// the parent, which is `volume` of a snapshot of `parent_ns`. `now_ns` is the time of this one.
     ///
     /// A map that misses a share p of the clean segments passes n samples with probability (1-p)^n.
     pub(crate) fn check(
         map: &'a ChangedMap,
         source: &dyn VolumeSource,
-        volume_bytes: u64,
-        parent: &ParentVolume,
-        unreadable: &[ByteSpan],
+        (volume, parent_ns): (&Volume, i64),
         scanner: &Scanner,
         context: &Context,
+        now_ns: i64,
     ) -> Result<MapCheck<'a>> {
+        let Some(parent) = &scanner.parent else {
+            return Ok(MapCheck::Unusable("there is nothing to compare with".to_owned()));
+        };
+        let volume_bytes = volume.bytes;
         // Every page must be readable now: clean segments are not read later.
         match parent.reader.walk(parent.root, &mut |_, _| Ok(())) {
             Err(error) if is_damage(&error) => return Ok(MapCheck::Unusable(error.to_string())),
             other => other?,
         }
-        let clean = Self::new(map, volume_bytes, unreadable);
+        let clean = Self::new(map, volume_bytes, &volume.unreadable);
         let (mut buffer, mut buffers) = (Vec::new(), ScanBuffers::new());
-        for segment in clean.samples(context) {
+        let (proof, turn) = Self::next_turn(volume, parent_ns, now_ns);
+        let (samples, count) = clean.samples(context, turn);
+        let compared = to_u64(samples.len());
+        for segment in samples {
+            context.check_interrupted()?;
             let start = segment * to_u64(SEGMENT_BYTES);
             let length = (volume_bytes - start).min(to_u64(SEGMENT_BYTES));
             buffer.resize(to_usize(length), 0);
@@ -94,21 +106,36 @@ impl<'a> CleanSegments<'a> {
                 Some(entry) => scanner.digest(&buffer, &mut buffers).0 == entry.digest,
             };
             if !same {
-                return Ok(MapCheck::Wrong(format!(
-                    "bytes {start}..{} have changed, the map says they have not",
-                    start + length
-                )));
+                let since = volume.map_proof.as_ref().map(|_| proof.since_ns());
+                return Ok(MapCheck::Wrong(start..start + length, since));
             }
         }
-        Ok(MapCheck::Trusted(clean))
+        let mut proof = MapProof { clean: count, compared, ..proof };
+        proof.compared_ns[turn] = now_ns;
+        Ok(MapCheck::Trusted(clean, proof))
     }
 
-    /// The first clean segment and others at random.
-    fn samples(&self, context: &Context) -> Vec<u64> {
+    /// When the segments of each turn were compared last, as the parent knows it, and whose turn it is: of those
+    /// for which that is longest ago.
+    fn next_turn(volume: &Volume, parent_ns: i64, now_ns: i64) -> (MapProof, usize) {
+        let known = volume.map_proof.as_ref().map(|proof| &proof.compared_ns);
+        let compared_ns = match known {
+            Some(known) if known.len() == TURNS => known.clone(),
+            // Written by a program with another number of turns.
+            Some(known) => vec![known.iter().copied().min().unwrap_or(parent_ns); TURNS],
+            // All of it was read.
+            None => vec![parent_ns.min(now_ns); TURNS],
+        };
+        let turn = (0..TURNS).min_by_key(|turn| compared_ns[*turn]).unwrap_or(0);
+        (MapProof { clean: 0, compared: 0, compared_ns }, turn)
+    }
+
+    /// The first clean segment, others at random, and those whose turn it is; and how many clean ones there are.
+    fn samples(&self, context: &Context, turn: usize) -> (Vec<u64>, u64) {
         let clean = (0..self.segments).filter(|segment| self.is_clean(*segment));
         let count = to_u64(clean.clone().count());
         if count == 0 {
-            return Vec::new();
+            return (Vec::new(), 0);
         }
         let wanted = (count / SAMPLE_ONE_IN).clamp(SAMPLES_MIN, SAMPLES_MAX).min(count);
         let mut ranks: Vec<u64> =
@@ -117,7 +144,10 @@ impl<'a> CleanSegments<'a> {
         ranks.sort_unstable();
         ranks.dedup();
         let mut ranks = ranks.into_iter().peekable();
-        let chosen = (0..).zip(clean).filter(|(rank, _)| ranks.next_if_eq(rank).is_some());
-        chosen.map(|(_, segment)| segment).collect()
+        let chosen = (0..).zip(clean).filter(|(rank, segment)| {
+            let is_drawn = ranks.next_if_eq(rank).is_some();
+            is_drawn || segment % to_u64(TURNS) == to_u64(turn)
+        });
+        (chosen.map(|(_, segment)| segment).collect(), count)
     }
 }

@@ -1,6 +1,6 @@
 //! What is known beforehand of which segments have to be read.
 
-use silt_format::{Error, ErrorKind, Result, Volume};
+use silt_format::{Error, ErrorKind, MapProof, Result, Volume};
 use silt_source::{ChangedMap, VolumeSource};
 
 use super::clean::{CleanSegments, MapCheck};
@@ -32,11 +32,13 @@ impl BackupSession<'_> {
         source: &dyn VolumeSource,
         name: &str,
         scanner: &Scanner,
-    ) -> Result<Option<CleanSegments<'m>>> {
+    ) -> Result<Option<(CleanSegments<'m>, Option<MapProof>)>> {
         match hint {
             Hint::None => Ok(None),
             Hint::Map(map) => self.check_map(map, source, name, scanner),
-            Hint::Survey(survey) => self.check_survey(survey, name, scanner),
+            Hint::Survey(survey) => {
+                Ok(self.check_survey(survey, name, scanner)?.map(|clean| (clean, None)))
+            }
         }
     }
 
@@ -46,13 +48,13 @@ impl BackupSession<'_> {
         source: &dyn VolumeSource,
         name: &str,
         scanner: &Scanner,
-    ) -> Result<Option<CleanSegments<'m>>> {
+    ) -> Result<Option<(CleanSegments<'m>, Option<MapProof>)>> {
         let unusable = |why: &str| {
             let message = format!("volume '{name}': the changed-blocks map is not used: {why}");
             self.context.observer.warning(&message);
             Ok(None)
         };
-        let (Some(parent), Some(volume)) = (&scanner.parent, self.parent_volume(name)) else {
+        let (Some(_), Some(volume)) = (&scanner.parent, self.parent_volume(name)) else {
             return unusable("there is no snapshot of this volume to compare with");
         };
         if source.info().size != Some(volume.bytes) {
@@ -61,14 +63,22 @@ impl BackupSession<'_> {
         if !self.avoided.is_empty() {
             return unusable("some stored chunks are damaged; all is read so that they are healed");
         }
-        let (bytes, spans, context) = (volume.bytes, &volume.unreadable, &self.context);
-        match CleanSegments::check(map, source, bytes, parent, spans, scanner, context)? {
-            MapCheck::Trusted(clean) => Ok(Some(clean)),
+        let parent_ns = self.parent().map_or(0, |parent| parent.time_ns);
+        let (volume, context, now_ns) = ((volume, parent_ns), &self.context, self.started_ns);
+        match CleanSegments::check(map, source, volume, scanner, context, now_ns)? {
+            MapCheck::Trusted(clean, proof) => Ok(Some((clean, Some(proof)))),
             MapCheck::Unusable(why) => unusable(&why),
-            MapCheck::Wrong(why) => {
-                let message = format!(
-                    "volume '{name}': the changed-blocks map is wrong: {why}; everything is read"
+            MapCheck::Wrong(bytes, since_ns) => {
+                let mut message = format!(
+                    "volume '{name}': the changed-blocks map is wrong: bytes {}..{} have changed, it says they \
+                     have not; everything is read",
+                    bytes.start, bytes.end
                 );
+                if since_ns.is_some() {
+                    message.push_str(
+                        "; snapshots made by such maps before may hold old data, `silt show` says since when",
+                    );
+                }
                 self.context.observer.warning(&message);
                 self.map_distrusted = true;
                 Ok(None)

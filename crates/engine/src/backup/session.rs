@@ -95,7 +95,7 @@ pub struct BackupSession<'r> {
     /// The shared store's index, unless it is empty.
     shared: Option<Arc<Mutex<SharedIndex>>>,
     volumes: Vec<Volume>,
-    started_ns: i64,
+    pub(super) started_ns: i64,
     added_references: u64,
     pub(super) map_distrusted: bool,
 }
@@ -270,6 +270,7 @@ impl<'r> BackupSession<'r> {
         let chunking = self.options.chunking.unwrap_or(self.repository.config.chunking);
         let scanner = self.scanner(name, chunking)?;
         let checked = self.clean_segments(hint, source, name, &scanner)?;
+        let (checked, map_proof) = checked.unzip();
         let info = source.info();
         let mut volume = Volume {
             kind: VolumeKind::Disk,
@@ -283,6 +284,7 @@ impl<'r> BackupSession<'r> {
             stored_bytes: 0,
             unreadable: Vec::new(),
             backing: info.backing,
+            map_proof: map_proof.flatten(),
         };
         let before = self.containers.stored_bytes + self.packs.stored_bytes;
         let workers = self.context.workers(self.budget.workers(scan_jobs(self.options.jobs)));

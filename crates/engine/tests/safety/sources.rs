@@ -1,10 +1,11 @@
 //! Sources that fail, shrink, and lie about what has changed.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 
 use silt_format::{ByteSpan, Level, Result, SEGMENT_BYTES};
-use silt_source::{ChangedMap, VolumeSource};
+use silt_source::{ChangedMap, MapForm, SourceInfo, VolumeSource};
 use silt_storage::MemoryStorage;
 use siltstone::Repository;
 
@@ -79,7 +80,8 @@ fn map_of(old: &[u8], new: &[u8]) -> ChangedMap {
         .map(|i| format!("{{\"offset\":{},\"length\":4096,\"exists\":\"true\"}}", i * 4096))
         .collect();
     let json = format!("[{}]", extents.join(","));
-    ChangedMap::parse(json.as_bytes(), new.len() as u64, SEGMENT_BYTES as u64).unwrap()
+    let (size, grain) = (new.len() as u64, SEGMENT_BYTES as u64);
+    ChangedMap::parse(json.as_bytes(), size, grain, Some(MapForm::RbdDiff)).unwrap()
 }
 
 #[test]
@@ -110,6 +112,67 @@ fn a_map_saves_reading_and_a_wrong_one_is_found_out() {
     assert!(report.map_distrusted);
     let found = kit::latest(&repository, "vm").unwrap();
     assert!(kit::restore(&repository, &found).unwrap() == other);
+}
+
+/// A source that notes which segments are read.
+struct Watched(MemorySource, Mutex<BTreeSet<u64>>);
+
+impl VolumeSource for Watched {
+    fn info(&self) -> SourceInfo {
+        self.0.info()
+    }
+    fn is_sequential(&self) -> bool {
+        false
+    }
+    fn extent_at(&self, offset: u64) -> silt_format::Result<silt_source::Extent> {
+        self.0.extent_at(offset)
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> silt_format::Result<usize> {
+        self.1.lock().unwrap().insert(offset / SEGMENT_BYTES as u64);
+        self.0.read_at(offset, buf)
+    }
+}
+
+#[test]
+fn after_thirty_backups_every_segment_that_a_map_calls_unchanged_was_compared() {
+    let world = World::new(8);
+    let repository = repository(&world);
+    let image = kit::image(8, 512 * 60 - 7);
+    kit::backup(&repository, "vm", &image).unwrap();
+    let map = map_of(&image, &image);
+    let (mut compared, mut first_ns) = (BTreeSet::new(), 0);
+    for day in 0..60 {
+        world.pass_seconds(86_400);
+        let before = kit::latest(&repository, "vm").unwrap().snapshot;
+        let source = Watched(MemorySource::new(&image), Mutex::default());
+        let mut session = repository.backup("vm", kit::options()).unwrap();
+        session.add_volume("disk", &source, Some(&map)).unwrap();
+        let snapshot = session.finish().unwrap().snapshot;
+        let proof = snapshot.volumes[0].map_proof.clone().unwrap();
+        let turns = proof.compared_ns.len() as u64;
+        let now: Vec<u64> = (0..)
+            .zip(&proof.compared_ns)
+            .filter(|(_, at)| **at == snapshot.time_ns)
+            .map(|(turn, _)| turn)
+            .collect();
+        assert_eq!((turns, now.len()), (30, 1), "day {day}");
+        let read = source.1.into_inner().unwrap();
+        let of_turn: Vec<u64> = (0..60).filter(|segment| segment % turns == now[0]).collect();
+        assert!(of_turn.iter().all(|segment| read.contains(segment)), "day {day}: {read:?}");
+        assert!(proof.compared as usize >= of_turn.len() && proof.clean == 60, "{proof:?}");
+        compared.extend(of_turn);
+        first_ns = if day == 0 { snapshot.time_ns } else { first_ns };
+        match day {
+            // All of it was read by the backup before the first map.
+            0..29 => assert!(proof.since_ns() < first_ns),
+            29 => assert_eq!((proof.since_ns(), compared.len()), (first_ns, 60)),
+            _ => assert!(snapshot.time_ns - proof.since_ns() < 30 * 86_401 * 1_000_000_000),
+        }
+        assert_eq!(snapshot.parent, Some(before.id));
+    }
+    // Once all is read again, nothing rests on maps.
+    let report = kit::backup(&repository, "vm", &image).unwrap();
+    assert_eq!(report.snapshot.volumes[0].map_proof, None);
 }
 
 #[test]

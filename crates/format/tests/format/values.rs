@@ -4,12 +4,12 @@ use silt_format::{
     BlockEntry, BlockKind, BlockRef, ByteSpan, CheckRecord, Checkpoint, Chunking, Config,
     ContentHash, DamagedSlots, DeadListRef, DeadRange, DeletedEntry, Delta, Directory, Fingerprint,
     Footer, Frame, Head, Header, HeaderRest, HostKeys, Id, KdfCost, KeyLabel, Keyring,
-    LeakForecast, Lease, Level, LevelBytes, Link, MapRoot, MasterKey, ObjectKind, ObjectSet,
-    ObjectTag, Page, Period, Recipe, RecipeChunk, Record, Reference, RepositoryId, RetentionPolicy,
-    Role, RunBlock, RunDirectory, RunFilter, RunRef, RunUse, SealScheme, SegmentDigest,
-    SegmentEntry, SeriesId, SeriesRecord, Signatures, Signer, SigningSeed, Snapshot, SnapshotEntry,
-    StoreEntry, SummaryGeometry, SummaryRef, VerifiedRange, Volume, VolumeKind, WrappedKey, Writer,
-    WriterState, Writers,
+    LeakForecast, Lease, Level, LevelBytes, Link, MapProof, MapRoot, MasterKey, ObjectKind,
+    ObjectSet, ObjectTag, Page, Period, Recipe, RecipeChunk, Record, Reference, RepositoryId,
+    RetentionPolicy, Role, RunBlock, RunDirectory, RunFilter, RunRef, RunUse, SealScheme,
+    SegmentDigest, SegmentEntry, SeriesId, SeriesRecord, Signatures, Signer, SigningSeed, Snapshot,
+    SnapshotEntry, StoreEntry, SummaryGeometry, SummaryRef, VerifiedRange, Volume, VolumeKind,
+    WrappedKey, Writer, WriterState, Writers,
 };
 
 pub const SERIES: SeriesId = SeriesId([5; 12]);
@@ -179,6 +179,7 @@ pub fn snapshot() -> Snapshot {
             stored_bytes: 777,
             unreadable: vec![ByteSpan { offset: 4096, length: 8192 }],
             backing: vec!["/vm/base.qcow2".to_owned(), "/vm/base.raw".to_owned()],
+            map_proof: Some(MapProof { clean: 100, compared: 9, compared_ns: vec![5, -6, 7] }),
         }],
         checkpoints: vec![Checkpoint {
             volume: "root".to_owned(),

@@ -7,13 +7,13 @@ use std::path::Path;
 use serde_json::json;
 use silt_format::{Chunking, Error, ErrorKind, Level, ResultExt, SEGMENT_BYTES};
 use silt_source::{
-    ChangedMap, FormatChoice, SourceOptions, StreamSource, VolumeSource, open_source,
+    ChangedMap, FormatChoice, MapForm, SourceOptions, StreamSource, VolumeSource, open_source,
 };
 use siltstone::{BackupOptions, BackupReport, Repository, Throttled};
 
 use super::made_here::MadeHere;
 use super::{Failure, PROGRAM, Session, Traffic, forget, rounds, short, snapshot_json};
-use crate::cli::{Backup, SourceFormat};
+use crate::cli::{Backup, ChangedForm, SourceFormat};
 use crate::{output, snapshot_name};
 
 /// What a volume given without a name and without a file name is called.
@@ -56,7 +56,7 @@ pub fn run(session: &Session<'_>, args: &Backup) -> Result<u8, Failure> {
             (None, None) => default_name(volume.path),
         };
         let map = match changed.get(&index) {
-            Some(path) => Some(read_map(path, source)?),
+            Some(path) => Some(read_map(path, source, args)?),
             None => None,
         };
         backup.add_volume(&name, source, map.as_ref())?;
@@ -163,7 +163,7 @@ pub fn open(path: &str, args: &Backup) -> Result<Box<dyn VolumeSource>, Error> {
     })
 }
 
-fn read_map(path: &str, source: &dyn VolumeSource) -> Result<ChangedMap, Failure> {
+fn read_map(path: &str, source: &dyn VolumeSource, args: &Backup) -> Result<ChangedMap, Failure> {
     let Some(size) = source.info().size else {
         let message = "a changed-blocks map needs a source of known size".to_owned();
         return Err(Failure::Usage(message));
@@ -176,7 +176,12 @@ fn read_map(path: &str, source: &dyn VolumeSource) -> Result<ChangedMap, Failure
     };
     let reader = std::io::BufReader::new(reader);
     let grain = silt_format::number::to_u64(SEGMENT_BYTES);
-    Ok(ChangedMap::parse(reader, size, grain).context(|| format!("read the map {path}"))?)
+    let form = args.changed_form.map(|form| match form {
+        ChangedForm::Qemu => MapForm::QemuImg,
+        ChangedForm::Nbd => MapForm::NbdInfo,
+        ChangedForm::Rbd => MapForm::RbdDiff,
+    });
+    Ok(ChangedMap::parse(reader, size, grain, form).context(|| format!("read the map {path}"))?)
 }
 
 /// Prints what was done; the answer is the exit status.
@@ -234,6 +239,14 @@ fn print_summary(args: &Backup, report: &BackupReport) {
         output::percent(levels.get(Level::New), read),
         output::bytes(report.stored_bytes),
     ));
+    for (volume, proof) in
+        snapshot.volumes.iter().filter_map(|volume| Some((volume, volume.map_proof.as_ref()?)))
+    {
+        output::line(&format!(
+            "  volume '{}': {} segments unchanged by the map, {} of them compared",
+            volume.name, proof.clean, proof.compared
+        ));
+    }
     if report.adopted_containers > 0 {
         output::line(&format!(
             "  {} containers of an interrupted backup were used",

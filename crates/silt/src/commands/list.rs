@@ -118,6 +118,16 @@ pub fn show(session: &Session<'_>, args: &OneSnapshot) -> Result<u8, Failure> {
         if !volume.backing.is_empty() {
             output::line(&format!("  laid over  {}", volume.backing.join(", over ")));
         }
+        if let Some(proof) = &volume.map_proof {
+            output::line(&format!(
+                "  the map spared {} of {} segments, {} of those were compared all the same; every segment was read \
+                 or compared since {}",
+                proof.clean - proof.compared.min(proof.clean),
+                silt_format::segment_count(volume.bytes),
+                proof.compared,
+                output::time(proof.since_ns())
+            ));
+        }
         print_levels(&volume.levels);
         for span in &volume.unreadable {
             let end = span.offset + span.length;

@@ -398,6 +398,11 @@ fn volume_json(volume: &Volume) -> Value {
         "source": volume.source,
         "source_format": volume.source_format,
         "backing": volume.backing,
+        "map": volume.map_proof.as_ref().map(|proof| json!({
+            "unchanged_segments": proof.clean,
+            "compared_segments": proof.compared,
+            "proven_since": output::rfc3339(proof.since_ns()),
+        })),
         "chunking": volume.chunking.to_string(),
         "stored_bytes": volume.stored_bytes,
         "levels": levels_json(&volume.levels),

@@ -10,7 +10,7 @@ use super::{ChangedMap, MapForm};
 const GRAIN: u64 = 2 << 20;
 
 fn parse(json: &str, grains: u64) -> silt_format::Result<ChangedMap> {
-    ChangedMap::parse(json.as_bytes(), grains * GRAIN, GRAIN)
+    ChangedMap::parse(json.as_bytes(), grains * GRAIN, GRAIN, None)
 }
 
 fn changed(map: &ChangedMap) -> Vec<u64> {
@@ -67,16 +67,17 @@ fn rbd_diff_changes_what_it_lists() {
     let map = parse(json, 6).unwrap();
     assert_eq!(map.form(), MapForm::RbdDiff);
     assert_eq!(changed(&map), [0, 2, 3, 4]);
-    assert_eq!(changed(&parse("[]", 6).unwrap()), [0; 0]);
+    let nothing = ChangedMap::parse(&b"[]"[..], 6 * GRAIN, GRAIN, Some(MapForm::RbdDiff));
+    assert_eq!(changed(&nothing.unwrap()), [0; 0]);
 }
 
 #[test]
 fn the_last_grain_may_be_short() {
     let json = r#"[{"offset":2097152,"length":10,"exists":"true"}]"#;
-    let map = ChangedMap::parse(json.as_bytes(), GRAIN + 10, GRAIN).unwrap();
+    let map = ChangedMap::parse(json.as_bytes(), GRAIN + 10, GRAIN, None).unwrap();
     assert_eq!((map.grains(), changed(&map)), (2, vec![1]));
     let json = r#"[{"offset":2097152,"length":11,"exists":"true"}]"#;
-    assert!(ChangedMap::parse(json.as_bytes(), GRAIN + 10, GRAIN).is_err());
+    assert!(ChangedMap::parse(json.as_bytes(), GRAIN + 10, GRAIN, None).is_err());
 }
 
 #[test]
@@ -136,10 +137,10 @@ fn elements_out_of_form_are_named() {
 fn an_endless_string_or_nesting_is_refused() {
     let endless = io::repeat(b'x');
     let json = b"[{\"offset\":0,\"length\":1,\"exists\":\"".chain(endless);
-    let error = ChangedMap::parse(json, GRAIN, GRAIN).unwrap_err();
+    let error = ChangedMap::parse(json, GRAIN, GRAIN, None).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);
     let deep = b"[{\"other\":".chain(io::repeat(b'['));
-    let error = ChangedMap::parse(deep, GRAIN, GRAIN).unwrap_err();
+    let error = ChangedMap::parse(deep, GRAIN, GRAIN, None).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);
 }
 
@@ -151,7 +152,7 @@ fn failing_to_read_is_not_an_invalid_map() {
             Err(io::Error::from(io::ErrorKind::ConnectionReset))
         }
     }
-    let error = ChangedMap::parse(b"[".chain(Failing), GRAIN, GRAIN).unwrap_err();
+    let error = ChangedMap::parse(b"[".chain(Failing), GRAIN, GRAIN, None).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
 }
 
@@ -159,9 +160,9 @@ fn failing_to_read_is_not_an_invalid_map() {
 fn memory_is_bounded() {
     let largest = 1_u64 << 50;
     let json = format!(r#"[{{"offset":0,"length":{largest},"exists":"true"}}]"#);
-    let map = ChangedMap::parse(json.as_bytes(), largest, GRAIN).unwrap();
+    let map = ChangedMap::parse(json.as_bytes(), largest, GRAIN, None).unwrap();
     assert_eq!(map.changed_grains(), largest / GRAIN);
-    let error = ChangedMap::parse(b"[]".as_slice(), largest + 1, GRAIN).unwrap_err();
+    let error = ChangedMap::parse(b"[]".as_slice(), largest + 1, GRAIN, None).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);
 }
 
@@ -176,7 +177,7 @@ proptest! {
             .map(|(at, length)| format!(r#"{{"offset":{at},"length":{length},"exists":"true"}}"#))
             .collect();
         let json = format!("[{}]", elements.join(","));
-        let map = ChangedMap::parse(json.as_bytes(), size, grain).unwrap();
+        let map = ChangedMap::parse(json.as_bytes(), size, grain, Some(MapForm::RbdDiff)).unwrap();
         for index in 0..map.grains() {
             let (from, to) = (index * grain, (index + 1) * grain);
             let touched = ranges.iter().any(|(at, n)| *n > 0 && *at < to && at + n > from);
@@ -186,6 +187,6 @@ proptest! {
 
     #[test]
     fn any_bytes_are_answered(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-        let _ = ChangedMap::parse(&bytes[..], 100 * GRAIN, GRAIN);
+        let _ = ChangedMap::parse(&bytes[..], 100 * GRAIN, GRAIN, None);
     }
 }
