@@ -124,10 +124,10 @@ impl VolumeSource for Watched {
     fn is_sequential(&self) -> bool {
         false
     }
-    fn extent_at(&self, offset: u64) -> silt_format::Result<silt_source::Extent> {
+    fn extent_at(&self, offset: u64) -> Result<silt_source::Extent> {
         self.0.extent_at(offset)
     }
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> silt_format::Result<usize> {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
         self.1.lock().unwrap().insert(offset / SEGMENT_BYTES as u64);
         self.0.read_at(offset, buf)
     }
