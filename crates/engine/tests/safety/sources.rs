@@ -159,7 +159,7 @@ fn after_thirty_backups_every_segment_that_a_map_calls_unchanged_was_compared() 
         let read = source.1.into_inner().unwrap();
         let of_turn: Vec<u64> = (0..60).filter(|segment| segment % turns == now[0]).collect();
         assert!(of_turn.iter().all(|segment| read.contains(segment)), "day {day}: {read:?}");
-        assert!(proof.compared as usize >= of_turn.len() && proof.clean == 60, "{proof:?}");
+        assert!(proof.compared >= of_turn.len() as u64 && proof.clean == 60, "{proof:?}");
         compared.extend(of_turn);
         first_ns = if day == 0 { snapshot.time_ns } else { first_ns };
         match day {
@@ -211,7 +211,7 @@ fn a_map_is_not_used_where_it_cannot_be_right() {
 struct Panicking(MemorySource);
 
 impl VolumeSource for Panicking {
-    fn info(&self) -> silt_source::SourceInfo {
+    fn info(&self) -> SourceInfo {
         self.0.info()
     }
     fn is_sequential(&self) -> bool {

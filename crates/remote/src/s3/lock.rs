@@ -9,6 +9,7 @@ use tokio::task::JoinSet;
 
 use super::S3Storage;
 use super::request::Signed;
+use super::versions::Version;
 
 /// Names the request headers that lock what is put.
 const MODE: &str = "x-amz-object-lock-mode";
@@ -66,8 +67,17 @@ pub(crate) fn after_days(time: Timestamp, days: u32) -> Timestamp {
 pub struct Extended {
     /// Objects looked at.
     pub objects: u64,
-    /// Those whose lock ends later now.
+    /// Versions whose lock ends later now.
     pub extended: u64,
+    /// Objects that somebody has written again: nothing of a repository does but healing.
+    pub overwritten: u64,
+}
+
+/// The versions of an object that are kept: the newest and the oldest, which is what was stored first. What
+/// somebody has put over it may be a forgery, and what was there first may be damaged and healed since.
+struct Kept {
+    newest: Version,
+    oldest: Option<Version>,
 }
 
 /// How many objects are looked at side by side.
@@ -84,61 +94,106 @@ impl S3Storage {
     pub fn extend_locks(
         &self,
         wanted: impl Fn(&Key) -> bool,
-        mut progress: impl FnMut(u64) -> Result<()>,
+        progress: impl FnMut(u64) -> Result<()>,
     ) -> Result<Extended> {
         let Some(lock) = self.lock else { return Ok(Extended::default()) };
-        let (signer, runtime) = (self.signer()?, &self.base.runtime);
         let enough = after_days(now(), lock.days - lock.days / 4);
-        let mut report = Extended::default();
-        let mut names = silt_storage::list_all(self, "", None);
-        let mut running = JoinSet::new();
-        loop {
-            while running.len() < SIDE_BY_SIDE {
-                let Some(item) = names.next() else { break };
-                let (key, _) = item?;
-                if wanted(&key) {
-                    let name = format!("{}{key}", self.base.prefix);
-                    self.base.counters.head();
-                    let (signer, tries) = (signer.clone(), self.base.tries);
-                    running.spawn_on(extend(signer, name, lock, enough, tries), runtime.handle());
+        let (report, running) = (Extended::default(), JoinSet::new());
+        let mut extending = Extending { storage: self, lock, enough, running, report, progress };
+        let mut open: Option<Kept> = None;
+        self.each_version(|version| {
+            match &mut open {
+                Some(kept) if kept.newest.key == version.key => kept.oldest = Some(version),
+                _ => {
+                    let next = Kept { newest: version, oldest: None };
+                    if let Some(kept) = open.replace(next).filter(|kept| wanted(&kept.newest.key)) {
+                        extending.object(kept)?;
+                    }
                 }
             }
-            let Some(ended) = runtime.block_on(running.join_next()) else { return Ok(report) };
-            let extended = ended.map_err(|error| Error::invalid(format!("a lock: {error}")))??;
-            report.objects += 1;
-            if extended {
-                self.base.counters.put(0);
-                report.extended += 1;
-            }
-            progress(report.objects)?;
+            Ok(())
+        })?;
+        if let Some(kept) = open.filter(|kept| wanted(&kept.newest.key)) {
+            extending.object(kept)?;
         }
+        while !extending.running.is_empty() {
+            extending.end_one()?;
+        }
+        Ok(extending.report)
     }
 }
 
-/// Whether the object's lock had to be extended.
-async fn extend(
-    signer: Signed,
-    name: String,
+/// Locks that are being extended side by side.
+struct Extending<'s, P> {
+    storage: &'s S3Storage,
     lock: Lock,
     enough: Timestamp,
-    tries: u32,
-) -> Result<bool> {
+    running: JoinSet<Result<bool>>,
+    report: Extended,
+    progress: P,
+}
+
+impl<P: FnMut(u64) -> Result<()>> Extending<'_, P> {
+    fn object(&mut self, kept: Kept) -> Result<()> {
+        if kept.newest.content.is_none() {
+            // It was deleted: by a reclaim, or a check says that it is missing.
+            return Ok(());
+        }
+        self.report.objects += 1;
+        let oldest = kept.oldest.filter(|oldest| oldest.content.is_some());
+        self.report.overwritten += u64::from(oldest.is_some());
+        for version in std::iter::once(kept.newest).chain(oldest) {
+            while self.running.len() >= SIDE_BY_SIDE {
+                self.end_one()?;
+            }
+            let base = &self.storage.base;
+            base.counters.head();
+            let name = format!("{}{}", base.prefix, version.key);
+            let task = Task { signer: self.storage.signer()?.clone(), name, version: version.id };
+            let (lock, enough, tries) = (self.lock, self.enough, base.tries);
+            self.running.spawn_on(extend(task, lock, enough, tries), base.runtime.handle());
+        }
+        (self.progress)(self.report.objects)
+    }
+
+    fn end_one(&mut self) -> Result<()> {
+        let base = &self.storage.base;
+        let Some(ended) = base.runtime.block_on(self.running.join_next()) else { return Ok(()) };
+        if ended.map_err(|error| Error::invalid(format!("a lock: {error}")))?? {
+            base.counters.put(0);
+            self.report.extended += 1;
+        }
+        Ok(())
+    }
+}
+
+/// One version of one object.
+struct Task {
+    signer: Signed,
+    name: String,
+    version: String,
+}
+
+/// Whether the version's lock had to be extended.
+async fn extend(task: Task, lock: Lock, enough: Timestamp, tries: u32) -> Result<bool> {
     let mut failed = 0;
     loop {
-        match extend_once(&signer, &name, lock, enough).await {
+        match extend_once(&task, lock, enough).await {
             // It was deleted meanwhile.
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
             Err(error) if error.kind() == ErrorKind::Unavailable && failed + 1 < tries => {
                 failed += 1;
                 tokio::time::sleep(crate::base::FIRST_WAIT * failed).await;
             }
-            other => return other.context(|| format!("extend the lock of {name}")),
+            other => return other.context(|| format!("extend the lock of {}", task.name)),
         }
     }
 }
 
-async fn extend_once(signer: &Signed, name: &str, lock: Lock, enough: Timestamp) -> Result<bool> {
-    let found = signer.send(Method::HEAD, name, &[], &[], Vec::new()).await?;
+async fn extend_once(task: &Task, lock: Lock, enough: Timestamp) -> Result<bool> {
+    let Task { signer, name, version } = task;
+    let of_version = [("versionId", version.as_str())];
+    let found = signer.send(Method::HEAD, name, &of_version, &[], Vec::new()).await?;
     if locked_until(&found.headers).is_some_and(|until| until >= enough) {
         return Ok(false);
     }
@@ -150,7 +205,8 @@ async fn extend_once(signer: &Signed, name: &str, lock: Lock, enough: Timestamp)
     );
     let digest = ring::digest::digest(&ring::digest::SHA256, body.as_bytes());
     let headers = [("x-amz-checksum-sha256", BASE64_STANDARD.encode(digest))];
-    signer.send(Method::PUT, name, &[("retention", "")], &headers, body.into_bytes()).await?;
+    let query = [("retention", ""), of_version[0]];
+    signer.send(Method::PUT, name, &query, &headers, body.into_bytes()).await?;
     Ok(true)
 }
 

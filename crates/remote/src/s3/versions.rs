@@ -92,6 +92,15 @@ impl S3Storage {
     /// Every version of every object, those of an object from the newest on.
     pub fn versions(&self) -> Result<Vec<Version>> {
         let mut found = Vec::new();
+        self.each_version(|version| {
+            found.push(version);
+            Ok(())
+        })?;
+        Ok(found)
+    }
+
+    /// The same, one after the other.
+    pub(super) fn each_version(&self, mut each: impl FnMut(Version) -> Result<()>) -> Result<()> {
         let (mut key, mut id) = (String::new(), String::new());
         loop {
             let mut query = vec![("prefix", self.base.prefix.as_str()), ("versions", "")];
@@ -118,7 +127,7 @@ impl S3Storage {
                 // What is no name of ours is not ours.
                 let Some(Ok(key)) = name.map(Key::new) else { continue };
                 let content = etag.zip(size).filter(|_| !is_marker);
-                found.push(Version { key, id: version_id, modified: last_modified, content });
+                each(Version { key, id: version_id, modified: last_modified, content })?;
             }
             match (page.is_truncated, page.next_key_marker) {
                 (true, Some(next)) => key = next,
@@ -126,7 +135,7 @@ impl S3Storage {
             }
             id = page.next_version_id_marker.unwrap_or_default();
         }
-        Ok(found)
+        Ok(())
     }
 
     /// Makes an older version the current one again.

@@ -5,6 +5,7 @@ use siltstone::{Affected, CheckOptions, CheckReport, Damage, DataCheck};
 
 use super::{Failure, Session, short, spans};
 use crate::cli::Check;
+use crate::location::Locks;
 use crate::output;
 
 /// Most ranges that are printed of one volume; JSON has more.
@@ -33,8 +34,14 @@ pub fn run(session: &Session<'_>, args: &Check) -> Result<u8, Failure> {
         print_json(&report, locks);
     } else {
         print(&report);
-        if let Some((objects, extended)) = locks {
-            output::line(&format!("Extended the locks of {extended} of {objects} objects."));
+        if let Some(Locks { objects, extended, overwritten }) = locks {
+            output::line(&format!("Extended {extended} locks of {objects} objects."));
+            if overwritten > 0 {
+                output::line(&format!(
+                    "{overwritten} objects were written again: by `silt copies heal`, or by somebody else. Of each the \
+                     first and the newest version stay locked; `silt repo rollback --dry-run` lists them."
+                ));
+            }
         }
     }
     Ok(if report.damage.is_empty() { 0 } else { 5 })
@@ -47,7 +54,7 @@ fn parse_percent(text: &str) -> Result<f64, Failure> {
     })
 }
 
-fn print_json(report: &CheckReport, locks: Option<(u64, u64)>) {
+fn print_json(report: &CheckReport, locks: Option<Locks>) {
     for damage in &report.damage {
         let affected: Vec<Value> = damage.affected.iter().map(affected_json).collect();
         let value = json!({"object": damage.object, "error": damage.error, "affected": affected});
@@ -65,7 +72,8 @@ fn print_json(report: &CheckReport, locks: Option<(u64, u64)>) {
             "resumed": report.resumed,
             "unreferenced_objects": report.unreferenced,
             "damaged_objects": report.damage.len(),
-            "locks_extended": locks.map(|(_, extended)| extended),
+            "locks_extended": locks.map(|locks| locks.extended),
+            "overwritten_objects": locks.map(|locks| locks.overwritten),
         }),
     );
 }

@@ -81,6 +81,17 @@ fn unsupported(location: &str, scheme: &str) -> Error {
     Error::new(ErrorKind::Unsupported, message)
 }
 
+/// What extending locks came to.
+#[derive(Clone, Copy, Default)]
+pub struct Locks {
+    /// Objects looked at.
+    pub objects: u64,
+    /// Versions whose lock ends later now.
+    pub extended: u64,
+    /// Objects that have several versions.
+    pub overwritten: u64,
+}
+
 impl Opener {
     /// An opener of which at most so many objects are uploaded at once to each store.
     pub fn new(connections: Option<usize>) -> Self {
@@ -162,26 +173,27 @@ impl Opener {
         Ok(storage)
     }
 
-    /// Extends the locks of all objects of all buckets that were opened, where objects are locked; the
-    /// answer is how many were looked at and how many extended. `progress` hears the first as it grows.
+    /// Extends the locks of all objects of all buckets that were opened, where objects are locked.
+    /// `progress` hears how many were looked at as that grows.
     #[cfg(feature = "s3")]
-    pub fn extend_locks(&self, progress: &dyn Fn(u64) -> Result<()>) -> Result<Option<(u64, u64)>> {
+    pub fn extend_locks(&self, progress: &dyn Fn(u64) -> Result<()>) -> Result<Option<Locks>> {
         let locking: Vec<_> =
             lock(&self.buckets).iter().filter(|bucket| bucket.lock().is_some()).cloned().collect();
-        let (mut all, mut extended) = (0, 0);
+        let mut all = Locks::default();
         for bucket in &locking {
             // Leases come and go.
             let stays = |key: &Key| !Numbered::Lease.is(key.as_str());
-            let report = bucket.extend_locks(stays, |done| progress(all + done))?;
-            all += report.objects;
-            extended += report.extended;
+            let report = bucket.extend_locks(stays, |done| progress(all.objects + done))?;
+            all.objects += report.objects;
+            all.extended += report.extended;
+            all.overwritten += report.overwritten;
         }
-        Ok((!locking.is_empty()).then_some((all, extended)))
+        Ok((!locking.is_empty()).then_some(all))
     }
 
     #[cfg(not(feature = "s3"))]
     #[expect(clippy::unused_self, clippy::unnecessary_wraps, reason = "folders have no locks")]
-    pub fn extend_locks(&self, _: &dyn Fn(u64) -> Result<()>) -> Result<Option<(u64, u64)>> {
+    pub fn extend_locks(&self, _: &dyn Fn(u64) -> Result<()>) -> Result<Option<Locks>> {
         Ok(None)
     }
 

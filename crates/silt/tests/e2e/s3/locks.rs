@@ -32,7 +32,7 @@ fn what_is_deleted_and_overwritten_in_a_locked_bucket_comes_back() {
     let (first, second) = (kit::disk(1, 12), kit::disk(2, 12));
     let file = bucket.place.write("vm.raw", &first);
     bucket.silt(&["backup", "vm", &file]).exits(0);
-    bucket.silt(&["check"]).exits(0).says("Extended the locks of 0 of");
+    bucket.silt(&["check"]).exits(0).says("Extended 0 locks of");
     let storage = S3Storage::open(place, &bucket.server.settings()).unwrap();
     let versions = storage.versions().unwrap();
     let locked = |version: &&Version| {
