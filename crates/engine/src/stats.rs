@@ -1,6 +1,6 @@
 //! What a repository holds, in numbers.
 
-use silt_format::{LevelBytes, Result, names};
+use silt_format::{LevelBytes, Result, SeriesId, names};
 
 use crate::objects::is_damage;
 use crate::repository::Repository;
@@ -27,6 +27,39 @@ pub struct SeriesStats {
 }
 
 impl Repository {
+    /// Counts what the shared store holds, if there is one.
+    pub fn shared_stats(&self) -> Result<Option<SeriesStats>> {
+        let store = self.objects.keys.shared_store_id(crate::repository::DEFAULT_DOMAIN);
+        if !self.objects.keys.opens(store) || self.head(store)?.is_none() {
+            return Ok(None);
+        }
+        let mut stats = SeriesStats { name: "(shared store)".to_owned(), ..SeriesStats::default() };
+        self.count_objects(store, &mut stats)?;
+        Ok(Some(stats))
+    }
+
+    /// Counts the objects of a series.
+    fn count_objects(&self, series: SeriesId, stats: &mut SeriesStats) -> Result<()> {
+        for item in self.objects.names(&names::containers(series), None)? {
+            stats.containers += 1;
+            stats.container_bytes += item?.1;
+        }
+        for folder in [
+            names::recipes(series),
+            names::snapshots(series),
+            names::summaries(series),
+            names::dead_lists(series),
+            names::runs(series),
+            names::Numbered::Head.prefix(series),
+            names::Numbered::Check.prefix(series),
+        ] {
+            for item in self.objects.names(&folder, None)? {
+                stats.metadata_bytes += item?.1;
+            }
+        }
+        Ok(())
+    }
+
     /// Counts what every series named, or every series, holds; listed from storage.
     pub fn stats(&self, names: &[String]) -> Result<Vec<SeriesStats>> {
         let mut all = Vec::new();
@@ -46,24 +79,7 @@ impl Repository {
             }
             let zeros = stats.levels.get(silt_format::Level::Zero);
             stats.data_bytes = stats.levels.total() - zeros;
-            for item in self.objects.names(&names::containers(head.series), None)? {
-                let (_, bytes) = item?;
-                stats.containers += 1;
-                stats.container_bytes += bytes;
-            }
-            let series = head.series;
-            let folders = [
-                names::recipes(series),
-                names::snapshots(series),
-                format!("summaries/{series}/"),
-                names::Numbered::Head.prefix(series),
-                names::Numbered::Check.prefix(series),
-            ];
-            for folder in folders {
-                for item in self.objects.names(&folder, None)? {
-                    stats.metadata_bytes += item?.1;
-                }
-            }
+            self.count_objects(head.series, &mut stats)?;
             // What an interrupted first backup has left is no series.
             if stats.snapshots + stats.containers > 0 || !head.deleted.is_empty() {
                 all.push(stats);

@@ -70,7 +70,7 @@ pub struct Global {
     /// Print JSON lines, each with a "message_type".
     #[arg(long, global = true)]
     pub json: bool,
-    /// Print no progress.
+    /// Print no progress and no summary of what was done: warnings, errors and what was asked for alone.
     #[arg(short, long, global = true)]
     pub quiet: bool,
     /// How many threads to work with; 0 for one a core, and more where they wait for disks. --memory
@@ -82,10 +82,10 @@ pub struct Global {
     #[arg(long, global = true, default_value_t = 64, value_name = "MIB", value_parser = clap::value_parser!(u64).range(24..=1 << 20))]
     pub memory: u64,
     /// Read at most so many MiB a second: from sources in a backup, else from the repository.
-    #[arg(long, global = true, value_name = "MIB")]
+    #[arg(long, global = true, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..))]
     pub limit_read: Option<u64>,
     /// Write at most so many MiB a second: to the repository in a backup, to the target in a restore.
-    #[arg(long, global = true, value_name = "MIB")]
+    #[arg(long, global = true, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..))]
     pub limit_write: Option<u64>,
     /// Upload at most so many objects at once to a store that is far away, 4 unless told otherwise; more than
     /// two take more memory (`--memory`).
@@ -140,7 +140,7 @@ pub enum Command {
   silt backup web1 /vm/web1.qcow2
   silt backup web1 root=/vm/web1.qcow2 data=/dev/vg/web1-data --tag nightly
   qemu-img map --output=json overlay.qcow2 | silt backup web1 overlay.qcow2 --changed -
-  pg_dumpall | silt backup db1 dump=-
+  silt backup db1 dump=- --stdin-command pg_dumpall
   silt backup --fleet fleet.toml
   silt backup --fleet fleet.toml --spool --rounds 4
   silt backup --all
@@ -324,6 +324,10 @@ pub struct Backup {
     pub all: bool,
     #[command(flatten)]
     pub rounds: RoundsChoice,
+    /// What `-` reads is the standard output of this shell command; if it fails, so does the backup. A pipe into
+    /// this program can't tell a dump that has failed from a short one.
+    #[arg(long, value_name = "COMMAND", conflicts_with_all = ["fleet", "all"])]
+    pub stdin_command: Option<String>,
     /// What changed since the last snapshot, as JSON of `qemu-img map`, `nbdinfo --map` or `rbd diff`;
     /// a hint that is checked. With several volumes: NAME=FILE. - for standard input.
     #[arg(long, value_name = "[NAME=]FILE")]
@@ -388,9 +392,9 @@ pub struct Restore {
     pub snapshot: String,
     /// A file, a block device, or - for standard output.
     pub target: String,
-    /// What to write.
-    #[arg(long, value_enum, default_value_t = TargetFormat::Raw)]
-    pub format: TargetFormat,
+    /// What to write: by default a qcow2 image where the target is called .qcow2, else a raw one.
+    #[arg(long, value_enum)]
+    pub format: Option<TargetFormat>,
     /// Only this part: START-END, START+LENGTH or START-, in bytes or with KiB, MiB, GiB.
     #[arg(long, value_name = "RANGE")]
     pub range: Option<String>,

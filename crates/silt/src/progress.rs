@@ -152,6 +152,12 @@ fn bar(what: &str, total_bytes: u64) -> ProgressBar {
 /// The numbers beside a bar. The rate is counted here, from when the operation began: the bar is
 /// born later, and would take what was done before for the work of its first moment.
 fn bar_text(what: &str, progress: Progress, elapsed: Duration) -> String {
+    if is_counted(what) {
+        return match progress.total_bytes {
+            0 => format!("{} objects", progress.done_bytes),
+            total => format!("{} of {total} objects", progress.done_bytes),
+        };
+    }
     let done = output::bytes(progress.done_bytes);
     let rate = rate(progress, elapsed);
     let mut text = match progress.total_bytes {
@@ -165,6 +171,11 @@ fn bar_text(what: &str, progress: Progress, elapsed: Duration) -> String {
         text = format!("{text}, ETA {}", duration(seconds_left(progress, rate)));
     }
     text
+}
+
+/// Whether an operation counts objects, in the fields of bytes.
+fn is_counted(what: &str) -> bool {
+    matches!(what, "heal" | "rollback" | "extend locks")
 }
 
 /// Bytes a second since the operation began.
@@ -201,6 +212,9 @@ fn detail(what: &str, progress: Progress) -> Option<String> {
 }
 
 fn log_line(what: &str, progress: Progress, elapsed: Duration) -> String {
+    if is_counted(what) {
+        return format!("{what}: {} of {} objects", progress.done_bytes, progress.total_bytes);
+    }
     let rate = rate(progress, elapsed);
     let done = output::bytes(progress.done_bytes);
     let mut line = match progress.total_bytes {

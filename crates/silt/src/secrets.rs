@@ -79,7 +79,9 @@ pub fn password(
 
 fn from_file(path: &Path) -> Result<Vec<u8>, Failure> {
     let what = || format!("read the password file {}", path.display());
-    let file = std::fs::File::open(path).map_err(|e| Error::io(what(), e))?;
+    // Of a missing repository something else is said.
+    let file = std::fs::File::open(path)
+        .map_err(|e| Error::io(what(), e).with_kind(silt_format::ErrorKind::Invalid))?;
     let mut line = Vec::new();
     let mut reader = std::io::BufReader::new(std::io::Read::take(file, 1 << 16));
     reader.read_until(b'\n', &mut line).map_err(|e| Error::io(what(), e))?;
@@ -118,13 +120,22 @@ fn from_terminal(
     twice: bool,
 ) -> Result<Vec<u8>, Failure> {
     if !std::io::stdin().is_terminal() {
-        return Err(Failure::Usage(format!(
+        let message = format!(
             "no password: set {}, {} or {}, or use {option}",
             variables.value, variables.file, variables.command
-        )));
+        );
+        if variables.value == ADMINISTRATOR.value {
+            let message = format!("this needs the administrator: {message}");
+            return Err(Failure::Error(Error::new(silt_format::ErrorKind::Denied, message)));
+        }
+        return Err(Failure::Usage(message));
     }
     let ask = |prompt: &str| {
-        rpassword::prompt_password(prompt).map_err(|e| Error::io("ask for the password", e))
+        rpassword::prompt_password(prompt).map_err(|error| {
+            let interrupted = error.kind() == std::io::ErrorKind::Interrupted;
+            let error = Error::io("ask for the password", error);
+            if interrupted { error.with_kind(silt_format::ErrorKind::Interrupted) } else { error }
+        })
     };
     let password = ask(prompt)?;
     if twice && ask("Again: ")? != password {

@@ -47,9 +47,18 @@ pub fn parse(text: &str) -> Result<Selector, Failure> {
     )))
 }
 
-/// A day, which means its end, or a local date and time, or an RFC 3339 time.
+/// A day, or a local date and time, or an RFC 3339 time. Each means the end of the day, minute or second that it
+/// names: what a listing shows selects what it was shown of.
 fn parse_time(text: &str) -> Result<When, Failure> {
-    parse_nanoseconds(text).map(When::AtOrBefore)
+    const SECOND_NS: i64 = 1_000_000_000;
+    let time_ns = parse_nanoseconds(text)?;
+    let clock = text.split(['T', ' ']).nth(1).unwrap_or_default();
+    let span_ns = match clock.split(':').count() {
+        _ if text.len() == 10 || clock.contains('.') => 1,
+        2 if !clock.contains(['Z', '+']) => 60 * SECOND_NS,
+        _ => SECOND_NS,
+    };
+    Ok(When::AtOrBefore(time_ns.saturating_add(span_ns - 1)))
 }
 
 /// The same in nanoseconds since 1970.

@@ -262,12 +262,13 @@ impl RecordState {
         let written = objects.put(&name, address, &self.record.encode());
         self.saved = self.record.clone();
         match written.and_then(|_| objects.delete(&old)) {
-            // A copy of the repository is out of reach; what is there is checked all the same.
-            Err(error) if error.kind() == ErrorKind::Unavailable && repository.lacks_places() => {
+            Err(error) if error.kind() == ErrorKind::Interrupted => Err(error),
+            // Storage is full or read-only, or a copy is out of reach; what is there is checked all the same.
+            Err(error) => {
                 repository.warn(&format!("{error}; what was found is not written down"));
                 Ok(())
             }
-            other => other,
+            Ok(()) => Ok(()),
         }
     }
 }

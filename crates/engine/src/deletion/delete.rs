@@ -33,8 +33,10 @@ pub struct DeleteReport {
     pub segments: u64,
     /// References that were looked at.
     pub references: u64,
-    /// Chunks that are now known to be dead.
+    /// Chunks that are now known to be dead; not counted where nothing lives.
     pub dead_chunks: u64,
+    /// Whether no snapshot is left, so that all that the series stored is dead.
+    pub is_all_dead: bool,
     /// Chunks that are expected to be dead and are not known to be.
     pub leaked_chunks: f64,
     /// What the series is expected to leak by now, as a share of what it stores.
@@ -75,7 +77,8 @@ impl Repository {
             },
             DeleteMethod::Exact => edit.exact(ids)?,
         };
-        report.dead_chunks = found.dead.slots();
+        report.is_all_dead = edit.head.snapshots.len() == ids.len();
+        report.dead_chunks = if report.is_all_dead { 0 } else { found.dead.slots() };
         edit.forecast(&found, &mut report);
         let list = dead::write(&self.objects, edit.head.series, &found.dead)?;
         edit.head.dead.extend(list);

@@ -264,9 +264,4 @@ impl Repository {
         let shared = places.shared.iter().flat_map(|shared| shared.replicas());
         main.chain(shared.map(|replica| info(replica, true))).collect()
     }
-
-    /// Whether a place can't be reached, so that nothing can be written.
-    pub(crate) fn lacks_places(&self) -> bool {
-        self.places().iter().any(|place| place.failure.is_some())
-    }
 }

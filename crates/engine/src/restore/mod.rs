@@ -157,23 +157,37 @@ impl Repository {
         });
         let state = restore.state.into_inner();
         let state = state.unwrap_or_else(std::sync::PoisonError::into_inner);
-        if let Some(mut error) = state.failure {
-            if error.kind() == ErrorKind::NotFound && !self.is_living(head.series, snapshot.id)? {
-                let why = "the snapshot was deleted and its space reclaimed while it was restored";
-                error = error.context(why);
-            }
-            return Err(error
+        if let Some(error) = state.failure {
+            return Err(self
+                .of_missing(error, head.series, snapshot.id)?
                 .context(format!("restore volume '{}' of snapshot {}", volume.name, snapshot.id)));
         }
         let mut report = state.report;
         report.bytes = range.length;
         report.unreadable.clone_from(&volume.unreadable);
         report.damaged.sort_by_key(|span| span.offset);
+        report.damaged.dedup_by(|next, last| {
+            let follows = last.offset + last.length == next.offset;
+            last.length += if follows { next.length } else { 0 };
+            follows
+        });
         Ok(report)
     }
 }
 
 impl Repository {
+    /// What it means that an object is missing: the snapshot was deleted meanwhile, or something is damaged.
+    fn of_missing(&self, error: Error, series: SeriesId, id: Id) -> Result<Error> {
+        if error.kind() != ErrorKind::NotFound {
+            return Ok(error);
+        }
+        if self.is_living(series, id)? {
+            return Ok(error.with_kind(ErrorKind::Corrupt));
+        }
+        let why = "the snapshot was deleted and its space reclaimed while it was restored";
+        Ok(error.context(why))
+    }
+
     /// Whether the newest head of a series lists a snapshot.
     fn is_living(&self, series: SeriesId, id: Id) -> Result<bool> {
         let head = self.head(series)?;
@@ -449,8 +463,13 @@ impl Restore<'_> {
             let end = here.offset + here.length;
             return Err(error.context(format!("bytes {}..{end}", here.offset)));
         }
-        self.context.observer.warning(&error.to_string());
-        lock(&self.state).report.damaged.extend(self.clip(here));
+        let mut state = lock(&self.state);
+        match state.report.damaged.len() {
+            0..WARNINGS_MAX => self.context.observer.warning(&error.to_string()),
+            WARNINGS_MAX => self.context.observer.warning("more is damaged, and listed in the end"),
+            _ => {}
+        }
+        state.report.damaged.extend(self.clip(here));
         Ok(Piece::Zeros)
     }
 
@@ -462,6 +481,9 @@ impl Restore<'_> {
         self.chunks.fingerprinter().fingerprint(current) == chunk.fingerprint
     }
 }
+
+/// Damaged chunks that are named one by one.
+const WARNINGS_MAX: usize = 10;
 
 /// How many threads restore: two a core unless told otherwise, for they wait for reads and writes.
 fn threads(wanted: usize) -> usize {

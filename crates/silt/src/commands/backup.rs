@@ -5,7 +5,7 @@ use std::io::Read;
 use std::path::Path;
 
 use serde_json::json;
-use silt_format::{Chunking, Error, ErrorKind, Level, ResultExt, SEGMENT_BYTES};
+use silt_format::{Chunking, Error, ErrorKind, Level, ResultExt, SEGMENT_BYTES, Snapshot};
 use silt_source::{
     ChangedMap, FormatChoice, MapForm, SourceOptions, StreamSource, VolumeSource, open_source,
 };
@@ -36,7 +36,11 @@ pub fn run(session: &Session<'_>, args: &Backup) -> Result<u8, Failure> {
     // Sources are opened first: a mistyped path should not take a lease.
     let mut sources = Vec::new();
     let limit = session.read_limit();
+    if args.stdin_command.is_some() && !volumes.iter().any(|volume| volume.path == "-") {
+        return Err(Failure::Usage("--stdin-command needs a volume that is -".to_owned()));
+    }
     for volume in &volumes {
+        warn_of_mount(session, volume.path);
         let source = open(volume.path, args)?;
         sources.push(Throttled::new(source, limit.clone(), None));
     }
@@ -62,6 +66,7 @@ pub fn run(session: &Session<'_>, args: &Backup) -> Result<u8, Failure> {
         backup.add_volume(&name, source, map.as_ref())?;
         made.volumes.insert(name, volume.path.to_owned());
     }
+    warn_of_missing(session, backup.parent(), &made);
     let report = backup.finish()?;
     session.reporter.finish();
     if !args.dry_run {
@@ -72,6 +77,65 @@ pub fn run(session: &Session<'_>, args: &Backup) -> Result<u8, Failure> {
         forget::apply_stored(session, &repository, series)?;
     }
     Ok(code)
+}
+
+/// A volume that was in the last snapshot and is in this one no more is more often forgotten than meant.
+fn warn_of_missing(session: &Session<'_>, parent: Option<&Snapshot>, made: &rounds::Series) {
+    let before = parent.into_iter().flat_map(|parent| &parent.volumes);
+    for volume in before.filter(|volume| !made.volumes.contains_key(&volume.name)) {
+        session.context.observer.warning(&format!(
+            "volume '{}' of the last snapshot is not in this one; name it, too, if it still exists",
+            volume.name
+        ));
+    }
+}
+
+/// A file system that is mounted from a device changes while that is read.
+pub fn warn_of_mount(session: &Session<'_>, path: &str) {
+    let Ok(device) = std::fs::canonicalize(path) else { return };
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let mut mounts = mounts.lines().filter_map(|line| line.split_once(' '));
+    let mount =
+        mounts.find(|(from, _)| std::fs::canonicalize(from).is_ok_and(|from| from == device));
+    if let Some((_, rest)) = mount.filter(|_| device.starts_with("/dev")) {
+        let mounted = rest.split(' ').next().unwrap_or_default();
+        session.context.observer.warning(&format!(
+            "{path} is mounted on {mounted}: what is read while it changes may be of no single moment; take a \
+             snapshot first"
+        ));
+    }
+}
+
+/// What a shell command prints, with an error at the end if it fails.
+struct CommandOutput {
+    command: String,
+    child: std::process::Child,
+}
+
+impl CommandOutput {
+    fn start(command: &str) -> Result<Self, Error> {
+        let child = rounds::shell(command)
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .map_err(|error| Error::io(format!("start the command `{command}`"), error))?;
+        Ok(Self { command: command.to_owned(), child })
+    }
+}
+
+impl Read for CommandOutput {
+    fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
+        let Some(stdout) = &mut self.child.stdout else { return Ok(0) };
+        let count = stdout.read(buf)?;
+        if count > 0 || buf.is_empty() {
+            return Ok(count);
+        }
+        let status = self.child.wait()?;
+        if status.success() {
+            return Ok(0);
+        }
+        let message = format!("the command `{}` failed: {status}", self.command);
+        Err(std::io::Error::other(message))
+    }
 }
 
 /// The repository to back up to.
@@ -147,7 +211,11 @@ pub fn open_any(path: &str) -> Result<Box<dyn VolumeSource>, Error> {
 /// Opens a volume as the command line says.
 pub fn open(path: &str, args: &Backup) -> Result<Box<dyn VolumeSource>, Error> {
     if path == "-" {
-        return Ok(Box::new(StreamSource::new(Box::new(std::io::stdin()))));
+        let stream: Box<dyn Read + Send> = match &args.stdin_command {
+            Some(command) => Box::new(CommandOutput::start(command)?),
+            None => Box::new(std::io::stdin()),
+        };
+        return Ok(Box::new(StreamSource::new(stream)));
     }
     let format = match args.format {
         SourceFormat::Auto => FormatChoice::Auto,
@@ -197,7 +265,7 @@ pub fn conclude(session: &Session<'_>, args: &Backup, report: &BackupReport) -> 
         value["adopted_containers"] = json!(report.adopted_containers);
         value["unreadable_bytes"] = json!(unreadable);
         output::message("summary", value);
-    } else {
+    } else if !session.global.quiet {
         print_summary(args, report);
     }
     if unreadable > 0 {

@@ -44,6 +44,7 @@ pub fn print(session: &Session<'_>, series: &str, report: &DeleteReport, dry_run
             "segments_read": report.segments,
             "references_checked": report.references,
             "dead_chunks": report.dead_chunks,
+            "all_dead": report.is_all_dead,
             "leaked_chunks": report.leaked_chunks,
             "leak_share": report.leak_share,
         });
@@ -52,13 +53,17 @@ pub fn print(session: &Session<'_>, series: &str, report: &DeleteReport, dry_run
     }
     let ids: Vec<String> = report.deleted.iter().map(|id| short(*id)).collect();
     let verb = if dry_run { "Would delete" } else { "Deleted" };
-    output::line(&format!(
-        "{verb} {} of {series}: {}; {} chunks are dead now, about {:.1} more may be",
-        if ids.len() == 1 { "1 snapshot".to_owned() } else { format!("{} snapshots", ids.len()) },
-        ids.join(", "),
-        report.dead_chunks,
-        report.leaked_chunks,
-    ));
+    let dead = if report.is_all_dead {
+        "all that the series stored is dead now".to_owned()
+    } else {
+        format!(
+            "{} chunks are dead now, about {:.1} more may be",
+            report.dead_chunks, report.leaked_chunks
+        )
+    };
+    let count =
+        if ids.len() == 1 { "1 snapshot".to_owned() } else { format!("{} snapshots", ids.len()) };
+    output::line(&format!("{verb} {count} of {series}: {}; {dead}", ids.join(", ")));
 }
 
 pub fn undelete(session: &Session<'_>, args: &Undelete) -> Result<u8, Failure> {

@@ -16,6 +16,8 @@ pub fn run(session: &Session<'_>, args: &Init) -> Result<u8, Failure> {
     };
     config.validate().map_err(|error| Failure::Usage(error.to_string()))?;
     let location = session.location()?;
+    // Before anybody is asked for passwords.
+    session.opener.refuse_existing(location)?;
     let protection = if args.no_encryption {
         Protection::None
     } else {

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde_json::json;
-use silt_format::{ByteSpan, Volume};
+use silt_format::{ByteSpan, ErrorKind, Volume};
 use silt_source::{
     StreamTarget, TargetFormat as Format, TargetMode, TargetOptions, VolumeTarget, open_target,
 };
@@ -18,11 +18,12 @@ pub fn run(session: &Session<'_>, args: &Restore) -> Result<u8, Failure> {
     let repository = session.open(Traffic::Restore, false)?;
     repository.require_all_keys()?;
     let found = repository.find(&selector)?;
+    warn_of_future(session, &found);
     let volume = volume(&found, name.as_deref())?;
     let range = args.range.as_deref();
     let range = range.map(|text| snapshot_name::parse_range(text, volume.bytes)).transpose()?;
     let to_stdout = args.target == "-";
-    if to_stdout && (args.in_place || args.format == TargetFormat::Qcow2) {
+    if to_stdout && (args.in_place || args.format == Some(TargetFormat::Qcow2)) {
         let message = "standard output takes a raw image only, and cannot be read back".to_owned();
         return Err(Failure::Usage(message));
     }
@@ -51,20 +52,42 @@ pub fn run(session: &Session<'_>, args: &Restore) -> Result<u8, Failure> {
     Ok(conclude(session, args, &found, volume, &report))
 }
 
+/// A clock that was wrong once makes a snapshot the latest for as long as it was ahead.
+fn warn_of_future(session: &Session<'_>, found: &Found) {
+    if found.snapshot.time_ns > session.context.env.now_ns() {
+        let message = format!(
+            "snapshot {} of {} is dated in the future, {}: there may be newer ones",
+            short(found.snapshot.id),
+            found.head.name,
+            output::time(found.snapshot.time_ns)
+        );
+        session.context.observer.warning(&message);
+    }
+}
+
 fn open(args: &Restore, size: u64) -> Result<Box<dyn VolumeTarget>, Failure> {
     if args.target == "-" {
         return Ok(Box::new(StreamTarget::new(Box::new(std::io::stdout()), size)));
     }
+    let target = Path::new(&args.target);
+    let is_named_qcow2 =
+        target.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("qcow2"));
     let format = match args.format {
-        TargetFormat::Raw => Format::Raw,
-        TargetFormat::Qcow2 => Format::Qcow2,
+        Some(TargetFormat::Qcow2) => Format::Qcow2,
+        // In place the bytes of what is there are compared.
+        None if is_named_qcow2 && !args.in_place && !is_device(&args.target) => Format::Qcow2,
+        _ => Format::Raw,
     };
     let mode = match (args.in_place, args.force) {
         (true, _) => TargetMode::InPlace,
         (_, true) => TargetMode::Replace,
         _ => TargetMode::New,
     };
-    Ok(open_target(Path::new(&args.target), TargetOptions { format, size, mode })?)
+    open_target(target, TargetOptions { format, size, mode }).map_err(|error| match error.kind() {
+        // Nothing has failed: what is there is kept.
+        ErrorKind::AlreadyExists => error.with_kind(ErrorKind::Denied).into(),
+        _ => error.into(),
+    })
 }
 
 /// The error with a word on what is left of the target.
@@ -128,7 +151,7 @@ fn conclude(
             "damaged": spans(&report.damaged),
         });
         output::message_beside("summary", value, to_stdout);
-    } else {
+    } else if !session.global.quiet {
         // Of zeros a file gets holes and a target in place nothing; a stream gets every byte.
         let written = if to_stdout {
             String::new()

@@ -9,7 +9,11 @@ use crate::cli::Snapshots;
 use crate::output;
 
 pub fn run(session: &Session<'_>, args: &Snapshots) -> Result<u8, Failure> {
-    let all = session.repository()?.stats(&args.series)?;
+    let repository = session.repository()?;
+    let mut all = repository.stats(&args.series)?;
+    if args.series.is_empty() {
+        all.extend(repository.shared_stats()?);
+    }
     let mut total = SeriesStats { name: "total".to_owned(), ..SeriesStats::default() };
     for stats in &all {
         total.snapshots += stats.snapshots;

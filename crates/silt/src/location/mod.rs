@@ -147,18 +147,30 @@ impl Opener {
         Ok(Arc::new(CachedStorage::new(storage, folder.join(name), keep, bytes_max)))
     }
 
+    /// Fails as `AlreadyExists` if something is there already.
+    pub fn refuse_existing(&self, location: &str) -> Result<()> {
+        let is_taken = if scheme(location).is_none() {
+            let folder = Path::new(location);
+            [names::CONFIG, names::CONFIG_COPY].iter().any(|name| folder.join(name).exists())
+        } else {
+            !self.open(location)?.list("", None)?.objects.is_empty()
+        };
+        if !is_taken {
+            return Ok(());
+        }
+        let message = format!("{location} is not empty; use another place");
+        Err(taken(location, Error::new(ErrorKind::AlreadyExists, message)))
+    }
+
     /// Makes an empty storage at a location: a folder that is new or empty, or a part of a bucket that
     /// has no objects, which must do what a repository needs.
     pub fn create(&self, location: &str, unique: u64) -> Result<Arc<dyn Storage>> {
+        self.refuse_existing(location)?;
         if scheme(location).is_none() {
             let created = LocalStorage::create(Path::new(location));
             return Ok(Arc::new(created.map_err(|error| taken(location, error))?));
         }
         let storage = self.open(location)?;
-        if !storage.list("", None)?.objects.is_empty() {
-            let message = format!("{location} is not empty; use another prefix");
-            return Err(taken(location, Error::new(ErrorKind::AlreadyExists, message)));
-        }
         silt_storage::probe(&*storage, &Key::new(format!("probe/{unique:016x}"))?)?;
         Ok(storage)
     }

@@ -21,7 +21,7 @@ fn is_a_repository(location: &str, variables: &[(String, String)]) {
     place.write("vm.raw", &changed);
     silt(&["backup", "vm", &file]).exits(0);
     silt(&["check", "--read-data"]).exits(0).says("No damage found");
-    silt(&["forget", "--keep-last", "1", "--reclaim"]).exits(0);
+    silt(&["forget", "--keep-last", "1", "--reclaim", "--yes"]).exits(0);
     let target = place.text("restored.raw");
     silt(&["restore", "vm@latest", &target]).exits(0);
     assert!(place.read("restored.raw") == changed);

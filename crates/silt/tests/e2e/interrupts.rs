@@ -69,7 +69,7 @@ fn a_second_backup_of_a_series_is_told_to_wait() {
     let busy = place.silt(&["backup", "vm", &image]);
     let other = place.silt(&["backup", "other", &image]);
     let first = finish(child);
-    busy.exits(11).says("is being backed up by process");
+    busy.exits(11).says("is being backed up or changed by process");
     other.exits(0);
     first.exits(0);
     place.silt(&["backup", "vm", &image]).exits(0);

@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-use crate::kit::{Place, Run, changed, disk, finish, tool};
+use crate::kit::{Place, Run, can, changed, disk, finish, tool};
 
 /// A place with `count` snapshots of a series.
 fn with_snapshots(count: usize) -> Place {
@@ -269,4 +269,112 @@ fn a_full_device_behind_standard_output_is_said() {
     let mut listed = place.command();
     let run = Run::of(listed.args(["snapshots"]).stdout(full).stderr(Stdio::piped()));
     run.exits(1).says("No space left on device");
+}
+
+#[test]
+fn a_missing_password_file_is_named_and_no_missing_repository() {
+    let place = with_snapshots(1);
+    let mut command = place.command();
+    command.env_remove("SILT_PASSWORD").args(["snapshots", "--password-file", "none.txt"]);
+    Run::of(&mut command).exits(1).says("none.txt");
+}
+
+#[test]
+fn a_time_from_the_listing_selects_the_snapshot_that_it_stands_beside() {
+    let place = with_snapshots(2);
+    let listed = place.silt(&["snapshots"]).exits(0).printed();
+    let newest = listed.lines().last().unwrap();
+    let (id, time) = (&newest[..8], &newest[10..29]);
+    place.silt(&["show", &format!("vm@{time}")]).exits(0).says(id);
+    place.silt(&["show", &format!("vm@{}", &time[..16])]).exits(0).says(id);
+    place.silt(&["show", &format!("vm@{}Z", time.replace(' ', "T"))]).exits(0).says(id);
+}
+
+#[test]
+fn limits_of_nothing_are_refused() {
+    let place = with_snapshots(1);
+    place.silt(&["check", "--limit-read", "0"]).exits(2);
+    place.silt(&["backup", "vm", "a.raw", "--limit-write", "0"]).exits(2);
+}
+
+#[test]
+fn what_is_there_is_kept_with_the_status_of_a_refusal() {
+    let place = with_snapshots(1);
+    place.silt(&["restore", "vm@latest", "a.raw"]).exits(13).says("--force");
+    // Before anybody is asked for a password.
+    let mut init = place.command();
+    init.env_remove("SILT_PASSWORD").args(["init"]);
+    Run::of(&mut init).exits(1).says("holds a repository already");
+    let append_only = place.text("append-only");
+    let of = |args: &[&str]| {
+        let mut command = place.command();
+        command.env("SILT_REPOSITORY", &append_only).args(args);
+        command
+    };
+    let init = ["init", "--append-only", "--kdf-memory", "8", "--kdf-passes", "1"];
+    Run::of(of(&init).env("SILT_ADMIN_PASSWORD", "admin")).exits(0);
+    Run::of(&mut of(&["forget", "--keep-last", "1"])).exits(13).says("SILT_ADMIN_PASSWORD");
+}
+
+#[test]
+fn a_dump_that_fails_is_no_backup() {
+    let place = Place::new();
+    let dump = ["backup", "db", "dump=-", "--stdin-command"];
+    let failing = "head -c 5000000 /dev/urandom; exit 3";
+    place.silt(&[&dump[..], &[failing]].concat()).exits(1).says("exit status: 3");
+    assert_eq!(count(&place, &[]), 0);
+    place.silt(&[&dump[..], &["printf dumped; env > env.txt"]].concat()).exits(0);
+    place.silt(&["restore", "db@latest", "out"]).exits(0);
+    assert_eq!(place.read("out"), b"dumped");
+    assert!(!String::from_utf8(place.read("env.txt")).unwrap().contains("SILT_PASSWORD"));
+    place.silt(&["backup", "db", "env.txt", "--stdin-command", "true"]).exits(2);
+}
+
+#[test]
+fn images_of_other_formats_and_forgotten_volumes_are_named() {
+    let place = Place::new();
+    for name in ["disk.vmdk", "disk.VHDX", "disk.vdi"] {
+        place.write(name, b"KDMV of a guest");
+        place.silt(&["backup", "vm", name]).exits(1).says("qemu-img convert");
+        place.silt(&["backup", name.split('.').nth(1).unwrap(), name, "--format", "raw"]).exits(0);
+    }
+    place.write("a.raw", &disk(1, 4));
+    place.write("b.raw", &disk(2, 4));
+    place.silt(&["backup", "vm", "root=a.raw", "data=b.raw"]).exits(0);
+    place.silt(&["backup", "vm", "root=a.raw"]).exits(0).says("volume 'data' of the last snapshot");
+    // A target that is called so is written as an image.
+    place.silt(&["restore", "vm@latest", "out.qcow2"]).exits(0);
+    assert!(place.read("out.qcow2").starts_with(b"QFI\xfb"));
+    let run = place.silt(&["backup", "vm", "a.raw", "--quiet"]).exits(0);
+    assert_eq!(run.out, "");
+}
+
+#[test]
+fn an_object_that_is_missing_is_damage() {
+    let place = with_snapshots(1);
+    let container = &place.objects("containers")[0];
+    std::fs::remove_file(container).unwrap();
+    place.silt(&["restore", "vm@latest", "out.raw"]).exits(5).says("containers/");
+    let run = place.silt(&["restore", "vm@latest", "out.raw", "--salvage", "--force"]).exits(5);
+    let said = run.err.lines().count();
+    assert!(said < 30, "{said} lines: {}", run.err);
+}
+
+#[test]
+fn a_check_gives_its_verdict_where_it_cannot_write() {
+    if !can("root") {
+        return;
+    }
+    let place = with_snapshots(2);
+    let repository = place.text("repository");
+    tool("mount", &["--bind", &repository, &repository]);
+    tool("mount", &["-o", "remount,bind,ro", &repository]);
+    let run = place.silt(&["check", "--read-data"]);
+    let listed = place.silt(&["snapshots"]);
+    let restored = place.silt(&["restore", "vm@latest", "out.raw"]);
+    tool("umount", &[&repository]);
+    run.exits(0).says("No damage found");
+    listed.exits(0);
+    restored.exits(0);
+    assert!(place.read("out.raw") == changed(&disk(1, 4), 1));
 }

@@ -18,7 +18,7 @@ fn raw_files_are_sparse_and_never_replaced_unasked() {
     let allocated = tool("stat", &["-c", "%b", &place.text("out.raw")]).parse::<usize>().unwrap();
     assert!(allocated * 512 < bytes.len() * 9 / 10, "zeros are holes");
     place.write("out.raw", b"precious");
-    place.silt(&["restore", "latest", "out.raw"]).exits(1).says("--force");
+    place.silt(&["restore", "latest", "out.raw"]).exits(13).says("--force");
     assert_eq!(place.read("out.raw"), b"precious");
     place.silt(&["restore", "latest", "out.raw", "--force"]).exits(0);
     assert!(place.read("out.raw") == bytes);
@@ -79,7 +79,7 @@ fn a_block_device_gets_the_disk() {
     let again = place.silt(&["restore", "latest", &device, "--in-place"]);
     let source = place.silt(&["backup", "device", &device, "--json"]);
     tool("losetup", &["-d", &device]);
-    refused.exits(1).says("--force");
+    refused.exits(13).says("--force");
     done.exits(0);
     again.exits(0);
     assert_eq!(source.exits(0).summary()["volumes"][0]["source_format"], "block");

@@ -75,6 +75,13 @@ fn format_of(file: &File, path: &Path, medium: Medium, choice: FormatChoice) -> 
         (FormatChoice::Raw, _) | (FormatChoice::Auto, Medium::Device) => return Ok(Format::Raw),
         (FormatChoice::Auto, Medium::File) => {}
     }
+    if let Some(format) = named_otherwise(path) {
+        return Err(Error::invalid(format!(
+            "{} is named as a {format} image, which is not read: `qemu-img convert` makes a qcow2 image of it; \
+             --format raw stores the file as it is",
+            path.display()
+        )));
+    }
     let mut magic = [0; 4];
     let count = read_up_to(file, path, 0, &mut magic)?;
     let looks = count == magic.len() && magic == MAGIC;
@@ -91,6 +98,19 @@ fn format_of(file: &File, path: &Path, medium: Medium, choice: FormatChoice) -> 
              that header into its raw disk. Pass --format qcow2 if it is a qcow2 image, or \
              --format raw if it is a raw disk"
         ))),
+    }
+}
+
+/// The format of an image that its name says, if it is one that is not read.
+fn named_otherwise(path: &Path) -> Option<&'static str> {
+    let extension = path.extension()?.to_ascii_lowercase();
+    match extension.to_str()? {
+        "vmdk" => Some("VMDK"),
+        "vhd" | "vpc" => Some("VHD"),
+        "vhdx" => Some("VHDX"),
+        "vdi" => Some("VDI"),
+        "qed" => Some("QED"),
+        _ => None,
     }
 }
 

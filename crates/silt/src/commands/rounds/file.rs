@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use serde::{Deserialize, Serialize};
 use silt_format::{Error, ErrorKind};
@@ -67,6 +67,18 @@ pub fn made_here(made_here: &MadeHere) -> Result<Fleet, Failure> {
     Ok(fleet)
 }
 
+/// A shell command that sees no password and reads nothing.
+pub fn shell(command: &str) -> Command {
+    let mut shell = Command::new("/bin/sh");
+    shell.arg("-c").arg(command).stdin(Stdio::null());
+    for variables in [secrets::CURRENT, secrets::NEW, secrets::ADMINISTRATOR] {
+        for name in [variables.value, variables.file, variables.command] {
+            shell.env_remove(name);
+        }
+    }
+    shell
+}
+
 /// Runs a command of a fleet file with the shell; `SILT_SERIES` names the series. No password is passed on, and
 /// what it prints goes to standard error: standard output is this program's.
 pub fn run_hook(series: &str, which: &str, command: &str) -> Result<(), Error> {
@@ -74,15 +86,8 @@ pub fn run_hook(series: &str, which: &str, command: &str) -> Result<(), Error> {
         let message = format!("series '{series}': the command `{which}` failed: {why}");
         Error::new(ErrorKind::Unavailable, message)
     };
-    let mut shell = std::process::Command::new("/bin/sh");
-    shell.arg("-c").arg(command).env("SILT_SERIES", series);
-    shell.stdin(Stdio::null()).stdout(std::io::stderr());
-    for variables in [secrets::CURRENT, secrets::NEW, secrets::ADMINISTRATOR] {
-        for name in [variables.value, variables.file, variables.command] {
-            shell.env_remove(name);
-        }
-    }
-    let status = shell.status();
+    let mut shell = shell(command);
+    let status = shell.env("SILT_SERIES", series).stdout(std::io::stderr()).status();
     let status = status.map_err(|error| failed(error.to_string()))?;
     if status.success() { Ok(()) } else { Err(failed(status.to_string())) }
 }

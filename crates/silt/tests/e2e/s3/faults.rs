@@ -60,7 +60,7 @@ fn host(bucket: &Bucket, number: u64, runs: u64) -> Vec<(String, Vec<u8>)> {
         if is_backup {
             command.args(["backup", &series, &volume, "--json"]);
         } else {
-            command.args(["forget", &series, "--keep-last", "3", "--reclaim", "--json"]);
+            command.args(["forget", &series, "--keep-last", "3", "--reclaim", "--yes", "--json"]);
         }
         command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
         let mut child = command.spawn().unwrap();

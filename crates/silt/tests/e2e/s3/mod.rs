@@ -74,7 +74,7 @@ fn a_bucket_is_a_repository_like_any_other() {
     bucket.silt(&["check", "--read-data"]).exits(0).says("No damage found");
 
     // Deleting and reclaiming.
-    bucket.silt(&["forget", "--keep-last", "1", "--reclaim"]).exits(0);
+    bucket.silt(&["forget", "--keep-last", "1", "--reclaim", "--yes"]).exits(0);
     bucket.silt(&["restore", "vm@latest", &target, "--force"]).exits(0);
     assert!(bucket.place.read("restored.raw") == changed);
     bucket.silt(&["check", "--read-data"]).exits(0).says("No damage found");
