@@ -96,6 +96,11 @@ impl Error {
         self
     }
 
+    /// What it was caused by. It is shown with this error, so it is no `source` that is shown beside it.
+    pub fn cause(&self) -> Option<&(dyn StdError + 'static)> {
+        self.0.source.as_ref().map(|source| &**source as &(dyn StdError + 'static))
+    }
+
     /// What a caller can do about it.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind

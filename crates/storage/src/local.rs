@@ -1,5 +1,6 @@
 //! Objects as files in a folder.
 
+mod reserve;
 mod walk;
 
 use std::fs::{self, File};
@@ -51,6 +52,7 @@ impl LocalStorage {
         let storage = Self::at(root);
         // Whoever may not write here learns it now.
         storage.temp_folder()?;
+        reserve::keep(&storage.root);
         Ok(storage)
     }
 
@@ -183,6 +185,12 @@ impl Storage for LocalStorage {
             self.folders.forget();
             written = self.write(key, &pieces, mode);
         }
+        if matches!(&written, Err(error) if reserve::is_full(error))
+            && reserve::is_for(key)
+            && reserve::release(&self.root)
+        {
+            written = self.write(key, &pieces, mode);
+        }
         written.map_err(|error| match error.kind() {
             ErrorKind::AlreadyExists if self.path_of(key).is_dir() => {
                 name_in_the_way(key, "a folder of that name", &self.describe()).with_source(error)
@@ -235,7 +243,9 @@ impl Storage for LocalStorage {
         }
         folders.sort_unstable();
         folders.dedup();
-        folders.iter().try_for_each(|folder| durable::sync_folder(folder))
+        folders.iter().try_for_each(|folder| durable::sync_folder(folder))?;
+        reserve::keep(&self.root);
+        Ok(())
     }
 
     fn list(&self, prefix: &str, after: Option<&Key>) -> Result<ListPage> {
@@ -261,7 +271,7 @@ fn check_empty(root: &Path) -> Result<()> {
     let mut names = Vec::new();
     for entry in fs::read_dir(root).map_err(|error| failed("list", root, error))? {
         let name = entry.map_err(|error| failed("list", root, error))?.file_name();
-        if name != TEMP_FOLDER && name != "lost+found" {
+        if name != TEMP_FOLDER && name != reserve::RESERVE && name != "lost+found" {
             names.push(name.to_string_lossy().into_owned());
         }
         if names.len() > SHOWN_MAX {

@@ -21,6 +21,13 @@ pub struct Damage {
     pub affected: Vec<Affected>,
 }
 
+impl Damage {
+    /// Whether it is to chunks that no living snapshot refers to, so that nothing is lost by it.
+    pub fn is_harmless(&self) -> bool {
+        self.affected.is_empty() && self.object.starts_with("containers/")
+    }
+}
+
 /// What damage does to one volume of a snapshot, or to all of a snapshot or series.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Affected {

@@ -333,6 +333,11 @@ impl Edit<'_> {
             self.commit()?;
             self.repository.objects.delete(&replaced)?;
         }
+        if !plan.drop.is_empty() && !plan.rewrite.is_empty() {
+            // Storage may be full: what goes makes room for what is written.
+            let gone = self.unnamed(&plan.listing)?;
+            self.remove(&gone, plan, report)?;
+        }
         let tag = ObjectTag::rewritten(self.repository.objects.context.random_id());
         for batch in plan.rewrite.chunks(REWRITES_PER_COMMIT) {
             self.rewrite(batch, plan, tag, report)?;

@@ -44,7 +44,7 @@ pub fn run(session: &Session<'_>, args: &Check) -> Result<u8, Failure> {
             }
         }
     }
-    Ok(if report.damage.is_empty() { 0 } else { 5 })
+    Ok(if report.damage.iter().all(Damage::is_harmless) { 0 } else { 5 })
 }
 
 fn parse_percent(text: &str) -> Result<f64, Failure> {
@@ -57,7 +57,12 @@ fn parse_percent(text: &str) -> Result<f64, Failure> {
 fn print_json(report: &CheckReport, locks: Option<Locks>) {
     for damage in &report.damage {
         let affected: Vec<Value> = damage.affected.iter().map(affected_json).collect();
-        let value = json!({"object": damage.object, "error": damage.error, "affected": affected});
+        let value = json!({
+            "object": damage.object,
+            "error": damage.error,
+            "affected": affected,
+            "harmless": damage.is_harmless(),
+        });
         output::message("damage", value);
     }
     output::message(
@@ -71,7 +76,7 @@ fn print_json(report: &CheckReport, locks: Option<Locks>) {
             "verified_bytes": report.verified_bytes,
             "resumed": report.resumed,
             "unreferenced_objects": report.unreferenced,
-            "damaged_objects": report.damage.len(),
+            "damaged_objects": report.damage.iter().filter(|damage| !damage.is_harmless()).count(),
             "locks_extended": locks.map(|locks| locks.extended),
             "overwritten_objects": locks.map(|locks| locks.overwritten),
         }),
@@ -107,11 +112,20 @@ fn print(report: &CheckReport) {
             report.unreferenced
         ));
     }
-    if report.damage.is_empty() {
-        output::line("No damage found.");
+    let (harmless, damage): (Vec<&Damage>, Vec<&Damage>) =
+        report.damage.iter().partition(|damage| damage.is_harmless());
+    for damage in harmless {
+        output::line(&format!(
+            "{} is damaged where no living snapshot needs it; `silt reclaim --repair --min-dead 0` removes that.",
+            damage.object
+        ));
+    }
+    if damage.is_empty() {
+        let more = if report.damage.is_empty() { "" } else { " that hurts anything" };
+        output::line(&format!("No damage found{more}."));
         return;
     }
-    report.damage.iter().for_each(print_damage);
+    damage.into_iter().for_each(print_damage);
     output::line(
         "The next backup stores what it needs of this again. To read the rest of a damaged volume, \
          use `silt restore --salvage`.",
@@ -121,7 +135,7 @@ fn print(report: &CheckReport) {
 fn print_damage(damage: &Damage) {
     output::line(&format!("DAMAGED {}: {}", damage.object, damage.error));
     if damage.affected.is_empty() {
-        output::line("  no living snapshot is known to need it");
+        output::line("  it is not known what that hurts");
     }
     for affected in &damage.affected {
         let Some(snapshot) = affected.snapshot else {

@@ -378,3 +378,57 @@ fn a_check_gives_its_verdict_where_it_cannot_write() {
     restored.exits(0);
     assert!(place.read("out.raw") == changed(&disk(1, 4), 1));
 }
+
+#[test]
+fn damage_that_nobody_needs_any_more_is_no_damage() {
+    let place = Place::new();
+    let first = disk(1, 40);
+    place.write("a.raw", &first);
+    place.silt(&["backup", "vm", "a.raw"]).exits(0);
+    damage(&place.objects("containers")[0]);
+    place.silt(&["check", "--read-data"]).exits(5).says("hurts");
+    place.silt(&["backup", "vm", "a.raw"]).exits(0);
+    place.silt(&["forget", "--keep-last", "1"]).exits(0);
+    place.silt(&["check"]).exits(0).says("where no living snapshot needs it");
+    place.silt(&["reclaim", "--repair", "--min-dead", "0"]).exits(0);
+    let checked = place.silt(&["check", "--read-data"]).exits(0).printed();
+    assert!(checked.contains("No damage found."), "{checked}");
+    place.silt(&["restore", "vm@latest", "out.raw"]).exits(0);
+    assert!(place.read("out.raw") == first);
+}
+
+#[test]
+fn from_a_full_disk_something_can_be_deleted() {
+    if !can("tmpfs") {
+        return;
+    }
+    let place = Place::new();
+    let small = place.text("small");
+    std::fs::create_dir(&small).unwrap();
+    tool("mount", &["-t", "tmpfs", "-o", "size=40m", "tmpfs", &small]);
+    let repository = format!("{small}/repository");
+    let silt = |args: &[&str]| place.silt(&[&["-r", &repository], args].concat());
+    let init = silt(&["init", "--kdf-memory", "8", "--kdf-passes", "1"]);
+    for day in 0..3 {
+        place.write("a.raw", &disk(10 + day, 8));
+        silt(&["backup", "vm", "a.raw"]);
+    }
+    // Not a byte is left.
+    let filler = std::fs::File::create(format!("{small}/filler")).unwrap();
+    let filled = std::io::copy(&mut std::io::repeat(7), &mut &filler);
+    place.write("a.raw", &disk(20, 8));
+    let backup = silt(&["backup", "vm", "a.raw"]);
+    let forgotten = silt(&["forget", "--keep-last", "1", "--yes"]);
+    let reclaimed = silt(&["reclaim"]);
+    let again = silt(&["backup", "vm", "a.raw"]);
+    let checked = silt(&["check", "--read-data"]);
+    drop(filler);
+    tool("umount", &[&small]);
+    init.exits(0);
+    assert_eq!(filled.unwrap_err().kind(), std::io::ErrorKind::StorageFull);
+    backup.exits(1).says("space");
+    forgotten.exits(0).says("Deleted 2 snapshots");
+    reclaimed.exits(0);
+    again.exits(0);
+    checked.exits(0);
+}
