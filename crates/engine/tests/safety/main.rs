@@ -15,6 +15,7 @@ mod forgeries;
 mod kit;
 mod lying;
 mod model;
+mod month;
 mod places;
 mod races;
 mod replaced;
