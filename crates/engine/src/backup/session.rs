@@ -33,6 +33,9 @@ use crate::objects::is_damage;
 use crate::repository::{DEFAULT_DOMAIN, Repository};
 use crate::shared::SharedIndex;
 
+/// Warnings about what is read that are given one by one: a source that has shrunk gives one a segment.
+const WARNINGS_MAX: usize = 10;
+
 /// Workers that may wait for a disk while others have the processors.
 const READING_JOBS: usize = 2;
 
@@ -98,6 +101,8 @@ pub struct BackupSession<'r> {
     pub(super) started_ns: i64,
     added_references: u64,
     pub(super) map_distrusted: bool,
+    /// How many warnings there were about its sources and its parent.
+    warnings: usize,
 }
 
 impl Repository {
@@ -230,6 +235,7 @@ impl<'r> BackupSession<'r> {
             started_ns,
             added_references: 0,
             map_distrusted: false,
+            warnings: 0,
         })
     }
 
@@ -351,7 +357,14 @@ impl<'r> BackupSession<'r> {
         volume: &mut Volume,
         scanner: &Scanner,
     ) -> Result<()> {
-        outcome.warnings.iter().for_each(|warning| self.context.observer.warning(warning));
+        for warning in &outcome.warnings {
+            match self.warnings {
+                0..WARNINGS_MAX => self.context.observer.warning(warning),
+                WARNINGS_MAX => self.context.observer.warning("there is more of that kind"),
+                _ => {}
+            }
+            self.warnings += 1;
+        }
         for span in outcome.unreadable {
             match volume.unreadable.last_mut() {
                 Some(last) if last.offset + last.length == span.offset => {

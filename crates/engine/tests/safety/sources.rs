@@ -72,6 +72,18 @@ fn a_source_that_shrinks_keeps_its_size_and_lists_what_is_gone() {
     assert_eq!(volume.unreadable[..], [span]);
 }
 
+#[test]
+fn a_source_that_has_lost_most_of_itself_says_so_a_few_times() {
+    let world = World::new(9);
+    let repository = repository(&world);
+    let image: Vec<u8> = kit::image(3, 512 * 40).iter().map(|byte| byte | 1).collect();
+    let claimed = image.len() as u64;
+    let source = MemorySource { claimed, ..MemorySource::new(&image[..512 * 4096]) };
+    kit::backup_with(&repository, "vm", &source, kit::options()).unwrap();
+    let warnings = world.warnings.lock().unwrap();
+    assert!((2..15).contains(&warnings.len()), "{warnings:?}");
+}
+
 /// A map in the form of `rbd diff` of where two images differ.
 fn map_of(old: &[u8], new: &[u8]) -> ChangedMap {
     let differing =
