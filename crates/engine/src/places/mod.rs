@@ -203,9 +203,6 @@ impl Repository {
             let main = replicas(self.id(), &list, &list.copies, open);
             let shared = replicas(self.id(), &list, &list.shared, open);
             for Replica { location, storage } in main.iter().chain(&shared) {
-                if location == here {
-                    continue;
-                }
                 let Ok(storage) = storage else { continue };
                 let (number, list) = newest(&self.objects, storage, None)?;
                 let (location, storage) = (location.clone(), Arc::clone(storage));
