@@ -432,3 +432,24 @@ fn from_a_full_disk_something_can_be_deleted() {
     again.exits(0);
     checked.exits(0);
 }
+
+#[test]
+fn a_device_that_is_mounted_is_named() {
+    if !can("loop") {
+        return;
+    }
+    let place = Place::new();
+    place.write("device.raw", &vec![0; 8 << 20]);
+    let device = tool("losetup", &["--find", "--show", &place.text("device.raw")]);
+    tool("mkfs.ext2", &["-q", &device]);
+    let folder = place.text("mounted");
+    std::fs::create_dir(&folder).unwrap();
+    tool("mount", &[&device, &folder]);
+    let mounted = place.silt(&["backup", "vm", &device]);
+    tool("umount", &[&folder]);
+    let alone = place.silt(&["backup", "vm", &device]);
+    tool("losetup", &["-d", &device]);
+    mounted.exits(0).says("is mounted on");
+    let alone = alone.exits(0).printed();
+    assert!(!alone.contains("mounted"), "{alone}");
+}

@@ -30,6 +30,7 @@ fn machines_that_have_much_in_common_store_it_once() {
     assert_eq!(built["copied_chunks"], plan["chosen_chunks"]);
     let after: u64 = size();
     assert!(after * 2 < before, "{before} bytes became {after}");
+    place.silt(&["stats"]).exits(0).says("(shared store)");
     for (name, disk) in &disks {
         let snapshot = format!("{name}@latest");
         place.silt(&["restore", &snapshot, &place.text("restored.raw"), "--force"]).exits(0);
