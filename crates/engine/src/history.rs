@@ -19,7 +19,7 @@ use crate::shared::SHARED_NAME;
 /// How often a series is looked at that changes meanwhile.
 const TRIES_MAX: usize = 5;
 /// What precedes a series' id where a name is asked for; no name can have it.
-const ID_PREFIX: &str = "id:";
+pub(crate) const ID_PREFIX: &str = "id:";
 
 /// That somebody has written heads which they might not.
 struct Tampering {

@@ -14,6 +14,7 @@ use crate::authority::{self, Administrator};
 use crate::backup::{Buffers, SharedUploader};
 use crate::env::Context;
 use crate::heads;
+use crate::history::ID_PREFIX;
 use crate::keys::EVERY_SERIES;
 use crate::objects::{Address, Objects, is_damage, key};
 use crate::places::OpenPlaces;
@@ -314,7 +315,8 @@ impl Repository {
                     // The head says the name too.
                     self.warn(&error.to_string());
                     let head = self.head(id).ok().flatten();
-                    series.push((id, head.map_or_else(|| id.to_string(), |head| head.name)));
+                    let unnamed = || format!("{ID_PREFIX}{id}");
+                    series.push((id, head.map_or_else(unnamed, |head| head.name)));
                 }
                 Err(error) => return Err(error),
             }

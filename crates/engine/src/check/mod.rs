@@ -14,6 +14,7 @@ use silt_format::{CheckRecord, ErrorKind, Head, Id, MapRoot, ObjectKind, Result,
 
 pub use damage::{Affected, Damage};
 
+use crate::history::ID_PREFIX;
 use crate::map::MapReader;
 use crate::objects::{Address, Scratch, is_damage};
 use crate::repository::{DEFAULT_DOMAIN, Repository};
@@ -112,7 +113,8 @@ impl Repository {
         Ok(report)
     }
 
-    /// The series that have heads but no record, called by their id if the head can't be read.
+    /// The series that have heads but no record, called by their id, as `recover` takes it, if the head can't be
+    /// read.
     pub(crate) fn unrecorded(
         &self,
         recorded: &[(SeriesId, String)],
@@ -127,7 +129,8 @@ impl Repository {
             let is_new = |(known, _): &(SeriesId, String)| *known != id;
             if recorded.iter().all(is_new) && found.iter().all(is_new) {
                 let head = self.head(id).ok().flatten();
-                found.push((id, head.map_or_else(|| id.to_string(), |head| head.name)));
+                let unnamed = || format!("{ID_PREFIX}{id}");
+                found.push((id, head.map_or_else(unnamed, |head| head.name)));
             }
         }
         Ok(found)

@@ -453,3 +453,16 @@ fn a_device_that_is_mounted_is_named() {
     let alone = alone.exits(0).printed();
     assert!(!alone.contains("mounted"), "{alone}");
 }
+
+#[test]
+fn a_series_that_has_lost_its_record_and_its_newest_head_is_called_as_recover_takes_it() {
+    let place = with_snapshots(2);
+    damage(&newest_head(&place, "vm"));
+    std::fs::remove_file(&place.objects("series")[0]).unwrap();
+    let checked = place.silt(&["check"]).exits(5).printed();
+    let at = checked.find("id:").unwrap();
+    let series = checked[at..].split(['\'', '`']).next().unwrap();
+    place.silt(&["recover", series]).exits(0);
+    place.silt(&["backup", "vm", "a.raw"]).exits(0);
+    assert_eq!(count(&place, &["vm"]), 3);
+}
