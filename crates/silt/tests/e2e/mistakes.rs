@@ -1,5 +1,6 @@
 //! Typing errors and bad days: what a person does by mistake, and what goes wrong by itself.
 
+use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
 use crate::kit::{Place, Run, can, changed, disk, finish, tool};
@@ -143,16 +144,26 @@ fn what_is_busy_or_damaged_keeps_nothing_else_from_being_done() {
             place.silt(&["backup", series, "x.raw"]).exits(0);
         }
     }
-    let child = begun(&place, "a", &place.write("big.raw", &disk(9, 64)));
+    // It takes longer than all that is tried beside it.
+    let before = place.objects("state").len();
+    place.write("big.raw", &disk(9, 64));
+    let child = place.start(&["backup", "a", "big.raw", "--limit-read", "1"]);
+    while place.objects("state").len() == before {
+        std::thread::yield_now();
+    }
     let run = place.silt(&["forget", "--keep-last", "2"]).exits(11);
     run.says("series 'a'");
     run.says("Deleted 1 snapshot of b");
     run.says("Deleted 1 snapshot of c");
     place.silt(&["reclaim"]).exits(11).says("c: freed");
     // Whoever waits gets it.
-    let waiting = place.start(&["reclaim", "a", "--wait", "2m"]);
-    assert_eq!(finish(child).code, 0);
-    finish(waiting).exits(0).says("waiting");
+    let mut waiting = place.start(&["reclaim", "a", "--wait", "2m"]);
+    let (mut said, mut messages) = (String::new(), BufReader::new(waiting.stderr.take().unwrap()));
+    messages.read_line(&mut said).unwrap();
+    assert!(said.contains("waiting"), "{said}");
+    tool("kill", &["-KILL", &child.id().to_string()]);
+    finish(child);
+    finish(waiting).exits(0);
 
     let newest = newest_head(&place, "b");
     damage(&newest);
