@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use silt_format::{ByteSpan, Error, Id, Result};
+use silt_format::{ByteSpan, Error, Id, Result, SeriesId, names};
 
 use super::Place;
 use crate::objects::is_damage;
@@ -19,13 +19,8 @@ pub struct Damage {
     pub error: String,
     /// Whom it hurts; empty where nothing living needs it.
     pub affected: Vec<Affected>,
-}
-
-impl Damage {
-    /// Whether it is to chunks that no living snapshot refers to, so that nothing is lost by it.
-    pub fn is_harmless(&self) -> bool {
-        self.affected.is_empty() && self.object.starts_with("containers/")
-    }
+    /// Whether it is to chunks that no living snapshot refers to, of all that may, so that nothing is lost by it.
+    pub is_harmless: bool,
 }
 
 /// What damage does to one volume of a snapshot, or to all of a snapshot or series.
@@ -62,6 +57,7 @@ impl Findings {
             object: object.to_owned(),
             error: error.to_owned(),
             affected: Vec::new(),
+            is_harmless: false,
         })
     }
 
@@ -135,7 +131,15 @@ impl Findings {
         }
     }
 
-    pub(crate) fn into_damage(self) -> Vec<Damage> {
-        self.0.into_values().collect()
+    /// All of it; `sees_all` says of a series' id whether everybody who may refer to its chunks was looked at.
+    pub(crate) fn into_damage(self, sees_all: impl Fn(SeriesId) -> bool) -> Vec<Damage> {
+        let all = self.0.into_values().map(|damage| {
+            let is_unneeded =
+                damage.affected.is_empty() && damage.object.starts_with("containers/");
+            let is_harmless =
+                is_unneeded && names::series_of(&damage.object).is_some_and(&sees_all);
+            Damage { is_harmless, ..damage }
+        });
+        all.collect()
     }
 }

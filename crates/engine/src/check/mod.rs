@@ -109,7 +109,9 @@ impl Repository {
         if let Some(missing) = options.series.iter().find(|name| report_lacks(self, name)) {
             self.heads(std::slice::from_ref(missing))?;
         }
-        report.damage = findings.into_damage();
+        // Whoever opens some series alone does not see who else needs what is shared.
+        let sees_sharers = options.series.is_empty() && self.objects.keys.opens_all();
+        report.damage = findings.into_damage(|series| series != shared || sees_sharers);
         Ok(report)
     }
 

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use silt_format::{
     BlockKind, BlockReader, BlockWriter, DIRECTORY_POSITION, DeadRange, ErrorKind, FOOTER_BYTES,
     Footer, HEADER_BYTES, Hashed, Header, KdfCost, KeyLabel, Record, RunBlock, RunDirectory,
-    SummaryGeometry, decode_dead_ranges, decode_records, encode_dead_ranges, encode_records,
+    SummaryGeometry, decode_dead_ranges, decode_records, encode_dead_ranges, encode_records, names,
     number,
 };
-use silt_storage::MemoryStorage;
-use siltstone::{DeleteMethod, Protection, Repository, SharePolicy};
+use silt_storage::{Key, MemoryStorage, Storage};
+use siltstone::{CheckOptions, DeleteMethod, KeyAccess, Protection, Repository, SharePolicy};
 
 use crate::forger::{self, Forger};
 use crate::kit::{self, World};
@@ -182,4 +182,28 @@ fn an_index_that_leads_astray_is_not_followed() {
     let id = kit::backup(&case.repository, "new", &image).unwrap().snapshot.id;
     case.living.push(("new", id, image));
     case.assert_whole();
+}
+
+#[test]
+fn damage_to_what_is_shared_is_not_called_harmless_by_who_sees_some_series_alone() {
+    let case = Case::new();
+    shared::build(&case.repository, SharePolicy::Duplicates).unwrap();
+    case.repository.repoint("vm", &shared::spool()).unwrap();
+    let (label, access) = (KeyLabel::default(), KeyAccess::write_only(&["third"]));
+    case.repository.add_key(b"third", COST, &label, &access).unwrap();
+    let world = World::new(9);
+    world.pass_seconds(30 * 86_400);
+    let open = || Repository::open(case.storage.clone(), world.context(), || Ok(b"third".to_vec()));
+    kit::backup(&open().unwrap(), "third", &kit::image(123, 40)).unwrap();
+    let store = case.forger.host.keys.shared_store_id(0);
+    let gone = forger::all_names(&case.storage, &names::containers(store)).swap_remove(0);
+    case.storage.delete(&[Key::new(gone.as_str()).unwrap()]).unwrap();
+    let found = |repository: &Repository| {
+        let report = repository.check(&CheckOptions::default()).unwrap();
+        report.damage.into_iter().find(|damage| damage.object == gone).unwrap()
+    };
+    let seen = found(&open().unwrap());
+    assert!(seen.affected.is_empty() && !seen.is_harmless, "{seen:?}");
+    let seen = found(&case.repository);
+    assert!(!seen.affected.is_empty() && !seen.is_harmless, "{seen:?}");
 }

@@ -44,7 +44,7 @@ pub fn run(session: &Session<'_>, args: &Check) -> Result<u8, Failure> {
             }
         }
     }
-    Ok(if report.damage.iter().all(Damage::is_harmless) { 0 } else { 5 })
+    Ok(if report.damage.iter().all(|damage| damage.is_harmless) { 0 } else { 5 })
 }
 
 fn parse_percent(text: &str) -> Result<f64, Failure> {
@@ -61,7 +61,7 @@ fn print_json(report: &CheckReport, locks: Option<Locks>) {
             "object": damage.object,
             "error": damage.error,
             "affected": affected,
-            "harmless": damage.is_harmless(),
+            "harmless": damage.is_harmless,
         });
         output::message("damage", value);
     }
@@ -76,7 +76,7 @@ fn print_json(report: &CheckReport, locks: Option<Locks>) {
             "verified_bytes": report.verified_bytes,
             "resumed": report.resumed,
             "unreferenced_objects": report.unreferenced,
-            "damaged_objects": report.damage.iter().filter(|damage| !damage.is_harmless()).count(),
+            "damaged_objects": report.damage.iter().filter(|damage| !damage.is_harmless).count(),
             "locks_extended": locks.map(|locks| locks.extended),
             "overwritten_objects": locks.map(|locks| locks.overwritten),
         }),
@@ -113,7 +113,7 @@ fn print(report: &CheckReport) {
         ));
     }
     let (harmless, damage): (Vec<&Damage>, Vec<&Damage>) =
-        report.damage.iter().partition(|damage| damage.is_harmless());
+        report.damage.iter().partition(|damage| damage.is_harmless);
     for damage in harmless {
         output::line(&format!(
             "{} is damaged where no living snapshot needs it; `silt reclaim --repair --min-dead 0` removes that.",

@@ -39,8 +39,11 @@ pub(super) fn keep(root: &Path) {
     if fs::symlink_metadata(&path).is_ok() {
         return;
     }
-    if fill(&path).is_err() {
-        let _ = fs::remove_file(&path);
+    match fill(&path) {
+        // Somebody else was quicker.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(_) => drop(fs::remove_file(&path)),
+        Ok(()) => {}
     }
 }
 
