@@ -3,7 +3,7 @@
 use std::io::{ErrorKind as IoKind, Read};
 use std::sync::Mutex;
 
-use silt_format::{Error, Result};
+use silt_format::{Error, ErrorKind, Result};
 
 use super::{Extent, ExtentKind, SourceFormat, SourceInfo, VolumeSource};
 use crate::number::lock;
@@ -19,12 +19,14 @@ struct State {
     reader: Box<dyn Read + Send>,
     position: u64,
     ended: bool,
+    /// What a read has failed with: whoever tries again is told that, and not what follows from it.
+    failure: Option<String>,
 }
 
 impl StreamSource {
     /// A volume of the bytes that `reader` yields until its end; messages call it standard input.
     pub fn new(reader: Box<dyn Read + Send>) -> Self {
-        Self { state: Mutex::new(State { reader, position: 0, ended: false }) }
+        Self { state: Mutex::new(State { reader, position: 0, ended: false, failure: None }) }
     }
 }
 
@@ -51,9 +53,12 @@ impl VolumeSource for StreamSource {
     }
 
     /// Reads on; Invalid where `offset` is not where the last read ended. After a failed read the
-    /// stream's position has moved, so that trying again is refused rather than answered wrongly.
+    /// stream's position has moved, so that trying again fails as the first time.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let mut state = lock(&self.state);
+        if let Some(failure) = &state.failure {
+            return Err(Error::new(ErrorKind::Unavailable, failure));
+        }
         if offset != state.position {
             return Err(Error::invalid(format!(
                 "{NAME} can only be read in order: it is at byte {}, not at {offset}",
@@ -71,7 +76,9 @@ impl VolumeSource for StreamSource {
                 Err(error) if error.kind() == IoKind::Interrupted => {}
                 Err(error) => {
                     let at = state.position;
-                    return Err(Error::io(format!("reading {NAME} at byte {at}"), error));
+                    let error = Error::io(format!("reading {NAME} at byte {at}"), error);
+                    state.failure = Some(error.to_string());
+                    return Err(error);
                 }
             }
         }

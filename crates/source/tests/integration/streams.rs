@@ -71,7 +71,7 @@ fn after_a_failed_read_nothing_is_read_twice() {
     let error = source.read_at(10, &mut [0; 10]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(error.to_string().contains("byte 15"), "{error}");
-    assert_eq!(source.read_at(10, &mut [0; 10]).unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(source.read_at(10, &mut [0; 10]).unwrap_err().kind(), ErrorKind::Unavailable);
 }
 
 /// Keeps what is written; fails past `limit`.
