@@ -45,7 +45,7 @@ fn open(object: &[u8], password: &[u8]) -> Result<Signer> {
     let secret = WrappedKey::unwrap(object, password)?;
     let strange = |_| Error::corrupt("it holds no seed");
     let seed = SigningSeed::new(secret.as_slice().try_into().map_err(strange)?);
-    Signer::new(Signer::ADMINISTRATOR, &seed)
+    Ok(Signer::new(Signer::ADMINISTRATOR, seed))
 }
 
 impl Repository {
@@ -68,7 +68,7 @@ impl Repository {
             let opened =
                 read.and_then(|()| open(&object, password)).context(|| format!("open {name}"));
             match opened {
-                Ok(signer) if signer.public() == self.config.administrator => {
+                Ok(signer) if signer.seed().makes(&self.config.administrator)? => {
                     self.authority = Some(Arc::new(signer));
                     return Ok(());
                 }
@@ -97,6 +97,6 @@ impl Repository {
             return self.authority.clone().ok_or_else(denied);
         }
         let master = self.objects.keys.master().ok_or_else(denied)?;
-        Signer::new(Signer::ADMINISTRATOR, &master.administrator_seed()).map(Arc::new)
+        Ok(Arc::new(Signer::new(Signer::ADMINISTRATOR, master.administrator_seed())))
     }
 }

@@ -138,7 +138,7 @@ impl Repository {
         role: Role,
         series: &[String],
     ) -> Result<()> {
-        let (public, series) = (host.signer(id)?.public(), series.to_vec());
+        let (public, series) = (host.signer(id).public()?, series.to_vec());
         let writer = Writer { id, role, public, series, state: WriterState::Active };
         self.objects.change_writers(administrator, |writers| writers.all.push(writer.clone()))
     }

@@ -175,7 +175,7 @@ impl Objects {
         let sealer = self.sealer(&header);
         let mut plain = std::borrow::Cow::Borrowed(plain);
         if address.kind.is_signed() {
-            signer.sign(&header, plain.to_mut());
+            signer.sign(&header, plain.to_mut())?;
         }
         BlockWriter::new(METADATA_LEVEL)?.append(&sealer, 0, &plain, &mut object);
         Ok(object)

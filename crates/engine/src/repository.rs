@@ -99,14 +99,14 @@ impl Repository {
             Some(_) => SigningSeed::new(context.random()),
             None => master.administrator_seed(),
         };
-        let signs = Signer::new(Signer::ADMINISTRATOR, &seed)?;
-        (config.administrator, config.append_only) = (signs.public(), is_append_only);
+        let signs = Signer::new(Signer::ADMINISTRATOR, seed.clone());
+        (config.administrator, config.append_only) = (signs.public()?, is_append_only);
         let (id, host) = if is_encrypted {
             let keys = Keyring::from(master);
             let seed = SigningSeed::new(context.random());
-            (Id(context.random_id()), HostKeys { keys, seed, administrator: signs.public() })
+            (Id(context.random_id()), HostKeys { keys, seed, administrator: config.administrator })
         } else {
-            (HostKeys::CLEAR_ID, HostKeys::in_the_clear(master, signs.public()))
+            (HostKeys::CLEAR_ID, HostKeys::in_the_clear(master, config.administrator))
         };
         let now_ns = context.env.now_ns();
         let id_of_all = RepositoryId(context.random());
@@ -114,8 +114,8 @@ impl Repository {
             repository: id_of_all,
             scheme,
             seen: Arc::new(Seen::new(id_of_all, &context.env)),
-            signer: Arc::new(host.signer(id)?),
-            believed: Arc::new(Believed::new(signs.public(), is_append_only)),
+            signer: Arc::new(host.signer(id)),
+            believed: Arc::new(Believed::new(config.administrator, is_append_only)),
             keys: host.keys.clone(),
             storage,
             context,
@@ -211,7 +211,7 @@ impl Repository {
             seen: Arc::new(Seen::new(opened.header.repository, &context.env)),
             scheme: opened.header.scheme,
             storage,
-            signer: Arc::new(opened.host.signer(opened.key.unwrap_or(HostKeys::CLEAR_ID))?),
+            signer: Arc::new(opened.host.signer(opened.key.unwrap_or(HostKeys::CLEAR_ID))),
             believed: Arc::new(Believed::new(
                 opened.config.administrator,
                 opened.config.append_only,

@@ -2,7 +2,7 @@
 
 use silt_format::{
     Config, Error, ErrorKind, HEADER_BYTES, Header, HostKeys, Id, MasterKey, ObjectKind,
-    RepositoryId, Result, ResultExt, SealScheme, Signer, names,
+    RepositoryId, Result, ResultExt, SealScheme, names,
 };
 use silt_storage::{ByteRange, Key, Storage};
 use zeroize::Zeroize;
@@ -81,12 +81,11 @@ pub(crate) fn open_config<F: FnOnce() -> Result<Vec<u8>>>(
         return Err(Error::corrupt(message)).context(what);
     }
     // Whoever can seal metadata could say that everybody may remove things.
-    if let Some(master) = host.keys.master() {
-        let derived = Signer::new(Signer::ADMINISTRATOR, &master.administrator_seed())?.public();
-        if config.append_only == (derived == config.administrator) {
-            let message = "it does not say truly whether the repository is append-only";
-            return Err(Error::corrupt(message)).context(what);
-        }
+    if let Some(master) = host.keys.master()
+        && config.append_only == master.administrator_seed().makes(&config.administrator)?
+    {
+        let message = "it does not say truly whether the repository is append-only";
+        return Err(Error::corrupt(message)).context(what);
     }
     Ok(Opened { header, config, host, key: opened_by })
 }

@@ -75,7 +75,7 @@ impl HostKeys {
     pub const CLEAR_ID: Id = Id(1);
 
     /// The private key of `seed`, called `id`.
-    pub fn signer(&self, id: Id) -> Result<Signer> {
-        Signer::new(id, &self.seed)
+    pub fn signer(&self, id: Id) -> Signer {
+        Signer::new(id, self.seed.clone())
     }
 }

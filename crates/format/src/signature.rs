@@ -1,6 +1,6 @@
 //! Who wrote an object: every key signs what others rely on, and the administrator signs who may.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use ring::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
 use zeroize::Zeroize;
@@ -13,6 +13,9 @@ pub const SIGNATURE_BYTES: usize = 8 + ED25519_BYTES;
 const ED25519_BYTES: usize = 64;
 /// What is signed begins with this, so that no other use of the key can be mistaken for it.
 const CONTEXT: &[u8] = b"siltstone 2026 v1 object and its writer";
+
+/// What is remembered of a seed and its public key begins with this, where others have a signature.
+const SEED_OF: &[u8] = b"seed of the public key";
 
 /// What an Ed25519 key pair is made from: 32 random bytes.
 #[derive(Clone)]
@@ -27,6 +30,21 @@ impl SigningSeed {
     pub fn expose(&self) -> &[u8; 32] {
         &self.0
     }
+
+    /// Whether the pair that this seed makes has this public key.
+    pub fn makes(&self, public: &[u8; 32]) -> Result<bool> {
+        let what = hash(public, SEED_OF, &self.0);
+        let is_made = FOUND_GOOD.has(&what) || self.pair()?.public_key().as_ref() == public;
+        if is_made {
+            FOUND_GOOD.add(what);
+        }
+        Ok(is_made)
+    }
+
+    fn pair(&self) -> Result<Ed25519KeyPair> {
+        Ed25519KeyPair::from_seed_unchecked(&self.0)
+            .map_err(|_| Error::invalid("the seed makes no Ed25519 key"))
+    }
 }
 
 impl Drop for SigningSeed {
@@ -35,10 +53,11 @@ impl Drop for SigningSeed {
     }
 }
 
-/// A private key that signs objects.
+/// A private key that signs objects. The pair is made when it is first needed: who only reads needs none.
 pub struct Signer {
     id: Id,
-    pair: Ed25519KeyPair,
+    seed: SigningSeed,
+    pair: OnceLock<Ed25519KeyPair>,
 }
 
 impl Signer {
@@ -47,10 +66,8 @@ impl Signer {
 
     /// The key made from a seed; `id` is that of the wrapped key that holds it, or
     /// [`ADMINISTRATOR`](Self::ADMINISTRATOR).
-    pub fn new(id: Id, seed: &SigningSeed) -> Result<Self> {
-        let pair = Ed25519KeyPair::from_seed_unchecked(seed.expose())
-            .map_err(|_| Error::invalid("the seed makes no Ed25519 key"))?;
-        Ok(Self { id, pair })
+    pub fn new(id: Id, seed: SigningSeed) -> Self {
+        Self { id, seed, pair: OnceLock::new() }
     }
 
     /// Whose key it is.
@@ -58,20 +75,34 @@ impl Signer {
         self.id
     }
 
+    /// The seed that it is made from.
+    pub fn seed(&self) -> &SigningSeed {
+        &self.seed
+    }
+
     /// The public key.
-    pub fn public(&self) -> [u8; 32] {
+    pub fn public(&self) -> Result<[u8; 32]> {
         let mut public = [0; 32];
-        public.copy_from_slice(self.pair.public_key().as_ref());
-        public
+        public.copy_from_slice(self.pair()?.public_key().as_ref());
+        Ok(public)
     }
 
     /// Signs what the object that `header` begins is to hold: who signed and the signature are appended.
-    pub fn sign(&self, header: &Header, plain: &mut Vec<u8>) {
+    pub fn sign(&self, header: &Header, plain: &mut Vec<u8>) -> Result<()> {
         let message = message(header, self.id, plain);
-        let signature = self.pair.sign(&message);
-        FOUND_GOOD.add(hash(&self.public(), signature.as_ref(), &message));
+        let signature = self.pair()?.sign(&message);
+        FOUND_GOOD.add(hash(&self.public()?, signature.as_ref(), &message));
         plain.extend_from_slice(&self.id.0.to_le_bytes());
         plain.extend_from_slice(signature.as_ref());
+        Ok(())
+    }
+
+    fn pair(&self) -> Result<&Ed25519KeyPair> {
+        if let Some(pair) = self.pair.get() {
+            return Ok(pair);
+        }
+        let pair = self.seed.pair()?;
+        Ok(self.pair.get_or_init(|| pair))
     }
 }
 

@@ -138,8 +138,13 @@ fn text(panic: &(dyn std::any::Any + Send)) -> String {
 fn begin(stage: &Stage) -> Result<()> {
     let auditor = stage.plan.hosts.len();
     let process = stage.process(auditor, 0);
-    let config =
-        Config { container_bytes: CONTAINER_BYTES, frame_bytes: 8 << 10, ..Config::default() };
+    // How well data is compressed changes nothing of what can go wrong.
+    let config = Config {
+        container_bytes: CONTAINER_BYTES,
+        frame_bytes: 8 << 10,
+        zstd_level: -7,
+        ..Config::default()
+    };
     let (protection, administrator) = if stage.plan.guarded {
         let (password, label) = (READS.to_vec(), KeyLabel::default());
         let signs =

@@ -58,7 +58,7 @@ impl Forger {
     pub fn object(&self, header: &Header, plain: &[u8], claims: Id) -> Vec<u8> {
         let mut plain = plain.to_vec();
         if header.kind.is_signed() {
-            self.host.signer(claims).unwrap().sign(header, &mut plain);
+            self.host.signer(claims).sign(header, &mut plain).unwrap();
         }
         self.unsigned(header, &plain)
     }

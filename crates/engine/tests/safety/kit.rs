@@ -421,7 +421,7 @@ pub fn sealed_as_head(
     let mut object = header.encode().to_vec();
     let host = HostKeys::in_the_clear(MasterKey::new(secret), [0; 32]);
     let mut signed = plain.to_vec();
-    host.signer(HostKeys::CLEAR_ID).unwrap().sign(&header, &mut signed);
+    host.signer(HostKeys::CLEAR_ID).sign(&header, &mut signed).unwrap();
     BlockWriter::new(1).unwrap().append(&host.keys.sealer(&header), 0, &signed, &mut object);
     object
 }

@@ -253,7 +253,7 @@ fn no_host_says_where_the_repository_is_or_who_may_write() {
         }
         kit::backup(&open().unwrap(), "db-1", &image).unwrap();
 
-        let own = forger.host.signer(forger.id).unwrap().public();
+        let own = forger.host.signer(forger.id).public().unwrap();
         let series = vec!["*".to_owned()];
         let (id, role, state) = (forger.id, Role::Full, WriterState::Active);
         let list = Writers { all: vec![Writer { id, role, public: own, series, state }] };

@@ -43,7 +43,7 @@ pub fn decode(name: &str, bytes: &[u8]) -> Result<(), silt_format::Error> {
                 Header::decode(include_bytes!("../../../../testdata/format/v1/header.bin"))?;
             let signed = silt_format::Signed::split(&header, bytes)?;
             let seed = silt_format::SigningSeed::new([43; 32]);
-            let public = silt_format::Signer::new(silt_format::Id(77), &seed)?.public();
+            let public = silt_format::Signer::new(silt_format::Id(77), seed).public()?;
             let wrong = || silt_format::Error::corrupt("the signature is wrong");
             signed.is_by(&public).then_some(()).ok_or_else(wrong)
         }

@@ -25,7 +25,7 @@ fn host_keys() -> HostKeys {
 
 /// A key that signs.
 pub fn signer() -> Signer {
-    host_keys().signer(Id(77)).unwrap()
+    host_keys().signer(Id(77))
 }
 
 /// The keys of a host that only writes, as it gets them.
@@ -473,7 +473,7 @@ pub fn writers() -> Writers {
     let full = Writer {
         id: Id(77),
         role: Role::Full,
-        public: signer().public(),
+        public: signer().public().unwrap(),
         series: vec!["*".to_owned()],
         state: WriterState::Removed(vec![(SERIES, 9)]),
     };
@@ -487,7 +487,7 @@ pub fn writers() -> Writers {
 /// What a signed object holds.
 pub fn signed() -> Vec<u8> {
     let mut plain = b"abc".to_vec();
-    signer().sign(&header(ObjectKind::Head, SealScheme::Aes256Gcm), &mut plain);
+    signer().sign(&header(ObjectKind::Head, SealScheme::Aes256Gcm), &mut plain).unwrap();
     plain
 }
 
