@@ -257,7 +257,10 @@ impl Objects {
             Ok(_) => {}
             // Somebody else has, or a place is away and nothing can be written.
             Err(error)
-                if matches!(error.kind(), ErrorKind::AlreadyExists | ErrorKind::Unavailable) => {}
+                if matches!(
+                    error.kind(),
+                    ErrorKind::AlreadyExists | ErrorKind::Unavailable | ErrorKind::Denied
+                ) => {}
             Err(error) => return Err(error),
         }
         Ok(found)

@@ -27,13 +27,26 @@ pub struct Replica {
 /// Listings show what any place has: what was being deleted when a process died may appear again.
 pub struct Replicated {
     replicas: Vec<Replica>,
+    refusal: Option<String>,
 }
 
 impl Replicated {
     /// A storage over at least one place.
     pub fn new(replicas: Vec<Replica>) -> Self {
         assert!(!replicas.is_empty(), "objects have to be somewhere");
-        Self { replicas }
+        Self { replicas, refusal: None }
+    }
+
+    /// The same, of which nothing is changed: whoever tries fails as `Denied` with this reason.
+    #[must_use]
+    pub fn refusing(self, why: String) -> Self {
+        Self { refusal: Some(why), ..self }
+    }
+
+    /// Fails as `Denied` if nothing may be changed here.
+    pub fn require_changeable(&self) -> Result<()> {
+        let denied = |why: &String| Err(Error::new(ErrorKind::Denied, why.clone()));
+        self.refusal.as_ref().map_or(Ok(()), denied)
     }
 
     /// The places in order.
@@ -45,7 +58,9 @@ impl Replicated {
         self.replicas.iter().filter_map(|replica| replica.storage.as_ref().ok())
     }
 
+    /// All places, to change them.
     fn all(&self) -> Result<Vec<&Arc<dyn Storage>>> {
+        self.require_changeable()?;
         self.replicas.iter().map(reached).collect()
     }
 
@@ -72,8 +87,8 @@ impl Replicated {
 fn reached(replica: &Replica) -> Result<&Arc<dyn Storage>> {
     replica.storage.as_ref().map_err(|why| {
         let message = format!(
-            "the copy of the repository in {} can't be reached: {why}; bring it back, or go on \
-             without it after `silt copies remove`",
+            "the copy of the repository in {} can't be reached: {why}; bring it back, go on \
+             without it after `silt copies remove`, or say where it is now by `silt copies move`",
             replica.location
         );
         Error::new(ErrorKind::Unavailable, message)
@@ -115,8 +130,7 @@ impl Storage for Replicated {
 
     fn settle(&self, key: &Key) -> Result<()> {
         let mut bytes = None;
-        for replica in &self.replicas {
-            let storage = reached(replica)?;
+        for (storage, replica) in self.all()?.into_iter().zip(&self.replicas) {
             match storage.head(key).and_then(|_| storage.settle(key)) {
                 Err(error) if error.kind() == ErrorKind::NotFound => {
                     if bytes.is_none() {
@@ -169,7 +183,7 @@ impl Storage for Replicated {
         let pages = self.reachable().map(|storage| storage.list(prefix, after));
         let pages = pages.collect::<Result<Vec<_>>>()?;
         if pages.is_empty() {
-            self.all()?;
+            self.replicas.iter().try_for_each(|replica| reached(replica).map(drop))?;
         }
         Ok(merge_pages(pages))
     }

@@ -9,7 +9,7 @@ use silt_format::{Error, ErrorKind, Header, ObjectKind, Places, Result, SeriesId
 use silt_storage::{ByteRange, Key, PutMode, Storage, list_all};
 
 use super::heal::{HealOptions, HealReport};
-use super::{OpenPlace, open_place, verify_unchanged};
+use super::{OpenPlace, newest, open_place, verify_unchanged};
 use crate::heads;
 use crate::objects::Address;
 use crate::repository::{DEFAULT_DOMAIN, Repository};
@@ -28,6 +28,7 @@ impl Repository {
         is_shared: bool,
         open: &OpenPlace<'_>,
     ) -> Result<(Self, HealReport)> {
+        self.require_changeable()?;
         let mut list = self.places.as_ref().map(|places| places.list.clone()).unwrap_or_default();
         if list.copies.is_empty() {
             list.copies.push(here.to_owned());
@@ -123,7 +124,7 @@ impl Repository {
         self.verify_no_fork(new)?;
         let highest = highest_list(new)?;
         let lists = self.seal_lists(list, highest)?;
-        self.put_lists(here, Some(location), list, &lists, open)?;
+        self.put_lists(&self.deciding(here), Some(location), list, &lists, open)?;
         self.copy_root(new, &[names::KEYS, names::WRITERS, names::AUTHORITY])?;
         // Whoever opens the repository by the new place must not take it for all there is.
         lists.iter().filter(|list| list.number > highest).try_for_each(|list| list.put(new))?;
@@ -248,6 +249,7 @@ impl Repository {
         allow_incomplete: bool,
         open: &OpenPlace<'_>,
     ) -> Result<()> {
+        self.require_changeable()?;
         let Some(places) = &self.places else {
             return Err(no_such_place(location));
         };
@@ -278,10 +280,77 @@ impl Repository {
         self.put_places(location, &list, open)
     }
 
+    /// Says that the place that was at `old` is at `new` now: its disk is mounted elsewhere, its bucket has another
+    /// name. `here` is where the repository was opened.
+    ///
+    /// `AlreadyExists` while the repository is still found at `old`; `Conflict` if what is at `new` does not know the
+    /// places as they are now, so that it can't be what was at `old`. Where another copy can be reached, the place
+    /// counts as incomplete until [`add_place`](Self::add_place) has compared it, as `new` may be an old copy.
+    pub fn move_place(&self, old: &str, new: &str, open: &OpenPlace<'_>) -> Result<bool> {
+        self.require_changeable()?;
+        let mut list = self.places.as_ref().map(|places| places.list.clone()).unwrap_or_default();
+        let names =
+            |location: &str| list.copies.iter().chain(&list.shared).any(|known| known == location);
+        if !names(old) {
+            return Err(no_such_place(old));
+        }
+        if names(new) {
+            let message = format!("{new} is a place of the repository already");
+            return Err(Error::new(ErrorKind::AlreadyExists, message));
+        }
+        if open_place(self.id(), old, open).is_ok() {
+            let message = format!(
+                "the repository is still in {old}: nothing has moved; `silt copies add` makes a copy"
+            );
+            return Err(Error::new(ErrorKind::AlreadyExists, message));
+        }
+        let place = open_place(self.id(), new, open)?;
+        let (number, known) = newest(&self.objects, &place, None)?;
+        if (number, &known) != (self.objects.places, &list) {
+            let message = format!(
+                "what is in {new} does not know the places of the repository as they are now, so it is not what \
+                 was in {old}; `silt copies add` brings it up to date"
+            );
+            return Err(Error::new(ErrorKind::Conflict, message));
+        }
+        let places = self.places();
+        let is_moved_shared = list.shared.iter().any(|known| known == old);
+        let has_others = places.iter().any(|place| {
+            let is_other = place.location != new && place.failure.is_none();
+            is_other && !place.is_filling && place.is_shared == is_moved_shared
+        });
+        let all = [&mut list.copies, &mut list.shared, &mut list.filling];
+        for known in all.into_iter().flatten().filter(|known| *known == old) {
+            new.clone_into(known);
+        }
+        if has_others && !list.filling.iter().any(|known| known == new) {
+            list.filling.push(new.to_owned());
+            // The place that decides must have all that was told as done.
+            list.copies.sort_by_key(|place| list.filling.contains(place));
+            list.shared.sort_by_key(|place| list.filling.contains(place));
+        }
+        let mut before = self.deciding(new);
+        for known in before.iter_mut().filter(|known| *known == old) {
+            new.clone_into(known);
+        }
+        self.put_lists(&before, None, &list, &self.seal_lists(&list, 0)?, open)?;
+        Ok(list.filling.iter().any(|known| known == new))
+    }
+
     /// Makes a list of places the newest, in every place that it or the one before names and that can be
     /// reached.
     fn put_places(&self, here: &str, list: &Places, open: &OpenPlace<'_>) -> Result<()> {
-        self.put_lists(here, None, list, &self.seal_lists(list, 0)?, open)
+        self.put_lists(&self.deciding(here), None, list, &self.seal_lists(list, 0)?, open)
+    }
+
+    /// The places that decide which change of the list is the first: those of the list before.
+    fn deciding(&self, here: &str) -> Vec<String> {
+        let places = self.places.as_ref();
+        places.map_or_else(|| vec![here.to_owned()], |places| places.list.copies.clone())
+    }
+
+    fn require_changeable(&self) -> Result<()> {
+        self.places.as_ref().map_or(Ok(()), |places| places.main.require_changeable())
     }
 
     /// A list of places as objects. The first has the number behind the list that it follows, so that of several
@@ -307,18 +376,16 @@ impl Repository {
         first.into_iter().chain(highest + 1..=highest + 2).map(seal).collect()
     }
 
-    /// Writes the objects of a list to all places but one. The first place of the list before that can be
+    /// Writes the objects of a list to all places but one. The first place of `before`, the list before, that can be
     /// reached decides who of several that change it at once is the first.
     fn put_lists(
         &self,
-        here: &str,
+        before: &[String],
         but: Option<&str>,
         list: &Places,
         sealed: &[SealedList],
         open: &OpenPlace<'_>,
     ) -> Result<()> {
-        let before = self.places.as_ref().map(|places| &places.list);
-        let before = before.map_or_else(|| vec![here.to_owned()], |list| list.copies.clone());
         let mut locations: Vec<&String> = Vec::new();
         for location in before.iter().chain(&list.copies).chain(&list.shared) {
             if !locations.contains(&location) && but != Some(location.as_str()) {

@@ -188,7 +188,8 @@ impl Repository {
     /// Finds the other places of a repository that was opened by `here`, if it has any, and goes on with
     /// all of them.
     ///
-    /// Places that can't be reached are a warning: reading goes on, writing is refused.
+    /// Places that can't be reached are a warning: reading goes on, writing is refused. So it is where the list
+    /// does not name `here`, as a place that was left out must not be taken for the repository.
     pub fn with_places(mut self, here: &str, open: &OpenPlace<'_>) -> Result<Self> {
         let own = Arc::clone(&self.objects.storage);
         let (mut number, mut list) = newest(&self.objects, &own, self.root.take())?;
@@ -219,19 +220,30 @@ impl Repository {
         } else if main.iter().all(|replica| replica.storage.is_err()) {
             // The folders have moved; what is here can be read.
             main.push(Replica { location: here.to_owned(), storage: Ok(own) });
-        } else if !list.copies.iter().any(|location| location == here) {
-            let copies = list.copies.join(", ");
-            self.warn(&format!(
-                "{here} is no longer a copy of the repository, which is in {copies}"
-            ));
+        }
+        let is_named = list.copies.iter().chain(&list.shared).any(|location| location == here);
+        let is_read_elsewhere = main.iter().all(|replica| replica.location != here);
+        let refusal = (!is_named && is_read_elsewhere).then(|| {
+            format!("{here} is no copy of the repository, which is in {}", list.copies.join(", "))
+        });
+        if let Some(why) = &refusal {
+            self.warn(&format!("{why}: it is read there, and nothing is changed"));
         }
         for replica in main.iter().chain(&shared) {
             if let Err(why) = &replica.storage {
                 self.warn(&format!("the copy in {} can't be reached: {why}", replica.location));
             }
         }
-        let main = Arc::new(Replicated::new(main));
-        let shared = (!shared.is_empty()).then(|| Arc::new(Replicated::new(shared)));
+        let replicated = |replicas| {
+            let all = Replicated::new(replicas);
+            let refusal = refusal.as_ref();
+            Arc::new(match refusal {
+                Some(why) => all.refusing(format!("{why}; open it by one of these to change it")),
+                None => all,
+            })
+        };
+        let shared = (!shared.is_empty()).then(|| replicated(shared));
+        let main = replicated(main);
         let all: Arc<dyn Storage> = match &shared {
             Some(shared) => {
                 let store = self.objects.keys.shared_store_id(DEFAULT_DOMAIN).to_string();

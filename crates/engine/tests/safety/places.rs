@@ -9,7 +9,7 @@ use silt_storage::{
     ByteRange, Counted, CrashStorage, CrashingOperation, Key, MemoryStorage, PutMode, Storage,
     list_all,
 };
-use siltstone::{HealOptions, KeyAccess, Protection, Repository, SharePolicy};
+use siltstone::{DeleteMethod, HealOptions, KeyAccess, Protection, Repository, SharePolicy};
 
 use crate::kit::{self, World};
 use crate::{rounds, shared};
@@ -150,16 +150,73 @@ fn a_place_that_was_left_out_learns_what_happened_without_it() {
     repository.remove_place("b", false, &|location| disks.open(location)).unwrap();
     let repository = disks.repository("a", &world).unwrap();
     kit::backup(&repository, "vm", &images[0]).unwrap();
-    // Whoever opens the old place is told, and works on the others.
+    // Whoever opens the old place is told, reads the others, and changes nothing.
     disks.0.lock().unwrap().insert("b".to_owned(), old);
     let repository = disks.repository("b", &world).unwrap();
     assert_eq!(repository.places().len(), 1);
-    assert!(world.warnings.lock().unwrap().iter().any(|text| text.contains("no longer a copy")));
+    let said = "b is no copy of the repository, which is in a";
+    assert!(world.warnings.lock().unwrap().iter().any(|text| text.contains(said)));
+    let before = disks.objects("a");
+    let denied = |done: Result<(), Error>| {
+        let error = done.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+        assert!(error.to_string().contains(said), "{error}");
+    };
+    let open = |location: &str| disks.open(location);
+    denied(kit::backup(&repository, "vm", &images[1]).map(drop));
+    let latest = kit::latest(&repository, "vm").unwrap().entry.id;
+    denied(repository.delete("vm", &[latest], DeleteMethod::Approximate).map(drop));
+    denied(repository.remove_place("a", true, &open));
+    denied(repository.move_place("a", "b", &open).map(drop));
+    denied(disks.repository("b", &world).unwrap().add_place("b", "c", false, &open).map(drop));
+    assert!(shared::check(&repository).damage.is_empty());
+    assert_eq!(disks.objects("a"), before);
     let found = kit::latest(&repository, "vm").unwrap();
     assert_eq!(found.head.snapshots.len(), 3);
     // It comes back as it was, and is brought up to date.
     disks.add("a", "b", false, &world);
     assert_eq!(disks.objects("a"), disks.objects("b"));
+}
+
+/// A disk is mounted elsewhere: who says where goes on there, and nobody else's old copy is taken for it.
+#[test]
+fn a_place_that_was_moved_is_where_its_administrator_says() {
+    let (disks, world, images) = two_copies();
+    let open = |location: &str| disks.open(location);
+    let rename = |from: &str, to: &str| {
+        let mut all = disks.0.lock().unwrap();
+        let disk = all.remove(from).unwrap();
+        all.insert(to.to_owned(), disk);
+    };
+    let old = disks.get("b").snapshot();
+    let repository = disks.repository("a", &world).unwrap();
+    let error = repository.move_place("b", "c", &open).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::AlreadyExists, "nothing has moved: {error}");
+    kit::backup(&repository, "vm", &images[0]).unwrap();
+    // An old copy of it is in its stead: it counts as incomplete until it was compared.
+    disks.0.lock().unwrap().remove("b");
+    disks.0.lock().unwrap().insert("c".to_owned(), Arc::new(old));
+    let repository = disks.repository("a", &world).unwrap();
+    kit::backup(&repository, "vm", &images[1]).unwrap_err();
+    assert!(repository.move_place("b", "c", &open).unwrap());
+    assert!(disks.repository("a", &world).unwrap().places()[1].is_filling);
+    disks.add("a", "c", false, &world);
+    assert_eq!(disks.objects("a"), disks.objects("c"));
+    // All of them move: the one is said, the other is added anew.
+    rename("a", "d");
+    rename("c", "e");
+    let repository = disks.repository("d", &world).unwrap();
+    kit::backup(&repository, "vm", &images[1]).unwrap_err();
+    assert!(!repository.move_place("a", "d", &open).unwrap());
+    let repository = disks.repository("d", &world).unwrap();
+    let error = repository.move_place("c", "e", &open).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Conflict, "it may lack what was made since: {error}");
+    repository.remove_place("c", false, &open).unwrap();
+    disks.add("d", "e", false, &world);
+    let repository = disks.repository("e", &world).unwrap();
+    kit::backup(&repository, "vm", &images[1]).unwrap();
+    assert_eq!(kit::latest(&repository, "vm").unwrap().head.snapshots.len(), 4);
+    assert!(shared::check(&repository).damage.is_empty());
 }
 
 #[test]
@@ -296,7 +353,7 @@ fn a_place_may_fail_in_the_middle_of_anything() {
         &|repository, image| kit::backup(repository, "vm", image).map(drop),
         &|repository, _| {
             let oldest = kit::latest(repository, "vm")?.head.snapshots[0].id;
-            repository.delete("vm", &[oldest], siltstone::DeleteMethod::Exact)?;
+            repository.delete("vm", &[oldest], DeleteMethod::Exact)?;
             repository.reclaim("vm", &kit::THOROUGH).map(drop)
         },
         &|repository, image| {

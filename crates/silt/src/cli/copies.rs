@@ -31,6 +31,15 @@ pub enum CopiesCommand {
         #[arg(long)]
         allow_incomplete: bool,
     },
+    /// Say where a copy is now that was moved: a disk is mounted elsewhere, a folder or bucket has another name
+    #[command(after_help = "Example:
+  silt --repo /mnt/new/silt copies move /mnt/old/silt /mnt/new/silt")]
+    Move {
+        /// Where it was, as `silt copies` lists it.
+        from: String,
+        /// Where it is.
+        to: String,
+    },
     /// Copy to each place what it lacks, and replace what is damaged there
     #[command(
         after_help = "Examples:\n  silt copies heal\n  silt copies heal --read-data --dry-run"

@@ -19,10 +19,7 @@ pub fn run(session: &Session<'_>, args: &Copies) -> Result<u8, Failure> {
         Some(CopiesCommand::Add { folder, shared }) => return add(session, folder, *shared),
         Some(CopiesCommand::Remove { folder, allow_incomplete }) => {
             let repository = session.repository_to_change(false)?;
-            let known = repository.places();
-            // A folder that is gone has no path but the one that was listed.
-            let is_listed = known.iter().any(|place| place.location == *folder);
-            let location = if is_listed { folder.clone() } else { absolute(folder) };
+            let location = listed(&repository, folder);
             let open = |location: &str| session.storage(location, Traffic::Other, false);
             repository.remove_place(&location, *allow_incomplete, &open)?;
             session.reporter.finish();
@@ -32,6 +29,7 @@ pub fn run(session: &Session<'_>, args: &Copies) -> Result<u8, Failure> {
                 output::line(&format!("{location} is no copy of the repository any more."));
             }
         }
+        Some(CopiesCommand::Move { from, to }) => return moved(session, from, to),
         Some(CopiesCommand::Heal { read_data, dry_run }) => {
             let repository = session.repository_to_change(false)?;
             let options = HealOptions { read_data: *read_data, dry_run: *dry_run };
@@ -67,6 +65,32 @@ fn list(session: &Session<'_>, repository: &Repository) {
         let state = place.failure.as_deref().unwrap_or(whole);
         output::line(&format!("{what:<14}{}  {state}", place.location));
     }
+}
+
+/// A location as the list of places has it: a folder that is gone has no path but the one that was listed.
+fn listed(repository: &Repository, location: &str) -> String {
+    let is_listed = repository.places().iter().any(|place| place.location == *location);
+    if is_listed { location.to_owned() } else { absolute(location) }
+}
+
+fn moved(session: &Session<'_>, from: &str, to: &str) -> Result<u8, Failure> {
+    let repository = session.repository_to_change(false)?;
+    let (from, to) = (listed(&repository, from), absolute(to));
+    let open = |location: &str| session.storage(location, Traffic::Other, false);
+    let is_incomplete = repository.move_place(&from, &to, &open)?;
+    session.reporter.finish();
+    if session.global.json {
+        let value = json!({"from": from, "to": to, "is_complete": !is_incomplete});
+        output::message("moved_copy", value);
+        return Ok(0);
+    }
+    output::line(&format!("The copy that was in {from} is in {to}."));
+    if is_incomplete {
+        let compare =
+            format!("It counts as incomplete until `silt copies add {to}` has compared it.");
+        output::line(&compare);
+    }
+    Ok(0)
 }
 
 fn add(session: &Session<'_>, folder: &str, is_shared: bool) -> Result<u8, Failure> {

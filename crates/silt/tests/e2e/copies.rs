@@ -47,6 +47,24 @@ fn a_copy_takes_over_when_the_first_folder_is_lost() {
     silt(&["backup", "vm", &file]).exits(0);
     silt(&["check", "--read-data"]).exits(0).says("No damage found");
     silt(&["copies", "remove", &copy]).exits(13).says("only place left");
+
+    // The first, which has missed all this, leads to the other, and takes nothing.
+    let gone = ["-r", &place.text("gone")];
+    let left_out = |arguments: &[&str]| place.silt(&[&gone, arguments].concat());
+    let listed = left_out(&["snapshots"]).exits(0);
+    listed.says("is no copy of the repository");
+    listed.says(&copy);
+    left_out(&["backup", "vm", &file]).exits(13).says("open it by one of these");
+
+    // The folder that is left gets another name.
+    let renamed = place.text("renamed");
+    kit::tool("mv", &[&copy, &renamed]);
+    let here = ["-r", renamed.as_str()];
+    let silt = |arguments: &[&str]| place.silt(&[&here, arguments].concat());
+    silt(&["restore", "vm@latest", &target, "--force"]).exits(0).says("can't be reached");
+    silt(&["backup", "vm", &file]).exits(1).says("silt copies move");
+    silt(&["copies", "move", &copy, &renamed]).exits(0).says("renamed");
+    silt(&["backup", "vm", &file]).exits(0);
 }
 
 #[test]
