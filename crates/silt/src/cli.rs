@@ -5,6 +5,7 @@ mod deletion;
 mod popular;
 mod rounds;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -314,7 +315,7 @@ pub struct Backup {
     pub series: Option<String>,
     /// Volumes: PATH or NAME=PATH; raw file, qcow2, block device, or - for standard input.
     #[arg(required_unless_present_any = ["fleet", "all"], value_name = "[NAME=]PATH")]
-    pub volumes: Vec<String>,
+    pub volumes: Vec<OsString>,
     /// Back up all series that this TOML file lists, in rounds: what they have in common is stored
     /// once. See below for its form.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["series", "changed"])]
@@ -331,7 +332,7 @@ pub struct Backup {
     /// What changed since the last snapshot, as JSON of `qemu-img map`, `nbdinfo --map` or `rbd diff`;
     /// a hint that is checked. With several volumes: NAME=FILE. - for standard input.
     #[arg(long, value_name = "[NAME=]FILE")]
-    pub changed: Vec<String>,
+    pub changed: Vec<OsString>,
     /// Which program wrote the maps; seen from what they hold unless they are empty, as `rbd diff`'s are when
     /// nothing has changed.
     #[arg(long, value_enum, value_name = "PROGRAM", requires = "changed")]
@@ -391,7 +392,7 @@ pub struct Restore {
     /// SNAPSHOT, or SNAPSHOT:VOLUME where the snapshot has several volumes.
     pub snapshot: String,
     /// A file, a block device, or - for standard output.
-    pub target: String,
+    pub target: PathBuf,
     /// What to write: by default a qcow2 image where the target is called .qcow2, else a raw one.
     #[arg(long, value_enum)]
     pub format: Option<TargetFormat>,

@@ -1,6 +1,6 @@
 //! `silt backup`.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::Path;
 
@@ -12,31 +12,24 @@ use silt_source::{
 use siltstone::{BackupOptions, BackupReport, Repository, Throttled};
 
 use super::made_here::MadeHere;
+use super::volume_args::{PathText, VolumeArg, changed_args, is_stdin};
 use super::{Failure, PROGRAM, Session, Traffic, forget, rounds, short, snapshot_json};
 use crate::cli::{Backup, ChangedForm, SourceFormat};
 use crate::{output, snapshot_name};
 
-/// What a volume given without a name and without a file name is called.
-const STANDARD_INPUT: &str = "stdin";
-
-/// A volume as the command line gives it.
-struct VolumeArg<'a> {
-    name: Option<&'a str>,
-    path: &'a str,
-}
-
 pub fn run(session: &Session<'_>, args: &Backup) -> Result<u8, Failure> {
     let Some(series) = &args.series else { return rounds::run(session, args) };
     let chunking = args.chunking.as_deref().map(snapshot_name::parse_chunking).transpose()?;
-    let volumes: Vec<VolumeArg<'_>> = args.volumes.iter().map(|text| volume_arg(text)).collect();
+    let volumes: Vec<VolumeArg<'_>> =
+        args.volumes.iter().map(|text| VolumeArg::parse(text)).collect();
     let changed = changed_args(&args.changed, &volumes)?;
-    if volumes.iter().filter(|v| v.path == "-").count() > 1 {
+    if volumes.iter().filter(|volume| volume.is_stdin()).count() > 1 {
         return Err(Failure::Usage("standard input can be only one volume".to_owned()));
     }
     // Sources are opened first: a mistyped path should not take a lease.
     let mut sources = Vec::new();
     let limit = session.read_limit();
-    if args.stdin_command.is_some() && !volumes.iter().any(|volume| volume.path == "-") {
+    if args.stdin_command.is_some() && !volumes.iter().any(VolumeArg::is_stdin) {
         return Err(Failure::Usage("--stdin-command needs a volume that is -".to_owned()));
     }
     for volume in &volumes {
@@ -57,14 +50,14 @@ pub fn run(session: &Session<'_>, args: &Backup) -> Result<u8, Failure> {
             (Some(name), _) => name.to_owned(),
             // A series' single disk keeps its name when its file is called otherwise.
             (None, Some(only)) => only.clone(),
-            (None, None) => default_name(volume.path),
+            (None, None) => volume.default_name(),
         };
         let map = match changed.get(&index) {
             Some(path) => Some(read_map(path, source, args)?),
             None => None,
         };
         backup.add_volume(&name, source, map.as_ref())?;
-        made.volumes.insert(name, volume.path.to_owned());
+        made.volumes.insert(name, PathText(volume.path.to_owned()));
     }
     warn_of_missing(session, backup.parent(), &made);
     let report = backup.finish()?;
@@ -91,7 +84,7 @@ fn warn_of_missing(session: &Session<'_>, parent: Option<&Snapshot>, made: &roun
 }
 
 /// A file system that is mounted from a device changes while that is read.
-pub fn warn_of_mount(session: &Session<'_>, path: &str) {
+pub fn warn_of_mount(session: &Session<'_>, path: &Path) {
     let Ok(device) = std::fs::canonicalize(path) else { return };
     let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     let mut mounts = mounts.lines().filter_map(|line| line.split_once(' '));
@@ -100,8 +93,9 @@ pub fn warn_of_mount(session: &Session<'_>, path: &str) {
     if let Some((_, rest)) = mount.filter(|_| device.starts_with("/dev")) {
         let mounted = rest.split(' ').next().unwrap_or_default();
         session.context.observer.warning(&format!(
-            "{path} is mounted on {mounted}: what is read while it changes may be of no single moment; take a \
-             snapshot first"
+            "{} is mounted on {mounted}: what is read while it changes may be of no single moment; take a \
+             snapshot first",
+            path.display()
         ));
     }
 }
@@ -155,62 +149,14 @@ pub fn options(session: &Session<'_>, args: &Backup, chunking: Option<Chunking>)
     }
 }
 
-fn volume_arg(text: &str) -> VolumeArg<'_> {
-    match text.split_once('=') {
-        Some((name, path)) if !name.is_empty() && !name.contains('/') => {
-            VolumeArg { name: Some(name), path }
-        }
-        _ => VolumeArg { name: None, path: text },
-    }
-}
-
-/// A file's name up to its first dot.
-fn default_name(path: &str) -> String {
-    if path == "-" {
-        return STANDARD_INPUT.to_owned();
-    }
-    let file = Path::new(path).file_name().map(|name| name.to_string_lossy().into_owned());
-    let file = file.unwrap_or_else(|| "volume".to_owned());
-    let stem = file.split('.').find(|part| !part.is_empty()).unwrap_or("volume");
-    stem.to_owned()
-}
-
-/// The map file of each volume that has one, by the volume's place.
-fn changed_args<'a>(
-    args: &'a [String],
-    volumes: &[VolumeArg<'_>],
-) -> Result<HashMap<usize, &'a str>, Failure> {
-    let mut found = HashMap::new();
-    for text in args {
-        let named = text.split_once('=').and_then(|(name, path)| {
-            let matches =
-                |v: &VolumeArg<'_>| v.name.map_or(default_name(v.path) == name, |n| n == name);
-            volumes.iter().position(matches).map(|at| (at, path))
-        });
-        let (at, path) = match named {
-            Some(named) => named,
-            None if volumes.len() == 1 => (0, text.as_str()),
-            None => {
-                return Err(Failure::Usage(format!(
-                    "--changed {text}: there are several volumes; use --changed NAME=FILE"
-                )));
-            }
-        };
-        if found.insert(at, path).is_some() {
-            return Err(Failure::Usage(format!("--changed {text}: the volume has a map already")));
-        }
-    }
-    Ok(found)
-}
-
 /// Opens a volume as any program may.
-pub fn open_any(path: &str) -> Result<Box<dyn VolumeSource>, Error> {
-    open_source(Path::new(path), &SourceOptions { allow_in_use: true, ..SourceOptions::default() })
+pub fn open_any(path: &Path) -> Result<Box<dyn VolumeSource>, Error> {
+    open_source(path, &SourceOptions { allow_in_use: true, ..SourceOptions::default() })
 }
 
 /// Opens a volume as the command line says.
-pub fn open(path: &str, args: &Backup) -> Result<Box<dyn VolumeSource>, Error> {
-    if path == "-" {
+pub fn open(path: &Path, args: &Backup) -> Result<Box<dyn VolumeSource>, Error> {
+    if is_stdin(path) {
         let stream: Box<dyn Read + Send> = match &args.stdin_command {
             Some(command) => Box::new(CommandOutput::start(command)?),
             None => Box::new(std::io::stdin()),
@@ -224,23 +170,25 @@ pub fn open(path: &str, args: &Backup) -> Result<Box<dyn VolumeSource>, Error> {
     };
     let allow_backing = args.allow_backing.clone();
     let options = SourceOptions { format, allow_in_use: args.allow_in_use, allow_backing };
-    open_source(Path::new(path), &options).map_err(|error| match error.kind() {
+    open_source(path, &options).map_err(|error| match error.kind() {
         // Exit status 5 is for damage in the repository.
         ErrorKind::Corrupt => error.with_kind(ErrorKind::Invalid),
         _ => error,
     })
 }
 
-fn read_map(path: &str, source: &dyn VolumeSource, args: &Backup) -> Result<ChangedMap, Failure> {
+fn read_map(path: &Path, source: &dyn VolumeSource, args: &Backup) -> Result<ChangedMap, Failure> {
     let Some(size) = source.info().size else {
         let message = "a changed-blocks map needs a source of known size".to_owned();
         return Err(Failure::Usage(message));
     };
-    let reader: Box<dyn Read> = if path == "-" {
+    let reader: Box<dyn Read> = if is_stdin(path) {
         Box::new(std::io::stdin())
     } else {
         let file = std::fs::File::open(path);
-        Box::new(file.map_err(|error| Error::io(format!("open the map {path}"), error))?)
+        Box::new(
+            file.map_err(|error| Error::io(format!("open the map {}", path.display()), error))?,
+        )
     };
     let reader = std::io::BufReader::new(reader);
     let grain = silt_format::number::to_u64(SEGMENT_BYTES);
@@ -249,7 +197,8 @@ fn read_map(path: &str, source: &dyn VolumeSource, args: &Backup) -> Result<Chan
         ChangedForm::Nbd => MapForm::NbdInfo,
         ChangedForm::Rbd => MapForm::RbdDiff,
     });
-    Ok(ChangedMap::parse(reader, size, grain, form).context(|| format!("read the map {path}"))?)
+    Ok(ChangedMap::parse(reader, size, grain, form)
+        .context(|| format!("read the map {}", path.display()))?)
 }
 
 /// Prints what was done; the answer is the exit status.

@@ -12,6 +12,7 @@ use silt_storage::durable;
 use siltstone::Repository;
 
 use super::rounds::Series;
+use super::volume_args::{PathText, is_stdin};
 use super::{Failure, Session};
 use crate::{noted, output};
 
@@ -77,9 +78,9 @@ impl MadeHere {
 
 /// The series with absolute paths, if all of it comes from files.
 fn absolute(series: &Series) -> Option<Series> {
-    let volumes = series.volumes.iter().map(|(name, path)| {
-        let path = Some(path).filter(|path| *path != "-")?;
-        Some((name.clone(), std::path::absolute(path).ok()?.to_str()?.to_owned()))
+    let volumes = series.volumes.iter().map(|(name, PathText(path))| {
+        let path = Some(path).filter(|path| !is_stdin(path))?;
+        Some((name.clone(), PathText(std::path::absolute(path).ok()?)))
     });
     let volumes = volumes.collect::<Option<_>>()?;
     Some(Series { volumes, before: series.before.clone(), after: series.after.clone() })

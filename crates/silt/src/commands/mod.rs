@@ -18,6 +18,7 @@ mod repo;
 mod restore;
 mod rounds;
 mod stats;
+mod volume_args;
 
 use std::fmt;
 use std::sync::Arc;
@@ -113,7 +114,8 @@ pub struct Session<'a> {
 /// Runs a command; the answer is the exit status.
 pub fn run(cli: &Cli, interrupted: Arc<AtomicBool>) -> Result<u8, Failure> {
     let global = &cli.global;
-    let to_stdout = matches!(&cli.command, Command::Restore(restore) if restore.target == "-");
+    let to_stdout =
+        matches!(&cli.command, Command::Restore(restore) if volume_args::is_stdin(&restore.target));
     let reporter = Arc::new(Reporter::new(global.json, global.quiet, to_stdout));
     let observer = Arc::clone(&reporter);
     let noted = Arc::new(NotedEnv::new(global, interrupted));

@@ -9,6 +9,7 @@ use silt_source::{
 };
 use siltstone::{Found, RestoreOptions, RestoreReport, Throttled};
 
+use super::volume_args::is_stdin;
 use super::{Failure, Session, Traffic, short, spans, volume};
 use crate::cli::{Restore, TargetFormat};
 use crate::{output, snapshot_name};
@@ -22,7 +23,7 @@ pub fn run(session: &Session<'_>, args: &Restore) -> Result<u8, Failure> {
     let volume = volume(&found, name.as_deref())?;
     let range = args.range.as_deref();
     let range = range.map(|text| snapshot_name::parse_range(text, volume.bytes)).transpose()?;
-    let to_stdout = args.target == "-";
+    let to_stdout = is_stdin(&args.target);
     if to_stdout && (args.in_place || args.format == Some(TargetFormat::Qcow2)) {
         let message = "standard output takes a raw image only, and cannot be read back".to_owned();
         return Err(Failure::Usage(message));
@@ -66,16 +67,16 @@ fn warn_of_future(session: &Session<'_>, found: &Found) {
 }
 
 fn open(args: &Restore, size: u64) -> Result<Box<dyn VolumeTarget>, Failure> {
-    if args.target == "-" {
+    if is_stdin(&args.target) {
         return Ok(Box::new(StreamTarget::new(Box::new(std::io::stdout()), size)));
     }
-    let target = Path::new(&args.target);
+    let target = args.target.as_path();
     let is_named_qcow2 =
         target.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("qcow2"));
     let format = match args.format {
         Some(TargetFormat::Qcow2) => Format::Qcow2,
         // In place the bytes of what is there are compared.
-        None if is_named_qcow2 && !args.in_place && !is_device(&args.target) => Format::Qcow2,
+        None if is_named_qcow2 && !args.in_place && !is_device(target) => Format::Qcow2,
         _ => Format::Raw,
     };
     let mode = match (args.in_place, args.force) {
@@ -92,18 +93,22 @@ fn open(args: &Restore, size: u64) -> Result<Box<dyn VolumeTarget>, Failure> {
 
 /// The error with a word on what is left of the target.
 fn unfinished(args: &Restore, error: silt_format::Error) -> silt_format::Error {
-    match args.target.as_str() {
-        "-" => error,
-        target if Path::new(target).exists() && (args.in_place || is_device(target)) => error
-            .context(format!("{target} is NOT restored; it is marked so if anything was written")),
-        target => error.context(format!(
-            "{target} is NOT restored; what was written stays in {target}{}",
-            silt_source::PARTIAL_SUFFIX
-        )),
+    let target = args.target.as_path();
+    if is_stdin(target) {
+        return error;
     }
+    let shown = target.display();
+    if target.exists() && (args.in_place || is_device(target)) {
+        let what = format!("{shown} is NOT restored; it is marked so if anything was written");
+        return error.context(what);
+    }
+    error.context(format!(
+        "{shown} is NOT restored; what was written stays in {shown}{}",
+        silt_source::PARTIAL_SUFFIX
+    ))
 }
 
-fn is_device(target: &str) -> bool {
+fn is_device(target: &Path) -> bool {
     use std::os::unix::fs::FileTypeExt;
     std::fs::metadata(target).is_ok_and(|meta| meta.file_type().is_block_device())
 }
@@ -114,7 +119,7 @@ fn announce(session: &Session<'_>, args: &Restore, found: &Found, volume: &Volum
             "dry_run": true,
             "snapshot": found.snapshot.id.to_string(),
             "volume": volume.name,
-            "target": args.target,
+            "target": args.target.to_string_lossy(),
             "bytes": size,
         });
         output::message("summary", value);
@@ -127,7 +132,7 @@ fn announce(session: &Session<'_>, args: &Restore, found: &Found, volume: &Volum
         short(found.snapshot.id),
         found.head.name,
         output::time(found.snapshot.time_ns),
-        args.target
+        args.target.display()
     ));
 }
 
@@ -139,12 +144,12 @@ fn conclude(
     report: &RestoreReport,
 ) -> u8 {
     let damaged: u64 = report.damaged.iter().map(|span| span.length).sum();
-    let to_stdout = args.target == "-";
+    let to_stdout = is_stdin(&args.target);
     if session.global.json {
         let value = json!({
             "snapshot": found.snapshot.id.to_string(),
             "volume": volume.name,
-            "target": args.target,
+            "target": args.target.to_string_lossy(),
             "bytes": report.bytes,
             "written_bytes": report.written_bytes,
             "unreadable": spans(&report.unreadable),
@@ -164,7 +169,7 @@ fn conclude(
             short(found.snapshot.id),
             found.head.name,
             output::time(found.snapshot.time_ns),
-            if to_stdout { "standard output" } else { &args.target },
+            if to_stdout { Path::new("standard output") } else { &args.target }.display(),
             output::bytes(report.bytes),
         );
         if to_stdout { output::note(&text) } else { output::line(&text) }

@@ -1,5 +1,6 @@
 //! Typing errors and bad days: what a person does by mistake, and what goes wrong by itself.
 
+use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
@@ -476,4 +477,29 @@ fn a_series_that_has_lost_its_record_and_its_newest_head_is_called_as_recover_ta
     place.silt(&["recover", series]).exits(0);
     place.silt(&["backup", "vm", "a.raw"]).exits(0);
     assert_eq!(count(&place, &["vm"]), 3);
+}
+
+/// Names of files are bytes; what names a disk need not be text.
+#[test]
+fn paths_that_are_no_text_are_paths() {
+    use std::os::unix::ffi::OsStringExt;
+    let place = Place::new();
+    let named = |bytes: &[u8]| place.folder.path().join(OsString::from_vec(bytes.to_vec()));
+    let (file, target) = (named(b"disk-\xff.raw"), named(b"back-\xfe.raw"));
+    let image = disk(3, 4);
+    std::fs::write(&file, &image).unwrap();
+    let run = |arguments: &[&OsStr]| Run::of(place.command().args(arguments));
+    let os = OsStr::new;
+    let volume = OsString::from_vec([b"root=", file.as_os_str().as_encoded_bytes()].concat());
+    run(&[os("backup"), os("vm"), &volume]).exits(0);
+    let changed = named(b"map-\xfd.json");
+    let map = format!("[{{\"start\":0,\"length\":{},\"depth\":0,\"present\":true}}]", image.len());
+    std::fs::write(&changed, map).unwrap();
+    run(&[os("backup"), os("vm"), &volume, os("--changed"), changed.as_os_str()]).exits(0);
+    // This machine knows the file again.
+    run(&[os("backup"), os("--all")]).exits(0);
+    place.silt(&["show", "vm@latest"]).exits(0).says("disk-\u{fffd}.raw");
+    run(&[os("restore"), os("vm@latest"), target.as_os_str()]).exits(0);
+    assert!(std::fs::read(&target).unwrap() == image);
+    assert_eq!(place.silt(&["snapshots", "vm", "--json"]).exits(0).messages().len(), 3);
 }

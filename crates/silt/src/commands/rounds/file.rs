@@ -9,6 +9,7 @@ use silt_format::{Error, ErrorKind};
 
 use crate::commands::Failure;
 use crate::commands::made_here::MadeHere;
+use crate::commands::volume_args::PathText;
 use crate::secrets;
 
 /// Most bytes of a fleet file.
@@ -27,7 +28,7 @@ pub struct Fleet {
 #[serde(deny_unknown_fields)]
 pub struct Series {
     /// Paths by the volumes' names.
-    pub volumes: BTreeMap<String, String>,
+    pub volumes: BTreeMap<String, PathText>,
     /// A command that makes the volumes readable.
     #[serde(default)]
     pub before: Option<String>,

@@ -1,6 +1,7 @@
 //! What rounds are expected to take.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use silt_format::{Error, Level, SeriesId, Snapshot, SnapshotEntry};
 use silt_source::ExtentKind;
@@ -88,7 +89,7 @@ fn expected(
 
 /// The same of one that was never backed up: all is new.
 fn of_volumes(series: &Series) -> (f64, f64) {
-    let bytes = series.volumes.values().map(|path| allocated(path).unwrap_or(UNKNOWN_BYTES));
+    let bytes = series.volumes.values().map(|path| allocated(&path.0).unwrap_or(UNKNOWN_BYTES));
     let bytes = bytes.sum();
     (bytes, bytes)
 }
@@ -103,7 +104,7 @@ fn of_snapshot(snapshot: &Snapshot) -> (f64, f64) {
 
 /// Bytes of a volume that are not holes, if it can be opened now.
 #[expect(clippy::cast_precision_loss, reason = "an estimate")]
-fn allocated(path: &str) -> Option<f64> {
+fn allocated(path: &Path) -> Option<f64> {
     let source = backup::open_any(path).ok()?;
     let (size, mut offset, mut data) = (source.info().size?, 0, 0);
     while offset < size {

@@ -14,6 +14,7 @@ use super::{expected_line, planned_json};
 use crate::cli::Backup;
 use crate::commands::backup::{conclude, open, options, repository, warn_of_mount};
 use crate::commands::made_here::MadeHere;
+use crate::commands::volume_args::PathText;
 use crate::commands::{Failure, Session, exit_code, forget, temporary_folder};
 use crate::{output, snapshot_name};
 
@@ -111,9 +112,12 @@ impl Rounds<'_> {
         })
     }
 
-    fn open_volumes(&self, volumes: &BTreeMap<String, String>) -> Result<Vec<NamedSource>, Error> {
+    fn open_volumes(
+        &self,
+        volumes: &BTreeMap<String, PathText>,
+    ) -> Result<Vec<NamedSource>, Error> {
         let limit = self.session.read_limit();
-        let open = |(name, path): (&String, &String)| {
+        let open = |(name, PathText(path)): (&String, &PathText)| {
             warn_of_mount(self.session, path);
             let source = Throttled::new(open(path, self.args)?, limit.clone(), None);
             Ok((name.clone(), Box::new(source) as Box<dyn VolumeSource>))

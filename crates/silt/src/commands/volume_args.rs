@@ -1,0 +1,122 @@
+//! Volumes and their maps of changes, as the command line gives them: paths may hold any bytes.
+
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::Failure;
+
+/// What a volume given without a name and without a file name is called.
+const STANDARD_INPUT: &str = "stdin";
+
+/// A volume as the command line gives it.
+pub struct VolumeArg<'a> {
+    pub name: Option<&'a str>,
+    pub path: &'a Path,
+}
+
+impl<'a> VolumeArg<'a> {
+    /// PATH or NAME=PATH.
+    pub fn parse(text: &'a OsStr) -> Self {
+        match split_name(text) {
+            Some((name, path)) if !name.is_empty() && !name.contains('/') => {
+                Self { name: Some(name), path: Path::new(path) }
+            }
+            _ => Self { name: None, path: Path::new(text) },
+        }
+    }
+
+    /// Whether it is read from standard input.
+    pub fn is_stdin(&self) -> bool {
+        is_stdin(self.path)
+    }
+
+    /// What it is called where nothing else says so: the file's name up to its first dot.
+    pub fn default_name(&self) -> String {
+        if self.is_stdin() {
+            return STANDARD_INPUT.to_owned();
+        }
+        let file = self.path.file_name().map(|name| name.to_string_lossy().into_owned());
+        let file = file.unwrap_or_else(|| "volume".to_owned());
+        let stem = file.split('.').find(|part| !part.is_empty()).unwrap_or("volume");
+        stem.to_owned()
+    }
+
+    fn is_called(&self, name: &str) -> bool {
+        self.name.map_or_else(|| self.default_name() == name, |own| own == name)
+    }
+}
+
+/// Whether a path stands for standard input or output.
+pub fn is_stdin(path: &Path) -> bool {
+    path == Path::new("-")
+}
+
+/// The map file of each volume that has one, by the volume's place.
+pub fn changed_args<'a>(
+    args: &'a [OsString],
+    volumes: &[VolumeArg<'_>],
+) -> Result<HashMap<usize, &'a Path>, Failure> {
+    let mut found = HashMap::new();
+    for text in args {
+        let named = split_name(text).and_then(|(name, path)| {
+            volumes.iter().position(|volume| volume.is_called(name)).map(|at| (at, path))
+        });
+        let (at, path) = match named {
+            Some(named) => named,
+            None if volumes.len() == 1 => (0, text.as_os_str()),
+            None => {
+                return Err(Failure::Usage(format!(
+                    "--changed {}: there are several volumes; use --changed NAME=FILE",
+                    text.display()
+                )));
+            }
+        };
+        if found.insert(at, Path::new(path)).is_some() {
+            let message = format!("--changed {}: the volume has a map already", text.display());
+            return Err(Failure::Usage(message));
+        }
+    }
+    Ok(found)
+}
+
+/// NAME=PATH; none where no name stands before the first `=`.
+fn split_name(text: &OsStr) -> Option<(&str, &OsStr)> {
+    let bytes = text.as_bytes();
+    let at = bytes.iter().position(|byte| *byte == b'=')?;
+    let name = std::str::from_utf8(&bytes[..at]).ok()?;
+    Some((name, OsStr::from_bytes(&bytes[at + 1..])))
+}
+
+/// A path in a file of text: a string, or its bytes where they are no UTF-8: `{ "bytes": [47, 255] }`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PathText(pub PathBuf);
+
+#[derive(Deserialize, Serialize)]
+#[serde(untagged)]
+enum Written {
+    Text(String),
+    Bytes { bytes: Vec<u8> },
+}
+
+impl Serialize for PathText {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let written = match self.0.to_str() {
+            Some(text) => Written::Text(text.to_owned()),
+            None => Written::Bytes { bytes: self.0.as_os_str().as_bytes().to_vec() },
+        };
+        written.serialize(to)
+    }
+}
+
+impl<'de> Deserialize<'de> for PathText {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        Ok(Self(match Written::deserialize(from)? {
+            Written::Text(text) => text.into(),
+            Written::Bytes { bytes } => OsString::from_vec(bytes).into(),
+        }))
+    }
+}
