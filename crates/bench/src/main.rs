@@ -16,6 +16,7 @@ mod cpus;
 mod deletion;
 mod disks;
 mod join;
+mod memory;
 mod peers;
 mod plot;
 mod process;
@@ -72,6 +73,9 @@ enum Command {
         after_help = "Examples:\n  silt-bench join --work /vm/bench --entries 250000000 --requests 25000000"
     )]
     Join(JoinOptions),
+    /// Measure the memory that a large disk takes, which comes as a stream and is nowhere whole
+    #[command(after_help = "Example:\n  silt-bench memory --work /vm/bench --gib 64")]
+    Memory(MemoryOptions),
 }
 
 #[derive(clap::Args)]
@@ -114,6 +118,22 @@ struct RoundsOptions {
     /// Also measure restic, one process a day.
     #[arg(long)]
     restic: bool,
+    /// The silt program.
+    #[arg(long, default_value = "silt", value_name = "FILE")]
+    silt: PathBuf,
+}
+
+#[derive(clap::Args)]
+struct MemoryOptions {
+    /// A folder for the repository, which takes a tenth of the disk.
+    #[arg(long, value_name = "DIR")]
+    work: PathBuf,
+    /// How large the disk is.
+    #[arg(long, default_value_t = 64)]
+    gib: u64,
+    /// Write the disk of this day to standard output instead.
+    #[arg(long, hide = true)]
+    day: Option<u64>,
     /// The silt program.
     #[arg(long, default_value = "silt", value_name = "FILE")]
     silt: PathBuf,
@@ -220,6 +240,7 @@ fn main() -> ExitCode {
         Command::Rounds(options) => rounds::run(&options),
         Command::Bucket(options) => bucket::run(&options),
         Command::Join(options) => join::run(&options),
+        Command::Memory(options) => memory::run(&options),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

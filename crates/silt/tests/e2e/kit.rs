@@ -126,18 +126,31 @@ pub fn tool(program: &str, args: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).trim().to_owned()
 }
 
-/// Whether a test that needs `what` can run: root, usually. Where it may not be skipped, it fails.
+/// Whether a test that needs `what` can run: a program, or root. Where it may not be skipped, it fails.
 #[expect(clippy::print_stdout, reason = "a skipped test says so")]
 pub fn can(what: &str) -> bool {
-    let is_root = tool("id", &["-u"]) == "0";
-    let able = is_root && (what != "loop" || Path::new("/dev/loop-control").exists());
+    let is_root = || tool("id", &["-u"]) == "0";
+    let able = match what {
+        "faketime" => Command::new(what).arg("--version").output().is_ok(),
+        "loop" => is_root() && Path::new("/dev/loop-control").exists(),
+        _ => is_root(),
+    };
     #[expect(clippy::disallowed_methods, reason = "CI says what may not be skipped")]
     let required = std::env::var("SILT_TESTS_REQUIRED").unwrap_or_default();
     assert!(able || !required.split_whitespace().any(|word| word == what), "{what} is required");
     if !able {
-        println!("SKIPPED: this test needs root for {what}");
+        println!("SKIPPED: this test needs {what}, which takes root unless it is a program");
     }
     able
+}
+
+/// Flips a bit in the middle of an object.
+pub fn damage(object: &Path) {
+    let mut bytes = std::fs::read(object).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::remove_file(object).unwrap();
+    std::fs::write(object, bytes).unwrap();
 }
 
 /// A disk of `mib` MiB: zeros, text and noise in stretches, from a seed.

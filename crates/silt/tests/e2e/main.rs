@@ -12,6 +12,7 @@ mod interrupts;
 mod kit;
 mod memory;
 mod mistakes;
+mod month;
 mod restores;
 mod s3;
 mod sharing;

@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
-use crate::kit::{Place, Run, can, changed, disk, finish, tool};
+use crate::kit::{Place, Run, can, changed, damage, disk, finish, tool};
 
 /// A place with `count` snapshots of a series.
 fn with_snapshots(count: usize) -> Place {
@@ -189,14 +189,6 @@ fn newest_head(place: &Place, series: &str) -> std::path::PathBuf {
         place.objects("state").into_iter().filter(|name| !before.contains(name)).collect();
     assert_eq!(new.len(), 1);
     new[0].clone()
-}
-
-fn damage(object: &std::path::Path) {
-    let mut bytes = std::fs::read(object).unwrap();
-    let middle = bytes.len() / 2;
-    bytes[middle] ^= 1;
-    std::fs::remove_file(object).unwrap();
-    std::fs::write(object, bytes).unwrap();
 }
 
 #[test]
