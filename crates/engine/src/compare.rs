@@ -2,10 +2,11 @@
 
 use silt_format::number::to_u64;
 use silt_format::{ByteSpan, Recipe, Result, SEGMENT_BYTES, SegmentEntry, Volume};
+use silt_repository::Found;
+use silt_repository::map::{MapReader, Once};
+use silt_repository::objects::Scratch;
 
-use crate::map::{MapReader, Once};
-use crate::objects::Scratch;
-use crate::repository::{Found, Repository};
+use crate::repository::Repository;
 
 /// What differs between two states of a volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

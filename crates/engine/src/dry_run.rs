@@ -6,9 +6,8 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use silt_format::number::to_u64;
 use silt_format::{Error, ErrorKind, Result};
+use silt_repository::sync::lock;
 use silt_storage::{ByteRange, Guarantees, Key, ListPage, ObjectMeta, PutMode, Storage};
-
-use crate::map::lock;
 
 /// For dry runs: objects that are put exist for this process alone; of containers only the size is
 /// kept, since nothing reads their chunks back.

@@ -1,64 +1,47 @@
 //! The Siltstone library: back up, list, verify and restore volumes.
 
-mod ahead;
-mod authority;
 mod backup;
-mod bounds;
-mod budget;
-mod cache;
 mod check;
-mod chunks;
 mod compare;
+mod copies;
 mod deletion;
-mod draft;
 mod dry_run;
-mod env;
-mod find;
-mod hashes;
-mod heads;
-mod history;
-mod keys;
-mod lease;
-mod map;
-mod objects;
-mod places;
+mod edit;
+mod jobs;
 mod repository;
 mod restore;
 mod retention;
-mod root;
-mod runs;
-mod seen;
 mod shared;
 mod stats;
-mod system;
-mod temporary;
 mod throttle;
-mod writers;
 
-pub use authority::Administrator;
 pub use backup::{BackupOptions, BackupReport, BackupSession};
-pub use budget::{MEMORY_BYTES_DEFAULT, MEMORY_BYTES_MIN};
 pub use check::{Affected, CheckOptions, CheckReport, Damage, DataCheck};
 pub use compare::VolumeDiff;
+pub use copies::{HealOptions, HealReport};
 pub use deletion::{
     DeleteMethod, DeleteReport, ReclaimOptions, ReclaimReport, SeriesPolicy, SweepOptions,
     SweepReport,
 };
 pub use dry_run::DryRunStorage;
-pub use env::{Context, Env, Observer, Process, Progress, Silent};
-pub use find::{AllHeads, DamagedHead, Selector, When};
-pub use keys::{KeyAccess, KeyInfo};
-pub use places::{HealOptions, HealReport, OpenPlace, PlaceInfo};
-pub use repository::{Found, Protection, Repository};
+pub use repository::Repository;
 pub use restore::{RestoreOptions, RestoreReport};
 pub use retention::{Candidate, Kept, apply_policy};
-#[cfg(feature = "measure")]
-pub use runs::{ExactIndex, JoinMeasure, SortedRequests};
 pub use shared::{
     CostModel, Picking, PopularOptions, PopularReport, RepointReport, RoundLoad, RoundMember,
     RoundOptions, RoundReport, Schedule, ScheduledVm, SharePolicy, SharedSweepOptions,
     SharedSweepReport, StageSeconds, memory_bytes_of_rounds, rounds_for_memory,
 };
+pub use silt_repository::Found;
+pub use silt_repository::authority::Administrator;
+pub use silt_repository::budget::{MEMORY_BYTES_DEFAULT, MEMORY_BYTES_MIN};
+pub use silt_repository::env::{Context, Env, Observer, Process, Progress, Silent};
+pub use silt_repository::find::{AllHeads, DamagedHead, Selector, When};
+pub use silt_repository::keys::{KeyAccess, KeyInfo};
+pub use silt_repository::open::Protection;
+pub use silt_repository::places::{OpenPlace, PlaceInfo};
+#[cfg(feature = "measure")]
+pub use silt_repository::runs::{ExactIndex, JoinMeasure, SortedRequests};
+pub use silt_repository::system::SystemEnv;
 pub use stats::SeriesStats;
-pub use system::SystemEnv;
 pub use throttle::{Throttle, Throttled};

@@ -1,8 +1,8 @@
 //! What a repository holds, in numbers.
 
 use silt_format::{LevelBytes, Result, SeriesId, names};
+use silt_repository::objects::is_damage;
 
-use crate::objects::is_damage;
 use crate::repository::Repository;
 
 /// What one series holds.
@@ -29,7 +29,7 @@ pub struct SeriesStats {
 impl Repository {
     /// Counts what the shared store holds, if there is one.
     pub fn shared_stats(&self) -> Result<Option<SeriesStats>> {
-        let store = self.objects.keys.shared_store_id(crate::repository::DEFAULT_DOMAIN);
+        let store = self.objects.keys.shared_store_id(silt_repository::series::DEFAULT_DOMAIN);
         if !self.objects.keys.opens(store) || self.head(store)?.is_none() {
             return Ok(None);
         }

@@ -5,11 +5,10 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use silt_format::Result;
 use silt_format::number::to_u64;
+use silt_repository::env::Env;
+use silt_repository::sync::lock;
 use silt_source::{Extent, SourceInfo, VolumeSource, VolumeTarget};
 use silt_storage::{ByteRange, Guarantees, Key, ListPage, ObjectMeta, PutMode, Storage};
-
-use crate::env::Env;
-use crate::map::lock;
 
 const SECOND_NS: u128 = 1_000_000_000;
 

@@ -12,10 +12,10 @@ use silt_chunking::{Fingerprinter, signatures};
 use silt_format::{
     Error, Head, ObjectTag, PRIVATE_STORE, Reference, Result, ResultExt, SeriesId, names,
 };
+use silt_repository::chunks::{Container, expect_frames, open_container, read_frame};
+use silt_repository::objects::{Objects, Scratch, is_damage, key};
 
 use super::signature_index::{Candidate, SignatureIndex};
-use crate::chunks::{Container, expect_frames, open_container, read_frame};
-use crate::objects::{Objects, Scratch, is_damage, key};
 
 /// How many consecutive chunks of a container stand for a segment in the index of signatures.
 const GROUP_CHUNKS: usize = 512;

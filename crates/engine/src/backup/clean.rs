@@ -6,12 +6,12 @@ use std::ops::Range;
 use silt_chunking::is_zero;
 use silt_format::number::{to_u64, to_usize};
 use silt_format::{ByteSpan, MapProof, Result, SEGMENT_BYTES, Volume, segment_count};
+use silt_repository::env::Context;
+use silt_repository::objects::is_damage;
 use silt_source::{ChangedMap, VolumeSource};
 
 use super::feed::read_or_mark;
 use super::scan::{ParentVolume, ScanBuffers, Scanner};
-use crate::env::Context;
-use crate::objects::is_damage;
 
 /// The share of clean segments that is read and compared at random: one in so many.
 const SAMPLE_ONE_IN: u64 = 200;

@@ -1,13 +1,13 @@
 //! Committing a backup.
 
 use silt_format::{Hashed, Head, ObjectKind, Result, Snapshot, SnapshotEntry, names};
+use silt_repository::heads;
+use silt_repository::objects::{Address, Objects};
+use silt_repository::packs::DurablePacks;
+use silt_repository::summary::DurableSummary;
 
 use super::adopt::AdoptedContainers;
 use super::container::DurableContainers;
-use super::packs::DurablePacks;
-use super::summary::DurableSummary;
-use crate::heads;
-use crate::objects::{Address, Objects};
 
 /// Everything that a new head names and its predecessor did not, each with the proof that it is
 /// durable (I-5): the parts can only be had from the writers that waited for storage.
@@ -52,7 +52,7 @@ pub(crate) fn commit(objects: &Objects, mut head: Head, commit: Commit) -> Resul
     containers.extend(commit.adopted.into_numbers());
     containers.sort_unstable();
     containers.into_iter().for_each(|(number, tag)| head.containers.push(number, tag));
-    commit.packs.0.into_iter().for_each(|(number, tag)| head.packs.push(number, tag));
+    commit.packs.into_numbers().into_iter().for_each(|(number, tag)| head.packs.push(number, tag));
     head.next_container = head.next_container.max(commit.next_container);
     head.next_pack = head.next_pack.max(commit.next_pack);
     let (id, time_ns) = (snapshot.id, snapshot.time_ns);

@@ -8,12 +8,13 @@ use silt_format::{
     Fingerprint, Frame, HEADER_BYTES, ObjectKind, ObjectTag, Reference, Result, Sealer, SeriesId,
     names,
 };
+use silt_repository::objects::{Address, Objects, close_object};
+use silt_repository::upload::Uploads;
+use silt_repository::upload_queue::Upload;
 
 use silt_storage::AlignedBuffer;
 
 use super::pipeline::{FRAMES_IN_FLIGHT, FrameJob, Pipeline};
-use super::upload::{Upload, Uploads};
-use crate::objects::{Address, Objects, close_object};
 
 /// Writes the containers of one session, or of one addition to the shared store.
 pub(crate) struct ContainerWriter {

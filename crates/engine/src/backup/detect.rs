@@ -6,13 +6,14 @@
 use std::sync::{Arc, Mutex};
 
 use silt_format::{BlockRef, Fingerprint, Level, Reference, Result, Signatures};
+use silt_repository::check_record::Avoided;
+use silt_repository::packs::PackWriter;
+use silt_repository::shared_index::SharedIndex;
+use silt_repository::sync::lock;
 
 use super::known::Known;
-use super::packs::PackWriter;
-use super::scan::{Avoided, SegmentDraft};
+use super::scan::SegmentDraft;
 use super::signature_index::{Candidate, SignatureIndex};
-use crate::map::lock;
-use crate::shared::SharedIndex;
 
 /// One level: fills in references for chunks that no level before it has found.
 pub(crate) trait Detector: Send {

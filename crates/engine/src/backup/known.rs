@@ -4,59 +4,16 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use silt_chunking::Fingerprinter;
-use silt_format::number::{to_u32, to_usize};
 use silt_format::{Fingerprint, PRIVATE_STORE, Recipe, Reference, Result, SeriesId};
+use silt_repository::cache::WeightedCache;
+use silt_repository::check_record::Avoided;
+use silt_repository::map::MapReader;
+use silt_repository::objects::{Objects, Scratch, is_damage};
+use silt_repository::packs::PackWriter;
+use silt_repository::table::Table;
 
 use super::adopt::Proven;
-use super::packs::PackWriter;
-use super::scan::Avoided;
 use super::signature_index::Candidate;
-use crate::cache::WeightedCache;
-use crate::map::MapReader;
-use crate::objects::{Objects, Scratch, is_damage};
-
-/// Fingerprints with their references; looked up by the fingerprint's own bits, which are random.
-pub(crate) struct Table {
-    entries: Vec<(Fingerprint, Reference)>,
-    /// Open addressing: the entry's number plus one, 0 where empty.
-    places: Vec<u32>,
-}
-
-impl Table {
-    pub(crate) fn new(entries: Vec<(Fingerprint, Reference)>) -> Self {
-        let mut table = Self { places: vec![0; (entries.len() * 2).next_power_of_two()], entries };
-        for number in 0..table.entries.len() {
-            let place = table.place(&table.entries[number].0);
-            table.places[place] = to_u32(number + 1);
-        }
-        table
-    }
-
-    /// Where a fingerprint is, or where it belongs.
-    fn place(&self, fingerprint: &Fingerprint) -> usize {
-        let mask = self.places.len() - 1;
-        let mut bits = [0; 8];
-        bits.copy_from_slice(&fingerprint.0[8..16]);
-        let mut place = to_usize(u64::from_le_bytes(bits)) & mask;
-        // The table is at most half full, so an empty place comes soon.
-        while let Some(number) = self.places[place].checked_sub(1) {
-            if self.entries[number as usize].0 == *fingerprint {
-                break;
-            }
-            place = (place + 1) & mask;
-        }
-        place
-    }
-
-    pub(crate) fn get(&self, fingerprint: &Fingerprint) -> Option<Reference> {
-        let number = self.places[self.place(fingerprint)].checked_sub(1)?;
-        Some(self.entries[number as usize].1)
-    }
-
-    fn weight(&self) -> usize {
-        64 + self.entries.len() * size_of::<(Fingerprint, Reference)>() + self.places.len() * 4
-    }
-}
 
 /// Tables of the candidates used last.
 pub(crate) struct Known {

@@ -6,10 +6,10 @@ use silt_format::{
     BlockKind, BlockRef, MapRoot, PAGE_ENTRIES, PAGE_LEVELS_MAX, Page, Result, SegmentEntry,
     root_level, segment_count,
 };
+use silt_repository::objects::is_damage;
+use silt_repository::packs::PackWriter;
 
-use super::packs::PackWriter;
 use super::scan::ParentVolume;
-use crate::objects::is_damage;
 
 /// Takes a volume's segments in order and writes the pages of its map.
 pub(crate) struct MapBuilder {

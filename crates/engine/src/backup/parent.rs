@@ -8,11 +8,11 @@
 use std::sync::Arc;
 
 use silt_format::{Error, Head, Result, ResultExt, Snapshot};
+use silt_repository::budget::Budget;
+use silt_repository::chunks::ChunkReader;
+use silt_repository::map::MapReader;
+use silt_repository::objects::{Scratch, is_damage};
 
-use crate::budget::Budget;
-use crate::chunks::ChunkReader;
-use crate::map::MapReader;
-use crate::objects::{Scratch, is_damage};
 use crate::repository::Repository;
 
 /// The newest snapshot that can be built upon; others are passed over with a warning.

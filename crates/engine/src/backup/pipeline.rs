@@ -10,12 +10,12 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use silt_format::number::to_u64;
 use silt_format::{BlockWriter, Error, Result, SEGMENT_BYTES, Sealer};
+use silt_repository::buffers::Buffers;
+use silt_repository::sync::lock;
 use silt_source::VolumeSource;
 
-use super::buffers::Buffers;
 use super::feed::{Claim, Feed, SegmentClaim, read_or_mark};
 use super::scan::{Outcome, ScanBuffers, Scanned, Scanner, SegmentDraft, source_error};
-use crate::map::lock;
 
 /// Most frames that are being sealed at once.
 pub(crate) const FRAMES_IN_FLIGHT: usize = 8;

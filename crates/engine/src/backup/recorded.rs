@@ -12,11 +12,11 @@ use std::ops::Range;
 use silt_chunking::signatures;
 use silt_format::number::{to_u32, to_u64};
 use silt_format::{Error, Fingerprint, Level, Reference, Result, SegmentDigest};
+use silt_repository::sync::lock;
+use silt_repository::temporary::{TemporaryFile, TemporaryReader};
 use silt_source::VolumeSource;
 
 use super::scan::{DraftChunk, ScanBuffers, Scanner, SegmentDraft};
-use crate::map::lock;
-use crate::temporary::{TemporaryFile, TemporaryReader};
 
 /// Records are gathered up to this many bytes and sealed as one block.
 const BLOCK_BYTES: usize = 64 << 10;

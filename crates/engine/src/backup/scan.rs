@@ -1,18 +1,17 @@
 //! What a worker does with a segment: zeros, digest, chunks, fingerprints, signatures.
 
-use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use silt_chunking::{Chunker, DigestedBlocks, Fingerprinter, SegmentDigester, is_zero, signatures};
 use silt_format::{
-    BLOCK_BYTES, BlockRef, ByteSpan, CheckRecord, Error, Fingerprint, Level, MapRoot,
-    PRIVATE_STORE, Reference, Result, SHARED_STORE, SegmentDigest, SegmentEntry, Signatures,
+    BLOCK_BYTES, ByteSpan, Error, Fingerprint, Level, MapRoot, Reference, Result, SegmentDigest,
+    SegmentEntry, Signatures,
 };
-
-use crate::map::MapReader;
-use crate::objects::{Scratch, is_damage};
-use crate::shared::SharedIndex;
+use silt_repository::check_record::Avoided;
+use silt_repository::map::MapReader;
+use silt_repository::objects::{Scratch, is_damage};
+use silt_repository::shared_index::SharedIndex;
 
 /// A chunk whose place is being looked for.
 #[derive(Clone, Debug)]
@@ -80,38 +79,6 @@ impl Outcome {
 pub(crate) struct ParentVolume {
     pub(crate) reader: Arc<MapReader>,
     pub(crate) root: MapRoot,
-}
-
-/// Slots and recipes that are known to be damaged and must not be referred to again.
-#[derive(Default)]
-pub(crate) struct Avoided {
-    slots: HashMap<(u16, u32), Vec<(u16, u16)>>,
-    recipes: HashSet<BlockRef>,
-}
-
-impl Avoided {
-    /// What the check records of a series and of the shared store say.
-    pub(crate) fn new(record: &CheckRecord, shared: &CheckRecord) -> Self {
-        let mut slots: HashMap<(u16, u32), Vec<(u16, u16)>> = HashMap::new();
-        for (store, record) in [(PRIVATE_STORE, record), (SHARED_STORE, shared)] {
-            for range in &record.damaged {
-                let place = (store, range.container);
-                slots.entry(place).or_default().push((range.first, range.last));
-            }
-        }
-        Self { slots, recipes: record.damaged_blocks.iter().copied().collect() }
-    }
-    pub(crate) fn is_empty(&self) -> bool {
-        self.slots.is_empty() && self.recipes.is_empty()
-    }
-    pub(crate) fn has_recipe(&self, recipe: BlockRef) -> bool {
-        self.recipes.contains(&recipe)
-    }
-    pub(crate) fn has(&self, reference: Reference) -> bool {
-        let place = (reference.store(), reference.container());
-        let Some(ranges) = self.slots.get(&place) else { return false };
-        ranges.iter().any(|(first, last)| (*first..=*last).contains(&reference.slot()))
-    }
 }
 
 /// What all workers of one volume share.

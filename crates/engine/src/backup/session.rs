@@ -9,6 +9,18 @@ use silt_format::{
     ALONE, Chunking, Error, Head, Id, Level, LevelBytes, MapRoot, ObjectTag, PRIVATE_STORE, Result,
     SEGMENT_BYTES, SeriesId, Snapshot, SummaryGeometry, Volume, VolumeKind, names,
 };
+use silt_repository::budget::Budget;
+use silt_repository::check_record::Avoided;
+use silt_repository::env::{Context, Progress};
+use silt_repository::heads;
+use silt_repository::lease::{self, HeldLease};
+use silt_repository::map::MapReader;
+use silt_repository::objects::is_damage;
+use silt_repository::packs::PackWriter;
+use silt_repository::series::DEFAULT_DOMAIN;
+use silt_repository::shared_index::SharedIndex;
+use silt_repository::summary::{reference_bound, write_summary};
+use silt_repository::upload::Uploads;
 use silt_source::{ChangedMap, SourceFormat, VolumeSource};
 
 use self::segments::Detection;
@@ -18,20 +30,11 @@ use super::feed::Feed;
 use super::hint::Hint;
 use super::known::Known;
 use super::map_builder::MapBuilder;
-use super::packs::PackWriter;
 use super::parent::newest_sound;
 use super::pipeline::Pipeline;
-use super::scan::{Avoided, Outcome, ParentVolume, Scanned, Scanner};
-use super::summary::{reference_bound, write_summary};
-use super::upload::Uploads;
-use crate::budget::Budget;
-use crate::env::{Context, Progress};
-use crate::heads;
-use crate::lease::{self, HeldLease};
-use crate::map::MapReader;
-use crate::objects::is_damage;
-use crate::repository::{DEFAULT_DOMAIN, Repository};
-use crate::shared::SharedIndex;
+use super::scan::{Outcome, ParentVolume, Scanned, Scanner};
+use crate::jobs::jobs;
+use crate::repository::Repository;
 
 /// Warnings about what is read that are given one by one: a source that has shrunk gives one a segment.
 const WARNINGS_MAX: usize = 10;
@@ -137,7 +140,7 @@ fn base(
         let domain = head.as_ref().map_or_else(|| empty().domain, |head| head.domain);
         repository.make_series(series, name, domain, started_ns)?;
     } else if head.is_none() {
-        objects.storage.settle(&crate::objects::key(&names::series(series))?)?;
+        objects.storage.settle(&silt_repository::objects::key(&names::series(series))?)?;
     }
     let head = head.unwrap_or_else(empty);
     if !objects.keys.has_domain(head.domain) {
@@ -153,15 +156,9 @@ fn base(
     Ok(head)
 }
 
-/// Whether the program's own syntax can name this again.
-pub(crate) fn is_name(name: &str) -> bool {
-    let allowed = |c: char| !c.is_control() && !matches!(c, '@' | ':' | '=' | '/');
-    (1..=255).contains(&name.len()) && name.chars().all(allowed) && name != "latest"
-}
-
 /// Refuses names that can't be named again.
 pub(super) fn check_name(what: &str, name: &str) -> Result<()> {
-    if is_name(name) {
+    if silt_repository::series::is_name(name) {
         return Ok(());
     }
     Err(Error::invalid(format!(
@@ -176,7 +173,7 @@ impl<'r> BackupSession<'r> {
         let context = objects.context.clone();
         let series = repository.series_id(name);
         let session = context.random();
-        crate::places::verify_unchanged_since_opened(objects)?;
+        silt_repository::settle::verify_unchanged_since_opened(objects)?;
         objects.believed.require_may_write(objects.signer.id(), name)?;
         let mut state = heads::state(objects, series)?;
         if lease::wait_while_held(objects, series, state.lease.clone(), name)? {
@@ -495,20 +492,12 @@ fn note_damage(
     if !is_damage(&error) {
         return error;
     }
-    match crate::check::record_damaged_recipes(repository, head, reader, roots) {
+    match silt_repository::check_record::record_damaged_recipes(repository, head, reader, roots) {
         Ok(()) => error.context(
             "recipes of the parent are damaged and were noted; run the backup again, it stores \
              their segments afresh",
         ),
         Err(_) => error,
-    }
-}
-
-/// How many workers: one a core unless told otherwise.
-pub(crate) fn jobs(wanted: usize) -> usize {
-    match wanted {
-        0 => std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
-        jobs => jobs.min(256),
     }
 }
 
@@ -531,7 +520,7 @@ impl Repository {
     fn make_series(&self, id: SeriesId, name: &str, domain: u32, created_ns: i64) -> Result<()> {
         use silt_format::{ErrorKind, ObjectKind, SeriesRecord};
         let record = SeriesRecord { name: name.to_owned(), domain, created_ns };
-        let address = crate::objects::Address::new(ObjectKind::Series, id, 0);
+        let address = silt_repository::objects::Address::new(ObjectKind::Series, id, 0);
         match self.objects.put(&names::series(id), address, &record.encode()) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
             other => other.map(|_| ()),

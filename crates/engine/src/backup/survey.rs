@@ -2,6 +2,7 @@
 
 use silt_format::number::to_u64;
 use silt_format::{ALONE, ByteSpan, Error, Fingerprint, Id, Result, SEGMENT_BYTES};
+use silt_repository::env::Progress;
 use silt_source::{ChangedMap, VolumeSource};
 
 use super::feed::Feed;
@@ -9,7 +10,6 @@ use super::pipeline::Pipeline;
 use super::recorded::RecordedScan;
 use super::scan::{Scanned, SegmentDraft};
 use super::session::{BackupSession, check_name, scan_jobs};
-use crate::env::Progress;
 
 /// What a survey of a volume has found.
 pub(crate) struct Survey {

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use silt_format::{ByteSpan, Error, Id, Result, SeriesId, names};
+use silt_repository::objects::is_damage;
 
 use super::Place;
-use crate::objects::is_damage;
 
 /// Most ranges that are listed of one volume; further ones are counted.
 const SPANS_MAX: usize = 1000;

@@ -6,14 +6,15 @@ use std::sync::Mutex;
 use silt_chunking::Fingerprinter;
 use silt_format::number::to_u16;
 use silt_format::{DamagedSlots, Error, Head, ObjectTag, Result, SeriesId, VerifiedRange, names};
+use silt_repository::check_record::RecordState;
+use silt_repository::chunks::{expect_frames, open_container, read_frame};
+use silt_repository::env::Progress;
+use silt_repository::objects::{Objects, Scratch, is_damage};
+use silt_repository::sync::lock;
 
 use super::damage::Findings;
-use super::{CheckOptions, CheckReport, DataCheck, RecordState};
-use crate::backup::jobs;
-use crate::chunks::{expect_frames, open_container, read_frame};
-use crate::env::Progress;
-use crate::map::lock;
-use crate::objects::{Objects, Scratch, is_damage};
+use super::{CheckOptions, CheckReport, DataCheck};
+use crate::jobs::jobs;
 use crate::repository::Repository;
 
 /// After how many verified containers the record is stored, so that a pass can go on there.

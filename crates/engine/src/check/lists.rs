@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use silt_format::{Head, Result, names};
+use silt_repository::dead;
+use silt_repository::objects::Objects;
+use silt_repository::runs::{RunReader, Stream};
 
 use super::damage::Findings;
 use super::{CheckOptions, DataCheck};
-use crate::deletion::dead;
-use crate::objects::Objects;
-use crate::runs::{RunReader, Stream};
 
 /// Reads all dead lists, and the directories of all runs; their records, too, if all data is checked.
 pub(crate) fn verify(

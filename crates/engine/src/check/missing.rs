@@ -1,8 +1,7 @@
 //! Objects that a head lists and storage does not, as ranges: a head can list far more than there is.
 
 use silt_format::{ObjectSet, ObjectTag, Result, names};
-
-use crate::objects::Objects;
+use silt_repository::objects::Objects;
 
 /// How many missing containers are noted one by one in the check record, besides those that a recipe
 /// refers to: more than a damaged head is worth, enough for 1 TiB.

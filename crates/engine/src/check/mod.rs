@@ -10,14 +10,13 @@ mod unreferenced;
 use std::collections::BTreeSet;
 
 use silt_format::names::Numbered;
-use silt_format::{CheckRecord, ErrorKind, Head, Id, MapRoot, ObjectKind, Result, SeriesId, names};
+use silt_format::{ErrorKind, Head, Id, Result, SeriesId, names};
+use silt_repository::objects::is_damage;
+use silt_repository::series::DEFAULT_DOMAIN;
 
 pub use damage::{Affected, Damage};
 
-use crate::history::ID_PREFIX;
-use crate::map::MapReader;
-use crate::objects::{Address, Scratch, is_damage};
-use crate::repository::{DEFAULT_DOMAIN, Repository};
+use crate::repository::Repository;
 use damage::Findings;
 
 /// How often a series is checked that changes meanwhile.
@@ -115,29 +114,6 @@ impl Repository {
         Ok(report)
     }
 
-    /// The series that have heads but no record, called by their id, as `recover` takes it, if the head can't be
-    /// read.
-    pub(crate) fn unrecorded(
-        &self,
-        recorded: &[(SeriesId, String)],
-    ) -> Result<Vec<(SeriesId, String)>> {
-        let mut found: Vec<(SeriesId, String)> = Vec::new();
-        for item in self.objects.names(names::STATE, None)? {
-            let (name, _) = item?;
-            let Some(id) = name.split('/').nth(1).and_then(SeriesId::from_hex) else { continue };
-            if Numbered::Head.number_of(id, &name).is_none() || !self.objects.keys.opens(id) {
-                continue;
-            }
-            let is_new = |(known, _): &(SeriesId, String)| *known != id;
-            if recorded.iter().all(is_new) && found.iter().all(is_new) {
-                let head = self.head(id).ok().flatten();
-                let unnamed = || format!("{ID_PREFIX}{id}");
-                found.push((id, head.map_or_else(unnamed, |head| head.name)));
-            }
-        }
-        Ok(found)
-    }
-
     /// Checks a series, and once more if something was found while a reclaim changed it: what it has
     /// removed meanwhile is no damage.
     fn check_still_series(
@@ -198,7 +174,7 @@ impl Repository {
         let is_shared = id == self.objects.keys.shared_store_id(DEFAULT_DOMAIN);
         report.series += u64::from(is_begun && !is_shared);
         let (number, record) = self.check_record(id)?;
-        let mut state = RecordState { number, saved: record.clone(), record };
+        let mut state = silt_repository::check_record::RecordState::new(number, record);
         data::verify(self, &head, options, &mut state, report, findings)?;
         structure::verify(self, &head, options, &mut state, report, findings)?;
         state.save(self, &head)
@@ -208,74 +184,6 @@ impl Repository {
 /// Whether a series that was asked for has no record.
 fn report_lacks(repository: &Repository, name: &str) -> bool {
     repository.series_record(repository.series_id(name)).is_err()
-}
-
-/// Adds the recipes below `roots` that cannot be read to what `check` remembers of a series.
-pub(crate) fn record_damaged_recipes(
-    repository: &Repository,
-    head: &Head,
-    reader: &MapReader,
-    roots: &[MapRoot],
-) -> Result<()> {
-    let (number, record) = repository.check_record(head.series)?;
-    let mut state = RecordState { number, saved: record.clone(), record };
-    let (mut scratch, mut raw) = (Scratch::default(), Vec::new());
-    for root in roots {
-        reader.walk(*root, &mut |_, entry| match reader.segment_recipe(
-            entry,
-            &mut scratch,
-            &mut raw,
-        ) {
-            Err(error) if is_damage(&error) => {
-                let damaged = &mut state.record.damaged_blocks;
-                if !damaged.contains(&entry.recipe) {
-                    damaged.push(entry.recipe);
-                }
-                Ok(())
-            }
-            other => other.map(|_| ()),
-        })?;
-    }
-    state.save(repository, head)
-}
-
-/// What `check` remembers of a series, and what of it is stored.
-pub(crate) struct RecordState {
-    number: u64,
-    saved: CheckRecord,
-    pub(crate) record: CheckRecord,
-}
-
-impl RecordState {
-    /// Stores the record if it has changed, and removes those before.
-    pub(crate) fn save(&mut self, repository: &Repository, head: &Head) -> Result<()> {
-        if self.record == self.saved {
-            return Ok(());
-        }
-        let objects = &repository.objects;
-        let mut old = Vec::new();
-        for item in objects.names(&Numbered::Check.prefix(head.series), None)? {
-            let (name, _) = item?;
-            // Also those that an interrupted check has left.
-            if Numbered::number(&name).is_some_and(|number| number <= self.number) {
-                old.push(name);
-            }
-        }
-        self.number += 1;
-        let name = Numbered::Check.name(head.series, self.number);
-        let address = Address::new(ObjectKind::Check, head.series, self.number);
-        let written = objects.put(&name, address, &self.record.encode());
-        self.saved = self.record.clone();
-        match written.and_then(|_| objects.delete(&old)) {
-            Err(error) if error.kind() == ErrorKind::Interrupted => Err(error),
-            // Storage is full or read-only, or a copy is out of reach; what is there is checked all the same.
-            Err(error) => {
-                repository.warn(&format!("{error}; what was found is not written down"));
-                Ok(())
-            }
-            Ok(()) => Ok(()),
-        }
-    }
 }
 
 /// Where in a series damage was met.

@@ -8,15 +8,16 @@ use silt_format::{
     PRIVATE_STORE, Page, RecipeChunk, Reference, Result, SEGMENT_BYTES, SegmentEntry, Snapshot,
     SnapshotEntry, SummaryRef, Volume, names,
 };
+use silt_repository::budget::Budget;
+use silt_repository::check_record::{Avoided, RecordState};
+use silt_repository::chunks::ChunkReader;
+use silt_repository::map::{MapReader, Once};
+use silt_repository::objects::{Address, Objects, Scratch, is_damage};
+use silt_repository::summary::verify_summary;
 
 use super::damage::Findings;
 use super::missing::Compared;
-use super::{CheckOptions, CheckReport, DataCheck, Place, RecordState, lists, unreferenced};
-use crate::backup::{Avoided, verify_summary};
-use crate::budget::Budget;
-use crate::chunks::ChunkReader;
-use crate::map::{MapReader, Once};
-use crate::objects::{Address, Objects, Scratch, is_damage};
+use super::{CheckOptions, CheckReport, DataCheck, Place, lists, unreferenced};
 use crate::repository::Repository;
 
 const IT_IS_MISSING: &str = "it is missing";

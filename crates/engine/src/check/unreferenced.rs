@@ -4,8 +4,8 @@ use std::collections::{BTreeSet, HashSet};
 
 use silt_format::names::{self, Numbered};
 use silt_format::{Head, Id, Result, SeriesId};
+use silt_repository::objects::{Objects, is_damage};
 
-use crate::objects::{Objects, is_damage};
 use crate::repository::Repository;
 
 /// Counts the objects of a series that neither its head nor what that lists names, but for containers

@@ -1,14 +1,15 @@
 //! Deleting snapshots.
 
 use silt_format::{DeletedEntry, Error, ErrorKind, Id, MapRoot, PRIVATE_STORE, Result, Snapshot};
+use silt_repository::bounds::require_listed;
+use silt_repository::dead::{self, DeadSlots};
+use silt_repository::edit::read_snapshots;
+use silt_repository::map::MapReader;
+use silt_repository::objects::{Scratch, is_damage};
 
-use super::dead::{self, DeadSlots};
-use super::edit::{Edit, read_snapshots};
 use super::sweep;
 use super::vectors::{Fill, Vectors};
-use crate::bounds::require_listed;
-use crate::map::MapReader;
-use crate::objects::{Scratch, is_damage};
+use crate::edit::Edit;
 use crate::repository::Repository;
 
 /// How many references are held before the vectors are asked, 8 bytes each.
@@ -84,7 +85,8 @@ impl Repository {
         edit.head.dead.extend(list);
         let now_ns = self.objects.context.env.now_ns();
         for id in ids {
-            let entry = edit.head.snapshots.remove(edit.place(*id)?);
+            let place = edit.place(*id)?;
+            let entry = edit.head.snapshots.remove(place);
             edit.head.deleted.push(DeletedEntry { entry, deleted_ns: now_ns });
         }
         edit.commit()?;

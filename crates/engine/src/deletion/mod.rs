@@ -4,9 +4,7 @@
 //! hold by chance stays, is forecast, and is found by an exact sweep. Space comes back when containers
 //! are rewritten under the same references.
 
-pub(crate) mod dead;
 mod delete;
-mod edit;
 mod policy;
 mod reclaim;
 mod rewrite;
@@ -14,7 +12,6 @@ mod sweep;
 mod undelete;
 mod vectors;
 
-pub(crate) use edit::{Edit, read_snapshots};
 pub(crate) use reclaim::retagged;
 pub(crate) use rewrite::Rewriter;
 pub(crate) use sweep::each_unshared;

@@ -2,7 +2,7 @@
 
 use silt_format::{Error, ErrorKind, Result, RetentionPolicy};
 
-use super::edit::Edit;
+use crate::edit::Edit;
 use crate::repository::Repository;
 
 /// A series and its policy.

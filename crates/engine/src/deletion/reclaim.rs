@@ -10,19 +10,20 @@ use silt_format::{
     DeadRange, DeletedEntry, ErrorKind, Head, Id, ObjectSet, ObjectTag, Result, Snapshot,
     SnapshotEntry, names,
 };
+use silt_repository::bounds::require_listed;
+use silt_repository::chunks::open_container;
+use silt_repository::dead::{self, DeadSlots};
+use silt_repository::edit::read_snapshots;
+use silt_repository::env::Progress;
+use silt_repository::heads::{self, HEADS_KEPT};
+use silt_repository::objects::{is_damage, key};
 
-use super::dead::{self, DeadSlots};
 use super::delete::leak_share;
-use super::edit::{Edit, read_snapshots};
 use super::rewrite::Rewriter;
 use super::sweep::{SweepOptions, SweepReport, living_packs};
 use super::undelete::known_slots;
 use super::vectors::Vectors;
-use crate::bounds::require_listed;
-use crate::chunks::open_container;
-use crate::env::Progress;
-use crate::heads::{self, HEADS_KEPT};
-use crate::objects::{is_damage, key};
+use crate::edit::Edit;
 use crate::repository::Repository;
 
 /// How many containers are rewritten before they are committed: what an interruption

@@ -4,11 +4,10 @@ use std::collections::BTreeSet;
 
 use silt_chunking::Fingerprinter;
 use silt_format::{Config, DeadRange, Error, Link, ObjectTag, Result, SeriesId};
-
-use super::dead::holds;
-use crate::chunks::{Container, expect_frames, read_frame};
-use crate::draft::ContainerDraft;
-use crate::objects::{Objects, Scratch};
+use silt_repository::chunks::{Container, expect_frames, read_frame};
+use silt_repository::dead::holds;
+use silt_repository::draft::ContainerDraft;
+use silt_repository::objects::{Objects, Scratch};
 
 /// What every rewriting of one series' containers works with.
 pub(crate) struct Rewriter<'a> {

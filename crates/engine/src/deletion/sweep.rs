@@ -10,14 +10,14 @@ use std::collections::{BTreeSet, HashMap};
 use silt_format::{
     BlockRef, DeadRange, Head, MapRoot, ObjectTag, PRIVATE_STORE, Result, Snapshot, SummaryGeometry,
 };
+use silt_repository::bounds::require_listed;
+use silt_repository::budget::MEMORY_BYTES_DEFAULT;
+use silt_repository::chunks::open_container;
+use silt_repository::dead::{self, DeadSlots};
+use silt_repository::map::MapReader;
+use silt_repository::objects::{Scratch, is_damage};
 
-use super::dead::{self, DeadSlots};
-use super::edit::Edit;
-use crate::bounds::require_listed;
-use crate::budget::MEMORY_BYTES_DEFAULT;
-use crate::chunks::open_container;
-use crate::map::MapReader;
-use crate::objects::{Scratch, is_damage};
+use crate::edit::Edit;
 use crate::repository::Repository;
 
 /// Bytes of the bits for the slots of the largest container.

@@ -1,10 +1,10 @@
 //! Bringing deleted snapshots back.
 
 use silt_format::{DeletedEntry, Error, ErrorKind, Id, Result};
+use silt_repository::dead::{self, DeadSlots};
 
-use super::dead::{self, DeadSlots};
-use super::edit::Edit;
 use super::vectors::Vectors;
+use crate::edit::Edit;
 use crate::repository::Repository;
 
 impl Repository {
@@ -42,7 +42,8 @@ pub(super) fn known_slots(edit: &Edit<'_>, dead: &DeadSlots) -> Result<Vec<u64>>
     for (number, ranges) in dead.by_container() {
         let Some(tag) = edit.head.containers.tag(number) else { continue };
         if ranges.iter().any(|range| range.slots() > u64::from(u16::MAX)) {
-            let opened = crate::chunks::open_container(objects, edit.head.series, number, tag)?;
+            let opened =
+                silt_repository::chunks::open_container(objects, edit.head.series, number, tag)?;
             references.extend(opened.directory.slot_numbers().map(|slot| {
                 silt_format::Reference::new(silt_format::PRIVATE_STORE, number, slot).bits()
             }));

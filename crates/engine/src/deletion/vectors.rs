@@ -4,9 +4,8 @@ use std::collections::HashSet;
 
 use silt_format::number::to_u64;
 use silt_format::{Reference, Result, SeriesId, Snapshot, SummaryGeometry, SummaryRef};
-
-use crate::backup::StoredSummary;
-use crate::objects::{Objects, Scratch};
+use silt_repository::objects::{Objects, Scratch};
+use silt_repository::summary::StoredSummary;
 
 /// Vectors of one series, those of one geometry together.
 pub(crate) struct Vectors {

@@ -5,10 +5,10 @@ use std::sync::{Condvar, Mutex, PoisonError};
 
 use silt_format::number::to_u64;
 use silt_format::{Result, SEGMENT_BYTES, SegmentEntry};
+use silt_repository::objects::Scratch;
+use silt_repository::sync::lock;
 
 use super::{Restore, part};
-use crate::map::lock;
-use crate::objects::Scratch;
 
 /// Bytes that a segment's chunks take as they are read: what they lie in, and what lies beside them.
 const SEGMENT_PARTS_BYTES: usize = 4 << 20;

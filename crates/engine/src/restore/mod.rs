@@ -11,16 +11,17 @@ use silt_format::{
     ByteSpan, Error, ErrorKind, Fingerprint, Head, Id, Recipe, RecipeChunk, Result, SEGMENT_BYTES,
     SegmentDigest, SegmentEntry, SeriesId, Snapshot, Volume,
 };
+use silt_repository::budget::Budget;
+use silt_repository::chunks::{ChunkReader, Cursor};
+use silt_repository::env::{Context, Progress};
+use silt_repository::map::MapReader;
+use silt_repository::objects::{Scratch, is_damage};
+use silt_repository::sync::lock;
 use silt_source::VolumeTarget;
 use silt_storage::AlignedBuffer;
 
 use self::fetch::Turns;
-use crate::backup::jobs;
-use crate::budget::Budget;
-use crate::chunks::{ChunkReader, Cursor};
-use crate::env::{Context, Progress};
-use crate::map::{MapReader, lock};
-use crate::objects::{Scratch, is_damage};
+use crate::jobs::jobs;
 use crate::repository::Repository;
 
 /// How a volume is restored.

@@ -4,16 +4,18 @@ use silt_format::number::to_u32;
 use silt_format::{
     Fingerprint, Head, ObjectTag, Result, RunRef, RunUse, SHARED_STORE, SeriesId, names,
 };
+use silt_repository::budget::Budget;
+use silt_repository::chunks::{Container, open_container, read_frame};
+use silt_repository::objects::{Scratch, is_damage};
+use silt_repository::runs::{DurableRun, RunReader, RunWriter, Sorted, Sorter, Stream, merge};
+use silt_repository::shared_record::{Owner, SharedRecord};
+use silt_repository::upload::Uploads;
 
 use super::owners::shared_runs;
-use super::record::{Owner, SharedRecord};
-use crate::backup::{ContainerWriter, Pipeline, Uploads, jobs};
-use crate::budget::Budget;
-use crate::chunks::{Container, open_container, read_frame};
-use crate::deletion::Edit;
-use crate::objects::{Scratch, is_damage};
+use crate::backup::{ContainerWriter, Pipeline};
+use crate::edit::Edit;
+use crate::jobs::jobs;
 use crate::repository::Repository;
-use crate::runs::{DurableRun, RunReader, RunWriter, Sorted, Sorter, Stream, merge};
 
 /// Most runs of an index; when there are more, they are merged into one.
 const RUNS_MAX: usize = 4;

@@ -5,16 +5,13 @@
 //! then on backups refer to the copy, and the slots of private containers are replaced by links to it.
 
 mod copy;
-mod index;
 mod owners;
 mod popular;
-mod record;
 mod references;
 mod repoint;
 mod round;
 mod sweep;
 
-pub(crate) use index::SharedIndex;
 pub use popular::{PopularOptions, PopularReport, SharePolicy};
 pub use repoint::RepointReport;
 pub use round::{
@@ -22,18 +19,3 @@ pub use round::{
     StageSeconds, memory_bytes_of_rounds, rounds_for_memory,
 };
 pub use sweep::{SharedSweepOptions, SharedSweepReport};
-
-use silt_format::{CheckRecord, Result};
-
-use crate::repository::Repository;
-
-/// What the shared store is called in messages.
-pub(crate) const SHARED_NAME: &str = "shared store";
-
-impl Repository {
-    /// What `check` last wrote down of a domain's shared store.
-    pub(crate) fn shared_check_record(&self, domain: u32) -> Result<CheckRecord> {
-        let id = self.objects.keys.shared_store_id(domain);
-        Ok(self.check_record(id)?.1)
-    }
-}

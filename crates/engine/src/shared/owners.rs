@@ -6,15 +6,16 @@ use std::sync::Arc;
 
 use silt_format::number::to_usize;
 use silt_format::{ALONE, Fingerprint, Head, Record, Reference, Result, RunRef, RunUse, SeriesId};
+use silt_repository::bounds::require_listed;
+use silt_repository::dead;
+use silt_repository::objects::Objects;
+use silt_repository::runs::{RunReader, Sorter, Stream};
+use silt_repository::shared_record::{Owner, SharedRecord};
 
 use super::copy::{Additions, add_to_store, open_or_warn};
-use super::record::{Owner, SharedRecord};
 use super::references::each_shared_reference;
-use crate::bounds::require_listed;
-use crate::deletion::{Edit, dead};
-use crate::objects::Objects;
+use crate::edit::Edit;
 use crate::repository::Repository;
-use crate::runs::{RunReader, Sorter, Stream};
 
 /// Memory to sort in unless told otherwise, in bytes.
 const MEMORY_BYTES_DEFAULT: u64 = 48 << 20;

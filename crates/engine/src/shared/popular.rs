@@ -8,14 +8,15 @@ use std::path::PathBuf;
 
 use silt_format::Result;
 use silt_format::number::to_u64;
+use silt_repository::env::Progress;
+use silt_repository::runs::Sorted;
+use silt_repository::series::DEFAULT_DOMAIN;
+use silt_repository::shared_record::{by_place, place_of};
 
 use super::copy::Source;
 use super::owners::{Census, each_group};
-use super::record::{by_place, place_of};
-use crate::deletion::Edit;
-use crate::env::Progress;
-use crate::repository::{DEFAULT_DOMAIN, Repository};
-use crate::runs::Sorted;
+use crate::edit::Edit;
+use crate::repository::Repository;
 
 /// Which chunks are shared.
 #[derive(Clone, Copy, Debug, PartialEq)]

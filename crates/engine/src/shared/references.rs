@@ -1,10 +1,11 @@
 //! What the recipes of a series refer to in the shared store.
 
 use silt_format::{Head, RecipeChunk, Result, SHARED_STORE, SnapshotEntry};
+use silt_repository::edit::read_snapshots;
+use silt_repository::map::MapReader;
+use silt_repository::objects::Scratch;
 
-use crate::deletion::{each_unshared, read_snapshots};
-use crate::map::MapReader;
-use crate::objects::Scratch;
+use crate::deletion::each_unshared;
 use crate::repository::Repository;
 
 /// Calls `each` with every chunk in the shared store that a snapshot of a series refers to, also one

@@ -9,19 +9,20 @@ use std::path::Path;
 
 use silt_chunking::Fingerprinter;
 use silt_format::{Error, ErrorKind, Head, Link, ObjectTag, Result};
+use silt_repository::bounds::require_listed;
+use silt_repository::budget::Budget;
+use silt_repository::chunks::{ChunkReader, Cursor, open_container};
+use silt_repository::dead;
+use silt_repository::env::Progress;
+use silt_repository::objects::{Scratch, is_damage};
+use silt_repository::runs::{RunReader, Sorted, Sorter, Stream, join, merge};
+use silt_repository::shared_index::{SharedIndex, name_store};
+use silt_repository::shared_record::{Owner, SharedRecord, by_place, place_of};
 
-use super::SharedIndex;
-use super::index::name_store;
 use super::owners::shared_runs;
-use super::record::{Owner, SharedRecord, by_place, place_of};
-use crate::bounds::require_listed;
-use crate::budget::Budget;
-use crate::chunks::{ChunkReader, Cursor, open_container};
-use crate::deletion::{Edit, Rewriter, dead, retagged};
-use crate::env::Progress;
-use crate::objects::{Scratch, is_damage};
+use crate::deletion::{Rewriter, retagged};
+use crate::edit::Edit;
 use crate::repository::Repository;
-use crate::runs::{RunReader, Sorted, Sorter, Stream, join, merge};
 
 /// From which linked share of its bytes on a container is rewritten, in percent.
 const LINKED_PERCENT_MIN: u64 = 5;

@@ -12,18 +12,20 @@ use silt_format::{
     ALONE, DeadRange, Error, ErrorKind, Head, ObjectTag, Result, RunUse, SHARED_STORE, SeriesId,
     names,
 };
+use silt_repository::bounds::require_listed;
+use silt_repository::chunks::open_container;
+use silt_repository::dead::{self, DeadSlots};
+use silt_repository::heads;
+use silt_repository::runs::{RunReader, RunWriter, Sorted, Sorter, Stream, merge};
+use silt_repository::series::DEFAULT_DOMAIN;
+use silt_repository::shared_index::name_store;
+use silt_repository::shared_record::{Owner, SharedRecord, by_place, place_of};
 
-use super::index::name_store;
 use super::owners::shared_runs;
-use super::record::{Owner, SharedRecord, by_place, place_of};
 use super::references::each_shared_reference;
-use crate::bounds::require_listed;
-use crate::chunks::open_container;
-use crate::deletion::dead::{self, DeadSlots};
-use crate::deletion::{Edit, ReclaimOptions, ReclaimReport};
-use crate::heads;
-use crate::repository::{DEFAULT_DOMAIN, Repository};
-use crate::runs::{RunReader, RunWriter, Sorted, Sorter, Stream, merge};
+use crate::deletion::{ReclaimOptions, ReclaimReport};
+use crate::edit::Edit;
+use crate::repository::Repository;
 
 /// Memory to sort references in unless told otherwise, in bytes.
 const SORT_BYTES_DEFAULT: u64 = 24 << 20;

@@ -6,6 +6,7 @@ use silt_format::{
     BlockKind, Fingerprint, Level, PRIVATE_STORE, Recipe, RecipeChunk, Reference, Result,
     SegmentEntry, Volume,
 };
+use silt_repository::objects::is_damage;
 
 use super::BackupSession;
 use crate::backup::adopt::Orphans;
@@ -13,7 +14,6 @@ use crate::backup::detect::{Detector, levels};
 use crate::backup::pipeline::Pipeline;
 use crate::backup::scan::SegmentDraft;
 use crate::backup::signature_index::{Candidate, SignatureIndex};
-use crate::objects::is_damage;
 
 /// The chunk levels, and what an interrupted backup has left for them.
 pub(super) struct Detection {

@@ -17,6 +17,11 @@ use std::path::PathBuf;
 
 use silt_format::number::{to_u16, to_u32, to_u64};
 use silt_format::{Error, ErrorKind, Fingerprint, Record, Result};
+use silt_repository::env::Progress;
+use silt_repository::runs::{Sorted, Sorter, join};
+use silt_repository::series::DEFAULT_DOMAIN;
+use silt_repository::shared_record::Owner;
+use silt_repository::temporary::TemporaryFile;
 use silt_source::VolumeSource;
 
 pub use cost::{CostModel, RoundLoad, StageSeconds};
@@ -29,13 +34,9 @@ use self::spool::{SpoolWriter, SpooledVolume};
 use crate::backup::{
     BackupOptions, BackupReport, BackupSession, Hint, NewData, ScanRecorder, SegmentDraft, Survey,
 };
-use crate::deletion::Edit;
-use crate::env::Progress;
-use crate::repository::{DEFAULT_DOMAIN, Repository};
-use crate::runs::{Sorted, Sorter, join};
+use crate::edit::Edit;
+use crate::repository::Repository;
 use crate::shared::owners::{Census, STORE, sorter};
-use crate::shared::record::Owner;
-use crate::temporary::TemporaryFile;
 
 /// One series of a round.
 pub struct RoundMember<'a> {

@@ -4,9 +4,9 @@
 use std::thread::{Scope, ScopedJoinHandle};
 
 use silt_format::Result;
+use silt_repository::env::Progress;
 
 use crate::backup::{BackupOptions, BackupSession};
-use crate::env::Progress;
 use crate::repository::Repository;
 
 /// When no more than this is left to read, the next session begins: early enough for its requests to be

@@ -4,9 +4,8 @@ use std::sync::{Mutex, PoisonError};
 
 use silt_format::number::{to_u64, to_usize};
 use silt_format::{ByteSpan, Error, ErrorKind, Result, SEGMENT_BYTES};
+use silt_repository::temporary::{TemporaryFile, TemporaryReader};
 use silt_source::{Extent, ExtentKind, SourceInfo, VolumeSource};
-
-use crate::temporary::{TemporaryFile, TemporaryReader};
 
 /// Where a segment is.
 #[derive(Clone, Copy)]

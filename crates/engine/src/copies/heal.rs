@@ -1,0 +1,276 @@
+//! Making all places of a repository alike again.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use silt_format::names::{self, Numbered};
+use silt_format::number::to_u64;
+use silt_format::{Error, ErrorKind, Result};
+use silt_repository::env::Progress;
+use silt_repository::series::DEFAULT_DOMAIN;
+use silt_storage::{ByteRange, Key, PutMode, Replicated, Storage, list_all};
+
+use crate::check::CheckOptions;
+use crate::dry_run::DryRunStorage;
+use crate::repository::Repository;
+
+/// How places are compared.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HealOptions {
+    /// Compare every byte, and not only which objects there are and how large.
+    pub read_data: bool,
+    /// Say what would be done, and change nothing.
+    pub dry_run: bool,
+}
+
+/// What healing came to.
+#[derive(Clone, Debug, Default)]
+pub struct HealReport {
+    /// Objects that were looked at.
+    pub checked_objects: u64,
+    /// Objects that a place lacked and has got.
+    pub copied_objects: u64,
+    /// Objects that were damaged in a place and were replaced.
+    pub replaced_objects: u64,
+    /// Bytes written.
+    pub copied_bytes: u64,
+    /// Objects of which no place has a whole copy.
+    pub lost: Vec<String>,
+    /// Objects that are whole and not the same in two places, and nothing that refers to them says which one
+    /// is wanted: each place was used without the other. They are left as they are.
+    pub conflicts: Vec<String>,
+}
+
+/// Where an object was read, and its bytes.
+type Copy = (usize, Vec<u8>);
+/// A name, and how large its object is in each place that can be reached.
+type Listed = BTreeMap<Key, Vec<Option<u64>>>;
+
+/// What places have below `prefix`.
+fn list_in(
+    places: &[&dyn Storage],
+    prefix: &str,
+    is_kept: &dyn Fn(&Key) -> bool,
+) -> Result<Listed> {
+    let mut listed = Listed::new();
+    for (number, place) in places.iter().enumerate() {
+        for item in list_all(*place, prefix, None) {
+            let (key, bytes) = item?;
+            // Leases come and go, and nothing is lost with them.
+            if !Numbered::Lease.is(key.as_str()) && is_kept(&key) {
+                listed.entry(key).or_insert_with(|| vec![None; places.len()])[number] = Some(bytes);
+            }
+        }
+    }
+    Ok(listed)
+}
+
+impl Repository {
+    /// Compares the places of the repository, and copies what one lacks or has damaged from one that has
+    /// it whole. Every object that is copied is verified first.
+    pub fn heal_copies(&self, options: HealOptions) -> Result<HealReport> {
+        let mut report = HealReport::default();
+        let Some(places) = &self.places else { return Ok(report) };
+        if !self.objects.keys.opens_all() {
+            let message =
+                "this key opens some series alone, and what it can't open it can't compare";
+            return Err(Error::new(ErrorKind::Denied, message));
+        }
+        let store = self.objects.keys.shared_store_id(DEFAULT_DOMAIN).to_string();
+        let is_of_store = |key: &Key| key.as_str().split('/').nth(1) == Some(&store);
+        let has_own = places.shared.is_some();
+        self.heal_group(&places.main, &|key| !(has_own && is_of_store(key)), options, &mut report)?;
+        if let Some(shared) = &places.shared {
+            let is_root = |key: &Key| {
+                let name = key.as_str();
+                names::series_of(name).is_none() && !Numbered::Places.is(name)
+            };
+            let is_kept = |key: &Key| is_of_store(key) || is_root(key);
+            self.heal_group(shared, &is_kept, options, &mut report)?;
+        }
+        Ok(report)
+    }
+
+    fn heal_group(
+        &self,
+        group: &Replicated,
+        is_kept: &dyn Fn(&Key) -> bool,
+        options: HealOptions,
+        report: &mut HealReport,
+    ) -> Result<()> {
+        let places = group.replicas().iter().filter_map(|replica| replica.storage.as_ref().ok());
+        let places: Vec<&dyn Storage> = places.map(|storage| &**storage).collect();
+        if places.len() < 2 {
+            return Ok(());
+        }
+        // Heads are looked for first and copied last: what they name was there before them, and is in a place
+        // before it has them.
+        let heads = list_in(&places, names::STATE, is_kept)?;
+        let mut rest = list_in(&places, "", is_kept)?;
+        rest.retain(|key, _| {
+            !key.as_str().starts_with(names::STATE) && !self.is_of_removed_key(key)
+        });
+        let total = to_u64(rest.len() + heads.len());
+        for (done, (key, sizes)) in (0..).zip(rest.iter().chain(&heads)) {
+            self.objects.context.check_interrupted()?;
+            self.heal_object(&places, key, sizes, options, report)?;
+            let progress = Progress { done_bytes: done, total_bytes: total, ..Progress::default() };
+            self.objects.context.observer.progress("heal", progress);
+        }
+        Ok(())
+    }
+
+    /// Whether an object is a wrapped key that was removed: one place may have it still, to which somebody copied it
+    /// who slept.
+    pub(super) fn is_of_removed_key(&self, key: &Key) -> bool {
+        names::key_id(key.as_str()).is_some_and(|id| self.objects.believed.is_removed(id))
+    }
+
+    fn heal_object(
+        &self,
+        places: &[&dyn Storage],
+        key: &Key,
+        sizes: &[Option<u64>],
+        options: HealOptions,
+        report: &mut HealReport,
+    ) -> Result<()> {
+        report.checked_objects += 1;
+        let alike = sizes.windows(2).all(|pair| pair[0] == pair[1]);
+        if alike && !(options.read_data && self.differs(places, key)) {
+            return Ok(());
+        }
+        let mut whole = self.whole_copies(places, key)?;
+        if whole.len() > 1 {
+            whole = self.wanted(key, whole)?;
+        }
+        if whole.len() > 1 {
+            report.conflicts.push(key.as_str().to_owned());
+            return Ok(());
+        }
+        let Some((good, bytes)) = whole.pop() else {
+            for place in places {
+                match place.head(key) {
+                    Ok(_) => {
+                        report.lost.push(key.as_str().to_owned());
+                        return Ok(());
+                    }
+                    // It was deleted since it was listed.
+                    Err(error) if error.kind() == ErrorKind::NotFound => {}
+                    // A place that has just gone away says nothing of what it holds.
+                    Err(error) => return Err(error),
+                }
+            }
+            return Ok(());
+        };
+        for (number, place) in places.iter().enumerate().filter(|(number, _)| *number != good) {
+            let (mut there, mut is_damaged) = (Vec::new(), false);
+            match place.get(key, ByteRange::Full, &mut there) {
+                Ok(()) if there == bytes => continue,
+                Err(error) if error.kind() == ErrorKind::NotFound && sizes[number].is_none() => {
+                    report.copied_objects += 1;
+                }
+                // It was there a moment ago: somebody is deleting it.
+                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                Ok(()) | Err(_) => {
+                    is_damaged = true;
+                    report.replaced_objects += 1;
+                }
+            }
+            if options.dry_run {
+                continue;
+            }
+            if is_damaged {
+                place.delete(std::slice::from_ref(key))?;
+            }
+            match place.put(key, &[&bytes], PutMode::Create) {
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                other => other?,
+            }
+            report.copied_bytes += to_u64(bytes.len());
+        }
+        Ok(())
+    }
+
+    /// Whether the bytes of an object are not the same in all places, or not whole in any.
+    fn differs(&self, places: &[&dyn Storage], key: &Key) -> bool {
+        let mut first: Option<Vec<u8>> = None;
+        for place in places {
+            let mut bytes = Vec::new();
+            match place.get(key, ByteRange::Full, &mut bytes) {
+                Ok(()) => match &first {
+                    Some(first) if *first != bytes => return true,
+                    Some(_) => {}
+                    None => first = Some(bytes),
+                },
+                Err(error) if error.kind() == ErrorKind::NotFound => return false,
+                Err(_) => return true,
+            }
+        }
+        first.is_some_and(|bytes| self.verify_object(key, &bytes).is_err())
+    }
+
+    /// The whole copies of an object that are not the same, each with the first place that has it.
+    fn whole_copies(&self, places: &[&dyn Storage], key: &Key) -> Result<Vec<Copy>> {
+        let mut found: Vec<Copy> = Vec::new();
+        for (number, place) in places.iter().enumerate() {
+            let mut bytes = Vec::new();
+            match place.get(key, ByteRange::Full, &mut bytes) {
+                Ok(()) if found.iter().any(|(_, other)| *other == bytes) => {}
+                Ok(()) if self.verify_object(key, &bytes).is_ok() => found.push((number, bytes)),
+                Err(error) if error.kind() == ErrorKind::Interrupted => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(found)
+    }
+
+    /// Of whole copies that differ the one in which others find what they refer to: content hashes of
+    /// blocks and snapshots, fingerprints of chunks. All copies if that says nothing.
+    fn wanted(&self, key: &Key, copies: Vec<Copy>) -> Result<Vec<Copy>> {
+        let Some(series) = names::series_of(key.as_str()) else { return Ok(copies) };
+        // All series may refer to what the shared store has.
+        let is_shared = series == self.objects.keys.shared_store_id(DEFAULT_DOMAIN);
+        let options = match self.head(series) {
+            Ok(Some(head)) if !is_shared => {
+                CheckOptions { series: vec![head.name], ..CheckOptions::default() }
+            }
+            _ => CheckOptions::default(),
+        };
+        let mut fitting = Vec::new();
+        for (place, bytes) in &copies {
+            let below = Arc::clone(&self.objects.storage);
+            let storage = DryRunStorage::with(below, key, bytes.clone());
+            let seen_so = self.within(Arc::new(storage));
+            let checked = seen_so.check(&options)?;
+            if !checked.damage.iter().any(|damage| damage.object == key.as_str()) {
+                fitting.push((*place, bytes.clone()));
+            }
+        }
+        Ok(if fitting.len() == 1 { fitting } else { copies })
+    }
+
+    /// Copies an object that must be whole; its bytes.
+    pub(super) fn copy_object(
+        &self,
+        from: &dyn Storage,
+        to: &dyn Storage,
+        key: &Key,
+    ) -> Result<u64> {
+        let mut bytes = Vec::new();
+        from.get(key, ByteRange::Full, &mut bytes)?;
+        self.verify_object(key, &bytes)
+            .map_err(|error| error.context(format!("{key} is not moved")))?;
+        match to.put(key, &[&bytes], PutMode::Create) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                let mut there = Vec::new();
+                to.get(key, ByteRange::Full, &mut there)?;
+                if there != bytes {
+                    let message = format!("{} holds another {key}", to.describe());
+                    return Err(Error::new(ErrorKind::AlreadyExists, message));
+                }
+            }
+            other => other?,
+        }
+        Ok(to_u64(bytes.len()))
+    }
+}

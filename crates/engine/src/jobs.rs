@@ -1,0 +1,9 @@
+//! How many threads work at once.
+
+/// How many workers: one a core unless told otherwise.
+pub(crate) fn jobs(wanted: usize) -> usize {
+    match wanted {
+        0 => std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+        jobs => jobs.min(256),
+    }
+}

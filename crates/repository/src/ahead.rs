@@ -1,0 +1,430 @@
+//! Blocks that are about to be read, fetched together: where a request takes as long as many bytes do, a
+//! few large reads are faster than many small ones.
+
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+
+use silt_format::number::{to_u64, to_usize};
+use silt_storage::{ByteRange, Key, Storage};
+
+use crate::sync::lock;
+
+/// Objects are read in parts of this many bytes, which begin at multiples of it, so that readers of one
+/// neighbourhood ask for the same parts.
+const PART_BYTES: u64 = 512 << 10;
+/// What is shorter is read as it is the first time, and nothing beside it; the next time something of the
+/// same part is wanted, all of it is read.
+const SHORT_BYTES: u64 = PART_BYTES / 4;
+/// Parts of which it is known that something short was read.
+const TOUCHED_MAX: usize = 10_000;
+/// Buffers that are kept to be read into again.
+const SPARE_MAX: usize = 4;
+/// Bytes that a reader by itself holds.
+const OWN_BYTES_MAX: u64 = 4 << 20;
+
+/// A part of an object: its key and which of its bytes.
+type Place = (Arc<Key>, Range<u64>);
+
+/// Parts of objects that were read last, for one reader or for many.
+pub struct Parts {
+    held: Mutex<Held>,
+    changed: Condvar,
+    bytes_max: u64,
+}
+
+#[derive(Default)]
+struct Held {
+    parts: HashMap<Place, Part>,
+    /// Parts of which something short was wanted already: the next time all of one is read.
+    touched: HashSet<Place>,
+    /// Buffers of whole parts that nobody uses.
+    spare: Vec<Vec<u8>>,
+    /// Bytes of the parts that are there or are being read.
+    bytes: u64,
+    clock: u64,
+}
+
+struct Part {
+    /// None while it is being read.
+    bytes: Option<Arc<Vec<u8>>>,
+    used: u64,
+}
+
+/// A part that is being read; dropped without its bytes, nobody waits for it any more.
+struct Reading<'p> {
+    parts: &'p Parts,
+    place: &'p Place,
+}
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        let mut held = lock(&self.parts.held);
+        if held.parts.get(self.place).is_some_and(|part| part.bytes.is_none()) {
+            held.parts.remove(self.place);
+            held.bytes -= room(self.place);
+        }
+        self.parts.changed.notify_all();
+    }
+}
+
+impl Parts {
+    /// Holds at most about `bytes_max`.
+    pub fn new(bytes_max: u64) -> Self {
+        Self { held: Mutex::default(), changed: Condvar::new(), bytes_max }
+    }
+
+    /// What is there of a block, or is being read, and where that begins.
+    fn find(&self, name: &str, block: &Range<u64>) -> Option<(u64, Arc<Vec<u8>>)> {
+        let mut held = lock(&self.held);
+        loop {
+            held.clock += 1;
+            let used = held.clock;
+            let (place, part) = held.parts.iter_mut().find(|((key, range), _)| {
+                key.as_str() == name && range.start <= block.start && block.end <= range.end
+            })?;
+            if let Some(bytes) = &part.bytes {
+                part.used = used;
+                return Some((place.1.start, Arc::clone(bytes)));
+            }
+            held = self.changed.wait(held).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// The bytes of a part, if they can be read; who asks for what another reads waits for it.
+    fn get(&self, storage: &dyn Storage, place: &Place) -> Option<Arc<Vec<u8>>> {
+        let mut held = lock(&self.held);
+        loop {
+            held.clock += 1;
+            let used = held.clock;
+            match held.parts.get_mut(place) {
+                Some(Part { bytes: Some(bytes), used: last }) => {
+                    *last = used;
+                    return Some(Arc::clone(bytes));
+                }
+                Some(_) => held = self.changed.wait(held).unwrap_or_else(PoisonError::into_inner),
+                None => break,
+            }
+        }
+        let used = held.clock;
+        held.parts.insert(place.clone(), Part { bytes: None, used });
+        held.bytes += room(place);
+        held.shrink(self.bytes_max);
+        let mut bytes = held.buffer(to_usize(room(place)));
+        drop(held);
+        let reading = Reading { parts: self, place };
+        let range = ByteRange::Bounded { offset: place.1.start, length: length(place) };
+        storage.get(&place.0, range, &mut bytes).ok()?;
+        let bytes = Arc::new(bytes);
+        let part = Part { bytes: Some(Arc::clone(&bytes)), used };
+        lock(&self.held).parts.insert(place.clone(), part);
+        drop(reading);
+        Some(bytes)
+    }
+}
+
+fn length(place: &Place) -> u64 {
+    place.1.end - place.1.start
+}
+
+/// Bytes of a part's buffer; those of whole parts are used again.
+fn room(place: &Place) -> u64 {
+    let length = length(place);
+    if (SHORT_BYTES..PART_BYTES).contains(&length) { PART_BYTES } else { length }
+}
+
+impl Held {
+    /// Whether a short run is better read by parts: they are there, or something of them was wanted before.
+    fn is_worth(&mut self, run: &Run) -> bool {
+        if self.parts.contains_key(&run.alone()) {
+            return false;
+        }
+        // What is forgotten costs a small request more.
+        if self.touched.len() > TOUCHED_MAX {
+            self.touched.clear();
+        }
+        let mut is_worth = true;
+        for place in run.parts(&run.range) {
+            is_worth &= self.parts.contains_key(&place) || !self.touched.insert(place);
+        }
+        is_worth
+    }
+
+    /// A buffer with this much room.
+    fn buffer(&mut self, room: usize) -> Vec<u8> {
+        match self.spare.iter().position(|spare| spare.capacity() == room) {
+            Some(at) => self.spare.swap_remove(at),
+            None => Vec::with_capacity(room),
+        }
+    }
+
+    /// Lets go of the parts that were used least recently. There are tens of them.
+    fn shrink(&mut self, bytes_max: u64) {
+        while self.bytes > bytes_max {
+            let read = self.parts.iter().filter(|(_, part)| part.bytes.is_some());
+            let oldest = read.min_by_key(|(_, part)| part.used).map(|(place, _)| place.clone());
+            let Some(oldest) = oldest else { return };
+            self.bytes -= room(&oldest);
+            let bytes = self.parts.remove(&oldest).and_then(|part| part.bytes);
+            self.spare.extend(bytes.and_then(|bytes| Arc::try_unwrap(bytes).ok()));
+            if self.spare.len() > SPARE_MAX {
+                self.spare.remove(0);
+            }
+        }
+    }
+}
+
+/// Blocks of an object that are about to be read, and what lies between them.
+struct Run {
+    key: Arc<Key>,
+    range: Range<u64>,
+    /// Where the object's blocks end.
+    end: u64,
+    /// Whether whole parts are read, rather than the run alone.
+    by_parts: bool,
+}
+
+impl Run {
+    /// The parts that hold a block of the run.
+    fn parts(&self, block: &Range<u64>) -> Vec<Place> {
+        let part = |number: u64| {
+            let range = number * PART_BYTES..((number + 1) * PART_BYTES).min(self.end);
+            (Arc::clone(&self.key), range)
+        };
+        (block.start / PART_BYTES..block.end.div_ceil(PART_BYTES)).map(part).collect()
+    }
+
+    fn alone(&self) -> Place {
+        (Arc::clone(&self.key), self.range.clone())
+    }
+
+    /// What is read for a block of the run.
+    fn places(&self, block: &Range<u64>) -> Vec<Place> {
+        if self.by_parts { self.parts(block) } else { vec![self.alone()] }
+    }
+}
+
+/// Blocks of an object: each an offset and a length in bytes.
+pub struct Blocks<'o> {
+    /// The object's name.
+    pub name: &'o str,
+    /// Those that are about to be read.
+    pub wanted: Vec<(u32, u32)>,
+    /// Where all its blocks end.
+    pub end: u64,
+}
+
+/// What one reader is about to read. A part is fetched when its first block is asked for; whatever goes
+/// wrong, the block is read by itself then, and the error is that of this read.
+#[derive(Default)]
+pub struct Ahead {
+    runs: Vec<Run>,
+    parts: Option<Arc<Parts>>,
+}
+
+impl Ahead {
+    /// Shares what is read with other readers.
+    pub fn share(&mut self, parts: &Arc<Parts>) {
+        self.parts = Some(Arc::clone(parts));
+    }
+
+    /// Replaces what is expected. Nothing is expected of a storage whose requests cost nothing.
+    pub fn expect<'o>(&mut self, storage: &dyn Storage, objects: impl Iterator<Item = Blocks<'o>>) {
+        self.runs.clear();
+        let gap_bytes = storage.request_bytes();
+        if gap_bytes == 0 {
+            return;
+        }
+        for Blocks { name, mut wanted, end } in objects {
+            let Ok(key) = Key::new(name).map(Arc::new) else { continue };
+            // Where there are copies, which of them is whole is found out block by block.
+            if storage.copies(&key) > 1 {
+                continue;
+            }
+            // A directory may say anything: what no object has, or is large anyway, is left to its reader.
+            wanted.retain(|&(offset, length)| {
+                u64::from(length) <= OWN_BYTES_MAX && u64::from(offset) + u64::from(length) <= end
+            });
+            wanted.sort_unstable();
+            wanted.dedup();
+            let parts = self.parts.get_or_insert_with(|| Arc::new(Parts::new(OWN_BYTES_MAX)));
+            for (range, blocks) in joined(&wanted, gap_bytes) {
+                let is_long = range.end - range.start > SHORT_BYTES && blocks > 1;
+                let mut run = Run { key: Arc::clone(&key), range, end, by_parts: false };
+                run.by_parts = is_long || lock(&parts.held).is_worth(&run);
+                self.runs.push(run);
+            }
+        }
+    }
+
+    /// Reads all that is expected now, for those that share it.
+    pub fn fetch(&self, storage: &dyn Storage) {
+        let Some(parts) = &self.parts else { return };
+        for place in self.runs.iter().flat_map(|run| run.places(&run.range)) {
+            parts.get(storage, &place);
+        }
+    }
+
+    /// Replaces `into` by the bytes of a block, if they were expected and could be read.
+    pub fn block(
+        &self,
+        storage: &dyn Storage,
+        name: &str,
+        block: &Range<u64>,
+        into: &mut Vec<u8>,
+    ) -> bool {
+        let holds = |run: &&Run| {
+            run.key.as_str() == name && run.range.start <= block.start && block.end <= run.range.end
+        };
+        let Some(run) = self.runs.iter().find(holds) else { return false };
+        let Some(parts) = &self.parts else { return false };
+        into.clear();
+        let mut copy = |begin: u64, bytes: &[u8]| {
+            let from = to_usize(block.start.saturating_sub(begin));
+            let until = to_usize(block.end.saturating_sub(begin)).min(bytes.len());
+            into.extend_from_slice(bytes.get(from..until).unwrap_or_default());
+        };
+        if let Some((begin, bytes)) = parts.find(name, block) {
+            copy(begin, &bytes);
+        } else {
+            for place in run.places(block) {
+                let Some(bytes) = parts.get(storage, &place) else { return false };
+                copy(place.1.start, &bytes);
+            }
+        }
+        to_u64(into.len()) == block.end - block.start
+    }
+}
+
+/// Blocks in ascending order, joined where no more than `gap_bytes` lie between; with the number of each.
+fn joined(blocks: &[(u32, u32)], gap_bytes: u64) -> Vec<(Range<u64>, usize)> {
+    let mut runs: Vec<(Range<u64>, usize)> = Vec::new();
+    for &(offset, length) in blocks {
+        let (start, end) = (u64::from(offset), u64::from(offset) + u64::from(length));
+        match runs.last_mut() {
+            Some((run, blocks)) if start <= run.end + gap_bytes => {
+                run.end = run.end.max(end);
+                *blocks += 1;
+            }
+            _ => runs.push((start..end, 1)),
+        }
+    }
+    runs
+}
+
+#[cfg(test)]
+mod tests {
+    use silt_storage::{MemoryStorage, OperationKind, PutMode, RecordingStorage};
+
+    use super::*;
+
+    const BLOCK: u32 = 60_000;
+    const BLOCKS: u32 = 100;
+
+    fn object() -> Vec<u8> {
+        (0..BLOCK * BLOCKS / 4).flat_map(|word| (word / 7).to_le_bytes()).collect()
+    }
+
+    fn far() -> RecordingStorage<MemoryStorage> {
+        let storage = MemoryStorage::new().far(512 << 10);
+        let key = Key::new("containers/a").unwrap();
+        storage.put(&key, &[&object(), b"directory"], PutMode::Create).unwrap();
+        RecordingStorage::new(storage)
+    }
+
+    /// Reads the blocks with these numbers; the answer is how many requests that took.
+    fn read(storage: &RecordingStorage<MemoryStorage>, ahead: &mut Ahead, numbers: &[u32]) -> u64 {
+        storage.take();
+        let wanted = numbers.iter().map(|number| (number * BLOCK, BLOCK)).collect();
+        let end = u64::from(BLOCK * BLOCKS);
+        ahead.expect(storage, std::iter::once(Blocks { name: "containers/a", wanted, end }));
+        let (object, mut found) = (object(), Vec::new());
+        for number in numbers {
+            let range = u64::from(number * BLOCK)..u64::from((number + 1) * BLOCK);
+            if ahead.block(storage, "containers/a", &range, &mut found) {
+                assert!(found == object[to_usize(range.start)..to_usize(range.end)]);
+            }
+        }
+        storage.totals(OperationKind::Get).operations
+    }
+
+    #[test]
+    fn blocks_of_a_neighbourhood_take_one_request_a_part() {
+        let (storage, mut ahead) = (far(), Ahead::default());
+        let all: Vec<u32> = (0..BLOCKS).collect();
+        assert_eq!(read(&storage, &mut ahead, &all[..34]), 4, "2.04 MB are four parts");
+        assert_eq!(read(&storage, &mut ahead, &all), 8, "of twelve parts, four are there");
+    }
+
+    #[test]
+    fn a_part_of_which_little_is_wanted_is_read_the_second_time() {
+        let (storage, mut ahead) = (far(), Ahead::default());
+        assert_eq!(read(&storage, &mut ahead, &[3]), 1, "a block by itself");
+        assert_eq!(read(&storage, &mut ahead, &[6]), 1);
+        assert_eq!(read(&storage, &mut ahead, &[3, 6, 7]), 0, "the part is there");
+        assert_eq!(read(&storage, &mut ahead, &[37, 38]), 1, "a short run by itself");
+        assert_eq!(read(&storage, &mut ahead, &[39, 40]), 1, "then all of the part");
+        assert_eq!(read(&storage, &mut ahead, &[36, 37, 40, 41]), 0);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_left_to_its_reader_and_nobody_waits() {
+        let (storage, mut ahead) = (far(), Ahead::default());
+        assert!(Key::new("containers/a").and_then(|key| storage.delete(&[key])).is_ok());
+        assert_eq!(read(&storage, &mut ahead, &[1, 2, 3, 4, 5, 6]), 6, "each is tried");
+    }
+
+    #[test]
+    fn a_directory_that_lies_takes_no_memory_and_no_requests() {
+        let (storage, mut ahead) = (far(), Ahead::default());
+        storage.take();
+        let wanted = vec![(0, u32::MAX), (u32::MAX, u32::MAX), (9_000_000, 100), (9_000_200, 100)];
+        let blocks = Blocks { name: "containers/a", wanted, end: u64::from(BLOCK * BLOCKS) };
+        ahead.expect(&storage, std::iter::once(blocks));
+        ahead.fetch(&storage);
+        assert!(!ahead.block(&storage, "containers/a", &(0..u64::from(u32::MAX)), &mut Vec::new()));
+        assert_eq!(storage.totals(OperationKind::Get).operations, 0);
+    }
+
+    #[test]
+    fn what_was_fetched_for_others_is_not_read_again() {
+        let (storage, parts) = (far(), Arc::new(Parts::new(8 << 20)));
+        let numbers = [1, 30, 31, 60, 62, 64, 66, 68, 70];
+        let (mut fetching, mut reading) = (Ahead::default(), Ahead::default());
+        fetching.share(&parts);
+        reading.share(&parts);
+        let wanted = numbers.iter().map(|number| (number * BLOCK, BLOCK)).collect();
+        let end = u64::from(BLOCK * BLOCKS);
+        let blocks = Blocks { name: "containers/a", wanted, end };
+        fetching.expect(&storage, std::iter::once(blocks));
+        fetching.fetch(&storage);
+        assert_eq!(read(&storage, &mut reading, &numbers), 0);
+    }
+
+    #[test]
+    fn readers_share_parts_and_hold_no_more_than_allowed() {
+        let (storage, parts) = (far(), Arc::new(Parts::new(3 << 20)));
+        let all: Vec<u32> = (0..BLOCKS).collect();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    let mut ahead = Ahead::default();
+                    ahead.share(&parts);
+                    read(&storage, &mut ahead, &all);
+                });
+            }
+        });
+        let held = lock(&parts.held);
+        assert_eq!(held.parts.keys().map(room).sum::<u64>(), held.bytes);
+        assert!((1..=3 << 20).contains(&held.bytes), "{}", held.bytes);
+    }
+
+    #[test]
+    fn nothing_is_expected_where_requests_cost_nothing() {
+        let (storage, mut ahead) = (MemoryStorage::new(), Ahead::default());
+        let wanted = vec![(0, 10), (10, 10)];
+        let blocks = Blocks { name: "containers/a", wanted, end: 20 };
+        ahead.expect(&storage, std::iter::once(blocks));
+        assert!(ahead.runs.is_empty());
+    }
+}

@@ -1,0 +1,414 @@
+//! Reading chunks back: directories and frames, decoded once, verified by fingerprint.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+
+use silt_chunking::Fingerprinter;
+use silt_format::number::{to_u16, to_u64};
+use silt_format::{
+    Directory, Error, ErrorKind, Fingerprint, HEADER_BYTES, Head, Link, ObjectKind, ObjectSet,
+    ObjectTag, PRIVATE_STORE, RecipeChunk, Reference, Result, SHARED_STORE, SeriesId, names,
+};
+
+use crate::ahead::{Blocks, Parts};
+use crate::budget::Budget;
+use crate::cache::WeightedCache;
+use crate::heads;
+use crate::objects::{Address, Objects, OpenObject, Scratch};
+use crate::sync::lock;
+
+/// A container: the number of its store, and its own.
+type Place = (u16, u32);
+
+/// Decoded frames by container, its tag, and number.
+type FrameCache = WeightedCache<(Place, ObjectTag, u16), Arc<Vec<u8>>>;
+
+/// An open container.
+pub struct Container {
+    /// Who has written it: part of its name.
+    pub tag: ObjectTag,
+    /// What its frames are read with.
+    pub object: OpenObject,
+    /// Where its chunks are.
+    pub directory: Directory,
+}
+
+impl Container {
+    /// Frames by their numbers, as blocks of the object.
+    fn blocks(&self, frames: impl Iterator<Item = u16>) -> Blocks<'_> {
+        let wanted = frames.filter_map(|number| {
+            let frame = self.directory.frames.get(usize::from(number))?;
+            Some((frame.offset, frame.sealed_bytes))
+        });
+        Blocks {
+            name: &self.object.name,
+            wanted: wanted.collect(),
+            end: frames_end(&self.directory),
+        }
+    }
+
+    fn weight(&self) -> usize {
+        let directory = &self.directory;
+        256 + directory.frames.len() * 12
+            + directory.runs.len() * 20
+            + directory.fingerprints.len() * 20
+            + directory.links.len() * size_of::<Link>()
+    }
+}
+
+/// Where one thread read last; chunks that follow each other mostly lie in one frame.
+#[derive(Default)]
+pub struct Cursor {
+    last: Option<Last>,
+}
+
+struct Last {
+    place: Place,
+    container: Arc<Container>,
+    frame: u16,
+    raw: Arc<Vec<u8>>,
+}
+
+/// The containers of one store, as its head lists them.
+struct Store {
+    id: SeriesId,
+    containers: Mutex<ObjectSet>,
+}
+
+impl Store {
+    fn of(head: &Head) -> Self {
+        Self { id: head.series, containers: Mutex::new(head.containers.clone()) }
+    }
+
+    fn tag(&self, number: u32) -> Option<ObjectTag> {
+        lock(&self.containers).tag(number)
+    }
+}
+
+/// Reads the chunks of one series, from its own containers and from the shared store.
+pub struct ChunkReader {
+    objects: Arc<Objects>,
+    private: Arc<Store>,
+    /// The shared store, once a head has named it.
+    shared: Mutex<Option<Arc<Store>>>,
+    fingerprinter: Fingerprinter,
+    open: Mutex<WeightedCache<Place, Arc<Container>>>,
+    frames: Mutex<FrameCache>,
+    /// What was read of containers that are far away.
+    parts: Arc<Parts>,
+}
+
+impl ChunkReader {
+    /// A reader of the chunks that this head refers to.
+    pub fn new(objects: &Arc<Objects>, head: &Head, budget: Budget) -> Result<Self> {
+        // From far away, frames are kept as they were read, together with those around them.
+        let is_far = objects.storage.request_bytes() > 0;
+        let frames_bytes = if is_far { budget.frames_bytes() / 3 } else { budget.frames_bytes() };
+        Ok(Self {
+            objects: Arc::clone(objects),
+            private: Arc::new(Store::of(head)),
+            shared: Mutex::new(shared_store(objects, head)?),
+            fingerprinter: Fingerprinter::new(
+                objects.keys.fingerprint_key(head.domain, head.series),
+            ),
+            open: Mutex::new(WeightedCache::new(budget.directories_bytes())),
+            frames: Mutex::new(WeightedCache::new(frames_bytes)),
+            parts: Arc::new(Parts::new(to_u64(budget.parts_bytes()))),
+        })
+    }
+
+    fn store(&self, number: u16) -> Result<Arc<Store>> {
+        let store = match number {
+            PRIVATE_STORE => Some(Arc::clone(&self.private)),
+            SHARED_STORE => lock(&self.shared).clone(),
+            _ => None,
+        };
+        store.ok_or_else(|| Error::corrupt(format!("store {number} is not in the head's table")))
+    }
+
+    /// The name of the container that a reference names.
+    pub fn container_name(&self, reference: Reference) -> String {
+        let number = reference.container();
+        match self.store(reference.store()) {
+            Ok(store) => {
+                let tag = store.tag(number).unwrap_or(ObjectTag::NONE);
+                names::container(store.id, number, tag)
+            }
+            Err(_) => format!("container {number:08x} of store {}", reference.store()),
+        }
+    }
+
+    /// Opens the container that a reference names, which the store's head must list.
+    pub fn container(&self, reference: Reference) -> Result<Arc<Container>> {
+        let (store, number) = (self.store(reference.store())?, reference.container());
+        let place = (reference.store(), number);
+        if let Some(container) = lock(&self.open).get(&place) {
+            return Ok(container);
+        }
+        let tag = store.tag(number).ok_or_else(|| {
+            Error::corrupt(format!("container {number:08x} is referred to but not in the head"))
+        })?;
+        let container = Arc::new(open_container(&self.objects, store.id, number, tag)?);
+        lock(&self.open).insert(place, Arc::clone(&container), container.weight());
+        Ok(container)
+    }
+
+    /// The decoded frame of a container.
+    fn frame(
+        &self,
+        container: &Container,
+        place: Place,
+        frame: u16,
+        scratch: &mut Scratch,
+    ) -> Result<Arc<Vec<u8>>> {
+        let key = (place, container.tag, frame);
+        if let Some(raw) = lock(&self.frames).get(&key) {
+            return Ok(raw);
+        }
+        let mut raw = Vec::new();
+        read_frame(&self.objects, container, frame, scratch, &mut raw)?;
+        let raw = Arc::new(raw);
+        lock(&self.frames).insert(key, Arc::clone(&raw), raw.capacity());
+        Ok(raw)
+    }
+
+    /// Says which chunks are about to be read with `scratch`, so that their frames are read together where
+    /// that saves time. Whatever is wrong with them is told when they are read.
+    pub fn expect(&self, references: impl Iterator<Item = Reference>, scratch: &mut Scratch) {
+        if self.objects.storage.request_bytes() == 0 {
+            return;
+        }
+        let mut frames: BTreeMap<Place, (Arc<Container>, BTreeSet<u16>)> = BTreeMap::new();
+        for reference in references {
+            let Ok(reference) = self.holder(reference) else { continue };
+            let place = (reference.store(), reference.container());
+            let Ok(container) = self.container(reference) else { continue };
+            let Some(slot) = container.directory.slot(reference.slot()) else { continue };
+            let of_container = frames.entry(place).or_insert_with(|| (container, BTreeSet::new()));
+            of_container.1.insert(slot.frame);
+        }
+        let held = lock(&self.frames);
+        for (place, (container, frames)) in &mut frames {
+            frames.retain(|frame| !held.contains(&(*place, container.tag, *frame)));
+        }
+        drop(held);
+        scratch.share(&self.parts);
+        let blocks =
+            frames.values().map(|(container, frames)| container.blocks(frames.iter().copied()));
+        self.objects.expect(blocks, scratch);
+    }
+
+    /// Reads what these chunks need now, for the threads that will read them.
+    pub fn fetch(&self, references: impl Iterator<Item = Reference>, scratch: &mut Scratch) {
+        self.expect(references, scratch);
+        self.objects.fetch(scratch);
+    }
+
+    /// Copies a chunk that is not zeros into `out`, which is as long as the chunk. The caller
+    /// compares its fingerprint with the recipe's before it uses a byte of it (I-4).
+    ///
+    /// A container that is gone may have been rewritten meanwhile: then the newest head says so.
+    pub fn read_unverified(
+        &self,
+        reference: Reference,
+        cursor: &mut Cursor,
+        scratch: &mut Scratch,
+        out: &mut [u8],
+    ) -> Result<()> {
+        match self.read_once(reference, cursor, scratch, out) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                cursor.last = None;
+                self.follow_rewriting(reference, error)?;
+                self.read_once(reference, cursor, scratch, out)
+            }
+            other => other,
+        }
+    }
+
+    /// Learns from the newest head with which tag a container is there now; `error` if it is none
+    /// that was not tried.
+    fn follow_rewriting(&self, reference: Reference, error: Error) -> Result<()> {
+        let (store, number) = (self.store(reference.store())?, reference.container());
+        let newest = heads::newest(&self.objects, store.id)?;
+        let tag = newest.as_ref().and_then(|head| head.containers.tag(number));
+        let (Some(head), Some(tag)) = (newest, tag) else { return Err(error) };
+        if reference.store() == PRIVATE_STORE {
+            // Its chunks may have been moved to the shared store, even to one that is new.
+            *lock(&self.shared) = shared_store(&self.objects, &head)?;
+        }
+        // Of several threads that come here, the first has done it for all.
+        let mut containers = lock(&store.containers);
+        *containers = head.containers;
+        let mut open = lock(&self.open);
+        let place = (reference.store(), number);
+        if open.get(&place).is_some_and(|container| container.tag != tag) {
+            open.remove(&place);
+        }
+        Ok(())
+    }
+
+    fn read_once(
+        &self,
+        reference: Reference,
+        cursor: &mut Cursor,
+        scratch: &mut Scratch,
+        out: &mut [u8],
+    ) -> Result<()> {
+        let place = (reference.store(), reference.container());
+        let container = match &cursor.last {
+            Some(last) if last.place == place => Arc::clone(&last.container),
+            _ => self.container(reference)?,
+        };
+        let Some(slot) = container.directory.slot(reference.slot()) else {
+            let target = link_target(&container, reference)?;
+            return self.read_unverified(target, cursor, scratch, out);
+        };
+        let frame = match &cursor.last {
+            Some(last) if (last.place, last.frame) == (place, slot.frame) => &last.raw,
+            _ => {
+                let raw = self.frame(&container, place, slot.frame, scratch)?;
+                let container = Arc::clone(&container);
+                &cursor.last.insert(Last { place, container, frame: slot.frame, raw }).raw
+            }
+        };
+        let start = slot.offset as usize;
+        let bytes = frame.get(start..start + slot.length as usize);
+        let bytes = bytes.filter(|bytes| bytes.len() == out.len()).ok_or_else(|| {
+            Error::corrupt(format!(
+                "slot {} of container {} holds {} bytes, the recipe says {}",
+                reference.slot(),
+                container.object.name,
+                slot.length,
+                out.len()
+            ))
+        })?;
+        out.copy_from_slice(bytes);
+        Ok(())
+    }
+
+    /// The slot that holds the chunk of a reference: another one where it is a link.
+    pub fn holder(&self, reference: Reference) -> Result<Reference> {
+        let container = self.container(reference)?;
+        match container.directory.slot(reference.slot()) {
+            Some(_) => Ok(reference),
+            None => link_target(&container, reference),
+        }
+    }
+
+    /// The fingerprint and length of the chunk that a slot holds, if it holds one.
+    pub fn content(&self, holder: Reference) -> Result<Option<(Fingerprint, u32)>> {
+        let container = self.container(holder)?;
+        let slot = container.directory.slot(holder.slot());
+        let fingerprints = &container.directory.fingerprints;
+        Ok(slot.map(|slot| (fingerprints[slot.index as usize], slot.length)))
+    }
+
+    /// The error of a chunk whose fingerprint is `found` and not what the recipe says.
+    pub fn mismatch(&self, chunk: &RecipeChunk, found: Fingerprint) -> Error {
+        Error::corrupt(format!(
+            "slot {} of container {}: the chunk's fingerprint is {found}, the recipe says {}",
+            chunk.reference.slot(),
+            self.container_name(chunk.reference),
+            chunk.fingerprint
+        ))
+    }
+
+    /// What computes the fingerprints of the series' chunks.
+    pub fn fingerprinter(&self) -> &Fingerprinter {
+        &self.fingerprinter
+    }
+}
+
+/// The shared store that a series' head names, if it does.
+fn shared_store(objects: &Objects, head: &Head) -> Result<Option<Arc<Store>>> {
+    let Some(entry) = head.stores.iter().find(|store| store.number == SHARED_STORE) else {
+        return Ok(None);
+    };
+    let newest = heads::newest(objects, entry.id)?;
+    Ok(newest.as_ref().map(|head| Arc::new(Store::of(head))))
+}
+
+/// Where the slot of a reference, which holds no chunk, leads: always from a private store to the
+/// shared one, so that no chain can have no end.
+fn link_target(container: &Container, reference: Reference) -> Result<Reference> {
+    let link = container.directory.link(reference.slot());
+    let leads_out =
+        |link: &&Link| reference.store() == PRIVATE_STORE && link.target.store() == SHARED_STORE;
+    link.filter(leads_out).map(|link| link.target).ok_or_else(|| {
+        Error::corrupt(format!(
+            "container {} has no slot {}",
+            container.object.name,
+            reference.slot()
+        ))
+    })
+}
+
+/// Opens a container and reads its directory.
+pub fn open_container(
+    objects: &Objects,
+    series: SeriesId,
+    number: u32,
+    tag: ObjectTag,
+) -> Result<Container> {
+    let name = names::container(series, number, tag);
+    let address = Address::tagged(ObjectKind::Container, series, number, tag);
+    let object = objects.open(&name, address)?;
+    let directory = objects.read_directory(&object, |raw| {
+        let directory = Directory::decode(raw)?;
+        let end = frames_end(&directory);
+        Ok((directory, end))
+    })?;
+    // Whoever looks for links reads rewritten containers alone.
+    if !tag.is_rewritten() && !directory.links.is_empty() {
+        let message = format!("container {name} was never rewritten and holds links");
+        return Err(Error::corrupt(message));
+    }
+    if !directory.deltas.is_empty() {
+        let message = format!("container {name} holds deltas; use a newer silt");
+        return Err(Error::new(ErrorKind::Unsupported, message));
+    }
+    Ok(Container { tag, object, directory })
+}
+
+/// Where the frames end and the directory begins.
+fn frames_end(directory: &Directory) -> u64 {
+    directory.frames.last().map_or(to_u64(HEADER_BYTES), |frame| {
+        u64::from(frame.offset) + u64::from(frame.sealed_bytes)
+    })
+}
+
+/// Says that frames of a container are about to be read.
+pub fn expect_frames(
+    objects: &Objects,
+    container: &Container,
+    wanted: impl Fn(u16) -> bool,
+    scratch: &mut Scratch,
+) {
+    let numbers = 0..to_u16(container.directory.frames.len());
+    let blocks = container.blocks(numbers.filter(|number| wanted(*number)));
+    objects.expect(std::iter::once(blocks), scratch);
+}
+
+/// Replaces `raw` by the chunks of a frame; their number of bytes is as the directory says.
+pub fn read_frame(
+    objects: &Objects,
+    container: &Container,
+    frame: u16,
+    scratch: &mut Scratch,
+    raw: &mut Vec<u8>,
+) -> Result<()> {
+    let entry = container.directory.frames.get(usize::from(frame)).ok_or_else(|| {
+        Error::corrupt(format!("container {} has no frame {frame}", container.object.name))
+    })?;
+    let range = (entry.offset, entry.sealed_bytes);
+    objects.read_block(&container.object, range, u64::from(frame), scratch, raw)?;
+    if raw.len() != entry.raw_bytes as usize {
+        return Err(Error::corrupt(format!(
+            "frame {frame} of container {} has {} bytes, its directory says {}",
+            container.object.name,
+            raw.len(),
+            entry.raw_bytes
+        )));
+    }
+    Ok(())
+}

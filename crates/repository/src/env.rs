@@ -1,0 +1,129 @@
+//! The world as the engine sees it: clock, entropy, process, and who is told of progress.
+
+use std::sync::Arc;
+
+use silt_format::{Lease, RepositoryId, SeriesId};
+
+/// Where time, randomness and identity come from; a simulation brings its own.
+pub trait Env: Send + Sync {
+    /// Nanoseconds since 1970.
+    fn now_ns(&self) -> i64;
+    /// Fills `bytes` with cryptographically strong random bytes.
+    fn entropy(&self, bytes: &mut [u8]);
+    /// This process, for leases.
+    fn process(&self) -> Process;
+    /// Whether the process that holds `lease` may still be running; `true` where it can't be told.
+    fn may_be_running(&self, lease: &Lease) -> bool;
+    /// For how many nanoseconds to wait for somebody who is changing a series, before that is an error.
+    fn patience_ns(&self) -> u64 {
+        0
+    }
+    /// Whether the user has asked to stop.
+    fn is_interrupted(&self) -> bool;
+    /// Whether each operation does all its work on its caller's thread, so that a simulation which lets
+    /// one thread run at a time sees every step in an order that a seed decides.
+    fn is_single_threaded(&self) -> bool {
+        false
+    }
+    /// The highest number of a head of a series, or of a list of writers where the series is
+    /// [`NONE`](SeriesId::NONE), that this machine has noted; 0 if it keeps no notes. A storage that shows less
+    /// serves an old state.
+    fn newest_seen(&self, _repository: RepositoryId, _series: SeriesId) -> u64 {
+        0
+    }
+    /// Whether a storage is believed that shows less than it did, because somebody has put it back on purpose.
+    fn accepts_older(&self) -> bool {
+        false
+    }
+    /// Notes such a number, if the machine keeps notes.
+    fn note_newest(&self, _repository: RepositoryId, _series: SeriesId, _newest: u64) {}
+    /// Waits so many nanoseconds; a simulation, whose clock is its own, need not.
+    fn sleep_ns(&self, _nanoseconds: u64) {}
+}
+
+/// Names one process of one start of one host.
+#[derive(Clone, Debug, Default)]
+pub struct Process {
+    /// The host's name.
+    pub host: String,
+    /// What names this start of the host.
+    pub boot: String,
+    /// The process number.
+    pub id: u32,
+    /// When the process started, in the host's own unit.
+    pub start: u64,
+}
+
+/// What a long operation has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Logical bytes done.
+    pub done_bytes: u64,
+    /// Logical bytes in all, 0 where unknown.
+    pub total_bytes: u64,
+    /// Bytes of chunks that were not known before.
+    pub new_bytes: u64,
+    /// Bytes written to storage.
+    pub stored_bytes: u64,
+}
+
+/// Is told what happens; called often, and warnings by several threads, so it must be quick.
+pub trait Observer: Send + Sync {
+    /// Progress of the operation `what`, such as `backup`.
+    fn progress(&self, what: &str, progress: Progress);
+    /// Something that the user should know but that stopped nothing.
+    fn warning(&self, message: &str);
+}
+
+/// An observer that ignores everything.
+pub struct Silent;
+
+impl Observer for Silent {
+    fn progress(&self, _: &str, _: Progress) {}
+    fn warning(&self, _: &str) {}
+}
+
+/// What every operation is given: the environment and the observer.
+#[derive(Clone)]
+pub struct Context {
+    /// Clock, entropy and process.
+    pub env: Arc<dyn Env>,
+    /// Who is told of progress.
+    pub observer: Arc<dyn Observer>,
+}
+
+impl Context {
+    /// So many random bytes.
+    pub fn random<const N: usize>(&self) -> [u8; N] {
+        let mut bytes = [0; N];
+        self.env.entropy(&mut bytes);
+        bytes
+    }
+    /// How many threads work beside the caller's, at least one; 0 where the caller does all work.
+    pub fn workers(&self, wanted: usize) -> usize {
+        if self.env.is_single_threaded() { 0 } else { wanted.max(1) }
+    }
+    /// A random number that is neither zero nor all ones.
+    pub fn random_id(&self) -> u64 {
+        loop {
+            let id = u64::from_le_bytes(self.random());
+            if id != 0 && id != u64::MAX {
+                return id;
+            }
+        }
+    }
+    /// Seconds since 1970.
+    pub fn now_s(&self) -> u64 {
+        u64::try_from(self.env.now_ns() / 1_000_000_000).unwrap_or(0)
+    }
+    /// Fails as `Interrupted` once the user has asked to stop.
+    pub fn check_interrupted(&self) -> silt_format::Result<()> {
+        if !self.env.is_interrupted() {
+            return Ok(());
+        }
+        Err(silt_format::Error::new(
+            silt_format::ErrorKind::Interrupted,
+            "interrupted; the repository is whole, and what was uploaded is used by the next run",
+        ))
+    }
+}

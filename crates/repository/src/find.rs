@@ -1,0 +1,250 @@
+//! Finding snapshots by the names that people give them.
+
+use silt_format::names::{self, Numbered};
+use silt_format::{Error, ErrorKind, Head, Id, Result, SeriesId, SnapshotEntry};
+
+use crate::heads;
+use crate::objects::{is_damage, key};
+use crate::repository::{Found, Repository};
+use crate::series::{DEFAULT_DOMAIN, ID_PREFIX};
+
+/// What part of a series' history is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// The newest snapshot.
+    Latest,
+    /// The newest snapshot at or before this time, in nanoseconds since 1970.
+    AtOrBefore(i64),
+}
+
+/// How a snapshot is named.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Selector {
+    /// By the first digits of its id, in any series.
+    Id(String),
+    /// By time, in one series, or in the only one there is.
+    Time(Option<String>, When),
+}
+
+/// What there is of several series.
+#[derive(Debug, Default)]
+pub struct AllHeads {
+    /// The newest head of each series that has one and can be read.
+    pub heads: Vec<Head>,
+    /// Series whose newest head is damaged.
+    pub damaged: Vec<DamagedHead>,
+    /// The names of series that have no head yet.
+    pub unfinished: Vec<String>,
+}
+
+/// A series whose newest head can't be read.
+#[derive(Debug)]
+pub struct DamagedHead {
+    /// The series.
+    pub series: String,
+    /// What is wrong.
+    pub error: Error,
+    /// The newest head that can be read, if there is one: what the series was made of before.
+    pub before: Option<Head>,
+}
+
+impl Repository {
+    /// The newest heads of all series, or of those called `names` if any are given.
+    ///
+    /// A damaged head is a warning, so that the other series stay reachable; a series that is asked
+    /// for by name and is not there, or is damaged, is an error.
+    pub fn heads(&self, names: &[String]) -> Result<Vec<Head>> {
+        if !names.is_empty() {
+            return names.iter().map(|name| self.head_by_name(name)).collect();
+        }
+        self.readable_heads(&self.series()?)
+    }
+
+    /// The heads of the series called `names`, or of all, with those that are damaged, and the names of series
+    /// that have none: their first backup was interrupted, or is still running.
+    pub fn all_heads(&self, names: &[String]) -> Result<AllHeads> {
+        let mut all = AllHeads::default();
+        let series = if names.is_empty() {
+            self.series()?
+        } else {
+            names.iter().map(|name| (self.series_id(name), name.clone())).collect()
+        };
+        for (id, name) in series {
+            match self.head(id) {
+                Ok(Some(head)) => all.heads.push(head),
+                Ok(None) if self.has_record(id)? => all.unfinished.push(name),
+                Ok(None) => return Err(self.no_such_series(&name)?),
+                Err(error) if is_damage(&error) => {
+                    let before = heads::newest_readable(&self.objects, id)?;
+                    all.damaged.push(DamagedHead { series: name, error, before });
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(all)
+    }
+
+    /// Whether there is a record of the series.
+    pub fn has_record(&self, id: SeriesId) -> Result<bool> {
+        match self.objects.storage.head(&key(&names::series(id))?) {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn readable_heads(&self, series: &[(SeriesId, String)]) -> Result<Vec<Head>> {
+        let mut heads = Vec::new();
+        for (id, name) in series {
+            match self.head(*id) {
+                Ok(head) => heads.extend(head),
+                Err(error) if is_damage(&error) => {
+                    self.warn(&format!(
+                        "series '{name}' is left out: {error}; `silt recover {name}` goes on with the head before"
+                    ));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(heads)
+    }
+
+    /// The newest heads of the series whose records are lost, as far as they can be read.
+    fn heads_without_record(&self) -> Result<Vec<Head>> {
+        let mut series = self.unrecorded(&self.series()?)?;
+        series.retain(|(id, _)| *id != self.objects.keys.shared_store_id(DEFAULT_DOMAIN));
+        self.readable_heads(&series)
+    }
+
+    /// The series that have heads but no record, called by their id, as `recover` takes it, if the head can't be
+    /// read.
+    pub fn unrecorded(&self, recorded: &[(SeriesId, String)]) -> Result<Vec<(SeriesId, String)>> {
+        let mut found: Vec<(SeriesId, String)> = Vec::new();
+        for item in self.objects.names(names::STATE, None)? {
+            let (name, _) = item?;
+            let Some(id) = name.split('/').nth(1).and_then(SeriesId::from_hex) else { continue };
+            if Numbered::Head.number_of(id, &name).is_none() || !self.objects.keys.opens(id) {
+                continue;
+            }
+            let is_new = |(known, _): &(SeriesId, String)| *known != id;
+            if recorded.iter().all(is_new) && found.iter().all(is_new) {
+                let head = self.head(id).ok().flatten();
+                let unnamed = || format!("{ID_PREFIX}{id}");
+                found.push((id, head.map_or_else(unnamed, |head| head.name)));
+            }
+        }
+        Ok(found)
+    }
+
+    fn head_by_name(&self, name: &str) -> Result<Head> {
+        if let Some(head) = self.head(self.series_id(name))? {
+            return Ok(head);
+        }
+        Err(self.no_such_series(name)?)
+    }
+
+    fn no_such_series(&self, name: &str) -> Result<Error> {
+        let known: Vec<String> = self.series()?.into_iter().map(|(_, name)| name).collect();
+        let hint = if known.is_empty() {
+            "the repository has no series yet".to_owned()
+        } else {
+            format!("there are: {}", known.join(", "))
+        };
+        let message = format!("there is no series '{name}' with a snapshot; {hint}");
+        Ok(Error::new(ErrorKind::NotFound, message))
+    }
+
+    /// The one snapshot that `selector` means.
+    pub fn find(&self, selector: &Selector) -> Result<Found> {
+        let (head, entry) = match selector {
+            Selector::Id(prefix) => self.find_id(prefix)?,
+            Selector::Time(series, when) => self.find_time(series.as_deref(), *when)?,
+        };
+        let (snapshot, key) = self.snapshot_and_key(head.series, &entry)?;
+        Ok(Found { head, snapshot, entry, key })
+    }
+
+    /// The one deleted snapshot whose id begins with `prefix`, with its series' head.
+    pub fn find_deleted(&self, prefix: &str) -> Result<(Head, SnapshotEntry)> {
+        let mut found = Vec::new();
+        for head in self.heads(&[])? {
+            let deleted = head.deleted.iter().map(|deleted| &deleted.entry);
+            let matching = deleted.filter(|entry| entry.id.to_string().starts_with(prefix));
+            let matching: Vec<SnapshotEntry> = matching.cloned().collect();
+            found.extend(matching.into_iter().map(|entry| (head.clone(), entry)));
+        }
+        match found.pop() {
+            Some(only) if found.is_empty() => Ok(only),
+            Some(_) => Err(Error::invalid(format!(
+                "several deleted snapshots' ids begin with '{prefix}'; give more of the id"
+            ))),
+            None => Err(Error::new(
+                ErrorKind::NotFound,
+                format!(
+                    "no deleted snapshot's id begins with '{prefix}'; `silt snapshots --deleted` \
+                     lists those that can be brought back"
+                ),
+            )),
+        }
+    }
+
+    /// For how many seconds storage has held a snapshot, by its own clock, if it knows.
+    pub fn snapshot_age_s(&self, series: SeriesId, id: Id) -> Result<Option<u64>> {
+        let name = key(&names::snapshot(series, id))?;
+        let modified_ms = self.objects.storage.head(&name)?.modified_ms;
+        let now_ms = u64::try_from(self.objects.context.env.now_ns() / 1_000_000).unwrap_or(0);
+        Ok(modified_ms.map(|modified| now_ms.saturating_sub(modified) / 1000))
+    }
+
+    fn find_id(&self, prefix: &str) -> Result<(Head, SnapshotEntry)> {
+        let mut found = matching(self.heads(&[])?, prefix);
+        if found.is_empty() {
+            found = matching(self.heads_without_record()?, prefix);
+        }
+        match found.len() {
+            1 => found.pop().ok_or_else(|| Error::invalid("no snapshot")),
+            0 => Err(Error::new(
+                ErrorKind::NotFound,
+                format!("no snapshot's id begins with '{prefix}'; `silt snapshots` lists them"),
+            )),
+            several => Err(Error::invalid(format!(
+                "{several} snapshots' ids begin with '{prefix}'; give more of the id"
+            ))),
+        }
+    }
+
+    fn find_time(&self, series: Option<&str>, when: When) -> Result<(Head, SnapshotEntry)> {
+        let mut heads = self.heads(&series.map(str::to_owned).into_iter().collect::<Vec<_>>())?;
+        heads.retain(|head| !head.snapshots.is_empty());
+        if heads.len() > 1 {
+            let names: Vec<&str> = heads.iter().map(|head| head.name.as_str()).collect();
+            return Err(Error::invalid(format!(
+                "there are several series; say which, as in {}@latest (there are: {})",
+                names[0],
+                names.join(", ")
+            )));
+        }
+        let none = || Error::new(ErrorKind::NotFound, "the repository has no snapshots yet");
+        let head = heads.pop().ok_or_else(none)?;
+        let entry = match when {
+            When::Latest => head.snapshots.last(),
+            When::AtOrBefore(time) => head.snapshots.iter().rfind(|s| s.time_ns <= time),
+        };
+        let entry = entry.cloned().ok_or_else(|| {
+            let message = format!("series '{}' has no snapshot that old", head.name);
+            Error::new(ErrorKind::NotFound, message)
+        })?;
+        Ok((head, entry))
+    }
+}
+
+/// The living snapshots of heads whose ids begin with `prefix`.
+fn matching(heads: Vec<Head>, prefix: &str) -> Vec<(Head, SnapshotEntry)> {
+    let mut found = Vec::new();
+    for head in heads {
+        let matching = head.snapshots.iter().filter(|s| s.id.to_string().starts_with(prefix));
+        let matching: Vec<SnapshotEntry> = matching.cloned().collect();
+        found.extend(matching.into_iter().map(|entry| (head.clone(), entry)));
+    }
+    found
+}

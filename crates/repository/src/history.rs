@@ -1,0 +1,287 @@
+//! The heads of a series since the last that somebody has signed who may remove things.
+//!
+//! A host can write whatever head it likes to the series that it may write. One that drops a snapshot is not
+//! believed by those who can remove objects: before anything else they follow the heads since the last that was
+//! signed by one of them. There must be all of them, and each must keep all of the one before it.
+
+use std::collections::HashSet;
+
+use silt_format::{
+    Error, ErrorKind, Head, ObjectSet, ObjectTag, Result, SHARED_STORE, SeriesId, StoreEntry, names,
+};
+
+use crate::chunks::open_container;
+use crate::heads::{self, Reading};
+use crate::objects::is_damage;
+use crate::repository::Repository;
+use crate::series::{DEFAULT_DOMAIN, ID_PREFIX, SHARED_NAME};
+
+/// How often a series is looked at that changes meanwhile.
+const TRIES_MAX: usize = 5;
+/// That somebody has written heads which they might not.
+struct Tampering {
+    /// The last head before.
+    good: Head,
+    /// The first head that is not as it must be.
+    name: String,
+    why: String,
+    /// The readable ones from that one on, oldest first.
+    later: Vec<Head>,
+    /// The newest of all, readable or not.
+    newest: (u64, String),
+}
+
+/// A head since the last that vouches for all before it.
+struct Link {
+    generation: u64,
+    name: String,
+    /// `None` where it is refused, and counts as little as no head.
+    head: Option<Result<Head>>,
+}
+
+impl Repository {
+    /// The newest head of a series, none of whose heads takes away what it may not.
+    ///
+    /// `Denied` names the first that does, or that is missing or can't be read.
+    pub fn verified_head(&self, series: SeriesId) -> Result<Option<Head>> {
+        let found = match self.history(series)? {
+            Ok(head) => return Ok(head),
+            Err(found) => found,
+        };
+        let name = &found.good.name;
+        let is_named = series == self.series_id(name);
+        let called = if is_named { name.clone() } else { format!("{ID_PREFIX}{series}") };
+        let message = format!(
+            "{}: {}: somebody has tampered with the series; nothing is deleted. \
+             `silt recover {called}` brings back what was dropped",
+            found.name, found.why
+        );
+        Err(Error::new(ErrorKind::Denied, message))
+    }
+
+    /// Fails as [`verified_head`](Self::verified_head) does.
+    pub fn verify_history(&self, series: SeriesId) -> Result<()> {
+        self.verified_head(series).map(drop)
+    }
+
+    /// The newest head, or what was done to the series.
+    fn history(&self, series: SeriesId) -> Result<Result<Option<Head>, Box<Tampering>>> {
+        let mut last = None;
+        for _ in 0..TRIES_MAX {
+            let found = self.follow(series)?;
+            // Heads may go while they are read, but not without a newer one.
+            match found {
+                Err(found) if last.as_ref() != Some(&found.newest) => {
+                    last = Some(found.newest.clone());
+                }
+                found => return Ok(found),
+            }
+        }
+        self.follow(series)
+    }
+
+    fn follow(&self, series: SeriesId) -> Result<Result<Option<Head>, Box<Tampering>>> {
+        // Newest first, back to the last of somebody who may remove: it vouches for all before it.
+        let (mut links, mut signed) = (Vec::new(), None);
+        for item in heads::all(&self.objects, series) {
+            let (generation, name) = heads::usable(item?)?;
+            let head = match heads::judge(&self.objects, series, &name) {
+                Ok(Reading::Good(head, by)) if by.may_remove => {
+                    self.objects.seen.met(series, head.generation);
+                    signed = Some(*head);
+                    break;
+                }
+                Err(error) if !is_damage(&error) => return Err(error),
+                Ok(Reading::Good(head, _)) => Some(Ok(*head)),
+                Ok(Reading::Refused(_)) => None,
+                Err(error) => Some(Err(error)),
+            };
+            links.push(Link { generation, name, head });
+        }
+        let shown = links.first().map(|link| link.generation);
+        let shown = shown.or(signed.as_ref().map(|head| head.generation));
+        self.objects.seen.compare(series, shown.unwrap_or(0))?;
+        let Some(newest) = links.first().map(|link| (link.generation, link.name.clone())) else {
+            return Ok(Ok(signed));
+        };
+        links.reverse();
+        let mut before = signed.unwrap_or_else(|| self.before_all(series, &links));
+        let shared_generation = self.shared_generation()?;
+        let mut rest = links.into_iter();
+        while let Some(link) = rest.next() {
+            let why = why_not(&link, &before).or_else(|| {
+                let head = link.head.as_ref().and_then(|head| head.as_ref().ok());
+                let seen = head.map_or(0, |head| head.seen(SHARED_STORE));
+                let is_ahead = seen > shared_generation;
+                is_ahead.then(|| format!("it knows of {SHARED_NAME} {seen}, which is not there"))
+            });
+            match (why, link.head) {
+                (None, Some(Ok(head))) => before = head,
+                (None, None) => before.generation = link.generation,
+                (why, head) => {
+                    let why = why.unwrap_or_default();
+                    let heads = std::iter::once(head).chain(rest.map(|link| link.head));
+                    let later = heads.flatten().filter_map(Result::ok).collect();
+                    let name = link.name;
+                    return Ok(Err(Box::new(Tampering { good: before, name, why, later, newest })));
+                }
+            }
+        }
+        // Where all heads are refused, nothing may say what the series is called.
+        let is_named = heads::has_name(&self.objects, series, &before.name);
+        Ok(Ok(Some(before).filter(|_| is_named)))
+    }
+
+    fn is_shared_store(&self, series: SeriesId) -> bool {
+        series == self.objects.keys.shared_store_id(DEFAULT_DOMAIN)
+    }
+
+    /// The generation of the shared store's newest head. Whoever asks has read the heads that may know it.
+    pub fn shared_generation(&self) -> Result<u64> {
+        let shared = self.objects.keys.shared_store_id(DEFAULT_DOMAIN);
+        let newest = heads::all(&self.objects, shared).next().transpose()?;
+        Ok(newest.map_or(0, |(generation, _)| generation))
+    }
+
+    /// What a series is before its first head; its name is that of its heads or of its record.
+    fn before_all(&self, series: SeriesId, links: &[Link]) -> Head {
+        let mut heads = links.iter().filter_map(|link| link.head.as_ref()?.as_ref().ok());
+        let first = heads.next();
+        // What a series shares is decided with its first head.
+        let domain = first.map_or(DEFAULT_DOMAIN, |head| head.domain);
+        let named = first.map(|head| head.name.clone());
+        let named = named.filter(|_| !self.is_shared_store(series));
+        let recorded = || self.series_record(series).ok().map(|record| record.name);
+        let name = named.or_else(recorded).unwrap_or_else(|| SHARED_NAME.to_owned());
+        Head::empty(series, domain, &name)
+    }
+
+    /// Undoes what heads did that were not signed and had to be. The series, given by its name or as `id:` and
+    /// its id, is then what it was before them, with all that was added to it since and can be read. The
+    /// answer says whether there was such a head.
+    pub fn recover(&self, series: &str) -> Result<bool> {
+        let id = match series.strip_prefix(ID_PREFIX) {
+            Some(id) => SeriesId::from_hex(id)
+                .ok_or_else(|| Error::invalid(format!("{series} is no series' id")))?,
+            None => self.series_id(series),
+        };
+        let authority = self.required_authority()?;
+        let Err(found) = self.history(id)? else { return Ok(false) };
+        let Tampering { mut good, later, newest: (generation, newest), .. } = *found;
+        if heads::has_name(&self.objects, id, series) {
+            // Where nothing that can be believed says it, it was said here.
+            series.clone_into(&mut good.name);
+        }
+        if generation >= heads::GENERATION_MAX {
+            let message = format!("{newest} leaves no room for a head; remove it and try again");
+            return Err(Error::corrupt(message));
+        }
+        if !heads::has_name(&self.objects, id, &good.name) {
+            let message =
+                format!("nothing says the name of series {id}; recover it by its name instead");
+            return Err(Error::corrupt(message));
+        }
+        let mut head = self.united(good, &later)?;
+        head.generation = generation;
+        let session = self.objects.context.random();
+        heads::commit(&self.objects, &mut head, session, authority.as_deref())?;
+        Ok(true)
+    }
+
+    /// A head with all that `good` has as it is there, and with what later ones have added.
+    fn united(&self, good: Head, later: &[Head]) -> Result<Head> {
+        let mut head = good;
+        for more in later {
+            head.next_container = head.next_container.max(more.next_container);
+            head.next_pack = head.next_pack.max(more.next_pack);
+        }
+        head.containers = self.objects_of(&head, later, true)?;
+        head.packs = self.objects_of(&head, later, false)?;
+        let deleted = head.deleted.iter().map(|deleted| deleted.entry.id);
+        let mut known: HashSet<_> =
+            head.snapshots.iter().map(|entry| entry.id).chain(deleted).collect();
+        for entry in later.iter().flat_map(|more| &more.snapshots) {
+            if known.contains(&entry.id) {
+                continue;
+            }
+            match self.snapshot(head.series, entry) {
+                Ok(_) => {
+                    known.insert(entry.id);
+                    let mut entry = entry.clone();
+                    entry.flags = 0;
+                    head.snapshots.push(entry);
+                }
+                Err(error) if is_damage(&error) => self.warn(&format!("{error}; it is left out")),
+                Err(error) => return Err(error),
+            }
+        }
+        head.snapshots.sort_by_key(|entry| entry.time_ns);
+        let shared = |head: &Head| {
+            head.stores.iter().find(|store| store.number == SHARED_STORE).map(|store| store.seen)
+        };
+        let seen = later.iter().filter_map(shared).chain(shared(&head)).min();
+        if let Some(seen) = seen {
+            let id = self.objects.keys.shared_store_id(DEFAULT_DOMAIN);
+            if shared(&head).is_none() {
+                head.stores.push(StoreEntry::new(SHARED_STORE, 1, id));
+            }
+            let entries = head.stores.iter_mut();
+            entries
+                .filter(|entry| entry.number == SHARED_STORE)
+                .for_each(|entry| entry.seen = seen);
+        }
+        Ok(head)
+    }
+
+    /// The containers or else the packs of `head`, and under other numbers those of later heads that are there.
+    fn objects_of(&self, head: &Head, later: &[Head], containers: bool) -> Result<ObjectSet> {
+        let series = head.series;
+        let (prefix, of): (_, fn(&Head) -> &ObjectSet) = if containers {
+            (names::containers(series), |head| &head.containers)
+        } else {
+            (names::recipes(series), |head| &head.packs)
+        };
+        let mut there: HashSet<(u32, ObjectTag)> = HashSet::new();
+        for item in self.objects.names(&prefix, None)? {
+            there.extend(names::number_and_tag(&item?.0));
+        }
+        let mut found: Vec<(u32, ObjectTag)> = of(head).iter().collect();
+        let mut numbers: Vec<u32> = there.iter().map(|(number, _)| *number).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        for number in numbers.into_iter().filter(|number| of(head).tag(*number).is_none()) {
+            let mut tags = later.iter().filter_map(|more| of(more).tag(number));
+            let Some(tag) = tags.find(|tag| there.contains(&(number, *tag))) else { continue };
+            // These are opened by whoever sweeps the shared store.
+            let must_open = containers && (self.is_shared_store(series) || tag.is_rewritten());
+            if must_open {
+                match open_container(&self.objects, series, number, tag) {
+                    Ok(_) => {}
+                    Err(error) if is_damage(&error) => {
+                        self.warn(&format!("{error}; it is left out"));
+                        continue;
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            found.push((number, tag));
+        }
+        found.sort_unstable_by_key(|(number, _)| *number);
+        let mut set = ObjectSet::default();
+        found.into_iter().for_each(|(number, tag)| set.push(number, tag));
+        Ok(set)
+    }
+}
+
+/// What is wrong with a head of somebody who may not remove anything, if anything is.
+fn why_not(link: &Link, before: &Head) -> Option<String> {
+    let head = link.head.as_ref()?;
+    if before.generation.checked_add(1) != Some(link.generation) {
+        return Some(format!("the head after generation {} is missing", before.generation));
+    }
+    match head {
+        Err(error) => Some(error.to_string()),
+        Ok(head) if head.keeps_all_of(before) => None,
+        Ok(_) => Some("it takes something away, which who has signed it may not".to_owned()),
+    }
+}

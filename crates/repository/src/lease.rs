@@ -1,0 +1,206 @@
+//! Leases: one backup of a series at a time.
+//!
+//! A lease saves work, it does not guard data: what two backups of one series commit is decided by
+//! the creation of the next head alone.
+
+use std::sync::Arc;
+
+use silt_format::names::Numbered;
+use silt_format::{Error, ErrorKind, Lease, ObjectKind, Result, ResultExt, SeriesId};
+
+use crate::objects::{Address, Objects, is_damage, key};
+
+/// How long a lease lasts unless it is renewed.
+const LEASE_NS: i64 = 300 * 1_000_000_000;
+/// How long before its end a lease is renewed.
+const RENEW_NS: i64 = 200 * 1_000_000_000;
+/// By how much clocks may differ without that being noticed.
+const SKEW_NS: i64 = 60 * 1_000_000_000;
+/// How long to wait before it is looked again whether a series is free.
+const LOOK_AGAIN_NS: u64 = 2 * 1_000_000_000;
+
+/// A held lease; dropped without [`release`](Self::release) it is given back if storage allows, and
+/// else left to expire.
+pub struct HeldLease {
+    objects: Arc<Objects>,
+    series: SeriesId,
+    number: u64,
+    lease: Lease,
+    released: bool,
+}
+
+impl HeldLease {
+    /// Takes the lease of a series, for which somebody has [waited](wait_while_held); `newest` is the name of the
+    /// lease that was there last. `Busy` if somebody else was quicker.
+    pub fn acquire(
+        objects: &Arc<Objects>,
+        series: SeriesId,
+        name: &str,
+        newest: Option<String>,
+        session: [u8; 16],
+    ) -> Result<Self> {
+        let number = newest.as_deref().and_then(Numbered::number).unwrap_or(0);
+        let process = objects.context.env.process();
+        let mut held = Self {
+            objects: Arc::clone(objects),
+            series,
+            number,
+            lease: Lease {
+                session,
+                host: process.host,
+                boot: process.boot,
+                process: process.id,
+                process_start: process.start,
+                expires_ns: 0,
+            },
+            released: true,
+        };
+        held.advance().context(|| format!("take the lease of series '{name}'"))?;
+        if let Some(newest) = newest {
+            delete_if_allowed(objects, newest)?;
+        }
+        Ok(held)
+    }
+
+    /// Writes the lease's next object.
+    fn advance(&mut self) -> Result<()> {
+        self.number += 1;
+        self.lease.expires_ns = self.objects.context.env.now_ns().saturating_add(LEASE_NS);
+        let name = Numbered::Lease.name(self.series, self.number);
+        let address = Address::new(ObjectKind::Lease, self.series, self.number);
+        match self.objects.put_transient(&name, address, &self.lease.encode()) {
+            Ok(()) => {
+                self.released = false;
+                Ok(())
+            }
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => Err(Error::new(
+                ErrorKind::Busy,
+                "another backup of this series has just begun; wait for it or try again",
+            )),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Renews the lease when its end comes near; fails as `Busy` if somebody took it over.
+    pub fn keep(&mut self) -> Result<()> {
+        if self.lease.expires_ns - self.objects.context.env.now_ns() > RENEW_NS {
+            return Ok(());
+        }
+        let old = Numbered::Lease.name(self.series, self.number);
+        self.advance().context(|| "renew the lease")?;
+        delete_if_allowed(&self.objects, old)
+    }
+
+    /// Gives the lease back.
+    pub fn release(mut self) -> Result<()> {
+        self.give_back()
+    }
+
+    fn give_back(&mut self) -> Result<()> {
+        if std::mem::replace(&mut self.released, true) {
+            return Ok(());
+        }
+        delete_if_allowed(&self.objects, Numbered::Lease.name(self.series, self.number))
+    }
+}
+
+/// Deletes a lease that nobody needs; one that may not be deleted is left to expire.
+fn delete_if_allowed(objects: &Objects, lease: String) -> Result<()> {
+    match objects.delete(&[lease]) {
+        Err(error) if error.kind() == ErrorKind::Denied => {
+            let message = format!("{error}; the lease is left to expire");
+            objects.context.observer.warning(&message);
+            Ok(())
+        }
+        other => other,
+    }
+}
+
+impl Drop for HeldLease {
+    fn drop(&mut self) {
+        if let Err(error) = self.give_back() {
+            let message =
+                format!("the lease could not be given back and is left to expire: {error}");
+            self.objects.context.observer.warning(&message);
+        }
+    }
+}
+
+/// Waits while another process holds the lease of a series, `newest`, as long as the user has patience, and fails
+/// as `Busy` then. Whether it has waited: what was read of the series before may be old.
+///
+/// What takes so little time that a lease of its own would cost more than the work that it might save does no
+/// more than that.
+pub fn wait_while_held(
+    objects: &Objects,
+    series: SeriesId,
+    mut newest: Option<String>,
+    name: &str,
+) -> Result<bool> {
+    let env = &objects.context.env;
+    let (mut left_ns, mut has_waited) = (env.patience_ns(), false);
+    while let Some(lease) = &newest {
+        match refuse_if_held(objects, series, lease, name) {
+            Err(error) if error.kind() == ErrorKind::Busy && left_ns > 0 => {
+                if !has_waited {
+                    objects.context.observer.warning(&format!("{error}; waiting"));
+                }
+                objects.context.check_interrupted()?;
+                let pause_ns = left_ns.min(LOOK_AGAIN_NS);
+                env.sleep_ns(pause_ns);
+                left_ns -= pause_ns;
+                has_waited = true;
+                newest = objects.newest_name(Numbered::Lease, series)?;
+            }
+            other => return other.map(|()| has_waited),
+        }
+    }
+    Ok(has_waited)
+}
+
+/// For how much longer a lease counts. A clock that is far ahead is not believed: then what counts is when storage
+/// got the lease.
+fn left_ns(objects: &Objects, name: &str, held: &Lease) -> Result<i64> {
+    let now_ns = objects.context.env.now_ns();
+    let left_ns = held.expires_ns.saturating_sub(now_ns);
+    if left_ns <= LEASE_NS + SKEW_NS {
+        return Ok(left_ns);
+    }
+    let modified_ms = objects.storage.head(&key(name)?)?.modified_ms;
+    let written_ns = modified_ms.and_then(|ms| i64::try_from(ms).ok()?.checked_mul(1_000_000));
+    let left_ns = written_ns
+        .map_or(0, |written_ns| written_ns.saturating_add(LEASE_NS).saturating_sub(now_ns));
+    // If storage's clock is ahead, too, nothing says when it was; a lease only saves work.
+    Ok(if left_ns > LEASE_NS + SKEW_NS { 0 } else { left_ns })
+}
+
+fn refuse_if_held(objects: &Objects, series: SeriesId, newest: &str, name: &str) -> Result<()> {
+    let number = Numbered::number(newest).unwrap_or(0);
+    let address = Address::new(ObjectKind::Lease, series, number);
+    let held = match objects.get(newest, address).and_then(|plain| Lease::decode(&plain)) {
+        Ok(held) => held,
+        // Released between the listing and the reading, or damaged: not held.
+        Err(error) if is_damage(&error) => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    if !objects.context.env.may_be_running(&held) {
+        return Ok(());
+    }
+    let left_ns = match left_ns(objects, newest, &held) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        other => other?,
+    };
+    if left_ns <= 0 {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::Busy,
+        format!(
+            "series '{name}' is being backed up or changed by process {} on {}; try again later, or with --wait \
+             (its lease ends in {} s unless it is renewed)",
+            held.process,
+            held.host,
+            left_ns / 1_000_000_000
+        ),
+    ))
+}

@@ -1,0 +1,50 @@
+//! A Siltstone repository: what it is made of, and how that is read and changed.
+//!
+//! From the bottom up: [`env`] is time, chance and messages; [`objects`] reads and writes sealed objects in a storage;
+//! [`heads`], [`lease`] and [`settle`] are the commit; [`chunks`] and [`map`] read what containers and recipe packs
+//! hold; [`runs`] sorts and searches more fingerprints than memory holds; [`repository`] is an open repository, and
+//! [`mod@open`], [`keys`], [`authority`], [`places`], [`history`] and [`find`] are what can be asked of one. The
+//! operations (backups, restores, checks, deletions) are in the crate `siltstone`.
+
+pub mod ahead;
+pub mod authority;
+pub mod believed;
+pub mod bounds;
+pub mod budget;
+pub mod buffers;
+pub mod cache;
+pub mod check_record;
+pub mod chunks;
+pub mod dead;
+pub mod draft;
+pub mod edit;
+pub mod env;
+pub mod find;
+pub mod hashes;
+pub mod heads;
+pub mod history;
+pub mod keys;
+pub mod lease;
+pub mod map;
+pub mod objects;
+pub mod open;
+pub mod packs;
+pub mod places;
+pub mod repository;
+pub mod root;
+pub mod runs;
+pub mod seen;
+pub mod series;
+pub mod settle;
+pub mod shared_index;
+pub mod shared_record;
+pub mod summary;
+pub mod sync;
+pub mod system;
+pub mod table;
+pub mod temporary;
+pub mod upload;
+pub mod upload_queue;
+pub mod writers;
+
+pub use repository::{Found, Repository};

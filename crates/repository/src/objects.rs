@@ -1,0 +1,499 @@
+//! Sealed objects in storage: writing whole ones, reading them back verified.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64};
+
+use bytes::Bytes;
+use silt_format::names::Numbered;
+use silt_format::number::to_u64;
+use silt_format::{
+    BLOCK_OVERHEAD_BYTES, BlockEntry, BlockReader, BlockWriter, DIRECTORY_POSITION, Error,
+    ErrorKind, FOOTER_BYTES, Footer, HEADER_BYTES, Header, HeaderRest, Keyring, ObjectKind,
+    ObjectTag, RepositoryId, Result, ResultExt, SealScheme, Sealer, SeriesId, Signer,
+    decode_blocks,
+};
+use silt_storage::{ByteRange, Key, PutMode, Storage, TAIL_BYTES};
+
+use crate::ahead::{Ahead, Blocks, Parts};
+use crate::believed::Believed;
+use crate::buffers::Buffers;
+use crate::env::Context;
+use crate::seen::Seen;
+use crate::upload_queue::SharedUploader;
+
+const METADATA_LEVEL: i32 = 1;
+
+/// Which object a name must lead to.
+#[derive(Clone, Copy, Debug)]
+pub struct Address {
+    /// Its kind.
+    pub kind: ObjectKind,
+    /// The series that it belongs to, or [`SeriesId::NONE`].
+    pub series: SeriesId,
+    /// Its number, as the name has it.
+    pub number: u64,
+    /// Which part of a list, a vector or a run it is.
+    pub part: u32,
+    /// The tag of a container or recipe pack.
+    pub tag: ObjectTag,
+}
+
+impl Address {
+    /// An object that is not divided into parts.
+    pub fn new(kind: ObjectKind, series: SeriesId, number: u64) -> Self {
+        Self::of_part(kind, series, number, 0)
+    }
+
+    /// A part of a summary vector, a dead list or a run.
+    pub fn of_part(kind: ObjectKind, series: SeriesId, number: u64, part: u32) -> Self {
+        Self { kind, series, number, part, tag: ObjectTag::NONE }
+    }
+
+    /// A container or a recipe pack.
+    pub fn tagged(kind: ObjectKind, series: SeriesId, number: u32, tag: ObjectTag) -> Self {
+        Self { kind, series, number: u64::from(number), part: 0, tag }
+    }
+}
+
+/// An object whose header was checked: what its blocks are read with.
+pub struct OpenObject {
+    /// Its name.
+    pub name: String,
+    /// Its kind.
+    pub kind: ObjectKind,
+    /// What opens its blocks.
+    pub sealer: Sealer,
+}
+
+/// The objects of one repository.
+pub struct Objects {
+    /// Where they are: all places as one.
+    pub storage: Arc<dyn Storage>,
+    /// The repository that they belong to.
+    pub repository: RepositoryId,
+    /// How objects are sealed.
+    pub scheme: SealScheme,
+    /// The keys that this process holds.
+    pub keys: Keyring,
+    /// What this process signs with.
+    pub signer: Arc<Signer>,
+    /// Whose signatures count.
+    pub believed: Arc<Believed>,
+    /// What storage has shown before.
+    pub seen: Arc<Seen>,
+    /// Time, chance and messages.
+    pub context: Context,
+    /// The number of the list of places that `storage` was opened by, 0 for none.
+    pub places: u64,
+    /// Whether something was done with them already, so that the places may have changed since.
+    pub is_used: AtomicBool,
+    /// When the lists of places and writers were last looked at.
+    pub looked_ns: AtomicI64,
+    /// What sends containers.
+    pub uploader: SharedUploader,
+    /// What backups fill.
+    pub buffers: Buffers,
+}
+
+/// Buffers and zstd context that one thread reads with.
+#[derive(Default)]
+pub struct Scratch {
+    reader: BlockReader,
+    sealed: Vec<u8>,
+    ahead: Ahead,
+}
+
+impl Scratch {
+    /// Shares with other readers what is read ahead.
+    pub fn share(&mut self, parts: &Arc<Parts>) {
+        self.ahead.share(parts);
+    }
+}
+
+/// The storage key of a name that this program made.
+pub fn key(name: &str) -> Result<Key> {
+    Key::new(name)
+}
+
+impl Objects {
+    /// The same repository's objects in another storage.
+    #[must_use]
+    pub fn with_storage(&self, storage: Arc<dyn Storage>) -> Self {
+        Self {
+            storage,
+            places: self.places,
+            is_used: AtomicBool::default(),
+            looked_ns: AtomicI64::new(self.context.env.now_ns()),
+            repository: self.repository,
+            scheme: self.scheme,
+            keys: self.keys.clone(),
+            signer: Arc::clone(&self.signer),
+            believed: Arc::clone(&self.believed),
+            seen: Arc::clone(&self.seen),
+            context: self.context.clone(),
+            uploader: SharedUploader::default(),
+            buffers: Buffers::default(),
+        }
+    }
+
+    /// A header with fresh salt for the object at `address`.
+    pub fn new_header(&self, address: Address) -> Header {
+        Header {
+            kind: address.kind,
+            scheme: self.scheme,
+            repository: self.repository,
+            series: address.series,
+            part: address.part,
+            number: address.number,
+            tag: address.tag,
+            salt: self.context.random(),
+            rest: HeaderRest::default(),
+        }
+    }
+
+    /// What seals and opens the blocks of an object with this header.
+    pub fn sealer(&self, header: &Header) -> Sealer {
+        self.keys.sealer(header)
+    }
+
+    /// Begins a container: its header, and what seals its blocks.
+    pub fn begin_container(&self, address: Address) -> Result<(Header, Sealer)> {
+        self.keys.begin_container(self.new_header(address), self.context.random())
+    }
+
+    /// Writes an object of one block; durable on return. The answer is its size.
+    pub fn put(&self, name: &str, address: Address, plain: &[u8]) -> Result<u64> {
+        let object = self.sealed(address, plain)?;
+        self.put_pieces(name, address.kind, &[object.into()])
+    }
+
+    /// Writes an object of one block that a power failure may take away again.
+    pub fn put_transient(&self, name: &str, address: Address, plain: &[u8]) -> Result<()> {
+        let object = self.sealed(address, plain)?;
+        self.storage
+            .put(&key(name)?, &[&object], PutMode::CreateTransient)
+            .context(|| format!("write {} {name}", address.kind))
+    }
+
+    /// An object of one block, signed if it is of a kind that is.
+    pub fn sealed(&self, address: Address, plain: &[u8]) -> Result<Vec<u8>> {
+        self.sealed_by(&self.signer, address, plain)
+    }
+
+    /// The same, signed by somebody else.
+    pub fn sealed_by(&self, signer: &Signer, address: Address, plain: &[u8]) -> Result<Vec<u8>> {
+        let header = self.new_header(address);
+        let mut object = header.encode().to_vec();
+        let sealer = self.sealer(&header);
+        let mut plain = std::borrow::Cow::Borrowed(plain);
+        if address.kind.is_signed() {
+            signer.sign(&header, plain.to_mut())?;
+        }
+        BlockWriter::new(METADATA_LEVEL)?.append(&sealer, 0, &plain, &mut object);
+        Ok(object)
+    }
+
+    /// Writes an object from its pieces; durable on return. The answer is its size.
+    pub fn put_pieces(&self, name: &str, kind: ObjectKind, pieces: &[Bytes]) -> Result<u64> {
+        self.storage
+            .put_bytes(&key(name)?, pieces, PutMode::Create)
+            .context(|| format!("write {kind} {name}"))?;
+        Ok(pieces.iter().map(|piece| to_u64(piece.len())).sum())
+    }
+
+    /// Reads a range of an object and gives what `take` makes of it. Where objects have copies, each is
+    /// asked until one is whole.
+    pub fn read<T>(
+        &self,
+        name: &str,
+        range: ByteRange,
+        buffer: &mut Vec<u8>,
+        mut take: impl FnMut(&mut Vec<u8>) -> Result<T>,
+    ) -> Result<T> {
+        let key = key(name)?;
+        let copies = self.storage.copies(&key);
+        if copies == 1 {
+            self.storage.get(&key, range, buffer)?;
+            return match take(buffer) {
+                // What is kept at hand may be damaged, and the object whole.
+                Err(error) if is_damage(&error) && self.storage.forget(&key) => {
+                    self.storage.get(&key, range, buffer)?;
+                    take(buffer)
+                }
+                taken => taken,
+            };
+        }
+        let mut failure: Option<Error> = None;
+        for copy in 0..copies {
+            let read = self.storage.get_from(copy, &key, range, buffer);
+            match read.and_then(|()| take(buffer)) {
+                Ok(value) => {
+                    if let Some(error) = failure.filter(|_| copy > 0) {
+                        let message = format!(
+                            "{error}; another copy was read, `silt copies heal` mends this one"
+                        );
+                        self.context.observer.warning(&message);
+                    }
+                    return Ok(value);
+                }
+                Err(error) if is_damage(&error) || error.kind() == ErrorKind::Unavailable => {
+                    failure.get_or_insert(error.context(format!("copy {} of {name}", copy + 1)));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Err(failure.unwrap_or_else(|| Error::corrupt(format!("there is no copy of {name}"))))
+    }
+
+    /// Whether bytes are the object of one block at `address`, with its seal unbroken.
+    pub fn is_whole(&self, bytes: &[u8], address: Address) -> bool {
+        let mut bytes = bytes.to_vec();
+        let opened = self.check_header(&bytes, address).and_then(|(_, sealer)| {
+            let sealed = bytes.get_mut(HEADER_BYTES..).unwrap_or_default();
+            BlockReader::default().read(&sealer, 0, sealed, &mut Vec::new())
+        });
+        opened.is_ok()
+    }
+
+    /// Reads an object of one block; one of a kind that is signed must be signed by somebody who is known.
+    pub fn get(&self, name: &str, address: Address) -> Result<Vec<u8>> {
+        if address.kind.is_signed() {
+            let read = self.get_signed(name, address).map(|(plain, _)| plain);
+            return read.context(|| format!("read {} {name}", address.kind));
+        }
+        self.read(name, ByteRange::Full, &mut Vec::new(), |bytes| {
+            let (_, sealer) = self.check_header(bytes, address)?;
+            let mut raw = Vec::new();
+            BlockReader::default().read(&sealer, 0, &mut bytes[HEADER_BYTES..], &mut raw)?;
+            Ok(raw)
+        })
+        .context(|| format!("read {} {name}", address.kind))
+    }
+
+    /// The header and the sealer of an object whose bytes begin with `bytes`, if it is the one at `address`.
+    pub fn check_header(&self, bytes: &[u8], address: Address) -> Result<(Header, Sealer)> {
+        let header = Header::decode(bytes)?;
+        if header.repository != self.repository {
+            return Err(Error::corrupt("it belongs to another repository"));
+        }
+        let found = (header.kind, header.series, header.number, header.part, header.tag);
+        if found != (address.kind, address.series, address.number, address.part, address.tag) {
+            return Err(Error::corrupt(format!(
+                "it holds another object: {} {} of series {}, part {}, tag {}",
+                header.kind, header.number, header.series, header.part, header.tag
+            )));
+        }
+        let is_sealed_to_key = header.kind == ObjectKind::Container
+            && (header.scheme, self.scheme) == (SealScheme::SealedToKey, SealScheme::Aes256Gcm);
+        if header.scheme != self.scheme && !is_sealed_to_key {
+            return Err(Error::corrupt("it is not sealed as the repository's objects are"));
+        }
+        Ok((header, self.keys.sealer(&header)))
+    }
+
+    /// Checks the header of an object with many blocks.
+    pub fn open(&self, name: &str, address: Address) -> Result<OpenObject> {
+        let range = ByteRange::Bounded { offset: 0, length: to_u64(HEADER_BYTES) };
+        let sealer = self
+            .read(name, range, &mut Vec::new(), |bytes| Ok(self.check_header(bytes, address)?.1))
+            .context(|| format!("read {} {name}", address.kind))?;
+        Ok(OpenObject { name: name.to_owned(), kind: address.kind, sealer })
+    }
+
+    /// Reads the directory of an object with many blocks; `decode` answers with it and with the end
+    /// of the last block, where the directory must begin.
+    pub fn read_directory<T>(
+        &self,
+        object: &OpenObject,
+        decode: impl Fn(&[u8]) -> Result<(T, u64)>,
+    ) -> Result<T> {
+        let (name, mut bytes) = (&object.name, Vec::new());
+        let sealer = &object.sealer;
+        // The tail mostly holds all of it; a longer one is read where the footer says it is.
+        let first = self.read(name, ByteRange::Tail(TAIL_BYTES), &mut bytes, |tail| {
+            match Tail::split(tail)? {
+                Tail::Whole(footer) => open_directory(sealer, &footer, tail, &decode).map(Ok),
+                Tail::Longer(footer) => Ok(Err(footer)),
+            }
+        });
+        let read = first.and_then(|found| match found {
+            Ok(directory) => Ok(directory),
+            Err(footer) => {
+                let (offset, length) = (footer.directory_offset, u64::from(footer.directory_bytes));
+                let range = ByteRange::Bounded { offset, length };
+                self.read(name, range, &mut bytes, |sealed| {
+                    open_directory(sealer, &footer, sealed, &decode)
+                })
+            }
+        });
+        read.context(|| format!("read the directory of {} {name}", object.kind))
+    }
+
+    /// Reads the directory of a recipe pack or of a part of a summary vector.
+    pub fn read_blocks(&self, object: &OpenObject) -> Result<Vec<BlockEntry>> {
+        self.read_directory(object, |raw| {
+            let blocks = decode_blocks(raw)?;
+            let end = blocks.last().map_or(to_u64(HEADER_BYTES), |block| {
+                u64::from(block.offset) + u64::from(block.sealed_bytes)
+            });
+            Ok((blocks, end))
+        })
+    }
+
+    /// Says which blocks of which objects are about to be read with `scratch`: where that saves time, they
+    /// are read together.
+    pub fn expect<'o>(&self, objects: impl Iterator<Item = Blocks<'o>>, scratch: &mut Scratch) {
+        scratch.ahead.expect(&self.storage, objects);
+    }
+
+    /// Reads all that is expected with `scratch` now, for those that share it.
+    pub fn fetch(&self, scratch: &Scratch) {
+        scratch.ahead.fetch(&self.storage);
+    }
+
+    /// Replaces `raw` by the block at `position` of `object`, stored in `length` bytes at `offset`.
+    pub fn read_block(
+        &self,
+        object: &OpenObject,
+        (offset, length): (u32, u32),
+        position: u64,
+        scratch: &mut Scratch,
+        raw: &mut Vec<u8>,
+    ) -> Result<()> {
+        let what = || {
+            format!(
+                "read bytes {offset}..{} of {} {}",
+                u64::from(offset) + u64::from(length),
+                object.kind,
+                object.name
+            )
+        };
+        let range = ByteRange::Bounded { offset: u64::from(offset), length: u64::from(length) };
+        let Scratch { reader, sealed, ahead } = scratch;
+        let block = u64::from(offset)..u64::from(offset) + u64::from(length);
+        if ahead.block(&self.storage, &object.name, &block, sealed)
+            && reader.read(&object.sealer, position, sealed, raw).is_ok()
+        {
+            return Ok(());
+        }
+        self.read(&object.name, range, sealed, |sealed| {
+            reader.read(&object.sealer, position, sealed, raw)
+        })
+        .context(what)
+    }
+
+    /// Whether there is an object of this name.
+    pub fn exists(&self, name: &str) -> Result<bool> {
+        match self.storage.head(&key(name)?) {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Deletes objects; absent ones are fine.
+    pub fn delete(&self, names: &[String]) -> Result<()> {
+        let keys = names.iter().map(|name| key(name)).collect::<Result<Vec<_>>>()?;
+        self.storage.delete(&keys)
+    }
+
+    /// Whether there is an object below `prefix`.
+    pub fn has_any(&self, prefix: &str) -> Result<bool> {
+        Ok(!self.storage.list(prefix, None)?.objects.is_empty())
+    }
+
+    /// The number and name of a series' newest object of a kind. Objects of other names were put there by
+    /// somebody else: who may only create must not be able to hide one.
+    pub fn newest_of(&self, kind: Numbered, series: SeriesId) -> Result<Option<(u64, String)>> {
+        for item in silt_storage::list_all(&*self.storage, kind.prefix(series), None) {
+            let (name, _) = item?;
+            if let Some(number) = kind.number_of(series, name.as_str()) {
+                return Ok(Some((number, name.as_str().to_owned())));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The same without the number.
+    pub fn newest_name(&self, kind: Numbered, series: SeriesId) -> Result<Option<String>> {
+        Ok(self.newest_of(kind, series)?.map(|(_, name)| name))
+    }
+
+    /// Every name below `prefix` with its size, in order, in pages; `after` is left out.
+    pub fn names(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+    ) -> Result<impl Iterator<Item = Result<(String, u64)>> + '_> {
+        let after = after.map(key).transpose()?;
+        let all = silt_storage::list_all(&*self.storage, prefix, after);
+        Ok(all.map(|item| item.map(|(name, bytes)| (name.as_str().to_owned(), bytes))))
+    }
+}
+
+/// The end of an object.
+enum Tail {
+    /// The bytes are the sealed directory, cut from what was read.
+    Whole(Footer),
+    /// The directory is longer than what was read.
+    Longer(Footer),
+}
+
+impl Tail {
+    /// Finds the directory in the last bytes of an object.
+    fn split(tail: &mut Vec<u8>) -> Result<Self> {
+        let footer_at = tail.len().checked_sub(FOOTER_BYTES);
+        let footer_at =
+            footer_at.ok_or_else(|| Error::corrupt("the object ends before its footer"))?;
+        let footer = Footer::decode(&tail[footer_at..])?;
+        let length = footer.directory_bytes as usize;
+        if length > footer_at {
+            return Ok(Self::Longer(footer));
+        }
+        tail.truncate(footer_at);
+        tail.drain(..footer_at - length);
+        Ok(Self::Whole(footer))
+    }
+}
+
+/// Opens a sealed directory; `decode` answers with it and with where it must begin.
+fn open_directory<T>(
+    sealer: &Sealer,
+    footer: &Footer,
+    sealed: &mut [u8],
+    decode: &impl Fn(&[u8]) -> Result<(T, u64)>,
+) -> Result<T> {
+    let mut raw = Vec::new();
+    BlockReader::default().read(sealer, DIRECTORY_POSITION, sealed, &mut raw)?;
+    let (directory, end) = decode(&raw)?;
+    if end != footer.directory_offset {
+        let message = "the footer says that the directory begins elsewhere than it does";
+        return Err(Error::corrupt(message));
+    }
+    Ok(directory)
+}
+
+/// Assembles an object with many blocks: header, blocks, directory, footer.
+pub fn close_object(
+    writer: &mut BlockWriter,
+    sealer: &Sealer,
+    body_bytes: usize,
+    directory: &[u8],
+) -> Vec<u8> {
+    let mut end = Vec::with_capacity(directory.len() + BLOCK_OVERHEAD_BYTES + FOOTER_BYTES);
+    let length = writer.append(sealer, DIRECTORY_POSITION, directory, &mut end);
+    let footer = Footer {
+        directory_offset: to_u64(body_bytes),
+        directory_bytes: silt_format::number::to_u32(length),
+    };
+    end.extend_from_slice(&footer.encode());
+    end
+}
+
+/// Whether an error means that an object is damaged or gone, as against the world failing.
+///
+/// An object of an unknown version is one as well: in a repository whose configuration this version
+/// reads, damage makes them more often than newer programs do.
+pub fn is_damage(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound | ErrorKind::Unsupported)
+}

@@ -1,0 +1,253 @@
+//! Making and opening repositories, and what is wrong with their roots.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64};
+
+use silt_format::{
+    Config, Error, ErrorKind, HostKeys, Id, KdfCost, KeyLabel, Keyring, MasterKey, ObjectKind,
+    RepositoryId, Result, Role, SealScheme, SeriesId, Signer, SigningSeed, WrappedKey, names,
+};
+use silt_storage::Storage;
+
+use crate::authority::{self, Administrator};
+use crate::believed::Believed;
+use crate::buffers::Buffers;
+use crate::env::Context;
+use crate::objects::{Address, Objects, is_damage, key};
+use crate::repository::Repository;
+use crate::root::{Secret, is_key, key_objects, list_root, open_config};
+use crate::seen::Seen;
+use crate::series::EVERY_SERIES;
+use crate::upload_queue::SharedUploader;
+
+/// How a new repository is protected.
+#[derive(Clone, Debug)]
+pub enum Protection {
+    /// AES-256-GCM; the master key is wrapped by a password.
+    Password {
+        /// The password.
+        password: Vec<u8>,
+        /// What one try of a password costs.
+        cost: KdfCost,
+        /// Who makes the key.
+        label: KeyLabel,
+    },
+    /// No encryption: damage is found, but whoever reads the storage reads the data.
+    None,
+}
+
+impl Repository {
+    /// Makes a repository in `storage`, which must hold no other; an append-only one if it has an
+    /// administrator.
+    pub fn init(
+        storage: Arc<dyn Storage>,
+        context: Context,
+        mut config: Config,
+        protection: &Protection,
+        administrator: Option<&Administrator>,
+    ) -> Result<Self> {
+        config.created_ns = context.env.now_ns();
+        config.validate()?;
+        let taken = |name| key(name).and_then(|key| storage.head(&key)).is_ok();
+        if taken(names::CONFIG) || taken(names::CONFIG_COPY) {
+            return Err(Error::new(
+                ErrorKind::AlreadyExists,
+                format!("{} holds a repository already", storage.describe()),
+            ));
+        }
+        let scheme = match protection {
+            Protection::Password { .. } => SealScheme::Aes256Gcm,
+            Protection::None => SealScheme::Checksum,
+        };
+        let master = MasterKey::new(context.random());
+        let (is_append_only, is_encrypted) =
+            (administrator.is_some(), scheme == SealScheme::Aes256Gcm);
+        let seed = match administrator {
+            Some(_) => SigningSeed::new(context.random()),
+            None => master.administrator_seed(),
+        };
+        let signs = Signer::new(Signer::ADMINISTRATOR, seed.clone());
+        (config.administrator, config.append_only) = (signs.public()?, is_append_only);
+        let (id, host) = if is_encrypted {
+            let keys = Keyring::from(master);
+            let seed = SigningSeed::new(context.random());
+            (Id(context.random_id()), HostKeys { keys, seed, administrator: config.administrator })
+        } else {
+            (HostKeys::CLEAR_ID, HostKeys::in_the_clear(master, config.administrator))
+        };
+        let now_ns = context.env.now_ns();
+        let id_of_all = RepositoryId(context.random());
+        let objects = Objects {
+            repository: id_of_all,
+            scheme,
+            seen: Arc::new(Seen::new(id_of_all, &context.env)),
+            signer: Arc::new(host.signer(id)),
+            believed: Arc::new(Believed::new(config.administrator, is_append_only)),
+            keys: host.keys.clone(),
+            storage,
+            context,
+            places: 0,
+            is_used: AtomicBool::default(),
+            looked_ns: AtomicI64::new(now_ns),
+            uploader: SharedUploader::default(),
+            buffers: Buffers::default(),
+        };
+        if let Some(administrator) = administrator {
+            authority::create(&objects, administrator, &seed)?;
+        }
+        let objects = Arc::new(objects);
+        let mut repository =
+            Self { objects, config, opened_by: None, authority: None, root: None, places: None };
+        // The keys go first: a configuration without a key could not be opened by anyone.
+        let series = [EVERY_SERIES.to_owned()];
+        repository.put_writer(&signs, id, &host, Role::Full, &series)?;
+        if let Protection::Password { password, cost, label } = protection {
+            let secret = host.expose(ObjectKind::Key, &series, false)?;
+            repository.put_key((ObjectKind::Key, id), &secret, password, (*cost, label))?;
+            repository.opened_by = Some(id);
+        }
+        repository.put_config()?;
+        Ok(repository)
+    }
+
+    fn put_config(&self) -> Result<()> {
+        let objects = &self.objects;
+        let header = objects.new_header(Address::new(ObjectKind::Config, SeriesId::NONE, 0));
+        let mut object = header.encode().to_vec();
+        if objects.scheme == SealScheme::Checksum {
+            object.extend_from_slice(objects.keys.master().map_or(&[][..], |key| key.expose()));
+        }
+        let at = object.len();
+        object.extend_from_slice(&self.config.encode());
+        objects.sealer(&header).seal(0, &mut object, at);
+        let pieces = [object.into()];
+        for name in [names::CONFIG_COPY, names::CONFIG] {
+            objects.put_pieces(name, ObjectKind::Config, &pieces)?;
+        }
+        Ok(())
+    }
+
+    /// Opens the repository in `storage`; `password` is asked for only if it is encrypted.
+    ///
+    /// Fails as `NoRepository` where there is none, as `WrongPassword` where no key opens. A damaged
+    /// configuration is a warning as long as its copy is whole.
+    pub fn open(
+        storage: Arc<dyn Storage>,
+        context: Context,
+        password: impl FnOnce() -> Result<Vec<u8>>,
+    ) -> Result<Self> {
+        let mut secret = Secret::Asked(password);
+        let mut root = None;
+        let mut first = open_config(&*storage, names::CONFIG, &mut secret, &mut root);
+        // One that was kept nearby may be of a repository that was here before; without keys nothing tells.
+        let is_sure = match &first {
+            Ok(opened) => opened.header.scheme != SealScheme::Checksum,
+            Err(error) => error.kind() == ErrorKind::WrongPassword,
+        };
+        if !is_sure && storage.forget(&key(names::CONFIG)?) {
+            first = open_config(&*storage, names::CONFIG, &mut secret, &mut root);
+        }
+        let first = match first {
+            Ok(opened) => Ok(opened),
+            // A newer program's configuration is no reason to look at an older copy.
+            Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound) => {
+                let copy = open_config(&*storage, names::CONFIG_COPY, &mut secret, &mut root);
+                match copy {
+                    Ok(opened) => {
+                        let message = format!("{error}; its copy is used");
+                        context.observer.warning(&message);
+                        Ok(opened)
+                    }
+                    Err(copy) if copy.kind() == ErrorKind::NotFound => Err(error),
+                    Err(copy) if copy.kind() == ErrorKind::Corrupt => Err(error),
+                    Err(copy) => Err(copy),
+                }
+            }
+            Err(error) => Err(error),
+        };
+        let opened = first.map_err(|error| match error.kind() {
+            ErrorKind::NotFound => Error::new(
+                ErrorKind::NoRepository,
+                format!("{} holds no repository; `silt init` makes one", storage.describe()),
+            ),
+            _ => error,
+        })?;
+        let now_ns = context.env.now_ns();
+        let objects = Objects {
+            repository: opened.header.repository,
+            seen: Arc::new(Seen::new(opened.header.repository, &context.env)),
+            scheme: opened.header.scheme,
+            storage,
+            signer: Arc::new(opened.host.signer(opened.key.unwrap_or(HostKeys::CLEAR_ID))),
+            believed: Arc::new(Believed::new(
+                opened.config.administrator,
+                opened.config.append_only,
+            )),
+            keys: opened.host.keys,
+            context,
+            places: 0,
+            is_used: AtomicBool::default(),
+            looked_ns: AtomicI64::new(now_ns),
+            uploader: SharedUploader::default(),
+            buffers: Buffers::default(),
+        };
+        let root = root.map_or_else(|| list_root(&*objects.storage), Ok)?;
+        match objects.load_writers(Some(&root)) {
+            // Another place may have it whole; nothing is believed without it.
+            Err(error) if is_damage(&error) => {}
+            other => drop(other?),
+        }
+        if let Some(id) = opened.key.filter(|id| objects.believed.is_removed(*id)) {
+            let message = format!("the password is that of key {id}, which was removed");
+            return Err(Error::new(ErrorKind::Denied, message));
+        }
+        let (config, opened_by, root) = (opened.config, opened.key, Some(root));
+        let objects = Arc::new(objects);
+        Ok(Self { objects, config, opened_by, authority: None, root, places: None })
+    }
+
+    /// What opens a configuration again.
+    pub fn known_secret(&self) -> Secret<fn() -> Result<Vec<u8>>> {
+        let (keys, administrator) = (self.objects.keys.clone(), self.config.administrator);
+        // No signature is made with it.
+        let seed = SigningSeed::new([0; 32]);
+        Secret::Known(self.opened_by, Box::new(HostKeys { keys, seed, administrator }))
+    }
+
+    /// What is wrong with the configuration, the keys, the list of writers, or the copies of them, by object
+    /// name.
+    pub fn root_damage(&self) -> Result<Vec<(String, Error)>> {
+        let objects = &self.objects;
+        let mut found = Vec::new();
+        for name in [names::CONFIG, names::CONFIG_COPY] {
+            let mut secret = self.known_secret();
+            match open_config(&*objects.storage, name, &mut secret, &mut None) {
+                Err(error) if is_damage(&error) => found.push((name.to_owned(), error)),
+                other => drop(other?),
+            }
+        }
+        let keys = key_objects(&*objects.storage)?;
+        for (id, name, object) in &keys {
+            let label = is_key(object, *id, objects.repository)
+                .and_then(|()| WrappedKey::label(object, &objects.keys));
+            // Without its password a wrapped key can't be verified; but the two must be the same.
+            let differs = keys.iter().any(|(twin, _, bytes)| twin == id && bytes != object);
+            let whole = if differs {
+                Err(Error::corrupt("it and its copy differ: one of them is damaged"))
+            } else {
+                Ok(())
+            };
+            if let Err(error) = label.map(drop).and(whole) {
+                found.push((name.clone(), error));
+            }
+            for twin in [names::key(*id), names::key_copy(*id)] {
+                let is_twin = |(_, name, _): &(Id, String, Vec<u8>)| *name == twin;
+                if !keys.iter().any(is_twin) && !found.iter().any(|(name, _)| *name == twin) {
+                    found.push((twin, Error::new(ErrorKind::NotFound, "it is missing")));
+                }
+            }
+        }
+        found.extend(objects.writers_damage()?);
+        Ok(found)
+    }
+}

@@ -1,0 +1,259 @@
+//! A repository in several places: copies of all of it, and the shared store elsewhere with copies of
+//! its own.
+//!
+//! A list of places is an object of its own, numbered like heads, in every place that it names. Whoever
+//! opens the repository by any of them finds the others, and takes the newest list that any has.
+
+use std::sync::Arc;
+
+use silt_format::names::Numbered;
+use silt_format::{
+    Error, ErrorKind, Header, ObjectKind, Places, RepositoryId, Result, SeriesId, names,
+};
+use silt_storage::{ByteRange, Key, Replica, Replicated, Routed, Storage, list_all};
+
+use crate::objects::{Address, Objects, is_damage};
+use crate::repository::{OpenPlaces, Repository};
+use crate::series::DEFAULT_DOMAIN;
+
+/// Opens the storage at a location.
+pub type OpenPlace<'a> = dyn Fn(&str) -> Result<Arc<dyn Storage>> + 'a;
+
+/// One place, for those who want to know.
+#[derive(Clone, Debug)]
+pub struct PlaceInfo {
+    /// Its location.
+    pub location: String,
+    /// Whether it holds the shared store alone.
+    pub is_shared: bool,
+    /// Whether it may lack what was there before it was added: healing fills it.
+    pub is_filling: bool,
+    /// Why it can't be reached, if it can't.
+    pub failure: Option<String>,
+}
+
+/// The newest whole list of places that a storage has, and its number; 0 for none. `root` are the names of
+/// its root, if they have just been listed.
+pub fn newest(
+    objects: &Objects,
+    storage: &Arc<dyn Storage>,
+    root: Option<Vec<Key>>,
+) -> Result<(u64, Places)> {
+    let objects = objects.with_storage(Arc::clone(storage));
+    let root = match root {
+        Some(root) => root,
+        None => list_all(&**storage, Numbered::Places.prefix(SeriesId::NONE), None)
+            .map(|item| Ok(item?.0))
+            .collect::<Result<_>>()?,
+    };
+    let numbers =
+        || root.iter().filter_map(|key| Numbered::Places.number_of(SeriesId::NONE, key.as_str()));
+    let Some(newest) = numbers().max() else { return Ok((0, Places::default())) };
+    let mut damage = None;
+    for number in numbers() {
+        match read_list(&objects, number) {
+            // Each is written twice. If both are damaged, or somebody else has put one there, an older one may
+            // lack places that have what was made since.
+            Ok(_) if newest > number + 1 => break,
+            Ok(list) => {
+                if let Some(error) = damage {
+                    let message = format!("{error}; its copy is used");
+                    objects.context.observer.warning(&message);
+                }
+                // Whoever wrote it may have died before it was durable; what follows relies on it.
+                let name = Numbered::Places.name(SeriesId::NONE, number);
+                objects.storage.settle(&Key::new(name)?)?;
+                // A newer one that can't be read has its number, too.
+                return Ok((newest, list));
+            }
+            Err(error) if is_damage(&error) => drop(damage.get_or_insert(error)),
+            Err(error) => return Err(error),
+        }
+    }
+    let error = damage.unwrap_or_else(|| Error::corrupt("its copy is missing"));
+    Err(error.context(format!(
+        "the newest list of places in {}; open the repository by another of its places, or remove the list if \
+         nobody here has made it",
+        objects.storage.describe()
+    )))
+}
+
+fn read_list(objects: &Objects, number: u64) -> Result<Places> {
+    let name = Numbered::Places.name(SeriesId::NONE, number);
+    let address = Address::new(ObjectKind::Places, SeriesId::NONE, number);
+    objects.get(&name, address).and_then(|plain| Places::decode(&plain))
+}
+
+/// The newest list that a place has.
+struct Seen {
+    location: String,
+    storage: Arc<dyn Storage>,
+    number: u64,
+    list: Places,
+}
+
+impl Seen {
+    /// Whether the list was in force: one that came only to a place that was being added never was.
+    fn counts(&self) -> bool {
+        self.number > 0 && !self.list.filling.contains(&self.location)
+    }
+}
+
+/// Fails as `Conflict` if a list that was the newest in one place is another one elsewhere: somebody has gone on
+/// without the one place, and somebody else without the other, which may hold what was committed there since.
+fn verify_one_line(objects: &Objects, list: &Places, all: &[Seen]) -> Result<()> {
+    for old in all.iter().filter(|seen| seen.counts() && seen.list != *list) {
+        for other in all.iter().filter(|seen| seen.counts()) {
+            match read_list(&objects.with_storage(Arc::clone(&other.storage)), old.number) {
+                Ok(there) if there != old.list => {
+                    return Err(Error::new(
+                        ErrorKind::Conflict,
+                        "the places of the repository name different places: each was used without the \
+                         other; go on with one of them alone",
+                    ));
+                }
+                Err(error) if !is_damage(&error) => return Err(error),
+                _ => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Opens a place, which must hold this repository: the folder of a disk that is not mounted does not.
+pub fn open_place(
+    repository: RepositoryId,
+    location: &str,
+    open: &OpenPlace<'_>,
+) -> Result<Arc<dyn Storage>> {
+    let storage = open(location)?;
+    let mut config = Vec::new();
+    match storage.get(&Key::new(names::CONFIG)?, ByteRange::Full, &mut config) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            let copy = storage.get(&Key::new(names::CONFIG_COPY)?, ByteRange::Full, &mut config);
+            copy.map_err(|_| {
+                let message = "it holds no repository; is its disk mounted?";
+                Error::new(ErrorKind::NoRepository, message)
+            })?;
+        }
+        other => other?,
+    }
+    match Header::decode(&config) {
+        Ok(header) if header.repository != repository => {
+            Err(Error::new(ErrorKind::Invalid, "it holds another repository"))
+        }
+        // Damage is for those to name who read it.
+        _ => Ok(storage),
+    }
+}
+
+/// Some of the places of a list. One that is being added and has nothing yet is left out: who adds it will fill
+/// it, and change the list then.
+fn replicas(
+    repository: RepositoryId,
+    list: &Places,
+    locations: &[String],
+    open: &OpenPlace<'_>,
+) -> Vec<Replica> {
+    let replica = |location: &String| {
+        let opened = open_place(repository, location, open);
+        let is_nothing = |error: &Error| error.kind() == ErrorKind::NoRepository;
+        if opened.as_ref().is_err_and(is_nothing) && list.filling.contains(location) {
+            return None;
+        }
+        let storage = opened.map_err(|error| error.to_string());
+        Some(Replica { location: location.clone(), storage })
+    };
+    locations.iter().filter_map(replica).collect()
+}
+
+impl Repository {
+    /// Finds the other places of a repository that was opened by `here`, if it has any, and goes on with
+    /// all of them.
+    ///
+    /// Places that can't be reached are a warning: reading goes on, writing is refused. So it is where the list
+    /// does not name `here`, as a place that was left out must not be taken for the repository.
+    pub fn with_places(mut self, here: &str, open: &OpenPlace<'_>) -> Result<Self> {
+        let own = Arc::clone(&self.objects.storage);
+        let (mut number, mut list) = newest(&self.objects, &own, self.root.take())?;
+        if number == 0 {
+            return Ok(self);
+        }
+        let storage = Arc::clone(&own);
+        let mut seen =
+            vec![Seen { location: here.to_owned(), storage, number, list: list.clone() }];
+        // A place that was left out for a while knows an older list.
+        let (mut main, shared) = loop {
+            let main = replicas(self.id(), &list, &list.copies, open);
+            let shared = replicas(self.id(), &list, &list.shared, open);
+            for Replica { location, storage } in main.iter().chain(&shared) {
+                let Ok(storage) = storage else { continue };
+                let (number, list) = newest(&self.objects, storage, None)?;
+                let (location, storage) = (location.clone(), Arc::clone(storage));
+                seen.push(Seen { location, storage, number, list });
+            }
+            match seen.iter().filter(|seen| seen.number > number).max_by_key(|seen| seen.number) {
+                Some(newer) => (number, list) = (newer.number, newer.list.clone()),
+                None => break (main, shared),
+            }
+        };
+        verify_one_line(&self.objects, &list, &seen)?;
+        if list.copies.is_empty() {
+            main.push(Replica { location: here.to_owned(), storage: Ok(own) });
+        } else if main.iter().all(|replica| replica.storage.is_err()) {
+            // The folders have moved; what is here can be read.
+            main.push(Replica { location: here.to_owned(), storage: Ok(own) });
+        }
+        let is_named = list.copies.iter().chain(&list.shared).any(|location| location == here);
+        let is_read_elsewhere = main.iter().all(|replica| replica.location != here);
+        let refusal = (!is_named && is_read_elsewhere).then(|| {
+            format!("{here} is no copy of the repository, which is in {}", list.copies.join(", "))
+        });
+        if let Some(why) = &refusal {
+            self.warn(&format!("{why}: it is read there, and nothing is changed"));
+        }
+        for replica in main.iter().chain(&shared) {
+            if let Err(why) = &replica.storage {
+                self.warn(&format!("the copy in {} can't be reached: {why}", replica.location));
+            }
+        }
+        let replicated = |replicas| {
+            let all = Replicated::new(replicas);
+            let refusal = refusal.as_ref();
+            Arc::new(match refusal {
+                Some(why) => all.refusing(format!("{why}; open it by one of these to change it")),
+                None => all,
+            })
+        };
+        let shared = (!shared.is_empty()).then(|| replicated(shared));
+        let main = replicated(main);
+        let all: Arc<dyn Storage> = match &shared {
+            Some(shared) => {
+                let store = self.objects.keys.shared_store_id(DEFAULT_DOMAIN).to_string();
+                Arc::new(Routed::new(Arc::clone(&main) as _, store, Arc::clone(shared) as _))
+            }
+            None => Arc::clone(&main) as _,
+        };
+        let mut objects = self.objects.with_storage(all);
+        objects.places = number;
+        // Another place may have a newer list than the one that the repository was opened by.
+        objects.load_writers(None)?;
+        self.objects = Arc::new(objects);
+        self.places = Some(OpenPlaces { list, main, shared });
+        Ok(self)
+    }
+
+    /// The places of the repository; none if it is where it was opened and nowhere else.
+    pub fn places(&self) -> Vec<PlaceInfo> {
+        let Some(places) = &self.places else { return Vec::new() };
+        let info = |replica: &Replica, is_shared| PlaceInfo {
+            location: replica.location.clone(),
+            is_shared,
+            is_filling: places.list.filling.contains(&replica.location),
+            failure: replica.storage.as_ref().err().cloned(),
+        };
+        let main = places.main.replicas().iter().map(|replica| info(replica, false));
+        let shared = places.shared.iter().flat_map(|shared| shared.replicas());
+        main.chain(shared.map(|replica| info(replica, true))).collect()
+    }
+}

@@ -1,0 +1,188 @@
+//! An open repository: its series, heads and snapshots.
+
+use std::sync::Arc;
+
+use silt_format::{
+    Config, Error, Hashed, Head, Id, ObjectKind, Places, RepositoryId, Result, ResultExt,
+    SealScheme, SeriesId, SeriesRecord, Signer, Snapshot, SnapshotEntry, names,
+};
+use silt_storage::{Key, Replicated, Storage};
+
+use crate::believed::SignedBy;
+use crate::heads;
+use crate::objects::{Address, Objects, is_damage};
+use crate::series::{DEFAULT_DOMAIN, ID_PREFIX};
+
+/// The places that a repository was opened with.
+#[derive(Clone)]
+pub struct OpenPlaces {
+    /// The list by which it was opened.
+    pub list: Places,
+    /// Where everything is, the shared store but for places of its own.
+    pub main: Arc<Replicated>,
+    /// Where the shared store is, if it has places of its own.
+    pub shared: Option<Arc<Replicated>>,
+}
+
+/// An open repository.
+pub struct Repository {
+    /// Its objects.
+    pub objects: Arc<Objects>,
+    /// Its settings.
+    pub config: Config,
+    /// The key that opened it, if it is encrypted.
+    pub opened_by: Option<Id>,
+    /// What signs in the name of the administrator of an append-only repository, once opened.
+    pub authority: Option<Arc<Signer>>,
+    /// What was listed of the root while it was opened, until it is used.
+    pub root: Option<Vec<Key>>,
+    /// Its places, if it has more than the one that it was opened by.
+    pub places: Option<OpenPlaces>,
+}
+
+/// What a snapshot name resolved to.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// The series' head.
+    pub head: Head,
+    /// The snapshot.
+    pub snapshot: Snapshot,
+    /// Its entry in the head.
+    pub entry: SnapshotEntry,
+    /// The key that its writer signed it with; `None` where there are no keys.
+    pub key: Option<Id>,
+}
+
+impl Repository {
+    /// The same repository as it is in another storage, and there alone; nothing can be taken away there.
+    #[must_use]
+    pub fn within(&self, storage: Arc<dyn Storage>) -> Self {
+        Self {
+            objects: Arc::new(self.objects.with_storage(storage)),
+            config: self.config.clone(),
+            opened_by: self.opened_by,
+            authority: None,
+            root: None,
+            places: None,
+        }
+    }
+
+    /// The repository's id.
+    pub fn id(&self) -> RepositoryId {
+        self.objects.repository
+    }
+
+    /// Where the repository is.
+    pub fn location(&self) -> String {
+        self.objects.storage.describe()
+    }
+
+    /// Whether its objects are encrypted.
+    pub fn is_encrypted(&self) -> bool {
+        self.objects.scheme == SealScheme::Aes256Gcm
+    }
+
+    /// Whether this process was opened by a key that only writes: it backs up, and neither reads data nor
+    /// takes anything away.
+    pub fn is_write_only(&self) -> bool {
+        self.objects.keys.is_write_only()
+    }
+
+    /// Every series' id and name, sorted by name, that this key opens; damaged records are reported as warnings.
+    pub fn series(&self) -> Result<Vec<(SeriesId, String)>> {
+        let mut series = Vec::new();
+        for id in self.series_ids()?.into_iter().filter(|id| self.objects.keys.opens(*id)) {
+            match self.series_record(id) {
+                Ok(record) => series.push((id, record.name)),
+                Err(error) if is_damage(&error) => {
+                    // The head says the name too.
+                    self.warn(&error.to_string());
+                    let head = self.head(id).ok().flatten();
+                    let unnamed = || format!("{ID_PREFIX}{id}");
+                    series.push((id, head.map_or_else(unnamed, |head| head.name)));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        series.sort_by(|a, b| a.1.cmp(&b.1));
+        Ok(series)
+    }
+
+    /// All series by their ids alone, at the price of one listing.
+    pub fn series_ids(&self) -> Result<Vec<SeriesId>> {
+        let mut ids = Vec::new();
+        for item in self.objects.names(names::SERIES, None)? {
+            let (name, _) = item?;
+            match name.rsplit('/').next().and_then(SeriesId::from_hex) {
+                Some(id) => ids.push(id),
+                None => self.warn(&format!("{name} is not a series record")),
+            }
+        }
+        Ok(ids)
+    }
+
+    /// Reads the record of a series, which says its name.
+    pub fn series_record(&self, id: SeriesId) -> Result<SeriesRecord> {
+        let name = names::series(id);
+        let context = || format!("read series record {name}");
+        let address = Address::new(ObjectKind::Series, id, 0);
+        let (plain, by) = self.objects.get_signed(&name, address).context(context)?;
+        let record = SeriesRecord::decode(&plain).context(context)?;
+        by.may_write(&record.name).context(context)?;
+        if heads::has_name(&self.objects, id, &record.name) {
+            Ok(record)
+        } else {
+            Err(Error::corrupt(format!("series record {name} is of another series by its name")))
+        }
+    }
+
+    /// The id that the series called `name` has.
+    pub fn series_id(&self, name: &str) -> SeriesId {
+        self.objects.keys.series_id(DEFAULT_DOMAIN, name)
+    }
+
+    /// The newest head of a series, or `None` before its first commit.
+    pub fn head(&self, series: SeriesId) -> Result<Option<Head>> {
+        heads::newest(&self.objects, series)
+    }
+
+    /// Reads the snapshot that a head of the series lists as `entry`.
+    pub fn snapshot(&self, series: SeriesId, entry: &SnapshotEntry) -> Result<Snapshot> {
+        self.snapshot_signed(series, entry).map(|(snapshot, _)| snapshot)
+    }
+
+    /// The same, and the id of the key that its writer signed it with; `None` where there are no keys.
+    pub fn snapshot_and_key(
+        &self,
+        series: SeriesId,
+        entry: &SnapshotEntry,
+    ) -> Result<(Snapshot, Option<Id>)> {
+        let (snapshot, by) = self.snapshot_signed(series, entry)?;
+        Ok((snapshot, self.is_encrypted().then_some(by.id)))
+    }
+
+    /// Reads a snapshot, and says who has signed it.
+    pub fn snapshot_signed(
+        &self,
+        series: SeriesId,
+        entry: &SnapshotEntry,
+    ) -> Result<(Snapshot, SignedBy)> {
+        let (id, kind) = (entry.id, ObjectKind::Snapshot);
+        let name = names::snapshot(series, id);
+        let context = || format!("read snapshot {name}");
+        let address = Address::new(kind, series, id.0);
+        let (plain, by) = self.objects.get_signed(&name, address).context(context)?;
+        let what = || format!("snapshot {name}");
+        self.objects.require_hash(Hashed::Snapshot, &plain, entry.hash, what)?;
+        let snapshot = Snapshot::decode(&plain).context(context)?;
+        if (snapshot.id, snapshot.series) != (id, series) {
+            return Err(Error::corrupt(format!("snapshot {name} is not what its name says")));
+        }
+        Ok((snapshot, by))
+    }
+
+    /// Reports what is not an error.
+    pub fn warn(&self, message: &str) {
+        self.objects.context.observer.warning(message);
+    }
+}

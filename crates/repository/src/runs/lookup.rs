@@ -1,0 +1,128 @@
+//! Looking single fingerprints up in runs: a filter says no, or one block is read.
+
+use std::sync::Arc;
+
+use silt_format::{
+    Fingerprint, Hashed, Record, Result, RunBlock, RunDirectory, RunFilter, RunRef, SeriesId,
+};
+
+use super::read::{Partitions, decode_block};
+use crate::cache::WeightedCache;
+use crate::objects::{Objects, OpenObject, Scratch};
+
+/// Of the memory, what blocks may take; the rest is for filters and directories.
+const BLOCKS_SHARE: usize = 4;
+
+/// Answers look-ups from a few runs, within a budget of memory.
+pub struct RunLookup {
+    objects: Arc<Objects>,
+    runs: Vec<Partitions>,
+    partitions: WeightedCache<(usize, u32), Arc<Partition>>,
+    blocks: WeightedCache<(usize, u32, usize), Arc<Vec<Record>>>,
+    scratch: Scratch,
+    raw: Vec<u8>,
+}
+
+struct Partition {
+    object: OpenObject,
+    directory: RunDirectory,
+    filter: Vec<u8>,
+}
+
+impl Partition {
+    fn may_hold(&self, fingerprint: &Fingerprint) -> bool {
+        let Some(filter) = self.directory.filter else { return true };
+        filter.geometry.contains(RunFilter::draw(fingerprint), &self.filter)
+    }
+}
+
+impl RunLookup {
+    /// Look-ups in `runs`, with at most `memory_bytes` of filters and blocks.
+    pub fn new(
+        objects: &Arc<Objects>,
+        store: SeriesId,
+        runs: Vec<RunRef>,
+        memory_bytes: usize,
+    ) -> Self {
+        Self {
+            objects: Arc::clone(objects),
+            runs: runs.into_iter().map(|run| Partitions::new(store, run)).collect(),
+            partitions: WeightedCache::new(memory_bytes - memory_bytes / BLOCKS_SHARE),
+            blocks: WeightedCache::new(memory_bytes / BLOCKS_SHARE),
+            scratch: Scratch::default(),
+            raw: Vec::new(),
+        }
+    }
+
+    /// The first record of a fingerprint that `is_wanted`.
+    pub fn find(
+        &mut self,
+        fingerprint: &Fingerprint,
+        is_wanted: &dyn Fn(&Record) -> bool,
+    ) -> Result<Option<Record>> {
+        for number in 0..self.runs.len() {
+            let partition =
+                self.partition(number, self.runs[number].run.partition_of(fingerprint))?;
+            if !partition.may_hold(fingerprint) {
+                continue;
+            }
+            for block in partition.directory.blocks_of(fingerprint) {
+                let records = self.block(number, &partition, fingerprint, block)?;
+                let at = records.partition_point(|record| record.fingerprint < *fingerprint);
+                let mut same =
+                    records[at..].iter().take_while(|found| found.fingerprint == *fingerprint);
+                if let Some(found) = same.find(|found| is_wanted(found)) {
+                    return Ok(Some(*found));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn partition(&mut self, run: usize, number: u32) -> Result<Arc<Partition>> {
+        if let Some(partition) = self.partitions.get(&(run, number)) {
+            return Ok(partition);
+        }
+        let (object, directory) = self.runs[run].open(&self.objects, number)?;
+        let mut filter = Vec::new();
+        if let Some(stored) = directory.filter {
+            let range = (stored.offset, stored.sealed_bytes);
+            let position = u64::from(stored.offset);
+            self.objects.read_block(&object, range, position, &mut self.scratch, &mut filter)?;
+            let what = || format!("the filter of run {}", object.name);
+            self.objects.require_hash(Hashed::RunFilter, &filter, stored.hash, what)?;
+            if filter.len() != stored.geometry.partition_bytes as usize {
+                let message = format!("run {}: its filter is too short", object.name);
+                return Err(silt_format::Error::corrupt(message));
+            }
+        }
+        let weight = 256 + filter.len() + directory.blocks.len() * size_of::<RunBlock>();
+        let partition = Arc::new(Partition { object, directory, filter });
+        self.partitions.insert((run, number), Arc::clone(&partition), weight);
+        Ok(partition)
+    }
+
+    fn block(
+        &mut self,
+        run: usize,
+        partition: &Partition,
+        fingerprint: &Fingerprint,
+        number: usize,
+    ) -> Result<Arc<Vec<Record>>> {
+        let place = (run, self.runs[run].run.partition_of(fingerprint), number);
+        if let Some(records) = self.blocks.get(&place) {
+            return Ok(records);
+        }
+        let block = partition.directory.blocks[number];
+        let range = (block.offset, block.sealed_bytes);
+        let position = u64::from(block.offset);
+        let scratch = &mut self.scratch;
+        self.objects.read_block(&partition.object, range, position, scratch, &mut self.raw)?;
+        let mut records = Vec::new();
+        decode_block(&self.objects, &self.raw, &block, &mut records)?;
+        let records = Arc::new(records);
+        let weight = records.capacity() * size_of::<Record>();
+        self.blocks.insert(place, Arc::clone(&records), weight);
+        Ok(records)
+    }
+}

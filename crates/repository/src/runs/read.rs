@@ -1,0 +1,192 @@
+//! Reading a run from its beginning to its end.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use silt_format::number::{to_u64, to_usize};
+use silt_format::{
+    BlockReader, ContentHash, Error, HEADER_BYTES, Hashed, ObjectKind, Record, Result, ResultExt,
+    RunBlock, RunDirectory, RunRef, SeriesId, decode_records, names,
+};
+use silt_storage::ByteRange;
+
+use super::merge::Records;
+use crate::objects::{Address, Objects, OpenObject, Scratch, is_damage, key};
+
+/// How much of a partition is read at once, in bytes.
+const READ_BYTES: u64 = 512 << 10;
+
+/// All records of a run, in order.
+pub struct RunReader {
+    objects: Arc<Objects>,
+    partitions: Partitions,
+    next_partition: u32,
+    open: Option<OpenObject>,
+    /// The blocks of the open partition that were not read yet.
+    blocks: VecDeque<RunBlock>,
+    /// The bytes of some of them, and where they begin in the object.
+    read: (u64, Vec<u8>),
+    reader: BlockReader,
+    raw: Vec<u8>,
+    given: u64,
+}
+
+impl RunReader {
+    /// A reader of all records of a run.
+    pub fn new(objects: &Arc<Objects>, store: SeriesId, run: RunRef) -> Self {
+        Self {
+            objects: Arc::clone(objects),
+            partitions: Partitions::new(store, run),
+            next_partition: 0,
+            open: None,
+            blocks: VecDeque::new(),
+            read: (0, Vec::new()),
+            reader: BlockReader::default(),
+            raw: Vec::new(),
+            given: 0,
+        }
+    }
+
+    /// Opens every partition and reads its directory.
+    pub fn open_all(mut self) -> Result<()> {
+        let mut partitions = 0..self.partitions.run.partitions();
+        partitions.try_for_each(|number| self.partitions.open(&self.objects, number).map(drop))
+    }
+
+    /// The next block of the run, or `None` at its end.
+    fn next_block(&mut self) -> Result<Option<RunBlock>> {
+        loop {
+            if let Some(block) = self.blocks.pop_front() {
+                return Ok(Some(block));
+            }
+            if self.next_partition == self.partitions.run.partitions() {
+                return Ok(None);
+            }
+            let (object, directory) = self.partitions.open(&self.objects, self.next_partition)?;
+            self.next_partition += 1;
+            self.blocks = directory.blocks.into();
+            self.open = Some(object);
+            self.read.1.clear();
+        }
+    }
+
+    /// Reads `block` and as many behind it as fit in one read.
+    fn fill(&mut self, block: RunBlock) -> Result<()> {
+        let Some(object) = &self.open else { return Ok(()) };
+        let end_of = |block: &RunBlock| u64::from(block.offset) + u64::from(block.sealed_bytes);
+        let start = u64::from(block.offset);
+        let ends = self.blocks.iter().map(end_of);
+        let end = ends.take_while(|end| end - start <= READ_BYTES).last();
+        let end = end.unwrap_or(0).max(end_of(&block));
+        self.read.0 = start;
+        let range = ByteRange::Bounded { offset: start, length: end - start };
+        let what = || format!("read run {}", object.name);
+        self.objects.storage.get(&key(&object.name)?, range, &mut self.read.1).context(what)
+    }
+}
+
+impl Records for RunReader {
+    fn next_batch(&mut self, batch: &mut Vec<Record>) -> Result<()> {
+        batch.clear();
+        let Some(block) = self.next_block()? else {
+            let run = &self.partitions.run;
+            if self.given == run.records {
+                return Ok(());
+            }
+            return Err(Error::corrupt(format!(
+                "run {} has {} records, its head says {}",
+                run.id, self.given, run.records
+            )));
+        };
+        let offset = u64::from(block.offset);
+        if offset >= self.read.0 + to_u64(self.read.1.len()) || self.read.1.is_empty() {
+            self.fill(block)?;
+        }
+        let Some(object) = &self.open else { return Ok(()) };
+        let start = to_usize(offset - self.read.0);
+        let sealed = &mut self.read.1[start..start + block.sealed_bytes as usize];
+        let what = || format!("read run {}, block at {offset}", object.name);
+        match self.reader.read(&object.sealer, offset, sealed, &mut self.raw) {
+            // By itself a block is read from every copy there is.
+            Err(error) if is_damage(&error) => {
+                let range = (block.offset, block.sealed_bytes);
+                let scratch = &mut Scratch::default();
+                self.objects.read_block(object, range, offset, scratch, &mut self.raw)?;
+            }
+            other => other.context(what)?,
+        }
+        decode_block(&self.objects, &self.raw, &block, batch).context(what)?;
+        self.given += to_u64(batch.len());
+        Ok(())
+    }
+}
+
+/// Replaces `records` by those of a block, which must be the one that its directory means.
+pub(super) fn decode_block(
+    objects: &Objects,
+    raw: &[u8],
+    block: &RunBlock,
+    records: &mut Vec<Record>,
+) -> Result<()> {
+    records.clear();
+    objects.require_hash(Hashed::RunBlock, raw, block.hash, || "the block".to_owned())?;
+    decode_records(raw, records)?;
+    if records.first().is_some_and(|record| record.fingerprint == block.first) {
+        return Ok(());
+    }
+    Err(Error::corrupt("it does not begin with the record that the directory says"))
+}
+
+/// The partitions of a run, each opened as the one that the run's head means.
+pub(super) struct Partitions {
+    store: SeriesId,
+    pub(super) run: RunRef,
+    /// What the directories of all partitions but the last say, once that was read.
+    before: Vec<ContentHash>,
+}
+
+impl Partitions {
+    pub(super) fn new(store: SeriesId, run: RunRef) -> Self {
+        Self { store, run, before: Vec::new() }
+    }
+
+    /// Opens a partition and reads its directory.
+    pub(super) fn open(
+        &mut self,
+        objects: &Objects,
+        partition: u32,
+    ) -> Result<(OpenObject, RunDirectory)> {
+        let last = self.run.partitions() - 1;
+        if partition == last {
+            return self.read(objects, last, self.run.hash);
+        }
+        if self.before.is_empty() {
+            let (object, directory) = self.read(objects, last, self.run.hash)?;
+            if directory.before.len() != last as usize {
+                let message =
+                    format!("{} does not say what all partitions before it are", object.name);
+                return Err(Error::corrupt(message));
+            }
+            self.before = directory.before;
+        }
+        self.read(objects, partition, self.before[partition as usize])
+    }
+
+    fn read(
+        &self,
+        objects: &Objects,
+        partition: u32,
+        hash: ContentHash,
+    ) -> Result<(OpenObject, RunDirectory)> {
+        let name = names::run(self.store, self.run.id, partition);
+        let (kind, number) = (ObjectKind::Run, self.run.id.0);
+        let object = objects.open(&name, Address::of_part(kind, self.store, number, partition))?;
+        let directory = objects.read_directory(&object, |raw| {
+            objects.require_hash(Hashed::RunDirectory, raw, hash, || "it".to_owned())?;
+            let directory = RunDirectory::decode(raw)?;
+            let end = directory.end().unwrap_or(to_u64(HEADER_BYTES));
+            Ok((directory, end))
+        })?;
+        Ok((object, directory))
+    }
+}

@@ -1,0 +1,166 @@
+//! Runs against plain vectors.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use proptest::prelude::*;
+use silt_format::{Config, Record, RunRef, RunUse, SeriesId};
+use silt_storage::{Key, MemoryStorage, Storage};
+
+use super::*;
+use crate::env::{Context, Silent};
+use crate::open::Protection;
+use crate::repository::Repository;
+use crate::system::SystemEnv;
+
+const STORE: SeriesId = SeriesId([7; 12]);
+
+fn repository() -> (Repository, Arc<MemoryStorage>) {
+    let storage = Arc::new(MemoryStorage::new());
+    let env = Arc::new(SystemEnv::new(Arc::new(AtomicBool::new(false))));
+    let context = Context { env, observer: Arc::new(Silent) };
+    let shared: Arc<dyn Storage> = Arc::clone(&storage) as Arc<dyn Storage>;
+    let config = Config::default();
+    let made = Repository::init(shared, context, config, &Protection::None, None).unwrap();
+    (made, storage)
+}
+
+/// A record whose fingerprint is drawn from `seed`: few seeds make many equal ones.
+fn record(seed: u64, payload: u8) -> Record {
+    let fingerprint = silt_format::fingerprint(&[3; 32], &seed.to_le_bytes());
+    Record { fingerprint, payload: [payload; 12] }
+}
+
+fn drain(mut stream: Stream<'_>) -> Vec<Record> {
+    let mut all = Vec::new();
+    while let Some(record) = stream.next().unwrap() {
+        all.push(record);
+    }
+    all
+}
+
+fn write(repository: &Repository, records: &[Record], records_max: u64) -> RunRef {
+    let objects = &repository.objects;
+    let mut writer = RunWriter::new(objects, STORE, RunUse::Owners, records_max).unwrap();
+    records.iter().for_each(|record| writer.push(*record).unwrap());
+    writer.finish().unwrap().run
+}
+
+fn sorted(seeds: &[u64]) -> Vec<Record> {
+    let mut all: Vec<Record> =
+        seeds.iter().map(|seed| record(seed / 3, seed.to_le_bytes()[0])).collect();
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+#[test]
+fn more_than_memory_holds_is_sorted_by_spilling_and_merging_twice() {
+    let (repository, _) = repository();
+    let folder = std::env::temp_dir();
+    // The least memory, and more spills than are merged at once.
+    let mut sorter = Sorter::new(&repository.objects, &folder, 0);
+    let records = 2048 * 70 + 5;
+    let all: Vec<Record> = (0..records).map(|seed| record(seed % 1000, 1)).collect();
+    all.iter().for_each(|record| sorter.push(*record).unwrap());
+    let sorted = sorter.finish().unwrap();
+    assert_eq!(sorted.records(), records);
+    let mut expected = all;
+    expected.sort_unstable();
+    assert!(drain(sorted.stream()) == expected, "the first time");
+    assert!(drain(sorted.stream()) == expected, "and again");
+}
+
+#[test]
+fn a_run_of_many_partitions_reads_back_and_answers_every_look_up() {
+    let (repository, _) = repository();
+    let records = sorted(&(0..30_000).collect::<Vec<u64>>());
+    // As if it were to become large: 64 partitions.
+    let run = write(&repository, &records, 6_000_000);
+    assert_eq!((run.partitions(), run.records), (64, records.len() as u64));
+    let reader = RunReader::new(&repository.objects, STORE, run);
+    assert!(drain(Stream::new(reader)) == records);
+    let mut lookup = RunLookup::new(&repository.objects, STORE, vec![run], 64 << 10);
+    for seed in 0..200 {
+        let wanted = record(seed, 0).fingerprint;
+        let expected = records.iter().find(|record| record.fingerprint == wanted);
+        assert_eq!(lookup.find(&wanted, &|_| true).unwrap().as_ref(), expected, "{seed}");
+    }
+    for seed in 10_000..20_000 {
+        assert_eq!(lookup.find(&record(seed, 0).fingerprint, &|_| true).unwrap(), None);
+    }
+}
+
+#[test]
+fn a_flipped_bit_anywhere_in_a_run_is_an_error_and_never_a_wrong_record() {
+    let (repository, storage) = repository();
+    let records = sorted(&(0..9000).collect::<Vec<u64>>());
+    let run = write(&repository, &records, 1);
+    let name = Key::new(silt_format::names::run(STORE, run.id, 0)).unwrap();
+    let mut whole = Vec::new();
+    storage.get(&name, silt_storage::ByteRange::Full, &mut whole).unwrap();
+    for bit in (0..whole.len() * 8).step_by(whole.len() * 8 / 97) {
+        let mut damaged = whole.clone();
+        damaged[bit / 8] ^= 1 << (bit % 8);
+        storage.delete(std::slice::from_ref(&name)).unwrap();
+        storage.put(&name, &[&damaged], silt_storage::PutMode::Create).unwrap();
+        let mut stream = Stream::new(RunReader::new(&repository.objects, STORE, run));
+        let mut read = Vec::new();
+        let end = loop {
+            match stream.next() {
+                Ok(Some(record)) => read.push(record),
+                Ok(None) => break None,
+                Err(error) => break Some(error),
+            }
+        };
+        assert!(records.starts_with(&read), "bit {bit}");
+        // The filter and the footer's reserved bytes are not read by a scan.
+        let is_seen = end.as_ref().is_some_and(crate::objects::is_damage);
+        assert!(is_seen || read == records, "bit {bit} of {}: {end:?}", whole.len() * 8);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn a_merge_gives_all_records_of_its_streams_in_order(
+        parts in prop::collection::vec(prop::collection::vec(0_u64..500, 0..200), 1..6)
+    ) {
+        let (repository, _) = repository();
+        let mut expected = Vec::new();
+        let streams = parts.iter().map(|seeds| {
+            let records = sorted(seeds);
+            expected.extend_from_slice(&records);
+            let run = write(&repository, &records, 1);
+            Stream::new(RunReader::new(&repository.objects, STORE, run))
+        }).collect();
+        let merged = drain(merge(streams));
+        expected.sort_unstable();
+        prop_assert!(merged == expected);
+    }
+
+    #[test]
+    fn a_join_finds_what_a_search_finds(
+        asked in prop::collection::vec(0_u64..900, 0..300),
+        known in prop::collection::vec(0_u64..900, 0..300),
+    ) {
+        let (repository, _) = repository();
+        let (asked, known) = (sorted(&asked), sorted(&known));
+        let stream = |records: &[Record]| {
+            let run = write(&repository, records, 300_000);
+            Stream::new(RunReader::new(&repository.objects, STORE, run))
+        };
+        let mut answers = Vec::new();
+        join(&mut stream(&asked), &mut stream(&known), &mut |fingerprint, requests, found| {
+            answers.extend(requests.iter().map(|request| (*request, found.to_vec())));
+            assert!(requests.iter().all(|r| r.fingerprint == *fingerprint));
+            Ok(())
+        }).unwrap();
+        let search = |request: &Record| -> Vec<Record> {
+            known.iter().filter(|r| r.fingerprint == request.fingerprint).copied().collect()
+        };
+        let expected: Vec<_> = asked.iter().map(|request| (*request, search(request))).collect();
+        prop_assert_eq!(answers, expected);
+    }
+}

@@ -1,0 +1,63 @@
+//! What was seen before: a storage that shows less than that serves an old state, or hides something.
+//!
+//! Nothing in a repository can tell a provider's copy of yesterday from the repository as it is: every object in it
+//! is whole. What can tell is memory, of this process and, where the environment keeps notes, of this machine.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use silt_format::{Error, RepositoryId, Result, SeriesId};
+
+use crate::env::Env;
+use crate::sync::lock;
+
+/// The newest generation of each series that was seen, and the newest list of writers, which has no series.
+pub struct Seen {
+    repository: RepositoryId,
+    env: Arc<dyn Env>,
+    newest: Mutex<HashMap<SeriesId, u64>>,
+}
+
+impl Seen {
+    /// What this process and this machine know of a repository.
+    pub fn new(repository: RepositoryId, env: &Arc<dyn Env>) -> Self {
+        Self { repository, env: Arc::clone(env), newest: Mutex::default() }
+    }
+
+    /// Fails as `Corrupt` if what storage shows as the newest is older than what was seen before.
+    pub fn compare(&self, series: SeriesId, newest: u64) -> Result<()> {
+        let known = self.known(series, 0);
+        if newest >= known {
+            return Ok(());
+        }
+        let what = if series == SeriesId::NONE {
+            "list of writers".to_owned()
+        } else {
+            format!("head of series {series}")
+        };
+        Err(Error::corrupt(format!(
+            "storage shows {newest} as the newest {what}, and {known} was seen before: it serves an old state or \
+             hides what is newer; if the repository was rolled back on purpose, say so with --accept-older"
+        )))
+    }
+
+    /// Notes for this process what was read, and whole: a name alone may have been put there by anybody.
+    pub fn met(&self, series: SeriesId, newest: u64) {
+        self.known(series, newest);
+    }
+
+    /// What is known once `newest` is, too.
+    fn known(&self, series: SeriesId, newest: u64) -> u64 {
+        let mut known = lock(&self.newest);
+        let noted = || self.env.newest_seen(self.repository, series);
+        let known = known.entry(series).or_insert_with(noted);
+        *known = newest.max(*known);
+        *known
+    }
+
+    /// Notes for later processes, too, what is durable.
+    pub fn note(&self, series: SeriesId, newest: u64) {
+        self.met(series, newest);
+        self.env.note_newest(self.repository, series, newest);
+    }
+}

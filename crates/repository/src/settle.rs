@@ -1,0 +1,145 @@
+//! What keeps several places, and processes that know different lists of them, from drifting apart.
+//!
+//! Three rules hold, whoever sleeps between any two steps. A commit is told as done only if every place of the
+//! writer's list has taken it, and only if that list is still the newest afterwards: whoever changes the list
+//! writes it first and then looks for what was committed before. Who builds upon a head first sees to it that
+//! every place has it, with all that it names. And nothing that is there is ever replaced by something else.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
+
+use silt_format::names::{self, Numbered};
+use silt_format::{Error, ErrorKind, Id, ObjectKind, Result, ResultExt, SeriesId};
+use silt_storage::{ByteRange, Key};
+
+use crate::objects::{Address, Objects, is_damage, key};
+
+/// For how long what was seen of the lists of places and writers is taken to hold.
+const LATELY_NS: u64 = 60 * 1_000_000_000;
+
+/// Fails as `Busy` if the list of places is not the one any more by which the repository was opened; and reads the
+/// list of writers, if there is a newer one. Whoever changes either list writes it before looking for what was
+/// committed until then.
+pub fn verify_unchanged(objects: &Objects) -> Result<()> {
+    objects.looked_ns.store(objects.context.env.now_ns(), Ordering::SeqCst);
+    let (mut newest, mut writers) = (0, 0);
+    // Keys, of which there may be many, come before.
+    for item in objects.names(names::ROOT, Some(names::BEHIND_KEYS))? {
+        let (name, _) = item?;
+        newest = newest.max(Numbered::Places.number_of(SeriesId::NONE, &name).unwrap_or(0));
+        writers = writers.max(names::writers_number(&name).unwrap_or(0));
+    }
+    if writers > objects.believed.writers().0 {
+        objects.load_writers(None)?;
+    }
+    if newest <= objects.places {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::Busy,
+        "the places of the repository have been changed meanwhile; open it again, what a backup has uploaded \
+         is used",
+    ))
+}
+
+/// The same for who did something else since the repository was opened.
+pub fn verify_unchanged_since_opened(objects: &Objects) -> Result<()> {
+    if objects.is_used.swap(true, Ordering::SeqCst) { verify_unchanged(objects) } else { Ok(()) }
+}
+
+/// The same for who has not looked for a while and is about to commit with the key called `signer`: what was
+/// prepared in vain is not written. `Denied` if the key was removed.
+pub fn verify_unchanged_lately(objects: &Objects, signer: Id) -> Result<()> {
+    let since = objects.context.env.now_ns() - objects.looked_ns.load(Ordering::SeqCst);
+    if since.unsigned_abs() > LATELY_NS || objects.believed.writers().0 == 0 {
+        verify_unchanged(objects)?;
+    }
+    objects.believed.verify_active(signer)
+}
+
+/// Makes sure that every place has the head of this name, durable, and all that it names: its writer may have
+/// died before a place had it, or before a folder was durable, and the power may still fail.
+///
+/// `Conflict` if two places have different heads of one number.
+pub fn settle_head(
+    objects: &Objects,
+    (series, generation): (SeriesId, u64),
+    called: &str,
+) -> Result<()> {
+    let name = Numbered::Head.name(series, generation);
+    let key = key(&name)?;
+    let copies = objects.storage.copies(&key);
+    let (mut first, mut is_missing): (Option<Vec<u8>>, bool) = (None, false);
+    for copy in 0..if copies > 1 { copies } else { 0 } {
+        let mut bytes = Vec::new();
+        match objects.storage.get_from(copy, &key, ByteRange::Full, &mut bytes) {
+            Ok(()) => {}
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                is_missing = true;
+                continue;
+            }
+            // It is read around, and writing will tell what is wrong.
+            Err(error) if is_damage(&error) || error.kind() == ErrorKind::Unavailable => continue,
+            Err(error) => return Err(error),
+        }
+        let address = Address::new(ObjectKind::Head, series, generation);
+        if first.as_ref() == Some(&bytes) || !objects.is_whole(&bytes, address) {
+            continue;
+        }
+        if first.replace(bytes).is_some() {
+            return Err(Error::new(
+                ErrorKind::Conflict,
+                format!(
+                    "series '{called}' has different heads {name} in different places: each was used without \
+                     the other; `silt copies` lists them, go on with one of them"
+                ),
+            ));
+        }
+    }
+    if is_missing {
+        complete(objects, series)
+            .context(|| format!("complete series '{called}' in all places"))?;
+    }
+    objects.storage.settle(&key)
+}
+
+/// Brings every object of a series but its state to each place that lacks it.
+fn complete(objects: &Objects, series: SeriesId) -> Result<()> {
+    for prefix in [
+        names::series(series),
+        names::containers(series),
+        names::recipes(series),
+        names::summaries(series),
+        names::dead_lists(series),
+        names::runs(series),
+        names::snapshots(series),
+    ] {
+        let copies = objects.storage.copies(&key(&names::series(series))?);
+        let copies = copies.max(objects.storage.copies(&key(&format!("{prefix}x"))?));
+        let listed: Vec<BTreeSet<Key>> =
+            (0..copies).map(|copy| list(objects, copy, &prefix)).collect::<Result<_>>()?;
+        let all: BTreeSet<&Key> = listed.iter().flatten().collect();
+        for key in all {
+            if listed.iter().any(|place| !place.contains(key)) {
+                match objects.storage.settle(key) {
+                    // Somebody has removed it meanwhile.
+                    Err(error) if error.kind() == ErrorKind::NotFound => {}
+                    other => other?,
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn list(objects: &Objects, copy: usize, prefix: &str) -> Result<BTreeSet<Key>> {
+    let (mut keys, mut after): (BTreeSet<Key>, Option<Key>) = (BTreeSet::new(), None);
+    loop {
+        let page = objects.storage.list_from(copy, prefix, after.as_ref())?;
+        after = page.objects.last().map(|(key, _)| key.clone());
+        keys.extend(page.objects.into_iter().map(|(key, _)| key));
+        if !page.truncated || after.is_none() {
+            return Ok(keys);
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! The shared store as backups see it: where is the chunk with this fingerprint?
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use silt_format::{
+    ALONE, DeadRange, Fingerprint, Head, ObjectSet, Record, Reference, Result, RunUse,
+    SHARED_STORE, SeriesId, StoreEntry,
+};
+
+use crate::chunks::open_container;
+use crate::dead;
+use crate::heads;
+use crate::objects::{Objects, is_damage};
+use crate::runs::RunLookup;
+use crate::series::SHARED_NAME;
+use crate::shared_record::SharedRecord;
+use crate::table::Table;
+
+/// How many containers' fingerprints are held: what was shared together is mostly found together, so
+/// that one look-up in the index answers for a whole neighbourhood.
+const NEIGHBOURHOODS: usize = 6;
+
+/// Looks fingerprints up in the shared store of a domain as its head was when this was opened.
+pub struct SharedIndex {
+    objects: Arc<Objects>,
+    store: SeriesId,
+    generation: u64,
+    lookup: Option<RunLookup>,
+    /// The containers found last, the latest first.
+    near: Vec<(u32, Table)>,
+    containers: ObjectSet,
+    /// What is dead or condemned: no new reference may lead there.
+    barred: HashMap<u32, Vec<DeadRange>>,
+}
+
+impl SharedIndex {
+    /// Opens the shared store, if there is one; at most about `memory_bytes` of its index are held. With it
+    /// the name of its newest check record.
+    pub fn open(
+        objects: &Arc<Objects>,
+        domain: u32,
+        memory_bytes: usize,
+    ) -> Result<Option<(Self, Option<String>)>> {
+        if domain == ALONE || !objects.keys.has_domain(domain) {
+            return Ok(None);
+        }
+        let store = objects.keys.shared_store_id(domain);
+        let state = heads::state(objects, store)?;
+        let Some(head) = state.head else { return Ok(None) };
+        let empty = || Head::empty(store, domain, SHARED_NAME);
+        let head = heads::base(objects, store, &head, empty)?;
+        let runs: Vec<_> =
+            head.runs.iter().filter(|run| run.use_ == RunUse::Shared).copied().collect();
+        let lookup = if runs.is_empty() {
+            None
+        } else {
+            Some(RunLookup::new(objects, store, runs, memory_bytes))
+        };
+        let lists: Vec<_> = head.dead.iter().chain(&head.condemned).copied().collect();
+        let barred = dead::read(objects, store, &lists)?;
+        let barred = barred.by_container().map(|(number, ranges)| (number, ranges.to_vec()));
+        let index = Self {
+            objects: Arc::clone(objects),
+            store,
+            generation: head.generation,
+            lookup,
+            near: Vec::new(),
+            barred: barred.collect(),
+            containers: head.containers,
+        };
+        Ok(Some((index, state.check)))
+    }
+
+    /// Whether nothing can be found.
+    pub fn is_empty(&self) -> bool {
+        self.lookup.is_none()
+    }
+
+    /// The generation of the store's head that this was opened with.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Lets a series' head name the store, and say that its next commit knows this state of it.
+    pub fn name_in(&self, head: &mut Head) {
+        name_store(head, self.store, self.generation);
+    }
+
+    /// Where the chunk is, if the store has it and it may be referred to.
+    ///
+    /// A damaged index is warned of once and then finds nothing.
+    pub fn get(&mut self, fingerprint: &Fingerprint) -> Result<Option<Reference>> {
+        let near = self.near.iter().enumerate();
+        let mut found = near.map(|(place, (_, table))| (place, table.get(fingerprint)));
+        if let Some((place, Some(reference))) = found.find(|(_, found)| found.is_some()) {
+            self.near[..=place].rotate_right(1);
+            return Ok(Some(reference));
+        }
+        match self.look_up(fingerprint) {
+            Ok(found) => Ok(found),
+            Err(error) if is_damage(&error) => {
+                let message = format!("{error}; chunks of the shared store are stored again");
+                self.objects.context.observer.warning(&message);
+                self.lookup = None;
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Asks the runs; the neighbourhood of what is found is held from now on.
+    fn look_up(&mut self, fingerprint: &Fingerprint) -> Result<Option<Reference>> {
+        // A chunk may be there twice, once condemned and once stored again.
+        let (containers, barred) = (&self.containers, &self.barred);
+        let is_wanted =
+            |record: &Record| is_open(containers, barred, SharedRecord::decode(record).reference);
+        let Some(lookup) = &mut self.lookup else { return Ok(None) };
+        let Some(record) = lookup.find(fingerprint, &is_wanted)? else { return Ok(None) };
+        let reference = SharedRecord::decode(&record).reference;
+        let number = reference.container();
+        let is_held = self.near.iter().any(|(held, _)| *held == number);
+        if let Some(tag) = self.containers.tag(number).filter(|_| !is_held) {
+            let container = open_container(&self.objects, self.store, number, tag)?;
+            let directory = &container.directory;
+            let chunks = directory.slots().map(|(slot, place)| {
+                let reference = Reference::new(SHARED_STORE, number, slot);
+                (directory.fingerprints[place.index as usize], reference)
+            });
+            let open = chunks.filter(|(_, reference)| self.is_open(*reference));
+            let table = Table::new(open.collect());
+            self.near.truncate(NEIGHBOURHOODS - 1);
+            self.near.insert(0, (number, table));
+        }
+        Ok(Some(reference))
+    }
+
+    /// Whether new references may lead there.
+    pub fn is_open(&self, reference: Reference) -> bool {
+        is_open(&self.containers, &self.barred, reference)
+    }
+}
+
+fn is_open(
+    containers: &ObjectSet,
+    barred: &HashMap<u32, Vec<DeadRange>>,
+    reference: Reference,
+) -> bool {
+    let ranges = barred.get(&reference.container());
+    containers.tag(reference.container()).is_some()
+        && !ranges.is_some_and(|ranges| dead::holds(ranges, reference.slot()))
+}
+
+/// Lets a series' head name the shared store as it was in `generation`.
+pub fn name_store(head: &mut Head, store: SeriesId, generation: u64) {
+    let place = head.stores.iter().position(|entry| entry.number == SHARED_STORE);
+    let place = place.unwrap_or_else(|| {
+        head.stores.push(StoreEntry::new(SHARED_STORE, 1, store));
+        head.stores.len() - 1
+    });
+    let entry = &mut head.stores[place];
+    entry.seen = entry.seen.max(generation);
+}

@@ -1,0 +1,157 @@
+//! Containers on their way to storage: threads of their own send them, for all sessions of a repository
+//! that run in this process.
+
+use std::sync::{Arc, MutexGuard};
+
+use bytes::Bytes;
+use silt_format::{Error, ObjectKind, Result};
+use silt_storage::AlignedBuffer;
+
+use crate::objects::Objects;
+use crate::sync::lock;
+use crate::upload_queue::{Account, Shared, State, Upload, Uploader};
+
+/// A container's buffer, lent to the storage while it is being sent.
+struct Lent(Arc<AlignedBuffer>);
+
+impl AsRef<[u8]> for Lent {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// Sends containers until it is told to stop.
+fn send_all(shared: &Shared, objects: &Objects) {
+    while let Some((account, upload)) = shared.next() {
+        send_one(shared, objects, account, upload);
+    }
+}
+
+fn send_one(shared: &Shared, objects: &Objects, account: u64, upload: Upload) {
+    let number = upload.number;
+    // A panic is this container's failure, and no end of the thread: others wait for it.
+    let send = std::panic::AssertUnwindSafe(|| send(objects, upload));
+    let (result, spare) = std::panic::catch_unwind(send)
+        .unwrap_or_else(|_| (Err(Error::invalid("sending a container panicked")), None));
+    objects.buffers.containers.keep(spare);
+    shared.sent(account, result.map(|()| number));
+}
+
+/// Sends one container; its buffer comes back if nothing uses it any more.
+fn send(objects: &Objects, upload: Upload) -> (Result<()>, Option<AlignedBuffer>) {
+    let Upload { name, body, end, .. } = upload;
+    let body = Arc::new(body);
+    let pieces = [Bytes::from_owner(Lent(Arc::clone(&body))), end.into()];
+    let result = objects.put_pieces(&name, ObjectKind::Container, &pieces);
+    drop(pieces);
+    // A buffer that is still being sent, after a lost answer, is not used again.
+    let spare = Arc::try_unwrap(body).ok().map(|mut body| {
+        body.clear();
+        body
+    });
+    (result.map(|_| ()), spare)
+}
+
+/// What one session uploads. Others may upload at the same time: all share threads and buffers.
+pub struct Uploads {
+    objects: Arc<Objects>,
+    uploader: Arc<Uploader>,
+    account: u64,
+    /// Most containers that are under way, those of others counted.
+    limit: usize,
+}
+
+impl Uploads {
+    /// At most `limit` containers are under way at once; one more may be being filled.
+    pub fn new(objects: &Arc<Objects>, limit: usize) -> Self {
+        let mut shared = lock(&objects.uploader.0);
+        let uploader = shared.upgrade().unwrap_or_else(|| Arc::new(Uploader(Arc::default())));
+        *shared = Arc::downgrade(&uploader);
+        drop(shared);
+        let account = {
+            let mut state = uploader.0.state();
+            state.next_account += 1;
+            let account = state.next_account;
+            state.accounts.insert(account, Account::default());
+            account
+        };
+        Self { objects: Arc::clone(objects), uploader, account, limit: limit.max(1) }
+    }
+
+    /// A container's buffer to fill, empty.
+    pub fn buffer(&self, capacity: usize) -> AlignedBuffer {
+        let spare = self.objects.buffers.containers.take();
+        let spare = spare.filter(|spare| spare.capacity() >= capacity);
+        spare.unwrap_or_else(|| AlignedBuffer::with_capacity(capacity))
+    }
+
+    /// Hands a container over; waits while as many as may be are under way.
+    pub fn submit(&self, upload: Upload) -> Result<()> {
+        let shared = self.shared();
+        let mut state = shared.state();
+        if self.objects.context.env.is_single_threaded() {
+            let account = self.account(&mut state);
+            account.check()?;
+            account.under_way += 1;
+            state.sending += 1;
+            drop(state);
+            send_one(shared, &self.objects, self.account, upload);
+            return self.account(&mut shared.state()).check();
+        }
+        loop {
+            self.account(&mut state).check()?;
+            if state.waiting.len() + state.sending < self.limit {
+                break;
+            }
+            state = shared.wait(state);
+        }
+        self.account(&mut state).under_way += 1;
+        state.waiting.push_back((self.account, upload));
+        if state.threads.len() < self.limit {
+            let (shared, objects) = (Arc::clone(shared), Arc::clone(&self.objects));
+            state.threads.push(std::thread::spawn(move || send_all(&shared, &objects)));
+        }
+        shared.changed.notify_all();
+        Ok(())
+    }
+
+    /// Waits until every container handed over is durable; the answer is their numbers.
+    pub fn drain(&self) -> Result<Vec<u32>> {
+        let mut state = self.settled();
+        let account = self.account(&mut state);
+        account.check()?;
+        Ok(std::mem::take(&mut account.durable))
+    }
+
+    fn shared(&self) -> &Arc<Shared> {
+        &self.uploader.0
+    }
+
+    fn account<'s>(&self, state: &'s mut State) -> &'s mut Account {
+        state.accounts.entry(self.account).or_default()
+    }
+
+    /// Waits until none of its containers is under way.
+    fn settled(&self) -> MutexGuard<'_, State> {
+        let mut state = self.shared().state();
+        while self.account(&mut state).under_way > 0 {
+            state = self.shared().wait(state);
+        }
+        state
+    }
+}
+
+impl Drop for Uploads {
+    /// What was not sent yet is not sent; what is being sent is waited for, so that nothing is written once
+    /// its owner has ended.
+    fn drop(&mut self) {
+        let mut state = self.shared().state();
+        let before = state.waiting.len();
+        state.waiting.retain(|(account, _)| *account != self.account);
+        let dropped = before - state.waiting.len();
+        self.account(&mut state).under_way -= dropped;
+        drop(state);
+        self.settled().accounts.remove(&self.account);
+        self.shared().changed.notify_all();
+    }
+}

@@ -1,0 +1,119 @@
+//! Containers that wait to be sent, and what came of those that were: the account of each session.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread::JoinHandle;
+
+use silt_format::{Error, Result};
+use silt_storage::AlignedBuffer;
+
+use crate::sync::lock;
+
+/// A finished container.
+pub struct Upload {
+    /// The object that it becomes.
+    pub name: String,
+    /// Its number.
+    pub number: u32,
+    /// Header and frames.
+    pub body: AlignedBuffer,
+    /// Directory and footer.
+    pub end: Vec<u8>,
+}
+
+/// What one session has handed over.
+#[derive(Default)]
+pub(crate) struct Account {
+    /// Containers that are not durable yet.
+    pub(crate) under_way: usize,
+    pub(crate) durable: Vec<u32>,
+    failure: Option<Error>,
+    /// Whether one was lost, also after its error was told: nothing of this session may be committed.
+    has_failed: bool,
+}
+
+impl Account {
+    /// Fails once a container was lost: with its error, or after that was told.
+    pub(crate) fn check(&mut self) -> Result<()> {
+        let lost = || Error::invalid("a container of this session could not be stored");
+        self.has_failed.then(|| self.failure.take().unwrap_or_else(lost)).map_or(Ok(()), Err)
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct State {
+    pub(crate) waiting: VecDeque<(u64, Upload)>,
+    pub(crate) sending: usize,
+    pub(crate) accounts: HashMap<u64, Account>,
+    pub(crate) next_account: u64,
+    pub(crate) threads: Vec<JoinHandle<()>>,
+    stop: bool,
+}
+
+#[derive(Default)]
+pub(crate) struct Shared {
+    state: Mutex<State>,
+    pub(crate) changed: Condvar,
+}
+
+impl Shared {
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+
+    pub(crate) fn wait<'s>(&self, state: MutexGuard<'s, State>) -> MutexGuard<'s, State> {
+        self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next container to send; `None` once there will be none.
+    pub(crate) fn next(&self) -> Option<(u64, Upload)> {
+        let mut state = self.state();
+        while !state.stop {
+            if let Some(next) = state.waiting.pop_front() {
+                state.sending += 1;
+                return Some(next);
+            }
+            state = self.wait(state);
+        }
+        None
+    }
+
+    /// Enters what came of sending a container in its account.
+    pub(crate) fn sent(&self, account: u64, result: Result<u32>) {
+        let mut state = self.state();
+        state.sending -= 1;
+        if let Some(account) = state.accounts.get_mut(&account) {
+            account.under_way -= 1;
+            match result {
+                Ok(number) => account.durable.push(number),
+                Err(error) => {
+                    account.has_failed = true;
+                    account.failure.get_or_insert(error);
+                }
+            }
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+}
+
+/// The threads that send, and the buffers that they share. They end with the last that uses them.
+pub(crate) struct Uploader(pub(crate) Arc<Shared>);
+
+impl Drop for Uploader {
+    fn drop(&mut self) {
+        let threads = {
+            let mut state = self.0.state();
+            state.stop = true;
+            self.0.changed.notify_all();
+            std::mem::take(&mut state.threads)
+        };
+        for thread in threads {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The uploader of a repository, while one is used.
+#[derive(Default)]
+pub struct SharedUploader(pub(crate) Mutex<Weak<Uploader>>);
