@@ -10,7 +10,7 @@ copy=$(mktemp -d)
 export CARGO_TARGET_DIR=$PWD/target/mutations
 git worktree add --quiet --detach "$copy" HEAD
 trap 'git worktree remove --force "$copy"' EXIT
-engine=crates/engine/src storage=crates/storage/src
+engine=crates/engine/src repository=crates/repository/src storage=crates/storage/src
 missed=()
 
 # name, file, a Perl substitution that removes the guard
@@ -42,25 +42,25 @@ mutate fence "$engine/deletion/reclaim.rs" 's/(let replaced = self\.replace_dead
 # Numbers that a fence took back are given to containers that are left, which the next backup then adopts.
 mutate numbers-behind-orphans "$engine/deletion/reclaim.rs" 's/self\.head\.next_container = plan\.next_container;//'
 # A writer that slept through many commits does not look whether its number was free again.
-mutate base-check "$engine/heads.rs" 's/if newest >= head\.generation\.saturating_add\(HEADS_KEPT\)/if newest == 0/'
+mutate base-check "$repository/heads.rs" 's/if newest >= head\.generation\.saturating_add\(HEADS_KEPT\)/if newest == 0/'
 # Chunks of the shared store die without waiting for backups that do not know that they are condemned.
 mutate condemning "$engine/shared/sweep.rs" 's/report\.waiting_for = fence\(self\.repository, &self\.head\)\?;//'
 # References are not looked at once more after the fence.
 mutate second-look "$engine/shared/sweep.rs" 's/self\.bury\(&condemned\.intersection\(&unreferenced\), report\)/drop(unreferenced); self.bury(&condemned, report)/'
 # The list of places is not looked at after a commit, nor by who has been open for long.
-mutate list-of-places "$engine/places/settle.rs" 's/if newest <= objects\.places/if newest < u64::MAX/'
+mutate list-of-places "$repository/settle.rs" 's/if newest <= objects\.places/if newest < u64::MAX/'
 # Names are given twice: every session has the same tag.
 mutate tags crates/format/src/ids.rs 's/Self\(random \& !Self::REWRITTEN\)/Self(random \& 2)/; s/Self\(random \| Self::REWRITTEN\)/Self((random \& 2) | Self::REWRITTEN)/'
 # What an interrupted backup has left is used wherever it is, durable or not.
 mutate settled-orphans "$engine/backup/adopt.rs" 's/let durable = objects\.storage\.settle\(&key\(&name\)\?\);/let durable = key(&name).map(drop);/'
 # Heads are built upon that not all places have, or that a power failure can take away.
-mutate settled-heads "$engine/places/settle.rs" 's/(pub\(crate\) fn settle_head\(.*?\) -> Result<\(\)> \{)/$1\n    if generation > 0 { return Ok(()); }/s'
+mutate settled-heads "$repository/settle.rs" 's/(pub fn settle_head\(.*?\) -> Result<\(\)> \{)/$1\n    if generation > 0 { return Ok(()); }/s'
 # What another has committed to a place that is not the first is replaced.
 mutate never-replace "$storage/replicated.rs" 's/if there == body\.concat\(\) \{\n\s*return Ok\(\(\)\);\n\s*\}/if there != body.concat() { storage.delete(std::slice::from_ref(key))?; return storage.put_bytes(key, body, mode); } else { return Ok(()); }\n    #[allow(unreachable_code)]/'
 # A place counts as complete before it was filled.
-mutate filling "$engine/places/change.rs" 's/list\.filling\.push\(location\.to_owned\(\)\);//'
+mutate filling "$engine/copies/change.rs" 's/list\.filling\.push\(location\.to_owned\(\)\);//'
 # A new place can be opened before it knows the others.
-mutate list-before-configuration "$engine/places/change.rs" 's/lists\.iter\(\)\.filter\(\|list\| list\.number > highest\)\.try_for_each\(\|list\| list\.put\(new\)\)\?;//'
+mutate list-before-configuration "$engine/copies/change.rs" 's/lists\.iter\(\)\.filter\(\|list\| list\.number > highest\)\.try_for_each\(\|list\| list\.put\(new\)\)\?;//'
 
 if [ ${#missed[@]} -gt 0 ]; then
   echo "not found: ${missed[*]}" >&2

@@ -4,8 +4,9 @@
 
 use libfuzzer_sys::fuzz_target;
 use silt_format::{
-    BlockReader, CheckRecord, Config, Directory, Footer, HEADER_BYTES, Head, Header, Lease, MasterKey, Page, Places, Recipe,
-    RunDirectory, SeriesRecord, Signed, Snapshot, WrappedKey, Writers, decode_blocks, decode_dead_ranges, decode_records, encode_dead_ranges,
+    BlockReader, CheckRecord, Config, Directory, Footer, HEADER_BYTES, Head, Header, Lease,
+    MasterKey, Page, Places, Recipe, RunDirectory, SeriesRecord, Signed, Snapshot, WrappedKey,
+    Writers, decode_blocks, decode_dead_ranges, decode_records, encode_dead_ranges,
 };
 
 fuzz_target!(|data: &[u8]| {

@@ -1,5 +1,5 @@
-//! Backups to a bucket of a real server on this machine, against a folder and against peers on the same
-//! server, by turns; requests and bytes are the server's own counts.
+//! Backups to a bucket of a real server on this machine, against a folder and against peers on the
+//! same server, by turns; requests and bytes are the server's own counts.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -277,7 +277,8 @@ pub fn run(options: &BucketOptions) -> Result<()> {
 fn print(bench: &Bench<'_>, ways: &[Way], all: &[Vec<Vec<Measured>>]) {
     let machines = bench.disks.machines.len() as f64;
     println!(
-        "| {machines} machines, {} runs, medians | wall s | of the folder | of restic | CPU s | server's CPU s | MiB at most | requests a machine | MB sent and received |",
+        "| {machines} machines, {} runs, medians | wall s | of the folder | of restic | CPU s | \
+         server's CPU s | MiB at most | requests a machine | MB sent and received |",
         bench.options.runs
     );
     println!("|---|---:|---:|---:|---:|---:|---:|---:|---:|");

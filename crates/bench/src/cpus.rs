@@ -4,8 +4,8 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::Result;
 
-/// Starts a server on `own` processors that nobody else gets: this thread, and the programs that it starts
-/// afterwards, have the others. With 0 all share all.
+/// Starts a server on `own` processors that nobody else gets: this thread, and the programs that it
+/// starts afterwards, have the others. With 0 all share all.
 pub fn apart<S>(own: usize, server: impl FnOnce() -> Result<S>) -> Result<S> {
     if own == 0 {
         return server();

@@ -23,8 +23,8 @@ use crate::{DeletionOptions, Result};
 const CHANGED_PER_MILLE: u64 = 25;
 const DAYS: u64 = 10;
 
-/// A volume whose chunks say which they are and since when: every one is unique, and costs little to
-/// store.
+/// A volume whose chunks say which they are and since when: every one is unique, and costs little
+/// to store.
 struct Generated {
     chunks: u64,
     /// Chunks that change together.

@@ -19,7 +19,8 @@ pub struct Disks {
 }
 
 impl Disks {
-    /// Finds the disks of a folder, of at most `days_max` days; `wanted` names machines, or is empty.
+    /// Finds the disks of a folder, of at most `days_max` days; `wanted` names machines, or is
+    /// empty.
     pub fn find(folder: &Path, wanted: &[String], days_max: usize) -> Result<Self> {
         let folder = folder.canonicalize()?;
         let mut machines: Vec<String> = Vec::new();

@@ -68,11 +68,13 @@ fn measure(options: &JoinOptions, place: &Path, run: RunRef) -> Result<()> {
     let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
     println!("requests: {} in order after {sorted_s:.1} s", options.requests);
     println!(
-        "join: {asked} different ones, {found} found, in {wall_s:.2} s ({cpu_s:.2} s of CPU): {:.1} million entries a second",
+        "join: {asked} different ones, {found} found, in {wall_s:.2} s ({cpu_s:.2} s of CPU): \
+         {:.1} million entries a second",
         options.entries as f64 / wall_s / 1e6
     );
     println!(
-        "memory: {:.1} MiB to begin with, {:.1} MiB more at the most while sorting, {:.1} MiB while joining",
+        "memory: {:.1} MiB to begin with, {:.1} MiB more at the most while sorting, {:.1} MiB \
+         while joining",
         mib(base),
         mib(sorted - base),
         mib(peak - base)

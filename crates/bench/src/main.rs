@@ -25,6 +25,7 @@ mod rounds;
 mod run;
 mod sharing;
 mod system;
+mod workload;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -52,7 +53,8 @@ enum Command {
     Bounds(BoundsOptions),
     /// Measure deletion: each method's cost, and what it leaks
     #[command(
-        after_help = "Examples:\n  silt-bench deletion --work /vm/bench\n  silt-bench deletion --work /vm/bench --gib 4 --series 10"
+        after_help = "Examples:\n  silt-bench deletion --work /vm/bench\n  silt-bench deletion \
+                      --work /vm/bench --gib 4 --series 10"
     )]
     Deletion(DeletionOptions),
     /// Measure what sharing across series saves, against the best possible on the same disks
@@ -60,17 +62,19 @@ enum Command {
     Sharing(SharingOptions),
     /// Measure rounds against backing the same disks up one by one
     #[command(
-        after_help = "Examples:\n  silt-bench rounds --disks /vm/fleet --work /vm/bench --vms web1,db1,mail1"
+        after_help = "Examples:\n  silt-bench rounds --disks /vm/fleet --work /vm/bench --vms \
+                      web1,db1,mail1"
     )]
     Rounds(RoundsOptions),
-    /// Measure backups to a bucket of a MinIO that is started here, against a folder and against peers
-    #[command(
-        after_help = "Examples:\n  silt-bench bucket --disks /vm/fleet --work /vm/bench\n  silt-bench bucket --disks /vm/fleet --work /vm/bench --server-cpus 1"
-    )]
+    /// Measure backups to a bucket of a MinIO that is started here, against a folder and against
+    /// peers
+    #[command(after_help = "Examples:\n  silt-bench bucket --disks /vm/fleet --work /vm/bench\n  \
+                      silt-bench bucket --disks /vm/fleet --work /vm/bench --server-cpus 1")]
     Bucket(BucketOptions),
     /// Measure comparing requests with an index of any size
     #[command(
-        after_help = "Examples:\n  silt-bench join --work /vm/bench --entries 250000000 --requests 25000000"
+        after_help = "Examples:\n  silt-bench join --work /vm/bench --entries 250000000 --requests \
+                      25000000"
     )]
     Join(JoinOptions),
     /// Measure the memory that a large disk takes, which comes as a stream and is nowhere whole
@@ -92,18 +96,20 @@ struct BucketOptions {
     /// How many rounds.
     #[arg(long, default_value_t = 3)]
     runs: usize,
-    /// Empty the page cache before each step, as root: disks are read from the drive, as those of machines
-    /// that nobody has just read are.
+    /// Empty the page cache before each step, as root: disks are read from the drive, as those of
+    /// machines that nobody has just read are.
     #[arg(long)]
     cold: bool,
-    /// How many drives the server has; with more than one it adds parity, and writes past the page cache.
+    /// How many drives the server has; with more than one it adds parity, and writes past the page
+    /// cache.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16))]
     drives: u16,
-    /// How many processors are the server's alone, as on a machine of its own; the programs have the others.
-    /// With 0 all share all.
+    /// How many processors are the server's alone, as on a machine of its own; the programs have
+    /// the others. With 0 all share all.
     #[arg(long, default_value_t = 0, value_name = "N")]
     server_cpus: usize,
-    /// What else the server is started with; MinIO hashes no bodies with MD5 after `--server-arg=--no-compat`.
+    /// What else the server is started with; MinIO hashes no bodies with MD5 after
+    /// `--server-arg=--no-compat`.
     #[arg(long = "server-arg", value_name = "ARG", allow_hyphen_values = true)]
     server_args: Vec<String>,
     /// The silt program.

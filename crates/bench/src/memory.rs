@@ -1,4 +1,5 @@
-//! The memory that a disk takes which is too large to be made on most machines: it comes as a stream.
+//! The memory that a disk takes which is too large to be made on most machines: it comes as a
+//! stream.
 
 use std::io::Write;
 
@@ -6,7 +7,8 @@ use crate::process::{Call, Cost};
 use crate::{MemoryOptions, Result};
 
 const BLOCK: usize = 4096;
-/// What is different in each block; the rest repeats it, so that a repository of the disk is a fifteenth of it.
+/// What is different in each block; the rest repeats it, so that a repository of the disk is a
+/// fifteenth of it.
 const NOISE: usize = 256;
 /// Of so many blocks, one changes in a day.
 const CHANGED_OF: u64 = 100;

@@ -55,7 +55,8 @@ pub fn bars(title: &str, systems: &[&str], groups: &[Group]) -> String {
             let end = LEFT as f64 + length + 5.0;
             let _ = writeln!(
                 svg,
-                "<rect x=\"{LEFT}\" y=\"{y}\" width=\"{length:.1}\" height=\"{}\" fill=\"{colour}\"/>\n\
+                "<rect x=\"{LEFT}\" y=\"{y}\" width=\"{length:.1}\" height=\"{}\" \
+                 fill=\"{colour}\"/>\n\
                  <text x=\"{end:.1}\" y=\"{text}\">{seconds:.2}</text>",
                 BAR_HEIGHT - 3
             );
@@ -65,7 +66,8 @@ pub fn bars(title: &str, systems: &[&str], groups: &[Group]) -> String {
             let (y, end) = (top + 14, top + 17 + systems.len() * BAR_HEIGHT);
             let _ = writeln!(
                 svg,
-                "<line x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{y}\" y2=\"{end}\" stroke=\"#b00\" stroke-dasharray=\"3 2\"/>"
+                "<line x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{y}\" y2=\"{end}\" stroke=\"#b00\" \
+                 stroke-dasharray=\"3 2\"/>"
             );
         }
     }

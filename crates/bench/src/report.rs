@@ -12,8 +12,8 @@ use crate::bounds::Bounds;
 use crate::disks::Disks;
 use crate::plot;
 use crate::process::Cost;
-use crate::run::Workload;
 use crate::system::System;
+use crate::workload::Workload;
 
 /// What one workload took one system, run after run.
 #[derive(Clone, Debug, Default)]
@@ -114,7 +114,8 @@ impl Results {
         let names = self.disks.join(", ");
         let _ = writeln!(
             text,
-            "Disks {names}, {} days, {:.1} GiB a day, {:.2} GiB of it not holes. Medians of {} runs by turns.\n",
+            "Disks {names}, {} days, {:.1} GiB a day, {:.2} GiB of it not holes. Medians of {} \
+             runs by turns.\n",
             self.days,
             self.logical_bytes as f64 / f64::from(1 << 30),
             self.bounds.data_bytes as f64 / f64::from(1 << 30),
@@ -123,7 +124,10 @@ impl Results {
         for (name, version) in &self.versions {
             let _ = writeln!(text, "- {name}: {version}");
         }
-        text.push_str("\n| workload | system | wall s | silt's ratio | CPU s | peak RSS MiB | written MB | objects |\n");
+        text.push_str(
+            "\n| workload | system | wall s | silt's ratio | CPU s | peak RSS MiB | \
+                       written MB | objects |\n",
+        );
         text.push_str("|---|---|---:|---:|---:|---:|---:|---:|\n");
         for ((workload, system), measured) in &self.measured {
             let Some(wall) = measured.median(|cost| cost.wall_s) else { continue };

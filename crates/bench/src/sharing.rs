@@ -36,7 +36,8 @@ impl Contents {
         self.by_machines.iter().sum()
     }
 
-    /// Chunks that are left if the `shared` most popular are stored once and all others once a machine.
+    /// Chunks that are left if the `shared` most popular are stored once and all others once a
+    /// machine.
     fn left(&self, shared: u64) -> u64 {
         let mut quota = shared;
         let by_machines = (1_u64..).zip(&self.by_machines).collect::<Vec<_>>();
@@ -48,7 +49,8 @@ impl Contents {
         left.sum()
     }
 
-    /// Of the duplicates that a perfect scheme removes, the share that one removes which leaves `left`.
+    /// Of the duplicates that a perfect scheme removes, the share that one removes which leaves
+    /// `left`.
     fn efficiency(&self, left: u64) -> f64 {
         (self.chunks - left) as f64 / (self.chunks - self.unique()) as f64 * 100.0
     }
@@ -71,7 +73,8 @@ pub fn run(options: &SharingOptions) -> Result<()> {
         }
     }
     println!(
-        "{} machines, {} days, {} chunks that are not zeros, {} different ones; backed up in {:.1} s.\n",
+        "{} machines, {} days, {} chunks that are not zeros, {} different ones; backed up in {:.1} \
+         s.\n",
         disks.machines.len(),
         disks.last() + 1,
         contents.chunks,

@@ -84,8 +84,8 @@ impl SegmentDigester {
         SegmentDigest { kind, bytes }
     }
 
-    /// The digest of a segment that is not cut into blocks: of the length in bytes (`u32`) and the fingerprint
-    /// of each chunk in order, zeros for a chunk that is all zeros.
+    /// The digest of a segment that is not cut into blocks: of the length in bytes (`u32`) and the
+    /// fingerprint of each chunk in order, zeros for a chunk that is all zeros.
     pub fn digest_chunks<'f>(
         &self,
         chunks: impl Iterator<Item = (u32, Option<&'f Fingerprint>)>,
@@ -98,7 +98,8 @@ impl SegmentDigester {
         self.of(SegmentDigest::OF_CHUNKS, &message)
     }
 
-    /// The digest that a segment with this recipe has; `None` if the recipe can't have one of this kind.
+    /// The digest that a segment with this recipe has; `None` if the recipe can't have one of this
+    /// kind.
     pub fn digest_recipe(&self, recipe: &Recipe, kind: u8) -> Option<SegmentDigest> {
         let stored = |reference: silt_format::Reference| !reference.is_zero();
         if kind == SegmentDigest::OF_CHUNKS {

@@ -11,7 +11,8 @@ use crate::repository::Repository;
 /// What differs between two states of a volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VolumeDiff {
-    /// The ranges whose content differs, in offset order, merged; beyond the shorter volume all differs.
+    /// The ranges whose content differs, in offset order, merged; beyond the shorter volume all
+    /// differs.
     pub spans: Vec<ByteSpan>,
     /// Their bytes.
     pub bytes: u64,

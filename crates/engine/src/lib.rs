@@ -5,7 +5,6 @@ mod check;
 mod compare;
 mod copies;
 mod deletion;
-mod dry_run;
 mod edit;
 mod jobs;
 mod repository;
@@ -23,7 +22,6 @@ pub use deletion::{
     DeleteMethod, DeleteReport, ReclaimOptions, ReclaimReport, SeriesPolicy, SweepOptions,
     SweepReport,
 };
-pub use dry_run::DryRunStorage;
 pub use repository::Repository;
 pub use restore::{RestoreOptions, RestoreReport};
 pub use retention::{Candidate, Kept, apply_policy};
@@ -43,5 +41,6 @@ pub use silt_repository::places::{OpenPlace, PlaceInfo};
 #[cfg(feature = "measure")]
 pub use silt_repository::runs::{ExactIndex, JoinMeasure, SortedRequests};
 pub use silt_repository::system::SystemEnv;
+pub use silt_storage::DryRunStorage;
 pub use stats::SeriesStats;
 pub use throttle::{Throttle, Throttled};

@@ -10,7 +10,8 @@ use silt_repository::open::Protection;
 use silt_repository::places::OpenPlace;
 use silt_storage::Storage;
 
-/// An open repository: what [`silt_repository::Repository`] reads and finds in it, and every operation on it.
+/// An open repository: what [`silt_repository::Repository`] reads and finds in it, and every
+/// operation on it.
 pub struct Repository(silt_repository::Repository);
 
 impl Deref for Repository {

@@ -51,8 +51,8 @@ struct Rule {
     last: Option<i64>,
 }
 
-/// Decides about all snapshots of one series or group, newest first. `now_ns` tells which are of the
-/// future: those are kept, and periods are not counted from them. Days begin as `zone` says.
+/// Decides about all snapshots of one series or group, newest first. `now_ns` tells which are of
+/// the future: those are kept, and periods are not counted from them. Days begin as `zone` says.
 pub fn apply_policy(
     policy: &RetentionPolicy,
     candidates: &[Candidate],

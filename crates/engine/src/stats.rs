@@ -1,5 +1,6 @@
 //! What a repository holds, in numbers.
 
+use silt_format::names::Numbered;
 use silt_format::{LevelBytes, Result, SeriesId, names};
 use silt_repository::objects::is_damage;
 
@@ -40,21 +41,17 @@ impl Repository {
 
     /// Counts the objects of a series.
     fn count_objects(&self, series: SeriesId, stats: &mut SeriesStats) -> Result<()> {
-        for item in self.objects.names(&names::containers(series), None)? {
-            stats.containers += 1;
-            stats.container_bytes += item?.1;
-        }
-        for folder in [
-            names::recipes(series),
-            names::snapshots(series),
-            names::summaries(series),
-            names::dead_lists(series),
-            names::runs(series),
-            names::Numbered::Head.prefix(series),
-            names::Numbered::Check.prefix(series),
-        ] {
+        let containers = names::containers(series);
+        let state = [Numbered::Head, Numbered::Check].map(|kind| kind.prefix(series));
+        for folder in names::data(series).into_iter().chain(state) {
             for item in self.objects.names(&folder, None)? {
-                stats.metadata_bytes += item?.1;
+                let (_, bytes) = item?;
+                if folder == containers {
+                    stats.containers += 1;
+                    stats.container_bytes += bytes;
+                } else {
+                    stats.metadata_bytes += bytes;
+                }
             }
         }
         Ok(())

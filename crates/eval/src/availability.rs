@@ -1,5 +1,5 @@
-//! What of a fleet's snapshots survives when hosts fail: file-system blocks of 64 MB, each on so many
-//! hosts, and a snapshot that needs all the blocks it has chunks in.
+//! What of a fleet's snapshots survives when hosts fail: file-system blocks of 64 MB, each on so
+//! many hosts, and a snapshot that needs all the blocks it has chunks in.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -25,7 +25,8 @@ pub const PUBLISHED: Layout = Layout { mixed: 58_721.0, own: 550.4, shared: 18_0
 const COPIES: usize = 3;
 const SHARED_COPIES: usize = 6;
 
-/// The probability that a block survives when `failed` of `hosts` fail: at least one copy is elsewhere.
+/// The probability that a block survives when `failed` of `hosts` fail: at least one copy is
+/// elsewhere.
 pub fn of_block(copies: usize, failed: usize, hosts: usize) -> f64 {
     if failed < copies {
         return 1.0;
@@ -105,7 +106,9 @@ pub fn table(trials: usize) -> Table {
         }
     }
     table.note(format!(
-        "A block with r copies survives d of p failures with 1 - C(d,r)/C(p,r), a snapshot if all its blocks do: {} mixed ones, or {} of its own with {COPIES} copies and {} shared ones with {SHARED_COPIES}, both fitted to the published figures. {trials} trials each.",
+        "A block with r copies survives d of p failures with 1 - C(d,r)/C(p,r), a snapshot if all \
+         its blocks do: {} mixed ones, or {} of its own with {COPIES} copies and {} shared ones \
+         with {SHARED_COPIES}, both fitted to the published figures. {trials} trials each.",
         PUBLISHED.mixed, PUBLISHED.own, PUBLISHED.shared
     ));
     table
@@ -143,8 +146,13 @@ pub fn counted(trace: &Trace, block_chunks: usize, share: f64, hosts: usize) -> 
         table.row(vec![failed.to_string(), percent(layout.of_mixed(failed, 100)), percent(own)]);
     }
     table.note(format!(
-        "A machine's last snapshot depends on {:.1} blocks where chunks go to hosts by their fingerprints, and on {:.1} of its own and {:.1} shared ones where {:.0} % of the different chunks are shared.",
-        layout.mixed, layout.own, layout.shared, share * 100.0
+        "A machine's last snapshot depends on {:.1} blocks where chunks go to hosts by their \
+         fingerprints, and on {:.1} of its own and {:.1} shared ones where {:.0} % of the \
+         different chunks are shared.",
+        layout.mixed,
+        layout.own,
+        layout.shared,
+        share * 100.0
     ));
     table
 }

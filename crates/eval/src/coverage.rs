@@ -4,11 +4,11 @@ use crate::report::{Line, Table, percent, plot};
 use crate::schemes::{Popularity, Search, efficiency};
 use crate::trace::Trace;
 
-/// What deduplication finds with a popular set of the share `sigma` of the different chunks, of what a
-/// perfect scheme finds.
+/// What deduplication finds with a popular set of the share `sigma` of the different chunks, of
+/// what a perfect scheme finds.
 ///
-/// `left` is the share of all chunks that is left by deduplication inside each machine, `unique` the
-/// share that is different: of the i-th most popular chunk there are copies in proportion to
+/// `left` is the share of all chunks that is left by deduplication inside each machine, `unique`
+/// the share that is different: of the i-th most popular chunk there are copies in proportion to
 /// i^-exponent.
 pub fn modelled(sigma: f64, left: f64, unique: f64, exponent: f64) -> f64 {
     (1.0 - left + left * sigma.powf(1.0 - exponent) - sigma * unique) / (1.0 - unique)
@@ -58,7 +58,10 @@ pub fn table(trace: &Trace) -> (Table, String) {
         ]);
     }
     table.note(format!(
-        "E(s) = [(1-d) + d s^(1-a) - s u] / (1-u), with d left by deduplication inside each machine, u different, a the exponent of Zipf's law. Published data: d = 0.1205, u = 0.048, a = 0.687 fitted at 2 %. This trace: d = {:.4}, u = {:.4}, a = {exponent:.3} fitted at 2 %.",
+        "E(s) = [(1-d) + d s^(1-a) - s u] / (1-u), with d left by deduplication inside each \
+         machine, u different, a the exponent of Zipf's law. Published data: d = 0.1205, u = \
+         0.048, a = 0.687 fitted at 2 %. This trace: d = {:.4}, u = {:.4}, a = {exponent:.3} \
+         fitted at 2 %.",
         shares.1, shares.0
     ));
     let plot = plot(

@@ -1,8 +1,9 @@
 //! How requests get from the hosts that scan to the partitions of the hosts that compare.
 //!
-//! Hosts are simulated one after another in this process; the request files are real. Each host owns
-//! `partitions` of them. Buffers are as large as they would be in a cluster of the size given, so that
-//! writes are as small as there; the number of hosts that are simulated decides only how much is run.
+//! Hosts are simulated one after another in this process; the request files are real. Each host
+//! owns `partitions` of them. Buffers are as large as they would be in a cluster of the size given,
+//! so that writes are as small as there; the number of hosts that are simulated decides only how
+//! much is run.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -98,7 +99,8 @@ impl Files {
     }
 }
 
-/// Option 1: every host has a send buffer for each partition of each host, and appends what arrives.
+/// Option 1: every host has a send buffer for each partition of each host, and appends what
+/// arrives.
 struct DirectBuffers {
     requests_max: usize,
     held: Vec<Vec<usize>>,
@@ -139,8 +141,8 @@ impl Exchange for DirectBuffers {
     }
 }
 
-/// Option 2: every host has a send and a receive buffer for each host, and a request buffer for each of
-/// its own partitions, to which what arrives is dealt out.
+/// Option 2: every host has a send and a receive buffer for each host, and a request buffer for
+/// each of its own partitions, to which what arrives is dealt out.
 struct TwoLevelBuffers {
     send_max: usize,
     request_max: usize,
@@ -200,8 +202,9 @@ impl Exchange for TwoLevelBuffers {
     }
 }
 
-/// What the product does: each host sorts what it has by host and partition, as much at a time as half
-/// of its memory holds, and sends each host its part, which that appends as a whole: a sorted run.
+/// What the product does: each host sorts what it has by host and partition, as much at a time as
+/// half of its memory holds, and sends each host its part, which that appends as a whole: a sorted
+/// run.
 struct SortedRuns {
     requests_max: usize,
     held: Vec<Vec<(usize, usize)>>,
@@ -315,7 +318,9 @@ pub fn table(scale: f64, hosts: usize, folder: &Path) -> Result<Table> {
         }
     }
     table.note(format!(
-        "{hosts} hosts with {:.1} % of the requests of a host of the published cluster, and the buffers of one of a hundred hosts with 35 MB. Hours are those of the cost model ({:.2}) and 10 ms for each write, scaled to all requests.",
+        "{hosts} hosts with {:.1} % of the requests of a host of the published cluster, and the \
+         buffers of one of a hundred hosts with 35 MB. Hours are those of the cost model ({:.2}) \
+         and 10 ms for each write, scaled to all requests.",
         scale * 100.0,
         base_hours()
     ));

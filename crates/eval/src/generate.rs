@@ -1,8 +1,9 @@
 //! Traces drawn at random, with the proportions that were published of 2,500 virtual machines.
 //!
-//! What a disk holds at first are segments that other disks may hold too; how many do falls with the
-//! segment's rank as in Zipf's law. Day by day some segments are edited: a run of chunks is replaced by
-//! an update, which reaches as many machines by the same law. Some pairs of segments change places.
+//! What a disk holds at first are segments that other disks may hold too; how many do falls with
+//! the segment's rank as in Zipf's law. Day by day some segments are edited: a run of chunks is
+//! replaced by an update, which reaches as many machines by the same law. Some pairs of segments
+//! change places.
 
 use std::collections::BTreeMap;
 
@@ -31,9 +32,9 @@ pub struct Shape {
 }
 
 impl Default for Shape {
-    /// Of all raw data 24.1 % are in segments that are dirty, 12.05 % are not found in the same machine,
-    /// and 4.8 % are different: as published for ten snapshots. The exponent is fitted to the efficiency
-    /// at 2 %.
+    /// Of all raw data 24.1 % are in segments that are dirty, 12.05 % are not found in the same
+    /// machine, and 4.8 % are different: as published for ten snapshots. The exponent is fitted to
+    /// the efficiency at 2 %.
     fn default() -> Self {
         Self {
             machines: 250,

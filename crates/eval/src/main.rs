@@ -1,5 +1,5 @@
-//! Runs the schemes that Siltstone is built on over traces, with its own code, and prints what comes out
-//! beside what was published.
+//! Runs the schemes that Siltstone is built on over traces, with its own code, and prints what
+//! comes out beside what was published.
 
 #![expect(
     clippy::disallowed_methods,
@@ -155,7 +155,9 @@ fn save(trace: &Trace, file: &Path) -> Result<()> {
 
 fn run(options: &Tables) -> Result<()> {
     std::fs::create_dir_all(&options.out)?;
-    let mut text = "# Evaluation\n\nEvery scheme of the papers that Siltstone is built on, run with its own code, beside what was published.\n\n".to_owned();
+    let mut text = "# Evaluation\n\nEvery scheme of the papers that Siltstone is built on, run \
+                    with its own code, beside what was published.\n\n"
+        .to_owned();
     let mut add = |name: &str, table: &Table| -> Result<()> {
         println!("{}", table.markdown());
         text.push_str(&table.markdown());

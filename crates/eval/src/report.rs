@@ -161,7 +161,8 @@ fn draw_axes(svg: &mut String, scale: &Scale, x_name: &str, y_name: &str) {
     let _ = writeln!(
         svg,
         "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{x_name}</text>\n\
-         <text x=\"14\" y=\"{middle:.1}\" text-anchor=\"middle\" transform=\"rotate(-90 14 {middle:.1})\">{y_name}</text>",
+         <text x=\"14\" y=\"{middle:.1}\" text-anchor=\"middle\" transform=\"rotate(-90 14 \
+         {middle:.1})\">{y_name}</text>",
         LEFT + WIDTH / 2.0,
         TOP + HEIGHT + 36.0,
     );

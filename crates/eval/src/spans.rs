@@ -1,4 +1,5 @@
-//! Times and sizes of a whole backup of the published cluster, by the product's cost model and scheduler.
+//! Times and sizes of a whole backup of the published cluster, by the product's cost model and
+//! scheduler.
 
 use siltstone::{
     CostModel, Picking, RoundLoad, Schedule, ScheduledVm, memory_bytes_of_rounds, rounds_for_memory,
@@ -67,8 +68,8 @@ pub fn base_hours() -> f64 {
     CostModel::published().stages(&PAPER.load()).total() / 3600.0
 }
 
-/// What a way to deduplicate at the source takes: hours, bytes of local I/O a host, bytes stored, and
-/// hours that a volume is held; each with what was published.
+/// What a way to deduplicate at the source takes: hours, bytes of local I/O a host, bytes stored,
+/// and hours that a volume is held; each with what was published.
 struct Way {
     name: &'static str,
     ours: [f64; 4],
@@ -128,7 +129,12 @@ pub fn comparison() -> Table {
         table.row(std::iter::once(way.name.to_owned()).chain(cells).collect());
     }
     table.note(format!(
-        "Look-ups take {:.1} times as long as rounds; published: 21 times. A look-up's time, a seek for the chunks at the same place of 2.92 dirty segments, the published length of their runs, comes close to the published hours; the rest follows from 22 % of 40 GB changed, 50 MB/s and the cost model, with the index read in each round. The slides count 5.5 TB over the network and 4.84 TB stored, from other shares than the 74.5 % that is used here.",
+        "Look-ups take {:.1} times as long as rounds; published: 21 times. A look-up's time, a \
+         seek for the chunks at the same place of 2.92 dirty segments, the published length of \
+         their runs, comes close to the published hours; the rest follows from 22 % of 40 GB \
+         changed, 50 MB/s and the cost model, with the index read in each round. The slides count \
+         5.5 TB over the network and 4.84 TB stored, from other shares than the 74.5 % that is \
+         used here.",
         looked_up / schedule.total_s()
     ));
     table
@@ -153,7 +159,9 @@ pub fn rounds_by_memory() -> Table {
         ]);
     }
     table.note(format!(
-        "By (D V / r) [1/(k q) + b m/q + 1/k] with D = 8.8 GB changed in a volume, V = 25 volumes, r = 136, q = 400 partitions, b = 10 snapshots, m = 22.8 % new. The slides take k = 12 for 100 MB and report 90 MB; the formula gives {:.0} MB for 12, and 18 rounds for 100 MB.",
+        "By (D V / r) [1/(k q) + b m/q + 1/k] with D = 8.8 GB changed in a volume, V = 25 volumes, \
+         r = 136, q = 400 partitions, b = 10 snapshots, m = 22.8 % new. The slides take k = 12 for \
+         100 MB and report 90 MB; the formula gives {:.0} MB for 12, and 18 rounds for 100 MB.",
         memory(12) / 1e6
     ));
     table
@@ -219,7 +227,8 @@ pub fn schedules() -> Table {
         }
     }
     table.note(
-        "The papers describe A0 and A1, and announce a second improvement without saying what it is; A2 is this program's.",
+        "The papers describe A0 and A1, and announce a second improvement without saying what it \
+         is; A2 is this program's.",
     );
     table
 }

@@ -14,8 +14,6 @@ use crate::{Error, Result};
 pub const BLOCK_RAW_BYTES_MAX: usize = 64 << 20;
 /// Bytes that a block has on top of its payload: codec, raw length and tag.
 pub const BLOCK_OVERHEAD_BYTES: usize = PREFIX_BYTES + TAG_BYTES;
-/// The position of an object's directory; frame numbers and offsets never reach it.
-pub const DIRECTORY_POSITION: u64 = u64::MAX;
 
 const PREFIX_BYTES: usize = 5;
 /// How much of a long block is compressed on trial if it looks random, from how many places.
@@ -25,13 +23,14 @@ const SAMPLE_PIECES: usize = 8;
 const SAMPLE_SHARE: usize = 8;
 /// The trial must save one byte in so many.
 const SAMPLE_SAVING: usize = 50;
-/// Most bytes that zstd makes of one: its blocks of 4 bytes repeat a byte 128 Ki times (RFC 8878, 3.1.1.2).
+/// Most bytes that zstd makes of one: its blocks of 4 bytes repeat a byte 128 Ki times (RFC 8878,
+/// 3.1.1.2).
 const ZSTD_RATIO_MAX: usize = 32 << 10;
 const CODEC_STORED: u8 = 0;
 const CODEC_ZSTD: u8 = 1;
 
-/// Contexts that nobody uses. Making one asks the processor what it is (`cpuid`), which a virtual machine
-/// answers by way of its host: longer than most blocks take.
+/// Contexts that nobody uses. Making one asks the processor what it is (`cpuid`), which a virtual
+/// machine answers by way of its host: longer than most blocks take.
 struct Idle<Context>(Mutex<Vec<Context>>);
 
 impl<Context> Idle<Context> {

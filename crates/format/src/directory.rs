@@ -242,7 +242,8 @@ impl Directory {
         to.bytes
     }
 
-    /// Reads a directory and checks that frames, slots, fingerprints, links and deltas fit each other.
+    /// Reads a directory and checks that frames, slots, fingerprints, links and deltas fit each
+    /// other.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut directory = Self::default();
         Decoder::new(bytes, "container directory").sections(|tag, body| {

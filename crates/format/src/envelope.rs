@@ -111,8 +111,8 @@ pub enum SealScheme {
     Checksum = 0,
     /// AES-256-GCM under a key of the object's own.
     Aes256Gcm = 1,
-    /// The same, under a key that only the holder of a private key can find (HPKE, RFC 9180): containers
-    /// of hosts that can't read them.
+    /// The same, under a key that only the holder of a private key can find (HPKE, RFC 9180):
+    /// containers of hosts that can't read them.
     SealedToKey = 2,
 }
 

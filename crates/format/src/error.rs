@@ -62,7 +62,8 @@ impl Error {
         Self::new(ErrorKind::Invalid, message)
     }
 
-    /// An I/O error met while doing `operation` (which names the object), its kind read from `source`.
+    /// An I/O error met while doing `operation` (which names the object), its kind read from
+    /// `source`.
     pub fn io(operation: impl Into<String>, source: std::io::Error) -> Self {
         use std::io::ErrorKind as Io;
         let kind = match source.kind() {
@@ -96,7 +97,8 @@ impl Error {
         self
     }
 
-    /// What it was caused by. It is shown with this error, so it is no `source` that is shown beside it.
+    /// What it was caused by. It is shown with this error, so it is no `source` that is shown
+    /// beside it.
     pub fn cause(&self) -> Option<&(dyn StdError + 'static)> {
         self.0.source.as_ref().map(|source| &**source as &(dyn StdError + 'static))
     }

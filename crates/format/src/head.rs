@@ -41,7 +41,8 @@ pub struct StoreEntry {
 }
 
 impl StoreEntry {
-    /// A store that is where the repository's list of places says, and of which no commit has known.
+    /// A store that is where the repository's list of places says, and of which no commit has
+    /// known.
     pub fn new(number: u16, kind: u8, id: SeriesId) -> Self {
         Self { number, kind, id, seen: 0, places: Vec::new() }
     }
@@ -181,7 +182,8 @@ pub struct Head {
     pub delta_bases: Vec<DeadListRef>,
     /// The name that is shown instead of the one that ids are derived from.
     pub alias: Option<String>,
-    /// Of a shared store: the series that there were when it was last built or swept, which may use it.
+    /// Of a shared store: the series that there were when it was last built or swept, which may use
+    /// it.
     pub users: Vec<SeriesId>,
 }
 

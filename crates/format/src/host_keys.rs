@@ -21,9 +21,10 @@ pub struct HostKeys {
 }
 
 impl HostKeys {
-    /// What a wrapped key holds: all keys, or for a [write-only key](ObjectKind::WriteKey) those of a host that only
-    /// writes. Such a host opens the metadata of `series` alone if these are all names, else of every series; one
-    /// that is alone shares nothing, and can't tell what others have.
+    /// What a wrapped key holds: all keys, or for a [write-only key](ObjectKind::WriteKey) those of
+    /// a host that only writes. Such a host opens the metadata of `series` alone if these are all
+    /// names, else of every series; one that is alone shares nothing, and can't tell what others
+    /// have.
     ///
     /// `Denied` where these keys are not all.
     pub fn expose(
@@ -65,8 +66,8 @@ impl HostKeys {
         Ok(Self { keys, seed: SigningSeed::new(*seed), administrator })
     }
 
-    /// What an unencrypted repository's host has, which keeps its secret in the open: everybody signs with
-    /// the same key.
+    /// What an unencrypted repository's host has, which keeps its secret in the open: everybody
+    /// signs with the same key.
     pub fn in_the_clear(master: MasterKey, administrator: [u8; 32]) -> Self {
         Self { seed: master.clear_seed(), keys: master.into(), administrator }
     }

@@ -15,8 +15,9 @@ pub const SIGNATURES: usize = 8;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Fingerprint(pub [u8; 20]);
 
-/// The session that wrote an object, as its name says: 64 random bits, the lowest of which is set if
-/// the object rewrites an earlier one under the same number. Only such a container may hold links.
+/// The session that wrote an object, as its name says: 64 random bits, the lowest of which is set
+/// if the object rewrites an earlier one under the same number. Only such a container may hold
+/// links.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ObjectTag(u64);
 
@@ -92,8 +93,8 @@ pub enum Hashed {
 /// A digest of a whole segment: digests that are equal and of a known kind mean equal bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SegmentDigest {
-    /// How it was computed: [`OF_BLOCKS`](Self::OF_BLOCKS), [`OF_CHUNKS`](Self::OF_CHUNKS), or as a later
-    /// version does.
+    /// How it was computed: [`OF_BLOCKS`](Self::OF_BLOCKS), [`OF_CHUNKS`](Self::OF_CHUNKS), or as a
+    /// later version does.
     pub kind: u8,
     /// The digest.
     pub bytes: [u8; 16],
@@ -105,8 +106,8 @@ impl SegmentDigest {
     /// Keyed BLAKE3 of the lengths and fingerprints of a segment's chunks.
     pub const OF_CHUNKS: u8 = 2;
 
-    /// Whether this version knows what the digest was computed of; one of an unknown kind says nothing,
-    /// not even if another has the same bytes.
+    /// Whether this version knows what the digest was computed of; one of an unknown kind says
+    /// nothing, not even if another has the same bytes.
     pub const fn is_known(&self) -> bool {
         matches!(self.kind, Self::OF_BLOCKS | Self::OF_CHUNKS)
     }
@@ -175,7 +176,8 @@ impl Chunking {
         }
         Err(Error::invalid(format!(
             "chunking {self} is out of bounds: fixed sizes are powers of two from 4 KiB to 1 MiB; \
-             FastCDC needs 256 <= min <= avg <= max <= 1 MiB with avg a power of two from 1 to 256 KiB"
+             FastCDC needs 256 <= min <= avg <= max <= 1 MiB with avg a power of two from 1 to 256 \
+             KiB"
         )))
     }
 }

@@ -6,8 +6,9 @@ use crate::head::{Head, SnapshotEntry, StoreEntry};
 use crate::{PRIVATE_STORE, SHARED_STORE};
 
 impl Head {
-    /// Whether this head differs from `before`, the one right before it, only by what a backup adds: snapshots
-    /// that nothing protects, containers and packs behind all there were, a newer view of the shared store.
+    /// Whether this head differs from `before`, the one right before it, only by what a backup
+    /// adds: snapshots that nothing protects, containers and packs behind all there were, a newer
+    /// view of the shared store.
     pub fn keeps_all_of(&self, before: &Self) -> bool {
         // No field may be left out here: whoever adds one decides whether backups change it.
         let Self {

@@ -50,7 +50,8 @@ impl MasterKey {
     fn derive(&self, context: &str) -> [u8; 32] {
         blake3::derive_key(context, &self.0)
     }
-    /// What the administrator of a repository signs with that is not append-only: all who have the secret.
+    /// What the administrator of a repository signs with that is not append-only: all who have the
+    /// secret.
     pub fn administrator_seed(&self) -> SigningSeed {
         SigningSeed::new(self.derive(ADMINISTRATOR_CONTEXT))
     }
@@ -120,7 +121,8 @@ const NO_NAME: &str = "";
 /// What concerns chunk data.
 #[derive(Clone)]
 enum DataKeys {
-    /// The pair is derived when a container needs it that a write-only host has sealed: most never do.
+    /// The pair is derived when a container needs it that a write-only host has sealed: most never
+    /// do.
     All { master: MasterKey, class: [u8; 32], pair: OnceLock<(PrivateKey, PublicKey)> },
     /// A host that only writes has the public key that it seals data to.
     WriteOnly { public: [u8; 32] },
@@ -198,14 +200,14 @@ impl Keyring {
         matches!(self.data, DataKeys::WriteOnly { .. })
     }
 
-    /// What a host gets that only writes: of all series, or of those that are called so; these with what lets it
-    /// share, or without.
+    /// What a host gets that only writes: of all series, or of those that are called so; these with
+    /// what lets it share, or without.
     ///
-    /// Layout: the key of content hashes and the public key for data; a kind; then for 0 and 1 the keys of
-    /// fingerprints and segment digests; for 0 those of series ids and metadata, else a list of name, id and
-    /// metadata key, for 2 with the series' own keys of fingerprints and segment digests. For 1 one of the list is
-    /// the shared store, its name a zero byte and `shared`; and one without a name is for what belongs to no
-    /// series.
+    /// Layout: the key of content hashes and the public key for data; a kind; then for 0 and 1 the
+    /// keys of fingerprints and segment digests; for 0 those of series ids and metadata, else a
+    /// list of name, id and metadata key, for 2 with the series' own keys of fingerprints and
+    /// segment digests. For 1 one of the list is the shared store, its name a zero byte and
+    /// `shared`; and one without a name is for what belongs to no series.
     pub(crate) fn expose_write_only(
         &self,
         only: Option<&[String]>,
@@ -301,8 +303,9 @@ impl Keyring {
         }
     }
 
-    /// The key of chunk fingerprints in `domain`, where that is [`ALONE`] those of `series`. Without a domain's keys
-    /// it is one that nobody else has: ask [`has_domain`](Self::has_domain) before.
+    /// The key of chunk fingerprints in `domain`, where that is [`ALONE`] those of `series`.
+    /// Without a domain's keys it is one that nobody else has: ask [`has_domain`](Self::has_domain)
+    /// before.
     pub fn fingerprint_key(&self, domain: u32, series: SeriesId) -> [u8; 32] {
         match &self.digests {
             Digests::All { fingerprints, .. } => domain_key(fingerprints, domain, series),
@@ -332,8 +335,8 @@ impl Keyring {
         ContentHash(hash)
     }
 
-    /// The id of the series called `name` in `domain`, which reveals neither. Keys that open some series alone know
-    /// no other ids; of another name the answer is one that no series has.
+    /// The id of the series called `name` in `domain`, which reveals neither. Keys that open some
+    /// series alone know no other ids; of another name the answer is one that no series has.
     pub fn series_id(&self, domain: u32, name: &str) -> SeriesId {
         let ids = match &self.series {
             SeriesKeys::All { ids, .. } => ids,
@@ -354,8 +357,8 @@ impl Keyring {
         self.series_id(domain, SHARED_NAME)
     }
 
-    /// What opens the blocks of the object that `header` begins, and seals them, if it is none that is
-    /// sealed to the public key.
+    /// What opens the blocks of the object that `header` begins, and seals them, if it is none that
+    /// is sealed to the public key.
     pub fn sealer(&self, header: &Header) -> Sealer {
         let Some(metadata) = self.metadata_key(header.series).map(Zeroizing::new) else {
             return Sealer::foreign();
@@ -384,8 +387,8 @@ impl Keyring {
         sealer
     }
 
-    /// Begins a container: its header as it is to be written, and what seals it. A host that only writes
-    /// seals its blocks to the public key, with what `random` makes unique.
+    /// Begins a container: its header as it is to be written, and what seals it. A host that only
+    /// writes seals its blocks to the public key, with what `random` makes unique.
     pub fn begin_container(&self, header: Header, random: [u8; 32]) -> Result<(Header, Sealer)> {
         let DataKeys::WriteOnly { public } = &self.data else {
             return Ok((header, self.sealer(&header)));
@@ -443,7 +446,8 @@ fn with_encapped(mut header: Header, encapped: &[u8; 32]) -> Header {
     header
 }
 
-/// Random bytes that were drawn before, for a library that draws by itself: BLAKE3's extended output.
+/// Random bytes that were drawn before, for a library that draws by itself: BLAKE3's extended
+/// output.
 struct Drawn(blake3::OutputReader);
 
 impl Drawn {

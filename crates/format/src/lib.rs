@@ -28,9 +28,7 @@ mod snapshot;
 mod summary;
 mod writers;
 
-pub use block::{
-    BLOCK_OVERHEAD_BYTES, BLOCK_RAW_BYTES_MAX, BlockReader, BlockWriter, DIRECTORY_POSITION,
-};
+pub use block::{BLOCK_OVERHEAD_BYTES, BLOCK_RAW_BYTES_MAX, BlockReader, BlockWriter};
 pub use dead::{
     DEAD_LIST_PARTS_MAX, DEAD_RANGES_MAX, DeadRange, decode_dead_ranges, encode_dead_ranges,
 };
@@ -65,7 +63,7 @@ pub use run::{
     RECORD_BYTES, RUN_BLOCK_RECORDS_MAX, Record, RunBlock, RunDirectory, RunFilter, RunRef, RunUse,
     decode_records, encode_records, filter_geometry, partition_of,
 };
-pub use seal::{Sealer, TAG_BYTES, fingerprint};
+pub use seal::{DIRECTORY_POSITION, Sealer, TAG_BYTES, fingerprint};
 pub use signature::{SIGNATURE_BYTES, Signed, Signer, SigningSeed};
 pub use snapshot::{
     ByteSpan, Checkpoint, Level, LevelBytes, MapProof, Snapshot, SummaryRef, Volume, VolumeKind,

@@ -131,7 +131,8 @@ impl Numbered {
 /// The prefix of the heads, check records and leases of every series.
 pub const STATE: &str = "state/";
 
-/// The prefix of a series' heads, check records and leases, so that one listing shows the newest of each.
+/// The prefix of a series' heads, check records and leases, so that one listing shows the newest of
+/// each.
 pub fn state(series: SeriesId) -> String {
     format!("{STATE}{series}/")
 }
@@ -139,6 +140,16 @@ pub fn state(series: SeriesId) -> String {
 /// The series whose object a name names, if it is one of a series.
 pub fn series_of(name: &str) -> Option<SeriesId> {
     name.split('/').nth(1).and_then(SeriesId::from_hex)
+}
+
+/// Below which folders the objects are that heads name, themselves or by a snapshot. What names
+/// others comes behind them.
+pub const DATA: [&str; 6] =
+    ["containers/", "recipes/", "summaries/", "dead/", "runs/", "snapshots/"];
+
+/// The prefixes of all objects of a series that its heads name, themselves or by a snapshot.
+pub fn data(series: SeriesId) -> [String; 6] {
+    DATA.map(|folder| format!("{folder}{series}/"))
 }
 
 /// The prefix of a series' snapshots.

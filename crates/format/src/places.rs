@@ -9,8 +9,8 @@ const FILLING: u16 = 2;
 /// The places of a repository that has more than one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Places {
-    /// Locations that each hold every object, but for those of the shared store if it has its own; the
-    /// first decides what can be created.
+    /// Locations that each hold every object, but for those of the shared store if it has its own;
+    /// the first decides what can be created.
     pub copies: Vec<String>,
     /// Locations that each hold the shared store, if it is kept elsewhere than all others.
     pub shared: Vec<String>,

@@ -141,7 +141,8 @@ impl KdfCost {
             return Ok(self);
         }
         Err(Error::invalid(
-            "the password cost is out of bounds: 8 MiB to 1 GiB of memory, 1 to 64 passes, 1 to 16 lanes",
+            "the password cost is out of bounds: 8 MiB to 1 GiB of memory, 1 to 64 passes, 1 to 16 \
+             lanes",
         ))
     }
 }
@@ -163,9 +164,9 @@ pub struct WrappedKey;
 impl WrappedKey {
     /// The whole object for a `secret` that `password` opens.
     ///
-    /// Layout: header, whose kind says what is wrapped; memory, passes, lanes and bytes of the secret (u32 each);
-    /// the secret sealed at position 0 under Argon2id(password, the header's salt); the label sealed at position 1 with
-    /// the repository's metadata key.
+    /// Layout: header, whose kind says what is wrapped; memory, passes, lanes and bytes of the
+    /// secret (u32 each); the secret sealed at position 0 under Argon2id(password, the header's
+    /// salt); the label sealed at position 1 with the repository's metadata key.
     pub fn wrap(
         header: &Header,
         password: &[u8],

@@ -180,11 +180,13 @@ impl ObjectSet {
     }
     /// Every number with its tag, ascending.
     ///
-    /// A damaged or forged set may have 2^32 of them: see to it that they can be before they are followed.
+    /// A damaged or forged set may have 2^32 of them: see to it that they can be before they are
+    /// followed.
     pub fn iter(&self) -> impl Iterator<Item = (u32, ObjectTag)> + '_ {
         self.0.iter().flat_map(|range| range.numbers().map(|number| (number, range.tag)))
     }
-    /// Whether the set has every number of `other` with the same tag; takes as long as both have ranges.
+    /// Whether the set has every number of `other` with the same tag; takes as long as both have
+    /// ranges.
     pub fn has_all_of(&self, other: &Self) -> bool {
         let mut mine = self.0.iter().peekable();
         other.0.iter().all(|theirs| {

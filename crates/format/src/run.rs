@@ -1,7 +1,7 @@
 //! Runs: records of a fixed size in the order of their fingerprints, cut into partitions.
 //!
-//! A record says one thing of one fingerprint; what its payload means depends on what the run is for.
-//! Fingerprints are keyed hashes, so equal ranges of them hold about equally many.
+//! A record says one thing of one fingerprint; what its payload means depends on what the run is
+//! for. Fingerprints are keyed hashes, so equal ranges of them hold about equally many.
 
 use crate::codec::{Decoder, Encoder, REQUIRED};
 use crate::envelope::Id;

@@ -3,14 +3,16 @@
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use zeroize::Zeroize;
 
-use crate::block::DIRECTORY_POSITION;
 use crate::envelope::{Header, SealScheme};
 use crate::{Error, ErrorKind, Fingerprint, Result};
 
+/// The position of an object's directory; frame numbers and offsets never reach it.
+pub const DIRECTORY_POSITION: u64 = u64::MAX;
 /// Bytes that sealing adds to a block.
 pub const TAG_BYTES: usize = 16;
 
-/// The first 20 bytes of a keyed BLAKE3, as a fingerprint; the chunking crate does the same in bulk.
+/// The first 20 bytes of a keyed BLAKE3, as a fingerprint; the chunking crate does the same in
+/// bulk.
 pub fn fingerprint(key: &[u8; 32], chunk: &[u8]) -> Fingerprint {
     let mut bytes = [0; 20];
     bytes.copy_from_slice(&blake3::keyed_hash(key, chunk).as_bytes()[..20]);
@@ -115,8 +117,8 @@ impl Sealer {
 
     /// Opens a sealed block in place; the answer is its plain bytes.
     ///
-    /// Fails as `Corrupt` unless it was sealed at this position of this object, as `Denied` where only a
-    /// key that is not here opens it.
+    /// Fails as `Corrupt` unless it was sealed at this position of this object, as `Denied` where
+    /// only a key that is not here opens it.
     pub fn open<'a>(&self, position: u64, sealed: &'a mut [u8]) -> Result<&'a [u8]> {
         let damaged = || Error::corrupt("its seal is broken: the bytes are not what was written");
         match self.cipher(position) {

@@ -53,7 +53,8 @@ impl Drop for SigningSeed {
     }
 }
 
-/// A private key that signs objects. The pair is made when it is first needed: who only reads needs none.
+/// A private key that signs objects. The pair is made when it is first needed: who only reads needs
+/// none.
 pub struct Signer {
     id: Id,
     seed: SigningSeed,
@@ -87,7 +88,8 @@ impl Signer {
         Ok(public)
     }
 
-    /// Signs what the object that `header` begins is to hold: who signed and the signature are appended.
+    /// Signs what the object that `header` begins is to hold: who signed and the signature are
+    /// appended.
     pub fn sign(&self, header: &Header, plain: &mut Vec<u8>) -> Result<()> {
         let message = message(header, self.id, plain);
         let signature = self.pair()?.sign(&message);
@@ -156,8 +158,9 @@ fn hash(public: &[u8; 32], signature: &[u8], message: &[u8]) -> [u8; 32] {
     *hasher.finalize().as_bytes()
 }
 
-/// The signatures that this process made or found good last: a head is read several times in one run, and by every
-/// session of a round, and a signature is dearer to verify than all else that reading one takes.
+/// The signatures that this process made or found good last: a head is read several times in one
+/// run, and by every session of a round, and a signature is dearer to verify than all else that
+/// reading one takes.
 static FOUND_GOOD: Recent = Recent(Mutex::new(Vec::new()));
 
 /// Hashes, each in the place that its first bytes say, until another needs the place.

@@ -154,7 +154,8 @@ pub struct Volume {
     pub stored_bytes: u64,
     /// What could not be read and stands as zeros, in offset order.
     pub unreadable: Vec<ByteSpan>,
-    /// The backing files that the source was laid over, from the top down: the volume holds what they all show.
+    /// The backing files that the source was laid over, from the top down: the volume holds what
+    /// they all show.
     pub backing: Vec<String>,
     /// What a map of changes was believed in; none if all was read.
     pub map_proof: Option<MapProof>,
@@ -167,8 +168,8 @@ pub struct MapProof {
     pub clean: u64,
     /// Of those, segments that were read and compared all the same.
     pub compared: u64,
-    /// Segment `i` was read or compared at time `i` modulo their number or later, in nanoseconds since 1970; at
-    /// least one.
+    /// Segment `i` was read or compared at time `i` modulo their number or later, in nanoseconds
+    /// since 1970; at least one.
     pub compared_ns: Vec<i64>,
 }
 
@@ -320,8 +321,8 @@ fn decode_checkpoint(item: &mut Decoder<'_>) -> Result<Checkpoint> {
     Ok(Checkpoint { volume: item.string()?, kind: item.string()?, id: item.string()? })
 }
 
-/// The volumes one by one: a volume of an unknown kind may be shorter than any that is known, so the
-/// count says little of how much they take in memory.
+/// The volumes one by one: a volume of an unknown kind may be shorter than any that is known, so
+/// the count says little of how much they take in memory.
 fn decode_volumes(body: &mut Decoder<'_>) -> Result<Vec<Volume>> {
     let mut volumes = Vec::new();
     for _ in 0..body.count(VOLUME_PREFIX_BYTES)? {

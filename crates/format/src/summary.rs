@@ -1,9 +1,10 @@
 //! Summary vectors: a Bloom filter of the private references that a snapshot uses.
 //!
-//! All vectors of one geometry can be OR-ed. A vector is cut into partitions of at most 1 MiB, and a
-//! reference lives in one of them, so that a vector of any size can be built and read in bounded
-//! memory. Bits per reference and hash count follow the standard formulas: with m bits, n references
-//! and k hashes the false positive rate is (1 - (1 - 1/m)^(kn))^k; 9.59 bits and 7 hashes give 1 %.
+//! All vectors of one geometry can be OR-ed. A vector is cut into partitions of at most 1 MiB, and
+//! a reference lives in one of them, so that a vector of any size can be built and read in bounded
+//! memory. Bits per reference and hash count follow the standard formulas: with m bits, n
+//! references and k hashes the false positive rate is (1 - (1 - 1/m)^(kn))^k; 9.59 bits and 7
+//! hashes give 1 %.
 
 use crate::codec::{Decoder, Encoder};
 use crate::number::to_usize;

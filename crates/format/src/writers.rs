@@ -10,7 +10,8 @@ const CORE: u16 = 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Role {
-    /// Reads everything, and backs up. Where the repository is not append-only it removes, too, and makes keys.
+    /// Reads everything, and backs up. Where the repository is not append-only it removes, too, and
+    /// makes keys.
     Full = 1,
     /// Backs up, and reads no data.
     WriteOnly = 2,
@@ -46,10 +47,11 @@ pub struct Writer {
 pub enum WriterState {
     /// It is.
     Active,
-    /// It is being removed: what it has signed counts, and whoever signs with it from now on is told that it
-    /// does not.
+    /// It is being removed: what it has signed counts, and whoever signs with it from now on is
+    /// told that it does not.
     Closing,
-    /// It was removed. The newest head of each series at that time; later ones that it signs are refused.
+    /// It was removed. The newest head of each series at that time; later ones that it signs are
+    /// refused.
     Removed(Vec<(SeriesId, u64)>),
 }
 

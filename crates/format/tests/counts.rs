@@ -1,4 +1,5 @@
-//! No count that a layout holds makes its decoder take memory that the input's bytes do not justify.
+//! No count that a layout holds makes its decoder take memory that the input's bytes do not
+//! justify.
 //!
 //! One test in a binary of its own: its allocator counts the bytes that are alive.
 
@@ -11,7 +12,8 @@ use silt_format::{PAGE_ENTRIES, SegmentEntry};
 #[path = "format/decoders.rs"]
 mod decoders;
 
-/// What a decoder may take: this many bytes for each of the input, and some for contexts and errors.
+/// What a decoder may take: this many bytes for each of the input, and some for contexts and
+/// errors.
 const BYTES_PER_BYTE: usize = 64;
 const BYTES_ON_TOP: usize = 64 << 10;
 /// The entries of a page are counted by a bitmap, and never more than 1,024.

@@ -21,8 +21,8 @@ use crate::parts::Parts;
 pub(crate) const FIRST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
-/// How many bytes arrive in about the time that a request takes by itself: 5 ms at 100 MB/s, within one
-/// data centre; from farther away it is more.
+/// How many bytes arrive in about the time that a request takes by itself: 5 ms at 100 MB/s, within
+/// one data centre; from farther away it is more.
 pub(crate) const REQUEST_BYTES: u64 = 512 << 10;
 
 /// In what words servers, and the client for them, say that a range lies outside of an object.
@@ -31,7 +31,8 @@ const OUTSIDE: [&str; 4] = ["status code: 416", "InvalidRange", "CONTENT_RANGE",
 /// In what words HDFS says that a name is below that of an object, or that of a folder.
 const NOT_OBJECTS: [&str; 2] = ["is not a directory", "is non empty"];
 
-/// In what words servers say, with status 400, that a body came too slowly or broken: it is sent again.
+/// In what words servers say, with status 400, that a body came too slowly or broken: it is sent
+/// again.
 pub(crate) const AGAIN: [&str; 3] = ["RequestTimeout<", "IncompleteBody", "BadDigest"];
 
 /// In what words servers say that there is no such bucket.
@@ -47,16 +48,16 @@ const REFUSED: [&str; 3] = ["status code: 401", "status code: 403", "AccessDenie
 /// How many pages in a row may have no name of ours: some hundred millions of others' objects.
 const PAGES_WITHOUT_OURS_MAX: usize = 1 << 17;
 
-/// A folder of an object store. The client's calls are asynchronous; here they are waited for, on a runtime
-/// of its own.
+/// A folder of an object store. The client's calls are asynchronous; here they are waited for, on a
+/// runtime of its own.
 pub(crate) struct Base {
     store: Arc<dyn ObjectStore>,
     pub(crate) runtime: Runtime,
     /// What all names begin with: empty, or ends with a slash.
     pub(crate) prefix: String,
     pub(crate) location: String,
-    /// How often something is tried whose answer was lost or broke off; the client repeats all else by
-    /// itself.
+    /// How often something is tried whose answer was lost or broke off; the client repeats all else
+    /// by itself.
     pub(crate) tries: u32,
     pub(crate) counters: Counters,
     /// Whether the store reads the end of an object whose size it was not told.
@@ -114,7 +115,8 @@ impl Base {
         }
         if text.contains("ObjectLockConfiguration") {
             let message = format!(
-                "{what}: the bucket of {} has no Object Lock; make one that has, or unset SILT_S3_LOCK",
+                "{what}: the bucket of {} has no Object Lock; make one that has, or unset \
+                 SILT_S3_LOCK",
                 self.location
             );
             return Error::new(ErrorKind::Unsupported, message);
@@ -137,8 +139,8 @@ impl Base {
         Error::new(kind, format!("{what} in {}: {}", self.location, short(&text)))
     }
 
-    /// Waits before the next try: half of the time is drawn, so that hosts that failed together do not
-    /// come back together.
+    /// Waits before the next try: half of the time is drawn, so that hosts that failed together do
+    /// not come back together.
     pub(crate) fn wait(&self, tries: u32) {
         let most = (FIRST_WAIT * 2_u32.pow(tries.min(8))).min(LONGEST_WAIT);
         let [drawn, ..] = RandomState::new().hash_one(tries).to_le_bytes();
@@ -146,7 +148,8 @@ impl Base {
         self.runtime.block_on(async { tokio::time::sleep(time).await });
     }
 
-    /// Asks as often as it may help: what the client does not repeat by itself are answers that break off.
+    /// Asks as often as it may help: what the client does not repeat by itself are answers that
+    /// break off.
     pub(crate) fn ask<T>(
         &self,
         what: &str,
@@ -166,8 +169,8 @@ impl Base {
         }
     }
 
-    /// Creates an object by `put_once`, which repeats nothing by itself: whether an earlier try may have come
-    /// through decides what an object that is there already means; `is_ours` finds out.
+    /// Creates an object by `put_once`, which repeats nothing by itself: whether an earlier try may
+    /// have come through decides what an object that is there already means; `is_ours` finds out.
     pub(crate) fn create(
         &self,
         key: &Key,
@@ -305,9 +308,9 @@ impl Base {
         })
     }
 
-    /// The objects of the next page that has any of ours behind `after`; `options` say then whether and where
-    /// more follow. Pages without are passed over: whoever may create objects can fill them, and a server may
-    /// give empty ones.
+    /// The objects of the next page that has any of ours behind `after`; `options` say then whether
+    /// and where more follow. Pages without are passed over: whoever may create objects can fill
+    /// them, and a server may give empty ones.
     pub(crate) fn next_objects(
         &self,
         options: &mut PaginatedListOptions,

@@ -1,6 +1,7 @@
 //! Objects in containers of Azure's blob storage and in buckets of Google's cloud storage.
 //!
-//! Both create names with a condition, so that of several hosts that create one object exactly one succeeds.
+//! Both create names with a condition, so that of several hosts that create one object exactly one
+//! succeeds.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -132,8 +133,8 @@ impl CloudStorage {
         Ok(storage)
     }
 
-    /// The storage at `gs://BUCKET` or `gs://BUCKET/FOLDER`, with the credentials that the variables
-    /// `GOOGLE_...` name; nothing is asked of it yet.
+    /// The storage at `gs://BUCKET` or `gs://BUCKET/FOLDER`, with the credentials that the
+    /// variables `GOOGLE_...` name; nothing is asked of it yet.
     #[cfg(feature = "google")]
     pub fn google(location: &str, settings: &Settings) -> Result<Self> {
         use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
@@ -174,8 +175,8 @@ impl CloudStorage {
         (last.prefix == prefix && Some(&last.after) == after).then_some(last.token)
     }
 
-    /// Not every server knows where to begin; what it gives of names that come before is passed over, and
-    /// the next page is asked for by the server's own token.
+    /// Not every server knows where to begin; what it gives of names that come before is passed
+    /// over, and the next page is asked for by the server's own token.
     fn page(&self, prefix: &str, after: Option<&Key>) -> Result<ListPage> {
         let whole = format!("{}{prefix}", self.base.prefix);
         let mut options = PaginatedListOptions {

@@ -7,8 +7,8 @@ use object_store::client::{ClientConfigKey, HttpClient, HttpConnector, ReqwestCo
 const DISTINCT: [ClientConfigKey; 2] =
     [ClientConfigKey::AllowHttp, ClientConfigKey::ConnectTimeout];
 
-/// Connections to one store. To make them means to read every certificate that the system trusts, and each
-/// set of them would greet the server by itself.
+/// Connections to one store. To make them means to read every certificate that the system trusts,
+/// and each set of them would greet the server by itself.
 #[derive(Clone, Debug)]
 pub(crate) struct Connections {
     options: ClientOptions,

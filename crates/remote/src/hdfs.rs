@@ -1,7 +1,7 @@
 //! Objects in a folder of HDFS.
 //!
-//! An object is written under another name and then renamed to its own, unless that is taken: the name node
-//! lets one of several do so.
+//! An object is written under another name and then renamed to its own, unless that is taken: the
+//! name node lets one of several do so.
 
 use std::sync::Arc;
 
@@ -20,8 +20,8 @@ use silt_storage::{
 use crate::base::{Base, REQUEST_BYTES, begins_no_name, runtime};
 
 const RETRIES: usize = 1;
-/// How often the client asks a name node that does not answer, each time twice as long after the last; of a
-/// name service, what its settings say counts.
+/// How often the client asks a name node that does not answer, each time twice as long after the
+/// last; of a name service, what its settings say counts.
 const ATTEMPTS: &str = "3";
 
 /// A folder of HDFS.
@@ -115,7 +115,8 @@ impl Storage for HdfsStorage {
         if begins_no_name(prefix) {
             return Ok(ListPage { objects: Vec::new(), truncated: false });
         }
-        // HDFS lists folders, in an order of its own: the folder that the prefix lies in, as a whole.
+        // HDFS lists folders, in an order of its own: the folder that the prefix lies in, as a
+        // whole.
         let whole = format!("{}{prefix}", self.base.prefix);
         let folder = whole.rsplit_once('/').map_or("", |(folder, _)| folder);
         let wrong = |error| Error::invalid(format!("{folder}: {error}"));

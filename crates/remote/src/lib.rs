@@ -1,4 +1,5 @@
-//! Objects in object stores: buckets of S3-compatible stores, of Azure and of Google, and folders of HDFS.
+//! Objects in object stores: buckets of S3-compatible stores, of Azure and of Google, and folders
+//! of HDFS.
 
 mod base;
 #[cfg(any(feature = "azure", feature = "google"))]
@@ -7,6 +8,7 @@ mod connections;
 mod counters;
 #[cfg(feature = "hdfs")]
 mod hdfs;
+mod object_lock;
 mod parts;
 mod s3;
 #[cfg(feature = "test-server")]
@@ -17,5 +19,6 @@ mod settings;
 pub use cloud::CloudStorage;
 #[cfg(feature = "hdfs")]
 pub use hdfs::HdfsStorage;
-pub use s3::{Extended, Lock, LockMode, Rollback, S3Storage, Version};
+pub use object_lock::{Lock, LockMode};
+pub use s3::{Extended, Rollback, S3Storage, Version};
 pub use settings::Settings;

@@ -7,7 +7,7 @@ use object_store::{Attribute, Attributes, BackoffConfig, Certificate, ClientOpti
 use silt_format::{Error, Result};
 use silt_storage::Key;
 
-use crate::s3::Lock;
+use crate::object_lock::Lock;
 
 /// How long a connection may take to be made.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -23,8 +23,8 @@ const CONNECTIONS: usize = 4;
 pub struct Settings {
     /// The variables that the programs of AWS, Azure and Google know, by name.
     pub environment: Vec<(String, String)>,
-    /// Storage classes of new objects, as the store calls them, by the beginnings of names; the first that
-    /// fits counts.
+    /// Storage classes of new objects, as the store calls them, by the beginnings of names; the
+    /// first that fits counts.
     pub storage_classes: Vec<(String, String)>,
     /// Most objects that are uploaded at once, and connections that are kept open, instead of 4.
     pub connections: Option<usize>,

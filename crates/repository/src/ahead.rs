@@ -1,5 +1,5 @@
-//! Blocks that are about to be read, fetched together: where a request takes as long as many bytes do, a
-//! few large reads are faster than many small ones.
+//! Blocks that are about to be read, fetched together: where a request takes as long as many bytes
+//! do, a few large reads are faster than many small ones.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -10,11 +10,11 @@ use silt_storage::{ByteRange, Key, Storage};
 
 use crate::sync::lock;
 
-/// Objects are read in parts of this many bytes, which begin at multiples of it, so that readers of one
-/// neighbourhood ask for the same parts.
+/// Objects are read in parts of this many bytes, which begin at multiples of it, so that readers of
+/// one neighbourhood ask for the same parts.
 const PART_BYTES: u64 = 512 << 10;
-/// What is shorter is read as it is the first time, and nothing beside it; the next time something of the
-/// same part is wanted, all of it is read.
+/// What is shorter is read as it is the first time, and nothing beside it; the next time something
+/// of the same part is wanted, all of it is read.
 const SHORT_BYTES: u64 = PART_BYTES / 4;
 /// Parts of which it is known that something short was read.
 const TOUCHED_MAX: usize = 10_000;
@@ -134,7 +134,8 @@ fn room(place: &Place) -> u64 {
 }
 
 impl Held {
-    /// Whether a short run is better read by parts: they are there, or something of them was wanted before.
+    /// Whether a short run is better read by parts: they are there, or something of them was wanted
+    /// before.
     fn is_worth(&mut self, run: &Run) -> bool {
         if self.parts.contains_key(&run.alone()) {
             return false;
@@ -214,8 +215,8 @@ pub struct Blocks<'o> {
     pub end: u64,
 }
 
-/// What one reader is about to read. A part is fetched when its first block is asked for; whatever goes
-/// wrong, the block is read by itself then, and the error is that of this read.
+/// What one reader is about to read. A part is fetched when its first block is asked for; whatever
+/// goes wrong, the block is read by itself then, and the error is that of this read.
 #[derive(Default)]
 pub struct Ahead {
     runs: Vec<Run>,
@@ -241,7 +242,8 @@ impl Ahead {
             if storage.copies(&key) > 1 {
                 continue;
             }
-            // A directory may say anything: what no object has, or is large anyway, is left to its reader.
+            // A directory may say anything: what no object has, or is large anyway, is left to its
+            // reader.
             wanted.retain(|&(offset, length)| {
                 u64::from(length) <= OWN_BYTES_MAX && u64::from(offset) + u64::from(length) <= end
             });
@@ -296,7 +298,8 @@ impl Ahead {
     }
 }
 
-/// Blocks in ascending order, joined where no more than `gap_bytes` lie between; with the number of each.
+/// Blocks in ascending order, joined where no more than `gap_bytes` lie between; with the number of
+/// each.
 fn joined(blocks: &[(u32, u32)], gap_bytes: u64) -> Vec<(Range<u64>, usize)> {
     let mut runs: Vec<(Range<u64>, usize)> = Vec::new();
     for &(offset, length) in blocks {

@@ -1,7 +1,7 @@
 //! The administrator: who says which keys may write what, where the repository is, and what goes.
 //!
-//! In an append-only repository the administrator has a password, and a key that backup hosts do not hold. In
-//! others, everybody with a full key has the administrator's, too.
+//! In an append-only repository the administrator has a password, and a key that backup hosts do
+//! not hold. In others, everybody with a full key has the administrator's, too.
 
 use std::sync::Arc;
 
@@ -75,8 +75,8 @@ impl Repository {
         Err(failure)
     }
 
-    /// What signs a head that takes something away, where that is not this host's own key; `Denied` if this
-    /// process needs it and does not have it, and with a key that only backs up.
+    /// What signs a head that takes something away, where that is not this host's own key; `Denied`
+    /// if this process needs it and does not have it, and with a key that only backs up.
     pub fn required_authority(&self) -> Result<Option<Arc<Signer>>> {
         self.require_all_keys()?;
         if self.is_append_only() { self.administrator().map(Some) } else { Ok(None) }

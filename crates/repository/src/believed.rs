@@ -43,7 +43,8 @@ impl SignedBy {
         }
     }
 
-    /// Whether the key may write no series of this id, whatever that is called; `id_of` is that of a name.
+    /// Whether the key may write no series of this id, whatever that is called; `id_of` is that of
+    /// a name.
     pub fn is_stranger(&self, series: SeriesId, id_of: impl Fn(&str) -> SeriesId) -> bool {
         self.writer.as_ref().is_some_and(|writer| {
             let mut patterns = writer.series.iter();
@@ -51,7 +52,8 @@ impl SignedBy {
         })
     }
 
-    /// Fails as `Corrupt` unless a head of this generation came before the key was removed, if it was.
+    /// Fails as `Corrupt` unless a head of this generation came before the key was removed, if it
+    /// was.
     pub fn reaches(&self, series: SeriesId, generation: u64) -> Result<()> {
         match &self.writer {
             Some(writer) if !writer.reaches(series, generation) => {
@@ -62,7 +64,8 @@ impl SignedBy {
         }
     }
 
-    /// Whether it is a key that reads data and was not removed: what it has verified counts as verified.
+    /// Whether it is a key that reads data and was not removed: what it has verified counts as
+    /// verified.
     pub fn is_full(&self) -> bool {
         self.writer
             .as_ref()
@@ -77,7 +80,8 @@ impl Believed {
         Self { administrator, append_only, list, settled }
     }
 
-    /// Who has signed what is in `signed`, by the list as it was last read; `None` if nobody in it has.
+    /// Who has signed what is in `signed`, by the list as it was last read; `None` if nobody in it
+    /// has.
     pub(crate) fn signer(&self, signed: &Signed<'_>) -> Option<SignedBy> {
         let id = signed.signer;
         if id == Signer::ADMINISTRATOR {
@@ -99,7 +103,8 @@ impl Believed {
             Some(WriterState::Closing) => Err(Error::new(
                 ErrorKind::Denied,
                 format!(
-                    "key {id}, which this process signs with, is being removed; if that was interrupted, \
+                    "key {id}, which this process signs with, is being removed; if that was \
+                     interrupted, \
                      `silt key remove {id}` with another key ends it"
                 ),
             )),
@@ -110,7 +115,8 @@ impl Believed {
         }
     }
 
-    /// Whether the key called `id` was removed: its object may be there again, copied by somebody who slept.
+    /// Whether the key called `id` was removed: its object may be there again, copied by somebody
+    /// who slept.
     pub fn is_removed(&self, id: Id) -> bool {
         let (_, writers) = self.writers();
         writers.get(id).is_some_and(|writer| matches!(writer.state, WriterState::Removed(_)))
@@ -123,7 +129,8 @@ impl Believed {
             Some(writer) if !writer.covers(name) => Err(Error::new(
                 ErrorKind::Denied,
                 format!(
-                    "this key may write {} and not series '{name}'; `silt key add --series` makes another",
+                    "this key may write {} and not series '{name}'; `silt key add --series` makes \
+                     another",
                     writer.series.join(", ")
                 ),
             )),

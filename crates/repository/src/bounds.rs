@@ -1,7 +1,7 @@
 //! How many objects a head may list, by what is there.
 //!
-//! A head lists ranges of numbers, so that a few damaged or forged bytes can name 2^32 of them. Whoever
-//! is about to follow them one by one first looks whether storage holds about as many.
+//! A head lists ranges of numbers, so that a few damaged or forged bytes can name 2^32 of them.
+//! Whoever is about to follow them one by one first looks whether storage holds about as many.
 
 use silt_format::{Error, Head, ObjectSet, Result, names};
 

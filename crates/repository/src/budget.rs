@@ -11,8 +11,8 @@ const FIXED_BYTES: u64 = 16 << 20;
 /// Beyond this, more memory finds nothing more.
 const SHARES_MAX: u64 = 64;
 
-/// The split. One share is what is left of the default budget after the fixed part; buffers grow and
-/// shrink with the number of shares.
+/// The split. One share is what is left of the default budget after the fixed part; buffers grow
+/// and shrink with the number of shares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
     /// Shares in hundredths.
@@ -20,7 +20,8 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// The split of `memory_bytes`; 0 stands for the default, and less than the least for the least.
+    /// The split of `memory_bytes`; 0 stands for the default, and less than the least for the
+    /// least.
     pub fn new(memory_bytes: u64) -> Self {
         let bytes = if memory_bytes == 0 { MEMORY_BYTES_DEFAULT } else { memory_bytes };
         let share = MEMORY_BYTES_DEFAULT - FIXED_BYTES;
@@ -37,8 +38,8 @@ impl Budget {
         configured.min(self.part(8 * MIB).max(MIB))
     }
 
-    /// How many segments are held at once: one for each worker and one that is being placed, or some more
-    /// where that is little.
+    /// How many segments are held at once: one for each worker and one that is being placed, or
+    /// some more where that is little.
     pub fn segment_buffers(self, workers: usize) -> usize {
         (workers + 1).max(if self.centishares < 50 { 2 } else { 4 })
     }

@@ -1,5 +1,5 @@
-//! Large buffers that are handed from one volume to the next. An allocator that gets them back from one
-//! thread, and is asked for them by another, keeps room for both.
+//! Large buffers that are handed from one volume to the next. An allocator that gets them back from
+//! one thread, and is asked for them by another, keeps room for both.
 
 use std::sync::Mutex;
 

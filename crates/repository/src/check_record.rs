@@ -153,7 +153,8 @@ impl RecordState {
         self.saved = self.record.clone();
         match written.and_then(|_| objects.delete(&old)) {
             Err(error) if error.kind() == ErrorKind::Interrupted => Err(error),
-            // Storage is full or read-only, or a copy is out of reach; what is there is checked all the same.
+            // Storage is full or read-only, or a copy is out of reach; what is there is checked all
+            // the same.
             Err(error) => {
                 repository.warn(&format!("{error}; what was found is not written down"));
                 Ok(())

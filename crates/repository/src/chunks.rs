@@ -172,8 +172,8 @@ impl ChunkReader {
         Ok(raw)
     }
 
-    /// Says which chunks are about to be read with `scratch`, so that their frames are read together where
-    /// that saves time. Whatever is wrong with them is told when they are read.
+    /// Says which chunks are about to be read with `scratch`, so that their frames are read
+    /// together where that saves time. Whatever is wrong with them is told when they are read.
     pub fn expect(&self, references: impl Iterator<Item = Reference>, scratch: &mut Scratch) {
         if self.objects.storage.request_bytes() == 0 {
             return;

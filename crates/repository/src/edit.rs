@@ -22,8 +22,8 @@ impl<'r> Edit<'r> {
     /// Takes the lease of a series and reads its head.
     ///
     /// `Busy` while a backup of the series or another change of it runs, `NotFound` without a head,
-    /// `Denied` in an append-only repository without the administrator's key, or if a head there takes
-    /// away what it may not.
+    /// `Denied` in an append-only repository without the administrator's key, or if a head there
+    /// takes away what it may not.
     pub fn begin(repository: &'r Repository, series: SeriesId, name: &str) -> Result<Self> {
         Self::begin_or_make(repository, series, name)?.not_empty(name)
     }

@@ -14,24 +14,26 @@ pub trait Env: Send + Sync {
     fn process(&self) -> Process;
     /// Whether the process that holds `lease` may still be running; `true` where it can't be told.
     fn may_be_running(&self, lease: &Lease) -> bool;
-    /// For how many nanoseconds to wait for somebody who is changing a series, before that is an error.
+    /// For how many nanoseconds to wait for somebody who is changing a series, before that is an
+    /// error.
     fn patience_ns(&self) -> u64 {
         0
     }
     /// Whether the user has asked to stop.
     fn is_interrupted(&self) -> bool;
-    /// Whether each operation does all its work on its caller's thread, so that a simulation which lets
-    /// one thread run at a time sees every step in an order that a seed decides.
+    /// Whether each operation does all its work on its caller's thread, so that a simulation which
+    /// lets one thread run at a time sees every step in an order that a seed decides.
     fn is_single_threaded(&self) -> bool {
         false
     }
     /// The highest number of a head of a series, or of a list of writers where the series is
-    /// [`NONE`](SeriesId::NONE), that this machine has noted; 0 if it keeps no notes. A storage that shows less
-    /// serves an old state.
+    /// [`NONE`](SeriesId::NONE), that this machine has noted; 0 if it keeps no notes. A storage
+    /// that shows less serves an old state.
     fn newest_seen(&self, _repository: RepositoryId, _series: SeriesId) -> u64 {
         0
     }
-    /// Whether a storage is believed that shows less than it did, because somebody has put it back on purpose.
+    /// Whether a storage is believed that shows less than it did, because somebody has put it back
+    /// on purpose.
     fn accepts_older(&self) -> bool {
         false
     }

@@ -60,8 +60,8 @@ impl Repository {
         self.readable_heads(&self.series()?)
     }
 
-    /// The heads of the series called `names`, or of all, with those that are damaged, and the names of series
-    /// that have none: their first backup was interrupted, or is still running.
+    /// The heads of the series called `names`, or of all, with those that are damaged, and the
+    /// names of series that have none: their first backup was interrupted, or is still running.
     pub fn all_heads(&self, names: &[String]) -> Result<AllHeads> {
         let mut all = AllHeads::default();
         let series = if names.is_empty() {
@@ -100,7 +100,8 @@ impl Repository {
                 Ok(head) => heads.extend(head),
                 Err(error) if is_damage(&error) => {
                     self.warn(&format!(
-                        "series '{name}' is left out: {error}; `silt recover {name}` goes on with the head before"
+                        "series '{name}' is left out: {error}; `silt recover {name}` goes on with \
+                         the head before"
                     ));
                 }
                 Err(error) => return Err(error),
@@ -116,8 +117,8 @@ impl Repository {
         self.readable_heads(&series)
     }
 
-    /// The series that have heads but no record, called by their id, as `recover` takes it, if the head can't be
-    /// read.
+    /// The series that have heads but no record, called by their id, as `recover` takes it, if the
+    /// head can't be read.
     pub fn unrecorded(&self, recorded: &[(SeriesId, String)]) -> Result<Vec<(SeriesId, String)>> {
         let mut found: Vec<(SeriesId, String)> = Vec::new();
         for item in self.objects.names(names::STATE, None)? {

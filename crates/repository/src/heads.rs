@@ -76,13 +76,14 @@ pub fn usable((generation, name): (u64, String)) -> Result<(u64, String)> {
 
 /// The newest head of a series, or `None` before its first commit.
 ///
-/// Heads that are refused above it are passed over with a warning. What comes next is built behind them, so the
-/// answer has the generation of the newest there is.
+/// Heads that are refused above it are passed over with a warning. What comes next is built behind
+/// them, so the answer has the generation of the newest there is.
 pub fn newest(objects: &Objects, series: SeriesId) -> Result<Option<Head>> {
     newest_below(objects, series, None).map(|(head, _)| head)
 }
 
-/// The same, where the newest may have been read already; and the generation of the newest there is.
+/// The same, where the newest may have been read already; and the generation of the newest there
+/// is.
 fn newest_below(
     objects: &Objects,
     series: SeriesId,
@@ -109,7 +110,8 @@ fn newest_below(
     Ok((None, newest))
 }
 
-/// The newest head of a series that can be read, whatever is above it: what the series was made of once.
+/// The newest head of a series that can be read, whatever is above it: what the series was made of
+/// once.
 pub fn newest_readable(objects: &Objects, series: SeriesId) -> Result<Option<Head>> {
     for item in all(objects, series) {
         match judge(objects, series, &item?.1) {
@@ -126,12 +128,12 @@ fn passed_over(error: &Error) -> String {
     format!("{error}; it is passed over")
 }
 
-/// The newest head, to be built upon: it is the same in every place, and so is all that it names. `empty` makes
-/// it where there is none.
+/// The newest head, to be built upon: it is the same in every place, and so is all that it names.
+/// `empty` makes it where there is none.
 ///
-/// A head is created in one place after the other. One that is not in all of them yet may be overtaken by
-/// another of its number where the repository is used without the first place; who builds upon it must not
-/// carry it there.
+/// A head is created in one place after the other. One that is not in all of them yet may be
+/// overtaken by another of its number where the repository is used without the first place; who
+/// builds upon it must not carry it there.
 pub fn base(
     objects: &Objects,
     series: SeriesId,
@@ -153,7 +155,8 @@ pub fn base(
     }
 }
 
-/// Makes sure that every place has a head that was just read, and those above it that are refused, durable.
+/// Makes sure that every place has a head that was just read, and those above it that are refused,
+/// durable.
 pub fn settle(objects: &Objects, head: &Head) -> Result<()> {
     for item in all(objects, head.series) {
         let (generation, name) = item?;
@@ -171,7 +174,8 @@ pub fn settle(objects: &Objects, head: &Head) -> Result<()> {
     Ok(())
 }
 
-/// What a head is worth that can be read, and that somebody has signed whom the list of writers knows.
+/// What a head is worth that can be read, and that somebody has signed whom the list of writers
+/// knows.
 pub enum Reading {
     /// It counts.
     Good(Box<Head>, SignedBy),
@@ -199,7 +203,8 @@ pub fn judge(objects: &Objects, series: SeriesId, name: &str) -> Result<Reading>
     let generation = Numbered::Head.number_of(series, name).ok_or_else(strange)?;
     let address = Address::new(ObjectKind::Head, series, generation);
     let (plain, by) = objects.get_signed(name, address).context(context)?;
-    // The signature is whole, so nothing has happened to it since: what is wrong with its writer was meant so.
+    // The signature is whole, so nothing has happened to it since: what is wrong with its writer
+    // was meant so.
     if let Err(error) = verify_key(objects, (series, generation), &by) {
         return Ok(Reading::Refused(error.context(context())));
     }
@@ -294,9 +299,9 @@ pub fn has_name(objects: &Objects, series: SeriesId, name: &str) -> bool {
 
 /// Writes `head` as its generation's successor; the answer is its bytes.
 ///
-/// Fails as `Busy` if somebody else has committed since the head was read. All that it names must be
-/// durable (I-5). In an append-only repository `authority` signs what takes something away, else this
-/// host's own key.
+/// Fails as `Busy` if somebody else has committed since the head was read. All that it names must
+/// be durable (I-5). In an append-only repository `authority` signs what takes something away, else
+/// this host's own key.
 pub fn commit(
     objects: &Objects,
     head: &mut Head,
@@ -333,8 +338,8 @@ pub fn commit(
             _ => error,
         })
         .context(|| "commit")?;
-    // The newest heads are never removed. As long as fewer are newer than this one, its number was not free
-    // because it had been removed: nobody has slept through the commits of so many others.
+    // The newest heads are never removed. As long as fewer are newer than this one, its number was
+    // not free because it had been removed: nobody has slept through the commits of so many others.
     let newest = all(objects, head.series).next().transpose()?;
     let newest = newest.map_or(u64::MAX, |(generation, _)| generation);
     if newest >= head.generation.saturating_add(HEADS_KEPT) {

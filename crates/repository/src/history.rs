@@ -1,8 +1,9 @@
 //! The heads of a series since the last that somebody has signed who may remove things.
 //!
-//! A host can write whatever head it likes to the series that it may write. One that drops a snapshot is not
-//! believed by those who can remove objects: before anything else they follow the heads since the last that was
-//! signed by one of them. There must be all of them, and each must keep all of the one before it.
+//! A host can write whatever head it likes to the series that it may write. One that drops a
+//! snapshot is not believed by those who can remove objects: before anything else they follow the
+//! heads since the last that was signed by one of them. There must be all of them, and each must
+//! keep all of the one before it.
 
 use std::collections::HashSet;
 
@@ -136,7 +137,8 @@ impl Repository {
         series == self.objects.keys.shared_store_id(DEFAULT_DOMAIN)
     }
 
-    /// The generation of the shared store's newest head. Whoever asks has read the heads that may know it.
+    /// The generation of the shared store's newest head. Whoever asks has read the heads that may
+    /// know it.
     pub fn shared_generation(&self) -> Result<u64> {
         let shared = self.objects.keys.shared_store_id(DEFAULT_DOMAIN);
         let newest = heads::all(&self.objects, shared).next().transpose()?;
@@ -156,9 +158,9 @@ impl Repository {
         Head::empty(series, domain, &name)
     }
 
-    /// Undoes what heads did that were not signed and had to be. The series, given by its name or as `id:` and
-    /// its id, is then what it was before them, with all that was added to it since and can be read. The
-    /// answer says whether there was such a head.
+    /// Undoes what heads did that were not signed and had to be. The series, given by its name or
+    /// as `id:` and its id, is then what it was before them, with all that was added to it since
+    /// and can be read. The answer says whether there was such a head.
     pub fn recover(&self, series: &str) -> Result<bool> {
         let id = match series.strip_prefix(ID_PREFIX) {
             Some(id) => SeriesId::from_hex(id)
@@ -233,7 +235,8 @@ impl Repository {
         Ok(head)
     }
 
-    /// The containers or else the packs of `head`, and under other numbers those of later heads that are there.
+    /// The containers or else the packs of `head`, and under other numbers those of later heads
+    /// that are there.
     fn objects_of(&self, head: &Head, later: &[Head], containers: bool) -> Result<ObjectSet> {
         let series = head.series;
         let (prefix, of): (_, fn(&Head) -> &ObjectSet) = if containers {

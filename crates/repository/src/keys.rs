@@ -28,8 +28,8 @@ pub struct KeyInfo {
     pub is_write_only: bool,
     /// The series that it may write: names, or beginnings of names and `*`.
     pub series: Vec<String>,
-    /// Whether its removal has begun and not ended: it still opens the repository, and nothing that it writes
-    /// counts.
+    /// Whether its removal has begun and not ended: it still opens the repository, and nothing that
+    /// it writes counts.
     pub is_being_removed: bool,
 }
 
@@ -113,7 +113,8 @@ impl Objects {
             };
             put(&names::writers_copy(number))?;
             *lock(&self.believed.list) = (number, Arc::new(writers));
-            // A place that was added meanwhile may not have it: then a key that was removed would count there.
+            // A place that was added meanwhile may not have it: then a key that was removed would
+            // count there.
             return verify_unchanged(self);
         }
         Err(Error::new(ErrorKind::Busy, "others change the keys at the same time; try again"))
@@ -123,7 +124,8 @@ impl Objects {
 impl Repository {
     /// Adds a password; the answer is the new key's id.
     ///
-    /// `Denied` with a write-only key, and in an append-only repository without the administrator's password.
+    /// `Denied` with a write-only key, and in an append-only repository without the administrator's
+    /// password.
     pub fn add_key(
         &self,
         password: &[u8],
@@ -139,7 +141,8 @@ impl Repository {
             return Err(Error::invalid("a key must be allowed to write at least one series"));
         }
         if !access.is_write_only && !self.is_append_only() && access.series != [EVERY_SERIES] {
-            let message = "only in an append-only repository can a key that reads be kept to some series; \
+            let message = "only in an append-only repository can a key that reads be kept to some \
+                           series; \
                  elsewhere it may remove everything";
             return Err(Error::invalid(message));
         }
@@ -228,9 +231,10 @@ impl Repository {
         Ok(())
     }
 
-    /// Removes the key whose id begins with `prefix`; what is signed with it from now on is refused. The last that
-    /// reads is never removed, not even by several who each remove another one at once: who removes one takes its
-    /// copy first, looks then, and nobody relies on a key without its copy.
+    /// Removes the key whose id begins with `prefix`; what is signed with it from now on is
+    /// refused. The last that reads is never removed, not even by several who each remove another
+    /// one at once: who removes one takes its copy first, looks then, and nobody relies on a key
+    /// without its copy.
     pub fn remove_key(&self, prefix: &str) -> Result<Id> {
         let administrator = self.administrator()?;
         let keys = key_objects(&*self.objects.storage)?;
@@ -249,7 +253,8 @@ impl Repository {
         if let Some((_, _, object)) = object.filter(|(_, _, object)| !is_write_key(object)) {
             let last = || {
                 Error::invalid(
-                    "this is the last key that reads and has its copy; without it nothing can be read",
+                    "this is the last key that reads and has its copy; without it nothing can be \
+                     read",
                 )
             };
             self.objects.load_writers(None)?;
@@ -269,9 +274,9 @@ impl Repository {
         Ok(*id)
     }
 
-    /// Notes which heads a key that is removed can have signed: those up to the newest of each series. First it is
-    /// said that the key is being removed: who commits later than that is told so, and who was told as done has
-    /// committed before, and is counted.
+    /// Notes which heads a key that is removed can have signed: those up to the newest of each
+    /// series. First it is said that the key is being removed: who commits later than that is told
+    /// so, and who was told as done has committed before, and is counted.
     fn refuse_from_now_on(&self, administrator: &Signer, id: Id) -> Result<()> {
         self.set_state(administrator, id, &WriterState::Closing)?;
         let (_, writers) = self.objects.believed.writers();

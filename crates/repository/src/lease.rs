@@ -30,8 +30,8 @@ pub struct HeldLease {
 }
 
 impl HeldLease {
-    /// Takes the lease of a series, for which somebody has [waited](wait_while_held); `newest` is the name of the
-    /// lease that was there last. `Busy` if somebody else was quicker.
+    /// Takes the lease of a series, for which somebody has [waited](wait_while_held); `newest` is
+    /// the name of the lease that was there last. `Busy` if somebody else was quicker.
     pub fn acquire(
         objects: &Arc<Objects>,
         series: SeriesId,
@@ -126,11 +126,12 @@ impl Drop for HeldLease {
     }
 }
 
-/// Waits while another process holds the lease of a series, `newest`, as long as the user has patience, and fails
-/// as `Busy` then. Whether it has waited: what was read of the series before may be old.
+/// Waits while another process holds the lease of a series, `newest`, as long as the user has
+/// patience, and fails as `Busy` then. Whether it has waited: what was read of the series before
+/// may be old.
 ///
-/// What takes so little time that a lease of its own would cost more than the work that it might save does no
-/// more than that.
+/// What takes so little time that a lease of its own would cost more than the work that it might
+/// save does no more than that.
 pub fn wait_while_held(
     objects: &Objects,
     series: SeriesId,
@@ -158,8 +159,8 @@ pub fn wait_while_held(
     Ok(has_waited)
 }
 
-/// For how much longer a lease counts. A clock that is far ahead is not believed: then what counts is when storage
-/// got the lease.
+/// For how much longer a lease counts. A clock that is far ahead is not believed: then what counts
+/// is when storage got the lease.
 fn left_ns(objects: &Objects, name: &str, held: &Lease) -> Result<i64> {
     let now_ns = objects.context.env.now_ns();
     let left_ns = held.expires_ns.saturating_sub(now_ns);
@@ -196,7 +197,8 @@ fn refuse_if_held(objects: &Objects, series: SeriesId, newest: &str, name: &str)
     Err(Error::new(
         ErrorKind::Busy,
         format!(
-            "series '{name}' is being backed up or changed by process {} on {}; try again later, or with --wait \
+            "series '{name}' is being backed up or changed by process {} on {}; try again later, \
+             or with --wait \
              (its lease ends in {} s unless it is renewed)",
             held.process,
             held.host,

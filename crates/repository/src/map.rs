@@ -53,7 +53,8 @@ impl MapReader {
         lock(&self.packs).push(number, tag);
     }
 
-    /// Replaces `raw` by a metadata block, which must be of `kind` and say what its reference was made for.
+    /// Replaces `raw` by a metadata block, which must be of `kind` and say what its reference was
+    /// made for.
     pub fn block(
         &self,
         kind: BlockKind,
@@ -95,7 +96,8 @@ impl MapReader {
         Ok(page)
     }
 
-    /// Where the page of `level` is that covers the `index`-th range of that level, `None` for zeros.
+    /// Where the page of `level` is that covers the `index`-th range of that level, `None` for
+    /// zeros.
     pub fn page_ref(&self, root: MapRoot, level: u8, index: u64) -> Result<Option<BlockRef>> {
         let mut at = root.page;
         for above in (level + 1..=root.level).rev() {
@@ -161,8 +163,8 @@ impl MapReader {
 
     /// Calls `visit` with every segment that is not all zeros, in order.
     ///
-    /// `Corrupt` if the map refers to a block twice, which no backup does: a few pages could stand for any number
-    /// of segments.
+    /// `Corrupt` if the map refers to a block twice, which no backup does: a few pages could stand
+    /// for any number of segments.
     pub fn walk(
         &self,
         root: MapRoot,
@@ -202,8 +204,9 @@ impl MapReader {
         Ok(())
     }
 
-    /// Calls `visit` with every segment of `root` whose recipe none of `others` has at the same place,
-    /// and `on_page` with every page above them. What `others` share is passed over without reading.
+    /// Calls `visit` with every segment of `root` whose recipe none of `others` has at the same
+    /// place, and `on_page` with every page above them. What `others` share is passed over without
+    /// reading.
     pub fn walk_unshared(
         &self,
         root: MapRoot,
@@ -279,8 +282,8 @@ impl MapReader {
         Recipe::decode(raw).context(|| self.describe(block))
     }
 
-    /// The recipe of a segment, which must be what the segment's digest was made of: who backs up takes a
-    /// segment over by its digest alone.
+    /// The recipe of a segment, which must be what the segment's digest was made of: who backs up
+    /// takes a segment over by its digest alone.
     pub fn segment_recipe(
         &self,
         entry: &SegmentEntry,
@@ -326,7 +329,8 @@ impl Once {
                 Ok(())
             }
             Ok(_) => Err(Error::corrupt(format!(
-                "the map refers twice to the block at offset {} of recipe pack {:08x}, which no backup does",
+                "the map refers twice to the block at offset {} of recipe pack {:08x}, which no \
+                 backup does",
                 block.offset, block.pack
             ))),
         }

@@ -201,8 +201,8 @@ impl Objects {
         Ok(pieces.iter().map(|piece| to_u64(piece.len())).sum())
     }
 
-    /// Reads a range of an object and gives what `take` makes of it. Where objects have copies, each is
-    /// asked until one is whole.
+    /// Reads a range of an object and gives what `take` makes of it. Where objects have copies,
+    /// each is asked until one is whole.
     pub fn read<T>(
         &self,
         name: &str,
@@ -255,7 +255,8 @@ impl Objects {
         opened.is_ok()
     }
 
-    /// Reads an object of one block; one of a kind that is signed must be signed by somebody who is known.
+    /// Reads an object of one block; one of a kind that is signed must be signed by somebody who is
+    /// known.
     pub fn get(&self, name: &str, address: Address) -> Result<Vec<u8>> {
         if address.kind.is_signed() {
             let read = self.get_signed(name, address).map(|(plain, _)| plain);
@@ -270,7 +271,8 @@ impl Objects {
         .context(|| format!("read {} {name}", address.kind))
     }
 
-    /// The header and the sealer of an object whose bytes begin with `bytes`, if it is the one at `address`.
+    /// The header and the sealer of an object whose bytes begin with `bytes`, if it is the one at
+    /// `address`.
     pub fn check_header(&self, bytes: &[u8], address: Address) -> Result<(Header, Sealer)> {
         let header = Header::decode(bytes)?;
         if header.repository != self.repository {
@@ -340,8 +342,8 @@ impl Objects {
         })
     }
 
-    /// Says which blocks of which objects are about to be read with `scratch`: where that saves time, they
-    /// are read together.
+    /// Says which blocks of which objects are about to be read with `scratch`: where that saves
+    /// time, they are read together.
     pub fn expect<'o>(&self, objects: impl Iterator<Item = Blocks<'o>>, scratch: &mut Scratch) {
         scratch.ahead.expect(&self.storage, objects);
     }
@@ -402,8 +404,8 @@ impl Objects {
         Ok(!self.storage.list(prefix, None)?.objects.is_empty())
     }
 
-    /// The number and name of a series' newest object of a kind. Objects of other names were put there by
-    /// somebody else: who may only create must not be able to hide one.
+    /// The number and name of a series' newest object of a kind. Objects of other names were put
+    /// there by somebody else: who may only create must not be able to hide one.
     pub fn newest_of(&self, kind: Numbered, series: SeriesId) -> Result<Option<(u64, String)>> {
         for item in silt_storage::list_all(&*self.storage, kind.prefix(series), None) {
             let (name, _) = item?;

@@ -129,8 +129,8 @@ impl Repository {
 
     /// Opens the repository in `storage`; `password` is asked for only if it is encrypted.
     ///
-    /// Fails as `NoRepository` where there is none, as `WrongPassword` where no key opens. A damaged
-    /// configuration is a warning as long as its copy is whole.
+    /// Fails as `NoRepository` where there is none, as `WrongPassword` where no key opens. A
+    /// damaged configuration is a warning as long as its copy is whole.
     pub fn open(
         storage: Arc<dyn Storage>,
         context: Context,
@@ -139,7 +139,8 @@ impl Repository {
         let mut secret = Secret::Asked(password);
         let mut root = None;
         let mut first = open_config(&*storage, names::CONFIG, &mut secret, &mut root);
-        // One that was kept nearby may be of a repository that was here before; without keys nothing tells.
+        // One that was kept nearby may be of a repository that was here before; without keys
+        // nothing tells.
         let is_sure = match &first {
             Ok(opened) => opened.header.scheme != SealScheme::Checksum,
             Err(error) => error.kind() == ErrorKind::WrongPassword,
@@ -214,8 +215,8 @@ impl Repository {
         Secret::Known(self.opened_by, Box::new(HostKeys { keys, seed, administrator }))
     }
 
-    /// What is wrong with the configuration, the keys, the list of writers, or the copies of them, by object
-    /// name.
+    /// What is wrong with the configuration, the keys, the list of writers, or the copies of them,
+    /// by object name.
     pub fn root_damage(&self) -> Result<Vec<(String, Error)>> {
         let objects = &self.objects;
         let mut found = Vec::new();

@@ -1,8 +1,9 @@
-//! A repository in several places: copies of all of it, and the shared store elsewhere with copies of
-//! its own.
+//! A repository in several places: copies of all of it, and the shared store elsewhere with copies
+//! of its own.
 //!
-//! A list of places is an object of its own, numbered like heads, in every place that it names. Whoever
-//! opens the repository by any of them finds the others, and takes the newest list that any has.
+//! A list of places is an object of its own, numbered like heads, in every place that it names.
+//! Whoever opens the repository by any of them finds the others, and takes the newest list that any
+//! has.
 
 use std::sync::Arc;
 
@@ -32,8 +33,8 @@ pub struct PlaceInfo {
     pub failure: Option<String>,
 }
 
-/// The newest whole list of places that a storage has, and its number; 0 for none. `root` are the names of
-/// its root, if they have just been listed.
+/// The newest whole list of places that a storage has, and its number; 0 for none. `root` are the
+/// names of its root, if they have just been listed.
 pub fn newest(
     objects: &Objects,
     storage: &Arc<dyn Storage>,
@@ -52,8 +53,8 @@ pub fn newest(
     let mut damage = None;
     for number in numbers() {
         match read_list(&objects, number) {
-            // Each is written twice. If both are damaged, or somebody else has put one there, an older one may
-            // lack places that have what was made since.
+            // Each is written twice. If both are damaged, or somebody else has put one there, an
+            // older one may lack places that have what was made since.
             Ok(_) if newest > number + 1 => break,
             Ok(list) => {
                 if let Some(error) = damage {
@@ -72,7 +73,8 @@ pub fn newest(
     }
     let error = damage.unwrap_or_else(|| Error::corrupt("its copy is missing"));
     Err(error.context(format!(
-        "the newest list of places in {}; open the repository by another of its places, or remove the list if \
+        "the newest list of places in {}; open the repository by another of its places, or remove \
+         the list if \
          nobody here has made it",
         objects.storage.describe()
     )))
@@ -99,8 +101,9 @@ impl Seen {
     }
 }
 
-/// Fails as `Conflict` if a list that was the newest in one place is another one elsewhere: somebody has gone on
-/// without the one place, and somebody else without the other, which may hold what was committed there since.
+/// Fails as `Conflict` if a list that was the newest in one place is another one elsewhere:
+/// somebody has gone on without the one place, and somebody else without the other, which may hold
+/// what was committed there since.
 fn verify_one_line(objects: &Objects, list: &Places, all: &[Seen]) -> Result<()> {
     for old in all.iter().filter(|seen| seen.counts() && seen.list != *list) {
         for other in all.iter().filter(|seen| seen.counts()) {
@@ -108,7 +111,8 @@ fn verify_one_line(objects: &Objects, list: &Places, all: &[Seen]) -> Result<()>
                 Ok(there) if there != old.list => {
                     return Err(Error::new(
                         ErrorKind::Conflict,
-                        "the places of the repository name different places: each was used without the \
+                        "the places of the repository name different places: each was used without \
+                         the \
                          other; go on with one of them alone",
                     ));
                 }
@@ -120,7 +124,8 @@ fn verify_one_line(objects: &Objects, list: &Places, all: &[Seen]) -> Result<()>
     Ok(())
 }
 
-/// Opens a place, which must hold this repository: the folder of a disk that is not mounted does not.
+/// Opens a place, which must hold this repository: the folder of a disk that is not mounted does
+/// not.
 pub fn open_place(
     repository: RepositoryId,
     location: &str,
@@ -147,8 +152,8 @@ pub fn open_place(
     }
 }
 
-/// Some of the places of a list. One that is being added and has nothing yet is left out: who adds it will fill
-/// it, and change the list then.
+/// Some of the places of a list. One that is being added and has nothing yet is left out: who adds
+/// it will fill it, and change the list then.
 fn replicas(
     repository: RepositoryId,
     list: &Places,
@@ -168,11 +173,12 @@ fn replicas(
 }
 
 impl Repository {
-    /// Finds the other places of a repository that was opened by `here`, if it has any, and goes on with
-    /// all of them.
+    /// Finds the other places of a repository that was opened by `here`, if it has any, and goes on
+    /// with all of them.
     ///
-    /// Places that can't be reached are a warning: reading goes on, writing is refused. So it is where the list
-    /// does not name `here`, as a place that was left out must not be taken for the repository.
+    /// Places that can't be reached are a warning: reading goes on, writing is refused. So it is
+    /// where the list does not name `here`, as a place that was left out must not be taken for the
+    /// repository.
     pub fn with_places(mut self, here: &str, open: &OpenPlace<'_>) -> Result<Self> {
         let own = Arc::clone(&self.objects.storage);
         let (mut number, mut list) = newest(&self.objects, &own, self.root.take())?;

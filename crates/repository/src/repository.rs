@@ -54,7 +54,8 @@ pub struct Found {
 }
 
 impl Repository {
-    /// The same repository as it is in another storage, and there alone; nothing can be taken away there.
+    /// The same repository as it is in another storage, and there alone; nothing can be taken away
+    /// there.
     #[must_use]
     pub fn within(&self, storage: Arc<dyn Storage>) -> Self {
         Self {
@@ -82,13 +83,14 @@ impl Repository {
         self.objects.scheme == SealScheme::Aes256Gcm
     }
 
-    /// Whether this process was opened by a key that only writes: it backs up, and neither reads data nor
-    /// takes anything away.
+    /// Whether this process was opened by a key that only writes: it backs up, and neither reads
+    /// data nor takes anything away.
     pub fn is_write_only(&self) -> bool {
         self.objects.keys.is_write_only()
     }
 
-    /// Every series' id and name, sorted by name, that this key opens; damaged records are reported as warnings.
+    /// Every series' id and name, sorted by name, that this key opens; damaged records are reported
+    /// as warnings.
     pub fn series(&self) -> Result<Vec<(SeriesId, String)>> {
         let mut series = Vec::new();
         for id in self.series_ids()?.into_iter().filter(|id| self.objects.keys.opens(*id)) {
@@ -151,7 +153,8 @@ impl Repository {
         self.snapshot_signed(series, entry).map(|(snapshot, _)| snapshot)
     }
 
-    /// The same, and the id of the key that its writer signed it with; `None` where there are no keys.
+    /// The same, and the id of the key that its writer signed it with; `None` where there are no
+    /// keys.
     pub fn snapshot_and_key(
         &self,
         series: SeriesId,

@@ -36,8 +36,8 @@ pub struct Opened {
     pub key: Option<Id>,
 }
 
-/// Reads a configuration, unlocking the master key if that has not been done; then `root` becomes the names
-/// of keys and lists of places.
+/// Reads a configuration, unlocking the master key if that has not been done; then `root` becomes
+/// the names of keys and lists of places.
 pub fn open_config<F: FnOnce() -> Result<Vec<u8>>>(
     storage: &dyn Storage,
     name: &str,

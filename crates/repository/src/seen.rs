@@ -1,7 +1,9 @@
-//! What was seen before: a storage that shows less than that serves an old state, or hides something.
+//! What was seen before: a storage that shows less than that serves an old state, or hides
+//! something.
 //!
-//! Nothing in a repository can tell a provider's copy of yesterday from the repository as it is: every object in it
-//! is whole. What can tell is memory, of this process and, where the environment keeps notes, of this machine.
+//! Nothing in a repository can tell a provider's copy of yesterday from the repository as it is:
+//! every object in it is whole. What can tell is memory, of this process and, where the environment
+//! keeps notes, of this machine.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -11,7 +13,8 @@ use silt_format::{Error, RepositoryId, Result, SeriesId};
 use crate::env::Env;
 use crate::sync::lock;
 
-/// The newest generation of each series that was seen, and the newest list of writers, which has no series.
+/// The newest generation of each series that was seen, and the newest list of writers, which has no
+/// series.
 pub struct Seen {
     repository: RepositoryId,
     env: Arc<dyn Env>,
@@ -36,12 +39,15 @@ impl Seen {
             format!("head of series {series}")
         };
         Err(Error::corrupt(format!(
-            "storage shows {newest} as the newest {what}, and {known} was seen before: it serves an old state or \
-             hides what is newer; if the repository was rolled back on purpose, say so with --accept-older"
+            "storage shows {newest} as the newest {what}, and {known} was seen before: it serves \
+             an old state or \
+             hides what is newer; if the repository was rolled back on purpose, say so with \
+             --accept-older"
         )))
     }
 
-    /// Notes for this process what was read, and whole: a name alone may have been put there by anybody.
+    /// Notes for this process what was read, and whole: a name alone may have been put there by
+    /// anybody.
     pub fn met(&self, series: SeriesId, newest: u64) {
         self.known(series, newest);
     }

@@ -1,9 +1,10 @@
 //! What keeps several places, and processes that know different lists of them, from drifting apart.
 //!
-//! Three rules hold, whoever sleeps between any two steps. A commit is told as done only if every place of the
-//! writer's list has taken it, and only if that list is still the newest afterwards: whoever changes the list
-//! writes it first and then looks for what was committed before. Who builds upon a head first sees to it that
-//! every place has it, with all that it names. And nothing that is there is ever replaced by something else.
+//! Three rules hold, whoever sleeps between any two steps. A commit is told as done only if every
+//! place of the writer's list has taken it, and only if that list is still the newest afterwards:
+//! whoever changes the list writes it first and then looks for what was committed before. Who
+//! builds upon a head first sees to it that every place has it, with all that it names. And nothing
+//! that is there is ever replaced by something else.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
@@ -17,9 +18,9 @@ use crate::objects::{Address, Objects, is_damage, key};
 /// For how long what was seen of the lists of places and writers is taken to hold.
 const LATELY_NS: u64 = 60 * 1_000_000_000;
 
-/// Fails as `Busy` if the list of places is not the one any more by which the repository was opened; and reads the
-/// list of writers, if there is a newer one. Whoever changes either list writes it before looking for what was
-/// committed until then.
+/// Fails as `Busy` if the list of places is not the one any more by which the repository was
+/// opened; and reads the list of writers, if there is a newer one. Whoever changes either list
+/// writes it before looking for what was committed until then.
 pub fn verify_unchanged(objects: &Objects) -> Result<()> {
     objects.looked_ns.store(objects.context.env.now_ns(), Ordering::SeqCst);
     let (mut newest, mut writers) = (0, 0);
@@ -37,7 +38,8 @@ pub fn verify_unchanged(objects: &Objects) -> Result<()> {
     }
     Err(Error::new(
         ErrorKind::Busy,
-        "the places of the repository have been changed meanwhile; open it again, what a backup has uploaded \
+        "the places of the repository have been changed meanwhile; open it again, what a backup \
+         has uploaded \
          is used",
     ))
 }
@@ -47,8 +49,8 @@ pub fn verify_unchanged_since_opened(objects: &Objects) -> Result<()> {
     if objects.is_used.swap(true, Ordering::SeqCst) { verify_unchanged(objects) } else { Ok(()) }
 }
 
-/// The same for who has not looked for a while and is about to commit with the key called `signer`: what was
-/// prepared in vain is not written. `Denied` if the key was removed.
+/// The same for who has not looked for a while and is about to commit with the key called `signer`:
+/// what was prepared in vain is not written. `Denied` if the key was removed.
 pub fn verify_unchanged_lately(objects: &Objects, signer: Id) -> Result<()> {
     let since = objects.context.env.now_ns() - objects.looked_ns.load(Ordering::SeqCst);
     if since.unsigned_abs() > LATELY_NS || objects.believed.writers().0 == 0 {
@@ -57,8 +59,9 @@ pub fn verify_unchanged_lately(objects: &Objects, signer: Id) -> Result<()> {
     objects.believed.verify_active(signer)
 }
 
-/// Makes sure that every place has the head of this name, durable, and all that it names: its writer may have
-/// died before a place had it, or before a folder was durable, and the power may still fail.
+/// Makes sure that every place has the head of this name, durable, and all that it names: its
+/// writer may have died before a place had it, or before a folder was durable, and the power may
+/// still fail.
 ///
 /// `Conflict` if two places have different heads of one number.
 pub fn settle_head(
@@ -90,7 +93,8 @@ pub fn settle_head(
             return Err(Error::new(
                 ErrorKind::Conflict,
                 format!(
-                    "series '{called}' has different heads {name} in different places: each was used without \
+                    "series '{called}' has different heads {name} in different places: each was \
+                     used without \
                      the other; `silt copies` lists them, go on with one of them"
                 ),
             ));
@@ -105,15 +109,7 @@ pub fn settle_head(
 
 /// Brings every object of a series but its state to each place that lacks it.
 fn complete(objects: &Objects, series: SeriesId) -> Result<()> {
-    for prefix in [
-        names::series(series),
-        names::containers(series),
-        names::recipes(series),
-        names::summaries(series),
-        names::dead_lists(series),
-        names::runs(series),
-        names::snapshots(series),
-    ] {
+    for prefix in [names::series(series)].into_iter().chain(names::data(series)) {
         let copies = objects.storage.copies(&key(&names::series(series))?);
         let copies = copies.max(objects.storage.copies(&key(&format!("{prefix}x"))?));
         let listed: Vec<BTreeSet<Key>> =

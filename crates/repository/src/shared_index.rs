@@ -17,8 +17,8 @@ use crate::series::SHARED_NAME;
 use crate::shared_record::SharedRecord;
 use crate::table::Table;
 
-/// How many containers' fingerprints are held: what was shared together is mostly found together, so
-/// that one look-up in the index answers for a whole neighbourhood.
+/// How many containers' fingerprints are held: what was shared together is mostly found together,
+/// so that one look-up in the index answers for a whole neighbourhood.
 const NEIGHBOURHOODS: usize = 6;
 
 /// Looks fingerprints up in the shared store of a domain as its head was when this was opened.
@@ -35,8 +35,8 @@ pub struct SharedIndex {
 }
 
 impl SharedIndex {
-    /// Opens the shared store, if there is one; at most about `memory_bytes` of its index are held. With it
-    /// the name of its newest check record.
+    /// Opens the shared store, if there is one; at most about `memory_bytes` of its index are held.
+    /// With it the name of its newest check record.
     pub fn open(
         objects: &Arc<Objects>,
         domain: u32,

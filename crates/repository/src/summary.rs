@@ -135,8 +135,8 @@ pub fn verify_summary(
     stored.finish(objects)
 }
 
-/// A summary vector that is read part by part. What was read counts only when [`finish`](Self::finish) has
-/// found that it is the vector that the snapshot refers to.
+/// A summary vector that is read part by part. What was read counts only when
+/// [`finish`](Self::finish) has found that it is the vector that the snapshot refers to.
 pub struct StoredSummary {
     series: SeriesId,
     summary: SummaryRef,

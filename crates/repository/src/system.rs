@@ -45,8 +45,8 @@ impl Env for SystemEnv {
     }
 
     fn may_be_running(&self, lease: &Lease) -> bool {
-        // Machines that were cloned, and containers, may have one name; process numbers count only where they
-        // were given.
+        // Machines that were cloned, and containers, may have one name; process numbers count only
+        // where they were given.
         if (&lease.host, &lease.boot) != (&self.process.host, &self.process.boot) {
             return true;
         }

@@ -1,5 +1,5 @@
-//! Containers on their way to storage: threads of their own send them, for all sessions of a repository
-//! that run in this process.
+//! Containers on their way to storage: threads of their own send them, for all sessions of a
+//! repository that run in this process.
 
 use std::sync::{Arc, MutexGuard};
 
@@ -142,8 +142,8 @@ impl Uploads {
 }
 
 impl Drop for Uploads {
-    /// What was not sent yet is not sent; what is being sent is waited for, so that nothing is written once
-    /// its owner has ended.
+    /// What was not sent yet is not sent; what is being sent is waited for, so that nothing is
+    /// written once its owner has ended.
     fn drop(&mut self) {
         let mut state = self.shared().state();
         let before = state.waiting.len();

@@ -28,7 +28,8 @@ pub(crate) struct Account {
     pub(crate) under_way: usize,
     pub(crate) durable: Vec<u32>,
     failure: Option<Error>,
-    /// Whether one was lost, also after its error was told: nothing of this session may be committed.
+    /// Whether one was lost, also after its error was told: nothing of this session may be
+    /// committed.
     has_failed: bool,
 }
 

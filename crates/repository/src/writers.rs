@@ -1,8 +1,10 @@
-//! Who is believed: objects that others rely on are signed, and the list of writers says by whom they may be.
+//! Who is believed: objects that others rely on are signed, and the list of writers says by whom
+//! they may be.
 //!
-//! A host can seal whatever it likes with the keys that it holds. What it cannot do is sign in another's name:
-//! each key has a signing key of its own, and the list of writers, which the administrator alone signs, says what
-//! each may write. The administrator's public key comes with the password, not from storage.
+//! A host can seal whatever it likes with the keys that it holds. What it cannot do is sign in
+//! another's name: each key has a signing key of its own, and the list of writers, which the
+//! administrator alone signs, says what each may write. The administrator's public key comes with
+//! the password, not from storage.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -62,10 +64,11 @@ impl Objects {
         Err(Error::corrupt(format!("key {} has signed it, which may not make a {kind}", by.id)))
     }
 
-    /// Reads the newest list of writers, unless it is known; the answer is whether it was not. `root` are the
-    /// names of the root, if they have just been listed.
+    /// Reads the newest list of writers, unless it is known; the answer is whether it was not.
+    /// `root` are the names of the root, if they have just been listed.
     ///
-    /// `Corrupt` if neither the list nor its copy is whole: an older one would believe keys that were removed.
+    /// `Corrupt` if neither the list nor its copy is whole: an older one would believe keys that
+    /// were removed.
     pub fn load_writers(&self, root: Option<&[Key]>) -> Result<bool> {
         let newest = match root {
             Some(root) => root.iter().filter_map(|key| names::writers_number(key.as_str())).max(),
@@ -101,8 +104,8 @@ impl Objects {
         Ok(true)
     }
 
-    /// What is wrong with the newest list of writers or its copy. Where only one of the two is there, since somebody
-    /// died between them, the other is made.
+    /// What is wrong with the newest list of writers or its copy. Where only one of the two is
+    /// there, since somebody died between them, the other is made.
     pub fn writers_damage(&self) -> Result<Vec<(String, Error)>> {
         self.load_writers(None)?;
         let (number, _) = self.believed.writers();
@@ -135,8 +138,8 @@ impl Objects {
         Ok(found)
     }
 
-    /// Makes the list of writers durable that this process knows, before something says that it was there: whoever
-    /// wrote it may have died before it was, and the power may still fail.
+    /// Makes the list of writers durable that this process knows, before something says that it was
+    /// there: whoever wrote it may have died before it was, and the power may still fail.
     pub fn settle_writers(&self) -> Result<()> {
         let (number, _) = self.believed.writers();
         if number == 0 || self.believed.settled.swap(number, Ordering::SeqCst) == number {
@@ -153,8 +156,8 @@ impl Objects {
         Ok(())
     }
 
-    /// Reads the list from storage if it was kept nearby, since a rollback may have made it another one; the answer
-    /// is whether it was.
+    /// Reads the list from storage if it was kept nearby, since a rollback may have made it another
+    /// one; the answer is whether it was.
     fn read_writers_again(&self) -> Result<bool> {
         let (number, _) = self.believed.writers();
         let name = names::writers(number);

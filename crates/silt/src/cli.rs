@@ -65,35 +65,41 @@ pub struct Global {
     /// Read the password from the first line of this file.
     #[arg(long, global = true, value_name = "FILE")]
     pub password_file: Option<PathBuf>,
-    /// Read the administrator's password of an append-only repository from the first line of this file.
+    /// Read the administrator's password of an append-only repository from the first line of this
+    /// file.
     #[arg(long, global = true, value_name = "FILE")]
     pub admin_password_file: Option<PathBuf>,
     /// Print JSON lines, each with a "message_type".
     #[arg(long, global = true)]
     pub json: bool,
-    /// Print no progress and no summary of what was done: warnings, errors and what was asked for alone.
+    /// Print no progress and no summary of what was done: warnings, errors and what was asked for
+    /// alone.
     #[arg(short, long, global = true)]
     pub quiet: bool,
-    /// How many threads to work with; 0 for one a core, and more where they wait for disks. --memory
-    /// bounds them: four at 64 MiB, one more for each 12 MiB.
+    /// How many threads to work with; 0 for one a core, and more where they wait for disks.
+    /// --memory bounds them: four at 64 MiB, one more for each 12 MiB.
     #[arg(short, long, global = true, default_value_t = 0, value_name = "N")]
     pub jobs: usize,
-    /// Memory for a backup's or restore's buffers, in MiB, at least 24. What a try of the password takes
-    /// comes before, and is given back.
-    #[arg(long, global = true, default_value_t = 64, value_name = "MIB", value_parser = clap::value_parser!(u64).range(24..=1 << 20))]
+    /// Memory for a backup's or restore's buffers, in MiB, at least 24. What a try of the password
+    /// takes comes before, and is given back.
+    #[arg(long, global = true, default_value_t = 64, value_name = "MIB",
+        value_parser = clap::value_parser!(u64).range(24..=1 << 20))]
     pub memory: u64,
     /// Read at most so many MiB a second: from sources in a backup, else from the repository.
-    #[arg(long, global = true, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, global = true, value_name = "MIB",
+        value_parser = clap::value_parser!(u64).range(1..))]
     pub limit_read: Option<u64>,
-    /// Write at most so many MiB a second: to the repository in a backup, to the target in a restore.
-    #[arg(long, global = true, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..))]
+    /// Write at most so many MiB a second: to the repository in a backup, to the target in a
+    /// restore.
+    #[arg(long, global = true, value_name = "MIB",
+        value_parser = clap::value_parser!(u64).range(1..))]
     pub limit_write: Option<u64>,
-    /// Upload at most so many objects at once to a store that is far away, 4 unless told otherwise; more than
-    /// two take more memory (`--memory`).
+    /// Upload at most so many objects at once to a store that is far away, 4 unless told otherwise;
+    /// more than two take more memory (`--memory`).
     #[arg(long, global = true, env = "SILT_S3_CONNECTIONS", value_name = "COUNT")]
     pub connections: Option<usize>,
-    /// Say what the requests to buckets cost at these prices, in dollars for a million requests and for a GB
-    /// received, such as put=5,list=5,get=0.4,received=0.09.
+    /// Say what the requests to buckets cost at these prices, in dollars for a million requests and
+    /// for a GB received, such as put=5,list=5,get=0.4,received=0.09.
     #[arg(long, global = true, env = "SILT_S3_PRICES", value_name = "PRICES")]
     pub s3_prices: Option<String>,
     /// Keep what is read often of a repository in an object store in this folder; by default
@@ -106,10 +112,11 @@ pub struct Global {
     /// Keep nothing.
     #[arg(long, global = true)]
     pub no_cache: bool,
-    /// Go on though the repository is older than what this machine has seen of it, because you have put it back.
+    /// Go on though the repository is older than what this machine has seen of it, because you have
+    /// put it back.
     ///
-    /// The machine notes the newest commit of each series below $XDG_STATE_HOME/silt; a storage that shows less
-    /// serves an old state, or somebody has rolled it back.
+    /// The machine notes the newest commit of each series below $XDG_STATE_HOME/silt; a storage
+    /// that shows less serves an old state, or somebody has rolled it back.
     #[arg(long, global = true)]
     pub accept_older: bool,
     #[arg(long, global = true, hide = true, env = "XDG_CACHE_HOME")]
@@ -121,9 +128,10 @@ pub struct Global {
     /// Wait so long, such as 10m or 2h, for whoever is backing up or changing the same series.
     #[arg(long, global = true, value_name = "TIME", value_parser = crate::snapshot_name::wait)]
     pub wait: Option<u64>,
-    /// Lower the program's priority by so many steps, up to 19; reclaim and repair do by 19 unless told
-    /// otherwise.
-    #[arg(long, global = true, value_name = "STEPS", value_parser = clap::value_parser!(i32).range(0..=19))]
+    /// Lower the program's priority by so many steps, up to 19; reclaim and repair do by 19 unless
+    /// told otherwise.
+    #[arg(long, global = true, value_name = "STEPS",
+        value_parser = clap::value_parser!(i32).range(0..=19))]
     pub nice: Option<i32>,
 }
 
@@ -146,7 +154,8 @@ pub enum Command {
   silt backup --fleet fleet.toml --spool --rounds 4
   silt backup --all
 
-A fleet file lists series and their volumes. Commands make and remove what is to be read, if need be:
+A fleet file lists series and their volumes. Commands make and remove what is to be read,
+if need be:
   tags = [\"nightly\"]
   [series.web1]
   before = \"lvcreate --snapshot --size 5G --name web1-backup vg/web1\"
@@ -228,7 +237,8 @@ Times count in the local time zone. Snapshots of the future and protected ones a
   silt reclaim --keep-deleted 7d --limit-read 50 --limit-write 50
   silt reclaim --dry-run --json")]
     Reclaim(Reclaim),
-    /// Find out exactly which chunks are dead, by marking and sweeping; reclaim does it when it pays
+    /// Find out exactly which chunks are dead, by marking and sweeping; reclaim does it when it
+    /// pays
     #[command(after_help = "Examples:\n  silt repair\n  silt repair web1 --dry-run --json")]
     Repair(Repair),
     /// Share what several series have in common
@@ -246,7 +256,8 @@ Times count in the local time zone. Snapshots of the future and protected ones a
     /// Store with a series which of its snapshots are kept
     #[command(
         subcommand,
-        after_help = "Examples:\n  silt policy show\n  silt policy set web1 --keep-daily 7 --keep-weekly 4"
+        after_help = "Examples:\n  silt policy show\n  silt policy set web1 --keep-daily 7 \
+                      --keep-weekly 4"
     )]
     Policy(Policy),
     /// Manage the passwords of a repository
@@ -277,8 +288,8 @@ pub struct Init {
     /// How disks are cut: fixed:BYTES or fastcdc:MIN/AVG/MAX.
     #[arg(long, default_value = "fixed:4096", value_name = "HOW")]
     pub chunking: String,
-    /// Let nothing be taken away without a second password, the administrator's, which the hosts that back
-    /// up need not have.
+    /// Let nothing be taken away without a second password, the administrator's, which the hosts
+    /// that back up need not have.
     #[arg(long)]
     pub append_only: bool,
     /// Do not encrypt. Whoever can read the storage can then read the backups.
@@ -320,21 +331,22 @@ pub struct Backup {
     /// once. See below for its form.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["series", "changed"])]
     pub fleet: Option<PathBuf>,
-    /// Back up all series that this machine has backed up before, in rounds, each from the files of last time.
+    /// Back up all series that this machine has backed up before, in rounds, each from the files of
+    /// last time.
     #[arg(long, conflicts_with_all = ["fleet", "series", "changed"])]
     pub all: bool,
     #[command(flatten)]
     pub rounds: RoundsChoice,
-    /// What `-` reads is the standard output of this shell command; if it fails, so does the backup. A pipe into
-    /// this program can't tell a dump that has failed from a short one.
+    /// What `-` reads is the standard output of this shell command; if it fails, so does the
+    /// backup. A pipe into this program can't tell a dump that has failed from a short one.
     #[arg(long, value_name = "COMMAND", conflicts_with_all = ["fleet", "all"])]
     pub stdin_command: Option<String>,
-    /// What changed since the last snapshot, as JSON of `qemu-img map`, `nbdinfo --map` or `rbd diff`;
-    /// a hint that is checked. With several volumes: NAME=FILE. - for standard input.
+    /// What changed since the last snapshot, as JSON of `qemu-img map`, `nbdinfo --map` or `rbd
+    /// diff`; a hint that is checked. With several volumes: NAME=FILE. - for standard input.
     #[arg(long, value_name = "[NAME=]FILE")]
     pub changed: Vec<OsString>,
-    /// Which program wrote the maps; seen from what they hold unless they are empty, as `rbd diff`'s are when
-    /// nothing has changed.
+    /// Which program wrote the maps; seen from what they hold unless they are empty, as `rbd
+    /// diff`'s are when nothing has changed.
     #[arg(long, value_enum, value_name = "PROGRAM", requires = "changed")]
     pub changed_form: Option<ChangedForm>,
     /// A label of the snapshot; may be given several times.
@@ -349,13 +361,15 @@ pub struct Backup {
     /// Back up images that another program has open for writing.
     #[arg(long)]
     pub allow_in_use: bool,
-    /// A folder or device that backing files of qcow2 images may lie in, beside the image's own folder.
+    /// A folder or device that backing files of qcow2 images may lie in, beside the image's own
+    /// folder.
     #[arg(long, value_name = "PATH")]
     pub allow_backing: Vec<PathBuf>,
     /// Compare with no earlier snapshot: read and deduplicate as if it were the first.
     #[arg(long)]
     pub no_parent: bool,
-    /// Make a new series one that shares nothing with others: nobody who may write these can tell what it holds.
+    /// Make a new series one that shares nothing with others: nobody who may write these can tell
+    /// what it holds.
     #[arg(long, conflicts_with = "fleet")]
     pub no_share: bool,
     /// Apply the series' retention policy afterwards.
@@ -450,12 +464,13 @@ pub enum Repo {
     },
     /// Bring a repository in a bucket with versions back to what it was at a time
     ///
-    /// Objects that were deleted or overwritten since are made current again, and heads that are newer are
-    /// deleted; their versions stay. Snapshots made since are gone from listings, and what they stored is
-    /// used by the next backup. Stop all backups first. Interrupted, it can be run again with the same time.
+    /// Objects that were deleted or overwritten since are made current again, and heads that are
+    /// newer are deleted; their versions stay. Snapshots made since are gone from listings, and
+    /// what they stored is used by the next backup. Stop all backups first. Interrupted, it can be
+    /// run again with the same time.
     ///
-    /// Passwords stay as they are now: one that was removed since then may have been stolen. Those that
-    /// differ are listed, and --keys brings them back, too.
+    /// Passwords stay as they are now: one that was removed since then may have been stolen. Those
+    /// that differ are listed, and --keys brings them back, too.
     #[command(after_help = "Examples:
   silt repo rollback --at '2026-11-20 18:30' --dry-run
   silt repo rollback --at '2026-11-20 18:30' --keys
@@ -506,13 +521,15 @@ pub struct NewKey {
     /// Make a key that backs up and deduplicates, and can neither read data nor delete anything.
     #[arg(long)]
     pub write_only: bool,
-    /// The series that the key may write: names, or beginnings of names and '*', with commas between.
+    /// The series that the key may write: names, or beginnings of names and '*', with commas
+    /// between.
     ///
-    /// With --write-only it must be given; '*' means every series. What the key signs of others is refused
-    /// by everybody.
+    /// With --write-only it must be given; '*' means every series. What the key signs of others is
+    /// refused by everybody.
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub series: Vec<String>,
-    /// Make a write-only key whose series share nothing with others, and which can't tell what they have.
+    /// Make a write-only key whose series share nothing with others, and which can't tell what they
+    /// have.
     #[arg(long, requires = "write_only")]
     pub no_share: bool,
     #[command(flatten)]

@@ -4,10 +4,11 @@ use std::io::{BufRead, IsTerminal, Write};
 
 use silt_format::{Error, ErrorKind};
 
-use crate::commands::Failure;
+use crate::failure::Failure;
 use crate::output::visible;
 
-/// Asks on a terminal whether to go on; elsewhere nobody answers, and `otherwise` says what does without.
+/// Asks on a terminal whether to go on; elsewhere nobody answers, and `otherwise` says what does
+/// without.
 ///
 /// `Denied` unless the answer is yes.
 pub fn ask(question: &str, otherwise: &str) -> Result<(), Failure> {

@@ -3,6 +3,7 @@
 mod cli;
 mod commands;
 mod confirm;
+mod failure;
 mod location;
 mod noted;
 mod output;

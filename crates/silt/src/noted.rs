@@ -1,4 +1,5 @@
-//! What this machine has seen of repositories, so that a storage that serves an old state is found out.
+//! What this machine has seen of repositories, so that a storage that serves an old state is found
+//! out.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -6,8 +6,9 @@ use std::sync::OnceLock;
 
 use serde_json::{Value, json};
 
-/// Text with all that a terminal would obey in place of showing: names, tags and paths come from other hosts.
-/// Control characters, and marks that turn the direction of writing (Unicode's UAX 9), are shown as `\u{1b}`.
+/// Text with all that a terminal would obey in place of showing: names, tags and paths come from
+/// other hosts. Control characters, and marks that turn the direction of writing (Unicode's UAX 9),
+/// are shown as `\u{1b}`.
 pub fn visible(text: &str) -> Cow<'_, str> {
     let is_obeyed = |c: char| {
         c.is_control()

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use silt_format::Error;
 
-use crate::commands::Failure;
+use crate::failure::Failure;
 
 /// The variables that give one password.
 pub struct Variables {

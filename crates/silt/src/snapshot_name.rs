@@ -5,7 +5,7 @@ use jiff::tz::TimeZone;
 use silt_format::{ByteSpan, Chunking, Period};
 use siltstone::{Selector, When};
 
-use crate::commands::Failure;
+use crate::failure::Failure;
 
 /// Fewest digits of an id.
 const ID_DIGITS_MIN: usize = 4;
@@ -47,8 +47,8 @@ pub fn parse(text: &str) -> Result<Selector, Failure> {
     )))
 }
 
-/// A day, or a local date and time, or an RFC 3339 time. Each means the end of the day, minute or second that it
-/// names: what a listing shows selects what it was shown of.
+/// A day, or a local date and time, or an RFC 3339 time. Each means the end of the day, minute or
+/// second that it names: what a listing shows selects what it was shown of.
 fn parse_time(text: &str) -> Result<When, Failure> {
     const SECOND_NS: i64 = 1_000_000_000;
     let time_ns = parse_nanoseconds(text)?;
@@ -147,7 +147,8 @@ pub fn parse_period(text: &str) -> Result<Period, Failure> {
 pub fn parse_seconds(text: &str) -> Result<u64, Failure> {
     let wrong = || {
         usage(format!(
-            "'{text}' is no length of time; use weeks, days, hours, minutes and seconds, as in 2w, 30d12h or 90min"
+            "'{text}' is no length of time; use weeks, days, hours, minutes and seconds, as in 2w, \
+             30d12h or 90min"
         ))
     };
     let mut seconds = 0_u64;

@@ -14,7 +14,6 @@ use crate::disk::{Source, Target};
 use crate::model::Model;
 use crate::plan::{Action, Exact, Host, Keep, Plan, Role, Series, Work};
 use crate::process::Process;
-use crate::verify;
 use crate::world::{World, minutes_ns};
 
 /// The locations of places.
@@ -29,24 +28,13 @@ const SIGNS: &[u8] = b"signs";
 /// The least that the format allows.
 const COST: KdfCost = KdfCost { memory_kib: 8 << 10, passes: 1, lanes: 1 };
 
-/// What a history came to.
-#[derive(Clone, Debug)]
-pub struct Outcome {
-    /// What must not be and was; empty if all is well.
-    pub violations: Vec<String>,
-    /// The same for the same plan and the same code.
-    pub digest: String,
-    /// What happened, if it was asked for.
-    pub events: Vec<String>,
-}
-
 /// What all hosts of a history share.
 pub struct Stage {
     /// The plan.
     pub plan: Plan,
     /// Time and places.
     pub world: Arc<World>,
-    model: Mutex<Model>,
+    pub(crate) model: Mutex<Model>,
 }
 
 impl Stage {
@@ -99,43 +87,14 @@ pub fn opener(process: &Arc<Process>) -> impl Fn(&str) -> Result<Arc<dyn silt_st
     }
 }
 
-/// Plays a plan.
-pub fn play(plan: &Plan, keeps_events: bool) -> Outcome {
-    let hosts = plan.hosts.len();
-    let world = World::new(plan.seed, plan.places.max(1), hosts, keeps_events);
-    let model = Mutex::new(Model::new(plan.seed));
-    let stage = Stage { plan: plan.clone(), world, model };
-    let begun = catch_unwind(AssertUnwindSafe(|| {
-        begin(&stage)?;
-        run_hosts(&stage);
-        Ok(())
-    }));
-    match begun {
-        Ok(Ok(())) => {
-            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| verify::verify(&stage))) {
-                stage.violated(format!("the end panicked: {}", text(&*panic)));
-            }
-        }
-        Ok(Err(error)) => {
-            let error: Error = error;
-            stage.violated(format!("the beginning failed: {error}"));
-        }
-        Err(panic) => stage.violated(format!("the beginning panicked: {}", text(&*panic))),
-    }
-    let digest = stage.world.digest();
-    let events = stage.world.state().events.take().unwrap_or_default();
-    let violations = std::mem::take(&mut stage.model().violations);
-    Outcome { violations, digest, events }
-}
-
 /// What a panic said.
-fn text(panic: &(dyn std::any::Any + Send)) -> String {
+pub fn text(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().cloned();
     text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default()
 }
 
 /// Makes the repository, and does what comes before all trouble.
-fn begin(stage: &Stage) -> Result<()> {
+pub fn begin(stage: &Stage) -> Result<()> {
     let auditor = stage.plan.hosts.len();
     let process = stage.process(auditor, 0);
     // How well data is compressed changes nothing of what can go wrong.
@@ -181,7 +140,7 @@ fn is_refusal(kind: ErrorKind) -> bool {
     matches!(kind, AlreadyExists | Denied | Invalid | NoRepository | NotFound)
 }
 
-fn run_hosts(stage: &Stage) {
+pub fn run_hosts(stage: &Stage) {
     std::thread::scope(|scope| {
         for (number, host) in stage.plan.hosts.iter().enumerate() {
             scope.spawn(move || {
@@ -349,7 +308,8 @@ fn act_in_place(stage: &Stage, repository: &Repository, action: Action) -> Resul
     }
 }
 
-/// What is known after something was tried: what it does if it was done, what was if it was refused.
+/// What is known after something was tried: what it does if it was done, what was if it was
+/// refused.
 fn certain(done: &Result<()>, after: Option<bool>, before: Option<bool>) -> Option<bool> {
     match done {
         Ok(()) => after,

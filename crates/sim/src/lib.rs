@@ -1,19 +1,21 @@
 //! Deterministic interleaving: what hosts that sleep, die and wake up late do to a repository.
 //!
-//! A plan, drawn from a seed, says what several hosts do and what goes wrong at which storage operation.
-//! One thread runs at a time, time is virtual, and everything that happens follows from the plan: the same
-//! plan gives the same events. In the end the repository is compared with what its users were told.
+//! A plan, drawn from a seed, says what several hosts do and what goes wrong at which storage
+//! operation. One thread runs at a time, time is virtual, and everything that happens follows from
+//! the plan: the same plan gives the same events. In the end the repository is compared with what
+//! its users were told.
 
 mod disk;
 mod history;
 mod model;
 mod plan;
+mod play;
 mod process;
 mod random;
 mod shrink;
 mod verify;
 mod world;
 
-pub use history::{Outcome, play};
 pub use plan::{Action, Class, Exact, Fault, Host, Keep, Kind, Plan, Point, Series, Work, Wrong};
+pub use play::{Outcome, play};
 pub use shrink::shrink;

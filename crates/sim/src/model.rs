@@ -67,7 +67,8 @@ impl Model {
         self.known.entry((series, id)).or_insert(unknown)
     }
 
-    /// Somebody begins to delete a snapshot, or to bring it back; with what it returns the end is told.
+    /// Somebody begins to delete a snapshot, or to bring it back; with what it returns the end is
+    /// told.
     pub fn begin(&mut self, series: Series, id: u64) -> (u64, Option<bool>) {
         let known = self.entry(series, id);
         known.attempts += 1;

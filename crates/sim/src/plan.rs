@@ -1,5 +1,5 @@
-//! What happens in a history, as data: who does what, and where it goes wrong. Plans are drawn from a seed,
-//! printed, shrunk, and kept as tests.
+//! What happens in a history, as data: who does what, and where it goes wrong. Plans are drawn from
+//! a seed, printed, shrunk, and kept as tests.
 
 use crate::random::Random;
 
@@ -10,8 +10,8 @@ pub struct Plan {
     pub seed: u64,
     /// How many places there are; the repository begins in the first.
     pub places: usize,
-    /// Whether places are folders, whose renames may be lost with the power, or buckets, whose requests
-    /// may be repeated late.
+    /// Whether places are folders, whose renames may be lost with the power, or buckets, whose
+    /// requests may be repeated late.
     pub folders: bool,
     /// Whether the repository is encrypted and append-only.
     pub guarded: bool,
@@ -227,8 +227,8 @@ pub enum Wrong {
     Kill,
     /// The process dies after the operation took effect.
     KillAfter,
-    /// The process dies when the object is visible and not durable, and so many minutes later the power
-    /// fails. In a bucket, as [`KillAfter`](Self::KillAfter).
+    /// The process dies when the object is visible and not durable, and so many minutes later the
+    /// power fails. In a bucket, as [`KillAfter`](Self::KillAfter).
     LosePower(u64),
     /// The operation takes effect, and its answer is lost.
     LoseAnswer,

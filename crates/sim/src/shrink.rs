@@ -1,7 +1,7 @@
 //! Making a plan that fails small: whatever can be left out, is.
 
-use crate::history::play;
 use crate::plan::{Plan, Role};
+use crate::play::play;
 
 /// The smallest plan found that still violates something, and how.
 pub fn shrink(plan: &Plan) -> (Plan, Vec<String>) {

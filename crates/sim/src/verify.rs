@@ -1,5 +1,5 @@
-//! What must hold in the end: nothing that somebody was told is lost, the repository goes on by itself,
-//! and nothing is left that nothing names.
+//! What must hold in the end: nothing that somebody was told is lost, the repository goes on by
+//! itself, and nothing is left that nothing names.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -55,8 +55,8 @@ fn try_verify(stage: &Stage) -> Result<()> {
     wastes_nothing(stage)
 }
 
-/// Whether places are repositories of their own now: of two hosts each went on without the other's place, which
-/// was away. Nobody can put them together again but a person.
+/// Whether places are repositories of their own now: of two hosts each went on without the other's
+/// place, which was away. Nobody can put them together again but a person.
 fn is_split(stage: &Stage) -> Result<bool> {
     let mut found: Vec<BTreeSet<String>> = Vec::new();
     for place in holding(stage) {
@@ -173,8 +173,9 @@ fn with_only(stage: &Stage, alone: &[usize], opened_by: usize) -> Result<()> {
     looked
 }
 
-/// Every snapshot that must be there is, none that must not be, and all that are restore: that reads what they need.
-/// What nothing needs is read where all places are there, as `data` says, and at the very end.
+/// Every snapshot that must be there is, none that must not be, and all that are restore: that
+/// reads what they need. What nothing needs is read where all places are there, as `data` says, and
+/// at the very end.
 fn look(stage: &Stage, repository: &Repository, by: &str, data: DataCheck) -> Result<()> {
     let listed = restore_all(stage, repository, by)?;
     for ((series, id), restored) in &listed {

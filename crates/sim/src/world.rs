@@ -1,7 +1,7 @@
 //! Time, hosts that take turns, and places that hold objects: everything that a process can notice.
 //!
-//! Each host is a thread, and one of them runs at a time: the one whose time is least. Every storage
-//! operation and every look at the clock takes some time, so others come in between.
+//! Each host is a thread, and one of them runs at a time: the one whose time is least. Every
+//! storage operation and every look at the clock takes some time, so others come in between.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{Arguments, Write as _};
@@ -35,7 +35,8 @@ pub struct Object {
 pub struct Place {
     /// What it holds.
     pub objects: BTreeMap<Key, Object>,
-    /// What a power failure brings back: removed by a process that died before the folder was durable.
+    /// What a power failure brings back: removed by a process that died before the folder was
+    /// durable.
     undone: BTreeMap<Key, Object>,
     /// Until when it can't be reached.
     pub away_until_ns: i64,

@@ -40,7 +40,8 @@ fn play_all(plan: &Plan) {
     }
 }
 
-/// A backup sleeps while the place that decides is removed and another host commits to the other place.
+/// A backup sleeps while the place that decides is removed and another host commits to the other
+/// place.
 #[test]
 fn a_writer_that_sleeps_while_a_place_is_removed_replaces_nothing() {
     for class in [Class::Recipes, Class::Containers, Class::Heads] {
@@ -56,8 +57,8 @@ fn a_writer_that_sleeps_while_a_place_is_removed_replaces_nothing() {
     }
 }
 
-/// A reclaim dies before its second head and leaves a rewritten container; who removes that is repeated late,
-/// when a third has rewritten the same container again.
+/// A reclaim dies before its second head and leaves a rewritten container; who removes that is
+/// repeated late, when a third has rewritten the same container again.
 #[test]
 fn no_name_of_a_rewritten_container_is_given_twice() {
     let (nothing, usual) = (Keep::Nothing, Keep::Usual);
@@ -105,7 +106,8 @@ fn a_container_whose_folder_was_not_synced_is_synced_before_it_is_named() {
     });
 }
 
-/// The first backup of a series wakes up when the first head was made, followed by many, and removed.
+/// The first backup of a series wakes up when the first head was made, followed by many, and
+/// removed.
 #[test]
 fn a_first_backup_that_wakes_up_late_is_told_so() {
     play_all(&Plan {
@@ -122,8 +124,8 @@ fn a_first_backup_that_wakes_up_late_is_told_so() {
     });
 }
 
-/// A round dies when the shared store's head is visible and not durable; a backup refers to what it names, and
-/// the power fails.
+/// A round dies when the shared store's head is visible and not durable; a backup refers to what it
+/// names, and the power fails.
 #[test]
 fn a_shared_head_is_durable_before_anything_refers_to_what_it_names() {
     play_all(&Plan {
@@ -136,7 +138,8 @@ fn a_shared_head_is_durable_before_anything_refers_to_what_it_names() {
     });
 }
 
-/// The place that decides can't be reached while another is being added, and somebody opens that one.
+/// The place that decides can't be reached while another is being added, and somebody opens that
+/// one.
 #[test]
 fn a_place_that_is_being_added_is_not_taken_for_the_repository() {
     for action in [Action::AddPlace(1), Action::AddSharedPlace(1)] {
@@ -169,8 +172,8 @@ fn a_place_is_not_complete_if_what_it_is_filled_from_has_gone_away() {
     }
 }
 
-/// A backup that does not know a new place commits beside it, a healing that sees it dies in the middle, and
-/// who added the place goes on with what was there before.
+/// A backup that does not know a new place commits beside it, a healing that sees it dies in the
+/// middle, and who added the place goes on with what was there before.
 #[test]
 fn a_place_has_no_head_before_what_it_names() {
     for nth in 0..2 {
@@ -194,8 +197,8 @@ fn a_place_has_no_head_before_what_it_names() {
     }
 }
 
-/// A writer brings the head that it builds upon to a place that lacks it, and sleeps; the place that has the head
-/// is removed, and others commit their own in the one that is left.
+/// A writer brings the head that it builds upon to a place that lacks it, and sleeps; the place
+/// that has the head is removed, and others commit their own in the one that is left.
 #[test]
 fn a_head_is_not_built_upon_if_another_is_in_its_place() {
     play_all(&Plan {
@@ -215,8 +218,8 @@ fn a_head_is_not_built_upon_if_another_is_in_its_place() {
     });
 }
 
-/// Who fills a place dies when an object there is visible and not durable; another goes on, and sees it there,
-/// before the power fails.
+/// Who fills a place dies when an object there is visible and not durable; another goes on, and
+/// sees it there, before the power fails.
 #[test]
 fn a_place_is_complete_only_with_what_stays_there() {
     for class in [Class::Containers, Class::Recipes, Class::Snapshots] {
@@ -242,7 +245,8 @@ fn a_place_is_complete_only_with_what_stays_there() {
     }
 }
 
-/// A process that knows no place but the first adds one that others use for the shared store meanwhile.
+/// A process that knows no place but the first adds one that others use for the shared store
+/// meanwhile.
 #[test]
 fn who_knows_an_old_list_of_places_changes_none() {
     for sleeps in [None, Some(Class::Places), Some(Class::Others)] {

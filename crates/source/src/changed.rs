@@ -37,10 +37,10 @@ pub struct ChangedMap {
 }
 
 impl ChangedMap {
-    /// Reads the JSON that one of the programs of [`MapForm`] wrote about a volume of
-    /// `volume_size` bytes; `grain` is in bytes, at least 1. A range changes every grain it
-    /// touches. The list is never in memory as a whole. The `form` is seen from the elements; it has to
-    /// be said for a list without any, which only `rbd diff` writes to say that nothing has changed.
+    /// Reads the JSON that one of the programs of [`MapForm`] wrote about a volume of `volume_size`
+    /// bytes; `grain` is in bytes, at least 1. A range changes every grain it touches. The list is
+    /// never in memory as a whole. The `form` is seen from the elements; it has to be said for a
+    /// list without any, which only `rbd diff` writes to say that nothing has changed.
     ///
     /// Invalid, with the number of the element (from 1) where one is to blame: what is in no known
     /// form or in several, is no JSON, reaches past the end of the volume, or tells of less than
@@ -165,7 +165,8 @@ impl Filling {
     fn finish(self) -> Result<ChangedMap> {
         let Some(form) = self.form else {
             return Err(Error::invalid(
-                "the map of changes is empty, which says nothing of the volume; if `rbd diff` wrote it, as nothing \
+                "the map of changes is empty, which says nothing of the volume; if `rbd diff` \
+                 wrote it, as nothing \
                  has changed, say --changed-form rbd",
             ));
         };

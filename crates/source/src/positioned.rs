@@ -26,13 +26,13 @@ pub(crate) fn read_up_to(file: &File, path: &Path, offset: u64, buf: &mut [u8]) 
     fill(path, offset, buf, &|buf, at| file.read_at(buf, at))
 }
 
-/// Reads large parts of a file, and leaves the page cache as it was: what it holds comes from there, and
-/// what it lacks leaves it again, so that a backup pushes out nothing that guests or others use. Getting
-/// fresh pages for what is read but once costs more than reading, too.
+/// Reads large parts of a file, and leaves the page cache as it was: what it holds comes from
+/// there, and what it lacks leaves it again, so that a backup pushes out nothing that guests or
+/// others use. Getting fresh pages for what is read but once costs more than reading, too.
 #[derive(Debug)]
 pub(crate) struct UncachedReads {
-    /// Whether pages may stay: it was asked for, or the kernel (before Linux 6.14) or the file system
-    /// knows no other way.
+    /// Whether pages may stay: it was asked for, or the kernel (before Linux 6.14) or the file
+    /// system knows no other way.
     stay: AtomicBool,
 }
 

@@ -1,11 +1,11 @@
-//! A bounded cache, in a local folder, of objects of which many small parts are read, and of the ends of
-//! larger ones, where their directories are.
+//! A bounded cache, in a local folder, of objects of which many small parts are read, and of the
+//! ends of larger ones, where their directories are.
 //!
-//! A name may come to hold another object: what an interrupted backup left is removed, and the number is
-//! used again. So nothing is taken from the cache before the object's beginning was read from the storage
-//! itself, once a process, and was the same; objects begin with random bytes of their own. Where storage
-//! tells tags of many objects at once, one that has not changed since will do. Names that never hold anything
-//! else are an exception.
+//! A name may come to hold another object: what an interrupted backup left is removed, and the
+//! number is used again. So nothing is taken from the cache before the object's beginning was read
+//! from the storage itself, once a process, and was the same; objects begin with random bytes of
+//! their own. Where storage tells tags of many objects at once, one that has not changed since will
+//! do. Names that never hold anything else are an exception.
 
 mod kept;
 
@@ -25,7 +25,8 @@ use crate::{
 
 /// Objects of which more would be kept are not kept.
 const OBJECT_BYTES_MAX: u64 = 32 << 20;
-/// How much of an object's end is read when less is asked for: mostly all of a container's directory.
+/// How much of an object's end is read when less is asked for: mostly all of a container's
+/// directory.
 const END_BYTES: u64 = 192 << 10;
 /// How many files there must be in a folder before the tags of their objects are asked for.
 const TAGGED_MIN: usize = 4;
@@ -44,7 +45,8 @@ pub struct CachedStorage {
     rule: KeepRule,
     bytes_max: u64,
     state: Mutex<State>,
-    /// Held while a file is compared with its object, so that of several threads one asks; by the name's hash.
+    /// Held while a file is compared with its object, so that of several threads one asks; by the
+    /// name's hash.
     comparing: [Mutex<()>; COMPARED_AT_ONCE],
 }
 
@@ -77,8 +79,9 @@ struct State {
 
 /// Tags that storage has told since the last listing.
 ///
-/// A name that nobody refers to may come to hold another object at any time, one that is referred to never
-/// does. Who refers to what is found out by listings, so only what was told after the last one counts.
+/// A name that nobody refers to may come to hold another object at any time, one that is referred
+/// to never does. Who refers to what is found out by listings, so only what was told after the last
+/// one counts.
 #[derive(Default)]
 struct Tags {
     listings: u64,
@@ -115,8 +118,8 @@ struct Cached {
 }
 
 impl CachedStorage {
-    /// A cache of at most about `bytes_max` in `folder`. A folder that can't be used makes no difference
-    /// but to speed.
+    /// A cache of at most about `bytes_max` in `folder`. A folder that can't be used makes no
+    /// difference but to speed.
     pub fn new(
         inner: Arc<dyn Storage>,
         folder: impl Into<PathBuf>,
@@ -159,9 +162,11 @@ impl CachedStorage {
         Ok(Some(opened.kept))
     }
 
-    /// Whether a file is the storage's object: by the tag that the storage tells, or by its beginning.
+    /// Whether a file is the storage's object: by the tag that the storage tells, or by its
+    /// beginning.
     fn is_of_object(&self, key: &Key, file: &Opened<'_>) -> Result<bool> {
-        // The tag first: if the object is another one by the time its beginning is read, that differs.
+        // The tag first: if the object is another one by the time its beginning is read, that
+        // differs.
         let tag = self.tag(key);
         if tag.as_ref().is_some_and(|tag| file.has_tag(tag)) {
             return Ok(true);
@@ -211,8 +216,8 @@ impl CachedStorage {
         fs::remove_file(self.file(key)).is_ok()
     }
 
-    /// Keeps what `kept` says of an object, which `pieces` hold, with its tag if that is known; failing to is
-    /// no error.
+    /// Keeps what `kept` says of an object, which `pieces` hold, with its tag if that is known;
+    /// failing to is no error.
     fn keep(&self, key: &Key, kept: Kept, pieces: &[&[u8]], tag: Option<&str>) {
         let bytes = kept.file_bytes();
         if bytes > OBJECT_BYTES_MAX.min(self.bytes_max) {
@@ -235,8 +240,8 @@ impl CachedStorage {
         }
     }
 
-    /// Keeps the beginning of an object and, of its last bytes in `end`, its directory and at least what
-    /// readers ask for at first, if that is all there.
+    /// Keeps the beginning of an object and, of its last bytes in `end`, its directory and at least
+    /// what readers ask for at first, if that is all there.
     fn keep_ends(&self, key: &Key, beginning: &[u8], end: &[&[u8]], tag: Option<&str>) {
         let last = end.last().and_then(|last| last.last_chunk::<FOOTER_BYTES>());
         let footer = last.and_then(|last| Footer::decode(last).ok());
@@ -290,8 +295,8 @@ impl CachedStorage {
         Ok(())
     }
 
-    /// Removes the files that were written the longest time ago, until there is room, and a tenth more;
-    /// the bytes that are left.
+    /// Removes the files that were written the longest time ago, until there is room, and a tenth
+    /// more; the bytes that are left.
     fn make_room(&self, wanted: u64) -> u64 {
         let mut all = files(&self.folder);
         all.sort_by_key(|file| file.used);

@@ -83,8 +83,8 @@ impl TempFile {
             .map_err(|error| before_publishing("write", &self.path, error))
     }
 
-    /// Writes all of the file, which is still empty, and past the page cache if it is large: through
-    /// `spare` then, a buffer that is made when it is first needed.
+    /// Writes all of the file, which is still empty, and past the page cache if it is large:
+    /// through `spare` then, a buffer that is made when it is first needed.
     pub fn write_whole(
         &mut self,
         pieces: &[&[u8]],

@@ -1,9 +1,10 @@
 //! Named immutable objects.
 //!
 //! A [`Storage`] keeps byte objects under flat names ([`Key`]) and knows nothing of what is in
-//! them. An object is created once, read in ranges, listed and deleted; it is never changed, and
-//! no operation overwrites one. Here are the storages in memory and in a folder, in several
-//! places at once, wrappers that inject faults, record and crash, and the [`conformance`] suite that each of them passes.
+//! them. An object is created once, read in ranges, listed and deleted; it is never changed, and no
+//! operation overwrites one. Here are the storages in memory and in a folder, in several places at
+//! once, wrappers that inject faults, record and crash, and the [`conformance`] suite that each of
+//! them passes.
 //!
 //! The [`durable`] module is the one place where files are synced and renamed into place.
 
@@ -13,6 +14,7 @@ pub mod durable;
 mod cached;
 mod crash;
 mod direct;
+mod dry_run;
 mod fault;
 mod key;
 mod listing;
@@ -29,6 +31,7 @@ mod usage;
 pub use cached::{CachedStorage, Keep, KeepRule};
 pub use crash::{Counted, CrashStorage, CrashingOperation};
 pub use direct::{AlignedBuffer, DIRECT_ALIGNMENT, DirectFile};
+pub use dry_run::DryRunStorage;
 pub use fault::{Fault, FaultRule, FaultStorage};
 pub use key::{KEY_BYTES_MAX, KEY_PART_BYTES_MAX, Key};
 pub use listing::{LIST_PAGE_OBJECTS_MAX, ListAll, ListPage, TagPage, list_all, list_page};

@@ -40,7 +40,8 @@ impl MemoryStorage {
         Self { objects: Mutex::new(self.objects().clone()), request_bytes }
     }
 
-    /// The same, but as if requests took as long as so many bytes do: see [`Storage::request_bytes`].
+    /// The same, but as if requests took as long as so many bytes do: see
+    /// [`Storage::request_bytes`].
     #[must_use]
     pub fn far(self, request_bytes: u64) -> Self {
         Self { request_bytes, ..self }

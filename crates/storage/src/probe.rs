@@ -4,8 +4,8 @@ use silt_format::{Error, ErrorKind, Result};
 
 use crate::{ByteRange, Key, PutMode, Storage, list_all};
 
-/// Tries conditional creation, reading, ranges and listing after writing, and deletion, with an object
-/// called `name`, which must not exist and is removed again.
+/// Tries conditional creation, reading, ranges and listing after writing, and deletion, with an
+/// object called `name`, which must not exist and is removed again.
 ///
 /// Fails as `Unsupported` and says what is missing.
 pub fn probe(storage: &dyn Storage, name: &Key) -> Result<()> {

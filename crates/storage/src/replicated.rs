@@ -21,10 +21,11 @@ pub struct Replica {
 
 /// Keeps every object in each of several places.
 ///
-/// The first place decides whether an object can be created; the others then get the same, and nothing in
-/// any place is ever replaced. A put or delete needs all places; a read needs one, and each place is asked
-/// that the one before has failed. Transient objects are in the first place alone.
-/// Listings show what any place has: what was being deleted when a process died may appear again.
+/// The first place decides whether an object can be created; the others then get the same, and
+/// nothing in any place is ever replaced. A put or delete needs all places; a read needs one, and
+/// each place is asked that the one before has failed. Transient objects are in the first place
+/// alone. Listings show what any place has: what was being deleted when a process died may appear
+/// again.
 pub struct Replicated {
     replicas: Vec<Replica>,
     refusal: Option<String>,
@@ -109,7 +110,8 @@ fn put_too(replica: &Replica, key: &Key, body: &[Bytes], mode: PutMode) -> Resul
         return Ok(());
     }
     let message = format!(
-        "{} holds another object {key}: the places of the repository were changed, or each has been used \
+        "{} holds another object {key}: the places of the repository were changed, or each has \
+         been used \
          without the other",
         replica.location
     );

@@ -8,8 +8,8 @@ use silt_format::Result;
 use crate::replicated::{both, merge_pages};
 use crate::{ByteRange, Guarantees, Key, ListPage, ObjectMeta, PutMode, Storage};
 
-/// Keeps the objects of one store, whose names have its id as their second part, in a storage of their
-/// own, and all others in another.
+/// Keeps the objects of one store, whose names have its id as their second part, in a storage of
+/// their own, and all others in another.
 pub struct Routed {
     main: Arc<dyn Storage>,
     store: String,

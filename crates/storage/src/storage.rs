@@ -143,15 +143,16 @@ pub trait Storage: Send + Sync {
         1
     }
 
-    /// The same as [`get`](Self::get), from place `copy` alone: for who has found another place's bytes
-    /// damaged.
+    /// The same as [`get`](Self::get), from place `copy` alone: for who has found another place's
+    /// bytes damaged.
     fn get_from(&self, copy: usize, key: &Key, range: ByteRange, into: &mut Vec<u8>) -> Result<()> {
         let _ = copy;
         self.get(key, range, into)
     }
 
-    /// Makes sure that an object which somebody else may have left half-done is durable, and in every place
-    /// that its storage keeps objects in: for who is about to rely on what an interrupted writer has created.
+    /// Makes sure that an object which somebody else may have left half-done is durable, and in
+    /// every place that its storage keeps objects in: for who is about to rely on what an
+    /// interrupted writer has created.
     ///
     /// The object must be there; the bytes are not verified.
     fn settle(&self, key: &Key) -> Result<()>;
@@ -177,14 +178,14 @@ pub trait Storage: Send + Sync {
     /// [`list_all`](crate::list_all) goes through all of them.
     fn list(&self, prefix: &str, after: Option<&Key>) -> Result<ListPage>;
 
-    /// Tags of the first objects whose names begin with `prefix` and come after `after`: one that is told
-    /// again means that the object is the same. `None` where a storage knows none.
+    /// Tags of the first objects whose names begin with `prefix` and come after `after`: one that
+    /// is told again means that the object is the same. `None` where a storage knows none.
     fn tags(&self, _prefix: &str, _after: Option<&Key>) -> Result<Option<TagPage>> {
         Ok(None)
     }
 
-    /// Whether a copy of the object was kept nearby, which is not read again: for who finds that it does
-    /// not belong to the rest.
+    /// Whether a copy of the object was kept nearby, which is not read again: for who finds that it
+    /// does not belong to the rest.
     fn forget(&self, _key: &Key) -> bool {
         false
     }
@@ -194,8 +195,9 @@ pub trait Storage: Send + Sync {
         1
     }
 
-    /// How many bytes are read in about the time that a request takes by itself, 0 where it takes next to
-    /// none: so much between two parts that are wanted is better read with them than left out.
+    /// How many bytes are read in about the time that a request takes by itself, 0 where it takes
+    /// next to none: so much between two parts that are wanted is better read with them than left
+    /// out.
     fn request_bytes(&self) -> u64 {
         0
     }

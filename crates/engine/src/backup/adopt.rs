@@ -1,10 +1,11 @@
-//! Containers that an interrupted backup has left: found, offered to detection, proven when something of them
-//! is wanted, and adopted when used.
+//! Containers that an interrupted backup has left: found, offered to detection, proven when
+//! something of them is wanted, and adopted when used.
 //!
-//! Nobody was told that they are whole. Their writer may have died between two places, or before a folder was
-//! durable; frames may be damaged, and directories be made by somebody who can't read data. So each is read
-//! and every chunk compared with its fingerprint before a reference leads there, and it is settled in every
-//! place before a head names it. Who can't open frames adopts nothing.
+//! Nobody was told that they are whole. Their writer may have died between two places, or before a
+//! folder was durable; frames may be damaged, and directories be made by somebody who can't read
+//! data. So each is read and every chunk compared with its fingerprint before a reference leads
+//! there, and it is settled in every place before a head names it. Who can't open frames adopts
+//! nothing.
 
 use std::collections::BTreeSet;
 
@@ -42,7 +43,8 @@ pub(crate) struct Proven {
 }
 
 impl Proven {
-    /// Reads a container and verifies all that is in it; `Corrupt` if anything is not what its directory says.
+    /// Reads a container and verifies all that is in it; `Corrupt` if anything is not what its
+    /// directory says.
     pub(crate) fn read(
         objects: &Objects,
         series: SeriesId,
@@ -125,7 +127,8 @@ impl Orphans {
         }
     }
 
-    /// Adopts the containers that the new snapshot refers to: from now on they are durable in every place.
+    /// Adopts the containers that the new snapshot refers to: from now on they are durable in every
+    /// place.
     pub(crate) fn adopt(
         self,
         objects: &Objects,
@@ -148,8 +151,8 @@ impl Orphans {
     }
 }
 
-/// The objects below `prefix` from the number `next` on, ascending, one of each number: the first that
-/// is listed. `first` is a name that `next` has.
+/// The objects below `prefix` from the number `next` on, ascending, one of each number: the first
+/// that is listed. `first` is a name that `next` has.
 fn behind_head(
     objects: &Objects,
     prefix: &str,

@@ -15,8 +15,8 @@ use super::scan::{ParentVolume, ScanBuffers, Scanner};
 
 /// The share of clean segments that is read and compared at random: one in so many.
 const SAMPLE_ONE_IN: u64 = 200;
-/// Beside that, each backup compares one in so many, in turn: after as many backups no segment is left that was
-/// neither read nor compared.
+/// Beside that, each backup compares one in so many, in turn: after as many backups no segment is
+/// left that was neither read nor compared.
 const TURNS: usize = 30;
 const SAMPLES_MIN: u64 = 8;
 const SAMPLES_MAX: u64 = 256;
@@ -35,7 +35,8 @@ pub(crate) enum MapCheck<'a> {
     Trusted(CleanSegments<'a>, MapProof),
     /// It can't be used, for a reason that is nobody's fault.
     Unusable(String),
-    /// A segment that it calls clean has changed, given by its bytes; and since when that may be so.
+    /// A segment that it calls clean has changed, given by its bytes; and since when that may be
+    /// so.
     Wrong(Range<u64>, Option<i64>),
 }
 
@@ -54,8 +55,8 @@ impl<'a> CleanSegments<'a> {
         !self.map.is_changed(segment) && !self.rescan.contains(&segment)
     }
 
-    /// The segments that a scan has found to be as in the parent, or `None` if the parent's map can't
-    /// be read.
+    /// The segments that a scan has found to be as in the parent, or `None` if the parent's map
+    /// can't be read.
     pub(crate) fn scanned(
         map: &'a ChangedMap,
         volume_bytes: u64,
@@ -67,8 +68,9 @@ impl<'a> CleanSegments<'a> {
         }
     }
 
-    /// Reads a random sample of clean segments, the first one, and those whose turn it is, and compares them with
-    /// the parent, which is `volume` of a snapshot of `parent_ns`. `now_ns` is the time of this one.
+    /// Reads a random sample of clean segments, the first one, and those whose turn it is, and
+    /// compares them with the parent, which is `volume` of a snapshot of `parent_ns`. `now_ns` is
+    /// the time of this one.
     ///
     /// A map that misses a share p of the clean segments passes n samples with probability (1-p)^n.
     pub(crate) fn check(
@@ -115,8 +117,8 @@ impl<'a> CleanSegments<'a> {
         Ok(MapCheck::Trusted(clean, proof))
     }
 
-    /// When the segments of each turn were compared last, as the parent knows it, and whose turn it is: of those
-    /// for which that is longest ago.
+    /// When the segments of each turn were compared last, as the parent knows it, and whose turn it
+    /// is: of those for which that is longest ago.
     fn next_turn(volume: &Volume, parent_ns: i64, now_ns: i64) -> (MapProof, usize) {
         let known = volume.map_proof.as_ref().map(|proof| &proof.compared_ns);
         let compared_ns = match known {
@@ -130,7 +132,8 @@ impl<'a> CleanSegments<'a> {
         (MapProof { clean: 0, compared: 0, compared_ns }, turn)
     }
 
-    /// The first clean segment, others at random, and those whose turn it is; and how many clean ones there are.
+    /// The first clean segment, others at random, and those whose turn it is; and how many clean
+    /// ones there are.
     fn samples(&self, context: &Context, turn: usize) -> (Vec<u64>, u64) {
         let clean = (0..self.segments).filter(|segment| self.is_clean(*segment));
         let count = to_u64(clean.clone().count());

@@ -148,7 +148,8 @@ impl ContainerWriter {
         Ok(())
     }
 
-    /// Ends the container that is being filled, if there is one, and hands it to the upload threads.
+    /// Ends the container that is being filled, if there is one, and hands it to the upload
+    /// threads.
     pub(crate) fn close(&mut self, pipeline: &Pipeline<'_>) -> Result<()> {
         if self.open.as_ref().is_some_and(|open| !open.raw.is_empty()) {
             // Closing from within is harmless: an emptied frame is not ended twice.

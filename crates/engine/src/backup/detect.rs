@@ -1,7 +1,7 @@
 //! The levels of duplicate detection that look at chunks.
 //!
-//! A level may miss a duplicate; it never invents one (I-6): it answers only with references that were
-//! stored together with the very fingerprint that was asked for.
+//! A level may miss a duplicate; it never invents one (I-6): it answers only with references that
+//! were stored together with the very fingerprint that was asked for.
 
 use std::sync::{Arc, Mutex};
 
@@ -151,7 +151,8 @@ impl Detector for Shared {
 /// The chunks placed last: a table in which a newer chunk takes an older one's place.
 #[derive(Default)]
 struct Recent {
-    /// A power of two of places, or none: grows with what is stored, since most disks have hardly changed.
+    /// A power of two of places, or none: grows with what is stored, since most disks have hardly
+    /// changed.
     places: Vec<Option<(Fingerprint, Reference)>>,
     placed: usize,
 }

@@ -70,13 +70,15 @@ impl BackupSession<'_> {
             MapCheck::Unusable(why) => unusable(&why),
             MapCheck::Wrong(bytes, since_ns) => {
                 let mut message = format!(
-                    "volume '{name}': the changed-blocks map is wrong: bytes {}..{} have changed, it says they \
+                    "volume '{name}': the changed-blocks map is wrong: bytes {}..{} have changed, \
+                     it says they \
                      have not; everything is read",
                     bytes.start, bytes.end
                 );
                 if since_ns.is_some() {
                     message.push_str(
-                        "; snapshots made by such maps before may hold old data, `silt show` says since when",
+                        "; snapshots made by such maps before may hold old data, `silt show` says \
+                         since when",
                     );
                 }
                 self.context.observer.warning(&message);
@@ -98,8 +100,8 @@ impl BackupSession<'_> {
         parent == survey.parent && self.avoided.is_empty()
     }
 
-    /// A survey says which segments are as in the snapshot that was the parent then: it says nothing
-    /// of another, and nothing while stored chunks are known to be damaged.
+    /// A survey says which segments are as in the snapshot that was the parent then: it says
+    /// nothing of another, and nothing while stored chunks are known to be damaged.
     fn check_survey<'m>(
         &self,
         survey: &'m Survey,
@@ -117,7 +119,8 @@ impl BackupSession<'_> {
             return Err(Error::new(
                 ErrorKind::Busy,
                 format!(
-                    "volume '{name}' was scanned before another backup of its series or a check that \
+                    "volume '{name}' was scanned before another backup of its series or a check \
+                     that \
                      found damage; back it up again"
                 ),
             ));

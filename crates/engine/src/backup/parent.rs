@@ -1,9 +1,11 @@
-//! The snapshot that a backup builds upon, and whether what it says of its segments can be believed.
+//! The snapshot that a backup builds upon, and whether what it says of its segments can be
+//! believed.
 //!
-//! A backup takes over segments whose digest is the parent's without reading more of them. What it wrote itself,
-//! or what somebody wrote who could remove everything anyway, it believes. Of a snapshot that another key has
-//! signed, it first verifies that each recipe has the digest beside it, and that each slot holds the chunk that
-//! the recipe says: whoever has stolen a host's key could otherwise decide what later backups restore to.
+//! A backup takes over segments whose digest is the parent's without reading more of them. What it
+//! wrote itself, or what somebody wrote who could remove everything anyway, it believes. Of a
+//! snapshot that another key has signed, it first verifies that each recipe has the digest beside
+//! it, and that each slot holds the chunk that the recipe says: whoever has stolen a host's key
+//! could otherwise decide what later backups restore to.
 
 use std::sync::Arc;
 
@@ -50,7 +52,8 @@ fn verify(repository: &Repository, head: &Head, snapshot: &Snapshot) -> Result<(
                 let found = chunks.content(chunks.holder(chunk.reference)?)?;
                 if found != Some((chunk.fingerprint, chunk.length)) {
                     return Err(Error::corrupt(format!(
-                        "segment {segment}: slot {} of {} does not hold the chunk that the recipe says",
+                        "segment {segment}: slot {} of {} does not hold the chunk that the recipe \
+                         says",
                         chunk.reference.slot(),
                         chunks.container_name(chunk.reference)
                     )));

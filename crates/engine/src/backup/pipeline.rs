@@ -1,9 +1,9 @@
 //! Workers that scan segments and seal frames.
 //!
-//! One thread, the committer, owns all decisions: it takes scanned segments in the volume's order, so
-//! what is stored does not depend on how the workers were scheduled. Every queue is bounded: segments by
-//! the number of buffers, frames by the limits below. Without workers the committer does a task itself
-//! whenever it would have to wait.
+//! One thread, the committer, owns all decisions: it takes scanned segments in the volume's order,
+//! so what is stored does not depend on how the workers were scheduled. Every queue is bounded:
+//! segments by the number of buffers, frames by the limits below. Without workers the committer
+//! does a task itself whenever it would have to wait.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -72,8 +72,8 @@ struct Volume<'a> {
 }
 
 impl Volume<'_> {
-    /// Reads and scans a segment, or as much of it as a record leaves; hands `buffer` back unless a draft
-    /// keeps it.
+    /// Reads and scans a segment, or as much of it as a record leaves; hands `buffer` back unless a
+    /// draft keeps it.
     fn scan(
         &self,
         segment: SegmentClaim,
@@ -375,7 +375,8 @@ impl Drop for StopOnDrop<'_, '_> {
     }
 }
 
-/// Lets the committer go on when a worker panics, so that the panic is seen and nobody waits for it.
+/// Lets the committer go on when a worker panics, so that the panic is seen and nobody waits for
+/// it.
 struct FailOnPanic<'p, 'a>(&'p Pipeline<'a>);
 
 impl Drop for FailOnPanic<'_, '_> {

@@ -1,8 +1,9 @@
-//! What a scan has found of the segments that are not as in the parent, kept in a temporary file, so that
-//! the backup that follows need read only what it will store.
+//! What a scan has found of the segments that are not as in the parent, kept in a temporary file,
+//! so that the backup that follows need read only what it will store.
 //!
-//! A record is a hint like any other (I-6): bytes are stored under the fingerprint that they have when they
-//! are read, and a segment that has changed since the scan is read and scanned as a whole.
+//! A record is a hint like any other (I-6): bytes are stored under the fingerprint that they have
+//! when they are read, and a segment that has changed since the scan is read and scanned as a
+//! whole.
 
 #[cfg(test)]
 mod tests;
@@ -201,9 +202,9 @@ impl RecordedSegments<'_> {
 }
 
 impl Scanner {
-    /// A draft of a segment as the scan saw it. What neither the series nor the shared store has is read
-    /// into its place in `data`, which is as long as the segment and begins at `offset` of the volume;
-    /// `None` if that is not as it was, or can't be read.
+    /// A draft of a segment as the scan saw it. What neither the series nor the shared store has is
+    /// read into its place in `data`, which is as long as the segment and begins at `offset` of the
+    /// volume; `None` if that is not as it was, or can't be read.
     pub(super) fn recall(
         &self,
         recorded: RecordedSegment,

@@ -113,7 +113,8 @@ impl ScanBuffers {
 }
 
 impl Scanner {
-    /// Scans the segment at `index` whose bytes are `data`; hands `data` back unless a draft keeps it.
+    /// Scans the segment at `index` whose bytes are `data`; hands `data` back unless a draft keeps
+    /// it.
     pub(crate) fn scan(
         &self,
         index: u64,
@@ -204,7 +205,8 @@ impl Scanner {
         chunks.collect()
     }
 
-    /// The chunks of a segment that was just digested, where they are the blocks that the digest was made of.
+    /// The chunks of a segment that was just digested, where they are the blocks that the digest
+    /// was made of.
     fn blocks(&self, data: &[u8], buffers: &mut ScanBuffers) -> Vec<DraftChunk> {
         let mut chunks = self.cut(data, buffers);
         for (range, fingerprint) in buffers.blocks.stored() {

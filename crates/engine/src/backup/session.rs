@@ -36,7 +36,8 @@ use super::scan::{Outcome, ParentVolume, Scanned, Scanner};
 use crate::jobs::jobs;
 use crate::repository::Repository;
 
-/// Warnings about what is read that are given one by one: a source that has shrunk gives one a segment.
+/// Warnings about what is read that are given one by one: a source that has shrunk gives one a
+/// segment.
 const WARNINGS_MAX: usize = 10;
 
 /// Workers that may wait for a disk while others have the processors.
@@ -127,7 +128,8 @@ fn base(
     started_ns: i64,
 ) -> Result<Head> {
     let objects = &repository.objects;
-    // Before its first commit a series is what its record says: a sweep of what is shared goes by that.
+    // Before its first commit a series is what its record says: a sweep of what is shared goes by
+    // that.
     let empty = || {
         let is_alone = options.no_share || !objects.keys.has_domain(DEFAULT_DOMAIN);
         let wanted = if is_alone { ALONE } else { DEFAULT_DOMAIN };
@@ -150,7 +152,8 @@ fn base(
     }
     if options.no_share && head.domain != ALONE {
         return Err(Error::invalid(format!(
-            "series '{name}' shares with others since its first backup; only a new series can be one that does not"
+            "series '{name}' shares with others since its first backup; only a new series can be \
+             one that does not"
         )));
     }
     Ok(head)
@@ -480,8 +483,8 @@ impl<'r> BackupSession<'r> {
     }
 }
 
-/// Writes down which of the parent's recipes turned out to be damaged, if that is what `error` says, so
-/// that the next backup does not share them.
+/// Writes down which of the parent's recipes turned out to be damaged, if that is what `error`
+/// says, so that the next backup does not share them.
 fn note_damage(
     repository: &Repository,
     head: &Head,
@@ -501,8 +504,8 @@ fn note_damage(
     }
 }
 
-/// How many workers read and scan: unless told otherwise some more than cores, so that these have work
-/// while others wait for what they read.
+/// How many workers read and scan: unless told otherwise some more than cores, so that these have
+/// work while others wait for what they read.
 pub(super) fn scan_jobs(wanted: usize) -> usize {
     if wanted == 0 { jobs(0) + READING_JOBS } else { jobs(wanted) }
 }

@@ -22,8 +22,8 @@ pub(crate) enum Candidate {
 
 /// Maps each signature to the segments that have it, newest first.
 ///
-/// Once it is full, only signatures whose hash falls below a threshold are kept, and the threshold is
-/// halved each time. Both sides sample alike, so similar segments still meet, only on fewer of
+/// Once it is full, only signatures whose hash falls below a threshold are kept, and the threshold
+/// is halved each time. Both sides sample alike, so similar segments still meet, only on fewer of
 /// their eight signatures.
 pub(crate) struct SignatureIndex {
     places_max: usize,

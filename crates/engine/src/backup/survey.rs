@@ -38,9 +38,9 @@ pub(crate) trait NewData {
 }
 
 impl BackupSession<'_> {
-    /// Scans a volume and hands out every chunk that neither its series nor the shared store has, and
-    /// every segment that is not as in the parent. The session must not be used for the backup itself.
-    /// `watch` is told of every step.
+    /// Scans a volume and hands out every chunk that neither its series nor the shared store has,
+    /// and every segment that is not as in the parent. The session must not be used for the backup
+    /// itself. `watch` is told of every step.
     pub(crate) fn survey(
         &mut self,
         name: &str,

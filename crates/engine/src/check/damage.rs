@@ -19,7 +19,8 @@ pub struct Damage {
     pub error: String,
     /// Whom it hurts; empty where nothing living needs it.
     pub affected: Vec<Affected>,
-    /// Whether it is to chunks that no living snapshot refers to, of all that may, so that nothing is lost by it.
+    /// Whether it is to chunks that no living snapshot refers to, of all that may, so that nothing
+    /// is lost by it.
     pub is_harmless: bool,
 }
 
@@ -131,7 +132,8 @@ impl Findings {
         }
     }
 
-    /// All of it; `sees_all` says of a series' id whether everybody who may refer to its chunks was looked at.
+    /// All of it; `sees_all` says of a series' id whether everybody who may refer to its chunks was
+    /// looked at.
     pub(crate) fn into_damage(self, sees_all: impl Fn(SeriesId) -> bool) -> Vec<Damage> {
         let all = self.0.into_values().map(|damage| {
             let is_unneeded =

@@ -1,4 +1,5 @@
-//! What a head names beside snapshots and containers: dead lists, and the runs of a shared store's index.
+//! What a head names beside snapshots and containers: dead lists, and the runs of a shared store's
+//! index.
 
 use std::sync::Arc;
 
@@ -10,7 +11,8 @@ use silt_repository::runs::{RunReader, Stream};
 use super::damage::Findings;
 use super::{CheckOptions, DataCheck};
 
-/// Reads all dead lists, and the directories of all runs; their records, too, if all data is checked.
+/// Reads all dead lists, and the directories of all runs; their records, too, if all data is
+/// checked.
 pub(crate) fn verify(
     objects: &Arc<Objects>,
     head: &Head,

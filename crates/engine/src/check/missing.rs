@@ -1,10 +1,11 @@
-//! Objects that a head lists and storage does not, as ranges: a head can list far more than there is.
+//! Objects that a head lists and storage does not, as ranges: a head can list far more than there
+//! is.
 
 use silt_format::{ObjectSet, ObjectTag, Result, names};
 use silt_repository::objects::Objects;
 
-/// How many missing containers are noted one by one in the check record, besides those that a recipe
-/// refers to: more than a damaged head is worth, enough for 1 TiB.
+/// How many missing containers are noted one by one in the check record, besides those that a
+/// recipe refers to: more than a damaged head is worth, enough for 1 TiB.
 pub(super) const NOTED_MAX: usize = 1 << 16;
 
 /// Consecutive numbers of one range of a head of which storage has no object.

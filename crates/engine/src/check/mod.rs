@@ -30,7 +30,8 @@ pub enum DataCheck {
     None,
     /// Every byte. A pass that was interrupted goes on where it was.
     All,
-    /// About this share of the bytes, those first that were verified longest ago; over 0, at most 100.
+    /// About this share of the bytes, those first that were verified longest ago; over 0, at most
+    /// 100.
     Percent(f64),
 }
 
@@ -68,8 +69,8 @@ pub struct CheckReport {
     ///
     /// These are containers and packs that the series' head does not list with their tag, snapshots
     /// that it lists neither as living nor as deleted, dead lists and runs that it does not name,
-    /// summary vectors that none of its snapshots names, and check records but the newest; and
-    /// all of them in a series that has no head, since its first backup was interrupted. Heads, leases
+    /// summary vectors that none of its snapshots names, and check records but the newest; and all
+    /// of them in a series that has no head, since its first backup was interrupted. Heads, leases
     /// and series records do not count, nor does anything of a series whose head can't be read.
     pub unreferenced: u64,
     /// What is damaged.
@@ -114,8 +115,8 @@ impl Repository {
         Ok(report)
     }
 
-    /// Checks a series, and once more if something was found while a reclaim changed it: what it has
-    /// removed meanwhile is no damage.
+    /// Checks a series, and once more if something was found while a reclaim changed it: what it
+    /// has removed meanwhile is no damage.
     fn check_still_series(
         &self,
         id: SeriesId,

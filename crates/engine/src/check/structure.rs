@@ -101,7 +101,8 @@ struct Missing {
     packs: Compared,
 }
 
-/// Checks that every container and pack that a head names is there, and reads the packs' directories.
+/// Checks that every container and pack that a head names is there, and reads the packs'
+/// directories.
 fn verify_objects(
     objects: &Objects,
     head: &Head,

@@ -8,8 +8,8 @@ use silt_repository::objects::{Objects, is_damage};
 
 use crate::repository::Repository;
 
-/// Counts the objects of a series that neither its head nor what that lists names, but for containers
-/// and packs; `vectors` are the summary vectors of the living snapshots.
+/// Counts the objects of a series that neither its head nor what that lists names, but for
+/// containers and packs; `vectors` are the summary vectors of the living snapshots.
 ///
 /// Summary vectors are left out if a snapshot that could name them can't be read.
 pub(super) fn beside_data(
@@ -50,20 +50,16 @@ pub(super) fn beside_data(
 /// Counts all objects of a series that has no head, but for its record and leases.
 pub(super) fn without_head(objects: &Objects, series: SeriesId) -> Result<u64> {
     let mut count = all(objects, &Numbered::Check.prefix(series))?;
-    for prefix in FOLDERS {
-        count += all(objects, &format!("{prefix}{series}/"))?;
+    for prefix in names::data(series) {
+        count += all(objects, &prefix)?;
     }
     Ok(count)
 }
 
-/// Where the objects of a series are, of each kind that a head names.
-const FOLDERS: [&str; 6] =
-    ["containers/", "recipes/", "snapshots/", "summaries/", "dead/", "runs/"];
-
 /// Every series that has an object, at the price of one listing of a page for each and kind.
 pub(super) fn series_with_objects(objects: &Objects) -> Result<BTreeSet<SeriesId>> {
     let mut found = BTreeSet::new();
-    for prefix in FOLDERS {
+    for prefix in names::DATA {
         let mut after: Option<String> = None;
         while let Some(item) = objects.names(prefix, after.as_deref())?.next() {
             let (name, _) = item?;

@@ -1,8 +1,8 @@
 //! Adding places and going on without them.
 //!
-//! The list is written first, in the place that decided before, and then what is there is brought to the new
-//! places. The place that decides next is always one that the list before had, so it has all that was told as
-//! done under it; a new place counts as incomplete until it was filled.
+//! The list is written first, in the place that decided before, and then what is there is brought
+//! to the new places. The place that decides next is always one that the list before had, so it has
+//! all that was told as done under it; a new place counts as incomplete until it was filled.
 
 use silt_format::names::{self, Numbered};
 use silt_format::{Error, ErrorKind, Header, ObjectKind, Places, Result, SeriesId};
@@ -17,12 +17,13 @@ use super::heal::{HealOptions, HealReport};
 use crate::repository::Repository;
 
 impl Repository {
-    /// Adds a copy of the repository, or of the shared store, at `location`, and fills it; `here` is
-    /// where the repository was opened.
+    /// Adds a copy of the repository, or of the shared store, at `location`, and fills it; `here`
+    /// is where the repository was opened.
     ///
-    /// Processes that opened it before can't commit any more. The first place of the shared store takes it
-    /// out of the others. Call it again to continue after an interruption: until then the place counts as
-    /// incomplete. `Conflict` if the place holds another history, `Unavailable` if a place can't be reached.
+    /// Processes that opened it before can't commit any more. The first place of the shared store
+    /// takes it out of the others. Call it again to continue after an interruption: until then the
+    /// place counts as incomplete. `Conflict` if the place holds another history, `Unavailable` if
+    /// a place can't be reached.
     pub fn add_place(
         self,
         here: &str,
@@ -93,7 +94,8 @@ impl Repository {
             let report = self.heal_copies(HealOptions::default())?;
             if let Some(name) = report.lost.iter().chain(&report.conflicts).next() {
                 let message = format!(
-                    "{location} is not complete: {name} is damaged or differs; `silt copies heal` tells more"
+                    "{location} is not complete: {name} is damaged or differs; `silt copies heal` \
+                     tells more"
                 );
                 return Err(Error::new(ErrorKind::Conflict, message));
             }
@@ -105,15 +107,16 @@ impl Repository {
             if is_same && !is_first {
                 return Ok(all);
             }
-            // What somebody had brought there who died may have gone with the power before it was durable: it is
-            // looked for once more.
+            // What somebody had brought there who died may have gone with the power before it was
+            // durable: it is looked for once more.
             settle_all(new)?;
             is_first = false;
         }
     }
 
-    /// Writes a list with a new place to the others, and then what the new one is known by. Only who has written
-    /// the list may: what a place shows that another is adding would lead others astray.
+    /// Writes a list with a new place to the others, and then what the new one is known by. Only
+    /// who has written the list may: what a place shows that another is adding would lead others
+    /// astray.
     fn begin_place(
         &self,
         here: &str,
@@ -133,8 +136,8 @@ impl Repository {
         self.copy_root(new, &[names::CONFIG])
     }
 
-    /// Fails as `Unavailable` if a place can't be reached, or the new one was left out when the repository was
-    /// opened, as its disk was not mounted: healing passes both over.
+    /// Fails as `Unavailable` if a place can't be reached, or the new one was left out when the
+    /// repository was opened, as its disk was not mounted: healing passes both over.
     fn require_places(&self, new: Option<&str>) -> Result<()> {
         let places = self.places();
         let left_out = new
@@ -174,8 +177,9 @@ impl Repository {
         Ok(())
     }
 
-    /// Fails as `Conflict` if a place that comes back holds heads that this repository does not have: somebody
-    /// has used it for itself, and what was committed there would replace what was committed here.
+    /// Fails as `Conflict` if a place that comes back holds heads that this repository does not
+    /// have: somebody has used it for itself, and what was committed there would replace what was
+    /// committed here.
     fn verify_no_fork(&self, new: &dyn Storage) -> Result<()> {
         for item in list_all(new, names::STATE, None) {
             let (key, _) = item?;
@@ -203,7 +207,8 @@ impl Repository {
             return Err(Error::new(
                 ErrorKind::Conflict,
                 format!(
-                    "{} was used without this repository: {key} is not the one that is here; keep it as a \
+                    "{} was used without this repository: {key} is not the one that is here; keep \
+                     it as a \
                      repository of its own, or empty it first",
                     new.describe()
                 ),
@@ -226,7 +231,8 @@ impl Repository {
         Ok(())
     }
 
-    /// Removes the shared store from the places that have all the rest: no list names it there any more.
+    /// Removes the shared store from the places that have all the rest: no list names it there any
+    /// more.
     fn leave_shared(&self) -> Result<()> {
         let Some(places) = &self.places else { return Ok(()) };
         let store = self.objects.keys.shared_store_id(DEFAULT_DOMAIN).to_string();
@@ -243,8 +249,8 @@ impl Repository {
 
     /// Goes on without a place; its objects stay where they are.
     ///
-    /// `Denied` if no complete place would be left, unless that is allowed: then what the places left lack is
-    /// lost.
+    /// `Denied` if no complete place would be left, unless that is allowed: then what the places
+    /// left lack is lost.
     pub fn remove_place(
         &self,
         location: &str,
@@ -282,12 +288,13 @@ impl Repository {
         self.put_places(location, &list, open)
     }
 
-    /// Says that the place that was at `old` is at `new` now: its disk is mounted elsewhere, its bucket has another
-    /// name. `here` is where the repository was opened.
+    /// Says that the place that was at `old` is at `new` now: its disk is mounted elsewhere, its
+    /// bucket has another name. `here` is where the repository was opened.
     ///
-    /// `AlreadyExists` while the repository is still found at `old`; `Conflict` if what is at `new` does not know the
-    /// places as they are now, so that it can't be what was at `old`. Where another copy can be reached, the place
-    /// counts as incomplete until [`add_place`](Self::add_place) has compared it, as `new` may be an old copy.
+    /// `AlreadyExists` while the repository is still found at `old`; `Conflict` if what is at `new`
+    /// does not know the places as they are now, so that it can't be what was at `old`. Where
+    /// another copy can be reached, the place counts as incomplete until
+    /// [`add_place`](Self::add_place) has compared it, as `new` may be an old copy.
     pub fn move_place(&self, old: &str, new: &str, open: &OpenPlace<'_>) -> Result<bool> {
         self.require_changeable()?;
         let mut list = self.places.as_ref().map(|places| places.list.clone()).unwrap_or_default();
@@ -302,7 +309,8 @@ impl Repository {
         }
         if open_place(self.id(), old, open).is_ok() {
             let message = format!(
-                "the repository is still in {old}: nothing has moved; `silt copies add` makes a copy"
+                "the repository is still in {old}: nothing has moved; `silt copies add` makes a \
+                 copy"
             );
             return Err(Error::new(ErrorKind::AlreadyExists, message));
         }
@@ -310,7 +318,8 @@ impl Repository {
         let (number, known) = newest(&self.objects, &place, None)?;
         if (number, &known) != (self.objects.places, &list) {
             let message = format!(
-                "what is in {new} does not know the places of the repository as they are now, so it is not what \
+                "what is in {new} does not know the places of the repository as they are now, so \
+                 it is not what \
                  was in {old}; `silt copies add` brings it up to date"
             );
             return Err(Error::new(ErrorKind::Conflict, message));
@@ -339,8 +348,8 @@ impl Repository {
         Ok(list.filling.iter().any(|known| known == new))
     }
 
-    /// Makes a list of places the newest, in every place that it or the one before names and that can be
-    /// reached.
+    /// Makes a list of places the newest, in every place that it or the one before names and that
+    /// can be reached.
     fn put_places(&self, here: &str, list: &Places, open: &OpenPlace<'_>) -> Result<()> {
         self.put_lists(&self.deciding(here), None, list, &self.seal_lists(list, 0)?, open)
     }
@@ -355,10 +364,10 @@ impl Repository {
         self.places.as_ref().map_or(Ok(()), |places| places.main.require_changeable())
     }
 
-    /// A list of places as objects. The first has the number behind the list that it follows, so that of several
-    /// who change that one only the first succeeds; the last two have numbers above `highest`, which a new place
-    /// may have from before. There are two of them: whoever can't read the list would not know where the other
-    /// places are.
+    /// A list of places as objects. The first has the number behind the list that it follows, so
+    /// that of several who change that one only the first succeeds; the last two have numbers above
+    /// `highest`, which a new place may have from before. There are two of them: whoever can't read
+    /// the list would not know where the other places are.
     fn seal_lists(&self, list: &Places, highest: u64) -> Result<Vec<SealedList>> {
         let administrator = self.administrator()?;
         let last = self.objects.places;
@@ -378,8 +387,8 @@ impl Repository {
         first.into_iter().chain(highest + 1..=highest + 2).map(seal).collect()
     }
 
-    /// Writes the objects of a list to all places but one. The first place of `before`, the list before, that can be
-    /// reached decides who of several that change it at once is the first.
+    /// Writes the objects of a list to all places but one. The first place of `before`, the list
+    /// before, that can be reached decides who of several that change it at once is the first.
     fn put_lists(
         &self,
         before: &[String],
@@ -452,7 +461,8 @@ fn is_begun(place: &dyn Storage) -> Result<bool> {
     }
 }
 
-/// Makes all that a place shows durable: who filled it before may have died before a folder was synced.
+/// Makes all that a place shows durable: who filled it before may have died before a folder was
+/// synced.
 fn settle_all(place: &dyn Storage) -> Result<()> {
     list_all(place, "", None).try_for_each(|item| place.settle(&item?.0))
 }

@@ -8,10 +8,9 @@ use silt_format::number::to_u64;
 use silt_format::{Error, ErrorKind, Result};
 use silt_repository::env::Progress;
 use silt_repository::series::DEFAULT_DOMAIN;
-use silt_storage::{ByteRange, Key, PutMode, Replicated, Storage, list_all};
+use silt_storage::{ByteRange, DryRunStorage, Key, PutMode, Replicated, Storage, list_all};
 
 use crate::check::CheckOptions;
-use crate::dry_run::DryRunStorage;
 use crate::repository::Repository;
 
 /// How places are compared.
@@ -36,8 +35,8 @@ pub struct HealReport {
     pub copied_bytes: u64,
     /// Objects of which no place has a whole copy.
     pub lost: Vec<String>,
-    /// Objects that are whole and not the same in two places, and nothing that refers to them says which one
-    /// is wanted: each place was used without the other. They are left as they are.
+    /// Objects that are whole and not the same in two places, and nothing that refers to them says
+    /// which one is wanted: each place was used without the other. They are left as they are.
     pub conflicts: Vec<String>,
 }
 
@@ -66,8 +65,8 @@ fn list_in(
 }
 
 impl Repository {
-    /// Compares the places of the repository, and copies what one lacks or has damaged from one that has
-    /// it whole. Every object that is copied is verified first.
+    /// Compares the places of the repository, and copies what one lacks or has damaged from one
+    /// that has it whole. Every object that is copied is verified first.
     pub fn heal_copies(&self, options: HealOptions) -> Result<HealReport> {
         let mut report = HealReport::default();
         let Some(places) = &self.places else { return Ok(report) };
@@ -103,8 +102,8 @@ impl Repository {
         if places.len() < 2 {
             return Ok(());
         }
-        // Heads are looked for first and copied last: what they name was there before them, and is in a place
-        // before it has them.
+        // Heads are looked for first and copied last: what they name was there before them, and is
+        // in a place before it has them.
         let heads = list_in(&places, names::STATE, is_kept)?;
         let mut rest = list_in(&places, "", is_kept)?;
         rest.retain(|key, _| {
@@ -120,8 +119,8 @@ impl Repository {
         Ok(())
     }
 
-    /// Whether an object is a wrapped key that was removed: one place may have it still, to which somebody copied it
-    /// who slept.
+    /// Whether an object is a wrapped key that was removed: one place may have it still, to which
+    /// somebody copied it who slept.
     pub(super) fn is_of_removed_key(&self, key: &Key) -> bool {
         names::key_id(key.as_str()).is_some_and(|id| self.objects.believed.is_removed(id))
     }
@@ -224,8 +223,8 @@ impl Repository {
         Ok(found)
     }
 
-    /// Of whole copies that differ the one in which others find what they refer to: content hashes of
-    /// blocks and snapshots, fingerprints of chunks. All copies if that says nothing.
+    /// Of whole copies that differ the one in which others find what they refer to: content hashes
+    /// of blocks and snapshots, fingerprints of chunks. All copies if that says nothing.
     fn wanted(&self, key: &Key, copies: Vec<Copy>) -> Result<Vec<Copy>> {
         let Some(series) = names::series_of(key.as_str()) else { return Ok(copies) };
         // All series may refer to what the shared store has.

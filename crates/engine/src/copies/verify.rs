@@ -14,7 +14,8 @@ use silt_storage::{Key, MemoryStorage, PutMode, Storage};
 use crate::repository::Repository;
 
 impl Repository {
-    /// Fails as `Corrupt` unless `bytes` are the object that `name` names, with every seal unbroken.
+    /// Fails as `Corrupt` unless `bytes` are the object that `name` names, with every seal
+    /// unbroken.
     ///
     /// Wrapped keys are verified as far as can be without their password: by their label.
     pub(super) fn verify_object(&self, key: &Key, bytes: &[u8]) -> Result<()> {

@@ -48,8 +48,8 @@ impl Repository {
     /// Deletes snapshots of the series called `series`, all or none: they are gone on return, their
     /// space comes back with [`reclaim`](Self::reclaim).
     ///
-    /// `NotFound` if one is not there, `Denied` if one is protected, `Busy` while the series is being
-    /// backed up. A vector that is damaged makes the method exact.
+    /// `NotFound` if one is not there, `Denied` if one is protected, `Busy` while the series is
+    /// being backed up. A vector that is damaged makes the method exact.
     pub fn delete(&self, series: &str, ids: &[Id], method: DeleteMethod) -> Result<DeleteReport> {
         let id = self.series_id(series);
         let mut edit = match method {
@@ -140,7 +140,8 @@ impl Edit<'_> {
         let mut before: Option<Snapshot> = None;
         for entry in self.head.snapshots.iter().filter(|entry| is_doomed(entry.id)) {
             let doomed = self.repository.snapshot(series, entry)?;
-            // Snapshots next to each other in time share most; one that was looked at just before, too.
+            // Snapshots next to each other in time share most; one that was looked at just before,
+            // too.
             let older = living.iter().rfind(|other| other.time_ns <= doomed.time_ns);
             let newer = living.iter().find(|other| other.time_ns > doomed.time_ns);
             let others: Vec<&Snapshot> =
@@ -170,8 +171,9 @@ impl Edit<'_> {
         Ok(Found { dead: swept.dead, fill: Fill::default() })
     }
 
-    /// Adds what vectors may have held by chance to the series' forecast: of d chunks that are dead,
-    /// the fraction e is not found, so that of those found e / (1 - e) as many are left behind.
+    /// Adds what vectors may have held by chance to the series' forecast: of d chunks that are
+    /// dead, the fraction e is not found, so that of those found e / (1 - e) as many are left
+    /// behind.
     #[expect(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,

@@ -1,8 +1,8 @@
 //! Deleting snapshots at once, finding out exactly what is dead, and giving its space back.
 //!
-//! Deletion is approximate: what no living snapshot's summary vector holds is dead. What the vectors
-//! hold by chance stays, is forecast, and is found by an exact sweep. Space comes back when containers
-//! are rewritten under the same references.
+//! Deletion is approximate: what no living snapshot's summary vector holds is dead. What the
+//! vectors hold by chance stays, is forecast, and is found by an exact sweep. Space comes back when
+//! containers are rewritten under the same references.
 
 mod delete;
 mod policy;
@@ -10,6 +10,7 @@ mod reclaim;
 mod rewrite;
 mod sweep;
 mod undelete;
+mod unfinished;
 mod vectors;
 
 pub(crate) use reclaim::retagged;

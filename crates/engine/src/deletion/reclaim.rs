@@ -1,7 +1,7 @@
 //! Giving the space of what is dead back: a plan that can be printed, and its execution.
 //!
-//! Everything that is removed is first dropped from the head. That commit is also a fence: a backup that
-//! began before it can't commit any more, so what it may have relied on can go.
+//! Everything that is removed is first dropped from the head. That commit is also a fence: a backup
+//! that began before it can't commit any more, so what it may have relied on can go.
 
 use std::collections::{HashMap, HashSet};
 
@@ -39,8 +39,8 @@ const REMOVED_AT_ONCE: usize = 500;
 pub struct ReclaimOptions {
     /// From which dead share of its bytes on a container is rewritten, from 0 to 1.
     pub dead_share_min: f64,
-    /// From which forecast on an exact sweep comes first, as a share of what the series stores; 0 for
-    /// always.
+    /// From which forecast on an exact sweep comes first, as a share of what the series stores; 0
+    /// for always.
     pub leak_share_max: f64,
     /// How long containers of interrupted backups are kept for the next backup to use, in seconds.
     pub grace_s: u64,
@@ -114,14 +114,15 @@ struct Plan {
     next_pack: u32,
 }
 
-struct Listed {
-    name: String,
-    bytes: u64,
+pub(super) struct Listed {
+    pub(super) name: String,
+    pub(super) bytes: u64,
 }
 
 impl Repository {
-    /// Gives back the space of what is dead in a series: drops and rewrites containers, drops recipe
-    /// packs and what interrupted runs have left. Backups of other series and restores go on meanwhile.
+    /// Gives back the space of what is dead in a series: drops and rewrites containers, drops
+    /// recipe packs and what interrupted runs have left. Backups of other series and restores go on
+    /// meanwhile.
     pub fn reclaim(&self, series: &str, options: &ReclaimOptions) -> Result<ReclaimReport> {
         let id = self.series_id(series);
         let mut edit = match Edit::begin(self, id, series) {
@@ -141,36 +142,6 @@ impl Repository {
             })?);
         }
         edit.reclaim(options, &mut report)?;
-        edit.finish()?;
-        Ok(report)
-    }
-}
-
-impl Repository {
-    /// Removes what an interrupted first backup of a series has left. A head that names nothing goes before: a
-    /// backup that still runs can't commit any more then.
-    fn reclaim_unfinished(&self, series: &str, options: &ReclaimOptions) -> Result<ReclaimReport> {
-        let domain = self.series_record(self.series_id(series))?.domain;
-        let mut edit = Edit::begin_or_make(self, self.series_id(series), series)?;
-        edit.head.domain = domain;
-        let mut report = ReclaimReport::default();
-        let now_ms = self.objects.context.env.now_ns() / 1_000_000;
-        let grace_ms = i64::try_from(options.grace_s).unwrap_or(i64::MAX).saturating_mul(1000);
-        for listed in edit.listing()? {
-            let modified_ms = self.objects.storage.head(&key(&listed.name)?)?.modified_ms;
-            let modified_ms = modified_ms.and_then(|ms| i64::try_from(ms).ok());
-            let is_young = modified_ms.is_none_or(|ms| now_ms.saturating_sub(ms) < grace_ms);
-            if is_young && options.grace_s > 0 {
-                // The next backup may use all of it.
-                edit.finish()?;
-                return Ok(ReclaimReport::default());
-            }
-            report.removed_objects += 1;
-            report.removed_bytes += listed.bytes;
-        }
-        if report.removed_objects > 0 && !options.dry_run {
-            edit.reclaim(options, &mut report)?;
-        }
         edit.finish()?;
         Ok(report)
     }
@@ -401,8 +372,8 @@ impl Edit<'_> {
         self.repository.objects.delete(&replaced)
     }
 
-    /// Writes a dead list without the slots of `reclaimed` in the containers `done`. The answer names
-    /// the objects that can go once the head is committed.
+    /// Writes a dead list without the slots of `reclaimed` in the containers `done`. The answer
+    /// names the objects that can go once the head is committed.
     fn replace_dead(&mut self, reclaimed: &DeadSlots, done: &[u32]) -> Result<Vec<String>> {
         let objects = &self.repository.objects;
         let series = self.head.series;
@@ -435,17 +406,10 @@ impl Edit<'_> {
     }
 
     /// All objects of the series but heads, leases and checks.
-    fn listing(&self) -> Result<Vec<Listed>> {
+    pub(super) fn listing(&self) -> Result<Vec<Listed>> {
         let series = self.head.series;
         let mut listing = Vec::new();
-        for prefix in [
-            names::containers(series),
-            names::recipes(series),
-            names::snapshots(series),
-            names::summaries(series),
-            names::dead_lists(series),
-            names::runs(series),
-        ] {
+        for prefix in names::data(series) {
             for item in self.repository.objects.names(&prefix, None)? {
                 let (name, bytes) = item?;
                 listing.push(Listed { name, bytes });
@@ -454,8 +418,8 @@ impl Edit<'_> {
         Ok(listing)
     }
 
-    /// The objects of a listing that the head as it is now names neither itself nor by its snapshots,
-    /// and that no backup can come to use.
+    /// The objects of a listing that the head as it is now names neither itself nor by its
+    /// snapshots, and that no backup can come to use.
     fn unnamed(&self, listing: &[Listed]) -> Result<Vec<usize>> {
         let head = &self.head;
         let series = head.series;
@@ -517,8 +481,8 @@ impl Edit<'_> {
                 self.commit()?;
             }
         }
-        // Those that others have committed since don't count: the head that this one signed stays. One by one,
-        // since the order is what a late writer goes by.
+        // Those that others have committed since don't count: the head that this one signed stays.
+        // One by one, since the order is what a late writer goes by.
         let newest = self.head.generation;
         let is_old =
             |(generation, _): &&(u64, String)| generation.saturating_add(HEADS_KEPT) <= newest;
@@ -528,8 +492,8 @@ impl Edit<'_> {
         Ok(())
     }
 
-    /// The container number from which on nothing is touched: that of the first one that an interrupted
-    /// backup has left lately, else the first that nobody has used.
+    /// The container number from which on nothing is touched: that of the first one that an
+    /// interrupted backup has left lately, else the first that nobody has used.
     fn next_container(&self, listing: &[Listed], grace_s: u64) -> Result<u32> {
         let objects = &self.repository.objects;
         let prefix = names::containers(self.head.series);

@@ -1,9 +1,9 @@
-//! Finding out exactly which slots of a series are dead: marking what living snapshots refer to, and
-//! sweeping the containers.
+//! Finding out exactly which slots of a series are dead: marking what living snapshots refer to,
+//! and sweeping the containers.
 //!
-//! Memory is bounded by taking the containers in windows, each of which reads all recipes once: a bit
-//! for every slot of a window. That is the grouped mark-and-sweep of the papers, with as many phases as
-//! the memory asks for.
+//! Memory is bounded by taking the containers in windows, each of which reads all recipes once: a
+//! bit for every slot of a window. That is the grouped mark-and-sweep of the papers, with as many
+//! phases as the memory asks for.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -109,8 +109,8 @@ impl Edit<'_> {
         Ok(swept.report)
     }
 
-    /// Gives the vectors to come another size if the series has outgrown theirs, or fills a small part
-    /// of it; whether it did.
+    /// Gives the vectors to come another size if the series has outgrown theirs, or fills a small
+    /// part of it; whether it did.
     fn resize_vectors(&mut self, living_chunks: u64) -> bool {
         let Some(geometry) = self.head.summary else { return false };
         let capacity = geometry.capacity();
@@ -202,8 +202,8 @@ fn sweep(
     Ok(())
 }
 
-/// Calls `visit` with the container and slot of every private reference of `living`; recipes that the
-/// snapshot before shares are read once. The answer is how many were read.
+/// Calls `visit` with the container and slot of every private reference of `living`; recipes that
+/// the snapshot before shares are read once. The answer is how many were read.
 fn each_reference(
     edit: &Edit<'_>,
     living: &[Snapshot],

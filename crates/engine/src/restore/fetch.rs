@@ -1,5 +1,5 @@
-//! Fetching what a restore needs next, beside the threads that restore: from far away, each answer takes
-//! long, and many can be waited for at once.
+//! Fetching what a restore needs next, beside the threads that restore: from far away, each answer
+//! takes long, and many can be waited for at once.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 
@@ -10,7 +10,8 @@ use silt_repository::sync::lock;
 
 use super::{Restore, part};
 
-/// Bytes that a segment's chunks take as they are read: what they lie in, and what lies beside them.
+/// Bytes that a segment's chunks take as they are read: what they lie in, and what lies beside
+/// them.
 const SEGMENT_PARTS_BYTES: usize = 4 << 20;
 
 /// How far the restore is, and how far the fetching.

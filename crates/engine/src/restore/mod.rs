@@ -177,7 +177,8 @@ impl Repository {
 }
 
 impl Repository {
-    /// What it means that an object is missing: the snapshot was deleted meanwhile, or something is damaged.
+    /// What it means that an object is missing: the snapshot was deleted meanwhile, or something is
+    /// damaged.
     fn of_missing(&self, error: Error, series: SeriesId, id: Id) -> Result<Error> {
         if error.kind() != ErrorKind::NotFound {
             return Ok(error);

@@ -105,8 +105,8 @@ impl Additions<'_, '_> {
     }
 }
 
-/// Lets `fill` add chunks to the shared store, commits them with the store's next head, and gives what
-/// `fill` came to and how many bytes were written.
+/// Lets `fill` add chunks to the shared store, commits them with the store's next head, and gives
+/// what `fill` came to and how many bytes were written.
 pub(super) fn add_to_store<T>(
     repository: &Repository,
     edit: &mut Edit<'_>,

@@ -38,7 +38,8 @@ pub(super) struct Census<'a> {
     memory_bytes: u64,
 }
 
-/// What sorts in one part of `memory_bytes`, 0 for the default, and in a folder for temporary files.
+/// What sorts in one part of `memory_bytes`, 0 for the default, and in a folder for temporary
+/// files.
 pub(super) fn sorter(objects: &Arc<Objects>, spool: &Path, memory_bytes: u64) -> Sorter {
     let bytes = if memory_bytes == 0 { MEMORY_BYTES_DEFAULT } else { memory_bytes };
     Sorter::new(objects, spool, to_usize(bytes / SORTINGS))
@@ -68,8 +69,8 @@ impl<'a> Census<'a> {
         sorter(self.objects(), self.spool, self.memory_bytes)
     }
 
-    /// Adds to the shared store what `fill` says, and commits it; with what `fill` came to, how many bytes
-    /// were written.
+    /// Adds to the shared store what `fill` says, and commits it; with what `fill` came to, how
+    /// many bytes were written.
     pub(super) fn add_to_store<T>(
         &self,
         edit: &mut Edit<'_>,

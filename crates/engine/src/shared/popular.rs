@@ -1,8 +1,8 @@
 //! Choosing what is shared, and copying it to the shared store: the popular data set of the papers.
 //!
-//! Every chunk of every series is sorted by fingerprint; in how many series each occurs is counted as
-//! they pass by. The most popular are sorted again, by where they are, and copied in that order, so that
-//! containers are read once and neighbours stay neighbours.
+//! Every chunk of every series is sorted by fingerprint; in how many series each occurs is counted
+//! as they pass by. The most popular are sorted again, by where they are, and copied in that order,
+//! so that containers are read once and neighbours stay neighbours.
 
 use std::path::PathBuf;
 
@@ -157,8 +157,9 @@ impl Builder<'_> {
         choice
     }
 
-    /// Where the chosen chunks that have to be copied are, in the order of their places. The payload
-    /// says which of them are at the limit; of those, what is shared already comes before all others.
+    /// Where the chosen chunks that have to be copied are, in the order of their places. The
+    /// payload says which of them are at the limit; of those, what is shared already comes before
+    /// all others.
     fn sources(
         &self,
         owners: &Sorted,

@@ -8,8 +8,8 @@ use silt_repository::objects::Scratch;
 use crate::deletion::each_unshared;
 use crate::repository::Repository;
 
-/// Calls `each` with every chunk in the shared store that a snapshot of a series refers to, also one
-/// that was deleted and can be brought back. Fails if one of them can't be read.
+/// Calls `each` with every chunk in the shared store that a snapshot of a series refers to, also
+/// one that was deleted and can be brought back. Fails if one of them can't be read.
 pub(super) fn each_shared_reference(
     repository: &Repository,
     head: &Head,

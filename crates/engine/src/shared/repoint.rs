@@ -1,8 +1,8 @@
 //! Replacing private copies of shared chunks by links to them.
 //!
-//! Containers are rewritten under the same references, so snapshots, recipes and summary vectors stay as
-//! they are; one commit makes it so for a whole series. A private copy goes only after the shared one
-//! was read and verified.
+//! Containers are rewritten under the same references, so snapshots, recipes and summary vectors
+//! stay as they are; one commit makes it so for a whole series. A private copy goes only after the
+//! shared one was read and verified.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -43,8 +43,8 @@ pub struct RepointReport {
 }
 
 impl Repository {
-    /// Replaces a series' private copies of shared chunks by links; the next reclaim gives the space
-    /// back. `spool` is a folder for temporary files.
+    /// Replaces a series' private copies of shared chunks by links; the next reclaim gives the
+    /// space back. `spool` is a folder for temporary files.
     ///
     /// `Busy` while a backup of the series runs.
     pub fn repoint(&self, series: &str, spool: &Path) -> Result<RepointReport> {

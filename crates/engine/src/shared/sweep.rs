@@ -1,9 +1,11 @@
-//! Deleting from the shared store: condemn, wait until whoever does not know of it has ended, delete.
+//! Deleting from the shared store: condemn, wait until whoever does not know of it has ended,
+//! delete.
 //!
-//! What no series refers to is condemned by a commit of the store's head: backups that begin from then on
-//! do not refer to it. Each series whose newest commit does not know that head gets a commit of its own,
-//! on which no backup can build that began before. Then all references are looked at once more, and
-//! what was condemned and is still not referred to is dead. No clock decides anything.
+//! What no series refers to is condemned by a commit of the store's head: backups that begin from
+//! then on do not refer to it. Each series whose newest commit does not know that head gets a
+//! commit of its own, on which no backup can build that began before. Then all references are
+//! looked at once more, and what was condemned and is still not referred to is dead. No clock
+//! decides anything.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -59,8 +61,9 @@ pub struct SharedSweepReport {
 impl Repository {
     /// Deletes from the shared store what no series refers to.
     ///
-    /// `Busy` while another process changes the store; series that are being backed up are waited for
-    /// by the next sweep. Fails if a snapshot can't be read: what it refers to must not be deleted.
+    /// `Busy` while another process changes the store; series that are being backed up are waited
+    /// for by the next sweep. Fails if a snapshot can't be read: what it refers to must not be
+    /// deleted.
     pub fn sweep_shared(&self, options: &SharedSweepOptions) -> Result<SharedSweepReport> {
         let mut report = SharedSweepReport::default();
         let store = self.objects.keys.shared_store_id(DEFAULT_DOMAIN);
@@ -82,15 +85,16 @@ impl Repository {
         Ok(report)
     }
 
-    /// All series; `Corrupt` if one is not there that the shared store knew when it was last built or swept: what it
-    /// refers to must not be deleted because storage hides it.
+    /// All series; `Corrupt` if one is not there that the shared store knew when it was last built
+    /// or swept: what it refers to must not be deleted because storage hides it.
     fn users(&self, store: &Head) -> Result<Vec<(SeriesId, String)>> {
         let series = self.all_series()?;
         let is_there = |id: &SeriesId| series.iter().any(|(known, _)| known == id);
         let missing = store.users.iter().find(|id| !is_there(id));
         match missing.filter(|_| !self.objects.context.env.accepts_older()) {
             Some(id) => Err(Error::corrupt(format!(
-                "series {id} is not there, which uses what series share: storage hides it, or somebody has removed \
+                "series {id} is not there, which uses what series share: storage hides it, or \
+                 somebody has removed \
                  it; nothing is deleted. If you have, say so with --accept-older"
             ))),
             None => Ok(series),
@@ -215,7 +219,8 @@ impl Edit<'_> {
         let bytes = silt_format::number::to_usize(bytes);
         let mut references = Sorter::new(&objects, &options.spool, bytes);
         for (id, _) in self.repository.users(&self.head)? {
-            // What refers to chunks is asked of the very head that was found to have dropped nothing.
+            // What refers to chunks is asked of the very head that was found to have dropped
+            // nothing.
             let Some(head) = self.repository.verified_head(id)? else { continue };
             if head.domain == ALONE {
                 continue;
@@ -241,13 +246,13 @@ fn slot_of(place: &Owner) -> (u32, u16) {
     (place.container, place.slot)
 }
 
-/// Sees to it that no backup that began before the store's chunks were condemned can commit; the answer names
-/// the series that are being changed just now, of which that can't be said.
+/// Sees to it that no backup that began before the store's chunks were condemned can commit; the
+/// answer names the series that are being changed just now, of which that can't be said.
 fn fence(repository: &Repository, store: &Head) -> Result<Vec<String>> {
     let (generation, mut waiting) = (store.condemned_in, Vec::new());
     for (id, name) in repository.users(store)? {
-        // Nobody knows a head of the store that it does not have: whoever says so knows nothing. One that is
-        // not durable yet keeps nobody from committing, once the power has failed.
+        // Nobody knows a head of the store that it does not have: whoever says so knows nothing.
+        // One that is not durable yet keeps nobody from committing, once the power has failed.
         let head = repository.verified_head(id)?;
         head.as_ref().map_or(Ok(()), |head| heads::settle(&repository.objects, head))?;
         // Where nothing is shared, nothing can be missed.

@@ -1,5 +1,5 @@
-//! A repository in two places, whose writer stops anywhere: each place alone is enough for all that was
-//! committed.
+//! A repository in two places, whose writer stops anywhere: each place alone is enough for all that
+//! was committed.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex};
@@ -103,8 +103,8 @@ fn two_places(images: &[Vec<u8>]) -> MemoryStorage {
 /// What every snapshot of a series was made of, by its id, as far as that is known.
 type Known = BTreeMap<u64, Vec<u8>>;
 
-/// Restores every snapshot that a repository lists of "vm"; each is one of `images`, the known ones are
-/// what they were. The answer is all of them.
+/// Restores every snapshot that a repository lists of "vm"; each is one of `images`, the known ones
+/// are what they were. The answer is all of them.
 fn restored(repository: &Repository, known: &Known, images: &[Vec<u8>], label: &str) -> Known {
     let heads = repository.heads(&[]).unwrap();
     let entries = heads.iter().filter(|head| head.name == "vm").flat_map(|head| &head.snapshots);
@@ -164,8 +164,8 @@ fn committed(whole: &Arc<dyn Storage>, images: &[Vec<u8>]) -> Known {
     restored(&repository, &Known::new(), images, "before")
 }
 
-/// Kills the process at the given changes of either place, before and after each takes effect; the answer
-/// is how often.
+/// Kills the process at the given changes of either place, before and after each takes effect; the
+/// answer is how often.
 fn kill_at(
     case: &Case<'_>,
     place: &dyn Fn(&MemoryStorage) -> Arc<dyn Storage>,

@@ -256,7 +256,8 @@ fn a_backup_without_numbers_left_says_so() {
     }
 }
 
-/// The number of the next object lies behind all that are listed; a head that says otherwise is damaged.
+/// The number of the next object lies behind all that are listed; a head that says otherwise is
+/// damaged.
 #[test]
 fn a_backup_on_a_head_whose_next_number_is_listed_fails_clearly() {
     let changes: [fn(&mut Head); 2] = [|head| head.next_container = 0, |head| head.next_pack = 0];

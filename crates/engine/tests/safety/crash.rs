@@ -16,7 +16,8 @@ use crate::kit::{self, MemorySource, World};
 /// What the crash interrupts.
 pub type Action = dyn Fn(&Repository) -> Result<()>;
 
-/// Crashes `action` at every mutation, in a repository that holds `committed`, and checks what is left.
+/// Crashes `action` at every mutation, in a repository that holds `committed`, and checks what is
+/// left.
 fn crash_everywhere(committed: &[Vec<u8>], next: &[u8], action: &Action) -> Totals {
     crash_everywhere_in(&|objects| Arc::new(objects), committed, next, action)
 }
@@ -144,8 +145,8 @@ fn an_interrupted_backup_says_so_and_leaves_the_repository_whole() {
     survives(&repository, &[], &image);
 }
 
-/// A container whose put fails, or whose sender panics, keeps its session from committing, also where the
-/// caller does not mind the error.
+/// A container whose put fails, or whose sender panics, keeps its session from committing, also
+/// where the caller does not mind the error.
 #[test]
 fn a_session_that_lost_a_container_commits_nothing() {
     let images = [1, 2].map(|seed| kit::image(seed, 1024));

@@ -1,9 +1,10 @@
-//! Heads that a host makes up with all the keys it has: they cost no snapshot that others committed.
+//! Heads that a host makes up with all the keys it has: they cost no snapshot that others
+//! committed.
 //!
-//! Before all heads since the last signed one were compared field by field, these passed: another next number
-//! or another index of the shared store, a leak forecast, a *seen* that claims to know what is condemned later,
-//! a tag of a container whose number was free, the name of another series, a head behind a gap. A sweep of the
-//! shared store believed any head.
+//! Before all heads since the last signed one were compared field by field, these passed: another
+//! next number or another index of the shared store, a leak forecast, a *seen* that claims to know
+//! what is condemned later, a tag of a container whose number was free, the name of another series,
+//! a head behind a gap. A sweep of the shared store believed any head.
 
 use std::sync::Arc;
 
@@ -22,7 +23,8 @@ use crate::shared::{build, check, spool, sweep};
 
 const SERIES: [&str; 4] = ["a", "b", "c", "fresh"];
 
-/// An append-only repository of several series with a shared store, and all that was committed to it.
+/// An append-only repository of several series with a shared store, and all that was committed to
+/// it.
 struct Honest {
     storage: MemoryStorage,
     world: Arc<World>,
@@ -60,7 +62,8 @@ impl Honest {
             administrator.repoint(series, &spool()).unwrap();
             administrator.reclaim(series, &kit::THOROUGH).unwrap();
         }
-        // One has deletions and a policy, one shares, one is new; all have heads that nobody signed.
+        // One has deletions and a policy, one shares, one is new; all have heads that nobody
+        // signed.
         for (series, seed) in [("a", 4), ("a", 5), ("b", 6), ("fresh", 7), ("fresh", 8)] {
             backup(series, seed);
         }
@@ -141,7 +144,8 @@ fn retagged(set: &ObjectSet) -> ObjectSet {
 fn all_fields_are_known(head: &Head, range: ObjectRange, run: RunRef, list: DeadListRef) {
     #[rustfmt::skip]
     let Head {
-        generation: _, series: _, domain: _, name: _, writer: _, writers: _, next_container: _, next_pack: _,
+        generation: _, series: _, domain: _, name: _, writer: _, writers: _, next_container: _,
+        next_pack: _,
         stores: _, containers: _, packs: _, snapshots: _, summary: _, deleted: _, dead: _, leak: _,
         policy: _, runs: _, condemned: _, condemned_in: _, delta_bases: _, alias: _,
         users: _,

@@ -1,5 +1,5 @@
-//! Random objects that a thief makes with exactly the keys of one host: other series are backed up, restored,
-//! checked, reclaimed and swept as if they were not there, or that is refused.
+//! Random objects that a thief makes with exactly the keys of one host: other series are backed up,
+//! restored, checked, reclaimed and swept as if they were not there, or that is refused.
 
 use std::sync::Arc;
 
@@ -22,7 +22,8 @@ const COST: KdfCost = KdfCost { memory_kib: 8 << 10, passes: 1, lanes: 1 };
 const AT_ONCE: usize = 20;
 const SERIES: [&str; 3] = ["web1", "db-1", "fs"];
 
-/// A repository with a host that only writes one series, one that writes some, and one with a full key.
+/// A repository with a host that only writes one series, one that writes some, and one with a full
+/// key.
 struct Base {
     is_append_only: bool,
     world: Arc<World>,
@@ -121,7 +122,8 @@ fn mutate(plain: &mut Vec<u8>, random: &mut Random) {
     }
 }
 
-/// The kinds that are forged together: what keeps others from opening the repository is tried apart.
+/// The kinds that are forged together: what keeps others from opening the repository is tried
+/// apart.
 const GROUPS: [&[ObjectKind]; 5] = [
     &[ObjectKind::Head],
     &[

@@ -1,5 +1,5 @@
-//! Storage that lies: it hides objects, serves old ones or others', and lists what it likes. Whatever an administrator
-//! does through it, nothing is lost that a head names.
+//! Storage that lies: it hides objects, serves old ones or others', and lists what it likes.
+//! Whatever an administrator does through it, nothing is lost that a head names.
 //!
 //! Creating and deleting is honest here: a provider that destroys what it holds needs no lies.
 
@@ -233,7 +233,8 @@ impl Truth {
     }
 }
 
-/// All that an administrator may do; any of it may fail. What is restored and compared is right, or fails.
+/// All that an administrator may do; any of it may fail. What is restored and compared is right, or
+/// fails.
 fn administer(truth: &Truth, repository: &Repository, random: &mut Random, what: &str) {
     for _ in 0..6 {
         let series = ["a", "b", "c"][random.below(3)];
@@ -322,7 +323,8 @@ fn an_old_state_is_known_to_who_has_seen_a_newer_one() {
     assert!(refused > 20, "{refused}");
 }
 
-/// Storage that shows nothing of one series, not even that it is there: a sweep would free what it shares.
+/// Storage that shows nothing of one series, not even that it is there: a sweep would free what it
+/// shares.
 #[test]
 fn a_sweep_that_misses_a_series_deletes_nothing() {
     let truth = Truth::new();

@@ -1,4 +1,5 @@
-//! Random sequences of all operations, with crashes, against a model: a map from snapshots to images.
+//! Random sequences of all operations, with crashes, against a model: a map from snapshots to
+//! images.
 //!
 //! A sequence that fails is shrunk: steps are left out as long as it still fails.
 

@@ -178,7 +178,8 @@ fn a_place_that_was_left_out_learns_what_happened_without_it() {
     assert_eq!(disks.objects("a"), disks.objects("b"));
 }
 
-/// A disk is mounted elsewhere: who says where goes on there, and nobody else's old copy is taken for it.
+/// A disk is mounted elsewhere: who says where goes on there, and nobody else's old copy is taken
+/// for it.
 #[test]
 fn a_place_that_was_moved_is_where_its_administrator_says() {
     let (disks, world, images) = two_copies();
@@ -345,8 +346,8 @@ fn what_is_damaged_in_every_place_is_named() {
 /// Something done to a repository, with an image of a disk.
 type Action<'a> = &'a dyn Fn(&Repository, &[u8]) -> Result<()>;
 
-/// Runs `action` with a storage that fails at some point in one of the places; then nothing is lost, and
-/// healing makes both alike.
+/// Runs `action` with a storage that fails at some point in one of the places; then nothing is
+/// lost, and healing makes both alike.
 #[test]
 fn a_place_may_fail_in_the_middle_of_anything() {
     let actions: [Action<'_>; 3] = [

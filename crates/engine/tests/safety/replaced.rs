@@ -1,5 +1,6 @@
-//! What whoever may overwrite objects, and has the keys of a series or of the shared store, puts in the place of
-//! a list, a vector or an index: whole objects that say something else. Nothing is deleted by what they say.
+//! What whoever may overwrite objects, and has the keys of a series or of the shared store, puts in
+//! the place of a list, a vector or an index: whole objects that say something else. Nothing is
+//! deleted by what they say.
 
 use std::sync::Arc;
 
@@ -89,8 +90,8 @@ fn no_references(forger: &Forger, object: &[u8], geometry: SummaryGeometry) -> V
     forger.pack(&header, &vec![nothing; geometry.partitions as usize]).0
 }
 
-/// A partition of an index that leads every fingerprint to the place of the next one. What it says of itself is
-/// true.
+/// A partition of an index that leads every fingerprint to the place of the next one. What it says
+/// of itself is true.
 fn led_astray(forger: &Forger, object: &[u8]) -> Vec<u8> {
     let header = Header::decode(object).unwrap();
     let (keys, sealer) = (&forger.host.keys, forger.host.keys.sealer(&header));

@@ -163,7 +163,8 @@ fn sharing_may_stop_anywhere() {
     assert!(crashes > 40, "{crashes}");
 }
 
-/// A fleet that shares, and of which two series are deleted: what only they had in common is garbage.
+/// A fleet that shares, and of which two series are deleted: what only they had in common is
+/// garbage.
 fn with_garbage() -> Fleet {
     let fleet = Fleet::new();
     fleet.share(&fleet.repository).unwrap();

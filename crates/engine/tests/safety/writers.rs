@@ -115,8 +115,8 @@ fn a_host_writes_its_own_series_alone() {
     case.assert_whole();
 }
 
-/// Heads that the host of another series puts behind the newest of `db-1`. One that it signs itself is passed over;
-/// one of which nobody knows whose it is could be a good one that is damaged.
+/// Heads that the host of another series puts behind the newest of `db-1`. One that it signs itself
+/// is passed over; one of which nobody knows whose it is could be a good one that is damaged.
 #[test]
 fn a_head_of_another_host_is_passed_over_or_refused_and_recovered_from() {
     let changes: [fn(&mut Head); 4] = [
@@ -365,7 +365,8 @@ impl<'c> Falsified<'c> {
     }
 }
 
-/// What whoever has stolen a key does to the recipes of its own series, leaving every digest as it was.
+/// What whoever has stolen a key does to the recipes of its own series, leaving every digest as it
+/// was.
 type Falsify = fn(&mut Recipe);
 
 /// Adds a snapshot to `db-1` whose first segment has another recipe.
@@ -521,7 +522,8 @@ fn a_series_that_shares_nothing_is_of_no_use_to_others() {
         assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
     }
     let image = case.living[0].1.clone();
-    // What others have is stored again, and so is what the two have in common; in the series itself nothing is.
+    // What others have is stored again, and so is what the two have in common; in the series itself
+    // nothing is.
     for (password, series) in [(&b"alone"[..], "pin"), (b"alone", "copy")] {
         case.backup(password, series, &image);
         case.backup(password, series, &kit::changed(&image, 3));
@@ -576,7 +578,8 @@ fn a_series_that_shares_nothing_is_of_no_use_to_others() {
     case.assert_whole();
 }
 
-/// Whoever can seal metadata and replace objects does not make an append-only repository one in which all may remove.
+/// Whoever can seal metadata and replace objects does not make an append-only repository one in
+/// which all may remove.
 #[test]
 fn a_configuration_does_not_say_who_may_remove() {
     let (world, storage) = (World::new(5), Arc::new(MemoryStorage::new()));

@@ -1,5 +1,5 @@
-//! Collaborative deduplication: the requests of all machines of a round are sorted and merged with the
-//! index, by the product's own runs.
+//! Collaborative deduplication: the requests of all machines of a round are sorted and merged with
+//! the index, by the product's own runs.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

@@ -107,7 +107,8 @@ pub fn table(title: &str, trace: &Trace, outcomes: &[Outcome]) -> Table {
     table
 }
 
-/// Of the duplicates that a perfect scheme removes, the share that is removed where so much is stored.
+/// Of the duplicates that a perfect scheme removes, the share that is removed where so much is
+/// stored.
 pub fn efficiency(raw: u64, perfect: u64, stored: u64) -> f64 {
     (raw as f64 - stored as f64) / (raw as f64 - perfect as f64)
 }

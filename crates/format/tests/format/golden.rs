@@ -216,8 +216,8 @@ fn ids_and_keys_of_version_1_are_the_same() {
     assert_eq!(ids().join("\n"), expected.trim());
 }
 
-/// Writes the files anew: `cargo test -p silt-format --test format -- --ignored regenerate`. For a new
-/// format version alone; files of a released version stay as they are.
+/// Writes the files anew: `cargo test -p silt-format --test format -- --ignored regenerate`. For a
+/// new format version alone; files of a released version stay as they are.
 #[test]
 #[ignore = "writes the golden files"]
 fn regenerate() {

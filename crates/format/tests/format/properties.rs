@@ -35,7 +35,9 @@ proptest! {
     }
 
     #[test]
-    fn recipes_come_back(kinds in prop::collection::vec((0..4_u8, 0..3_u32, any::<u16>()), 1..512)) {
+    fn recipes_come_back(
+        kinds in prop::collection::vec((0..4_u8, 0..3_u32, any::<u16>()), 1..512),
+    ) {
         let chunks: Vec<RecipeChunk> = kinds
             .iter()
             .map(|(kind, container, slot)| {
@@ -55,7 +57,10 @@ proptest! {
     }
 
     #[test]
-    fn directories_find_every_slot(lengths in prop::collection::vec(1..9000_u32, 1..300), gap in 1..5_u16) {
+    fn directories_find_every_slot(
+        lengths in prop::collection::vec(1..9000_u32, 1..300),
+        gap in 1..5_u16,
+    ) {
         let mut directory = Directory::default();
         let (mut expected, mut slot, mut raw) = (Vec::new(), 0_u16, 0);
         directory.frames.push(Frame { offset: 96, sealed_bytes: 1, raw_bytes: u32::MAX });
@@ -76,7 +81,8 @@ proptest! {
         for directory in [Directory::decode(&directory.encode()).unwrap(), directory] {
             for (slot, frame, offset, length, byte) in &expected {
                 let found = directory.slot(*slot).unwrap();
-                prop_assert_eq!((found.frame, found.offset, found.length), (*frame, *offset, *length));
+                prop_assert_eq!((found.frame, found.offset, found.length), (*frame, *offset,
+                *length));
                 let print = directory.fingerprints[found.index as usize];
                 prop_assert_eq!(print, Fingerprint([*byte; 20]));
             }
@@ -86,10 +92,13 @@ proptest! {
     }
 
     #[test]
-    fn sets_know_what_they_hold(numbers in prop::collection::btree_map(0..500_u32, 0..3_u64, 0..100)) {
+    fn sets_know_what_they_hold(
+        numbers in prop::collection::btree_map(0..500_u32, 0..3_u64, 0..100),
+    ) {
         let mut set = ObjectSet::default();
         let numbers: std::collections::BTreeMap<u32, ObjectTag> =
-            numbers.into_iter().map(|(number, bits)| (number, ObjectTag::from_bits(bits))).collect();
+            numbers.into_iter().map(|(number, bits)| (number,
+            ObjectTag::from_bits(bits))).collect();
         numbers.iter().for_each(|(number, tag)| set.push(*number, *tag));
         for number in 0..500 {
             prop_assert_eq!(set.tag(number), numbers.get(&number).copied());
@@ -107,7 +116,8 @@ proptest! {
     ) {
         let set = |numbers: &std::collections::BTreeMap<u32, u64>| {
             let mut set = ObjectSet::default();
-            numbers.iter().for_each(|(number, bits)| set.push(*number, ObjectTag::from_bits(*bits)));
+            numbers.iter().for_each(|(number, bits)| set.push(*number,
+            ObjectTag::from_bits(*bits)));
             set
         };
         let expected = theirs.iter().all(|(number, tag)| mine.get(number) == Some(tag));
@@ -294,7 +304,8 @@ fn all_fields_are_known(head: &Head) {
     let Head {
         generation: _, series: _, domain: _, name: _, writer: _, next_container: _, next_pack: _,
         stores: _, containers: _, packs: _, snapshots: _, summary: _, deleted: _, dead: _, leak: _,
-        policy: _, runs: _, condemned: _, condemned_in: _, delta_bases: _, alias: _, writers: _, users: _,
+        policy: _, runs: _, condemned: _, condemned_in: _, delta_bases: _, alias: _, writers: _,
+        users: _,
     } = head;
     for StoreEntry { number: _, kind: _, id: _, seen: _, places: _ } in &head.stores {}
     for SnapshotEntry { id: _, time_ns: _, flags: _, hash: _, labels: _ } in &head.snapshots {}

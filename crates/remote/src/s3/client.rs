@@ -7,9 +7,9 @@ use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
 use silt_format::{Error, Result};
 
 use super::credentials::profile;
-use super::lock::Lock;
 use super::put_headers::PutConnector;
 use crate::connections::Connections;
+use crate::object_lock::Lock;
 use crate::settings::{Settings, once};
 
 impl Settings {
@@ -52,8 +52,8 @@ impl Settings {
                 builder = builder.with_config(known, value);
             }
         }
-        // Bodies are sealed already, and TLS keeps them whole on their way: to sign them too would cost as
-        // much as to compress them does. The store compares a checksum, which is signed.
+        // Bodies are sealed already, and TLS keeps them whole on their way: to sign them too would
+        // cost as much as to compress them does. The store compares a checksum, which is signed.
         let is_unsigned = self.variable("AWS_UNSIGNED_PAYLOAD");
         if is_unsigned.is_none() {
             builder = builder.with_unsigned_payload(true);

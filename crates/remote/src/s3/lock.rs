@@ -2,7 +2,7 @@
 
 use base64::prelude::{BASE64_STANDARD, Engine};
 use http::Method;
-use jiff::{SignedDuration, Timestamp, Unit};
+use jiff::Timestamp;
 use silt_format::{Error, ErrorKind, Result, ResultExt};
 use silt_storage::Key;
 use tokio::task::JoinSet;
@@ -10,57 +10,11 @@ use tokio::task::JoinSet;
 use super::S3Storage;
 use super::request::Signed;
 use super::versions::Version;
+use crate::object_lock::{Lock, after_days, now};
 
 /// Names the request headers that lock what is put.
 const MODE: &str = "x-amz-object-lock-mode";
 const UNTIL: &str = "x-amz-object-lock-retain-until-date";
-
-/// Who may lift a lock.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum LockMode {
-    /// Whoever has the right `s3:BypassGovernanceRetention`.
-    #[default]
-    Governance,
-    /// Nobody, not even the owner of the account.
-    Compliance,
-}
-
-impl LockMode {
-    /// As the store calls it.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Governance => "GOVERNANCE",
-            Self::Compliance => "COMPLIANCE",
-        }
-    }
-}
-
-/// How new objects are locked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lock {
-    /// Who may lift it.
-    pub mode: LockMode,
-    /// For how long.
-    pub days: u32,
-}
-
-impl Lock {
-    /// The date until which what is locked now stays, in seconds.
-    pub(crate) fn until(self) -> Timestamp {
-        after_days(now(), self.days)
-    }
-}
-
-/// The wall clock: dates of locks are the store's, and it compares them with its own.
-pub(crate) fn now() -> Timestamp {
-    Timestamp::now()
-}
-
-pub(crate) fn after_days(time: Timestamp, days: u32) -> Timestamp {
-    let later = time.saturating_add(SignedDuration::from_hours(24 * i64::from(days)));
-    let later = later.unwrap_or(Timestamp::MAX);
-    later.round(Unit::Second).unwrap_or(later)
-}
 
 /// What extending locks came to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -73,8 +27,9 @@ pub struct Extended {
     pub overwritten: u64,
 }
 
-/// The versions of an object that are kept: the newest and the oldest, which is what was stored first. What
-/// somebody has put over it may be a forgery, and what was there first may be damaged and healed since.
+/// The versions of an object that are kept: the newest and the oldest, which is what was stored
+/// first. What somebody has put over it may be a forgery, and what was there first may be damaged
+/// and healed since.
 struct Kept {
     newest: Version,
     oldest: Option<Version>,
@@ -89,8 +44,9 @@ impl S3Storage {
         self.lock
     }
 
-    /// Lets the locks of all objects that `wanted` chooses end no sooner than those of new ones; a lock
-    /// that has lost less than a quarter of its time is left as it is. `progress` hears what was looked at.
+    /// Lets the locks of all objects that `wanted` chooses end no sooner than those of new ones; a
+    /// lock that has lost less than a quarter of its time is left as it is. `progress` hears what
+    /// was looked at.
     pub fn extend_locks(
         &self,
         wanted: impl Fn(&Key) -> bool,

@@ -1,7 +1,7 @@
 //! Objects in a bucket of an S3-compatible store.
 //!
-//! Names are created with a condition (`If-None-Match: *`), so that of several hosts that create one
-//! object exactly one succeeds, with no other server.
+//! Names are created with a condition (`If-None-Match: *`), so that of several hosts that create
+//! one object exactly one succeeds, with no other server.
 
 mod client;
 mod credentials;
@@ -26,11 +26,12 @@ use silt_storage::{
     ByteRange, Guarantees, Key, ListPage, ObjectMeta, PutMode, Storage, TagPage, Usage,
 };
 
-pub use lock::{Extended, Lock, LockMode};
+pub use lock::Extended;
 use request::{Answer, Signed};
 pub use versions::{Rollback, Version};
 
 use crate::base::{Base, REQUEST_BYTES, begins_no_name, runtime};
+use crate::object_lock::Lock;
 use crate::settings::Settings;
 
 /// A folder of a bucket.

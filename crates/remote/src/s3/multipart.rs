@@ -1,5 +1,5 @@
-//! Large objects, uploaded in parts: each is held alone, has a time limit of its own, and is repeated by
-//! itself.
+//! Large objects, uploaded in parts: each is held alone, has a time limit of its own, and is
+//! repeated by itself.
 
 use bytes::Bytes;
 use http::Method;
@@ -13,7 +13,8 @@ use crate::parts::{PART_BYTES, Parts};
 pub(crate) const WHOLE_BYTES_MAX: usize = 2 * PART_BYTES;
 
 impl S3Storage {
-    /// Creates a large object; all of it appears with the last request, unless one of its name is there.
+    /// Creates a large object; all of it appears with the last request, unless one of its name is
+    /// there.
     pub(crate) fn put_in_parts(&self, key: &Key, body: &[Bytes], mode: PutMode) -> Result<()> {
         let name = format!("{}{key}", self.base.prefix);
         let mut headers = lock::headers(self.lock.filter(|_| mode == PutMode::Create));
@@ -70,7 +71,8 @@ impl S3Storage {
         let query = [("uploadId", upload)];
         match self.signed(&Method::POST, name, &query, &headers, text.as_bytes()) {
             Ok(_) => Ok(()),
-            // An earlier try may have come through although its answer did not; the upload is gone then.
+            // An earlier try may have come through although its answer did not; the upload is gone
+            // then.
             Err(error)
                 if !matches!(error.kind(), ErrorKind::AlreadyExists | ErrorKind::NotFound) =>
             {

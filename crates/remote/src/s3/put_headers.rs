@@ -13,11 +13,12 @@ use object_store::client::{
     HttpResponse, HttpService,
 };
 
-use super::lock::{self, Lock};
+use super::lock;
 use crate::connections::Connections;
+use crate::object_lock::Lock;
 
-/// Names the request header with the checksum that the store compares. Processors have an instruction for
-/// this one, and every store of the last years knows it.
+/// Names the request header with the checksum that the store compares. Processors have an
+/// instruction for this one, and every store of the last years knows it.
 const CHECKSUM: &str = "x-amz-checksum-crc32c";
 
 /// Adds headers to every object that is put, and signs the request again.

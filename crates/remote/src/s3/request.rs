@@ -107,8 +107,8 @@ impl Signed {
     }
 }
 
-/// What status an answer of success should have had: S3 begins some before it knows how they will end, to
-/// complete an upload and to copy an object (API Reference, `CompleteMultipartUpload`).
+/// What status an answer of success should have had: S3 begins some before it knows how they will
+/// end, to complete an upload and to copy an object (API Reference, `CompleteMultipartUpload`).
 fn hidden_failure(body: &str) -> Option<StatusCode> {
     let code = body.contains("<Error>").then(|| tag(body, "Code"))??;
     Some(match code {

@@ -31,14 +31,14 @@ pub struct Version {
 pub struct Rollback {
     /// Versions that were deleted or overwritten since: they become the current ones again.
     pub restored: Vec<Version>,
-    /// Objects that are newer and stand above what was there: they are deleted, to which their versions
-    /// stay.
+    /// Objects that are newer and stand above what was there: they are deleted, to which their
+    /// versions stay.
     pub hidden: Vec<Key>,
 }
 
 impl Rollback {
-    /// Finds what has to be done. `versions` are those of each object from the newest on; `is_above` says
-    /// which newer objects take the place of older ones that have other names.
+    /// Finds what has to be done. `versions` are those of each object from the newest on;
+    /// `is_above` says which newer objects take the place of older ones that have other names.
     pub fn plan(versions: &[Version], at: Timestamp, is_above: impl Fn(&Key) -> bool) -> Self {
         let mut by_key: BTreeMap<&Key, Vec<&Version>> = BTreeMap::new();
         for version in versions {

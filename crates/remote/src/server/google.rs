@@ -1,6 +1,7 @@
-//! Google's interface in front of a MinIO: no server of Google's can be started, and none that stands in for
-//! it creates with a condition by the interface that the client speaks. It is that of S3 but for who asks and
-//! for how the condition is called; both are translated here, all else is what the store does.
+//! Google's interface in front of a MinIO: no server of Google's can be started, and none that
+//! stands in for it creates with a condition by the interface that the client speaks. It is that of
+//! S3 but for who asks and for how the condition is called; both are translated here, all else is
+//! what the store does.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -26,8 +27,9 @@ impl Google {
         let server = Server::start()?;
         let storage = S3Storage::open(&format!("s3://{BUCKET}"), &server.settings()).unwrap();
         let policy = format!(
-            r#"{{"Version": "2012-10-17", "Statement": [{{"Effect": "Allow", "Principal": {{"AWS": ["*"]}},
-                "Action": ["s3:*"], "Resource": ["arn:aws:s3:::{BUCKET}", "arn:aws:s3:::{BUCKET}/*"]}}]}}"#
+            r#"{{"Version": "2012-10-17", "Statement": [{{
+                "Effect": "Allow", "Principal": {{"AWS": ["*"]}}, "Action": ["s3:*"],
+                "Resource": ["arn:aws:s3:::{BUCKET}", "arn:aws:s3:::{BUCKET}/*"]}}]}}"#
         );
         let query = [("policy", "")];
         storage.signed(&Method::PUT, "", &query, &[], policy.as_bytes()).unwrap();
@@ -39,8 +41,8 @@ impl Google {
             }
         });
         let account = format!(
-            r#"{{"gcs_base_url": "http://127.0.0.1:{own}", "disable_oauth": true, "client_email": "",
-                "private_key": "", "private_key_id": ""}}"#
+            r#"{{"gcs_base_url": "http://127.0.0.1:{own}", "disable_oauth": true,
+                "client_email": "", "private_key": "", "private_key_id": ""}}"#
         );
         let environment = vec![("GOOGLE_SERVICE_ACCOUNT_KEY".to_owned(), account)];
         let settings = Settings { environment, ..Settings::default() };

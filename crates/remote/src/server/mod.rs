@@ -63,7 +63,8 @@ fn required<T>(server: &str) -> Option<T> {
 }
 
 impl Server {
-    /// Starts a server with one bucket; where there is none the test is skipped, unless it may not be.
+    /// Starts a server with one bucket; where there is none the test is skipped, unless it may not
+    /// be.
     pub fn start() -> Option<Self> {
         Self::start_with_drives(1)
     }
@@ -78,8 +79,8 @@ impl Server {
         Some(server)
     }
 
-    /// Starts a server with one bucket on new folders, with further `arguments`, if there is a server's
-    /// program.
+    /// Starts a server with one bucket on new folders, with further `arguments`, if there is a
+    /// server's program.
     #[expect(clippy::disallowed_methods, reason = "a server takes its time to start")]
     pub fn start_in(drives: &[PathBuf], arguments: &[String]) -> Option<Self> {
         let program = find("minio")?;
@@ -184,8 +185,8 @@ impl Server {
         Proxy::start(self.port, seed)
     }
 
-    /// A network to it on which the first so many completions of large uploads fail in an answer that says
-    /// that they succeed.
+    /// A network to it on which the first so many completions of large uploads fail in an answer
+    /// that says that they succeed.
     pub fn failing_completions(&self, times: u64) -> Proxy {
         Proxy::failing_completions(self.port, times)
     }

@@ -23,7 +23,8 @@ enum Fault {
     Slow,
 }
 
-/// What an S3-compatible store says when it has begun an answer before it knew how the request would end.
+/// What an S3-compatible store says when it has begun an answer before it knew how the request
+/// would end.
 const SUCCESS_WITH_AN_ERROR: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Type: application/xml\r\n\
     Content-Length: 108\r\nConnection: close\r\n\r\n<?xml version=\"1.0\"?>\n<Error>\
     <Code>InternalError</Code><Message>We encountered an error</Message></Error>\n\n\n";
@@ -76,8 +77,8 @@ impl Proxy {
         Self { port, stop, faults }
     }
 
-    /// A proxy that passes everything on but the first `times` requests that complete an upload of several
-    /// parts: these are answered by a success with an error in it.
+    /// A proxy that passes everything on but the first `times` requests that complete an upload of
+    /// several parts: these are answered by a success with an error in it.
     pub fn failing_completions(to: u16, times: u64) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -144,7 +145,8 @@ fn forward_but_completions(client: TcpStream, to: u16, answered: &AtomicU64, tim
     thread::spawn(move || pass(server, answers, u64::MAX));
     let mut buffer = [0; 16 << 10];
     while let Ok(read) = from.read(&mut buffer) {
-        // A client sends a request when the one before was answered, so that its line begins what is read.
+        // A client sends a request when the one before was answered, so that its line begins what
+        // is read.
         let line = buffer[..read].split(|byte| *byte == b'\r').next().unwrap_or_default();
         let completes = line.starts_with(b"POST ") && line.windows(9).any(|at| at == b"uploadId=");
         if completes && answered.fetch_add(1, Ordering::SeqCst) < times {

@@ -10,7 +10,8 @@ const EQUAL_RECORDS_MAX: usize = 1 << 16;
 /// Takes a fingerprint, its requests, and what the index knows of it.
 pub type Answer<'a> = dyn FnMut(&Fingerprint, &[Record], &[Record]) -> Result<()> + 'a;
 
-/// Calls `each` with every fingerprint that was asked for, its requests, and what the index knows of it.
+/// Calls `each` with every fingerprint that was asked for, its requests, and what the index knows
+/// of it.
 ///
 /// Memory is one batch of each stream and the records of one fingerprint.
 pub fn join(

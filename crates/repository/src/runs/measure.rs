@@ -36,7 +36,8 @@ fn record(number: u64, records: u64) -> Record {
 }
 
 impl<'r> JoinMeasure<'r> {
-    /// Measures in a store of its own in this repository, which is good for nothing else afterwards.
+    /// Measures in a store of its own in this repository, which is good for nothing else
+    /// afterwards.
     pub fn new(repository: &'r Repository) -> Self {
         Self { repository, store: repository.series_id("measured run") }
     }

@@ -1,8 +1,9 @@
 //! The sorted-run engine: sort under a budget, write, merge, join, look up.
 //!
-//! What many series have in common is found by sorting, not by look-ups: requests and index are both in
-//! the order of their fingerprints, and one pass over the two, a few hundred KiB at a time, answers them
-//! all whatever their sizes. Counting, exact detection and sweeping of the shared store are this pass.
+//! What many series have in common is found by sorting, not by look-ups: requests and index are
+//! both in the order of their fingerprints, and one pass over the two, a few hundred KiB at a time,
+//! answers them all whatever their sizes. Counting, exact detection and sweeping of the shared
+//! store are this pass.
 
 mod join;
 mod lookup;

@@ -18,7 +18,8 @@ pub enum CopiesCommand {
     Add {
         /// An empty folder or one that does not exist yet, or s3://BUCKET/PREFIX.
         folder: String,
-        /// Keep the shared store there, and there alone; given several times, a copy in each folder.
+        /// Keep the shared store there, and there alone; given several times, a copy in each
+        /// folder.
         #[arg(long)]
         shared: bool,
     },
@@ -31,7 +32,8 @@ pub enum CopiesCommand {
         #[arg(long)]
         allow_incomplete: bool,
     },
-    /// Say where a copy is now that was moved: a disk is mounted elsewhere, a folder or bucket has another name
+    /// Say where a copy is now that was moved: a disk is mounted elsewhere, a folder or bucket has
+    /// another name
     #[command(after_help = "Example:
   silt --repo /mnt/new/silt copies move /mnt/old/silt /mnt/new/silt")]
     Move {

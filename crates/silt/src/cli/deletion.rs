@@ -55,8 +55,8 @@ pub struct RetentionRules {
     /// Keep all snapshots with this label; may be given several times.
     #[arg(long, value_name = "TAG")]
     pub keep_tag: Vec<String>,
-    /// Delete nothing that the repository has held for less than this, such as 3d, whatever time the
-    /// snapshot claims: what a host floods the series with then pushes nothing good out.
+    /// Delete nothing that the repository has held for less than this, such as 3d, whatever time
+    /// the snapshot claims: what a host floods the series with then pushes nothing good out.
     #[arg(long, value_name = "PERIOD")]
     pub min_age: Option<String>,
 }
@@ -70,8 +70,8 @@ pub struct Forget {
     /// What snapshots are taken together: series, host, tags, and several of them with commas.
     #[arg(long, default_value = "series", value_delimiter = ',', value_name = "WHAT")]
     pub group_by: Vec<Group>,
-    /// Reclaim the space afterwards. What was deleted just now stays for `silt undelete`, for as long as the
-    /// series' policy says, else for a day.
+    /// Reclaim the space afterwards. What was deleted just now stays for `silt undelete`, for as
+    /// long as the series' policy says, else for a day.
     #[arg(long)]
     pub reclaim: bool,
     /// How long deleted snapshots can be brought back, such as 7d; 0 frees their space at once.
@@ -105,15 +105,15 @@ pub struct Reclaim {
     /// Rewrite containers of which at least so many percent are dead.
     #[arg(long, default_value_t = 20.0, value_name = "PERCENT")]
     pub min_dead: f64,
-    /// Find out exactly what is dead, whatever the forecast; else only when it passes 1 percent of what
-    /// the series stores.
+    /// Find out exactly what is dead, whatever the forecast; else only when it passes 1 percent of
+    /// what the series stores.
     #[arg(long)]
     pub repair: bool,
     /// How long what an interrupted backup has uploaded is kept for the next one, such as 24h.
     #[arg(long, default_value = "24h", value_name = "PERIOD")]
     pub grace: String,
-    /// How long deleted snapshots can be brought back, such as 7d; by default as the series' policy says,
-    /// else not at all.
+    /// How long deleted snapshots can be brought back, such as 7d; by default as the series' policy
+    /// says, else not at all.
     #[arg(long, value_name = "PERIOD")]
     pub keep_deleted: Option<String>,
     /// Say what would be done, and do nothing.
@@ -125,8 +125,8 @@ pub struct Reclaim {
 pub struct Repair {
     /// Only these series.
     pub series: Vec<String>,
-    /// Take the containers in at least so many phases, each of which reads all recipes: less memory, more
-    /// time. --memory asks for as many as it needs.
+    /// Take the containers in at least so many phases, each of which reads all recipes: less
+    /// memory, more time. --memory asks for as many as it needs.
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub phases: u64,
     /// Find out, and note nothing.

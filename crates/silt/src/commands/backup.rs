@@ -72,7 +72,8 @@ pub fn run(session: &Session<'_>, args: &Backup) -> Result<u8, Failure> {
     Ok(code)
 }
 
-/// A volume that was in the last snapshot and is in this one no more is more often forgotten than meant.
+/// A volume that was in the last snapshot and is in this one no more is more often forgotten than
+/// meant.
 fn warn_of_missing(session: &Session<'_>, parent: Option<&Snapshot>, made: &rounds::Series) {
     let before = parent.into_iter().flat_map(|parent| &parent.volumes);
     for volume in before.filter(|volume| !made.volumes.contains_key(&volume.name)) {
@@ -93,7 +94,8 @@ pub fn warn_of_mount(session: &Session<'_>, path: &Path) {
     if let Some((_, rest)) = mount.filter(|_| device.starts_with("/dev")) {
         let mounted = rest.split(' ').next().unwrap_or_default();
         session.context.observer.warning(&format!(
-            "{} is mounted on {mounted}: what is read while it changes may be of no single moment; take a \
+            "{} is mounted on {mounted}: what is read while it changes may be of no single moment; \
+             take a \
              snapshot first",
             path.display()
         ));

@@ -38,8 +38,10 @@ pub fn run(session: &Session<'_>, args: &Check) -> Result<u8, Failure> {
             output::line(&format!("Extended {extended} locks of {objects} objects."));
             if overwritten > 0 {
                 output::line(&format!(
-                    "{overwritten} objects were written again: by `silt copies heal`, or by somebody else. Of each the \
-                     first and the newest version stay locked; `silt repo rollback --dry-run` lists them."
+                    "{overwritten} objects were written again: by `silt copies heal`, or by \
+                     somebody else. Of each the \
+                     first and the newest version stay locked; `silt repo rollback --dry-run` \
+                     lists them."
                 ));
             }
         }
@@ -116,7 +118,8 @@ fn print(report: &CheckReport) {
         report.damage.iter().partition(|damage| damage.is_harmless);
     for damage in harmless {
         output::line(&format!(
-            "{} is damaged where no living snapshot needs it; `silt reclaim --repair --min-dead 0` removes that.",
+            "{} is damaged where no living snapshot needs it; `silt reclaim --repair --min-dead 0` \
+             removes that.",
             damage.object
         ));
     }

@@ -67,7 +67,8 @@ fn list(session: &Session<'_>, repository: &Repository) {
     }
 }
 
-/// A location as the list of places has it: a folder that is gone has no path but the one that was listed.
+/// A location as the list of places has it: a folder that is gone has no path but the one that was
+/// listed.
 fn listed(repository: &Repository, location: &str) -> String {
     let is_listed = repository.places().iter().any(|place| place.location == *location);
     if is_listed { location.to_owned() } else { absolute(location) }
@@ -146,7 +147,8 @@ fn print(session: &Session<'_>, report: &HealReport, dry_run: bool) -> u8 {
     }
     for name in &report.conflicts {
         output::note(&format!(
-            "silt: {name} is whole in two places and not the same: each was used without the other; both are \
+            "silt: {name} is whole in two places and not the same: each was used without the \
+             other; both are \
              left as they are"
         ));
     }

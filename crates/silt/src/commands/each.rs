@@ -17,8 +17,8 @@ impl<'s> Each<'s> {
         Self { session, status: 0 }
     }
 
-    /// The value, or nothing with a message if something is wrong with this series alone: it is busy, damaged, or
-    /// refused. What is wrong with all of them ends the command.
+    /// The value, or nothing with a message if something is wrong with this series alone: it is
+    /// busy, damaged, or refused. What is wrong with all of them ends the command.
     pub fn tried<T>(
         &mut self,
         series: &str,

@@ -121,8 +121,8 @@ fn rows(repository: &Repository, head: &Head) -> silt_format::Result<Vec<Row>> {
     head.snapshots.iter().map(row).collect()
 }
 
-/// Fails as `Denied` if of a series all snapshots would go; `counts` says of each how many go and how many there
-/// are. A rule that keeps nothing is more often mistyped than meant.
+/// Fails as `Denied` if of a series all snapshots would go; `counts` says of each how many go and
+/// how many there are. A rule that keeps nothing is more often mistyped than meant.
 fn refuse_emptying(counts: &[(&str, usize, usize)], is_allowed: bool) -> Result<(), Failure> {
     let emptied = counts.iter().filter(|(_, going, all)| *going > 0 && going == all);
     let emptied: Vec<&str> = emptied.map(|(series, ..)| *series).collect();
@@ -130,7 +130,8 @@ fn refuse_emptying(counts: &[(&str, usize, usize)], is_allowed: bool) -> Result<
         return Ok(());
     }
     let message = format!(
-        "the rules keep no snapshot of {}, so nothing was deleted; look at them with --dry-run, or say --allow-empty",
+        "the rules keep no snapshot of {}, so nothing was deleted; look at them with --dry-run, or \
+         say --allow-empty",
         emptied.join(", ")
     );
     Err(Failure::Error(Error::new(ErrorKind::Denied, message)))
@@ -167,9 +168,11 @@ pub fn apply_stored(
         kept.iter().filter(|kept| kept.reasons.is_empty()).map(|kept| kept.id).collect();
     refuse_emptying(&[(series, doomed.len(), rows.len())], false)?;
     if 2 * doomed.len() > rows.len() {
-        // Nobody is there to ask; once somebody has looked at it, the policy has little to do each day.
+        // Nobody is there to ask; once somebody has looked at it, the policy has little to do each
+        // day.
         session.context.observer.warning(&format!(
-            "the policy of '{series}' would delete {} of its {} snapshots; nothing is deleted until \
+            "the policy of '{series}' would delete {} of its {} snapshots; nothing is deleted \
+             until \
              `silt forget {series}` has been answered once",
             doomed.len(),
             rows.len()

@@ -21,11 +21,13 @@ pub fn run(session: &Session<'_>, args: &Key) -> Result<u8, Failure> {
             if access.is_write_only && !session.global.json {
                 let also = if access.is_alone { "" } else { " and the shared store" };
                 output::line(&format!(
-                    "Whoever has it can try guesses of 4 KiB blocks against what its series{also} hold."
+                    "Whoever has it can try guesses of 4 KiB blocks against what its series{also} \
+                     hold."
                 ));
                 if access.series.iter().any(|series| series.ends_with('*')) {
                     output::line(
-                        "Since it is made for beginnings of names, it shows names, sizes and times of all series.",
+                        "Since it is made for beginnings of names, it shows names, sizes and times \
+                         of all series.",
                     );
                 }
             }
@@ -79,7 +81,8 @@ fn access(args: &NewKey) -> Result<KeyAccess, Failure> {
     let (is_write_only, series) = (args.write_only, args.series.clone());
     match (is_write_only, series.is_empty()) {
         (true, true) => Err(Failure::Usage(
-            "--write-only needs --series: the series that the host may write, such as --series web1 or \
+            "--write-only needs --series: the series that the host may write, such as --series \
+             web1 or \
              --series 'db-*'; '*' means every series"
                 .to_owned(),
         )),

@@ -120,7 +120,8 @@ pub fn show(session: &Session<'_>, args: &OneSnapshot) -> Result<u8, Failure> {
         }
         if let Some(proof) = &volume.map_proof {
             output::line(&format!(
-                "  the map spared {} of {} segments, {} of those were compared all the same; every segment was read \
+                "  the map spared {} of {} segments, {} of those were compared all the same; every \
+                 segment was read \
                  or compared since {}",
                 proof.clean - proof.compared.min(proof.clean),
                 silt_format::segment_count(volume.bytes),

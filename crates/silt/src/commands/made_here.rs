@@ -1,6 +1,6 @@
-//! Which series this machine has backed up, and from which files. `silt backup --all` goes by this and not by
-//! what snapshots say: hosts that share a repository can write any path into them, and would have this machine
-//! open it.
+//! Which series this machine has backed up, and from which files. `silt backup --all` goes by this
+//! and not by what snapshots say: hosts that share a repository can write any path into them, and
+//! would have this machine open it.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind::NotFound;
@@ -32,8 +32,8 @@ impl MadeHere {
         Self(state.map(|state| state.join(repository.id().to_string()).join("series")))
     }
 
-    /// Notes what a series was backed up from; nothing is known of one that came from standard input. A backup
-    /// does not fail because of it.
+    /// Notes what a series was backed up from; nothing is known of one that came from standard
+    /// input. A backup does not fail because of it.
     pub fn note(&self, id: SeriesId, name: &str, series: &Series) {
         let Some(folder) = &self.0 else { return };
         let file = folder.join(format!("{id}.json"));
@@ -46,7 +46,8 @@ impl MadeHere {
         };
         if let Err(error) = noted {
             output::note(&format!(
-                "silt: warning: {} was not written, so that `silt backup --all` does not know of this: {error}",
+                "silt: warning: {} was not written, so that `silt backup --all` does not know of \
+                 this: {error}",
                 file.display()
             ));
         }

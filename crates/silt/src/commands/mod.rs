@@ -20,7 +20,6 @@ mod rounds;
 mod stats;
 mod volume_args;
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -31,6 +30,8 @@ use silt_storage::{Storage, Usage};
 use siltstone::{Context, DryRunStorage, Found, Progress, Repository, Throttle, Throttled};
 
 use crate::cli::{Cli, Command, Cost, Global, Popular, Repo, Rounds};
+pub use crate::failure::Failure;
+use crate::failure::exit_code;
 use crate::location::{Cache, Opener, Prices, absolute};
 use crate::noted::NotedEnv;
 use crate::output;
@@ -40,55 +41,9 @@ use crate::secrets;
 /// The program's name and version, as snapshots record it.
 pub const PROGRAM: &str = concat!("silt ", env!("CARGO_PKG_VERSION"));
 
-/// By how much reclaim and repair lower their priority: a backup beside them then gets 68 times their
-/// share of a processor.
+/// By how much reclaim and repair lower their priority: a backup beside them then gets 68 times
+/// their share of a processor.
 const NICE_OF_WHAT_CAN_WAIT: i32 = 19;
-
-/// Why a command failed.
-pub enum Failure {
-    /// The command line makes no sense.
-    Usage(String),
-    /// Something went wrong.
-    Error(Error),
-}
-
-impl Failure {
-    /// What the exit status says; `silt --help` lists them.
-    pub fn exit_code(&self) -> u8 {
-        match self {
-            Self::Usage(_) => 2,
-            Self::Error(error) => exit_code(error),
-        }
-    }
-}
-
-/// The exit status of a command that fails with `error`.
-fn exit_code(error: &Error) -> u8 {
-    match error.kind() {
-        ErrorKind::Corrupt => 5,
-        ErrorKind::NoRepository => 10,
-        ErrorKind::Busy => 11,
-        ErrorKind::WrongPassword => 12,
-        ErrorKind::Denied => 13,
-        ErrorKind::Interrupted => 130,
-        _ => 1,
-    }
-}
-
-impl From<Error> for Failure {
-    fn from(error: Error) -> Self {
-        Self::Error(error)
-    }
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Usage(message) => f.write_str(message),
-            Self::Error(error) => error.fmt(f),
-        }
-    }
-}
 
 /// Which way the bytes of a command go.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -186,7 +141,8 @@ fn print_requests(global: &Global, requests: &Usage) -> Result<(), Failure> {
     }
     let cost = dollars.map_or_else(String::new, |dollars| format!("; {dollars:.6} USD"));
     output::note(&format!(
-        "{} requests: {puts} put, {gets} get, {heads} head, {lists} list, {deletes} delete; {} sent, {} received{cost}",
+        "{} requests: {puts} put, {gets} get, {heads} head, {lists} list, {deletes} delete; {} \
+         sent, {} received{cost}",
         puts + gets + heads + lists + deletes,
         output::bytes(sent_bytes),
         output::bytes(received_bytes),
@@ -212,9 +168,9 @@ impl Session<'_> {
         self.global.repo.as_deref().filter(|repo| !repo.is_empty()).ok_or_else(none)
     }
 
-    /// The storage at a location, read no faster than `--limit-read` says and written no faster than
-    /// `--limit-write`; of a dry run nothing is written at all. In a backup the limit of reading is that
-    /// of the sources, in a restore the limit of writing is the target's.
+    /// The storage at a location, read no faster than `--limit-read` says and written no faster
+    /// than `--limit-write`; of a dry run nothing is written at all. In a backup the limit of
+    /// reading is that of the sources, in a restore the limit of writing is the target's.
     fn storage(
         &self,
         location: &str,
@@ -274,8 +230,8 @@ impl Session<'_> {
         Arc::new(Throttle::new(env, mib_per_s.saturating_mul(1 << 20)))
     }
 
-    /// Opens the repository that the command line names, with all its places; in a dry run nothing is
-    /// written to any.
+    /// Opens the repository that the command line names, with all its places; in a dry run nothing
+    /// is written to any.
     pub fn open(&self, traffic: Traffic, dry_run: bool) -> Result<Repository, Failure> {
         let here = self.location()?;
         if dry_run {

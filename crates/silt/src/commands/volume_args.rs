@@ -91,7 +91,8 @@ fn split_name(text: &OsStr) -> Option<(&str, &OsStr)> {
     Some((name, OsStr::from_bytes(&bytes[at + 1..])))
 }
 
-/// A path in a file of text: a string, or its bytes where they are no UTF-8: `{ "bytes": [47, 255] }`.
+/// A path in a file of text: a string, or its bytes where they are no UTF-8: `{ "bytes": [47, 255]
+/// }`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathText(pub PathBuf);
 

@@ -13,8 +13,9 @@ const OPTIONS: [&str; 7] =
 
 /// The location without its options, and the settings for it.
 ///
-/// Options stand behind it as `?class=GLACIER_IR&metadata-class=STANDARD&lock=30d&lock-mode=compliance` and
-/// count before the environment's `SILT_S3_...`, and before `connections`.
+/// Options stand behind it as
+/// `?class=GLACIER_IR&metadata-class=STANDARD&lock=30d&lock-mode=compliance` and count before the
+/// environment's `SILT_S3_...`, and before `connections`.
 #[expect(clippy::disallowed_methods, reason = "the programs of AWS are set up by their variables")]
 pub fn settings(location: &str, connections: Option<usize>) -> Result<(&str, Settings)> {
     let (place, options) = location.split_once('?').unwrap_or((location, ""));

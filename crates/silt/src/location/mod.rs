@@ -1,4 +1,5 @@
-//! Where repositories are: folders, buckets of S3-compatible stores, of Azure and of Google, and HDFS.
+//! Where repositories are: folders, buckets of S3-compatible stores, of Azure and of Google, and
+//! HDFS.
 
 #[cfg(feature = "s3")]
 mod bucket;
@@ -11,13 +12,13 @@ use silt_format::names::Numbered;
 use silt_format::{Error, ErrorKind, Result, names};
 use silt_storage::{CachedStorage, Keep, Key, LocalStorage, Storage, Usage};
 
-/// What of a repository is worth keeping at hand: objects of which many small parts are read, and those that
-/// are read each time.
+/// What of a repository is worth keeping at hand: objects of which many small parts are read, and
+/// those that are read each time.
 fn keep(key: &Key) -> Keep {
     let name = key.as_str();
     let begins = |prefix: &str| name.starts_with(prefix);
-    // Keys and snapshots are named by random numbers; a configuration that does not belong to the keys is
-    // read again, and so is a list of writers that lacks one.
+    // Keys and snapshots are named by random numbers; a configuration that does not belong to the
+    // keys is read again, and so is a list of writers that lacks one.
     if [names::CONFIG, names::KEYS, names::WRITERS, "snapshots/"].into_iter().any(begins) {
         Keep::Settled
     } else if begins("containers/") {
@@ -162,8 +163,8 @@ impl Opener {
         Err(taken(location, Error::new(ErrorKind::AlreadyExists, message)))
     }
 
-    /// Makes an empty storage at a location: a folder that is new or empty, or a part of a bucket that
-    /// has no objects, which must do what a repository needs.
+    /// Makes an empty storage at a location: a folder that is new or empty, or a part of a bucket
+    /// that has no objects, which must do what a repository needs.
     pub fn create(&self, location: &str, unique: u64) -> Result<Arc<dyn Storage>> {
         self.refuse_existing(location)?;
         if scheme(location).is_none() {

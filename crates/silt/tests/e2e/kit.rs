@@ -126,7 +126,8 @@ pub fn tool(program: &str, args: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).trim().to_owned()
 }
 
-/// Whether a test that needs `what` can run: a program, or root. Where it may not be skipped, it fails.
+/// Whether a test that needs `what` can run: a program, or root. Where it may not be skipped, it
+/// fails.
 #[expect(clippy::print_stdout, reason = "a skipped test says so")]
 pub fn can(what: &str) -> bool {
     let is_root = || tool("id", &["-u"]) == "0";

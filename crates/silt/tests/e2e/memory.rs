@@ -9,7 +9,8 @@ use crate::kit::{Place, disk};
 fn peak_kib(place: &Place, args: &[&str]) -> u64 {
     let silt = env!("CARGO_BIN_EXE_silt");
     // The shell waits for the program and then reads what the kernel says of its children.
-    let script = "import resource,subprocess,sys;subprocess.check_call(sys.argv[1:],stdout=subprocess.DEVNULL);\
+    let script = "import resource,subprocess,sys;\
+                  subprocess.check_call(sys.argv[1:],stdout=subprocess.DEVNULL);\
                   print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)";
     let mut command = std::process::Command::new("python3");
     command.arg("-c").arg(script).arg(silt).args(args);

@@ -204,7 +204,8 @@ fn periods_have_weeks_and_minutes() {
 
 fn fleet(place: &Place, before: &str, after: &str) {
     let text = format!(
-        "[series.web]\nbefore = \"{before}\"\nvolumes = {{ root = \"web.raw\" }}\nafter = \"{after}\"\n\
+        "[series.web]\nbefore = \"{before}\"\nvolumes = {{ root = \"web.raw\" }}\nafter = \
+         \"{after}\"\n\
          [series.db]\nvolumes = {{ root = \"db.raw\" }}\n"
     );
     place.write("fleet.toml", text.as_bytes());

@@ -1,4 +1,5 @@
-//! A month of eight machines with a bad day of each kind, by the program itself under a clock that is turned.
+//! A month of eight machines with a bad day of each kind, by the program itself under a clock that
+//! is turned.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -19,8 +20,8 @@ const CHEAP: [&str; 4] = ["--kdf-memory", "8", "--kdf-passes", "1"];
 
 struct Month {
     place: Place,
-    /// What turns the clock of a program. Run by `faketime`, that would be the child of another process, which
-    /// is not killed with it.
+    /// What turns the clock of a program. Run by `faketime`, that would be the child of another
+    /// process, which is not killed with it.
     library: String,
     /// Seconds since 1970, for all but a machine whose clock is wrong.
     now_s: i64,

@@ -32,17 +32,17 @@ pub struct SourceOptions {
     /// Read images that another program holds open for writing: what is read may then be of no
     /// single point in time.
     pub allow_in_use: bool,
-    /// Where backing files may lie beside the image's own folder: folders, files and devices. An image says
-    /// itself what it is laid over, and whoever could write to it could name any file of this machine.
+    /// Where backing files may lie beside the image's own folder: folders, files and devices. An
+    /// image says itself what it is laid over, and whoever could write to it could name any file of
+    /// this machine.
     pub allow_backing: Vec<PathBuf>,
 }
 
 /// Opens the file or device at `path` to read a volume from.
 ///
-/// Errors: NotFound; Denied without permission, while another program writes to it, or where a backing
-/// file lies elsewhere; Invalid
-/// where the name and the content disagree; Corrupt and Unsupported for qcow2 images, and their
-/// backing files, that cannot be read.
+/// Errors: NotFound; Denied without permission, while another program writes to it, or where a
+/// backing file lies elsewhere; Invalid where the name and the content disagree; Corrupt and
+/// Unsupported for qcow2 images, and their backing files, that cannot be read.
 pub fn open_source(path: &Path, options: &SourceOptions) -> Result<Box<dyn VolumeSource>> {
     let (file, medium) = open_unused(path, options.allow_in_use)?;
     match format_of(&file, path, medium, options.format)? {
@@ -77,7 +77,8 @@ fn format_of(file: &File, path: &Path, medium: Medium, choice: FormatChoice) -> 
     }
     if let Some(format) = named_otherwise(path) {
         return Err(Error::invalid(format!(
-            "{} is named as a {format} image, which is not read: `qemu-img convert` makes a qcow2 image of it; \
+            "{} is named as a {format} image, which is not read: `qemu-img convert` makes a qcow2 \
+             image of it; \
              --format raw stores the file as it is",
             path.display()
         )));

@@ -98,8 +98,8 @@ impl Partial {
     }
 }
 
-/// Whether a file is one that nobody else can have open or under another name: where others may write to the
-/// folder, they could make it beforehand, and read and alter what is restored.
+/// Whether a file is one that nobody else can have open or under another name: where others may
+/// write to the folder, they could make it beforehand, and read and alter what is restored.
 fn is_private(file: &Metadata) -> bool {
     file.is_file()
         && file.nlink() == 1

@@ -131,7 +131,8 @@ fn a_backing_file_elsewhere_is_refused_unless_its_folder_is_allowed() {
     }
     let top = images.overlay("top.qcow2", "below/base.raw", "raw", "", Some(MIB));
     open_source(&top, &SourceOptions::default()).unwrap();
-    // The image itself may be reached by a link: what lies beside it, or beside the link, is its own.
+    // The image itself may be reached by a link: what lies beside it, or beside the link, is its
+    // own.
     let link = elsewhere.path("linked.qcow2");
     std::os::unix::fs::symlink(images.path("real.qcow2"), &link).unwrap();
     let top = images.overlay(

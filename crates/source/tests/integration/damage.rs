@@ -1,4 +1,5 @@
-//! Damaged images are answered with data or an error: no panic, no endless loop, no huge allocation.
+//! Damaged images are answered with data or an error: no panic, no endless loop, no huge
+//! allocation.
 
 use std::path::Path;
 
@@ -182,7 +183,8 @@ proptest! {
     fn mutated_images_are_answered(
         subclusters in any::<bool>(),
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..12),
-        tables in prop::collection::vec((0_usize..8, any::<prop::sample::Index>(), any::<u8>()), 0..8),
+        tables in prop::collection::vec((0_usize..8, any::<prop::sample::Index>(), any::<u8>()),
+        0..8),
     ) {
         thread_local! {
             static IMAGES: (Images, Vec<u8>, Vec<u8>) = {
@@ -193,7 +195,8 @@ proptest! {
             };
         }
         IMAGES.with(|(images, plain, extended)| {
-            let (intact, cluster) = if subclusters { (extended, 16 << 10) } else { (plain, 4 << 10) };
+            let (intact, cluster) = if subclusters { (extended, 16 << 10) } else { (plain,
+            4 << 10) };
             let mut bytes = intact.clone();
             for (at, value) in changes {
                 let at = at.index(bytes.len());

@@ -230,7 +230,8 @@ fn what_cannot_be_read_is_unsupported() {
     let error = kind(&external);
     assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
     let image = images.create("image.qcow2", "", MIB);
-    // The last byte of the encryption method (2 is LUKS), then incompatible features and the version.
+    // The last byte of the encryption method (2 is LUKS), then incompatible features and the
+    // version.
     for (at, bit, expected) in [
         (35, 2, ErrorKind::Unsupported),
         (79, 2, ErrorKind::Corrupt),

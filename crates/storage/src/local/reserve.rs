@@ -15,7 +15,8 @@ pub(super) const RESERVE: &str = ".reserve";
 /// How much is kept, in bytes: heads, leases and dead lists of a deletion and a reclaim.
 const RESERVE_BYTES: usize = 2 << 20;
 
-/// Whether an object may be written where the reserve was: without those of these kinds nothing can be deleted.
+/// Whether an object may be written where the reserve was: without those of these kinds nothing can
+/// be deleted.
 pub(super) fn is_for(key: &Key) -> bool {
     ["state/", "dead/", "root/"].iter().any(|prefix| key.as_str().starts_with(prefix))
 }
@@ -33,7 +34,8 @@ pub(super) fn release(root: &Path) -> bool {
     fs::remove_file(root.join(RESERVE)).is_ok()
 }
 
-/// Keeps room again if there is some. Nothing depends on it: whatever fails is tried again next time.
+/// Keeps room again if there is some. Nothing depends on it: whatever fails is tried again next
+/// time.
 pub(super) fn keep(root: &Path) {
     let path = root.join(RESERVE);
     if fs::symlink_metadata(&path).is_ok() {

@@ -264,7 +264,8 @@ fn tags_that_were_told_before_a_listing_do_not_count() {
     // Notes the tags.
     let second = new();
     (0..8).for_each(|number| assert!(directory(&second, &name(number)) == whole(1)[500..800]));
-    // A process that has asked for the tags, after which an object that nobody refers to is another one.
+    // A process that has asked for the tags, after which an object that nobody refers to is another
+    // one.
     let process = new();
     assert!(directory(&process, &name(0)) == whole(1)[500..800]);
     inner.delete(&[key(&name(5))]).unwrap();

@@ -149,7 +149,8 @@ fn restored(repository: &Repository) -> Vec<u8> {
     std::fs::read(path).unwrap()
 }
 
-/// Chunks that a scan has found may be lost before the backup: its segments are read as a whole then.
+/// Chunks that a scan has found may be lost before the backup: its segments are read as a whole
+/// then.
 #[test]
 fn a_record_that_promises_too_much_costs_a_second_look_and_no_data() {
     let repository = repository();

@@ -1,5 +1,5 @@
-//! What becomes of a segment that has changed: its chunks are looked for, new ones are stored, and its recipe
-//! is written.
+//! What becomes of a segment that has changed: its chunks are looked for, new ones are stored, and
+//! its recipe is written.
 
 use silt_format::number::{to_u32, to_u64};
 use silt_format::{

@@ -45,8 +45,8 @@ impl Batch {
         self.place.map(|(place, _)| place)
     }
 
-    /// Reads the chunks from their volume and empties the batch; those that are still what they were are the
-    /// answer. What has changed or can't be read any more is not shared.
+    /// Reads the chunks from their volume and empties the batch; those that are still what they
+    /// were are the answer. What has changed or can't be read any more is not shared.
     pub(super) fn read(
         &mut self,
         source: &dyn VolumeSource,

@@ -1,9 +1,9 @@
-//! What a round takes, predicted from its load: the cost model of multi-stage deduplication (Zhang et
-//! al., HotStorage 2013), in seconds and bytes.
+//! What a round takes, predicted from its load: the cost model of multi-stage deduplication (Zhang
+//! et al., HotStorage 2013), in seconds and bytes.
 //!
-//! Each stage waits for the machine with the most requests; what a machine owns of the fingerprints'
-//! space is even. The terms of the network are those of the paper: a message's latency for each full
-//! set of send buffers.
+//! Each stage waits for the machine with the most requests; what a machine owns of the
+//! fingerprints' space is even. The terms of the network are those of the paper: a message's
+//! latency for each full set of send buffers.
 
 /// The speeds of a machine, the sizes of records, and what is expected of the data.
 #[derive(Clone, Copy, Debug)]
@@ -30,8 +30,8 @@ pub struct CostModel {
     pub duplicate_share: f64,
     /// Of the requests, the share that repeats a new one of the same round.
     pub new_duplicate_share: f64,
-    /// Whether the first scan copies what has changed to a local file, so that volumes are not needed
-    /// after it.
+    /// Whether the first scan copies what has changed to a local file, so that volumes are not
+    /// needed after it.
     pub spool: bool,
 }
 
@@ -76,7 +76,8 @@ impl StageSeconds {
 }
 
 impl CostModel {
-    /// A cluster like the one of the paper: disks read at 50 MB/s beside guests, records of 40 bytes.
+    /// A cluster like the one of the paper: disks read at 50 MB/s beside guests, records of 40
+    /// bytes.
     pub fn published() -> Self {
         Self {
             read_bytes_per_s: 50e6,
@@ -149,8 +150,8 @@ impl CostModel {
         }
     }
 
-    /// For how long a round needs the volumes, and with them copy-on-write: to the end of the second
-    /// reading, or of the first if that spools.
+    /// For how long a round needs the volumes, and with them copy-on-write: to the end of the
+    /// second reading, or of the first if that spools.
     pub fn held_s(&self, stages: &StageSeconds) -> f64 {
         if self.spool {
             return stages.scan;
@@ -163,8 +164,8 @@ impl CostModel {
 mod tests {
     use super::{CostModel, RoundLoad};
 
-    /// 25 volumes of 40 GB a machine, 22 % of them changed: two scans at 50 MB/s are 2.44 h, and both
-    /// papers report between 2.4 and 3.2 h for the whole.
+    /// 25 volumes of 40 GB a machine, 22 % of them changed: two scans at 50 MB/s are 2.44 h, and
+    /// both papers report between 2.4 and 3.2 h for the whole.
     #[test]
     fn the_papers_cluster_takes_what_the_papers_report() {
         let changed = 25.0 * 40e9 * 0.22;

@@ -1,10 +1,10 @@
-//! A round: many series backed up together, so that what they have in common is stored once from the
-//! start.
+//! A round: many series backed up together, so that what they have in common is stored once from
+//! the start.
 //!
-//! Each volume is scanned; the fingerprints of what is new to its series are sorted with those of all
-//! others, and with those that other series have stored. What two or more series have goes to the
-//! shared store, in the order of the volumes; then each series is backed up as usual, reading only what
-//! the scan found changed, and finds the shared chunks in the index.
+//! Each volume is scanned; the fingerprints of what is new to its series are sorted with those of
+//! all others, and with those that other series have stored. What two or more series have goes to
+//! the shared store, in the order of the volumes; then each series is backed up as usual, reading
+//! only what the scan found changed, and finds the shared chunks in the index.
 
 mod batch;
 mod cost;
@@ -53,13 +53,13 @@ pub struct RoundMember<'a> {
 /// How a round works.
 #[derive(Clone, Debug)]
 pub struct RoundOptions {
-    /// A folder for temporary files, which take about 32 bytes a stored chunk and 24 a chunk of what has
-    /// changed, and what has changed itself if it is spooled.
+    /// A folder for temporary files, which take about 32 bytes a stored chunk and 24 a chunk of
+    /// what has changed, and what has changed itself if it is spooled.
     pub folder: PathBuf,
     /// Bytes of memory to sort in, 0 for the default.
     pub memory_bytes: u64,
-    /// Whether what has changed is copied to a temporary file by the scan, so that the volumes are read
-    /// only once and released early, rather than read again.
+    /// Whether what has changed is copied to a temporary file by the scan, so that the volumes are
+    /// read only once and released early, rather than read again.
     pub spool: bool,
 }
 
@@ -203,8 +203,8 @@ impl Repository {
     /// series of the repository, is stored once.
     ///
     /// Each series commits for itself, and one that fails is said in the report: the others go on.
-    /// While another process changes the shared store, and for who may not change it, nothing new is shared,
-    /// with a warning.
+    /// While another process changes the shared store, and for who may not change it, nothing new
+    /// is shared, with a warning.
     pub fn backup_round(
         &self,
         members: Vec<RoundMember<'_>>,

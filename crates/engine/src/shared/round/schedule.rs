@@ -1,8 +1,8 @@
 //! Which series go into which round.
 //!
 //! More rounds hold each volume, and with it copy-on-write, for a shorter time, and take longer
-//! together: the index is read in each. The most rounds are sought that keep a limit of time, as in dual
-//! bin packing (Assmann et al., 1984).
+//! together: the index is read in each. The most rounds are sought that keep a limit of time, as in
+//! dual bin packing (Assmann et al., 1984).
 
 use silt_format::number::to_u64;
 
@@ -26,9 +26,9 @@ pub enum Picking {
     Least,
     /// Largest volume first, each to the round that takes the least time with it.
     LeastAfter,
-    /// The volumes of the busiest machine first, each to the round that grows the least; then volumes
-    /// are moved as long as that saves time. Rounds last as long as their busiest machine, so that the
-    /// first machine's volumes set their lengths and the others' find room within them.
+    /// The volumes of the busiest machine first, each to the round that grows the least; then
+    /// volumes are moved as long as that saves time. Rounds last as long as their busiest machine,
+    /// so that the first machine's volumes set their lengths and the others' find room within them.
     Envelope,
 }
 
@@ -105,8 +105,8 @@ impl Schedule {
         schedule
     }
 
-    /// The most rounds that take at most `limit_s` together, found by halving; one round if even that
-    /// takes longer.
+    /// The most rounds that take at most `limit_s` together, found by halving; one round if even
+    /// that takes longer.
     pub fn within(
         model: &CostModel,
         vms: &[ScheduledVm],
@@ -257,12 +257,13 @@ fn silt_to_f64(number: usize) -> f64 {
     to_u64(number) as f64
 }
 
-/// Memory of a machine in a round of `rounds`, in bytes, by the corrected formula of the low-profile
-/// deduplication slides: a partition of the requests, one of the index, and the round's summaries.
+/// Memory of a machine in a round of `rounds`, in bytes, by the corrected formula of the
+/// low-profile deduplication slides: a partition of the requests, one of the index, and the round's
+/// summaries.
 ///
-/// `changed_bytes` are those of one volume, `volumes` those on a machine, `ratio` is a chunk's size over
-/// a record's, `partitions` those of the index on a machine, `snapshots` how many are kept, and
-/// `new_share` is the share of changed chunks that are new.
+/// `changed_bytes` are those of one volume, `volumes` those on a machine, `ratio` is a chunk's size
+/// over a record's, `partitions` those of the index on a machine, `snapshots` how many are kept,
+/// and `new_share` is the share of changed chunks that are new.
 pub fn memory_bytes_of_rounds(
     rounds: usize,
     changed_bytes: f64,
@@ -347,8 +348,8 @@ mod tests {
         assert!(none.rounds.is_empty());
     }
 
-    /// The slides' cluster: 8.8 GB changed in each of 25 volumes of a machine. 12 rounds take 144 MB by
-    /// the formula (they report 90), and 100 MB need 18.
+    /// The slides' cluster: 8.8 GB changed in each of 25 volumes of a machine. 12 rounds take 144
+    /// MB by the formula (they report 90), and 100 MB need 18.
     #[test]
     fn the_number_of_rounds_follows_from_memory() {
         let memory =

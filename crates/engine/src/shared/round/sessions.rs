@@ -1,5 +1,6 @@
-//! The sessions of a round overlap at their ends: while the volumes of one are read, the one before it
-//! commits and the one after it begins, so that the processors need not wait for the storage's answers.
+//! The sessions of a round overlap at their ends: while the volumes of one are read, the one before
+//! it commits and the one after it begins, so that the processors need not wait for the storage's
+//! answers.
 
 use std::thread::{Scope, ScopedJoinHandle};
 
@@ -9,8 +10,8 @@ use silt_repository::env::Progress;
 use crate::backup::{BackupOptions, BackupSession};
 use crate::repository::Repository;
 
-/// When no more than this is left to read, the next session begins: early enough for its requests to be
-/// answered, and late enough not to keep the series from others for long.
+/// When no more than this is left to read, the next session begins: early enough for its requests
+/// to be answered, and late enough not to keep the series from others for long.
 const NEAR_END_BYTES: u64 = 256 << 20;
 
 /// The sessions of a round's members, in their order; `T` is what each comes to.

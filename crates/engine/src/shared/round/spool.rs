@@ -41,8 +41,8 @@ impl SpoolWriter {
         self.file.bytes()
     }
 
-    /// The volume as a survey saw it. What is not in the spool is zeros, except for segments that are
-    /// as in the parent: those must not be read.
+    /// The volume as a survey saw it. What is not in the spool is zeros, except for segments that
+    /// are as in the parent: those must not be read.
     pub(super) fn finish(self, info: SourceInfo, unreadable: Vec<ByteSpan>) -> SpooledVolume {
         let reader = self.file.reader();
         let last = Mutex::new((u64::MAX, Vec::new()));

@@ -28,7 +28,8 @@ pub fn run(session: &Session<'_>, args: &Rollback) -> Result<u8, Failure> {
         let message = format!("there was no repository in {location} at {}", args.at);
         return Err(Error::new(ErrorKind::NoRepository, message).into());
     }
-    // What stands above older objects: newer heads, and newer lists of places and, with the keys, of writers.
+    // What stands above older objects: newer heads, and newer lists of places and, with the keys,
+    // of writers.
     let is_above = |key: &silt_storage::Key| {
         let name = key.as_str();
         name.starts_with(names::STATE)
@@ -90,14 +91,16 @@ fn print(
     let (restored, deleted) =
         if args.dry_run { ("Would restore", "delete") } else { ("Restored", "deleted") };
     output::line(&format!(
-        "{restored} {objects} objects ({}) as they were at {}, and {deleted} {hidden} newer heads and the like.",
+        "{restored} {objects} objects ({}) as they were at {}, and {deleted} {hidden} newer heads \
+         and the like.",
         output::bytes(bytes),
         output::time(at_ns),
     ));
     if !keys.is_empty() && !args.keys {
         let keys: Vec<_> = keys.iter().map(ToString::to_string).collect();
         output::line(&format!(
-            "Keys that were removed or overwritten since are left so: {}. If it wasn't you, run it again with --keys.",
+            "Keys that were removed or overwritten since are left so: {}. If it wasn't you, run it \
+             again with --keys.",
             keys.join(", ")
         ));
     }

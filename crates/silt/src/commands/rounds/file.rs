@@ -80,8 +80,8 @@ pub fn shell(command: &str) -> Command {
     shell
 }
 
-/// Runs a command of a fleet file with the shell; `SILT_SERIES` names the series. No password is passed on, and
-/// what it prints goes to standard error: standard output is this program's.
+/// Runs a command of a fleet file with the shell; `SILT_SERIES` names the series. No password is
+/// passed on, and what it prints goes to standard error: standard output is this program's.
 pub fn run_hook(series: &str, which: &str, command: &str) -> Result<(), Error> {
     let failed = |why: String| {
         let message = format!("series '{series}': the command `{which}` failed: {why}");

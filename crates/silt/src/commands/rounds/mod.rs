@@ -34,7 +34,8 @@ pub fn plan(session: &Session<'_>, args: &PlanRounds) -> Result<u8, Failure> {
     }
     let rounds = plan.schedule.rounds.len();
     output::line(&format!(
-        "{rounds} round{} of {} series, {:.1} s expected; each volume is needed for {:.1} s on the average",
+        "{rounds} round{} of {} series, {:.1} s expected; each volume is needed for {:.1} s on the \
+         average",
         if rounds == 1 { "" } else { "s" },
         plan.names.len(),
         plan.schedule.total_s(),
@@ -59,7 +60,8 @@ fn expected_line(plan: &Plan, number: usize) -> String {
     let [scan, compare, store] = visible_stages(stages);
     let held = plan.model.held_s(stages);
     format!(
-        "expected: scan {scan:.2} s, compare {compare:.2} s, store {store:.2} s; needed for {held:.2} s"
+        "expected: scan {scan:.2} s, compare {compare:.2} s, store {store:.2} s; needed for \
+         {held:.2} s"
     )
 }
 

@@ -42,8 +42,8 @@ pub(super) fn pause(ms: u64) {
     std::thread::sleep(std::time::Duration::from_millis(ms));
 }
 
-/// One host's runs of the program, on a network that fails, killed now and then: the snapshots that it was
-/// told of, by id, with what they hold.
+/// One host's runs of the program, on a network that fails, killed now and then: the snapshots that
+/// it was told of, by id, with what they hold.
 fn host(bucket: &Bucket, number: u64, runs: u64) -> Vec<(String, Vec<u8>)> {
     let mut state = number;
     let proxy = bucket.server.proxy(number);

@@ -12,7 +12,8 @@ fn all_objects(storage: &S3Storage) -> Vec<Key> {
     list_all(storage, "", None).map(|item| item.unwrap().0).collect()
 }
 
-/// When the newest version was made, once that is over: times of versions are told apart by seconds.
+/// When the newest version was made, once that is over: times of versions are told apart by
+/// seconds.
 #[expect(clippy::disallowed_methods, reason = "the store tells times apart by seconds")]
 fn seconds_after(versions: &[Version]) -> Timestamp {
     let at = versions.iter().map(|version| version.modified).max().unwrap();

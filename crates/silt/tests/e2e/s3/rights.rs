@@ -1,11 +1,13 @@
-//! Hosts with no more rights than they need: a key that only writes, and credentials that delete nothing.
+//! Hosts with no more rights than they need: a key that only writes, and credentials that delete
+//! nothing.
 
 use silt_remote::server::BUCKET;
 
 use super::Bucket;
 use crate::kit::{self, Run};
 
-/// The policy that docs/OPERATIONS.md gives for such hosts, without the condition that MinIO does not know.
+/// The policy that docs/OPERATIONS.md gives for such hosts, without the condition that MinIO does
+/// not know.
 fn policy() -> String {
     let text = include_str!("../../../../../docs/OPERATIONS.md");
     let (_, policy) = text.split_once("```json\n").unwrap();

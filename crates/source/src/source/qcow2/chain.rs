@@ -256,7 +256,8 @@ impl Allowed {
         Err(Error::new(
             ErrorKind::Denied,
             format!(
-                "its backing file {path} lies outside of the image's folder; if it belongs to the disk, pass \
+                "its backing file {path} lies outside of the image's folder; if it belongs to the \
+                 disk, pass \
                  --allow-backing with its folder"
             ),
         ))

@@ -1,13 +1,13 @@
 //! A storage that reads through to another one and keeps what is written to itself.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use silt_format::number::to_u64;
 use silt_format::{Error, ErrorKind, Result};
-use silt_repository::sync::lock;
-use silt_storage::{ByteRange, Guarantees, Key, ListPage, ObjectMeta, PutMode, Storage};
+
+use crate::{ByteRange, Guarantees, Key, ListPage, ObjectMeta, PutMode, Storage};
 
 /// For dry runs: objects that are put exist for this process alone; of containers only the size is
 /// kept, since nothing reads their chunks back.
@@ -22,13 +22,17 @@ struct Written {
 }
 
 impl DryRunStorage {
+    fn written(&self) -> MutexGuard<'_, BTreeMap<Key, Written>> {
+        self.written.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// A dry run over `inner`.
     pub fn new(inner: Arc<dyn Storage>) -> Self {
         Self { inner, written: Mutex::new(BTreeMap::new()) }
     }
 
     /// A dry run over `inner` in which the object `key` is `bytes`, whatever it is there.
-    pub(crate) fn with(inner: Arc<dyn Storage>, key: &Key, bytes: Vec<u8>) -> Self {
+    pub fn with(inner: Arc<dyn Storage>, key: &Key, bytes: Vec<u8>) -> Self {
         let object = Written { size: to_u64(bytes.len()), bytes };
         Self { inner, written: Mutex::new(BTreeMap::from([(key.clone(), object)])) }
     }
@@ -42,12 +46,12 @@ impl Storage for DryRunStorage {
         let size = body.iter().map(|piece| to_u64(piece.len())).sum();
         let keep = !key.as_str().starts_with("containers/");
         let bytes = if keep { body.concat() } else { Vec::new() };
-        lock(&self.written).insert(key.clone(), Written { bytes, size });
+        self.written().insert(key.clone(), Written { bytes, size });
         Ok(())
     }
 
     fn get(&self, key: &Key, range: ByteRange, into: &mut Vec<u8>) -> Result<()> {
-        let written = lock(&self.written);
+        let written = self.written();
         let Some(object) = written.get(key) else {
             drop(written);
             return self.inner.get(key, range, into);
@@ -64,7 +68,7 @@ impl Storage for DryRunStorage {
     }
 
     fn get_from(&self, copy: usize, key: &Key, range: ByteRange, into: &mut Vec<u8>) -> Result<()> {
-        if lock(&self.written).contains_key(key) {
+        if self.written().contains_key(key) {
             return self.get(key, range, into);
         }
         self.inner.get_from(copy, key, range, into)
@@ -75,7 +79,7 @@ impl Storage for DryRunStorage {
     }
 
     fn head(&self, key: &Key) -> Result<ObjectMeta> {
-        if let Some(object) = lock(&self.written).get(key) {
+        if let Some(object) = self.written().get(key) {
             return Ok(ObjectMeta { size: object.size, modified_ms: None });
         }
         self.inner.head(key)
@@ -83,7 +87,7 @@ impl Storage for DryRunStorage {
 
     fn delete(&self, keys: &[Key]) -> Result<()> {
         // Only what the dry run has written goes away.
-        let mut written = lock(&self.written);
+        let mut written = self.written();
         keys.iter().for_each(|key| drop(written.remove(key)));
         Ok(())
     }
@@ -91,7 +95,7 @@ impl Storage for DryRunStorage {
     fn list(&self, prefix: &str, after: Option<&Key>) -> Result<ListPage> {
         let mut page = self.inner.list(prefix, after)?;
         let end = page.objects.last().map(|(key, _)| key.clone()).filter(|_| page.truncated);
-        let written = lock(&self.written);
+        let written = self.written();
         page.objects.retain(|(key, _)| !written.contains_key(key));
         for (key, object) in &*written {
             let in_page =

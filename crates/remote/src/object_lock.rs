@@ -1,0 +1,50 @@
+//! How and until when new objects are locked.
+
+use jiff::{SignedDuration, Timestamp, Unit};
+
+/// Who may lift a lock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LockMode {
+    /// Whoever has the right `s3:BypassGovernanceRetention`.
+    #[default]
+    Governance,
+    /// Nobody, not even the owner of the account.
+    Compliance,
+}
+
+impl LockMode {
+    /// As the store calls it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Governance => "GOVERNANCE",
+            Self::Compliance => "COMPLIANCE",
+        }
+    }
+}
+
+/// How new objects are locked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lock {
+    /// Who may lift it.
+    pub mode: LockMode,
+    /// For how long.
+    pub days: u32,
+}
+
+impl Lock {
+    /// The date until which what is locked now stays, in seconds.
+    pub(crate) fn until(self) -> Timestamp {
+        after_days(now(), self.days)
+    }
+}
+
+/// The wall clock: dates of locks are the store's, and it compares them with its own.
+pub(crate) fn now() -> Timestamp {
+    Timestamp::now()
+}
+
+pub(crate) fn after_days(time: Timestamp, days: u32) -> Timestamp {
+    let later = time.saturating_add(SignedDuration::from_hours(24 * i64::from(days)));
+    let later = later.unwrap_or(Timestamp::MAX);
+    later.round(Unit::Second).unwrap_or(later)
+}

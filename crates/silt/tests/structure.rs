@@ -1,0 +1,210 @@
+//! The plan of the house, as rules: which crate may use which, no two modules that need each other,
+//! and files that a person can read.
+
+#![expect(clippy::unwrap_used, reason = "a test that meets an unexpected error has failed")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+/// Crates from the bottom up: each may use those before it, and no other.
+const CRATES: [&str; 11] = [
+    "format",
+    "chunking",
+    "storage",
+    "remote",
+    "source",
+    "repository",
+    "engine",
+    "sim",
+    "silt",
+    "eval",
+    "bench",
+];
+/// What a release build stays bearable with.
+const PACKAGES_MAX: usize = 350;
+const FILE_LINES_MAX: usize = 500;
+const CRATE_LINES_MAX: usize = 9_000;
+const COLUMNS_MAX: usize = 100;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+/// Every Rust file below a folder, with its text.
+fn files(folder: &Path) -> Vec<(PathBuf, String)> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).into_iter().flatten() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(files(&path));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let text = std::fs::read_to_string(&path).unwrap();
+            found.push((path, text));
+        }
+    }
+    found.sort();
+    found
+}
+
+/// Lines that are neither blank nor comments.
+fn code_lines(text: &str) -> usize {
+    let is_code = |line: &&str| !line.trim().is_empty() && !line.trim().starts_with("//");
+    text.lines().filter(is_code).count()
+}
+
+/// Without what only tests compile.
+fn product(text: &str) -> &str {
+    text.split_once("#[cfg(test)]").map_or(text, |(product, _)| product)
+}
+
+/// The names behind `crate::` in a file, also those in braces.
+fn used(text: &str) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for (at, _) in text.match_indices("crate::") {
+        let rest = &text[at + "crate::".len()..];
+        if let Some(list) = rest.strip_prefix('{') {
+            let (mut depth, mut name) = (0, String::new());
+            for letter in list.chars() {
+                match letter {
+                    '}' if depth == 0 => break,
+                    '{' => depth += 1,
+                    '}' => depth -= 1,
+                    ',' if depth == 0 => found.extend(first_name(&std::mem::take(&mut name))),
+                    letter if depth == 0 => name.push(letter),
+                    _ => {}
+                }
+            }
+            found.extend(first_name(&name));
+        } else {
+            found.extend(first_name(rest));
+        }
+    }
+    found
+}
+
+fn first_name(path: &str) -> Option<String> {
+    let name: String =
+        path.trim_start().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+    (!name.is_empty()).then_some(name)
+}
+
+/// The rooms of a crate, which are the files and folders below `src`, and which uses which.
+fn rooms(source: &Path) -> BTreeMap<String, BTreeSet<String>> {
+    let mut rooms: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for (path, text) in files(source) {
+        let below = path.strip_prefix(source).unwrap();
+        let room = below.components().next().unwrap().as_os_str().to_str().unwrap();
+        let room = room.trim_end_matches(".rs").to_owned();
+        if room != "lib" && room != "main" {
+            rooms.entry(room).or_default().extend(used(product(&text)));
+        }
+    }
+    let names: BTreeSet<String> = rooms.keys().cloned().collect();
+    for (room, uses) in &mut rooms {
+        uses.retain(|name| names.contains(name) && name != room);
+    }
+    rooms
+}
+
+/// A way from a room back to itself, if there is one.
+fn cycle(rooms: &BTreeMap<String, BTreeSet<String>>) -> Option<Vec<String>> {
+    fn follow(
+        rooms: &BTreeMap<String, BTreeSet<String>>,
+        way: &mut Vec<String>,
+        done: &mut BTreeSet<String>,
+    ) -> bool {
+        let here = way.last().unwrap().clone();
+        for next in &rooms[&here] {
+            if let Some(at) = way.iter().position(|room| room == next) {
+                way.drain(..at);
+                way.push(next.clone());
+                return true;
+            }
+            if !done.contains(next) {
+                way.push(next.clone());
+                if follow(rooms, way, done) {
+                    return true;
+                }
+                way.pop();
+            }
+        }
+        done.insert(here);
+        false
+    }
+    let mut done = BTreeSet::new();
+    rooms.keys().find_map(|room| {
+        let mut way = vec![room.clone()];
+        (!done.contains(room) && follow(rooms, &mut way, &mut done)).then_some(way)
+    })
+}
+
+#[test]
+fn no_two_modules_of_a_crate_need_each_other() {
+    for name in CRATES {
+        let rooms = rooms(&root().join("crates").join(name).join("src"));
+        assert!(!rooms.is_empty(), "{name}");
+        assert_eq!(cycle(&rooms), None, "in crates/{name}");
+    }
+}
+
+#[test]
+fn a_cycle_is_found() {
+    let room = |name: &str, uses: &[&str]| {
+        (name.to_owned(), uses.iter().map(|&name| name.to_owned()).collect())
+    };
+    let rooms = BTreeMap::from([room("a", &["b"]), room("b", &["c"]), room("c", &["b"])]);
+    assert_eq!(cycle(&rooms).unwrap(), ["b", "c", "b"]);
+    let text = "use crate::{map::{self, Once}, objects}; crate::keys::of()";
+    assert_eq!(used(text).into_iter().collect::<Vec<_>>(), ["keys", "map", "objects"]);
+}
+
+#[test]
+fn crates_use_those_below_them() {
+    let folder = root().join("crates");
+    let entries = std::fs::read_dir(&folder).unwrap();
+    let there: BTreeSet<_> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    assert_eq!(there, CRATES.iter().map(|&name| name.to_owned()).collect());
+    for (at, name) in CRATES.iter().enumerate() {
+        let manifest = std::fs::read_to_string(folder.join(name).join("Cargo.toml")).unwrap();
+        let product = manifest.split("[dev-dependencies]").next().unwrap();
+        for above in &CRATES[at..] {
+            let package =
+                if *above == "engine" { "siltstone".to_owned() } else { format!("silt-{above}") };
+            let is_used =
+                product.lines().any(|line| line.starts_with(&format!("{package}.workspace")));
+            assert!(!is_used, "crates/{name} uses crates/{above}, which is above it");
+        }
+    }
+    let lock = std::fs::read_to_string(root().join("Cargo.lock")).unwrap();
+    let packages = lock.matches("[[package]]").count();
+    assert!(packages <= PACKAGES_MAX, "{packages} packages are locked");
+}
+
+#[test]
+fn files_and_lines_can_be_read() {
+    let clippy = std::fs::read_to_string(root().join("clippy.toml")).unwrap();
+    assert!(clippy.contains("too-many-lines-threshold = 70"), "functions are kept to 70 lines");
+    let mut wrong = Vec::new();
+    for name in CRATES {
+        let mut all = 0;
+        for (path, text) in files(&root().join("crates").join(name)) {
+            let lines = code_lines(&text);
+            let shown = path.strip_prefix(root()).unwrap().display().to_string();
+            if path.components().any(|part| part.as_os_str() == "src") {
+                all += lines;
+                if lines > FILE_LINES_MAX {
+                    wrong.push(format!("{shown} has {lines} lines of code"));
+                }
+            }
+            let is_long = |line: &&str| line.chars().count() > COLUMNS_MAX && !line.contains("| ");
+            if let Some((number, _)) = (1..).zip(text.lines()).find(|(_, line)| is_long(line)) {
+                wrong.push(format!("{shown}:{number} is longer than {COLUMNS_MAX} columns"));
+            }
+        }
+        if all > CRATE_LINES_MAX {
+            wrong.push(format!("crates/{name} has {all} lines of code"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}

@@ -1,0 +1,52 @@
+//! Playing a plan from its beginning to what must hold in the end.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+
+use silt_format::Error;
+
+use crate::history::{Stage, begin, run_hosts, text};
+use crate::model::Model;
+use crate::plan::Plan;
+use crate::verify;
+use crate::world::World;
+
+/// What a history came to.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// What must not be and was; empty if all is well.
+    pub violations: Vec<String>,
+    /// The same for the same plan and the same code.
+    pub digest: String,
+    /// What happened, if it was asked for.
+    pub events: Vec<String>,
+}
+
+/// Plays a plan.
+pub fn play(plan: &Plan, keeps_events: bool) -> Outcome {
+    let hosts = plan.hosts.len();
+    let world = World::new(plan.seed, plan.places.max(1), hosts, keeps_events);
+    let model = Mutex::new(Model::new(plan.seed));
+    let stage = Stage { plan: plan.clone(), world, model };
+    let begun = catch_unwind(AssertUnwindSafe(|| {
+        begin(&stage)?;
+        run_hosts(&stage);
+        Ok(())
+    }));
+    match begun {
+        Ok(Ok(())) => {
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| verify::verify(&stage))) {
+                stage.violated(format!("the end panicked: {}", text(&*panic)));
+            }
+        }
+        Ok(Err(error)) => {
+            let error: Error = error;
+            stage.violated(format!("the beginning failed: {error}"));
+        }
+        Err(panic) => stage.violated(format!("the beginning panicked: {}", text(&*panic))),
+    }
+    let digest = stage.world.digest();
+    let events = stage.world.state().events.take().unwrap_or_default();
+    let violations = std::mem::take(&mut stage.model().violations);
+    Outcome { violations, digest, events }
+}
