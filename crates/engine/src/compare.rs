@@ -1,10 +1,11 @@
 //! What differs between two snapshots of a volume.
 
 use silt_format::number::to_u64;
-use silt_format::{ByteSpan, Recipe, Result, SEGMENT_BYTES, SegmentEntry, Volume};
-use silt_repository::Found;
-use silt_repository::map::{MapReader, Once};
-use silt_repository::objects::Scratch;
+use silt_format::{ByteSpan, Recipe, Result, SEGMENT_BYTES, SegmentEntry};
+use silt_repository::FoundVolume;
+use silt_repository::budget::MEMORY_BYTES_MIN;
+use silt_repository::map::Once;
+use silt_repository::volume_reader::{ReadBuffers, VolumeReader};
 
 use crate::repository::Repository;
 
@@ -30,21 +31,17 @@ impl VolumeDiff {
 
 impl Repository {
     /// Compares volume `old` of one snapshot with volume `new` of another, by fingerprints alone.
-    pub fn diff(
-        &self,
-        (old_found, old): (&Found, &Volume),
-        (new_found, new): (&Found, &Volume),
-    ) -> Result<VolumeDiff> {
-        let old_reader = MapReader::new(&self.objects, &old_found.head);
-        let new_reader = MapReader::new(&self.objects, &new_found.head);
+    pub fn diff(&self, old: FoundVolume<'_>, new: FoundVolume<'_>) -> Result<VolumeDiff> {
+        let old_reader = VolumeReader::open(self, old, MEMORY_BYTES_MIN)?;
+        let new_reader = VolumeReader::open(self, new, MEMORY_BYTES_MIN)?;
         let mut diff = VolumeDiff::default();
-        let (mut scratch, mut raw) = (Scratch::default(), Vec::new());
+        let mut buffers = ReadBuffers::default();
         let (mut old_once, mut new_once) = (Once::default(), Once::default());
         let mut at = 0;
         loop {
             self.objects.context.check_interrupted()?;
-            let old_next = old_reader.next_segment(old.root, at)?;
-            let new_next = new_reader.next_segment(new.root, at)?;
+            let old_next = old_reader.next_segment(at)?;
+            let new_next = new_reader.next_segment(at)?;
             let indices = [old_next, new_next].into_iter().flatten().map(|(index, _)| index);
             let Some(index) = indices.min() else { break };
             let here = |next: Option<(u64, SegmentEntry)>| {
@@ -61,8 +58,8 @@ impl Repository {
             if same {
                 continue;
             }
-            let mut recipe = |reader: &MapReader, entry: Option<SegmentEntry>| match entry {
-                Some(entry) => reader.segment_recipe(&entry, &mut scratch, &mut raw).map(Some),
+            let mut recipe = |reader: &VolumeReader, entry: Option<SegmentEntry>| match entry {
+                Some(entry) => reader.recipe(index, &entry, &mut buffers).map(Some),
                 None => Ok(None),
             };
             let old_recipe = recipe(&old_reader, old_entry)?;
@@ -70,7 +67,8 @@ impl Repository {
             let start = index * to_u64(SEGMENT_BYTES);
             compare(start, old_recipe.as_ref(), new_recipe.as_ref(), &mut diff);
         }
-        let (shorter, longer) = (old.bytes.min(new.bytes), old.bytes.max(new.bytes));
+        let (old, new) = (old.volume().bytes, new.volume().bytes);
+        let (shorter, longer) = (old.min(new), old.max(new));
         diff.spans.retain(|span| span.offset < shorter);
         if let Some(last) = diff.spans.last_mut() {
             last.length = last.length.min(shorter - last.offset);

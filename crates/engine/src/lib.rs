@@ -30,7 +30,6 @@ pub use shared::{
     RoundOptions, RoundReport, Schedule, ScheduledVm, SharePolicy, SharedSweepOptions,
     SharedSweepReport, StageSeconds, memory_bytes_of_rounds, rounds_for_memory,
 };
-pub use silt_repository::Found;
 pub use silt_repository::authority::Administrator;
 pub use silt_repository::budget::{MEMORY_BYTES_DEFAULT, MEMORY_BYTES_MIN};
 pub use silt_repository::env::{Context, Env, Observer, Process, Progress, Silent};
@@ -41,6 +40,7 @@ pub use silt_repository::places::{OpenPlace, PlaceInfo};
 #[cfg(feature = "measure")]
 pub use silt_repository::runs::{ExactIndex, JoinMeasure, SortedRequests};
 pub use silt_repository::system::SystemEnv;
+pub use silt_repository::{Found, FoundVolume, VolumeExtent, VolumeReader};
 pub use silt_storage::DryRunStorage;
 pub use stats::SeriesStats;
 pub use throttle::{Throttle, Throttled};

@@ -46,6 +46,8 @@ pub mod table;
 pub mod temporary;
 pub mod upload;
 pub mod upload_queue;
+pub mod volume_reader;
 pub mod writers;
 
-pub use repository::{Found, Repository};
+pub use repository::{Found, FoundVolume, Repository};
+pub use volume_reader::{VolumeExtent, VolumeReader};

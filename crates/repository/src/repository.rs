@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use silt_format::{
-    Config, Error, Hashed, Head, Id, ObjectKind, Places, RepositoryId, Result, ResultExt,
-    SealScheme, SeriesId, SeriesRecord, Signer, Snapshot, SnapshotEntry, names,
+    Config, Error, ErrorKind, Hashed, Head, Id, ObjectKind, Places, RepositoryId, Result,
+    ResultExt, SealScheme, SeriesId, SeriesRecord, Signer, Snapshot, SnapshotEntry, Volume, names,
 };
 use silt_storage::{Key, Replicated, Storage};
 
@@ -51,6 +51,49 @@ pub struct Found {
     pub entry: SnapshotEntry,
     /// The key that its writer signed it with; `None` where there are no keys.
     pub key: Option<Id>,
+}
+
+/// A volume of a snapshot that was found.
+#[derive(Clone, Copy, Debug)]
+pub struct FoundVolume<'f> {
+    found: &'f Found,
+    /// One of the snapshot's.
+    volume: &'f Volume,
+}
+
+impl<'f> FoundVolume<'f> {
+    /// The snapshot that the volume is of.
+    pub fn found(&self) -> &'f Found {
+        self.found
+    }
+
+    /// The volume.
+    pub fn volume(&self) -> &'f Volume {
+        self.volume
+    }
+
+    /// The volume and its snapshot, for messages.
+    pub fn describe(&self) -> String {
+        format!("volume '{}' of snapshot {}", self.volume.name, self.found.snapshot.id)
+    }
+}
+
+impl Found {
+    /// The snapshot's volumes.
+    pub fn volumes(&self) -> impl Iterator<Item = FoundVolume<'_>> {
+        self.snapshot.volumes.iter().map(|volume| FoundVolume { found: self, volume })
+    }
+
+    /// The volume of this name; `NotFound` names those that there are.
+    pub fn volume(&self, name: &str) -> Result<FoundVolume<'_>> {
+        self.volumes().find(|found| found.volume.name == name).ok_or_else(|| {
+            let there: Vec<_> =
+                self.snapshot.volumes.iter().map(|volume| volume.name.as_str()).collect();
+            let message =
+                format!("the snapshot has no volume '{name}'; there are: {}", there.join(", "));
+            Error::new(ErrorKind::NotFound, message)
+        })
+    }
 }
 
 impl Repository {

@@ -430,7 +430,7 @@ pub fn restore(
     let volume = &found.snapshot.volumes[0];
     let target = Target::new(volume.bytes);
     let options = RestoreOptions { jobs: 1, ..RestoreOptions::default() };
-    repository.restore(&found.head, &found.snapshot, volume, &target, options)?;
+    repository.restore(found.volume(&volume.name)?, &target, options)?;
     stage.model().restored(series, id.0, &target.into_bytes(), by);
     Ok(())
 }

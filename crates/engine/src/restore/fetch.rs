@@ -5,8 +5,8 @@ use std::sync::{Condvar, Mutex, PoisonError};
 
 use silt_format::number::to_u64;
 use silt_format::{Result, SEGMENT_BYTES, SegmentEntry};
-use silt_repository::objects::Scratch;
 use silt_repository::sync::lock;
+use silt_repository::volume_reader::{ReadBuffers, placed};
 
 use super::{Restore, part};
 
@@ -65,16 +65,15 @@ impl Turns {
 impl Restore<'_> {
     /// Fetches segment by segment until the restore ends. What can't be read is left to it.
     pub(super) fn fetch(&self) -> Result<()> {
-        let (mut scratch, mut raw) = (Scratch::default(), Vec::new());
+        let mut buffers = ReadBuffers::default();
         while let Some((index, entry)) = self.next_to_fetch()? {
-            let recipe = self.reader.segment_recipe(&entry, &mut scratch, &mut raw)?;
-            let (span, mut end) = (self.segment_span(index), 0);
-            let wanted = recipe.chunks.iter().filter(|chunk| {
-                let range = end..end + chunk.length as usize;
-                end = range.end;
-                !chunk.reference.is_zero() && self.clip(part(span, &range)).is_some()
+            let recipe = self.reader.recipe(index, &entry, &mut buffers)?;
+            let span = self.reader.segment_span(index);
+            let wanted = placed(&recipe).filter(|(chunk, range)| {
+                !chunk.reference.is_zero() && self.clip(part(span, range)).is_some()
             });
-            self.chunks.fetch(wanted.map(|chunk| chunk.reference), &mut scratch);
+            let wanted = wanted.map(|(chunk, _)| chunk.reference);
+            self.reader.chunks().fetch(wanted, buffers.scratch());
         }
         Ok(())
     }
@@ -93,7 +92,7 @@ impl Restore<'_> {
             }
             if from <= state.restored.saturating_add(to_u64(self.turns.ahead)) {
                 state.fetched = u64::MAX;
-                let found = self.reader.next_segment(self.volume.root, from)?;
+                let found = self.reader.next_segment(from)?;
                 let found = found.filter(|(index, _)| index * to_u64(SEGMENT_BYTES) < end);
                 state.fetched = found.as_ref().map_or(u64::MAX, |(index, _)| index + 1);
                 return Ok(found);

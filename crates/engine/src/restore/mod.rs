@@ -5,18 +5,19 @@ mod fetch;
 use std::ops::Range;
 use std::sync::Mutex;
 
-use silt_chunking::{DigestedBlocks, Fingerprinter, SegmentDigester, is_zero};
+use silt_chunking::{DigestedBlocks, SegmentDigester, is_zero};
 use silt_format::number::{to_u64, to_usize};
 use silt_format::{
-    ByteSpan, Error, ErrorKind, Fingerprint, Head, Id, Recipe, RecipeChunk, Result, SEGMENT_BYTES,
-    SegmentDigest, SegmentEntry, SeriesId, Snapshot, Volume,
+    ByteSpan, Error, ErrorKind, Id, Recipe, RecipeChunk, Result, SEGMENT_BYTES, SegmentDigest,
+    SegmentEntry, SeriesId,
 };
+use silt_repository::FoundVolume;
 use silt_repository::budget::Budget;
-use silt_repository::chunks::{ChunkReader, Cursor};
 use silt_repository::env::{Context, Progress};
-use silt_repository::map::MapReader;
-use silt_repository::objects::{Scratch, is_damage};
+use silt_repository::map::digester;
+use silt_repository::objects::is_damage;
 use silt_repository::sync::lock;
+use silt_repository::volume_reader::{ReadBuffers, VolumeReader, placed};
 use silt_source::VolumeTarget;
 use silt_storage::AlignedBuffer;
 
@@ -54,10 +55,8 @@ pub struct RestoreReport {
 
 struct Restore<'a> {
     context: &'a Context,
-    reader: MapReader,
-    chunks: ChunkReader,
+    reader: VolumeReader,
     digester: SegmentDigester,
-    volume: &'a Volume,
     target: &'a dyn VolumeTarget,
     options: RestoreOptions,
     range: ByteSpan,
@@ -82,14 +81,10 @@ enum Claim {
 
 /// One worker's buffers.
 struct Buffers {
-    cursor: Cursor,
-    scratch: Scratch,
-    raw: Vec<u8>,
+    read: ReadBuffers,
     data: AlignedBuffer,
     current: Vec<u8>,
     blocks: DigestedBlocks,
-    ranges: Vec<Range<usize>>,
-    found: Vec<Fingerprint>,
 }
 
 impl Repository {
@@ -98,12 +93,11 @@ impl Repository {
     /// Fails as `Corrupt` on damage, before any wrong byte is written, unless `salvage` is set.
     pub fn restore(
         &self,
-        head: &Head,
-        snapshot: &Snapshot,
-        volume: &Volume,
+        of: FoundVolume<'_>,
         target: &dyn VolumeTarget,
         options: RestoreOptions,
     ) -> Result<RestoreReport> {
+        let (found, volume) = (of.found(), of.volume());
         let range = options.range.unwrap_or(ByteSpan { offset: 0, length: volume.bytes });
         let end = range.offset.checked_add(range.length);
         if end.is_none_or(|end| end > volume.bytes) {
@@ -113,17 +107,10 @@ impl Repository {
             )));
         }
         let budget = Budget::new(options.memory_bytes);
-        let keys = &self.objects.keys;
-        let fingerprinter = Fingerprinter::new(keys.fingerprint_key(head.domain, head.series));
         let restore = Restore {
             context: &self.objects.context,
-            reader: MapReader::new(&self.objects, head),
-            chunks: ChunkReader::new(&self.objects, head, budget)?,
-            digester: SegmentDigester::new(
-                keys.segment_key(head.domain, head.series),
-                fingerprinter,
-            ),
-            volume,
+            reader: VolumeReader::open(self, of, options.memory_bytes)?,
+            digester: digester(&self.objects, &found.head),
             target,
             options,
             range,
@@ -160,8 +147,8 @@ impl Repository {
         let state = state.unwrap_or_else(std::sync::PoisonError::into_inner);
         if let Some(error) = state.failure {
             return Err(self
-                .of_missing(error, head.series, snapshot.id)?
-                .context(format!("restore volume '{}' of snapshot {}", volume.name, snapshot.id)));
+                .of_missing(error, found.head.series, found.snapshot.id)?
+                .context(format!("restore {}", of.describe())));
         }
         let mut report = state.report;
         report.bytes = range.length;
@@ -200,14 +187,10 @@ impl Repository {
 impl Restore<'_> {
     fn work(&self) -> Result<()> {
         let mut buffers = Buffers {
-            cursor: Cursor::default(),
-            scratch: Scratch::default(),
-            raw: Vec::new(),
-            data: AlignedBuffer::new(to_usize(self.volume.bytes.min(to_u64(SEGMENT_BYTES)))),
+            read: ReadBuffers::default(),
+            data: AlignedBuffer::new(to_usize(self.reader.bytes().min(to_u64(SEGMENT_BYTES)))),
             current: Vec::new(),
             blocks: DigestedBlocks::default(),
-            ranges: Vec::new(),
-            found: Vec::new(),
         };
         loop {
             self.context.check_interrupted()?;
@@ -224,7 +207,7 @@ impl Restore<'_> {
             Claim::End => return Ok(()),
             Claim::Zeros(span) => (*span, self.write_zeros(*span, buffers)?),
             Claim::Segment(index, entry) => {
-                let span = self.segment_span(*index);
+                let span = self.reader.segment_span(*index);
                 let written = self.segment(*index, entry, buffers)?;
                 (self.clip(span).unwrap_or(span), written)
             }
@@ -251,11 +234,11 @@ impl Restore<'_> {
         if start >= end || state.failure.is_some() {
             return Ok(Claim::End);
         }
-        let found = match self.reader.next_segment(self.volume.root, first) {
+        let found = match self.reader.next_segment(first) {
             Err(error) if self.options.salvage && is_damage(&error) => {
                 // The map itself is damaged here; go on behind the segment that it failed at.
                 state.next_segment = first + 1;
-                let span = self.segment_span(first);
+                let span = self.reader.segment_span(first);
                 let span = self.clip(span).unwrap_or(span);
                 state.report.damaged.push(span);
                 return Ok(Claim::Zeros(span));
@@ -275,12 +258,6 @@ impl Restore<'_> {
         let until = next.saturating_mul(to_u64(SEGMENT_BYTES)).min(end);
         let from = start.max(self.range.offset);
         Ok(Claim::Zeros(ByteSpan { offset: from, length: until - from }))
-    }
-
-    fn segment_span(&self, index: u64) -> ByteSpan {
-        let offset = index * to_u64(SEGMENT_BYTES);
-        let length = self.volume.bytes.saturating_sub(offset).min(to_u64(SEGMENT_BYTES));
-        ByteSpan { offset, length }
     }
 
     /// The part of a span that lies in the range.
@@ -317,15 +294,9 @@ impl Restore<'_> {
 
     /// Restores one segment; the answer is how many bytes were written.
     fn segment(&self, index: u64, entry: &SegmentEntry, buffers: &mut Buffers) -> Result<u64> {
-        let span = self.segment_span(index);
-        let Buffers { scratch, raw, .. } = &mut *buffers;
-        let recipe = match self.reader.segment_recipe(entry, scratch, raw) {
-            Ok(recipe) if u64::from(recipe.segment_bytes()) == span.length => recipe,
-            Ok(recipe) => {
-                let bytes = recipe.segment_bytes();
-                let wrong = format!("the recipe has {bytes} bytes, not {}", span.length);
-                return self.salvage(span, Error::corrupt(wrong), buffers);
-            }
+        let span = self.reader.segment_span(index);
+        let recipe = match self.reader.recipe(index, entry, &mut buffers.read) {
+            Ok(recipe) => recipe,
             Err(error) => return self.salvage(span, error, buffers),
         };
         if self.options.in_place {
@@ -362,25 +333,21 @@ impl Restore<'_> {
     /// zeros as holes.
     fn write_chunks(&self, recipe: &Recipe, span: ByteSpan, buffers: &mut Buffers) -> Result<u64> {
         let mut pieces: Vec<(Piece, Range<usize>)> = Vec::with_capacity(recipe.chunks.len());
-        let mut end = 0;
-        for chunk in &recipe.chunks {
-            let range = end..end + chunk.length as usize;
-            end = range.end;
-            pieces.push((self.piece(chunk, &range, span, buffers), range));
-        }
-        let read = |piece: &Piece| *piece == Piece::Data;
-        let wanted = recipe.chunks.iter().zip(&pieces).filter(|(_, (piece, _))| read(piece));
-        self.chunks.expect(wanted.map(|(chunk, _)| chunk.reference), &mut buffers.scratch);
-        let wanted = recipe.chunks.iter().zip(&mut pieces).filter(|(_, (piece, _))| read(piece));
-        for (chunk, (piece, range)) in wanted {
-            let Buffers { cursor, scratch, data, .. } = &mut *buffers;
-            let into = &mut data[range.clone()];
-            if let Err(error) = self.chunks.read_unverified(chunk.reference, cursor, scratch, into)
-            {
-                *piece = self.zeros_for_damage(error, span, range)?;
+        let (mut wanted, mut places) = (Vec::new(), Vec::new());
+        for (chunk, range) in placed(recipe) {
+            let piece = self.piece(&chunk, &range, span, buffers);
+            if piece == Piece::Data {
+                wanted.push((chunk, range.clone()));
+                places.push(pieces.len());
             }
+            pieces.push((piece, range));
         }
-        self.verify(recipe, span, &mut pieces, buffers)?;
+        let Buffers { read, data, .. } = &mut *buffers;
+        self.reader.read_chunks(&wanted, data, read, &mut |number, error| {
+            let (piece, range) = &mut pieces[places[number]];
+            *piece = self.zeros_for_damage(error, span, range)?;
+            Ok(())
+        })?;
         pieces.dedup_by(|next, last| {
             let joins = next.0 == last.0;
             if joins {
@@ -428,31 +395,6 @@ impl Restore<'_> {
         if chunk.reference.is_zero() { Piece::Zeros } else { Piece::Data }
     }
 
-    /// Compares the fingerprints of all chunks that were read with the recipe's, many at a time.
-    fn verify(
-        &self,
-        recipe: &Recipe,
-        span: ByteSpan,
-        pieces: &mut [(Piece, Range<usize>)],
-        buffers: &mut Buffers,
-    ) -> Result<()> {
-        buffers.ranges.clear();
-        let read = pieces.iter().filter(|(piece, _)| *piece == Piece::Data);
-        buffers.ranges.extend(read.map(|(_, range)| range.clone()));
-        let fingerprinter = self.chunks.fingerprinter();
-        fingerprinter.fingerprint_many(&buffers.data, &buffers.ranges, &mut buffers.found);
-        let mut found = buffers.found.iter();
-        let read = recipe.chunks.iter().zip(pieces).filter(|(_, (piece, _))| *piece == Piece::Data);
-        for (chunk, (piece, range)) in read {
-            let Some(found) = found.next().filter(|found| **found != chunk.fingerprint) else {
-                continue;
-            };
-            let error = self.chunks.mismatch(chunk, *found);
-            *piece = self.zeros_for_damage(error, span, range)?;
-        }
-        Ok(())
-    }
-
     /// Zeros in place of a damaged chunk, if the user wants that; else the error with its range.
     fn zeros_for_damage(
         &self,
@@ -480,7 +422,7 @@ impl Restore<'_> {
         if chunk.reference.is_zero() {
             return is_zero(current);
         }
-        self.chunks.fingerprinter().fingerprint(current) == chunk.fingerprint
+        self.reader.chunks().fingerprinter().fingerprint(current) == chunk.fingerprint
     }
 }
 

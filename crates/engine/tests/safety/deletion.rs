@@ -170,7 +170,7 @@ fn restore_while_reclaiming(series: &Series, day: usize, doomed: &[Id]) -> Resul
     };
     let options = RestoreOptions { jobs: 1, memory_bytes: 24 << 20, ..RestoreOptions::default() };
     let volume = &found.snapshot.volumes[0];
-    series.repository.restore(&found.head, &found.snapshot, volume, &target, options)?;
+    series.repository.restore(found.volume(&volume.name).unwrap(), &target, options)?;
     Ok(target.target.bytes.into_inner().unwrap())
 }
 

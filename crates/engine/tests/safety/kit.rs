@@ -336,7 +336,7 @@ pub fn restore_with(
     let volume = &found.snapshot.volumes[0];
     let bytes = options.range.map_or(volume.bytes, |range| range.length);
     let target = MemoryTarget::new(vec![0; usize::try_from(bytes).unwrap()]);
-    let report = repository.restore(&found.head, &found.snapshot, volume, &target, options)?;
+    let report = repository.restore(found.volume(&volume.name).unwrap(), &target, options)?;
     Ok((target.bytes.into_inner().unwrap(), report))
 }
 

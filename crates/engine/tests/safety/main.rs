@@ -18,6 +18,7 @@ mod model;
 mod month;
 mod places;
 mod races;
+mod reader;
 mod replaced;
 mod retention;
 mod round_trip;

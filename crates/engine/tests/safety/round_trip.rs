@@ -174,8 +174,7 @@ fn in_place_writes_what_differs_and_no_more() {
     let target = MemoryTarget::new(current);
     let options = RestoreOptions { in_place: true, ..RestoreOptions::default() };
     let volume = &found.snapshot.volumes[0];
-    let report =
-        repository.restore(&found.head, &found.snapshot, volume, &target, options).unwrap();
+    let report = repository.restore(found.volume(&volume.name).unwrap(), &target, options).unwrap();
     assert!(*target.bytes.lock().unwrap() == image);
     assert_eq!(report.written_bytes, 3 * 4096);
 }
@@ -197,7 +196,7 @@ fn several_volumes_share_a_snapshot_and_their_chunks() {
     for (volume, image) in found.snapshot.volumes.iter().zip([&root, &data, &root]) {
         let target = MemoryTarget::new(vec![0; image.len()]);
         let options = RestoreOptions::default();
-        repository.restore(&found.head, &found.snapshot, volume, &target, options).unwrap();
+        repository.restore(found.volume(&volume.name).unwrap(), &target, options).unwrap();
         assert!(*target.bytes.lock().unwrap() == *image);
     }
 }

@@ -410,8 +410,7 @@ fn pages_and_recipes_that_are_repeated_are_damage_and_cost_nothing() {
         assert_eq!(repaired.kind(), ErrorKind::Corrupt, "{repaired}");
         let good = kit::find(&all, &Selector::Id(case.living[2].0.to_string())).unwrap();
         let bad = kit::find(&all, &Selector::Id(bomb.to_string())).unwrap();
-        let differs =
-            all.diff((&good, &good.snapshot.volumes[0]), (&bad, &bad.snapshot.volumes[0]));
+        let differs = all.diff(good.volumes().next().unwrap(), bad.volumes().next().unwrap());
         assert_eq!(differs.unwrap_err().kind(), ErrorKind::Corrupt);
         for password in [&b"db"[..], b"all"] {
             let image = kit::changed(&case.living[2].1, 3);

@@ -19,12 +19,11 @@ pub fn run(session: &Session<'_>, args: &Diff) -> Result<u8, Failure> {
         let new_name = new_volume.as_deref().or(old_volume.as_deref());
         vec![(volume(&old, old_name)?, volume(&new, new_name)?)]
     } else {
-        let of_old = |name: &str| old.snapshot.volumes.iter().find(|v| v.name == name);
-        let volumes = new.snapshot.volumes.iter();
-        volumes.filter_map(|new| Some((of_old(&new.name)?, new))).collect()
+        new.volumes().filter_map(|new| Some((old.volume(&new.volume().name).ok()?, new))).collect()
     };
-    for (old_volume, new_volume) in &pairs {
-        let diff = repository.diff((&old, old_volume), (&new, new_volume))?;
+    for (old, new) in pairs {
+        let diff = repository.diff(old, new)?;
+        let (old_volume, new_volume) = (old.volume(), new.volume());
         if session.global.json {
             let value = json!({
                 "volume": new_volume.name,

@@ -178,6 +178,7 @@ pub fn ls(session: &Session<'_>, args: &OneSnapshot) -> Result<u8, Failure> {
     let (selector, name) = snapshot_name::parse_with_volume(&args.snapshot)?;
     let found = session.repository()?.find(&selector)?;
     let wanted = name.as_deref().map(|name| volume(&found, Some(name))).transpose()?;
+    let wanted = wanted.map(|of| of.volume());
     let volumes = found.snapshot.volumes.iter();
     let volumes: Vec<_> = volumes.filter(|v| wanted.is_none_or(|w| w.name == v.name)).collect();
     if session.global.json {

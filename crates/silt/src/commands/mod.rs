@@ -25,9 +25,11 @@ use std::sync::atomic::AtomicBool;
 
 use clap::CommandFactory;
 use serde_json::{Value, json};
-use silt_format::{ByteSpan, Error, ErrorKind, KdfCost, Level, LevelBytes, Snapshot, Volume};
+use silt_format::{ByteSpan, Error, KdfCost, Level, LevelBytes, Snapshot, Volume};
 use silt_storage::{Storage, Usage};
-use siltstone::{Context, DryRunStorage, Found, Progress, Repository, Throttle, Throttled};
+use siltstone::{
+    Context, DryRunStorage, Found, FoundVolume, Progress, Repository, Throttle, Throttled,
+};
 
 use crate::cli::{Cli, Command, Cost, Global, Popular, Repo, Rounds};
 pub use crate::failure::Failure;
@@ -303,21 +305,20 @@ impl Cost {
 }
 
 /// The volume that a name means: the one called so, or the only one.
-pub fn volume<'a>(found: &'a Found, name: Option<&str>) -> Result<&'a Volume, Failure> {
-    let volumes = &found.snapshot.volumes;
-    let names = || volumes.iter().map(|v| v.name.as_str()).collect::<Vec<_>>().join(", ");
-    match (name, volumes.as_slice()) {
-        (None, [only]) => Ok(only),
-        (None, _) => Err(Failure::Usage(format!(
-            "the snapshot has several volumes ({}); say which, as in {}@latest:{}",
-            names(),
-            found.head.name,
-            volumes.first().map_or("root", |v| v.name.as_str())
-        ))),
-        (Some(name), _) => volumes.iter().find(|v| v.name == name).ok_or_else(|| {
-            let message = format!("the snapshot has no volume '{name}'; there are: {}", names());
-            Error::new(ErrorKind::NotFound, message).into()
-        }),
+pub fn volume<'a>(found: &'a Found, name: Option<&str>) -> Result<FoundVolume<'a>, Failure> {
+    let mut all = found.volumes();
+    match (name, all.next(), all.next()) {
+        (Some(name), _, _) => Ok(found.volume(name)?),
+        (None, Some(only), None) => Ok(only),
+        (None, first, _) => {
+            let names: Vec<_> = found.volumes().map(|each| each.volume().name.as_str()).collect();
+            Err(Failure::Usage(format!(
+                "the snapshot has several volumes ({}); say which, as in {}@latest:{}",
+                names.join(", "),
+                found.head.name,
+                first.map_or("root", |first| first.volume().name.as_str())
+            )))
+        }
     }
 }
 

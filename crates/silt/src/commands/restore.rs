@@ -20,7 +20,8 @@ pub fn run(session: &Session<'_>, args: &Restore) -> Result<u8, Failure> {
     repository.require_all_keys()?;
     let found = repository.find(&selector)?;
     warn_of_future(session, &found);
-    let volume = volume(&found, name.as_deref())?;
+    let of = volume(&found, name.as_deref())?;
+    let volume = of.volume();
     let range = args.range.as_deref();
     let range = range.map(|text| snapshot_name::parse_range(text, volume.bytes)).transpose()?;
     let to_stdout = is_stdin(&args.target);
@@ -42,8 +43,7 @@ pub fn run(session: &Session<'_>, args: &Restore) -> Result<u8, Failure> {
         jobs: if to_stdout { 1 } else { session.global.jobs },
         memory_bytes: session.global.memory << 20,
     };
-    let restored =
-        repository.restore(&found.head, &found.snapshot, volume, target.as_ref(), options);
+    let restored = repository.restore(of, target.as_ref(), options);
     let report = match restored {
         Ok(report) => report,
         Err(error) => return Err(unfinished(args, error).into()),

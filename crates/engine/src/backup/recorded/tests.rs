@@ -144,7 +144,7 @@ fn restored(repository: &Repository) -> Vec<u8> {
         TargetOptions { format: TargetFormat::Raw, size: volume.bytes, mode: TargetMode::New };
     let target: Box<dyn VolumeTarget> = open_target(&path, options).unwrap();
     let options = RestoreOptions::default();
-    repository.restore(&found.head, &found.snapshot, volume, &*target, options).unwrap();
+    repository.restore(found.volume(&volume.name).unwrap(), &*target, options).unwrap();
     target.finish().unwrap();
     std::fs::read(path).unwrap()
 }
