@@ -25,9 +25,9 @@ const IDLE_MAX: usize = 16;
 /// Reads a volume of a snapshot at any offset, from several threads at once.
 ///
 /// Every byte is verified by its chunk's fingerprint before it is given out. Frames that were
-/// decoded, container directories and recipes are kept in memory up to the budget that it was opened
-/// with, and shared by all who read. Of storage that is far away, what the rest of a segment needs is
-/// read together where a read goes on at the last one's end.
+/// decoded, container directories and recipes are kept in memory up to the budget that it was
+/// opened with, and shared by all who read. Of storage that is far away, what the rest of a segment
+/// needs is read together where a read goes on at the last one's end.
 ///
 /// A reclaim that rewrites containers meanwhile is followed. Once the snapshot was deleted and its
 /// space reclaimed, reads fail as `NotFound` or `Corrupt`.
@@ -200,8 +200,8 @@ impl VolumeReader {
         Ok(())
     }
 
-    /// Reads from `offset` on; the answer is how many bytes, fewer than asked for only at the end of
-    /// the volume.
+    /// Reads from `offset` on; the answer is how many bytes, fewer than asked for only at the end
+    /// of the volume.
     ///
     /// `Corrupt` or `NotFound` names the object where data is damaged or missing; what is in `into`
     /// is undefined then.

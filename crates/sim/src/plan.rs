@@ -248,7 +248,7 @@ impl Plan {
         let mut random = Random(seed);
         let theme = random.of(&[
             Theme::Series,
-            Theme::Series,
+            Theme::Moves,
             Theme::Reclaim,
             Theme::Places,
             Theme::Sharing,
@@ -265,7 +265,7 @@ impl Plan {
 
     fn draw_with(theme: Theme, seed: u64, mut random: Random) -> Self {
         let places = match theme {
-            Theme::Places => 2 + random.below(2),
+            Theme::Places | Theme::Moves => 2 + random.below(2),
             Theme::All => 1 + random.below(3),
             Theme::Guarded => 1 + random.below(2),
             _ => 1,
@@ -295,6 +295,8 @@ enum Theme {
     Reclaim,
     Places,
     Sharing,
+    /// One sleeps in the middle of writing to places that others add and remove meanwhile.
+    Moves,
     /// One sleeps through so many commits of one series that the numbers of heads are free again.
     Commits,
     All,
@@ -336,6 +338,15 @@ impl Theme {
                 Action::Restore(one, number),
                 Action::AddSharedPlace(number),
                 Action::Popular,
+            ]),
+            Self::Moves => random.of(&[
+                Action::Backup(Series::Vm),
+                Action::Backup(Series::Vm),
+                Action::Backup(Series::Vm),
+                Action::RemovePlace(number),
+                Action::RemovePlace(number),
+                Action::AddPlace(number),
+                Action::Heal,
             ]),
             Self::Sharing => random.of(&[
                 backup,
@@ -427,10 +438,22 @@ fn host(theme: Theme, folders: bool, random: &mut Random) -> Host {
     let work = (0..=random.below(4)).map(|_| {
         let after_minutes = random.of(&[0, 0, 1, 10, 100, 1500]);
         let action = theme.action(random);
-        let faults = (0..random.of(&[0, 0, 1, 1, 1, 2])).map(|_| fault(folders, random)).collect();
+        let faults =
+            (0..random.of(&[0, 0, 1, 1, 1, 2])).map(|_| theme.fault(folders, random)).collect();
         Work { after_minutes, action, faults }
     });
     Host { skew_minutes, stays_open, role, work: work.collect() }
+}
+
+impl Theme {
+    fn fault(self, folders: bool, random: &mut Random) -> Fault {
+        if self != Self::Moves || random.once_in(4) {
+            return fault(folders, random);
+        }
+        let class = random.of(&[Class::Heads, Class::Heads, Class::Snapshots, Class::Containers]);
+        let at = Point { kind: Kind::Put, class: Some(class), nth: random.bits() % 2 };
+        Fault { at, what: Wrong::Sleep(random.of(&MINUTES)) }
+    }
 }
 
 fn fault(folders: bool, random: &mut Random) -> Fault {
