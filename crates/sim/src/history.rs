@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use silt_format::{Config, Error, ErrorKind, Id, KdfCost, KeyLabel, Result};
 use siltstone::{
     Administrator, BackupOptions, CheckOptions, DataCheck, DeleteMethod, HealOptions, KeyAccess,
-    PopularOptions, Protection, ReclaimOptions, Repository, RestoreOptions, RoundMember,
+    PlaceInfo, PopularOptions, Protection, ReclaimOptions, Repository, RestoreOptions, RoundMember,
     RoundOptions, SharePolicy, SharedSweepOptions, SweepOptions,
 };
 
@@ -167,7 +167,7 @@ fn run_host(stage: &Stage, number: usize, host: &Host) {
         } else {
             let process = stage.process(number, host.skew_minutes);
             process.expect(faults);
-            let opened = open(stage, &process, place_to_open(stage), host.role);
+            let opened = open_where_it_is(stage, &process, place_to_open(stage), host.role);
             (process, opened)
         };
         stage.note(format_args!("host {number} begins {action:?}"));
@@ -204,6 +204,32 @@ fn place_to_open(stage: &Stage) -> usize {
     found.unwrap_or(0)
 }
 
+/// Opens the repository by a place that is one of its places: whoever opens one that was left out
+/// is told where it is, and that nothing can be changed from there.
+pub fn open_where_it_is(
+    stage: &Stage,
+    process: &Arc<Process>,
+    place: usize,
+    role: Role,
+) -> Result<Repository> {
+    let repository = open(stage, process, place, role)?;
+    match listed(&repository, place) {
+        same if same == place => Ok(repository),
+        other => open(stage, process, other, role),
+    }
+}
+
+/// A place, or else the first that can be reached of those that the repository lists.
+fn listed(repository: &Repository, place: usize) -> usize {
+    let places = repository.places();
+    if places.is_empty() || places.iter().any(|listed| listed.location == LOCATIONS[place]) {
+        return place;
+    }
+    let known = |listed: &PlaceInfo| LOCATIONS.iter().position(|known| *known == listed.location);
+    let reached = places.iter().filter(|listed| listed.failure.is_none());
+    reached.filter_map(known).next().unwrap_or(place)
+}
+
 /// Does something; gives the repository back, if it is still open.
 fn act(
     stage: &Stage,
@@ -211,7 +237,7 @@ fn act(
     repository: Repository,
     action: Action,
 ) -> (Option<Repository>, Result<()>) {
-    let here = LOCATIONS[place_to_open(stage)];
+    let here = LOCATIONS[listed(&repository, place_to_open(stage))];
     match action {
         Action::AddPlace(which) | Action::AddSharedPlace(which) => {
             let is_shared = matches!(action, Action::AddSharedPlace(_));

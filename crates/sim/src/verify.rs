@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use silt_format::{ErrorKind, Result, names};
-use siltstone::{CheckOptions, DataCheck, HealOptions, PlaceInfo, Repository};
+use siltstone::{CheckOptions, DataCheck, HealOptions, Repository};
 
 use crate::history::{self, LOCATIONS, Stage, all_data, backup, reclaim, restore, sweep};
 use crate::plan::{Action, Keep, Role, Series};
@@ -150,15 +150,7 @@ fn open(stage: &Stage) -> Result<Repository> {
         };
         state.places.iter().position(holds).unwrap_or(0)
     };
-    let repository = history::open(stage, &process(stage), place, Role::Administrator)?;
-    // One that was left out knows where the repository is, and changes nothing.
-    let listed = repository.places();
-    if listed.is_empty() || listed.iter().any(|listed| listed.location == LOCATIONS[place]) {
-        return Ok(repository);
-    }
-    let known = |listed: &PlaceInfo| LOCATIONS.iter().position(|known| *known == listed.location);
-    let place = listed.iter().filter(|listed| listed.failure.is_none()).find_map(known);
-    history::open(stage, &process(stage), place.unwrap_or(0), Role::Administrator)
+    history::open_where_it_is(stage, &process(stage), place, Role::Administrator)
 }
 
 fn with_only(stage: &Stage, alone: &[usize], opened_by: usize) -> Result<()> {
