@@ -226,8 +226,8 @@ fn listed(repository: &Repository, place: usize) -> usize {
         return place;
     }
     let known = |listed: &PlaceInfo| LOCATIONS.iter().position(|known| *known == listed.location);
-    let reached = places.iter().filter(|listed| listed.failure.is_none());
-    reached.filter_map(known).next().unwrap_or(place)
+    let mut reached = places.iter().filter(|listed| listed.failure.is_none());
+    reached.find_map(known).unwrap_or(place)
 }
 
 /// Does something; gives the repository back, if it is still open.

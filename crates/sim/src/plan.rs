@@ -339,15 +339,7 @@ impl Theme {
                 Action::AddSharedPlace(number),
                 Action::Popular,
             ]),
-            Self::Moves => random.of(&[
-                Action::Backup(Series::Vm),
-                Action::Backup(Series::Vm),
-                Action::Backup(Series::Vm),
-                Action::RemovePlace(number),
-                Action::RemovePlace(number),
-                Action::AddPlace(number),
-                Action::Heal,
-            ]),
+            Self::Moves => random.of(&of_places(number)),
             Self::Sharing => random.of(&[
                 backup,
                 backup,
@@ -365,16 +357,7 @@ impl Theme {
                 Action::Undelete(one, number),
                 Action::Restore(one, number),
             ]),
-            Self::Commits => random.of(&[
-                Action::Backup(Series::Vm),
-                Action::Backup(Series::Vm),
-                Action::Delete(Series::Vm, number, exact),
-                Action::Protect(Series::Vm, 16 + number % 16),
-                Action::Protect(Series::Vm, 16 + number % 16),
-                Action::Reclaim(Series::Vm, keep),
-                Action::Reclaim(Series::Vm, keep),
-                Action::Undelete(Series::Vm, number),
-            ]),
+            Self::Commits => random.of(&many_commits(number, exact, keep)),
             Self::Guarded => random.of(&guarded(one, number, [backup, delete, reclaim])),
             Self::All => {
                 let themes = [Self::Series, Self::Reclaim, Self::Places, Self::Sharing];
@@ -382,6 +365,33 @@ impl Theme {
             }
         }
     }
+}
+
+/// What commits to one series, often.
+fn many_commits(number: u64, exact: Exact, keep: Keep) -> [Action; 8] {
+    [
+        Action::Backup(Series::Vm),
+        Action::Backup(Series::Vm),
+        Action::Delete(Series::Vm, number, exact),
+        Action::Protect(Series::Vm, 16 + number % 16),
+        Action::Protect(Series::Vm, 16 + number % 16),
+        Action::Reclaim(Series::Vm, keep),
+        Action::Reclaim(Series::Vm, keep),
+        Action::Undelete(Series::Vm, number),
+    ]
+}
+
+/// What is done while places come and go.
+fn of_places(number: u64) -> [Action; 7] {
+    [
+        Action::Backup(Series::Vm),
+        Action::Backup(Series::Vm),
+        Action::Backup(Series::Vm),
+        Action::RemovePlace(number),
+        Action::RemovePlace(number),
+        Action::AddPlace(number),
+        Action::Heal,
+    ]
 }
 
 /// What is done to one series.
