@@ -1,4 +1,50 @@
 //! The Siltstone library: back up, list, verify and restore volumes.
+//!
+//! A [`Repository`] is in a [`storage`](crate::storage): a folder, memory, or whatever implements
+//! [`Storage`](crate::storage::Storage). It holds series of snapshots; a snapshot has volumes,
+//! which come from a [`source`](crate::source) and are restored to a target, or read at any offset
+//! by a [`VolumeReader`].
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use siltstone::source::{SourceOptions, open_source};
+//! use siltstone::storage::LocalStorage;
+//! use siltstone::{
+//!     BackupOptions, CheckOptions, Config, Protection, Repository, Selector, SystemEnv,
+//!     VolumeReader, When,
+//! };
+//!
+//! # fn main() -> siltstone::Result<()> {
+//! # let folder = tempfile::tempdir().unwrap();
+//! # let disk = folder.path().join("disk.raw");
+//! # std::fs::write(&disk, vec![7; 100_000]).unwrap();
+//! let storage = Arc::new(LocalStorage::create(folder.path().join("repository"))?);
+//! let (config, context) = (Config::default(), SystemEnv::context());
+//! let repository = Repository::init(storage, context, config, &Protection::None, None)?;
+//!
+//! let mut backup = repository.backup("web1", BackupOptions::default())?;
+//! let source = open_source(&disk, &SourceOptions::default())?;
+//! backup.add_volume("root", &*source, None)?;
+//! backup.finish()?;
+//!
+//! for head in repository.heads(&[])? {
+//!     println!("{} has {} snapshots", head.name, head.snapshots.len());
+//! }
+//! let latest = repository.find(&Selector::Time(Some("web1".to_owned()), When::Latest))?;
+//! let reader = VolumeReader::open(&repository, latest.volume("root")?, 0)?;
+//! let mut bytes = [0; 16];
+//! reader.read_at(50_000, &mut bytes)?;
+//! assert_eq!(bytes, [7; 16]);
+//! assert!(repository.check(&CheckOptions::default())?.damage.is_empty());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Operations call back through a [`Context`]: an [`Env`] is time, chance and how to be stopped, an
+//! [`Observer`] is told of progress and warnings. [`SystemEnv::context`] is the system's with
+//! nobody to be told. Errors name the object or the file that they are about; [`ErrorKind`] says
+//! what a program can do about one.
 
 mod backup;
 mod check;
@@ -29,6 +75,27 @@ pub use shared::{
     CostModel, Picking, PopularOptions, PopularReport, RepointReport, RoundLoad, RoundMember,
     RoundOptions, RoundReport, Schedule, ScheduledVm, SharePolicy, SharedSweepOptions,
     SharedSweepReport, StageSeconds, memory_bytes_of_rounds, rounds_for_memory,
+};
+/// Where repositories are kept.
+pub mod storage {
+    pub use silt_storage::{
+        ByteRange, CachedStorage, DryRunStorage, Guarantees, Key, LIST_PAGE_OBJECTS_MAX, ListPage,
+        LocalStorage, MemoryStorage, ObjectMeta, PutMode, Storage, TagPage, Usage, conformance,
+    };
+}
+
+/// Where volumes come from, and what they are restored to.
+pub mod source {
+    pub use silt_source::{
+        ChangedMap, Extent, ExtentKind, FormatChoice, MapForm, SourceFormat, SourceInfo,
+        SourceOptions, StreamSource, StreamTarget, TargetFormat, TargetMode, TargetOptions,
+        VolumeSource, VolumeTarget, open_source, open_target,
+    };
+}
+
+pub use silt_format::{
+    ByteSpan, Chunking, Config, Error, ErrorKind, Head, Id, KdfCost, KeyLabel, Level, LevelBytes,
+    Period, RepositoryId, Result, RetentionPolicy, SeriesId, Snapshot, SnapshotEntry, Volume,
 };
 pub use silt_repository::authority::Administrator;
 pub use silt_repository::budget::{MEMORY_BYTES_DEFAULT, MEMORY_BYTES_MIN};

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use silt_format::Lease;
 
-use crate::env::{Env, Process};
+use crate::env::{Context, Env, Process, Silent};
 
 /// The real environment.
 pub struct SystemEnv {
@@ -24,6 +24,12 @@ impl SystemEnv {
             start: process_start(id).unwrap_or(0),
         };
         Self { process, interrupted }
+    }
+
+    /// The environment of this process, of whose operations nobody is told and which nobody stops.
+    pub fn context() -> Context {
+        let env = Arc::new(Self::new(Arc::new(AtomicBool::new(false))));
+        Context { env, observer: Arc::new(Silent) }
     }
 }
 
