@@ -8,7 +8,9 @@ use silt_format::number::to_u64;
 use silt_repository::env::Env;
 use silt_repository::sync::lock;
 use silt_source::{Extent, SourceInfo, VolumeSource, VolumeTarget};
-use silt_storage::{ByteRange, Guarantees, Key, ListPage, ObjectMeta, PutMode, Storage};
+use silt_storage::{
+    ByteRange, Guarantees, Key, ListPage, ObjectMeta, PutMode, Storage, TagPage, Usage,
+};
 
 const SECOND_NS: u128 = 1_000_000_000;
 
@@ -108,6 +110,11 @@ impl Storage for Throttled<Arc<dyn Storage>> {
         Self::take(self.write.as_ref(), bytes);
         self.inner.put_bytes(key, body, mode)
     }
+    fn put_tagged(&self, key: &Key, body: &[Bytes], mode: PutMode) -> Result<Option<String>> {
+        let bytes = body.iter().map(|piece| to_u64(piece.len())).sum();
+        Self::take(self.write.as_ref(), bytes);
+        self.inner.put_tagged(key, body, mode)
+    }
     fn get(&self, key: &Key, range: ByteRange, into: &mut Vec<u8>) -> Result<()> {
         self.inner.get(key, range, into)?;
         // The size is known only now; what follows waits for it.
@@ -133,6 +140,15 @@ impl Storage for Throttled<Arc<dyn Storage>> {
     }
     fn list(&self, prefix: &str, after: Option<&Key>) -> Result<ListPage> {
         self.inner.list(prefix, after)
+    }
+    fn list_from(&self, copy: usize, prefix: &str, after: Option<&Key>) -> Result<ListPage> {
+        self.inner.list_from(copy, prefix, after)
+    }
+    fn tags(&self, prefix: &str, after: Option<&Key>) -> Result<Option<TagPage>> {
+        self.inner.tags(prefix, after)
+    }
+    fn usage(&self) -> Option<Usage> {
+        self.inner.usage()
     }
     fn forget(&self, key: &Key) -> bool {
         self.inner.forget(key)

@@ -132,6 +132,26 @@ pub fn open_place(
     open: &OpenPlace<'_>,
 ) -> Result<Arc<dyn Storage>> {
     let storage = open(location)?;
+    let mut found = repository_at(&*storage)?;
+    // What was kept nearby may be of a repository that was there before.
+    if found.is_some_and(|found| found != repository) {
+        let had =
+            [names::CONFIG, names::CONFIG_COPY].map(|name| Ok(storage.forget(&Key::new(name)?)));
+        if had.into_iter().collect::<Result<Vec<bool>>>()?.contains(&true) {
+            found = repository_at(&*storage)?;
+        }
+    }
+    match found {
+        Some(other) if other != repository => {
+            Err(Error::new(ErrorKind::Invalid, "it holds another repository"))
+        }
+        // Damage is for those to name who read it.
+        _ => Ok(storage),
+    }
+}
+
+/// Which repository a storage holds; `None` if its configuration is damaged.
+fn repository_at(storage: &dyn Storage) -> Result<Option<RepositoryId>> {
     let mut config = Vec::new();
     match storage.get(&Key::new(names::CONFIG)?, ByteRange::Full, &mut config) {
         Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -143,13 +163,7 @@ pub fn open_place(
         }
         other => other?,
     }
-    match Header::decode(&config) {
-        Ok(header) if header.repository != repository => {
-            Err(Error::new(ErrorKind::Invalid, "it holds another repository"))
-        }
-        // Damage is for those to name who read it.
-        _ => Ok(storage),
-    }
+    Ok(Header::decode(&config).ok().map(|header| header.repository))
 }
 
 /// Some of the places of a list. One that is being added and has nothing yet is left out: who adds

@@ -20,7 +20,7 @@ use silt_format::{FOOTER_BYTES, Footer, Result};
 
 use self::kept::{BEGINNING_BYTES, Kept, Opened};
 use crate::{
-    ByteRange, Guarantees, Key, ListPage, ObjectMeta, PutMode, Storage, TAIL_BYTES, TagPage,
+    ByteRange, Guarantees, Key, ListPage, ObjectMeta, PutMode, Storage, TAIL_BYTES, TagPage, Usage,
 };
 
 /// Objects of which more would be kept are not kept.
@@ -335,6 +335,10 @@ fn files(folder: &Path) -> Vec<Cached> {
 
 impl Storage for CachedStorage {
     fn put_bytes(&self, key: &Key, body: &[Bytes], mode: PutMode) -> Result<()> {
+        self.put_tagged(key, body, mode).map(drop)
+    }
+
+    fn put_tagged(&self, key: &Key, body: &[Bytes], mode: PutMode) -> Result<Option<String>> {
         let keep = (self.rule)(key);
         if keep != Keep::Nothing {
             self.drop_file(key);
@@ -346,7 +350,7 @@ impl Storage for CachedStorage {
             (Keep::Ends, [first, ..]) => self.keep_ends(key, first, &pieces, tag.as_deref()),
             _ => {}
         }
-        Ok(())
+        Ok(tag)
     }
 
     fn get(&self, key: &Key, range: ByteRange, into: &mut Vec<u8>) -> Result<()> {
@@ -399,6 +403,18 @@ impl Storage for CachedStorage {
         let tags = &mut self.state().tags;
         *tags = Tags { listings: tags.listings + 1, ..Tags::default() };
         Ok(page)
+    }
+
+    fn list_from(&self, copy: usize, prefix: &str, after: Option<&Key>) -> Result<ListPage> {
+        self.inner.list_from(copy, prefix, after)
+    }
+
+    fn tags(&self, prefix: &str, after: Option<&Key>) -> Result<Option<TagPage>> {
+        self.inner.tags(prefix, after)
+    }
+
+    fn usage(&self) -> Option<Usage> {
+        self.inner.usage()
     }
 
     fn forget(&self, key: &Key) -> bool {

@@ -10,6 +10,7 @@ use silt_format::{Error, ErrorKind, Result};
 
 use crate::{
     ByteRange, Guarantees, Key, ListPage, ObjectMeta, Operation, OperationKind, PutMode, Storage,
+    TagPage, Usage,
 };
 
 /// Which operations bring the crash nearer.
@@ -113,10 +114,33 @@ impl<S: Storage> Storage for CrashStorage<S> {
         self.step(OperationKind::Put, describe, || self.inner.put_bytes(key, body, mode))
     }
 
+    fn put_tagged(&self, key: &Key, body: &[Bytes], mode: PutMode) -> Result<Option<String>> {
+        let describe = || Operation::put(key, body);
+        self.step(OperationKind::Put, describe, || self.inner.put_tagged(key, body, mode))
+    }
+
     fn get(&self, key: &Key, range: ByteRange, into: &mut Vec<u8>) -> Result<()> {
         into.clear();
         let describe = || Operation::get(key, range);
         self.step(OperationKind::Get, describe, || self.inner.get(key, range, into))
+    }
+
+    fn get_from(&self, copy: usize, key: &Key, range: ByteRange, into: &mut Vec<u8>) -> Result<()> {
+        into.clear();
+        let describe = || Operation::get(key, range);
+        self.step(OperationKind::Get, describe, || self.inner.get_from(copy, key, range, into))
+    }
+
+    fn copies(&self, key: &Key) -> usize {
+        self.inner.copies(key)
+    }
+
+    fn forget(&self, key: &Key) -> bool {
+        self.inner.forget(key)
+    }
+
+    fn usage(&self) -> Option<Usage> {
+        self.inner.usage()
     }
 
     fn settle(&self, key: &Key) -> Result<()> {
@@ -140,6 +164,16 @@ impl<S: Storage> Storage for CrashStorage<S> {
     fn list(&self, prefix: &str, after: Option<&Key>) -> Result<ListPage> {
         let describe = || Operation::list(prefix, after);
         self.step(OperationKind::List, describe, || self.inner.list(prefix, after))
+    }
+
+    fn list_from(&self, copy: usize, prefix: &str, after: Option<&Key>) -> Result<ListPage> {
+        let describe = || Operation::list(prefix, after);
+        self.step(OperationKind::List, describe, || self.inner.list_from(copy, prefix, after))
+    }
+
+    fn tags(&self, prefix: &str, after: Option<&Key>) -> Result<Option<TagPage>> {
+        let describe = || Operation::list(prefix, after);
+        self.step(OperationKind::List, describe, || self.inner.tags(prefix, after))
     }
 
     fn uploads(&self) -> usize {

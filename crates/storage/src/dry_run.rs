@@ -7,7 +7,7 @@ use bytes::Bytes;
 use silt_format::number::to_u64;
 use silt_format::{Error, ErrorKind, Result};
 
-use crate::{ByteRange, Guarantees, Key, ListPage, ObjectMeta, PutMode, Storage};
+use crate::{ByteRange, Guarantees, Key, ListPage, ObjectMeta, PutMode, Storage, TagPage, Usage};
 
 /// For dry runs: objects that are put exist for this process alone; of containers only the size is
 /// kept, since nothing reads their chunks back.
@@ -35,6 +35,22 @@ impl DryRunStorage {
     pub fn with(inner: Arc<dyn Storage>, key: &Key, bytes: Vec<u8>) -> Self {
         let object = Written { size: to_u64(bytes.len()), bytes };
         Self { inner, written: Mutex::new(BTreeMap::from([(key.clone(), object)])) }
+    }
+
+    /// A page of what is there, with what the dry run has written.
+    fn merged(&self, mut page: ListPage, prefix: &str, after: Option<&Key>) -> ListPage {
+        let end = page.objects.last().map(|(key, _)| key.clone()).filter(|_| page.truncated);
+        let written = self.written();
+        page.objects.retain(|(key, _)| !written.contains_key(key));
+        for (key, object) in &*written {
+            let in_page =
+                after.is_none_or(|after| key > after) && end.as_ref().is_none_or(|end| key <= end);
+            if key.as_str().starts_with(prefix) && in_page {
+                page.objects.push((key.clone(), object.size));
+            }
+        }
+        page.objects.sort();
+        page
     }
 }
 
@@ -93,19 +109,19 @@ impl Storage for DryRunStorage {
     }
 
     fn list(&self, prefix: &str, after: Option<&Key>) -> Result<ListPage> {
-        let mut page = self.inner.list(prefix, after)?;
-        let end = page.objects.last().map(|(key, _)| key.clone()).filter(|_| page.truncated);
-        let written = self.written();
-        page.objects.retain(|(key, _)| !written.contains_key(key));
-        for (key, object) in &*written {
-            let in_page =
-                after.is_none_or(|after| key > after) && end.as_ref().is_none_or(|end| key <= end);
-            if key.as_str().starts_with(prefix) && in_page {
-                page.objects.push((key.clone(), object.size));
-            }
-        }
-        page.objects.sort();
-        Ok(page)
+        Ok(self.merged(self.inner.list(prefix, after)?, prefix, after))
+    }
+
+    fn list_from(&self, copy: usize, prefix: &str, after: Option<&Key>) -> Result<ListPage> {
+        Ok(self.merged(self.inner.list_from(copy, prefix, after)?, prefix, after))
+    }
+
+    fn tags(&self, prefix: &str, after: Option<&Key>) -> Result<Option<TagPage>> {
+        self.inner.tags(prefix, after)
+    }
+
+    fn usage(&self) -> Option<Usage> {
+        self.inner.usage()
     }
 
     fn forget(&self, key: &Key) -> bool {

@@ -10,6 +10,7 @@ use silt_format::{Error, ErrorKind, Result};
 
 use crate::{
     ByteRange, Guarantees, Key, ListPage, ObjectMeta, Operation, OperationKind, PutMode, Storage,
+    TagPage, Usage,
 };
 
 /// What happens to one operation.
@@ -120,6 +121,10 @@ impl<S: Storage> Storage for FaultStorage<S> {
         self.run(&Operation::put(key, body), |_| self.inner.put_bytes(key, body, mode))
     }
 
+    fn put_tagged(&self, key: &Key, body: &[Bytes], mode: PutMode) -> Result<Option<String>> {
+        self.run(&Operation::put(key, body), |_| self.inner.put_tagged(key, body, mode))
+    }
+
     fn get(&self, key: &Key, range: ByteRange, into: &mut Vec<u8>) -> Result<()> {
         into.clear();
         self.run(&Operation::get(key, range), |fault| {
@@ -127,6 +132,27 @@ impl<S: Storage> Storage for FaultStorage<S> {
             alter(fault, into);
             Ok(())
         })
+    }
+
+    fn get_from(&self, copy: usize, key: &Key, range: ByteRange, into: &mut Vec<u8>) -> Result<()> {
+        into.clear();
+        self.run(&Operation::get(key, range), |fault| {
+            self.inner.get_from(copy, key, range, into)?;
+            alter(fault, into);
+            Ok(())
+        })
+    }
+
+    fn copies(&self, key: &Key) -> usize {
+        self.inner.copies(key)
+    }
+
+    fn forget(&self, key: &Key) -> bool {
+        self.inner.forget(key)
+    }
+
+    fn usage(&self) -> Option<Usage> {
+        self.inner.usage()
     }
 
     fn settle(&self, key: &Key) -> Result<()> {
@@ -143,6 +169,15 @@ impl<S: Storage> Storage for FaultStorage<S> {
 
     fn list(&self, prefix: &str, after: Option<&Key>) -> Result<ListPage> {
         self.run(&Operation::list(prefix, after), |_| self.inner.list(prefix, after))
+    }
+
+    fn list_from(&self, copy: usize, prefix: &str, after: Option<&Key>) -> Result<ListPage> {
+        let operation = Operation::list(prefix, after);
+        self.run(&operation, |_| self.inner.list_from(copy, prefix, after))
+    }
+
+    fn tags(&self, prefix: &str, after: Option<&Key>) -> Result<Option<TagPage>> {
+        self.run(&Operation::list(prefix, after), |_| self.inner.tags(prefix, after))
     }
 
     fn uploads(&self) -> usize {

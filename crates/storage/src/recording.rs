@@ -12,7 +12,7 @@ use silt_format::{ErrorKind, Result};
 use crate::storage::body_bytes;
 use crate::{
     ByteRange, Guarantees, Key, ListPage, ObjectMeta, Operation, OperationKind, PutMode, Storage,
-    TagPage,
+    TagPage, Usage,
 };
 
 /// Operations kept one by one; those after them count in the totals alone.
@@ -126,11 +126,37 @@ impl<S: Storage> Storage for RecordingStorage<S> {
         })
     }
 
+    fn put_tagged(&self, key: &Key, body: &[Bytes], mode: PutMode) -> Result<Option<String>> {
+        self.record(Operation::put(key, body), || {
+            let tag = self.inner.put_tagged(key, body, mode)?;
+            Ok((tag, Amount { objects: 1, bytes: body_bytes(body) }))
+        })
+    }
+
     fn get(&self, key: &Key, range: ByteRange, into: &mut Vec<u8>) -> Result<()> {
         self.record(Operation::get(key, range), || {
             self.inner.get(key, range, into)?;
             Ok(((), Amount { objects: 1, bytes: into.len() as u64 }))
         })
+    }
+
+    fn get_from(&self, copy: usize, key: &Key, range: ByteRange, into: &mut Vec<u8>) -> Result<()> {
+        self.record(Operation::get(key, range), || {
+            self.inner.get_from(copy, key, range, into)?;
+            Ok(((), Amount { objects: 1, bytes: into.len() as u64 }))
+        })
+    }
+
+    fn copies(&self, key: &Key) -> usize {
+        self.inner.copies(key)
+    }
+
+    fn forget(&self, key: &Key) -> bool {
+        self.inner.forget(key)
+    }
+
+    fn usage(&self) -> Option<Usage> {
+        self.inner.usage()
     }
 
     fn settle(&self, key: &Key) -> Result<()> {
@@ -156,6 +182,14 @@ impl<S: Storage> Storage for RecordingStorage<S> {
     fn list(&self, prefix: &str, after: Option<&Key>) -> Result<ListPage> {
         self.record(Operation::list(prefix, after), || {
             let page = self.inner.list(prefix, after)?;
+            let objects = page.objects.len() as u64;
+            Ok((page, Amount { objects, bytes: 0 }))
+        })
+    }
+
+    fn list_from(&self, copy: usize, prefix: &str, after: Option<&Key>) -> Result<ListPage> {
+        self.record(Operation::list(prefix, after), || {
+            let page = self.inner.list_from(copy, prefix, after)?;
             let objects = page.objects.len() as u64;
             Ok((page, Amount { objects, bytes: 0 }))
         })

@@ -190,6 +190,12 @@ impl Storage for Replicated {
         Ok(merge_pages(pages))
     }
 
+    fn forget(&self, key: &Key) -> bool {
+        // Every place is to forget it, not only the first that has it.
+        let had: Vec<bool> = self.reachable().map(|storage| storage.forget(key)).collect();
+        had.contains(&true)
+    }
+
     fn uploads(&self) -> usize {
         self.reachable().map(Storage::uploads).max().unwrap_or(1)
     }

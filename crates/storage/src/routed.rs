@@ -6,7 +6,7 @@ use bytes::Bytes;
 use silt_format::Result;
 
 use crate::replicated::{both, merge_pages};
-use crate::{ByteRange, Guarantees, Key, ListPage, ObjectMeta, PutMode, Storage};
+use crate::{ByteRange, Guarantees, Key, ListPage, ObjectMeta, PutMode, Storage, TagPage};
 
 /// Keeps the objects of one store, whose names have its id as their second part, in a storage of
 /// their own, and all others in another.
@@ -34,6 +34,10 @@ impl Routed {
 impl Storage for Routed {
     fn put_bytes(&self, key: &Key, body: &[Bytes], mode: PutMode) -> Result<()> {
         self.of(key).put_bytes(key, body, mode)
+    }
+
+    fn put_tagged(&self, key: &Key, body: &[Bytes], mode: PutMode) -> Result<Option<String>> {
+        self.of(key).put_tagged(key, body, mode)
     }
 
     fn get(&self, key: &Key, range: ByteRange, into: &mut Vec<u8>) -> Result<()> {
@@ -82,6 +86,19 @@ impl Storage for Routed {
                 Ok(merge_pages(pages.into()))
             }
         }
+    }
+
+    fn tags(&self, prefix: &str, after: Option<&Key>) -> Result<Option<TagPage>> {
+        // Where the prefix does not say to whom its objects belong, those of one place are not all.
+        match prefix.split('/').collect::<Vec<_>>().as_slice() {
+            [_, store, _, ..] if *store == self.store => self.own.tags(prefix, after),
+            [_, _, _, ..] => self.main.tags(prefix, after),
+            _ => Ok(None),
+        }
+    }
+
+    fn forget(&self, key: &Key) -> bool {
+        self.of(key).forget(key)
     }
 
     fn uploads(&self) -> usize {

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use silt_format::names::{self, Numbered};
 use silt_format::{Error, ErrorKind, KdfCost, KeyLabel, Result};
 use silt_storage::{
-    ByteRange, Counted, CrashStorage, CrashingOperation, Key, MemoryStorage, PutMode, Storage,
-    list_all,
+    ByteRange, CachedStorage, Counted, CrashStorage, CrashingOperation, Keep, Key, MemoryStorage,
+    PutMode, Storage, list_all,
 };
 use siltstone::{DeleteMethod, HealOptions, KeyAccess, Protection, Repository, SharePolicy};
 
@@ -218,6 +218,28 @@ fn a_place_that_was_moved_is_where_its_administrator_says() {
     kit::backup(&repository, "vm", &images[1]).unwrap();
     assert_eq!(kit::latest(&repository, "vm").unwrap().head.snapshots.len(), 4);
     assert!(shared::check(&repository).damage.is_empty());
+}
+
+/// A bucket's prefix was used by another repository before, whose configuration was kept nearby.
+#[test]
+fn a_configuration_that_was_kept_nearby_is_not_taken_for_the_places_own() {
+    let (disks, world, images) = two_copies();
+    let folder = tempfile::tempdir().unwrap();
+    let rule: fn(&Key) -> Keep =
+        |key| if key.as_str() == names::CONFIG { Keep::Settled } else { Keep::Nothing };
+    let kept = |storage| CachedStorage::new(storage, folder.path(), rule, 1 << 20);
+    let before: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+    kit::init(Arc::clone(&before), &world).unwrap();
+    kit::open(Arc::new(kept(before)), &world).unwrap();
+    let open = |location: &str| -> Result<Arc<dyn Storage>> {
+        let storage = disks.open(location)?;
+        Ok(if location == "b" { Arc::new(kept(storage)) } else { storage })
+    };
+    let repository = kit::open(disks.open("a").unwrap(), &world).unwrap();
+    let repository = repository.with_places("a", &open).unwrap();
+    assert!(repository.places().iter().all(|place| place.failure.is_none()));
+    kit::backup(&repository, "vm", &images[0]).unwrap();
+    assert_eq!(disks.objects("a"), disks.objects("b"));
 }
 
 #[test]

@@ -8,3 +8,4 @@ mod listing;
 mod local;
 mod memory;
 mod scarce;
+mod wrappers;

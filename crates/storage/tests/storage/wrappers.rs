@@ -1,0 +1,192 @@
+//! Every wrapper hands on every method: what one forgets, the storage below can't do.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use silt_format::Result;
+use silt_storage::{
+    ByteRange, CachedStorage, Counted, CrashStorage, CrashingOperation, DryRunStorage, Fault,
+    FaultStorage, Guarantees, Keep, Key, ListPage, ObjectMeta, PutMode, RecordingStorage, Replica,
+    Replicated, Routed, Storage, TagPage, Usage,
+};
+
+/// Notes which methods are called.
+#[derive(Default)]
+struct Asked(Mutex<BTreeSet<&'static str>>);
+
+impl Asked {
+    fn note(&self, method: &'static str) {
+        self.0.lock().unwrap().insert(method);
+    }
+}
+
+impl Storage for Asked {
+    fn put_bytes(&self, _: &Key, _: &[Bytes], _: PutMode) -> Result<()> {
+        self.note("put_bytes");
+        Ok(())
+    }
+    fn put_tagged(&self, _: &Key, _: &[Bytes], _: PutMode) -> Result<Option<String>> {
+        self.note("put_tagged");
+        Ok(Some("tag".to_owned()))
+    }
+    fn get(&self, _: &Key, _: ByteRange, into: &mut Vec<u8>) -> Result<()> {
+        self.note("get");
+        into.clear();
+        Ok(())
+    }
+    fn copies(&self, _: &Key) -> usize {
+        self.note("copies");
+        2
+    }
+    fn get_from(&self, _: usize, _: &Key, _: ByteRange, into: &mut Vec<u8>) -> Result<()> {
+        self.note("get_from");
+        into.clear();
+        Ok(())
+    }
+    fn settle(&self, _: &Key) -> Result<()> {
+        self.note("settle");
+        Ok(())
+    }
+    fn list_from(&self, _: usize, _: &str, _: Option<&Key>) -> Result<ListPage> {
+        self.note("list_from");
+        Ok(ListPage { objects: Vec::new(), truncated: false })
+    }
+    fn head(&self, _: &Key) -> Result<ObjectMeta> {
+        self.note("head");
+        Ok(ObjectMeta { size: 0, modified_ms: None })
+    }
+    fn delete(&self, _: &[Key]) -> Result<()> {
+        self.note("delete");
+        Ok(())
+    }
+    fn list(&self, _: &str, _: Option<&Key>) -> Result<ListPage> {
+        self.note("list");
+        Ok(ListPage { objects: Vec::new(), truncated: false })
+    }
+    fn tags(&self, _: &str, _: Option<&Key>) -> Result<Option<TagPage>> {
+        self.note("tags");
+        Ok(Some(TagPage { tags: Vec::new(), truncated: false }))
+    }
+    fn forget(&self, _: &Key) -> bool {
+        self.note("forget");
+        true
+    }
+    fn uploads(&self) -> usize {
+        self.note("uploads");
+        7
+    }
+    fn request_bytes(&self) -> u64 {
+        self.note("request_bytes");
+        11
+    }
+    fn usage(&self) -> Option<Usage> {
+        self.note("usage");
+        None
+    }
+    fn guarantees(&self) -> Guarantees {
+        self.note("guarantees");
+        Guarantees::ALL
+    }
+    fn describe(&self) -> String {
+        self.note("describe");
+        "asked".to_owned()
+    }
+}
+
+/// Calls each method once; the methods by name.
+fn call_all(storage: &dyn Storage) -> [&'static str; 17] {
+    let key = Key::new("kind/store/object").unwrap();
+    let mut into = Vec::new();
+    storage.get(&key, ByteRange::Full, &mut into).unwrap();
+    storage.get_from(0, &key, ByteRange::Full, &mut into).unwrap();
+    storage.settle(&key).unwrap();
+    storage.head(&key).unwrap();
+    storage.list("kind/store/", None).unwrap();
+    storage.list_from(0, "kind/store/", None).unwrap();
+    storage.tags("kind/store/", None).unwrap();
+    storage.copies(&key);
+    assert!(storage.forget(&key));
+    assert_eq!((storage.uploads(), storage.request_bytes()), (7, 11));
+    storage.usage();
+    storage.guarantees();
+    storage.describe();
+    storage.delete(std::slice::from_ref(&key)).unwrap();
+    // A dry run has the name already.
+    storage.put_bytes(&key, &[Bytes::from_static(b"1")], PutMode::Create).ok();
+    storage.put_tagged(&key, &[Bytes::from_static(b"1")], PutMode::Create).ok();
+    [
+        "put_bytes",
+        "put_tagged",
+        "get",
+        "copies",
+        "get_from",
+        "settle",
+        "list_from",
+        "head",
+        "delete",
+        "list",
+        "tags",
+        "forget",
+        "uploads",
+        "request_bytes",
+        "usage",
+        "guarantees",
+        "describe",
+    ]
+}
+
+/// The methods of a wrapped storage that were not called, but for those which the wrapper answers by
+/// itself.
+fn forgotten(
+    wrap: impl FnOnce(Arc<Asked>) -> Box<dyn Storage>,
+    by_itself: &[&str],
+) -> Vec<&'static str> {
+    let asked = Arc::new(Asked::default());
+    let methods = call_all(&*wrap(Arc::clone(&asked)));
+    let called = asked.0.lock().unwrap();
+    let is_missing = |method: &&str| !called.contains(method) && !by_itself.contains(method);
+    methods.into_iter().filter(is_missing).collect()
+}
+
+#[test]
+fn wrappers_hand_on_all_that_they_are_asked() {
+    let none: [&str; 0] = [];
+    assert_eq!(forgotten(|inner| Box::new(inner), &[]), none, "pointers");
+    assert_eq!(forgotten(|inner| Box::new(RecordingStorage::new(inner)), &[]), none, "recording");
+    let fault = |inner| Box::new(FaultStorage::new(inner, |_: &_, _: u64| Fault::Pass)) as _;
+    assert_eq!(forgotten(fault, &[]), none, "faults");
+    let crash = |inner| {
+        let (counted, struck) = (Counted::Mutations, CrashingOperation::Lost);
+        Box::new(CrashStorage::new(inner, 1000, counted, struck)) as _
+    };
+    assert_eq!(forgotten(crash, &[]), none, "crash");
+    let folder = tempfile::tempdir().unwrap();
+    let cached = |inner: Arc<Asked>| {
+        Box::new(CachedStorage::new(inner, folder.path(), |_| Keep::Nothing, 1 << 20)) as _
+    };
+    // It asks for tags, whether or not it was asked for them itself.
+    assert_eq!(forgotten(cached, &["put_bytes"]), none, "cached");
+    // Nothing of a dry run reaches what is below.
+    let dry = |inner: Arc<Asked>| Box::new(DryRunStorage::new(inner)) as _;
+    let changes = ["put_bytes", "put_tagged", "delete", "settle"];
+    assert_eq!(forgotten(dry, &changes), none, "dry run");
+    for store in ["store", "other"] {
+        let routed = |inner: Arc<Asked>| {
+            let elsewhere = Arc::new(silt_storage::MemoryStorage::new());
+            let (main, own): (Arc<dyn Storage>, Arc<dyn Storage>) =
+                if store == "store" { (elsewhere, inner) } else { (inner, elsewhere) };
+            Box::new(Routed::new(main, store, own)) as _
+        };
+        // Requests are counted where the store is opened; two are not one store.
+        let by_itself = if store == "store" { &["usage", "describe"][..] } else { &["usage"][..] };
+        assert_eq!(forgotten(routed, by_itself), none, "routed");
+    }
+    // Copies have no common tags, count as one, and are called by their locations.
+    let replicated = |inner: Arc<Asked>| {
+        let replica = Replica { location: "here".to_owned(), storage: Ok(inner) };
+        Box::new(Replicated::new(vec![replica])) as _
+    };
+    let own = ["put_tagged", "tags", "copies", "get_from", "list_from", "usage", "describe"];
+    assert_eq!(forgotten(replicated, &own), none, "replicated");
+}
