@@ -1,8 +1,8 @@
 //! Says which ext2, ext3 or ext4 file system a volume of the latest snapshot of a series holds, out
 //! of the repository: nothing is restored.
 //!
-//! `cargo run -p siltstone --example superblock -- REPOSITORY SERIES VOLUME`; the repository is in a
-//! folder, its password in SILT_PASSWORD.
+//! `cargo run -p siltstone --example superblock -- REPOSITORY SERIES VOLUME`; the repository is in
+//! a folder, its password in SILT_PASSWORD.
 
 #![expect(clippy::print_stdout, clippy::disallowed_methods, reason = "an example is a program")]
 

@@ -136,8 +136,8 @@ fn call_all(storage: &dyn Storage) -> [&'static str; 17] {
     ]
 }
 
-/// The methods of a wrapped storage that were not called, but for those which the wrapper answers by
-/// itself.
+/// The methods of a wrapped storage that were not called, but for those which the wrapper answers
+/// by itself.
 fn forgotten(
     wrap: impl FnOnce(Arc<Asked>) -> Box<dyn Storage>,
     by_itself: &[&str],
