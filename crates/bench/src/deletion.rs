@@ -127,7 +127,7 @@ impl Place {
 
 fn context() -> Context {
     let env = Arc::new(SystemEnv::new(Arc::new(AtomicBool::new(false))));
-    Context { env, observer: Arc::new(Silent) }
+    Context::new(env, Arc::new(Silent))
 }
 
 fn init(folder: &Path) -> Result<Repository> {

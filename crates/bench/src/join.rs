@@ -53,7 +53,7 @@ pub fn run(options: &JoinOptions) -> Result<()> {
 fn measure(options: &JoinOptions, place: &Path, run: RunRef) -> Result<()> {
     let storage: Arc<dyn Storage> = Arc::new(LocalStorage::open(place)?);
     let env = Arc::new(SystemEnv::new(Arc::new(AtomicBool::new(false))));
-    let context = Context { env, observer: Arc::new(Silent) };
+    let context = Context::new(env, Arc::new(Silent));
     let repository = Repository::open(storage, context, || Ok(b"benchmark".to_vec()))?;
     let measure = JoinMeasure::new(&repository);
     let base = peak_bytes()?;

@@ -124,7 +124,7 @@ pub fn repository(place: &Path) -> Result<Repository> {
     }
     let storage: Arc<dyn Storage> = Arc::new(LocalStorage::create(place)?);
     let env = Arc::new(SystemEnv::new(Arc::new(AtomicBool::new(false))));
-    let context = Context { env, observer: Arc::new(Silent) };
+    let context = Context::new(env, Arc::new(Silent));
     let protection = Protection::Password {
         password: b"benchmark".to_vec(),
         cost: KdfCost { memory_kib: 8 << 10, passes: 1, lanes: 1 },

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use silt_format::{Lease, RepositoryId, SeriesId};
 
+use crate::budget::Budget;
+
 /// Where time, randomness and identity come from; a simulation brings its own.
 pub trait Env: Send + Sync {
     /// Nanoseconds since 1970.
@@ -92,9 +94,23 @@ pub struct Context {
     pub env: Arc<dyn Env>,
     /// Who is told of progress.
     pub observer: Arc<dyn Observer>,
+    /// Memory of each operation that is not told how much it may use, in bytes; 0 for
+    /// [`MEMORY_BYTES_DEFAULT`](crate::budget::MEMORY_BYTES_DEFAULT). Whoever lets several run at
+    /// once in a process gives each its share.
+    pub memory_bytes: u64,
 }
 
 impl Context {
+    /// A context whose operations use the default amount of memory.
+    pub fn new(env: Arc<dyn Env>, observer: Arc<dyn Observer>) -> Self {
+        Self { env, observer, memory_bytes: 0 }
+    }
+
+    /// The budget of an operation that may use `memory_bytes`, 0 for what the context says.
+    pub fn budget(&self, memory_bytes: u64) -> Budget {
+        Budget::new(if memory_bytes == 0 { self.memory_bytes } else { memory_bytes })
+    }
+
     /// So many random bytes.
     pub fn random<const N: usize>(&self) -> [u8; N] {
         let mut bytes = [0; N];
@@ -127,5 +143,20 @@ impl Context {
             silt_format::ErrorKind::Interrupted,
             "interrupted; the repository is whole, and what was uploaded is used by the next run",
         ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::system::SystemEnv;
+
+    #[test]
+    fn what_is_not_told_how_much_takes_its_share() {
+        let mut context = SystemEnv::context();
+        assert_eq!(context.budget(0), Budget::new(0));
+        context.memory_bytes = 30 << 20;
+        assert_eq!(context.budget(0), Budget::new(30 << 20));
+        assert_eq!(context.budget(40 << 20), Budget::new(40 << 20));
     }
 }

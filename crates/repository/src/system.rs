@@ -29,7 +29,7 @@ impl SystemEnv {
     /// The environment of this process, of whose operations nobody is told and which nobody stops.
     pub fn context() -> Context {
         let env = Arc::new(Self::new(Arc::new(AtomicBool::new(false))));
-        Context { env, observer: Arc::new(Silent) }
+        Context::new(env, Arc::new(Silent))
     }
 }
 

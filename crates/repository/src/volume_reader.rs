@@ -11,7 +11,6 @@ use silt_format::{
     SegmentEntry,
 };
 
-use crate::budget::Budget;
 use crate::cache::WeightedCache;
 use crate::chunks::{ChunkReader, Cursor};
 use crate::map::MapReader;
@@ -103,11 +102,11 @@ pub fn placed(recipe: &Recipe) -> impl Iterator<Item = Placed> + '_ {
 }
 
 impl VolumeReader {
-    /// Opens a volume; `memory_bytes` bounds what is kept, 0 for
-    /// [`MEMORY_BYTES_DEFAULT`](crate::budget::MEMORY_BYTES_DEFAULT).
+    /// Opens a volume; `memory_bytes` bounds what is kept, 0 for what the repository's context
+    /// says.
     pub fn open(repository: &Repository, of: FoundVolume<'_>, memory_bytes: u64) -> Result<Self> {
         let (objects, head) = (&repository.objects, &of.found().head);
-        let budget = Budget::new(memory_bytes);
+        let budget = objects.context.budget(memory_bytes);
         Ok(Self {
             map: MapReader::new(objects, head),
             chunks: ChunkReader::new(objects, head, budget)?,

@@ -70,7 +70,7 @@ impl Process {
 
     /// What the engine is given.
     pub fn context(self: &Arc<Self>) -> Context {
-        Context { env: Arc::clone(self) as _, observer: Arc::clone(self) as _ }
+        Context::new(Arc::clone(self) as _, Arc::clone(self) as _)
     }
 
     /// A place as this process reaches it.

@@ -10,7 +10,6 @@
 use std::sync::Arc;
 
 use silt_format::{Error, Head, Result, ResultExt, Snapshot};
-use silt_repository::budget::Budget;
 use silt_repository::chunks::ChunkReader;
 use silt_repository::map::MapReader;
 use silt_repository::objects::{Scratch, is_damage};
@@ -42,7 +41,7 @@ pub(super) fn newest_sound(repository: &Repository, head: &Head) -> Result<Optio
 fn verify(repository: &Repository, head: &Head, snapshot: &Snapshot) -> Result<()> {
     let objects = &repository.objects;
     let reader = Arc::new(MapReader::new(objects, head));
-    let chunks = ChunkReader::new(objects, head, Budget::new(0))?;
+    let chunks = ChunkReader::new(objects, head, objects.context.budget(0))?;
     let (mut scratch, mut raw) = (Scratch::default(), Vec::new());
     for volume in &snapshot.volumes {
         reader.walk(volume.root, &mut |segment, entry| {

@@ -52,7 +52,7 @@ pub struct BackupOptions {
     pub chunking: Option<Chunking>,
     /// How many threads read, scan and compress; 0 for two more than cores.
     pub jobs: usize,
-    /// Bytes of memory to work with, 0 for [`MEMORY_BYTES_DEFAULT`](crate::MEMORY_BYTES_DEFAULT).
+    /// Bytes of memory to work with, 0 for what the context says.
     pub memory_bytes: u64,
     /// Read and deduplicate as if the series had no snapshot.
     pub no_parent: bool,
@@ -186,7 +186,7 @@ impl<'r> BackupSession<'r> {
         let started_ns = context.env.now_ns();
         let mut head = base(repository, (series, name), state.head, &options, started_ns)?;
         let parent = if options.no_parent { None } else { newest_sound(repository, &head)? };
-        let budget = Budget::new(options.memory_bytes);
+        let budget = objects.context.budget(options.memory_bytes);
         // After the series' record and head: whoever condemns chunks counts on it.
         let shared = SharedIndex::open(objects, head.domain, budget.lookup_bytes())?;
         let (shared, shared_check) = shared.unzip();

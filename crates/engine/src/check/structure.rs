@@ -8,7 +8,6 @@ use silt_format::{
     PRIVATE_STORE, Page, RecipeChunk, Reference, Result, SEGMENT_BYTES, SegmentEntry, Snapshot,
     SnapshotEntry, SummaryRef, Volume, names,
 };
-use silt_repository::budget::Budget;
 use silt_repository::check_record::{Avoided, RecordState};
 use silt_repository::chunks::ChunkReader;
 use silt_repository::map::{MapReader, Once};
@@ -39,7 +38,7 @@ pub(crate) fn verify(
         repository,
         head,
         reader: MapReader::new(objects, head),
-        chunks: ChunkReader::new(objects, head, Budget::new(0))?,
+        chunks: ChunkReader::new(objects, head, objects.context.budget(0))?,
         avoided: Avoided::new(&state.record, &repository.shared_check_record(head.domain)?),
         scratch: Scratch::default(),
         raw: Vec::new(),

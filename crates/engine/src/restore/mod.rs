@@ -12,7 +12,6 @@ use silt_format::{
     SegmentEntry, SeriesId,
 };
 use silt_repository::FoundVolume;
-use silt_repository::budget::Budget;
 use silt_repository::env::{Context, Progress};
 use silt_repository::map::digester;
 use silt_repository::objects::is_damage;
@@ -36,7 +35,7 @@ pub struct RestoreOptions {
     pub salvage: bool,
     /// How many threads; 0 for two a core. A sequential target needs one.
     pub jobs: usize,
-    /// Bytes of memory to work with, 0 for [`MEMORY_BYTES_DEFAULT`](crate::MEMORY_BYTES_DEFAULT).
+    /// Bytes of memory to work with, 0 for what the context says.
     pub memory_bytes: u64,
 }
 
@@ -106,7 +105,7 @@ impl Repository {
                 range.offset, range.length, volume.name, volume.bytes
             )));
         }
-        let budget = Budget::new(options.memory_bytes);
+        let budget = self.objects.context.budget(options.memory_bytes);
         let restore = Restore {
             context: &self.objects.context,
             reader: VolumeReader::open(self, of, options.memory_bytes)?,

@@ -4,7 +4,6 @@ use silt_format::number::to_u32;
 use silt_format::{
     Fingerprint, Head, ObjectTag, Result, RunRef, RunUse, SHARED_STORE, SeriesId, names,
 };
-use silt_repository::budget::Budget;
 use silt_repository::chunks::{Container, open_container, read_frame};
 use silt_repository::objects::{Scratch, is_damage};
 use silt_repository::runs::{DurableRun, RunReader, RunWriter, Sorted, Sorter, Stream, merge};
@@ -117,7 +116,7 @@ pub(super) fn add_to_store<T>(
     let store = (edit.head.series, SHARED_STORE);
     let numbers =
         (next_number(repository, &edit.head)?, ObjectTag::first(objects.context.random_id()));
-    let budget = Budget::new(0);
+    let budget = objects.context.budget(0);
     let uploads = Uploads::new(objects, budget.uploads(objects.storage.uploads()));
     let writer = ContainerWriter::new(objects, store, config, numbers, uploads)?;
     let workers = objects.context.workers(budget.workers(jobs(0)));

@@ -18,7 +18,7 @@ use crate::edit::Edit;
 use crate::repository::Repository;
 
 /// Memory to sort in unless told otherwise, in bytes.
-const MEMORY_BYTES_DEFAULT: u64 = 48 << 20;
+const SORT_BYTES_DEFAULT: u64 = 48 << 20;
 /// How many sortings there are at a time.
 const SORTINGS: u64 = 3;
 /// The owner number of the shared store itself.
@@ -41,7 +41,7 @@ pub(super) struct Census<'a> {
 /// What sorts in one part of `memory_bytes`, 0 for the default, and in a folder for temporary
 /// files.
 pub(super) fn sorter(objects: &Arc<Objects>, spool: &Path, memory_bytes: u64) -> Sorter {
-    let bytes = if memory_bytes == 0 { MEMORY_BYTES_DEFAULT } else { memory_bytes };
+    let bytes = if memory_bytes == 0 { SORT_BYTES_DEFAULT } else { memory_bytes };
     Sorter::new(objects, spool, to_usize(bytes / SORTINGS))
 }
 

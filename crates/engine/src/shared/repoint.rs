@@ -10,7 +10,6 @@ use std::path::Path;
 use silt_chunking::Fingerprinter;
 use silt_format::{Error, ErrorKind, Head, Link, ObjectTag, Result};
 use silt_repository::bounds::require_listed;
-use silt_repository::budget::Budget;
 use silt_repository::chunks::{ChunkReader, Cursor, open_container};
 use silt_repository::dead;
 use silt_repository::env::Progress;
@@ -62,7 +61,7 @@ impl Edit<'_> {
         let Some(shared) = self.repository.verified_head(store)? else { return Ok(report) };
         let repository = self.repository;
         let objects = &repository.objects;
-        let bytes = Budget::new(0).lookup_bytes();
+        let bytes = objects.context.budget(0).lookup_bytes();
         let Some((index, _)) = SharedIndex::open(objects, self.head.domain, bytes)? else {
             return Ok(report);
         };
@@ -82,7 +81,7 @@ impl Edit<'_> {
                 ),
                 config: &repository.config,
             },
-            reader: ChunkReader::new(objects, &self.head, Budget::new(0))?,
+            reader: ChunkReader::new(objects, &self.head, objects.context.budget(0))?,
             cursor: Cursor::default(),
             scratch: Scratch::default(),
             report: &mut report,

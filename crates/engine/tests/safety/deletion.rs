@@ -219,7 +219,7 @@ fn a_check_takes_no_reclaim_for_damage() {
         *count.lock().unwrap() = report.rewritten_containers + report.dropped_containers;
     };
     let observer = Arc::new(AtFirstProgress(Mutex::new(Some(Box::new(action)))));
-    let context = siltstone::Context { env: series.world.clone(), observer };
+    let context = siltstone::Context::new(series.world.clone(), observer);
     let password = || Ok(kit::PASSWORD.to_vec());
     let repository = Repository::open(series.storage.clone(), context, password).unwrap();
     let all = CheckOptions { data: DataCheck::All, jobs: 1, ..CheckOptions::default() };

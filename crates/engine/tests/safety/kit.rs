@@ -77,7 +77,7 @@ impl World {
         self.now_ns.fetch_add(seconds * 1_000_000_000, Ordering::SeqCst);
     }
     pub fn context(self: &Arc<Self>) -> Context {
-        Context { env: self.clone(), observer: self.clone() }
+        Context::new(self.clone(), self.clone())
     }
 }
 

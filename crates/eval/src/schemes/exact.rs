@@ -18,7 +18,7 @@ const SORT_BYTES: usize = 4 << 20;
 /// Chunks that are stored if each day's machines are backed up in so many rounds.
 pub fn collaborative(trace: &Trace, rounds: usize) -> Result<u64> {
     let env = Arc::new(SystemEnv::new(Arc::new(AtomicBool::new(false))));
-    let context = Context { env, observer: Arc::new(Silent) };
+    let context = Context::new(env, Arc::new(Silent));
     let storage = Arc::new(MemoryStorage::new());
     let config = Config::default();
     let repository = Repository::init(storage, context, config, &Protection::None, None)?;

@@ -18,7 +18,7 @@ const STORE: SeriesId = SeriesId([7; 12]);
 fn repository() -> (Repository, Arc<MemoryStorage>) {
     let storage = Arc::new(MemoryStorage::new());
     let env = Arc::new(SystemEnv::new(Arc::new(AtomicBool::new(false))));
-    let context = Context { env, observer: Arc::new(Silent) };
+    let context = Context::new(env, Arc::new(Silent));
     let shared: Arc<dyn Storage> = Arc::clone(&storage) as Arc<dyn Storage>;
     let config = Config::default();
     let made = Repository::init(shared, context, config, &Protection::None, None).unwrap();

@@ -76,7 +76,8 @@ pub fn run(cli: &Cli, interrupted: Arc<AtomicBool>) -> Result<u8, Failure> {
     let reporter = Arc::new(Reporter::new(global.json, global.quiet, to_stdout));
     let observer = Arc::clone(&reporter);
     let noted = Arc::new(NotedEnv::new(global, interrupted));
-    let context = Context { env: Arc::clone(&noted) as _, observer };
+    let mut context = Context::new(Arc::clone(&noted) as _, observer);
+    context.memory_bytes = cli.global.memory << 20;
     let opener = Opener::new(global.connections);
     let session = Session { global, reporter, context, noted, opener };
     // What can wait gives way to backups unless it is told otherwise.

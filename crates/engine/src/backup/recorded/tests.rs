@@ -21,7 +21,7 @@ use crate::{
 
 fn repository() -> Repository {
     let env = Arc::new(SystemEnv::new(Arc::new(AtomicBool::new(false))));
-    let context = Context { env, observer: Arc::new(Silent) };
+    let context = Context::new(env, Arc::new(Silent));
     let (storage, config) = (Arc::new(MemoryStorage::new()), Config::default());
     Repository::init(storage, context, config, &Protection::None, None).unwrap()
 }
