@@ -36,6 +36,15 @@ pub fn key_copy(id: Id) -> String {
     format!("{KEYS}{id}.copy")
 }
 
+/// The name of the object that holds the same bytes in the same place: of a wrapped key and of the
+/// administrator's key there are two.
+pub fn twin(name: &str) -> Option<String> {
+    if name != AUTHORITY && name != AUTHORITY_COPY && key_id(name).is_none() {
+        return None;
+    }
+    Some(name.strip_suffix(".copy").map_or_else(|| format!("{name}.copy"), str::to_owned))
+}
+
 /// The id of the key or the copy of one that an object's name says.
 pub fn key_id(name: &str) -> Option<Id> {
     let name = name.strip_prefix(KEYS)?;

@@ -140,7 +140,7 @@ impl Repository {
         }
         let mut whole = self.whole_copies(places, key)?;
         if whole.len() > 1 {
-            whole = self.wanted(key, whole)?;
+            whole = self.wanted(places, key, whole)?;
         }
         if whole.len() > 1 {
             report.conflicts.push(key.as_str().to_owned());
@@ -224,8 +224,15 @@ impl Repository {
     }
 
     /// Of whole copies that differ the one in which others find what they refer to: content hashes
-    /// of blocks and snapshots, fingerprints of chunks. All copies if that says nothing.
-    fn wanted(&self, key: &Key, copies: Vec<Copy>) -> Result<Vec<Copy>> {
+    /// of blocks and snapshots, fingerprints of chunks. Of keys, which nobody can verify without
+    /// their passwords, the one that an object beside it confirms. All copies if that says nothing.
+    fn wanted(&self, places: &[&dyn Storage], key: &Key, copies: Vec<Copy>) -> Result<Vec<Copy>> {
+        if let Some(twin) = names::twin(key.as_str()) {
+            let twins = self.whole_copies(places, &Key::new(twin)?)?;
+            let is_confirmed = |(_, bytes): &&Copy| twins.iter().any(|(_, twin)| twin == bytes);
+            let confirmed: Vec<Copy> = copies.iter().filter(is_confirmed).cloned().collect();
+            return Ok(if confirmed.len() == 1 { confirmed } else { copies });
+        }
         let Some(series) = names::series_of(key.as_str()) else { return Ok(copies) };
         // All series may refer to what the shared store has.
         let is_shared = series == self.objects.keys.shared_store_id(DEFAULT_DOMAIN);

@@ -9,7 +9,9 @@ use silt_storage::{
     ByteRange, CachedStorage, Counted, CrashStorage, CrashingOperation, Keep, Key, MemoryStorage,
     PutMode, Storage, list_all,
 };
-use siltstone::{DeleteMethod, HealOptions, KeyAccess, Protection, Repository, SharePolicy};
+use siltstone::{
+    Administrator, DeleteMethod, HealOptions, KeyAccess, Protection, Repository, SharePolicy,
+};
 
 use crate::kit::{self, World};
 use crate::{rounds, shared};
@@ -218,6 +220,39 @@ fn a_place_that_was_moved_is_where_its_administrator_says() {
     kit::backup(&repository, "vm", &images[1]).unwrap();
     assert_eq!(kit::latest(&repository, "vm").unwrap().head.snapshots.len(), 4);
     assert!(shared::check(&repository).damage.is_empty());
+}
+
+/// Without a password nobody can tell which of two keys is whole; the copy beside each can.
+#[test]
+fn whatever_is_damaged_of_the_root_is_healed_by_the_other_place() {
+    let (disks, world) = (Disks::with(&["a", "b"]), World::new(1));
+    let (cost, label) = (KdfCost { memory_kib: 8 << 10, passes: 1, lanes: 1 }, KeyLabel::default());
+    let (password, storage) = (kit::PASSWORD.to_vec(), disks.get("a"));
+    let signs = Administrator { password: b"signs".to_vec(), cost, label: label.clone() };
+    let protection = Protection::Password { password, cost, label };
+    let config = kit::config();
+    Repository::init(storage, world.context(), config, &protection, Some(&signs)).unwrap();
+    let mut repository = disks.repository("a", &world).unwrap();
+    repository.authorize(b"signs").unwrap();
+    let open = |location: &str| disks.open(location);
+    repository.add_place("a", "b", false, &open).unwrap();
+    let names: Vec<String> = disks.objects("a").into_keys().collect();
+    let of_root = |name: &&String| names::twin(name).is_some() || name.starts_with(names::WRITERS);
+    let hurt: Vec<&String> = names.iter().filter(of_root).collect();
+    assert_eq!(hurt.len(), 6, "{hurt:?}");
+    for name in hurt {
+        for middle in [true, false] {
+            let change = |bytes: &mut Vec<u8>| {
+                let at = if middle { bytes.len() / 2 } else { bytes.len() - 1 };
+                bytes[at] ^= 1;
+            };
+            disks.get("a").damage(&Key::new(name.as_str()).unwrap(), change).unwrap();
+            let healed = disks.repository("b", &world).unwrap().heal_copies(ALL_DATA).unwrap();
+            assert!(healed.conflicts.is_empty() && healed.lost.is_empty(), "{name}: {healed:?}");
+            assert_eq!(healed.replaced_objects, 1, "{name}");
+            assert_eq!(disks.objects("a"), disks.objects("b"), "{name}");
+        }
+    }
 }
 
 /// A bucket's prefix was used by another repository before, whose configuration was kept nearby.

@@ -117,11 +117,16 @@ impl Month {
 
     /// The first object of a kind in the first folder, by its path below it.
     fn object(&self, below: &str) -> String {
+        self.first_object(below).unwrap()
+    }
+
+    fn first_object(&self, below: &str) -> Option<String> {
         let mut found = Vec::new();
         let folder = &self.folders[0];
         walk(&Path::new(folder).join(below), &mut found);
         found.sort();
-        found[0].strip_prefix(&format!("{folder}/")).unwrap().to_owned()
+        let path = found.first()?;
+        path.strip_prefix(&format!("{folder}/")).map(str::to_owned)
     }
 
     fn bad_day(&mut self, day: usize) {
@@ -172,8 +177,35 @@ impl Month {
                 tool("mv", &[&self.place.text("away"), &self.place.text("disk2")]);
                 self.administrator(&["copies", "add", &self.folders[1]]).exits(0);
             }
+            15 => self.every_kind_is_damaged(),
             _ => self.other_bad_day(day),
         }
+    }
+
+    /// An object of every kind that is there is damaged on one disk: all is read from the other,
+    /// and healed by it.
+    fn every_kind_is_damaged(&self) {
+        let kinds = [
+            "containers",
+            "dead",
+            "recipes",
+            "runs",
+            "series",
+            "snapshots",
+            "summaries",
+            "root/keys",
+            "root/writers",
+        ];
+        let folder = Path::new(&self.folders[0]);
+        let there = kinds.into_iter().filter(|kind| folder.join(kind).exists());
+        let mut hurt: Vec<String> = there.filter_map(|kind| self.first_object(kind)).collect();
+        hurt.extend([self.newest_head(), "config".to_owned(), "authority".to_owned()]);
+        assert!(hurt.len() >= 10, "{hurt:?}");
+        hurt.iter().for_each(|name| damage(&folder.join(name)));
+        self.administrator(&["restore", "db1@latest", "db1.out"]).exits(0);
+        assert!(self.place.read("db1.out") == self.images["db1"]);
+        let healed = self.administrator(&["copies", "heal", "--read-data"]).exits(0);
+        healed.says(&format!("{} replaced", hurt.len()));
     }
 
     fn other_bad_day(&mut self, day: usize) {
