@@ -378,7 +378,7 @@ fn frames_end(directory: &Directory) -> u64 {
 }
 
 /// Says that frames of a container are about to be read.
-pub fn expect_frames(
+pub(crate) fn expect_frames(
     objects: &Objects,
     container: &Container,
     wanted: impl Fn(u16) -> bool,
@@ -390,7 +390,7 @@ pub fn expect_frames(
 }
 
 /// Replaces `raw` by the chunks of a frame; their number of bytes is as the directory says.
-pub fn read_frame(
+pub(crate) fn read_frame(
     objects: &Objects,
     container: &Container,
     frame: u16,

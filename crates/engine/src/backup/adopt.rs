@@ -10,11 +10,10 @@
 use std::collections::BTreeSet;
 
 use silt_chunking::{Fingerprinter, signatures};
-use silt_format::{
-    Error, Head, ObjectTag, PRIVATE_STORE, Reference, Result, ResultExt, SeriesId, names,
-};
-use silt_repository::chunks::{Container, expect_frames, open_container, read_frame};
-use silt_repository::objects::{Objects, Scratch, is_damage, key};
+use silt_format::{Head, ObjectTag, PRIVATE_STORE, Reference, Result, ResultExt, SeriesId, names};
+use silt_repository::chunks::{Container, open_container};
+use silt_repository::container_reader::ContainerReader;
+use silt_repository::objects::{Objects, is_damage, key};
 
 use super::signature_index::{Candidate, SignatureIndex};
 
@@ -50,23 +49,12 @@ impl Proven {
         series: SeriesId,
         (number, tag): (u32, ObjectTag),
         fingerprinter: &Fingerprinter,
-        scratch: &mut Scratch,
     ) -> Result<(Self, Container)> {
         let container = open_container(objects, series, number, tag)?;
-        expect_frames(objects, &container, |_| true, scratch);
-        let (mut raw, mut frame) = (Vec::new(), None);
-        for (slot, place) in container.directory.slots() {
-            if frame != Some(place.frame) {
-                read_frame(objects, &container, place.frame, scratch, &mut raw)?;
-                frame = Some(place.frame);
-            }
-            let start = place.offset as usize;
-            let chunk = raw.get(start..start + place.length as usize);
-            let expected = container.directory.fingerprints[place.index as usize];
-            if chunk.is_none_or(|chunk| fingerprinter.fingerprint(chunk) != expected) {
-                let name = &container.object.name;
-                return Err(Error::corrupt(format!("slot {slot} of container {name} is damaged")));
-            }
+        let mut reader = ContainerReader::new(objects);
+        reader.expect(&container, |_| true);
+        for (slot, _) in container.directory.slots() {
+            reader.verified(&container, slot, fingerprinter)?;
         }
         Ok((Self { number, tag }, container))
     }

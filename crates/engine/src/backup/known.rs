@@ -88,13 +88,8 @@ impl Known {
                 Ok(usable.map(|chunk| (chunk.fingerprint, chunk.reference)).collect())
             }
             Candidate::Container(number, tag) => {
-                let (proven, container) = Proven::read(
-                    &self.objects,
-                    self.series,
-                    (number, tag),
-                    &self.fingerprinter,
-                    &mut self.scratch,
-                )?;
+                let (proven, container) =
+                    Proven::read(&self.objects, self.series, (number, tag), &self.fingerprinter)?;
                 self.proven.insert(proven);
                 let directory = &container.directory;
                 let entry = |(slot, place): (u16, silt_format::Slot)| {

@@ -7,9 +7,10 @@ use silt_chunking::Fingerprinter;
 use silt_format::number::to_u16;
 use silt_format::{DamagedSlots, Error, Head, ObjectTag, Result, SeriesId, VerifiedRange, names};
 use silt_repository::check_record::RecordState;
-use silt_repository::chunks::{expect_frames, open_container, read_frame};
+use silt_repository::chunks::open_container;
+use silt_repository::container_reader::ContainerReader;
 use silt_repository::env::Progress;
-use silt_repository::objects::{Objects, Scratch, is_damage};
+use silt_repository::objects::{Objects, is_damage};
 use silt_repository::sync::lock;
 
 use super::damage::Findings;
@@ -174,11 +175,11 @@ fn each_verified(
     let next = Mutex::new(items.iter());
     let shared = Mutex::new((take, Ok(())));
     let work = || -> Result<()> {
-        let mut scratch = Scratch::default();
+        let mut reader = ContainerReader::new(objects);
         loop {
             objects.context.check_interrupted()?;
             let Some(item) = lock(&next).next() else { return Ok(()) };
-            let verified = verify_one(objects, head.series, *item, &fingerprinter, &mut scratch)?;
+            let verified = verify_one(objects, head.series, *item, &fingerprinter, &mut reader)?;
             let mut shared = lock(&shared);
             if shared.1.is_err() {
                 return Ok(());
@@ -208,7 +209,7 @@ fn verify_one(
     series: SeriesId,
     item: Item,
     fingerprinter: &Fingerprinter,
-    scratch: &mut Scratch,
+    reader: &mut ContainerReader<'_>,
 ) -> Result<Verified> {
     let mut verified = Verified { item, damaged: Vec::new(), error: None };
     let slots = |first, last| DamagedSlots { container: item.number, tag: item.tag, first, last };
@@ -222,27 +223,24 @@ fn verify_one(
         Err(error) => return Err(error),
     };
     let directory = &container.directory;
-    let mut raw = Vec::new();
-    expect_frames(objects, &container, |_| true, scratch);
+    reader.expect(&container, |_| true);
     for frame in 0..to_u16(directory.frames.len()) {
-        let read = read_frame(objects, &container, frame, scratch, &mut raw);
-        if let Err(error) = &read
-            && !is_damage(error)
-        {
-            return read.map(|()| verified);
-        }
-        let failed = read.is_err();
-        verified.error = verified.error.or(read.err());
+        let raw = match reader.frame(&container, frame) {
+            Ok(raw) => Some(raw),
+            Err(error) if is_damage(&error) => {
+                verified.error.get_or_insert(error);
+                None
+            }
+            Err(error) => return Err(error),
+        };
         let runs = directory.runs.iter().filter(|run| run.frame == frame);
         for run in runs {
             for number in run.first..=run.first + (run.count - 1) {
                 let Some(slot) = directory.slot(number) else { continue };
                 let start = slot.offset as usize;
-                let bytes = raw.get(start..start + slot.length as usize);
+                let bytes = raw.and_then(|raw| raw.get(start..start + slot.length as usize));
                 let expected = directory.fingerprints[slot.index as usize];
-                let good = !failed
-                    && bytes.is_some_and(|bytes| fingerprinter.fingerprint(bytes) == expected);
-                if good {
+                if bytes.is_some_and(|bytes| fingerprinter.fingerprint(bytes) == expected) {
                     continue;
                 }
                 match verified.damaged.last_mut() {

@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use silt_format::number::to_u64;
-use silt_format::{
-    Directory, Error, HEADER_BYTES, Header, ObjectKind, Result, RunDirectory, names,
-};
-use silt_repository::chunks::{expect_frames, open_container, read_frame};
+use silt_format::{Error, HEADER_BYTES, Header, ObjectKind, Result, RunDirectory, names};
+use silt_repository::chunks::open_container;
+use silt_repository::container_reader::ContainerReader;
 use silt_repository::objects::{Address, Objects, Scratch};
 use silt_repository::root::open_config;
 use silt_storage::{Key, MemoryStorage, PutMode, Storage};
@@ -64,11 +63,10 @@ impl Repository {
 fn verify_container(objects: &Objects, address: Address) -> Result<()> {
     let number = silt_format::number::to_u32(usize::try_from(address.number).unwrap_or(usize::MAX));
     let container = open_container(objects, address.series, number, address.tag)?;
-    let (mut scratch, mut raw) = (Scratch::default(), Vec::new());
-    let Directory { frames, .. } = &container.directory;
-    expect_frames(objects, &container, |_| true, &mut scratch);
-    (0..silt_format::number::to_u16(frames.len()))
-        .try_for_each(|frame| read_frame(objects, &container, frame, &mut scratch, &mut raw))
+    let mut reader = ContainerReader::new(objects);
+    reader.expect(&container, |_| true);
+    (0..silt_format::number::to_u16(container.directory.frames.len()))
+        .try_for_each(|frame| reader.frame(&container, frame).map(drop))
 }
 
 fn verify_run(objects: &Objects, name: &str, address: Address) -> Result<()> {

@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 
 use silt_chunking::Fingerprinter;
-use silt_format::{Config, DeadRange, Error, Link, ObjectTag, Result, SeriesId};
-use silt_repository::chunks::{Container, expect_frames, read_frame};
+use silt_format::{Config, DeadRange, Link, ObjectTag, Result, SeriesId};
+use silt_repository::chunks::Container;
+use silt_repository::container_reader::ContainerReader;
 use silt_repository::dead::holds;
 use silt_repository::draft::ContainerDraft;
-use silt_repository::objects::{Objects, Scratch};
+use silt_repository::objects::Objects;
 
 /// What every rewriting of one series' containers works with.
 pub(crate) struct Rewriter<'a> {
@@ -31,25 +32,15 @@ impl Rewriter<'_> {
         links: &[Link],
     ) -> Result<u64> {
         let mut draft = ContainerDraft::new(self.objects, self.config, self.series, number, tag)?;
-        let (mut scratch, mut frame, mut frame_number) = (Scratch::default(), Vec::new(), None);
+        let mut reader = ContainerReader::new(self.objects);
         let is_linked = |slot: u16| links.binary_search_by_key(&slot, |link| link.slot).is_ok();
         let is_kept = |slot: u16| !holds(dead, slot) && !is_linked(slot);
         let kept = || old.directory.slots().filter(|(slot, _)| is_kept(*slot));
         let frames: BTreeSet<u16> = kept().map(|(_, place)| place.frame).collect();
-        expect_frames(self.objects, old, |frame| frames.contains(&frame), &mut scratch);
-        for (slot, place) in kept() {
-            if frame_number != Some(place.frame) {
-                read_frame(self.objects, old, place.frame, &mut scratch, &mut frame)?;
-                frame_number = Some(place.frame);
-            }
-            let start = place.offset as usize;
-            let chunk = &frame[start..start + place.length as usize];
-            let fingerprint = old.directory.fingerprints[place.index as usize];
-            if self.fingerprinter.fingerprint(chunk) != fingerprint {
-                let name = &old.object.name;
-                return Err(Error::corrupt(format!("slot {slot} of container {name} is damaged")));
-            }
-            draft.push(slot, chunk, fingerprint);
+        reader.expect(old, |frame| frames.contains(&frame));
+        for (slot, _) in kept() {
+            let chunk = reader.verified(old, slot, &self.fingerprinter)?;
+            draft.push(slot, chunk.bytes, chunk.fingerprint);
         }
         let mut all: Vec<Link> = old.directory.links.iter().chain(links).copied().collect();
         all.sort_unstable_by_key(|link| link.slot);

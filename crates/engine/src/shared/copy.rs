@@ -4,8 +4,9 @@ use silt_format::number::to_u32;
 use silt_format::{
     Fingerprint, Head, ObjectTag, Result, RunRef, RunUse, SHARED_STORE, SeriesId, names,
 };
-use silt_repository::chunks::{Container, open_container, read_frame};
-use silt_repository::objects::{Scratch, is_damage};
+use silt_repository::chunks::{Container, open_container};
+use silt_repository::container_reader::{ContainerReader, StoredChunk};
+use silt_repository::objects::is_damage;
 use silt_repository::runs::{DurableRun, RunReader, RunWriter, Sorted, Sorter, Stream, merge};
 use silt_repository::shared_record::{Owner, SharedRecord};
 use silt_repository::upload::Uploads;
@@ -24,15 +25,13 @@ pub(super) struct Source<'a> {
     repository: &'a Repository,
     /// The container that is open, by series and number; it may not be readable.
     container: Option<(SeriesId, u32, Option<Container>)>,
-    frame: Option<u16>,
-    raw: Vec<u8>,
-    scratch: Scratch,
+    reader: ContainerReader<'a>,
 }
 
 impl<'a> Source<'a> {
     pub(super) fn new(repository: &'a Repository) -> Self {
-        let scratch = Scratch::default();
-        Self { repository, container: None, frame: None, raw: Vec::new(), scratch }
+        let reader = ContainerReader::new(&repository.objects);
+        Self { repository, container: None, reader }
     }
 
     /// A chunk and its fingerprint, verified; `None` if it can't be read.
@@ -46,28 +45,20 @@ impl<'a> Source<'a> {
             let tag = head.containers.tag(place.container).unwrap_or(ObjectTag::NONE);
             let opened = open_or_warn(self.repository, head.series, place.container, tag)?;
             self.container = Some((head.series, place.container, opened));
-            self.frame = None;
         }
         let Some((_, _, Some(container))) = &self.container else { return Ok(None) };
-        let Some(slot) = container.directory.slot(place.slot) else { return Ok(None) };
-        let fingerprint = container.directory.fingerprints[slot.index as usize];
-        let objects = &self.repository.objects;
-        if self.frame != Some(slot.frame) {
-            match read_frame(objects, container, slot.frame, &mut self.scratch, &mut self.raw) {
-                Ok(()) => self.frame = Some(slot.frame),
-                Err(error) if is_damage(&error) => {
-                    self.frame = None;
-                    self.repository.warn(&format!("{error}; its chunks are not shared"));
-                    return Ok(None);
-                }
-                Err(error) => return Err(error),
+        let StoredChunk { bytes, fingerprint } = match self.reader.chunk(container, place.slot) {
+            Ok(Some(chunk)) => chunk,
+            Ok(None) => return Ok(None),
+            Err(error) if is_damage(&error) => {
+                self.repository.warn(&format!("{error}; its chunks are not shared"));
+                return Ok(None);
             }
-        }
-        let start = slot.offset as usize;
-        let chunk = &self.raw[start..start + slot.length as usize];
-        let key = objects.keys.fingerprint_key(head.domain, head.series);
-        let is_whole = silt_format::fingerprint(&key, chunk) == fingerprint;
-        Ok(is_whole.then_some((fingerprint, chunk)))
+            Err(error) => return Err(error),
+        };
+        let key = self.repository.objects.keys.fingerprint_key(head.domain, head.series);
+        let is_whole = silt_format::fingerprint(&key, bytes) == fingerprint;
+        Ok(is_whole.then_some((fingerprint, bytes)))
     }
 }
 
