@@ -1,8 +1,8 @@
 //! The Siltstone library: back up, list, verify and restore volumes.
 //!
-//! A [`Repository`] is in a [`storage`](crate::storage): a folder, memory, or whatever implements
+//! A [`Repository`] is in a [`storage`]: a folder, memory, or whatever implements
 //! [`Storage`](crate::storage::Storage). It holds series of snapshots; a snapshot has volumes,
-//! which come from a [`source`](crate::source) and are restored to a target, or read at any offset
+//! which come from a [`source`] and are restored to a target, or read at any offset
 //! by a [`VolumeReader`].
 //!
 //! ```

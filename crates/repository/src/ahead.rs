@@ -24,7 +24,7 @@ const SPARE_MAX: usize = 4;
 const OWN_BYTES_MAX: u64 = 4 << 20;
 
 /// A part of an object: its key and which of its bytes.
-type Place = (Arc<Key>, Range<u64>);
+type ObjectRange = (Arc<Key>, Range<u64>);
 
 /// Parts of objects that were read last, for one reader or for many.
 pub struct Parts {
@@ -35,9 +35,9 @@ pub struct Parts {
 
 #[derive(Default)]
 struct Held {
-    parts: HashMap<Place, Part>,
+    parts: HashMap<ObjectRange, Part>,
     /// Parts of which something short was wanted already: the next time all of one is read.
-    touched: HashSet<Place>,
+    touched: HashSet<ObjectRange>,
     /// Buffers of whole parts that nobody uses.
     spare: Vec<Vec<u8>>,
     /// Bytes of the parts that are there or are being read.
@@ -54,7 +54,7 @@ struct Part {
 /// A part that is being read; dropped without its bytes, nobody waits for it any more.
 struct Reading<'p> {
     parts: &'p Parts,
-    place: &'p Place,
+    place: &'p ObjectRange,
 }
 
 impl Drop for Reading<'_> {
@@ -92,7 +92,7 @@ impl Parts {
     }
 
     /// The bytes of a part, if they can be read; who asks for what another reads waits for it.
-    fn get(&self, storage: &dyn Storage, place: &Place) -> Option<Arc<Vec<u8>>> {
+    fn get(&self, storage: &dyn Storage, place: &ObjectRange) -> Option<Arc<Vec<u8>>> {
         let mut held = lock(&self.held);
         loop {
             held.clock += 1;
@@ -123,12 +123,12 @@ impl Parts {
     }
 }
 
-fn length(place: &Place) -> u64 {
+fn length(place: &ObjectRange) -> u64 {
     place.1.end - place.1.start
 }
 
 /// Bytes of a part's buffer; those of whole parts are used again.
-fn room(place: &Place) -> u64 {
+fn room(place: &ObjectRange) -> u64 {
     let length = length(place);
     if (SHORT_BYTES..PART_BYTES).contains(&length) { PART_BYTES } else { length }
 }
@@ -187,7 +187,7 @@ struct Run {
 
 impl Run {
     /// The parts that hold a block of the run.
-    fn parts(&self, block: &Range<u64>) -> Vec<Place> {
+    fn parts(&self, block: &Range<u64>) -> Vec<ObjectRange> {
         let part = |number: u64| {
             let range = number * PART_BYTES..((number + 1) * PART_BYTES).min(self.end);
             (Arc::clone(&self.key), range)
@@ -195,12 +195,12 @@ impl Run {
         (block.start / PART_BYTES..block.end.div_ceil(PART_BYTES)).map(part).collect()
     }
 
-    fn alone(&self) -> Place {
+    fn alone(&self) -> ObjectRange {
         (Arc::clone(&self.key), self.range.clone())
     }
 
     /// What is read for a block of the run.
-    fn places(&self, block: &Range<u64>) -> Vec<Place> {
+    fn places(&self, block: &Range<u64>) -> Vec<ObjectRange> {
         if self.by_parts { self.parts(block) } else { vec![self.alone()] }
     }
 }

@@ -18,10 +18,10 @@ use crate::objects::{Address, Objects, OpenObject, Scratch};
 use crate::sync::lock;
 
 /// A container: the number of its store, and its own.
-type Place = (u16, u32);
+type ContainerId = (u16, u32);
 
 /// Decoded frames by container, its tag, and number.
-type FrameCache = WeightedCache<(Place, ObjectTag, u16), Arc<Vec<u8>>>;
+type FrameCache = WeightedCache<(ContainerId, ObjectTag, u16), Arc<Vec<u8>>>;
 
 /// An open container.
 pub struct Container {
@@ -63,7 +63,7 @@ pub struct Cursor {
 }
 
 struct Last {
-    place: Place,
+    place: ContainerId,
     container: Arc<Container>,
     frame: u16,
     raw: Arc<Vec<u8>>,
@@ -92,7 +92,7 @@ pub struct ChunkReader {
     /// The shared store, once a head has named it.
     shared: Mutex<Option<Arc<Store>>>,
     fingerprinter: Fingerprinter,
-    open: Mutex<WeightedCache<Place, Arc<Container>>>,
+    open: Mutex<WeightedCache<ContainerId, Arc<Container>>>,
     frames: Mutex<FrameCache>,
     /// What was read of containers that are far away.
     parts: Arc<Parts>,
@@ -157,7 +157,7 @@ impl ChunkReader {
     fn frame(
         &self,
         container: &Container,
-        place: Place,
+        place: ContainerId,
         frame: u16,
         scratch: &mut Scratch,
     ) -> Result<Arc<Vec<u8>>> {
@@ -178,7 +178,7 @@ impl ChunkReader {
         if self.objects.storage.request_bytes() == 0 {
             return;
         }
-        let mut frames: BTreeMap<Place, (Arc<Container>, BTreeSet<u16>)> = BTreeMap::new();
+        let mut frames: BTreeMap<ContainerId, (Arc<Container>, BTreeSet<u16>)> = BTreeMap::new();
         for reference in references {
             let Ok(reference) = self.holder(reference) else { continue };
             let place = (reference.store(), reference.container());

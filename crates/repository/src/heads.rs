@@ -19,7 +19,7 @@ pub const GENERATION_MAX: u64 = 1 << 63;
 
 /// The names of a series' newest head, check record and lease.
 #[derive(Debug, Default)]
-pub struct State {
+pub struct NewestNames {
     /// The newest head.
     pub head: Option<String>,
     /// The newest check record.
@@ -29,14 +29,14 @@ pub struct State {
 }
 
 /// All that a backup asks of a series' state, mostly in one listing.
-pub fn state(objects: &Objects, series: SeriesId) -> Result<State> {
+pub fn state(objects: &Objects, series: SeriesId) -> Result<NewestNames> {
     let page = silt_storage::list_page(&*objects.storage, &names::state(series), None)?;
     if page.truncated {
         let first = |kind: Numbered| objects.newest_name(kind, series);
         let head = all(objects, series).next().transpose()?.map(usable).transpose()?;
         objects.seen.compare(series, head.as_ref().map_or(0, |(generation, _)| *generation))?;
         let (head, check) = (head.map(|(_, name)| name), first(Numbered::Check)?);
-        return Ok(State { head, check, lease: first(Numbered::Lease)? });
+        return Ok(NewestNames { head, check, lease: first(Numbered::Lease)? });
     }
     let names = || page.objects.iter().map(|(name, _)| name.as_str());
     let first = |kind: Numbered| {
@@ -48,7 +48,7 @@ pub fn state(objects: &Objects, series: SeriesId) -> Result<State> {
     objects.seen.compare(series, head.as_ref().map_or(0, |(generation, _)| *generation))?;
     let head = head.map(|(_, name)| name);
     let check = first(Numbered::Check);
-    Ok(State { head, check, lease: first(Numbered::Lease) })
+    Ok(NewestNames { head, check, lease: first(Numbered::Lease) })
 }
 
 /// The generations and names of all heads of a series, the newest first.

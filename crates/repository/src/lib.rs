@@ -1,11 +1,11 @@
 //! A Siltstone repository: what it is made of, and how that is read and changed.
 //!
-//! From the bottom up: [`env`] is time, chance and messages; [`objects`] reads and writes sealed
-//! objects in a storage; [`heads`], [`lease`] and [`settle`] are the commit; [`chunks`] and [`map`]
-//! read what containers and recipe packs hold; [`runs`] sorts and searches more fingerprints than
-//! memory holds; [`repository`] is an open repository, and [`mod@open`], [`keys`], [`authority`],
-//! [`places`], [`history`] and [`find`] are what can be asked of one. The operations (backups,
-//! restores, checks, deletions) are in the crate `siltstone`.
+//! From the bottom up: [`mod@env`] is time, chance and messages; [`objects`] reads and writes
+//! sealed objects in a storage; [`heads`], [`lease`] and [`settle`] are the commit; [`chunks`] and
+//! [`map`] read what containers and recipe packs hold; [`runs`] sorts and searches more
+//! fingerprints than memory holds; [`repository`] is an open repository, and [`mod@open`],
+//! [`keys`], [`authority`], [`places`], [`history`] and [`find`] are what can be asked of one. The
+//! operations (backups, restores, checks, deletions) are in the crate `siltstone`.
 
 pub mod ahead;
 pub mod authority;

@@ -9,7 +9,7 @@ use silt_storage::AlignedBuffer;
 
 use crate::objects::Objects;
 use crate::sync::lock;
-use crate::upload_queue::{Account, Shared, State, Upload, Uploader};
+use crate::upload_queue::{Account, Queue, QueueState, Upload, Uploader};
 
 /// A container's buffer, lent to the storage while it is being sent.
 struct Lent(Arc<AlignedBuffer>);
@@ -21,13 +21,13 @@ impl AsRef<[u8]> for Lent {
 }
 
 /// Sends containers until it is told to stop.
-fn send_all(shared: &Shared, objects: &Objects) {
+fn send_all(shared: &Queue, objects: &Objects) {
     while let Some((account, upload)) = shared.next() {
         send_one(shared, objects, account, upload);
     }
 }
 
-fn send_one(shared: &Shared, objects: &Objects, account: u64, upload: Upload) {
+fn send_one(shared: &Queue, objects: &Objects, account: u64, upload: Upload) {
     let number = upload.number;
     // A panic is this container's failure, and no end of the thread: others wait for it.
     let send = std::panic::AssertUnwindSafe(|| send(objects, upload));
@@ -123,16 +123,16 @@ impl Uploads {
         Ok(std::mem::take(&mut account.durable))
     }
 
-    fn shared(&self) -> &Arc<Shared> {
+    fn shared(&self) -> &Arc<Queue> {
         &self.uploader.0
     }
 
-    fn account<'s>(&self, state: &'s mut State) -> &'s mut Account {
+    fn account<'s>(&self, state: &'s mut QueueState) -> &'s mut Account {
         state.accounts.entry(self.account).or_default()
     }
 
     /// Waits until none of its containers is under way.
-    fn settled(&self) -> MutexGuard<'_, State> {
+    fn settled(&self) -> MutexGuard<'_, QueueState> {
         let mut state = self.shared().state();
         while self.account(&mut state).under_way > 0 {
             state = self.shared().wait(state);

@@ -42,7 +42,7 @@ impl Account {
 }
 
 #[derive(Default)]
-pub(crate) struct State {
+pub(crate) struct QueueState {
     pub(crate) waiting: VecDeque<(u64, Upload)>,
     pub(crate) sending: usize,
     pub(crate) accounts: HashMap<u64, Account>,
@@ -52,17 +52,17 @@ pub(crate) struct State {
 }
 
 #[derive(Default)]
-pub(crate) struct Shared {
-    state: Mutex<State>,
+pub(crate) struct Queue {
+    state: Mutex<QueueState>,
     pub(crate) changed: Condvar,
 }
 
-impl Shared {
-    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+impl Queue {
+    pub(crate) fn state(&self) -> MutexGuard<'_, QueueState> {
         lock(&self.state)
     }
 
-    pub(crate) fn wait<'s>(&self, state: MutexGuard<'s, State>) -> MutexGuard<'s, State> {
+    pub(crate) fn wait<'s>(&self, state: MutexGuard<'s, QueueState>) -> MutexGuard<'s, QueueState> {
         self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -99,7 +99,7 @@ impl Shared {
 }
 
 /// The threads that send, and the buffers that they share. They end with the last that uses them.
-pub(crate) struct Uploader(pub(crate) Arc<Shared>);
+pub(crate) struct Uploader(pub(crate) Arc<Queue>);
 
 impl Drop for Uploader {
     fn drop(&mut self) {

@@ -45,7 +45,7 @@ pub(crate) fn levels(
     let mut levels: Vec<Box<dyn Detector>> =
         vec![Box::new(SameOffset), Box::new(Recent::default()), Box::new(Similar { index })];
     if let Some(index) = shared {
-        levels.push(Box::new(Shared { index, avoided: Arc::clone(avoided) }));
+        levels.push(Box::new(SharedLevel { index, avoided: Arc::clone(avoided) }));
     }
     levels
 }
@@ -119,12 +119,12 @@ impl Detector for Similar {
 }
 
 /// The shared store: what the index of its chunks says.
-struct Shared {
+struct SharedLevel {
     index: Arc<Mutex<SharedIndex>>,
     avoided: Arc<Avoided>,
 }
 
-impl Detector for Shared {
+impl Detector for SharedLevel {
     fn level(&self) -> Level {
         Level::Shared
     }

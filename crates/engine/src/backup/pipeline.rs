@@ -31,7 +31,7 @@ pub(crate) struct FrameJob {
 }
 
 #[derive(Default)]
-struct State {
+struct PipelineState {
     buffers: Vec<Vec<u8>>,
     frames: VecDeque<FrameJob>,
     sealed: HashMap<u64, Vec<u8>>,
@@ -48,7 +48,7 @@ enum Task {
     Scan(Vec<u8>),
 }
 
-impl State {
+impl PipelineState {
     /// What can be done now, if anything.
     fn next_task(&mut self) -> Option<Task> {
         // Frames first: the committer may be waiting for them, never for a claim not yet made.
@@ -122,7 +122,7 @@ impl Tools {
 
 /// What the threads of one volume's backup share.
 pub(crate) struct Pipeline<'a> {
-    state: Mutex<State>,
+    state: Mutex<PipelineState>,
     changed: Condvar,
     /// None where only what is handed in is packed.
     volume: Option<Volume<'a>>,
@@ -146,7 +146,7 @@ impl<'a> Pipeline<'a> {
         buffers: usize,
     ) -> Self {
         let buffers = (0..buffers).map(|_| kept.segments.take().unwrap_or_default()).collect();
-        let state = State { buffers, ..State::default() };
+        let state = PipelineState { buffers, ..PipelineState::default() };
         let volume = Some(Volume { feed: Mutex::new((feed, 0)), source, scanner });
         Self {
             state: Mutex::new(state),
@@ -161,7 +161,7 @@ impl<'a> Pipeline<'a> {
 
     /// A pipeline that scans nothing, and packs what it is given.
     pub(crate) fn of_packing(kept: &'a Buffers, zstd_level: i32, workers: usize) -> Self {
-        let state = Mutex::new(State { ended: true, ..State::default() });
+        let state = Mutex::new(PipelineState { ended: true, ..PipelineState::default() });
         let (changed, tools) = (Condvar::new(), Mutex::default());
         Self { state, changed, volume: None, kept, zstd_level, workers, tools }
     }
@@ -252,16 +252,19 @@ impl<'a> Pipeline<'a> {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, PipelineState> {
         lock(&self.state)
     }
 
-    fn wait<'s>(&self, state: MutexGuard<'s, State>) -> MutexGuard<'s, State> {
+    fn wait<'s>(&self, state: MutexGuard<'s, PipelineState>) -> MutexGuard<'s, PipelineState> {
         self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until a worker has done something; without workers, does the next task.
-    fn await_work<'s>(&'s self, mut state: MutexGuard<'s, State>) -> Result<MutexGuard<'s, State>> {
+    fn await_work<'s>(
+        &'s self,
+        mut state: MutexGuard<'s, PipelineState>,
+    ) -> Result<MutexGuard<'s, PipelineState>> {
         if self.workers > 0 {
             return Ok(self.wait(state));
         }
@@ -387,6 +390,6 @@ impl Drop for FailOnPanic<'_, '_> {
     }
 }
 
-fn check(state: &mut State) -> Result<()> {
+fn check(state: &mut PipelineState) -> Result<()> {
     state.failure.take().map_or(Ok(()), Err)
 }

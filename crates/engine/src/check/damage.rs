@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use silt_format::{ByteSpan, Error, Id, Result, SeriesId, names};
 use silt_repository::objects::is_damage;
 
-use super::Place;
+use super::VolumePath;
 
 /// Most ranges that are listed of one volume; further ones are counted.
 const SPANS_MAX: usize = 1000;
@@ -103,7 +103,13 @@ impl Findings {
     }
 
     /// Notes damage that hides a range of a volume.
-    pub(crate) fn span(&mut self, object: &str, error: &str, place: Place<'_>, span: ByteSpan) {
+    pub(crate) fn span(
+        &mut self,
+        object: &str,
+        error: &str,
+        place: VolumePath<'_>,
+        span: ByteSpan,
+    ) {
         let damage = self.entry(object, error);
         let last = damage.affected.last_mut().filter(|affected| {
             affected.snapshot == Some(place.snapshot)

@@ -189,7 +189,7 @@ fn report_lacks(repository: &Repository, name: &str) -> bool {
 
 /// Where in a series damage was met.
 #[derive(Clone, Copy)]
-pub(crate) struct Place<'a> {
+pub(crate) struct VolumePath<'a> {
     pub(crate) series: &'a str,
     pub(crate) snapshot: Id,
     pub(crate) volume: &'a str,

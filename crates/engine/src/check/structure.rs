@@ -16,7 +16,7 @@ use silt_repository::summary::verify_summary;
 
 use super::damage::Findings;
 use super::missing::Compared;
-use super::{CheckOptions, CheckReport, DataCheck, Place, lists, unreferenced};
+use super::{CheckOptions, CheckReport, DataCheck, VolumePath, lists, unreferenced};
 use crate::repository::Repository;
 
 const IT_IS_MISSING: &str = "it is missing";
@@ -183,7 +183,7 @@ impl Walk<'_> {
         before: Option<&Volume>,
     ) -> Result<()> {
         let series = self.head.name.clone();
-        let place = Place { series: &series, snapshot: snapshot.id, volume: &volume.name };
+        let place = VolumePath { series: &series, snapshot: snapshot.id, volume: &volume.name };
         let Some(page) = volume.root.page else { return Ok(()) };
         self.once = Once::default();
         self.page(page, volume.root.level, 0, volume, before, place)
@@ -197,7 +197,7 @@ impl Walk<'_> {
         first: u64,
         volume: &Volume,
         before: Option<&Volume>,
-        place: Place<'_>,
+        place: VolumePath<'_>,
     ) -> Result<()> {
         let step = (PAGE_ENTRIES as u64).saturating_pow(u32::from(level));
         let covered = step.saturating_mul(PAGE_ENTRIES as u64);
@@ -261,7 +261,7 @@ impl Walk<'_> {
         block: BlockRef,
         error: &Error,
         span: ByteSpan,
-        place: Place<'_>,
+        place: VolumePath<'_>,
     ) -> Result<()> {
         if !is_damage(error) {
             return Err(Error::new(error.kind(), error.to_string()));
@@ -273,7 +273,12 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn recipe(&mut self, entry: &SegmentEntry, span: ByteSpan, place: Place<'_>) -> Result<()> {
+    fn recipe(
+        &mut self,
+        entry: &SegmentEntry,
+        span: ByteSpan,
+        place: VolumePath<'_>,
+    ) -> Result<()> {
         let block = entry.recipe;
         let recipe = match self.reader.segment_recipe(entry, &mut self.scratch, &mut self.raw) {
             Ok(recipe) => recipe,

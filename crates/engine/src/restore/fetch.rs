@@ -16,14 +16,14 @@ const SEGMENT_PARTS_BYTES: usize = 4 << 20;
 
 /// How far the restore is, and how far the fetching.
 pub(super) struct Turns {
-    state: Mutex<State>,
+    state: Mutex<FetchState>,
     changed: Condvar,
     /// By how many segments the fetching may be ahead.
     ahead: usize,
 }
 
 #[derive(Default)]
-struct State {
+struct FetchState {
     restored: u64,
     fetched: u64,
     ended: bool,

@@ -59,27 +59,27 @@ struct Restore<'a> {
     target: &'a dyn VolumeTarget,
     options: RestoreOptions,
     range: ByteSpan,
-    state: Mutex<State>,
+    state: Mutex<RestoreState>,
     turns: Turns,
     /// File systems let one thread at a time write to a file; waiting here costs no processor time.
     writing: Mutex<()>,
 }
 
-struct State {
+struct RestoreState {
     next_segment: u64,
     done_bytes: u64,
     report: RestoreReport,
     failure: Option<Error>,
 }
 
-enum Claim {
+enum NextPart {
     Zeros(ByteSpan),
     Segment(u64, SegmentEntry),
     End,
 }
 
 /// One worker's buffers.
-struct Buffers {
+struct RestoreBuffers {
     read: ReadBuffers,
     data: AlignedBuffer,
     current: Vec<u8>,
@@ -113,7 +113,7 @@ impl Repository {
             target,
             options,
             range,
-            state: Mutex::new(State {
+            state: Mutex::new(RestoreState {
                 next_segment: range.offset / to_u64(SEGMENT_BYTES),
                 done_bytes: 0,
                 report: RestoreReport::default(),
@@ -185,7 +185,7 @@ impl Repository {
 
 impl Restore<'_> {
     fn work(&self) -> Result<()> {
-        let mut buffers = Buffers {
+        let mut buffers = RestoreBuffers {
             read: ReadBuffers::default(),
             data: AlignedBuffer::new(to_usize(self.reader.bytes().min(to_u64(SEGMENT_BYTES)))),
             current: Vec::new(),
@@ -194,18 +194,18 @@ impl Restore<'_> {
         loop {
             self.context.check_interrupted()?;
             match self.claim()? {
-                Claim::End => return Ok(()),
+                NextPart::End => return Ok(()),
                 claim => self.restore(&claim, &mut buffers)?,
             }
         }
     }
 
     /// Restores one part of the range.
-    fn restore(&self, claim: &Claim, buffers: &mut Buffers) -> Result<()> {
+    fn restore(&self, claim: &NextPart, buffers: &mut RestoreBuffers) -> Result<()> {
         let (span, written) = match claim {
-            Claim::End => return Ok(()),
-            Claim::Zeros(span) => (*span, self.write_zeros(*span, buffers)?),
-            Claim::Segment(index, entry) => {
+            NextPart::End => return Ok(()),
+            NextPart::Zeros(span) => (*span, self.write_zeros(*span, buffers)?),
+            NextPart::Segment(index, entry) => {
                 let span = self.reader.segment_span(*index);
                 let written = self.segment(*index, entry, buffers)?;
                 (self.clip(span).unwrap_or(span), written)
@@ -225,13 +225,13 @@ impl Restore<'_> {
     }
 
     /// The next part of the range, in order.
-    fn claim(&self) -> Result<Claim> {
+    fn claim(&self) -> Result<NextPart> {
         let mut state = lock(&self.state);
         let first = state.next_segment;
         let start = first.saturating_mul(to_u64(SEGMENT_BYTES));
         let end = self.range.offset + self.range.length;
         if start >= end || state.failure.is_some() {
-            return Ok(Claim::End);
+            return Ok(NextPart::End);
         }
         let found = match self.reader.next_segment(first) {
             Err(error) if self.options.salvage && is_damage(&error) => {
@@ -240,23 +240,23 @@ impl Restore<'_> {
                 let span = self.reader.segment_span(first);
                 let span = self.clip(span).unwrap_or(span);
                 state.report.damaged.push(span);
-                return Ok(Claim::Zeros(span));
+                return Ok(NextPart::Zeros(span));
             }
             other => other?,
         };
         let (next, claim) = match found {
-            Some((index, entry)) if index == first => (index + 1, Claim::Segment(index, entry)),
-            Some((index, _)) => (index, Claim::End),
-            None => (u64::MAX, Claim::End),
+            Some((index, entry)) if index == first => (index + 1, NextPart::Segment(index, entry)),
+            Some((index, _)) => (index, NextPart::End),
+            None => (u64::MAX, NextPart::End),
         };
         state.next_segment = next;
         self.turns.restored(next);
-        if let Claim::Segment(..) = claim {
+        if let NextPart::Segment(..) = claim {
             return Ok(claim);
         }
         let until = next.saturating_mul(to_u64(SEGMENT_BYTES)).min(end);
         let from = start.max(self.range.offset);
-        Ok(Claim::Zeros(ByteSpan { offset: from, length: until - from }))
+        Ok(NextPart::Zeros(ByteSpan { offset: from, length: until - from }))
     }
 
     /// The part of a span that lies in the range.
@@ -266,7 +266,7 @@ impl Restore<'_> {
         (offset < end).then(|| ByteSpan { offset, length: end - offset })
     }
 
-    fn write_zeros(&self, span: ByteSpan, buffers: &mut Buffers) -> Result<u64> {
+    fn write_zeros(&self, span: ByteSpan, buffers: &mut RestoreBuffers) -> Result<u64> {
         let offset = span.offset - self.range.offset;
         if !self.options.in_place {
             self.target.write_zeroes(offset, span.length)?;
@@ -292,7 +292,12 @@ impl Restore<'_> {
     }
 
     /// Restores one segment; the answer is how many bytes were written.
-    fn segment(&self, index: u64, entry: &SegmentEntry, buffers: &mut Buffers) -> Result<u64> {
+    fn segment(
+        &self,
+        index: u64,
+        entry: &SegmentEntry,
+        buffers: &mut RestoreBuffers,
+    ) -> Result<u64> {
         let span = self.reader.segment_span(index);
         let recipe = match self.reader.recipe(index, entry, &mut buffers.read) {
             Ok(recipe) => recipe,
@@ -306,7 +311,7 @@ impl Restore<'_> {
                 buffers.current.fill(0);
             }
             // Only now that the digest is known to be of this recipe.
-            let Buffers { current, blocks, .. } = &mut *buffers;
+            let RestoreBuffers { current, blocks, .. } = &mut *buffers;
             if entry.digest.kind == SegmentDigest::OF_BLOCKS
                 && self.digester.digest(current, blocks) == entry.digest
             {
@@ -317,7 +322,7 @@ impl Restore<'_> {
     }
 
     /// Zeros for a span that is damaged, if the user wants that; else the error.
-    fn salvage(&self, span: ByteSpan, error: Error, buffers: &mut Buffers) -> Result<u64> {
+    fn salvage(&self, span: ByteSpan, error: Error, buffers: &mut RestoreBuffers) -> Result<u64> {
         if !self.options.salvage || !is_damage(&error) {
             let end = span.offset + span.length;
             return Err(error.context(format!("bytes {}..{end}", span.offset)));
@@ -330,7 +335,12 @@ impl Restore<'_> {
 
     /// Verifies a segment's chunks together, then writes runs of data as whole pieces and runs of
     /// zeros as holes.
-    fn write_chunks(&self, recipe: &Recipe, span: ByteSpan, buffers: &mut Buffers) -> Result<u64> {
+    fn write_chunks(
+        &self,
+        recipe: &Recipe,
+        span: ByteSpan,
+        buffers: &mut RestoreBuffers,
+    ) -> Result<u64> {
         let mut pieces: Vec<(Piece, Range<usize>)> = Vec::with_capacity(recipe.chunks.len());
         let (mut wanted, mut places) = (Vec::new(), Vec::new());
         for (chunk, range) in placed(recipe) {
@@ -341,7 +351,7 @@ impl Restore<'_> {
             }
             pieces.push((piece, range));
         }
-        let Buffers { read, data, .. } = &mut *buffers;
+        let RestoreBuffers { read, data, .. } = &mut *buffers;
         self.reader.read_chunks(&wanted, data, read, &mut |number, error| {
             let (piece, range) = &mut pieces[places[number]];
             *piece = self.zeros_for_damage(error, span, range)?;
@@ -383,7 +393,7 @@ impl Restore<'_> {
         chunk: &RecipeChunk,
         range: &Range<usize>,
         span: ByteSpan,
-        buffers: &Buffers,
+        buffers: &RestoreBuffers,
     ) -> Piece {
         if self.clip(part(span, range)).is_none() {
             return Piece::Skip;

@@ -11,12 +11,12 @@ const DEPTH_MAX: usize = 64;
 /// that is too long, or nesting that is too deep (a parser keeps what it is in, even skipping).
 pub(super) struct BoundedText<R: Read> {
     reader: BufReader<R>,
-    place: Place,
+    place: Position,
     depth: usize,
 }
 
 #[derive(Clone, Copy)]
-enum Place {
+enum Position {
     Outside,
     Inside { bytes: usize },
     Escaped { bytes: usize },
@@ -25,31 +25,31 @@ enum Place {
 impl<R: Read> BoundedText<R> {
     pub(super) fn new(reader: R) -> Self {
         let reader = BufReader::with_capacity(64 << 10, reader);
-        Self { reader, place: Place::Outside, depth: 0 }
+        Self { reader, place: Position::Outside, depth: 0 }
     }
 
     fn pass(&mut self, byte: u8) -> io::Result<()> {
         let refused = |why| Err(io::Error::new(io::ErrorKind::InvalidData, why));
         self.place = match (self.place, byte) {
-            (Place::Outside, b'"') => Place::Inside { bytes: 0 },
-            (Place::Outside, b'[' | b'{') if self.depth == DEPTH_MAX => {
+            (Position::Outside, b'"') => Position::Inside { bytes: 0 },
+            (Position::Outside, b'[' | b'{') if self.depth == DEPTH_MAX => {
                 return refused("it is nested too deep");
             }
-            (Place::Outside, _) => {
+            (Position::Outside, _) => {
                 match byte {
                     b'[' | b'{' => self.depth += 1,
                     b']' | b'}' => self.depth = self.depth.saturating_sub(1),
                     _ => {}
                 }
-                Place::Outside
+                Position::Outside
             }
-            (Place::Inside { .. }, b'"') => Place::Outside,
-            (Place::Inside { bytes }, _) if bytes >= STRING_BYTES_MAX => {
+            (Position::Inside { .. }, b'"') => Position::Outside,
+            (Position::Inside { bytes }, _) if bytes >= STRING_BYTES_MAX => {
                 return refused("a string is too long");
             }
-            (Place::Inside { bytes }, b'\\') => Place::Escaped { bytes: bytes + 1 },
-            (Place::Inside { bytes } | Place::Escaped { bytes }, _) => {
-                Place::Inside { bytes: bytes + 1 }
+            (Position::Inside { bytes }, b'\\') => Position::Escaped { bytes: bytes + 1 },
+            (Position::Inside { bytes } | Position::Escaped { bytes }, _) => {
+                Position::Inside { bytes: bytes + 1 }
             }
         };
         Ok(())

@@ -7,7 +7,7 @@ use silt_format::number::to_u64;
 use silt_format::{Fingerprint, Record};
 use silt_source::VolumeSource;
 
-use super::place::{Place, fingerprint_of};
+use super::place::{NewChunk, fingerprint_of};
 
 /// Most bytes that are read at once.
 const BATCH_BYTES: u64 = 1 << 20;
@@ -16,7 +16,7 @@ const BATCH_BYTES: u64 = 1 << 20;
 #[derive(Default)]
 pub(super) struct Batch {
     /// Where the first is, and how many bytes all have.
-    place: Option<(Place, u64)>,
+    place: Option<(NewChunk, u64)>,
     chunks: Vec<(Range<usize>, Fingerprint)>,
     data: Vec<u8>,
     ranges: Vec<Range<usize>>,
@@ -26,7 +26,7 @@ pub(super) struct Batch {
 impl Batch {
     /// Takes a chunk, unless it lies elsewhere or the batch is full.
     pub(super) fn takes(&mut self, record: &Record) -> bool {
-        let next = Place::decode(&record.fingerprint.0);
+        let next = NewChunk::decode(&record.fingerprint.0);
         let (first, bytes) = *self.place.get_or_insert((next, 0));
         let follows = (next.member, next.volume) == (first.member, first.volume)
             && next.offset == first.offset + bytes
@@ -41,7 +41,7 @@ impl Batch {
     }
 
     /// Where its first chunk is.
-    pub(super) fn place(&self) -> Option<Place> {
+    pub(super) fn place(&self) -> Option<NewChunk> {
         self.place.map(|(place, _)| place)
     }
 

@@ -28,7 +28,7 @@ pub use cost::{CostModel, RoundLoad, StageSeconds};
 pub use schedule::{Picking, Schedule, ScheduledVm, memory_bytes_of_rounds, rounds_for_memory};
 
 use self::batch::Batch;
-use self::place::{Place, by_place};
+use self::place::{NewChunk, by_place};
 use self::sessions::Sessions;
 use self::spool::{SpoolWriter, SpooledVolume};
 use crate::backup::{
@@ -182,7 +182,7 @@ impl NewData for Found<'_> {
     fn chunk(&mut self, fingerprint: &Fingerprint, offset: u64, bytes: usize) -> Result<()> {
         self.requested_chunks += 1;
         let (member, volume, chunk_bytes) = (self.member, self.volume, to_u32(bytes));
-        let place = Place { member, volume, offset, chunk_bytes };
+        let place = NewChunk { member, volume, offset, chunk_bytes };
         self.requests.push(Record { fingerprint: *fingerprint, payload: place.encode() })
     }
 
@@ -354,7 +354,7 @@ impl Round<'_, '_> {
 
     /// Whether the member still takes part.
     fn takes_part(&self, request: &Record) -> bool {
-        self.members[usize::from(Place::decode(&request.payload).member)].failure.is_none()
+        self.members[usize::from(NewChunk::decode(&request.payload).member)].failure.is_none()
     }
 
     /// Stage 2: of the requests, those that two series have, in the order of the volumes.
@@ -378,8 +378,8 @@ impl Round<'_, '_> {
         join(&mut requests.stream(), &mut owners.stream(), &mut |fingerprint, asked, owned| {
             let mut asked = asked.iter().filter(|request| self.takes_part(request));
             let Some(request) = asked.next() else { return Ok(()) };
-            let first = Place::decode(&request.payload).member;
-            let others_ask = asked.any(|other| Place::decode(&other.payload).member != first);
+            let first = NewChunk::decode(&request.payload).member;
+            let others_ask = asked.any(|other| NewChunk::decode(&other.payload).member != first);
             let other_has = owned.iter().map(Owner::decode).any(|owner| {
                 owner.series != STORE && member_of(&owner) != Some(usize::from(first))
             });
@@ -407,7 +407,7 @@ impl Round<'_, '_> {
                 while next.as_ref().is_some_and(|record| batch.takes(record)) {
                     next = stream.next()?;
                 }
-                let place = batch.place().unwrap_or(Place::decode(&record.fingerprint.0));
+                let place = batch.place().unwrap_or(NewChunk::decode(&record.fingerprint.0));
                 let member = &self.members[usize::from(place.member)];
                 let source = &*member.volumes[usize::from(place.volume)].source;
                 for (chunk, fingerprint) in batch.read(source, &fingerprinter) {

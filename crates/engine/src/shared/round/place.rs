@@ -4,7 +4,7 @@ use silt_format::{Fingerprint, Record};
 
 /// Where a new chunk is: as the payload of a request.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct NewChunk {
     pub(super) member: u16,
     pub(super) volume: u8,
     /// At most 2^48 bytes.
@@ -13,7 +13,7 @@ pub(super) struct Place {
     pub(super) chunk_bytes: u32,
 }
 
-impl Place {
+impl NewChunk {
     pub(super) fn encode(self) -> [u8; 12] {
         let mut bytes = [0; 12];
         bytes[..2].copy_from_slice(&self.member.to_be_bytes());

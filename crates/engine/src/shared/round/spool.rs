@@ -9,7 +9,7 @@ use silt_source::{Extent, ExtentKind, SourceInfo, VolumeSource};
 
 /// Where a segment is.
 #[derive(Clone, Copy)]
-struct Place {
+struct SpooledSegment {
     index: u64,
     start: u64,
     bytes: usize,
@@ -18,7 +18,7 @@ struct Place {
 /// Segments on their way to the spool.
 pub(super) struct SpoolWriter {
     file: TemporaryFile,
-    places: Vec<Place>,
+    places: Vec<SpooledSegment>,
     buffer: Vec<u8>,
 }
 
@@ -32,7 +32,7 @@ impl SpoolWriter {
         self.buffer.clear();
         self.buffer.extend_from_slice(data);
         let start = self.file.append(&mut self.buffer)?;
-        self.places.push(Place { index, start, bytes: data.len() });
+        self.places.push(SpooledSegment { index, start, bytes: data.len() });
         Ok(())
     }
 
@@ -53,7 +53,7 @@ impl SpoolWriter {
 /// A volume of which a spool holds what has changed.
 pub(super) struct SpooledVolume {
     info: SourceInfo,
-    places: Vec<Place>,
+    places: Vec<SpooledSegment>,
     unreadable: Vec<ByteSpan>,
     reader: Option<TemporaryReader>,
     /// The segment of which a part was read last.
@@ -61,7 +61,7 @@ pub(super) struct SpooledVolume {
 }
 
 impl SpooledVolume {
-    fn place(&self, index: u64) -> Option<Place> {
+    fn place(&self, index: u64) -> Option<SpooledSegment> {
         let at = self.places.binary_search_by_key(&index, |place| place.index).ok()?;
         Some(self.places[at])
     }
