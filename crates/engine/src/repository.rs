@@ -59,4 +59,9 @@ impl Repository {
     pub fn with_places(self, here: &str, open: &OpenPlace<'_>) -> Result<Self> {
         self.0.with_places(here, open).map(Self)
     }
+
+    /// The same by any of several names; see [`silt_repository::Repository::with_places_by`].
+    pub fn with_places_by(self, names: &[String], open: &OpenPlace<'_>) -> Result<Self> {
+        self.0.with_places_by(names, open).map(Self)
+    }
 }

@@ -193,15 +193,25 @@ impl Repository {
     /// Places that can't be reached are a warning: reading goes on, writing is refused. So it is
     /// where the list does not name `here`, as a place that was left out must not be taken for the
     /// repository.
-    pub fn with_places(mut self, here: &str, open: &OpenPlace<'_>) -> Result<Self> {
+    pub fn with_places(self, here: &str, open: &OpenPlace<'_>) -> Result<Self> {
+        self.with_places_by(&[here.to_owned()], open)
+    }
+
+    /// The same of a location that has several names, as a folder has that is reached by a symbolic
+    /// link: any of them may be in the list.
+    pub fn with_places_by(mut self, names: &[String], open: &OpenPlace<'_>) -> Result<Self> {
+        let called = |list: &Places| -> String {
+            let is_listed =
+                |name: &&String| list.copies.contains(name) || list.shared.contains(name);
+            names.iter().find(is_listed).or(names.first()).cloned().unwrap_or_default()
+        };
         let own = Arc::clone(&self.objects.storage);
         let (mut number, mut list) = newest(&self.objects, &own, self.root.take())?;
         if number == 0 {
             return Ok(self);
         }
         let storage = Arc::clone(&own);
-        let mut seen =
-            vec![Seen { location: here.to_owned(), storage, number, list: list.clone() }];
+        let mut seen = vec![Seen { location: called(&list), storage, number, list: list.clone() }];
         // A place that was left out for a while knows an older list.
         let (mut main, shared) = loop {
             let main = replicas(self.id(), &list, &list.copies, open);
@@ -218,13 +228,14 @@ impl Repository {
             }
         };
         verify_one_line(&self.objects, &list, &seen)?;
+        let here = called(&list);
         if list.copies.is_empty() {
-            main.push(Replica { location: here.to_owned(), storage: Ok(own) });
+            main.push(Replica { location: here.clone(), storage: Ok(own) });
         } else if main.iter().all(|replica| replica.storage.is_err()) {
             // The folders have moved; what is here can be read.
-            main.push(Replica { location: here.to_owned(), storage: Ok(own) });
+            main.push(Replica { location: here.clone(), storage: Ok(own) });
         }
-        let is_named = list.copies.iter().chain(&list.shared).any(|location| location == here);
+        let is_named = list.copies.iter().chain(&list.shared).any(|location| *location == here);
         let is_read_elsewhere = main.iter().all(|replica| replica.location != here);
         let refusal = (!is_named && is_read_elsewhere).then(|| {
             format!("{here} is no copy of the repository, which is in {}", list.copies.join(", "))

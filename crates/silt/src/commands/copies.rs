@@ -7,7 +7,7 @@ use siltstone::{HealOptions, HealReport, Repository};
 
 use super::{Failure, Session, Traffic};
 use crate::cli::{Copies, CopiesCommand};
-use crate::location::absolute;
+use crate::location::{absolute, names_of};
 use crate::output;
 
 /// The exit status where no place has an object whole.
@@ -96,7 +96,10 @@ fn moved(session: &Session<'_>, from: &str, to: &str) -> Result<u8, Failure> {
 
 fn add(session: &Session<'_>, folder: &str, is_shared: bool) -> Result<u8, Failure> {
     let repository = session.repository_to_change(false)?;
-    let here = absolute(session.location()?);
+    let names = names_of(session.location()?);
+    let is_listed =
+        |name: &&String| repository.places().iter().any(|place| place.location == **name);
+    let here = names.iter().find(is_listed).or(names.first()).cloned().unwrap_or_default();
     let unique = session.unique();
     match session.opener.create(folder, unique) {
         // It may be a copy that was left out for a while; objects that differ are found out.

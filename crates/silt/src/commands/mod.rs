@@ -34,7 +34,7 @@ use siltstone::{
 use crate::cli::{Cli, Command, Cost, Global, Popular, Repo, Rounds};
 pub use crate::failure::Failure;
 use crate::failure::exit_code;
-use crate::location::{Cache, Opener, Prices, absolute};
+use crate::location::{Cache, Opener, Prices, names_of};
 use crate::noted::NotedEnv;
 use crate::output;
 use crate::progress::Reporter;
@@ -257,7 +257,7 @@ impl Session<'_> {
             (Err(error), None) => return Err(error.into()),
         };
         let open = |location: &str| self.storage(location, traffic, dry_run);
-        Ok(repository.with_places(&absolute(here), &open)?)
+        Ok(repository.with_places_by(&names_of(here), &open)?)
     }
 
     /// Opens the repository that the command line names, so that nothing is written in a dry run.

@@ -238,6 +238,19 @@ fn taken(location: &str, error: Error) -> Error {
     Error::new(ErrorKind::AlreadyExists, message)
 }
 
+/// What a location may be called in a list of places: a folder by its own path, or by the one that
+/// leads to it over symbolic links.
+pub fn names_of(location: &str) -> Vec<String> {
+    let mut names = vec![absolute(location)];
+    if scheme(location).is_none()
+        && let Ok(path) = std::path::absolute(location)
+    {
+        let given = path.to_string_lossy().trim_end_matches('/').to_owned();
+        names.extend((!names.contains(&given)).then_some(given));
+    }
+    names
+}
+
 /// A folder's path from the root, as lists of places have it; other locations as they are.
 pub fn absolute(location: &str) -> String {
     if scheme(location).is_some() {

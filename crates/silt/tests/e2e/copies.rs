@@ -65,6 +65,18 @@ fn a_copy_takes_over_when_the_first_folder_is_lost() {
     silt(&["backup", "vm", &file]).exits(1).says("silt copies move");
     silt(&["copies", "move", &copy, &renamed]).exits(0).says("renamed");
     silt(&["backup", "vm", &file]).exits(0);
+
+    // A folder that went to another disk, with a link where it was, needs no word.
+    let elsewhere = place.text("elsewhere");
+    kit::tool("mv", &[&renamed, &elsewhere]);
+    std::os::unix::fs::symlink(&elsewhere, &renamed).unwrap();
+    silt(&["backup", "vm", &file]).exits(0);
+    assert!(!silt(&["copies"]).exits(0).printed().contains("no copy"));
+    silt(&["copies", "add", &place.text("third")]).exits(0).says("objects compared");
+    place.silt(&["-r", &elsewhere, "backup", "vm", &file]).exits(13).says(
+        "open it by one of \
+        these",
+    );
 }
 
 #[test]
