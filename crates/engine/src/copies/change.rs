@@ -360,7 +360,8 @@ impl Repository {
         places.map_or_else(|| vec![here.to_owned()], |places| places.list.copies.clone())
     }
 
-    fn require_changeable(&self) -> Result<()> {
+    /// Fails as `Denied` where the repository was opened by a place that was left out.
+    pub(super) fn require_changeable(&self) -> Result<()> {
         self.places.as_ref().map_or(Ok(()), |places| places.main.require_changeable())
     }
 

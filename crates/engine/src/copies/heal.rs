@@ -68,6 +68,9 @@ impl Repository {
     /// Compares the places of the repository, and copies what one lacks or has damaged from one
     /// that has it whole. Every object that is copied is verified first.
     pub fn heal_copies(&self, options: HealOptions) -> Result<HealReport> {
+        if !options.dry_run {
+            self.require_changeable()?;
+        }
         let mut report = HealReport::default();
         let Some(places) = &self.places else { return Ok(report) };
         if !self.objects.keys.opens_all() {

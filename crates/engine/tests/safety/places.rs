@@ -170,6 +170,9 @@ fn a_place_that_was_left_out_learns_what_happened_without_it() {
     denied(repository.delete("vm", &[latest], DeleteMethod::Approximate).map(drop));
     denied(repository.remove_place("a", true, &open));
     denied(repository.move_place("a", "b", &open).map(drop));
+    denied(repository.heal_copies(ALL_DATA).map(drop));
+    denied(repository.reclaim("vm", &kit::THOROUGH).map(drop));
+    denied(shared::build(&repository, SharePolicy::Duplicates).map(drop));
     denied(disks.repository("b", &world).unwrap().add_place("b", "c", false, &open).map(drop));
     assert!(shared::check(&repository).damage.is_empty());
     assert_eq!(disks.objects("a"), before);
