@@ -284,17 +284,21 @@ impl Repository {
                 );
                 return Err(Error::new(ErrorKind::Denied, message));
             }
+            // What the others lack is given up, so the first of them is all there is.
+            if let Some(first) = left.first().filter(|_| before > 0 && !is_complete) {
+                list.filling.retain(|filling| filling != first);
+            }
         }
         self.put_places(location, &list, open)
     }
 
     /// Says that the place that was at `old` is at `new` now: its disk is mounted elsewhere, its
-    /// bucket has another name. `here` is where the repository was opened.
+    /// bucket has another name. Returns whether the place counts as incomplete.
     ///
     /// `AlreadyExists` while the repository is still found at `old`; `Conflict` if what is at `new`
     /// does not know the places as they are now, so that it can't be what was at `old`. Where
-    /// another copy can be reached, the place counts as incomplete until
-    /// [`add_place`](Self::add_place) has compared it, as `new` may be an old copy.
+    /// the list has another complete copy, the place counts as incomplete until
+    /// [`add_place`](Self::add_place) has compared the two, as `new` may be an old copy.
     pub fn move_place(&self, old: &str, new: &str, open: &OpenPlace<'_>) -> Result<bool> {
         self.require_changeable()?;
         let mut list = self.places.as_ref().map(|places| places.list.clone()).unwrap_or_default();
@@ -324,12 +328,11 @@ impl Repository {
             );
             return Err(Error::new(ErrorKind::Conflict, message));
         }
-        let places = self.places();
-        let is_moved_shared = list.shared.iter().any(|known| known == old);
-        let has_others = places.iter().any(|place| {
-            let is_other = place.location != new && place.failure.is_none();
-            is_other && !place.is_filling && place.is_shared == is_moved_shared
-        });
+        // What is at `new` may be an old copy: any other complete place, even one that is away now,
+        // may have commits that it lacks.
+        let alike =
+            if list.shared.iter().any(|known| known == old) { &list.shared } else { &list.copies };
+        let has_others = alike.iter().any(|known| known != old && !list.filling.contains(known));
         let all = [&mut list.copies, &mut list.shared, &mut list.filling];
         for known in all.into_iter().flatten().filter(|known| *known == old) {
             new.clone_into(known);

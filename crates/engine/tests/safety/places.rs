@@ -213,11 +213,14 @@ fn a_place_that_was_moved_is_where_its_administrator_says() {
     rename("c", "e");
     let repository = disks.repository("d", &world).unwrap();
     kit::backup(&repository, "vm", &images[1]).unwrap_err();
-    assert!(!repository.move_place("a", "d", &open).unwrap());
+    assert!(repository.move_place("a", "d", &open).unwrap(), "the other may have more");
     let repository = disks.repository("d", &world).unwrap();
     let error = repository.move_place("c", "e", &open).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Conflict, "it may lack what was made since: {error}");
-    repository.remove_place("c", false, &open).unwrap();
+    let error = repository.remove_place("c", false, &open).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Denied, "it is the only complete one: {error}");
+    repository.remove_place("c", true, &open).unwrap();
+    assert!(!disks.repository("d", &world).unwrap().places()[0].is_filling);
     disks.add("d", "e", false, &world);
     let repository = disks.repository("e", &world).unwrap();
     kit::backup(&repository, "vm", &images[1]).unwrap();
