@@ -1,5 +1,6 @@
 //! The Siltstone program.
 
+mod advice;
 mod cli;
 mod commands;
 mod confirm;

@@ -159,7 +159,7 @@ impl Opener {
         if !is_taken {
             return Ok(());
         }
-        let message = format!("{location} is not empty; use another place");
+        let message = format!("{location} is not empty; use another location");
         Err(taken(location, Error::new(ErrorKind::AlreadyExists, message)))
     }
 
@@ -234,7 +234,7 @@ fn taken(location: &str, error: Error) -> Error {
         return error;
     }
     let message =
-        format!("{location} holds a repository already; use it, or make one in another place");
+        format!("{location} holds a repository already; use it, or make one at another location");
     Error::new(ErrorKind::AlreadyExists, message)
 }
 
