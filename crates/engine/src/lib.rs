@@ -110,6 +110,7 @@ pub use silt_repository::operation::{CancelToken, OperationId};
 pub use silt_repository::places::{OpenPlace, PlaceInfo};
 #[cfg(feature = "measure")]
 pub use silt_repository::runs::{ExactIndex, JoinMeasure, SortedRequests};
+pub use silt_repository::status::{GoodSnapshot, SeriesStatus};
 pub use silt_repository::system::SystemEnv;
 pub use silt_repository::{Found, FoundVolume, VolumeExtent, VolumeReader};
 pub use silt_storage::DryRunStorage;

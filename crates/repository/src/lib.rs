@@ -44,6 +44,7 @@ pub mod series;
 pub mod settle;
 pub mod shared_index;
 pub mod shared_record;
+pub mod status;
 pub mod summary;
 pub mod sync;
 pub mod system;

@@ -36,6 +36,7 @@ Exit status:
   2  wrong usage                  11  another backup of the series is running
   3  backup made, but a source    12  wrong password
      was partly unreadable        13  refused: rights, keys, safety checks
+                                  20  `silt status`: a series is too old or damaged
                                  130  interrupted
   4  backup made, but the changed-blocks map was wrong (everything was read)
 
@@ -128,8 +129,8 @@ pub struct Global {
     /// Wait so long, such as 10m or 2h, for whoever is backing up or changing the same series.
     #[arg(long, global = true, value_name = "TIME", value_parser = crate::snapshot_name::wait)]
     pub wait: Option<u64>,
-    /// Lower the program's priority by so many steps, up to 19; reclaim, sweep and popular do by 19 unless
-    /// told otherwise.
+    /// Lower the program's priority by so many steps, up to 19; reclaim, sweep and popular do by
+    /// 19 unless told otherwise.
     #[arg(long, global = true, value_name = "STEPS",
         value_parser = clap::value_parser!(i32).range(0..=19))]
     pub nice: Option<i32>,
@@ -179,6 +180,7 @@ if need be:
     /// Write a volume of a snapshot to a file, a device or standard output
     #[command(after_help = "Examples:
   silt restore web1@latest /vm/web1.raw
+  silt restore web1@latest /vm/web1/
   silt restore web1@latest:data /dev/vg/web1-data --force
   silt restore web1@2026-11-20:root /vm/web1.qcow2 --format qcow2
   silt restore web1@latest:root /vm/web1.raw --in-place
@@ -207,6 +209,17 @@ if need be:
     /// Show what the repository holds, in numbers
     #[command(after_help = "Examples:\n  silt stats\n  silt stats web1 --json")]
     Stats(Snapshots),
+    /// Tell for each series how old its newest good snapshot is, for monitoring
+    #[command(after_help = "Examples:
+  silt status
+  silt status --max-age 26h
+  silt status web1 db1 --max-age 26h --json
+
+Exit status 20 if a series is damaged, has no good snapshot, or none younger than --max-age.
+A snapshot is good if it can be read, its source was read in full, and it is not dated in the
+future. VERIFIED is since when all stored data of the series was read by `silt check`, MAP since
+when every segment was read or compared although changed-blocks maps were used.")]
+    Status(Status),
     /// Delete snapshots by a retention policy: the one given, or the one that each series stores
     #[command(after_help = "Examples:
   silt forget --keep-daily 7 --keep-weekly 4 --keep-monthly 12 --dry-run
@@ -407,7 +420,8 @@ pub struct OneSnapshot {
 pub struct Restore {
     /// SNAPSHOT, or SNAPSHOT:VOLUME where the snapshot has several volumes.
     pub snapshot: String,
-    /// A file, a block device, or - for standard output.
+    /// A file, a block device, - for standard output, or a folder, in which each volume becomes a
+    /// file of its own.
     pub target: PathBuf,
     /// What to write: by default a qcow2 image where the target is called .qcow2, else a raw one.
     #[arg(long, value_enum)]
@@ -427,6 +441,15 @@ pub struct Restore {
     /// Say what would be written, and write nothing.
     #[arg(long)]
     pub dry_run: bool,
+}
+
+#[derive(Args)]
+pub struct Status {
+    /// Only these series.
+    pub series: Vec<String>,
+    /// The age that the newest good snapshot of each series may have, such as 26h.
+    #[arg(long, value_name = "PERIOD")]
+    pub max_age: Option<String>,
 }
 
 #[derive(Args)]

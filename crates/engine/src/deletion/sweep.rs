@@ -68,8 +68,8 @@ pub(crate) struct Swept {
 }
 
 impl Repository {
-    /// Finds out exactly what is dead in a series, and notes it: puts right what approximate deletions
-    /// have leaked.
+    /// Finds exactly which chunks of a series are dead, including those that approximate deletions
+    /// have leaked, and notes them in the head.
     pub fn sweep(&self, series: &str, options: SweepOptions) -> Result<SweepReport> {
         let mut edit = Edit::begin(self, self.series_id(series), series)?;
         let report = edit.sweep(options)?;

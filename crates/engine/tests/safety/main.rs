@@ -26,6 +26,7 @@ mod round_trip;
 mod rounds;
 mod shared;
 mod sources;
+mod status;
 mod tags;
 mod write_only;
 mod writers;

@@ -18,6 +18,7 @@ mod repo;
 mod restore;
 mod rounds;
 mod stats;
+mod status;
 mod volume_args;
 
 use std::sync::Arc;
@@ -100,6 +101,7 @@ pub fn run(cli: &Cli, interrupted: Arc<AtomicBool>) -> Result<u8, Failure> {
         Command::Repo(Repo::Rollback(args)) => repo::rollback(&session, args),
         Command::Diff(args) => diff::run(&session, args),
         Command::Stats(args) => stats::run(&session, args),
+        Command::Status(args) => status::run(&session, args),
         Command::Forget(args) => forget::run(&session, args),
         Command::Delete(args) => delete::run(&session, args),
         Command::Undelete(args) => delete::undelete(&session, args),

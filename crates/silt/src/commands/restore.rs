@@ -1,13 +1,14 @@
 //! `silt restore`.
 
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use serde_json::json;
-use silt_format::{ByteSpan, ErrorKind, Volume};
+use silt_format::{ByteSpan, Error, ErrorKind, Volume};
 use silt_source::{
     StreamTarget, TargetFormat as Format, TargetMode, TargetOptions, VolumeTarget, open_target,
 };
-use siltstone::{Found, RestoreOptions, RestoreReport, Throttled};
+use siltstone::{Found, FoundVolume, Repository, RestoreOptions, RestoreReport, Throttled};
 
 use super::volume_args::is_stdin;
 use super::{Failure, Session, Traffic, short, spans, volume};
@@ -20,37 +21,94 @@ pub fn run(session: &Session<'_>, args: &Restore) -> Result<u8, Failure> {
     repository.require_all_keys()?;
     let found = repository.find(&selector)?;
     warn_of_future(session, &found);
-    let of = volume(&found, name.as_deref())?;
-    let volume = of.volume();
-    let range = args.range.as_deref();
-    let range = range.map(|text| snapshot_name::parse_range(text, volume.bytes)).transpose()?;
-    let to_stdout = is_stdin(&args.target);
-    if to_stdout && (args.in_place || args.format == Some(TargetFormat::Qcow2)) {
-        let message = "standard output takes a raw image only, and cannot be read back".to_owned();
-        return Err(Failure::Usage(message));
+    let one = Restoring { session, args, repository: &repository, found: &found };
+    if !is_folder(&args.target) {
+        return one.restore(volume(&found, name.as_deref())?, &args.target);
     }
-    let size = range.map_or(volume.bytes, |range| range.length);
-    if args.dry_run {
-        announce(session, args, &found, volume, size);
-        return Ok(0);
+    let named = name.as_deref().map(|name| volume(&found, Some(name))).transpose()?;
+    let wanted = named.map_or_else(|| found.volumes().collect(), |one| vec![one]);
+    one.restore_all(&wanted)
+}
+
+/// Whether a target takes volumes as files of its own: it ends with a slash, or is a folder.
+fn is_folder(target: &Path) -> bool {
+    !is_stdin(target) && (target.as_os_str().as_bytes().ends_with(b"/") || target.is_dir())
+}
+
+/// A snapshot that volumes are restored from.
+struct Restoring<'a> {
+    session: &'a Session<'a>,
+    args: &'a Restore,
+    repository: &'a Repository,
+    found: &'a Found,
+}
+
+impl Restoring<'_> {
+    /// Restores volumes to files in a folder, each called as the volume. A volume that can't be
+    /// restored does not stop the others; the exit status is that of the first that failed.
+    fn restore_all(&self, volumes: &[FoundVolume<'_>]) -> Result<u8, Failure> {
+        let folder = &self.args.target;
+        if self.args.range.is_some() && volumes.len() > 1 {
+            let message = "--range is of one volume: name it as SNAPSHOT:VOLUME".to_owned();
+            return Err(Failure::Usage(message));
+        }
+        if !self.args.dry_run {
+            std::fs::create_dir_all(folder)
+                .map_err(|error| Error::io(format!("create {}", folder.display()), error))?;
+        }
+        let suffix = match self.args.format {
+            Some(TargetFormat::Qcow2) => "qcow2",
+            _ => "raw",
+        };
+        let mut worst = 0;
+        for volume in volumes {
+            let target = folder.join(format!("{}.{suffix}", volume.volume().name));
+            let code = self.restore(*volume, &target).unwrap_or_else(|failure| {
+                self.session.reporter.finish();
+                let code = failure.exit_code();
+                output::error(self.session.global.json, &failure.to_string(), code);
+                code
+            });
+            worst = if worst == 0 { code } else { worst };
+        }
+        Ok(worst)
     }
-    let limit = session.write_limit();
-    let target: Box<dyn VolumeTarget> = Box::new(Throttled::new(open(args, size)?, None, limit));
-    let options = RestoreOptions {
-        range,
-        in_place: args.in_place,
-        salvage: args.salvage,
-        jobs: if to_stdout { 1 } else { session.global.jobs },
-        memory_bytes: session.global.memory << 20,
-    };
-    let restored = repository.restore(of, target.as_ref(), options);
-    let report = match restored {
-        Ok(report) => report,
-        Err(error) => return Err(unfinished(args, error).into()),
-    };
-    target.finish()?;
-    session.reporter.finish();
-    Ok(conclude(session, args, &found, volume, &report))
+
+    fn restore(&self, of: FoundVolume<'_>, target: &Path) -> Result<u8, Failure> {
+        let Self { session, args, found, .. } = self;
+        let volume = of.volume();
+        let range = args.range.as_deref();
+        let range = range.map(|text| snapshot_name::parse_range(text, volume.bytes)).transpose()?;
+        let to_stdout = is_stdin(target);
+        if to_stdout && (args.in_place || args.format == Some(TargetFormat::Qcow2)) {
+            let message =
+                "standard output takes a raw image only, and cannot be read back".to_owned();
+            return Err(Failure::Usage(message));
+        }
+        let size = range.map_or(volume.bytes, |range| range.length);
+        if args.dry_run {
+            announce(session, target, found, volume, size);
+            return Ok(0);
+        }
+        let limit = session.write_limit();
+        let open = open(args, target, size)?;
+        let writer: Box<dyn VolumeTarget> = Box::new(Throttled::new(open, None, limit));
+        let options = RestoreOptions {
+            range,
+            in_place: args.in_place,
+            salvage: args.salvage,
+            jobs: if to_stdout { 1 } else { session.global.jobs },
+            memory_bytes: session.global.memory << 20,
+        };
+        let restored = self.repository.restore(of, writer.as_ref(), options);
+        let report = match restored {
+            Ok(report) => report,
+            Err(error) => return Err(unfinished(args, target, error).into()),
+        };
+        writer.finish()?;
+        session.reporter.finish();
+        Ok(conclude(session, target, found, volume, &report))
+    }
 }
 
 /// A clock that was wrong once makes a snapshot the latest for as long as it was ahead.
@@ -66,11 +124,10 @@ fn warn_of_future(session: &Session<'_>, found: &Found) {
     }
 }
 
-fn open(args: &Restore, size: u64) -> Result<Box<dyn VolumeTarget>, Failure> {
-    if is_stdin(&args.target) {
+fn open(args: &Restore, target: &Path, size: u64) -> Result<Box<dyn VolumeTarget>, Failure> {
+    if is_stdin(target) {
         return Ok(Box::new(StreamTarget::new(Box::new(std::io::stdout()), size)));
     }
-    let target = args.target.as_path();
     let is_named_qcow2 =
         target.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("qcow2"));
     let format = match args.format {
@@ -92,8 +149,7 @@ fn open(args: &Restore, size: u64) -> Result<Box<dyn VolumeTarget>, Failure> {
 }
 
 /// The error with a word on what is left of the target.
-fn unfinished(args: &Restore, error: silt_format::Error) -> silt_format::Error {
-    let target = args.target.as_path();
+fn unfinished(args: &Restore, target: &Path, error: Error) -> Error {
     if is_stdin(target) {
         return error;
     }
@@ -113,13 +169,13 @@ fn is_device(target: &Path) -> bool {
     std::fs::metadata(target).is_ok_and(|meta| meta.file_type().is_block_device())
 }
 
-fn announce(session: &Session<'_>, args: &Restore, found: &Found, volume: &Volume, size: u64) {
+fn announce(session: &Session<'_>, target: &Path, found: &Found, volume: &Volume, size: u64) {
     if session.global.json {
         let value = json!({
             "dry_run": true,
             "snapshot": found.snapshot.id.to_string(),
             "volume": volume.name,
-            "target": args.target.to_string_lossy(),
+            "target": target.to_string_lossy(),
             "bytes": size,
         });
         output::message("summary", value);
@@ -132,24 +188,24 @@ fn announce(session: &Session<'_>, args: &Restore, found: &Found, volume: &Volum
         short(found.snapshot.id),
         found.head.name,
         output::time(found.snapshot.time_ns),
-        args.target.display()
+        target.display()
     ));
 }
 
 fn conclude(
     session: &Session<'_>,
-    args: &Restore,
+    target: &Path,
     found: &Found,
     volume: &Volume,
     report: &RestoreReport,
 ) -> u8 {
     let damaged: u64 = report.damaged.iter().map(|span| span.length).sum();
-    let to_stdout = is_stdin(&args.target);
+    let to_stdout = is_stdin(target);
     if session.global.json {
         let value = json!({
             "snapshot": found.snapshot.id.to_string(),
             "volume": volume.name,
-            "target": args.target.to_string_lossy(),
+            "target": target.to_string_lossy(),
             "bytes": report.bytes,
             "written_bytes": report.written_bytes,
             "unreadable": spans(&report.unreadable),
@@ -169,7 +225,7 @@ fn conclude(
             short(found.snapshot.id),
             found.head.name,
             output::time(found.snapshot.time_ns),
-            if to_stdout { Path::new("standard output") } else { &args.target }.display(),
+            if to_stdout { Path::new("standard output") } else { target }.display(),
             output::bytes(report.bytes),
         );
         if to_stdout { output::note(&text) } else { output::line(&text) }

@@ -16,3 +16,4 @@ mod month;
 mod restores;
 mod s3;
 mod sharing;
+mod status;

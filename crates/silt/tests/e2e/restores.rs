@@ -94,3 +94,27 @@ fn a_time_means_the_end_of_its_day_where_the_user_lives() {
     place.silt(&["show", "vm@2001-01-01"]).exits(1).says("no snapshot that old");
     place.silt(&["show", "vm@yesterday"]).exits(2).says("no time");
 }
+
+#[test]
+fn all_volumes_of_a_snapshot_are_restored_to_a_folder() {
+    let place = Place::new();
+    let disks = [disk(1, 6), disk(2, 3)];
+    let files = [place.write("a.raw", &disks[0]), place.write("b.raw", &disks[1])];
+    let volumes = [format!("root={}", files[0]), format!("data={}", files[1])];
+    place.silt(&["backup", "vm", &volumes[0], &volumes[1]]).exits(0);
+    let folder = place.text("out/");
+    place.silt(&["restore", "vm@latest", &folder, "--dry-run"]).exits(0).says("out/data.raw");
+    assert!(!place.path("out").exists());
+    place.silt(&["restore", "vm@latest", &folder]).exits(0);
+    assert!(place.read("out/root.raw") == disks[0] && place.read("out/data.raw") == disks[1]);
+    // What is there is kept, and does not stop the others.
+    std::fs::remove_file(place.path("out/data.raw")).unwrap();
+    place.silt(&["restore", "vm@latest", &place.text("out")]).exits(13).says("already exists");
+    assert!(place.read("out/data.raw") == disks[1]);
+    place.silt(&["restore", "vm@latest:data", &folder, "--force"]).exits(0);
+    let range = ["restore", "vm@latest", &folder, "--range", "0+4096", "--force"];
+    place.silt(&range).exits(2).says("SNAPSHOT:VOLUME");
+    let qcow2 = ["restore", "vm@latest", &place.text("images/"), "--format", "qcow2"];
+    place.silt(&qcow2).exits(0);
+    assert!(place.path("images/root.qcow2").exists());
+}

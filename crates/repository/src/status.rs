@@ -1,0 +1,128 @@
+//! How well a series is protected: its newest good snapshot, its checks, known damage.
+
+use silt_format::{CheckRecord, Head, Id, Result, Snapshot, SnapshotEntry};
+
+use crate::find::AllHeads;
+use crate::objects::is_damage;
+use crate::repository::Repository;
+
+/// How far ahead of this machine's clock a snapshot may be dated and still count, in nanoseconds.
+const AHEAD_NS: i64 = 15 * 60 * 1_000_000_000;
+
+/// A snapshot that can be restored in full, as far as is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GoodSnapshot {
+    /// Its id.
+    pub id: Id,
+    /// When it was made, in nanoseconds since 1970.
+    pub time_ns: i64,
+}
+
+/// How well a series is protected.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SeriesStatus {
+    /// The series' name.
+    pub series: String,
+    /// How many snapshots it has.
+    pub snapshots: u64,
+    /// The newest snapshot that can be read, of which every byte of its source was read, and that
+    /// is not dated in the future.
+    pub newest_good: Option<GoodSnapshot>,
+    /// Newer snapshots that are not good: unreadable, of a source that could not be read in full,
+    /// or dated in the future.
+    pub newer_bad: u64,
+    /// When the container was verified that was verified longest ago, in seconds since 1970;
+    /// `None` while some container was never verified, or there are none.
+    pub verified_since_s: Option<u64>,
+    /// Since when every segment of the newest good snapshot's volumes was read or compared, in
+    /// nanoseconds since 1970, where changed-blocks maps were trusted; else `None`.
+    pub proven_since_ns: Option<i64>,
+    /// Containers and recipes that a check found damaged and that were not stored again since.
+    pub damaged_objects: u64,
+    /// Why the newest head can't be read; the rest is then of the head before it.
+    pub damage: Option<String>,
+}
+
+impl Repository {
+    /// How well the named series are protected, or all of them, in the order of their names.
+    ///
+    /// Reads the newest head and check record of each series, and snapshots from the newest on
+    /// until one is good. Series whose first backup did not end are listed without snapshots.
+    /// Fails with `NotFound` if a named series does not exist.
+    pub fn status(&self, names: &[String]) -> Result<Vec<SeriesStatus>> {
+        let AllHeads { heads, damaged, unfinished } = self.all_heads(names)?;
+        let mut all = Vec::new();
+        for head in heads {
+            all.push(self.status_of(&head)?);
+        }
+        for damaged in damaged {
+            let before = damaged.before.as_ref().map(|head| self.status_of(head)).transpose()?;
+            let mut status = before.unwrap_or_default();
+            status.series = damaged.series;
+            status.damage = Some(damaged.error.to_string());
+            all.push(status);
+        }
+        all.extend(
+            unfinished.into_iter().map(|series| SeriesStatus { series, ..SeriesStatus::default() }),
+        );
+        all.sort_by(|a, b| a.series.cmp(&b.series));
+        Ok(all)
+    }
+
+    fn status_of(&self, head: &Head) -> Result<SeriesStatus> {
+        let mut status = SeriesStatus {
+            series: head.name.clone(),
+            snapshots: silt_format::number::to_u64(head.snapshots.len()),
+            ..SeriesStatus::default()
+        };
+        let latest_ns = self.objects.context.env.now_ns().saturating_add(AHEAD_NS);
+        let mut entries: Vec<&SnapshotEntry> = head.snapshots.iter().collect();
+        entries.sort_by_key(|entry| std::cmp::Reverse(entry.time_ns));
+        for entry in entries {
+            let snapshot = match self.snapshot(head.series, entry) {
+                Ok(snapshot) => Some(snapshot),
+                Err(error) if is_damage(&error) => None,
+                Err(error) => return Err(error),
+            };
+            match snapshot.filter(|snapshot| is_good(snapshot, latest_ns)) {
+                Some(snapshot) => {
+                    let (id, time_ns) = (snapshot.id, snapshot.time_ns);
+                    status.newest_good = Some(GoodSnapshot { id, time_ns });
+                    let proofs = snapshot.volumes.iter().filter_map(|v| v.map_proof.as_ref());
+                    status.proven_since_ns = proofs.map(silt_format::MapProof::since_ns).min();
+                    break;
+                }
+                None => status.newer_bad += 1,
+            }
+        }
+        let (_, record) = self.check_record(head.series)?;
+        status.verified_since_s = verified_since_s(head, &record);
+        status.damaged_objects = damaged_objects(head, &record);
+        Ok(status)
+    }
+}
+
+fn is_good(snapshot: &Snapshot, latest_ns: i64) -> bool {
+    snapshot.time_ns <= latest_ns && snapshot.volumes.iter().all(|v| v.unreadable.is_empty())
+}
+
+fn verified_since_s(head: &Head, record: &CheckRecord) -> Option<u64> {
+    let time_s = |(number, tag)| {
+        let ranges = record.verified.iter().filter(|range| {
+            range.tag == tag
+                && (range.first..range.first.saturating_add(range.count)).contains(&number)
+        });
+        ranges.map(|range| range.time_s).max()
+    };
+    // `None` is less than any time: one container that was never verified decides.
+    head.containers.iter().map(time_s).min().flatten()
+}
+
+fn damaged_objects(head: &Head, record: &CheckRecord) -> u64 {
+    let is_listed = |number: u32, tag| head.containers.tag(number) == Some(tag);
+    let damaged = record.damaged.iter().filter(|slots| is_listed(slots.container, slots.tag));
+    let mut containers: Vec<u32> = damaged.map(|slots| slots.container).collect();
+    containers.sort_unstable();
+    containers.dedup();
+    silt_format::number::to_u64(containers.len() + record.damaged_blocks.len())
+}

@@ -1,0 +1,116 @@
+//! `silt status`: what a monitoring system asks for.
+
+use serde_json::json;
+use siltstone::SeriesStatus;
+
+use super::{Failure, Session, short};
+use crate::cli::Status;
+use crate::{output, snapshot_name};
+
+/// The exit status where a series is too old or damaged.
+const NOT_PROTECTED: u8 = 20;
+
+/// What is wrong with a series.
+fn problems(
+    status: &SeriesStatus,
+    age_s: Option<u64>,
+    max_age_s: Option<u64>,
+) -> Vec<&'static str> {
+    let mut found = Vec::new();
+    if status.damage.is_some() || status.damaged_objects > 0 {
+        found.push("damaged");
+    }
+    match (age_s, max_age_s) {
+        (None, _) => found.push("no good snapshot"),
+        (Some(age_s), Some(max_age_s)) if age_s > max_age_s => found.push("too old"),
+        _ => {}
+    }
+    found
+}
+
+pub fn run(session: &Session<'_>, args: &Status) -> Result<u8, Failure> {
+    let max_age_s = args.max_age.as_deref().map(snapshot_name::parse_seconds).transpose()?;
+    let repository = session.repository()?;
+    let all = repository.status(&args.series)?;
+    session.reporter.finish();
+    let now_ns = session.context.env.now_ns();
+    let mut rows = Vec::new();
+    let mut failing: Vec<&str> = Vec::new();
+    for status in &all {
+        let age_s = status.newest_good.map(|newest| {
+            u64::try_from(now_ns.saturating_sub(newest.time_ns) / 1_000_000_000).unwrap_or(0)
+        });
+        let problems = problems(status, age_s, max_age_s);
+        if !problems.is_empty() {
+            failing.push(&status.series);
+        }
+        if session.global.json {
+            print_json(status, age_s, &problems);
+        } else {
+            rows.push(row(status, age_s, &problems));
+        }
+    }
+    if session.global.json {
+        let value = json!({"series": all.len(), "failing": failing});
+        output::message("summary", value);
+    } else if rows.is_empty() {
+        output::line("No series yet. `silt backup SERIES PATH` makes one.");
+    } else {
+        let header = ["SERIES", "STATE", "NEWEST", "AGE", "ID", "SNAPSHOTS", "VERIFIED", "MAP"];
+        output::table(&header, &rows, &[3, 5]);
+    }
+    if failing.is_empty() {
+        return Ok(0);
+    }
+    if !session.global.json {
+        output::note(&format!("silt: not protected: {}", failing.join(", ")));
+    }
+    Ok(NOT_PROTECTED)
+}
+
+fn row(status: &SeriesStatus, age_s: Option<u64>, problems: &[&str]) -> Vec<String> {
+    let newest = status.newest_good;
+    let since = |time_s: u64| {
+        i64::try_from(time_s.saturating_mul(1_000_000_000)).map_or("-".to_owned(), output::time)
+    };
+    vec![
+        status.series.clone(),
+        if problems.is_empty() { "ok".to_owned() } else { problems.join(", ") },
+        newest.map_or("-".to_owned(), |newest| output::time(newest.time_ns)),
+        age_s.map_or("-".to_owned(), age),
+        newest.map_or("-".to_owned(), |newest| short(newest.id)),
+        status.snapshots.to_string(),
+        status.verified_since_s.map_or("never".to_owned(), since),
+        status.proven_since_ns.map_or("-".to_owned(), output::time),
+    ]
+}
+
+/// `3d 4h`, `5h 10m` or `12m`.
+fn age(seconds: u64) -> String {
+    let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
+    match (days, hours) {
+        (0, 0) => format!("{minutes}m"),
+        (0, _) => format!("{hours}h {minutes}m"),
+        _ => format!("{days}d {hours}h"),
+    }
+}
+
+fn print_json(status: &SeriesStatus, age_s: Option<u64>, problems: &[&str]) {
+    let time =
+        |time_s: u64| i64::try_from(time_s.saturating_mul(1_000_000_000)).map(output::rfc3339);
+    let value = json!({
+        "series": status.series,
+        "ok": problems.is_empty(),
+        "problems": problems,
+        "snapshots": status.snapshots,
+        "newest_good": status.newest_good.map(|newest| newest.id.to_string()),
+        "newest_good_time": status.newest_good.map(|newest| output::rfc3339(newest.time_ns)),
+        "age_s": age_s,
+        "newer_bad_snapshots": status.newer_bad,
+        "verified_since": status.verified_since_s.and_then(|time_s| time(time_s).ok()),
+        "map_proven_since": status.proven_since_ns.map(output::rfc3339),
+        "damaged_objects": status.damaged_objects,
+        "damage": status.damage,
+    });
+    output::message("series_status", value);
+}
