@@ -1,13 +1,13 @@
-//! Objects in object stores: buckets of S3-compatible stores, of Azure and of Google, and folders
-//! of HDFS.
+//! Objects in object stores: buckets of S3-compatible stores, of Azure and of Google.
+//!
+//! [`ObjectFolder`] is what storages of further stores are made of, in crates of their own.
 
-mod base;
 #[cfg(any(feature = "azure", feature = "google"))]
 mod cloud;
 mod connections;
 mod counters;
-#[cfg(feature = "hdfs")]
-mod hdfs;
+mod failure;
+mod object_folder;
 mod object_lock;
 mod parts;
 mod s3;
@@ -17,8 +17,8 @@ mod settings;
 
 #[cfg(any(feature = "azure", feature = "google"))]
 pub use cloud::CloudStorage;
-#[cfg(feature = "hdfs")]
-pub use hdfs::HdfsStorage;
+pub use failure::KindOf;
+pub use object_folder::{ObjectFolder, REQUEST_BYTES, begins_no_name, runtime};
 pub use object_lock::{Lock, LockMode};
 pub use s3::{Extended, Rollback, S3Storage, Version};
 pub use settings::Settings;

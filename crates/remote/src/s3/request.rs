@@ -10,7 +10,7 @@ use object_store::signer::Signer;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use silt_format::{Error, ErrorKind, Result};
 
-use crate::base::AGAIN;
+use crate::failure::AGAIN;
 
 /// What S3's signatures leave as it is.
 const KEPT: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');

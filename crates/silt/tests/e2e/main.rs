@@ -16,3 +16,6 @@ mod month;
 mod restores;
 mod s3;
 mod sharing;
+
+/// The program that the kit runs.
+const PROGRAM: &str = env!("CARGO_BIN_EXE_silt");
