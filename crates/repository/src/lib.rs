@@ -40,6 +40,7 @@ pub mod series;
 pub mod settle;
 pub mod shared_index;
 pub mod shared_record;
+pub mod storage_rules;
 pub mod summary;
 pub mod sync;
 pub mod system;

@@ -203,6 +203,25 @@ fn tables(manifest: &str, prefix: &str) -> BTreeSet<String> {
     found
 }
 
+/// Storages keep bytes, whatever is in them.
+#[test]
+fn storages_know_nothing_of_the_format_but_its_errors() {
+    let known = ["Error", "ErrorKind", "Result", "ResultExt", "number"];
+    for (path, text) in files(&root().join("crates/storage")) {
+        for (at, _) in text.match_indices("silt_format::") {
+            let rest = &text[at + "silt_format::".len()..];
+            let names = rest.strip_prefix('{').and_then(|list| list.split_once('}'));
+            let names: Vec<String> = match names {
+                Some((list, _)) => list.split(',').filter_map(first_name).collect(),
+                None => first_name(rest).into_iter().collect(),
+            };
+            for name in names {
+                assert!(known.contains(&name.as_str()), "{}: {name}", path.display());
+            }
+        }
+    }
+}
+
 /// They cannot inherit from the workspace, so what they say again must be the same.
 #[test]
 fn programs_outside_of_the_workspace_have_its_rules() {

@@ -10,27 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use silt_format::names::Numbered;
 use silt_format::{Error, ErrorKind, Result, names};
-use silt_storage::{CachedStorage, Keep, Key, LocalStorage, Storage, Usage};
-
-/// What of a repository is worth keeping at hand: objects of which many small parts are read, and
-/// those that are read each time.
-fn keep(key: &Key) -> Keep {
-    let name = key.as_str();
-    let begins = |prefix: &str| name.starts_with(prefix);
-    // Keys and snapshots are named by random numbers; a configuration that does not belong to the
-    // keys is read again, and so is a list of writers that lacks one.
-    if [names::CONFIG, names::KEYS, names::WRITERS, "snapshots/"].into_iter().any(begins) {
-        Keep::Settled
-    } else if begins("containers/") {
-        Keep::Ends
-    } else if ["recipes/", "runs/", names::SERIES].into_iter().any(begins)
-        || Numbered::Head.is(name)
-    {
-        Keep::Whole
-    } else {
-        Keep::Nothing
-    }
-}
+use silt_storage::{CachedStorage, Key, LocalStorage, Storage, Usage};
+use siltstone::storage::CACHE_POLICY;
 
 /// Bytes of the cache of one location unless told otherwise.
 const CACHE_MIB_DEFAULT: u64 = 512;
@@ -162,7 +143,7 @@ impl Opener {
         let name: String =
             place(location).chars().map(|c| if c.is_alphanumeric() { c } else { '_' }).collect();
         let bytes_max = cache.mib.unwrap_or(CACHE_MIB_DEFAULT) << 20;
-        Ok(Arc::new(CachedStorage::new(storage, folder.join(name), keep, bytes_max)))
+        Ok(Arc::new(CachedStorage::new(storage, folder.join(name), CACHE_POLICY, bytes_max)))
     }
 
     /// Fails as `AlreadyExists` if something is there already.
