@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 scripts/setup.sh test
-hdfs=(--manifest-path programs/silt-hdfs/Cargo.toml --locked --target-dir target)
+hdfs=(--manifest-path programs/silt-hdfs/Cargo.toml --locked --target-dir "${CARGO_TARGET_DIR:-target}")
 step() { printf '\n== %s\n' "$*"; }
 
 step "format"
