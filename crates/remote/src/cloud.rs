@@ -16,6 +16,7 @@ use silt_storage::{
 };
 
 use crate::connections::Connections;
+use crate::failure::Failure;
 use crate::object_folder::{ObjectFolder, REQUEST_BYTES, begins_no_name, runtime};
 use crate::settings::{Settings, once};
 
@@ -161,12 +162,12 @@ impl CloudStorage {
         })
     }
 
-    fn put_once(&self, key: &Key, path: &Path, payload: &PutPayload) -> object_store::Result<()> {
+    fn put_once(&self, key: &Key, path: &Path, payload: &PutPayload) -> Result<(), Failure> {
         let attributes = self.settings.attributes(key);
         let options = PutOptions { mode: Mode::Create, attributes, ..PutOptions::default() };
         self.folder.counters.put(payload.content_length());
         let creator = self.bucket.creator();
-        self.folder.runtime.block_on(creator.put_opts(path, payload.clone(), options)).map(drop)
+        self.folder.wait_for(creator.put_opts(path, payload.clone(), options)).map(drop)
     }
 
     /// The server's token for what comes behind a name, if the last list ended there.

@@ -1,73 +1,90 @@
-//! What the errors of stores and of their clients mean.
+//! What the errors of clients mean.
+//!
+//! An error has a kind by the first of these that tells one: the rule of the store's own client,
+//! the error code in the answer, the type that the client gives the error, the answer's status, and
+//! the few texts of [`WORDS`].
 
+use object_store::Error as Cause;
 use silt_format::{Error, ErrorKind};
 
-/// In what words servers, and the client for them, say that a range lies outside of an object.
-const OUTSIDE: [&str; 4] = ["status code: 416", "InvalidRange", "CONTENT_RANGE", "Wanted range"];
-
-/// In what words servers say, with status 400, that a body came too slowly or broken: it is sent
-/// again.
-pub(crate) const AGAIN: [&str; 3] = ["RequestTimeout<", "IncompleteBody", "BadDigest"];
-
-/// In what words servers say that there is no such bucket.
-const NO_BUCKET: [&str; 2] = ["NoSuchBucket", "ContainerNotFound"];
-
-/// Where the client asks for credentials when nobody has given it any.
-const NO_CREDENTIALS: [&str; 3] =
-    ["169.254.169.254", "metadata.google.internal", "metadata/identity/oauth2"];
-
-/// In what words servers refuse, where the client does not parse it.
-const REFUSED: [&str; 3] = ["status code: 401", "status code: 403", "AccessDenied"];
+use crate::refusal::Refusal;
+use crate::witness::Outcome;
 
 /// Says what an error of one store's client means, if only that client has errors of its kind.
-pub type KindOf = fn(&object_store::Error) -> Option<ErrorKind>;
+pub type KindOf = fn(&Cause) -> Option<ErrorKind>;
 
-/// A client's error as this program's own: `what` was done in `location`.
-pub(crate) fn failed(
-    location: &str,
-    what: &str,
-    error: &object_store::Error,
-    kind_of: KindOf,
-) -> Error {
-    if let Some(kind) = kind_of(error) {
-        return Error::new(kind, format!("{what} in {location}: {}", short(&error.to_string())));
-    }
-    use object_store::Error as Cause;
+/// Most bytes of a message that are passed on.
+const MESSAGE_BYTES_MAX: usize = 400;
 
-    let text = error.to_string();
-    if NO_BUCKET.iter().any(|words| text.contains(words)) {
-        let message = format!("{what}: there is no such bucket in {}", location);
-        return Error::new(ErrorKind::NoRepository, message);
+/// What the client says of an answer of success without a type of its own for it: that the range it
+/// asked for is not that of the object. Servers answer so where an object ends before the range, or
+/// is empty.
+const WORDS: [(&str, ErrorKind); 2] = [
+    ("Failed to parse value for CONTENT_RANGE header", ErrorKind::Invalid),
+    ("Wanted range starting at", ErrorKind::Invalid),
+];
+
+/// An error of a client, and how the request ended that led to it.
+#[derive(Debug)]
+pub struct Failure {
+    error: Cause,
+    outcome: Outcome,
+}
+
+impl Failure {
+    pub(crate) fn new(error: Cause, outcome: Outcome) -> Self {
+        Self { error, outcome }
     }
-    // Where the client asks for credentials that nobody has given it.
-    if NO_CREDENTIALS.iter().any(|words| text.contains(words)) {
-        let message =
-            format!("{what} in {}: there are no credentials; {}", location, credentials(location));
-        return Error::new(ErrorKind::Denied, message);
+
+    /// The same as this program's own error: `what` was done in `location`.
+    pub(crate) fn told(&self, location: &str, what: &str, kind_of: KindOf) -> Error {
+        let refusal = self.outcome.refusal.as_ref();
+        if self.outcome.lacks_credentials {
+            let hint = credentials(location);
+            let message = format!("{what} in {location}: there are no credentials; {hint}");
+            return Error::new(ErrorKind::Denied, message);
+        }
+        if refusal.is_some_and(Refusal::has_no_locks) {
+            let message = format!(
+                "{what}: the bucket of {location} has no Object Lock; make one that has, or unset \
+                 SILT_S3_LOCK"
+            );
+            return Error::new(ErrorKind::Unsupported, message);
+        }
+        let kind = self.kind(kind_of);
+        if kind == ErrorKind::NoRepository {
+            return Error::new(kind, format!("{what}: there is no such bucket in {location}"));
+        }
+        let text = refusal.map_or_else(|| self.error.to_string(), Refusal::to_string);
+        Error::new(kind, format!("{what} in {location}: {}", short(&text)))
     }
-    if text.contains("ObjectLockConfiguration") {
-        let message = format!(
-            "{what}: the bucket of {} has no Object Lock; make one that has, or unset \
-                 SILT_S3_LOCK",
-            location
-        );
-        return Error::new(ErrorKind::Unsupported, message);
+
+    fn kind(&self, kind_of: KindOf) -> ErrorKind {
+        let refusal = self.outcome.refusal.as_ref();
+        let kind = kind_of(&self.error)
+            .or_else(|| refusal.and_then(Refusal::kind_of_code))
+            .or_else(|| kind_of_type(&self.error))
+            .or_else(|| refusal.and_then(Refusal::kind_of_status))
+            .or_else(|| kind_of_words(&self.error.to_string()));
+        // Whatever is not known may be otherwise at the next try.
+        kind.unwrap_or(ErrorKind::Unavailable)
     }
-    let kind = match error {
+}
+
+fn kind_of_type(error: &Cause) -> Option<ErrorKind> {
+    Some(match error {
         Cause::NotFound { .. } => ErrorKind::NotFound,
         Cause::AlreadyExists { .. } | Cause::Precondition { .. } => ErrorKind::AlreadyExists,
         Cause::PermissionDenied { .. } | Cause::Unauthenticated { .. } => ErrorKind::Denied,
         Cause::NotSupported { .. } | Cause::NotImplemented { .. } => ErrorKind::Unsupported,
         Cause::InvalidPath { .. } => ErrorKind::Invalid,
-        // Not every request of the client's parses these.
-        _ if REFUSED.iter().any(|words| text.contains(words)) => ErrorKind::Denied,
-        _ if AGAIN.iter().any(|words| text.contains(words)) => ErrorKind::Unavailable,
-        _ if text.contains("status code: 400") => ErrorKind::Unsupported,
-        // A range outside of the object.
-        _ if OUTSIDE.iter().any(|words| text.contains(words)) => ErrorKind::Invalid,
-        _ => ErrorKind::Unavailable,
-    };
-    Error::new(kind, format!("{what} in {}: {}", location, short(&text)))
+        _ => return None,
+    })
+}
+
+fn kind_of_words(text: &str) -> Option<ErrorKind> {
+    let found = WORDS.iter().find(|(words, _)| text.contains(words));
+    found.map(|(_, kind)| *kind)
 }
 
 /// How a store at a location is given credentials.
@@ -79,9 +96,12 @@ fn credentials(location: &str) -> &'static str {
     }
 }
 
-/// What a client's error says, once: it repeats itself, and shows whole answers of servers.
+/// What an error says, once: the client's repeat themselves, and show whole answers of servers.
 fn short(text: &str) -> &str {
     let line = text.lines().next().unwrap_or(text);
     let line = line.split(": Error performing").take(2).last().unwrap_or(line);
-    &line[..line.floor_char_boundary(400)]
+    &line[..line.floor_char_boundary(MESSAGE_BYTES_MAX)]
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,14 +10,16 @@ mod failure;
 mod object_folder;
 mod object_lock;
 mod parts;
+mod refusal;
 mod s3;
 #[cfg(feature = "test-server")]
 pub mod server;
 mod settings;
+mod witness;
 
 #[cfg(any(feature = "azure", feature = "google"))]
 pub use cloud::CloudStorage;
-pub use failure::KindOf;
+pub use failure::{Failure, KindOf};
 pub use object_folder::{ObjectFolder, REQUEST_BYTES, begins_no_name, runtime};
 pub use object_lock::{Lock, LockMode};
 pub use s3::{Extended, Rollback, S3Storage, Version};

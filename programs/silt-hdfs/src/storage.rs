@@ -12,7 +12,7 @@ use hdfs_native_object_store::HdfsObjectStore;
 use object_store::path::Path;
 use object_store::{ObjectStore, PutMode as Mode, PutOptions, PutPayload};
 use silt_format::{Error, ErrorKind, Result};
-use silt_remote::{ObjectFolder, REQUEST_BYTES, begins_no_name, runtime};
+use silt_remote::{Failure, ObjectFolder, REQUEST_BYTES, begins_no_name, runtime};
 use silt_storage::{
     ByteRange, Guarantees, Key, LIST_PAGE_OBJECTS_MAX, ListPage, ObjectMeta, PutMode, Storage,
     Usage,
@@ -87,10 +87,10 @@ impl HdfsStorage {
         Ok(found.map_err(failed)?.replication)
     }
 
-    fn put_once(&self, path: &Path, body: &PutPayload) -> object_store::Result<()> {
+    fn put_once(&self, path: &Path, body: &PutPayload) -> Result<(), Failure> {
         self.folder.count_put(body.content_length());
         let options = PutOptions { mode: Mode::Create, ..PutOptions::default() };
-        self.folder.runtime().block_on(self.store.put_opts(path, body.clone(), options)).map(drop)
+        self.folder.wait_for(self.store.put_opts(path, body.clone(), options)).map(drop)
     }
 
     /// Asks for as many copies of an object that is there as this storage is to have.
@@ -98,9 +98,12 @@ impl HdfsStorage {
         let Some(replication) = self.replication else { return Ok(()) };
         let name = format!("/{path}");
         self.folder.ask(&format!("replicate {name}"), || {
-            let set = self.client.set_replication(&name, replication);
-            self.folder.runtime().block_on(set).map(drop).map_err(|error| {
-                object_store::Error::Generic { store: "HDFS", source: Box::new(error) }
+            self.folder.wait_for(async {
+                let set = self.client.set_replication(&name, replication).await;
+                set.map(drop).map_err(|error| object_store::Error::Generic {
+                    store: "HDFS",
+                    source: Box::new(error),
+                })
             })
         })
     }
@@ -149,12 +152,12 @@ impl Storage for HdfsStorage {
         let folder = Path::parse(folder).map_err(wrong)?;
         let found = self.folder.ask(&format!("list {prefix}"), || {
             self.folder.count_list();
-            let found: object_store::Result<Vec<_>> =
-                self.folder.runtime().block_on(self.store.list(Some(&folder)).try_collect());
-            match found {
-                Err(object_store::Error::NotFound { .. }) => Ok(Vec::new()),
-                other => other,
-            }
+            self.folder.wait_for(async {
+                match self.store.list(Some(&folder)).try_collect().await {
+                    Err(object_store::Error::NotFound { .. }) => Ok(Vec::new()),
+                    other => other,
+                }
+            })
         })?;
         let mut objects: Vec<(Key, u64)> = Vec::new();
         for object in found {

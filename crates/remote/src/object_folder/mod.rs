@@ -15,8 +15,9 @@ use silt_storage::{ByteRange, Key, ObjectMeta, READ_BYTES_MAX, Usage};
 use tokio::runtime::Runtime;
 
 use crate::counters::Counters;
-use crate::failure::{self, KindOf};
+use crate::failure::{Failure, KindOf};
 use crate::parts::Parts;
+use crate::witness::witnessed;
 
 pub(crate) use tries::FIRST_WAIT;
 
@@ -122,8 +123,17 @@ impl ObjectFolder {
         Key::new(path.as_ref().strip_prefix(self.prefix.as_str())?).ok()
     }
 
-    pub(crate) fn failed(&self, what: &str, error: &object_store::Error) -> Error {
-        failure::failed(&self.location, what, error, self.kind_of)
+    fn failed(&self, what: &str, failure: &Failure) -> Error {
+        failure.told(&self.location, what, self.kind_of)
+    }
+
+    /// Waits for a call of the client.
+    pub fn wait_for<T>(
+        &self,
+        call: impl Future<Output = object_store::Result<T>>,
+    ) -> Result<T, Failure> {
+        let (result, outcome) = self.runtime.block_on(witnessed(call));
+        result.map_err(|error| Failure::new(error, outcome))
     }
 
     /// Whether the object holds exactly these bytes: then it was this storage that created it, and
@@ -143,21 +153,27 @@ impl ObjectFolder {
 
     fn read(&self, key: &Key, range: Option<&GetRange>, into: &mut Vec<u8>) -> Result<()> {
         let path = self.path(key)?;
-        self.ask(&format!("read object {key}"), || {
+        let too_large = self.ask(&format!("read object {key}"), || {
             self.counters.get();
             let options = GetOptions { range: range.cloned(), ..GetOptions::default() };
             into.clear();
-            self.runtime.block_on(async {
+            self.wait_for(async {
                 let found = self.store.get_opts(&path, options).await?;
-                let bytes = (found.range.end - found.range.start).min(READ_BYTES_MAX);
+                let bytes = found.range.end.saturating_sub(found.range.start);
+                if bytes > READ_BYTES_MAX {
+                    return Ok(Some(found.meta.size.max(bytes)));
+                }
                 into.reserve(to_usize(bytes));
                 let mut pieces = found.into_stream();
                 while let Some(piece) = pieces.next().await {
                     into.extend_from_slice(&piece?);
                 }
-                Ok(())
+                Ok(None)
             })
         })?;
+        if let Some(size) = too_large {
+            return ByteRange::Full.resolve(key, size).map(drop);
+        }
         self.counters.received(into.len());
         Ok(())
     }
@@ -166,7 +182,7 @@ impl ObjectFolder {
         let path = self.path(key)?;
         self.ask(&format!("look at object {key}"), || {
             self.counters.head();
-            self.runtime.block_on(self.store.head(&path))
+            self.wait_for(self.store.head(&path))
         })
     }
 
@@ -233,7 +249,7 @@ impl ObjectFolder {
             let path = self.path(key)?;
             let deleted = self.ask(&format!("delete object {key}"), || {
                 self.counters.delete();
-                self.runtime.block_on(self.store.delete(&path))
+                self.wait_for(self.store.delete(&path))
             });
             match deleted {
                 Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),

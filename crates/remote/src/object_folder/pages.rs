@@ -26,7 +26,7 @@ impl ObjectFolder {
                 page_token: options.page_token.clone(),
                 ..PaginatedListOptions::default()
             };
-            self.runtime.block_on(lister.list_paginated(asked, options))
+            self.wait_for(lister.list_paginated(asked, options))
         })
     }
 

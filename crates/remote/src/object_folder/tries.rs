@@ -7,6 +7,7 @@ use silt_format::{Error, ErrorKind, Result};
 use silt_storage::Key;
 
 use super::ObjectFolder;
+use crate::failure::Failure;
 
 /// How long the first wait between tries is; each further one is twice as long, up to the longest.
 pub(crate) const FIRST_WAIT: Duration = Duration::from_millis(100);
@@ -24,16 +25,12 @@ impl ObjectFolder {
 
     /// Calls `ask` until it succeeds or fails for good: what the client does not repeat by itself
     /// are answers that break off. `what` begins the message of the error.
-    pub fn ask<T>(
-        &self,
-        what: &str,
-        mut ask: impl FnMut() -> object_store::Result<T>,
-    ) -> Result<T> {
+    pub fn ask<T>(&self, what: &str, mut ask: impl FnMut() -> Result<T, Failure>) -> Result<T> {
         let mut tries = 0;
         loop {
             let error = match ask() {
                 Ok(answer) => return Ok(answer),
-                Err(error) => self.failed(what, &error),
+                Err(failure) => self.failed(what, &failure),
             };
             tries += 1;
             if error.kind() != ErrorKind::Unavailable || tries == self.tries {
@@ -49,14 +46,14 @@ impl ObjectFolder {
     pub fn create(
         &self,
         key: &Key,
-        put_once: impl Fn() -> object_store::Result<()>,
+        put_once: impl Fn() -> Result<(), Failure>,
         is_ours: impl Fn() -> bool,
     ) -> Result<()> {
         let mut tries = 0_u32;
         loop {
             let error = match put_once() {
                 Ok(()) => return Ok(()),
-                Err(error) => self.failed(&format!("create object {key}"), &error),
+                Err(failure) => self.failed(&format!("create object {key}"), &failure),
             };
             tries += 1;
             match error.kind() {

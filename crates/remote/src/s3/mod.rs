@@ -30,6 +30,7 @@ pub use lock::Extended;
 use request::{Answer, Signed};
 pub use versions::{Rollback, Version};
 
+use crate::failure::Failure;
 use crate::object_folder::{ObjectFolder, REQUEST_BYTES, begins_no_name, runtime};
 use crate::object_lock::Lock;
 use crate::settings::Settings;
@@ -116,7 +117,7 @@ impl S3Storage {
         path: &Path,
         body: &PutPayload,
         mode: PutMode,
-    ) -> object_store::Result<Option<String>> {
+    ) -> Result<Option<String>, Failure> {
         let attributes = self.settings.attributes(key);
         let options = PutOptions { mode: Mode::Create, attributes, ..PutOptions::default() };
         self.folder.counters.put(body.content_length());
@@ -124,10 +125,7 @@ impl S3Storage {
             (Some(locker), PutMode::Create) => locker,
             _ => &self.creator,
         };
-        self.folder
-            .runtime
-            .block_on(creator.put_opts(path, body.clone(), options))
-            .map(|put| put.e_tag)
+        self.folder.wait_for(creator.put_opts(path, body.clone(), options)).map(|put| put.e_tag)
     }
 }
 
