@@ -208,8 +208,8 @@ fn one_deletion(place: &Place, ids: &[Id]) -> Result<()> {
         ("listing snapshots", vec!["snapshots"]),
         ("by summary vectors", vec!["delete", "--dry-run", &doomed]),
         ("local, without vectors", vec!["delete", "--dry-run", "--exact", &doomed]),
-        ("repair: mark-and-sweep of the series", vec!["repair", "--dry-run"]),
-        ("the same in 8 phases", vec!["repair", "--dry-run", "--phases", "8"]),
+        ("sweep: mark-and-sweep of the series", vec!["sweep", "--dry-run"]),
+        ("the same in 8 phases", vec!["sweep", "--dry-run", "--phases", "8"]),
     ];
     for (name, arguments) in calls {
         let mut costs = Vec::new();
@@ -233,7 +233,7 @@ fn leakage(place: &Place, ids: &[Id], bytes: u64) -> Result<()> {
     println!("|---:|---:|---:|---:|");
     for (number, id) in ids.iter().rev().take(ids.len() - 1).enumerate() {
         let report = place.open(false)?.delete("large", &[*id], DeleteMethod::Approximate)?;
-        let swept = place.open(true)?.repair("large", SweepOptions::default())?;
+        let swept = place.open(true)?.sweep("large", SweepOptions::default())?;
         let predicted = (number + 1) as f64 * 0.01 * changed / stored;
         println!(
             "| {} | {:.3} | {:.3} | {:.3} |",
@@ -258,7 +258,7 @@ fn many_series(place: &Place, options: &DeletionOptions) -> Result<()> {
     let sweep = seconds(|| {
         for (name, _) in &all {
             // Nothing was deleted yet, so nothing is found and nothing written.
-            repository.repair(name, SweepOptions::default())?;
+            repository.sweep(name, SweepOptions::default())?;
         }
         Ok(())
     })?;

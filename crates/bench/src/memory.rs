@@ -42,8 +42,8 @@ pub fn run(options: &MemoryOptions) -> Result<()> {
     report("restore", call(&["restore", "vm@latest", "-"]).run()?);
     report("check --read-data", call(&["check", "--read-data"]).run()?);
     report("forget --keep-last 1", call(&["forget", "--keep-last", "1"]).run()?);
-    let all = ["reclaim", "--repair", "--min-dead", "0", "--keep-deleted", "0s"];
-    report("reclaim --repair", call(&all).run()?);
+    let all = ["reclaim", "--sweep", "--min-dead", "0", "--keep-deleted", "0s"];
+    report("reclaim --sweep", call(&all).run()?);
     std::fs::remove_dir_all(&place)?;
     Ok(())
 }

@@ -41,10 +41,12 @@
 //! # }
 //! ```
 //!
-//! Operations call back through a [`Context`]: an [`Env`] is time, chance and how to be stopped, an
-//! [`Observer`] is told of progress and warnings. [`SystemEnv::context`] is the system's with
-//! nobody to be told. Errors name the object or the file that they are about; [`ErrorKind`] says
-//! what a program can do about one.
+//! Operations run in a [`Context`]: an [`Env`] gives time and random numbers, an [`Observer`]
+//! receives [`Event`]s, a [`CancelToken`] stops the operation. [`SystemEnv::context`] is a context
+//! of the system's clock and of no observer. A process that runs several operations at once gives
+//! each its own by [`Context::operation`] and [`Repository::for_operation`]. Errors name the object
+//! or file that they are about; [`ErrorKind`] says what a program can do about one, [`Advice`] what
+//! its user can do.
 
 mod backup;
 mod check;
@@ -55,7 +57,6 @@ mod edit;
 mod jobs;
 mod repository;
 mod restore;
-mod retention;
 mod shared;
 mod stats;
 mod throttle;
@@ -65,17 +66,17 @@ pub use check::{Affected, CheckOptions, CheckReport, Damage, DataCheck};
 pub use compare::VolumeDiff;
 pub use copies::{HealOptions, HealReport};
 pub use deletion::{
-    DeleteMethod, DeleteReport, ReclaimOptions, ReclaimReport, SeriesPolicy, SweepOptions,
-    SweepReport,
+    DeleteMethod, DeleteReport, ReclaimOptions, ReclaimPlan, ReclaimReport, SeriesPolicy,
+    SweepOptions, SweepReport,
 };
 pub use repository::Repository;
 pub use restore::{RestoreOptions, RestoreReport};
-pub use retention::{Candidate, Kept, apply_policy};
 pub use shared::{
     CostModel, Picking, PopularOptions, PopularReport, RepointReport, RoundLoad, RoundMember,
     RoundOptions, RoundReport, Schedule, ScheduledVm, SharePolicy, SharedSweepOptions,
     SharedSweepReport, StageSeconds, memory_bytes_of_rounds, rounds_for_memory,
 };
+pub use silt_repository::retention::{Candidate, Kept, apply_policy};
 /// Where repositories are kept.
 pub mod storage {
     pub use silt_repository::storage_rules::CACHE_POLICY;
@@ -96,15 +97,18 @@ pub mod source {
 }
 
 pub use silt_format::{
-    ByteSpan, Chunking, Config, Error, ErrorKind, Head, Id, KdfCost, KeyLabel, Level, LevelBytes,
-    Period, RepositoryId, Result, RetentionPolicy, SeriesId, Snapshot, SnapshotEntry, Volume,
+    Advice, ByteSpan, Chunking, Config, Error, ErrorKind, Head, Id, KdfCost, KeyLabel, Level,
+    LevelBytes, Period, RepositoryId, Result, RetentionPolicy, SeriesId, Snapshot, SnapshotEntry,
+    Volume,
 };
 pub use silt_repository::authority::Administrator;
 pub use silt_repository::budget::{MEMORY_BYTES_DEFAULT, MEMORY_BYTES_MIN};
-pub use silt_repository::env::{Context, Env, Observer, Process, Progress, Silent};
+pub use silt_repository::env::{Context, Env, Process};
+pub use silt_repository::event::{Activity, Event, Observer, Progress, Silent, Unit, Warning};
 pub use silt_repository::find::{AllHeads, DamagedHead, Selector, When};
 pub use silt_repository::keys::{KeyAccess, KeyInfo};
 pub use silt_repository::open::Protection;
+pub use silt_repository::operation::{CancelToken, OperationId};
 pub use silt_repository::places::{OpenPlace, PlaceInfo};
 #[cfg(feature = "measure")]
 pub use silt_repository::runs::{ExactIndex, JoinMeasure, SortedRequests};

@@ -55,6 +55,13 @@ impl Repository {
         Self(self.0.within(storage))
     }
 
+    /// The same repository for one operation of several that run at once; see
+    /// [`silt_repository::Repository::for_operation`].
+    #[must_use]
+    pub fn for_operation(&self, context: Context) -> Self {
+        Self(self.0.for_operation(context))
+    }
+
     /// Goes on with all places of the repository; see [`silt_repository::Repository::with_places`].
     pub fn with_places(self, here: &str, open: &OpenPlace<'_>) -> Result<Self> {
         self.0.with_places(here, open).map(Self)

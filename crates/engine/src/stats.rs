@@ -2,6 +2,7 @@
 
 use silt_format::names::Numbered;
 use silt_format::{LevelBytes, Result, SeriesId, names};
+use silt_repository::event::Warning;
 use silt_repository::objects::is_damage;
 
 use crate::repository::Repository;
@@ -65,7 +66,7 @@ impl Repository {
             for entry in &head.snapshots {
                 let snapshot = match self.snapshot(head.series, entry) {
                     Err(error) if is_damage(&error) => {
-                        self.warn(&format!("{error}; its volumes are not counted"));
+                        self.warn(Warning::after(&error, "its volumes are not counted"));
                         continue;
                     }
                     other => other?,

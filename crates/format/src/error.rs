@@ -3,6 +3,8 @@
 use std::error::Error as StdError;
 use std::fmt;
 
+use crate::advice::Advice;
+
 /// What a caller can do about an [`Error`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -44,12 +46,14 @@ struct Inner {
     message: String,
     context: Vec<String>,
     source: Option<Box<dyn StdError + Send + Sync>>,
+    advice: Option<Advice>,
 }
 
 impl Error {
     /// An error of `kind`; `message` says what is wrong and names the object.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self(Box::new(Inner { kind, message: message.into(), context: Vec::new(), source: None }))
+        let (context, source, advice) = (Vec::new(), None, None);
+        Self(Box::new(Inner { kind, message: message.into(), context, source, advice }))
     }
 
     /// Stored bytes that are not what was written.
@@ -83,6 +87,13 @@ impl Error {
         self
     }
 
+    /// The same error with advice for the user.
+    #[must_use]
+    pub fn with_advice(mut self, advice: Advice) -> Self {
+        self.0.advice = Some(advice);
+        self
+    }
+
     /// The same error, caused by `source`.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
@@ -101,6 +112,11 @@ impl Error {
     /// beside it.
     pub fn cause(&self) -> Option<&(dyn StdError + 'static)> {
         self.0.source.as_ref().map(|source| &**source as &(dyn StdError + 'static))
+    }
+
+    /// What the user can do about it, if the library knows; it is no part of the message.
+    pub fn advice(&self) -> Option<&Advice> {
+        self.0.advice.as_ref()
     }
 
     /// What a caller can do about it.

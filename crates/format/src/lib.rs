@@ -2,6 +2,7 @@
 //!
 //! Everything stored is laid out here, by hand, as docs/FORMAT.md says; no I/O happens here.
 
+mod advice;
 mod block;
 mod codec;
 mod dead;
@@ -28,6 +29,7 @@ mod snapshot;
 mod summary;
 mod writers;
 
+pub use advice::Advice;
 pub use block::{BLOCK_OVERHEAD_BYTES, BLOCK_RAW_BYTES_MAX, BlockReader, BlockWriter};
 pub use dead::{
     DEAD_LIST_PARTS_MAX, DEAD_RANGES_MAX, DeadRange, decode_dead_ranges, encode_dead_ranges,

@@ -1,5 +1,6 @@
 //! The sealing of blocks.
 
+use crate::Advice;
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use zeroize::Zeroize;
 
@@ -141,8 +142,9 @@ impl Sealer {
             )),
             Cipher::Closed => Err(Error::new(
                 ErrorKind::Denied,
-                "this key only writes: to read data takes a key that was made without --write-only",
-            )),
+                "access denied: this key is write-only and reads no data",
+            )
+            .with_advice(Advice::UseReadingKey)),
         }
     }
 }

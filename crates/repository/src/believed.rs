@@ -4,7 +4,8 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 
 use silt_format::{
-    Error, ErrorKind, Id, Result, Role, SeriesId, Signed, Signer, Writer, WriterState, Writers,
+    Advice, Error, ErrorKind, Id, Result, Role, SeriesId, Signed, Signer, Writer, WriterState,
+    Writers,
 };
 
 use crate::sync::lock;
@@ -102,12 +103,9 @@ impl Believed {
             Some(WriterState::Active) => Ok(()),
             Some(WriterState::Closing) => Err(Error::new(
                 ErrorKind::Denied,
-                format!(
-                    "key {id}, which this process signs with, is being removed; if that was \
-                     interrupted, \
-                     `silt key remove {id}` with another key ends it"
-                ),
-            )),
+                format!("key {id}, which this process signs with, is being removed"),
+            )
+            .with_advice(Advice::FinishKeyRemoval { key: id })),
             _ => Err(Error::new(
                 ErrorKind::Denied,
                 format!("key {id}, which this process signs with, was removed"),
@@ -128,12 +126,9 @@ impl Believed {
         match writers.get(id) {
             Some(writer) if !writer.covers(name) => Err(Error::new(
                 ErrorKind::Denied,
-                format!(
-                    "this key may write {} and not series '{name}'; `silt key add --series` makes \
-                     another",
-                    writer.series.join(", ")
-                ),
-            )),
+                format!("this key may write {} and not series '{name}'", writer.series.join(", ")),
+            )
+            .with_advice(Advice::AddKeyForSeries)),
             _ => Ok(()),
         }
     }

@@ -3,7 +3,7 @@
 //! A head lists ranges of numbers, so that a few damaged or forged bytes can name 2^32 of them.
 //! Whoever is about to follow them one by one first looks whether storage holds about as many.
 
-use silt_format::{Error, Head, ObjectSet, Result, names};
+use silt_format::{Advice, Error, Head, ObjectSet, Result, names};
 
 use crate::objects::Objects;
 
@@ -41,6 +41,7 @@ fn require(
     let (name, generation) = (&head.name, head.generation);
     Err(Error::corrupt(format!(
         "head {generation} of series '{name}' lists {named} {what}, but {listed} are there: it is \
-         damaged, or most of the series is gone; `silt check` says what is missing"
-    )))
+         damaged, or most of the series is gone"
+    ))
+    .with_advice(Advice::Check))
 }

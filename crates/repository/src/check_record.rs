@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use crate::event::Warning;
 use silt_format::names::Numbered;
 use silt_format::{
     BlockRef, CheckRecord, Error, ErrorKind, Head, MapRoot, ObjectKind, PRIVATE_STORE, Reference,
@@ -75,7 +76,7 @@ impl Repository {
         match read.context(|| format!("read check record {name}")) {
             Ok(record) => Ok((number, record)),
             Err(error) if is_damage(&error) => {
-                self.warn(&format!("{error}; what was verified before is forgotten"));
+                self.warn(Warning::after(&error, "what was verified before is forgotten"));
                 Ok((number, CheckRecord::default()))
             }
             Err(error) => Err(error),
@@ -156,7 +157,7 @@ impl RecordState {
             // Storage is full or read-only, or a copy is out of reach; what is there is checked all
             // the same.
             Err(error) => {
-                repository.warn(&format!("{error}; what was found is not written down"));
+                repository.warn(Warning::after(&error, "what was found is not written down"));
                 Ok(())
             }
             Ok(()) => Ok(()),

@@ -1,10 +1,12 @@
-//! The world as the engine sees it: clock, entropy, process, and who is told of progress.
+//! What operations run in: clock, entropy and process, the observer, memory, and how to stop.
 
 use std::sync::Arc;
 
 use silt_format::{Lease, RepositoryId, SeriesId};
 
 use crate::budget::Budget;
+use crate::event::{Event, Observer, Progress, Warning};
+use crate::operation::{CancelToken, OperationId};
 
 /// Where time, randomness and identity come from; a simulation brings its own.
 pub trait Env: Send + Sync {
@@ -58,52 +60,60 @@ pub struct Process {
     pub start: u64,
 }
 
-/// What a long operation has done so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Progress {
-    /// Logical bytes done.
-    pub done_bytes: u64,
-    /// Logical bytes in all, 0 where unknown.
-    pub total_bytes: u64,
-    /// Bytes of chunks that were not known before.
-    pub new_bytes: u64,
-    /// Bytes written to storage.
-    pub stored_bytes: u64,
-}
-
-/// Is told what happens; called often, and warnings by several threads, so it must be quick.
-pub trait Observer: Send + Sync {
-    /// Progress of the operation `what`, such as `backup`.
-    fn progress(&self, what: &str, progress: Progress);
-    /// Something that the user should know but that stopped nothing.
-    fn warning(&self, message: &str);
-}
-
-/// An observer that ignores everything.
-pub struct Silent;
-
-impl Observer for Silent {
-    fn progress(&self, _: &str, _: Progress) {}
-    fn warning(&self, _: &str) {}
-}
-
-/// What every operation is given: the environment and the observer.
+/// What an operation runs in: the environment, the observer, its memory, its name among the
+/// operations of the process, and how it is stopped.
+///
+/// A process that runs several operations at once gives each a context of its own:
+///
+/// ```
+/// use silt_repository::system::SystemEnv;
+///
+/// let process = SystemEnv::context();
+/// let mut nightly = process.operation();
+/// nightly.memory_bytes = 32 << 20;
+/// let stop = nightly.cancel.clone();
+/// // `repository.for_operation(nightly)` runs in it; `stop.cancel()` ends it alone.
+/// stop.cancel();
+/// assert!(!process.is_interrupted());
+/// ```
 #[derive(Clone)]
 pub struct Context {
     /// Clock, entropy and process.
     pub env: Arc<dyn Env>,
-    /// Who is told of progress.
+    /// Receives progress and warnings.
     pub observer: Arc<dyn Observer>,
     /// Memory of each operation that is not told how much it may use, in bytes; 0 for
-    /// [`MEMORY_BYTES_DEFAULT`](crate::budget::MEMORY_BYTES_DEFAULT). Whoever lets several run at
-    /// once in a process gives each its share.
+    /// [`MEMORY_BYTES_DEFAULT`](crate::budget::MEMORY_BYTES_DEFAULT). A process that runs several
+    /// at once gives each its share.
     pub memory_bytes: u64,
+    /// Stops what runs in this context.
+    pub cancel: CancelToken,
+    /// Names what runs in this context in events.
+    pub id: OperationId,
 }
 
 impl Context {
     /// A context whose operations use the default amount of memory.
     pub fn new(env: Arc<dyn Env>, observer: Arc<dyn Observer>) -> Self {
-        Self { env, observer, memory_bytes: 0 }
+        let (cancel, id) = (CancelToken::default(), OperationId::next());
+        Self { env, observer, memory_bytes: 0, cancel, id }
+    }
+
+    /// A context for one operation of several: with an id of its own, and a cancel token that is
+    /// also cancelled with this context's.
+    #[must_use]
+    pub fn operation(&self) -> Self {
+        Self { cancel: self.cancel.child(), id: OperationId::next(), ..self.clone() }
+    }
+
+    /// Reports progress.
+    pub fn report(&self, progress: Progress) {
+        self.observer.event(self.id, &Event::Progress(progress));
+    }
+
+    /// Reports a problem that did not stop the operation.
+    pub fn warn(&self, warning: impl Into<Warning>) {
+        self.observer.event(self.id, &Event::Warning(&warning.into()));
     }
 
     /// The budget of an operation that may use `memory_bytes`, 0 for what the context says.
@@ -134,9 +144,13 @@ impl Context {
     pub fn now_s(&self) -> u64 {
         u64::try_from(self.env.now_ns() / 1_000_000_000).unwrap_or(0)
     }
-    /// Fails as `Interrupted` once the user has asked to stop.
+    /// Whether the operation, or the whole process, was asked to stop.
+    pub fn is_interrupted(&self) -> bool {
+        self.cancel.is_cancelled() || self.env.is_interrupted()
+    }
+    /// Fails as `Interrupted` once [`Self::is_interrupted`].
     pub fn check_interrupted(&self) -> silt_format::Result<()> {
-        if !self.env.is_interrupted() {
+        if !self.is_interrupted() {
             return Ok(());
         }
         Err(silt_format::Error::new(

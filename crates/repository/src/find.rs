@@ -1,7 +1,8 @@
 //! Finding snapshots by the names that people give them.
 
+use crate::event::Warning;
 use silt_format::names::{self, Numbered};
-use silt_format::{Error, ErrorKind, Head, Id, Result, SeriesId, SnapshotEntry};
+use silt_format::{Advice, Error, ErrorKind, Head, Id, Result, SeriesId, SnapshotEntry};
 
 use crate::heads;
 use crate::objects::{is_damage, key};
@@ -99,10 +100,10 @@ impl Repository {
             match self.head(*id) {
                 Ok(head) => heads.extend(head),
                 Err(error) if is_damage(&error) => {
-                    self.warn(&format!(
-                        "series '{name}' is left out: {error}; `silt recover {name}` goes on with \
-                         the head before"
-                    ));
+                    let message = format!("series '{name}' is left out: {error}");
+                    let recover = || Advice::RecoverSeries { series: name.clone() };
+                    let advice = error.advice().cloned().unwrap_or_else(recover);
+                    self.warn(Warning::new(error.kind(), message).with_advice(advice));
                 }
                 Err(error) => return Err(error),
             }
@@ -181,11 +182,9 @@ impl Repository {
             ))),
             None => Err(Error::new(
                 ErrorKind::NotFound,
-                format!(
-                    "no deleted snapshot's id begins with '{prefix}'; `silt snapshots --deleted` \
-                     lists those that can be brought back"
-                ),
-            )),
+                format!("no deleted snapshot's id begins with '{prefix}'"),
+            )
+            .with_advice(Advice::ListDeletedSnapshots)),
         }
     }
 
@@ -206,8 +205,9 @@ impl Repository {
             1 => found.pop().ok_or_else(|| Error::invalid("no snapshot")),
             0 => Err(Error::new(
                 ErrorKind::NotFound,
-                format!("no snapshot's id begins with '{prefix}'; `silt snapshots` lists them"),
-            )),
+                format!("no snapshot's id begins with '{prefix}'"),
+            )
+            .with_advice(Advice::ListSnapshots)),
             several => Err(Error::invalid(format!(
                 "{several} snapshots' ids begin with '{prefix}'; give more of the id"
             ))),

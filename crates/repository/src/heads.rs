@@ -1,5 +1,6 @@
 //! Reading a series' newest head, and the one place where the next one is written.
 
+use crate::event::Warning;
 use silt_format::names::Numbered;
 use silt_format::{
     ALONE, Error, ErrorKind, Head, ObjectKind, PRIVATE_STORE, Result, ResultExt, SHARED_STORE,
@@ -101,7 +102,7 @@ fn newest_below(
                 objects.seen.met(series, head.generation);
                 return Ok((Some(Head { generation: newest, ..*head }), newest));
             }
-            Reading::Refused(error) => objects.context.observer.warning(&passed_over(&error)),
+            Reading::Refused(error) => objects.context.warn(passed_over(&error)),
         }
     }
     if newest == 0 {
@@ -124,8 +125,8 @@ pub fn newest_readable(objects: &Objects, series: SeriesId) -> Result<Option<Hea
     Ok(None)
 }
 
-fn passed_over(error: &Error) -> String {
-    format!("{error}; it is passed over")
+fn passed_over(error: &Error) -> Warning {
+    Warning::after(error, "it is passed over")
 }
 
 /// The newest head, to be built upon: it is the same in every place, and so is all that it names.

@@ -5,10 +5,12 @@
 //! heads since the last that was signed by one of them. There must be all of them, and each must
 //! keep all of the one before it.
 
+use crate::event::Warning;
 use std::collections::HashSet;
 
 use silt_format::{
-    Error, ErrorKind, Head, ObjectSet, ObjectTag, Result, SHARED_STORE, SeriesId, StoreEntry, names,
+    Advice, Error, ErrorKind, Head, ObjectSet, ObjectTag, Result, SHARED_STORE, SeriesId,
+    StoreEntry, names,
 };
 
 use crate::chunks::open_container;
@@ -53,11 +55,11 @@ impl Repository {
         let is_named = series == self.series_id(name);
         let called = if is_named { name.clone() } else { format!("{ID_PREFIX}{series}") };
         let message = format!(
-            "{}: {}: somebody has tampered with the series; nothing is deleted. \
-             `silt recover {called}` brings back what was dropped",
+            "{}: {}: somebody has tampered with the series; nothing is deleted",
             found.name, found.why
         );
-        Err(Error::new(ErrorKind::Denied, message))
+        let advice = Advice::RecoverSeries { series: called };
+        Err(Error::new(ErrorKind::Denied, message).with_advice(advice))
     }
 
     /// Fails as [`verified_head`](Self::verified_head) does.
@@ -213,7 +215,9 @@ impl Repository {
                     entry.flags = 0;
                     head.snapshots.push(entry);
                 }
-                Err(error) if is_damage(&error) => self.warn(&format!("{error}; it is left out")),
+                Err(error) if is_damage(&error) => {
+                    self.warn(Warning::after(&error, "it is left out"));
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -261,7 +265,7 @@ impl Repository {
                 match open_container(&self.objects, series, number, tag) {
                     Ok(_) => {}
                     Err(error) if is_damage(&error) => {
-                        self.warn(&format!("{error}; it is left out"));
+                        self.warn(Warning::after(&error, "it is left out"));
                         continue;
                     }
                     Err(error) => return Err(error),

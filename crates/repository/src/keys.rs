@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use silt_format::names::{self, Numbered};
 use silt_format::{
-    Error, ErrorKind, Header, HostKeys, Id, KdfCost, KeyLabel, ObjectKind, Result, Role, SeriesId,
-    Signer, SigningSeed, WrappedKey, Writer, WriterState, Writers,
+    Advice, Error, ErrorKind, Header, HostKeys, Id, KdfCost, KeyLabel, ObjectKind, Result, Role,
+    SeriesId, Signer, SigningSeed, WrappedKey, Writer, WriterState, Writers,
 };
 use silt_storage::PutMode;
 
@@ -215,7 +215,7 @@ impl Repository {
                     let is_write_only = is_write_key(&object);
                     keys.push(KeyInfo { id, label, is_write_only, series, is_being_removed });
                 }
-                Err(error) => self.warn(&format!("{name} is damaged: {error}")),
+                Err(error) => self.warn(&error.context(format!("{name} is damaged"))),
             }
         }
         Ok(keys)
@@ -224,9 +224,9 @@ impl Repository {
     /// Fails as `Denied` with a key that only writes.
     pub fn require_all_keys(&self) -> Result<()> {
         if self.is_write_only() {
-            let message =
-                "this key only backs up: this needs one that was made without --write-only";
-            return Err(Error::new(ErrorKind::Denied, message));
+            let message = "access denied: this key is write-only";
+            let error = Error::new(ErrorKind::Denied, message);
+            return Err(error.with_advice(Advice::UseReadingKey));
         }
         Ok(())
     }
@@ -245,8 +245,9 @@ impl Repository {
         let Some(id) = found.filter(|_| more.is_none() && !prefix.is_empty()) else {
             return Err(Error::new(
                 ErrorKind::NotFound,
-                format!("no single key begins with '{prefix}'; `silt key list` shows them"),
-            ));
+                format!("no single key begins with '{prefix}'"),
+            )
+            .with_advice(Advice::ListKeys));
         };
         let of_key = |name: &str| keys.iter().find(|(_, known, _)| known == name);
         let object = of_key(&names::key(*id)).or_else(|| of_key(&names::key_copy(*id)));

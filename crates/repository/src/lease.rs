@@ -3,10 +3,11 @@
 //! A lease saves work, it does not guard data: what two backups of one series commit is decided by
 //! the creation of the next head alone.
 
+use crate::event::Warning;
 use std::sync::Arc;
 
 use silt_format::names::Numbered;
-use silt_format::{Error, ErrorKind, Lease, ObjectKind, Result, ResultExt, SeriesId};
+use silt_format::{Advice, Error, ErrorKind, Lease, ObjectKind, Result, ResultExt, SeriesId};
 
 use crate::objects::{Address, Objects, is_damage, key};
 
@@ -108,8 +109,7 @@ impl HeldLease {
 fn delete_if_allowed(objects: &Objects, lease: String) -> Result<()> {
     match objects.delete(&[lease]) {
         Err(error) if error.kind() == ErrorKind::Denied => {
-            let message = format!("{error}; the lease is left to expire");
-            objects.context.observer.warning(&message);
+            objects.context.warn(Warning::after(&error, "the lease is left to expire"));
             Ok(())
         }
         other => other,
@@ -119,9 +119,8 @@ fn delete_if_allowed(objects: &Objects, lease: String) -> Result<()> {
 impl Drop for HeldLease {
     fn drop(&mut self) {
         if let Err(error) = self.give_back() {
-            let message =
-                format!("the lease could not be given back and is left to expire: {error}");
-            self.objects.context.observer.warning(&message);
+            let error = error.context("the lease could not be given back and is left to expire");
+            self.objects.context.warn(&error);
         }
     }
 }
@@ -144,7 +143,7 @@ pub fn wait_while_held(
         match refuse_if_held(objects, series, lease, name) {
             Err(error) if error.kind() == ErrorKind::Busy && left_ns > 0 => {
                 if !has_waited {
-                    objects.context.observer.warning(&format!("{error}; waiting"));
+                    objects.context.warn(Warning::after(&error, "waiting"));
                 }
                 objects.context.check_interrupted()?;
                 let pause_ns = left_ns.min(LOOK_AGAIN_NS);
@@ -197,12 +196,12 @@ fn refuse_if_held(objects: &Objects, series: SeriesId, newest: &str, name: &str)
     Err(Error::new(
         ErrorKind::Busy,
         format!(
-            "series '{name}' is being backed up or changed by process {} on {}; try again later, \
-             or with --wait \
-             (its lease ends in {} s unless it is renewed)",
+            "series '{name}' is being backed up or changed by process {} on {} (its lease ends in \
+             {} s unless it is renewed)",
             held.process,
             held.host,
             left_ns / 1_000_000_000
         ),
-    ))
+    )
+    .with_advice(Advice::WaitForSeries))
 }

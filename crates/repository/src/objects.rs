@@ -1,5 +1,6 @@
 //! Sealed objects in storage: writing whole ones, reading them back verified.
 
+use crate::event::Warning;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64};
 
@@ -7,7 +8,7 @@ use bytes::Bytes;
 use silt_format::names::Numbered;
 use silt_format::number::to_u64;
 use silt_format::{
-    BLOCK_OVERHEAD_BYTES, BlockEntry, BlockReader, BlockWriter, DIRECTORY_POSITION, Error,
+    Advice, BLOCK_OVERHEAD_BYTES, BlockEntry, BlockReader, BlockWriter, DIRECTORY_POSITION, Error,
     ErrorKind, FOOTER_BYTES, Footer, HEADER_BYTES, Header, HeaderRest, Keyring, ObjectKind,
     ObjectTag, RepositoryId, Result, ResultExt, SealScheme, Sealer, SeriesId, Signer,
     decode_blocks,
@@ -92,7 +93,7 @@ pub struct Objects {
     /// What sends containers.
     pub uploader: SharedUploader,
     /// What backups fill.
-    pub buffers: Buffers,
+    pub buffers: Arc<Buffers>,
 }
 
 /// Buffers and zstd context that one thread reads with.
@@ -132,7 +133,18 @@ impl Objects {
             seen: Arc::clone(&self.seen),
             context: self.context.clone(),
             uploader: SharedUploader::default(),
-            buffers: Buffers::default(),
+            buffers: Arc::default(),
+        }
+    }
+
+    /// The same objects for an operation of its own; buffers and upload threads are shared.
+    #[must_use]
+    pub fn with_context(&self, context: Context) -> Self {
+        Self {
+            context,
+            uploader: self.uploader.clone(),
+            buffers: Arc::clone(&self.buffers),
+            ..self.with_storage(Arc::clone(&self.storage))
         }
     }
 
@@ -229,10 +241,8 @@ impl Objects {
             match read.and_then(|()| take(buffer)) {
                 Ok(value) => {
                     if let Some(error) = failure.filter(|_| copy > 0) {
-                        let message = format!(
-                            "{error}; another copy was read, `silt copies heal` mends this one"
-                        );
-                        self.context.observer.warning(&message);
+                        let warning = Warning::after(&error, "another copy was read");
+                        self.context.warn(warning.with_advice(Advice::HealPlaces));
                     }
                     return Ok(value);
                 }

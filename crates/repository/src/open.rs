@@ -1,11 +1,13 @@
 //! Making and opening repositories, and what is wrong with their roots.
 
+use crate::event::Warning;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64};
 
 use silt_format::{
-    Config, Error, ErrorKind, HostKeys, Id, KdfCost, KeyLabel, Keyring, MasterKey, ObjectKind,
-    RepositoryId, Result, Role, SealScheme, SeriesId, Signer, SigningSeed, WrappedKey, names,
+    Advice, Config, Error, ErrorKind, HostKeys, Id, KdfCost, KeyLabel, Keyring, MasterKey,
+    ObjectKind, RepositoryId, Result, Role, SealScheme, SeriesId, Signer, SigningSeed, WrappedKey,
+    names,
 };
 use silt_storage::Storage;
 
@@ -90,7 +92,7 @@ impl Repository {
             is_used: AtomicBool::default(),
             looked_ns: AtomicI64::new(now_ns),
             uploader: SharedUploader::default(),
-            buffers: Buffers::default(),
+            buffers: Arc::new(Buffers::default()),
         };
         if let Some(administrator) = administrator {
             authority::create(&objects, administrator, &seed)?;
@@ -155,8 +157,7 @@ impl Repository {
                 let copy = open_config(&*storage, names::CONFIG_COPY, &mut secret, &mut root);
                 match copy {
                     Ok(opened) => {
-                        let message = format!("{error}; its copy is used");
-                        context.observer.warning(&message);
+                        context.warn(Warning::after(&error, "its copy is used"));
                         Ok(opened)
                     }
                     Err(copy) if copy.kind() == ErrorKind::NotFound => Err(error),
@@ -169,8 +170,9 @@ impl Repository {
         let opened = first.map_err(|error| match error.kind() {
             ErrorKind::NotFound => Error::new(
                 ErrorKind::NoRepository,
-                format!("{} holds no repository; `silt init` makes one", storage.describe()),
-            ),
+                format!("{} holds no repository", storage.describe()),
+            )
+            .with_advice(Advice::InitRepository),
             _ => error,
         })?;
         let now_ns = context.env.now_ns();
@@ -190,7 +192,7 @@ impl Repository {
             is_used: AtomicBool::default(),
             looked_ns: AtomicI64::new(now_ns),
             uploader: SharedUploader::default(),
-            buffers: Buffers::default(),
+            buffers: Arc::new(Buffers::default()),
         };
         let root = root.map_or_else(|| list_root(&*objects.storage), Ok)?;
         match objects.load_writers(Some(&root)) {

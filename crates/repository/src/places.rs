@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use crate::event::Warning;
 use silt_format::names::Numbered;
 use silt_format::{
     Error, ErrorKind, Header, ObjectKind, Places, RepositoryId, Result, SeriesId, names,
@@ -59,8 +60,7 @@ pub fn newest(
             Ok(_) if newest > number + 1 => break,
             Ok(list) => {
                 if let Some(error) = damage {
-                    let message = format!("{error}; its copy is used");
-                    objects.context.observer.warning(&message);
+                    objects.context.warn(Warning::after(&error, "its copy is used"));
                 }
                 // Whoever wrote it may have died before it was durable; what follows relies on it.
                 let name = Numbered::Places.name(SeriesId::NONE, number);
@@ -74,9 +74,8 @@ pub fn newest(
     }
     let error = damage.unwrap_or_else(|| Error::corrupt("its copy is missing"));
     Err(error.context(format!(
-        "the newest list of places in {}; open the repository by another of its places, or remove \
-         the list if \
-         nobody here has made it",
+        "the newest list of copies in {}; open the repository by another copy, or remove the list \
+         if nobody here has made it",
         objects.storage.describe()
     )))
 }
@@ -112,9 +111,8 @@ fn verify_one_line(objects: &Objects, list: &Places, all: &[Seen]) -> Result<()>
                 Ok(there) if there != old.list => {
                     return Err(Error::new(
                         ErrorKind::Conflict,
-                        "the places of the repository name different places: each was used without \
-                         the \
-                         other; go on with one of them alone",
+                        "the copies of the repository list different copies: each was used without \
+                         the other; go on with one of them alone",
                     ));
                 }
                 Err(error) if !is_damage(&error) => return Err(error),
@@ -242,13 +240,10 @@ impl Repository {
             format!("{here} is no copy of the repository, which is in {}", list.copies.join(", "))
         });
         if let Some(why) = &refusal {
-            self.warn(&format!("{why}: it is read there, and nothing is changed"));
+            let message = format!("{why}: it is read there, and nothing is changed");
+            self.warn(Warning::new(ErrorKind::Denied, message));
         }
-        for replica in main.iter().chain(&shared) {
-            if let Err(why) = &replica.storage {
-                self.warn(&format!("the copy in {} can't be reached: {why}", replica.location));
-            }
-        }
+        self.warn_of_unreachable(main.iter().chain(&shared));
         let replicated = |replicas| {
             let all = Replicated::new(replicas);
             let refusal = refusal.as_ref();
@@ -274,6 +269,15 @@ impl Repository {
         self.objects = Arc::new(objects);
         self.places = Some(OpenPlaces { list, main, shared });
         Ok(self)
+    }
+
+    fn warn_of_unreachable<'r>(&self, replicas: impl Iterator<Item = &'r Replica>) {
+        for replica in replicas {
+            if let Err(why) = &replica.storage {
+                let message = format!("the copy in {} can't be reached: {why}", replica.location);
+                self.warn(Warning::new(ErrorKind::Unavailable, message));
+            }
+        }
     }
 
     /// The places of the repository; none if it is where it was opened and nowhere else.

@@ -1,5 +1,7 @@
 //! An open repository: its series, heads and snapshots.
 
+use crate::env::Context;
+use crate::event::Warning;
 use std::sync::Arc;
 
 use silt_format::{
@@ -141,7 +143,7 @@ impl Repository {
                 Ok(record) => series.push((id, record.name)),
                 Err(error) if is_damage(&error) => {
                     // The head says the name too.
-                    self.warn(&error.to_string());
+                    self.warn(&error);
                     let head = self.head(id).ok().flatten();
                     let unnamed = || format!("{ID_PREFIX}{id}");
                     series.push((id, head.map_or_else(unnamed, |head| head.name)));
@@ -160,7 +162,10 @@ impl Repository {
             let (name, _) = item?;
             match name.rsplit('/').next().and_then(SeriesId::from_hex) {
                 Some(id) => ids.push(id),
-                None => self.warn(&format!("{name} is not a series record")),
+                None => self.warn(Warning::new(
+                    ErrorKind::Corrupt,
+                    format!("{name} is not a series record"),
+                )),
             }
         }
         Ok(ids)
@@ -227,8 +232,22 @@ impl Repository {
         Ok((snapshot, by))
     }
 
-    /// Reports what is not an error.
-    pub fn warn(&self, message: &str) {
-        self.objects.context.observer.warning(message);
+    /// The same repository for one operation of several that run at once: its events have the
+    /// context's id, and the context's token stops it alone. Caches and upload threads are shared.
+    #[must_use]
+    pub fn for_operation(&self, context: Context) -> Self {
+        Self {
+            objects: Arc::new(self.objects.with_context(context)),
+            config: self.config.clone(),
+            opened_by: self.opened_by,
+            authority: self.authority.clone(),
+            root: self.root.clone(),
+            places: self.places.clone(),
+        }
+    }
+
+    /// Reports a problem that does not stop the operation.
+    pub fn warn(&self, warning: impl Into<Warning>) {
+        self.objects.context.warn(warning);
     }
 }

@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use silt_format::{Error, RepositoryId, Result, SeriesId};
+use silt_format::{Advice, Error, RepositoryId, Result, SeriesId};
 
 use crate::env::Env;
 use crate::sync::lock;
@@ -40,10 +40,9 @@ impl Seen {
         };
         Err(Error::corrupt(format!(
             "storage shows {newest} as the newest {what}, and {known} was seen before: it serves \
-             an old state or \
-             hides what is newer; if the repository was rolled back on purpose, say so with \
-             --accept-older"
-        )))
+             an old state or hides what is newer"
+        ))
+        .with_advice(Advice::AcceptOlderState))
     }
 
     /// Notes for this process what was read, and whole: a name alone may have been put there by

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
 use silt_format::names::{self, Numbered};
-use silt_format::{Error, ErrorKind, Id, ObjectKind, Result, ResultExt, SeriesId};
+use silt_format::{Advice, Error, ErrorKind, Id, ObjectKind, Result, ResultExt, SeriesId};
 use silt_storage::{ByteRange, Key};
 
 use crate::objects::{Address, Objects, is_damage, key};
@@ -38,9 +38,8 @@ pub fn verify_unchanged(objects: &Objects) -> Result<()> {
     }
     Err(Error::new(
         ErrorKind::Busy,
-        "the places of the repository have been changed meanwhile; open it again, what a backup \
-         has uploaded \
-         is used",
+        "the list of the repository's copies has changed meanwhile; run this again (what a backup \
+         has uploaded is used)",
     ))
 }
 
@@ -93,16 +92,16 @@ pub fn settle_head(
             return Err(Error::new(
                 ErrorKind::Conflict,
                 format!(
-                    "series '{called}' has different heads {name} in different places: each was \
-                     used without \
-                     the other; `silt copies` lists them, go on with one of them"
+                    "series '{called}' has different heads {name} in different copies: each was \
+                     used without the other; go on with one of them"
                 ),
-            ));
+            )
+            .with_advice(Advice::ListPlaces));
         }
     }
     if is_missing {
         complete(objects, series)
-            .context(|| format!("complete series '{called}' in all places"))?;
+            .context(|| format!("complete series '{called}' in all copies"))?;
     }
     objects.storage.settle(&key)
 }

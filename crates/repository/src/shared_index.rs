@@ -1,13 +1,15 @@
 //! The shared store as backups see it: where is the chunk with this fingerprint?
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
+use crate::event::Warning;
 use silt_format::{
     ALONE, DeadRange, Fingerprint, Head, ObjectSet, Record, Reference, Result, RunUse,
     SHARED_STORE, SeriesId, StoreEntry,
 };
 
+use crate::check_record::Avoided;
 use crate::chunks::open_container;
 use crate::dead;
 use crate::heads;
@@ -15,6 +17,7 @@ use crate::objects::{Objects, is_damage};
 use crate::runs::RunLookup;
 use crate::series::SHARED_NAME;
 use crate::shared_record::SharedRecord;
+use crate::sync::lock;
 use crate::table::Table;
 
 /// How many containers' fingerprints are held: what was shared together is mostly found together,
@@ -100,8 +103,9 @@ impl SharedIndex {
         match self.look_up(fingerprint) {
             Ok(found) => Ok(found),
             Err(error) if is_damage(&error) => {
-                let message = format!("{error}; chunks of the shared store are stored again");
-                self.objects.context.observer.warning(&message);
+                self.objects
+                    .context
+                    .warn(Warning::after(&error, "chunks of the shared store are stored again"));
                 self.lookup = None;
                 Ok(None)
             }
@@ -149,6 +153,29 @@ fn is_open(
     let ranges = barred.get(&reference.container());
     containers.tag(reference.container()).is_some()
         && !ranges.is_some_and(|ranges| dead::holds(ranges, reference.slot()))
+}
+
+/// The shared index as the threads of a backup use it: it finds no chunk that is to be avoided.
+#[derive(Clone)]
+pub struct SharedLookup {
+    index: Arc<Mutex<SharedIndex>>,
+    avoided: Arc<Avoided>,
+}
+
+impl SharedLookup {
+    /// A look-up that passes over damaged chunks.
+    pub fn new(index: SharedIndex, avoided: &Arc<Avoided>) -> Self {
+        Self { index: Arc::new(Mutex::new(index)), avoided: Arc::clone(avoided) }
+    }
+
+    /// Looks several fingerprints up, one after the other; `None` for those that the store lacks.
+    pub fn begin(&self) -> impl FnMut(&Fingerprint) -> Result<Option<Reference>> {
+        let mut index = lock(&self.index);
+        move |fingerprint| {
+            let found = index.get(fingerprint)?;
+            Ok(found.filter(|reference| !self.avoided.has(*reference)))
+        }
+    }
 }
 
 /// Lets a series' head name the shared store as it was in `generation`.

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use silt_format::Lease;
 
-use crate::env::{Context, Env, Process, Silent};
+use crate::env::{Context, Env, Process};
+use crate::event::Silent;
 
 /// The real environment.
 pub struct SystemEnv {

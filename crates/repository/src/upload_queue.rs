@@ -116,5 +116,5 @@ impl Drop for Uploader {
 }
 
 /// The uploader of a repository, while one is used.
-#[derive(Default)]
-pub struct SharedUploader(pub(crate) Mutex<Weak<Uploader>>);
+#[derive(Clone, Default)]
+pub struct SharedUploader(pub(crate) Arc<Mutex<Weak<Uploader>>>);

@@ -9,6 +9,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use crate::event::Warning;
 use silt_format::{
     BlockReader, Error, ErrorKind, HEADER_BYTES, ObjectKind, Result, ResultExt, SeriesId, Signed,
     Signer, Writers, names,
@@ -91,7 +92,8 @@ impl Objects {
                 let copy = copy.map_err(|_| {
                     error.context("nobody can be believed without the list of writers")
                 })?;
-                self.context.observer.warning("the list of writers is damaged; its copy is used");
+                let message = "the list of writers is damaged; its copy is used";
+                self.context.warn(Warning::new(ErrorKind::Corrupt, message));
                 copy
             }
             other => other?,

@@ -12,7 +12,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use copies::{Copies, CopiesCommand};
 pub use deletion::{
-    Delete, Forget, Group, Policy, Reclaim, Repair, RetentionRules, SetPolicy, SomeSnapshots,
+    Delete, Forget, Group, Policy, Reclaim, RetentionRules, SetPolicy, SomeSnapshots, Sweep,
     Undelete,
 };
 pub use popular::{Build as PopularBuild, Choice as PopularChoice, Popular};
@@ -128,7 +128,7 @@ pub struct Global {
     /// Wait so long, such as 10m or 2h, for whoever is backing up or changing the same series.
     #[arg(long, global = true, value_name = "TIME", value_parser = crate::snapshot_name::wait)]
     pub wait: Option<u64>,
-    /// Lower the program's priority by so many steps, up to 19; reclaim and repair do by 19 unless
+    /// Lower the program's priority by so many steps, up to 19; reclaim, sweep and popular do by 19 unless
     /// told otherwise.
     #[arg(long, global = true, value_name = "STEPS",
         value_parser = clap::value_parser!(i32).range(0..=19))]
@@ -233,14 +233,16 @@ Times count in the local time zone. Snapshots of the future and protected ones a
     /// Give the space of deleted snapshots back, while other series are backed up and restored
     #[command(after_help = "Examples:
   silt reclaim
-  silt reclaim web1 --min-dead 0 --repair
+  silt reclaim web1 --min-dead 0 --sweep
   silt reclaim --keep-deleted 7d --limit-read 50 --limit-write 50
   silt reclaim --dry-run --json")]
     Reclaim(Reclaim),
-    /// Find out exactly which chunks are dead, by marking and sweeping; reclaim does it when it
-    /// pays
-    #[command(after_help = "Examples:\n  silt repair\n  silt repair web1 --dry-run --json")]
-    Repair(Repair),
+    /// Find out exactly which chunks are dead, by mark and sweep; reclaim does it when it pays
+    #[command(
+        alias = "repair",
+        after_help = "Examples:\n  silt sweep\n  silt sweep web1 --dry-run --json"
+    )]
+    Sweep(Sweep),
     /// Share what several series have in common
     #[command(subcommand)]
     Popular(Popular),

@@ -4,6 +4,8 @@ use std::fmt;
 
 use silt_format::{Error, ErrorKind};
 
+use crate::advice::with_advice;
+
 /// Why a command failed.
 pub enum Failure {
     /// The command line makes no sense.
@@ -35,6 +37,24 @@ pub fn exit_code(error: &Error) -> u8 {
     }
 }
 
+/// The name of an error's kind in messages of `--json`.
+pub fn kind_name(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::NotFound => "not_found",
+        ErrorKind::AlreadyExists => "already_exists",
+        ErrorKind::Conflict => "conflict",
+        ErrorKind::Corrupt => "corrupt",
+        ErrorKind::Denied => "denied",
+        ErrorKind::Invalid => "invalid",
+        ErrorKind::Unsupported => "unsupported",
+        ErrorKind::Busy => "busy",
+        ErrorKind::WrongPassword => "wrong_password",
+        ErrorKind::NoRepository => "no_repository",
+        ErrorKind::Interrupted => "interrupted",
+        _ => "unavailable",
+    }
+}
+
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         Self::Error(error)
@@ -45,7 +65,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Usage(message) => f.write_str(message),
-            Self::Error(error) => error.fmt(f),
+            Self::Error(error) => f.write_str(&with_advice(&error.to_string(), error.advice())),
         }
     }
 }

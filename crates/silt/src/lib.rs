@@ -3,6 +3,7 @@
 //! A program with further kinds of storage is a call of [`main_with`] in a crate of its own, so
 //! that their clients are no part of what everybody builds.
 
+mod advice;
 mod cli;
 mod commands;
 mod confirm;

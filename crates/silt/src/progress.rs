@@ -6,8 +6,10 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
-use siltstone::{Observer, Progress};
+use siltstone::{Activity, Event, Observer, OperationId, Progress, Unit, Warning};
 
+use crate::advice::with_advice;
+use crate::failure::kind_name;
 use crate::output;
 
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
@@ -36,7 +38,7 @@ struct State {
     bar: Option<ProgressBar>,
     started: Option<Instant>,
     shown: Option<Instant>,
-    operation: String,
+    activity: Option<Activity>,
     last_done: u64,
 }
 
@@ -49,8 +51,7 @@ impl Reporter {
             _ if std::io::stderr().is_terminal() => Style::Bar,
             _ => Style::Log,
         };
-        let state =
-            State { bar: None, started: None, shown: None, operation: String::new(), last_done: 0 };
+        let state = State { bar: None, started: None, shown: None, activity: None, last_done: 0 };
         Self { style, json, to_stdout, state: Mutex::new(state) }
     }
 
@@ -74,56 +75,59 @@ fn now() -> Instant {
 }
 
 impl Observer for Reporter {
-    fn progress(&self, what: &str, progress: Progress) {
+    fn event(&self, _: OperationId, event: &Event<'_>) {
+        match event {
+            Event::Progress(progress) => self.progress(*progress),
+            Event::Warning(warning) => self.warning(warning),
+            _ => {}
+        }
+    }
+}
+
+impl Reporter {
+    fn progress(&self, progress: Progress) {
         if self.style == Style::Silent {
             return;
         }
         let now = now();
         let mut state = self.lock();
-        let begun = state.operation == what && progress.done_bytes >= state.last_done;
-        if state.started.is_none() || !begun {
+        let goes_on = state.activity == Some(progress.activity) && progress.done >= state.last_done;
+        if state.started.is_none() || !goes_on {
             // The next volume, or the next series, gets a bar of its own.
             if let Some(bar) = state.bar.take() {
                 bar.finish_and_clear();
             }
-            what.clone_into(&mut state.operation);
+            state.activity = Some(progress.activity);
             state.started = Some(now);
             state.shown = None;
         }
-        state.last_done = progress.done_bytes;
+        state.last_done = progress.done;
         let Some(started) = state.started else { return };
         let since = now.duration_since(state.shown.unwrap_or(started));
         match self.style {
             Style::Bar if now.duration_since(started) >= QUIET_START => {
-                let bar = state.bar.get_or_insert_with(|| bar(what, progress.total_bytes));
-                bar.set_position(progress.done_bytes);
-                bar.set_message(bar_text(what, progress, now.duration_since(started)));
+                let bar = state.bar.get_or_insert_with(|| bar(progress));
+                bar.set_position(progress.done);
+                bar.set_message(bar_text(progress, now.duration_since(started)));
             }
             Style::Log if since >= LOG_INTERVAL => {
                 state.shown = Some(now);
-                output::note(&log_line(what, progress, now.duration_since(started)));
+                output::note(&log_line(progress, now.duration_since(started)));
             }
             Style::Json if since >= JSON_INTERVAL => {
                 state.shown = Some(now);
-                output::message(
-                    "status",
-                    json!({
-                        "operation": what,
-                        "done_bytes": progress.done_bytes,
-                        "total_bytes": progress.total_bytes,
-                        "new_bytes": progress.new_bytes,
-                        "stored_bytes": progress.stored_bytes,
-                        "seconds": now.duration_since(started).as_secs(),
-                    }),
-                );
+                output::message("status", status(progress, now.duration_since(started)));
             }
             _ => {}
         }
     }
 
-    fn warning(&self, message: &str) {
+    fn warning(&self, warning: &Warning) {
+        let message = with_advice(&warning.to_string(), warning.advice());
         if self.json {
-            output::message_beside("warning", json!({"message": message}), self.to_stdout);
+            let kind = kind_name(warning.kind());
+            let value = json!({"message": message, "kind": kind});
+            output::message_beside("warning", value, self.to_stdout);
             return;
         }
         let print = || output::note(&format!("silt: warning: {message}"));
@@ -134,59 +138,76 @@ impl Observer for Reporter {
     }
 }
 
-fn bar(what: &str, total_bytes: u64) -> ProgressBar {
-    let is_sized = total_bytes > 0;
+/// A message of `--json`: what is counted has its unit in the field's name.
+fn status(progress: Progress, elapsed: Duration) -> serde_json::Value {
+    let mut value = json!({
+        "operation": progress.activity.name(),
+        "seconds": elapsed.as_secs(),
+    });
+    match progress.unit {
+        Unit::Bytes => {
+            value["done_bytes"] = json!(progress.done);
+            value["total_bytes"] = json!(progress.total);
+            value["new_bytes"] = json!(progress.new_bytes);
+            value["stored_bytes"] = json!(progress.stored_bytes);
+        }
+        Unit::Objects => {
+            value["done_objects"] = json!(progress.done);
+            value["total_objects"] = json!(progress.total);
+        }
+    }
+    value
+}
+
+fn bar(progress: Progress) -> ProgressBar {
+    let total = progress.total.filter(|total| *total > 0);
     let template =
-        if is_sized { "{prefix} [{wide_bar}] {msg}" } else { "{prefix} {spinner} {msg}" };
+        if total.is_some() { "{prefix} [{wide_bar}] {msg}" } else { "{prefix} {spinner} {msg}" };
     let style = ProgressStyle::with_template(template);
     let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
-    let bar = ProgressBar::with_draw_target(
-        is_sized.then_some(total_bytes),
-        ProgressDrawTarget::stderr_with_hz(5),
-    );
+    let bar = ProgressBar::with_draw_target(total, ProgressDrawTarget::stderr_with_hz(5));
     bar.set_style(style.progress_chars("=> "));
-    bar.set_prefix(output::visible(what).into_owned());
+    bar.set_prefix(progress.activity.name());
     bar
 }
 
-/// The numbers beside a bar. The rate is counted here, from when the operation began: the bar is
-/// born later, and would take what was done before for the work of its first moment.
-fn bar_text(what: &str, progress: Progress, elapsed: Duration) -> String {
-    if is_counted(what) {
-        return match progress.total_bytes {
-            0 => format!("{} objects", progress.done_bytes),
-            total => format!("{} of {total} objects", progress.done_bytes),
-        };
+/// The numbers beside a bar. The rate is counted from when the operation began: the bar appears
+/// later, and would take what was done before for the work of its first moment.
+fn bar_text(progress: Progress, elapsed: Duration) -> String {
+    if progress.unit == Unit::Objects {
+        return objects_text(progress);
     }
-    let done = output::bytes(progress.done_bytes);
+    let done = output::bytes(progress.done);
     let rate = rate(progress, elapsed);
-    let mut text = match progress.total_bytes {
-        0 => format!("{done} {}/s", output::bytes(rate)),
-        total => format!("{done}/{} {}/s", output::bytes(total), output::bytes(rate)),
+    let mut text = match progress.total {
+        None => format!("{done} {}/s", output::bytes(rate)),
+        Some(total) => format!("{done}/{} {}/s", output::bytes(total), output::bytes(rate)),
     };
-    if let Some(detail) = detail(what, progress) {
+    if let Some(detail) = detail(progress) {
         text = format!("{text}, {detail}");
     }
-    if progress.total_bytes > 0 {
-        text = format!("{text}, ETA {}", duration(seconds_left(progress, rate)));
+    if let Some(total) = progress.total {
+        text = format!("{text}, ETA {}", duration(seconds_left(progress.done, total, rate)));
     }
     text
 }
 
-/// Whether an operation counts objects, in the fields of bytes.
-fn is_counted(what: &str) -> bool {
-    matches!(what, "heal" | "rollback" | "extend locks")
+fn objects_text(progress: Progress) -> String {
+    match progress.total {
+        None => format!("{} objects", progress.done),
+        Some(total) => format!("{} of {total} objects", progress.done),
+    }
 }
 
 /// Bytes a second since the operation began.
 fn rate(progress: Progress, elapsed: Duration) -> u64 {
     let milliseconds = elapsed.as_millis().max(1);
-    let rate = u128::from(progress.done_bytes) * 1000 / milliseconds;
+    let rate = u128::from(progress.done) * 1000 / milliseconds;
     u64::try_from(rate).unwrap_or(u64::MAX)
 }
 
-fn seconds_left(progress: Progress, rate: u64) -> u64 {
-    progress.total_bytes.saturating_sub(progress.done_bytes).div_ceil(rate.max(1))
+fn seconds_left(done: u64, total: u64, rate: u64) -> u64 {
+    total.saturating_sub(done).div_ceil(rate.max(1))
 }
 
 /// `2:07` or `1:02:07`.
@@ -198,39 +219,40 @@ fn duration(seconds: u64) -> String {
     }
 }
 
-/// What the operation is about beyond its bytes; a check has nothing to add.
-fn detail(what: &str, progress: Progress) -> Option<String> {
+/// The new data of a backup, or the bytes that a restore has written.
+fn detail(progress: Progress) -> Option<String> {
     let new = output::bytes(progress.new_bytes);
-    match what {
-        "backup" => {
-            let saved = progress.done_bytes.saturating_sub(progress.new_bytes);
+    match progress.activity {
+        Activity::Backup => {
+            let saved = progress.done.saturating_sub(progress.new_bytes);
             Some(format!("new {new}, saved {}", output::bytes(saved)))
         }
-        "restore" => Some(format!("written {new}")),
+        Activity::Restore => Some(format!("written {new}")),
         _ => None,
     }
 }
 
-fn log_line(what: &str, progress: Progress, elapsed: Duration) -> String {
-    if is_counted(what) {
-        return format!("{what}: {} of {} objects", progress.done_bytes, progress.total_bytes);
+fn log_line(progress: Progress, elapsed: Duration) -> String {
+    let what = progress.activity.name();
+    if progress.unit == Unit::Objects {
+        return format!("{what}: {}", objects_text(progress));
     }
     let rate = rate(progress, elapsed);
-    let done = output::bytes(progress.done_bytes);
-    let mut line = match progress.total_bytes {
-        0 => format!("{what}: {done}, {}/s", output::bytes(rate)),
-        total => format!(
+    let done = output::bytes(progress.done);
+    let mut line = match progress.total {
+        None => format!("{what}: {done}, {}/s", output::bytes(rate)),
+        Some(total) => format!(
             "{what}: {done} of {} ({}), {}/s",
             output::bytes(total),
-            output::percent(progress.done_bytes, total),
+            output::percent(progress.done, total),
             output::bytes(rate)
         ),
     };
-    if let Some(detail) = detail(what, progress) {
+    if let Some(detail) = detail(progress) {
         line = format!("{line}, {detail}");
     }
-    if progress.total_bytes > 0 {
-        line = format!("{line}, ETA {}", duration(seconds_left(progress, rate)));
+    if let Some(total) = progress.total {
+        line = format!("{line}, ETA {}", duration(seconds_left(progress.done, total, rate)));
     }
     line
 }

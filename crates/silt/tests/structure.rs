@@ -206,7 +206,7 @@ fn tables(manifest: &str, prefix: &str) -> BTreeSet<String> {
 /// Storages keep bytes, whatever is in them.
 #[test]
 fn storages_know_nothing_of_the_format_but_its_errors() {
-    let known = ["Error", "ErrorKind", "Result", "ResultExt", "number"];
+    let known = ["Advice", "Error", "ErrorKind", "Result", "ResultExt", "number"];
     for (path, text) in files(&root().join("crates/storage")) {
         for (at, _) in text.match_indices("silt_format::") {
             let rest = &text[at + "silt_format::".len()..];
@@ -266,4 +266,27 @@ fn files_and_lines_can_be_read() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The libraries know no commands, no flags and no variables of the program: whoever embeds them
+/// has others. What a user can do is an `Advice`.
+#[test]
+fn no_message_of_a_library_names_a_command_or_a_flag() {
+    let mut found = Vec::new();
+    for name in ["format", "chunking", "storage", "source", "repository", "engine"] {
+        for (path, text) in files(&root().join("crates").join(name).join("src")) {
+            for line in product(&text).lines().filter(|line| !line.trim().starts_with("//")) {
+                let is_flag = |(at, _): (usize, &str)| {
+                    let rest = &line[at + " --".len()..];
+                    rest.starts_with(|c: char| c.is_ascii_lowercase())
+                };
+                let names_flag = line.match_indices(" --").any(is_flag);
+                let of_others = ["qemu-img", "nbdinfo", "rbd"].iter().any(|it| line.contains(it));
+                if line.contains("`silt ") || line.contains("SILT_") || names_flag && !of_others {
+                    found.push(format!("{}: {}", path.display(), line.trim()));
+                }
+            }
+        }
+    }
+    assert!(found.is_empty(), "{found:#?}");
 }

@@ -292,8 +292,8 @@ fn act_in_place(stage: &Stage, repository: &Repository, action: Action) -> Resul
             (0..times).try_for_each(|time| repository.protect(series.name(), id, time % 2 == 0))?;
             repository.protect(series.name(), id, false)
         }
-        Action::Repair(series) => {
-            repository.repair(series.name(), SweepOptions::default()).map(drop)
+        Action::SweepSeries(series) => {
+            repository.sweep(series.name(), SweepOptions::default()).map(drop)
         }
         Action::Reclaim(series, keep) => reclaim(repository, series, keep),
         Action::Popular => popular(repository),
@@ -405,7 +405,11 @@ fn round(stage: &Stage, repository: &Repository) -> Result<()> {
 pub fn reclaim(repository: &Repository, series: Series, keep: Keep) -> Result<()> {
     let options = match keep {
         Keep::Nothing => thorough(),
-        Keep::Usual => ReclaimOptions::default(),
+        Keep::Usual => {
+            // A plan that somebody looks at before it is executed.
+            let plan = repository.plan_reclaim(series.name(), &ReclaimOptions::default())?;
+            return repository.execute_reclaim(&plan).map(drop);
+        }
         Keep::Deleted => ReclaimOptions { keep_deleted_s: Some(1 << 40), ..thorough() },
     };
     repository.reclaim(series.name(), &options).map(drop)
@@ -434,8 +438,12 @@ fn popular(repository: &Repository) -> Result<()> {
 
 /// Deletes from the shared store; the series that it has to wait for.
 pub fn sweep(repository: &Repository) -> Result<Vec<String>> {
-    let options =
-        SharedSweepOptions { spool: Stage::spool(), memory_bytes: 0, reclaim: thorough() };
+    let options = SharedSweepOptions {
+        spool: Stage::spool(),
+        memory_bytes: 0,
+        reclaim: thorough(),
+        dry_run: false,
+    };
     Ok(repository.sweep_shared(&options)?.waiting_for)
 }
 

@@ -71,7 +71,7 @@ pub enum Action {
     /// Protects a snapshot, or ends that, so many times; each is a commit.
     Protect(Series, u64),
     /// Finds out exactly what is dead.
-    Repair(Series),
+    SweepSeries(Series),
     /// Gives space back.
     Reclaim(Series, Keep),
     /// Copies to the shared store what several series have.
@@ -406,7 +406,7 @@ fn of_one_series(one: Series, number: u64, [backup, delete, reclaim]: [Action; 3
         reclaim,
         Action::Undelete(one, number),
         Action::Protect(one, 1 + number % 24),
-        Action::Repair(one),
+        Action::SweepSeries(one),
         Action::Check,
         Action::Restore(one, number),
     ]

@@ -9,7 +9,7 @@ use silt_format::{Error, ErrorKind, Lease, Result};
 use silt_storage::{
     ByteRange, Guarantees, Key, LIST_PAGE_OBJECTS_MAX, ListPage, ObjectMeta, PutMode, Storage,
 };
-use siltstone::{Context, Env, Observer, Progress};
+use siltstone::{Context, Env, Observer};
 
 use crate::plan::{Class, Fault, Kind, Wrong};
 use crate::random::Random;
@@ -127,10 +127,11 @@ impl Env for Process {
 }
 
 impl Observer for Process {
-    fn progress(&self, _: &str, _: Progress) {}
-    fn warning(&self, message: &str) {
-        let id = self.id;
-        self.world.state().note(format_args!("process {id} warns: {message}"));
+    fn event(&self, _: siltstone::OperationId, event: &siltstone::Event<'_>) {
+        if let siltstone::Event::Warning(warning) = event {
+            let id = self.id;
+            self.world.state().note(format_args!("process {id} warns: {warning}"));
+        }
     }
 }
 

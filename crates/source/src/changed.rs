@@ -7,7 +7,7 @@ use std::fmt;
 use std::io::{self, Read};
 
 use serde::de::{DeserializeSeed, Deserializer, SeqAccess, Visitor};
-use silt_format::{Error, Result};
+use silt_format::{Advice, Error, Result};
 
 use self::element::{Element, Range};
 use self::text::BoundedText;
@@ -165,10 +165,10 @@ impl Filling {
     fn finish(self) -> Result<ChangedMap> {
         let Some(form) = self.form else {
             return Err(Error::invalid(
-                "the map of changes is empty, which says nothing of the volume; if `rbd diff` \
-                 wrote it, as nothing \
-                 has changed, say --changed-form rbd",
-            ));
+                "the map of changes is empty: only `rbd diff` writes such a map, where nothing \
+                 has changed",
+            )
+            .with_advice(Advice::NameMapForm));
         };
         if form != MapForm::RbdDiff && self.covered < self.volume_size {
             return Err(Error::invalid(format!(

@@ -9,54 +9,40 @@ use std::path::Path;
 
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
-use silt_format::{Error, ErrorKind, Result};
+use silt_format::{Advice, Error, ErrorKind, Result};
 
 const PERMISSIONS_FIRST: libc::off_t = 100;
 const WRITE: libc::off_t = PERMISSIONS_FIRST + 1;
 const RESIZE: libc::off_t = PERMISSIONS_FIRST + 3;
 const PERMISSIONS: libc::off_t = 4;
 
-/// Refuses a file that another program may write to; `way` says what to do then.
-pub(crate) fn refuse_written(file: &File, path: &Path, way: &str) -> Result<()> {
-    if holds(file, path, WRITE, 1, way)? || holds(file, path, RESIZE, 1, way)? {
-        return Err(Error::new(
-            ErrorKind::Denied,
-            format!(
-                "{} is open for writing by another program (a running VM?); {way}",
-                path.display()
-            ),
-        ));
+/// Refuses a file that another program may write to; `advice` says what to do then.
+pub(crate) fn refuse_written(file: &File, path: &Path, advice: Advice) -> Result<()> {
+    if holds(file, path, WRITE, 1)? || holds(file, path, RESIZE, 1)? {
+        let path = path.display();
+        let message = format!("{path} is open for writing by another program (a running VM?)");
+        return Err(Error::new(ErrorKind::Denied, message).with_advice(advice));
     }
     Ok(())
 }
 
 /// Refuses a target that another program has open in whatever way.
 pub(crate) fn refuse_open(file: &File, path: &Path) -> Result<()> {
-    let way = "stop that program first or restore elsewhere";
-    if holds(file, path, PERMISSIONS_FIRST, PERMISSIONS, way)? {
-        return Err(Error::new(
-            ErrorKind::Denied,
-            format!("{} is open in another program (a running VM?); {way}", path.display()),
-        ));
+    if holds(file, path, PERMISSIONS_FIRST, PERMISSIONS)? {
+        let message = format!("{} is open in another program (a running VM?)", path.display());
+        let error = Error::new(ErrorKind::Denied, message);
+        return Err(error.with_advice(Advice::FreeTarget));
     }
     Ok(())
 }
 
 /// Whether somebody else's lock of any kind covers one of `length` bytes from `first` on.
-fn holds(
-    file: &File,
-    path: &Path,
-    first: libc::off_t,
-    length: libc::off_t,
-    way: &str,
-) -> Result<bool> {
+fn holds(file: &File, path: &Path, first: libc::off_t, length: libc::off_t) -> Result<bool> {
     let exclusive = i16::try_from(libc::F_WRLCK).unwrap_or(i16::MAX);
     let unlocked = i16::try_from(libc::F_UNLCK).unwrap_or(i16::MAX);
     let mut lock =
         libc::flock { l_type: exclusive, l_whence: 0, l_start: first, l_len: length, l_pid: 0 };
-    fcntl(file, FcntlArg::F_OFD_GETLK(&mut lock)).map_err(|error| {
-        let what = format!("asking who uses {} ({way})", path.display());
-        Error::io(what, error.into())
-    })?;
+    fcntl(file, FcntlArg::F_OFD_GETLK(&mut lock))
+        .map_err(|error| Error::io(format!("asking who uses {}", path.display()), error.into()))?;
     Ok(lock.l_type != unlocked)
 }

@@ -8,7 +8,7 @@ mod qcow2;
 mod stream;
 mod zeroing;
 
-use silt_format::{Error, ErrorKind, Result};
+use silt_format::{Advice, Error, ErrorKind, Result};
 
 pub use in_place::MARKER_TEXT;
 pub use open::{TargetFormat, TargetMode, TargetOptions, open_target};
@@ -61,6 +61,6 @@ fn check_range(offset: u64, length: u64, size: u64) -> Result<()> {
 
 /// The answer of targets that cannot be read.
 fn unreadable(name: impl std::fmt::Display) -> Error {
-    let what = format!("{name} cannot be read while it is restored; only --in-place targets can");
-    Error::new(ErrorKind::Unsupported, what)
+    let what = format!("{name} cannot be read while it is restored");
+    Error::new(ErrorKind::Unsupported, what).with_advice(Advice::RestoreInPlace)
 }

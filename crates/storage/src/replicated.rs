@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use silt_format::{Error, ErrorKind, Result};
+use silt_format::{Advice, Error, ErrorKind, Result};
 
 use crate::{
     ByteRange, Guarantees, Key, LIST_PAGE_OBJECTS_MAX, ListPage, ObjectMeta, PutMode, Storage,
@@ -87,12 +87,9 @@ impl Replicated {
 
 fn reached(replica: &Replica) -> Result<&Arc<dyn Storage>> {
     replica.storage.as_ref().map_err(|why| {
-        let message = format!(
-            "the copy of the repository in {} can't be reached: {why}; bring it back, go on \
-             without it after `silt copies remove`, or say where it is now by `silt copies move`",
-            replica.location
-        );
-        Error::new(ErrorKind::Unavailable, message)
+        let message =
+            format!("the copy of the repository in {} can't be reached: {why}", replica.location);
+        Error::new(ErrorKind::Unavailable, message).with_advice(Advice::ReachPlace)
     })
 }
 
@@ -110,9 +107,8 @@ fn put_too(replica: &Replica, key: &Key, body: &[Bytes], mode: PutMode) -> Resul
         return Ok(());
     }
     let message = format!(
-        "{} holds another object {key}: the places of the repository were changed, or each has \
-         been used \
-         without the other",
+        "{} holds another object {key}: the list of copies was changed, or each copy has been \
+         used without the other",
         replica.location
     );
     Err(Error::new(ErrorKind::Conflict, message).with_source(error))

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use silt_format::number::{to_u16, to_u32, to_u64};
+use silt_format::number::{to_u16, to_u64};
 use silt_format::{
-    BLOCK_OVERHEAD_BYTES, BlockWriter, CONTAINER_SLOTS_MAX, Config, Directory, Error, FRAMES_MAX,
-    Fingerprint, Frame, HEADER_BYTES, ObjectKind, ObjectTag, Reference, Result, Sealer, SeriesId,
-    names,
+    BLOCK_OVERHEAD_BYTES, BlockWriter, CONTAINER_SLOTS_MAX, Config, Error, FRAMES_MAX, Fingerprint,
+    HEADER_BYTES, ObjectKind, ObjectTag, Reference, Result, Sealer, SeriesId, names,
 };
+use silt_repository::frame_packer::{FramePacker, RawFrame};
 use silt_repository::objects::{Address, Objects, close_object};
 use silt_repository::upload::Uploads;
 use silt_repository::upload_queue::Upload;
@@ -37,11 +37,9 @@ pub(crate) struct ContainerWriter {
 struct OpenContainer {
     number: u32,
     sealer: Arc<Sealer>,
-    directory: Directory,
-    raw: Vec<u8>,
-    slots: usize,
-    /// Tickets of the frames whose bytes have not come back yet, oldest last in `frames`' order.
-    tickets: std::collections::VecDeque<(u64, u32)>,
+    packer: FramePacker,
+    /// Tickets and numbers of the frames whose bytes have not come back yet, oldest first.
+    tickets: std::collections::VecDeque<(u64, u16)>,
     /// Header and sealed frames.
     body: AlignedBuffer,
 }
@@ -90,13 +88,11 @@ impl ContainerWriter {
         chunk: &[u8],
         fingerprint: Fingerprint,
     ) -> Result<Reference> {
-        let full = self.open.as_ref().is_some_and(|open| {
-            !open.raw.is_empty() && open.raw.len() + chunk.len() > self.frame_bytes
-        });
-        if full {
+        let must_end = |open: &OpenContainer| open.packer.must_end_before(chunk.len());
+        if self.open.as_ref().is_some_and(must_end) {
             self.end_frame(pipeline)?;
         }
-        if self.open.as_ref().is_some_and(|open| open.slots == CONTAINER_SLOTS_MAX) {
+        if self.open.as_ref().is_some_and(|open| open.packer.slots() == CONTAINER_SLOTS_MAX) {
             self.close(pipeline)?;
         }
         let capacity = self.body_bytes_max();
@@ -104,20 +100,17 @@ impl ContainerWriter {
             Some(open) => open,
             none => {
                 let body = self.uploads.buffer(capacity);
-                let raw = pipeline.frame_buffer();
+                let packer = FramePacker::new(self.frame_bytes, pipeline.frame_buffer());
                 let number = self.next_number;
                 self.next_number = number
                     .checked_add(1)
                     .ok_or_else(|| Error::invalid("the numbers of containers are used up"))?;
                 let address = Address::tagged(ObjectKind::Container, self.series, number, self.tag);
-                none.insert(OpenContainer::new(&self.objects, address, number, raw, body)?)
+                none.insert(OpenContainer::new(&self.objects, address, number, packer, body)?)
             }
         };
-        let slot = to_u16(open.slots);
-        open.slots += 1;
-        let frame = to_u16(open.directory.frames.len());
-        open.directory.push(slot, frame, to_u32(chunk.len()), fingerprint);
-        open.raw.extend_from_slice(chunk);
+        let slot = to_u16(open.packer.slots());
+        open.packer.push(slot, chunk, fingerprint);
         Ok(Reference::new(self.store, open.number, slot))
     }
 
@@ -125,23 +118,20 @@ impl ContainerWriter {
     /// frames that have come back from them fill it. How far the workers may lag is fixed, so
     /// containers end at the same chunk whatever their speed.
     pub(crate) fn end_frame(&mut self, pipeline: &Pipeline<'_>) -> Result<()> {
-        let Some(open) = self.open.as_mut().filter(|open| !open.raw.is_empty()) else {
+        let Some(open) = &mut self.open else { return Ok(()) };
+        let Some(frame) = open.packer.end_frame(|| pipeline.frame_buffer()) else {
             return Ok(());
         };
-        let next = pipeline.frame_buffer();
-        let raw = std::mem::replace(&mut open.raw, next);
-        let raw_bytes = to_u32(raw.len());
-        let number = to_u16(open.directory.frames.len());
-        open.directory.frames.push(Frame { offset: 0, sealed_bytes: 0, raw_bytes });
+        let RawFrame { number, raw } = frame;
         let ticket = self.next_ticket;
         self.next_ticket += 1;
-        open.tickets.push_back((ticket, u32::from(number)));
+        open.tickets.push_back((ticket, number));
         let sealer = Arc::clone(&open.sealer);
         pipeline.seal(FrameJob { ticket, number, sealer, raw });
         while open.tickets.len() >= FRAMES_IN_FLIGHT {
             self.stored_bytes += open.settle_one(pipeline)?;
         }
-        let frames_full = open.directory.frames.len() == FRAMES_MAX;
+        let frames_full = open.packer.frames() == FRAMES_MAX;
         if open.body.len() >= self.container_bytes || frames_full {
             self.close(pipeline)?;
         }
@@ -151,18 +141,16 @@ impl ContainerWriter {
     /// Ends the container that is being filled, if there is one, and hands it to the upload
     /// threads.
     pub(crate) fn close(&mut self, pipeline: &Pipeline<'_>) -> Result<()> {
-        if self.open.as_ref().is_some_and(|open| !open.raw.is_empty()) {
-            // Closing from within is harmless: an emptied frame is not ended twice.
-            self.end_frame(pipeline)?;
-        }
+        // Closing from within is harmless: an emptied frame is not ended twice.
+        self.end_frame(pipeline)?;
         let Some(mut open) = self.open.take() else { return Ok(()) };
         while !open.tickets.is_empty() {
             self.stored_bytes += open.settle_one(pipeline)?;
         }
-        let directory = open.directory.encode();
+        let directory = open.packer.directory();
         let end = close_object(&mut self.writer, &open.sealer, open.body.len(), &directory);
         self.stored_bytes += to_u64(end.len() + HEADER_BYTES);
-        pipeline.recycle_frame(std::mem::take(&mut open.raw));
+        pipeline.recycle_frame(open.packer.into_buffer());
         let name = names::container(self.series, open.number, self.tag);
         self.uploads.submit(Upload { name, number: open.number, body: open.body, end })
     }
@@ -187,7 +175,7 @@ impl OpenContainer {
         objects: &Objects,
         address: Address,
         number: u32,
-        raw: Vec<u8>,
+        packer: FramePacker,
         mut body: AlignedBuffer,
     ) -> Result<Self> {
         let (header, sealer) = objects.begin_container(address)?;
@@ -195,9 +183,7 @@ impl OpenContainer {
         Ok(Self {
             number,
             sealer: Arc::new(sealer),
-            directory: Directory::default(),
-            raw,
-            slots: 0,
+            packer,
             tickets: std::collections::VecDeque::new(),
             body,
         })
@@ -207,9 +193,7 @@ impl OpenContainer {
     fn settle_one(&mut self, pipeline: &Pipeline<'_>) -> Result<u64> {
         let Some((ticket, number)) = self.tickets.pop_front() else { return Ok(0) };
         let sealed = pipeline.sealed(ticket)?;
-        let entry = &mut self.directory.frames[number as usize];
-        entry.offset = to_u32(self.body.len());
-        entry.sealed_bytes = to_u32(sealed.len());
+        self.packer.place(number, self.body.len(), sealed.len());
         self.body.extend_from_slice(&sealed);
         let bytes = to_u64(sealed.len());
         pipeline.recycle_frame(sealed);

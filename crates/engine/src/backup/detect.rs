@@ -3,13 +3,9 @@
 //! A level may miss a duplicate; it never invents one (I-6): it answers only with references that
 //! were stored together with the very fingerprint that was asked for.
 
-use std::sync::{Arc, Mutex};
-
 use silt_format::{BlockRef, Fingerprint, Level, Reference, Result, Signatures};
-use silt_repository::check_record::Avoided;
 use silt_repository::packs::PackWriter;
-use silt_repository::shared_index::SharedIndex;
-use silt_repository::sync::lock;
+use silt_repository::shared_index::SharedLookup;
 
 use super::known::Known;
 use super::scan::SegmentDraft;
@@ -39,13 +35,12 @@ pub(crate) trait Detector: Send {
 /// The levels of a scheme in the order in which they are tried.
 pub(crate) fn levels(
     index: SignatureIndex,
-    shared: Option<Arc<Mutex<SharedIndex>>>,
-    avoided: &Arc<Avoided>,
+    shared: Option<SharedLookup>,
 ) -> Vec<Box<dyn Detector>> {
     let mut levels: Vec<Box<dyn Detector>> =
         vec![Box::new(SameOffset), Box::new(Recent::default()), Box::new(Similar { index })];
-    if let Some(index) = shared {
-        levels.push(Box::new(SharedLevel { index, avoided: Arc::clone(avoided) }));
+    if let Some(lookup) = shared {
+        levels.push(Box::new(SharedLevel(lookup)));
     }
     levels
 }
@@ -119,10 +114,7 @@ impl Detector for Similar {
 }
 
 /// The shared store: what the index of its chunks says.
-struct SharedLevel {
-    index: Arc<Mutex<SharedIndex>>,
-    avoided: Arc<Avoided>,
-}
+struct SharedLevel(SharedLookup);
 
 impl Detector for SharedLevel {
     fn level(&self) -> Level {
@@ -138,11 +130,9 @@ impl Detector for SharedLevel {
         if draft.recalled || draft.unresolved() == 0 {
             return Ok(());
         }
-        let mut index = lock(&self.index);
+        let mut find = self.0.begin();
         for chunk in draft.chunks.iter_mut().filter(|chunk| chunk.found.is_none()) {
-            let found = index.get(&chunk.fingerprint)?;
-            let found = found.filter(|reference| !self.avoided.has(*reference));
-            chunk.found = found.map(|reference| (reference, Level::Shared));
+            chunk.found = find(&chunk.fingerprint)?.map(|found| (found, Level::Shared));
         }
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! What is known beforehand of which segments have to be read.
 
-use silt_format::{Error, ErrorKind, MapProof, Result, Volume};
+use silt_format::{Advice, Error, ErrorKind, MapProof, Result, Volume};
+use silt_repository::event::Warning;
 use silt_source::{ChangedMap, VolumeSource};
 
 use super::clean::{CleanSegments, MapCheck};
@@ -51,7 +52,7 @@ impl BackupSession<'_> {
     ) -> Result<Option<(CleanSegments<'m>, Option<MapProof>)>> {
         let unusable = |why: &str| {
             let message = format!("volume '{name}': the changed-blocks map is not used: {why}");
-            self.context.observer.warning(&message);
+            self.context.warn(Warning::new(ErrorKind::Invalid, message));
             Ok(None)
         };
         let (Some(_), Some(volume)) = (&scanner.parent, self.parent_volume(name)) else {
@@ -70,18 +71,18 @@ impl BackupSession<'_> {
             MapCheck::Unusable(why) => unusable(&why),
             MapCheck::Wrong(bytes, since_ns) => {
                 let mut message = format!(
-                    "volume '{name}': the changed-blocks map is wrong: bytes {}..{} have changed, \
-                     it says they \
-                     have not; everything is read",
+                    "volume '{name}': the changed-blocks map is wrong: bytes {}..{} have changed \
+                     although it says that they have not; the whole volume is read",
                     bytes.start, bytes.end
                 );
                 if since_ns.is_some() {
-                    message.push_str(
-                        "; snapshots made by such maps before may hold old data, `silt show` says \
-                         since when",
-                    );
+                    message.push_str("; earlier snapshots made by such maps may hold old data");
                 }
-                self.context.observer.warning(&message);
+                let mut warning = Warning::new(ErrorKind::Invalid, message);
+                if since_ns.is_some() {
+                    warning = warning.with_advice(Advice::ShowSnapshot);
+                }
+                self.context.warn(warning);
                 self.map_distrusted = true;
                 Ok(None)
             }

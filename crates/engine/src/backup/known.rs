@@ -7,6 +7,7 @@ use silt_chunking::Fingerprinter;
 use silt_format::{Fingerprint, PRIVATE_STORE, Recipe, Reference, Result, SeriesId};
 use silt_repository::cache::WeightedCache;
 use silt_repository::check_record::Avoided;
+use silt_repository::event::Warning;
 use silt_repository::map::MapReader;
 use silt_repository::objects::{Objects, Scratch, is_damage};
 use silt_repository::packs::PackWriter;
@@ -59,8 +60,7 @@ impl Known {
         let entries = match self.load(candidate, packs) {
             Ok(entries) => entries,
             Err(error) if is_damage(&error) => {
-                let message = format!("{error}; what it holds is stored again");
-                self.objects.context.observer.warning(&message);
+                self.objects.context.warn(Warning::after(&error, "what it holds is stored again"));
                 Vec::new()
             }
             Err(error) => return Err(error),

@@ -24,4 +24,4 @@ pub(crate) use hint::Hint;
 pub(crate) use pipeline::Pipeline;
 pub(crate) use recorded::ScanRecorder;
 pub(crate) use scan::SegmentDraft;
-pub(crate) use survey::{NewData, Survey};
+pub(crate) use survey::{NewData, Survey, SurveySession};

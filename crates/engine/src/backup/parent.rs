@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use silt_format::{Error, Head, Result, ResultExt, Snapshot};
 use silt_repository::chunks::ChunkReader;
+use silt_repository::event::Warning;
 use silt_repository::map::MapReader;
 use silt_repository::objects::{Scratch, is_damage};
 
@@ -29,7 +30,8 @@ pub(super) fn newest_sound(repository: &Repository, head: &Head) -> Result<Optio
         match read {
             Ok(snapshot) => return Ok(Some(snapshot)),
             Err(error) if is_damage(&error) => {
-                repository.warn(&format!("{error}; an older snapshot is compared with instead"));
+                repository
+                    .warn(Warning::after(&error, "an older snapshot is compared with instead"));
             }
             Err(error) => return Err(error),
         }

@@ -11,6 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use silt_format::number::to_u64;
 use silt_format::{BlockWriter, Error, Result, SEGMENT_BYTES, Sealer};
 use silt_repository::buffers::Buffers;
+use silt_repository::event::Warning;
 use silt_repository::sync::lock;
 use silt_source::VolumeSource;
 
@@ -100,7 +101,7 @@ impl Volume<'_> {
         if !filled
             && let Some(error) = read_or_mark(self.source, offset, &mut buffer, &mut unreadable)
         {
-            warnings.push(error.to_string());
+            warnings.push(Warning::from(&error));
         }
         let scanned = self.scanner.scan(index, buffer, buffers, &mut warnings);
         let (scanned, buffer) = scanned.map_err(|error| source_error(error, offset))?;

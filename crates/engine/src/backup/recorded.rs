@@ -13,7 +13,7 @@ use std::ops::Range;
 use silt_chunking::signatures;
 use silt_format::number::{to_u32, to_u64};
 use silt_format::{Error, Fingerprint, Level, Reference, Result, SegmentDigest};
-use silt_repository::sync::lock;
+use silt_repository::event::Warning;
 use silt_repository::temporary::{TemporaryFile, TemporaryReader};
 use silt_source::VolumeSource;
 
@@ -211,7 +211,7 @@ impl Scanner {
         (source, offset): (&dyn VolumeSource, u64),
         data: &mut Vec<u8>,
         buffers: &mut ScanBuffers,
-        warnings: &mut Vec<String>,
+        warnings: &mut Vec<Warning>,
     ) -> Result<Option<SegmentDraft>> {
         let RecordedSegment { index, digest, chunks } = recorded;
         let mut start = 0;
@@ -244,12 +244,9 @@ impl Scanner {
     /// Asks the shared store for what was new to the series: what it has need not be read.
     fn find_shared(&self, chunks: &mut [DraftChunk]) -> Result<()> {
         let Some(shared) = &self.shared else { return Ok(()) };
-        let mut shared = lock(shared);
+        let mut find = shared.begin();
         for chunk in chunks.iter_mut().filter(|chunk| chunk.is_read) {
-            let found = shared.get(&chunk.fingerprint)?;
-            chunk.found = found
-                .filter(|reference| !self.avoided.has(*reference))
-                .map(|reference| (reference, Level::Shared));
+            chunk.found = find(&chunk.fingerprint)?.map(|found| (found, Level::Shared));
             chunk.is_read = chunk.found.is_none();
         }
         Ok(())

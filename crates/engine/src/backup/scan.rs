@@ -1,7 +1,7 @@
 //! What a worker does with a segment: zeros, digest, chunks, fingerprints, signatures.
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use silt_chunking::{Chunker, DigestedBlocks, Fingerprinter, SegmentDigester, is_zero, signatures};
 use silt_format::{
@@ -9,9 +9,10 @@ use silt_format::{
     SegmentEntry, Signatures,
 };
 use silt_repository::check_record::Avoided;
+use silt_repository::event::Warning;
 use silt_repository::map::MapReader;
 use silt_repository::objects::{Scratch, is_damage};
-use silt_repository::shared_index::SharedIndex;
+use silt_repository::shared_index::SharedLookup;
 
 /// A chunk whose place is being looked for.
 #[derive(Clone, Debug)]
@@ -65,7 +66,7 @@ pub(crate) enum Scanned {
 pub(crate) struct Outcome {
     pub(crate) scanned: Scanned,
     pub(crate) unreadable: Vec<ByteSpan>,
-    pub(crate) warnings: Vec<String>,
+    pub(crate) warnings: Vec<Warning>,
 }
 
 impl Outcome {
@@ -88,7 +89,7 @@ pub(crate) struct Scanner {
     pub(crate) digester: SegmentDigester,
     pub(crate) parent: Option<ParentVolume>,
     pub(crate) avoided: Arc<Avoided>,
-    pub(crate) shared: Option<Arc<Mutex<SharedIndex>>>,
+    pub(crate) shared: Option<SharedLookup>,
 }
 
 /// One worker's buffers.
@@ -120,7 +121,7 @@ impl Scanner {
         index: u64,
         data: Vec<u8>,
         buffers: &mut ScanBuffers,
-        warnings: &mut Vec<String>,
+        warnings: &mut Vec<Warning>,
     ) -> Result<(Scanned, Option<Vec<u8>>)> {
         let bytes = silt_format::number::to_u64(data.len());
         if is_zero(&data) {
@@ -163,12 +164,12 @@ impl Scanner {
     pub(super) fn parent_entry(
         &self,
         index: u64,
-        warnings: &mut Vec<String>,
+        warnings: &mut Vec<Warning>,
     ) -> Result<Option<SegmentEntry>> {
         let Some(parent) = &self.parent else { return Ok(None) };
         match parent.reader.entry(parent.root, index) {
             Err(error) if is_damage(&error) => {
-                warnings.push(format!("{error}; its segments are read and stored afresh"));
+                warnings.push(Warning::after(&error, "its segments are read and stored afresh"));
                 Ok(None)
             }
             other => other,

@@ -2,7 +2,7 @@
 
 mod segments;
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use silt_chunking::{Fingerprinter, SegmentDigester};
 use silt_format::{
@@ -11,14 +11,15 @@ use silt_format::{
 };
 use silt_repository::budget::Budget;
 use silt_repository::check_record::Avoided;
-use silt_repository::env::{Context, Progress};
+use silt_repository::env::Context;
+use silt_repository::event::{Activity, Progress, Warning};
 use silt_repository::heads;
 use silt_repository::lease::{self, HeldLease};
 use silt_repository::map::MapReader;
 use silt_repository::objects::is_damage;
 use silt_repository::packs::PackWriter;
 use silt_repository::series::DEFAULT_DOMAIN;
-use silt_repository::shared_index::SharedIndex;
+use silt_repository::shared_index::{SharedIndex, SharedLookup};
 use silt_repository::summary::{reference_bound, write_summary};
 use silt_repository::upload::Uploads;
 use silt_source::{ChangedMap, SourceFormat, VolumeSource};
@@ -100,7 +101,7 @@ pub struct BackupSession<'r> {
     /// Made with the first segment that is not as in the parent.
     detection: Option<Detection>,
     /// The shared store's index, unless it is empty.
-    shared: Option<Arc<Mutex<SharedIndex>>>,
+    shared: Option<SharedLookup>,
     volumes: Vec<Volume>,
     pub(super) started_ns: i64,
     added_references: u64,
@@ -228,9 +229,11 @@ impl<'r> BackupSession<'r> {
             head,
             parent,
             reader,
+            shared: shared
+                .filter(|index| !index.is_empty())
+                .map(|index| SharedLookup::new(index, &avoided)),
             avoided,
             detection: None,
-            shared: shared.filter(|index| !index.is_empty()).map(Mutex::new).map(Arc::new),
             volumes: Vec::new(),
             started_ns,
             added_references: 0,
@@ -304,7 +307,6 @@ impl<'r> BackupSession<'r> {
             self.budget.segment_buffers(workers),
         );
         let mut map = MapBuilder::new();
-        let total_bytes = info.size.unwrap_or(0);
         pipeline.run(|pipeline| {
             while let Some(outcome) = pipeline.next()? {
                 self.lease.keep()?;
@@ -312,12 +314,11 @@ impl<'r> BackupSession<'r> {
                 self.take(outcome, pipeline, &mut map, &mut volume, &scanner)?;
                 let stored = self.containers.stored_bytes + self.packs.stored_bytes - before;
                 let progress = Progress {
-                    done_bytes: volume.levels.total(),
-                    total_bytes,
                     new_bytes: volume.levels.get(Level::New),
                     stored_bytes: stored,
+                    ..Progress::bytes(Activity::Backup, volume.levels.total(), info.size)
                 };
-                self.context.observer.progress("backup", progress);
+                self.context.report(progress);
                 watch(progress);
             }
             self.containers.close(pipeline)
@@ -357,10 +358,12 @@ impl<'r> BackupSession<'r> {
         volume: &mut Volume,
         scanner: &Scanner,
     ) -> Result<()> {
-        for warning in &outcome.warnings {
+        for warning in outcome.warnings {
             match self.warnings {
-                0..WARNINGS_MAX => self.context.observer.warning(warning),
-                WARNINGS_MAX => self.context.observer.warning("there is more of that kind"),
+                0..WARNINGS_MAX => self.context.warn(warning),
+                WARNINGS_MAX => {
+                    self.context.warn(Warning::new(warning.kind(), "there is more of that kind"));
+                }
                 _ => {}
             }
             self.warnings += 1;

@@ -2,7 +2,7 @@
 
 use silt_format::number::to_u64;
 use silt_format::{ALONE, ByteSpan, Error, Fingerprint, Id, Result, SEGMENT_BYTES};
-use silt_repository::env::Progress;
+use silt_repository::event::{Activity, Progress};
 use silt_source::{ChangedMap, VolumeSource};
 
 use super::feed::Feed;
@@ -37,10 +37,19 @@ pub(crate) trait NewData {
     fn segment(&mut self, draft: &SegmentDraft, is_whole: bool) -> Result<()>;
 }
 
-impl BackupSession<'_> {
+/// A session that looks at volumes and stores nothing: what a survey has put into the tables of
+/// the session was not stored, so no backup may use them.
+pub(crate) struct SurveySession<'r>(BackupSession<'r>);
+
+impl<'r> From<BackupSession<'r>> for SurveySession<'r> {
+    fn from(session: BackupSession<'r>) -> Self {
+        Self(session)
+    }
+}
+
+impl SurveySession<'_> {
     /// Scans a volume and hands out every chunk that neither its series nor the shared store has,
-    /// and every segment that is not as in the parent. The session must not be used for the backup
-    /// itself. `watch` is told of every step.
+    /// and every segment that differs from the parent. `watch` receives the progress of every step.
     pub(crate) fn survey(
         &mut self,
         name: &str,
@@ -49,35 +58,35 @@ impl BackupSession<'_> {
         watch: &mut dyn FnMut(Progress),
     ) -> Result<Survey> {
         check_name("volume", name)?;
-        if self.head().domain == ALONE {
+        if self.0.head().domain == ALONE {
             let message = format!(
                 "series '{}' shares nothing with others; back it up by itself, not in a round",
-                self.head().name
+                self.0.head().name
             );
             return Err(Error::invalid(message));
         }
-        let chunking = self.options.chunking.unwrap_or(self.repository.config.chunking);
-        let scanner = self.scanner(name, chunking)?;
+        let chunking = self.0.options.chunking.unwrap_or(self.0.repository.config.chunking);
+        let scanner = self.0.scanner(name, chunking)?;
         let size = source.info().size;
-        let workers = self.context.workers(self.budget.workers(scan_jobs(self.options.jobs)));
+        let workers = self.0.context.workers(self.0.budget.workers(scan_jobs(self.0.options.jobs)));
         let pipeline = Pipeline::new(
             Feed::new(source, None, None),
             source,
             &scanner,
-            &self.repository.objects.buffers,
-            self.repository.config.zstd_level,
+            &self.0.repository.objects.buffers,
+            self.0.repository.config.zstd_level,
             workers,
-            self.budget.segment_buffers(workers),
+            self.0.budget.segment_buffers(workers),
         );
         let (mut segment, mut changed, mut unreadable) = (0_u64, Vec::new(), Vec::new());
         // A segment that is as in the parent is not handed out: then the map must say so.
-        let parent_bytes = self.parent_volume(name).map(|volume| volume.bytes);
-        let is_comparable = size.is_some() && parent_bytes == size && self.avoided.is_empty();
+        let parent_bytes = self.0.parent_volume(name).map(|volume| volume.bytes);
+        let is_comparable = size.is_some() && parent_bytes == size && self.0.avoided.is_empty();
         let mut is_complete = is_comparable || parent_bytes.is_none();
         pipeline.run(|pipeline| {
             while let Some(outcome) = pipeline.next()? {
-                self.lease.keep()?;
-                self.context.check_interrupted()?;
+                self.0.lease.keep()?;
+                self.0.context.check_interrupted()?;
                 match outcome.scanned {
                     Scanned::Zeros { segments, .. } => {
                         if segments == 1 && outcome.unreadable.is_empty() {
@@ -101,10 +110,9 @@ impl BackupSession<'_> {
                     }
                 }
                 unreadable.extend(outcome.unreadable);
-                let done_bytes = segment * to_u64(SEGMENT_BYTES);
-                let total_bytes = size.unwrap_or(0);
-                let progress = Progress { done_bytes, total_bytes, ..Progress::default() };
-                self.context.observer.progress("scan", progress);
+                let done = segment * to_u64(SEGMENT_BYTES);
+                let progress = Progress::bytes(Activity::Scan, done, size);
+                self.0.context.report(progress);
                 watch(progress);
             }
             Ok(())
@@ -115,7 +123,7 @@ impl BackupSession<'_> {
             }
             _ => None,
         };
-        let parent = self.parent().map(|parent| parent.id);
+        let parent = self.0.parent().map(|parent| parent.id);
         Ok(Survey { parent, changed, is_complete, is_spooled: false, unreadable, recorded: None })
     }
 
@@ -126,7 +134,7 @@ impl BackupSession<'_> {
         offset: u64,
         found: &mut dyn NewData,
     ) -> Result<()> {
-        self.resolve(draft)?;
+        self.0.resolve(draft)?;
         for chunk in draft.chunks.iter().filter(|chunk| chunk.found.is_none()) {
             let start = offset + to_u64(chunk.range.start);
             found.chunk(&chunk.fingerprint, start, chunk.range.len())?;

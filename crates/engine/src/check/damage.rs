@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use silt_format::{ByteSpan, Error, Id, Result, SeriesId, names};
+use silt_format::{Advice, ByteSpan, Error, Id, Result, SeriesId, names};
 use silt_repository::objects::is_damage;
 
 use super::VolumePath;
@@ -17,6 +17,8 @@ pub struct Damage {
     pub object: String,
     /// What is wrong, as first met.
     pub error: String,
+    /// What the user can do about it, if that is known.
+    pub advice: Option<Advice>,
     /// Whom it hurts; empty where nothing living needs it.
     pub affected: Vec<Affected>,
     /// Whether it is to chunks that no living snapshot refers to, of all that may, so that nothing
@@ -57,6 +59,7 @@ impl Findings {
         self.0.entry(object.to_owned()).or_insert_with(|| Damage {
             object: object.to_owned(),
             error: error.to_owned(),
+            advice: None,
             affected: Vec::new(),
             is_harmless: false,
         })
@@ -67,11 +70,18 @@ impl Findings {
         self.entry(object, error);
     }
 
+    /// Notes that an object is damaged in the way that an error says.
+    pub(crate) fn error(&mut self, object: &str, error: &Error) {
+        let advice = error.advice().cloned();
+        let damage = self.entry(object, &error.to_string());
+        damage.advice = damage.advice.take().or(advice);
+    }
+
     /// Notes damage if that is what an error means; passes other errors on.
     pub(crate) fn note_if_damaged(&mut self, result: Result<()>, object: &str) -> Result<()> {
         match result {
             Err(error) if is_damage(&error) => {
-                self.object(object, &error.to_string());
+                self.error(object, &error);
                 Ok(())
             }
             other => other,

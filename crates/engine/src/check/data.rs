@@ -9,7 +9,7 @@ use silt_format::{DamagedSlots, Error, Head, ObjectTag, Result, SeriesId, Verifi
 use silt_repository::check_record::RecordState;
 use silt_repository::chunks::open_container;
 use silt_repository::container_reader::ContainerReader;
-use silt_repository::env::Progress;
+use silt_repository::event::{Activity, Progress};
 use silt_repository::objects::{Objects, is_damage};
 use silt_repository::sync::lock;
 
@@ -58,15 +58,15 @@ pub(crate) fn verify(
         state.record.damaged.extend(&verified.damaged);
         if let Some(error) = verified.error {
             let name = names::container(head.series, item.number, item.tag);
-            findings.object(&name, &error.to_string());
+            findings.error(&name, &error);
         } else {
             report.verified_containers += 1;
+            report.verified_bytes += item.bytes;
         }
         times.set(item.number, item.tag, now_s);
-        report.verified_bytes += item.bytes;
         done_bytes += item.bytes;
-        let progress = Progress { done_bytes, total_bytes, ..Progress::default() };
-        repository.objects.context.observer.progress("check", progress);
+        let progress = Progress::bytes(Activity::Check, done_bytes, Some(total_bytes));
+        repository.objects.context.report(progress);
         unsaved += 1;
         if unsaved == SAVE_EVERY {
             unsaved = 0;

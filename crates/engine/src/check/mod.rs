@@ -83,7 +83,7 @@ impl Repository {
         let mut report = CheckReport::default();
         let mut findings = Findings::default();
         for (name, error) in self.root_damage()? {
-            findings.object(&name, &error.to_string());
+            findings.error(&name, &error);
         }
         let mut series = self.series()?;
         series.extend(self.unrecorded(&series)?);
@@ -156,7 +156,7 @@ impl Repository {
             if error.kind() != ErrorKind::Denied && !is_damage(&error) {
                 return Err(error);
             }
-            findings.object(&Numbered::Head.prefix(id), &error.to_string());
+            findings.error(&Numbered::Head.prefix(id), &error);
         }
         let head = match self.head(id) {
             Ok(Some(head)) => head,

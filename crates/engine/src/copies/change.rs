@@ -5,7 +5,8 @@
 //! all that was told as done under it; a new place counts as incomplete until it was filled.
 
 use silt_format::names::{self, Numbered};
-use silt_format::{Error, ErrorKind, Header, ObjectKind, Places, Result, SeriesId};
+use silt_format::{Advice, Error, ErrorKind, Header, ObjectKind, Places, Result, SeriesId};
+use silt_repository::event::Warning;
 use silt_repository::heads;
 use silt_repository::objects::Address;
 use silt_repository::places::{OpenPlace, newest, open_place};
@@ -45,7 +46,7 @@ impl Repository {
                 && is_own(location)
                 && list.shared.iter().any(|known| known == location));
         if (is_known || location == here) && !is_continued {
-            let message = format!("{location} is a place of the repository already");
+            let message = format!("{location} is a copy of the repository already");
             return Err(Error::new(ErrorKind::AlreadyExists, message));
         }
         let mut repository = self;
@@ -77,7 +78,7 @@ impl Repository {
             list.shared.sort_by_key(|place| list.filling.contains(place));
             if list.shared.first().is_none_or(|place| list.filling.contains(place)) {
                 let message =
-                    "no place of the shared store is complete; add the first of them again";
+                    "no copy of the shared store is complete; add the first of them again";
                 return Err(Error::new(ErrorKind::Denied, message));
             }
             repository.put_places(here, &list, open)?;
@@ -93,11 +94,9 @@ impl Repository {
         loop {
             let report = self.heal_copies(HealOptions::default())?;
             if let Some(name) = report.lost.iter().chain(&report.conflicts).next() {
-                let message = format!(
-                    "{location} is not complete: {name} is damaged or differs; `silt copies heal` \
-                     tells more"
-                );
-                return Err(Error::new(ErrorKind::Conflict, message));
+                let message = format!("{location} is not complete: {name} is damaged or differs");
+                let error = Error::new(ErrorKind::Conflict, message);
+                return Err(error.with_advice(Advice::HealPlaces));
             }
             let is_same = report.copied_objects + report.replaced_objects == 0;
             all.checked_objects = report.checked_objects;
@@ -158,7 +157,7 @@ impl Repository {
         if repository.places.as_ref().is_some_and(|places| places.list == *list) {
             return Ok(repository);
         }
-        Err(Error::new(ErrorKind::Busy, "another process has just changed the places"))
+        Err(Error::new(ErrorKind::Busy, "another process has just changed the list of copies"))
     }
 
     /// Fails as `AlreadyExists` if a new place holds another repository.
@@ -274,15 +273,12 @@ impl Repository {
             left.sort_by_key(|place| list.filling.contains(place));
             let is_complete = left.first().is_some_and(|place| !list.filling.contains(place));
             if before > 0 && left.is_empty() {
-                let message =
-                    format!("{location} is the only place left; nothing would be left of it");
+                let message = format!("{location} is the only copy left");
                 return Err(Error::new(ErrorKind::Denied, message));
             }
             if before > 0 && !is_complete && !allow_incomplete {
-                let message = format!(
-                    "{location} is the only complete place; `silt copies add` completes another"
-                );
-                return Err(Error::new(ErrorKind::Denied, message));
+                let message = format!("{location} is the only complete copy");
+                return Err(Error::new(ErrorKind::Denied, message).with_advice(Advice::AddPlace));
             }
             // What the others lack is given up, so the first of them is all there is.
             if let Some(first) = left.first().filter(|_| before > 0 && !is_complete) {
@@ -308,25 +304,22 @@ impl Repository {
             return Err(no_such_place(old));
         }
         if names(new) {
-            let message = format!("{new} is a place of the repository already");
+            let message = format!("{new} is a copy of the repository already");
             return Err(Error::new(ErrorKind::AlreadyExists, message));
         }
         if open_place(self.id(), old, open).is_ok() {
-            let message = format!(
-                "the repository is still in {old}: nothing has moved; `silt copies add` makes a \
-                 copy"
-            );
-            return Err(Error::new(ErrorKind::AlreadyExists, message));
+            let message = format!("the repository is still in {old}: nothing has moved");
+            let error = Error::new(ErrorKind::AlreadyExists, message);
+            return Err(error.with_advice(Advice::AddPlace));
         }
         let place = open_place(self.id(), new, open)?;
         let (number, known) = newest(&self.objects, &place, None)?;
         if (number, &known) != (self.objects.places, &list) {
             let message = format!(
-                "what is in {new} does not know the places of the repository as they are now, so \
-                 it is not what \
-                 was in {old}; `silt copies add` brings it up to date"
+                "{new} does not know the newest list of copies, so it is not the copy that was \
+                 at {old}"
             );
-            return Err(Error::new(ErrorKind::Conflict, message));
+            return Err(Error::new(ErrorKind::Conflict, message).with_advice(Advice::AddPlace));
         }
         // What is at `new` may be an old copy: any other complete place, even one that is away now,
         // may have commits that it lacks.
@@ -383,9 +376,7 @@ impl Repository {
             Ok(SealedList { number, key, object })
         };
         if highest >= heads::GENERATION_MAX {
-            return Err(Error::corrupt(
-                "a list of places that no repository has made is in the way",
-            ));
+            return Err(Error::corrupt("an object that is no list of copies is in the way"));
         }
         let first = (last < highest).then_some(last + 1);
         first.into_iter().chain(highest + 1..=highest + 2).map(seal).collect()
@@ -415,14 +406,14 @@ impl Repository {
                     places.push(storage);
                 }
                 Err(error) => {
-                    self.warn(&format!("{error}; {location} does not know of the change"));
+                    self.warn(Warning::after(&error, "{location} does not know of the change"));
                 }
             }
         }
         if !knows {
             // Whoever opens the repository by one of them when it is back would go on as before.
             let message = format!(
-                "no copy of the repository can be reached: {}; its places can't be changed",
+                "no copy of the repository can be reached: {}; the list of copies can't be changed",
                 before.join(", ")
             );
             return Err(Error::new(ErrorKind::Unavailable, message));
@@ -448,7 +439,7 @@ impl SealedList {
                 if there == self.object {
                     return Ok(());
                 }
-                let message = "another process has just changed the places";
+                let message = "another process has just changed the list of copies";
                 Err(Error::new(ErrorKind::Busy, message).with_source(error))
             }
             other => other,
@@ -482,6 +473,6 @@ fn highest_list(storage: &dyn Storage) -> Result<u64> {
 }
 
 fn no_such_place(location: &str) -> Error {
-    let message = format!("{location} is no place of the repository; `silt copies` lists them");
-    Error::new(ErrorKind::NotFound, message)
+    let message = format!("{location} is no copy of the repository");
+    Error::new(ErrorKind::NotFound, message).with_advice(Advice::ListPlaces)
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use silt_format::names::{self, Numbered};
 use silt_format::number::to_u64;
 use silt_format::{Error, ErrorKind, Result};
-use silt_repository::env::Progress;
+use silt_repository::event::{Activity, Progress};
 use silt_repository::series::DEFAULT_DOMAIN;
 use silt_storage::{ByteRange, DryRunStorage, Key, PutMode, Replicated, Storage, list_all};
 
@@ -116,8 +116,7 @@ impl Repository {
         for (done, (key, sizes)) in (0..).zip(rest.iter().chain(&heads)) {
             self.objects.context.check_interrupted()?;
             self.heal_object(&places, key, sizes, options, report)?;
-            let progress = Progress { done_bytes: done, total_bytes: total, ..Progress::default() };
-            self.objects.context.observer.progress("heal", progress);
+            self.objects.context.report(Progress::objects(Activity::Heal, done, Some(total)));
         }
         Ok(())
     }

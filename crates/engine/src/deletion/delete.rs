@@ -1,9 +1,12 @@
 //! Deleting snapshots.
 
-use silt_format::{DeletedEntry, Error, ErrorKind, Id, MapRoot, PRIVATE_STORE, Result, Snapshot};
+use silt_format::{
+    Advice, DeletedEntry, Error, ErrorKind, Id, MapRoot, PRIVATE_STORE, Result, Snapshot,
+};
 use silt_repository::bounds::require_listed;
 use silt_repository::dead::{self, DeadSlots};
 use silt_repository::edit::read_snapshots;
+use silt_repository::event::Warning;
 use silt_repository::map::MapReader;
 use silt_repository::objects::{Scratch, is_damage};
 
@@ -59,8 +62,8 @@ impl Repository {
         for id in ids {
             let entry = &edit.head.snapshots[edit.place(*id)?];
             if entry.is_protected() {
-                let message = format!("snapshot {id} is protected; `silt unprotect {id}` first");
-                return Err(Error::new(ErrorKind::Denied, message));
+                let error = Error::new(ErrorKind::Denied, format!("snapshot {id} is protected"));
+                return Err(error.with_advice(Advice::UnprotectSnapshot { snapshot: *id }));
             }
         }
         let mut report = DeleteReport { deleted: ids.to_vec(), ..DeleteReport::default() };
@@ -71,7 +74,7 @@ impl Repository {
         let found = match method {
             DeleteMethod::Approximate => match edit.approximate(ids, &mut report) {
                 Err(error) if is_damage(&error) => {
-                    self.warn(&format!("{error}; what is dead is found out exactly instead"));
+                    self.warn(Warning::after(&error, "what is dead is found out exactly instead"));
                     edit.exact(ids)?
                 }
                 other => other?,
@@ -224,7 +227,8 @@ impl Search {
         });
         match walked {
             Err(error) if is_damage(&error) => {
-                repository.warn(&format!("{error}; what only it refers to is left to a repair"));
+                repository
+                    .warn(Warning::after(&error, "what only it refers to is left to a sweep"));
             }
             other => other?,
         }
@@ -232,7 +236,7 @@ impl Search {
             report.segments += 1;
             let recipe = match self.reader.recipe(block, &mut self.scratch, &mut self.raw) {
                 Err(error) if is_damage(&error) => {
-                    repository.warn(&format!("{error}; its chunks are left to a repair"));
+                    repository.warn(Warning::after(&error, "its chunks are left to a sweep"));
                     continue;
                 }
                 other => other?,

@@ -5,6 +5,7 @@
 //! containers are rewritten under the same references.
 
 mod delete;
+mod plan;
 mod policy;
 mod reclaim;
 mod rewrite;
@@ -18,6 +19,6 @@ pub(crate) use rewrite::Rewriter;
 pub(crate) use sweep::each_unshared;
 
 pub use delete::{DeleteMethod, DeleteReport};
+pub use plan::{ReclaimOptions, ReclaimPlan, ReclaimReport};
 pub use policy::SeriesPolicy;
-pub use reclaim::{ReclaimOptions, ReclaimReport};
 pub use sweep::{SweepOptions, SweepReport};

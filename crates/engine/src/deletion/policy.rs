@@ -1,6 +1,6 @@
 //! The retention policy that a series' head stores.
 
-use silt_format::{Error, ErrorKind, Result, RetentionPolicy};
+use silt_format::{Advice, Error, ErrorKind, Result, RetentionPolicy};
 
 use crate::edit::Edit;
 use crate::repository::Repository;
@@ -18,10 +18,8 @@ impl Repository {
     /// Stores a series' policy, or removes it.
     pub fn set_policy(&self, series: &str, policy: Option<RetentionPolicy>) -> Result<()> {
         if policy.as_ref().is_some_and(|policy| policy.is_empty() && policy.keep_deleted_s == 0) {
-            return Err(Error::new(
-                ErrorKind::Invalid,
-                "the policy would keep nothing; give it at least one --keep rule",
-            ));
+            return Err(Error::new(ErrorKind::Invalid, "the policy would keep nothing")
+                .with_advice(Advice::KeepSomething));
         }
         let mut edit = Edit::begin_brief(self, self.series_id(series), series)?;
         if edit.head.policy != policy {

@@ -14,6 +14,7 @@ use silt_repository::bounds::require_listed;
 use silt_repository::budget::MEMORY_BYTES_DEFAULT;
 use silt_repository::chunks::open_container;
 use silt_repository::dead::{self, DeadSlots};
+use silt_repository::event::Warning;
 use silt_repository::map::MapReader;
 use silt_repository::objects::{Scratch, is_damage};
 
@@ -67,11 +68,11 @@ pub(crate) struct Swept {
 }
 
 impl Repository {
-    /// Finds out exactly what is dead in a series, and notes it: repairs what approximate deletions
+    /// Finds out exactly what is dead in a series, and notes it: puts right what approximate deletions
     /// have leaked.
-    pub fn repair(&self, series: &str, options: SweepOptions) -> Result<SweepReport> {
+    pub fn sweep(&self, series: &str, options: SweepOptions) -> Result<SweepReport> {
         let mut edit = Edit::begin(self, self.series_id(series), series)?;
-        let report = edit.repair(options)?;
+        let report = edit.sweep(options)?;
         edit.finish()?;
         Ok(report)
     }
@@ -79,7 +80,7 @@ impl Repository {
 
 impl Edit<'_> {
     /// Replaces the dead lists by one that is exact.
-    pub(crate) fn repair(&mut self, options: SweepOptions) -> Result<SweepReport> {
+    pub(crate) fn sweep(&mut self, options: SweepOptions) -> Result<SweepReport> {
         let objects = &self.repository.objects;
         let living = self.living()?;
         let mut swept = dead(self, &living, options)?;
@@ -177,7 +178,7 @@ fn sweep(
                 // Nobody misses it.
                 dead.push(DeadRange::whole(number));
             } else {
-                repository.warn(&format!("{error}; it is left as it is"));
+                repository.warn(Warning::after(&error, "it is left as it is"));
             }
             return Ok(());
         }

@@ -21,7 +21,7 @@ impl Repository {
         };
         let DeletedEntry { entry, .. } = edit.head.deleted.remove(place);
         let snapshot = self.snapshot(edit.head.series, &entry)?;
-        // Whatever its vector may hold is not known to be dead any more; a repair finds out.
+        // Whatever its vector may hold is not known to be dead any more; a sweep finds out.
         let dead = dead::read(&self.objects, edit.head.series, &edit.head.dead)?;
         let mut references: Vec<u64> = known_slots(&edit, &dead)?;
         Vectors::of([&snapshot]).retain_absent(&self.objects, edit.head.series, &mut references)?;

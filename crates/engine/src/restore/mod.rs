@@ -12,7 +12,8 @@ use silt_format::{
     SegmentEntry, SeriesId,
 };
 use silt_repository::FoundVolume;
-use silt_repository::env::{Context, Progress};
+use silt_repository::env::Context;
+use silt_repository::event::{Activity, Progress, Warning};
 use silt_repository::map::digester;
 use silt_repository::objects::is_damage;
 use silt_repository::sync::lock;
@@ -70,6 +71,8 @@ struct RestoreState {
     done_bytes: u64,
     report: RestoreReport,
     failure: Option<Error>,
+    warnings: usize,
+    last_warning: String,
 }
 
 enum NextPart {
@@ -118,6 +121,8 @@ impl Repository {
                 done_bytes: 0,
                 report: RestoreReport::default(),
                 failure: None,
+                warnings: 0,
+                last_warning: String::new(),
             }),
             turns: Turns::new(budget.parts_bytes()),
             writing: Mutex::new(()),
@@ -214,13 +219,10 @@ impl Restore<'_> {
         let mut state = lock(&self.state);
         state.done_bytes += span.length;
         state.report.written_bytes += written;
-        let progress = Progress {
-            done_bytes: state.done_bytes,
-            total_bytes: self.range.length,
-            new_bytes: state.report.written_bytes,
-            stored_bytes: 0,
-        };
-        self.context.observer.progress("restore", progress);
+        let total = Some(self.range.length);
+        let mut progress = Progress::bytes(Activity::Restore, state.done_bytes, total);
+        progress.new_bytes = state.report.written_bytes;
+        self.context.report(progress);
         Ok(())
     }
 
@@ -327,7 +329,7 @@ impl Restore<'_> {
             let end = span.offset + span.length;
             return Err(error.context(format!("bytes {}..{end}", span.offset)));
         }
-        self.context.observer.warning(&error.to_string());
+        self.context.warn(&error);
         let Some(span) = self.clip(span) else { return Ok(0) };
         lock(&self.state).report.damaged.push(span);
         self.write_zeros(span, buffers)
@@ -417,10 +419,19 @@ impl Restore<'_> {
             return Err(error.context(format!("bytes {}..{end}", here.offset)));
         }
         let mut state = lock(&self.state);
-        match state.report.damaged.len() {
-            0..WARNINGS_MAX => self.context.observer.warning(&error.to_string()),
-            WARNINGS_MAX => self.context.observer.warning("more is damaged, and listed in the end"),
-            _ => {}
+        let text = error.to_string();
+        if state.last_warning != text {
+            match state.warnings {
+                0..WARNINGS_MAX => self.context.warn(&error),
+                WARNINGS_MAX => self.context.warn(Warning::new(
+                    ErrorKind::Corrupt,
+                    "more ranges are damaged; all are listed in the end",
+                )),
+                _ => {}
+            }
+            state.warnings += 1;
+            // A damaged object has many chunks, and is named once.
+            state.last_warning = text;
         }
         state.report.damaged.extend(self.clip(here));
         Ok(Piece::Zeros)

@@ -6,6 +6,7 @@ use silt_format::{
 };
 use silt_repository::chunks::{Container, open_container};
 use silt_repository::container_reader::{ContainerReader, StoredChunk};
+use silt_repository::event::Warning;
 use silt_repository::objects::is_damage;
 use silt_repository::runs::{DurableRun, RunReader, RunWriter, Sorted, Sorter, Stream, merge};
 use silt_repository::shared_record::{Owner, SharedRecord};
@@ -51,7 +52,7 @@ impl<'a> Source<'a> {
             Ok(Some(chunk)) => chunk,
             Ok(None) => return Ok(None),
             Err(error) if is_damage(&error) => {
-                self.repository.warn(&format!("{error}; its chunks are not shared"));
+                self.repository.warn(Warning::after(&error, "its chunks are not shared"));
                 return Ok(None);
             }
             Err(error) => return Err(error),
@@ -72,7 +73,7 @@ pub(super) fn open_or_warn(
     match open_container(&repository.objects, store, number, tag) {
         Ok(container) => Ok(Some(container)),
         Err(error) if is_damage(&error) => {
-            repository.warn(&format!("{error}; its chunks are not shared"));
+            repository.warn(Warning::after(&error, "its chunks are not shared"));
             Ok(None)
         }
         Err(error) => Err(error),

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use silt_format::Result;
 use silt_format::number::to_u64;
-use silt_repository::env::Progress;
+use silt_repository::event::{Activity, Progress};
 use silt_repository::runs::Sorted;
 use silt_repository::series::DEFAULT_DOMAIN;
 use silt_repository::shared_record::{by_place, place_of};
@@ -211,10 +211,10 @@ impl Builder<'_> {
                 report.copied_bytes += to_u64(chunk.len());
                 if report.copied_chunks.is_multiple_of(1024) {
                     edit.keep()?;
-                    let (done_bytes, all) = (report.copied_bytes, report.copied_chunks);
-                    let total_bytes = done_bytes / all * report.copied_chunks_max();
-                    let progress = Progress { done_bytes, total_bytes, ..Progress::default() };
-                    self.census.objects().context.observer.progress("popular", progress);
+                    let (done, all) = (report.copied_bytes, report.copied_chunks);
+                    let total = done / all * report.copied_chunks_max();
+                    let progress = Progress::bytes(Activity::CopyPopular, done, Some(total));
+                    self.census.objects().context.report(progress);
                 }
             }
             Ok(())

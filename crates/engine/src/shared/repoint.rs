@@ -12,7 +12,7 @@ use silt_format::{Error, ErrorKind, Head, Link, ObjectTag, Result};
 use silt_repository::bounds::require_listed;
 use silt_repository::chunks::{ChunkReader, Cursor, open_container};
 use silt_repository::dead;
-use silt_repository::env::Progress;
+use silt_repository::event::{Activity, Progress, Warning};
 use silt_repository::objects::{Scratch, is_damage};
 use silt_repository::runs::{RunReader, Sorted, Sorter, Stream, join, merge};
 use silt_repository::shared_index::{SharedIndex, name_store};
@@ -95,13 +95,12 @@ impl Edit<'_> {
                 Ok(true) => drop(done.insert(number)),
                 Ok(false) => {}
                 Err(error) if is_damage(&error) => {
-                    repository.warn(&format!("{error}; the container is left as it is"));
+                    repository.warn(Warning::after(&error, "the container is left as it is"));
                 }
                 Err(error) => return Err(error),
             }
-            let done_bytes = rewriting.report.linked_bytes;
-            let progress = Progress { done_bytes, ..Progress::default() };
-            objects.context.observer.progress("repoint", progress);
+            let done = rewriting.report.linked_bytes;
+            objects.context.report(Progress::bytes(Activity::Repoint, done, None));
         }
         if !done.is_empty() {
             self.head.containers = retagged(&self.head.containers, &done, tag);
@@ -122,7 +121,7 @@ impl Edit<'_> {
             let opened = match opened {
                 Ok(opened) => opened,
                 Err(error) if is_damage(&error) => {
-                    self.repository.warn(&format!("{error}; it is left as it is"));
+                    self.repository.warn(Warning::after(&error, "it is left as it is"));
                     continue;
                 }
                 Err(error) => return Err(error),

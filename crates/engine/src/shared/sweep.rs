@@ -11,8 +11,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use silt_format::{
-    ALONE, DeadRange, Error, ErrorKind, Head, ObjectTag, Result, RunUse, SHARED_STORE, SeriesId,
-    names,
+    ALONE, Advice, DeadRange, Error, ErrorKind, Head, ObjectTag, Result, RunUse, SHARED_STORE,
+    SeriesId, names,
 };
 use silt_repository::bounds::require_listed;
 use silt_repository::chunks::open_container;
@@ -41,6 +41,8 @@ pub struct SharedSweepOptions {
     pub memory_bytes: u64,
     /// How the space of what is dead is given back.
     pub reclaim: ReclaimOptions,
+    /// Only find out what would be condemned and given back.
+    pub dry_run: bool,
 }
 
 /// What a sweep of the shared store came to.
@@ -94,9 +96,9 @@ impl Repository {
         match missing.filter(|_| !self.objects.context.env.accepts_older()) {
             Some(id) => Err(Error::corrupt(format!(
                 "series {id} is not there, which uses what series share: storage hides it, or \
-                 somebody has removed \
-                 it; nothing is deleted. If you have, say so with --accept-older"
-            ))),
+                 somebody has removed it; nothing is deleted"
+            ))
+            .with_advice(Advice::AcceptRemovedSeries)),
             None => Ok(series),
         }
     }
@@ -128,7 +130,7 @@ impl Edit<'_> {
         if self.head.condemned.is_empty() {
             let unreferenced = self.unreferenced(options, report)?;
             report.condemned_slots = unreferenced.slots();
-            if !unreferenced.is_empty() && !options.reclaim.dry_run {
+            if !unreferenced.is_empty() && !options.dry_run {
                 let list = dead::write(objects, store, &unreferenced)?;
                 self.head.condemned = list.into_iter().collect();
                 self.head.condemned_in = self.head.generation + 1;
@@ -136,7 +138,7 @@ impl Edit<'_> {
                 self.commit()?;
             }
         }
-        if !self.head.condemned.is_empty() && !options.reclaim.dry_run {
+        if !self.head.condemned.is_empty() && !options.dry_run {
             let condemned = dead::read(objects, store, &self.head.condemned)?;
             report.condemned_slots = condemned.slots();
             report.waiting_for = fence(self.repository, &self.head)?;
@@ -146,7 +148,12 @@ impl Edit<'_> {
             }
         }
         // The lists say what is dead; there are no snapshots here that could.
-        Edit::reclaim(self, &options.reclaim, &mut report.reclaimed)
+        let steps = self.plan(&options.reclaim)?;
+        report.reclaimed = steps.forecast(&self.head);
+        if options.dry_run {
+            return Ok(());
+        }
+        self.execute(&steps, &mut report.reclaimed)
     }
 
     /// Makes condemned slots dead, and takes them out of the index in the same commit.

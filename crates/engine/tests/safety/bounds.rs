@@ -6,7 +6,8 @@ use silt_format::names::{self, Numbered};
 use silt_format::{Error, ErrorKind, Head, ObjectSet, ObjectTag};
 use silt_storage::{Key, MemoryStorage, PutMode, Storage, list_all};
 use siltstone::{
-    CheckOptions, CheckReport, DataCheck, DeleteMethod, Repository, SharePolicy, SweepOptions,
+    Advice, CheckOptions, CheckReport, DataCheck, DeleteMethod, Repository, SharePolicy,
+    SweepOptions,
 };
 
 use crate::kit::{self, World};
@@ -123,7 +124,8 @@ fn assert_refused<T>(result: Result<T, Error>, name: &str) {
     let Err(error) = result else { panic!("a forged head was followed") };
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
     let text = error.to_string();
-    assert!(text.contains("silt check") && text.contains(name), "{text}");
+    assert_eq!(error.advice(), Some(&Advice::Check), "{text}");
+    assert!(text.contains(name), "{text}");
     assert!(text.contains("lists 42949"), "{text}");
 }
 
@@ -195,7 +197,7 @@ fn nothing_is_taken_away_by_a_head_that_lists_far_more_than_there_is() {
         assert_refused(repository.reclaim("vm", &kit::THOROUGH), "'vm'");
         let gentle = siltstone::ReclaimOptions { leak_share_max: 9.0, ..kit::THOROUGH };
         assert_refused(repository.reclaim("vm", &gentle), "'vm'");
-        assert_refused(repository.repair("vm", SweepOptions::default()), "'vm'");
+        assert_refused(repository.sweep("vm", SweepOptions::default()), "'vm'");
         assert_refused(repository.delete("vm", &ids[..1], DeleteMethod::Exact), "'vm'");
         assert_refused(repository.delete("vm", &ids, DeleteMethod::Approximate), "'vm'");
         assert_refused(repository.repoint("vm", &shared::spool()), "'vm'");

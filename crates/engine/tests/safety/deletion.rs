@@ -13,16 +13,16 @@ use crate::kit::{self, MemorySource, MemoryTarget, World};
 
 const APPROXIMATE: DeleteMethod = DeleteMethod::Approximate;
 /// A series of several days, oldest first.
-struct Series {
-    storage: Arc<MemoryStorage>,
-    world: Arc<World>,
-    repository: Repository,
-    ids: Vec<Id>,
-    images: Vec<Vec<u8>>,
+pub struct Series {
+    pub storage: Arc<MemoryStorage>,
+    pub world: Arc<World>,
+    pub repository: Repository,
+    pub ids: Vec<Id>,
+    pub images: Vec<Vec<u8>>,
 }
 
 impl Series {
-    fn new(days: u64) -> Self {
+    pub fn new(days: u64) -> Self {
         let world = World::new(1);
         let storage = Arc::new(MemoryStorage::new());
         let repository = kit::init(storage.clone(), &world).unwrap();
@@ -42,7 +42,7 @@ impl Series {
         kit::restore(repository, &kit::find(repository, &selector).unwrap()).unwrap()
     }
 
-    fn names(&self, prefix: &str) -> Vec<Key> {
+    pub fn names(&self, prefix: &str) -> Vec<Key> {
         list_all(&*self.storage, prefix, None).map(|item| item.unwrap().0).collect()
     }
 
@@ -197,13 +197,13 @@ fn a_restore_of_a_snapshot_that_is_reclaimed_meanwhile_ends_well_or_says_why() {
 struct AtFirstProgress(Mutex<Option<Box<dyn FnOnce() + Send>>>);
 
 impl siltstone::Observer for AtFirstProgress {
-    fn progress(&self, _: &str, _: siltstone::Progress) {
-        let action = self.0.lock().unwrap().take();
+    fn event(&self, _: siltstone::OperationId, event: &siltstone::Event<'_>) {
+        let is_progress = matches!(event, siltstone::Event::Progress(_));
+        let action = is_progress.then(|| self.0.lock().unwrap().take()).flatten();
         if let Some(action) = action {
             action();
         }
     }
-    fn warning(&self, _: &str) {}
 }
 
 #[test]
@@ -361,7 +361,7 @@ fn damage_to_a_living_snapshot_stops_a_sweep_and_costs_nothing_else() {
     let containers = series.names(&names::containers(id));
     damage(&series, &names::recipes(id));
     assert!(
-        series.repository.repair("vm", SweepOptions::default()).is_err(),
+        series.repository.sweep("vm", SweepOptions::default()).is_err(),
         "what cannot be read may be needed"
     );
     let _ = series.repository.reclaim("vm", &kit::THOROUGH);
@@ -441,7 +441,7 @@ fn in_an_append_only_repository_a_host_adds_and_only_the_administrator_takes_awa
     denied(host.delete("vm", &ids[0..1], APPROXIMATE).map(drop));
     denied(host.reclaim("vm", &kit::THOROUGH).map(drop));
     denied(host.protect("vm", ids[0], true));
-    denied(host.repair("vm", SweepOptions::default()).map(drop));
+    denied(host.sweep("vm", SweepOptions::default()).map(drop));
     denied(host.recover("vm").map(drop));
     let mut administrator = kit::open(storage, &world).unwrap();
     assert_eq!(administrator.authorize(b"secret").unwrap_err().kind(), ErrorKind::WrongPassword);

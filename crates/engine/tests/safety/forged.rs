@@ -15,7 +15,7 @@ use silt_format::{
     StoreEntry, SummaryGeometry,
 };
 use silt_storage::{ByteRange, Key, MemoryStorage, PutMode, Storage, list_all};
-use siltstone::{DeleteMethod, Repository, Selector, SharePolicy};
+use siltstone::{Advice, DeleteMethod, Repository, Selector, SharePolicy};
 
 use crate::deletion::init_append_only;
 use crate::kit::{self, World};
@@ -98,7 +98,8 @@ fn remove_all(administrator: &Repository, what: &str) -> Vec<ErrorKind> {
         .map(|error| {
             let is_denied = error.kind() == ErrorKind::Denied;
             assert!(is_denied, "{what}: {error}");
-            assert!(error.to_string().contains("silt recover"), "{what}: {error}");
+            let is_advised = matches!(error.advice(), Some(Advice::RecoverSeries { .. }));
+            assert!(is_advised, "{what}: {error}");
             error.kind()
         })
         .collect()
@@ -422,7 +423,8 @@ fn a_series_without_a_record_is_looked_at_before_the_shared_store_is_swept() {
     put_head(&storage, (id, forged.generation), &forged.encode());
     let administrator = administrator(&storage, &honest.world);
     let refused = sweep(&administrator).unwrap_err();
-    assert!(refused.kind() == ErrorKind::Denied && refused.to_string().contains("recover b"));
+    assert_eq!(refused.kind(), ErrorKind::Denied, "{refused}");
+    assert_eq!(refused.advice(), Some(&Advice::RecoverSeries { series: "b".to_owned() }));
     assert!(administrator.recover("b").unwrap());
     kit::backup(&host, "b", &image(2)).unwrap();
     assert_eq!(remove_all(&administrator, "no record"), []);

@@ -9,8 +9,8 @@ use silt_format::{RepositoryId, SeriesId};
 use silt_source::{Extent, ExtentKind, SourceFormat, SourceInfo, VolumeSource, VolumeTarget};
 use silt_storage::{Counted, CrashStorage, CrashingOperation, MemoryStorage, Storage};
 use siltstone::{
-    BackupOptions, BackupReport, Context, Env, Found, Observer, Process, Progress, Protection,
-    ReclaimOptions, Repository, RestoreOptions, RestoreReport, Selector, When,
+    BackupOptions, BackupReport, Context, Env, Event, Found, Observer, OperationId, Process,
+    Protection, ReclaimOptions, Repository, RestoreOptions, RestoreReport, Selector, When,
 };
 
 /// SplitMix64: everything random in these tests comes from a seed that is printed on failure.
@@ -110,9 +110,10 @@ impl Env for World {
 }
 
 impl Observer for World {
-    fn progress(&self, _: &str, _: Progress) {}
-    fn warning(&self, message: &str) {
-        self.warnings.lock().unwrap().push(message.to_owned());
+    fn event(&self, _: OperationId, event: &Event<'_>) {
+        if let Event::Warning(warning) = event {
+            self.warnings.lock().unwrap().push(warning.to_string());
+        }
     }
 }
 
@@ -271,7 +272,6 @@ pub const THOROUGH: ReclaimOptions = ReclaimOptions {
     grace_s: 0,
     keep_deleted_s: Some(0),
     keep_deleted_unless_said_s: 0,
-    dry_run: false,
     memory_bytes: 0,
 };
 

@@ -241,7 +241,7 @@ fn administer(truth: &Truth, repository: &Repository, random: &mut Random, what:
         let done = match random.below(8) {
             0 | 1 => repository.reclaim(series, &kit::THOROUGH).map(drop),
             2 => shared::sweep(repository).map(drop),
-            3 => repository.repair(series, SweepOptions::default()).map(drop),
+            3 => repository.sweep(series, SweepOptions::default()).map(drop),
             4 => shared::build(repository, SharePolicy::Duplicates).map(drop),
             5 => repository.repoint(series, &shared::spool()).map(drop),
             6 => {

@@ -16,6 +16,7 @@ mod kit;
 mod lying;
 mod model;
 mod month;
+mod operations;
 mod places;
 mod races;
 mod reader;

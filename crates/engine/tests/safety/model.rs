@@ -32,7 +32,7 @@ enum Action {
     Backup,
     Delete(u64, u64, DeleteMethod),
     Undelete(u64),
-    Repair,
+    Sweep,
     Reclaim {
         share: f64,
         keep_s: u64,
@@ -71,7 +71,7 @@ fn action(random: &mut Random) -> Action {
             Action::Delete(random.next(), random.next() % 3, method)
         }
         7 | 8 => Action::Undelete(random.next()),
-        9 => Action::Repair,
+        9 => Action::Sweep,
         10..=12 => {
             let share = [0.0, 0.2, 0.9][random.below(3)];
             Action::Reclaim { share, keep_s: [0, 0, 1 << 40][random.below(3)] }
@@ -165,8 +165,12 @@ impl Model {
             Action::Build(policy) => drop(shared::build(repository, *policy)?),
             Action::SweepShared { share } => {
                 let reclaim = ReclaimOptions { dead_share_min: *share, ..kit::THOROUGH };
-                let options =
-                    SharedSweepOptions { spool: shared::spool(), memory_bytes: 0, reclaim };
+                let options = SharedSweepOptions {
+                    spool: shared::spool(),
+                    memory_bytes: 0,
+                    reclaim,
+                    dry_run: false,
+                };
                 repository.sweep_shared(&options)?;
             }
             _ => {
@@ -217,8 +221,8 @@ impl Model {
                 repository.undelete(name, deleted[at].entry.id)?;
                 after.push(deleted[at].entry.id.0);
             }
-            Action::Repair => drop(
-                repository.repair(name, SweepOptions { memory_bytes: 1 << 14, phases_min: 0 })?,
+            Action::Sweep => drop(
+                repository.sweep(name, SweepOptions { memory_bytes: 1 << 14, phases_min: 0 })?,
             ),
             Action::Reclaim { share, keep_s } => {
                 let options = ReclaimOptions {
@@ -304,7 +308,7 @@ impl Model {
         assert!(report.damage.is_empty(), "{:?}", report.damage);
     }
 
-    /// After a repair and a reclaim storage holds nothing that nobody refers to.
+    /// After a sweep and a reclaim storage holds nothing that nobody refers to.
     fn verify_no_waste(&mut self) {
         for name in NAMES {
             let repository = self.repository();
@@ -325,6 +329,7 @@ impl Model {
             spool: shared::spool(),
             memory_bytes: 0,
             reclaim: kit::THOROUGH,
+            dry_run: false,
         };
         assert!(repository.sweep_shared(&options()).unwrap().waiting_for.is_empty());
         // What was condemned by an interrupted sweep was dealt with, the rest is now.

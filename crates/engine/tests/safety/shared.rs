@@ -23,7 +23,12 @@ pub fn build(repository: &Repository, policy: SharePolicy) -> Result<PopularRepo
 }
 
 pub fn sweep(repository: &Repository) -> Result<SharedSweepReport> {
-    let options = SharedSweepOptions { spool: spool(), memory_bytes: 0, reclaim: kit::THOROUGH };
+    let options = SharedSweepOptions {
+        spool: spool(),
+        memory_bytes: 0,
+        reclaim: kit::THOROUGH,
+        dry_run: false,
+    };
     repository.sweep_shared(&options)
 }
 

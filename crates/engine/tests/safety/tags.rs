@@ -224,7 +224,7 @@ fn a_series_with_bases_of_deltas_is_not_changed() {
     let refused = [
         repository.delete("vm", &[id], DeleteMethod::Exact).map(drop),
         repository.reclaim("vm", &kit::THOROUGH).map(drop),
-        repository.repair("vm", SweepOptions::default()).map(drop),
+        repository.sweep("vm", SweepOptions::default()).map(drop),
         repository.protect("vm", id, true),
     ];
     for result in refused {

@@ -11,7 +11,7 @@ use silt_format::{
 };
 use silt_storage::{Key, MemoryStorage, OperationKind, PutMode, RecordingStorage, Storage};
 use siltstone::{
-    BackupOptions, DeleteMethod, KeyAccess, Protection, Repository, Selector, SharePolicy,
+    Advice, BackupOptions, DeleteMethod, KeyAccess, Protection, Repository, Selector, SharePolicy,
     SweepOptions,
 };
 
@@ -163,7 +163,8 @@ fn a_head_of_another_host_is_passed_over_or_refused_and_recovered_from() {
             }
             assert!(!shared::check(&all).damage.is_empty(), "{what}");
             let refused = all.reclaim("db-1", &kit::THOROUGH).unwrap_err();
-            assert!(refused.to_string().contains("silt recover db-1"), "{what}: {refused}");
+            let advice = Advice::RecoverSeries { series: "db-1".to_owned() };
+            assert_eq!(refused.advice(), Some(&advice), "{what}: {refused}");
             // The others are not concerned.
             case.backup(b"web", "web1", &kit::image(5, 60));
             all.reclaim("web1", &kit::THOROUGH).unwrap();
@@ -406,8 +407,8 @@ fn pages_and_recipes_that_are_repeated_are_damage_and_cost_nothing() {
         let mut affected = damage.iter().flat_map(|damage| &damage.affected);
         assert!(affected.clone().count() > 0);
         assert!(affected.all(|affected| affected.snapshot == Some(bomb)), "{damage:?}");
-        let repaired = all.repair("db-1", SweepOptions::default()).unwrap_err();
-        assert_eq!(repaired.kind(), ErrorKind::Corrupt, "{repaired}");
+        let swept = all.sweep("db-1", SweepOptions::default()).unwrap_err();
+        assert_eq!(swept.kind(), ErrorKind::Corrupt, "{swept}");
         let good = kit::find(&all, &Selector::Id(case.living[2].0.to_string())).unwrap();
         let bad = kit::find(&all, &Selector::Id(bomb.to_string())).unwrap();
         let differs = all.diff(good.volumes().next().unwrap(), bad.volumes().next().unwrap());

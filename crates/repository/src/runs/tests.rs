@@ -8,7 +8,8 @@ use silt_format::{Config, Record, RunRef, RunUse, SeriesId};
 use silt_storage::{Key, MemoryStorage, Storage};
 
 use super::*;
-use crate::env::{Context, Silent};
+use crate::env::Context;
+use crate::event::Silent;
 use crate::open::Protection;
 use crate::repository::Repository;
 use crate::system::SystemEnv;

@@ -107,8 +107,8 @@ pub struct Reclaim {
     pub min_dead: f64,
     /// Find out exactly what is dead, whatever the forecast; else only when it passes 1 percent of
     /// what the series stores.
-    #[arg(long)]
-    pub repair: bool,
+    #[arg(long, alias = "repair")]
+    pub sweep: bool,
     /// How long what an interrupted backup has uploaded is kept for the next one, such as 24h.
     #[arg(long, default_value = "24h", value_name = "PERIOD")]
     pub grace: String,
@@ -122,7 +122,7 @@ pub struct Reclaim {
 }
 
 #[derive(Args)]
-pub struct Repair {
+pub struct Sweep {
     /// Only these series.
     pub series: Vec<String>,
     /// Take the containers in at least so many phases, each of which reads all recipes: less

@@ -77,7 +77,7 @@ pub fn run(session: &Session<'_>, args: &Backup) -> Result<u8, Failure> {
 fn warn_of_missing(session: &Session<'_>, parent: Option<&Snapshot>, made: &rounds::Series) {
     let before = parent.into_iter().flat_map(|parent| &parent.volumes);
     for volume in before.filter(|volume| !made.volumes.contains_key(&volume.name)) {
-        session.context.observer.warning(&format!(
+        session.warn(&format!(
             "volume '{}' of the last snapshot is not in this one; name it, too, if it still exists",
             volume.name
         ));
@@ -93,7 +93,7 @@ pub fn warn_of_mount(session: &Session<'_>, path: &Path) {
         mounts.find(|(from, _)| std::fs::canonicalize(from).is_ok_and(|from| from == device));
     if let Some((_, rest)) = mount.filter(|_| device.starts_with("/dev")) {
         let mounted = rest.split(' ').next().unwrap_or_default();
-        session.context.observer.warning(&format!(
+        session.warn(&format!(
             "{} is mounted on {mounted}: what is read while it changes may be of no single moment; \
              take a \
              snapshot first",

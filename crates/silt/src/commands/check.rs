@@ -1,9 +1,10 @@
 //! `silt check`.
 
 use serde_json::{Value, json};
-use siltstone::{Affected, CheckOptions, CheckReport, Damage, DataCheck};
+use siltstone::{Activity, Affected, CheckOptions, CheckReport, Damage, DataCheck, Progress};
 
 use super::{Failure, Session, short, spans};
+use crate::advice::with_advice;
 use crate::cli::Check;
 use crate::location::Locks;
 use crate::output;
@@ -26,7 +27,7 @@ pub fn run(session: &Session<'_>, args: &Check) -> Result<u8, Failure> {
     let report = session.repository()?.check(&options)?;
     let locks = session.opener.extend_locks(&|done| {
         session.context.check_interrupted()?;
-        session.counted("extend locks", done, 0);
+        session.context.report(Progress::objects(Activity::ExtendLocks, done, None));
         Ok(())
     })?;
     session.reporter.finish();
@@ -61,7 +62,7 @@ fn print_json(report: &CheckReport, locks: Option<Locks>) {
         let affected: Vec<Value> = damage.affected.iter().map(affected_json).collect();
         let value = json!({
             "object": damage.object,
-            "error": damage.error,
+            "error": with_advice(&damage.error, damage.advice.as_ref()),
             "affected": affected,
             "harmless": damage.is_harmless,
         });
@@ -118,7 +119,7 @@ fn print(report: &CheckReport) {
         report.damage.iter().partition(|damage| damage.is_harmless);
     for damage in harmless {
         output::line(&format!(
-            "{} is damaged where no living snapshot needs it; `silt reclaim --repair --min-dead 0` \
+            "{} is damaged where no living snapshot needs it; `silt reclaim --sweep --min-dead 0` \
              removes that.",
             damage.object
         ));
@@ -136,7 +137,8 @@ fn print(report: &CheckReport) {
 }
 
 fn print_damage(damage: &Damage) {
-    output::line(&format!("DAMAGED {}: {}", damage.object, damage.error));
+    let error = with_advice(&damage.error, damage.advice.as_ref());
+    output::line(&format!("DAMAGED {}: {error}", damage.object));
     if damage.affected.is_empty() {
         output::line("  it is not known what that hurts");
     }

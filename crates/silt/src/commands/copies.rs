@@ -57,7 +57,7 @@ fn list(session: &Session<'_>, repository: &Repository) {
         return;
     }
     if places.is_empty() {
-        output::line("The repository is in one place; `silt copies add FOLDER` makes a copy.");
+        output::line("There is one copy of the repository; `silt copies add FOLDER` makes a copy.");
     }
     for place in &places {
         let what = if place.is_shared { "shared store" } else { "repository" };
@@ -109,7 +109,7 @@ fn add(session: &Session<'_>, folder: &str, is_shared: bool) -> Result<u8, Failu
             // An interrupted `add` has left at least the keys.
             let was_begun = !place.list(silt_format::names::ROOT, None)?.objects.is_empty();
             if !is_repository && !was_begun {
-                let exists = format!("{folder} is not empty; a copy needs a place of its own");
+                let exists = format!("{folder} is not empty; a copy needs a folder of its own");
                 return Err(Error::new(ErrorKind::AlreadyExists, exists).into());
             }
         }
@@ -146,11 +146,11 @@ fn print(session: &Session<'_>, report: &HealReport, dry_run: bool) -> u8 {
         output::bytes(report.copied_bytes)
     ));
     for name in &report.lost {
-        output::note(&format!("silt: no place has {name} whole; `silt check` says whom it hurts"));
+        output::note(&format!("silt: no copy has {name} whole; `silt check` says whom it hurts"));
     }
     for name in &report.conflicts {
         output::note(&format!(
-            "silt: {name} is whole in two places and not the same: each was used without the \
+            "silt: {name} is whole in two copies and differs: each was used without the \
              other; both are \
              left as they are"
         ));

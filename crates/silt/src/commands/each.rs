@@ -4,6 +4,7 @@ use silt_format::ErrorKind;
 use siltstone::DamagedHead;
 
 use super::{Failure, Session, exit_code};
+use crate::advice::with_advice;
 use crate::output;
 
 /// What came of the series so far.
@@ -34,7 +35,7 @@ impl<'s> Each<'s> {
             {
                 self.session.reporter.finish();
                 let status = exit_code(&error);
-                let message = format!("series '{series}': {error}");
+                let message = format!("series '{series}': {}", Failure::from(error));
                 output::error(self.session.global.json, &message, status);
                 self.worsen(status);
                 Ok(None)
@@ -47,17 +48,16 @@ impl<'s> Each<'s> {
     pub fn damaged(&mut self, damaged: &[DamagedHead]) {
         for found in damaged {
             let DamagedHead { series, error, before } = found;
-            let way_out = before.as_ref().map_or_else(
-                || "no head before it can be read".to_owned(),
-                |before| {
-                    format!(
-                        "`silt recover {series}` goes on with head {}, which is whole",
-                        before.generation
-                    )
-                },
-            );
+            let what = format!("series '{series}' is damaged: {error}");
+            let message = match (error.advice(), before) {
+                (Some(advice), _) => with_advice(&what, Some(advice)),
+                (None, Some(before)) => format!(
+                    "{what}; `silt recover {series}` goes on with head {}, which is whole",
+                    before.generation
+                ),
+                (None, None) => format!("{what}; no head before it can be read"),
+            };
             self.session.reporter.finish();
-            let message = format!("series '{series}' is damaged: {error}; {way_out}");
             output::error(self.session.global.json, &message, 5);
             self.worsen(5);
         }

@@ -52,6 +52,9 @@ struct Row {
 
 pub fn run(session: &Session<'_>, args: &Forget) -> Result<u8, Failure> {
     let given = args.keep.policy()?;
+    // Everything is read before anything is deleted: a mistyped period costs nothing.
+    let keep_deleted_s =
+        args.keep_deleted.as_deref().map(snapshot_name::parse_seconds).transpose()?;
     let repository = session.repository_to_change(args.dry_run)?;
     let mut each = Each::new(session);
     let AllHeads { heads, damaged, .. } = repository.all_heads(&args.series)?;
@@ -100,14 +103,12 @@ pub fn run(session: &Session<'_>, args: &Forget) -> Result<u8, Failure> {
         output::line("Nothing to delete.");
     }
     if args.reclaim {
-        let keep = args.keep_deleted.as_deref().map(snapshot_name::parse_seconds).transpose()?;
         let options = ReclaimOptions {
-            dry_run: args.dry_run,
-            keep_deleted_s: keep,
+            keep_deleted_s,
             keep_deleted_unless_said_s: KEEP_DELETED_S,
             ..reclaim::defaults(session)
         };
-        each.worsen(reclaim::reclaim(session, &repository, &args.series, &options)?);
+        each.worsen(reclaim::reclaim(session, &repository, &args.series, &options, args.dry_run)?);
     }
     Ok(each.status())
 }
@@ -159,7 +160,7 @@ pub fn apply_stored(
     let Some((head, policy)) = heads.into_iter().find_map(|h| h.policy.clone().map(|p| (h, p)))
     else {
         let message = format!("series '{series}' stores no policy; nothing is deleted");
-        session.context.observer.warning(&message);
+        session.warn(&message);
         return Ok(());
     };
     let rows = rows(repository, &head)?;
@@ -170,7 +171,7 @@ pub fn apply_stored(
     if 2 * doomed.len() > rows.len() {
         // Nobody is there to ask; once somebody has looked at it, the policy has little to do each
         // day.
-        session.context.observer.warning(&format!(
+        session.warn(&format!(
             "the policy of '{series}' would delete {} of its {} snapshots; nothing is deleted \
              until \
              `silt forget {series}` has been answered once",

@@ -25,7 +25,7 @@ pub fn snapshots(session: &Session<'_>, args: &ListSnapshots) -> Result<u8, Fail
                 Ok(read) => read,
                 Err(error) => {
                     damaged = true;
-                    session.context.observer.warning(&error.to_string());
+                    session.context.warn(&error);
                     continue;
                 }
             };

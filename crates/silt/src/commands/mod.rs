@@ -25,10 +25,10 @@ use std::sync::atomic::AtomicBool;
 
 use clap::CommandFactory;
 use serde_json::{Value, json};
-use silt_format::{ByteSpan, Error, KdfCost, Level, LevelBytes, Snapshot, Volume};
+use silt_format::{ByteSpan, Error, ErrorKind, KdfCost, Level, LevelBytes, Snapshot, Volume};
 use silt_storage::{Storage, Usage};
 use siltstone::{
-    Context, DryRunStorage, Found, FoundVolume, Progress, Repository, Throttle, Throttled,
+    Context, DryRunStorage, Found, FoundVolume, Repository, Throttle, Throttled, Warning,
 };
 
 use crate::Program;
@@ -44,7 +44,7 @@ use crate::secrets;
 /// The program's name and version, as snapshots record it.
 pub const PROGRAM: &str = concat!("silt ", env!("CARGO_PKG_VERSION"));
 
-/// By how much reclaim and repair lower their priority: a backup beside them then gets 68 times
+/// By how much reclaim and sweep lower their priority: a backup beside them then gets 68 times
 /// their share of a processor.
 const NICE_OF_WHAT_CAN_WAIT: i32 = 19;
 
@@ -83,7 +83,7 @@ pub fn run(program: &Program, cli: &Cli, interrupted: Arc<AtomicBool>) -> Result
     let session = Session { global, reporter, context, noted, opener };
     // What can wait gives way to backups unless it is told otherwise.
     let can_wait =
-        matches!(cli.command, Command::Reclaim(_) | Command::Repair(_) | Command::Popular(_));
+        matches!(cli.command, Command::Reclaim(_) | Command::Sweep(_) | Command::Popular(_));
     if let Some(steps) = global.nice.or(can_wait.then_some(NICE_OF_WHAT_CAN_WAIT)) {
         let lowered = rustix::process::nice(steps);
         lowered.map_err(|e| Error::io("lower the priority", e.into()))?;
@@ -107,7 +107,7 @@ pub fn run(program: &Program, cli: &Cli, interrupted: Arc<AtomicBool>) -> Result
         Command::Protect(args) => delete::protect(&session, args, true),
         Command::Unprotect(args) => delete::protect(&session, args, false),
         Command::Reclaim(args) => reclaim::run(&session, args),
-        Command::Repair(args) => reclaim::repair(&session, args),
+        Command::Sweep(args) => reclaim::sweep(&session, args),
         Command::Popular(Popular::Plan(args)) => popular::plan(&session, args),
         Command::Popular(Popular::Build(args)) => popular::build(&session, args),
         Command::Rounds(Rounds::Plan(args)) => rounds::plan(&session, args),
@@ -182,7 +182,7 @@ impl Session<'_> {
         traffic: Traffic,
         dry_run: bool,
     ) -> Result<Arc<dyn Storage>, Error> {
-        // Checks and repairs look at what is really there.
+        // Checks and sweeps look at what is really there.
         let storage = if traffic == Traffic::Other {
             self.opener.open(location)?
         } else {
@@ -207,10 +207,9 @@ impl Session<'_> {
         Cache { folder: folder.filter(|_| !global.no_cache), mib: global.cache_size }
     }
 
-    /// Says how far something has come that is counted in objects.
-    pub fn counted(&self, what: &str, done: u64, total: u64) {
-        let progress = Progress { done_bytes: done, total_bytes: total, ..Progress::default() };
-        self.context.observer.progress(what, progress);
+    /// Prints a warning of the program's own.
+    pub fn warn(&self, message: &str) {
+        self.context.warn(Warning::new(ErrorKind::Invalid, message));
     }
 
     /// A number that nobody else draws.

@@ -8,7 +8,7 @@ use siltstone::{
 
 use super::each::Each;
 use super::{Failure, Session};
-use crate::cli::{Reclaim, Repair};
+use crate::cli::{Reclaim, Sweep};
 use crate::{output, snapshot_name};
 
 /// The options of a reclaim that nothing else is said of.
@@ -25,17 +25,16 @@ pub fn run(session: &Session<'_>, args: &Reclaim) -> Result<u8, Failure> {
         dead_share_min: args.min_dead / 100.0,
         grace_s: snapshot_name::parse_seconds(&args.grace)?,
         keep_deleted_s: keep,
-        dry_run: args.dry_run,
         ..defaults(session)
     };
-    if args.repair {
+    if args.sweep {
         options.leak_share_max = 0.0;
     }
     let repository = session.repository_to_change(args.dry_run)?;
     let mut each = Each::new(session);
-    each.worsen(reclaim(session, &repository, &args.series, &options)?);
+    each.worsen(reclaim(session, &repository, &args.series, &options, args.dry_run)?);
     if args.series.is_empty() {
-        let swept = sweep_shared(session, &repository, options);
+        let swept = sweep_shared(session, &repository, options, args.dry_run);
         each.tried("(shared store)", swept)?;
     }
     Ok(each.status())
@@ -46,9 +45,11 @@ fn sweep_shared(
     session: &Session<'_>,
     repository: &Repository,
     reclaim: ReclaimOptions,
+    dry_run: bool,
 ) -> Result<(), Failure> {
     let memory_bytes = session.global.memory << 20;
-    let options = SharedSweepOptions { spool: super::temporary_folder(), memory_bytes, reclaim };
+    let spool = super::temporary_folder();
+    let options = SharedSweepOptions { spool, memory_bytes, reclaim, dry_run };
     let report = repository.sweep_shared(&options)?;
     session.reporter.finish();
     if report.slots == 0 && report.reclaimed.freed_bytes() == 0 {
@@ -61,12 +62,12 @@ fn sweep_shared(
             "dead_slots": report.dead_slots,
             "waiting_for": report.waiting_for,
             "freed_bytes": report.reclaimed.freed_bytes(),
-            "dry_run": options.reclaim.dry_run,
+            "dry_run": dry_run,
         });
         output::message("shared_store", value);
         return Ok(());
     }
-    let verb = if options.reclaim.dry_run { "would free" } else { "freed" };
+    let verb = if dry_run { "would free" } else { "freed" };
     output::line(&format!(
         "shared store: {verb} {}; of {} chunks no series refers to {}",
         output::bytes(report.reclaimed.freed_bytes()),
@@ -88,13 +89,19 @@ pub fn reclaim(
     repository: &Repository,
     series: &[String],
     options: &ReclaimOptions,
+    dry_run: bool,
 ) -> Result<u8, Failure> {
     let (mut freed, mut done, mut each) = (0, 0, Each::new(session));
     let AllHeads { heads, damaged, unfinished } = repository.all_heads(series)?;
     each.damaged(&damaged);
     let names: Vec<String> = heads.into_iter().map(|head| head.name).chain(unfinished).collect();
     for name in &names {
-        let reclaimed = repository.reclaim(name, options).map_err(Failure::from);
+        let reclaimed = if dry_run {
+            repository.plan_reclaim(name, options).map(|plan| plan.forecast().clone())
+        } else {
+            repository.reclaim(name, options)
+        };
+        let reclaimed = reclaimed.map_err(Failure::from);
         let Some(report) = each.tried(name, reclaimed)? else { continue };
         session.reporter.finish();
         freed += report.freed_bytes();
@@ -102,21 +109,21 @@ pub fn reclaim(
         let is_news = report != ReclaimReport::default();
         // Of many, those are named of which something is to be said.
         if is_news || session.global.json || names.len() == 1 {
-            print(session, name, &report, options.dry_run);
+            print(session, name, &report, dry_run);
         }
     }
     if session.global.json {
-        let value = json!({"series": done, "freed_bytes": freed, "dry_run": options.dry_run});
+        let value = json!({"series": done, "freed_bytes": freed, "dry_run": dry_run});
         output::message("summary", value);
     } else if names.len() > 1 {
-        let verb = if options.dry_run { "Would free" } else { "Freed" };
+        let verb = if dry_run { "Would free" } else { "Freed" };
         output::line(&format!("{verb} {} in {done} series", output::bytes(freed)));
     }
     Ok(each.status())
 }
 
-/// `silt repair`.
-pub fn repair(session: &Session<'_>, args: &Repair) -> Result<u8, Failure> {
+/// `silt sweep`.
+pub fn sweep(session: &Session<'_>, args: &Sweep) -> Result<u8, Failure> {
     let repository = session.repository_to_change(args.dry_run)?;
     let options =
         SweepOptions { memory_bytes: session.global.memory << 20, phases_min: args.phases };
@@ -124,13 +131,13 @@ pub fn repair(session: &Session<'_>, args: &Repair) -> Result<u8, Failure> {
     let AllHeads { heads, damaged, .. } = repository.all_heads(&args.series)?;
     each.damaged(&damaged);
     for head in heads {
-        let swept = repository.repair(&head.name, options).map_err(Failure::from);
+        let swept = repository.sweep(&head.name, options).map_err(Failure::from);
         let Some(sweep) = each.tried(&head.name, swept)? else { continue };
         if session.global.json {
             let mut value = sweep_json(&sweep);
             value["series"] = json!(head.name);
             value["dry_run"] = json!(args.dry_run);
-            output::message("repaired", value);
+            output::message("swept", value);
         } else {
             output::line(&format!("{}: {}", head.name, sweep_text(&sweep)));
         }

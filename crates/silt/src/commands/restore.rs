@@ -62,7 +62,7 @@ fn warn_of_future(session: &Session<'_>, found: &Found) {
             found.head.name,
             output::time(found.snapshot.time_ns)
         );
-        session.context.observer.warning(&message);
+        session.warn(&message);
     }
 }
 
@@ -186,5 +186,5 @@ fn conclude(
 fn warn(session: &Session<'_>, what: &str, span: &ByteSpan) {
     let end = span.offset + span.length;
     let message = format!("bytes {}..{end} {what} and are zeros now", span.offset);
-    session.context.observer.warning(&message);
+    session.warn(&message);
 }

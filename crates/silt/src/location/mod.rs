@@ -157,7 +157,7 @@ impl Opener {
         if !is_taken {
             return Ok(());
         }
-        let message = format!("{location} is not empty; use another place");
+        let message = format!("{location} is not empty; use another location");
         Err(self.taken(location, Error::new(ErrorKind::AlreadyExists, message)))
     }
 
@@ -220,8 +220,9 @@ impl Opener {
         if error.kind() != ErrorKind::AlreadyExists || config().is_err() {
             return error;
         }
-        let message =
-            format!("{location} holds a repository already; use it, or make one in another place");
+        let message = format!(
+            "{location} holds a repository already; use it, or make one at another location"
+        );
         Error::new(ErrorKind::AlreadyExists, message)
     }
 

@@ -126,11 +126,11 @@ fn a_write_only_host_backs_up_and_can_not_restore() {
     host(&["backup", "other", &image]).exits(13).says("may write vm and not series 'other'");
     let target = place.text("restored.raw");
     let refused = host(&["restore", "vm@latest", &target]);
-    refused.exits(13).says("only backs up");
+    refused.exits(13).says("this key is write-only");
     for arguments in
         [&["delete", "vm@latest"][..], &["reclaim"], &["key", "add", "--new-password-file", &file]]
     {
-        host(arguments).exits(13).says("only backs up");
+        host(arguments).exits(13).says("this key is write-only");
     }
     place.silt(&["restore", "vm@latest", &target]).exits(0);
     assert!(place.read("restored.raw") == disk(2, 8));

@@ -8,7 +8,7 @@ fn a_copy_takes_over_when_the_first_folder_is_lost() {
     let disk = kit::disk(1, 8);
     let file = place.write("vm.raw", &disk);
     place.silt(&["backup", "vm", &file]).exits(0);
-    place.silt(&["copies"]).exits(0).says("one place");
+    place.silt(&["copies"]).exits(0).says("one copy");
     let copy = place.text("copy");
     place.silt(&["copies", "add", &copy]).exits(0).says("objects compared");
     place.silt(&["copies", "add", &copy]).exits(1).says("already");
@@ -46,7 +46,7 @@ fn a_copy_takes_over_when_the_first_folder_is_lost() {
     silt(&["copies", "remove", &first]).exits(0);
     silt(&["backup", "vm", &file]).exits(0);
     silt(&["check", "--read-data"]).exits(0).says("No damage found");
-    silt(&["copies", "remove", &copy]).exits(13).says("only place left");
+    silt(&["copies", "remove", &copy]).exits(13).says("only copy left");
 
     // The first, which has missed all this, leads to the other, and takes nothing.
     let gone = ["-r", &place.text("gone")];

@@ -395,7 +395,7 @@ fn damage_that_nobody_needs_any_more_is_no_damage() {
     place.silt(&["backup", "vm", "a.raw"]).exits(0);
     place.silt(&["forget", "--keep-last", "1"]).exits(0);
     place.silt(&["check"]).exits(0).says("where no living snapshot needs it");
-    place.silt(&["reclaim", "--repair", "--min-dead", "0"]).exits(0);
+    place.silt(&["reclaim", "--sweep", "--min-dead", "0"]).exits(0);
     let checked = place.silt(&["check", "--read-data"]).exits(0).printed();
     assert!(checked.contains("No damage found."), "{checked}");
     place.silt(&["restore", "vm@latest", "out.raw"]).exits(0);

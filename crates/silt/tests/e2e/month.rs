@@ -157,7 +157,7 @@ impl Month {
                 for kind in ["containers", "recipes", "snapshots", "summaries"] {
                     damage(&Path::new(&self.folders[0]).join(self.object(kind)));
                 }
-                self.administrator(&["check", "--read-data"]).exits(0).says("mends this one");
+                self.administrator(&["check", "--read-data"]).exits(0).says("`silt copies heal`");
                 let healed = self.administrator(&["copies", "heal", "--read-data"]).exits(0);
                 healed.says("4 replaced");
             }
@@ -292,7 +292,7 @@ impl Month {
         self.forget();
         self.now_s += 2 * DAY_S;
         for _ in 0..2 {
-            let all = ["reclaim", "--repair", "--min-dead", "0", "--keep-deleted", "0s"];
+            let all = ["reclaim", "--sweep", "--min-dead", "0", "--keep-deleted", "0s"];
             self.administrator(&all).exits(0);
         }
         let check = self.administrator(&["check", "--read-data", "--json"]).exits(0).summary();

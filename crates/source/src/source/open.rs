@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use silt_format::{Error, Result};
+use silt_format::{Advice, Error, Result};
 
 use super::VolumeSource;
 use super::qcow2::{MAGIC, Qcow2Source};
@@ -62,7 +62,7 @@ pub(crate) fn open_unused(path: &Path, allow_in_use: bool) -> Result<(File, Medi
     let file = File::open(path)
         .map_err(|error| Error::io(format!("opening {}", path.display()), error))?;
     if !allow_in_use {
-        refuse_written(&file, path, "take a snapshot first or pass --allow-in-use")?;
+        refuse_written(&file, path, Advice::ReadInUse)?;
     }
     Ok((file, medium))
 }
@@ -77,11 +77,10 @@ fn format_of(file: &File, path: &Path, medium: Medium, choice: FormatChoice) -> 
     }
     if let Some(format) = named_otherwise(path) {
         return Err(Error::invalid(format!(
-            "{} is named as a {format} image, which is not read: `qemu-img convert` makes a qcow2 \
-             image of it; \
-             --format raw stores the file as it is",
+            "{} is named as a {format} image, which is not read",
             path.display()
-        )));
+        ))
+        .with_advice(Advice::ConvertImage));
     }
     let mut magic = [0; 4];
     let count = read_up_to(file, path, 0, &mut magic)?;
@@ -90,15 +89,15 @@ fn format_of(file: &File, path: &Path, medium: Medium, choice: FormatChoice) -> 
     match (named, looks) {
         (true, true) => Ok(Format::Qcow2),
         (false, false) => Ok(Format::Raw),
-        (true, false) => Err(Error::invalid(format!(
-            "{path} is named as a qcow2 image and is none; \
-             pass --format raw to read its bytes as they are"
-        ))),
+        (true, false) => {
+            Err(Error::invalid(format!("{path} is named as a qcow2 image and is none"))
+                .with_advice(Advice::ReadRaw))
+        }
         (false, true) => Err(Error::invalid(format!(
             "{path} begins like a qcow2 image and is not named as one; a guest could have written \
-             that header into its raw disk. Pass --format qcow2 if it is a qcow2 image, or \
-             --format raw if it is a raw disk"
-        ))),
+             that header into its raw disk"
+        ))
+        .with_advice(Advice::NameFormat)),
     }
 }
 

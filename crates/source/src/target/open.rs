@@ -6,7 +6,7 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
-use silt_format::{Error, ErrorKind, Result};
+use silt_format::{Advice, Error, ErrorKind, Result};
 
 use super::VolumeTarget;
 use super::in_place::InPlaceTarget;
@@ -62,28 +62,23 @@ pub struct TargetOptions {
 pub fn open_target(path: &Path, options: TargetOptions) -> Result<Box<dyn VolumeTarget>> {
     let there = path.symlink_metadata().is_ok();
     if !there && options.mode == TargetMode::InPlace {
-        return Err(Error::new(
-            ErrorKind::NotFound,
-            format!("{} does not exist; restore without --in-place to create it", path.display()),
-        ));
+        return Err(Error::new(ErrorKind::NotFound, format!("{} does not exist", path.display()))
+            .with_advice(Advice::CreateTarget));
     }
     if !there {
         return open_partial(path, options);
     }
     let medium = medium(path)?;
     match (options.mode, medium) {
-        (TargetMode::New, Medium::File) => Err(Error::new(
-            ErrorKind::AlreadyExists,
-            format!(
-                "{} already exists; pass --force to replace it, or --in-place to overwrite only \
-                 what differs",
-                path.display()
-            ),
-        )),
+        (TargetMode::New, Medium::File) => {
+            Err(Error::new(ErrorKind::AlreadyExists, format!("{} already exists", path.display()))
+                .with_advice(Advice::ReplaceTarget))
+        }
         (TargetMode::New, Medium::Device) => Err(Error::new(
             ErrorKind::AlreadyExists,
-            format!("{} is a block device; pass --force to overwrite it", path.display()),
-        )),
+            format!("{} is a block device", path.display()),
+        )
+        .with_advice(Advice::OverwriteDevice)),
         (TargetMode::Replace, Medium::File) => open_replacing(path, options),
         (TargetMode::Replace | TargetMode::InPlace, _) => open_in_place(path, medium, options),
     }
@@ -97,7 +92,7 @@ fn open_replacing(path: &Path, options: TargetOptions) -> Result<Box<dyn VolumeT
     let file = File::open(&path)
         .map_err(|error| Error::io(format!("opening {}", path.display()), error))?;
     // Whoever writes to it would go on writing to a file without a name.
-    refuse_written(&file, &path, "stop that program first or restore elsewhere")?;
+    refuse_written(&file, &path, Advice::FreeTarget)?;
     open_partial(&path, options)
 }
 

@@ -12,7 +12,7 @@ use silt_source::{
 use silt_storage::MemoryStorage;
 
 use super::super::hint::Hint;
-use super::super::survey::NewData;
+use super::super::survey::{NewData, SurveySession};
 use super::*;
 use crate::{
     BackupOptions, Context, Protection, Repository, RestoreOptions, Selector, Silent, SystemEnv,
@@ -158,7 +158,8 @@ fn a_record_that_promises_too_much_costs_a_second_look_and_no_data() {
     for first in [1, 100_000] {
         let disk = Disk::new(first, 3);
         let mut lies = Lies(ScanRecorder::new(&mut file));
-        let mut scan = repository.backup("vm", BackupOptions::default()).unwrap();
+        let scan = repository.backup("vm", BackupOptions::default()).unwrap();
+        let mut scan = SurveySession::from(scan);
         let mut survey = scan.survey("disk", &disk, &mut lies, &mut |_| {}).unwrap();
         drop(scan);
         survey.recorded = Some(lies.0.finish().unwrap());

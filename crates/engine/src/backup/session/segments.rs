@@ -103,7 +103,7 @@ impl BackupSession<'_> {
                 other => other?,
             }
         }
-        let levels = levels(index, self.shared.clone(), &self.avoided);
+        let levels = levels(index, self.shared.clone());
         Ok(Detection { levels, orphans })
     }
 }

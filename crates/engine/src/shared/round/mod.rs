@@ -17,7 +17,7 @@ use std::path::PathBuf;
 
 use silt_format::number::{to_u16, to_u32, to_u64};
 use silt_format::{Error, ErrorKind, Fingerprint, Record, Result};
-use silt_repository::env::Progress;
+use silt_repository::event::{Activity, Progress, Warning};
 use silt_repository::runs::{Sorted, Sorter, join};
 use silt_repository::series::DEFAULT_DOMAIN;
 use silt_repository::shared_record::Owner;
@@ -33,6 +33,7 @@ use self::sessions::Sessions;
 use self::spool::{SpoolWriter, SpooledVolume};
 use crate::backup::{
     BackupOptions, BackupReport, BackupSession, Hint, NewData, ScanRecorder, SegmentDraft, Survey,
+    SurveySession,
 };
 use crate::edit::Edit;
 use crate::repository::Repository;
@@ -248,7 +249,7 @@ impl Round<'_, '_> {
         let mut edit = match Edit::begin_shared(self.repository, DEFAULT_DOMAIN) {
             // Who may not add to the shared store still backs up.
             Err(error) if matches!(error.kind(), ErrorKind::Busy | ErrorKind::Denied) => {
-                self.repository.warn(&format!("{error}; this round shares nothing new"));
+                self.repository.warn(Warning::after(&error, "this round shares nothing new"));
                 return Ok(());
             }
             edit => edit?,
@@ -275,7 +276,8 @@ impl Round<'_, '_> {
         std::thread::scope(|scope| {
             let mut sessions = Sessions::new(scope, self.repository, members.into_iter());
             while let Some((number, session)) = sessions.next() {
-                let surveyed = session.and_then(|mut session| {
+                let surveyed = session.and_then(|session| {
+                    let mut session = SurveySession::from(session);
                     let surveyed = self.survey(number, &mut session, &mut requests, &mut sessions);
                     sessions.end(move || drop(session));
                     surveyed
@@ -306,7 +308,7 @@ impl Round<'_, '_> {
     fn survey<'scope, 'r: 'scope>(
         &mut self,
         number: usize,
-        session: &mut BackupSession<'_>,
+        session: &mut SurveySession<'_>,
         requests: &mut Sorter,
         sessions: &mut Sessions<'scope, '_, 'r, ()>,
     ) -> Result<bool> {
@@ -343,9 +345,10 @@ impl Round<'_, '_> {
                 survey.is_spooled = true;
             } else if self.options.spool {
                 let (name, series) = (&volume.name, &member.series);
-                self.repository.warn(&format!(
+                let message = format!(
                     "volume '{name}' of series '{series}' is read again: a spool can't replace it"
-                ));
+                );
+                self.repository.warn(Warning::new(ErrorKind::Unavailable, message));
             }
             volume.survey = Some(survey);
         }
@@ -418,10 +421,9 @@ impl Round<'_, '_> {
                 batches += 1;
                 if batches.is_multiple_of(16) && shared_chunks > 0 {
                     edit.keep()?;
-                    let total_bytes = shared_bytes / shared_chunks * chosen.records();
-                    let progress =
-                        Progress { done_bytes: shared_bytes, total_bytes, ..Progress::default() };
-                    objects.context.observer.progress("share", progress);
+                    let total = shared_bytes / shared_chunks * chosen.records();
+                    let progress = Progress::bytes(Activity::Share, shared_bytes, Some(total));
+                    objects.context.report(progress);
                 }
             }
             Ok(())

@@ -5,7 +5,7 @@
 use std::thread::{Scope, ScopedJoinHandle};
 
 use silt_format::Result;
-use silt_repository::env::Progress;
+use silt_repository::event::Progress;
 
 use crate::backup::{BackupOptions, BackupSession};
 use crate::repository::Repository;
@@ -52,8 +52,8 @@ impl<'scope, 'env, 'r: 'scope, T: Send + 'scope> Sessions<'scope, 'env, 'r, T> {
 
     /// Begins the session after this one once the end of what this one has to read is near.
     pub(super) fn look_ahead(&mut self, progress: Progress) {
-        let is_far = progress.total_bytes.saturating_sub(progress.done_bytes) > NEAR_END_BYTES;
-        if is_far || self.begun.is_some() || self.is_alone() {
+        let left = progress.total.unwrap_or(0).saturating_sub(progress.done);
+        if left > NEAR_END_BYTES || self.begun.is_some() || self.is_alone() {
             return;
         }
         if let Some((number, series, options)) = self.awaited.pop() {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use serde_json::json;
 use silt_format::{Error, ErrorKind, Result};
 use silt_storage::{Storage, conformance, list_all};
+use siltstone::{Activity, Progress};
 
 use crate::commands::{Failure, Session};
 use crate::output;
@@ -69,11 +70,14 @@ fn suite(
 
 /// Removes everything that the suite has made.
 fn remove(session: &Session<'_>, base: &str, used: &[Arc<dyn Storage>]) -> Result<()> {
+    let mut removed = 0;
     for storage in used {
         let keys = list_all(&**storage, "", None).map(|item| item.map(|(key, _)| key));
         let keys = keys.collect::<Result<Vec<_>>>()?;
         storage.delete(&keys)?;
-        session.context.observer.progress("clean up", siltstone::Progress::default());
+        removed += keys.len() as u64;
+        let progress = Progress::objects(Activity::CleanUp, removed, None);
+        session.context.report(progress);
     }
     if !base.contains("://") {
         std::fs::remove_dir_all(base).map_err(|e| Error::io(format!("remove {base}"), e))?;

@@ -2,6 +2,7 @@
 
 use crate::cli::Rollback;
 use crate::commands::{Failure, Session};
+use siltstone::{Activity, Progress};
 
 #[cfg(feature = "s3")]
 pub fn run(session: &Session<'_>, args: &Rollback) -> Result<u8, Failure> {
@@ -50,7 +51,9 @@ pub fn run(session: &Session<'_>, args: &Rollback) -> Result<u8, Failure> {
     if !args.dry_run {
         for (done, version) in plan.restored.iter().enumerate() {
             session.context.check_interrupted()?;
-            session.counted("rollback", done as u64, plan.restored.len() as u64);
+            let total = Some(plan.restored.len() as u64);
+            let progress = Progress::objects(Activity::RollBack, done as u64, total);
+            session.context.report(progress);
             bucket.restore_version(version)?;
         }
         silt_storage::Storage::delete(&*bucket, &plan.hidden)?;

@@ -130,7 +130,7 @@ impl Rounds<'_> {
         let Some(command) = &series.after else { return };
         if let Err(error) = run_hook(name, "after", command) {
             let code = exit_code(&error);
-            output::error(self.session.global.json, &error.to_string(), code);
+            output::error(self.session.global.json, &Failure::from(error).to_string(), code);
             self.note_code(code);
         }
     }

@@ -109,6 +109,6 @@ fn hosts_that_are_killed_on_a_network_that_fails_lose_nothing() {
     }
     assert!(restored > 0, "{listed:?}");
     // A lease of a killed process ends by itself; its host is known to be this one, so at once.
-    bucket.silt(&["reclaim", "--min-dead", "0", "--repair", "--grace", "0h"]).exits(0);
+    bucket.silt(&["reclaim", "--min-dead", "0", "--sweep", "--grace", "0h"]).exits(0);
     bucket.silt(&["check", "--read-data", "--json"]).exits(0).says("\"unreferenced_objects\":0");
 }

@@ -44,7 +44,7 @@ fn a_host_that_only_writes_backs_up_with_rights_to_do_only_that() {
         Run::of(command.envs(rights.environment.clone()).args(arguments))
     };
     delete(&["delete", "vm@latest"]).exits(0);
-    delete(&["reclaim", "--min-dead", "0", "--repair", "--grace", "0h"]).exits(13);
+    delete(&["reclaim", "--min-dead", "0", "--sweep", "--grace", "0h"]).exits(13);
     bucket.silt(&["undelete", "vm@latest"]);
     bucket.silt(&["check", "--read-data"]).exits(0).says("No damage found");
     let target = bucket.place.text("restored.raw");

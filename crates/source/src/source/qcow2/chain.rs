@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use silt_format::{Error, ErrorKind, Result, ResultExt};
+use silt_format::{Advice, Error, ErrorKind, Result, ResultExt};
 
 use super::reader::{Image, Joined};
 use super::{Backing, Unit};
@@ -255,12 +255,9 @@ impl Allowed {
         }
         Err(Error::new(
             ErrorKind::Denied,
-            format!(
-                "its backing file {path} lies outside of the image's folder; if it belongs to the \
-                 disk, pass \
-                 --allow-backing with its folder"
-            ),
-        ))
+            format!("its backing file {path} lies outside of the image's folder"),
+        )
+        .with_advice(Advice::AllowBackingFolder))
     }
 }
 

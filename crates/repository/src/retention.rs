@@ -137,7 +137,7 @@ fn civil(time_ns: i64, zone: &TimeZone) -> Result<DateTime> {
 /// The time that lies the policy's period before another.
 fn earlier(time_ns: i64, policy: &RetentionPolicy, zone: &TimeZone) -> Result<i64> {
     let period = policy.within;
-    let too_long = |_| Error::invalid("the period of --keep-within is too long");
+    let too_long = |_| Error::invalid("the period within which snapshots are kept is too long");
     let span = Span::new()
         .try_years(period.years)
         .and_then(|span| span.try_months(period.months))

@@ -1,0 +1,321 @@
+//! The plan of a reclaim: what goes, and what is rewritten.
+
+use std::collections::{HashMap, HashSet};
+
+use silt_format::{DeadRange, DeletedEntry, Head, Id, Result, SnapshotEntry, names};
+use silt_repository::bounds::require_listed;
+use silt_repository::chunks::open_container;
+use silt_repository::dead::{self, DeadSlots};
+use silt_repository::edit::read_snapshots;
+use silt_repository::event::Warning;
+use silt_repository::objects::{is_damage, key};
+
+use super::sweep::{SweepReport, living_packs};
+use super::undelete::known_slots;
+use super::vectors::Vectors;
+use crate::edit::Edit;
+
+/// About what a slot takes whose chunk is in the shared store.
+const LINK_BYTES: u64 = 34;
+
+/// How space is reclaimed.
+#[derive(Clone, Copy, Debug)]
+pub struct ReclaimOptions {
+    /// From which dead share of its bytes on a container is rewritten, from 0 to 1.
+    pub dead_share_min: f64,
+    /// From which forecast on an exact sweep comes first, as a share of what the series stores; 0
+    /// for always.
+    pub leak_share_max: f64,
+    /// How long containers of interrupted backups are kept for the next backup to use, in seconds.
+    pub grace_s: u64,
+    /// How long deleted snapshots can be brought back, in seconds; by default as the series' policy
+    /// says, else not at all.
+    pub keep_deleted_s: Option<u64>,
+    /// How long they can be where neither this nor a policy says, in seconds.
+    pub keep_deleted_unless_said_s: u64,
+    /// Bytes of memory for the marks of a sweep, 0 for the default.
+    pub memory_bytes: u64,
+}
+
+impl Default for ReclaimOptions {
+    fn default() -> Self {
+        Self {
+            dead_share_min: 0.2,
+            leak_share_max: 0.01,
+            grace_s: 24 * 3600,
+            keep_deleted_s: None,
+            keep_deleted_unless_said_s: 0,
+            memory_bytes: 0,
+        }
+    }
+}
+
+/// What a reclaim came to, or would come to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReclaimReport {
+    /// Deleted snapshots that can't be brought back any more.
+    pub purged: Vec<Id>,
+    /// Containers that went as a whole.
+    pub dropped_containers: u64,
+    /// Containers that were rewritten.
+    pub rewritten_containers: u64,
+    /// Bytes of them as rewritten; of a plan, an estimate.
+    pub rewritten_bytes: u64,
+    /// Recipe packs that went.
+    pub dropped_packs: u64,
+    /// Objects that were removed, with those that interrupted runs had left.
+    pub removed_objects: u64,
+    /// Bytes of all objects that were removed.
+    pub removed_bytes: u64,
+    /// Dead slots that stay for now, since their containers hold too few of them.
+    pub dead_slots_left: u64,
+    /// The exact sweep that came first, if there was one.
+    pub sweep: Option<SweepReport>,
+}
+
+impl ReclaimReport {
+    /// By how many bytes the repository shrank.
+    pub fn freed_bytes(&self) -> u64 {
+        self.removed_bytes.saturating_sub(self.rewritten_bytes)
+    }
+}
+
+/// A reclaim of a series that was decided on and not done: it can be shown, and executed by
+/// [`Repository::execute_reclaim`](crate::Repository::execute_reclaim) as long as the series stays
+/// as it is.
+#[derive(Debug)]
+pub struct ReclaimPlan {
+    pub(super) series: String,
+    pub(super) options: ReclaimOptions,
+    /// `None` for a series whose first backup was interrupted.
+    pub(super) steps: Option<Steps>,
+    pub(super) forecast: ReclaimReport,
+    pub(super) needs_sweep: bool,
+}
+
+impl ReclaimPlan {
+    /// The series' name.
+    pub fn series(&self) -> &str {
+        &self.series
+    }
+
+    /// What its execution would come to.
+    pub fn forecast(&self) -> &ReclaimReport {
+        &self.forecast
+    }
+
+    /// Whether an exact sweep comes first, which finds more dead chunks; the plan is then made
+    /// again behind it.
+    pub fn needs_sweep(&self) -> bool {
+        self.needs_sweep
+    }
+
+    /// The numbers of the containers that go as a whole, ascending.
+    pub fn dropped_containers(&self) -> &[u32] {
+        self.steps.as_ref().map_or(&[], |steps| &steps.drop)
+    }
+
+    /// The numbers of the containers that are rewritten without their dead chunks, ascending.
+    pub fn rewritten_containers(&self) -> &[u32] {
+        self.steps.as_ref().map_or(&[], |steps| &steps.rewrite)
+    }
+}
+
+/// What is to be done in a series.
+#[derive(Debug, Default)]
+pub(crate) struct Steps {
+    /// Of the head that it was made of.
+    pub(super) generation: u64,
+    pub(super) purge: Vec<Id>,
+    /// Dead slots that no snapshot needs that can be brought back.
+    pub(super) reclaimable: DeadSlots,
+    pub(super) drop: Vec<u32>,
+    pub(super) rewrite: Vec<u32>,
+    pub(super) rewrite_bytes: u64,
+    pub(super) drop_packs: Vec<u32>,
+    /// All objects of the series before anything is changed.
+    pub(super) listing: Vec<Listed>,
+    pub(super) next_container: u32,
+    pub(super) next_pack: u32,
+}
+
+#[derive(Debug)]
+pub(super) struct Listed {
+    pub(super) name: String,
+    pub(super) bytes: u64,
+}
+
+impl Steps {
+    /// What they come to.
+    pub(crate) fn forecast(&self, head: &Head) -> ReclaimReport {
+        let mut report = ReclaimReport::default();
+        report.purged.clone_from(&self.purge);
+        report.dropped_containers = self.drop.len() as u64;
+        report.rewritten_containers = self.rewrite.len() as u64;
+        report.rewritten_bytes = self.rewrite_bytes;
+        report.dropped_packs = self.drop_packs.len() as u64;
+        let going: HashSet<String> = self
+            .drop
+            .iter()
+            .chain(&self.rewrite)
+            .filter_map(|n| Some(names::container(head.series, *n, head.containers.tag(*n)?)))
+            .chain(
+                self.drop_packs
+                    .iter()
+                    .filter_map(|n| Some(names::pack(head.series, *n, head.packs.tag(*n)?))),
+            )
+            .collect();
+        let gone = self.listing.iter().filter(|listed| going.contains(&listed.name));
+        report.removed_objects = gone.clone().count() as u64;
+        report.removed_bytes = gone.map(|listed| listed.bytes).sum();
+        report
+    }
+}
+
+impl Edit<'_> {
+    /// Decides what goes and what is rewritten; nothing is changed.
+    pub(crate) fn plan(&mut self, options: &ReclaimOptions) -> Result<Steps> {
+        let objects = &self.repository.objects;
+        let series = self.head.series;
+        require_listed(objects, &self.head)?;
+        let listing = self.listing()?;
+        let policy_s = self.head.policy.as_ref().map(|policy| policy.keep_deleted_s);
+        let keep_s = options.keep_deleted_s.or(policy_s.filter(|keep_s| *keep_s > 0));
+        let keep_s = keep_s.unwrap_or(options.keep_deleted_unless_said_s);
+        let keep_ns = i64::try_from(keep_s).unwrap_or(i64::MAX).saturating_mul(1_000_000_000);
+        let oldest_ns = objects.context.env.now_ns().saturating_sub(keep_ns);
+        let (purge, kept): (Vec<&DeletedEntry>, Vec<&DeletedEntry>) =
+            self.head.deleted.iter().partition(|deleted| deleted.deleted_ns <= oldest_ns);
+        let kept: Vec<SnapshotEntry> = kept.iter().map(|deleted| deleted.entry.clone()).collect();
+        let kept = read_snapshots(self.repository, series, &kept)?;
+        let dead = dead::read(objects, series, &self.head.dead)?;
+        let reclaimable = if kept.is_empty() {
+            dead
+        } else {
+            let mut references = known_slots(self, &dead)?;
+            Vectors::of(&kept).retain_absent(objects, series, &mut references)?;
+            DeadSlots::of_references(&references)
+        };
+        let mut plan = Steps {
+            generation: self.head.generation,
+            purge: purge.iter().map(|deleted| deleted.entry.id).collect(),
+            reclaimable,
+            drop: Vec::new(),
+            rewrite: Vec::new(),
+            rewrite_bytes: 0,
+            drop_packs: Vec::new(),
+            next_container: self.next_container(&listing, options.grace_s)?,
+            next_pack: next_number(&listing, &names::recipes(series), self.head.next_pack),
+            listing,
+        };
+        self.plan_containers(options.dead_share_min, &mut plan)?;
+        let mut snapshots = self.living()?;
+        snapshots.extend(kept);
+        match living_packs(self.repository, &self.head, &snapshots) {
+            Ok(packs) => {
+                let all = self.head.packs.iter().map(|(number, _)| number);
+                plan.drop_packs = all.filter(|number| !packs.contains(number)).collect();
+            }
+            Err(error) if is_damage(&error) => {
+                self.repository.warn(Warning::after(&error, "recipe packs are left as they are"));
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(plan)
+    }
+
+    /// Decides which containers go and which are rewritten.
+    fn plan_containers(&mut self, dead_share_min: f64, plan: &mut Steps) -> Result<()> {
+        let sizes: HashMap<&str, u64> =
+            plan.listing.iter().map(|listed| (listed.name.as_str(), listed.bytes)).collect();
+        let mut left = DeadSlots::default();
+        for (number, ranges) in plan.reclaimable.by_container() {
+            self.keep()?;
+            let Some(tag) = self.head.containers.tag(number) else { continue };
+            let objects = &self.repository.objects;
+            let opened = open_container(objects, self.head.series, number, tag);
+            let container = match opened {
+                Ok(container) => container,
+                Err(error) if is_damage(&error) => {
+                    if ranges == [DeadRange::whole(number)] {
+                        plan.drop.push(number);
+                    } else {
+                        self.repository.warn(Warning::after(&error, "it is left as it is"));
+                    }
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            let (mut dead_bytes, mut all_bytes) = (0_u64, 0_u64);
+            let chunks = container.directory.slots();
+            let chunks = chunks.map(|(slot, place)| (slot, u64::from(place.length)));
+            let links = container.directory.links.iter().map(|link| (link.slot, LINK_BYTES));
+            for (slot, bytes) in chunks.chain(links) {
+                all_bytes += bytes;
+                dead_bytes += bytes * u64::from(dead::holds(ranges, slot));
+            }
+            if dead_bytes == all_bytes {
+                plan.drop.push(number);
+            } else if dead_bytes > 0 && share(dead_bytes, all_bytes) >= dead_share_min {
+                let name = names::container(self.head.series, number, tag);
+                let bytes = sizes.get(name.as_str()).copied().unwrap_or(0);
+                plan.rewrite_bytes += bytes / all_bytes.max(1) * (all_bytes - dead_bytes)
+                    + bytes % all_bytes.max(1) * (all_bytes - dead_bytes) / all_bytes.max(1);
+                plan.rewrite.push(number);
+            } else {
+                left = left.union(DeadSlots::of(ranges.to_vec()));
+            }
+        }
+        plan.reclaimable.retain_containers(|number| {
+            plan.drop.binary_search(&number).is_ok() || plan.rewrite.binary_search(&number).is_ok()
+        });
+        Ok(())
+    }
+
+    /// All objects of the series but heads, leases and checks.
+    pub(super) fn listing(&self) -> Result<Vec<Listed>> {
+        let series = self.head.series;
+        let mut listing = Vec::new();
+        for prefix in names::data(series) {
+            for item in self.repository.objects.names(&prefix, None)? {
+                let (name, bytes) = item?;
+                listing.push(Listed { name, bytes });
+            }
+        }
+        Ok(listing)
+    }
+
+    /// The container number from which on nothing is touched: that of the first one that an
+    /// interrupted backup has left lately, else the first that nobody has used.
+    fn next_container(&self, listing: &[Listed], grace_s: u64) -> Result<u32> {
+        let objects = &self.repository.objects;
+        let prefix = names::containers(self.head.series);
+        let behind = next_number(listing, &prefix, self.head.next_container);
+        let now_ms = objects.context.env.now_ns() / 1_000_000;
+        let grace_ms = i64::try_from(grace_s).unwrap_or(i64::MAX).saturating_mul(1000);
+        for listed in listing.iter().filter(|listed| listed.name.starts_with(&prefix)) {
+            let Some((number, _)) = names::number_and_tag(&listed.name) else { continue };
+            if number < self.head.next_container || grace_s == 0 {
+                continue;
+            }
+            let modified_ms = objects.storage.head(&key(&listed.name)?)?.modified_ms;
+            let modified_ms = modified_ms.and_then(|ms| i64::try_from(ms).ok());
+            if modified_ms.is_none_or(|ms| now_ms.saturating_sub(ms) < grace_ms) {
+                return Ok(number);
+            }
+        }
+        Ok(behind)
+    }
+}
+
+/// The first number behind `next` and behind all that are listed below `prefix`.
+fn next_number(listing: &[Listed], prefix: &str, next: u32) -> u32 {
+    let listed = listing.iter().filter(|listed| listed.name.starts_with(prefix));
+    let numbers = listed.filter_map(|listed| names::number_and_tag(&listed.name));
+    numbers.map(|(number, _)| number.saturating_add(1)).fold(next, u32::max)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a share need not be exact")]
+fn share(part: u64, whole: u64) -> f64 {
+    part as f64 / whole.max(1) as f64
+}

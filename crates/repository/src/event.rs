@@ -1,0 +1,186 @@
+//! Events: what an operation reports while it runs.
+
+use std::fmt;
+
+use silt_format::{Advice, Error, ErrorKind};
+
+use crate::operation::OperationId;
+
+/// The work that progress is reported of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Activity {
+    /// A volume is backed up.
+    Backup,
+    /// A round looks for data that is new to a series.
+    Scan,
+    /// A round stores chunks that several machines have.
+    Share,
+    /// A volume is restored.
+    Restore,
+    /// Stored data is read and verified.
+    Check,
+    /// Containers are rewritten without their dead chunks.
+    Reclaim,
+    /// Chunks of a series are replaced by links to the shared store.
+    Repoint,
+    /// Popular chunks are copied to the shared store.
+    CopyPopular,
+    /// Copies of the repository are compared, and damaged objects replaced.
+    Heal,
+    /// A bucket is put back to an earlier time.
+    RollBack,
+    /// Object locks are extended.
+    ExtendLocks,
+    /// Objects of a test are removed.
+    CleanUp,
+}
+
+impl Activity {
+    /// A stable name for logs and messages to programs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Backup => "backup",
+            Self::Scan => "scan",
+            Self::Share => "share",
+            Self::Restore => "restore",
+            Self::Check => "check",
+            Self::Reclaim => "reclaim",
+            Self::Repoint => "repoint",
+            Self::CopyPopular => "popular",
+            Self::Heal => "heal",
+            Self::RollBack => "rollback",
+            Self::ExtendLocks => "extend locks",
+            Self::CleanUp => "clean up",
+        }
+    }
+}
+
+/// The unit of [`Progress::done`] and [`Progress::total`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Unit {
+    /// Logical bytes of volumes, or bytes of stored objects.
+    Bytes,
+    /// Objects in a storage.
+    Objects,
+}
+
+/// How far an activity has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// The work.
+    pub activity: Activity,
+    /// The unit of `done` and `total`.
+    pub unit: Unit,
+    /// How much is done. It begins again with the next volume or series.
+    pub done: u64,
+    /// How much there is to do, if that is known.
+    pub total: Option<u64>,
+    /// Bytes of chunks that were not known before; of a restore, bytes written to the target.
+    pub new_bytes: u64,
+    /// Bytes written to storage.
+    pub stored_bytes: u64,
+}
+
+impl Progress {
+    /// Progress in bytes; `total` is `None` where it is not known.
+    pub fn bytes(activity: Activity, done: u64, total: Option<u64>) -> Self {
+        Self { activity, unit: Unit::Bytes, done, total, new_bytes: 0, stored_bytes: 0 }
+    }
+
+    /// Progress in objects; `total` is `None` where it is not known.
+    pub fn objects(activity: Activity, done: u64, total: Option<u64>) -> Self {
+        Self { unit: Unit::Objects, ..Self::bytes(activity, done, total) }
+    }
+}
+
+/// A problem that did not stop the operation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Warning {
+    kind: ErrorKind,
+    message: String,
+    advice: Option<Advice>,
+}
+
+impl Warning {
+    /// A warning; `message` names the object and says what happens now.
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), advice: None }
+    }
+
+    /// A warning of an error after which the operation went on; `consequence` says how.
+    pub fn after(error: &Error, consequence: &str) -> Self {
+        let message = format!("{error}; {consequence}");
+        Self { kind: error.kind(), message, advice: error.advice().cloned() }
+    }
+
+    /// The same warning with advice for the user.
+    #[must_use]
+    pub fn with_advice(mut self, advice: Advice) -> Self {
+        self.advice = Some(advice);
+        self
+    }
+
+    /// The kind that the problem would have as an error.
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// What the user can do about it.
+    pub fn advice(&self) -> Option<&Advice> {
+        self.advice.as_ref()
+    }
+}
+
+impl From<&Error> for Warning {
+    fn from(error: &Error) -> Self {
+        let (kind, advice) = (error.kind(), error.advice().cloned());
+        Self { kind, message: error.to_string(), advice }
+    }
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+/// What an [`Observer`] is told.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum Event<'e> {
+    /// The operation has come further.
+    Progress(Progress),
+    /// Something went wrong that did not stop the operation.
+    Warning(&'e Warning),
+}
+
+/// Receives the events of operations, from several threads at once and often: it must be quick.
+///
+/// ```
+/// use silt_repository::event::{Event, Observer};
+/// use silt_repository::operation::OperationId;
+///
+/// struct Log;
+///
+/// impl Observer for Log {
+///     fn event(&self, operation: OperationId, event: &Event<'_>) {
+///         match event {
+///             Event::Progress(p) => println!("{operation}: {} {}", p.activity.name(), p.done),
+///             Event::Warning(warning) => println!("{operation}: {warning}"),
+///             _ => {}
+///         }
+///     }
+/// }
+/// ```
+pub trait Observer: Send + Sync {
+    /// Takes note of an event of an operation.
+    fn event(&self, operation: OperationId, event: &Event<'_>);
+}
+
+/// An observer that ignores everything.
+pub struct Silent;
+
+impl Observer for Silent {
+    fn event(&self, _: OperationId, _: &Event<'_>) {}
+}
