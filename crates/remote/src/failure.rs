@@ -38,7 +38,7 @@ impl Failure {
 
     /// The same as this program's own error: `what` was done in `location`.
     pub(crate) fn told(&self, location: &str, what: &str, kind_of: KindOf) -> Error {
-        let refusal = self.outcome.refusal.as_ref();
+        let refusal = self.outcome.refusal.as_deref();
         if self.outcome.lacks_credentials {
             let hint = credentials(location);
             let message = format!("{what} in {location}: there are no credentials; {hint}");
@@ -60,7 +60,7 @@ impl Failure {
     }
 
     fn kind(&self, kind_of: KindOf) -> ErrorKind {
-        let refusal = self.outcome.refusal.as_ref();
+        let refusal = self.outcome.refusal.as_deref();
         let kind = kind_of(&self.error)
             .or_else(|| refusal.and_then(Refusal::kind_of_code))
             .or_else(|| kind_of_type(&self.error))

@@ -28,7 +28,7 @@ const METADATA_PATH: &str = "/metadata/identity/oauth2/token";
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outcome {
     /// What the answer says, if it is a refusal.
-    pub(crate) refusal: Option<Refusal>,
+    pub(crate) refusal: Option<Box<Refusal>>,
     /// Whether it asked for credentials, and did not succeed.
     pub(crate) lacks_credentials: bool,
 }
@@ -72,7 +72,7 @@ impl HttpService for Witness {
         let (parts, body) = answer.into_parts();
         let body = beginning(body).await?;
         let refusal = Refusal::new(parts.status, &String::from_utf8_lossy(&body));
-        note(Outcome { refusal: Some(refusal), lacks_credentials });
+        note(Outcome { refusal: Some(Box::new(refusal)), lacks_credentials });
         Ok(HttpResponse::from_parts(parts, body.into()))
     }
 }

@@ -112,13 +112,11 @@ impl Storage for Routed {
     }
 
     fn list(&self, prefix: &str, after: Option<&Key>) -> Result<ListPage> {
-        match self.below(prefix) {
-            Some(storage) => storage.list(prefix, after),
-            None => {
-                let pages = [self.main.list(prefix, after)?, self.apart.list(prefix, after)?];
-                Ok(merge_pages(pages.into()))
-            }
+        if let Some(storage) = self.below(prefix) {
+            return storage.list(prefix, after);
         }
+        let pages = [self.main.list(prefix, after)?, self.apart.list(prefix, after)?];
+        Ok(merge_pages(pages.into()))
     }
 
     fn tags(&self, prefix: &str, after: Option<&Key>) -> Result<Option<TagPage>> {

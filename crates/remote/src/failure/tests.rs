@@ -71,7 +71,7 @@ fn code(status: u16, code: &str) -> Answers {
 
 fn failed(
     store: &Arc<dyn ObjectStore>,
-    call: impl AsyncFn(&dyn ObjectStore) -> object_store::Result<()>,
+    call: &impl AsyncFn(&dyn ObjectStore) -> object_store::Result<()>,
 ) -> Error {
     let (result, outcome) = runtime().unwrap().block_on(witnessed(call(&**store)));
     Failure::new(result.unwrap_err(), outcome).told("s3://b/x", "try", |_| None)
@@ -113,17 +113,17 @@ fn every_request_has_the_kind_of_its_answer() {
     for (answers, kind) in wanted {
         let is_refusal = answers.status.is_none_or(|status| status >= 300);
         let store = store(answers.clone());
-        assert_eq!(failed(&store, list).kind(), kind, "list {answers:?}");
+        assert_eq!(failed(&store, &list).kind(), kind, "list {answers:?}");
         if is_refusal {
-            assert_eq!(failed(&store, put).kind(), kind, "put {answers:?}");
-            assert_eq!(failed(&store, get).kind(), kind, "get {answers:?}");
+            assert_eq!(failed(&store, &put).kind(), kind, "put {answers:?}");
+            assert_eq!(failed(&store, &get).kind(), kind, "get {answers:?}");
         }
     }
 }
 
 #[test]
 fn a_name_that_is_taken_is_told_from_one_that_is_being_written() {
-    let of = |answers| failed(&store(answers), put).kind();
+    let of = |answers| failed(&store(answers), &put).kind();
     assert_eq!(of(code(412, "PreconditionFailed")), ErrorKind::AlreadyExists);
     assert_eq!(of(answer(412, "")), ErrorKind::AlreadyExists);
     assert_eq!(of(answer(304, "")), ErrorKind::AlreadyExists);
@@ -135,19 +135,19 @@ fn a_name_that_is_taken_is_told_from_one_that_is_being_written() {
 fn messages_hold_what_the_server_says() {
     let body = "<?xml version=\"1.0\"?>\n<Error><Code>AccessDenied</Code>\
                 <Message>no right to s3:ListBucket</Message></Error>";
-    let error = failed(&store(answer(403, body)), list).to_string();
+    let error = failed(&store(answer(403, body)), &list).to_string();
     let wanted = "try in s3://b/x: 403 Forbidden AccessDenied no right to s3:ListBucket";
     assert_eq!(error, wanted);
     let body = "<Error><Code>InvalidRequest</Code>\
                 <Message>Bucket is missing Object Lock Configuration</Message></Error>";
-    let error = failed(&store(answer(400, body)), put);
+    let error = failed(&store(answer(400, body)), &put);
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert!(error.to_string().contains("SILT_S3_LOCK"), "{error}");
     // As much as somebody reads.
     let long = format!("<Error><Code>{}</Code></Error>", "x".repeat(1 << 20));
-    assert!(failed(&store(answer(403, &long)), list).to_string().len() < 500);
+    assert!(failed(&store(answer(403, &long)), &list).to_string().len() < 500);
     let long = code(403, &"x".repeat(10_000));
-    assert!(failed(&store(long), list).to_string().len() < 500);
+    assert!(failed(&store(long), &list).to_string().len() < 500);
 }
 
 /// Without keys the client asks the machine for some.
@@ -155,7 +155,7 @@ fn messages_hold_what_the_server_says() {
 fn credentials_that_nobody_gave_are_asked_for() {
     for answers in [Answers { status: None, ..answer(0, "") }, answer(404, ""), answer(500, "")] {
         let store: Arc<dyn ObjectStore> = Arc::new(builder(answers.clone()).build().unwrap());
-        let error = failed(&store, list);
+        let error = failed(&store, &list);
         assert_eq!(error.kind(), ErrorKind::Denied, "{answers:?}");
         assert!(error.to_string().contains("AWS_ACCESS_KEY_ID"), "{error}");
     }
@@ -173,13 +173,13 @@ fn ranges_outside_of_an_object_are_told_by_the_clients_words() {
     let short = partial(&[("content-range", "bytes 0-2/3"), ("content-length", "3"), MODIFIED]);
     let mut found = Vec::new();
     for store in [memory, store(none), store(short)] {
-        let error = failed(&store, get);
+        let error = failed(&store, &get);
         assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
         found.extend(WORDS.iter().filter(|(words, _)| error.to_string().contains(words)));
     }
     assert!(WORDS.iter().all(|words| found.contains(&words)), "{found:?}");
     for refused in [code(416, "InvalidRange"), answer(416, "")] {
-        assert_eq!(failed(&store(refused), get).kind(), ErrorKind::Invalid);
+        assert_eq!(failed(&store(refused), &get).kind(), ErrorKind::Invalid);
     }
 }
 

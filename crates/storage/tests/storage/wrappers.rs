@@ -151,6 +151,8 @@ fn forgotten(
     methods.into_iter().filter(is_missing).collect()
 }
 
+const NOTHING: CachePolicy = CachePolicy { keep: |_| Keep::Nothing, end: |_| None };
+
 #[test]
 fn wrappers_hand_on_all_that_they_are_asked() {
     let none: [&str; 0] = [];
@@ -164,7 +166,6 @@ fn wrappers_hand_on_all_that_they_are_asked() {
     };
     assert_eq!(forgotten(crash, &[]), none, "crash");
     let folder = tempfile::tempdir().unwrap();
-    const NOTHING: CachePolicy = CachePolicy { keep: |_| Keep::Nothing, end: |_| None };
     let cached = |inner: Arc<Asked>| {
         Box::new(CachedStorage::new(inner, folder.path(), NOTHING, 1 << 20)) as _
     };
