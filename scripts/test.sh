@@ -4,18 +4,23 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 scripts/setup.sh test
+hdfs=(--manifest-path programs/silt-hdfs/Cargo.toml --locked --target-dir "${CARGO_TARGET_DIR:-target}")
 step() { printf '\n== %s\n' "$*"; }
 
 step "format"
 cargo fmt --all --check
+cargo fmt --manifest-path programs/silt-hdfs/Cargo.toml --check
 step "lints"
 cargo clippy --workspace --all-targets --locked -- -D warnings
 cargo clippy --workspace --all-targets --locked --all-features -- -D warnings
+cargo clippy "${hdfs[@]}" --all-targets -- -D warnings
 step "licences and sources"
 cargo deny --log-level error check licenses bans sources
+cargo deny --log-level error --manifest-path programs/silt-hdfs/Cargo.toml check licenses bans sources
 step "documentation"
 RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
+RUSTDOCFLAGS="-D warnings" cargo doc "${hdfs[@]}" --no-deps --quiet
 step "tests"
 cargo test --workspace --locked --no-fail-fast
 step "tests on HDFS"
-cargo test -p silt -p silt-remote --features silt/hdfs --locked --no-fail-fast --test hdfs --test e2e hdfs
+cargo test "${hdfs[@]}" --no-fail-fast

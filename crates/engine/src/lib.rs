@@ -79,9 +79,11 @@ pub use shared::{
 pub use silt_repository::retention::{Candidate, Kept, apply_policy};
 /// Where repositories are kept.
 pub mod storage {
+    pub use silt_repository::storage_rules::CACHE_POLICY;
     pub use silt_storage::{
-        ByteRange, CachedStorage, DryRunStorage, Guarantees, Key, LIST_PAGE_OBJECTS_MAX, ListPage,
-        LocalStorage, MemoryStorage, ObjectMeta, PutMode, Storage, TagPage, Usage, conformance,
+        ByteRange, CachePolicy, CachedStorage, DryRunStorage, Guarantees, Key,
+        LIST_PAGE_OBJECTS_MAX, ListPage, LocalStorage, MemoryStorage, ObjectMeta, PutMode, Storage,
+        TagPage, Usage, conformance,
     };
 }
 

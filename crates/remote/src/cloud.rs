@@ -15,13 +15,14 @@ use silt_storage::{
     Usage,
 };
 
-use crate::base::{Base, REQUEST_BYTES, begins_no_name, runtime};
 use crate::connections::Connections;
+use crate::failure::Failure;
+use crate::object_folder::{ObjectFolder, REQUEST_BYTES, begins_no_name, runtime};
 use crate::settings::{Settings, once};
 
 /// A folder of a bucket.
 pub struct CloudStorage {
-    base: Base,
+    folder: ObjectFolder,
     bucket: Box<dyn Bucket>,
     settings: Settings,
     /// Whether a list below a prefix has the object that is called just so.
@@ -38,7 +39,7 @@ trait Bucket: Send + Sync {
     /// Asks for one page of names.
     fn page(
         &self,
-        base: &Base,
+        folder: &ObjectFolder,
         prefix: &str,
         options: &PaginatedListOptions,
     ) -> Result<object_store::list::PaginatedListResult>;
@@ -57,11 +58,11 @@ impl<T: ObjectStore + PaginatedListStore> Bucket for Clients<T> {
 
     fn page(
         &self,
-        base: &Base,
+        folder: &ObjectFolder,
         prefix: &str,
         options: &PaginatedListOptions,
     ) -> Result<object_store::list::PaginatedListResult> {
-        base.page(&self.client, prefix, options)
+        folder.page(&self.client, prefix, options)
     }
 }
 
@@ -97,7 +98,7 @@ impl CloudStorage {
         let clients = Clients { client: client(settings.retry())?, creator: client(once())? };
         let store = std::sync::Arc::new(clients.client.clone());
         Ok(Self {
-            base: Base::new(store, runtime()?, folder, location, settings.retries()),
+            folder: ObjectFolder::new(store, runtime()?, folder, location, settings.retries()),
             bucket: Box::new(clients),
             settings: settings.clone(),
             lists_prefix: true,
@@ -129,7 +130,7 @@ impl CloudStorage {
         let mut storage = Self::open((location, folder), settings, |retry| {
             builder.clone().with_retry(retry).build().map_err(|error| wrong(location, &error))
         })?;
-        (storage.base.has_tails, storage.lists_prefix) = (false, false);
+        (storage.folder.has_tails, storage.lists_prefix) = (false, false);
         Ok(storage)
     }
 
@@ -161,12 +162,12 @@ impl CloudStorage {
         })
     }
 
-    fn put_once(&self, key: &Key, path: &Path, payload: &PutPayload) -> object_store::Result<()> {
+    fn put_once(&self, key: &Key, path: &Path, payload: &PutPayload) -> Result<(), Failure> {
         let attributes = self.settings.attributes(key);
         let options = PutOptions { mode: Mode::Create, attributes, ..PutOptions::default() };
-        self.base.counters.put(payload.content_length());
+        self.folder.counters.put(payload.content_length());
         let creator = self.bucket.creator();
-        self.base.runtime.block_on(creator.put_opts(path, payload.clone(), options)).map(drop)
+        self.folder.wait_for(creator.put_opts(path, payload.clone(), options)).map(drop)
     }
 
     /// The server's token for what comes behind a name, if the last list ended there.
@@ -178,14 +179,14 @@ impl CloudStorage {
     /// Not every server knows where to begin; what it gives of names that come before is passed
     /// over, and the next page is asked for by the server's own token.
     fn page(&self, prefix: &str, after: Option<&Key>) -> Result<ListPage> {
-        let whole = format!("{}{prefix}", self.base.prefix);
+        let whole = format!("{}{prefix}", self.folder.prefix);
         let mut options = PaginatedListOptions {
-            offset: after.map(|after| format!("{}{after}", self.base.prefix)),
+            offset: after.map(|after| format!("{}{after}", self.folder.prefix)),
             page_token: self.resume(prefix, after),
             ..PaginatedListOptions::default()
         };
-        let page = |options: &PaginatedListOptions| self.bucket.page(&self.base, &whole, options);
-        let objects = self.base.next_objects(&mut options, after, &page)?;
+        let page = |options: &PaginatedListOptions| self.bucket.page(&self.folder, &whole, options);
+        let objects = self.folder.next_objects(&mut options, after, &page)?;
         let (Some(token), Some((last, _))) = (options.page_token, objects.last()) else {
             return Ok(ListPage { objects, truncated: false });
         };
@@ -198,7 +199,7 @@ impl CloudStorage {
     fn called(&self, prefix: &str, after: Option<&Key>) -> Result<Option<(Key, u64)>> {
         let is_listed = self.lists_prefix || after.is_some_and(|after| after.as_str() >= prefix);
         let Some(key) = Key::new(prefix).ok().filter(|_| !is_listed) else { return Ok(None) };
-        match self.base.head(&key) {
+        match self.folder.head(&key) {
             Ok(found) => Ok(Some((key, found.size))),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
@@ -212,14 +213,14 @@ fn wrong(location: &str, error: &object_store::Error) -> Error {
 
 impl Storage for CloudStorage {
     fn put_bytes(&self, key: &Key, body: &[Bytes], _mode: PutMode) -> Result<()> {
-        let path = self.base.path(key)?;
+        let path = self.folder.path(key)?;
         let payload = body.iter().cloned().collect::<PutPayload>();
         let put_once = || self.put_once(key, &path, &payload);
-        self.base.create(key, put_once, || self.base.is_ours(key, body))
+        self.folder.create(key, put_once, || self.folder.is_ours(key, body))
     }
 
     fn get(&self, key: &Key, range: ByteRange, into: &mut Vec<u8>) -> Result<()> {
-        self.base.get(key, range, into)
+        self.folder.get(key, range, into)
     }
 
     fn settle(&self, _: &Key) -> Result<()> {
@@ -228,11 +229,11 @@ impl Storage for CloudStorage {
     }
 
     fn head(&self, key: &Key) -> Result<ObjectMeta> {
-        self.base.head(key)
+        self.folder.head(key)
     }
 
     fn delete(&self, keys: &[Key]) -> Result<()> {
-        self.base.delete(keys)
+        self.folder.delete(keys)
     }
 
     fn list(&self, prefix: &str, after: Option<&Key>) -> Result<ListPage> {
@@ -256,7 +257,7 @@ impl Storage for CloudStorage {
     }
 
     fn usage(&self) -> Option<Usage> {
-        Some(self.base.counters.usage())
+        Some(self.folder.usage())
     }
 
     fn guarantees(&self) -> Guarantees {
@@ -264,6 +265,6 @@ impl Storage for CloudStorage {
     }
 
     fn describe(&self) -> String {
-        self.base.location.clone()
+        self.folder.location.clone()
     }
 }

@@ -3,6 +3,8 @@
 use object_store::ClientOptions;
 use object_store::client::{ClientConfigKey, HttpClient, HttpConnector, ReqwestConnector};
 
+use crate::witness::Witness;
+
 /// What tells connections to a store from those to whoever hands out its credentials.
 const DISTINCT: [ClientConfigKey; 2] =
     [ClientConfigKey::AllowHttp, ClientConfigKey::ConnectTimeout];
@@ -17,7 +19,7 @@ pub(crate) struct Connections {
 
 impl Connections {
     pub(crate) fn new(options: ClientOptions) -> object_store::Result<Self> {
-        let http = ReqwestConnector::default().connect(&options)?;
+        let http = witnessing(&options)?;
         Ok(Self { options, http })
     }
 
@@ -32,13 +34,19 @@ impl Connections {
     }
 }
 
+/// A client that notes how its requests end.
+fn witnessing(options: &ClientOptions) -> object_store::Result<HttpClient> {
+    let http = ReqwestConnector::default().connect(options)?;
+    Ok(HttpClient::new(Witness(http)))
+}
+
 impl HttpConnector for Connections {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
         let of = |options: &ClientOptions| DISTINCT.map(|key| options.get_config_value(&key));
         if of(options) == of(&self.options) {
             return Ok(self.http.clone());
         }
-        ReqwestConnector::default().connect(options)
+        witnessing(options)
     }
 }
 

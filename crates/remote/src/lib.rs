@@ -1,24 +1,26 @@
-//! Objects in object stores: buckets of S3-compatible stores, of Azure and of Google, and folders
-//! of HDFS.
+//! Objects in object stores: buckets of S3-compatible stores, of Azure and of Google.
+//!
+//! [`ObjectFolder`] is what storages of further stores are made of, in crates of their own.
 
-mod base;
 #[cfg(any(feature = "azure", feature = "google"))]
 mod cloud;
 mod connections;
 mod counters;
-#[cfg(feature = "hdfs")]
-mod hdfs;
+mod failure;
+mod object_folder;
 mod object_lock;
 mod parts;
+mod refusal;
 mod s3;
 #[cfg(feature = "test-server")]
 pub mod server;
 mod settings;
+mod witness;
 
 #[cfg(any(feature = "azure", feature = "google"))]
 pub use cloud::CloudStorage;
-#[cfg(feature = "hdfs")]
-pub use hdfs::HdfsStorage;
+pub use failure::{Failure, KindOf};
+pub use object_folder::{ObjectFolder, REQUEST_BYTES, begins_no_name, runtime};
 pub use object_lock::{Lock, LockMode};
 pub use s3::{Extended, Rollback, S3Storage, Version};
 pub use settings::Settings;

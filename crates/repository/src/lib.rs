@@ -45,6 +45,7 @@ pub mod settle;
 pub mod shared_index;
 pub mod shared_record;
 pub mod status;
+pub mod storage_rules;
 pub mod summary;
 pub mod sync;
 pub mod system;

@@ -12,11 +12,12 @@ use silt_format::names::Numbered;
 use silt_format::{
     Error, ErrorKind, Header, ObjectKind, Places, RepositoryId, Result, SeriesId, names,
 };
-use silt_storage::{ByteRange, Key, Replica, Replicated, Routed, Storage, list_all};
+use silt_storage::{ByteRange, Key, Named, Replica, Replicated, Routed, Storage, list_all};
 
 use crate::objects::{Address, Objects, is_damage};
 use crate::repository::{OpenPlaces, Repository};
 use crate::series::DEFAULT_DOMAIN;
+use crate::storage_rules::place_of;
 
 /// Opens the storage at a location.
 pub type OpenPlace<'a> = dyn Fn(&str) -> Result<Arc<dyn Storage>> + 'a;
@@ -256,7 +257,8 @@ impl Repository {
         let all: Arc<dyn Storage> = match &shared {
             Some(shared) => {
                 let store = self.objects.keys.shared_store_id(DEFAULT_DOMAIN).to_string();
-                Arc::new(Routed::new(Arc::clone(&main) as _, store, Arc::clone(shared) as _))
+                let place_of = move |named: Named<'_>| place_of(&store, named);
+                Arc::new(Routed::new(Arc::clone(&main) as _, Arc::clone(shared) as _, place_of))
             }
             None => Arc::clone(&main) as _,
         };

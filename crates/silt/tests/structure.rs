@@ -20,10 +20,14 @@ const CRATES: [&str; 11] = [
     "eval",
     "bench",
 ];
+/// Programs outside of the workspace, each with a lock file of its own.
+const PROGRAMS: [&str; 1] = ["silt-hdfs"];
 /// What a release build stays bearable with.
 const PACKAGES_MAX: usize = 350;
 const FILE_LINES_MAX: usize = 500;
 const CRATE_LINES_MAX: usize = 9_000;
+/// A program outside of the workspace adds a kind of storage, and leaves the rest to the library.
+const PROGRAM_LINES_MAX: usize = 1_000;
 const COLUMNS_MAX: usize = 100;
 
 fn root() -> PathBuf {
@@ -138,12 +142,18 @@ fn cycle(rooms: &BTreeMap<String, BTreeSet<String>>) -> Option<Vec<String>> {
     })
 }
 
+/// Every package's folder below the root, and how many lines of code it may have.
+fn packages() -> impl Iterator<Item = (String, usize)> {
+    let crates = CRATES.iter().map(|name| (format!("crates/{name}"), CRATE_LINES_MAX));
+    crates.chain(PROGRAMS.iter().map(|name| (format!("programs/{name}"), PROGRAM_LINES_MAX)))
+}
+
 #[test]
 fn no_two_modules_of_a_crate_need_each_other() {
-    for name in CRATES {
-        let rooms = rooms(&root().join("crates").join(name).join("src"));
-        assert!(!rooms.is_empty(), "{name}");
-        assert_eq!(cycle(&rooms), None, "in crates/{name}");
+    for (folder, _) in packages() {
+        let rooms = rooms(&root().join(&folder).join("src"));
+        assert!(!rooms.is_empty(), "{folder}");
+        assert_eq!(cycle(&rooms), None, "in {folder}");
     }
 }
 
@@ -161,10 +171,7 @@ fn a_cycle_is_found() {
 #[test]
 fn crates_use_those_below_them() {
     let folder = root().join("crates");
-    let entries = std::fs::read_dir(&folder).unwrap();
-    let there: BTreeSet<_> =
-        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-    assert_eq!(there, CRATES.iter().map(|&name| name.to_owned()).collect());
+    assert_eq!(names_in(&folder), CRATES.iter().map(|&name| name.to_owned()).collect());
     for (at, name) in CRATES.iter().enumerate() {
         let manifest = std::fs::read_to_string(folder.join(name).join("Cargo.toml")).unwrap();
         let product = manifest.split("[dev-dependencies]").next().unwrap();
@@ -181,14 +188,66 @@ fn crates_use_those_below_them() {
     assert!(packages <= PACKAGES_MAX, "{packages} packages are locked");
 }
 
+fn names_in(folder: &Path) -> BTreeSet<String> {
+    let entries = std::fs::read_dir(folder).unwrap();
+    entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+}
+
+/// The tables of a manifest whose names begin so, without that beginning.
+fn tables(manifest: &str, prefix: &str) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for table in manifest.split("\n[").filter_map(|table| table.strip_prefix(prefix)) {
+        let lines = table.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+        found.insert(lines.collect::<Vec<_>>().join("\n"));
+    }
+    found
+}
+
+/// Storages keep bytes, whatever is in them.
+#[test]
+fn storages_know_nothing_of_the_format_but_its_errors() {
+    let known = ["Advice", "Error", "ErrorKind", "Result", "ResultExt", "number"];
+    for (path, text) in files(&root().join("crates/storage")) {
+        for (at, _) in text.match_indices("silt_format::") {
+            let rest = &text[at + "silt_format::".len()..];
+            let names = rest.strip_prefix('{').and_then(|list| list.split_once('}'));
+            let names: Vec<String> = match names {
+                Some((list, _)) => list.split(',').filter_map(first_name).collect(),
+                None => first_name(rest).into_iter().collect(),
+            };
+            for name in names {
+                assert!(known.contains(&name.as_str()), "{}: {name}", path.display());
+            }
+        }
+    }
+}
+
+/// They cannot inherit from the workspace, so what they say again must be the same.
+#[test]
+fn programs_outside_of_the_workspace_have_its_rules() {
+    let folder = root().join("programs");
+    assert_eq!(names_in(&folder), PROGRAMS.iter().map(|&name| name.to_owned()).collect());
+    let workspace = std::fs::read_to_string(root().join("Cargo.toml")).unwrap();
+    let lints = tables(&workspace, "workspace.lints.");
+    assert_eq!(lints.len(), 2);
+    for name in PROGRAMS {
+        let manifest = std::fs::read_to_string(folder.join(name).join("Cargo.toml")).unwrap();
+        assert_eq!(tables(&manifest, "lints."), lints, "{name}");
+        for profile in ["profile.release]", "profile.dev]", "profile.dev.package.\"*\"]"] {
+            assert_eq!(tables(&manifest, profile), tables(&workspace, profile), "{name}");
+        }
+        assert!(folder.join(name).join("Cargo.lock").exists(), "{name} has a lock file");
+    }
+}
+
 #[test]
 fn files_and_lines_can_be_read() {
     let clippy = std::fs::read_to_string(root().join("clippy.toml")).unwrap();
     assert!(clippy.contains("too-many-lines-threshold = 70"), "functions are kept to 70 lines");
     let mut wrong = Vec::new();
-    for name in CRATES {
+    for (folder, lines_max) in packages() {
         let mut all = 0;
-        for (path, text) in files(&root().join("crates").join(name)) {
+        for (path, text) in files(&root().join(&folder)) {
             let lines = code_lines(&text);
             let shown = path.strip_prefix(root()).unwrap().display().to_string();
             if path.components().any(|part| part.as_os_str() == "src") {
@@ -202,8 +261,8 @@ fn files_and_lines_can_be_read() {
                 wrong.push(format!("{shown}:{number} is longer than {COLUMNS_MAX} columns"));
             }
         }
-        if all > CRATE_LINES_MAX {
-            wrong.push(format!("crates/{name} has {all} lines of code"));
+        if all > lines_max {
+            wrong.push(format!("{folder} has {all} lines of code"));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

@@ -1,5 +1,5 @@
 //! A bounded cache, in a local folder, of objects of which many small parts are read, and of the
-//! ends of larger ones, where their directories are.
+//! ends of larger ones. Which objects these are, and where their ends begin, a policy says.
 //!
 //! A name may come to hold another object: what an interrupted backup left is removed, and the
 //! number is used again. So nothing is taken from the cache before the object's beginning was read
@@ -16,17 +16,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use bytes::Bytes;
-use silt_format::{FOOTER_BYTES, Footer, Result};
+use silt_format::Result;
 
-use self::kept::{BEGINNING_BYTES, Kept, Opened};
+use self::kept::{Kept, Opened};
 use crate::{
     ByteRange, Guarantees, Key, ListPage, ObjectMeta, PutMode, Storage, TAIL_BYTES, TagPage, Usage,
 };
 
 /// Objects of which more would be kept are not kept.
 const OBJECT_BYTES_MAX: u64 = 32 << 20;
-/// How much of an object's end is read when less is asked for: mostly all of a container's
-/// directory.
+pub use self::kept::BEGINNING_BYTES;
+
+/// How much of an object's end is read when less is asked for: mostly all that is kept of it.
 const END_BYTES: u64 = 192 << 10;
 /// How many files there must be in a folder before the tags of their objects are asked for.
 const TAGGED_MIN: usize = 4;
@@ -38,11 +39,11 @@ const BEGINNINGS_MAX: usize = 256;
 /// What tells an object from another of the same name.
 const BEGINNING: ByteRange = ByteRange::Bounded { offset: 0, length: BEGINNING_BYTES as u64 };
 
-/// Keeps objects that a rule names, or parts of them, as files with a digest each.
+/// Keeps objects that a policy names, or parts of them, as files with a digest each.
 pub struct CachedStorage {
     inner: Arc<dyn Storage>,
     folder: PathBuf,
-    rule: KeepRule,
+    policy: CachePolicy,
     bytes_max: u64,
     state: Mutex<State>,
     /// Held while a file is compared with its object, so that of several threads one asks; by the
@@ -59,12 +60,28 @@ pub enum Keep {
     Whole,
     /// All of it; its name holds one object or none, for good.
     Settled,
-    /// Only the header and the directory at the end; its name may come to hold another object.
+    /// Only its beginning and its end; its name may come to hold another object.
     Ends,
 }
 
-/// Says of a name what is kept.
-pub type KeepRule = fn(&Key) -> Keep;
+/// What is kept of which objects, which those know who put them.
+#[derive(Clone, Copy, Debug)]
+pub struct CachePolicy {
+    /// What is kept of the object of a name.
+    pub keep: fn(&Key) -> Keep,
+    /// Finds the end of an object of which [`Keep::Ends`] is kept in its last bytes; none if they
+    /// do not tell. These bytes come from the storage: nothing is verified yet.
+    pub end: fn(&[u8]) -> Option<End>,
+}
+
+/// The end of an object, from some offset on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct End {
+    /// Where it begins. More is kept where readers ask for more at first ([`TAIL_BYTES`]).
+    pub offset: u64,
+    /// Bytes of the object.
+    pub object_bytes: u64,
+}
 
 #[derive(Default)]
 struct State {
@@ -123,11 +140,11 @@ impl CachedStorage {
     pub fn new(
         inner: Arc<dyn Storage>,
         folder: impl Into<PathBuf>,
-        rule: KeepRule,
+        policy: CachePolicy,
         bytes_max: u64,
     ) -> Self {
         let (state, comparing) = (Mutex::default(), std::array::from_fn(|_| Mutex::default()));
-        Self { inner, folder: folder.into(), rule, bytes_max, state, comparing }
+        Self { inner, folder: folder.into(), policy, bytes_max, state, comparing }
     }
 
     fn file(&self, key: &Key) -> PathBuf {
@@ -154,7 +171,7 @@ impl CachedStorage {
             self.drop_file(key);
             return Ok(None);
         };
-        if (self.rule)(key) != Keep::Settled && !self.is_of_object(key, &opened)? {
+        if (self.policy.keep)(key) != Keep::Settled && !self.is_of_object(key, &opened)? {
             self.drop_file(key);
             return Ok(None);
         }
@@ -240,18 +257,19 @@ impl CachedStorage {
         }
     }
 
-    /// Keeps the beginning of an object and, of its last bytes in `end`, its directory and at least
-    /// what readers ask for at first, if that is all there.
+    /// Keeps the beginning of an object and, of its last bytes in `end`, what the policy says and
+    /// at least what readers ask for at first, if that is all there.
     fn keep_ends(&self, key: &Key, beginning: &[u8], end: &[&[u8]], tag: Option<&str>) {
-        let last = end.last().and_then(|last| last.last_chunk::<FOOTER_BYTES>());
-        let footer = last.and_then(|last| Footer::decode(last).ok());
-        let (Some(footer), Some(beginning)) = (footer, beginning.get(..BEGINNING_BYTES)) else {
+        let found = end.last().and_then(|last| (self.policy.end)(last));
+        let (Some(found), Some(beginning)) = (found, beginning.get(..BEGINNING_BYTES)) else {
             return;
         };
-        let directory_bytes = u64::from(footer.directory_bytes) + FOOTER_BYTES as u64;
-        let Some(size) = footer.directory_offset.checked_add(directory_bytes) else { return };
-        let tail_offset = size.saturating_sub(TAIL_BYTES).max(BEGINNING_BYTES as u64);
-        let rest_offset = footer.directory_offset.min(tail_offset);
+        let (size, behind_beginning) = (found.object_bytes, BEGINNING_BYTES as u64);
+        if size < behind_beginning {
+            return;
+        }
+        let tail_offset = size.saturating_sub(TAIL_BYTES);
+        let rest_offset = found.offset.min(tail_offset).max(behind_beginning);
         let end_bytes: u64 = end.iter().map(|piece| piece.len() as u64).sum();
         let Some(mut skipped) = end_bytes.checked_sub(size - rest_offset) else { return };
         let mut pieces = vec![beginning];
@@ -339,7 +357,7 @@ impl Storage for CachedStorage {
     }
 
     fn put_tagged(&self, key: &Key, body: &[Bytes], mode: PutMode) -> Result<Option<String>> {
-        let keep = (self.rule)(key);
+        let keep = (self.policy.keep)(key);
         if keep != Keep::Nothing {
             self.drop_file(key);
         }
@@ -354,7 +372,7 @@ impl Storage for CachedStorage {
     }
 
     fn get(&self, key: &Key, range: ByteRange, into: &mut Vec<u8>) -> Result<()> {
-        let keep = (self.rule)(key);
+        let keep = (self.policy.keep)(key);
         if keep == Keep::Nothing {
             return self.inner.get(key, range, into);
         }
@@ -392,7 +410,7 @@ impl Storage for CachedStorage {
     }
 
     fn delete(&self, keys: &[Key]) -> Result<()> {
-        for key in keys.iter().filter(|key| (self.rule)(key) != Keep::Nothing) {
+        for key in keys.iter().filter(|key| (self.policy.keep)(key) != Keep::Nothing) {
             self.drop_file(key);
         }
         self.inner.delete(keys)
@@ -418,7 +436,7 @@ impl Storage for CachedStorage {
     }
 
     fn forget(&self, key: &Key) -> bool {
-        let was_kept = (self.rule)(key) != Keep::Nothing && self.drop_file(key);
+        let was_kept = (self.policy.keep)(key) != Keep::Nothing && self.drop_file(key);
         self.inner.forget(key) || was_kept
     }
 

@@ -28,7 +28,7 @@ mod routed;
 mod storage;
 mod usage;
 
-pub use cached::{CachedStorage, Keep, KeepRule};
+pub use cached::{BEGINNING_BYTES, CachePolicy, CachedStorage, End, Keep};
 pub use crash::{Counted, CrashStorage, CrashingOperation};
 pub use direct::{AlignedBuffer, DIRECT_ALIGNMENT, DirectFile};
 pub use dry_run::DryRunStorage;
@@ -41,7 +41,7 @@ pub use operation::{Operation, OperationKind};
 pub use probe::probe;
 pub use recording::{RECORDS_MAX, Record, RecordingStorage, Totals};
 pub use replicated::{Replica, Replicated};
-pub use routed::Routed;
+pub use routed::{Named, Place, Routed};
 pub use storage::{
     ByteRange, Guarantees, ObjectMeta, PutMode, READ_BYTES_MAX, Storage, TAIL_BYTES,
 };

@@ -1,4 +1,4 @@
-//! One store's objects elsewhere than all others.
+//! Some objects elsewhere than all others.
 
 use std::sync::Arc;
 
@@ -8,26 +8,65 @@ use silt_format::Result;
 use crate::replicated::{both, merge_pages};
 use crate::{ByteRange, Guarantees, Key, ListPage, ObjectMeta, PutMode, Storage, TagPage};
 
-/// Keeps the objects of one store, whose names have its id as their second part, in a storage of
-/// their own, and all others in another.
+/// One of the two storages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// The one for most objects.
+    Main,
+    /// The one for objects that are kept apart.
+    Apart,
+}
+
+/// Names whose place is asked for.
+#[derive(Clone, Copy, Debug)]
+pub enum Named<'a> {
+    /// One object's whole name.
+    Object(&'a Key),
+    /// All names that begin so.
+    Prefix(&'a str),
+}
+
+/// Says where objects are; none where that differs among those that begin with a prefix.
+type PlaceOf = dyn Fn(Named<'_>) -> Option<Place> + Send + Sync;
+
+/// Keeps some objects in a storage of their own, and all others in another.
 pub struct Routed {
     main: Arc<dyn Storage>,
-    store: String,
-    own: Arc<dyn Storage>,
+    apart: Arc<dyn Storage>,
+    place_of: Box<PlaceOf>,
 }
 
 impl Routed {
-    /// Keeps what belongs to `store` in `own`, the rest in `main`.
-    pub fn new(main: Arc<dyn Storage>, store: impl Into<String>, own: Arc<dyn Storage>) -> Self {
-        Self { main, store: store.into(), own }
+    /// Keeps objects in `apart` or `main`, as `place_of` says of their names. That is asked for
+    /// each operation, answers the same each time, and names a place for every prefix of which one
+    /// of both storages holds all objects: other prefixes are listed in both. An object for which
+    /// it names none is in `main`.
+    pub fn new(
+        main: Arc<dyn Storage>,
+        apart: Arc<dyn Storage>,
+        place_of: impl Fn(Named<'_>) -> Option<Place> + Send + Sync + 'static,
+    ) -> Self {
+        Self { main, apart, place_of: Box::new(place_of) }
     }
 
-    fn is_own(&self, name: &str) -> bool {
-        name.split('/').nth(1) == Some(&self.store)
+    fn place(&self, key: &Key) -> Place {
+        (self.place_of)(Named::Object(key)).unwrap_or(Place::Main)
+    }
+
+    fn at(&self, place: Place) -> &Arc<dyn Storage> {
+        match place {
+            Place::Main => &self.main,
+            Place::Apart => &self.apart,
+        }
     }
 
     fn of(&self, key: &Key) -> &Arc<dyn Storage> {
-        if self.is_own(key.as_str()) { &self.own } else { &self.main }
+        self.at(self.place(key))
+    }
+
+    /// The storage that holds all objects whose names begin so, if one does.
+    fn below(&self, prefix: &str) -> Option<&Arc<dyn Storage>> {
+        (self.place_of)(Named::Prefix(prefix)).map(|place| self.at(place))
     }
 }
 
@@ -57,10 +96,7 @@ impl Storage for Routed {
     }
 
     fn list_from(&self, copy: usize, prefix: &str, after: Option<&Key>) -> Result<ListPage> {
-        match prefix.split('/').collect::<Vec<_>>().as_slice() {
-            [_, store, _, ..] if *store == self.store => self.own.list_from(copy, prefix, after),
-            _ => self.main.list_from(copy, prefix, after),
-        }
+        self.below(prefix).unwrap_or(&self.main).list_from(copy, prefix, after)
     }
 
     fn head(&self, key: &Key) -> Result<ObjectMeta> {
@@ -69,32 +105,23 @@ impl Storage for Routed {
 
     fn delete(&self, keys: &[Key]) -> Result<()> {
         // In the order given, so that nobody finds an object whose successors are gone.
-        for run in keys.chunk_by(|a, b| self.is_own(a.as_str()) == self.is_own(b.as_str())) {
+        for run in keys.chunk_by(|a, b| self.place(a) == self.place(b)) {
             self.of(&run[0]).delete(run)?;
         }
         Ok(())
     }
 
     fn list(&self, prefix: &str, after: Option<&Key>) -> Result<ListPage> {
-        let parts: Vec<&str> = prefix.split('/').collect();
-        match parts.as_slice() {
-            [_, store, _, ..] if *store == self.store => self.own.list(prefix, after),
-            [_, _, _, ..] => self.main.list(prefix, after),
-            // The prefix does not say to whom its objects belong.
-            _ => {
-                let pages = [self.main.list(prefix, after)?, self.own.list(prefix, after)?];
-                Ok(merge_pages(pages.into()))
-            }
+        if let Some(storage) = self.below(prefix) {
+            return storage.list(prefix, after);
         }
+        let pages = [self.main.list(prefix, after)?, self.apart.list(prefix, after)?];
+        Ok(merge_pages(pages.into()))
     }
 
     fn tags(&self, prefix: &str, after: Option<&Key>) -> Result<Option<TagPage>> {
-        // Where the prefix does not say to whom its objects belong, those of one place are not all.
-        match prefix.split('/').collect::<Vec<_>>().as_slice() {
-            [_, store, _, ..] if *store == self.store => self.own.tags(prefix, after),
-            [_, _, _, ..] => self.main.tags(prefix, after),
-            _ => Ok(None),
-        }
+        // Where objects of the prefix are in both places, those of one are not all.
+        self.below(prefix).map_or(Ok(None), |storage| storage.tags(prefix, after))
     }
 
     fn forget(&self, key: &Key) -> bool {
@@ -102,15 +129,15 @@ impl Storage for Routed {
     }
 
     fn uploads(&self) -> usize {
-        self.main.uploads().max(self.own.uploads())
+        self.main.uploads().max(self.apart.uploads())
     }
 
     fn request_bytes(&self) -> u64 {
-        self.main.request_bytes().max(self.own.request_bytes())
+        self.main.request_bytes().max(self.apart.request_bytes())
     }
 
     fn guarantees(&self) -> Guarantees {
-        both(self.main.guarantees(), self.own.guarantees())
+        both(self.main.guarantees(), self.apart.guarantees())
     }
 
     fn describe(&self) -> String {

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use silt_format::names::{self, Numbered};
 use silt_format::{Error, ErrorKind, KdfCost, KeyLabel, Result};
 use silt_storage::{
-    ByteRange, CachedStorage, Counted, CrashStorage, CrashingOperation, Keep, Key, MemoryStorage,
-    PutMode, Storage, list_all,
+    ByteRange, CachePolicy, CachedStorage, Counted, CrashStorage, CrashingOperation, Keep, Key,
+    MemoryStorage, PutMode, Storage, list_all,
 };
 use siltstone::{
     Administrator, Advice, DeleteMethod, HealOptions, KeyAccess, Protection, Repository,
@@ -267,9 +267,10 @@ fn whatever_is_damaged_of_the_root_is_healed_by_the_other_place() {
 fn a_configuration_that_was_kept_nearby_is_not_taken_for_the_places_own() {
     let (disks, world, images) = two_copies();
     let folder = tempfile::tempdir().unwrap();
-    let rule: fn(&Key) -> Keep =
+    let keep: fn(&Key) -> Keep =
         |key| if key.as_str() == names::CONFIG { Keep::Settled } else { Keep::Nothing };
-    let kept = |storage| CachedStorage::new(storage, folder.path(), rule, 1 << 20);
+    let policy = CachePolicy { keep, end: |_| None };
+    let kept = |storage| CachedStorage::new(storage, folder.path(), policy, 1 << 20);
     let before: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
     kit::init(Arc::clone(&before), &world).unwrap();
     kit::open(Arc::new(kept(before)), &world).unwrap();

@@ -102,21 +102,21 @@ impl<P: FnMut(u64) -> Result<()>> Extending<'_, P> {
             while self.running.len() >= SIDE_BY_SIDE {
                 self.end_one()?;
             }
-            let base = &self.storage.base;
-            base.counters.head();
-            let name = format!("{}{}", base.prefix, version.key);
+            let folder = &self.storage.folder;
+            folder.counters.head();
+            let name = format!("{}{}", folder.prefix, version.key);
             let task = Task { signer: self.storage.signer()?.clone(), name, version: version.id };
-            let (lock, enough, tries) = (self.lock, self.enough, base.tries);
-            self.running.spawn_on(extend(task, lock, enough, tries), base.runtime.handle());
+            let (lock, enough, tries) = (self.lock, self.enough, folder.tries);
+            self.running.spawn_on(extend(task, lock, enough, tries), folder.runtime.handle());
         }
         (self.progress)(self.report.objects)
     }
 
     fn end_one(&mut self) -> Result<()> {
-        let base = &self.storage.base;
-        let Some(ended) = base.runtime.block_on(self.running.join_next()) else { return Ok(()) };
+        let folder = &self.storage.folder;
+        let Some(ended) = folder.runtime.block_on(self.running.join_next()) else { return Ok(()) };
         if ended.map_err(|error| Error::invalid(format!("a lock: {error}")))?? {
-            base.counters.put(0);
+            folder.counters.put(0);
             self.report.extended += 1;
         }
         Ok(())
@@ -139,7 +139,7 @@ async fn extend(task: Task, lock: Lock, enough: Timestamp, tries: u32) -> Result
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
             Err(error) if error.kind() == ErrorKind::Unavailable && failed + 1 < tries => {
                 failed += 1;
-                tokio::time::sleep(crate::base::FIRST_WAIT * failed).await;
+                tokio::time::sleep(crate::object_folder::FIRST_WAIT * failed).await;
             }
             other => return other.context(|| format!("extend the lock of {}", task.name)),
         }

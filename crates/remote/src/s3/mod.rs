@@ -30,7 +30,8 @@ pub use lock::Extended;
 use request::{Answer, Signed};
 pub use versions::{Rollback, Version};
 
-use crate::base::{Base, REQUEST_BYTES, begins_no_name, runtime};
+use crate::failure::Failure;
+use crate::object_folder::{ObjectFolder, REQUEST_BYTES, begins_no_name, runtime};
 use crate::object_lock::Lock;
 use crate::settings::Settings;
 
@@ -47,7 +48,7 @@ pub struct S3Storage {
     region: String,
     /// Made when it is first needed.
     signer: OnceLock<Signed>,
-    pub(crate) base: Base,
+    pub(crate) folder: ObjectFolder,
     bucket: String,
     settings: Settings,
 }
@@ -62,7 +63,7 @@ impl S3Storage {
         let lock = settings.lock;
         let locker = lock.map(|lock| reached.creator(&client, Some(lock))).transpose()?;
         let store = Arc::new(client.clone());
-        let base = Base::new(store, runtime()?, prefix, location, settings.retries());
+        let folder = ObjectFolder::new(store, runtime()?, prefix, location, settings.retries());
         Ok(Self {
             client,
             creator,
@@ -71,7 +72,7 @@ impl S3Storage {
             http: reached.connections.http().clone(),
             region: reached.region,
             signer: OnceLock::new(),
-            base,
+            folder,
             bucket: bucket.to_owned(),
             settings: settings.clone(),
         })
@@ -81,7 +82,7 @@ impl S3Storage {
         if self.signer.get().is_none() {
             let made = Signed::new(&self.client, self.http.clone(), self.region.clone());
             // Another thread's is as good.
-            let _ = self.signer.set(self.base.runtime.block_on(made)?);
+            let _ = self.signer.set(self.folder.runtime.block_on(made)?);
         }
         self.signer.get().ok_or_else(|| Error::invalid("there is no way to sign requests"))
     }
@@ -99,11 +100,13 @@ impl S3Storage {
         loop {
             let ask = signer.send(method.clone(), name, query, headers, body.to_vec());
             tries += 1;
-            match self.base.runtime.block_on(ask) {
-                Err(error) if error.kind() == ErrorKind::Unavailable && tries < self.base.tries => {
-                    self.base.wait(tries);
+            match self.folder.runtime.block_on(ask) {
+                Err(error)
+                    if error.kind() == ErrorKind::Unavailable && tries < self.folder.tries =>
+                {
+                    self.folder.wait(tries);
                 }
-                other => return other.context(|| format!("ask {}", self.base.location)),
+                other => return other.context(|| format!("ask {}", self.folder.location)),
             }
         }
     }
@@ -114,18 +117,15 @@ impl S3Storage {
         path: &Path,
         body: &PutPayload,
         mode: PutMode,
-    ) -> object_store::Result<Option<String>> {
+    ) -> Result<Option<String>, Failure> {
         let attributes = self.settings.attributes(key);
         let options = PutOptions { mode: Mode::Create, attributes, ..PutOptions::default() };
-        self.base.counters.put(body.content_length());
+        self.folder.counters.put(body.content_length());
         let creator = match (&self.locker, mode) {
             (Some(locker), PutMode::Create) => locker,
             _ => &self.creator,
         };
-        self.base
-            .runtime
-            .block_on(creator.put_opts(path, body.clone(), options))
-            .map(|put| put.e_tag)
+        self.folder.wait_for(creator.put_opts(path, body.clone(), options)).map(|put| put.e_tag)
     }
 }
 
@@ -145,19 +145,19 @@ impl Storage for S3Storage {
     }
 
     fn put_tagged(&self, key: &Key, body: &[Bytes], mode: PutMode) -> Result<Option<String>> {
-        let path = self.base.path(key)?;
+        let path = self.folder.path(key)?;
         if body.iter().map(Bytes::len).sum::<usize>() > multipart::WHOLE_BYTES_MAX {
             return self.put_in_parts(key, body, mode).map(|()| None);
         }
         let payload = body.iter().cloned().collect::<PutPayload>();
         let tag = RefCell::new(None);
         let put_once = || self.put_once(key, &path, &payload, mode).map(|told| tag.replace(told));
-        self.base.create(key, || put_once().map(drop), || self.base.is_ours(key, body))?;
+        self.folder.create(key, || put_once().map(drop), || self.folder.is_ours(key, body))?;
         Ok(tag.into_inner())
     }
 
     fn get(&self, key: &Key, range: ByteRange, into: &mut Vec<u8>) -> Result<()> {
-        self.base.get(key, range, into)
+        self.folder.get(key, range, into)
     }
 
     fn settle(&self, _: &Key) -> Result<()> {
@@ -166,33 +166,34 @@ impl Storage for S3Storage {
     }
 
     fn head(&self, key: &Key) -> Result<ObjectMeta> {
-        self.base.head(key)
+        self.folder.head(key)
     }
 
     fn delete(&self, keys: &[Key]) -> Result<()> {
-        self.base.delete(keys)
+        self.folder.delete(keys)
     }
 
     fn list(&self, prefix: &str, after: Option<&Key>) -> Result<ListPage> {
         if begins_no_name(prefix) {
             return Ok(ListPage { objects: Vec::new(), truncated: false });
         }
-        let prefix = format!("{}{prefix}", self.base.prefix);
-        let offset = after.map(|after| format!("{}{after}", self.base.prefix));
+        let prefix = format!("{}{prefix}", self.folder.prefix);
+        let offset = after.map(|after| format!("{}{after}", self.folder.prefix));
         let mut options = PaginatedListOptions { offset, ..PaginatedListOptions::default() };
-        let page = |options: &PaginatedListOptions| self.base.page(&self.client, &prefix, options);
-        let objects = self.base.next_objects(&mut options, after, &page)?;
+        let page =
+            |options: &PaginatedListOptions| self.folder.page(&self.client, &prefix, options);
+        let objects = self.folder.next_objects(&mut options, after, &page)?;
         Ok(ListPage { truncated: options.page_token.is_some() && !objects.is_empty(), objects })
     }
 
     fn tags(&self, prefix: &str, after: Option<&Key>) -> Result<Option<TagPage>> {
-        let prefix = format!("{}{prefix}", self.base.prefix);
-        let offset = after.map(|after| format!("{}{after}", self.base.prefix));
+        let prefix = format!("{}{prefix}", self.folder.prefix);
+        let offset = after.map(|after| format!("{}{after}", self.folder.prefix));
         let options = PaginatedListOptions { offset, ..PaginatedListOptions::default() };
-        let page = self.base.page(&self.client, &prefix, &options)?;
+        let page = self.folder.page(&self.client, &prefix, &options)?;
         let truncated = page.page_token.is_some();
         let tagged = page.result.objects.into_iter().filter_map(|object| {
-            let name = object.location.as_ref().strip_prefix(self.base.prefix.as_str())?;
+            let name = object.location.as_ref().strip_prefix(self.folder.prefix.as_str())?;
             Some((Key::new(name).ok()?, object.e_tag?))
         });
         Ok(Some(TagPage { tags: tagged.collect(), truncated }))
@@ -207,7 +208,7 @@ impl Storage for S3Storage {
     }
 
     fn usage(&self) -> Option<Usage> {
-        Some(self.base.counters.usage())
+        Some(self.folder.usage())
     }
 
     fn guarantees(&self) -> Guarantees {
@@ -215,6 +216,6 @@ impl Storage for S3Storage {
     }
 
     fn describe(&self) -> String {
-        self.base.location.clone()
+        self.folder.location.clone()
     }
 }

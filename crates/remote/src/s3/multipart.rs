@@ -16,12 +16,12 @@ impl S3Storage {
     /// Creates a large object; all of it appears with the last request, unless one of its name is
     /// there.
     pub(crate) fn put_in_parts(&self, key: &Key, body: &[Bytes], mode: PutMode) -> Result<()> {
-        let name = format!("{}{key}", self.base.prefix);
+        let name = format!("{}{key}", self.folder.prefix);
         let mut headers = lock::headers(self.lock.filter(|_| mode == PutMode::Create));
         headers.extend(
             self.settings.storage_class(key).map(|class| ("x-amz-storage-class", class.to_owned())),
         );
-        self.base.counters.put(0);
+        self.folder.counters.put(0);
         let begun = self.signed(&Method::POST, &name, &[("uploads", "")], &headers, &[])?;
         let upload = begun.tag("UploadId").ok_or_else(|| {
             Error::new(ErrorKind::Unavailable, format!("{name}: no upload began"))
@@ -29,7 +29,7 @@ impl S3Storage {
         let done = self.upload_parts(&name, upload, body);
         let done = done.and_then(|parts| self.complete(key, &name, upload, &parts, body));
         if done.is_err() {
-            self.base.counters.delete();
+            self.folder.counters.delete();
             let query = [("uploadId", upload)];
             // What is left of it is no object, and goes with the store's rule for such remains.
             let _ = self.signed(&Method::DELETE, &name, &query, &[], &[]);
@@ -43,7 +43,7 @@ impl S3Storage {
         for (number, part) in (1_u32..).zip(Parts::new(body)) {
             let number = number.to_string();
             let query = [("partNumber", number.as_str()), ("uploadId", upload)];
-            self.base.counters.put(part.len());
+            self.folder.counters.put(part.len());
             let answer = self.signed(&Method::PUT, name, &query, &[], &part)?;
             let tag = answer.headers.get("etag").and_then(|tag| tag.to_str().ok());
             let lacks = || Error::new(ErrorKind::Unavailable, format!("{name}: a part has no tag"));
@@ -67,7 +67,7 @@ impl S3Storage {
         }
         text.push_str("</CompleteMultipartUpload>");
         let headers = [("if-none-match", "*".to_owned())];
-        self.base.counters.put(0);
+        self.folder.counters.put(0);
         let query = [("uploadId", upload)];
         match self.signed(&Method::POST, name, &query, &headers, text.as_bytes()) {
             Ok(_) => Ok(()),
@@ -78,9 +78,9 @@ impl S3Storage {
             {
                 Err(error)
             }
-            _ if self.base.is_ours(key, body) => Ok(()),
+            _ if self.folder.is_ours(key, body) => Ok(()),
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                let message = format!("object {key} already exists in {}", self.base.location);
+                let message = format!("object {key} already exists in {}", self.folder.location);
                 Err(Error::new(ErrorKind::AlreadyExists, message))
             }
             Err(error) => Err(Error::new(ErrorKind::Unavailable, error.to_string())),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use http::{HeaderMap, Method, Request, StatusCode};
+use http::{HeaderMap, Method, Request};
 use object_store::aws::{AmazonS3, AwsAuthorizer, AwsCredentialProvider};
 use object_store::client::{HttpClient, HttpError, HttpRequestBody};
 use object_store::path::Path;
@@ -10,7 +10,7 @@ use object_store::signer::Signer;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use silt_format::{Error, ErrorKind, Result};
 
-use crate::base::AGAIN;
+use crate::refusal::Refusal;
 
 /// What S3's signatures leave as it is.
 const KEPT: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
@@ -96,43 +96,16 @@ impl Signed {
         let (parts, body) = answer.map_err(|error: HttpError| unavailable(&error))?.into_parts();
         let body = body.bytes().await.map_err(|error| unavailable(&error))?;
         let text = String::from_utf8_lossy(&body);
-        let status = match hidden_failure(&text) {
-            Some(failure) if parts.status.is_success() => failure,
-            _ => parts.status,
+        let refusal = if parts.status.is_success() {
+            Refusal::hidden(parts.status, &text)
+        } else {
+            Some(Refusal::new(parts.status, &text))
         };
-        if status.is_success() {
-            return Ok(Answer { headers: parts.headers, body: body.to_vec() });
+        match refusal {
+            Some(refusal) => Err(Error::new(refusal.kind(), format!("{name}: {refusal}"))),
+            None => Ok(Answer { headers: parts.headers, body: body.to_vec() }),
         }
-        Err(refusal(name, status, &text))
     }
-}
-
-/// What status an answer of success should have had: S3 begins some before it knows how they will
-/// end, to complete an upload and to copy an object (API Reference, `CompleteMultipartUpload`).
-fn hidden_failure(body: &str) -> Option<StatusCode> {
-    let code = body.contains("<Error>").then(|| tag(body, "Code"))??;
-    Some(match code {
-        "AccessDenied" => StatusCode::FORBIDDEN,
-        "NoSuchKey" | "NoSuchUpload" => StatusCode::NOT_FOUND,
-        "PreconditionFailed" => StatusCode::PRECONDITION_FAILED,
-        _ => StatusCode::INTERNAL_SERVER_ERROR,
-    })
-}
-
-fn refusal(name: &str, status: StatusCode, body: &str) -> Error {
-    let code = tag(body, "Code").unwrap_or_default();
-    let kind = match status.as_u16() {
-        400 if AGAIN.iter().any(|words| body.contains(words)) => ErrorKind::Unavailable,
-        404 => ErrorKind::NotFound,
-        401 | 403 => ErrorKind::Denied,
-        400 | 405 | 501 => ErrorKind::Unsupported,
-        409 | 412 => ErrorKind::AlreadyExists,
-        _ => ErrorKind::Unavailable,
-    };
-    Error::new(
-        kind,
-        format!("{name}: {status} {code} {}", tag(body, "Message").unwrap_or_default()),
-    )
 }
 
 fn tag<'t>(text: &'t str, tag: &str) -> Option<&'t str> {

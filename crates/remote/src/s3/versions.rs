@@ -103,15 +103,15 @@ impl S3Storage {
     pub(super) fn each_version(&self, mut each: impl FnMut(Version) -> Result<()>) -> Result<()> {
         let (mut key, mut id) = (String::new(), String::new());
         loop {
-            let mut query = vec![("prefix", self.base.prefix.as_str()), ("versions", "")];
+            let mut query = vec![("prefix", self.folder.prefix.as_str()), ("versions", "")];
             if !key.is_empty() {
                 query.extend([("key-marker", key.as_str()), ("version-id-marker", id.as_str())]);
             }
             query.sort_unstable();
-            self.base.counters.list();
+            self.folder.counters.list();
             let answer = self.signed(&Method::GET, "", &query, &[], &[])?;
             let strange = |error: &dyn std::fmt::Display| {
-                Error::corrupt(format!("the versions of {}: {error}", self.base.location))
+                Error::corrupt(format!("the versions of {}: {error}", self.folder.location))
             };
             let text = std::str::from_utf8(&answer.body).map_err(|error| strange(&error))?;
             let page: ListVersions =
@@ -123,7 +123,7 @@ impl S3Storage {
                     Entry::Other => continue,
                 };
                 let Listed { key, version_id, last_modified, etag, size } = listed;
-                let name = key.strip_prefix(&self.base.prefix);
+                let name = key.strip_prefix(&self.folder.prefix);
                 // What is no name of ours is not ours.
                 let Some(Ok(key)) = name.map(Key::new) else { continue };
                 let content = etag.zip(size).filter(|_| !is_marker);
@@ -140,7 +140,7 @@ impl S3Storage {
 
     /// Makes an older version the current one again.
     pub fn restore_version(&self, version: &Version) -> Result<()> {
-        let name = format!("{}{}", self.base.prefix, version.key);
+        let name = format!("{}{}", self.folder.prefix, version.key);
         let path = format!("{}/{name}", self.bucket);
         let path = utf8_percent_encode(&path, &KEPT_IN_PATHS);
         let source = format!("{path}?versionId={}", version.id);
@@ -149,7 +149,7 @@ impl S3Storage {
         if let Some(class) = self.settings.storage_class(&version.key) {
             headers.push(("x-amz-storage-class", class.to_owned()));
         }
-        self.base.counters.put(0);
+        self.folder.counters.put(0);
         self.signed(&Method::PUT, &name, &[], &headers, &[]).map(drop)
     }
 }

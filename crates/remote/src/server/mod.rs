@@ -4,8 +4,6 @@
 
 mod azure;
 mod google;
-#[cfg(feature = "hdfs")]
-mod hadoop;
 mod proxy;
 
 use std::net::{TcpListener, TcpStream};
@@ -20,8 +18,6 @@ use tempfile::TempDir;
 
 pub use azure::Azurite;
 pub use google::Google;
-#[cfg(feature = "hdfs")]
-pub use hadoop::Hadoop;
 pub use proxy::Proxy;
 
 use crate::{S3Storage, Settings, Version};
@@ -125,7 +121,7 @@ impl Server {
         let form = format!("Action=AssumeRole&Version=2011-06-15&Policy={encoded}");
         let kind = [("content-type", "application/x-www-form-urlencoded".to_owned())];
         let asked = tokens.send(Method::POST, "", &[], &kind, form.into_bytes());
-        let answer = storage.base.runtime.block_on(asked).unwrap();
+        let answer = storage.folder.runtime.block_on(asked).unwrap();
         let tag = |name: &str| answer.tag(name).unwrap().to_owned();
         let mut settings = self.settings();
         settings.environment.retain(|(name, _)| !name.contains("ACCESS_KEY"));
@@ -140,14 +136,14 @@ impl Server {
     /// What someone does who has all rights to a bucket and means harm: overwrites an object.
     pub fn overwrite(&self, location: &str, key: &Key, bytes: &[u8]) {
         let storage = S3Storage::open(location, &self.settings()).unwrap();
-        let name = format!("{}{key}", storage.base.prefix);
+        let name = format!("{}{key}", storage.folder.prefix);
         storage.signed(&Method::PUT, &name, &[], &[], bytes).unwrap();
     }
 
     /// Deletes one version of an object for good, which a lock forbids.
     pub fn delete_version(&self, location: &str, version: &Version) -> silt_format::Result<()> {
         let storage = S3Storage::open(location, &self.settings()).unwrap();
-        let name = format!("{}{}", storage.base.prefix, version.key);
+        let name = format!("{}{}", storage.folder.prefix, version.key);
         let query = [("versionId", version.id.as_str())];
         storage.signed(&Method::DELETE, &name, &query, &[], &[]).map(drop)
     }

@@ -32,6 +32,7 @@ use siltstone::{
     Context, DryRunStorage, Found, FoundVolume, Repository, Throttle, Throttled, Warning,
 };
 
+use crate::Program;
 use crate::cli::{Cli, Command, Cost, Global, Popular, Repo, Rounds};
 pub use crate::failure::Failure;
 use crate::failure::exit_code;
@@ -70,7 +71,7 @@ pub struct Session<'a> {
 }
 
 /// Runs a command; the answer is the exit status.
-pub fn run(cli: &Cli, interrupted: Arc<AtomicBool>) -> Result<u8, Failure> {
+pub fn run(program: &Program, cli: &Cli, interrupted: Arc<AtomicBool>) -> Result<u8, Failure> {
     let global = &cli.global;
     let to_stdout =
         matches!(&cli.command, Command::Restore(restore) if volume_args::is_stdin(&restore.target));
@@ -79,7 +80,7 @@ pub fn run(cli: &Cli, interrupted: Arc<AtomicBool>) -> Result<u8, Failure> {
     let noted = Arc::new(NotedEnv::new(global, interrupted));
     let mut context = Context::new(Arc::clone(&noted) as _, observer);
     context.memory_bytes = cli.global.memory << 20;
-    let opener = Opener::new(global.connections);
+    let opener = Opener::new(global.connections, program.kinds);
     let session = Session { global, reporter, context, noted, opener };
     // What can wait gives way to backups unless it is told otherwise.
     let can_wait =
@@ -116,7 +117,8 @@ pub fn run(cli: &Cli, interrupted: Arc<AtomicBool>) -> Result<u8, Failure> {
         Command::Policy(args) => policy::run(&session, args),
         Command::Key(args) => key::run(&session, args),
         Command::Completion { shell } => {
-            clap_complete::generate(*shell, &mut Cli::command(), "silt", &mut std::io::stdout());
+            let name = program.name;
+            clap_complete::generate(*shell, &mut Cli::command(), name, &mut std::io::stdout());
             Ok(0)
         }
         Command::Version => {

@@ -56,22 +56,6 @@ pub fn settings(location: &str, connections: Option<usize>) -> Result<(&str, Set
     Ok((place, settings))
 }
 
-/// A folder of HDFS; the option `replication` says how many data nodes hold each block.
-#[cfg(feature = "hdfs")]
-pub fn open_hdfs(location: &str) -> Result<std::sync::Arc<dyn silt_storage::Storage>> {
-    let (place, option) = location.split_once('?').map_or((location, None), |(p, o)| (p, Some(o)));
-    let wrong = || {
-        let message = format!("{location}: the one option of HDFS is replication=NUMBER, 1 to 512");
-        Error::invalid(message)
-    };
-    let parse = |option: &str| option.strip_prefix("replication=")?.parse::<u32>().ok();
-    let replication = option.map(|option| parse(option).ok_or_else(wrong)).transpose()?;
-    if replication.is_some_and(|count| !(1..=512).contains(&count)) {
-        return Err(wrong());
-    }
-    Ok(std::sync::Arc::new(silt_remote::HdfsStorage::open(place, replication)?))
-}
-
 fn lock(time: Option<&str>, mode: Option<&str>) -> Result<Option<Lock>> {
     let Some(time) = time else { return Ok(None) };
     let days = time.strip_suffix('d').unwrap_or(time).parse().ok();

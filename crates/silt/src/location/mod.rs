@@ -1,5 +1,5 @@
 //! Where repositories are: folders, buckets of S3-compatible stores, of Azure and of Google, and
-//! HDFS.
+//! the kinds of storage that a program adds.
 
 #[cfg(feature = "s3")]
 mod bucket;
@@ -10,27 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use silt_format::names::Numbered;
 use silt_format::{Error, ErrorKind, Result, names};
-use silt_storage::{CachedStorage, Keep, Key, LocalStorage, Storage, Usage};
-
-/// What of a repository is worth keeping at hand: objects of which many small parts are read, and
-/// those that are read each time.
-fn keep(key: &Key) -> Keep {
-    let name = key.as_str();
-    let begins = |prefix: &str| name.starts_with(prefix);
-    // Keys and snapshots are named by random numbers; a configuration that does not belong to the
-    // keys is read again, and so is a list of writers that lacks one.
-    if [names::CONFIG, names::KEYS, names::WRITERS, "snapshots/"].into_iter().any(begins) {
-        Keep::Settled
-    } else if begins("containers/") {
-        Keep::Ends
-    } else if ["recipes/", "runs/", names::SERIES].into_iter().any(begins)
-        || Numbered::Head.is(name)
-    {
-        Keep::Whole
-    } else {
-        Keep::Nothing
-    }
-}
+use silt_storage::{CachedStorage, Key, LocalStorage, Storage, Usage};
+use siltstone::storage::CACHE_POLICY;
 
 /// Bytes of the cache of one location unless told otherwise.
 const CACHE_MIB_DEFAULT: u64 = 512;
@@ -56,7 +37,23 @@ pub struct Opener {
     opened: Mutex<Vec<Arc<dyn Storage>>>,
     #[cfg(feature = "s3")]
     buckets: Mutex<Vec<Arc<silt_remote::S3Storage>>>,
+    /// What the program adds.
+    kinds: &'static [StorageKind],
 }
+
+/// A kind of storage, by the scheme of its locations.
+#[derive(Clone, Copy, Debug)]
+pub struct StorageKind {
+    /// The part of a location before `://`.
+    pub scheme: &'static str,
+    /// What a location looks like, for messages: `hdfs://NAMENODE:PORT/FOLDER`.
+    pub form: &'static str,
+    /// Opens the storage at a location, which is passed with all its options. Writes nothing.
+    pub open: fn(&str) -> Result<Arc<dyn Storage>>,
+}
+
+/// Schemes that another program of this project has, and that program.
+const ELSEWHERE: [(&str, &str); 1] = [("hdfs", "silt-hdfs")];
 
 /// The part of a location before `://`, if it has one.
 fn scheme(location: &str) -> Option<&str> {
@@ -71,12 +68,16 @@ fn place(location: &str) -> &str {
     }
 }
 
-fn unsupported(location: &str, scheme: &str) -> Error {
+fn unsupported(location: &str, scheme: &str, kinds: &[StorageKind]) -> Error {
+    if let Some((_, program)) = ELSEWHERE.iter().find(|(known, _)| *known == scheme) {
+        let message = format!("{location}: this build has no {scheme}://; use {program} instead");
+        return Error::new(ErrorKind::Unsupported, message);
+    }
     let mut known = vec!["a folder"];
     known.extend(cfg!(feature = "s3").then_some("s3://BUCKET/PREFIX"));
     known.extend(cfg!(feature = "azure").then_some("az://CONTAINER/PREFIX"));
     known.extend(cfg!(feature = "google").then_some("gs://BUCKET/PREFIX"));
-    known.extend(cfg!(feature = "hdfs").then_some("hdfs://NAMENODE:PORT/FOLDER"));
+    known.extend(kinds.iter().map(|kind| kind.form));
     let known = known.join(" or ");
     let message = format!("{location}: {scheme}:// repositories are not supported; use {known}");
     Error::new(ErrorKind::Unsupported, message)
@@ -95,8 +96,8 @@ pub struct Locks {
 
 impl Opener {
     /// An opener of which at most so many objects are uploaded at once to each store.
-    pub fn new(connections: Option<usize>) -> Self {
-        Self { connections, ..Self::default() }
+    pub fn new(connections: Option<usize>, kinds: &'static [StorageKind]) -> Self {
+        Self { connections, kinds, ..Self::default() }
     }
 
     /// Opens the storage at a location; nothing is written to it.
@@ -114,10 +115,6 @@ impl Opener {
     }
 
     /// Opens what is far away and no bucket of S3.
-    #[cfg_attr(
-        not(any(feature = "azure", feature = "google")),
-        expect(clippy::unused_self, reason = "nothing that is asked for is to be had")
-    )]
     fn open_other(&self, scheme: &str, location: &str) -> Result<Arc<dyn Storage>> {
         match scheme {
             #[cfg(feature = "azure")]
@@ -130,9 +127,10 @@ impl Opener {
                 let (location, settings) = bucket::settings(location, self.connections)?;
                 Ok(Arc::new(silt_remote::CloudStorage::google(location, &settings)?))
             }
-            #[cfg(feature = "hdfs")]
-            "hdfs" => bucket::open_hdfs(location),
-            other => Err(unsupported(location, other)),
+            other => match self.kinds.iter().find(|kind| kind.scheme == other) {
+                Some(kind) => (kind.open)(location),
+                None => Err(unsupported(location, other, self.kinds)),
+            },
         }
     }
 
@@ -145,7 +143,7 @@ impl Opener {
         let name: String =
             place(location).chars().map(|c| if c.is_alphanumeric() { c } else { '_' }).collect();
         let bytes_max = cache.mib.unwrap_or(CACHE_MIB_DEFAULT) << 20;
-        Ok(Arc::new(CachedStorage::new(storage, folder.join(name), keep, bytes_max)))
+        Ok(Arc::new(CachedStorage::new(storage, folder.join(name), CACHE_POLICY, bytes_max)))
     }
 
     /// Fails as `AlreadyExists` if something is there already.
@@ -160,7 +158,7 @@ impl Opener {
             return Ok(());
         }
         let message = format!("{location} is not empty; use another location");
-        Err(taken(location, Error::new(ErrorKind::AlreadyExists, message)))
+        Err(self.taken(location, Error::new(ErrorKind::AlreadyExists, message)))
     }
 
     /// Makes an empty storage at a location: a folder that is new or empty, or a part of a bucket
@@ -169,7 +167,7 @@ impl Opener {
         self.refuse_existing(location)?;
         if scheme(location).is_none() {
             let created = LocalStorage::create(Path::new(location));
-            return Ok(Arc::new(created.map_err(|error| taken(location, error))?));
+            return Ok(Arc::new(created.map_err(|error| self.taken(location, error))?));
         }
         let storage = self.open(location)?;
         silt_storage::probe(&*storage, &Key::new(format!("probe/{unique:016x}"))?)?;
@@ -210,6 +208,24 @@ impl Opener {
         Ok(None)
     }
 
+    /// The error, or one that names the repository that is at the location already.
+    fn taken(&self, location: &str, error: Error) -> Error {
+        let config = || -> Result<()> {
+            let storage: Arc<dyn Storage> = match scheme(location) {
+                None => Arc::new(LocalStorage::open(Path::new(location))?),
+                Some(_) => Self::new(None, self.kinds).open(location)?,
+            };
+            storage.head(&Key::new(names::CONFIG)?).map(drop)
+        };
+        if error.kind() != ErrorKind::AlreadyExists || config().is_err() {
+            return error;
+        }
+        let message = format!(
+            "{location} holds a repository already; use it, or make one at another location"
+        );
+        Error::new(ErrorKind::AlreadyExists, message)
+    }
+
     /// What was asked of all object stores that were opened; `None` if there were none.
     pub fn requests(&self) -> Option<Usage> {
         let opened = lock(&self.opened);
@@ -219,23 +235,6 @@ impl Opener {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Of a place that is in use by a repository, says so.
-fn taken(location: &str, error: Error) -> Error {
-    let config = || -> Result<()> {
-        let storage: Arc<dyn Storage> = match scheme(location) {
-            None => Arc::new(LocalStorage::open(Path::new(location))?),
-            Some(_) => Opener::default().open(location)?,
-        };
-        storage.head(&Key::new(names::CONFIG)?).map(drop)
-    };
-    if error.kind() != ErrorKind::AlreadyExists || config().is_err() {
-        return error;
-    }
-    let message =
-        format!("{location} holds a repository already; use it, or make one at another location");
-    Error::new(ErrorKind::AlreadyExists, message)
 }
 
 /// What a location may be called in a list of places: a folder by its own path, or by the one that

@@ -73,7 +73,7 @@ impl Place {
         self.path(name).to_str().unwrap().to_owned()
     }
     pub fn command(&self) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_silt"));
+        let mut command = Command::new(crate::PROGRAM);
         command.env_clear().env("PATH", "/usr/bin:/bin:/usr/sbin:/sbin").env("TZ", "UTC");
         command.env("SILT_REPOSITORY", self.path("repository")).env("SILT_PASSWORD", "secret");
         command.env("XDG_STATE_HOME", self.path("state"));
@@ -185,4 +185,31 @@ pub fn changed(disk: &[u8], seed: usize) -> Vec<u8> {
         bytes[at..at + 4096].iter_mut().for_each(|byte| *byte = byte.wrapping_add(1));
     }
     bytes
+}
+
+/// A location, and the variables that it is reached with, are a repository like any other.
+pub fn is_a_repository(location: &str, variables: &[(String, String)]) {
+    let place = Place::new();
+    let silt = |arguments: &[&str]| {
+        let mut command = place.command();
+        command.envs(variables.iter().cloned()).env("SILT_REPOSITORY", location);
+        Run::of(command.env("XDG_CACHE_HOME", place.path("cache")).args(arguments))
+    };
+    silt(&["init", "--kdf-memory", "8", "--kdf-passes", "1"]).exits(0);
+    silt(&["init"]).exits(1).says("holds a repository already");
+    let first = disk(1, 16);
+    let file = place.write("vm.raw", &first);
+    silt(&["backup", "vm", &file]).exits(0);
+    let second = changed(&first, 3);
+    place.write("vm.raw", &second);
+    silt(&["backup", "vm", &file]).exits(0);
+    silt(&["check", "--read-data"]).exits(0).says("No damage found");
+    silt(&["forget", "--keep-last", "1", "--reclaim", "--yes"]).exits(0);
+    let target = place.text("restored.raw");
+    silt(&["restore", "vm@latest", &target]).exits(0);
+    assert!(place.read("restored.raw") == second);
+    silt(&["check", "--read-data"]).exits(0).says("No damage found");
+    let unchanged = silt(&["--json", "backup", "vm", &file]).exits(0);
+    let messages = unchanged.messages();
+    assert!(messages.iter().any(|message| message["message_type"] == "requests"));
 }

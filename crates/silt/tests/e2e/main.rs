@@ -17,3 +17,6 @@ mod restores;
 mod s3;
 mod sharing;
 mod status;
+
+/// The program that the kit runs.
+const PROGRAM: &str = env!("CARGO_BIN_EXE_silt");

@@ -5,8 +5,9 @@ use std::ops::Range;
 use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::Path;
 
-/// How much of an object's beginning tells it from another of the same name.
-pub(super) const BEGINNING_BYTES: usize = 96;
+/// How much of an object's beginning tells it from another of the same name. Of objects of which
+/// only the ends are kept, readers read just this much first, so that it is kept as well.
+pub const BEGINNING_BYTES: usize = 96;
 const DIGEST_BYTES: usize = 32;
 /// Digest, object size and where the rest begins; then come the beginning and the rest.
 const HEAD_BYTES: usize = DIGEST_BYTES + 16;

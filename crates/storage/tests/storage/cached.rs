@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use silt_format::{FOOTER_BYTES, Footer, Result};
+use silt_format::Result;
 use silt_storage::{
-    ByteRange, CachedStorage, Guarantees, Keep, Key, ListPage, MemoryStorage, ObjectMeta,
-    OperationKind, PutMode, RecordingStorage, Storage, TAIL_BYTES,
+    ByteRange, CachePolicy, CachedStorage, End, Guarantees, Keep, Key, ListPage, MemoryStorage,
+    ObjectMeta, OperationKind, PutMode, RecordingStorage, Storage, TAIL_BYTES,
 };
 
 type Recorded = Arc<RecordingStorage<MemoryStorage>>;
@@ -23,7 +23,30 @@ fn object(seed: u8, bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| u8::try_from((at * 31 + usize::from(seed) * 7) % 251).unwrap()).collect()
 }
 
-fn rule(key: &Key) -> Keep {
+/// Bytes of the footer of an object with a directory: where that begins, its bytes, and a mark.
+const FOOTER_BYTES: usize = 20;
+const MARK: &[u8; 4] = b"end.";
+
+fn footer(directory_offset: usize, directory_bytes: usize) -> Vec<u8> {
+    let numbers = [directory_offset, directory_bytes].map(|number| (number as u64).to_le_bytes());
+    [&numbers[0][..], &numbers[1], MARK].concat()
+}
+
+/// Where the directory of an object begins and how long it is, by the object's last bytes.
+fn read_footer(last: &[u8]) -> Option<(u64, u64)> {
+    let footer = last.last_chunk::<FOOTER_BYTES>()?;
+    let number = |at: usize| u64::from_le_bytes(footer[at..at + 8].try_into().unwrap());
+    footer.ends_with(MARK).then(|| (number(0), number(8)))
+}
+
+fn end(last: &[u8]) -> Option<End> {
+    let (offset, bytes) = read_footer(last)?;
+    Some(End { offset, object_bytes: offset + bytes + FOOTER_BYTES as u64 })
+}
+
+const POLICY: CachePolicy = CachePolicy { keep, end };
+
+fn keep(key: &Key) -> Keep {
     match key.as_str().split('/').next() {
         Some("packs") => Keep::Whole,
         Some("keys") => Keep::Settled,
@@ -33,7 +56,7 @@ fn rule(key: &Key) -> Keep {
 }
 
 fn cache(inner: &Recorded, folder: &std::path::Path, bytes_max: u64) -> CachedStorage {
-    CachedStorage::new(Arc::clone(inner) as Arc<dyn Storage>, folder, rule, bytes_max)
+    CachedStorage::new(Arc::clone(inner) as Arc<dyn Storage>, folder, POLICY, bytes_max)
 }
 
 fn read(storage: &dyn Storage, name: &str, offset: u64, length: u64) -> Vec<u8> {
@@ -135,9 +158,7 @@ fn damaged_files_and_folders_that_cannot_be_used_make_no_difference() {
 /// An object with a directory of so many bytes between its frames and its footer.
 fn container(seed: u8, frames: usize, directory: usize) -> Vec<u8> {
     let mut bytes = object(seed, frames + directory);
-    let directory_bytes = u32::try_from(directory).unwrap();
-    let footer = Footer { directory_offset: frames as u64, directory_bytes };
-    bytes.extend_from_slice(&footer.encode());
+    bytes.extend_from_slice(&footer(frames, directory));
     bytes
 }
 
@@ -146,8 +167,8 @@ fn directory(storage: &dyn Storage, name: &str) -> Vec<u8> {
     let (key, mut bytes) = (key(name), Vec::new());
     storage.get(&key, ByteRange::Bounded { offset: 0, length: 96 }, &mut bytes).unwrap();
     storage.get(&key, ByteRange::Tail(TAIL_BYTES), &mut bytes).unwrap();
-    let footer = Footer::decode(bytes.last_chunk::<FOOTER_BYTES>().unwrap()).unwrap();
-    read(storage, name, footer.directory_offset, footer.directory_bytes.into())
+    let (offset, bytes) = read_footer(&bytes).unwrap();
+    read(storage, name, offset, bytes)
 }
 
 #[test]
@@ -210,6 +231,30 @@ fn directories_of_objects_that_have_changed_or_are_none_are_not_kept() {
     assert!(bytes == short);
 }
 
+/// Whoever may write objects decides what their last bytes say.
+#[test]
+fn an_end_that_cannot_be_is_not_kept() {
+    let (inner, folder) = (recorded(), tempfile::tempdir().unwrap());
+    let storage = cache(&inner, folder.path(), 1 << 20);
+    let wrong = [(usize::MAX >> 1, 10), (0, 10), (0, 1 << 40), (90_000, 0), (500, 500), (501, 499)];
+    for (number, (offset, bytes)) in (0_u8..).zip(wrong) {
+        let name = format!("containers/{number}");
+        let whole = [object(number, 1000), footer(offset, bytes)].concat();
+        for way in ["put", "get"] {
+            let key = key(&format!("{name}.{way}"));
+            let put: &dyn Storage = if way == "put" { &storage } else { &*inner };
+            put.put(&key, &[&whole], PutMode::Create).unwrap();
+            for _ in 0..2 {
+                assert!(read(&storage, key.as_str(), 0, 96) == whole[..96]);
+                let mut bytes = Vec::new();
+                storage.get(&key, ByteRange::Tail(TAIL_BYTES), &mut bytes).unwrap();
+                assert!(bytes == whole, "{key}");
+                assert!(read(&storage, key.as_str(), 80, 500) == whole[80..580], "{key}");
+            }
+        }
+    }
+}
+
 /// A store that does not tell the tag of what it has just taken.
 struct Untold<S>(S);
 
@@ -248,7 +293,7 @@ fn many_objects_are_compared_by_their_tags_at_once() {
     let whole = |number: usize| container(u8::try_from(number % 200).unwrap(), 500 + number, 300);
     let new = || cache(&inner, folder.path(), 1 << 30);
     let untold: Arc<dyn Storage> = Arc::new(Untold(Arc::clone(&inner)));
-    let first = CachedStorage::new(untold, folder.path(), rule, 1 << 30);
+    let first = CachedStorage::new(untold, folder.path(), POLICY, 1 << 30);
     for number in 0..1200 {
         first.put(&key(&name(number)), &[&whole(number)], PutMode::Create).unwrap();
     }

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use silt_storage::{
-    CachedStorage, Counted, CrashStorage, CrashingOperation, Fault, FaultStorage, Keep,
-    LocalStorage, MemoryStorage, Operation, RecordingStorage, Replica, Replicated, Routed, Storage,
-    conformance,
+    CachePolicy, CachedStorage, Counted, CrashStorage, CrashingOperation, Fault, FaultStorage,
+    Keep, LocalStorage, MemoryStorage, Named, Operation, Place, RecordingStorage, Replica,
+    Replicated, Routed, Storage, conformance,
 };
 
 #[test]
@@ -66,12 +66,24 @@ fn replicated() {
     });
 }
 
+/// Keeps objects apart whose names have such a second part.
+pub fn place_of(apart: &str, named: Named<'_>) -> Option<Place> {
+    let (name, is_whole) = match named {
+        Named::Object(key) => (key.as_str(), true),
+        Named::Prefix(prefix) => (prefix, false),
+    };
+    let mut parts = name.split('/').skip(1);
+    let second = parts.next()?;
+    let is_known = is_whole || parts.next().is_some();
+    is_known.then(|| if second == apart { Place::Apart } else { Place::Main })
+}
+
 #[test]
 fn routed() {
     conformance::run(&|| {
         let memory = || Arc::new(MemoryStorage::new());
         // "b" is the second part of some of the suite's names.
-        Box::new(Routed::new(memory(), "b", memory()))
+        Box::new(Routed::new(memory(), memory(), |named| place_of("b", named)))
     });
 }
 
@@ -85,11 +97,14 @@ fn cached() {
         Box::new(CachedStorage::new(
             Arc::new(MemoryStorage::new()),
             cache,
-            |key| match key.as_str().as_bytes()[0] {
-                b'a' | b'c' => Keep::Whole,
-                b'b' => Keep::Settled,
-                b'd' => Keep::Ends,
-                _ => Keep::Nothing,
+            CachePolicy {
+                keep: |key| match key.as_str().as_bytes()[0] {
+                    b'a' | b'c' => Keep::Whole,
+                    b'b' => Keep::Settled,
+                    b'd' => Keep::Ends,
+                    _ => Keep::Nothing,
+                },
+                end: |_| None,
             },
             1 << 20,
         ))

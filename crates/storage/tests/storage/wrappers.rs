@@ -6,10 +6,12 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use silt_format::Result;
 use silt_storage::{
-    ByteRange, CachedStorage, Counted, CrashStorage, CrashingOperation, DryRunStorage, Fault,
-    FaultStorage, Guarantees, Keep, Key, ListPage, ObjectMeta, PutMode, RecordingStorage, Replica,
-    Replicated, Routed, Storage, TagPage, Usage,
+    ByteRange, CachePolicy, CachedStorage, Counted, CrashStorage, CrashingOperation, DryRunStorage,
+    Fault, FaultStorage, Guarantees, Keep, Key, ListPage, ObjectMeta, PutMode, RecordingStorage,
+    Replica, Replicated, Routed, Storage, TagPage, Usage,
 };
+
+use crate::conformance::place_of;
 
 /// Notes which methods are called.
 #[derive(Default)]
@@ -149,6 +151,8 @@ fn forgotten(
     methods.into_iter().filter(is_missing).collect()
 }
 
+const NOTHING: CachePolicy = CachePolicy { keep: |_| Keep::Nothing, end: |_| None };
+
 #[test]
 fn wrappers_hand_on_all_that_they_are_asked() {
     let none: [&str; 0] = [];
@@ -163,7 +167,7 @@ fn wrappers_hand_on_all_that_they_are_asked() {
     assert_eq!(forgotten(crash, &[]), none, "crash");
     let folder = tempfile::tempdir().unwrap();
     let cached = |inner: Arc<Asked>| {
-        Box::new(CachedStorage::new(inner, folder.path(), |_| Keep::Nothing, 1 << 20)) as _
+        Box::new(CachedStorage::new(inner, folder.path(), NOTHING, 1 << 20)) as _
     };
     // It asks for tags, whether or not it was asked for them itself.
     assert_eq!(forgotten(cached, &["put_bytes"]), none, "cached");
@@ -176,7 +180,7 @@ fn wrappers_hand_on_all_that_they_are_asked() {
             let elsewhere = Arc::new(silt_storage::MemoryStorage::new());
             let (main, own): (Arc<dyn Storage>, Arc<dyn Storage>) =
                 if store == "store" { (elsewhere, inner) } else { (inner, elsewhere) };
-            Box::new(Routed::new(main, store, own)) as _
+            Box::new(Routed::new(main, own, move |named| place_of(store, named))) as _
         };
         // Requests are counted where the store is opened; two are not one store.
         let by_itself = if store == "store" { &["usage", "describe"][..] } else { &["usage"][..] };

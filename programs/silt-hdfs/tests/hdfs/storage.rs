@@ -1,12 +1,12 @@
 //! The storage on a real name node and data node of HDFS, started here.
-#![cfg(feature = "hdfs")]
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use silt_format::ErrorKind;
-use silt_remote::HdfsStorage;
-use silt_remote::server::Hadoop;
+use silt_hdfs::HdfsStorage;
 use silt_storage::{Key, PutMode, Storage, conformance};
+
+use crate::hadoop::Hadoop;
 
 #[test]
 fn a_folder_of_hdfs_passes_the_conformance_suite() {

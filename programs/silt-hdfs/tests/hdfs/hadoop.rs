@@ -5,10 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use silt_hdfs::HdfsStorage;
 use silt_storage::{Key, PutMode, Storage};
 use tempfile::TempDir;
-
-use crate::HdfsStorage;
 
 /// A running name node with one data node.
 pub struct Hadoop {

@@ -1,0 +1,271 @@
+//! A folder of an object store: names, reads and deletions, whichever client reaches the store.
+
+mod pages;
+mod tries;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::StreamExt;
+use object_store::path::Path;
+use object_store::{GetOptions, GetRange, ObjectMeta as Found, ObjectStore, ObjectStoreExt};
+use silt_format::number::to_usize;
+use silt_format::{Error, ErrorKind, Result};
+use silt_storage::{ByteRange, Key, ObjectMeta, READ_BYTES_MAX, Usage};
+use tokio::runtime::Runtime;
+
+use crate::counters::Counters;
+use crate::failure::{Failure, KindOf};
+use crate::parts::Parts;
+use crate::witness::witnessed;
+
+pub(crate) use tries::FIRST_WAIT;
+
+/// How many bytes arrive in about the time that a request takes by itself: 5 ms at 100 MB/s, within
+/// one data centre; from farther away it is more.
+pub const REQUEST_BYTES: u64 = 512 << 10;
+
+/// The objects below one prefix of a store that the crate `object_store` has a client of.
+///
+/// A [`Storage`](silt_storage::Storage) of such a store is made of one: `get`, `head` and `delete`
+/// do what that trait says of them, `ask` and `create` repeat what fails. The client's calls are
+/// asynchronous; here they are waited for, on a runtime of the folder's own, so that no method may
+/// be called from within another runtime.
+pub struct ObjectFolder {
+    store: Arc<dyn ObjectStore>,
+    pub(crate) runtime: Runtime,
+    /// What all names begin with: empty, or ends with a slash.
+    pub(crate) prefix: String,
+    pub(crate) location: String,
+    /// How often something is tried whose answer was lost or broke off; the client repeats all else
+    /// by itself.
+    pub(crate) tries: u32,
+    pub(crate) counters: Counters,
+    /// Whether the store reads the end of an object whose size it was not told.
+    pub(crate) has_tails: bool,
+    /// Says what the client's errors mean, before the rules that all stores share.
+    kind_of: KindOf,
+}
+
+/// Whether no object's name begins so. Some servers refuse to list such names.
+pub fn begins_no_name(prefix: &str) -> bool {
+    Key::new(format!("{prefix}0")).is_err()
+}
+
+impl ObjectFolder {
+    /// The folder `prefix` of a store, called `location` in messages. Its calls are waited for on
+    /// `runtime`; what fails because the store cannot be reached is tried `retries` times more.
+    pub fn new(
+        store: Arc<dyn ObjectStore>,
+        runtime: Runtime,
+        prefix: &str,
+        location: &str,
+        retries: usize,
+    ) -> Self {
+        let prefix = prefix.trim_matches('/');
+        Self {
+            store,
+            runtime,
+            prefix: if prefix.is_empty() { String::new() } else { format!("{prefix}/") },
+            location: location.trim_end_matches('/').to_owned(),
+            tries: u32::try_from(retries).unwrap_or(u32::MAX).saturating_add(1),
+            counters: Counters::default(),
+            has_tails: true,
+            kind_of: |_| None,
+        }
+    }
+
+    /// The same folder with a rule for errors that only its client has. Where the rule returns
+    /// none, the common ones decide.
+    #[must_use]
+    pub fn with_error_kinds(self, kind_of: KindOf) -> Self {
+        Self { kind_of, ..self }
+    }
+
+    /// The runtime on which calls are waited for.
+    pub fn runtime(&self) -> &Runtime {
+        &self.runtime
+    }
+
+    /// The location that messages name, with no slash at its end.
+    pub fn location(&self) -> &str {
+        &self.location
+    }
+
+    /// What all names in the store begin with: empty, or ends with a slash.
+    pub fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// Counts an attempt to create an object of so many bytes.
+    pub fn count_put(&self, bytes: usize) {
+        self.counters.put(bytes);
+    }
+
+    /// Counts a request for a page of names.
+    pub fn count_list(&self) {
+        self.counters.list();
+    }
+
+    /// The requests that were counted.
+    pub fn usage(&self) -> Usage {
+        self.counters.usage()
+    }
+
+    /// The object's name in the store. Fails with `Invalid` where the store has no such names.
+    pub fn path(&self, key: &Key) -> Result<Path> {
+        let name = format!("{}{key}", self.prefix);
+        Path::parse(&name).map_err(|error| Error::invalid(format!("{name}: {error}")))
+    }
+
+    /// The object that has a name in the store; none if the name is not one of a repository's.
+    pub fn key(&self, path: &Path) -> Option<Key> {
+        Key::new(path.as_ref().strip_prefix(self.prefix.as_str())?).ok()
+    }
+
+    fn failed(&self, what: &str, failure: &Failure) -> Error {
+        failure.told(&self.location, what, self.kind_of)
+    }
+
+    /// Waits for a call of the client.
+    pub fn wait_for<T>(
+        &self,
+        call: impl Future<Output = object_store::Result<T>>,
+    ) -> Result<T, Failure> {
+        let (result, outcome) = self.runtime.block_on(witnessed(call));
+        result.map_err(|error| Failure::new(error, outcome))
+    }
+
+    /// Whether the object holds exactly these bytes: then it was this storage that created it, and
+    /// the answer was lost. False also if it cannot be read.
+    pub fn is_ours(&self, key: &Key, body: &[Bytes]) -> bool {
+        let length = body.iter().map(|piece| piece.len() as u64).sum::<u64>();
+        if !self.head(key).is_ok_and(|found| found.size == length) {
+            return false;
+        }
+        let (mut offset, mut there) = (0, Vec::new());
+        Parts::new(body).all(|part| {
+            let range = ByteRange::Bounded { offset, length: part.len() as u64 };
+            offset += part.len() as u64;
+            self.get(key, range, &mut there).is_ok() && there == part
+        })
+    }
+
+    fn read(&self, key: &Key, range: Option<&GetRange>, into: &mut Vec<u8>) -> Result<()> {
+        let path = self.path(key)?;
+        let too_large = self.ask(&format!("read object {key}"), || {
+            self.counters.get();
+            let options = GetOptions { range: range.cloned(), ..GetOptions::default() };
+            into.clear();
+            self.wait_for(async {
+                let found = self.store.get_opts(&path, options).await?;
+                let bytes = found.range.end.saturating_sub(found.range.start);
+                if bytes > READ_BYTES_MAX {
+                    return Ok(Some(found.meta.size.max(bytes)));
+                }
+                into.reserve(to_usize(bytes));
+                let mut pieces = found.into_stream();
+                while let Some(piece) = pieces.next().await {
+                    into.extend_from_slice(&piece?);
+                }
+                Ok(None)
+            })
+        })?;
+        if let Some(size) = too_large {
+            return ByteRange::Full.resolve(key, size).map(drop);
+        }
+        self.counters.received(into.len());
+        Ok(())
+    }
+
+    fn found(&self, key: &Key) -> Result<Found> {
+        let path = self.path(key)?;
+        self.ask(&format!("look at object {key}"), || {
+            self.counters.head();
+            self.wait_for(self.store.head(&path))
+        })
+    }
+
+    /// Reads a range of an object, as [`Storage::get`](silt_storage::Storage::get) does.
+    pub fn get(&self, key: &Key, range: ByteRange, into: &mut Vec<u8>) -> Result<()> {
+        // Not every server takes a number as large as this.
+        let range = match range {
+            ByteRange::Tail(length) if length > READ_BYTES_MAX || !self.has_tails => {
+                let size = self.found(key)?.size;
+                let range = range.resolve(key, size)?;
+                ByteRange::Bounded { offset: range.start, length: range.end - range.start }
+            }
+            other => other,
+        };
+        let wanted = match range {
+            ByteRange::Full => None,
+            ByteRange::Bounded { offset, length }
+                if length > 0 && offset.checked_add(length).is_some() =>
+            {
+                Some(GetRange::Bounded(offset..offset + length))
+            }
+            ByteRange::Tail(length) if length > 0 => Some(GetRange::Suffix(length)),
+            // Nothing to read, or a range that no object has.
+            _ => {
+                into.clear();
+                return range.resolve(key, self.found(key)?.size).map(drop);
+            }
+        };
+        let read = self.read(key, wanted.as_ref(), into);
+        let is_whole = match range {
+            ByteRange::Bounded { length, .. } => into.len() as u64 == length,
+            _ => true,
+        };
+        if read.is_ok() && is_whole {
+            return Ok(());
+        }
+        into.clear();
+        match read {
+            Err(error) if error.kind() != ErrorKind::Invalid => Err(error),
+            // The server refuses ranges that lie outside of the object, or cuts them.
+            read => {
+                let resolved = range.resolve(key, self.found(key)?.size)?;
+                if resolved.is_empty() {
+                    return Ok(());
+                }
+                let shorter = || Error::corrupt(format!("object {key} is shorter than it was"));
+                read.and_then(|()| Err(shorter()))
+            }
+        }
+    }
+
+    /// The size and age of an object. Fails with `NotFound`.
+    pub fn head(&self, key: &Key) -> Result<ObjectMeta> {
+        let found = self.found(key)?;
+        let modified_ms = u64::try_from(found.last_modified.timestamp_millis()).ok();
+        Ok(ObjectMeta { size: found.size, modified_ms })
+    }
+
+    /// Deletes objects, one after the other in the order given; those that are not there are no
+    /// error.
+    pub fn delete(&self, keys: &[Key]) -> Result<()> {
+        // One by one: the order is part of the promise.
+        for key in keys {
+            let path = self.path(key)?;
+            let deleted = self.ask(&format!("delete object {key}"), || {
+                self.counters.delete();
+                self.wait_for(self.store.delete(&path))
+            });
+            match deleted {
+                Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A runtime for the calls of one storage, with one thread for the network.
+pub fn runtime() -> Result<Runtime> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .thread_name("network")
+        .enable_all()
+        .build()
+        .map_err(|error| Error::io("start the network client", error))
+}

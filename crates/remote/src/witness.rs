@@ -1,0 +1,93 @@
+//! What the last request of a call was answered.
+//!
+//! The client of object stores turns some statuses into errors of a kind, and all others, with the
+//! body of the answer, into text. So what sends the requests notes each refusal for the call that
+//! is waited for, and what judges the call's error finds it there.
+
+use std::cell::RefCell;
+
+use http::Uri;
+use http_body_util::BodyExt;
+use object_store::client::{
+    HttpClient, HttpError, HttpRequest, HttpResponse, HttpResponseBody, HttpService,
+};
+
+use crate::refusal::Refusal;
+
+/// Most bytes of an answer that refuses; the client is not given more either.
+const REFUSAL_BYTES_MAX: usize = 64 << 10;
+
+/// Where the client asks for credentials when nobody has given it any: the machine that it runs on,
+/// at AWS and Azure, and at Google.
+const METADATA_HOSTS: [&str; 2] = ["169.254.169.254", "metadata.google.internal"];
+
+/// The same at Azure, where a setting names another machine.
+const METADATA_PATH: &str = "/metadata/identity/oauth2/token";
+
+/// How the last request of a call ended.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Outcome {
+    /// What the answer says, if it is a refusal.
+    pub(crate) refusal: Option<Box<Refusal>>,
+    /// Whether it asked for credentials, and did not succeed.
+    pub(crate) lacks_credentials: bool,
+}
+
+tokio::task_local! {
+    static LAST: RefCell<Outcome>;
+}
+
+/// Waits for a call, and says how its last request ended.
+pub(crate) async fn witnessed<T>(call: impl Future<Output = T>) -> (T, Outcome) {
+    let call = async {
+        let result = call.await;
+        (result, LAST.with(RefCell::take))
+    };
+    LAST.scope(RefCell::default(), call).await
+}
+
+fn note(outcome: Outcome) {
+    // Requests of our own that no call is waited for with are judged by their answers.
+    let _ = LAST.try_with(|last| last.replace(outcome));
+}
+
+fn asks_for_credentials(uri: &Uri) -> bool {
+    uri.path() == METADATA_PATH || uri.host().is_some_and(|host| METADATA_HOSTS.contains(&host))
+}
+
+/// Sends requests, and notes how they end.
+#[derive(Debug)]
+pub(crate) struct Witness(pub(crate) HttpClient);
+
+#[async_trait::async_trait]
+impl HttpService for Witness {
+    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let lacks_credentials = asks_for_credentials(request.uri());
+        note(Outcome { refusal: None, lacks_credentials });
+        let answer = self.0.execute(request).await?;
+        if answer.status().is_success() {
+            note(Outcome::default());
+            return Ok(answer);
+        }
+        let (parts, body) = answer.into_parts();
+        let body = beginning(body).await?;
+        let refusal = Refusal::new(parts.status, &String::from_utf8_lossy(&body));
+        note(Outcome { refusal: Some(Box::new(refusal)), lacks_credentials });
+        Ok(HttpResponse::from_parts(parts, body.into()))
+    }
+}
+
+/// The first bytes of a body, as many as are looked at.
+async fn beginning(mut body: HttpResponseBody) -> Result<Vec<u8>, HttpError> {
+    let mut bytes = Vec::new();
+    while let Some(frame) = body.frame().await {
+        if let Ok(data) = frame?.into_data() {
+            let room = REFUSAL_BYTES_MAX - bytes.len();
+            bytes.extend_from_slice(&data[..data.len().min(room)]);
+            if bytes.len() == REFUSAL_BYTES_MAX {
+                break;
+            }
+        }
+    }
+    Ok(bytes)
+}

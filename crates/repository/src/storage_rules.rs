@@ -1,0 +1,110 @@
+//! What storages are told of a repository's objects, of which they know nothing: what is worth
+//! keeping at hand, and which objects are in the places of the shared store.
+
+use silt_format::names::{self, Numbered};
+use silt_format::number::to_u64;
+use silt_format::{FOOTER_BYTES, Footer, HEADER_BYTES};
+use silt_storage::{BEGINNING_BYTES, CachePolicy, End, Keep, Key, Named, Place};
+
+// Headers are what the cache tells objects of one name apart by.
+const _: () = assert!(HEADER_BYTES == BEGINNING_BYTES);
+
+/// What of a repository is worth keeping at hand where storage is far away: objects of which many
+/// small parts are read, those that are read each time, and the directories of containers.
+pub const CACHE_POLICY: CachePolicy = CachePolicy { keep, end: directory };
+
+fn keep(key: &Key) -> Keep {
+    let name = key.as_str();
+    let begins = |prefix: &str| name.starts_with(prefix);
+    // Keys and snapshots are named by random numbers; a configuration that does not belong to the
+    // keys is read again, and so is a list of writers that lacks one.
+    if [names::CONFIG, names::KEYS, names::WRITERS, "snapshots/"].into_iter().any(begins) {
+        Keep::Settled
+    } else if begins("containers/") {
+        Keep::Ends
+    } else if ["recipes/", "runs/", names::SERIES].into_iter().any(begins)
+        || Numbered::Head.is(name)
+    {
+        Keep::Whole
+    } else {
+        Keep::Nothing
+    }
+}
+
+/// The directory and the footer at the end of a container.
+fn directory(last: &[u8]) -> Option<End> {
+    let footer = Footer::decode(last.last_chunk::<FOOTER_BYTES>()?).ok()?;
+    let bytes = u64::from(footer.directory_bytes) + to_u64(FOOTER_BYTES);
+    let object_bytes = footer.directory_offset.checked_add(bytes)?;
+    Some(End { offset: footer.directory_offset, object_bytes })
+}
+
+/// Where objects are if those of one store are kept apart: it is the second part of their names.
+pub(crate) fn place_of(store: &str, named: Named<'_>) -> Option<Place> {
+    let (mut parts, is_whole) = match named {
+        Named::Object(key) => (key.as_str().split('/'), true),
+        Named::Prefix(prefix) => (prefix.split('/'), false),
+    };
+    let second = parts.nth(1)?;
+    // The last part of a prefix goes on.
+    let is_known = is_whole || parts.next().is_some();
+    is_known.then(|| if second == store { Place::Apart } else { Place::Main })
+}
+
+#[cfg(test)]
+mod tests {
+    use silt_format::{ObjectTag, SeriesId};
+
+    use super::*;
+
+    const STORE: SeriesId = SeriesId([7; 12]);
+    const OTHER: SeriesId = SeriesId([8; 12]);
+
+    fn kept(name: &str) -> Keep {
+        (CACHE_POLICY.keep)(&Key::new(name).unwrap())
+    }
+
+    #[test]
+    fn each_kind_of_object_has_its_rule() {
+        let tag = ObjectTag::from_bits(1);
+        assert_eq!(kept(&names::container(STORE, 1, tag)), Keep::Ends);
+        assert_eq!(kept(&names::pack(STORE, 1, tag)), Keep::Whole);
+        assert_eq!(kept(&Numbered::Head.name(STORE, 1)), Keep::Whole);
+        assert_eq!(kept(&Numbered::Lease.name(STORE, 1)), Keep::Nothing);
+        assert_eq!(kept(names::CONFIG), Keep::Settled);
+    }
+
+    #[test]
+    fn the_end_of_a_container_is_its_directory() {
+        let footer = Footer { directory_offset: 5000, directory_bytes: 300 };
+        let bytes = [&[1; 40][..], &footer.encode()].concat();
+        let found = End { offset: 5000, object_bytes: 5332 };
+        assert_eq!((CACHE_POLICY.end)(&bytes), Some(found));
+        assert_eq!((CACHE_POLICY.end)(&bytes[1..71]), None);
+        assert_eq!((CACHE_POLICY.end)(&bytes[41..]), None);
+        let endless = Footer { directory_offset: u64::MAX, directory_bytes: 1 };
+        assert_eq!((CACHE_POLICY.end)(&endless.encode()), None);
+    }
+
+    #[test]
+    fn the_shared_store_s_objects_are_apart() {
+        let store = STORE.to_string();
+        let object = |name: &str| place_of(&store, Named::Object(&Key::new(name).unwrap()));
+        let prefix = |name: &str| place_of(&store, Named::Prefix(name));
+        let tag = ObjectTag::from_bits(1);
+        for name in [names::container(STORE, 1, tag), names::series(STORE)] {
+            assert_eq!(object(&name), Some(Place::Apart), "{name}");
+        }
+        for name in [names::container(OTHER, 1, tag), names::series(OTHER)] {
+            assert_eq!(object(&name), Some(Place::Main), "{name}");
+        }
+        assert_eq!(object(names::CONFIG), None);
+        assert_eq!(prefix(&names::containers(STORE)), Some(Place::Apart));
+        assert_eq!(prefix(&Numbered::Head.prefix(STORE)), Some(Place::Apart));
+        assert_eq!(prefix(&names::containers(OTHER)), Some(Place::Main));
+        // The store's own record has no more parts, so that its name as a prefix may be both.
+        for both in ["", "containers/", names::ROOT, &names::series(STORE)] {
+            assert_eq!(prefix(both), None, "{both}");
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! The Siltstone program as a library.
+//!
+//! A program with further kinds of storage is a call of [`main_with`] in a crate of its own, so
+//! that their clients are no part of what everybody builds.
+
+mod advice;
+mod cli;
+mod commands;
+mod confirm;
+mod failure;
+mod location;
+mod noted;
+mod output;
+mod progress;
+mod secrets;
+mod snapshot_name;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use clap::{CommandFactory, FromArgMatches};
+pub use location::StorageKind;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+/// A program that is this library: `silt`, or one with further kinds of storage.
+#[derive(Clone, Copy, Debug)]
+pub struct Program {
+    /// The name under which it is started.
+    pub name: &'static str,
+    /// The kinds of storage that it has in addition to those of this library.
+    pub kinds: &'static [StorageKind],
+}
+
+/// Parses the command line, runs the command, and returns the exit status.
+///
+/// Reads the environment, takes over the signals of the process, and prints to standard output and
+/// standard error.
+pub fn main_with(program: &Program) -> ExitCode {
+    let command = cli::Cli::command().name(program.name);
+    let parsed = command.try_get_matches();
+    let cli = match parsed.and_then(|matches| cli::Cli::from_arg_matches(&matches)) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version are no errors; clap prints each where it belongs.
+            let code = if error.use_stderr() { 2 } else { 0 };
+            let _ = error.print();
+            return ExitCode::from(code);
+        }
+    };
+    let interrupted = Arc::new(AtomicBool::new(false));
+    // A terminal that is closed is no reason to leave things half done, either.
+    let signals = [SIGINT, SIGTERM, SIGHUP];
+    for signal in signals {
+        // A second signal ends the process at once, as people expect of Ctrl-C.
+        let again =
+            signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&interrupted));
+        let first = signal_hook::flag::register(signal, Arc::clone(&interrupted));
+        if again.and(first).is_err() {
+            output::error(cli.global.json, "signals cannot be caught", 1);
+        }
+    }
+    let code = match commands::run(program, &cli, interrupted) {
+        Ok(code) => code,
+        Err(failure) => {
+            let code = failure.exit_code();
+            output::error(cli.global.json, &failure.to_string(), code);
+            code
+        }
+    };
+    match output::failure() {
+        Some(error) if code == 0 => {
+            let message =
+                format!("what was to be printed is not all there: standard output: {error}");
+            output::error(cli.global.json, &message, 1);
+            ExitCode::from(1)
+        }
+        _ => ExitCode::from(code),
+    }
+}
