@@ -44,7 +44,12 @@ pub fn main_with(program: &Program) -> ExitCode {
         Err(error) => {
             // Help and version are no errors; clap prints each where it belongs.
             let code = if error.use_stderr() { 2 } else { 0 };
-            let _ = error.print();
+            // The parser has failed, so it can't say whether messages are for a program.
+            if code == 2 && std::env::args_os().any(|argument| argument == "--json") {
+                output::error(true, error.render().to_string().trim_end(), code);
+            } else {
+                let _ = error.print();
+            }
             return ExitCode::from(code);
         }
     };

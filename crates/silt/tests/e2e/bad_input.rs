@@ -158,3 +158,16 @@ fn a_source_that_shrinks_is_backed_up_as_far_as_it_can_be_read() {
     assert_eq!(summary["volumes"][0]["unreadable"][0]["offset"], 40 << 20);
     place.silt(&["show", "latest"]).exits(0).says("unreadable");
 }
+
+#[test]
+fn wrong_usage_is_json_where_messages_are() {
+    let place = Place::new();
+    for arguments in [&["--json", "back"][..], &["restore", "--json"], &["ls", "a", "b", "--json"]]
+    {
+        let run = place.silt(arguments).exits(2);
+        let error: serde_json::Value = serde_json::from_str(run.err.trim()).unwrap();
+        assert_eq!((&error["message_type"], &error["code"]), (&"error".into(), &2.into()));
+        assert!(error["message"].as_str().unwrap().contains("Usage: silt"), "{error}");
+    }
+    assert!(place.silt(&["--help", "--json"]).exits(0).out.contains("Usage"));
+}
