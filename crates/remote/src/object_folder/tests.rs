@@ -13,11 +13,11 @@ use object_store::{
     ClientOptions, GetOptions, GetRange, ObjectStore, ObjectStoreExt, PutMode, PutOptions,
     RetryConfig,
 };
-use silt_format::ErrorKind;
+use silt_format::{Error, ErrorKind};
 use silt_storage::{ByteRange, Key};
 
-use super::*;
-use crate::object_folder::{ObjectFolder, runtime};
+use super::{ObjectFolder, runtime};
+use crate::failure::{Failure, WORDS};
 use crate::witness::{Witness, witnessed};
 
 /// Answers every request alike, or not at all.
