@@ -17,11 +17,12 @@ pub type KindOf = fn(&Cause) -> Option<ErrorKind>;
 const MESSAGE_BYTES_MAX: usize = 400;
 
 /// What the client says of an answer of success without a type of its own for it: that the range it
-/// asked for is not that of the object. Servers answer so where an object ends before the range, or
-/// is empty.
-const WORDS: [(&str, ErrorKind); 2] = [
+/// asked for is not that of the object, where that ends before the range or is empty, and that an
+/// object must not be deleted, which S3 says for each object in the body (`DeleteObjects`).
+pub(crate) const WORDS: [(&str, ErrorKind); 3] = [
     ("Failed to parse value for CONTENT_RANGE header", ErrorKind::Invalid),
     ("Wanted range starting at", ErrorKind::Invalid),
+    ("(code: AccessDenied)", ErrorKind::Denied),
 ];
 
 /// An error of a client, and how the request ended that led to it.
@@ -102,6 +103,3 @@ fn short(text: &str) -> &str {
     let line = line.split(": Error performing").take(2).last().unwrap_or(line);
     &line[..line.floor_char_boundary(MESSAGE_BYTES_MAX)]
 }
-
-#[cfg(test)]
-mod tests;

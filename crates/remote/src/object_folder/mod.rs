@@ -269,3 +269,6 @@ pub fn runtime() -> Result<Runtime> {
         .build()
         .map_err(|error| Error::io("start the network client", error))
 }
+
+#[cfg(test)]
+mod tests;

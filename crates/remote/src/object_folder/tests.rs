@@ -13,11 +13,11 @@ use object_store::{
     ClientOptions, GetOptions, GetRange, ObjectStore, ObjectStoreExt, PutMode, PutOptions,
     RetryConfig,
 };
-use silt_format::ErrorKind;
+use silt_format::{Error, ErrorKind};
 use silt_storage::{ByteRange, Key};
 
-use super::*;
-use crate::object_folder::{ObjectFolder, runtime};
+use super::{ObjectFolder, runtime};
+use crate::failure::{Failure, WORDS};
 use crate::witness::{Witness, witnessed};
 
 /// Answers every request alike, or not at all.
@@ -165,7 +165,7 @@ const MODIFIED: (&str, &str) = ("last-modified", "Wed, 21 Oct 2026 07:28:00 GMT"
 
 /// The words of each row of [`WORDS`] are those of the client that is locked.
 #[test]
-fn ranges_outside_of_an_object_are_told_by_the_clients_words() {
+fn what_only_words_of_the_client_tell_has_its_kind() {
     let memory: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
     runtime().unwrap().block_on(memory.put(&Path::from("a"), "123".into())).unwrap();
     let partial = |headers| Answers { headers, ..answer(206, "") };
@@ -177,6 +177,13 @@ fn ranges_outside_of_an_object_are_told_by_the_clients_words() {
         assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
         found.extend(WORDS.iter().filter(|(words, _)| error.to_string().contains(words)));
     }
+    let denied = "<DeleteResult><Error><Key>a</Key><Code>AccessDenied</Code>\
+                  <Message>no</Message></Error></DeleteResult>";
+    let error = failed(&store(answer(200, denied)), &async |store: &dyn ObjectStore| {
+        store.delete(&Path::from("a")).await
+    });
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    found.extend(WORDS.iter().filter(|(words, _)| error.to_string().contains(words)));
     assert!(WORDS.iter().all(|words| found.contains(&words)), "{found:?}");
     for refused in [code(416, "InvalidRange"), answer(416, "")] {
         assert_eq!(failed(&store(refused), &get).kind(), ErrorKind::Invalid);
