@@ -23,11 +23,13 @@ type ContainerId = (u16, u32);
 /// A container in a cache that readers of several series share: its store, number and tag.
 type ContainerKey = (SeriesId, u32, ObjectTag);
 
+/// Decoded frames by container and number.
+type FrameCache = WeightedCache<(ContainerKey, u16), Arc<Vec<u8>>>;
+
 /// What readers of chunks keep in memory; any number of readers share one.
 pub struct ChunkCache {
     open: Mutex<WeightedCache<ContainerKey, Arc<Container>>>,
-    /// Decoded frames by container and number.
-    frames: Mutex<WeightedCache<(ContainerKey, u16), Arc<Vec<u8>>>>,
+    frames: Mutex<FrameCache>,
     /// What was read of containers that are far away.
     parts: Arc<Parts>,
 }
