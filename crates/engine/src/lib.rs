@@ -63,7 +63,7 @@ mod throttle;
 
 pub use backup::{BackupOptions, BackupReport, BackupSession};
 pub use check::{Affected, CheckOptions, CheckReport, Damage, DataCheck};
-pub use compare::VolumeDiff;
+pub use compare::{ChangedStretch, VolumeDiff, changed_stretch};
 pub use copies::{HealOptions, HealReport};
 pub use deletion::{
     DeleteMethod, DeleteReport, ReclaimOptions, ReclaimReport, SeriesPolicy, SweepOptions,

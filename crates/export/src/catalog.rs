@@ -125,7 +125,7 @@ pub struct Catalog {
 }
 
 /// A lock whose data stays whole if a thread panics.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -146,6 +146,11 @@ impl Catalog {
     /// The repository.
     pub fn repository(&self) -> &Repository {
         &self.repository
+    }
+
+    /// The time zone of times in names.
+    pub fn zone(&self) -> &TimeZone {
+        &self.options.zone
     }
 
     fn now_ns(&self) -> i64 {

@@ -1,5 +1,7 @@
 //! Snapshots shown to other programs without restoring them.
 //!
-//! [`catalog`] says which series, snapshots and volumes there are, and opens volumes.
+//! [`catalog`] says which series, snapshots and volumes there are, and opens volumes; [`nbd`] shows
+//! them as block devices.
 
 pub mod catalog;
+pub mod nbd;

@@ -1,6 +1,7 @@
 //! Reading chunks back: directories and frames, decoded once, verified by fingerprint.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use silt_chunking::Fingerprinter;
@@ -257,6 +258,27 @@ impl ChunkReader {
             }
             other => other,
         }
+    }
+
+    /// The frame that holds a chunk which is not zeros, and where in it the chunk is, if memory
+    /// holds all that leads there. The caller compares the chunk's length and fingerprint with the
+    /// recipe's before it uses a byte of it (I-4).
+    pub fn in_memory(&self, reference: Reference) -> Option<(Arc<Vec<u8>>, Range<usize>)> {
+        let mut at = reference;
+        // A link leads once from a private store to the shared one.
+        for _ in 0..2 {
+            let store = self.store(at.store()).ok()?;
+            let tag = store.tag(at.container())?;
+            let container = lock(&self.cache.open).get(&(store.id, at.container(), tag))?;
+            if let Some(slot) = container.directory.slot(at.slot()) {
+                let frame = lock(&self.cache.frames).get(&(container.key(), slot.frame))?;
+                let start = slot.offset as usize;
+                let range = start..start + slot.length as usize;
+                return (range.end <= frame.len()).then_some((frame, range));
+            }
+            at = link_target(&container, at).ok()?;
+        }
+        None
     }
 
     /// Learns from the newest head with which tag a container is there now; `error` if it is none

@@ -140,6 +140,24 @@ impl MapReader {
         Ok(place(segment).and_then(|place| entries.get(place).copied().flatten()))
     }
 
+    /// The same if the pages that say it are in memory, else `None`.
+    pub fn entry_in_memory(&self, root: MapRoot, segment: u64) -> Option<Option<SegmentEntry>> {
+        let mut pages = lock(&self.pages.0);
+        let mut at = root.page;
+        for level in (0..=root.level).rev() {
+            let Some(block) = at else { return Some(None) };
+            let index = segment / below(level);
+            if level == root.level && index >= PAGE_ENTRIES as u64 {
+                return Some(None);
+            }
+            match &*pages.get(&(self.series, block))? {
+                Page::Leaf(entries) => return Some(entries.get(place(index)?).copied().flatten()),
+                Page::Branch(_, entries) => at = entries.get(place(index)?).copied().flatten(),
+            }
+        }
+        None
+    }
+
     /// The first segment at or behind `from` that is not all zeros.
     pub fn next_segment(&self, root: MapRoot, from: u64) -> Result<Option<(u64, SegmentEntry)>> {
         match root.page {

@@ -288,6 +288,61 @@ impl VolumeReader {
         Ok(to_usize(length))
     }
 
+    /// Reads from `offset` on if all that this takes is in memory, and then returns whether all of
+    /// it is zeros. Returns `None`, with anything in `into`, if it is not in memory, goes beyond the
+    /// end or can't be read: [`read_at`](Self::read_at) then says why.
+    ///
+    /// Every byte is verified as by `read_at`; no request of storage is made and no frame decoded.
+    pub fn read_in_memory(&self, offset: u64, into: &mut [u8]) -> Option<bool> {
+        if offset.checked_add(to_u64(into.len()))? > self.bytes {
+            return None;
+        }
+        let (mut at, mut rest, mut is_zero) = (offset, into, true);
+        while !rest.is_empty() {
+            let index = at / to_u64(SEGMENT_BYTES);
+            let span = self.segment_span(index);
+            let from = to_usize(at - span.offset);
+            let here = rest.len().min(to_usize(span.length) - from);
+            let (part, behind) = rest.split_at_mut(here);
+            match self.map.entry_in_memory(self.root, index)? {
+                None => part.fill(0),
+                Some(entry) => is_zero &= self.read_part_in_memory(index, &entry, from, part)?,
+            }
+            at += to_u64(here);
+            rest = behind;
+        }
+        Some(is_zero)
+    }
+
+    fn read_part_in_memory(
+        &self,
+        index: u64,
+        entry: &SegmentEntry,
+        from: usize,
+        into: &mut [u8],
+    ) -> Option<bool> {
+        let segment = lock(&self.cache.segments).get(&(self.series, entry.recipe))?;
+        self.require_length(index, segment.bytes()).ok()?;
+        let range = from..from + into.len();
+        let mut is_zero = true;
+        for (chunk, place) in segment.overlapping(&range) {
+            let (start, end) = (place.start.max(range.start), place.end.min(range.end));
+            let out = &mut into[start - range.start..end - range.start];
+            if chunk.reference.is_zero() {
+                out.fill(0);
+                continue;
+            }
+            is_zero = false;
+            let (frame, bytes) = self.chunks.in_memory(chunk.reference)?;
+            let bytes = frame.get(bytes).filter(|bytes| bytes.len() == place.len())?;
+            if self.chunks.fingerprinter().fingerprint(bytes) != chunk.fingerprint {
+                return None;
+            }
+            out.copy_from_slice(&bytes[start - place.start..end - place.start]);
+        }
+        Some(is_zero)
+    }
+
     /// The extent that `offset` lies in, from there on; `None` at the end of the volume.
     pub fn extent_at(&self, offset: u64) -> Result<Option<VolumeExtent>> {
         if offset >= self.bytes {
