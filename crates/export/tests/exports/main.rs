@@ -3,4 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "a test that meets an unexpected error has failed")]
 
 mod catalog;
+mod changed;
+mod client;
 mod kit;
+mod mishaps;
+mod protocol;
