@@ -57,7 +57,6 @@ mod repository;
 mod restore;
 mod retention;
 mod shared;
-pub mod snapshot_name;
 mod stats;
 mod throttle;
 

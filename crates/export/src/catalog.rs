@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use jiff::tz::TimeZone;
 use silt_format::{Error, ErrorKind, Head, Id, Result, SeriesId, SnapshotEntry};
-use siltstone::snapshot_name::parse_with_volume;
 use siltstone::{Found, ReadCache, Repository, Selector, VolumeReader, When};
+
+use crate::snapshot_name::parse_with_volume;
 
 /// Most snapshots whose volumes are remembered; each takes some hundred bytes.
 const SNAPSHOTS_REMEMBERED_MAX: usize = 50_000;

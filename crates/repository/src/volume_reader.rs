@@ -288,9 +288,9 @@ impl VolumeReader {
         Ok(to_usize(length))
     }
 
-    /// Reads from `offset` on if all that this takes is in memory, and then returns whether all of
-    /// it is zeros. Returns `None`, with anything in `into`, if it is not in memory, goes beyond the
-    /// end or can't be read: [`read_at`](Self::read_at) then says why.
+    /// Reads from `offset` on if all that this takes is in memory, and returns whether all of it is
+    /// zeros. Returns `None` if it is not in memory, goes beyond the end or can't be read; what is
+    /// in `into` is undefined then, and [`read_at`](Self::read_at) says why.
     ///
     /// Every byte is verified as by `read_at`; no request of storage is made and no frame decoded.
     pub fn read_in_memory(&self, offset: u64, into: &mut [u8]) -> Option<bool> {

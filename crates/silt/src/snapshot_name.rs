@@ -12,19 +12,19 @@ fn usage(message: String) -> Failure {
 
 /// A snapshot and, behind a colon, a volume of it.
 pub fn parse_with_volume(text: &str) -> Result<(Selector, Option<String>), Failure> {
-    let parsed = siltstone::snapshot_name::parse_with_volume(text, &TimeZone::system());
+    let parsed = silt_export::snapshot_name::parse_with_volume(text, &TimeZone::system());
     parsed.map_err(|error| usage(error.to_string()))
 }
 
 /// A snapshot: an id, `latest`, `SERIES@latest` or `SERIES@TIME`.
 pub fn parse(text: &str) -> Result<Selector, Failure> {
-    let parsed = siltstone::snapshot_name::parse_snapshot(text, &TimeZone::system());
+    let parsed = silt_export::snapshot_name::parse_snapshot(text, &TimeZone::system());
     parsed.map_err(|error| usage(error.to_string()))
 }
 
 /// A day, or a local date and time, or an RFC 3339 time, in nanoseconds since 1970.
 pub fn parse_nanoseconds(text: &str) -> Result<i64, Failure> {
-    let parsed = siltstone::snapshot_name::parse_time(text, &TimeZone::system());
+    let parsed = silt_export::snapshot_name::parse_time(text, &TimeZone::system());
     parsed.map_err(|error| usage(error.to_string()))
 }
 

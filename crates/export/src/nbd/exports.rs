@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use silt_format::{Error, ErrorKind, Result};
-use siltstone::snapshot_name::parse_with_volume;
 
 use crate::catalog::{Catalog, ListedSeries, OpenVolume, VolumeId};
+use crate::snapshot_name::parse_with_volume;
 
 /// Most exports that are listed to a client; every snapshot can be opened by its name.
 const LISTED_MAX: usize = 1000;

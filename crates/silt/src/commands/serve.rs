@@ -85,8 +85,8 @@ fn listeners(args: &ServeNbd, has_tls: bool) -> Result<Vec<Listener>, Failure> {
 
 fn refused() -> Failure {
     Failure::Usage(
-        "without TLS everybody on the network could read the volumes: use --tls-cert, --tls-key and \
-         --tls-client-ca, or --socket with an SSH tunnel; --no-tls listens all the same"
+        "without TLS everybody on the network could read the volumes: use --tls-cert, --tls-key \
+         and --tls-client-ca, or --socket with an SSH tunnel; --no-tls listens all the same"
             .to_owned(),
     )
 }

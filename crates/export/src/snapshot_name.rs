@@ -3,7 +3,7 @@
 use jiff::civil;
 use jiff::tz::TimeZone;
 use silt_format::{Error, Result};
-use silt_repository::find::{Selector, When};
+use siltstone::{Selector, When};
 
 /// Fewest digits of an id.
 const ID_DIGITS_MIN: usize = 4;
