@@ -13,6 +13,7 @@ use silt_format::{
 
 use crate::ahead::{Blocks, Parts};
 use crate::budget::Budget;
+use crate::buffers::Kept;
 use crate::cache::WeightedCache;
 use crate::heads;
 use crate::objects::{Address, Objects, OpenObject, Scratch};
@@ -33,6 +34,9 @@ pub struct ChunkCache {
     frames: Mutex<FrameCache>,
     /// What was read of containers that are far away.
     parts: Arc<Parts>,
+    /// Buffers of frames that were dropped. Frames are decoded by any thread, and an allocator that
+    /// gets them back one by one keeps room for them in each thread's part of the heap.
+    spare: Kept<Vec<u8>>,
 }
 
 impl ChunkCache {
@@ -42,6 +46,7 @@ impl ChunkCache {
             open: Mutex::new(WeightedCache::new(directories_bytes)),
             frames: Mutex::new(WeightedCache::new(frames_bytes)),
             parts: Arc::new(Parts::new(to_u64(parts_bytes))),
+            spare: Kept::default(),
         }
     }
 
@@ -200,10 +205,11 @@ impl ChunkReader {
         if let Some(raw) = lock(&self.cache.frames).get(&key) {
             return Ok(raw);
         }
-        let mut raw = Vec::new();
+        let mut raw = self.cache.spare.take().unwrap_or_default();
         read_frame(&self.objects, container, frame, scratch, &mut raw)?;
         let raw = Arc::new(raw);
-        lock(&self.cache.frames).insert(key, Arc::clone(&raw), raw.capacity());
+        let dropped = lock(&self.cache.frames).insert(key, Arc::clone(&raw), raw.capacity());
+        self.cache.spare.keep(dropped.and_then(Arc::into_inner));
         Ok(raw)
     }
 
