@@ -25,7 +25,7 @@ fuzz_target!(|data: &[u8]| {
         }
         _ => {
             let Some(header) = bytes.first_chunk() else { return };
-            drop(decode_option(header));
+            let _ = decode_option(header);
             drop(options::string(bytes));
         }
     }
