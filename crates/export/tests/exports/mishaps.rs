@@ -36,7 +36,7 @@ fn damage_is_an_error_of_the_range_alone() {
     storage.get(&key, silt_storage::ByteRange::Full, &mut object).unwrap();
     let middle = usize::try_from(bytes / 2).unwrap();
     object[middle..middle + 8].fill(0x55);
-    storage.delete(&[key.clone()]).unwrap();
+    storage.delete(std::slice::from_ref(&key)).unwrap();
     storage.put(&key, &[&object], PutMode::Create).unwrap();
 
     for structured in [true, false] {

@@ -9,7 +9,7 @@ use silt_source::nbd::wire::{
 };
 use silt_storage::MemoryStorage;
 
-use crate::client::{Client, Running, contexts_of, info_of};
+use crate::client::{Chunk, Client, Running, contexts_of, info_of};
 use crate::kit::{backup, init, noise};
 
 const MIB: usize = 1 << 20;
@@ -45,6 +45,7 @@ fn keeps_to(rules: &[Rule]) {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "it is a table")]
 fn handshake() {
     keeps_to(&[
         ("drops the connection if the client sets an unknown flag", |server, _| {
@@ -142,6 +143,7 @@ fn handshake() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "it is a table")]
 fn exports_and_contexts() {
     keeps_to(&[
         ("GO says EXPORT at least, then ACK", |server, image| {
@@ -226,7 +228,7 @@ fn exports_and_contexts() {
 fn assemble(client: &mut Client, cookie: u64, offset: u64, length: usize) -> Vec<u8> {
     let (mut whole, mut covered) = (vec![7; length], 0);
     for chunk in client.chunks(cookie) {
-        let start = |chunk: &crate::client::Chunk| (chunk.offset() - offset) as usize;
+        let start = |chunk: &Chunk| usize::try_from(chunk.offset() - offset).unwrap();
         match chunk.kind {
             chunk::OFFSET_DATA => {
                 let data = &chunk.payload[8..];
@@ -248,6 +250,7 @@ fn assemble(client: &mut Client, cookie: u64, offset: u64, length: usize) -> Vec
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "it is a table")]
 fn reads() {
     keeps_to(&[
         ("structured reads cover the range exactly, holes as holes", |server, image| {
@@ -335,7 +338,8 @@ fn reads() {
             while open.len() < 2000 || open.values().any(|done| !done) {
                 let chunk = client.chunk();
                 assert_eq!(chunk.kind, chunk::OFFSET_DATA);
-                let (at, data) = (chunk.offset() as usize, &chunk.payload[8..]);
+                let at = usize::try_from(chunk.offset()).unwrap();
+                let data = &chunk.payload[8..];
                 assert!(*data == image[at..at + data.len()]);
                 let done = open.entry(chunk.cookie).or_insert(false);
                 assert!(!*done, "a reply goes on after its last chunk");
