@@ -11,7 +11,8 @@ azurite_version=3.37.0
 
 declare -A package_of=(
   [cc]=build-essential [qemu-img]=qemu-utils [qemu-nbd]=qemu-utils [mke2fs]=e2fsprogs [debugfs]=e2fsprogs
-  [mmdebstrap]=mmdebstrap [nbdinfo]=libnbd-bin [nbdkit]=nbdkit [jq]=jq [losetup]=mount [python3]=python3
+  [mmdebstrap]=mmdebstrap [nbdinfo]=libnbd-bin [nbdcopy]=libnbd-bin [nbdkit]=nbdkit [jq]=jq [losetup]=mount [python3]=python3
+  [qemu-io]=qemu-utils [openssl]=openssl
 )
 # What only tests ask.
 [ "$purpose" != test ] || package_of+=([restic]=restic [faketime]=faketime [ip]=iproute2 [tc]=iproute2 [java]=default-jre-headless [mvn]=maven [npm]=npm)

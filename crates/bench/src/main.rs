@@ -15,6 +15,7 @@ mod changes;
 mod cpus;
 mod deletion;
 mod disks;
+mod export;
 mod join;
 mod memory;
 mod peers;
@@ -77,6 +78,9 @@ enum Command {
                       25000000"
     )]
     Join(JoinOptions),
+    /// Measure the NBD server against qemu-nbd on the same disk
+    #[command(after_help = "Example:\n  silt-bench export --work /vm/bench --mib 512 --runs 5")]
+    Export(ExportOptions),
     /// Measure the memory that a large disk takes, which comes as a stream and is nowhere whole
     #[command(after_help = "Example:\n  silt-bench memory --work /vm/bench --gib 64")]
     Memory(MemoryOptions),
@@ -124,6 +128,25 @@ struct RoundsOptions {
     /// Also measure restic, one process a day.
     #[arg(long)]
     restic: bool,
+    /// The silt program.
+    #[arg(long, default_value = "silt", value_name = "FILE")]
+    silt: PathBuf,
+}
+
+#[derive(clap::Args)]
+struct ExportOptions {
+    /// A folder for the disk, its copy as qcow2 and a repository.
+    #[arg(long, value_name = "DIR")]
+    work: PathBuf,
+    /// How large the disk is.
+    #[arg(long, default_value_t = 512)]
+    mib: u64,
+    /// In how much of it hot reads are.
+    #[arg(long, default_value_t = 32)]
+    hot_mib: u64,
+    /// How many rounds.
+    #[arg(long, default_value_t = 5)]
+    runs: usize,
     /// The silt program.
     #[arg(long, default_value = "silt", value_name = "FILE")]
     silt: PathBuf,
@@ -246,6 +269,7 @@ fn main() -> ExitCode {
         Command::Rounds(options) => rounds::run(&options),
         Command::Bucket(options) => bucket::run(&options),
         Command::Join(options) => join::run(&options),
+        Command::Export(options) => export::run(&options),
         Command::Memory(options) => memory::run(&options),
     };
     match result {

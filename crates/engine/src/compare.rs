@@ -81,6 +81,72 @@ impl Repository {
     }
 }
 
+/// What is known of a stretch of a volume: which ranges of it may differ from another state.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ChangedStretch {
+    /// Where the stretch ends; it begins where it was asked for.
+    pub end: u64,
+    /// The ranges that may differ, in offset order. Elsewhere the bytes are the same.
+    pub spans: Vec<ByteSpan>,
+}
+
+/// Which ranges of `new` from `offset` on may differ from `old`, by the two maps: no data is read.
+///
+/// The stretch is as long as one look at the maps tells, at least up to the end of the segment of
+/// `offset` or of the volume. What is beyond the end of `old` differs. Both readers must be of one
+/// series. Returns `None` at the end of `new`.
+pub fn changed_stretch(
+    old: &VolumeReader,
+    new: &VolumeReader,
+    offset: u64,
+) -> Result<Option<ChangedStretch>> {
+    let (old_bytes, new_bytes) = (old.bytes(), new.bytes());
+    if offset >= new_bytes {
+        return Ok(None);
+    }
+    if offset >= old_bytes {
+        let span = ByteSpan { offset, length: new_bytes - offset };
+        return Ok(Some(ChangedStretch { end: new_bytes, spans: vec![span] }));
+    }
+    let shared = old_bytes.min(new_bytes);
+    let index = offset / to_u64(SEGMENT_BYTES);
+    let (old_next, new_next) = (old.next_segment(index)?, new.next_segment(index)?);
+    let indices = [&old_next, &new_next].into_iter().flatten().map(|(found, _)| *found);
+    let next = indices.min().unwrap_or(u64::MAX);
+    if next > index {
+        // Zeros in both.
+        let end = next.saturating_mul(to_u64(SEGMENT_BYTES)).min(shared);
+        return Ok(Some(ChangedStretch { end, spans: Vec::new() }));
+    }
+    let here = |next: Option<(u64, SegmentEntry)>| {
+        next.filter(|(found, _)| *found == index).map(|(_, entry)| entry)
+    };
+    let (old_entry, new_entry) = (here(old_next), here(new_next));
+    let start = index * to_u64(SEGMENT_BYTES);
+    let end = (start + to_u64(SEGMENT_BYTES)).min(shared);
+    let is_same = match (&old_entry, &new_entry) {
+        (Some(old), Some(new)) => {
+            old.recipe == new.recipe || (new.digest.is_known() && old.digest == new.digest)
+        }
+        _ => false,
+    };
+    if is_same {
+        return Ok(Some(ChangedStretch { end, spans: Vec::new() }));
+    }
+    let mut buffers = ReadBuffers::default();
+    let mut recipe = |reader: &VolumeReader, entry: Option<SegmentEntry>| {
+        entry.map(|entry| reader.recipe(index, &entry, &mut buffers)).transpose()
+    };
+    let (old_recipe, new_recipe) = (recipe(old, old_entry)?, recipe(new, new_entry)?);
+    let mut diff = VolumeDiff::default();
+    compare(start, old_recipe.as_ref(), new_recipe.as_ref(), &mut diff);
+    let clipped = diff.spans.iter().filter_map(|span| {
+        let (from, to) = (span.offset.max(offset), (span.offset + span.length).min(end));
+        (from < to).then(|| ByteSpan { offset: from, length: to - from })
+    });
+    Ok(Some(ChangedStretch { end, spans: clipped.collect() }))
+}
+
 /// Compares two segments chunk by chunk; where they are cut differently, the stretch up to the next
 /// common cut differs as a whole.
 fn compare(start: u64, old: Option<&Recipe>, new: Option<&Recipe>, diff: &mut VolumeDiff) {

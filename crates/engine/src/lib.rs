@@ -63,7 +63,7 @@ mod throttle;
 
 pub use backup::{BackupOptions, BackupReport, BackupSession};
 pub use check::{Affected, CheckOptions, CheckReport, Damage, DataCheck};
-pub use compare::VolumeDiff;
+pub use compare::{ChangedStretch, VolumeDiff, changed_stretch};
 pub use copies::{HealOptions, HealReport};
 pub use deletion::{
     DeleteMethod, DeleteReport, ReclaimOptions, ReclaimPlan, ReclaimReport, SeriesPolicy,
@@ -114,7 +114,7 @@ pub use silt_repository::places::{OpenPlace, PlaceInfo};
 pub use silt_repository::runs::{ExactIndex, JoinMeasure, SortedRequests};
 pub use silt_repository::status::{GoodSnapshot, SeriesStatus};
 pub use silt_repository::system::SystemEnv;
-pub use silt_repository::{Found, FoundVolume, VolumeExtent, VolumeReader};
+pub use silt_repository::{Found, FoundVolume, ReadCache, VolumeExtent, VolumeReader};
 pub use silt_storage::DryRunStorage;
 pub use stats::SeriesStats;
 pub use throttle::{Throttle, Throttled};

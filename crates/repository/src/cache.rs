@@ -44,20 +44,24 @@ impl<K: Hash + Eq + Copy, V: Clone> WeightedCache<K, V> {
     }
 
     /// Adds a value that weighs `bytes`, and drops the least recently used ones that no longer fit.
-    pub fn insert(&mut self, key: K, value: V, bytes: usize) {
+    /// Returns one that was dropped, for those who can use its memory again.
+    pub fn insert(&mut self, key: K, value: V, bytes: usize) -> Option<V> {
         self.clock += 1;
         let entry = Entry { value, bytes, used: self.clock };
         if let Some(old) = self.entries.insert(key, entry) {
             self.bytes -= old.bytes;
         }
+        let mut dropped = None;
         self.bytes += bytes;
         // The caches hold tens of values, so looking at all of them is cheaper than a list.
         while self.bytes > self.bytes_max && self.entries.len() > 1 {
             let oldest = self.entries.iter().min_by_key(|(_, entry)| entry.used);
-            let Some(oldest) = oldest.map(|(key, _)| *key) else { return };
+            let oldest = oldest.map(|(key, _)| *key)?;
             if let Some(entry) = self.entries.remove(&oldest) {
                 self.bytes -= entry.bytes;
+                dropped = Some(entry.value);
             }
         }
+        dropped
     }
 }

@@ -4,6 +4,7 @@ mod copies;
 mod deletion;
 mod popular;
 mod rounds;
+mod serve;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -17,6 +18,7 @@ pub use deletion::{
 };
 pub use popular::{Build as PopularBuild, Choice as PopularChoice, Popular};
 pub use rounds::{Choice as RoundsChoice, Plan as PlanRounds, Rounds};
+pub use serve::{Serve, ServeNbd};
 
 const AFTER_HELP: &str = "\
 Environment:
@@ -262,6 +264,9 @@ Times count in the local time zone. Snapshots of the future and protected ones a
     /// Say how a fleet would be backed up in rounds
     #[command(subcommand)]
     Rounds(Rounds),
+    /// Show snapshots to other programs without restoring them
+    #[command(subcommand)]
+    Serve(Serve),
     /// List again what a head dropped from an append-only repository without leave
     #[command(after_help = "Examples:\n  silt recover web1")]
     Recover {

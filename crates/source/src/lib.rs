@@ -6,6 +6,7 @@
 
 mod changed;
 mod in_use;
+pub mod nbd;
 mod number;
 mod positioned;
 mod source;

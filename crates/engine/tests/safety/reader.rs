@@ -1,6 +1,7 @@
 //! Reading volumes at random: from any thread, any range, what was backed up or an error.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use silt_format::{ErrorKind, SEGMENT_BYTES};
 use silt_storage::{MemoryStorage, OperationKind, RecordingStorage, Storage, list_all};
@@ -49,6 +50,7 @@ fn any_range_is_what_was_backed_up() {
             kit::backup_with(&repository, "vm", &MemorySource::new(&image), options).unwrap();
             let reader = &reader(&repository, MEMORY_BYTES_MIN);
             let image = &image;
+            let in_memory = &AtomicU64::new(0);
             std::thread::scope(|scope| {
                 for thread in 0..3 {
                     scope.spawn(move || {
@@ -59,6 +61,14 @@ fn any_range_is_what_was_backed_up() {
                             let read = reader.read_at(at as u64, &mut into).unwrap();
                             assert_eq!(read, length.min(image.len() - at));
                             assert!(into[..read] == image[at..at + read], "{at}+{length}");
+                            into.fill(7);
+                            // Other threads may have driven it out already.
+                            let found = reader.read_in_memory(at as u64, &mut into[..read]);
+                            if let Some(is_zero) = found {
+                                assert!(into[..read] == image[at..at + read], "{at}+{length}");
+                                assert!(!is_zero || into[..read].iter().all(|byte| *byte == 0));
+                                in_memory.fetch_add(1, Ordering::Relaxed);
+                            }
                         }
                     });
                 }
@@ -66,6 +76,8 @@ fn any_range_is_what_was_backed_up() {
             let mut none = [1; 8];
             assert_eq!(reader.read_at(image.len() as u64 + 5, &mut none).unwrap(), 0);
             assert_eq!(reader.read_at(u64::MAX, &mut none).unwrap(), 0);
+            assert_eq!(reader.read_in_memory(image.len() as u64 - 7, &mut none), None);
+            assert!(in_memory.load(Ordering::Relaxed) > 100);
         }
     }
 }

@@ -17,6 +17,7 @@ mod reclaim;
 mod repo;
 mod restore;
 mod rounds;
+mod serve;
 mod stats;
 mod status;
 mod volume_args;
@@ -113,6 +114,7 @@ pub fn run(program: &Program, cli: &Cli, interrupted: Arc<AtomicBool>) -> Result
         Command::Popular(Popular::Plan(args)) => popular::plan(&session, args),
         Command::Popular(Popular::Build(args)) => popular::build(&session, args),
         Command::Rounds(Rounds::Plan(args)) => rounds::plan(&session, args),
+        Command::Serve(args) => serve::run(&session, args),
         Command::Recover { series } => reclaim::recover(&session, series),
         Command::Policy(args) => policy::run(&session, args),
         Command::Key(args) => key::run(&session, args),

@@ -133,6 +133,10 @@ pub fn can(what: &str) -> bool {
     let is_root = || tool("id", &["-u"]) == "0";
     let able = match what {
         "faketime" => Command::new(what).arg("--version").output().is_ok(),
+        "nbd" => {
+            let runs = |program: &str| Command::new(program).arg("--version").output().is_ok();
+            ["nbdinfo", "nbdcopy", "qemu-img", "qemu-io"].into_iter().all(runs)
+        }
         "loop" => is_root() && Path::new("/dev/loop-control").exists(),
         _ => is_root(),
     };

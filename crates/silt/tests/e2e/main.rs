@@ -8,6 +8,7 @@ mod clouds;
 mod commands;
 mod copies;
 mod deletions;
+mod exports;
 mod interrupts;
 mod kit;
 mod memory;

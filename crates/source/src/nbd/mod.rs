@@ -1,0 +1,3 @@
+//! The NBD protocol.
+
+pub mod wire;
