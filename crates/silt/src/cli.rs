@@ -2,6 +2,7 @@
 
 mod copies;
 mod deletion;
+mod files;
 mod popular;
 mod rounds;
 
@@ -15,6 +16,7 @@ pub use deletion::{
     Delete, Forget, Group, Policy, Reclaim, Repair, RetentionRules, SetPolicy, SomeSnapshots,
     Undelete,
 };
+pub use files::{Files, FilesCommand};
 pub use popular::{Build as PopularBuild, Choice as PopularChoice, Popular};
 pub use rounds::{Choice as RoundsChoice, Plan as PlanRounds, Rounds};
 
@@ -184,6 +186,18 @@ if need be:
   silt restore web1@latest:root /vm/web1.raw --in-place
   silt restore web1@latest:root - --range 1MiB+4KiB | xxd")]
     Restore(Restore),
+    /// List and copy single files of a disk that was backed up, without restoring it
+    #[command(after_help = "Examples:
+  silt files web1@latest:root ls
+  silt files web1@latest:root ls /etc
+  silt files web1@latest:root cat /etc/fstab
+  silt files web1@2026-11-20:root get /var/www /tmp/restored
+  silt files web1@latest:root --partition 3 ls /home
+
+Reads ext2, ext3 and ext4, on the disk itself or in a partition (MBR, GPT). A journal that was not
+emptied is replayed in memory. Of the image nothing is trusted: `get` writes nothing outside its
+folder. For other file systems, LVM and encrypted disks see `silt help mount`.")]
+    Files(Files),
     /// Verify the repository
     #[command(after_help = "Examples:
   silt check

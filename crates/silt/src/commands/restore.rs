@@ -54,7 +54,7 @@ pub fn run(session: &Session<'_>, args: &Restore) -> Result<u8, Failure> {
 }
 
 /// A clock that was wrong once makes a snapshot the latest for as long as it was ahead.
-fn warn_of_future(session: &Session<'_>, found: &Found) {
+pub fn warn_of_future(session: &Session<'_>, found: &Found) {
     if found.snapshot.time_ns > session.context.env.now_ns() {
         let message = format!(
             "snapshot {} of {} is dated in the future, {}: there may be newer ones",
