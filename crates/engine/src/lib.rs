@@ -57,6 +57,7 @@ mod repository;
 mod restore;
 mod retention;
 mod shared;
+pub mod snapshot_name;
 mod stats;
 mod throttle;
 
@@ -107,7 +108,7 @@ pub use silt_repository::places::{OpenPlace, PlaceInfo};
 #[cfg(feature = "measure")]
 pub use silt_repository::runs::{ExactIndex, JoinMeasure, SortedRequests};
 pub use silt_repository::system::SystemEnv;
-pub use silt_repository::{Found, FoundVolume, VolumeExtent, VolumeReader};
+pub use silt_repository::{Found, FoundVolume, ReadCache, VolumeExtent, VolumeReader};
 pub use silt_storage::DryRunStorage;
 pub use stats::SeriesStats;
 pub use throttle::{Throttle, Throttled};

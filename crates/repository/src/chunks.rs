@@ -20,11 +20,45 @@ use crate::sync::lock;
 /// A container: the number of its store, and its own.
 type ContainerId = (u16, u32);
 
-/// Decoded frames by container, its tag, and number.
-type FrameCache = WeightedCache<(ContainerId, ObjectTag, u16), Arc<Vec<u8>>>;
+/// A container in a cache that readers of several series share: its store, number and tag.
+type ContainerKey = (SeriesId, u32, ObjectTag);
+
+/// Decoded frames by container and number.
+type FrameCache = WeightedCache<(ContainerKey, u16), Arc<Vec<u8>>>;
+
+/// What readers of chunks keep in memory; any number of readers share one.
+pub struct ChunkCache {
+    open: Mutex<WeightedCache<ContainerKey, Arc<Container>>>,
+    frames: Mutex<FrameCache>,
+    /// What was read of containers that are far away.
+    parts: Arc<Parts>,
+}
+
+impl ChunkCache {
+    /// An empty cache, whose parts hold at most this many bytes.
+    pub fn new(directories_bytes: usize, frames_bytes: usize, parts_bytes: usize) -> Self {
+        Self {
+            open: Mutex::new(WeightedCache::new(directories_bytes)),
+            frames: Mutex::new(WeightedCache::new(frames_bytes)),
+            parts: Arc::new(Parts::new(to_u64(parts_bytes))),
+        }
+    }
+
+    /// A cache of the size that the budget of one operation on `objects` allows.
+    pub fn within(objects: &Objects, budget: Budget) -> Self {
+        // From far away, frames are kept as they were read, together with those around them.
+        let is_far = objects.storage.request_bytes() > 0;
+        let frames_bytes = if is_far { budget.frames_bytes() / 3 } else { budget.frames_bytes() };
+        Self::new(budget.directories_bytes(), frames_bytes, budget.parts_bytes())
+    }
+}
 
 /// An open container.
 pub struct Container {
+    /// The store that it belongs to.
+    pub store: SeriesId,
+    /// Its number there.
+    pub number: u32,
     /// Who has written it: part of its name.
     pub tag: ObjectTag,
     /// What its frames are read with.
@@ -45,6 +79,10 @@ impl Container {
             wanted: wanted.collect(),
             end: frames_end(&self.directory),
         }
+    }
+
+    fn key(&self) -> ContainerKey {
+        (self.store, self.number, self.tag)
     }
 
     fn weight(&self) -> usize {
@@ -92,18 +130,17 @@ pub struct ChunkReader {
     /// The shared store, once a head has named it.
     shared: Mutex<Option<Arc<Store>>>,
     fingerprinter: Fingerprinter,
-    open: Mutex<WeightedCache<ContainerId, Arc<Container>>>,
-    frames: Mutex<FrameCache>,
-    /// What was read of containers that are far away.
-    parts: Arc<Parts>,
+    cache: Arc<ChunkCache>,
 }
 
 impl ChunkReader {
-    /// A reader of the chunks that this head refers to.
+    /// A reader of the chunks that this head refers to, with a cache of its own.
     pub fn new(objects: &Arc<Objects>, head: &Head, budget: Budget) -> Result<Self> {
-        // From far away, frames are kept as they were read, together with those around them.
-        let is_far = objects.storage.request_bytes() > 0;
-        let frames_bytes = if is_far { budget.frames_bytes() / 3 } else { budget.frames_bytes() };
+        Self::sharing(objects, head, Arc::new(ChunkCache::within(objects, budget)))
+    }
+
+    /// A reader of the chunks that this head refers to, which keeps them in `cache`.
+    pub fn sharing(objects: &Arc<Objects>, head: &Head, cache: Arc<ChunkCache>) -> Result<Self> {
         Ok(Self {
             objects: Arc::clone(objects),
             private: Arc::new(Store::of(head)),
@@ -111,9 +148,7 @@ impl ChunkReader {
             fingerprinter: Fingerprinter::new(
                 objects.keys.fingerprint_key(head.domain, head.series),
             ),
-            open: Mutex::new(WeightedCache::new(budget.directories_bytes())),
-            frames: Mutex::new(WeightedCache::new(frames_bytes)),
-            parts: Arc::new(Parts::new(to_u64(budget.parts_bytes()))),
+            cache,
         })
     }
 
@@ -141,15 +176,15 @@ impl ChunkReader {
     /// Opens the container that a reference names, which the store's head must list.
     pub fn container(&self, reference: Reference) -> Result<Arc<Container>> {
         let (store, number) = (self.store(reference.store())?, reference.container());
-        let place = (reference.store(), number);
-        if let Some(container) = lock(&self.open).get(&place) {
-            return Ok(container);
-        }
         let tag = store.tag(number).ok_or_else(|| {
             Error::corrupt(format!("container {number:08x} is referred to but not in the head"))
         })?;
+        let key = (store.id, number, tag);
+        if let Some(container) = lock(&self.cache.open).get(&key) {
+            return Ok(container);
+        }
         let container = Arc::new(open_container(&self.objects, store.id, number, tag)?);
-        lock(&self.open).insert(place, Arc::clone(&container), container.weight());
+        lock(&self.cache.open).insert(key, Arc::clone(&container), container.weight());
         Ok(container)
     }
 
@@ -157,18 +192,17 @@ impl ChunkReader {
     fn frame(
         &self,
         container: &Container,
-        place: ContainerId,
         frame: u16,
         scratch: &mut Scratch,
     ) -> Result<Arc<Vec<u8>>> {
-        let key = (place, container.tag, frame);
-        if let Some(raw) = lock(&self.frames).get(&key) {
+        let key = (container.key(), frame);
+        if let Some(raw) = lock(&self.cache.frames).get(&key) {
             return Ok(raw);
         }
         let mut raw = Vec::new();
         read_frame(&self.objects, container, frame, scratch, &mut raw)?;
         let raw = Arc::new(raw);
-        lock(&self.frames).insert(key, Arc::clone(&raw), raw.capacity());
+        lock(&self.cache.frames).insert(key, Arc::clone(&raw), raw.capacity());
         Ok(raw)
     }
 
@@ -187,12 +221,12 @@ impl ChunkReader {
             let of_container = frames.entry(place).or_insert_with(|| (container, BTreeSet::new()));
             of_container.1.insert(slot.frame);
         }
-        let held = lock(&self.frames);
-        for (place, (container, frames)) in &mut frames {
-            frames.retain(|frame| !held.contains(&(*place, container.tag, *frame)));
+        let held = lock(&self.cache.frames);
+        for (container, frames) in frames.values_mut() {
+            frames.retain(|frame| !held.contains(&(container.key(), *frame)));
         }
         drop(held);
-        scratch.share(&self.parts);
+        scratch.share(&self.cache.parts);
         let blocks =
             frames.values().map(|(container, frames)| container.blocks(frames.iter().copied()));
         self.objects.expect(blocks, scratch);
@@ -230,20 +264,14 @@ impl ChunkReader {
     fn follow_rewriting(&self, reference: Reference, error: Error) -> Result<()> {
         let (store, number) = (self.store(reference.store())?, reference.container());
         let newest = heads::newest(&self.objects, store.id)?;
-        let tag = newest.as_ref().and_then(|head| head.containers.tag(number));
-        let (Some(head), Some(tag)) = (newest, tag) else { return Err(error) };
+        let Some(head) = newest.filter(|head| head.containers.tag(number).is_some()) else {
+            return Err(error);
+        };
         if reference.store() == PRIVATE_STORE {
             // Its chunks may have been moved to the shared store, even to one that is new.
             *lock(&self.shared) = shared_store(&self.objects, &head)?;
         }
-        // Of several threads that come here, the first has done it for all.
-        let mut containers = lock(&store.containers);
-        *containers = head.containers;
-        let mut open = lock(&self.open);
-        let place = (reference.store(), number);
-        if open.get(&place).is_some_and(|container| container.tag != tag) {
-            open.remove(&place);
-        }
+        *lock(&store.containers) = head.containers;
         Ok(())
     }
 
@@ -266,7 +294,7 @@ impl ChunkReader {
         let frame = match &cursor.last {
             Some(last) if (last.place, last.frame) == (place, slot.frame) => &last.raw,
             _ => {
-                let raw = self.frame(&container, place, slot.frame, scratch)?;
+                let raw = self.frame(&container, slot.frame, scratch)?;
                 let container = Arc::clone(&container);
                 &cursor.last.insert(Last { place, container, frame: slot.frame, raw }).raw
             }
@@ -367,7 +395,7 @@ pub fn open_container(
         let message = format!("container {name} holds deltas; use a newer silt");
         return Err(Error::new(ErrorKind::Unsupported, message));
     }
-    Ok(Container { tag, object, directory })
+    Ok(Container { store: series, number, tag, object, directory })
 }
 
 /// Where the frames end and the directory begins.

@@ -137,6 +137,25 @@ impl Repository {
         Ok(found)
     }
 
+    /// The generation of the newest head of every series that this key opens, by listing the
+    /// repository's state once and reading none of it. [`head`](Repository::head) may pass over a
+    /// newest head that is refused.
+    pub fn newest_generations(&self) -> Result<Vec<(SeriesId, u64)>> {
+        let shared = self.objects.keys.shared_store_id(DEFAULT_DOMAIN);
+        let mut newest: Vec<(SeriesId, u64)> = Vec::new();
+        for item in self.objects.names(names::STATE, None)? {
+            let (name, _) = item?;
+            let Some(id) = name.split('/').nth(1).and_then(SeriesId::from_hex) else { continue };
+            // Of a series the newest head is listed first.
+            let is_known = newest.last().is_some_and(|(last, _)| *last == id);
+            if is_known || id == shared || !self.objects.keys.opens(id) {
+                continue;
+            }
+            newest.extend(Numbered::Head.number_of(id, &name).map(|number| (id, number)));
+        }
+        Ok(newest)
+    }
+
     fn head_by_name(&self, name: &str) -> Result<Head> {
         if let Some(head) = self.head(self.series_id(name))? {
             return Ok(head);

@@ -51,4 +51,4 @@ pub mod volume_reader;
 pub mod writers;
 
 pub use repository::{Found, FoundVolume, Repository};
-pub use volume_reader::{VolumeExtent, VolumeReader};
+pub use volume_reader::{ReadCache, VolumeExtent, VolumeReader};

@@ -25,6 +25,16 @@ pub fn digester(objects: &Objects, head: &Head) -> SegmentDigester {
     SegmentDigester::new(keys.segment_key(head.domain, head.series), fingerprinter)
 }
 
+/// Pages that readers of maps keep in memory; any number of readers share one.
+pub struct PageCache(Mutex<WeightedCache<(SeriesId, BlockRef), Arc<Page>>>);
+
+impl PageCache {
+    /// An empty cache of at most this many bytes.
+    pub fn new(bytes_max: usize) -> Self {
+        Self(Mutex::new(WeightedCache::new(bytes_max)))
+    }
+}
+
 /// Reads metadata blocks of one series.
 pub struct MapReader {
     objects: Arc<Objects>,
@@ -32,19 +42,24 @@ pub struct MapReader {
     digester: SegmentDigester,
     packs: Mutex<ObjectSet>,
     open: Mutex<WeightedCache<u32, Arc<OpenObject>>>,
-    pages: Mutex<WeightedCache<BlockRef, Arc<Page>>>,
+    pages: Arc<PageCache>,
 }
 
 impl MapReader {
-    /// A reader of the packs that this head lists.
+    /// A reader of the packs that this head lists, with a cache of its own.
     pub fn new(objects: &Arc<Objects>, head: &Head) -> Self {
+        Self::sharing(objects, head, Arc::new(PageCache::new(PAGES_BYTES)))
+    }
+
+    /// A reader of the packs that this head lists, which keeps their pages in `pages`.
+    pub fn sharing(objects: &Arc<Objects>, head: &Head, pages: Arc<PageCache>) -> Self {
         Self {
             objects: Arc::clone(objects),
             series: head.series,
             digester: digester(objects, head),
             packs: Mutex::new(head.packs.clone()),
             open: Mutex::new(WeightedCache::new(OPEN_PACKS_BYTES)),
-            pages: Mutex::new(WeightedCache::new(PAGES_BYTES)),
+            pages,
         }
     }
 
@@ -85,14 +100,15 @@ impl MapReader {
 
     /// The page at `block`, which must be of `level`.
     pub fn page(&self, block: BlockRef, level: u8) -> Result<Arc<Page>> {
-        if let Some(page) = lock(&self.pages).get(&block) {
+        let key = (self.series, block);
+        if let Some(page) = lock(&self.pages.0).get(&key) {
             return Ok(page);
         }
         let mut raw = Vec::new();
         self.block(BlockKind::Page, block, &mut Scratch::default(), &mut raw)?;
         let page = Page::decode(&raw, level).context(|| self.describe(block))?;
         let page = Arc::new(page);
-        lock(&self.pages).insert(block, Arc::clone(&page), PAGE_WEIGHT);
+        lock(&self.pages.0).insert(key, Arc::clone(&page), PAGE_WEIGHT);
         Ok(page)
     }
 

@@ -7,13 +7,13 @@ use std::sync::{Arc, Mutex};
 
 use silt_format::number::{to_u64, to_usize};
 use silt_format::{
-    ByteSpan, Error, Fingerprint, MapRoot, Recipe, RecipeChunk, Result, ResultExt, SEGMENT_BYTES,
-    SegmentEntry,
+    BlockRef, ByteSpan, Error, Fingerprint, MapRoot, Recipe, RecipeChunk, Result, ResultExt,
+    SEGMENT_BYTES, SegmentEntry, SeriesId,
 };
 
 use crate::cache::WeightedCache;
-use crate::chunks::{ChunkReader, Cursor};
-use crate::map::MapReader;
+use crate::chunks::{ChunkCache, ChunkReader, Cursor};
+use crate::map::{MapReader, PageCache};
 use crate::objects::Scratch;
 use crate::repository::{FoundVolume, Repository};
 use crate::sync::lock;
@@ -21,11 +21,49 @@ use crate::sync::lock;
 /// Most buffers that are kept while nobody reads.
 const IDLE_MAX: usize = 16;
 
+/// Bytes of a reader's own pages.
+const PAGES_BYTES: usize = 1 << 20;
+
+/// What readers of volumes keep in memory. Readers of one repository that are opened with the same
+/// cache share it, and together keep no more than it holds.
+pub struct ReadCache {
+    chunks: Arc<ChunkCache>,
+    pages: Arc<PageCache>,
+    /// By their recipes.
+    segments: Mutex<WeightedCache<(SeriesId, BlockRef), Arc<Segment>>>,
+}
+
+impl ReadCache {
+    /// A cache of at most `bytes` for readers of `repository`.
+    pub fn new(repository: &Repository, bytes: u64) -> Self {
+        let part = |percent: u64| to_usize(bytes / 100 * percent);
+        // From far away, frames are kept as they were read, together with those around them.
+        let is_far = repository.objects.storage.request_bytes() > 0;
+        let (frames, parts) = if is_far { (26, 46) } else { (70, 2) };
+        Self {
+            chunks: Arc::new(ChunkCache::new(part(12), part(frames), part(parts))),
+            pages: Arc::new(PageCache::new(part(6))),
+            segments: Mutex::new(WeightedCache::new(part(10))),
+        }
+    }
+
+    /// A cache of the size that one operation may have.
+    fn within(repository: &Repository, memory_bytes: u64) -> Self {
+        let objects = &repository.objects;
+        let budget = objects.context.budget(memory_bytes);
+        Self {
+            chunks: Arc::new(ChunkCache::within(objects, budget)),
+            pages: Arc::new(PageCache::new(PAGES_BYTES)),
+            segments: Mutex::new(WeightedCache::new(budget.tables_bytes())),
+        }
+    }
+}
+
 /// Reads a volume of a snapshot at any offset, from several threads at once.
 ///
 /// Every byte is verified by its chunk's fingerprint before it is given out. Frames that were
-/// decoded, container directories and recipes are kept in memory up to the budget that it was
-/// opened with, and shared by all who read. Of storage that is far away, what the rest of a segment
+/// decoded, container directories and recipes are kept in memory up to the bound that it was
+/// opened with, and shared by all threads. Of storage that is far away, what the rest of a segment
 /// needs is read together where a read goes on at the last one's end.
 ///
 /// A reclaim that rewrites containers meanwhile is followed. Once the snapshot was deleted and its
@@ -38,7 +76,8 @@ pub struct VolumeReader {
     /// For messages.
     name: String,
     is_far: bool,
-    segments: Mutex<WeightedCache<u64, Arc<Segment>>>,
+    series: SeriesId,
+    cache: Arc<ReadCache>,
     idle: Mutex<Vec<ReadBuffers>>,
     last_end: AtomicU64,
 }
@@ -83,6 +122,11 @@ impl Segment {
         64 + self.0.len() * size_of::<Placed>()
     }
 
+    /// How long the segment is.
+    fn bytes(&self) -> u64 {
+        to_u64(self.0.last().map_or(0, |(_, place)| place.end))
+    }
+
     /// The chunks that overlap a range, which is not empty.
     fn overlapping(&self, range: &Range<usize>) -> &[Placed] {
         let first = self.0.partition_point(|(_, chunk)| chunk.end <= range.start);
@@ -105,16 +149,26 @@ impl VolumeReader {
     /// Opens a volume; `memory_bytes` bounds what is kept, 0 for what the repository's context
     /// says.
     pub fn open(repository: &Repository, of: FoundVolume<'_>, memory_bytes: u64) -> Result<Self> {
+        let cache = ReadCache::within(repository, memory_bytes);
+        Self::open_sharing(repository, of, Arc::new(cache))
+    }
+
+    /// Opens a volume whose reader keeps what it has read in `cache`, which is the repository's.
+    pub fn open_sharing(
+        repository: &Repository,
+        of: FoundVolume<'_>,
+        cache: Arc<ReadCache>,
+    ) -> Result<Self> {
         let (objects, head) = (&repository.objects, &of.found().head);
-        let budget = objects.context.budget(memory_bytes);
         Ok(Self {
-            map: MapReader::new(objects, head),
-            chunks: ChunkReader::new(objects, head, budget)?,
+            map: MapReader::sharing(objects, head, Arc::clone(&cache.pages)),
+            chunks: ChunkReader::sharing(objects, head, Arc::clone(&cache.chunks))?,
             root: of.volume().root,
             bytes: of.volume().bytes,
             name: of.describe(),
             is_far: objects.storage.request_bytes() > 0,
-            segments: Mutex::new(WeightedCache::new(budget.tables_bytes())),
+            series: head.series,
+            cache,
             idle: Mutex::default(),
             last_end: AtomicU64::new(0),
         })
@@ -156,12 +210,17 @@ impl VolumeReader {
     ) -> Result<Recipe> {
         let ReadBuffers { scratch, raw, .. } = buffers;
         let recipe = self.map.segment_recipe(entry, scratch, raw)?;
-        let (found, length) = (u64::from(recipe.segment_bytes()), self.segment_span(index).length);
-        if found != length {
-            let message = format!("the recipe has {found} bytes, not {length}");
-            return Err(Error::corrupt(message));
-        }
+        self.require_length(index, u64::from(recipe.segment_bytes()))?;
         Ok(recipe)
+    }
+
+    /// Fails unless a segment's recipe is as long as the segment.
+    fn require_length(&self, index: u64, found: u64) -> Result<()> {
+        let length = self.segment_span(index).length;
+        if found == length {
+            return Ok(());
+        }
+        Err(Error::corrupt(format!("the recipe has {found} bytes, not {length}")))
     }
 
     /// Reads chunks that are not zeros to their places in `into`, and verifies them together.
@@ -254,13 +313,15 @@ impl VolumeReader {
 
     /// The chunks of a segment, `None` for zeros.
     fn segment(&self, index: u64, buffers: &mut ReadBuffers) -> Result<Option<Arc<Segment>>> {
-        if let Some(segment) = lock(&self.segments).get(&index) {
+        let Some(entry) = self.map.entry(self.root, index)? else { return Ok(None) };
+        let key = (self.series, entry.recipe);
+        if let Some(segment) = lock(&self.cache.segments).get(&key) {
+            self.require_length(index, segment.bytes())?;
             return Ok(Some(segment));
         }
-        let Some(entry) = self.map.entry(self.root, index)? else { return Ok(None) };
         let recipe = self.recipe(index, &entry, buffers)?;
         let segment = Arc::new(Segment(placed(&recipe).collect()));
-        lock(&self.segments).insert(index, Arc::clone(&segment), segment.weight());
+        lock(&self.cache.segments).insert(key, Arc::clone(&segment), segment.weight());
         Ok(Some(segment))
     }
 

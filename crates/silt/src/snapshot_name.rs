@@ -1,87 +1,31 @@
 //! How people name snapshots, times, ranges and sizes.
 
-use jiff::civil;
 use jiff::tz::TimeZone;
 use silt_format::{ByteSpan, Chunking, Period};
-use siltstone::{Selector, When};
+use siltstone::Selector;
 
 use crate::failure::Failure;
-
-/// Fewest digits of an id.
-const ID_DIGITS_MIN: usize = 4;
 
 fn usage(message: String) -> Failure {
     Failure::Usage(message)
 }
 
 /// A snapshot and, behind a colon, a volume of it.
-///
-/// Times hold colons too, so a colon counts only if what is behind it is no part of a time.
 pub fn parse_with_volume(text: &str) -> Result<(Selector, Option<String>), Failure> {
-    if let Ok(selector) = parse(text) {
-        return Ok((selector, None));
-    }
-    match text.rsplit_once(':') {
-        Some((snapshot, volume)) => Ok((parse(snapshot)?, Some(volume.to_owned()))),
-        None => parse(text).map(|selector| (selector, None)),
-    }
+    let parsed = siltstone::snapshot_name::parse_with_volume(text, &TimeZone::system());
+    parsed.map_err(|error| usage(error.to_string()))
 }
 
 /// A snapshot: an id, `latest`, `SERIES@latest` or `SERIES@TIME`.
 pub fn parse(text: &str) -> Result<Selector, Failure> {
-    if let Some((series, when)) = text.rsplit_once('@') {
-        let series = Some(series.to_owned()).filter(|series| !series.is_empty());
-        let when = if when == "latest" { When::Latest } else { parse_time(when)? };
-        return Ok(Selector::Time(series, when));
-    }
-    if text == "latest" {
-        return Ok(Selector::Time(None, When::Latest));
-    }
-    let digits = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
-    if (ID_DIGITS_MIN..=16).contains(&text.len()) && text.chars().all(digits) {
-        return Ok(Selector::Id(text.to_owned()));
-    }
-    Err(usage(format!(
-        "'{text}' names no snapshot; use an id of at least {ID_DIGITS_MIN} digits, latest, \
-         SERIES@latest or SERIES@2026-11-20"
-    )))
+    let parsed = siltstone::snapshot_name::parse_snapshot(text, &TimeZone::system());
+    parsed.map_err(|error| usage(error.to_string()))
 }
 
-/// A day, or a local date and time, or an RFC 3339 time. Each means the end of the day, minute or
-/// second that it names: what a listing shows selects what it was shown of.
-fn parse_time(text: &str) -> Result<When, Failure> {
-    const SECOND_NS: i64 = 1_000_000_000;
-    let time_ns = parse_nanoseconds(text)?;
-    let clock = text.split(['T', ' ']).nth(1).unwrap_or_default();
-    let span_ns = match clock.split(':').count() {
-        _ if text.len() == 10 || clock.contains('.') => 1,
-        2 if !clock.contains(['Z', '+']) => 60 * SECOND_NS,
-        _ => SECOND_NS,
-    };
-    Ok(When::AtOrBefore(time_ns.saturating_add(span_ns - 1)))
-}
-
-/// The same in nanoseconds since 1970.
+/// A day, or a local date and time, or an RFC 3339 time, in nanoseconds since 1970.
 pub fn parse_nanoseconds(text: &str) -> Result<i64, Failure> {
-    let zone = TimeZone::system();
-    let found = if let Ok(stamp) = text.parse::<jiff::Timestamp>() {
-        Some(stamp)
-    } else if text.len() == 10 {
-        let day = text.parse::<civil::Date>().ok();
-        day.and_then(|day| day.tomorrow().ok())
-            .and_then(|next| next.to_zoned(zone).ok())
-            .map(|zoned| zoned.timestamp() - jiff::SignedDuration::from_nanos(1))
-    } else {
-        let time = text.replace(' ', "T").parse::<civil::DateTime>().ok();
-        time.and_then(|time| time.to_zoned(zone).ok()).map(|zoned| zoned.timestamp())
-    };
-    let bad = || {
-        usage(format!(
-            "'{text}' is no time; use 2026-11-20, '2026-11-20 18:30' or 2026-11-20T17:30:00Z"
-        ))
-    };
-    let nanoseconds = found.ok_or_else(bad)?.as_nanosecond();
-    i64::try_from(nanoseconds).map_err(|_| bad())
+    let parsed = siltstone::snapshot_name::parse_time(text, &TimeZone::system());
+    parsed.map_err(|error| usage(error.to_string()))
 }
 
 /// A number of bytes: digits, and KiB, MiB, GiB, TiB or their first letters behind them.
