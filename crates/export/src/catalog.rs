@@ -125,7 +125,7 @@ pub struct Catalog {
 }
 
 /// A lock whose data stays whole if a thread panics.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -3,3 +3,4 @@
 //! [`catalog`] says which series, snapshots and volumes there are, and opens volumes.
 
 pub mod catalog;
+pub mod fuse;

@@ -19,7 +19,7 @@ fn what_is_copied_is_what_was_put_in() {
         &["-t", "ext4", "-O", "inline_data", "-I", "256"],
         &["-t", "ext4", "-O", "^metadata_csum,^64bit,^resize_inode,meta_bg"],
         &["-t", "ext4", "-O", "^extent,^metadata_csum,uninit_bg,mmp"],
-        &["-t", "ext4", "-O", "bigalloc,sparse_super2,metadata_csum_seed,large_dir"],
+        &["-t", "ext4", "-O", "sparse_super2,metadata_csum_seed,large_dir"],
         &["-t", "ext3", "-b", "2048"],
         &["-t", "ext2", "-b", "1024", "-I", "128", "-O", "^dir_index"],
     ];

@@ -73,9 +73,10 @@ fn a_journal_is_replayed_as_the_kernel_does() {
     if !can_mount() {
         return;
     }
-    let flavours: [(&[&str], &str); 5] = [
+    let flavours: [(&[&str], &str); 6] = [
         (&["-t", "ext4"], "noatime"),
         (&["-t", "ext4", "-b", "1024"], "noatime"),
+        (&["-t", "ext4", "-O", "bigalloc,inline_data"], "noatime"),
         (&["-t", "ext4", "-O", "^metadata_csum"], "noatime,data=journal"),
         (&["-t", "ext4", "-O", "^64bit"], "noatime,journal_checksum"),
         (&["-t", "ext3", "-J", "size=8"], "noatime,data=journal"),

@@ -12,6 +12,7 @@ mod init;
 mod key;
 mod list;
 mod made_here;
+mod mount;
 mod policy;
 mod popular;
 mod reclaim;
@@ -99,6 +100,8 @@ pub fn run(cli: &Cli, interrupted: Arc<AtomicBool>) -> Result<u8, Failure> {
         Command::Ls(args) => list::ls(&session, args),
         Command::Restore(args) => restore::run(&session, args),
         Command::Files(args) => files::run(&session, args),
+        Command::Mount(args) => mount::run(&session, args),
+        Command::Umount(args) => mount::unmount(args),
         Command::Check(args) => check::run(&session, args),
         Command::Copies(args) => copies::run(&session, args),
         Command::Repo(Repo::Probe { location }) => repo::probe(&session, location),
