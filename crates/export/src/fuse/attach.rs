@@ -17,6 +17,8 @@ use silt_format::{Error, ErrorKind, Result};
 
 use super::protocol::READ_BYTES_MAX;
 
+/// How far the kernel reads ahead: two reads of the largest size.
+const READ_AHEAD_BYTES: usize = 2 * READ_BYTES_MAX;
 const DEVICE: &str = "/dev/fuse";
 const HELPER: &str = "fusermount3";
 const TYPE: &str = "fuse.silt";
@@ -29,7 +31,7 @@ fn is_root() -> bool {
 /// at.
 pub fn check_mount_point(folder: &Path) -> Result<()> {
     let shown = folder.display();
-    let found = std::fs::metadata(folder).map_err(|error| {
+    let failed = |error: std::io::Error| {
         if error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()) {
             let message = format!(
                 "the program that was mounted at {shown} has ended without unmounting; run `silt \
@@ -38,18 +40,18 @@ pub fn check_mount_point(folder: &Path) -> Result<()> {
             return Error::new(ErrorKind::Denied, message);
         }
         Error::io(format!("mount at {shown}"), error)
-    })?;
+    };
+    let found = std::fs::metadata(folder).map_err(failed)?;
     if !found.is_dir() {
         return Err(Error::invalid(format!("{shown} is not a folder")));
     }
-    let above = std::fs::metadata(folder.join(".."));
-    let above = above.map_err(|error| Error::io(format!("look at {shown}/.."), error))?;
+    // The kernel may remember what the folder of a dead server is, but not what it holds.
+    let mut entries = std::fs::read_dir(folder).map_err(failed)?;
+    let above = std::fs::metadata(folder.join("..")).map_err(failed)?;
     if (above.dev(), above.ino()) == (found.dev(), found.ino()) || above.dev() != found.dev() {
         let message = format!("something is mounted at {shown} already");
         return Err(Error::new(ErrorKind::Denied, message));
     }
-    let mut entries = std::fs::read_dir(folder)
-        .map_err(|error| Error::io(format!("list {shown}"), error))?;
     if entries.next().is_some() {
         let message = format!("{shown} is not empty; what it holds could not be reached");
         return Err(Error::new(ErrorKind::Denied, message));
@@ -85,6 +87,15 @@ fn mount_directly(folder: &Path, allow_other: bool) -> Result<OwnedFd> {
     rustix::mount::mount("silt", folder, TYPE, flags, Some(options.as_c_str()))
         .map_err(|error| Error::io(format!("mount at {}", folder.display()), error.into()))?;
     Ok(device)
+}
+
+/// Lets the kernel ask for as much at once as a read may have; only root may. What can't be set
+/// stays as it is: smaller reads are no failure.
+pub fn read_far_ahead(folder: &Path) {
+    let Ok(found) = std::fs::metadata(folder) else { return };
+    let (major, minor) = (rustix::fs::major(found.dev()), rustix::fs::minor(found.dev()));
+    let setting = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");
+    let _ = std::fs::write(setting, (READ_AHEAD_BYTES >> 10).to_string());
 }
 
 /// Has `fusermount3` mount, which may do so for any user; it passes the device back.

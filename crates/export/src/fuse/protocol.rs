@@ -166,7 +166,10 @@ impl Attributes {
     fn encode(&self, reply: &mut Reply) {
         let seconds = self.time_ns.div_euclid(1_000_000_000).cast_unsigned();
         let nanoseconds = u32::try_from(self.time_ns.rem_euclid(1_000_000_000)).unwrap_or(0);
-        reply.long(self.node).long(self.bytes).long(self.bytes.div_ceil(512));
+        // Programs look for holes only in files that take less space than their size.
+        let blocks = self.bytes.div_ceil(512);
+        let blocks = if blocks > 1 { blocks - 1 } else { blocks };
+        reply.long(self.node).long(self.bytes).long(blocks);
         for _ in 0..3 {
             reply.long(seconds);
         }

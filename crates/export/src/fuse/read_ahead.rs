@@ -64,9 +64,15 @@ impl Drop for OpenFile {
 /// A window that is to be read.
 type Order = (Arc<OpenFile>, u64);
 
+/// Buffers of windows that were dropped.
+type Spare = Mutex<Vec<Vec<u8>>>;
+/// Most of them that are kept.
+const SPARE_MAX: usize = 8;
+
 /// The threads that read ahead.
 pub struct ReadAhead {
     orders: SyncSender<Order>,
+    spare: Arc<Spare>,
     count: Arc<AtomicUsize>,
 }
 
@@ -75,12 +81,13 @@ impl ReadAhead {
     pub fn start(threads: usize) -> std::io::Result<Self> {
         let (orders, taken) = sync_channel(WINDOWS_MAX);
         let taken = Arc::new(Mutex::new(taken));
+        let spare = Arc::<Spare>::default();
         for _ in 0..threads {
-            let taken = Arc::clone(&taken);
+            let (taken, spare) = (Arc::clone(&taken), Arc::clone(&spare));
             let thread = std::thread::Builder::new().name("read-ahead".to_owned());
-            thread.spawn(move || work(&taken))?;
+            thread.spawn(move || work(&taken, &spare))?;
         }
-        Ok(Self { orders, count: Arc::default() })
+        Ok(Self { orders, spare, count: Arc::default() })
     }
 
     /// An open file of a volume.
@@ -127,7 +134,13 @@ impl ReadAhead {
                     window.index < index && !matches!(window.content, Content::Pending)
                 };
                 let Some(oldest) = state.windows.iter().position(is_done) else { return };
-                state.windows.remove(oldest);
+                if let Some(Window { content: Content::Ready(bytes), .. }) =
+                    state.windows.remove(oldest)
+                {
+                    let mut spare = lock(&self.spare);
+                    spare.push(bytes);
+                    spare.truncate(SPARE_MAX);
+                }
                 self.count.fetch_sub(1, Ordering::Relaxed);
             }
             if self.count.fetch_add(1, Ordering::Relaxed) >= WINDOWS_MAX
@@ -170,12 +183,13 @@ impl OpenFile {
     }
 }
 
-fn work(orders: &Mutex<Receiver<Order>>) {
+fn work(orders: &Mutex<Receiver<Order>>, spare: &Spare) {
     loop {
         let Ok((file, index)) = lock(orders).recv() else { return };
         let offset = index * WINDOW_BYTES;
         let reader = file.volume.reader();
-        let mut bytes = vec![0; to_usize(WINDOW_BYTES.min(reader.bytes() - offset))];
+        let mut bytes = lock(spare).pop().unwrap_or_default();
+        bytes.resize(to_usize(WINDOW_BYTES.min(reader.bytes() - offset)), 0);
         let content = match reader.read_at(offset, &mut bytes) {
             Ok(_) => Content::Ready(bytes),
             Err(_) => Content::Failed,

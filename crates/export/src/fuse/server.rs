@@ -187,6 +187,8 @@ impl Mount {
                 return Err(Error::io("start threads", error));
             }
         }
+        // The folder itself is asked for here, which takes threads that answer.
+        attach::read_far_ahead(&self.folder);
         let runs = || self.server.running.load(Ordering::SeqCst) == self.threads;
         while runs() && !env.is_interrupted() {
             env.sleep_ns(LOOK_NS);

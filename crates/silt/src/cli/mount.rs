@@ -16,6 +16,9 @@ pub struct Mount {
     /// program runs until it is interrupted or the folder is unmounted.
     #[arg(long)]
     pub background: bool,
+    /// In the background, append messages to this file; without it they are lost.
+    #[arg(long, value_name = "FILE")]
+    pub log: Option<PathBuf>,
     /// Go on by itself once the repository is open; say so on standard output.
     #[arg(long, hide = true, conflicts_with = "background")]
     pub detached: bool,

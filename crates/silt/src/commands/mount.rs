@@ -1,6 +1,8 @@
 //! `silt mount` and `silt umount`.
 
+use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use serde_json::json;
@@ -27,10 +29,6 @@ pub fn run(session: &Session<'_>, args: &Mount) -> Result<u8, Failure> {
     }
     let repository = session.open(Traffic::Restore, false)?;
     repository.require_all_keys()?;
-    if args.detached {
-        // The terminal that it was started from may be closed.
-        rustix::process::setsid().map_err(|error| Error::io("leave the terminal", error.into()))?;
-    }
     let options = CatalogOptions {
         memory_bytes: session.global.memory << 20,
         refresh_ns: REFRESH_NS,
@@ -43,12 +41,24 @@ pub fn run(session: &Session<'_>, args: &Mount) -> Result<u8, Failure> {
     let options = MountOptions { threads, allow_other: args.allow_other };
     let mount = fuse::Mount::new(catalog, &args.folder, options)?;
     if args.detached {
+        leave_terminal(args)?;
         output::line(READY);
     } else {
         announce(session, &mount.folder().display().to_string());
     }
     mount.serve(&*session.context.env)?;
     Ok(0)
+}
+
+/// The terminal, or the program that reads this one's errors, need not wait for its end.
+fn leave_terminal(args: &Mount) -> Result<(), Failure> {
+    let failed = |error| Error::io("leave the terminal", error);
+    rustix::process::setsid().map_err(|error| failed(error.into()))?;
+    let log = args.log.as_deref().unwrap_or(Path::new("/dev/null"));
+    let file = OpenOptions::new().append(true).create(true).open(log);
+    let file = file.map_err(|error| Error::io(format!("open {}", log.display()), error))?;
+    rustix::stdio::dup2_stderr(&file).map_err(|error| failed(error.into()))?;
+    Ok(())
 }
 
 fn announce(session: &Session<'_>, folder: &str) {
