@@ -8,7 +8,7 @@ host=$(rustc -vV | sed -n 's/^host: //p')
 llvm=-Cllvm-args=-sanitizer-coverage
 export RUSTFLAGS="--cfg fuzzing -Cpasses=sancov-module $llvm-level=4 $llvm-inline-8bit-counters $llvm-pc-table $llvm-trace-compares"
 cargo +nightly build --release --locked --target "$host"
-mkdir -p corpus/layouts corpus/sources artifacts
+mkdir -p corpus/layouts corpus/sources corpus/images artifacts
 for file in ../testdata/format/v1/*.bin; do
   for choice in $(seq 0 14); do
     # shellcheck disable=SC2059 # the escape is the point
@@ -17,6 +17,6 @@ for file in ../testdata/format/v1/*.bin; do
 done
 printf '\x02[{"offset":0,"length":4096,"exists":"true"}]' >corpus/sources/rbd
 printf '\x02[{"start":0,"length":4096,"depth":0,"present":true,"zero":false,"data":true}]' >corpus/sources/qemu
-for target in layouts sources; do
+for target in layouts sources images; do
   "target/$host/release/$target" "corpus/$target" -artifact_prefix=artifacts/ -max_total_time="$seconds" -rss_limit_mb=2048
 done

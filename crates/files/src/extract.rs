@@ -95,16 +95,15 @@ pub fn copy_out(
     options: CopyOptions,
     on_left_out: &mut dyn FnMut(&str),
 ) -> Result<CopyReport> {
-    let failed = |what: &str, error: Errno| {
-        Error::io(format!("{what} {}", target.display()), error.into())
-    };
+    let failed =
+        |what: &str, error: Errno| Error::io(format!("{what} {}", target.display()), error.into());
     match fs::mkdir(target, Mode::from_raw_mode(0o755)) {
         Ok(()) | Err(Errno::EXIST) => {}
         Err(error) => return Err(failed("make the folder", error)),
     }
     let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
-    let root = fs::open(target, flags, Mode::empty())
-        .map_err(|error| failed("open the folder", error))?;
+    let root =
+        fs::open(target, flags, Mode::empty()).map_err(|error| failed("open the folder", error))?;
     let here = root.try_clone().map_err(|error| Error::io("open the folder", error))?;
     let mut copy = Copy {
         ext,

@@ -74,8 +74,7 @@ impl Layout {
             return Ok(Self { table, partitions: vec![whole] });
         }
         for partition in &mut partitions {
-            partition.file_system =
-                FileSystem::of(&disk.part(partition.offset, partition.bytes))?;
+            partition.file_system = FileSystem::of(&disk.part(partition.offset, partition.bytes))?;
         }
         Ok(Self { table, partitions })
     }
@@ -88,9 +87,9 @@ fn partition(number: usize, offset: u64, bytes: u64, name: String) -> Partition 
 
 /// The four entries of a boot record: type, first sector, number of sectors.
 fn records(sector: &[u8]) -> impl Iterator<Item = (u8, u64, u64)> + '_ {
-    sector[446..510].chunks_exact(16).map(|record| {
-        (record[4], u64::from(u32_at(record, 8)), u64::from(u32_at(record, 12)))
-    })
+    sector[446..510]
+        .chunks_exact(16)
+        .map(|record| (record[4], u64::from(u32_at(record, 8)), u64::from(u32_at(record, 12))))
 }
 
 fn mbr(disk: &Region, boot: &[u8]) -> Result<Vec<Partition>> {

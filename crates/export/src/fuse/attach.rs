@@ -133,9 +133,9 @@ fn ask_helper(folder: &Path, allow_other: bool) -> Result<OwnedFd> {
         let message = format!("mount at {}: {}{hint}", folder.display(), said.trim());
         return Err(Error::new(ErrorKind::Denied, message));
     }
-    received.map_err(failed)?.ok_or_else(|| {
-        Error::new(ErrorKind::Unavailable, format!("{HELPER} has passed no device"))
-    })
+    received
+        .map_err(failed)?
+        .ok_or_else(|| Error::new(ErrorKind::Unavailable, format!("{HELPER} has passed no device")))
 }
 
 /// The file that is passed through a socket.

@@ -24,7 +24,7 @@ fn encoded(name: &str) -> String {
         if is_special || (at == 0 && letter == '.') {
             let mut bytes = [0; 4];
             for byte in letter.encode_utf8(&mut bytes).bytes() {
-                shown.push_str(&format!("%{byte:02X}"));
+                shown.extend([format!("%{byte:02X}")]);
             }
         } else {
             shown.push(letter);
@@ -33,7 +33,7 @@ fn encoded(name: &str) -> String {
     if shown.len() > NAME_BYTES_MAX {
         let cut = (0..=CUT_BYTES).rev().find(|at| shown.is_char_boundary(*at)).unwrap_or(0);
         shown.truncate(cut);
-        shown.push_str(&format!("%{:016x}", hash(name)));
+        shown.extend([format!("%{:016x}", hash(name))]);
     }
     shown
 }
@@ -56,8 +56,10 @@ pub fn of_volume(name: &str) -> String {
 
 /// A time in UTC, to the second, without colons: `2026-11-20T18-30-05Z`.
 pub fn of_time(time_ns: i64) -> String {
-    Timestamp::from_nanosecond(i128::from(time_ns))
-        .map_or_else(|_| time_ns.to_string(), |time| time.strftime("%Y-%m-%dT%H-%M-%SZ").to_string())
+    Timestamp::from_nanosecond(i128::from(time_ns)).map_or_else(
+        |_| time_ns.to_string(),
+        |time| time.strftime("%Y-%m-%dT%H-%M-%SZ").to_string(),
+    )
 }
 
 /// The first eight digits of an id.

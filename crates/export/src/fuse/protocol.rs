@@ -212,12 +212,8 @@ pub fn init(request: &Request<'_>, reply: &mut Reply) -> Option<()> {
     if major != MAJOR || minor < MINOR_MIN {
         return None;
     }
-    let wanted = ASYNC_READ
-        | DO_READDIRPLUS
-        | READDIRPLUS_AUTO
-        | ASYNC_DIO
-        | PARALLEL_DIROPS
-        | MAX_PAGES;
+    let wanted =
+        ASYNC_READ | DO_READDIRPLUS | READDIRPLUS_AUTO | ASYNC_DIO | PARALLEL_DIROPS | MAX_PAGES;
     reply.word(MAJOR).word(minor.min(MINOR_MAX)).word(read_ahead.max(1 << 20));
     reply.word(offered & wanted);
     reply.half(BACKGROUND_MAX).half(BACKGROUND_MAX / 4 * 3);
@@ -236,8 +232,7 @@ mod tests {
     #[test]
     fn replies_have_the_sizes_of_the_kernels_structures() {
         let mut reply = Reply::new();
-        let of =
-            Attributes { node: 1, bytes: 2, time_ns: -1, mode: 3, links: 4, uid: 5, gid: 6 };
+        let of = Attributes { node: 1, bytes: 2, time_ns: -1, mode: 3, links: 4, uid: 5, gid: 6 };
         of.entry(1, 1, &mut reply);
         assert_eq!(reply.body_bytes(), ENTRY_BYTES);
         reply.clear();

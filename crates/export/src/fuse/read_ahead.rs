@@ -160,7 +160,8 @@ impl OpenFile {
         let mut state = lock(&self.state);
         let is_near = offset.abs_diff(state.last_end) <= NEAR_BYTES;
         state.sequential = if is_near { state.sequential.saturating_add(1) } else { 0 };
-        state.last_end = if is_near { state.last_end.max(offset + length) } else { offset + length };
+        state.last_end =
+            if is_near { state.last_end.max(offset + length) } else { offset + length };
         state.sequential >= SEQUENTIAL_MIN
     }
 

@@ -14,13 +14,16 @@ const CACHED: usize = 128;
 /// What one of those that share a block takes of it.
 const SHARED_BYTES: u64 = 256;
 
+/// A block's number, and its bytes.
+type Kept = (u64, Rc<[u8]>);
+
 /// Reads blocks, from the journal where that has newer ones.
 pub struct Blocks {
     region: Region,
     block_bytes: u64,
     replay: Replay,
-    /// By the slot: a block's number, and its bytes.
-    cached: RefCell<HashMap<u64, (u64, Rc<[u8]>)>>,
+    /// By the slot.
+    cached: RefCell<HashMap<u64, Kept>>,
 }
 
 impl Blocks {

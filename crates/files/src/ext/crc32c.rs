@@ -4,15 +4,15 @@ const POLYNOMIAL: u32 = 0x82f6_3b78;
 
 const TABLE: [u32; 256] = {
     let mut table = [0; 256];
-    let mut index = 0;
+    let mut index: u32 = 0;
     while index < 256 {
-        let mut value = index as u32;
+        let mut value = index;
         let mut bit = 0;
         while bit < 8 {
             value = if value & 1 == 1 { value >> 1 ^ POLYNOMIAL } else { value >> 1 };
             bit += 1;
         }
-        table[index] = value;
+        table[index as usize] = value;
         index += 1;
     }
     table

@@ -60,8 +60,7 @@ impl Logged {
                 Check::Half(expected) => found & 0xffff == u32::from(expected),
             };
             if !is_right {
-                let message =
-                    format!("block {} of the journal fails its checksum", self.block);
+                let message = format!("block {} of the journal fails its checksum", self.block);
                 return Err(Error::corrupt(message));
             }
         }
@@ -252,7 +251,8 @@ impl<'a> Log<'a> {
         Ok(if self.incompat & INCOMPAT_64BIT == 0 {
             records.chunks_exact(4).map(|record| u64::from(word(record, 0))).collect()
         } else {
-            let number = |record: &[u8]| u64::from(word(record, 0)) << 32 | u64::from(word(record, 4));
+            let number =
+                |record: &[u8]| u64::from(word(record, 0)) << 32 | u64::from(word(record, 4));
             records.chunks_exact(8).map(number).collect()
         })
     }

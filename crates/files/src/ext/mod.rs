@@ -89,7 +89,8 @@ impl Ext {
         if number == 0 || number > of.inodes {
             return Err(Error::corrupt(format!("there is no inode {number}")));
         }
-        let (group, index) = ((number - 1) / of.inodes_per_group, (number - 1) % of.inodes_per_group);
+        let (group, index) =
+            ((number - 1) / of.inodes_per_group, (number - 1) % of.inodes_per_group);
         let table = self.inode_table(group)?;
         let offset = table
             .checked_mul(of.block_bytes)
@@ -254,7 +255,7 @@ impl Ext {
             let Some(found) = self.look_up(here, &name)? else {
                 return Err(fails(ErrorKind::NotFound, "there is no such file in the image"));
             };
-            let is_last = todo.iter().all(|part| part.is_empty());
+            let is_last = todo.iter().all(Vec::is_empty);
             if found.kind != Kind::Symlink || (is_last && !follows) {
                 way.push(found);
                 continue;

@@ -126,7 +126,8 @@ impl Superblock {
             let first = index * per_block;
             let start = first.saturating_mul(self.blocks_per_group);
             let start = start.saturating_add(self.first_data_block);
-            let is_behind_boot = self.block_bytes == 1024 && first == 0 && self.first_data_block == 0;
+            let is_behind_boot =
+                self.block_bytes == 1024 && first == 0 && self.first_data_block == 0;
             start.saturating_add(u64::from(self.has_superblock(first)) + u64::from(is_behind_boot))
         } else {
             // The superblock is in the block that holds byte 1024.

@@ -135,9 +135,9 @@ fn changed_images_are_errors_at_worst() {
     let used: Vec<usize> = (0..clean.len()).filter(|at| clean[*at] != 0).collect();
     for round in 0..1000 {
         let mut image = clean.clone();
-        for _ in 0..1 + random(6) {
+        for _ in 0..=random(6) {
             let at = (used[random(used.len())] + random(4)).min(image.len() - 1);
-            image[at] = [0, 1, 0x7f, 0x80, 0xff, random(256) as u8][random(6)];
+            image[at] = [0, 1, 0x7f, 0x80, 0xff, random(256).to_le_bytes()[0]][random(6)];
         }
         let budget = Budget::new(32 << 20, 10_000, &SystemEnv::context());
         let disk = Region::whole(Arc::new(image), Arc::new(budget));

@@ -74,7 +74,8 @@ pub fn make_tree(folder: &Path, files: usize) {
         };
         let path = folder.join(name);
         let length = number * 37 % 20_000;
-        let bytes: Vec<u8> = (0..length).map(|at| (at * 31 + number) as u8 | 1).collect();
+        let bytes: Vec<u8> =
+            (0..length).map(|at| (at * 31 + number).to_le_bytes()[0] | 1).collect();
         fs::write(&path, bytes).unwrap();
         let mode = [0o644, 0o600, 0o755, 0o4711][number % 4];
         fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
@@ -93,7 +94,11 @@ pub fn make_tree(folder: &Path, files: usize) {
     symlink("../../../..", folder.join("deep/up")).unwrap();
     fs::create_dir(folder.join("many")).unwrap();
     for number in 0..files {
-        fs::write(folder.join(format!("many/{number:05}-of-a-hash-tree")), [number as u8]).unwrap();
+        fs::write(
+            folder.join(format!("many/{number:05}-of-a-hash-tree")),
+            [number.to_le_bytes()[0]],
+        )
+        .unwrap();
     }
     for (name, when) in
         [("file-0", "1960-02-03 04:05:06"), ("holes", "2055-06-07 08:09:10"), ("many", "@0.5")]
@@ -152,9 +157,9 @@ pub fn assert_same(copied: &BTreeMap<PathBuf, Seen>, expected: &BTreeMap<PathBuf
     assert_eq!(names(copied), names(expected));
     for (path, seen) in copied {
         let other = &expected[path];
-        assert_eq!(seen.content.len(), other.content.len(), "{path:?}");
-        assert!(seen.content == other.content, "{path:?} differs");
+        assert_eq!(seen.content.len(), other.content.len(), "{}", path.display());
+        assert!(seen.content == other.content, "{} differs", path.display());
         let rest = |seen: &Seen| (seen.kind.clone(), seen.mode, seen.modified, seen.links);
-        assert_eq!(rest(seen), rest(other), "{path:?}");
+        assert_eq!(rest(seen), rest(other), "{}", path.display());
     }
 }

@@ -22,7 +22,7 @@ use crate::{output, snapshot_name};
 /// How much of a file is written at once.
 const BUFFER_BYTES: usize = 1 << 20;
 /// Zeros are written in pieces of this size.
-const ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 pub fn run(session: &Session<'_>, args: &Files) -> Result<u8, Failure> {
     let (selector, name) = snapshot_name::parse_with_volume(&args.snapshot)?;
@@ -78,25 +78,23 @@ fn choose<'l>(args: &Files, layout: &'l Layout) -> Result<&'l Partition, Failure
         let shown = all.iter().map(|each| format!("{} ({})", each.number, each.file_system));
         shown.collect::<Vec<_>>().join(", ")
     };
-    let chosen = match args.partition {
-        Some(number) => all.iter().find(|each| each.number == number).ok_or_else(|| {
+    let chosen = if let Some(number) = args.partition {
+        all.iter().find(|each| each.number == number).ok_or_else(|| {
             Failure::Usage(format!("there is no partition {number}; there are: {}", listed()))
-        })?,
-        None => {
-            let mut readable = all.iter().filter(|each| each.file_system == FileSystem::Ext);
-            match (readable.next(), readable.next()) {
-                (Some(only), None) => only,
-                (Some(_), Some(_)) => {
-                    return Err(Failure::Usage(format!(
-                        "several partitions hold files that can be read; say which with \
-                         --partition: {}",
-                        listed()
-                    )));
-                }
-                (None, _) => match all.as_slice() {
-                    [only] => only,
-                    _ => return Err(unread(&format!("the partitions are: {}", listed())).into()),
-                },
+        })?
+    } else {
+        let mut readable = all.iter().filter(|each| each.file_system == FileSystem::Ext);
+        match (readable.next(), readable.next(), all.as_slice()) {
+            (Some(only), None, _) | (None, _, [only]) => only,
+            (None, ..) => {
+                return Err(unread(&format!("the partitions are: {}", listed())).into());
+            }
+            (Some(_), Some(_), _) => {
+                return Err(Failure::Usage(format!(
+                    "several partitions hold files that can be read; say which with --partition: \
+                     {}",
+                    listed()
+                )));
             }
         }
     };
@@ -106,9 +104,7 @@ fn choose<'l>(args: &Files, layout: &'l Layout) -> Result<&'l Partition, Failure
         FileSystem::Unknown => {
             Err(unread(&format!("{} holds nothing that is known", title(chosen))).into())
         }
-        FileSystem::Other(name) => {
-            Err(unread(&format!("{} holds {name}", title(chosen))).into())
-        }
+        FileSystem::Other(name) => Err(unread(&format!("{} holds {name}", title(chosen))).into()),
     }
 }
 

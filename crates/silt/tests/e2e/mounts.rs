@@ -215,7 +215,8 @@ fn it_goes_on_in_the_background() {
 
 /// A program that reads the same file again and again.
 fn load(file: &Path) -> Child {
-    let script = format!("while dd if={} of=/dev/null bs=64k iflag=direct; do :; done", file.display());
+    let script =
+        format!("while dd if={} of=/dev/null bs=64k iflag=direct; do :; done", file.display());
     let mut shell = std::process::Command::new("sh");
     shell.args(["-c", &script]).stderr(Stdio::null()).stdout(Stdio::null()).spawn().unwrap()
 }
