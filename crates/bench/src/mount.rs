@@ -108,7 +108,7 @@ fn make(options: &MountOptions) -> Result<Repository> {
     let _ = fs::remove_dir_all(&folder);
     let storage = Arc::new(LocalStorage::create(&folder)?);
     let protection = Protection::Password {
-        password: PASSWORD.as_bytes(),
+        password: PASSWORD.as_bytes().to_vec(),
         cost: KdfCost::default(),
         label: KeyLabel::default(),
     };

@@ -1,7 +1,7 @@
 //! `silt mount`, as programs see the folder.
 
 use std::fs;
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
@@ -23,17 +23,10 @@ impl Mounted {
         fs::create_dir_all(&folder).unwrap();
         let mut server = place.start(&["mount", "mounted", "--json"]);
         // The folder can be used from the first line on.
-        let mut line = Vec::new();
-        let out = server.stdout.as_mut().unwrap();
-        for byte in out.bytes() {
-            match byte.unwrap() {
-                b'\n' => break,
-                byte => line.push(byte),
-            }
-        }
-        let said: Value = serde_json::from_slice(&line).unwrap_or_else(|_| {
-            panic!("{}: {}", String::from_utf8_lossy(&line), finish_now(&mut server))
-        });
+        let mut line = String::new();
+        BufReader::new(server.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        let said: Value = serde_json::from_str(&line)
+            .unwrap_or_else(|_| panic!("{line}: {}", finish_now(&mut server)));
         assert_eq!(said["message_type"], "mounted");
         Self { folder, server: Some(server) }
     }
@@ -82,7 +75,7 @@ fn names(folder: &Path) -> Vec<String> {
 fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
     while !holds() {
-        assert!(start.elapsed() < Duration::from_secs(60), "{what}");
+        assert!(start.elapsed() < Duration::from_mins(1), "{what}");
         std::thread::sleep(Duration::from_millis(50));
     }
 }
