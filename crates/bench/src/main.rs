@@ -18,6 +18,7 @@ mod disks;
 mod export;
 mod join;
 mod memory;
+mod mount;
 mod peers;
 mod plot;
 mod process;
@@ -84,6 +85,28 @@ enum Command {
     /// Measure the memory that a large disk takes, which comes as a stream and is nowhere whole
     #[command(after_help = "Example:\n  silt-bench memory --work /vm/bench --gib 64")]
     Memory(MemoryOptions),
+    /// Measure the mounted folder and files inside disks, as root or with the package fuse3
+    #[command(after_help = "Example:\n  silt-bench mount --work /vm/bench --snapshots 10000")]
+    Mount(MountOptions),
+}
+
+#[derive(clap::Args)]
+struct MountOptions {
+    /// A folder for the repository and the mounted folder.
+    #[arg(long, value_name = "DIR")]
+    work: PathBuf,
+    /// How large the volume is that is read.
+    #[arg(long, default_value_t = 2048)]
+    mib: u64,
+    /// How many snapshots are listed.
+    #[arg(long, default_value_t = 10_000)]
+    snapshots: u64,
+    /// How many times each is measured.
+    #[arg(long, default_value_t = 5)]
+    runs: usize,
+    /// The silt program.
+    #[arg(long, default_value = "silt", value_name = "FILE")]
+    silt: PathBuf,
 }
 
 #[derive(clap::Args)]
@@ -271,6 +294,7 @@ fn main() -> ExitCode {
         Command::Join(options) => join::run(&options),
         Command::Export(options) => export::run(&options),
         Command::Memory(options) => memory::run(&options),
+        Command::Mount(options) => mount::run(&options),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -219,7 +219,7 @@ impl Catalog {
         match self.repository.head(id) {
             Ok(head) => Ok(head.map(|head| Arc::new(listed(head)))),
             Err(error) if error.kind() == ErrorKind::Corrupt => {
-                self.repository.warn(&format!("a series is not up to date: {error}"));
+                self.repository.warn(&error.context("a series is not up to date"));
                 Ok(before)
             }
             Err(error) => Err(error),

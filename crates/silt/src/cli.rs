@@ -2,6 +2,8 @@
 
 mod copies;
 mod deletion;
+mod files;
+mod mount;
 mod popular;
 mod rounds;
 mod serve;
@@ -16,6 +18,8 @@ pub use deletion::{
     Delete, Forget, Group, Policy, Reclaim, RetentionRules, SetPolicy, SomeSnapshots, Sweep,
     Undelete,
 };
+pub use files::{Files, FilesCommand};
+pub use mount::{Mount, Unmount};
 pub use popular::{Build as PopularBuild, Choice as PopularChoice, Popular};
 pub use rounds::{Choice as RoundsChoice, Plan as PlanRounds, Rounds};
 pub use serve::{Serve, ServeNbd};
@@ -188,6 +192,44 @@ if need be:
   silt restore web1@latest:root /vm/web1.raw --in-place
   silt restore web1@latest:root - --range 1MiB+4KiB | xxd")]
     Restore(Restore),
+    /// List and copy single files of a disk that was backed up, without restoring it
+    #[command(after_help = "Examples:
+  silt files web1@latest:root ls
+  silt files web1@latest:root ls /etc
+  silt files web1@latest:root cat /etc/fstab
+  silt files web1@2026-11-20:root get /var/www /tmp/restored
+  silt files web1@latest:root --partition 3 ls /home
+
+Reads ext2, ext3 and ext4, on the disk itself or in a partition (MBR, GPT). A journal that was not
+emptied is replayed in memory. Of the image nothing is trusted: `get` writes nothing outside its
+folder. For other file systems, LVM and encrypted disks see `silt help mount`.")]
+    Files(Files),
+    /// Show all snapshots as a read-only folder, without restoring them
+    #[command(after_help = "Examples:
+  silt mount /mnt/backups
+  silt mount /mnt/backups --background
+  ls /mnt/backups/web1/latest/
+  cmp /vm/web1.raw /mnt/backups/web1/2026-11-20T18-30-05Z/root.raw
+  silt umount /mnt/backups
+
+The folder holds SERIES/DATE/VOLUME.raw, links SERIES/latest, and links by-id/ID for the ids that
+`silt snapshots` lists. DATE is in UTC. New snapshots appear while it is mounted. Every byte is
+verified before it is given out; where data are damaged, reads of that range alone fail.
+
+What is inside a disk:
+  losetup --read-only --partscan --find --show /mnt/backups/web1/latest/root.raw
+  guestfish --ro --format=raw -i -a /mnt/backups/web1/latest/root.raw
+  qemu-img convert -O qcow2 /mnt/backups/web1/latest/root.raw web1.qcow2
+For single files of ext2, ext3 and ext4 `silt files` is simpler. Users other than root need the
+package fuse3.")]
+    Mount(Mount),
+    /// Unmount a folder that `silt mount` has mounted
+    #[command(after_help = "Examples:
+  silt umount /mnt/backups
+  silt umount --force /mnt/backups
+
+`fusermount3 -u FOLDER` and `umount FOLDER` do the same.")]
+    Umount(Unmount),
     /// Verify the repository
     #[command(after_help = "Examples:
   silt check

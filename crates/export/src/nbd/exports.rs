@@ -129,7 +129,7 @@ impl Exports {
             Ok(volumes) => volumes,
             // It was deleted meanwhile, or is damaged, which is no reason to list no others.
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Corrupt) => {
-                self.catalog.repository().warn(&error.to_string());
+                self.catalog.repository().warn(&error);
                 return Ok(());
             }
             Err(error) => return Err(error),

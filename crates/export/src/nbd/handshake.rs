@@ -195,7 +195,7 @@ impl Handshake<'_> {
             ErrorKind::NotFound | ErrorKind::Invalid => option_reply::ERR_UNKNOWN,
             ErrorKind::Interrupted => option_reply::ERR_SHUTDOWN,
             _ => {
-                self.terms.exports.catalog().repository().warn(&error.to_string());
+                self.terms.exports.catalog().repository().warn(error);
                 option_reply::ERR_POLICY
             }
         };
@@ -239,8 +239,8 @@ impl Handshake<'_> {
         let export = match self.terms.exports.open(&name) {
             Ok(export) => export,
             Err(error) => {
-                let warning = format!("a client asked for export '{name}': {error}");
-                self.terms.exports.catalog().repository().warn(&warning);
+                let error = error.context(format!("a client asked for export '{name}'"));
+                self.terms.exports.catalog().repository().warn(&error);
                 return Ok(Next::End);
             }
         };

@@ -17,6 +17,7 @@ use rustix::net::{AddressFamily, sockopt};
 use rustix::process::{self, PidfdFlags, PidfdGetfdFlags};
 use rustls::ServerConfig;
 use silt_format::{Error, ErrorKind, Result};
+use siltstone::Warning;
 
 use super::channel::{Channel, Socket};
 use super::exports::Exports;
@@ -282,7 +283,8 @@ impl Server {
     }
 
     fn warn(&self, message: &str) {
-        self.exports.catalog().repository().warn(message);
+        let warning = Warning::new(ErrorKind::Unavailable, message);
+        self.exports.catalog().repository().warn(warning);
     }
 
     fn connection(&self, socket: Arc<Socket>) {

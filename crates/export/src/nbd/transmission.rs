@@ -8,7 +8,7 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use silt_format::number::{to_u64, to_usize};
 use silt_format::{Error, ErrorKind};
 use silt_source::nbd::wire::{REQUEST_BYTES, Request, command, command_flag, errno};
-use siltstone::VolumeReader;
+use siltstone::{VolumeReader, Warning};
 
 use super::channel::Channel;
 use super::exports::Exports;
@@ -505,9 +505,11 @@ impl Transmission<'_> {
         if logged < LOGGED_MAX {
             let end = offset.saturating_add(length);
             let name = if export.name.is_empty() { "(default)" } else { &export.name };
-            catalog.repository().warn(&format!("export '{name}', bytes {offset}..{end}: {why}"));
+            let message = format!("export '{name}', bytes {offset}..{end}: {why}");
+            catalog.repository().warn(Warning::new(error.kind(), message));
         } else if logged == LOGGED_MAX {
-            catalog.repository().warn("more failed reads of this connection are not logged");
+            let message = "more failed reads of this connection are not logged";
+            catalog.repository().warn(Warning::new(error.kind(), message));
         }
         Failed(errno::EIO, why, Some(offset))
     }

@@ -6,11 +6,13 @@ mod copies;
 mod delete;
 mod diff;
 mod each;
+mod files;
 mod forget;
 mod init;
 mod key;
 mod list;
 mod made_here;
+mod mount;
 mod policy;
 mod popular;
 mod reclaim;
@@ -34,7 +36,7 @@ use siltstone::{
 };
 
 use crate::Program;
-use crate::cli::{Cli, Command, Cost, Global, Popular, Repo, Rounds};
+use crate::cli::{Cli, Command, Cost, FilesCommand, Global, Popular, Repo, Rounds};
 pub use crate::failure::Failure;
 use crate::failure::exit_code;
 use crate::location::{Cache, Opener, Prices, names_of};
@@ -74,8 +76,11 @@ pub struct Session<'a> {
 /// Runs a command; the answer is the exit status.
 pub fn run(program: &Program, cli: &Cli, interrupted: Arc<AtomicBool>) -> Result<u8, Failure> {
     let global = &cli.global;
-    let to_stdout =
-        matches!(&cli.command, Command::Restore(restore) if volume_args::is_stdin(&restore.target));
+    let to_stdout = match &cli.command {
+        Command::Restore(restore) => volume_args::is_stdin(&restore.target),
+        Command::Files(files) => matches!(files.command, FilesCommand::Cat { .. }),
+        _ => false,
+    };
     let reporter = Arc::new(Reporter::new(global.json, global.quiet, to_stdout));
     let observer = Arc::clone(&reporter);
     let noted = Arc::new(NotedEnv::new(global, interrupted));
@@ -97,6 +102,9 @@ pub fn run(program: &Program, cli: &Cli, interrupted: Arc<AtomicBool>) -> Result
         Command::Show(args) => list::show(&session, args),
         Command::Ls(args) => list::ls(&session, args),
         Command::Restore(args) => restore::run(&session, args),
+        Command::Files(args) => files::run(&session, args),
+        Command::Mount(args) => mount::run(&session, args),
+        Command::Umount(args) => mount::unmount(args),
         Command::Check(args) => check::run(&session, args),
         Command::Copies(args) => copies::run(&session, args),
         Command::Repo(Repo::Probe { location }) => repo::probe(&session, location),

@@ -112,7 +112,7 @@ impl Restoring<'_> {
 }
 
 /// A clock that was wrong once makes a snapshot the latest for as long as it was ahead.
-fn warn_of_future(session: &Session<'_>, found: &Found) {
+pub fn warn_of_future(session: &Session<'_>, found: &Found) {
     if found.snapshot.time_ns > session.context.env.now_ns() {
         let message = format!(
             "snapshot {} of {} is dated in the future, {}: there may be newer ones",

@@ -137,6 +137,11 @@ pub fn can(what: &str) -> bool {
             let runs = |program: &str| Command::new(program).arg("--version").output().is_ok();
             ["nbdinfo", "nbdcopy", "qemu-img", "qemu-io"].into_iter().all(runs)
         }
+        // As root the device itself is mounted, as anybody else by the helper.
+        "fuse" => {
+            let device = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse");
+            device.is_ok() && Command::new("fusermount3").arg("--version").output().is_ok()
+        }
         "loop" => is_root() && Path::new("/dev/loop-control").exists(),
         _ => is_root(),
     };

@@ -1,0 +1,256 @@
+//! The messages of `fuse.h`, protocol 7.31, as far as a read-only file system needs them.
+//!
+//! Numbers are in the machine's order. The kernel sends no wrong messages, but lengths are checked
+//! all the same.
+
+/// The protocol's major number, and the least and most of its minor ones.
+pub const MAJOR: u32 = 7;
+pub const MINOR_MIN: u32 = 28;
+pub const MINOR_MAX: u32 = 31;
+
+pub const LOOKUP: u32 = 1;
+pub const FORGET: u32 = 2;
+pub const GETATTR: u32 = 3;
+pub const READLINK: u32 = 5;
+pub const OPEN: u32 = 14;
+pub const READ: u32 = 15;
+pub const STATFS: u32 = 17;
+pub const RELEASE: u32 = 18;
+pub const INIT: u32 = 26;
+pub const OPENDIR: u32 = 27;
+pub const READDIR: u32 = 28;
+pub const RELEASEDIR: u32 = 29;
+pub const INTERRUPT: u32 = 36;
+pub const DESTROY: u32 = 38;
+pub const BATCH_FORGET: u32 = 42;
+pub const READDIRPLUS: u32 = 44;
+pub const LSEEK: u32 = 46;
+
+const ASYNC_READ: u32 = 1;
+const DO_READDIRPLUS: u32 = 1 << 13;
+const READDIRPLUS_AUTO: u32 = 1 << 14;
+const ASYNC_DIO: u32 = 1 << 15;
+const PARALLEL_DIROPS: u32 = 1 << 18;
+const MAX_PAGES: u32 = 1 << 22;
+
+/// What is opened again keeps the pages that the kernel has of it.
+pub const FOPEN_KEEP_CACHE: u32 = 1 << 1;
+
+pub const SEEK_DATA: u32 = 3;
+pub const SEEK_HOLE: u32 = 4;
+
+/// Longest message from the kernel that is taken; it sends no data to a read-only file system.
+pub const REQUEST_BYTES_MAX: usize = 64 << 10;
+/// Most bytes that a read asks for.
+pub const READ_BYTES_MAX: usize = 1 << 20;
+/// Reads that the kernel makes ahead of programs, at once.
+const BACKGROUND_MAX: u16 = 64;
+const PAGE_BYTES: usize = 4096;
+
+const IN_HEADER: usize = 40;
+pub const OUT_HEADER: usize = 16;
+
+/// A request.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    pub opcode: u32,
+    pub unique: u64,
+    pub node: u64,
+    body: &'a [u8],
+}
+
+impl<'a> Request<'a> {
+    /// Takes a message apart; `None` for what is none.
+    pub fn decode(message: &'a [u8]) -> Option<Self> {
+        if message.len() < IN_HEADER {
+            return None;
+        }
+        let (header, body) = message.split_at(IN_HEADER);
+        let of = Self { opcode: 0, unique: 0, node: 0, body: header };
+        Some(Self { opcode: of.word(4)?, unique: of.long(8)?, node: of.long(16)?, body })
+    }
+
+    /// The 32-bit number at `at` of the body.
+    pub fn word(&self, at: usize) -> Option<u32> {
+        self.body.get(at..)?.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes))
+    }
+
+    /// The 64-bit number at `at` of the body.
+    pub fn long(&self, at: usize) -> Option<u64> {
+        self.body.get(at..)?.first_chunk().map(|bytes| u64::from_ne_bytes(*bytes))
+    }
+
+    /// The name that the body is.
+    pub fn name(&self) -> Option<&'a str> {
+        let end = self.body.iter().position(|byte| *byte == 0)?;
+        std::str::from_utf8(&self.body[..end]).ok()
+    }
+}
+
+/// A reply while it is put together.
+pub struct Reply(Vec<u8>);
+
+impl Reply {
+    pub fn new() -> Self {
+        Self(vec![0; OUT_HEADER])
+    }
+
+    /// Begins anew.
+    pub fn clear(&mut self) {
+        self.0.truncate(OUT_HEADER);
+    }
+
+    /// How long the body is.
+    pub fn body_bytes(&self) -> usize {
+        self.0.len() - OUT_HEADER
+    }
+
+    pub fn word(&mut self, value: u32) -> &mut Self {
+        self.0.extend_from_slice(&value.to_ne_bytes());
+        self
+    }
+
+    pub fn half(&mut self, value: u16) -> &mut Self {
+        self.0.extend_from_slice(&value.to_ne_bytes());
+        self
+    }
+
+    pub fn long(&mut self, value: u64) -> &mut Self {
+        self.0.extend_from_slice(&value.to_ne_bytes());
+        self
+    }
+
+    pub fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
+        self.0.extend_from_slice(bytes);
+        self
+    }
+
+    /// A body of `length` bytes to be filled.
+    pub fn body(&mut self, length: usize) -> &mut [u8] {
+        self.0.resize(OUT_HEADER + length, 0);
+        &mut self.0[OUT_HEADER..]
+    }
+
+    /// Cuts the body off.
+    pub fn truncate(&mut self, length: usize) {
+        self.0.truncate(OUT_HEADER + length);
+    }
+
+    /// The message with its header; an error has no body.
+    pub fn finish(&mut self, unique: u64, error: Option<rustix::io::Errno>) -> &[u8] {
+        if error.is_some() {
+            self.clear();
+        }
+        let length = u32::try_from(self.0.len()).unwrap_or(u32::MAX);
+        let code = error.map_or(0, |error| -error.raw_os_error());
+        self.0[..4].copy_from_slice(&length.to_ne_bytes());
+        self.0[4..8].copy_from_slice(&code.to_ne_bytes());
+        self.0[8..16].copy_from_slice(&unique.to_ne_bytes());
+        &self.0
+    }
+}
+
+/// What the kernel is told of a file.
+#[derive(Clone, Copy, Debug)]
+pub struct Attributes {
+    pub node: u64,
+    pub bytes: u64,
+    pub time_ns: i64,
+    pub mode: u32,
+    pub links: u32,
+    pub uid: u32,
+    pub gid: u32,
+}
+
+impl Attributes {
+    fn encode(&self, reply: &mut Reply) {
+        let seconds = self.time_ns.div_euclid(1_000_000_000).cast_unsigned();
+        let nanoseconds = u32::try_from(self.time_ns.rem_euclid(1_000_000_000)).unwrap_or(0);
+        // Programs look for holes only in files that take less space than their size.
+        let blocks = self.bytes.div_ceil(512);
+        let blocks = if blocks > 1 { blocks - 1 } else { blocks };
+        reply.long(self.node).long(self.bytes).long(blocks);
+        for _ in 0..3 {
+            reply.long(seconds);
+        }
+        for _ in 0..3 {
+            reply.word(nanoseconds);
+        }
+        reply.word(self.mode).word(self.links).word(self.uid).word(self.gid);
+        reply.word(0).word(4096).word(0);
+    }
+
+    /// `fuse_attr_out`.
+    pub fn reply(&self, valid_s: u64, reply: &mut Reply) {
+        reply.long(valid_s).word(0).word(0);
+        self.encode(reply);
+    }
+
+    /// `fuse_entry_out`.
+    pub fn entry(&self, name_valid_s: u64, valid_s: u64, reply: &mut Reply) {
+        reply.long(self.node).long(0).long(name_valid_s).long(valid_s).word(0).word(0);
+        self.encode(reply);
+    }
+}
+
+/// How long `fuse_entry_out` and the fixed part of `fuse_dirent` are.
+pub const ENTRY_BYTES: usize = 128;
+pub const DIRENT_BYTES: usize = 24;
+
+/// `fuse_dirent`: `next` is where the listing goes on.
+pub fn dirent(node: u64, next: u64, mode: u32, name: &str, reply: &mut Reply) {
+    let length = u32::try_from(name.len()).unwrap_or(0);
+    reply.long(node).long(next).word(length).word(mode >> 12).bytes(name.as_bytes());
+    let padding = name.len().next_multiple_of(8) - name.len();
+    reply.bytes(&[0; 8][..padding]);
+}
+
+/// Answers `INIT`; `None` for a kernel that is too old.
+pub fn init(request: &Request<'_>, reply: &mut Reply) -> Option<()> {
+    let (major, minor) = (request.word(0)?, request.word(4)?);
+    let (read_ahead, offered) = (request.word(8)?, request.word(12)?);
+    if major != MAJOR || minor < MINOR_MIN {
+        return None;
+    }
+    let wanted =
+        ASYNC_READ | DO_READDIRPLUS | READDIRPLUS_AUTO | ASYNC_DIO | PARALLEL_DIROPS | MAX_PAGES;
+    reply.word(MAJOR).word(minor.min(MINOR_MAX)).word(read_ahead.max(1 << 20));
+    reply.word(offered & wanted);
+    reply.half(BACKGROUND_MAX).half(BACKGROUND_MAX / 4 * 3);
+    // Nothing is written, but the kernel wants room for a page.
+    reply.word(4096).word(1);
+    let pages = u16::try_from(READ_BYTES_MAX / PAGE_BYTES).unwrap_or(u16::MAX);
+    reply.half(pages).half(0);
+    reply.bytes(&[0; 32]);
+    Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replies_have_the_sizes_of_the_kernels_structures() {
+        let mut reply = Reply::new();
+        let of = Attributes { node: 1, bytes: 2, time_ns: -1, mode: 3, links: 4, uid: 5, gid: 6 };
+        of.entry(1, 1, &mut reply);
+        assert_eq!(reply.body_bytes(), ENTRY_BYTES);
+        reply.clear();
+        of.reply(1, &mut reply);
+        assert_eq!(reply.body_bytes(), 104);
+        reply.clear();
+        dirent(1, 2, 0o040_000, "123456789", &mut reply);
+        assert_eq!(reply.body_bytes(), DIRENT_BYTES + 16);
+        let header = [0_u8; IN_HEADER];
+        let mut message = header.to_vec();
+        for word in [7_u32, 40, 4096, u32::MAX] {
+            message.extend_from_slice(&word.to_ne_bytes());
+        }
+        reply.clear();
+        init(&Request::decode(&message).unwrap(), &mut reply).unwrap();
+        assert_eq!(reply.body_bytes(), 64);
+        assert!(Request::decode(&message[..39]).is_none());
+        message[IN_HEADER + 4] = 27;
+        assert!(init(&Request::decode(&message).unwrap(), &mut reply).is_none());
+    }
+}

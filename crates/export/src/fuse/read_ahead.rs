@@ -1,0 +1,205 @@
+//! Reading on where a program reads a volume from the front to the back.
+//!
+//! The kernel asks for 128 KiB at a time. What lies behind is read segment by segment in threads of
+//! its own, so that requests find it decoded and verified.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+
+use silt_format::Result;
+use silt_format::number::{to_u64, to_usize};
+
+use crate::catalog::{OpenVolume, lock};
+
+/// What is read at once: a segment of the format.
+const WINDOW_BYTES: u64 = 2 << 20;
+/// Windows that are read ahead of a program.
+const AHEAD: u64 = 3;
+/// Windows that an open file keeps; those behind the program are dropped first.
+const KEPT_MAX: usize = 6;
+/// Windows of all open files together: 64 MiB.
+const WINDOWS_MAX: usize = 32;
+/// Requests that may come in another order than they were made in.
+const NEAR_BYTES: u64 = 1 << 20;
+/// Reads one behind the other before more is read than was asked for.
+const SEQUENTIAL_MIN: u32 = 4;
+
+enum Content {
+    Pending,
+    Ready(Vec<u8>),
+    /// It is read as it is asked for, so that an error is of those bytes alone.
+    Failed,
+}
+
+struct Window {
+    index: u64,
+    content: Content,
+}
+
+#[derive(Default)]
+struct State {
+    last_end: u64,
+    sequential: u32,
+    windows: VecDeque<Window>,
+}
+
+/// An open file.
+pub struct OpenFile {
+    pub volume: Arc<OpenVolume>,
+    state: Mutex<State>,
+    arrived: Condvar,
+    /// All windows there are, of all files.
+    count: Arc<AtomicUsize>,
+}
+
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        let kept = lock(&self.state).windows.len();
+        self.count.fetch_sub(kept, Ordering::Relaxed);
+    }
+}
+
+/// A window that is to be read.
+type Order = (Arc<OpenFile>, u64);
+
+/// Buffers of windows that were dropped.
+type Spare = Mutex<Vec<Vec<u8>>>;
+/// Most of them that are kept.
+const SPARE_MAX: usize = 8;
+
+/// The threads that read ahead.
+pub struct ReadAhead {
+    orders: SyncSender<Order>,
+    spare: Arc<Spare>,
+    count: Arc<AtomicUsize>,
+}
+
+impl ReadAhead {
+    /// Starts `threads` threads, which end when this is dropped.
+    pub fn start(threads: usize) -> std::io::Result<Self> {
+        let (orders, taken) = sync_channel(WINDOWS_MAX);
+        let taken = Arc::new(Mutex::new(taken));
+        let spare = Arc::<Spare>::default();
+        for _ in 0..threads {
+            let (taken, spare) = (Arc::clone(&taken), Arc::clone(&spare));
+            let thread = std::thread::Builder::new().name("read-ahead".to_owned());
+            thread.spawn(move || work(&taken, &spare))?;
+        }
+        Ok(Self { orders, spare, count: Arc::default() })
+    }
+
+    /// An open file of a volume.
+    pub fn open(&self, volume: Arc<OpenVolume>) -> Arc<OpenFile> {
+        let (state, arrived) = (Mutex::default(), Condvar::new());
+        Arc::new(OpenFile { volume, state, arrived, count: Arc::clone(&self.count) })
+    }
+
+    /// Reads from `offset` on. Returns the number of bytes read, which is less than asked for only
+    /// at the end.
+    pub fn read(&self, file: &Arc<OpenFile>, offset: u64, into: &mut [u8]) -> Result<usize> {
+        let bytes = file.volume.reader().bytes();
+        let length = to_u64(into.len()).min(bytes.saturating_sub(offset));
+        let into = &mut into[..to_usize(length)];
+        if !file.is_sequential(offset, length) {
+            return file.volume.reader().read_at(offset, into);
+        }
+        let end = offset + length;
+        self.order(file, end / WINDOW_BYTES);
+        let (mut at, mut rest) = (offset, into);
+        while !rest.is_empty() {
+            let index = at / WINDOW_BYTES;
+            let here = to_usize(((index + 1) * WINDOW_BYTES - at).min(to_u64(rest.len())));
+            let (part, behind) = rest.split_at_mut(here);
+            if !file.copy(index, to_usize(at % WINDOW_BYTES), part) {
+                file.volume.reader().read_at(at, part)?;
+            }
+            at += to_u64(here);
+            rest = behind;
+        }
+        Ok(to_usize(length))
+    }
+
+    /// Has the windows behind `index` read, as far as there is room for them.
+    fn order(&self, file: &Arc<OpenFile>, index: u64) {
+        let last = file.volume.reader().bytes().saturating_sub(1) / WINDOW_BYTES;
+        let mut state = lock(&file.state);
+        for wanted in index + 1..=(index + AHEAD).min(last) {
+            if state.windows.iter().any(|window| window.index == wanted) {
+                continue;
+            }
+            while state.windows.len() >= KEPT_MAX {
+                let is_done = |window: &Window| {
+                    window.index < index && !matches!(window.content, Content::Pending)
+                };
+                let Some(oldest) = state.windows.iter().position(is_done) else { return };
+                if let Some(Window { content: Content::Ready(bytes), .. }) =
+                    state.windows.remove(oldest)
+                {
+                    let mut spare = lock(&self.spare);
+                    spare.push(bytes);
+                    spare.truncate(SPARE_MAX);
+                }
+                self.count.fetch_sub(1, Ordering::Relaxed);
+            }
+            if self.count.fetch_add(1, Ordering::Relaxed) >= WINDOWS_MAX
+                || self.orders.try_send((Arc::clone(file), wanted)).is_err()
+            {
+                self.count.fetch_sub(1, Ordering::Relaxed);
+                return;
+            }
+            state.windows.push_back(Window { index: wanted, content: Content::Pending });
+        }
+    }
+}
+
+impl OpenFile {
+    /// Whether reads have come one behind the other; notes this one.
+    fn is_sequential(&self, offset: u64, length: u64) -> bool {
+        let mut state = lock(&self.state);
+        let is_near = offset.abs_diff(state.last_end) <= NEAR_BYTES;
+        state.sequential = if is_near { state.sequential.saturating_add(1) } else { 0 };
+        state.last_end =
+            if is_near { state.last_end.max(offset + length) } else { offset + length };
+        state.sequential >= SEQUENTIAL_MIN
+    }
+
+    /// Copies from a window, for which it waits if it is being read; `false` where there is none.
+    fn copy(&self, index: u64, from: usize, into: &mut [u8]) -> bool {
+        let mut state = lock(&self.state);
+        loop {
+            match state.windows.iter().find(|window| window.index == index) {
+                Some(Window { content: Content::Ready(bytes), .. }) => {
+                    into.copy_from_slice(&bytes[from..from + into.len()]);
+                    return true;
+                }
+                Some(Window { content: Content::Pending, .. }) => {
+                    let waited = self.arrived.wait(state);
+                    state = waited.unwrap_or_else(PoisonError::into_inner);
+                }
+                _ => return false,
+            }
+        }
+    }
+}
+
+fn work(orders: &Mutex<Receiver<Order>>, spare: &Spare) {
+    loop {
+        let Ok((file, index)) = lock(orders).recv() else { return };
+        let offset = index * WINDOW_BYTES;
+        let reader = file.volume.reader();
+        let mut bytes = lock(spare).pop().unwrap_or_default();
+        bytes.resize(to_usize(WINDOW_BYTES.min(reader.bytes() - offset)), 0);
+        let content = match reader.read_at(offset, &mut bytes) {
+            Ok(_) => Content::Ready(bytes),
+            Err(_) => Content::Failed,
+        };
+        let mut state = lock(&file.state);
+        if let Some(window) = state.windows.iter_mut().find(|window| window.index == index) {
+            window.content = content;
+        }
+        drop(state);
+        file.arrived.notify_all();
+    }
+}

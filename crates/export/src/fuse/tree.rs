@@ -1,0 +1,281 @@
+//! Which files and folders there are.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use silt_format::{Error, ErrorKind, Id, Result, SeriesId, SnapshotEntry};
+
+use super::names::{self, BY_ID, LATEST};
+use crate::catalog::{Catalog, ListedSeries, VolumeId, lock};
+
+const FOLDER: u32 = 0o040_555;
+const FILE: u32 = 0o100_444;
+const LINK: u32 = 0o120_777;
+
+/// What a file or folder is, whatever it is called.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Key {
+    Root,
+    ById,
+    /// The link of a snapshot in `by-id`.
+    IdLink(SeriesId, Id),
+    Series(SeriesId),
+    /// The link to a series' newest snapshot.
+    Latest(SeriesId),
+    Snapshot(SeriesId, Id),
+    Volume(VolumeId),
+}
+
+/// A file or folder.
+#[derive(Clone, Debug)]
+pub struct Node {
+    pub key: Key,
+    pub time_ns: i64,
+    pub bytes: u64,
+    /// Of a snapshot.
+    entry: Option<Arc<SnapshotEntry>>,
+}
+
+impl Node {
+    pub fn root() -> Self {
+        Self::new(Key::Root, 0)
+    }
+
+    fn new(key: Key, time_ns: i64) -> Self {
+        Self { key, time_ns, bytes: 0, entry: None }
+    }
+
+    pub fn mode(&self) -> u32 {
+        match self.key {
+            Key::Volume(_) => FILE,
+            Key::IdLink(..) | Key::Latest(_) => LINK,
+            _ => FOLDER,
+        }
+    }
+
+    /// Whether what the name means never changes while its folder is there.
+    pub fn is_lasting(&self) -> bool {
+        matches!(self.key, Key::Volume(_) | Key::ById)
+    }
+}
+
+/// A series' snapshots by the names of their folders.
+struct Indexed {
+    listed: Arc<ListedSeries>,
+    folder: String,
+    /// The snapshots in the order of time, and what they are shown as.
+    snapshots: Vec<(String, Arc<SnapshotEntry>)>,
+    /// Where a name is in the list. Every snapshot has one with its id behind the time, too.
+    by_name: HashMap<String, usize>,
+    by_id: HashMap<Id, usize>,
+}
+
+impl Indexed {
+    fn new(listed: Arc<ListedSeries>) -> Self {
+        let mut entries: Vec<_> = listed.snapshots.iter().cloned().map(Arc::new).collect();
+        entries.sort_by_key(|entry| entry.time_ns);
+        let mut snapshots = Vec::with_capacity(entries.len());
+        let mut by_name = HashMap::with_capacity(entries.len() * 2);
+        let mut by_id = HashMap::with_capacity(entries.len());
+        for (at, entry) in entries.into_iter().enumerate() {
+            let time = names::of_time(entry.time_ns);
+            let exact = format!("{time}-{}", names::short(entry.id));
+            by_id.insert(entry.id, at);
+            by_name.insert(exact.clone(), at);
+            // Of two within a second the first has the time alone.
+            let name = if by_name.contains_key(&time) { exact } else { time };
+            by_name.insert(name.clone(), at);
+            snapshots.push((name, entry));
+        }
+        Self { folder: names::of_series(&listed.name), listed, snapshots, by_name, by_id }
+    }
+
+    fn node(&self) -> Node {
+        let time_ns = self.snapshots.last().map_or(0, |(_, entry)| entry.time_ns);
+        Node::new(Key::Series(self.listed.id), time_ns)
+    }
+
+    fn snapshot(&self, at: usize) -> Node {
+        let (_, entry) = &self.snapshots[at];
+        let key = Key::Snapshot(self.listed.id, entry.id);
+        Node { entry: Some(Arc::clone(entry)), ..Node::new(key, entry.time_ns) }
+    }
+
+    fn latest(&self) -> Option<Node> {
+        let (name, entry) = self.snapshots.last()?;
+        let bytes = name.len() as u64;
+        Some(Node { bytes, ..Node::new(Key::Latest(self.listed.id), entry.time_ns) })
+    }
+
+    fn id_link(&self, at: usize) -> Node {
+        let (name, entry) = &self.snapshots[at];
+        let bytes = (name.len() + self.folder.len() + 4) as u64;
+        Node { bytes, ..Node::new(Key::IdLink(self.listed.id, entry.id), entry.time_ns) }
+    }
+}
+
+type Index = Arc<Vec<Arc<Indexed>>>;
+
+/// The files and folders of a catalog.
+pub struct Tree {
+    catalog: Catalog,
+    index: Mutex<Index>,
+}
+
+fn gone() -> Error {
+    Error::new(ErrorKind::NotFound, "it is not there any more")
+}
+
+impl Tree {
+    pub fn new(catalog: Catalog) -> Self {
+        Self { catalog, index: Mutex::default() }
+    }
+
+    pub fn catalog(&self) -> &Catalog {
+        &self.catalog
+    }
+
+    /// All series. Those that did not change since the last time are as they were; where storage
+    /// can't be reached, all are.
+    fn index(&self) -> Result<Index> {
+        let before = Arc::clone(&lock(&self.index));
+        let listing = match self.catalog.series() {
+            Ok(listing) => listing,
+            Err(error) if error.kind() == ErrorKind::Unavailable && !before.is_empty() => {
+                let error = error.context("the listing of snapshots is not up to date");
+                self.catalog.repository().warn(&error);
+                return Ok(before);
+            }
+            Err(error) => return Err(error),
+        };
+        let known = |at: usize, listed: &Arc<ListedSeries>| {
+            before.get(at).is_some_and(|indexed| Arc::ptr_eq(&indexed.listed, listed))
+        };
+        let is_same = before.len() == listing.len()
+            && listing.iter().enumerate().all(|(at, listed)| known(at, listed));
+        if is_same {
+            return Ok(before);
+        }
+        let by_id: HashMap<SeriesId, &Arc<Indexed>> =
+            before.iter().map(|indexed| (indexed.listed.id, indexed)).collect();
+        let indexed = listing.iter().map(|listed| match by_id.get(&listed.id) {
+            Some(before) if Arc::ptr_eq(&before.listed, listed) => Arc::clone(before),
+            _ => Arc::new(Indexed::new(Arc::clone(listed))),
+        });
+        let index: Index = Arc::new(indexed.collect());
+        *lock(&self.index) = Arc::clone(&index);
+        Ok(index)
+    }
+
+    fn series(&self, id: SeriesId) -> Result<Arc<Indexed>> {
+        let index = self.index()?;
+        index.iter().find(|indexed| indexed.listed.id == id).cloned().ok_or_else(gone)
+    }
+
+    fn volumes(&self, series: SeriesId, entry: &Arc<SnapshotEntry>) -> Result<Vec<(String, Node)>> {
+        let volumes = self.catalog.volumes(series, entry)?;
+        let of = |volume: &crate::catalog::VolumeInfo| {
+            let id = VolumeId { series, snapshot: entry.id, volume: volume.name.clone() };
+            let node = Node::new(Key::Volume(id), entry.time_ns);
+            (names::of_volume(&volume.name), Node { bytes: volume.bytes, ..node })
+        };
+        Ok(volumes.iter().map(of).collect())
+    }
+
+    /// What is called `name` in a folder.
+    pub fn look_up(&self, folder: &Node, name: &str) -> Result<Option<Node>> {
+        match &folder.key {
+            Key::Root if name == BY_ID => Ok(Some(Node::new(Key::ById, 0))),
+            Key::Root => {
+                let index = self.index()?;
+                Ok(index.iter().find(|indexed| indexed.folder == name).map(|found| found.node()))
+            }
+            Key::ById => {
+                let digits = name.bytes().all(|c| matches!(c, b'0'..=b'9' | b'a'..=b'f'));
+                let Some(id) = Id::from_hex(name).filter(|_| digits) else {
+                    return self.by_short_id(name);
+                };
+                let index = self.index()?;
+                let mut series = index.iter();
+                Ok(series.find_map(|of| of.by_id.get(&id).map(|at| of.id_link(*at))))
+            }
+            Key::Series(id) => {
+                let of = self.series(*id)?;
+                if name == LATEST {
+                    return Ok(of.latest());
+                }
+                Ok(of.by_name.get(name).map(|at| of.snapshot(*at)))
+            }
+            Key::Snapshot(series, _) => {
+                let entry = folder.entry.as_ref().ok_or_else(gone)?;
+                let volumes = self.volumes(*series, entry)?;
+                Ok(volumes.into_iter().find(|(found, _)| found == name).map(|(_, node)| node))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// The snapshot whose id begins with the eight digits that listings show, if there is one.
+    fn by_short_id(&self, name: &str) -> Result<Option<Node>> {
+        if name.len() != 8 {
+            return Ok(None);
+        }
+        let index = self.index()?;
+        let mut found = index.iter().flat_map(|of| {
+            let matching = of.by_id.iter().filter(|(id, _)| names::short(**id) == name);
+            matching.map(|(_, at)| of.id_link(*at))
+        });
+        match (found.next(), found.next()) {
+            (Some(only), None) => Ok(Some(only)),
+            _ => Ok(None),
+        }
+    }
+
+    /// All that is in a folder.
+    pub fn list(&self, folder: &Node) -> Result<Vec<(String, Node)>> {
+        match &folder.key {
+            Key::Root => {
+                let index = self.index()?;
+                let by_id = (BY_ID.to_owned(), Node::new(Key::ById, 0));
+                let series = index.iter().map(|of| (of.folder.clone(), of.node()));
+                Ok(std::iter::once(by_id).chain(series).collect())
+            }
+            Key::ById => {
+                let index = self.index()?;
+                let links = index.iter().flat_map(|of| {
+                    let all = 0..of.snapshots.len();
+                    all.map(|at| (of.snapshots[at].1.id.to_string(), of.id_link(at)))
+                });
+                Ok(links.collect())
+            }
+            Key::Series(id) => {
+                let of = self.series(*id)?;
+                let all = 0..of.snapshots.len();
+                let mut found: Vec<_> =
+                    all.map(|at| (of.snapshots[at].0.clone(), of.snapshot(at))).collect();
+                found.extend(of.latest().map(|latest| (LATEST.to_owned(), latest)));
+                Ok(found)
+            }
+            Key::Snapshot(series, _) => {
+                self.volumes(*series, folder.entry.as_ref().ok_or_else(gone)?)
+            }
+            _ => Err(Error::invalid("not a folder")),
+        }
+    }
+
+    /// What a link leads to.
+    pub fn target(&self, link: &Node) -> Result<String> {
+        match &link.key {
+            Key::Latest(series) => {
+                let of = self.series(*series)?;
+                of.snapshots.last().map(|(name, _)| name.clone()).ok_or_else(gone)
+            }
+            Key::IdLink(series, id) => {
+                let of = self.series(*series)?;
+                let at = of.by_id.get(id).ok_or_else(gone)?;
+                Ok(format!("../{}/{}", of.folder, of.snapshots[*at].0))
+            }
+            _ => Err(Error::invalid("not a link")),
+        }
+    }
+}
