@@ -60,7 +60,7 @@ mod shared;
 mod stats;
 mod throttle;
 
-pub use backup::{BackupOptions, BackupReport, BackupSession};
+pub use backup::{BackupOptions, BackupReport, BackupSession, DetectionOptions};
 pub use check::{Affected, CheckOptions, CheckReport, Damage, DataCheck};
 pub use compare::VolumeDiff;
 pub use copies::{HealOptions, HealReport};

@@ -12,6 +12,7 @@ use silt_repository::shared_index::SharedIndex;
 use silt_repository::sync::lock;
 
 use super::known::Known;
+use super::options::DetectionOptions;
 use super::scan::SegmentDraft;
 use super::signature_index::{Candidate, SignatureIndex};
 
@@ -38,12 +39,21 @@ pub(crate) trait Detector: Send {
 
 /// The levels of a scheme in the order in which they are tried.
 pub(crate) fn levels(
+    options: &DetectionOptions,
     index: SignatureIndex,
     shared: Option<Arc<Mutex<SharedIndex>>>,
     avoided: &Arc<Avoided>,
 ) -> Vec<Box<dyn Detector>> {
-    let mut levels: Vec<Box<dyn Detector>> =
-        vec![Box::new(SameOffset), Box::new(Recent::default()), Box::new(Similar { index })];
+    let mut levels: Vec<Box<dyn Detector>> = Vec::new();
+    if options.same_offset {
+        levels.push(Box::new(SameOffset));
+    }
+    if options.recent {
+        levels.push(Box::new(Recent::default()));
+    }
+    if !index.is_off() {
+        levels.push(Box::new(Similar { index }));
+    }
     if let Some(index) = shared {
         levels.push(Box::new(SharedLevel { index, avoided: Arc::clone(avoided) }));
     }
@@ -83,7 +93,7 @@ impl Detector for SameOffset {
     }
 }
 
-/// Up to ten segments with equal signatures: the parent's, and this snapshot's own earlier ones.
+/// Some segments with equal signatures: the parent's, and this snapshot's own earlier ones.
 struct Similar {
     index: SignatureIndex,
 }
