@@ -104,8 +104,6 @@ pub use silt_repository::find::{AllHeads, DamagedHead, Selector, When};
 pub use silt_repository::keys::{KeyAccess, KeyInfo};
 pub use silt_repository::open::Protection;
 pub use silt_repository::places::{OpenPlace, PlaceInfo};
-#[cfg(feature = "measure")]
-pub use silt_repository::runs::{ExactIndex, JoinMeasure, SortedRequests};
 pub use silt_repository::system::SystemEnv;
 pub use silt_repository::{Found, FoundVolume, VolumeExtent, VolumeReader};
 pub use silt_storage::DryRunStorage;
