@@ -5,12 +5,64 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use silt_format::{ContentHash, Id, RunRef, RunUse};
+use silt_format::{ContentHash, Fingerprint, Id, Record, RunRef, RunUse, SeriesId};
+use silt_repository::runs::{RunReader, RunWriter, Sorted, Sorter, Stream, join};
 use silt_storage::{LocalStorage, Storage};
-use siltstone::{Context, JoinMeasure, Repository, Silent, SystemEnv};
+use siltstone::{Context, Repository, Silent, SystemEnv};
 
 use crate::deletion::cpu_seconds;
 use crate::{JoinOptions, Result, sharing};
+
+/// Evenly spread numbers, each drawn from its own.
+fn draw(number: u64) -> u64 {
+    let z = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// Record `number` of `records` in the order of fingerprints.
+fn record(number: u64, records: u64) -> Record {
+    let mut fingerprint = [0; 20];
+    let step = u64::MAX / records;
+    let prefix = number * step + draw(number) % step;
+    fingerprint[..8].copy_from_slice(&prefix.to_be_bytes());
+    fingerprint[8..16].copy_from_slice(&draw(!number).to_be_bytes());
+    fingerprint[16..].copy_from_slice(&draw(number ^ 1 << 60).to_be_bytes()[..4]);
+    let mut payload = [0; 12];
+    payload[4..].copy_from_slice(&number.to_be_bytes());
+    Record { fingerprint: Fingerprint(fingerprint), payload }
+}
+
+/// The store that the index is kept in: one of its own.
+fn store(repository: &Repository) -> SeriesId {
+    repository.series_id("joined run")
+}
+
+/// Writes an index of so many entries; its bytes in storage.
+fn write(repository: &Repository, entries: u64) -> Result<(RunRef, u64)> {
+    let (objects, store) = (&repository.objects, store(repository));
+    let mut writer = RunWriter::new(objects, store, RunUse::Shared, entries)?;
+    for number in 0..entries {
+        writer.push(record(number, entries))?;
+    }
+    let run = writer.finish()?;
+    Ok((run.run, run.stored_bytes))
+}
+
+/// Sorts the requests, of which three in four are in the index.
+fn sort(repository: &Repository, options: &JoinOptions, run: RunRef) -> Result<Sorted> {
+    let mut sorter = Sorter::new(&repository.objects, &options.work, options.sort << 20);
+    for number in 0..options.requests {
+        let drawn = draw(number.wrapping_mul(3) ^ 0x5bd1_e995);
+        let mut request = record(drawn % run.records, run.records);
+        request.payload = [0; 12];
+        if drawn >> 62 == 3 {
+            request.fingerprint.0[19] ^= 1;
+        }
+        sorter.push(request)?;
+    }
+    Ok(sorter.finish()?)
+}
 
 pub fn run(options: &JoinOptions) -> Result<()> {
     let place = options.work.join("join");
@@ -27,7 +79,7 @@ pub fn run(options: &JoinOptions) -> Result<()> {
     eprintln!("an index of {} entries", options.entries);
     let repository = sharing::repository(&place)?;
     let begin = Instant::now();
-    let (run, bytes) = JoinMeasure::new(&repository).write(options.entries)?;
+    let (run, bytes) = write(&repository, options.entries)?;
     println!(
         "index: {} entries in {} partitions, {} MB in storage, written in {:.1} s",
         options.entries,
@@ -55,14 +107,19 @@ fn measure(options: &JoinOptions, place: &Path, run: RunRef) -> Result<()> {
     let env = Arc::new(SystemEnv::new(Arc::new(AtomicBool::new(false))));
     let context = Context::new(env, Arc::new(Silent));
     let repository = Repository::open(storage, context, || Ok(b"benchmark".to_vec()))?;
-    let measure = JoinMeasure::new(&repository);
     let base = peak_bytes()?;
     let begin = Instant::now();
-    let requests = measure.sort(run, options.requests, &options.work, options.sort << 20)?;
+    let requests = sort(&repository, options, run)?;
     let sorted_s = begin.elapsed().as_secs_f64();
     let sorted = peak_bytes()?;
     let (begin, cpu) = (Instant::now(), cpu_seconds());
-    let (asked, found) = measure.join(run, &requests)?;
+    let reader = RunReader::new(&repository.objects, store(&repository), run);
+    let (mut asked, mut found) = (0_u64, 0);
+    join(&mut requests.stream(), &mut Stream::new(reader), &mut |_, _, known| {
+        asked += 1;
+        found += known.len();
+        Ok(())
+    })?;
     let (wall_s, cpu_s) = (begin.elapsed().as_secs_f64(), cpu_seconds() - cpu);
     let peak = peak_bytes()?;
     let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);

@@ -61,7 +61,7 @@ mod shared;
 mod stats;
 mod throttle;
 
-pub use backup::{BackupOptions, BackupReport, BackupSession};
+pub use backup::{BackupOptions, BackupReport, BackupSession, DetectionOptions};
 pub use check::{Affected, CheckOptions, CheckReport, Damage, DataCheck};
 pub use compare::{ChangedStretch, VolumeDiff, changed_stretch};
 pub use copies::{HealOptions, HealReport};
@@ -110,8 +110,6 @@ pub use silt_repository::keys::{KeyAccess, KeyInfo};
 pub use silt_repository::open::Protection;
 pub use silt_repository::operation::{CancelToken, OperationId};
 pub use silt_repository::places::{OpenPlace, PlaceInfo};
-#[cfg(feature = "measure")]
-pub use silt_repository::runs::{ExactIndex, JoinMeasure, SortedRequests};
 pub use silt_repository::status::{GoodSnapshot, SeriesStatus};
 pub use silt_repository::system::SystemEnv;
 pub use silt_repository::{Found, FoundVolume, ReadCache, VolumeExtent, VolumeReader};

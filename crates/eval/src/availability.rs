@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::random::{Random, draw, floor};
 use crate::report::{Line, Table, percent, plot};
-use crate::schemes::{Popularity, Search, after_search};
+use crate::schemes::{BLOCK_CHUNKS, BLOCKS_SHARE};
 use crate::trace::{Print, Segment, Trace};
 
 /// A fleet as the paper's figures imply it.
@@ -126,10 +126,10 @@ pub fn copies_plot() -> String {
     plot("Snapshots that survive", "copies of the shared store", 0.0, &lines)
 }
 
-/// Counts the blocks that the last snapshots of a trace depend on, in both layouts.
-pub fn counted(trace: &Trace, block_chunks: usize, share: f64, hosts: usize) -> Table {
-    let (mixed, own) =
-        (mixed_blocks(trace, block_chunks, hosts), own_blocks(trace, block_chunks, share));
+/// The blocks that the last snapshots of a trace depend on: in the product's stores, as counted,
+/// and where chunks are mixed.
+pub fn counted(trace: &Trace, own: &[(usize, usize)], hosts: usize) -> Table {
+    let mixed = mixed_blocks(trace, BLOCK_CHUNKS, hosts);
     let mean = |counts: &mut dyn Iterator<Item = usize>| {
         let (sum, count) = counts.fold((0, 0), |(sum, count), next| (sum + next, count + 1));
         sum as f64 / f64::from(count.max(1))
@@ -139,7 +139,7 @@ pub fn counted(trace: &Trace, block_chunks: usize, share: f64, hosts: usize) -> 
         own: mean(&mut own.iter().map(|counts| counts.0)),
         shared: mean(&mut own.iter().map(|counts| counts.1)),
     };
-    let title = format!("The same with blocks counted on the trace, {block_chunks} chunks each, %");
+    let title = format!("The same with blocks counted on the trace, {BLOCK_CHUNKS} chunks each, %");
     let mut table = Table::new(&title, &["failed of 100 hosts", "mixed", "own stores"]);
     for failed in [3, 5, 10, 20] {
         let own = layout.of_own(SHARED_COPIES, failed, 100);
@@ -152,7 +152,7 @@ pub fn counted(trace: &Trace, block_chunks: usize, share: f64, hosts: usize) -> 
         layout.mixed,
         layout.own,
         layout.shared,
-        share * 100.0
+        BLOCKS_SHARE * 100.0
     ));
     table
 }
@@ -191,30 +191,6 @@ fn mixed_blocks(trace: &Trace, block_chunks: usize, hosts: usize) -> Vec<usize> 
         prints.filter_map(|print| block_of.get(print)).collect::<HashSet<_>>().len()
     };
     last_disks(trace).into_iter().map(blocks).collect()
-}
-
-/// Blocks of each machine's own store, and of the shared one, that its last snapshot needs.
-fn own_blocks(trace: &Trace, block_chunks: usize, share: f64) -> Vec<(usize, usize)> {
-    let popular: HashMap<Print, usize> = Popularity::prints(trace, Search::One, share);
-    let mut own: Vec<HashMap<Print, usize>> = vec![HashMap::new(); trace.machines.len()];
-    after_search(trace, Search::One, &mut |machine, print| {
-        if !popular.contains_key(&print) {
-            let place = own[machine].len();
-            own[machine].entry(print).or_insert(place);
-        }
-    });
-    let blocks = |(disk, own): (BTreeMap<u32, &Segment>, HashMap<Print, usize>)| {
-        let (mut mine, mut shared) = (HashSet::new(), HashSet::new());
-        for print in disk.values().flat_map(|segment| segment.iter()) {
-            if let Some(place) = popular.get(print) {
-                shared.insert(place / block_chunks);
-            } else if let Some(place) = own.get(print) {
-                mine.insert(place / block_chunks);
-            }
-        }
-        (mine.len(), shared.len())
-    };
-    last_disks(trace).into_iter().zip(own).map(blocks).collect()
 }
 
 /// How many trials give a share that is right within `error` in nineteen of twenty cases.

@@ -1,7 +1,7 @@
 //! The coverage model: how much a popular set finds, from Zipf's law.
 
 use crate::report::{Line, Table, percent, plot};
-use crate::schemes::{Popularity, Search, efficiency};
+use crate::schemes::{Outcomes, efficiency};
 use crate::trace::Trace;
 
 /// What deduplication finds with a popular set of the share `sigma` of the different chunks, of
@@ -21,15 +21,16 @@ pub fn fitted(efficiency: f64, sigma: f64, left: f64, unique: f64) -> f64 {
 }
 
 /// The published trace by the model, and a trace as measured.
-pub fn table(trace: &Trace) -> (Table, String) {
-    let popularity = Popularity::of(trace, Search::One);
+pub fn table(machines: &str, trace: &Trace, outcomes: &Outcomes) -> (Table, String) {
     let raw = trace.raw_chunks();
-    let (unique, left) = (crate::schemes::unique(trace), popularity.alone());
+    let (unique, left) = (crate::schemes::unique(trace), outcomes.alone);
     let shares = (unique as f64 / raw as f64, left as f64 / raw as f64);
-    let measured = |sigma: f64| efficiency(raw, unique, popularity.stored(sigma));
-    let exponent = fitted(measured(0.02), 0.02, shares.1, shares.0);
+    let measured = |stored: u64| efficiency(raw, unique, stored);
+    let at_2 = outcomes.shares.iter().find(|(share, _)| *share == 0.02);
+    let at_2 = at_2.map_or(0.0, |(_, stored)| measured(*stored));
+    let exponent = fitted(at_2, 0.02, shares.1, shares.0);
     let mut table = Table::new(
-        "Efficiency over the share that is popular, %",
+        &format!("Efficiency over the share that is popular, {machines}, %"),
         &[
             "share %",
             "published data, by the model",
@@ -43,17 +44,17 @@ pub fn table(trace: &Trace) -> (Table, String) {
         [("model of the published data", false), ("published", true), ("this trace", false)].map(
             |(name, is_published)| Line { name: name.to_owned(), points: Vec::new(), is_published },
         );
-    for sigma in [0.005, 0.01, 0.02, 0.04, 0.08, 0.16] {
+    for (sigma, stored) in outcomes.shares.iter().copied() {
         let model = modelled(sigma, 0.1205, 0.048, 0.687);
         let reported = published.iter().find(|(share, _)| *share == sigma).map(|found| found.1);
         lines[0].points.push((sigma * 100.0, model * 100.0));
         lines[1].points.extend(reported.map(|value| (sigma * 100.0, value)));
-        lines[2].points.push((sigma * 100.0, measured(sigma) * 100.0));
+        lines[2].points.push((sigma * 100.0, measured(stored) * 100.0));
         table.row(vec![
             format!("{}", sigma * 100.0),
             percent(model),
             reported.map_or("-".to_owned(), |value| format!("{value:.2}")),
-            percent(measured(sigma)),
+            percent(measured(stored)),
             percent(modelled(sigma, shares.1, shares.0, exponent)),
         ]);
     }

@@ -202,9 +202,9 @@ impl Exchange for TwoLevelBuffers {
     }
 }
 
-/// What the product does: each host sorts what it has by host and partition, as much at a time as
-/// half of its memory holds, and sends each host its part, which that appends as a whole: a sorted
-/// run.
+/// A third way, which the papers do not have: each host sorts its requests by host and partition,
+/// as many at a time as half of its memory holds, and sends each host its part. That host appends
+/// the part as a whole: a sorted run.
 struct SortedRuns {
     requests_max: usize,
     held: Vec<Vec<(usize, usize)>>,

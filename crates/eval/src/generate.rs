@@ -37,8 +37,8 @@ impl Default for Shape {
     /// the efficiency at 2 %.
     fn default() -> Self {
         Self {
-            machines: 250,
-            segments: 32,
+            machines: 64,
+            segments: 8,
             days: 10,
             exponent: 0.687,
             sharing: 0.1205 / 0.048,

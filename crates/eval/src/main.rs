@@ -1,5 +1,5 @@
-//! Runs the schemes that Siltstone is built on over traces, with its own code, and prints what
-//! comes out beside what was published.
+//! Runs the schemes that Siltstone is built on over traces, by backing them up with Siltstone, and
+//! prints what comes out beside what was published.
 
 #![expect(
     clippy::disallowed_methods,
@@ -12,11 +12,14 @@
 
 mod availability;
 mod coverage;
+mod disk;
 mod exchange;
+mod fleet;
 mod generate;
 mod random;
 mod record;
 mod report;
+mod routed;
 mod schemes;
 mod spans;
 mod trace;
@@ -32,7 +35,7 @@ use crate::report::Table;
 use crate::trace::Trace;
 
 /// Errors end the program with their text; nobody tells them apart.
-type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 #[derive(Parser)]
 #[command(
@@ -78,10 +81,10 @@ enum Command {
 #[derive(Args)]
 struct ShapeArgs {
     /// How many machines.
-    #[arg(long, default_value_t = 250)]
+    #[arg(long, default_value_t = 64)]
     machines: usize,
     /// Segments of 2 MiB on each disk.
-    #[arg(long, default_value_t = 32)]
+    #[arg(long, default_value_t = 8)]
     segments: usize,
     /// Snapshots of each machine.
     #[arg(long, default_value_t = 10)]
@@ -155,8 +158,8 @@ fn save(trace: &Trace, file: &Path) -> Result<()> {
 
 fn run(options: &Tables) -> Result<()> {
     std::fs::create_dir_all(&options.out)?;
-    let mut text = "# Evaluation\n\nEvery scheme of the papers that Siltstone is built on, run \
-                    with its own code, beside what was published.\n\n"
+    let mut text = "# Evaluation\n\nThe schemes of the papers that Siltstone is built on, run by \
+                    Siltstone where it has them, beside the published figures.\n\n"
         .to_owned();
     let mut add = |name: &str, table: &Table| -> Result<()> {
         println!("{}", table.markdown());
@@ -165,26 +168,26 @@ fn run(options: &Tables) -> Result<()> {
     };
     let plot = |name: &str, svg: &str| std::fs::write(options.out.join(format!("{name}.svg")), svg);
     let generated = generate(&options.shape.shape());
-    let title =
-        format!("Efficiency of the schemes, {} generated machines", generated.machines.len());
-    add("efficiency", &schemes::table(&title, &generated, &schemes::run_all(&generated)?))?;
+    let machines = format!("{} generated machines", generated.machines.len());
+    let outcomes = schemes::run_all(&generated)?;
+    add("efficiency", &schemes::table(&machines, &generated, &outcomes))?;
     if let Some(file) = &options.trace {
         let recorded = Trace::read(file)?;
-        let title =
-            format!("Efficiency of the schemes, {} recorded machines", recorded.machines.len());
-        let mut table = schemes::table(&title, &recorded, &schemes::run_all(&recorded)?);
+        let machines = format!("{} recorded machines", recorded.machines.len());
+        let outcomes = schemes::run_all(&recorded)?;
+        let mut table = schemes::table(&machines, &recorded, &outcomes);
         table.note("The published figures are of other machines, and many more of them.");
         add("efficiency-recorded", &table)?;
-        let (table, svg) = coverage::table(&recorded);
+        let (table, svg) = coverage::table(&machines, &recorded, &outcomes);
         add("coverage-recorded", &table)?;
         plot("coverage-recorded", &svg)?;
     }
-    let (table, svg) = coverage::table(&generated);
+    let (table, svg) = coverage::table(&machines, &generated, &outcomes);
     add("coverage", &table)?;
     plot("coverage", &svg)?;
     add("availability", &availability::table(options.trials))?;
     plot("availability", &availability::copies_plot())?;
-    add("availability-counted", &availability::counted(&generated, 1024, 0.02, 100))?;
+    add("availability-counted", &availability::counted(&generated, &outcomes.blocks, 100))?;
     add("exchange", &exchange::table(options.scale, options.hosts, &std::env::temp_dir())?)?;
     add("ways", &spans::comparison())?;
     add("rounds", &spans::rounds_by_memory())?;

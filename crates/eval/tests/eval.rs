@@ -29,7 +29,7 @@ fn disks_are_recorded_and_every_table_is_written() {
     }
     let recorded = eval(&["record", "--disks", ".", "--trace", "t"], folder.path());
     assert!(recorded.contains("2 machines, 3 days"), "{recorded}");
-    let small = ["--machines", "30", "--segments", "4", "--scale", "0.0005", "--trials", "20"];
+    let small = ["--machines", "8", "--segments", "4", "--scale", "0.0005", "--trials", "20"];
     let text =
         eval(&[&["tables", "--out", "out", "--trace", "t"], &small[..]].concat(), folder.path());
     for title in ["Efficiency of the schemes, 2 recorded", "survive", "exchange", "Scheduling"] {

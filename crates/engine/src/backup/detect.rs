@@ -8,6 +8,7 @@ use silt_repository::packs::PackWriter;
 use silt_repository::shared_index::SharedLookup;
 
 use super::known::Known;
+use super::options::DetectionOptions;
 use super::scan::SegmentDraft;
 use super::signature_index::{Candidate, SignatureIndex};
 
@@ -34,11 +35,20 @@ pub(crate) trait Detector: Send {
 
 /// The levels of a scheme in the order in which they are tried.
 pub(crate) fn levels(
+    options: &DetectionOptions,
     index: SignatureIndex,
     shared: Option<SharedLookup>,
 ) -> Vec<Box<dyn Detector>> {
-    let mut levels: Vec<Box<dyn Detector>> =
-        vec![Box::new(SameOffset), Box::new(Recent::default()), Box::new(Similar { index })];
+    let mut levels: Vec<Box<dyn Detector>> = Vec::new();
+    if options.same_offset {
+        levels.push(Box::new(SameOffset));
+    }
+    if options.recent {
+        levels.push(Box::new(Recent::default()));
+    }
+    if !index.is_off() {
+        levels.push(Box::new(Similar { index }));
+    }
     if let Some(lookup) = shared {
         levels.push(Box::new(SharedLevel(lookup)));
     }
@@ -78,7 +88,7 @@ impl Detector for SameOffset {
     }
 }
 
-/// Up to ten segments with equal signatures: the parent's, and this snapshot's own earlier ones.
+/// Some segments with equal signatures: the parent's, and this snapshot's own earlier ones.
 struct Similar {
     index: SignatureIndex,
 }

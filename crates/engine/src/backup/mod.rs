@@ -9,6 +9,7 @@ mod feed;
 mod hint;
 mod known;
 mod map_builder;
+mod options;
 mod parent;
 mod pipeline;
 mod recorded;
@@ -17,7 +18,8 @@ mod session;
 mod signature_index;
 mod survey;
 
-pub use session::{BackupOptions, BackupReport, BackupSession};
+pub use options::{BackupOptions, DetectionOptions};
+pub use session::{BackupReport, BackupSession};
 
 pub(crate) use container::ContainerWriter;
 pub(crate) use hint::Hint;

@@ -31,6 +31,7 @@ use super::feed::Feed;
 use super::hint::Hint;
 use super::known::Known;
 use super::map_builder::MapBuilder;
+use super::options::BackupOptions;
 use super::parent::newest_sound;
 use super::pipeline::Pipeline;
 use super::scan::{Outcome, ParentVolume, Scanned, Scanner};
@@ -43,25 +44,6 @@ const WARNINGS_MAX: usize = 10;
 
 /// Workers that may wait for a disk while others have the processors.
 const READING_JOBS: usize = 2;
-
-/// How a backup is made.
-#[derive(Clone, Debug, Default)]
-pub struct BackupOptions {
-    /// Labels of the snapshot.
-    pub tags: Vec<String>,
-    /// How to cut segments; by default as the repository's configuration says.
-    pub chunking: Option<Chunking>,
-    /// How many threads read, scan and compress; 0 for two more than cores.
-    pub jobs: usize,
-    /// Bytes of memory to work with, 0 for what the context says.
-    pub memory_bytes: u64,
-    /// Read and deduplicate as if the series had no snapshot.
-    pub no_parent: bool,
-    /// Make the series one that shares nothing with others, if it is new.
-    pub no_share: bool,
-    /// The program's name and version, for the record.
-    pub program: String,
-}
 
 /// What a backup came to.
 #[derive(Clone, Debug)]
@@ -100,7 +82,7 @@ pub struct BackupSession<'r> {
     known: Known,
     /// Made with the first segment that is not as in the parent.
     detection: Option<Detection>,
-    /// The shared store's index, unless it is empty.
+    /// The shared store's index, unless it is empty or not to be asked.
     shared: Option<SharedLookup>,
     volumes: Vec<Volume>,
     pub(super) started_ns: i64,
@@ -194,6 +176,7 @@ impl<'r> BackupSession<'r> {
         if let Some(shared) = &shared {
             shared.name_in(&mut head);
         }
+        let shared = shared.filter(|index| options.detection.shared && !index.is_empty());
         let (_, checked) = repository.read_check_record(series, state.check)?;
         let store = objects.keys.shared_store_id(head.domain);
         let (_, shared_checked) = repository.read_check_record(store, shared_check.flatten())?;

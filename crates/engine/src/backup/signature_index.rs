@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use silt_format::number::to_u32;
 use silt_format::{BlockRef, ObjectTag, SIGNATURES, Signatures};
 
-/// Most candidates that one search names, as in the VM-centric scheme.
-pub(crate) const CANDIDATES_MAX: usize = 10;
+use super::options::DetectionOptions;
+
 /// How many segments of one equal signature a search looks at, newest first.
 const CHAIN_MAX: usize = 12;
 const END: u32 = u32::MAX;
@@ -27,6 +27,10 @@ pub(crate) enum Candidate {
 /// their eight signatures.
 pub(crate) struct SignatureIndex {
     places_max: usize,
+    /// How many of a segment's signatures are held and compared.
+    signatures: usize,
+    /// Most candidates that one search names.
+    candidates_max: usize,
     heads: HashMap<(u8, u32), u32>,
     places: Vec<(u32, u32)>,
     candidates: Vec<Candidate>,
@@ -35,9 +39,11 @@ pub(crate) struct SignatureIndex {
 
 impl SignatureIndex {
     /// An empty index of at most `places_max` places: eight make a full segment.
-    pub(crate) fn new(places_max: usize) -> Self {
+    pub(crate) fn new(places_max: usize, options: &DetectionOptions) -> Self {
         Self {
             places_max,
+            signatures: options.similar_signatures.min(SIGNATURES),
+            candidates_max: options.similar_segments,
             heads: HashMap::new(),
             places: Vec::new(),
             candidates: Vec::new(),
@@ -45,11 +51,19 @@ impl SignatureIndex {
         }
     }
 
+    /// Whether a search never names a candidate.
+    pub(crate) fn is_off(&self) -> bool {
+        self.signatures == 0 || self.candidates_max == 0
+    }
+
     /// Adds a segment, or a part of a container.
     pub(crate) fn insert(&mut self, signatures: &Signatures, candidate: Candidate) {
+        if self.is_off() {
+            return;
+        }
         let id = to_u32(self.candidates.len());
         self.candidates.push(candidate);
-        for (bucket, &value) in (0_u8..).zip(&signatures.0) {
+        for (bucket, &value) in (0_u8..).zip(&signatures.0[..self.signatures]) {
             self.insert_place(bucket, value, id);
         }
         if self.places.len() > self.places_max {
@@ -75,8 +89,8 @@ impl SignatureIndex {
     fn thin(&mut self) {
         while self.places.len() > self.places_max / 2 {
             self.sampled_bits += 1;
-            let mut empty = Self::new(self.places_max);
-            empty.sampled_bits = self.sampled_bits;
+            let empty =
+                Self { heads: HashMap::new(), places: Vec::new(), candidates: Vec::new(), ..*self };
             let old = std::mem::replace(self, empty);
             let mut kept = HashMap::new();
             // In their order, so that the same input finds the same candidates.
@@ -108,7 +122,7 @@ impl SignatureIndex {
     /// The candidates that share most signatures with a segment, most first.
     pub(crate) fn search(&self, signatures: &Signatures) -> Vec<Candidate> {
         let mut ids = Vec::with_capacity(SIGNATURES * CHAIN_MAX);
-        for (bucket, &value) in (0_u8..).zip(&signatures.0) {
+        for (bucket, &value) in (0_u8..).zip(&signatures.0[..self.signatures]) {
             let mut at = self.heads.get(&(bucket, value)).copied().unwrap_or(END);
             for _ in 0..CHAIN_MAX {
                 if at == END {
@@ -124,7 +138,7 @@ impl SignatureIndex {
             ids.chunk_by(|a, b| a == b).map(|same| (same.len(), same[0])).collect();
         // Of equally similar ones the newest is the best guess.
         votes.sort_unstable_by(|a, b| b.cmp(a));
-        votes.truncate(CANDIDATES_MAX);
+        votes.truncate(self.candidates_max);
         votes.into_iter().map(|(_, id)| self.candidates[id as usize]).collect()
     }
 }

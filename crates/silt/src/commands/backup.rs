@@ -148,6 +148,7 @@ pub fn options(session: &Session<'_>, args: &Backup, chunking: Option<Chunking>)
         no_parent: args.no_parent,
         no_share: args.no_share,
         program: PROGRAM.to_owned(),
+        ..BackupOptions::default()
     }
 }
 

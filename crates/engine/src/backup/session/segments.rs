@@ -87,12 +87,14 @@ impl BackupSession<'_> {
 
     /// Looks for what an interrupted backup has left, and indexes the parent's segments.
     fn begin_detection(&mut self) -> Result<Detection> {
-        let mut index = SignatureIndex::new(self.budget.signature_places());
+        let options = &self.options.detection;
+        let mut index = SignatureIndex::new(self.budget.signature_places(), options);
         let objects = &self.repository.objects;
         let orphans = Orphans::find(objects, &self.head, &mut index)?;
         self.containers.start_at(orphans.next_container);
         self.packs.start_at(orphans.next_pack);
-        for volume in self.parent.iter().flat_map(|parent| &parent.volumes) {
+        let parent = self.parent.as_ref().filter(|_| !index.is_off());
+        for volume in parent.map_or(&[][..], |parent| &parent.volumes) {
             let indexed = self.reader.walk(volume.root, &mut |_, entry| {
                 index.insert(&entry.signatures, Candidate::Recipe(entry.recipe));
                 Ok(())
@@ -103,7 +105,7 @@ impl BackupSession<'_> {
                 other => other?,
             }
         }
-        let levels = levels(index, self.shared.clone());
+        let levels = levels(&self.options.detection, index, self.shared.clone());
         Ok(Detection { levels, orphans })
     }
 }

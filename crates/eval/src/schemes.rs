@@ -1,0 +1,233 @@
+//! The schemes, each run over a whole trace: the product's by the product itself.
+
+use std::collections::HashSet;
+use std::thread::ScopedJoinHandle;
+
+use silt_format::{BLOCK_BYTES, Level, LevelBytes};
+use siltstone::{DetectionOptions, PopularReport, SharePolicy};
+
+use crate::Result;
+use crate::fleet::Fleet;
+use crate::report::{Table, number, percent};
+use crate::routed;
+use crate::trace::{Print, Trace};
+
+/// What a scheme leaves.
+pub struct Outcome {
+    pub name: String,
+    /// Chunks that are stored.
+    pub stored_chunks: u64,
+    /// Entries of the index that the scheme holds in memory, of all machines together.
+    pub index_entries: u64,
+    /// The efficiency and the memory of a machine in MB that were published, if they were.
+    pub published: (Option<f64>, Option<&'static str>),
+}
+
+/// What the schemes leave of a trace.
+pub struct Outcomes {
+    pub schemes: Vec<Outcome>,
+    /// What each level of the product found.
+    pub levels: LevelBytes,
+    /// Chunks that are stored where nothing is shared.
+    pub alone: u64,
+    /// Chunks that are stored by the share of the different ones that is popular.
+    pub shares: Vec<(f64, u64)>,
+    /// Blocks of its own and of the shared store that each machine's last snapshot needs where
+    /// [`BLOCKS_SHARE`] is popular.
+    pub blocks: Vec<(usize, usize)>,
+}
+
+/// The cluster that the papers report on: raw bytes, machines, bytes of an index entry.
+const RAW_BYTES: f64 = 1e15;
+const HOSTS: f64 = 100.0;
+const ENTRY_BYTES: f64 = 40.0;
+/// Bins of stateless routing for each host.
+const BINS: u64 = 1024;
+/// Rounds of a day.
+const ROUNDS: usize = 2;
+/// Popular shares of the different chunks, rising: what is shared stays so.
+const SHARES: [f64; 6] = [0.005, 0.01, 0.02, 0.04, 0.08, 0.16];
+/// With how many chunks a block, and which share, the blocks of snapshots are counted.
+pub const BLOCK_CHUNKS: usize = 1024;
+pub const BLOCKS_SHARE: f64 = 0.02;
+
+/// Where the parent's segment at the same offset is all that is searched.
+pub const SAME_OFFSET: DetectionOptions = DetectionOptions {
+    same_offset: true,
+    recent: false,
+    similar_signatures: 0,
+    similar_segments: 0,
+    shared: true,
+};
+
+/// As the paper searches: by one signature.
+pub const ONE_SIGNATURE: DetectionOptions =
+    DetectionOptions { similar_signatures: 1, similar_segments: 10, ..SAME_OFFSET };
+
+/// Chunks that a level accounted for.
+pub fn chunks(levels: &LevelBytes, level: Level) -> u64 {
+    levels.get(level) / BLOCK_BYTES as u64
+}
+
+/// Chunks of segments that are not as in the parent.
+pub fn dirty_chunks(levels: &LevelBytes) -> u64 {
+    let looked_for = Level::ALL
+        .into_iter()
+        .filter(|level| !matches!(level, Level::Zero | Level::Map | Level::Digest));
+    looked_for.map(|level| chunks(levels, level)).sum()
+}
+
+/// How many different chunks a trace has: what a perfect scheme leaves.
+pub fn unique(trace: &Trace) -> u64 {
+    let days = trace.machines.iter().flat_map(|machine| &machine.days);
+    let segments = days.flat_map(|day| day.changed.values());
+    let all: HashSet<Print> = segments.flat_map(|segment| segment.iter().copied()).collect();
+    (all.len() - usize::from(all.contains(&0))) as u64
+}
+
+/// Chunks in all stores of a fleet.
+fn stored(counted: &PopularReport) -> u64 {
+    counted.private_slots + counted.shared_slots
+}
+
+/// A fleet in which only the same place is searched: the chunks that are dirty, those that are
+/// stored, and those that are stored and shared where 2 % are popular.
+fn same_offset(trace: &Trace) -> Result<(u64, u64, (u64, u64))> {
+    let fleet = Fleet::backed_up(trace, SAME_OFFSET)?;
+    let alone = fleet.share(SharePolicy::Popular(0.02))?;
+    let popular = fleet.count()?;
+    let popular = (stored(&popular), popular.shared_slots);
+    Ok((dirty_chunks(&fleet.levels), stored(&alone), popular))
+}
+
+/// What the product leaves with all its levels.
+struct Whole {
+    levels: LevelBytes,
+    /// Chunks that are stored and shared before anything is shared, with each of [`SHARES`], and
+    /// with all duplicates.
+    counts: Vec<(u64, u64)>,
+    blocks: Vec<(usize, usize)>,
+}
+
+fn whole(trace: &Trace) -> Result<Whole> {
+    let fleet = Fleet::backed_up(trace, DetectionOptions::default())?;
+    let (mut counts, mut blocks) = (Vec::new(), Vec::new());
+    let mut count = |counted: &PopularReport| {
+        counts.push((stored(counted), counted.shared_slots));
+    };
+    for share in SHARES {
+        count(&fleet.share(SharePolicy::Popular(share))?);
+        if share == BLOCKS_SHARE {
+            blocks = fleet.blocks(BLOCK_CHUNKS)?;
+        }
+    }
+    count(&fleet.share(SharePolicy::Duplicates)?);
+    count(&fleet.count()?);
+    Ok(Whole { levels: fleet.levels, counts, blocks })
+}
+
+/// Runs all schemes, those of the product side by side.
+pub fn run_all(trace: &Trace) -> Result<Outcomes> {
+    let (rounds, whole, same, one) = std::thread::scope(|scope| {
+        let rounds = scope.spawn(|| {
+            let fleet = Fleet::in_rounds(trace, ROUNDS)?;
+            fleet.link()?;
+            fleet.count()
+        });
+        let whole = scope.spawn(|| whole(trace));
+        let same = scope.spawn(|| same_offset(trace));
+        let one = scope.spawn(|| Fleet::backed_up(trace, ONE_SIGNATURE)?.count());
+        (joined(rounds), joined(whole), joined(same), joined(one))
+    });
+    let (rounds, whole, same) = (stored(&rounds?), whole?, same?);
+    let mut schemes = Vec::new();
+    let mut push = |name: &str, (stored_chunks, index_entries), published| {
+        let name = name.to_owned();
+        schemes.push(Outcome { name, stored_chunks, index_entries, published });
+    };
+    push("dirty bits only", (same.0, 0), (Some(79.7), Some("-")));
+    push("same place in the parent", (same.1, 0), (None, None));
+    push("similar segments, one signature", (stored(&one?), 0), (Some(92.4), Some("10")));
+    push("all levels inside a machine", whole.counts[0], (None, None));
+    push("popular 2 %, no similarity", same.2, (Some(94.3), Some("108")));
+    let shares = SHARES.into_iter().zip(whole.counts[1..].iter().copied());
+    for (share, efficiency, memory) in [(0.02, 96.01, "118"), (0.04, 96.58, "190-220")] {
+        let name = format!("popular {} %", share * 100.0);
+        let count = shares.clone().find(|found| found.0 == share).map_or((0, 0), |found| found.1);
+        push(&name, count, (Some(efficiency), Some(memory)));
+    }
+    push("all duplicates shared", whole.counts[SHARES.len() + 1], (None, None));
+    let routed = routed::stored_chunks(trace, BINS);
+    push("stateless routing with binning", routed, (Some(97.86), Some("2400")));
+    let name = format!("collaborative, {ROUNDS} rounds a day");
+    push(&name, (rounds, 0), (Some(100.0), Some("35-90")));
+    let perfect = unique(trace);
+    push("synchronous (perfect)", (perfect, perfect), (Some(100.0), Some("40")));
+    Ok(Outcomes {
+        schemes,
+        levels: whole.levels,
+        alone: whole.counts[0].0,
+        shares: shares.map(|(share, count)| (share, count.0)).collect(),
+        blocks: whole.blocks,
+    })
+}
+
+/// What a thread came to.
+fn joined<T>(thread: ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// The table of efficiency beside what was published.
+pub fn table(machines: &str, trace: &Trace, outcomes: &Outcomes) -> Table {
+    let raw = trace.raw_chunks();
+    let perfect = unique(trace);
+    let mut table = Table::new(
+        &format!("Efficiency of the schemes, {machines}"),
+        &[
+            "scheme",
+            "of raw left %",
+            "data reduction %",
+            "efficiency %",
+            "published efficiency %",
+            "index MB a host, scaled",
+            "published MB",
+        ],
+    );
+    for outcome in &outcomes.schemes {
+        let scaled =
+            outcome.index_entries as f64 / raw as f64 * (RAW_BYTES / 4096.0) * ENTRY_BYTES / HOSTS;
+        let efficiency = efficiency(raw, perfect, outcome.stored_chunks);
+        let published = outcome.published.0.map_or("-".to_owned(), |value| format!("{value:.2}"));
+        table.row(vec![
+            outcome.name.clone(),
+            percent(outcome.stored_chunks as f64 / raw as f64),
+            percent(1.0 - outcome.stored_chunks as f64 / raw as f64),
+            percent(efficiency),
+            published,
+            number(scaled / 1e6),
+            outcome.published.1.unwrap_or("-").to_owned(),
+        ]);
+    }
+    let dirty = dirty_chunks(&outcomes.levels);
+    let found = [Level::SameOffset, Level::Recent, Level::Similar, Level::New].map(|level| {
+        format!(
+            "{} {} %",
+            level.name(),
+            percent(chunks(&outcomes.levels, level) as f64 / dirty as f64)
+        )
+    });
+    table.note(format!(
+        "All levels inside a machine account for the chunks of dirty segments in this way: {}.",
+        found.join(", ")
+    ));
+    table
+}
+
+/// Of the duplicates that a perfect scheme removes, the share that is removed where so much is
+/// stored.
+pub fn efficiency(raw: u64, perfect: u64, stored: u64) -> f64 {
+    (raw as f64 - stored as f64) / (raw as f64 - perfect as f64)
+}
+
+#[cfg(test)]
+mod tests;
