@@ -289,8 +289,11 @@ fn act_in_place(stage: &Stage, repository: &Repository, action: Action) -> Resul
         }
         Action::Protect(series, times) => {
             let Some(id) = choose(repository, series, times, false)? else { return Ok(()) };
-            (0..times).try_for_each(|time| repository.protect(series.name(), id, time % 2 == 0))?;
-            repository.protect(series.name(), id, false)
+            for time in 0..times {
+                let act = if time % 2 == 0 { Repository::protect } else { Repository::unprotect };
+                act(repository, series.name(), id)?;
+            }
+            repository.unprotect(series.name(), id)
         }
         Action::SweepSeries(series) => {
             repository.sweep(series.name(), SweepOptions::default()).map(drop)

@@ -97,8 +97,20 @@ impl Repository {
         Ok(report)
     }
 
-    /// Protects a snapshot from deletion, or ends that.
-    pub fn protect(&self, series: &str, id: Id, is_protected: bool) -> Result<()> {
+    /// Protects a snapshot from deletion, whatever a policy says.
+    ///
+    /// Fails with `NotFound` if the series has no such snapshot, and with `Busy` while another
+    /// process changes the series. Protecting a protected snapshot changes nothing.
+    pub fn protect(&self, series: &str, id: Id) -> Result<()> {
+        self.set_protected(series, id, true)
+    }
+
+    /// Ends the protection of a snapshot; see [`protect`](Self::protect).
+    pub fn unprotect(&self, series: &str, id: Id) -> Result<()> {
+        self.set_protected(series, id, false)
+    }
+
+    fn set_protected(&self, series: &str, id: Id, is_protected: bool) -> Result<()> {
         let mut edit = Edit::begin_brief(self, self.series_id(series), series)?;
         let place = edit.place(id)?;
         let entry = &mut edit.head.snapshots[place];
