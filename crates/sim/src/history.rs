@@ -243,7 +243,12 @@ fn act(
             let is_shared = matches!(action, Action::AddSharedPlace(_));
             let places = stage.plan.places.max(1);
             let location = LOCATIONS[one_of(which, places)];
-            match repository.add_place(here, location, is_shared, &opener(process)) {
+            let added = if is_shared {
+                repository.add_shared_place(here, location, &opener(process))
+            } else {
+                repository.add_place(here, location, &opener(process))
+            };
+            match added {
                 Ok((repository, _)) => (Some(repository), Ok(())),
                 Err(error) => (None, Err(error)),
             }
