@@ -128,8 +128,8 @@ pub struct Global {
     /// Wait so long, such as 10m or 2h, for whoever is backing up or changing the same series.
     #[arg(long, global = true, value_name = "TIME", value_parser = crate::snapshot_name::wait)]
     pub wait: Option<u64>,
-    /// Lower the program's priority by so many steps, up to 19; reclaim, sweep and popular do by 19 unless
-    /// told otherwise.
+    /// Lower the program's priority by so many steps, up to 19; reclaim, sweep and popular do by 19
+    /// unless told otherwise.
     #[arg(long, global = true, value_name = "STEPS",
         value_parser = clap::value_parser!(i32).range(0..=19))]
     pub nice: Option<i32>,
