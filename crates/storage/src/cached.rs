@@ -50,7 +50,7 @@ pub struct CachedStorage {
     comparing: [Mutex<()>; COMPARED_AT_ONCE],
 }
 
-/// What is kept of an object.
+/// The part of an object that is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
     /// Nothing.
@@ -63,7 +63,7 @@ pub enum Keep {
     Ends,
 }
 
-/// Says of a name what is kept.
+/// Returns the part of an object that is kept, by its name.
 pub type KeepRule = fn(&Key) -> Keep;
 
 #[derive(Default)]
