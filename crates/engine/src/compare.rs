@@ -9,13 +9,33 @@ use silt_repository::volume_reader::{ReadBuffers, VolumeReader};
 
 use crate::repository::Repository;
 
-/// What differs between two states of a volume.
+/// The differences between two states of a volume.
+///
+/// ```
+/// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
+/// # let (storage, context) = (Arc::new(MemoryStorage::new()), SystemEnv::context());
+/// # let (config, none) = (Config::default(), Protection::None);
+/// # let repository = Repository::init(storage.clone(), context, config, &none, None)?;
+/// # for bytes in [&[7; 100_000], &[8; 100_000]] {
+/// #     let mut backup = repository.backup("web1", BackupOptions::default())?;
+/// #     backup.add_volume("root", &StreamSource::new(Box::new(&bytes[..])), None)?;
+/// #     backup.finish()?;
+/// # }
+/// # let head = repository.heads(&[])?.remove(0);
+/// # let id = |number: usize| head.snapshots[number].id.to_string();
+/// # let find = |number: usize| repository.find(&Selector::Id(id(number)));
+/// let (old, new) = (find(0)?, find(1)?);
+/// let diff = repository.diff(old.volume("root")?, new.volume("root")?)?;
+/// assert_eq!(diff.spans, [ByteSpan { offset: 0, length: 100_000 }]);
+/// assert_eq!(repository.diff(old.volume("root")?, old.volume("root")?)?.bytes, 0);
+/// # Ok::<(), siltstone::Error>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VolumeDiff {
-    /// The ranges whose content differs, in offset order, merged; beyond the shorter volume all
-    /// differs.
+    /// The ranges whose content differs, in offset order, adjacent ones merged. Everything past the
+    /// end of the shorter volume differs.
     pub spans: Vec<ByteSpan>,
-    /// Their bytes.
+    /// Bytes in all ranges.
     pub bytes: u64,
 }
 

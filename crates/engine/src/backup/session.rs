@@ -45,25 +45,56 @@ const WARNINGS_MAX: usize = 10;
 const READING_JOBS: usize = 2;
 
 /// How a backup is made.
+///
+/// ```
+/// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
+/// # let (storage, context) = (Arc::new(MemoryStorage::new()), SystemEnv::context());
+/// # let (config, none) = (Config::default(), Protection::None);
+/// # let repository = Repository::init(storage.clone(), context, config, &none, None)?;
+/// let tags = vec!["before the upgrade".to_owned()];
+/// let options = BackupOptions { tags, ..BackupOptions::default() };
+/// let mut backup = repository.backup("web1", options)?;
+/// let source = StreamSource::new(Box::new(&[7; 100_000][..]));
+/// backup.add_volume("root", &source, None)?;
+/// backup.finish()?;
+/// let head = &repository.heads(&["web1".to_owned()])?[0];
+/// assert_eq!(head.snapshots[0].labels, ["before the upgrade"]);
+/// # Ok::<(), siltstone::Error>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct BackupOptions {
     /// Labels of the snapshot.
     pub tags: Vec<String>,
-    /// How to cut segments; by default as the repository's configuration says.
+    /// How segments are cut; by default as the repository's configuration says.
     pub chunking: Option<Chunking>,
     /// How many threads read, scan and compress; 0 for two more than cores.
     pub jobs: usize,
-    /// Bytes of memory to work with, 0 for what the context says.
+    /// The memory limit in bytes; 0 for the context's.
     pub memory_bytes: u64,
-    /// Read and deduplicate as if the series had no snapshot.
+    /// Reads and deduplicates as if the series had no snapshot.
     pub no_parent: bool,
-    /// Make the series one that shares nothing with others, if it is new.
+    /// Makes a new series share nothing with others. Fails with `Invalid` for a series that shares.
     pub no_share: bool,
     /// The program's name and version, for the record.
     pub program: String,
 }
 
-/// What a backup came to.
+/// The result of a backup.
+///
+/// ```
+/// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
+/// # let (storage, context) = (Arc::new(MemoryStorage::new()), SystemEnv::context());
+/// # let (config, none) = (Config::default(), Protection::None);
+/// # let repository = Repository::init(storage.clone(), context, config, &none, None)?;
+/// let mut backup = repository.backup("web1", BackupOptions::default())?;
+/// let source = StreamSource::new(Box::new(&[7; 100_000][..]));
+/// backup.add_volume("root", &source, None)?;
+/// let report: BackupReport = backup.finish()?;
+/// println!("snapshot {}: {} bytes stored", report.snapshot.id, report.stored_bytes);
+/// assert_eq!((report.series.as_str(), report.generation), ("web1", 1));
+/// assert!(!report.map_distrusted);
+/// # Ok::<(), siltstone::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct BackupReport {
     /// The committed snapshot.
@@ -76,13 +107,31 @@ pub struct BackupReport {
     pub generation: u64,
     /// All bytes written: containers, recipes, summary vector, snapshot and head.
     pub stored_bytes: u64,
-    /// Whether a changed-blocks map turned out to be wrong, so that all was read.
+    /// Whether a changed-blocks map was wrong, so that the whole volume was read.
     pub map_distrusted: bool,
     /// How many containers of an interrupted backup were used.
     pub adopted_containers: usize,
 }
 
-/// A backup in progress; dropped before [`finish`](Self::finish) it leaves no snapshot.
+/// A backup in progress. Dropped before [`finish`](Self::finish), it leaves no snapshot.
+///
+/// ```
+/// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
+/// # let (storage, context) = (Arc::new(MemoryStorage::new()), SystemEnv::context());
+/// # let (config, none) = (Config::default(), Protection::None);
+/// # let repository = Repository::init(storage.clone(), context, config, &none, None)?;
+/// let mut backup = repository.backup("web1", BackupOptions::default())?;
+/// for (name, bytes) in [("boot", &[1; 50_000]), ("root", &[2; 50_000])] {
+///     backup.add_volume(name, &StreamSource::new(Box::new(&bytes[..])), None)?;
+/// }
+/// assert!(backup.parent().is_none(), "this is the first backup of web1");
+/// let snapshot = backup.finish()?.snapshot;
+/// assert_eq!(snapshot.volumes.len(), 2);
+///
+/// let next = repository.backup("web1", BackupOptions::default())?;
+/// assert_eq!(next.parent().map(|parent| parent.id), Some(snapshot.id));
+/// # Ok::<(), siltstone::Error>(())
+/// ```
 pub struct BackupSession<'r> {
     pub(super) repository: &'r Repository,
     pub(super) context: Context,
@@ -247,12 +296,14 @@ impl<'r> BackupSession<'r> {
         &self.head
     }
 
-    /// The snapshot that this backup compares with.
+    /// The snapshot that this backup is compared with; `None` for a full backup.
     pub fn parent(&self) -> Option<&Snapshot> {
         self.parent.as_ref()
     }
 
-    /// Backs up one volume under `name`; `changed` is a hint of what to read.
+    /// Backs up a volume under `name`.
+    ///
+    /// With `changed`, only the ranges that may have changed are read, and samples of the others.
     pub fn add_volume(
         &mut self,
         name: &str,
