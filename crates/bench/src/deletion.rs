@@ -10,10 +10,9 @@ use rustix::time::{ClockId, clock_gettime};
 
 use silt_format::{BLOCK_BYTES, Config, Id, KdfCost, KeyLabel};
 use silt_source::{Extent, ExtentKind, SourceFormat, SourceInfo, VolumeSource};
-use silt_storage::{LocalStorage, Storage};
+use silt_storage::{DryRunStorage, LocalStorage, Storage};
 use siltstone::{
-    BackupOptions, Context, DeleteMethod, DryRunStorage, Protection, Repository, Silent,
-    SweepOptions, SystemEnv,
+    BackupOptions, Context, DeleteMethod, Protection, Repository, Silent, SweepOptions, SystemEnv,
 };
 
 use crate::process::Call;

@@ -48,6 +48,7 @@
 //! or file that they are about; [`ErrorKind`] says what a program can do about one, [`Advice`] what
 //! its user can do.
 
+mod api;
 mod backup;
 mod check;
 mod compare;
@@ -61,6 +62,10 @@ mod shared;
 mod stats;
 mod throttle;
 
+pub use api::access::*;
+pub use api::context::*;
+pub use api::snapshots::*;
+pub use api::{source, storage};
 pub use backup::{BackupOptions, BackupReport, BackupSession, DetectionOptions};
 pub use check::{Affected, CheckOptions, CheckReport, Damage, DataCheck};
 pub use compare::{ChangedStretch, VolumeDiff, changed_stretch};
@@ -76,43 +81,5 @@ pub use shared::{
     RoundOptions, RoundReport, Schedule, ScheduledVm, SharePolicy, SharedSweepOptions,
     SharedSweepReport, StageSeconds, memory_bytes_of_rounds, rounds_for_memory,
 };
-pub use silt_repository::retention::{Candidate, Kept, apply_policy};
-/// Where repositories are kept.
-pub mod storage {
-    pub use silt_repository::storage_rules::CACHE_POLICY;
-    pub use silt_storage::{
-        ByteRange, CachePolicy, CachedStorage, DryRunStorage, Guarantees, Key,
-        LIST_PAGE_OBJECTS_MAX, ListPage, LocalStorage, MemoryStorage, ObjectMeta, PutMode, Storage,
-        TagPage, Usage, conformance,
-    };
-}
-
-/// Where volumes come from, and what they are restored to.
-pub mod source {
-    pub use silt_source::{
-        ChangedMap, Extent, ExtentKind, FormatChoice, MapForm, SourceFormat, SourceInfo,
-        SourceOptions, StreamSource, StreamTarget, TargetFormat, TargetMode, TargetOptions,
-        VolumeSource, VolumeTarget, open_source, open_target,
-    };
-}
-
-pub use silt_format::{
-    Advice, ByteSpan, Chunking, Config, Error, ErrorKind, Head, Id, KdfCost, KeyLabel, Level,
-    LevelBytes, Period, RepositoryId, Result, RetentionPolicy, SeriesId, Snapshot, SnapshotEntry,
-    Volume,
-};
-pub use silt_repository::authority::Administrator;
-pub use silt_repository::budget::{MEMORY_BYTES_DEFAULT, MEMORY_BYTES_MIN};
-pub use silt_repository::env::{Context, Env, Process};
-pub use silt_repository::event::{Activity, Event, Observer, Progress, Silent, Unit, Warning};
-pub use silt_repository::find::{AllHeads, DamagedHead, Selector, When};
-pub use silt_repository::keys::{KeyAccess, KeyInfo};
-pub use silt_repository::open::Protection;
-pub use silt_repository::operation::{CancelToken, OperationId};
-pub use silt_repository::places::{OpenPlace, PlaceInfo};
-pub use silt_repository::status::{GoodSnapshot, SeriesStatus};
-pub use silt_repository::system::SystemEnv;
-pub use silt_repository::{Found, FoundVolume, ReadCache, VolumeExtent, VolumeReader};
-pub use silt_storage::DryRunStorage;
 pub use stats::SeriesStats;
 pub use throttle::{Throttle, Throttled};

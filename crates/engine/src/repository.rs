@@ -10,8 +10,26 @@ use silt_repository::open::Protection;
 use silt_repository::places::OpenPlace;
 use silt_storage::Storage;
 
-/// An open repository: what [`silt_repository::Repository`] reads and finds in it, and every
-/// operation on it.
+/// An open repository, and every operation on it.
+///
+/// Reading, listing and finding are methods of [`silt_repository::Repository`], to which this type
+/// dereferences.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use siltstone::storage::MemoryStorage;
+/// use siltstone::{CheckOptions, Config, Protection, Repository, SystemEnv};
+///
+/// let storage = Arc::new(MemoryStorage::new());
+/// let (context, config) = (SystemEnv::context(), Config::default());
+/// let made = Repository::init(storage.clone(), context, config, &Protection::None, None)?;
+///
+/// let opened = Repository::open(storage, SystemEnv::context(), || Ok(Vec::new()))?;
+/// assert_eq!(opened.id(), made.id());
+/// assert!(opened.check(&CheckOptions::default())?.damage.is_empty());
+/// # Ok::<(), siltstone::Error>(())
+/// ```
 pub struct Repository(silt_repository::Repository);
 
 impl Deref for Repository {
@@ -29,7 +47,7 @@ impl DerefMut for Repository {
 }
 
 impl Repository {
-    /// Makes a repository; see [`silt_repository::Repository::init`].
+    /// Creates a repository; see [`silt_repository::Repository::init`].
     pub fn init(
         storage: Arc<dyn Storage>,
         context: Context,
@@ -62,12 +80,13 @@ impl Repository {
         Self(self.0.for_operation(context))
     }
 
-    /// Goes on with all places of the repository; see [`silt_repository::Repository::with_places`].
+    /// Opens all other places of the repository; see [`silt_repository::Repository::with_places`].
     pub fn with_places(self, here: &str, open: &OpenPlace<'_>) -> Result<Self> {
         self.0.with_places(here, open).map(Self)
     }
 
-    /// The same by any of several names; see [`silt_repository::Repository::with_places_by`].
+    /// The same for a location that has several names; see
+    /// [`silt_repository::Repository::with_places_by`].
     pub fn with_places_by(self, names: &[String], open: &OpenPlace<'_>) -> Result<Self> {
         self.0.with_places_by(names, open).map(Self)
     }

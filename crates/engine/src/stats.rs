@@ -7,20 +7,37 @@ use silt_repository::objects::is_damage;
 
 use crate::repository::Repository;
 
-/// What one series holds.
+/// The size of a series.
+///
+/// ```
+/// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
+/// # let (storage, context) = (Arc::new(MemoryStorage::new()), SystemEnv::context());
+/// # let (config, none) = (Config::default(), Protection::None);
+/// # let repository = Repository::init(storage.clone(), context, config, &none, None)?;
+/// # let mut backup = repository.backup("web1", BackupOptions::default())?;
+/// # backup.add_volume("root", &StreamSource::new(Box::new(&[7; 100_000][..])), None)?;
+/// # let snapshot = backup.finish()?.snapshot;
+/// for series in repository.stats(&[])? {
+///     let stored = series.container_bytes + series.metadata_bytes;
+///     println!("{}: {} bytes in {stored}", series.name, series.logical_bytes);
+///     assert_eq!(series.logical_bytes, 100_000);
+///     assert!(stored < series.logical_bytes);
+/// }
+/// # Ok::<(), siltstone::Error>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct SeriesStats {
     /// Its name.
     pub name: String,
-    /// How many snapshots live.
+    /// The number of living snapshots.
     pub snapshots: u64,
     /// Bytes of all volumes of all living snapshots.
     pub logical_bytes: u64,
-    /// Those that are not zeros by the count of their backups.
+    /// Bytes of them that are not zeros, as their backups counted.
     pub data_bytes: u64,
     /// How the bytes of all living snapshots were accounted for.
     pub levels: LevelBytes,
-    /// Containers and their bytes in storage.
+    /// The number of containers in storage.
     pub containers: u64,
     /// Bytes of those containers.
     pub container_bytes: u64,
@@ -29,7 +46,7 @@ pub struct SeriesStats {
 }
 
 impl Repository {
-    /// Counts what the shared store holds, if there is one.
+    /// Counts the objects of the shared store; `None` if there is none.
     pub fn shared_stats(&self) -> Result<Option<SeriesStats>> {
         let store = self.objects.keys.shared_store_id(silt_repository::series::DEFAULT_DOMAIN);
         if !self.objects.keys.opens(store) || self.head(store)?.is_none() {
@@ -58,7 +75,8 @@ impl Repository {
         Ok(())
     }
 
-    /// Counts what every series named, or every series, holds; listed from storage.
+    /// Counts the snapshots and objects of the series called `names`, or of all series, by listing
+    /// storage.
     pub fn stats(&self, names: &[String]) -> Result<Vec<SeriesStats>> {
         let mut all = Vec::new();
         for head in self.heads(names)? {

@@ -14,10 +14,23 @@ use silt_storage::{
 
 const SECOND_NS: u128 = 1_000_000_000;
 
-/// Lets a given number of bytes pass a second, for all who share it together.
+/// A limit of bytes per second, shared by everything that takes bytes from it.
 ///
-/// Whoever takes bytes waits until those taken before have had their time: a bucket without
-/// depth, so that the rate holds over every second and not only on average.
+/// A call waits until the bytes taken before have had their time: a token bucket without depth, so
+/// the rate holds over every second and not only on average.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use siltstone::{SystemEnv, Throttle};
+///
+/// let env = SystemEnv::context().env;
+/// let started_ns = env.now_ns();
+/// let throttle = Throttle::new(Arc::clone(&env), 1_000_000);
+/// throttle.take(20_000); // passes at once
+/// throttle.take(1); // waits until the first bytes have had their time
+/// assert!(env.now_ns() - started_ns >= 20_000_000);
+/// ```
 pub struct Throttle {
     env: Arc<dyn Env>,
     bytes_per_s: u64,
@@ -48,7 +61,23 @@ impl Throttle {
     }
 }
 
-/// A source or target whose bytes are limited; `None` lets them pass.
+/// A source, target or storage with limited reads and writes.
+///
+/// ```
+/// # use std::sync::Arc;
+/// use siltstone::source::{SourceOptions, VolumeSource, open_source};
+/// use siltstone::{SystemEnv, Throttle, Throttled};
+///
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("disk.raw");
+/// # std::fs::write(&path, [7; 8192]).unwrap();
+/// let limit = Arc::new(Throttle::new(SystemEnv::context().env, 50_000_000));
+/// let source = open_source(&path, &SourceOptions::default())?;
+/// let source = Throttled::new(source, Some(limit), None);
+/// let mut bytes = [0; 8192];
+/// assert_eq!(source.read_at(0, &mut bytes)?, 8192);
+/// # Ok::<(), siltstone::Error>(())
+/// ```
 pub struct Throttled<T> {
     inner: T,
     read: Option<Arc<Throttle>>,
@@ -56,7 +85,7 @@ pub struct Throttled<T> {
 }
 
 impl<T> Throttled<T> {
-    /// Limits what is read from `inner` and what is written to it.
+    /// Limits reads from `inner` and writes to it; `None` is no limit.
     pub fn new(inner: T, read: Option<Arc<Throttle>>, write: Option<Arc<Throttle>>) -> Self {
         Self { inner, read, write }
     }

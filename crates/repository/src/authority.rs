@@ -19,7 +19,7 @@ use crate::repository::Repository;
 pub struct Administrator {
     /// The password that will open the key that signs.
     pub password: Vec<u8>,
-    /// What one try of it costs.
+    /// The cost of one try of the password.
     pub cost: KdfCost,
     /// Who makes the key.
     pub label: KeyLabel,

@@ -8,7 +8,7 @@ use crate::budget::Budget;
 use crate::event::{Event, Observer, Progress, Warning};
 use crate::operation::{CancelToken, OperationId};
 
-/// Where time, randomness and identity come from; a simulation brings its own.
+/// Time, randomness and the identity of the process; a simulation provides its own.
 pub trait Env: Send + Sync {
     /// Nanoseconds since 1970.
     fn now_ns(&self) -> i64;
@@ -16,10 +16,10 @@ pub trait Env: Send + Sync {
     fn entropy(&self, bytes: &mut [u8]);
     /// This process, for leases.
     fn process(&self) -> Process;
-    /// Whether the process that holds `lease` may still be running; `true` where it can't be told.
+    /// Whether the process that holds `lease` may still be running; `true` if that is not known.
     fn may_be_running(&self, lease: &Lease) -> bool;
-    /// For how many nanoseconds to wait for somebody who is changing a series, before that is an
-    /// error.
+    /// How many nanoseconds an operation waits for another process that is changing the series
+    /// before it fails with `Busy`.
     fn patience_ns(&self) -> u64 {
         0
     }
@@ -36,23 +36,23 @@ pub trait Env: Send + Sync {
     fn newest_seen(&self, _repository: RepositoryId, _series: SeriesId) -> u64 {
         0
     }
-    /// Whether a storage is believed that shows less than it did, because somebody has put it back
-    /// on purpose.
+    /// Whether a storage that shows an older state is accepted, because it was rolled back on
+    /// purpose.
     fn accepts_older(&self) -> bool {
         false
     }
     /// Notes such a number, if the machine keeps notes.
     fn note_newest(&self, _repository: RepositoryId, _series: SeriesId, _newest: u64) {}
-    /// Waits so many nanoseconds; a simulation, whose clock is its own, need not.
+    /// Waits for `nanoseconds`; a simulation with a clock of its own need not.
     fn sleep_ns(&self, _nanoseconds: u64) {}
 }
 
-/// Names one process of one start of one host.
+/// Identifies a process of one boot of a host.
 #[derive(Clone, Debug, Default)]
 pub struct Process {
     /// The host's name.
     pub host: String,
-    /// What names this start of the host.
+    /// Identifies this boot of the host.
     pub boot: String,
     /// The process number.
     pub id: u32,
@@ -60,35 +60,21 @@ pub struct Process {
     pub start: u64,
 }
 
-/// What an operation runs in: the environment, the observer, its memory, its name among the
-/// operations of the process, and how it is stopped.
-///
-/// A process that runs several operations at once gives each a context of its own:
-///
-/// ```
-/// use silt_repository::system::SystemEnv;
-///
-/// let process = SystemEnv::context();
-/// let mut nightly = process.operation();
-/// nightly.memory_bytes = 32 << 20;
-/// let stop = nightly.cancel.clone();
-/// // `repository.for_operation(nightly)` runs in it; `stop.cancel()` ends it alone.
-/// stop.cancel();
-/// assert!(!process.is_interrupted());
-/// ```
+/// Each operation reports to the observer under its id, and fails with `Interrupted` once its
+/// token is cancelled.
 #[derive(Clone)]
 pub struct Context {
     /// Clock, entropy and process.
     pub env: Arc<dyn Env>,
     /// Receives progress and warnings.
     pub observer: Arc<dyn Observer>,
-    /// Memory of each operation that is not told how much it may use, in bytes; 0 for
+    /// The memory limit of each operation whose options set none, in bytes; 0 for
     /// [`MEMORY_BYTES_DEFAULT`](crate::budget::MEMORY_BYTES_DEFAULT). A process that runs several
     /// at once gives each its share.
     pub memory_bytes: u64,
-    /// Stops what runs in this context.
+    /// Stops the operations of this context.
     pub cancel: CancelToken,
-    /// Names what runs in this context in events.
+    /// Identifies the operations of this context in events.
     pub id: OperationId,
 }
 

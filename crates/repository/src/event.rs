@@ -6,7 +6,7 @@ use silt_format::{Advice, Error, ErrorKind};
 
 use crate::operation::OperationId;
 
-/// The work that progress is reported of.
+/// The work whose progress is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Activity {
@@ -65,16 +65,16 @@ pub enum Unit {
     Objects,
 }
 
-/// How far an activity has come.
+/// The progress of an activity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// The work.
     pub activity: Activity,
     /// The unit of `done` and `total`.
     pub unit: Unit,
-    /// How much is done. It begins again with the next volume or series.
+    /// The amount done. It starts again from 0 with the next volume or series.
     pub done: u64,
-    /// How much there is to do, if that is known.
+    /// The amount to do, if it is known.
     pub total: Option<u64>,
     /// Bytes of chunks that were not known before; of a restore, bytes written to the target.
     pub new_bytes: u64,
@@ -145,34 +145,17 @@ impl fmt::Display for Warning {
     }
 }
 
-/// What an [`Observer`] is told.
+/// An event of an operation.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Event<'e> {
-    /// The operation has come further.
+    /// The operation made progress.
     Progress(Progress),
     /// Something went wrong that did not stop the operation.
     Warning(&'e Warning),
 }
 
 /// Receives the events of operations, from several threads at once and often: it must be quick.
-///
-/// ```
-/// use silt_repository::event::{Event, Observer};
-/// use silt_repository::operation::OperationId;
-///
-/// struct Log;
-///
-/// impl Observer for Log {
-///     fn event(&self, operation: OperationId, event: &Event<'_>) {
-///         match event {
-///             Event::Progress(p) => println!("{operation}: {} {}", p.activity.name(), p.done),
-///             Event::Warning(warning) => println!("{operation}: {warning}"),
-///             _ => {}
-///         }
-///     }
-/// }
-/// ```
 pub trait Observer: Send + Sync {
     /// Takes note of an event of an operation.
     fn event(&self, operation: OperationId, event: &Event<'_>);

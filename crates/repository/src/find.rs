@@ -9,7 +9,7 @@ use crate::objects::{is_damage, key};
 use crate::repository::{Found, Repository};
 use crate::series::{DEFAULT_DOMAIN, ID_PREFIX};
 
-/// What part of a series' history is meant.
+/// A point in the history of a series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
     /// The newest snapshot.
@@ -18,16 +18,16 @@ pub enum When {
     AtOrBefore(i64),
 }
 
-/// How a snapshot is named.
+/// A name of a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Selector {
     /// By the first digits of its id, in any series.
     Id(String),
-    /// By time, in one series, or in the only one there is.
+    /// By time, in the series of this name; `None` if the repository has one series only.
     Time(Option<String>, When),
 }
 
-/// What there is of several series.
+/// The heads of several series, and the series without a readable head.
 #[derive(Debug, Default)]
 pub struct AllHeads {
     /// The newest head of each series that has one and can be read.
@@ -43,9 +43,9 @@ pub struct AllHeads {
 pub struct DamagedHead {
     /// The series.
     pub series: String,
-    /// What is wrong.
+    /// Why the head can't be read.
     pub error: Error,
-    /// The newest head that can be read, if there is one: what the series was made of before.
+    /// The newest head that can be read, if there is one: an earlier state of the series.
     pub before: Option<Head>,
 }
 

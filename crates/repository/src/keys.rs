@@ -24,7 +24,7 @@ pub struct KeyInfo {
     pub id: Id,
     /// Who made it, and when.
     pub label: KeyLabel,
-    /// Whether it only lets a host write.
+    /// Whether it only backs up, and reads no data.
     pub is_write_only: bool,
     /// The series that it may write: names, or beginnings of names and `*`.
     pub series: Vec<String>,
@@ -33,7 +33,7 @@ pub struct KeyInfo {
     pub is_being_removed: bool,
 }
 
-/// What a new key may do.
+/// The rights of a new key.
 #[derive(Clone, Debug)]
 pub struct KeyAccess {
     /// Whether it only backs up, and reads no data.

@@ -22,16 +22,16 @@ use crate::storage_rules::place_of;
 /// Opens the storage at a location.
 pub type OpenPlace<'a> = dyn Fn(&str) -> Result<Arc<dyn Storage>> + 'a;
 
-/// One place, for those who want to know.
+/// A place of the repository.
 #[derive(Clone, Debug)]
 pub struct PlaceInfo {
     /// Its location.
     pub location: String,
     /// Whether it holds the shared store alone.
     pub is_shared: bool,
-    /// Whether it may lack what was there before it was added: healing fills it.
+    /// Whether it may lack objects that are older than itself; healing copies them.
     pub is_filling: bool,
-    /// Why it can't be reached, if it can't.
+    /// The reason why it can't be reached; `None` if it can.
     pub failure: Option<String>,
 }
 

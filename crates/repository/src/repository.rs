@@ -42,7 +42,7 @@ pub struct Repository {
     pub places: Option<OpenPlaces>,
 }
 
-/// What a snapshot name resolved to.
+/// A snapshot with its series' head.
 #[derive(Clone, Debug)]
 pub struct Found {
     /// The series' head.

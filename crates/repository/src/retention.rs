@@ -11,7 +11,7 @@ use silt_format::{Error, Id, Result, RetentionPolicy, SnapshotEntry};
 /// Why the oldest snapshot is kept that no rule would keep for its period.
 const OLDEST: &str = "oldest";
 
-/// A snapshot that a policy looks at.
+/// A snapshot and what a policy needs to know about it.
 #[derive(Clone, Debug)]
 pub struct Candidate {
     /// Its id.
@@ -34,7 +34,7 @@ impl Candidate {
     }
 }
 
-/// What a policy decided about a candidate.
+/// The decision about a candidate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kept {
     /// The snapshot.

@@ -292,3 +292,119 @@ fn no_message_of_a_library_names_a_command_or_a_flag() {
     }
     assert!(found.is_empty(), "{found:#?}");
 }
+
+/// A public type of `siltstone`, or a re-export of names that may be types.
+struct Public {
+    /// The names; several where one `use` has braces.
+    names: Vec<String>,
+    /// Whether they are defined in another crate.
+    is_foreign: bool,
+    /// Whether they are re-exported rather than defined.
+    is_use: bool,
+    documentation: String,
+}
+
+/// Whether a name is one of a type or a trait: constants are in capitals, the rest in lower case.
+fn names_a_type(name: &str) -> bool {
+    name.starts_with(|c: char| c.is_ascii_uppercase())
+        && (name.len() == 1 || name.contains(|c: char| c.is_ascii_lowercase()))
+}
+
+/// The public types that a file defines or re-exports, with their documentation.
+fn public_types(text: &str) -> Vec<Public> {
+    let (mut found, mut documentation) = (Vec::new(), String::new());
+    let mut lines = product(text).lines();
+    while let Some(line) = lines.next() {
+        if let Some(text) = line.strip_prefix("///") {
+            documentation.push_str(text.strip_prefix(' ').unwrap_or(text));
+            documentation.push('\n');
+            continue;
+        }
+        if line.starts_with("#[") {
+            continue;
+        }
+        let documentation = std::mem::take(&mut documentation);
+        let kinds = ["pub struct ", "pub enum ", "pub trait ", "pub type ", "pub union "];
+        if let Some(rest) = kinds.iter().find_map(|kind| line.strip_prefix(kind)) {
+            let names = first_name(rest).into_iter().collect();
+            found.push(Public { names, is_foreign: false, is_use: false, documentation });
+        } else if let Some(path) = line.strip_prefix("pub use ") {
+            let mut path = path.to_owned();
+            while !path.contains(';') {
+                path.push_str(lines.next().unwrap());
+            }
+            let (room, list) = path.rsplit_once("::").map_or(("", &path[..]), |parts| parts);
+            let room = room.split_once("::{").map_or(room, |(room, _)| room);
+            assert!(path.matches('{').count() <= 1, "one list in a `use`: {path}");
+            let list = path.split_once('{').map_or(list, |(_, list)| list);
+            let shown = list.split(',').map(|name| name.rsplit(" as ").next().unwrap());
+            let names = shown.filter_map(|name| first_name(name.trim_start_matches('{')));
+            let names = names.filter(|name| names_a_type(name)).collect();
+            let is_foreign = room.split("::").next().is_some_and(|it| it.starts_with("silt_"));
+            assert!(!is_foreign || !path.contains('*'), "name what is re-exported: {path}");
+            found.push(Public { names, is_foreign, is_use: true, documentation });
+        }
+    }
+    found
+}
+
+/// Whether a text has an example that runs and asserts something.
+fn has_example(documentation: &str) -> bool {
+    let mut blocks = documentation.split("```");
+    let _prose = blocks.next();
+    // Every second block is code; what follows the fence on its line would change how it is run.
+    blocks.step_by(2).any(|code| code.starts_with('\n') && code.contains("assert"))
+}
+
+/// The types that are public in these files and have no example: on their definition in this
+/// crate, or on the one line that re-exports them from another.
+fn without_example(files: &[String]) -> BTreeSet<String> {
+    let all: Vec<Public> = files.iter().flat_map(|text| public_types(text)).collect();
+    let (mut shown, mut public) = (BTreeSet::new(), BTreeSet::new());
+    for item in &all {
+        let own = !item.is_use || (item.is_foreign && item.names.len() == 1);
+        if own && has_example(&item.documentation) {
+            shown.extend(item.names.iter().cloned());
+        }
+        if item.is_use {
+            public.extend(item.names.iter().cloned());
+        }
+    }
+    &public - &shown
+}
+
+#[test]
+fn every_public_type_of_the_library_has_an_example() {
+    let files = files(&root().join("crates/engine/src"));
+    let texts: Vec<String> = files.into_iter().map(|(_, text)| text).collect();
+    let public = texts.iter().flat_map(|text| public_types(text)).filter(|item| item.is_use);
+    let types: BTreeSet<String> = public.flat_map(|item| item.names).collect();
+    for name in ["Repository", "Storage", "VolumeSource", "Snapshot", "CostModel", "Result"] {
+        assert!(types.contains(name), "{name} is not found: {types:?}");
+    }
+    assert_eq!(without_example(&texts), BTreeSet::new());
+}
+
+#[test]
+fn a_type_without_an_example_is_found() {
+    let example = "/// One.\n///\n/// ```\n/// assert!(true);\n/// ```\n";
+    let missing =
+        |text: &str| -> Vec<String> { without_example(&[text.to_owned()]).into_iter().collect() };
+    let none: [&str; 0] = [];
+    assert_eq!(missing(&format!("{example}pub use silt_a::One;")), none);
+    assert_eq!(missing("/// One.\npub use silt_a::One;"), ["One"]);
+    assert_eq!(
+        missing(&format!("{example}pub use silt_a::{{\n    One, Two,\n}};")),
+        ["One", "Two"]
+    );
+    assert_eq!(missing("pub use silt_a::{LIMIT, Three, function};"), ["Three"]);
+    let own = "mod b;\npub use b::Four;\n";
+    assert_eq!(missing(&format!("{own}{example}#[derive(Debug)]\npub struct Four;")), none);
+    assert_eq!(missing(&format!("{own}{example}pub fn five() {{}}\npub struct Four;")), ["Four"]);
+    for fence in ["```text", "```ignore", "```no_run"] {
+        let other = example.replacen("```", fence, 1);
+        assert_eq!(missing(&format!("{own}{other}pub struct Four;")), ["Four"], "{fence}");
+    }
+    let idle = example.replace("assert!(true)", "let _ = 1");
+    assert_eq!(missing(&format!("{own}{idle}pub struct Four;")), ["Four"]);
+}

@@ -243,7 +243,12 @@ fn act(
             let is_shared = matches!(action, Action::AddSharedPlace(_));
             let places = stage.plan.places.max(1);
             let location = LOCATIONS[one_of(which, places)];
-            match repository.add_place(here, location, is_shared, &opener(process)) {
+            let added = if is_shared {
+                repository.add_shared_place(here, location, &opener(process))
+            } else {
+                repository.add_place(here, location, &opener(process))
+            };
+            match added {
                 Ok((repository, _)) => (Some(repository), Ok(())),
                 Err(error) => (None, Err(error)),
             }
@@ -289,8 +294,11 @@ fn act_in_place(stage: &Stage, repository: &Repository, action: Action) -> Resul
         }
         Action::Protect(series, times) => {
             let Some(id) = choose(repository, series, times, false)? else { return Ok(()) };
-            (0..times).try_for_each(|time| repository.protect(series.name(), id, time % 2 == 0))?;
-            repository.protect(series.name(), id, false)
+            for time in 0..times {
+                let act = if time % 2 == 0 { Repository::protect } else { Repository::unprotect };
+                act(repository, series.name(), id)?;
+            }
+            repository.unprotect(series.name(), id)
         }
         Action::SweepSeries(series) => {
             repository.sweep(series.name(), SweepOptions::default()).map(drop)

@@ -11,7 +11,7 @@ pub(crate) use open::is_named_qcow2;
 pub use open::{FormatChoice, SourceOptions, open_source};
 pub use stream::StreamSource;
 
-/// What a range of a volume holds.
+/// The content of a range of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExtentKind {
     /// Bytes that have to be read.
@@ -44,7 +44,7 @@ pub enum SourceFormat {
     Stream,
 }
 
-/// What a source is.
+/// The description of a source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceInfo {
     /// The path, or what else to call it in messages.
@@ -71,8 +71,8 @@ pub trait VolumeSource: Send + Sync {
     /// Corrupt for damaged tables of an image, else as reading fails.
     fn extent_at(&self, offset: u64) -> Result<Extent>;
 
-    /// Fills `buf` from `offset` on and answers how many bytes it holds now: fewer than its length
-    /// only where the volume ends (or a file has shrunk meanwhile).
+    /// Fills `buf` from `offset` on and returns the number of bytes read: fewer than its length
+    /// only at the end of the volume, or if a file has shrunk meanwhile.
     ///
     /// Errors name the file and the offset: Corrupt for a damaged image, else as reading fails.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize>;

@@ -51,7 +51,7 @@ pub struct CachedStorage {
     comparing: [Mutex<()>; COMPARED_AT_ONCE],
 }
 
-/// What is kept of an object.
+/// The part of an object that is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
     /// Nothing.

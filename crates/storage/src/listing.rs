@@ -45,7 +45,7 @@ pub fn list_page<S: Storage + ?Sized>(
     Ok(page)
 }
 
-/// What tells objects from others of the same name, in byte order of the names.
+/// Tags, which differ between objects that have held the same name, in byte order of the names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TagPage {
     /// Names and tags.

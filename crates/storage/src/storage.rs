@@ -72,7 +72,7 @@ impl ByteRange {
 /// How much of an object's end readers ask for at first, to find its directory.
 pub const TAIL_BYTES: u64 = 32 << 10;
 
-/// What is known of an object without reading it.
+/// The metadata of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ObjectMeta {
     /// Size in bytes.
@@ -81,7 +81,7 @@ pub struct ObjectMeta {
     pub modified_ms: Option<u64>,
 }
 
-/// What a storage promises; callers check those that they rely on.
+/// The guarantees of a storage; callers check those that they rely on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "independent yes-or-no promises, not states")]
 pub struct Guarantees {

@@ -45,7 +45,22 @@ const WARNINGS_MAX: usize = 10;
 /// Workers that may wait for a disk while others have the processors.
 const READING_JOBS: usize = 2;
 
-/// What a backup came to.
+/// The result of a backup.
+///
+/// ```
+/// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
+/// # let (storage, context) = (Arc::new(MemoryStorage::new()), SystemEnv::context());
+/// # let (config, none) = (Config::default(), Protection::None);
+/// # let repository = Repository::init(storage.clone(), context, config, &none, None)?;
+/// let mut backup = repository.backup("web1", BackupOptions::default())?;
+/// let source = StreamSource::new(Box::new(&[7; 100_000][..]));
+/// backup.add_volume("root", &source, None)?;
+/// let report: BackupReport = backup.finish()?;
+/// println!("snapshot {}: {} bytes stored", report.snapshot.id, report.stored_bytes);
+/// assert_eq!((report.series.as_str(), report.generation), ("web1", 1));
+/// assert!(!report.map_distrusted);
+/// # Ok::<(), siltstone::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct BackupReport {
     /// The committed snapshot.
@@ -58,13 +73,31 @@ pub struct BackupReport {
     pub generation: u64,
     /// All bytes written: containers, recipes, summary vector, snapshot and head.
     pub stored_bytes: u64,
-    /// Whether a changed-blocks map turned out to be wrong, so that all was read.
+    /// Whether a changed-blocks map was wrong, so that the whole volume was read.
     pub map_distrusted: bool,
     /// How many containers of an interrupted backup were used.
     pub adopted_containers: usize,
 }
 
-/// A backup in progress; dropped before [`finish`](Self::finish) it leaves no snapshot.
+/// A backup in progress. Dropped before [`finish`](Self::finish), it leaves no snapshot.
+///
+/// ```
+/// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
+/// # let (storage, context) = (Arc::new(MemoryStorage::new()), SystemEnv::context());
+/// # let (config, none) = (Config::default(), Protection::None);
+/// # let repository = Repository::init(storage.clone(), context, config, &none, None)?;
+/// let mut backup = repository.backup("web1", BackupOptions::default())?;
+/// for (name, bytes) in [("boot", &[1; 50_000]), ("root", &[2; 50_000])] {
+///     backup.add_volume(name, &StreamSource::new(Box::new(&bytes[..])), None)?;
+/// }
+/// assert!(backup.parent().is_none(), "this is the first backup of web1");
+/// let snapshot = backup.finish()?.snapshot;
+/// assert_eq!(snapshot.volumes.len(), 2);
+///
+/// let next = repository.backup("web1", BackupOptions::default())?;
+/// assert_eq!(next.parent().map(|parent| parent.id), Some(snapshot.id));
+/// # Ok::<(), siltstone::Error>(())
+/// ```
 pub struct BackupSession<'r> {
     pub(super) repository: &'r Repository,
     pub(super) context: Context,
@@ -230,12 +263,14 @@ impl<'r> BackupSession<'r> {
         &self.head
     }
 
-    /// The snapshot that this backup compares with.
+    /// The snapshot that this backup is compared with; `None` for a full backup.
     pub fn parent(&self) -> Option<&Snapshot> {
         self.parent.as_ref()
     }
 
-    /// Backs up one volume under `name`; `changed` is a hint of what to read.
+    /// Backs up a volume under `name`.
+    ///
+    /// With `changed`, only the ranges that may have changed are read, and samples of the others.
     pub fn add_volume(
         &mut self,
         name: &str,

@@ -11,33 +11,72 @@ use super::VolumePath;
 const SPANS_MAX: usize = 1000;
 
 /// A damaged object.
+///
+/// ```
+/// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
+/// # let (storage, context) = (Arc::new(MemoryStorage::new()), SystemEnv::context());
+/// # let (config, none) = (Config::default(), Protection::None);
+/// # let repository = Repository::init(storage.clone(), context, config, &none, None)?;
+/// # let mut backup = repository.backup("web1", BackupOptions::default())?;
+/// # backup.add_volume("root", &StreamSource::new(Box::new(&[7; 100_000][..])), None)?;
+/// # let snapshot = backup.finish()?.snapshot;
+/// # let container = storage.list("containers/", None)?.objects.remove(0).0;
+/// storage.damage(&container, |bytes| bytes[100] ^= 1)?;
+/// let options = CheckOptions { data: DataCheck::All, ..CheckOptions::default() };
+/// let damage = &repository.check(&options)?.damage[0];
+/// assert_eq!(damage.object, container.as_str());
+/// assert!(!damage.is_harmless);
+/// assert_eq!(damage.affected[0].series, "web1");
+/// # Ok::<(), siltstone::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Damage {
-    /// Its name; of several that are missing in a row, `FIRST..LAST` as its last part.
+    /// The object's name. A run of missing objects is one entry whose name ends in `FIRST..LAST`.
     pub object: String,
-    /// What is wrong, as first met.
+    /// The first error that the check met.
     pub error: String,
     /// What the user can do about it, if that is known.
     pub advice: Option<Advice>,
-    /// Whom it hurts; empty where nothing living needs it.
+    /// The volumes that need the object; empty if no living snapshot does.
     pub affected: Vec<Affected>,
-    /// Whether it is to chunks that no living snapshot refers to, of all that may, so that nothing
-    /// is lost by it.
+    /// Whether every snapshot that may refer to the object was read and none refers to the damaged
+    /// chunks, so that nothing is lost.
     pub is_harmless: bool,
 }
 
-/// What damage does to one volume of a snapshot, or to all of a snapshot or series.
+/// A volume, snapshot or series that can't be restored completely.
+///
+/// ```
+/// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
+/// # let (storage, context) = (Arc::new(MemoryStorage::new()), SystemEnv::context());
+/// # let (config, none) = (Config::default(), Protection::None);
+/// # let repository = Repository::init(storage.clone(), context, config, &none, None)?;
+/// # let mut backup = repository.backup("web1", BackupOptions::default())?;
+/// # backup.add_volume("root", &StreamSource::new(Box::new(&[7; 100_000][..])), None)?;
+/// # let snapshot = backup.finish()?.snapshot;
+/// # let container = storage.list("containers/", None)?.objects.remove(0).0;
+/// # storage.damage(&container, |bytes| bytes[100] ^= 1)?;
+/// let options = CheckOptions { data: DataCheck::All, ..CheckOptions::default() };
+/// for damage in repository.check(&options)?.damage {
+///     for affected in &damage.affected {
+///         println!("{}: {} bytes can't be restored", affected.series, affected.bytes);
+///         assert_eq!(affected.snapshot, Some(snapshot.id));
+///         assert_eq!(affected.volume.as_deref(), Some("root"));
+///     }
+/// }
+/// # Ok::<(), siltstone::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Affected {
     /// The series' name.
     pub series: String,
-    /// The snapshot; `None` for all of the series.
+    /// The snapshot; `None` for the whole series.
     pub snapshot: Option<Id>,
-    /// The volume; `None` for all of the snapshot.
+    /// The volume; `None` for the whole snapshot.
     pub volume: Option<String>,
-    /// The ranges that cannot be restored, in offset order, the first thousand of them.
+    /// The first thousand ranges that can't be restored, in offset order.
     pub spans: Vec<ByteSpan>,
-    /// Bytes in all ranges.
+    /// Bytes in all ranges, also those beyond the first thousand.
     pub bytes: u64,
 }
 

@@ -23,32 +23,86 @@ use damage::Findings;
 const TRIES_MAX: usize = 5;
 
 /// How much stored data is read.
+///
+/// ```
+/// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
+/// # let (storage, context) = (Arc::new(MemoryStorage::new()), SystemEnv::context());
+/// # let (config, none) = (Config::default(), Protection::None);
+/// # let repository = Repository::init(storage.clone(), context, config, &none, None)?;
+/// # let mut backup = repository.backup("web1", BackupOptions::default())?;
+/// # backup.add_volume("root", &StreamSource::new(Box::new(&[7; 100_000][..])), None)?;
+/// # let snapshot = backup.finish()?.snapshot;
+/// let options = CheckOptions { data: DataCheck::All, ..CheckOptions::default() };
+/// let report = repository.check(&options)?;
+/// assert_eq!(report.verified_containers, report.containers);
+///
+/// // One percent each night reads everything in a hundred nights.
+/// let options = CheckOptions { data: DataCheck::Percent(1.0), ..CheckOptions::default() };
+/// assert!(repository.check(&options)?.damage.is_empty());
+/// # Ok::<(), siltstone::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum DataCheck {
     /// None: only what the structure needs.
     #[default]
     None,
-    /// Every byte. A pass that was interrupted goes on where it was.
+    /// Every byte. An interrupted pass continues where it stopped.
     All,
-    /// About this share of the bytes, those first that were verified longest ago; over 0, at most
-    /// 100.
+    /// About this percentage of the bytes, over 0 and at most 100. Bytes that were verified longest
+    /// ago come first.
     Percent(f64),
 }
 
-/// What is checked.
+/// Which series a check covers, and how much data it reads.
+///
+/// ```
+/// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
+/// # let (storage, context) = (Arc::new(MemoryStorage::new()), SystemEnv::context());
+/// # let (config, none) = (Config::default(), Protection::None);
+/// # let repository = Repository::init(storage.clone(), context, config, &none, None)?;
+/// # let mut backup = repository.backup("web1", BackupOptions::default())?;
+/// # backup.add_volume("root", &StreamSource::new(Box::new(&[7; 100_000][..])), None)?;
+/// # let snapshot = backup.finish()?.snapshot;
+/// let options = CheckOptions {
+///     series: vec!["web1".to_owned()],
+///     data: DataCheck::All,
+///     ..CheckOptions::default()
+/// };
+/// let report = repository.check(&options)?;
+/// assert_eq!((report.series, report.snapshots), (1, 1));
+/// # Ok::<(), siltstone::Error>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct CheckOptions {
     /// The series; all if empty.
     pub series: Vec<String>,
     /// How much data is read.
     pub data: DataCheck,
-    /// Begin a pass over all data anew even if one was interrupted.
+    /// Starts a new pass over all data even if an interrupted one could continue.
     pub restart: bool,
-    /// How many threads; 0 for one a core.
+    /// The number of threads; 0 for one per core.
     pub jobs: usize,
 }
 
-/// What a check came to.
+/// The result of a check.
+///
+/// ```
+/// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
+/// # let (storage, context) = (Arc::new(MemoryStorage::new()), SystemEnv::context());
+/// # let (config, none) = (Config::default(), Protection::None);
+/// # let repository = Repository::init(storage.clone(), context, config, &none, None)?;
+/// # let mut backup = repository.backup("web1", BackupOptions::default())?;
+/// # backup.add_volume("root", &StreamSource::new(Box::new(&[7; 100_000][..])), None)?;
+/// # let snapshot = backup.finish()?.snapshot;
+/// let report = repository.check(&CheckOptions::default())?;
+/// for damage in &report.damage {
+///     println!("{}: {}", damage.object, damage.error);
+/// }
+/// assert!(report.damage.is_empty());
+/// assert_eq!((report.snapshots, report.containers), (1, 1));
+/// assert_eq!(report.verified_bytes, 0, "only the structure was checked");
+/// # Ok::<(), siltstone::Error>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct CheckReport {
     /// Series checked.
@@ -59,11 +113,11 @@ pub struct CheckReport {
     pub recipes: u64,
     /// Containers that are referred to.
     pub containers: u64,
-    /// Containers of which every byte was verified.
+    /// Containers whose every byte was verified.
     pub verified_containers: u64,
-    /// Bytes of those.
+    /// Bytes of the verified containers.
     pub verified_bytes: u64,
-    /// Whether a pass that was interrupted went on.
+    /// Whether this check continued an interrupted pass.
     pub resumed: bool,
     /// Objects that nothing names, left by interrupted runs, or by one that still runs; harmless.
     ///

@@ -18,14 +18,33 @@ use super::heal::{HealOptions, HealReport};
 use crate::repository::Repository;
 
 impl Repository {
-    /// Adds a copy of the repository, or of the shared store, at `location`, and fills it; `here`
-    /// is where the repository was opened.
+    /// Adds a copy of the repository at `location` and fills it; `here` is the location by which
+    /// the repository was opened.
     ///
-    /// Processes that opened it before can't commit any more. The first place of the shared store
-    /// takes it out of the others. Call it again to continue after an interruption: until then the
-    /// place counts as incomplete. `Conflict` if the place holds another history, `Unavailable` if
-    /// a place can't be reached.
+    /// Processes that opened the repository before can't commit any more. After an interruption the
+    /// place counts as incomplete; the same call continues. Fails with `Conflict` if the place
+    /// holds another history, and with `Unavailable` if a place can't be reached.
     pub fn add_place(
+        self,
+        here: &str,
+        location: &str,
+        open: &OpenPlace<'_>,
+    ) -> Result<(Self, HealReport)> {
+        self.add(here, location, false, open)
+    }
+
+    /// Adds a place for the shared store alone, as [`add_place`](Self::add_place) does for the
+    /// whole repository. The first such place takes the shared store out of the other places.
+    pub fn add_shared_place(
+        self,
+        here: &str,
+        location: &str,
+        open: &OpenPlace<'_>,
+    ) -> Result<(Self, HealReport)> {
+        self.add(here, location, true, open)
+    }
+
+    fn add(
         self,
         here: &str,
         location: &str,

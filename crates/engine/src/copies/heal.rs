@@ -13,30 +13,66 @@ use silt_storage::{ByteRange, DryRunStorage, Key, PutMode, Replicated, Storage, 
 use crate::check::CheckOptions;
 use crate::repository::Repository;
 
-/// How places are compared.
+/// How the places of a repository are compared.
+///
+/// ```
+/// # use {std::{collections::HashMap, sync::Arc}, siltstone::{*, storage::*}};
+/// # let (config, none) = (Config::default(), Protection::None);
+/// # let disk = || Arc::new(MemoryStorage::new());
+/// # let disks = HashMap::from([("/mnt/a", disk()), ("/mnt/b", disk())]);
+/// # let open = |location: &str| -> Result<Arc<dyn Storage>> { Ok(disks[location].clone()) };
+/// # let context = SystemEnv::context();
+/// # let repository = Repository::init(open("/mnt/a")?, context, config, &none, None)?;
+/// # let (repository, _) = repository.add_place("/mnt/a", "/mnt/b", &open)?;
+/// disks["/mnt/b"].damage(&Key::new("config")?, |bytes| bytes[70] ^= 1)?;
+/// let options = HealOptions { read_data: true, dry_run: true };
+/// assert_eq!(repository.heal_copies(options)?.replaced_objects, 1, "it would be replaced");
+///
+/// let options = HealOptions { read_data: true, dry_run: false };
+/// assert_eq!(repository.heal_copies(options)?.replaced_objects, 1);
+/// assert_eq!(repository.heal_copies(options)?.replaced_objects, 0);
+/// # Ok::<(), siltstone::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HealOptions {
-    /// Compare every byte, and not only which objects there are and how large.
+    /// Compares every byte, not only the names and sizes of objects.
     pub read_data: bool,
-    /// Say what would be done, and change nothing.
+    /// Reports what would be done, and changes nothing.
     pub dry_run: bool,
 }
 
-/// What healing came to.
+/// The result of comparing and healing places.
+///
+/// ```
+/// # use {std::{collections::HashMap, sync::Arc}, siltstone::{*, storage::*}};
+/// # let (config, none) = (Config::default(), Protection::None);
+/// # let disk = || Arc::new(MemoryStorage::new());
+/// # let disks = HashMap::from([("/mnt/a", disk()), ("/mnt/b", disk())]);
+/// # let open = |location: &str| -> Result<Arc<dyn Storage>> { Ok(disks[location].clone()) };
+/// # let context = SystemEnv::context();
+/// # let repository = Repository::init(open("/mnt/a")?, context, config, &none, None)?;
+/// # let (repository, _) = repository.add_place("/mnt/a", "/mnt/b", &open)?;
+/// disks["/mnt/b"].delete(&[Key::new("config")?])?;
+/// let report = repository.heal_copies(HealOptions::default())?;
+/// println!("{} objects compared", report.checked_objects);
+/// assert_eq!(report.copied_objects, 1);
+/// assert!(report.lost.is_empty() && report.conflicts.is_empty());
+/// # Ok::<(), siltstone::Error>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct HealReport {
-    /// Objects that were looked at.
+    /// Objects that were compared.
     pub checked_objects: u64,
-    /// Objects that a place lacked and has got.
+    /// Objects that were missing in a place and were copied there.
     pub copied_objects: u64,
     /// Objects that were damaged in a place and were replaced.
     pub replaced_objects: u64,
     /// Bytes written.
     pub copied_bytes: u64,
-    /// Objects of which no place has a whole copy.
+    /// Objects that are damaged or missing in every place.
     pub lost: Vec<String>,
-    /// Objects that are whole and not the same in two places, and nothing that refers to them says
-    /// which one is wanted: each place was used without the other. They are left as they are.
+    /// Objects that differ between places although both copies are whole, because each place was
+    /// used without the other. No reference says which copy is right, so both are left.
     pub conflicts: Vec<String>,
 }
 
@@ -65,8 +101,8 @@ fn list_in(
 }
 
 impl Repository {
-    /// Compares the places of the repository, and copies what one lacks or has damaged from one
-    /// that has it whole. Every object that is copied is verified first.
+    /// Compares the places of the repository, and replaces missing and damaged objects by whole
+    /// copies from other places. Every object is verified before it is copied.
     pub fn heal_copies(&self, options: HealOptions) -> Result<HealReport> {
         if !options.dry_run {
             self.require_changeable()?;

@@ -18,41 +18,68 @@ use crate::repository::Repository;
 /// How many references are held before the vectors are asked, 8 bytes each.
 const REFERENCES_HELD: usize = 1 << 20;
 
-/// How it is found out what a deletion leaves dead.
+/// How a deletion finds the chunks that it leaves dead.
+///
+/// ```
+/// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
+/// # let (storage, context) = (Arc::new(MemoryStorage::new()), SystemEnv::context());
+/// # let (config, none) = (Config::default(), Protection::None);
+/// # let repository = Repository::init(storage.clone(), context, config, &none, None)?;
+/// # let mut backup = repository.backup("web1", BackupOptions::default())?;
+/// # backup.add_volume("root", &StreamSource::new(Box::new(&[7; 100_000][..])), None)?;
+/// # let snapshot = backup.finish()?.snapshot;
+/// repository.delete("web1", &[snapshot.id], DeleteMethod::Exact)?;
+/// assert!(repository.heads(&["web1".to_owned()])?[0].snapshots.is_empty());
+/// # Ok::<(), siltstone::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DeleteMethod {
-    /// By the summary vectors of the living snapshots; a little may be left behind.
+    /// By the summary vectors of the living snapshots; a few dead chunks may be missed.
     #[default]
     Approximate,
     /// Exactly, by reading all recipes of the series.
     Exact,
 }
 
-/// What a deletion came to.
+/// The result of a deletion.
+///
+/// ```
+/// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
+/// # let (storage, context) = (Arc::new(MemoryStorage::new()), SystemEnv::context());
+/// # let (config, none) = (Config::default(), Protection::None);
+/// # let repository = Repository::init(storage.clone(), context, config, &none, None)?;
+/// # let mut backup = repository.backup("web1", BackupOptions::default())?;
+/// # backup.add_volume("root", &StreamSource::new(Box::new(&[7; 100_000][..])), None)?;
+/// # let snapshot = backup.finish()?.snapshot;
+/// let report = repository.delete("web1", &[snapshot.id], DeleteMethod::default())?;
+/// assert_eq!(report.deleted, [snapshot.id]);
+/// assert!(report.is_all_dead, "it was the last snapshot of the series");
+/// # Ok::<(), siltstone::Error>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct DeleteReport {
     /// The snapshots that were deleted.
     pub deleted: Vec<Id>,
-    /// Segments that a neighbour does not share, whose references were looked at.
+    /// Segments that no neighbouring snapshot shares; their references were looked up.
     pub segments: u64,
-    /// References that were looked at.
+    /// References that were looked up.
     pub references: u64,
-    /// Chunks that are now known to be dead; not counted where nothing lives.
+    /// Chunks that are now known to be dead; not counted if no snapshot is left.
     pub dead_chunks: u64,
-    /// Whether no snapshot is left, so that all that the series stored is dead.
+    /// Whether no snapshot is left, so that everything the series stored is dead.
     pub is_all_dead: bool,
-    /// Chunks that are expected to be dead and are not known to be.
+    /// The expected number of dead chunks that were missed.
     pub leaked_chunks: f64,
-    /// What the series is expected to leak by now, as a share of what it stores.
+    /// The expected leak of the series so far, as a share of its stored bytes.
     pub leak_share: f64,
 }
 
 impl Repository {
-    /// Deletes snapshots of the series called `series`, all or none: they are gone on return, their
-    /// space comes back with [`reclaim`](Self::reclaim).
+    /// Deletes all of these snapshots of a series, or none. [`reclaim`](Self::reclaim) frees their
+    /// space later.
     ///
-    /// `NotFound` if one is not there, `Denied` if one is protected, `Busy` while the series is
-    /// being backed up. A vector that is damaged makes the method exact.
+    /// Fails with `NotFound` if one does not exist, with `Denied` if one is protected, and with
+    /// `Busy` while the series is being backed up. A damaged summary vector makes the method exact.
     pub fn delete(&self, series: &str, ids: &[Id], method: DeleteMethod) -> Result<DeleteReport> {
         let id = self.series_id(series);
         let mut edit = match method {
@@ -97,8 +124,20 @@ impl Repository {
         Ok(report)
     }
 
-    /// Protects a snapshot from deletion, or ends that.
-    pub fn protect(&self, series: &str, id: Id, is_protected: bool) -> Result<()> {
+    /// Protects a snapshot from deletion, whatever a policy says.
+    ///
+    /// Fails with `NotFound` if the series has no such snapshot, and with `Busy` while another
+    /// process changes the series. Protecting a protected snapshot changes nothing.
+    pub fn protect(&self, series: &str, id: Id) -> Result<()> {
+        self.set_protected(series, id, true)
+    }
+
+    /// Ends the protection of a snapshot; see [`protect`](Self::protect).
+    pub fn unprotect(&self, series: &str, id: Id) -> Result<()> {
+        self.set_protected(series, id, false)
+    }
+
+    fn set_protected(&self, series: &str, id: Id, is_protected: bool) -> Result<()> {
         let mut edit = Edit::begin_brief(self, self.series_id(series), series)?;
         let place = edit.place(id)?;
         let entry = &mut edit.head.snapshots[place];

@@ -19,19 +19,36 @@ use crate::edit::Edit;
 const LINK_BYTES: u64 = 34;
 
 /// How space is reclaimed.
+///
+/// ```
+/// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
+/// # let (storage, context) = (Arc::new(MemoryStorage::new()), SystemEnv::context());
+/// # let (config, none) = (Config::default(), Protection::None);
+/// # let repository = Repository::init(storage.clone(), context, config, &none, None)?;
+/// # let mut backup = repository.backup("web1", BackupOptions::default())?;
+/// # backup.add_volume("root", &StreamSource::new(Box::new(&[7; 100_000][..])), None)?;
+/// # let snapshot = backup.finish()?.snapshot;
+/// repository.delete("web1", &[snapshot.id], DeleteMethod::default())?;
+/// let week_s = 7 * 24 * 3600;
+/// let options = ReclaimOptions { keep_deleted_s: Some(week_s), ..ReclaimOptions::default() };
+/// assert!(repository.reclaim("web1", &options)?.purged.is_empty());
+/// repository.undelete("web1", snapshot.id)?;
+/// assert_eq!(repository.heads(&[])?[0].snapshots.len(), 1);
+/// # Ok::<(), siltstone::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct ReclaimOptions {
-    /// From which dead share of its bytes on a container is rewritten, from 0 to 1.
+    /// A container is rewritten if at least this share of its bytes is dead, from 0 to 1.
     pub dead_share_min: f64,
-    /// From which forecast on an exact sweep comes first, as a share of what the series stores; 0
-    /// for always.
+    /// An exact sweep comes first if the series has leaked at least this share of its stored bytes
+    /// by the forecast; 0 for always.
     pub leak_share_max: f64,
     /// How long containers of interrupted backups are kept for the next backup to use, in seconds.
     pub grace_s: u64,
     /// How long deleted snapshots can be brought back, in seconds; by default as the series' policy
     /// says, else not at all.
     pub keep_deleted_s: Option<u64>,
-    /// How long they can be where neither this nor a policy says, in seconds.
+    /// The same where neither `keep_deleted_s` nor a policy says, in seconds.
     pub keep_deleted_unless_said_s: u64,
     /// Bytes of memory for the marks of a sweep, 0 for the default.
     pub memory_bytes: u64,
@@ -50,39 +67,76 @@ impl Default for ReclaimOptions {
     }
 }
 
-/// What a reclaim came to, or would come to.
+/// The result of a reclaim, or the forecast of a plan.
+///
+/// ```
+/// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
+/// # let (storage, context) = (Arc::new(MemoryStorage::new()), SystemEnv::context());
+/// # let (config, none) = (Config::default(), Protection::None);
+/// # let repository = Repository::init(storage.clone(), context, config, &none, None)?;
+/// # let mut backup = repository.backup("web1", BackupOptions::default())?;
+/// # backup.add_volume("root", &StreamSource::new(Box::new(&[7; 100_000][..])), None)?;
+/// # let snapshot = backup.finish()?.snapshot;
+/// repository.delete("web1", &[snapshot.id], DeleteMethod::default())?;
+/// let options = ReclaimOptions { keep_deleted_s: Some(0), ..ReclaimOptions::default() };
+/// let report = repository.reclaim("web1", &options)?;
+/// assert_eq!(report.purged, [snapshot.id]);
+/// assert_eq!(report.dropped_containers, 1);
+/// println!("{} bytes were freed", report.freed_bytes());
+/// # Ok::<(), siltstone::Error>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReclaimReport {
-    /// Deleted snapshots that can't be brought back any more.
+    /// Deleted snapshots that can no longer be brought back.
     pub purged: Vec<Id>,
-    /// Containers that went as a whole.
+    /// Containers that were removed completely.
     pub dropped_containers: u64,
     /// Containers that were rewritten.
     pub rewritten_containers: u64,
-    /// Bytes of them as rewritten; of a plan, an estimate.
+    /// Bytes of the new containers; an estimate in a plan.
     pub rewritten_bytes: u64,
-    /// Recipe packs that went.
+    /// Recipe packs that were removed.
     pub dropped_packs: u64,
-    /// Objects that were removed, with those that interrupted runs had left.
+    /// Objects that were removed, including those that interrupted runs had left.
     pub removed_objects: u64,
     /// Bytes of all objects that were removed.
     pub removed_bytes: u64,
-    /// Dead slots that stay for now, since their containers hold too few of them.
+    /// Dead slots in containers that hold too few of them to be rewritten.
     pub dead_slots_left: u64,
-    /// The exact sweep that came first, if there was one.
+    /// The exact sweep that preceded the reclaim, if there was one.
     pub sweep: Option<SweepReport>,
 }
 
 impl ReclaimReport {
-    /// By how many bytes the repository shrank.
+    /// The number of bytes by which the repository shrank.
     pub fn freed_bytes(&self) -> u64 {
         self.removed_bytes.saturating_sub(self.rewritten_bytes)
     }
 }
 
-/// A reclaim of a series that was decided on and not done: it can be shown, and executed by
-/// [`Repository::execute_reclaim`](crate::Repository::execute_reclaim) as long as the series stays
-/// as it is.
+/// A reclaim of a series that was planned and not executed.
+///
+/// [`Repository::execute_reclaim`](crate::Repository::execute_reclaim) executes it as long as the
+/// series has not changed since.
+///
+/// ```
+/// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
+/// # let (storage, context) = (Arc::new(MemoryStorage::new()), SystemEnv::context());
+/// # let (config, none) = (Config::default(), Protection::None);
+/// # let repository = Repository::init(storage.clone(), context, config, &none, None)?;
+/// # let mut backup = repository.backup("web1", BackupOptions::default())?;
+/// # backup.add_volume("root", &StreamSource::new(Box::new(&[7; 100_000][..])), None)?;
+/// # let snapshot = backup.finish()?.snapshot;
+/// repository.delete("web1", &[snapshot.id], DeleteMethod::default())?;
+/// let options = ReclaimOptions { keep_deleted_s: Some(0), ..ReclaimOptions::default() };
+/// let plan = repository.plan_reclaim("web1", &options)?;
+/// println!("{} bytes would be freed", plan.forecast().freed_bytes());
+/// assert_eq!(plan.dropped_containers().len(), 1);
+/// let report = repository.execute_reclaim(&plan)?;
+/// assert_eq!(report.dropped_containers, 1);
+/// assert!(report.freed_bytes() >= plan.forecast().freed_bytes());
+/// # Ok::<(), siltstone::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct ReclaimPlan {
     pub(super) series: String,
@@ -99,18 +153,18 @@ impl ReclaimPlan {
         &self.series
     }
 
-    /// What its execution would come to.
+    /// The result that its execution would have.
     pub fn forecast(&self) -> &ReclaimReport {
         &self.forecast
     }
 
-    /// Whether an exact sweep comes first, which finds more dead chunks; the plan is then made
-    /// again behind it.
+    /// Whether execution begins with an exact sweep. The sweep finds more dead chunks, so the plan
+    /// is then made again.
     pub fn needs_sweep(&self) -> bool {
         self.needs_sweep
     }
 
-    /// The numbers of the containers that go as a whole, ascending.
+    /// The numbers of the containers that are removed completely, ascending.
     pub fn dropped_containers(&self) -> &[u32] {
         self.steps.as_ref().map_or(&[], |steps| &steps.drop)
     }

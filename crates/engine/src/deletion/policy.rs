@@ -5,7 +5,24 @@ use silt_format::{Advice, Error, ErrorKind, Result, RetentionPolicy};
 use crate::edit::Edit;
 use crate::repository::Repository;
 
-/// A series and its policy.
+/// A series and its retention policy.
+///
+/// ```
+/// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
+/// # let (storage, context) = (Arc::new(MemoryStorage::new()), SystemEnv::context());
+/// # let (config, none) = (Config::default(), Protection::None);
+/// # let repository = Repository::init(storage.clone(), context, config, &none, None)?;
+/// # let mut backup = repository.backup("web1", BackupOptions::default())?;
+/// # backup.add_volume("root", &StreamSource::new(Box::new(&[7; 100_000][..])), None)?;
+/// # let snapshot = backup.finish()?.snapshot;
+/// let policy = RetentionPolicy { daily: 7, ..RetentionPolicy::default() };
+/// repository.set_policy("web1", Some(policy))?;
+/// for SeriesPolicy { series, policy } in repository.policies(&[])? {
+///     assert_eq!(series, "web1");
+///     assert_eq!(policy.map(|policy| policy.daily), Some(7));
+/// }
+/// # Ok::<(), siltstone::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct SeriesPolicy {
     /// The series' name.

@@ -53,7 +53,7 @@ impl Repository {
         Ok(ReclaimPlan { series, options, steps: Some(steps), forecast, needs_sweep })
     }
 
-    /// Does what a plan says.
+    /// Executes a plan.
     ///
     /// Fails with `Conflict` if the series has changed since the plan was made.
     pub fn execute_reclaim(&self, plan: &ReclaimPlan) -> Result<ReclaimReport> {

@@ -27,12 +27,25 @@ const CONTAINER_BITS_BYTES: u64 = 8 << 10;
 /// Vectors of series with fewer chunks are small enough whatever their size.
 const CHUNKS_RESIZED_MIN: u64 = 10_000;
 
-/// How a sweep is done.
+/// How much memory a sweep takes, and in how many phases it runs.
+///
+/// ```
+/// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
+/// # let (storage, context) = (Arc::new(MemoryStorage::new()), SystemEnv::context());
+/// # let (config, none) = (Config::default(), Protection::None);
+/// # let repository = Repository::init(storage.clone(), context, config, &none, None)?;
+/// # let mut backup = repository.backup("web1", BackupOptions::default())?;
+/// # backup.add_volume("root", &StreamSource::new(Box::new(&[7; 100_000][..])), None)?;
+/// # let snapshot = backup.finish()?.snapshot;
+/// let options = SweepOptions { memory_bytes: 256 << 20, ..SweepOptions::default() };
+/// assert_eq!(repository.sweep("web1", options)?.dead_slots, 0);
+/// # Ok::<(), siltstone::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SweepOptions {
-    /// Half of this bounds the marks, in bytes; 0 for the default.
+    /// The memory limit in bytes; marks take at most half of it. 0 for the default.
     pub memory_bytes: u64,
-    /// In how many phases at least, each of which reads all recipes for a part of the containers.
+    /// The least number of phases. Each reads all recipes for a part of the containers.
     pub phases_min: u64,
 }
 
@@ -46,18 +59,33 @@ impl SweepOptions {
     }
 }
 
-/// What a sweep came to.
+/// The result of a sweep.
+///
+/// ```
+/// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
+/// # let (storage, context) = (Arc::new(MemoryStorage::new()), SystemEnv::context());
+/// # let (config, none) = (Config::default(), Protection::None);
+/// # let repository = Repository::init(storage.clone(), context, config, &none, None)?;
+/// # let mut backup = repository.backup("web1", BackupOptions::default())?;
+/// # backup.add_volume("root", &StreamSource::new(Box::new(&[7; 100_000][..])), None)?;
+/// # let snapshot = backup.finish()?.snapshot;
+/// let report = repository.sweep("web1", SweepOptions::default())?;
+/// println!("{} of {} slots are dead", report.dead_slots, report.slots);
+/// assert!(report.recipes > 0);
+/// assert_eq!(report.leaked_slots, 0);
+/// # Ok::<(), siltstone::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SweepReport {
-    /// How many windows of containers there were, each of which read all recipes.
+    /// The number of phases; each read all recipes.
     pub phases: u64,
     /// Recipes read.
     pub recipes: u64,
     /// Slots of all containers that were swept.
     pub slots: u64,
-    /// Those that are dead.
+    /// Slots that are dead.
     pub dead_slots: u64,
-    /// Those that no dead list had.
+    /// Dead slots that no dead list named before.
     pub leaked_slots: u64,
 }
 

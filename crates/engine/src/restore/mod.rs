@@ -26,30 +26,66 @@ use crate::jobs::jobs;
 use crate::repository::Repository;
 
 /// How a volume is restored.
+///
+/// ```
+/// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
+/// # let (storage, context) = (Arc::new(MemoryStorage::new()), SystemEnv::context());
+/// # let (config, none) = (Config::default(), Protection::None);
+/// # let repository = Repository::init(storage.clone(), context, config, &none, None)?;
+/// # let mut backup = repository.backup("web1", BackupOptions::default())?;
+/// # backup.add_volume("root", &StreamSource::new(Box::new(&[7; 100_000][..])), None)?;
+/// # let snapshot = backup.finish()?.snapshot;
+/// let found = repository.find(&Selector::Time(None, When::Latest))?;
+/// # let container = storage.list("containers/", None)?.objects.remove(0).0;
+/// storage.damage(&container, |bytes| bytes[100] ^= 1)?;
+/// let target = StreamTarget::new(Box::new(Vec::new()), 100_000);
+/// let options = RestoreOptions { salvage: true, jobs: 1, ..RestoreOptions::default() };
+/// let report = repository.restore(found.volume("root")?, &target, options)?;
+/// assert!(!report.damaged.is_empty(), "these ranges are zeros now");
+/// # Ok::<(), siltstone::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RestoreOptions {
-    /// The part of the volume to restore; the target gets it at offset 0. All by default.
+    /// The part of the volume to restore, written to the target from offset 0. The whole volume by
+    /// default.
     pub range: Option<ByteSpan>,
-    /// Read the target and write only what differs.
+    /// Reads the target and writes only the bytes that differ.
     pub in_place: bool,
-    /// Write zeros where stored data is damaged, and report it, instead of stopping.
+    /// Writes zeros for damaged data and reports the ranges, instead of failing.
     pub salvage: bool,
-    /// How many threads; 0 for two a core. A sequential target needs one.
+    /// The number of threads; 0 for two per core. A sequential target needs 1.
     pub jobs: usize,
-    /// Bytes of memory to work with, 0 for what the context says.
+    /// The memory limit in bytes; 0 for the context's.
     pub memory_bytes: u64,
 }
 
-/// What a restore came to.
+/// The result of a restore.
+///
+/// ```
+/// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
+/// # let (storage, context) = (Arc::new(MemoryStorage::new()), SystemEnv::context());
+/// # let (config, none) = (Config::default(), Protection::None);
+/// # let repository = Repository::init(storage.clone(), context, config, &none, None)?;
+/// # let mut backup = repository.backup("web1", BackupOptions::default())?;
+/// # backup.add_volume("root", &StreamSource::new(Box::new(&[7; 100_000][..])), None)?;
+/// # let snapshot = backup.finish()?.snapshot;
+/// let found = repository.find(&Selector::Time(None, When::Latest))?;
+/// let target = StreamTarget::new(Box::new(Vec::new()), 100_000);
+/// let options = RestoreOptions { jobs: 1, ..RestoreOptions::default() };
+/// let report = repository.restore(found.volume("root")?, &target, options)?;
+/// assert_eq!(report.written_bytes, 100_000);
+/// assert!(report.unreadable.is_empty() && report.damaged.is_empty());
+/// # Ok::<(), siltstone::Error>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct RestoreReport {
     /// Bytes of the volume, or of the range.
     pub bytes: u64,
-    /// Bytes written to the target, without zeros that it had already.
+    /// Bytes written to the target, without zeros that it held already.
     pub written_bytes: u64,
-    /// What the backup could not read; it stands as zeros.
+    /// Ranges that the backup could not read; they are zeros.
     pub unreadable: Vec<ByteSpan>,
-    /// What was damaged in the repository and stands as zeros; only with `salvage`.
+    /// Ranges that are damaged in the repository; they are zeros. Empty without `salvage`.
     pub damaged: Vec<ByteSpan>,
 }
 

@@ -18,36 +18,98 @@ use super::owners::{Census, each_group};
 use crate::edit::Edit;
 use crate::repository::Repository;
 
-/// Which chunks are shared.
+/// Which chunks are copied to the shared store.
+///
+/// ```
+/// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
+/// # let (storage, context) = (Arc::new(MemoryStorage::new()), SystemEnv::context());
+/// # let (config, none) = (Config::default(), Protection::None);
+/// # let repository = Repository::init(storage.clone(), context, config, &none, None)?;
+/// # let mut backup = repository.backup("web1", BackupOptions::default())?;
+/// # backup.add_volume("root", &StreamSource::new(Box::new(&[7; 100_000][..])), None)?;
+/// # let snapshot = backup.finish()?.snapshot;
+/// # let options = || BackupOptions::default();
+/// # let mut backup = repository.backup("web2", options())?;
+/// # backup.add_volume("root", &StreamSource::new(Box::new(&[7; 100_000][..])), None)?;
+/// # backup.finish()?;
+/// let (spool, memory_bytes, dry_run) = (std::env::temp_dir(), 0, true);
+/// let policy = SharePolicy::Popular(0.02);
+/// let options = PopularOptions { policy, spool, memory_bytes, dry_run };
+/// let two_percent = repository.build_popular(&options)?.chosen_chunks;
+/// let policy = SharePolicy::Duplicates;
+/// let all = repository.build_popular(&PopularOptions { policy, ..options })?.chosen_chunks;
+/// assert!(two_percent <= all);
+/// assert_eq!(all, 2, "web1 and web2 have the same two chunks");
+/// # Ok::<(), siltstone::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum SharePolicy {
-    /// Those in most series, at most this share of all unique chunks, from 0 to 1.
+    /// The chunks that most series have, at most this share of all unique chunks, from 0 to 1.
     Popular(f64),
     /// All that occur in two or more series.
     Duplicates,
 }
 
-/// How the popular data set is made.
+/// How chunks are chosen and copied to the shared store.
+///
+/// ```
+/// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
+/// # let (storage, context) = (Arc::new(MemoryStorage::new()), SystemEnv::context());
+/// # let (config, none) = (Config::default(), Protection::None);
+/// # let repository = Repository::init(storage.clone(), context, config, &none, None)?;
+/// # let mut backup = repository.backup("web1", BackupOptions::default())?;
+/// # backup.add_volume("root", &StreamSource::new(Box::new(&[7; 100_000][..])), None)?;
+/// # let snapshot = backup.finish()?.snapshot;
+/// let options = PopularOptions {
+///     policy: SharePolicy::Duplicates,
+///     spool: std::env::temp_dir(),
+///     memory_bytes: 0,
+///     dry_run: true,
+/// };
+/// assert_eq!(repository.build_popular(&options)?.chosen_chunks, 0, "there is one series");
+/// # Ok::<(), siltstone::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct PopularOptions {
-    /// Which chunks.
+    /// Which chunks are copied.
     pub policy: SharePolicy,
     /// A folder for temporary files, which take about 32 bytes a stored chunk.
     pub spool: PathBuf,
     /// Bytes of memory to sort in, 0 for the default.
     pub memory_bytes: u64,
-    /// Only count.
+    /// Counts, and copies nothing.
     pub dry_run: bool,
 }
 
-/// What the counting found and the building did.
+/// The counts of chunks, and what was copied to the shared store.
+///
+/// ```
+/// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
+/// # let (storage, context) = (Arc::new(MemoryStorage::new()), SystemEnv::context());
+/// # let (config, none) = (Config::default(), Protection::None);
+/// # let repository = Repository::init(storage.clone(), context, config, &none, None)?;
+/// # let mut backup = repository.backup("web1", BackupOptions::default())?;
+/// # backup.add_volume("root", &StreamSource::new(Box::new(&[7; 100_000][..])), None)?;
+/// # let snapshot = backup.finish()?.snapshot;
+/// # let mut backup = repository.backup("web2", BackupOptions::default())?;
+/// # backup.add_volume("root", &StreamSource::new(Box::new(&[7; 100_000][..])), None)?;
+/// # backup.finish()?;
+/// # let (spool, memory_bytes, dry_run) = (std::env::temp_dir(), 0, false);
+/// # let policy = SharePolicy::Duplicates;
+/// # let options = PopularOptions { policy, spool, memory_bytes, dry_run };
+/// let report = repository.build_popular(&options)?;
+/// assert_eq!(report.series, 2);
+/// assert_eq!(report.chunks_by_series, [0, 2], "both chunks are in two series");
+/// assert_eq!(report.copied_chunks, 2);
+/// # Ok::<(), siltstone::Error>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PopularReport {
-    /// Series that were looked at.
+    /// Series whose chunks were counted.
     pub series: u64,
-    /// Different chunks in all of them together.
+    /// Different chunks in all series together.
     pub unique_chunks: u64,
-    /// Chunks by the number of series that have them: at `n` those in `n + 1` series.
+    /// Element `n` counts the chunks that `n + 1` series have.
     pub chunks_by_series: Vec<u64>,
     /// Slots that hold chunks in the series' own containers.
     pub private_slots: u64,
@@ -55,20 +117,20 @@ pub struct PopularReport {
     pub shared_slots: u64,
     /// Chunks that the policy chooses.
     pub chosen_chunks: u64,
-    /// In at least so many series each of them occurs.
+    /// Each chosen chunk occurs in at least this many series.
     pub series_min: u32,
     /// Chosen chunks that were in the shared store already.
     pub present_chunks: u64,
     /// Chunks copied to the shared store.
     pub copied_chunks: u64,
-    /// Their bytes.
+    /// Bytes of the copied chunks.
     pub copied_bytes: u64,
     /// Bytes written to storage.
     pub stored_bytes: u64,
 }
 
 impl PopularReport {
-    /// Chunks stored when each series stores its own once: what sharing nothing would leave.
+    /// The number of stored chunks if series shared nothing.
     pub fn private_chunks(&self) -> u64 {
         (1..).zip(&self.chunks_by_series).map(|(series, chunks): (u64, _)| series * chunks).sum()
     }

@@ -28,12 +28,33 @@ const LINKED_PERCENT_MIN: u64 = 5;
 /// Memory of each of the two sortings, in bytes.
 const SORT_BYTES: usize = 12 << 20;
 
-/// What repointing a series came to.
+/// The result of replacing private copies by links.
+///
+/// ```
+/// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
+/// # let (storage, context) = (Arc::new(MemoryStorage::new()), SystemEnv::context());
+/// # let (config, none) = (Config::default(), Protection::None);
+/// # let repository = Repository::init(storage.clone(), context, config, &none, None)?;
+/// # let mut backup = repository.backup("web1", BackupOptions::default())?;
+/// # backup.add_volume("root", &StreamSource::new(Box::new(&[7; 100_000][..])), None)?;
+/// # let snapshot = backup.finish()?.snapshot;
+/// # let mut backup = repository.backup("web2", BackupOptions::default())?;
+/// # backup.add_volume("root", &StreamSource::new(Box::new(&[7; 100_000][..])), None)?;
+/// # backup.finish()?;
+/// # let (spool, memory_bytes, dry_run) = (std::env::temp_dir(), 0, false);
+/// # let policy = SharePolicy::Duplicates;
+/// # let options = PopularOptions { policy, spool, memory_bytes, dry_run };
+/// repository.build_popular(&options)?;
+/// let report = repository.repoint("web1", &std::env::temp_dir())?;
+/// assert_eq!(report.linked_chunks, 2);
+/// println!("{} bytes of web1 are shared now", report.linked_bytes);
+/// # Ok::<(), siltstone::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RepointReport {
     /// Private copies that were replaced by links.
     pub linked_chunks: u64,
-    /// Their bytes.
+    /// Bytes of the linked chunks.
     pub linked_bytes: u64,
     /// Containers that were rewritten.
     pub rewritten_containers: u64,

@@ -32,31 +32,69 @@ use crate::repository::Repository;
 /// Memory to sort references in unless told otherwise, in bytes.
 const SORT_BYTES_DEFAULT: u64 = 24 << 20;
 
-/// How the shared store is swept.
+/// How the shared store is swept and its space freed.
+///
+/// ```
+/// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
+/// # let (storage, context) = (Arc::new(MemoryStorage::new()), SystemEnv::context());
+/// # let (config, none) = (Config::default(), Protection::None);
+/// # let repository = Repository::init(storage.clone(), context, config, &none, None)?;
+/// let options = SharedSweepOptions {
+///     spool: std::env::temp_dir(),
+///     memory_bytes: 0,
+///     reclaim: ReclaimOptions::default(),
+///     dry_run: false,
+/// };
+/// assert_eq!(repository.sweep_shared(&options)?.slots, 0, "nothing is shared yet");
+/// # Ok::<(), siltstone::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct SharedSweepOptions {
     /// A folder for temporary files, which take about 32 bytes a reference.
     pub spool: PathBuf,
     /// Bytes of memory to sort in, 0 for the default.
     pub memory_bytes: u64,
-    /// How the space of what is dead is given back.
+    /// How the space of dead chunks is freed.
     pub reclaim: ReclaimOptions,
-    /// Only find out what would be condemned and given back.
+    /// Reports what would be condemned and freed, and changes nothing.
     pub dry_run: bool,
 }
 
-/// What a sweep of the shared store came to.
+/// The result of a sweep of the shared store.
+///
+/// ```
+/// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
+/// # let (storage, context) = (Arc::new(MemoryStorage::new()), SystemEnv::context());
+/// # let (config, none) = (Config::default(), Protection::None);
+/// # let repository = Repository::init(storage.clone(), context, config, &none, None)?;
+/// # let mut backup = repository.backup("web1", BackupOptions::default())?;
+/// # backup.add_volume("root", &StreamSource::new(Box::new(&[7; 100_000][..])), None)?;
+/// # let snapshot = backup.finish()?.snapshot;
+/// # let mut backup = repository.backup("web2", BackupOptions::default())?;
+/// # backup.add_volume("root", &StreamSource::new(Box::new(&[7; 100_000][..])), None)?;
+/// # backup.finish()?;
+/// # let (spool, memory_bytes, dry_run) = (std::env::temp_dir(), 0, false);
+/// # let policy = SharePolicy::Duplicates;
+/// # repository.build_popular(&PopularOptions { policy, spool, memory_bytes, dry_run })?;
+/// # let (spool, reclaim) = (std::env::temp_dir(), ReclaimOptions::default());
+/// # let options = SharedSweepOptions { spool, memory_bytes, reclaim, dry_run };
+/// let report = repository.sweep_shared(&options)?;
+/// println!("{} bytes were freed", report.reclaimed.freed_bytes());
+/// assert_eq!(report.slots, 2);
+/// assert!(report.waiting_for.is_empty());
+/// # Ok::<(), siltstone::Error>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct SharedSweepReport {
     /// Slots of the store.
     pub slots: u64,
-    /// Slots that nothing refers to and that new backups will not use.
+    /// Slots that no series refers to and that new backups will not use.
     pub condemned_slots: u64,
     /// Slots that were found dead.
     pub dead_slots: u64,
-    /// Series that are being backed up: what is condemned stays until they have been swept again.
+    /// Series that are being backed up. Condemned slots stay until a sweep after those backups.
     pub waiting_for: Vec<String>,
-    /// The space that was given back.
+    /// The space that was freed.
     pub reclaimed: ReclaimReport,
 }
 

@@ -92,7 +92,7 @@ fn two_places(images: &[Vec<u8>]) -> MemoryStorage {
         Ok(Arc::new(Folder { whole: Arc::clone(&whole), name: place.to_owned() }))
     };
     let repository = kit::init(folder("a").unwrap(), &world).unwrap();
-    let repository = repository.add_place("a", "b", false, &folder).unwrap().0;
+    let repository = repository.add_place("a", "b", &folder).unwrap().0;
     for image in images {
         kit::backup(&repository, "vm", image).unwrap();
         world.pass_seconds(3600);

@@ -35,7 +35,7 @@ fn a_dry_run_writes_nothing_and_says_what_it_would() {
     let image = kit::image(2, 3000);
     kit::backup(&repository, "vm", &image).unwrap();
     let recording = Arc::new(RecordingStorage::new((*storage).snapshot()));
-    let dry = Arc::new(siltstone::DryRunStorage::new(recording.clone()));
+    let dry = Arc::new(silt_storage::DryRunStorage::new(recording.clone()));
     let repository = kit::open(dry, &world).unwrap();
     let next = kit::changed(&image, 3);
     let would = kit::backup(&repository, "vm", &next).unwrap();

@@ -311,14 +311,14 @@ fn the_first_number_that_was_free_again_is_no_commit() {
 #[test]
 fn what_is_protected_or_unknown_is_not_deleted_nor_what_is_named_beside_it() {
     let series = Series::new(3);
-    series.repository.protect("vm", series.ids[1], true).unwrap();
+    series.repository.protect("vm", series.ids[1]).unwrap();
     let error = series.repository.delete("vm", &series.ids, APPROXIMATE).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied);
     let unknown = [series.ids[0], Id(12)];
     let error = series.repository.delete("vm", &unknown, APPROXIMATE).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
     assert_eq!(whole_days(&series, &series.repository), [0, 1, 2]);
-    series.repository.protect("vm", series.ids[1], false).unwrap();
+    series.repository.unprotect("vm", series.ids[1]).unwrap();
     series.repository.delete("vm", &series.ids, APPROXIMATE).unwrap();
     assert_eq!(whole_days(&series, &series.repository), Vec::<usize>::new());
     let report = series.repository.reclaim("vm", &kit::THOROUGH).unwrap();
@@ -440,7 +440,7 @@ fn in_an_append_only_repository_a_host_adds_and_only_the_administrator_takes_awa
     let denied = |result: Result<()>| assert_eq!(result.unwrap_err().kind(), ErrorKind::Denied);
     denied(host.delete("vm", &ids[0..1], APPROXIMATE).map(drop));
     denied(host.reclaim("vm", &kit::THOROUGH).map(drop));
-    denied(host.protect("vm", ids[0], true));
+    denied(host.protect("vm", ids[0]));
     denied(host.sweep("vm", SweepOptions::default()).map(drop));
     denied(host.recover("vm").map(drop));
     let mut administrator = kit::open(storage, &world).unwrap();

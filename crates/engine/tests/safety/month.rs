@@ -69,7 +69,7 @@ impl Month {
 
     fn add_copy(&self) {
         let open = |place: &str| self.storage(place);
-        self.open().add_place("a", "b", false, &open).unwrap();
+        self.open().add_place("a", "b", &open).unwrap();
     }
 
     /// What changes on a machine in a day, and its backup.

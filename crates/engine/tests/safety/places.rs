@@ -47,7 +47,12 @@ impl Disks {
     fn add(&self, here: &str, location: &str, is_shared: bool, world: &Arc<World>) -> Repository {
         let open = |location: &str| self.open(location);
         let repository = self.repository(here, world).unwrap();
-        repository.add_place(here, location, is_shared, &open).unwrap().0
+        let added = if is_shared {
+            repository.add_shared_place(here, location, &open)
+        } else {
+            repository.add_place(here, location, &open)
+        };
+        added.unwrap().0
     }
 
     fn objects(&self, location: &str) -> BTreeMap<String, Vec<u8>> {
@@ -174,7 +179,7 @@ fn a_place_that_was_left_out_learns_what_happened_without_it() {
     denied(repository.heal_copies(ALL_DATA).map(drop));
     denied(repository.reclaim("vm", &kit::THOROUGH).map(drop));
     denied(shared::build(&repository, SharePolicy::Duplicates).map(drop));
-    denied(disks.repository("b", &world).unwrap().add_place("b", "c", false, &open).map(drop));
+    denied(disks.repository("b", &world).unwrap().add_place("b", "c", &open).map(drop));
     assert!(shared::check(&repository).damage.is_empty());
     assert_eq!(disks.objects("a"), before);
     let found = kit::latest(&repository, "vm").unwrap();
@@ -242,7 +247,7 @@ fn whatever_is_damaged_of_the_root_is_healed_by_the_other_place() {
     let mut repository = disks.repository("a", &world).unwrap();
     repository.authorize(b"signs").unwrap();
     let open = |location: &str| disks.open(location);
-    repository.add_place("a", "b", false, &open).unwrap();
+    repository.add_place("a", "b", &open).unwrap();
     let names: Vec<String> = disks.objects("a").into_keys().collect();
     let of_root = |name: &&String| names::twin(name).is_some() || name.starts_with(names::WRITERS);
     let hurt: Vec<&String> = names.iter().filter(of_root).collect();
@@ -530,12 +535,12 @@ fn a_place_cannot_be_added_twice_or_hold_another_repository() {
     let (disks, world, _) = two_copies();
     let open = |location: &str| disks.open(location);
     let repository = disks.repository("a", &world).unwrap();
-    let error = repository.add_place("a", "b", false, &open).err().unwrap();
+    let error = repository.add_place("a", "b", &open).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::AlreadyExists);
     disks.0.lock().unwrap().insert("c".to_owned(), Arc::default());
     kit::init(disks.get("c"), &World::new(2)).unwrap();
     let repository = disks.repository("a", &world).unwrap();
-    let error = repository.add_place("a", "c", false, &open).err().unwrap();
+    let error = repository.add_place("a", "c", &open).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::AlreadyExists, "{error}");
     let repository = disks.repository("a", &world).unwrap();
     let error = repository.remove_place("nowhere", false, &open).unwrap_err();
@@ -553,7 +558,7 @@ fn a_shared_place_is_added_only_while_all_others_are_there() {
     let before = disks.objects("s");
     let away = disks.0.lock().unwrap().remove("a").unwrap();
     let open = |location: &str| disks.open(location);
-    let refused = disks.repository("s", &world).unwrap().add_place("s", "t", true, &open);
+    let refused = disks.repository("s", &world).unwrap().add_shared_place("s", "t", &open);
     let refused = refused.err().unwrap();
     assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused}");
     assert!(refused.to_string().contains("copy in a can't be reached"), "{refused}");

@@ -225,7 +225,7 @@ fn a_series_with_bases_of_deltas_is_not_changed() {
         repository.delete("vm", &[id], DeleteMethod::Exact).map(drop),
         repository.reclaim("vm", &kit::THOROUGH).map(drop),
         repository.sweep("vm", SweepOptions::default()).map(drop),
-        repository.protect("vm", id, true),
+        repository.protect("vm", id),
     ];
     for result in refused {
         assert_eq!(result.unwrap_err().kind(), ErrorKind::Unsupported);

@@ -621,7 +621,7 @@ fn a_key_is_not_removed_in_the_old_places_alone() {
         opened.unwrap().with_places("here", &open).unwrap()
     };
     let asleep = all();
-    all().add_place("here", "there", false, &open).unwrap();
+    all().add_place("here", "there", &open).unwrap();
     let id = Forger::steal(&case.storage, b"web").id.to_string();
     assert_eq!(asleep.remove_key(&id).unwrap_err().kind(), ErrorKind::Busy);
     let error = asleep.add_key(b"x", COST, &KeyLabel::default(), &KeyAccess::full()).unwrap_err();

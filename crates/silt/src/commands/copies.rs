@@ -116,7 +116,12 @@ fn add(session: &Session<'_>, folder: &str, is_shared: bool) -> Result<u8, Failu
         created => drop(created?),
     }
     let open = |location: &str| session.storage(location, Traffic::Other, false);
-    let (_, report) = repository.add_place(&here, &absolute(folder), is_shared, &open)?;
+    let location = absolute(folder);
+    let (_, report) = if is_shared {
+        repository.add_shared_place(&here, &location, &open)?
+    } else {
+        repository.add_place(&here, &location, &open)?
+    };
     session.reporter.finish();
     Ok(print(session, &report, false))
 }

@@ -89,7 +89,11 @@ pub fn protect(
     let repository = session.repository_to_change(false)?;
     for (series, ids) in find(&repository, &args.snapshots)? {
         for id in ids {
-            repository.protect(&series, id, is_protected)?;
+            if is_protected {
+                repository.protect(&series, id)?;
+            } else {
+                repository.unprotect(&series, id)?;
+            }
             if session.global.json {
                 let value =
                     json!({"series": series, "id": id.to_string(), "protected": is_protected});

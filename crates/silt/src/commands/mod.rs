@@ -30,10 +30,8 @@ use std::sync::atomic::AtomicBool;
 use clap::CommandFactory;
 use serde_json::{Value, json};
 use silt_format::{ByteSpan, Error, ErrorKind, KdfCost, Level, LevelBytes, Snapshot, Volume};
-use silt_storage::{Storage, Usage};
-use siltstone::{
-    Context, DryRunStorage, Found, FoundVolume, Repository, Throttle, Throttled, Warning,
-};
+use silt_storage::{DryRunStorage, Storage, Usage};
+use siltstone::{Context, Found, FoundVolume, Repository, Throttle, Throttled, Warning};
 
 use crate::Program;
 use crate::cli::{Cli, Command, Cost, FilesCommand, Global, Popular, Repo, Rounds};

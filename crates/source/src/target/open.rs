@@ -17,7 +17,7 @@ use crate::in_use::{refuse_open, refuse_written};
 use crate::positioned::{Medium, length, medium, read_up_to};
 use crate::source::qcow2::MAGIC;
 
-/// How a target is to store its volume.
+/// The format in which a target stores its volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TargetFormat {
     /// The volume's bytes as they are.
@@ -26,7 +26,7 @@ pub enum TargetFormat {
     Qcow2,
 }
 
-/// What to do about what a target holds already.
+/// Whether existing content of a target is kept, replaced or overwritten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TargetMode {
     /// Nothing may be there.

@@ -5,7 +5,19 @@
 //! fingerprints' space is even. The terms of the network are those of the paper: a message's
 //! latency for each full set of send buffers.
 
-/// The speeds of a machine, the sizes of records, and what is expected of the data.
+/// The speeds of a machine, the sizes of records, and the expected duplicates.
+///
+/// ```
+/// use siltstone::{CostModel, RoundLoad};
+///
+/// let model = CostModel { new_duplicate_share: 0.1, ..CostModel::local(500e6, 200e6, false) };
+/// let scan_bytes_max = 100e9;
+/// let requests = 2e6;
+/// let load = RoundLoad { requests, requests_max: requests, scan_bytes_max, index_entries: 1e8 };
+/// let stages = model.stages(&load);
+/// assert!(stages.scan >= 200.0, "100 GB at 500 MB/s");
+/// assert!(model.held_s(&stages) <= stages.total());
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct CostModel {
     /// Reading volumes and local files, in bytes a second.
@@ -35,40 +47,65 @@ pub struct CostModel {
     pub spool: bool,
 }
 
-/// The work of a round, on the average and on the busiest machine.
+/// The work of a round, on average and on the busiest machine.
+///
+/// ```
+/// use siltstone::{CostModel, RoundLoad};
+///
+/// let even = RoundLoad {
+///     requests: 1e6,
+///     requests_max: 1e6,
+///     scan_bytes_max: 50e9,
+///     index_entries: 1e8,
+/// };
+/// let uneven = RoundLoad { requests_max: 4e6, scan_bytes_max: 200e9, ..even };
+/// let model = CostModel::published();
+/// assert!(model.stages(&uneven).total() > model.stages(&even).total());
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RoundLoad {
     /// Requests of a machine, the mean.
     pub requests: f64,
-    /// Requests of the machine that has the most.
+    /// Requests of the machine with the most requests.
     pub requests_max: f64,
-    /// Bytes that the machine scans that scans the most.
+    /// Scanned bytes of the machine that scans the most.
     pub scan_bytes_max: f64,
     /// Entries of the index that a machine owns.
     pub index_entries: f64,
 }
 
-/// What the stages of a round take, in seconds.
+/// The predicted time of each stage of a round, in seconds.
+///
+/// ```
+/// use siltstone::{CostModel, Picking, Schedule, ScheduledVm};
+///
+/// let vms = [ScheduledVm { machine: 0, scan_bytes: 100e9, requests: 1e6 }];
+/// let model = CostModel::local(500e6, 200e6, false);
+/// let schedule = Schedule::of(&model, &vms, 1e8, 1, Picking::Least);
+/// let stages = &schedule.stages[0];
+/// println!("scan: {:.0} s, store: {:.0} s", stages.scan, stages.store);
+/// assert_eq!(stages.total(), schedule.total_s());
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StageSeconds {
     /// 1a: reading the volumes and sending requests.
     pub scan: f64,
     /// 1b: comparing requests with the index.
     pub compare: f64,
-    /// 2a: sending what is new to who asked.
+    /// 2a: telling the requesting machines which chunks are new.
     pub collect: f64,
-    /// 2b: reading what is new again, and storing it.
+    /// 2b: reading new chunks again, and storing them.
     pub store: f64,
-    /// 3a: sending where it was stored to who owns the fingerprint.
+    /// 3a: sending the new references to the machines that own the fingerprints.
     pub send: f64,
-    /// 3b: adding that to the index.
+    /// 3b: adding them to the index.
     pub update: f64,
-    /// 4: sending the references of what was there to who asked.
+    /// 4: sending the references of known chunks to the requesting machines.
     pub answer: f64,
 }
 
 impl StageSeconds {
-    /// All stages.
+    /// The sum of all stages.
     pub fn total(&self) -> f64 {
         let Self { scan, compare, collect, store, send, update, answer } = self;
         scan + compare + collect + store + send + update + answer
@@ -114,7 +151,7 @@ impl CostModel {
         }
     }
 
-    /// What each stage takes.
+    /// Predicts the time of each stage.
     pub fn stages(&self, load: &RoundLoad) -> StageSeconds {
         let RoundLoad { requests, requests_max, scan_bytes_max, index_entries } = *load;
         let (read, write) = (self.read_bytes_per_s, self.write_bytes_per_s);

@@ -40,6 +40,31 @@ use crate::repository::Repository;
 use crate::shared::owners::{Census, STORE, sorter};
 
 /// One series of a round.
+///
+/// ```
+/// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
+/// # let (storage, context) = (Arc::new(MemoryStorage::new()), SystemEnv::context());
+/// # let (config, none) = (Config::default(), Protection::None);
+/// # let repository = Repository::init(storage.clone(), context, config, &none, None)?;
+/// let bytes: &[u8] = &[7; 100_000];
+/// let source = |name: &str| -> Result<Box<dyn VolumeSource>> {
+/// #     let folder = tempfile::tempdir().unwrap();
+/// #     let path = folder.path().join(name);
+///     std::fs::write(&path, bytes).unwrap();
+///     open_source(&path, &SourceOptions::default())
+/// };
+/// let web1 = RoundMember {
+///     series: "web1".to_owned(),
+///     volumes: vec![("root".to_owned(), source("web1.raw")?)],
+///     options: BackupOptions::default(),
+///     on_released: Some(Box::new(|| println!("the snapshot of web1's disk can go"))),
+/// };
+/// # let (folder, memory_bytes, spool) = (std::env::temp_dir(), 0, false);
+/// # let options = RoundOptions { folder, memory_bytes, spool };
+/// let report = repository.backup_round(vec![web1], &options)?;
+/// assert!(report.backups[0].is_ok());
+/// # Ok::<(), siltstone::Error>(())
+/// ```
 pub struct RoundMember<'a> {
     /// The series' name.
     pub series: String,
@@ -47,11 +72,26 @@ pub struct RoundMember<'a> {
     pub volumes: Vec<(String, Box<dyn VolumeSource + 'a>)>,
     /// How its backup is made.
     pub options: BackupOptions,
-    /// Called once the volumes are closed and not needed any more, also after a failure.
+    /// Called when the volumes are closed and no longer needed, also after a failure.
     pub on_released: Option<Box<dyn FnOnce() + 'a>>,
 }
 
 /// How a round works.
+///
+/// ```
+/// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
+/// # let (storage, context) = (Arc::new(MemoryStorage::new()), SystemEnv::context());
+/// # let (config, none) = (Config::default(), Protection::None);
+/// # let repository = Repository::init(storage.clone(), context, config, &none, None)?;
+/// let options = RoundOptions {
+///     folder: std::env::temp_dir(),
+///     memory_bytes: 64 << 20,
+///     spool: true, // read each volume once
+/// };
+/// let report = repository.backup_round(Vec::new(), &options)?;
+/// assert_eq!(report.spooled_bytes, 0, "there were no members");
+/// # Ok::<(), siltstone::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct RoundOptions {
     /// A folder for temporary files, which take about 32 bytes a stored chunk and 24 a chunk of
@@ -59,23 +99,50 @@ pub struct RoundOptions {
     pub folder: PathBuf,
     /// Bytes of memory to sort in, 0 for the default.
     pub memory_bytes: u64,
-    /// Whether what has changed is copied to a temporary file by the scan, so that the volumes are
-    /// read only once and released early, rather than read again.
+    /// Whether the scan copies changed data to a temporary file. Volumes are then read only once
+    /// and released early; otherwise changed data is read twice.
     pub spool: bool,
 }
 
-/// What a round came to, and what each stage took.
+/// The result of a round, and the time of each stage.
+///
+/// ```
+/// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
+/// # let (storage, context) = (Arc::new(MemoryStorage::new()), SystemEnv::context());
+/// # let (config, none) = (Config::default(), Protection::None);
+/// # let repository = Repository::init(storage.clone(), context, config, &none, None)?;
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("disk.raw");
+/// # std::fs::write(&path, [7; 100_000]).unwrap();
+/// # let member = |name: &str| -> Result<RoundMember<'_>> {
+/// #     let volumes = vec![("root".to_owned(), open_source(&path, &SourceOptions::default())?)];
+/// #     let (series, options) = (name.to_owned(), BackupOptions::default());
+/// #     Ok(RoundMember { series, volumes, options, on_released: None })
+/// # };
+/// # let (folder, memory_bytes, spool) = (std::env::temp_dir(), 0, false);
+/// # let options = RoundOptions { folder, memory_bytes, spool };
+/// let members = vec![member("web1")?, member("web2")?];
+/// let report = repository.backup_round(members, &options)?;
+/// for backup in &report.backups {
+///     match backup {
+///         Ok(done) => println!("{}: snapshot {}", done.series, done.snapshot.id),
+///         Err(error) => println!("failed: {error}"),
+///     }
+/// }
+/// assert_eq!(report.shared_chunks, 2, "the disks have the same two chunks");
+/// # Ok::<(), siltstone::Error>(())
+/// ```
 #[derive(Debug, Default)]
 pub struct RoundReport {
-    /// The backups in the order of the members; one that failed harms no other.
+    /// The backups in the order of the members. A failed one does not affect the others.
     pub backups: Vec<Result<BackupReport>>,
-    /// For how long each member's volumes were needed, in milliseconds from the round's beginning.
+    /// When each member's volumes were released, in milliseconds from the start of the round.
     pub held_ms: Vec<u64>,
-    /// Chunks that were new to their series, counted in each.
+    /// Chunks that were new to their series, counted once per series.
     pub requested_chunks: u64,
     /// Chunks that were copied to the shared store.
     pub shared_chunks: u64,
-    /// Their bytes.
+    /// Bytes of the shared chunks.
     pub shared_bytes: u64,
     /// Bytes written to the shared store.
     pub stored_bytes: u64,

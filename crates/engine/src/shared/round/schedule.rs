@@ -9,6 +9,18 @@ use silt_format::number::to_u64;
 use super::cost::{CostModel, RoundLoad, StageSeconds};
 
 /// A volume to be scheduled.
+///
+/// ```
+/// use siltstone::{CostModel, Picking, Schedule, ScheduledVm};
+///
+/// let vm = |bytes: f64| ScheduledVm { machine: 0, scan_bytes: bytes, requests: bytes / 40960.0 };
+/// let vms = [vm(100e9), vm(40e9), vm(60e9)];
+/// let model = CostModel::local(500e6, 200e6, false);
+/// let schedule = Schedule::of(&model, &vms, 1e8, 2, Picking::Least);
+/// let mut scheduled = schedule.rounds.concat();
+/// scheduled.sort_unstable();
+/// assert_eq!(scheduled, [0, 1, 2], "each volume is in one round");
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct ScheduledVm {
     /// The machine that it is on, from 0.
@@ -19,7 +31,17 @@ pub struct ScheduledVm {
     pub requests: f64,
 }
 
-/// How a round is picked for each volume.
+/// How volumes are assigned to rounds.
+///
+/// ```
+/// use siltstone::{CostModel, Picking, Schedule, ScheduledVm};
+///
+/// let vm = |machine| ScheduledVm { machine, scan_bytes: 50e9, requests: 1e6 };
+/// let vms = [0, 0, 0, 1, 1, 2].map(vm);
+/// let model = CostModel::published();
+/// let seconds = |picking| Schedule::of(&model, &vms, 1e8, 3, picking).total_s();
+/// assert!(seconds(Picking::Envelope) <= seconds(Picking::Least));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Picking {
     /// Largest volume first, each to the round that takes the least time so far.
@@ -32,22 +54,36 @@ pub enum Picking {
     Envelope,
 }
 
-/// The rounds, and what each is predicted to take.
+/// An assignment of volumes to rounds, with the predicted times.
+///
+/// ```
+/// use siltstone::{CostModel, Picking, Schedule, ScheduledVm};
+///
+/// let vms = [100e9, 40e9, 60e9].map(|scan_bytes| ScheduledVm {
+///     machine: 0,
+///     scan_bytes,
+///     requests: 1e6,
+/// });
+/// let model = CostModel::local(500e6, 200e6, false);
+/// let night = Schedule::within(&model, &vms, 1e8, 6.0 * 3600.0, Picking::Envelope);
+/// println!("{} rounds, {:.0} s", night.rounds.len(), night.total_s());
+/// assert!(night.total_s() <= 6.0 * 3600.0);
+/// ```
 #[derive(Clone, Debug)]
 pub struct Schedule {
-    /// The numbers of the volumes of each round; rounds without any are left out.
+    /// The volumes of each round, as indices into `vms`; empty rounds are left out.
     pub rounds: Vec<Vec<usize>>,
-    /// What each round takes.
+    /// The predicted times of each round.
     pub stages: Vec<StageSeconds>,
 }
 
 impl Schedule {
-    /// All rounds, in seconds.
+    /// The sum of all rounds, in seconds.
     pub fn total_s(&self) -> f64 {
         self.stages.iter().map(StageSeconds::total).sum()
     }
 
-    /// For how long a byte of the volumes is held on the average, in seconds.
+    /// How long a byte of the volumes is held on average, in seconds.
     pub fn mean_held_s(&self, model: &CostModel, vms: &[ScheduledVm]) -> f64 {
         let rounds = self.rounds.iter().zip(&self.stages);
         let held: f64 = rounds
@@ -60,7 +96,7 @@ impl Schedule {
         if bytes > 0.0 { held / bytes } else { 0.0 }
     }
 
-    /// Puts the volumes into `rounds` rounds. `index_entries` are those of one machine.
+    /// Assigns the volumes to `rounds` rounds; `index_entries` is the number of one machine.
     pub fn of(
         model: &CostModel,
         vms: &[ScheduledVm],

@@ -1,0 +1,397 @@
+//! Finding and reading snapshots.
+
+/// A range of bytes of a volume.
+///
+/// ```
+/// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
+/// # let (storage, context) = (Arc::new(MemoryStorage::new()), SystemEnv::context());
+/// # let (config, none) = (Config::default(), Protection::None);
+/// # let repository = Repository::init(storage.clone(), context, config, &none, None)?;
+/// # let mut backup = repository.backup("web1", BackupOptions::default())?;
+/// # backup.add_volume("root", &StreamSource::new(Box::new(&[7; 100_000][..])), None)?;
+/// # let snapshot = backup.finish()?.snapshot;
+/// let found = repository.find(&Selector::Time(None, When::Latest))?;
+/// let target = StreamTarget::new(Box::new(Vec::new()), 4096);
+/// let span = ByteSpan { offset: 8192, length: 4096 };
+/// let options = RestoreOptions { range: Some(span), ..RestoreOptions::default() };
+/// let report = repository.restore(found.volume("root")?, &target, options)?;
+/// assert_eq!(report.bytes, span.length);
+/// # Ok::<(), siltstone::Error>(())
+/// ```
+pub use silt_format::ByteSpan;
+
+/// The newest state of a series: its name, its snapshots, its policy.
+///
+/// ```
+/// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
+/// # let (storage, context) = (Arc::new(MemoryStorage::new()), SystemEnv::context());
+/// # let (config, none) = (Config::default(), Protection::None);
+/// # let repository = Repository::init(storage.clone(), context, config, &none, None)?;
+/// # let mut backup = repository.backup("web1", BackupOptions::default())?;
+/// # backup.add_volume("root", &StreamSource::new(Box::new(&[7; 100_000][..])), None)?;
+/// # let snapshot = backup.finish()?.snapshot;
+/// for head in repository.heads(&[])? {
+///     println!("{}: {} snapshots, commit {}", head.name, head.snapshots.len(), head.generation);
+/// }
+/// let head = &repository.heads(&["web1".to_owned()])?[0];
+/// assert_eq!(head.snapshots[0].id, snapshot.id);
+/// # Ok::<(), siltstone::Error>(())
+/// ```
+pub use silt_format::Head;
+
+/// The id of a snapshot or a key: 16 hexadecimal digits.
+///
+/// ```
+/// use siltstone::Id;
+///
+/// let id = Id(0x1f);
+/// assert_eq!(id.to_string(), "000000000000001f");
+/// assert_eq!(Id::from_hex("000000000000001f"), Some(id));
+/// assert_eq!(Id::from_hex("1f"), None);
+/// ```
+pub use silt_format::Id;
+
+/// How a backup found that a range of a volume need not be stored, or that it must be.
+///
+/// ```
+/// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
+/// # let (storage, context) = (Arc::new(MemoryStorage::new()), SystemEnv::context());
+/// # let (config, none) = (Config::default(), Protection::None);
+/// # let repository = Repository::init(storage.clone(), context, config, &none, None)?;
+/// # let mut backup = repository.backup("web1", BackupOptions::default())?;
+/// # backup.add_volume("root", &StreamSource::new(Box::new(&[7; 100_000][..])), None)?;
+/// # let snapshot = backup.finish()?.snapshot;
+/// let levels = snapshot.volumes[0].levels;
+/// for level in Level::ALL {
+///     println!("{}: {} bytes", level.name(), levels.get(level));
+/// }
+/// assert_eq!(levels.get(Level::Zero), 0);
+/// assert!(levels.get(Level::New) > 0);
+/// # Ok::<(), siltstone::Error>(())
+/// ```
+pub use silt_format::Level;
+
+/// The bytes of a volume or a snapshot by [`Level`].
+///
+/// ```
+/// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
+/// # let (storage, context) = (Arc::new(MemoryStorage::new()), SystemEnv::context());
+/// # let (config, none) = (Config::default(), Protection::None);
+/// # let repository = Repository::init(storage.clone(), context, config, &none, None)?;
+/// # let mut backup = repository.backup("web1", BackupOptions::default())?;
+/// # backup.add_volume("root", &StreamSource::new(Box::new(&[7; 100_000][..])), None)?;
+/// # let snapshot = backup.finish()?.snapshot;
+/// let levels = snapshot.levels();
+/// let stored = levels.get(Level::New);
+/// let saved = levels.total() - stored;
+/// assert_eq!(levels.total(), 100_000);
+/// assert!(saved > stored);
+/// # Ok::<(), siltstone::Error>(())
+/// ```
+pub use silt_format::LevelBytes;
+
+/// The id of a repository; its copies have the same.
+///
+/// ```
+/// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
+/// # let (storage, context) = (Arc::new(MemoryStorage::new()), SystemEnv::context());
+/// # let (config, none) = (Config::default(), Protection::None);
+/// # let repository = Repository::init(storage.clone(), context, config, &none, None)?;
+/// let again = Repository::open(storage, SystemEnv::context(), || Ok(Vec::new()))?;
+/// assert_eq!(again.id(), repository.id());
+/// println!("repository {}", again.id());
+/// # Ok::<(), siltstone::Error>(())
+/// ```
+pub use silt_format::RepositoryId;
+
+/// The id of a series: 24 hexadecimal digits, derived from its name by a key of the repository.
+///
+/// ```
+/// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
+/// # let (storage, context) = (Arc::new(MemoryStorage::new()), SystemEnv::context());
+/// # let (config, none) = (Config::default(), Protection::None);
+/// # let repository = Repository::init(storage.clone(), context, config, &none, None)?;
+/// # let mut backup = repository.backup("web1", BackupOptions::default())?;
+/// # backup.add_volume("root", &StreamSource::new(Box::new(&[7; 100_000][..])), None)?;
+/// # let snapshot = backup.finish()?.snapshot;
+/// let id = repository.series_id("web1");
+/// assert_eq!(repository.series()?, [(id, "web1".to_owned())]);
+/// assert_eq!(SeriesId::from_hex(&id.to_string()), Some(id));
+/// # Ok::<(), siltstone::Error>(())
+/// ```
+pub use silt_format::SeriesId;
+
+/// A snapshot: when and where it was made, and its volumes.
+///
+/// ```
+/// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
+/// # let (storage, context) = (Arc::new(MemoryStorage::new()), SystemEnv::context());
+/// # let (config, none) = (Config::default(), Protection::None);
+/// # let repository = Repository::init(storage.clone(), context, config, &none, None)?;
+/// # let mut backup = repository.backup("web1", BackupOptions::default())?;
+/// # backup.add_volume("root", &StreamSource::new(Box::new(&[7; 100_000][..])), None)?;
+/// # let snapshot = backup.finish()?.snapshot;
+/// let found = repository.find(&Selector::Id(snapshot.id.to_string()))?;
+/// let snapshot = &found.snapshot;
+/// println!("{} of {} took {} ms", snapshot.id, snapshot.host, snapshot.duration_ms);
+/// assert_eq!(snapshot.parent, None);
+/// assert_eq!(snapshot.volumes[0].bytes, 100_000);
+/// # Ok::<(), siltstone::Error>(())
+/// ```
+pub use silt_format::Snapshot;
+
+/// A snapshot as its series' [`Head`] lists it: id, time and labels.
+///
+/// ```
+/// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
+/// # let (storage, context) = (Arc::new(MemoryStorage::new()), SystemEnv::context());
+/// # let (config, none) = (Config::default(), Protection::None);
+/// # let repository = Repository::init(storage.clone(), context, config, &none, None)?;
+/// # let mut backup = repository.backup("web1", BackupOptions::default())?;
+/// # backup.add_volume("root", &StreamSource::new(Box::new(&[7; 100_000][..])), None)?;
+/// # let snapshot = backup.finish()?.snapshot;
+/// repository.protect("web1", snapshot.id)?;
+/// let head = &repository.heads(&[])?[0];
+/// let is_protected = |entry: &&SnapshotEntry| entry.is_protected();
+/// assert_eq!(head.snapshots.iter().filter(is_protected).count(), 1);
+/// # Ok::<(), siltstone::Error>(())
+/// ```
+pub use silt_format::SnapshotEntry;
+
+/// A volume of a [`Snapshot`]: its size, its source, and what it added to storage.
+///
+/// ```
+/// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
+/// # let (storage, context) = (Arc::new(MemoryStorage::new()), SystemEnv::context());
+/// # let (config, none) = (Config::default(), Protection::None);
+/// # let repository = Repository::init(storage.clone(), context, config, &none, None)?;
+/// # let mut backup = repository.backup("web1", BackupOptions::default())?;
+/// # backup.add_volume("root", &StreamSource::new(Box::new(&[7; 100_000][..])), None)?;
+/// # let snapshot = backup.finish()?.snapshot;
+/// let volume: &Volume = &snapshot.volumes[0];
+/// assert_eq!(volume.name, "root");
+/// assert_eq!(volume.bytes, 100_000);
+/// assert!(volume.stored_bytes < volume.bytes);
+/// assert!(volume.unreadable.is_empty());
+/// # Ok::<(), siltstone::Error>(())
+/// ```
+pub use silt_format::Volume;
+
+/// The heads of all series, with those that are damaged or not there yet.
+///
+/// ```
+/// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
+/// # let (storage, context) = (Arc::new(MemoryStorage::new()), SystemEnv::context());
+/// # let (config, none) = (Config::default(), Protection::None);
+/// # let repository = Repository::init(storage.clone(), context, config, &none, None)?;
+/// # let mut backup = repository.backup("web1", BackupOptions::default())?;
+/// # backup.add_volume("root", &StreamSource::new(Box::new(&[7; 100_000][..])), None)?;
+/// # let snapshot = backup.finish()?.snapshot;
+/// drop(repository.backup("web2", BackupOptions::default())?);
+/// let all = repository.all_heads(&[])?;
+/// assert_eq!(all.heads[0].name, "web1");
+/// assert!(all.damaged.is_empty());
+/// assert_eq!(all.unfinished, ["web2"]);
+/// # Ok::<(), siltstone::Error>(())
+/// ```
+pub use silt_repository::find::AllHeads;
+
+/// A series whose newest head can't be read, with the error and the newest head that can.
+///
+/// ```
+/// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
+/// # let (storage, context) = (Arc::new(MemoryStorage::new()), SystemEnv::context());
+/// # let (config, none) = (Config::default(), Protection::None);
+/// # let repository = Repository::init(storage.clone(), context, config, &none, None)?;
+/// # let mut backup = repository.backup("web1", BackupOptions::default())?;
+/// # backup.add_volume("root", &StreamSource::new(Box::new(&[7; 100_000][..])), None)?;
+/// # let snapshot = backup.finish()?.snapshot;
+/// # let head = repository.objects.names("state/", None)?;
+/// # let head = head.filter_map(|item| item.ok()).find(|(name, _)| name.contains("/heads/"));
+/// # storage.damage(&Key::new(head.unwrap().0)?, |bytes| bytes[200] ^= 1)?;
+/// let all = repository.all_heads(&[])?;
+/// for damaged in &all.damaged {
+///     println!("series '{}': {}", damaged.series, damaged.error);
+///     assert_eq!(damaged.error.kind(), ErrorKind::Corrupt);
+///     assert!(damaged.before.is_none(), "this was its first commit");
+/// }
+/// assert_eq!(all.damaged.len(), 1);
+/// # Ok::<(), siltstone::Error>(())
+/// ```
+pub use silt_repository::find::DamagedHead;
+
+/// Names a snapshot by the beginning of its id, or by its series and time.
+///
+/// ```
+/// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
+/// # let (storage, context) = (Arc::new(MemoryStorage::new()), SystemEnv::context());
+/// # let (config, none) = (Config::default(), Protection::None);
+/// # let repository = Repository::init(storage.clone(), context, config, &none, None)?;
+/// # let mut backup = repository.backup("web1", BackupOptions::default())?;
+/// # backup.add_volume("root", &StreamSource::new(Box::new(&[7; 100_000][..])), None)?;
+/// # let snapshot = backup.finish()?.snapshot;
+/// let by_id = Selector::Id(snapshot.id.to_string()[..12].to_owned());
+/// let by_time = Selector::Time(Some("web1".to_owned()), When::Latest);
+/// let (one, other) = (repository.find(&by_id)?, repository.find(&by_time)?);
+/// assert_eq!(one.snapshot, other.snapshot);
+/// # Ok::<(), siltstone::Error>(())
+/// ```
+pub use silt_repository::find::Selector;
+
+/// Which snapshot of a series a [`Selector`] means.
+///
+/// ```
+/// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
+/// # let (storage, context) = (Arc::new(MemoryStorage::new()), SystemEnv::context());
+/// # let (config, none) = (Config::default(), Protection::None);
+/// # let repository = Repository::init(storage.clone(), context, config, &none, None)?;
+/// # let mut backup = repository.backup("web1", BackupOptions::default())?;
+/// # backup.add_volume("root", &StreamSource::new(Box::new(&[7; 100_000][..])), None)?;
+/// # let snapshot = backup.finish()?.snapshot;
+/// let series = || Some("web1".to_owned());
+/// let then = When::AtOrBefore(snapshot.time_ns);
+/// let found = repository.find(&Selector::Time(series(), then))?;
+/// assert_eq!(found.snapshot.id, snapshot.id);
+///
+/// let earlier = When::AtOrBefore(snapshot.time_ns - 1);
+/// let error = repository.find(&Selector::Time(series(), earlier)).unwrap_err();
+/// assert_eq!(error.kind(), ErrorKind::NotFound);
+/// # Ok::<(), siltstone::Error>(())
+/// ```
+pub use silt_repository::find::When;
+
+/// A snapshot that [`Repository::find`](crate::Repository) has found.
+///
+/// ```
+/// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
+/// # let (storage, context) = (Arc::new(MemoryStorage::new()), SystemEnv::context());
+/// # let (config, none) = (Config::default(), Protection::None);
+/// # let repository = Repository::init(storage.clone(), context, config, &none, None)?;
+/// # let mut backup = repository.backup("web1", BackupOptions::default())?;
+/// # backup.add_volume("root", &StreamSource::new(Box::new(&[7; 100_000][..])), None)?;
+/// # let snapshot = backup.finish()?.snapshot;
+/// let found = repository.find(&Selector::Time(Some("web1".to_owned()), When::Latest))?;
+/// assert_eq!(found.head.name, "web1");
+/// assert_eq!(found.entry.id, found.snapshot.id);
+/// let names: Vec<&str> = found.volumes().map(|it| it.volume().name.as_str()).collect();
+/// assert_eq!(names, ["root"]);
+/// # Ok::<(), siltstone::Error>(())
+/// ```
+pub use silt_repository::Found;
+
+/// A volume of a snapshot that was found: it can be read, restored or compared.
+///
+/// ```
+/// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
+/// # let (storage, context) = (Arc::new(MemoryStorage::new()), SystemEnv::context());
+/// # let (config, none) = (Config::default(), Protection::None);
+/// # let repository = Repository::init(storage.clone(), context, config, &none, None)?;
+/// # let mut backup = repository.backup("web1", BackupOptions::default())?;
+/// # backup.add_volume("root", &StreamSource::new(Box::new(&[7; 100_000][..])), None)?;
+/// # let snapshot = backup.finish()?.snapshot;
+/// let found = repository.find(&Selector::Time(None, When::Latest))?;
+/// let root = found.volume("root")?;
+/// assert_eq!(root.volume().bytes, 100_000);
+/// assert_eq!(found.volume("boot").unwrap_err().kind(), ErrorKind::NotFound);
+/// # Ok::<(), siltstone::Error>(())
+/// ```
+pub use silt_repository::FoundVolume;
+
+/// A range of a volume, and whether it is zeros.
+///
+/// ```
+/// # use std::io::{Read, repeat};
+/// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
+/// # let (storage, context) = (Arc::new(MemoryStorage::new()), SystemEnv::context());
+/// # let (config, none) = (Config::default(), Protection::None);
+/// # let repository = Repository::init(storage.clone(), context, config, &none, None)?;
+/// # let mut backup = repository.backup("web1", BackupOptions::default())?;
+/// # let disk = repeat(7).take(4 << 20).chain(repeat(0).take(4 << 20));
+/// # backup.add_volume("root", &StreamSource::new(Box::new(disk)), None)?;
+/// # backup.finish()?;
+/// let found = repository.find(&Selector::Time(None, When::Latest))?;
+/// let reader = VolumeReader::open(&repository, found.volume("root")?, 0)?;
+/// let (mut at, mut zeros) = (0, 0);
+/// while let Some(VolumeExtent { span, is_zero }) = reader.extent_at(at)? {
+///     zeros += if is_zero { span.length } else { 0 };
+///     at = span.offset + span.length;
+/// }
+/// assert_eq!((at, zeros), (8 << 20, 4 << 20));
+/// # Ok::<(), siltstone::Error>(())
+/// ```
+pub use silt_repository::VolumeExtent;
+
+/// Reads a volume of a snapshot at any offset.
+///
+/// ```
+/// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
+/// # let (storage, context) = (Arc::new(MemoryStorage::new()), SystemEnv::context());
+/// # let (config, none) = (Config::default(), Protection::None);
+/// # let repository = Repository::init(storage.clone(), context, config, &none, None)?;
+/// # let mut backup = repository.backup("web1", BackupOptions::default())?;
+/// # backup.add_volume("root", &StreamSource::new(Box::new(&[7; 100_000][..])), None)?;
+/// # let snapshot = backup.finish()?.snapshot;
+/// let found = repository.find(&Selector::Time(Some("web1".to_owned()), When::Latest))?;
+/// let reader = VolumeReader::open(&repository, found.volume("root")?, 0)?;
+/// let mut bytes = [0; 16];
+/// assert_eq!(reader.read_at(50_000, &mut bytes)?, 16);
+/// assert_eq!(bytes, [7; 16]);
+/// assert_eq!(reader.read_at(reader.bytes() - 4, &mut bytes)?, 4);
+/// # Ok::<(), siltstone::Error>(())
+/// ```
+pub use silt_repository::VolumeReader;
+
+/// A cache that several readers of volumes share.
+///
+/// ```
+/// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
+/// # let (storage, context) = (Arc::new(MemoryStorage::new()), SystemEnv::context());
+/// # let (config, none) = (Config::default(), Protection::None);
+/// # let repository = Repository::init(storage.clone(), context, config, &none, None)?;
+/// # let mut backup = repository.backup("web1", BackupOptions::default())?;
+/// # backup.add_volume("root", &StreamSource::new(Box::new(&[7; 100_000][..])), None)?;
+/// # backup.finish()?;
+/// let cache = Arc::new(ReadCache::new(&repository, 16 << 20));
+/// let found = repository.find(&Selector::Time(Some("web1".to_owned()), When::Latest))?;
+/// let open = || VolumeReader::open_sharing(&repository, found.volume("root")?, cache.clone());
+/// let (one, other) = (open()?, open()?);
+/// let mut bytes = [0; 16];
+/// one.read_at(0, &mut bytes)?;
+/// assert_eq!(other.read_in_memory(4096, &mut bytes), Some(false), "the first has read it");
+/// # Ok::<(), siltstone::Error>(())
+/// ```
+pub use silt_repository::ReadCache;
+
+/// How well a series is protected.
+///
+/// ```
+/// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
+/// # let (storage, context) = (Arc::new(MemoryStorage::new()), SystemEnv::context());
+/// # let (config, none) = (Config::default(), Protection::None);
+/// # let repository = Repository::init(storage.clone(), context, config, &none, None)?;
+/// # let mut backup = repository.backup("web1", BackupOptions::default())?;
+/// # backup.add_volume("root", &StreamSource::new(Box::new(&[7; 100_000][..])), None)?;
+/// # backup.finish()?;
+/// let all: Vec<SeriesStatus> = repository.status(&[])?;
+/// assert_eq!((all[0].series.as_str(), all[0].snapshots), ("web1", 1));
+/// assert!(all[0].newest_good.is_some() && all[0].damaged_objects == 0);
+/// assert_eq!(all[0].verified_since_s, None, "nothing was checked yet");
+/// # Ok::<(), siltstone::Error>(())
+/// ```
+pub use silt_repository::status::SeriesStatus;
+
+/// A snapshot that can be restored in full, as far as is known.
+///
+/// ```
+/// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
+/// # let (storage, context) = (Arc::new(MemoryStorage::new()), SystemEnv::context());
+/// # let (config, none) = (Config::default(), Protection::None);
+/// # let repository = Repository::init(storage.clone(), context, config, &none, None)?;
+/// # let mut backup = repository.backup("web1", BackupOptions::default())?;
+/// # backup.add_volume("root", &StreamSource::new(Box::new(&[7; 100_000][..])), None)?;
+/// # backup.finish()?;
+/// let GoodSnapshot { id, .. } = repository.status(&["web1".to_owned()])?[0].newest_good.unwrap();
+/// assert_eq!(repository.find(&Selector::Id(id.to_string()))?.snapshot.id, id);
+/// # Ok::<(), siltstone::Error>(())
+/// ```
+pub use silt_repository::status::GoodSnapshot;
