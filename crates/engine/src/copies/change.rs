@@ -425,7 +425,8 @@ impl Repository {
                     places.push(storage);
                 }
                 Err(error) => {
-                    self.warn(Warning::after(&error, "{location} does not know of the change"));
+                    let consequence = format!("{location} does not know of the change");
+                    self.warn(Warning::after(&error, &consequence));
                 }
             }
         }

@@ -84,7 +84,7 @@ fn a_device_is_not_overwritten_by_mistake() {
     let kind = |size, mode| target(device.path(), size, mode).err().map(|error| error.kind());
     let error = target(device.path(), MIB, TargetMode::New).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::AlreadyExists);
-    assert!(error.to_string().contains("--force"), "{error}");
+    assert_eq!(error.advice(), Some(&silt_format::Advice::OverwriteDevice), "{error}");
     assert_eq!(kind(MIB + 1, TargetMode::Replace), Some(ErrorKind::Invalid));
     assert_eq!(kind(MIB + 1, TargetMode::InPlace), Some(ErrorKind::Invalid));
     let options =

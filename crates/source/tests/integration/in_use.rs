@@ -48,7 +48,7 @@ fn assert_in_use(path: &Path) {
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
     let message = error.to_string();
     assert!(message.contains("open for writing by another program"), "{message}");
-    assert!(message.contains("--allow-in-use"), "{message}");
+    assert_eq!(error.advice(), Some(&silt_format::Advice::ReadInUse), "{message}");
     let options = SourceOptions { allow_in_use: true, ..SourceOptions::default() };
     open_source(path, &options).unwrap();
 }

@@ -196,8 +196,7 @@ fn what_is_there_is_replaced_only_when_asked_and_only_at_the_end() {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
         let error = refusal(&path, format, TargetMode::New);
         assert_eq!(error.kind(), ErrorKind::AlreadyExists);
-        let message = error.to_string();
-        assert!(message.contains("--force") && message.contains("--in-place"), "{message}");
+        assert_eq!(error.advice(), Some(&silt_format::Advice::ReplaceTarget), "{error}");
         let link = images.path("link");
         let _ = fs::remove_file(&link);
         symlink(&path, &link).unwrap();
