@@ -51,7 +51,6 @@
 mod api;
 mod backup;
 mod check;
-mod compare;
 mod copies;
 mod deletion;
 mod edit;
@@ -68,7 +67,6 @@ pub use api::snapshots::*;
 pub use api::{source, storage};
 pub use backup::{BackupOptions, BackupReport, BackupSession, DetectionOptions};
 pub use check::{Affected, CheckOptions, CheckReport, Damage, DataCheck};
-pub use compare::{ChangedStretch, VolumeDiff, changed_stretch};
 pub use copies::{HealOptions, HealReport};
 pub use deletion::{
     DeleteMethod, DeleteReport, ReclaimOptions, ReclaimPlan, ReclaimReport, SeriesPolicy,

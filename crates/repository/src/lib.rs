@@ -16,6 +16,7 @@ pub mod buffers;
 pub mod cache;
 pub mod check_record;
 pub mod chunks;
+pub mod compare;
 pub mod container_reader;
 pub mod dead;
 pub mod draft;

@@ -395,3 +395,54 @@ pub use silt_repository::status::SeriesStatus;
 /// # Ok::<(), siltstone::Error>(())
 /// ```
 pub use silt_repository::status::GoodSnapshot;
+
+/// The ranges in which two volumes differ.
+///
+/// ```
+/// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
+/// # let (storage, context) = (Arc::new(MemoryStorage::new()), SystemEnv::context());
+/// # let (config, none) = (Config::default(), Protection::None);
+/// # let repository = Repository::init(storage.clone(), context, config, &none, None)?;
+/// # for bytes in [&[7; 100_000], &[8; 100_000]] {
+/// #     let mut backup = repository.backup("web1", BackupOptions::default())?;
+/// #     backup.add_volume("root", &StreamSource::new(Box::new(&bytes[..])), None)?;
+/// #     backup.finish()?;
+/// # }
+/// # let head = repository.heads(&[])?.remove(0);
+/// # let id = |number: usize| head.snapshots[number].id.to_string();
+/// # let find = |number: usize| repository.find(&Selector::Id(id(number)));
+/// let (old, new) = (find(0)?, find(1)?);
+/// let diff = repository.diff(old.volume("root")?, new.volume("root")?)?;
+/// assert_eq!(diff.spans, [ByteSpan { offset: 0, length: 100_000 }]);
+/// assert_eq!(repository.diff(old.volume("root")?, old.volume("root")?)?.bytes, 0);
+/// # Ok::<(), siltstone::Error>(())
+/// ```
+pub use silt_repository::compare::VolumeDiff;
+
+/// A stretch of a volume, compared with another state by the maps alone.
+///
+/// ```
+/// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
+/// # let (storage, context) = (Arc::new(MemoryStorage::new()), SystemEnv::context());
+/// # let (config, none) = (Config::default(), Protection::None);
+/// # let repository = Repository::init(storage.clone(), context, config, &none, None)?;
+/// for byte in [7, 8] {
+///     let mut backup = repository.backup("web1", BackupOptions::default())?;
+///     let disk = [vec![7; 8192], vec![byte; 4096]].concat();
+///     backup.add_volume("root", &StreamSource::new(Box::new(std::io::Cursor::new(disk))), None)?;
+///     backup.finish()?;
+/// }
+/// let entries = repository.heads(&[])?[0].snapshots.clone();
+/// let reader = |id: Id| {
+///     let found = repository.find(&Selector::Id(id.to_string()))?;
+///     VolumeReader::open(&repository, found.volume("root")?, 0)
+/// };
+/// let (old, new) = (reader(entries[0].id)?, reader(entries[1].id)?);
+/// let ChangedStretch { end, spans } = changed_stretch(&old, &new, 0)?.unwrap();
+/// assert_eq!((end, spans), (12_288, vec![ByteSpan { offset: 8192, length: 4096 }]));
+/// # Ok::<(), siltstone::Error>(())
+/// ```
+pub use silt_repository::compare::ChangedStretch;
+
+/// Compares a stretch of two volumes of a series; see [`ChangedStretch`] for an example.
+pub use silt_repository::compare::changed_stretch;

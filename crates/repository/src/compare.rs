@@ -1,35 +1,14 @@
 //! What differs between two snapshots of a volume.
 
+use crate::budget::MEMORY_BYTES_MIN;
+use crate::map::Once;
+use crate::volume_reader::{ReadBuffers, VolumeReader};
 use silt_format::number::to_u64;
 use silt_format::{ByteSpan, Recipe, Result, SEGMENT_BYTES, SegmentEntry};
-use silt_repository::FoundVolume;
-use silt_repository::budget::MEMORY_BYTES_MIN;
-use silt_repository::map::Once;
-use silt_repository::volume_reader::{ReadBuffers, VolumeReader};
 
-use crate::repository::Repository;
+use crate::repository::{FoundVolume, Repository};
 
 /// The differences between two states of a volume.
-///
-/// ```
-/// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
-/// # let (storage, context) = (Arc::new(MemoryStorage::new()), SystemEnv::context());
-/// # let (config, none) = (Config::default(), Protection::None);
-/// # let repository = Repository::init(storage.clone(), context, config, &none, None)?;
-/// # for bytes in [&[7; 100_000], &[8; 100_000]] {
-/// #     let mut backup = repository.backup("web1", BackupOptions::default())?;
-/// #     backup.add_volume("root", &StreamSource::new(Box::new(&bytes[..])), None)?;
-/// #     backup.finish()?;
-/// # }
-/// # let head = repository.heads(&[])?.remove(0);
-/// # let id = |number: usize| head.snapshots[number].id.to_string();
-/// # let find = |number: usize| repository.find(&Selector::Id(id(number)));
-/// let (old, new) = (find(0)?, find(1)?);
-/// let diff = repository.diff(old.volume("root")?, new.volume("root")?)?;
-/// assert_eq!(diff.spans, [ByteSpan { offset: 0, length: 100_000 }]);
-/// assert_eq!(repository.diff(old.volume("root")?, old.volume("root")?)?.bytes, 0);
-/// # Ok::<(), siltstone::Error>(())
-/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VolumeDiff {
     /// The ranges whose content differs, in offset order, adjacent ones merged. Everything past the
@@ -102,28 +81,6 @@ impl Repository {
 }
 
 /// A stretch of a volume, and which ranges of it may differ from another state.
-///
-/// ```
-/// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
-/// # let (storage, context) = (Arc::new(MemoryStorage::new()), SystemEnv::context());
-/// # let (config, none) = (Config::default(), Protection::None);
-/// # let repository = Repository::init(storage.clone(), context, config, &none, None)?;
-/// for byte in [7, 8] {
-///     let mut backup = repository.backup("web1", BackupOptions::default())?;
-///     let disk = [vec![7; 8192], vec![byte; 4096]].concat();
-///     backup.add_volume("root", &StreamSource::new(Box::new(std::io::Cursor::new(disk))), None)?;
-///     backup.finish()?;
-/// }
-/// let entries = repository.heads(&[])?[0].snapshots.clone();
-/// let reader = |id: Id| {
-///     let found = repository.find(&Selector::Id(id.to_string()))?;
-///     VolumeReader::open(&repository, found.volume("root")?, 0)
-/// };
-/// let (old, new) = (reader(entries[0].id)?, reader(entries[1].id)?);
-/// let ChangedStretch { end, spans } = changed_stretch(&old, &new, 0)?.unwrap();
-/// assert_eq!((end, spans), (12_288, vec![ByteSpan { offset: 8192, length: 4096 }]));
-/// # Ok::<(), siltstone::Error>(())
-/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChangedStretch {
     /// Where the stretch ends; it begins where it was asked for.
