@@ -18,7 +18,7 @@ fn what_is_copied_is_what_was_put_in() {
         &["-t", "ext4", "-b", "1024", "-g", "1024"],
         &["-t", "ext4", "-O", "inline_data", "-I", "256"],
         &["-t", "ext4", "-O", "^metadata_csum,^64bit,^resize_inode,meta_bg"],
-        &["-t", "ext4", "-O", "^extent,^metadata_csum,uninit_bg,mmp"],
+        &["-t", "ext4", "-O", "^extent,^metadata_csum,^64bit,uninit_bg,mmp"],
         &["-t", "ext4", "-O", "sparse_super2,metadata_csum_seed,large_dir"],
         &["-t", "ext3", "-b", "2048"],
         &["-t", "ext2", "-b", "1024", "-I", "128", "-O", "^dir_index"],
@@ -33,7 +33,13 @@ fn what_is_copied_is_what_was_put_in() {
         assert_eq!(report.left_out_count, 0, "{flavour:?}: {:?}", report.left_out);
         assert_eq!(report.hard_links, 2, "{flavour:?}");
         // mke2fs cuts times off at the second, and those before 1970 or behind 2038 to 32 bits.
-        assert_same(&tree(&target, true, false), &tree(&source, true, false));
+        let (mut copied, mut expected) = (tree(&target, true, false), tree(&source, true, false));
+        if flavour.contains(&"inline_data") {
+            // Of these mke2fs 1.47.0 drops a hole at the end of a file: `debugfs` shows its size.
+            let holes = std::path::Path::new("holes");
+            drop((copied.remove(holes), expected.remove(holes)));
+        }
+        assert_same(&copied, &expected);
         let of = |name: &str| fs::metadata(target.join(name)).unwrap();
         let from = |name: &str| fs::metadata(source.join(name)).unwrap();
         assert_eq!(of("many").mtime(), from("many").mtime(), "{flavour:?}");
