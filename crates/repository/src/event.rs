@@ -65,7 +65,7 @@ pub enum Unit {
     Objects,
 }
 
-/// How far an activity has come.
+/// The progress of an activity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// The work.
@@ -74,7 +74,7 @@ pub struct Progress {
     pub unit: Unit,
     /// How much is done. It begins again with the next volume or series.
     pub done: u64,
-    /// How much there is to do, if that is known.
+    /// The total amount, if known.
     pub total: Option<u64>,
     /// Bytes of chunks that were not known before; of a restore, bytes written to the target.
     pub new_bytes: u64,
@@ -145,11 +145,11 @@ impl fmt::Display for Warning {
     }
 }
 
-/// What an [`Observer`] is told.
+/// An event for an [`Observer`].
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Event<'e> {
-    /// The operation has come further.
+    /// The operation has made progress.
     Progress(Progress),
     /// Something went wrong that did not stop the operation.
     Warning(&'e Warning),
