@@ -1,4 +1,4 @@
-//! What differs between two snapshots of a volume.
+//! Differences between two snapshots of a volume.
 
 use silt_format::number::to_u64;
 use silt_format::{ByteSpan, Recipe, Result, SEGMENT_BYTES, SegmentEntry};
@@ -9,7 +9,7 @@ use silt_repository::volume_reader::{ReadBuffers, VolumeReader};
 
 use crate::repository::Repository;
 
-/// What differs between two states of a volume.
+/// The differences between two states of a volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VolumeDiff {
     /// The ranges whose content differs, in offset order, merged; beyond the shorter volume all

@@ -1,4 +1,4 @@
-//! What a repository holds, in numbers.
+//! Statistics of a repository.
 
 use silt_format::names::Numbered;
 use silt_format::{LevelBytes, Result, SeriesId, names};
@@ -7,12 +7,12 @@ use silt_repository::objects::is_damage;
 
 use crate::repository::Repository;
 
-/// What one series holds.
+/// Statistics of a series.
 #[derive(Clone, Debug, Default)]
 pub struct SeriesStats {
     /// Its name.
     pub name: String,
-    /// How many snapshots live.
+    /// Number of living snapshots.
     pub snapshots: u64,
     /// Bytes of all volumes of all living snapshots.
     pub logical_bytes: u64,
@@ -78,7 +78,7 @@ impl Repository {
             let zeros = stats.levels.get(silt_format::Level::Zero);
             stats.data_bytes = stats.levels.total() - zeros;
             self.count_objects(head.series, &mut stats)?;
-            // What an interrupted first backup has left is no series.
+            // The leftovers of an interrupted first backup are not a series.
             if stats.snapshots + stats.containers > 0 || !head.deleted.is_empty() {
                 all.push(stats);
             }

@@ -14,10 +14,10 @@ use silt_storage::{
 
 const SECOND_NS: u128 = 1_000_000_000;
 
-/// Lets a given number of bytes pass a second, for all who share it together.
+/// Limits bytes per second, for all threads that share it together.
 ///
-/// Whoever takes bytes waits until those taken before have had their time: a bucket without
-/// depth, so that the rate holds over every second and not only on average.
+/// A caller waits until the time of all bytes taken before has passed: a token bucket without
+/// depth, so that the rate holds in every second and not only on average.
 pub struct Throttle {
     env: Arc<dyn Env>,
     bytes_per_s: u64,

@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use silt_format::number::to_u32;
 use silt_format::{BlockRef, ObjectTag, SIGNATURES, Signatures};
 
-/// Most candidates that one search names, as in the VM-centric scheme.
+/// Maximum number of candidates of one search, as in the VM-centric scheme.
 pub(crate) const CANDIDATES_MAX: usize = 10;
-/// How many segments of one equal signature a search looks at, newest first.
+/// Number of segments with one equal signature that a search examines, newest first.
 const CHAIN_MAX: usize = 12;
 const END: u32 = u32::MAX;
 

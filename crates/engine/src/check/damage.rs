@@ -7,7 +7,7 @@ use silt_repository::objects::is_damage;
 
 use super::VolumePath;
 
-/// Most ranges that are listed of one volume; further ones are counted.
+/// Maximum number of ranges listed per volume; further ones are only counted.
 const SPANS_MAX: usize = 1000;
 
 /// A damaged object.
@@ -15,9 +15,9 @@ const SPANS_MAX: usize = 1000;
 pub struct Damage {
     /// Its name; of several that are missing in a row, `FIRST..LAST` as its last part.
     pub object: String,
-    /// What is wrong, as first met.
+    /// The error, as first met.
     pub error: String,
-    /// What the user can do about it, if that is known.
+    /// Advice for the user, if there is any.
     pub advice: Option<Advice>,
     /// Whom it hurts; empty where nothing living needs it.
     pub affected: Vec<Affected>,
@@ -26,7 +26,7 @@ pub struct Damage {
     pub is_harmless: bool,
 }
 
-/// What damage does to one volume of a snapshot, or to all of a snapshot or series.
+/// The effect of damage on one volume of a snapshot, or on a whole snapshot or series.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Affected {
     /// The series' name.
@@ -50,7 +50,7 @@ impl Findings {
         self.0.is_empty()
     }
 
-    /// How many objects are damaged.
+    /// Number of damaged objects.
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }

@@ -30,12 +30,12 @@ pub enum DataCheck {
     None,
     /// Every byte. A pass that was interrupted goes on where it was.
     All,
-    /// About this share of the bytes, those first that were verified longest ago; over 0, at most
-    /// 100.
+    /// About this percentage of the bytes, starting with those verified longest ago; over 0, at
+    /// most 100.
     Percent(f64),
 }
 
-/// What is checked.
+/// What to check.
 #[derive(Clone, Debug, Default)]
 pub struct CheckOptions {
     /// The series; all if empty.
@@ -44,11 +44,11 @@ pub struct CheckOptions {
     pub data: DataCheck,
     /// Begin a pass over all data anew even if one was interrupted.
     pub restart: bool,
-    /// How many threads; 0 for one a core.
+    /// Number of threads; 0 for one per core.
     pub jobs: usize,
 }
 
-/// What a check came to.
+/// The result of a check.
 #[derive(Clone, Debug, Default)]
 pub struct CheckReport {
     /// Series checked.
@@ -73,7 +73,7 @@ pub struct CheckReport {
     /// of them in a series that has no head, since its first backup was interrupted. Heads, leases
     /// and series records do not count, nor does anything of a series whose head can't be read.
     pub unreferenced: u64,
-    /// What is damaged.
+    /// The damage found.
     pub damage: Vec<Damage>,
 }
 
@@ -109,7 +109,7 @@ impl Repository {
         if let Some(missing) = options.series.iter().find(|name| report_lacks(self, name)) {
             self.heads(std::slice::from_ref(missing))?;
         }
-        // Whoever opens some series alone does not see who else needs what is shared.
+        // A key that opens only some series cannot see which others need shared chunks.
         let sees_sharers = options.series.is_empty() && self.objects.keys.opens_all();
         report.damage = findings.into_damage(|series| series != shared || sees_sharers);
         Ok(report)

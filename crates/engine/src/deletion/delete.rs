@@ -28,7 +28,7 @@ pub enum DeleteMethod {
     Exact,
 }
 
-/// What a deletion came to.
+/// The result of a deletion.
 #[derive(Clone, Debug, Default)]
 pub struct DeleteReport {
     /// The snapshots that were deleted.
@@ -43,7 +43,7 @@ pub struct DeleteReport {
     pub is_all_dead: bool,
     /// Chunks that are expected to be dead and are not known to be.
     pub leaked_chunks: f64,
-    /// What the series is expected to leak by now, as a share of what it stores.
+    /// The expected leaks of the series so far, as a share of its stored chunks.
     pub leak_share: f64,
 }
 
@@ -74,7 +74,7 @@ impl Repository {
         let found = match method {
             DeleteMethod::Approximate => match edit.approximate(ids, &mut report) {
                 Err(error) if is_damage(&error) => {
-                    self.warn(Warning::after(&error, "what is dead is found out exactly instead"));
+                    self.warn(Warning::after(&error, "dead chunks are found exactly instead"));
                     edit.exact(ids)?
                 }
                 other => other?,
@@ -110,7 +110,7 @@ impl Repository {
     }
 }
 
-/// What a deletion leaves dead, and how sure that is.
+/// The slots that a deletion leaves dead, and their certainty.
 struct Found {
     dead: DeadSlots,
     fill: Fill,
@@ -194,7 +194,7 @@ impl Edit<'_> {
     }
 }
 
-/// What a series is expected to leak, as a share of what it stores.
+/// The expected leaks of a series, as a share of its stored chunks.
 #[expect(clippy::cast_precision_loss, reason = "an estimate")]
 pub(super) fn leak_share(leak: &silt_format::LeakForecast) -> f64 {
     leak.leaked_millichunks as f64 / 1000.0 / (leak.stored_chunks.max(1)) as f64
@@ -227,8 +227,10 @@ impl Search {
         });
         match walked {
             Err(error) if is_damage(&error) => {
-                repository
-                    .warn(Warning::after(&error, "what only it refers to is left to a sweep"));
+                repository.warn(Warning::after(
+                    &error,
+                    "chunks that only it refers to remain until a sweep",
+                ));
             }
             other => other?,
         }
@@ -236,7 +238,7 @@ impl Search {
             report.segments += 1;
             let recipe = match self.reader.recipe(block, &mut self.scratch, &mut self.raw) {
                 Err(error) if is_damage(&error) => {
-                    repository.warn(Warning::after(&error, "its chunks are left to a sweep"));
+                    repository.warn(Warning::after(&error, "its chunks remain until a sweep"));
                     continue;
                 }
                 other => other?,

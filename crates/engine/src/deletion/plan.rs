@@ -50,7 +50,7 @@ impl Default for ReclaimOptions {
     }
 }
 
-/// What a reclaim came to, or would come to.
+/// The actual or expected result of a reclaim.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReclaimReport {
     /// Deleted snapshots that can't be brought back any more.
@@ -74,7 +74,7 @@ pub struct ReclaimReport {
 }
 
 impl ReclaimReport {
-    /// By how many bytes the repository shrank.
+    /// Number of bytes by which the repository shrank.
     pub fn freed_bytes(&self) -> u64 {
         self.removed_bytes.saturating_sub(self.rewritten_bytes)
     }
@@ -99,7 +99,7 @@ impl ReclaimPlan {
         &self.series
     }
 
-    /// What its execution would come to.
+    /// The expected result of its execution.
     pub fn forecast(&self) -> &ReclaimReport {
         &self.forecast
     }
@@ -121,7 +121,7 @@ impl ReclaimPlan {
     }
 }
 
-/// What is to be done in a series.
+/// The planned actions in a series.
 #[derive(Debug, Default)]
 pub(crate) struct Steps {
     /// Of the head that it was made of.
@@ -146,7 +146,7 @@ pub(super) struct Listed {
 }
 
 impl Steps {
-    /// What they come to.
+    /// Their totals.
     pub(crate) fn forecast(&self, head: &Head) -> ReclaimReport {
         let mut report = ReclaimReport::default();
         report.purged.clone_from(&self.purge);
@@ -217,7 +217,7 @@ impl Edit<'_> {
                 plan.drop_packs = all.filter(|number| !packs.contains(number)).collect();
             }
             Err(error) if is_damage(&error) => {
-                self.repository.warn(Warning::after(&error, "recipe packs are left as they are"));
+                self.repository.warn(Warning::after(&error, "recipe packs are not changed"));
             }
             Err(error) => return Err(error),
         }
@@ -240,7 +240,7 @@ impl Edit<'_> {
                     if ranges == [DeadRange::whole(number)] {
                         plan.drop.push(number);
                     } else {
-                        self.repository.warn(Warning::after(&error, "it is left as it is"));
+                        self.repository.warn(Warning::after(&error, "it is not changed"));
                     }
                     continue;
                 }

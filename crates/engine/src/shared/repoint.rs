@@ -28,7 +28,7 @@ const LINKED_PERCENT_MIN: u64 = 5;
 /// Memory of each of the two sortings, in bytes.
 const SORT_BYTES: usize = 12 << 20;
 
-/// What repointing a series came to.
+/// The result of repointing a series.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RepointReport {
     /// Private copies that were replaced by links.
@@ -95,7 +95,7 @@ impl Edit<'_> {
                 Ok(true) => drop(done.insert(number)),
                 Ok(false) => {}
                 Err(error) if is_damage(&error) => {
-                    repository.warn(Warning::after(&error, "the container is left as it is"));
+                    repository.warn(Warning::after(&error, "the container is not changed"));
                 }
                 Err(error) => return Err(error),
             }
@@ -121,7 +121,7 @@ impl Edit<'_> {
             let opened = match opened {
                 Ok(opened) => opened,
                 Err(error) if is_damage(&error) => {
-                    self.repository.warn(Warning::after(&error, "it is left as it is"));
+                    self.repository.warn(Warning::after(&error, "it is not changed"));
                     continue;
                 }
                 Err(error) => return Err(error),

@@ -1,5 +1,5 @@
-//! What a round takes, predicted from its load: the cost model of multi-stage deduplication (Zhang
-//! et al., HotStorage 2013), in seconds and bytes.
+//! Predicts a round's cost from its load: the cost model of multi-stage deduplication (Zhang et
+//! al., HotStorage 2013), in seconds and bytes.
 //!
 //! Each stage waits for the machine with the most requests; what a machine owns of the
 //! fingerprints' space is even. The terms of the network are those of the paper: a message's
@@ -48,7 +48,7 @@ pub struct RoundLoad {
     pub index_entries: f64,
 }
 
-/// What the stages of a round take, in seconds.
+/// Times of a round's stages, in seconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StageSeconds {
     /// 1a: reading the volumes and sending requests.
@@ -114,7 +114,7 @@ impl CostModel {
         }
     }
 
-    /// What each stage takes.
+    /// The time of each stage.
     pub fn stages(&self, load: &RoundLoad) -> StageSeconds {
         let RoundLoad { requests, requests_max, scan_bytes_max, index_entries } = *load;
         let (read, write) = (self.read_bytes_per_s, self.write_bytes_per_s);
