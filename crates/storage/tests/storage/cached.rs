@@ -141,7 +141,7 @@ fn container(seed: u8, frames: usize, directory: usize) -> Vec<u8> {
     bytes
 }
 
-/// Reads what tells an object's directory, as readers do; returns the directory.
+/// Reads what tells an object's directory, as readers do; the answer is the directory.
 fn directory(storage: &dyn Storage, name: &str) -> Vec<u8> {
     let (key, mut bytes) = (key(name), Vec::new());
     storage.get(&key, ByteRange::Bounded { offset: 0, length: 96 }, &mut bytes).unwrap();
