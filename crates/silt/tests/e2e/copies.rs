@@ -71,7 +71,7 @@ fn a_copy_takes_over_when_the_first_folder_is_lost() {
     kit::tool("mv", &[&renamed, &elsewhere]);
     std::os::unix::fs::symlink(&elsewhere, &renamed).unwrap();
     silt(&["backup", "vm", &file]).exits(0);
-    assert!(!silt(&["copies"]).exits(0).printed().contains("no copy"));
+    assert!(!silt(&["copies"]).exits(0).printed().contains("not a copy"));
     silt(&["copies", "add", &place.text("third")]).exits(0).says("objects compared");
     place.silt(&["-r", &elsewhere, "backup", "vm", &file]).exits(13).says(
         "open it by one of \
