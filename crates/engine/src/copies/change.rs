@@ -139,10 +139,9 @@ impl Repository {
     /// repository was opened, as its disk was not mounted: healing passes both over.
     fn require_places(&self, new: Option<&str>) -> Result<()> {
         let places = self.places();
-        let left_out =
-            new.filter(|new| !places.iter().any(|place| place.location == *new)).map(|new| {
-                (new.to_owned(), "another process has just created a repository there".to_owned())
-            });
+        let left_out = new
+            .filter(|new| !places.iter().any(|place| place.location == *new))
+            .map(|new| (new.to_owned(), "it held no repository when it was opened".to_owned()));
         let away = places.into_iter().find_map(|place| Some((place.location, place.failure?)));
         let away = away.or(left_out);
         away.map_or(Ok(()), |(location, why)| {
@@ -407,7 +406,8 @@ impl Repository {
                     places.push(storage);
                 }
                 Err(error) => {
-                    self.warn(Warning::after(&error, "{location} has not recorded the change"));
+                    let consequence = format!("{location} has not recorded the change");
+                    self.warn(Warning::after(&error, &consequence));
                 }
             }
         }
