@@ -70,6 +70,10 @@ impl Repository {
                     return Ok(());
                 }
                 Ok(_) => failure = Error::corrupt(format!("{name} belongs to another repository")),
+                Err(error) if error.kind() == ErrorKind::WrongPassword => {
+                    let message = "wrong password of the administrator";
+                    failure = Error::new(ErrorKind::WrongPassword, message);
+                }
                 Err(error) => failure = error,
             }
         }

@@ -13,7 +13,7 @@ fn is_a_repository(location: &str, variables: &[(String, String)]) {
         Run::of(command.env("XDG_CACHE_HOME", place.path("cache")).args(arguments))
     };
     silt(&["init", "--kdf-memory", "8", "--kdf-passes", "1"]).exits(0);
-    silt(&["init"]).exits(1).says("already holds a repository");
+    silt(&["init"]).exits(1).says("holds a repository already");
     let disk = kit::disk(1, 16);
     let file = place.write("vm.raw", &disk);
     silt(&["backup", "vm", &file]).exits(0);

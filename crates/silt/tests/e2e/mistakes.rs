@@ -309,7 +309,7 @@ fn what_is_there_is_kept_with_the_status_of_a_refusal() {
     // Before anybody is asked for a password.
     let mut init = place.command();
     init.env_remove("SILT_PASSWORD").args(["init"]);
-    Run::of(&mut init).exits(1).says("already holds a repository");
+    Run::of(&mut init).exits(1).says("holds a repository already");
     let append_only = place.text("append-only");
     let of = |args: &[&str]| {
         let mut command = place.command();

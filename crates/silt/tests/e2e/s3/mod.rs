@@ -57,7 +57,7 @@ fn a_bucket_is_a_repository_like_any_other() {
     let Some(bucket) = Bucket::new() else { return };
     let disk = kit::disk(1, 16);
     let file = bucket.place.write("vm.raw", &disk);
-    bucket.silt(&["init"]).exits(1).says("already holds a repository");
+    bucket.silt(&["init"]).exits(1).says("holds a repository already");
     bucket.silt(&["backup", "vm", &file]).exits(0).says("requests");
     let mut changed = disk.clone();
     changed[5 << 20..6 << 20].copy_from_slice(&kit::disk(2, 1));
