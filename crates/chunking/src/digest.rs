@@ -21,7 +21,7 @@ pub struct SegmentDigester {
 pub struct DigestedBlocks {
     stored: Vec<Range<usize>>,
     fingerprints: Vec<Fingerprint>,
-    /// What the digest is computed over.
+    /// The input of the digest.
     message: Vec<u8>,
 }
 

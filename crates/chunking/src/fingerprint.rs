@@ -14,7 +14,7 @@ use silt_format::{BLOCK_BYTES, Fingerprint};
 const LANES: usize = 16;
 /// Lanes are filled up to a multiple of this: an uneven number of them is hashed one after another.
 const LANES_STEP: usize = 8;
-/// Up to this many chunks it is no slower to hash each by itself.
+/// Up to this many chunks, hashing each separately is not slower.
 const ALONE_MAX: usize = 4;
 /// Bytes of a leaf of BLAKE3's tree.
 const LEAF_BYTES: usize = 1024;

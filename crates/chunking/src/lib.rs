@@ -1,8 +1,8 @@
 //! Cut points, fingerprints, segment digests and signatures: everything that is computed from the
 //! bytes of a volume before anything is looked up or stored.
 //!
-//! All of it is pure, and every value is part of the stored format: the golden vectors in `tests/`
-//! hold it fixed.
+//! All functions are pure, and every value is part of the stored format: the golden vectors in
+//! `tests/` pin it.
 
 mod cut;
 mod digest;

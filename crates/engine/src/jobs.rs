@@ -1,6 +1,6 @@
-//! How many threads work at once.
+//! Number of concurrent threads.
 
-/// How many workers: one a core unless told otherwise.
+/// Number of workers: one per core by default.
 pub(crate) fn jobs(wanted: usize) -> usize {
     match wanted {
         0 => std::thread::available_parallelism().map_or(1, std::num::NonZero::get),

@@ -1,4 +1,4 @@
-//! What a repository holds, in numbers.
+//! Statistics of a repository.
 
 use silt_format::names::Numbered;
 use silt_format::{LevelBytes, Result, SeriesId, names};
@@ -96,7 +96,7 @@ impl Repository {
             let zeros = stats.levels.get(silt_format::Level::Zero);
             stats.data_bytes = stats.levels.total() - zeros;
             self.count_objects(head.series, &mut stats)?;
-            // What an interrupted first backup has left is no series.
+            // The leftovers of an interrupted first backup are not a series.
             if stats.snapshots + stats.containers > 0 || !head.deleted.is_empty() {
                 all.push(stats);
             }

@@ -1,10 +1,10 @@
-//! Advice: what a user can do about an error, for a program to say in the words of its commands.
+//! Advice on errors, which a program words in terms of its own commands.
 
 use crate::Id;
 
-/// What a user can do about an [`Error`](crate::Error) or a warning.
+/// Advice to the user on an [`Error`](crate::Error) or a warning.
 ///
-/// The libraries know no commands and no flags; a program words each of these for its own.
+/// The libraries know neither commands nor options; a program translates each variant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Advice {
@@ -18,29 +18,29 @@ pub enum Advice {
     ListKeys,
     /// List the places of the repository.
     ListPlaces,
-    /// Look into a snapshot for the time since when its volumes are in doubt.
+    /// Show a snapshot to see since when its volumes are verified.
     ShowSnapshot,
     /// Check the repository to see which objects are missing.
     Check,
-    /// Go on with an earlier head of the series, and bring back what later ones dropped.
+    /// Go on with an earlier head of the series, and bring back snapshots that later ones removed.
     RecoverSeries {
         /// The series' name, or its id with a prefix.
         series: String,
     },
-    /// Take the protection of the snapshot away first.
+    /// Remove the snapshot's protection first.
     UnprotectSnapshot {
         /// The snapshot.
         snapshot: Id,
     },
     /// Give at least one rule that keeps snapshots.
     KeepSomething,
-    /// Compare the places, and replace damaged objects by good copies.
+    /// Compare the places, and replace damaged objects with good copies.
     HealPlaces,
     /// Add a place to the repository, or bring one up to date.
     AddPlace,
-    /// Bring the place back, remove it from the list, or say where it is now.
+    /// Make the place reachable, remove it from the list, or record its new location.
     ReachPlace,
-    /// End the removal of this key with another key.
+    /// Finish the removal of this key with another key.
     FinishKeyRemoval {
         /// The key.
         key: Id,
@@ -51,9 +51,9 @@ pub enum Advice {
     UseReadingKey,
     /// Wait until the series is free.
     WaitForSeries,
-    /// Say that an older state is right because the repository was rolled back on purpose.
+    /// Accept the older state if the repository was rolled back on purpose.
     AcceptOlderState,
-    /// Say that the series was removed on purpose.
+    /// Confirm that the series was removed on purpose.
     AcceptRemovedSeries,
     /// Replace the target, or overwrite it in place where it differs.
     ReplaceTarget,
@@ -61,20 +61,20 @@ pub enum Advice {
     OverwriteDevice,
     /// Restore to a new file instead of in place.
     CreateTarget,
-    /// Restore in place: other targets can't be read meanwhile.
+    /// Restore in place: other targets cannot be read.
     RestoreInPlace,
     /// Stop the program that uses the target, or restore elsewhere.
     FreeTarget,
     /// Take a snapshot of the disk first, or read it although it is in use.
     ReadInUse,
-    /// Convert the image, or store its file as it is.
+    /// Convert the image, or store the file's bytes unchanged.
     ConvertImage,
-    /// Read the bytes of the file as they are.
+    /// Read the file's bytes unchanged.
     ReadRaw,
-    /// Say which format the image has.
+    /// Name the format of the image.
     NameFormat,
-    /// Allow backing files in that folder, if the file belongs to the disk.
+    /// Allow backing files in that folder, if the file is part of the disk.
     AllowBackingFolder,
-    /// Name the program that wrote the map of changes.
+    /// Name the program that wrote the changed-blocks map.
     NameMapForm,
 }

@@ -1,4 +1,4 @@
-//! Blocks: the unit that is compressed and sealed. A frame of chunks is a block, so is a recipe.
+//! Blocks: the unit of compression and sealing. A frame of chunks is a block, and so is a recipe.
 
 use std::io;
 use std::sync::{Mutex, PoisonError};
@@ -10,31 +10,32 @@ use crate::number::to_u32;
 use crate::seal::{Sealer, TAG_BYTES};
 use crate::{Error, Result};
 
-/// Most bytes that a block may have before compression.
+/// Maximum size of a block before compression, in bytes.
 pub const BLOCK_RAW_BYTES_MAX: usize = 64 << 20;
-/// Bytes that a block has on top of its payload: codec, raw length and tag.
+/// Bytes that a block adds to its payload: codec, raw length and tag.
 pub const BLOCK_OVERHEAD_BYTES: usize = PREFIX_BYTES + TAG_BYTES;
 
 const PREFIX_BYTES: usize = 5;
-/// How much of a long block is compressed on trial if it looks random, from how many places.
+/// Size of the sample of a long block that is compressed on trial if it looks random, and the
+/// number of places that it comes from.
 const SAMPLE_BYTES: usize = 8 << 10;
 const SAMPLE_PIECES: usize = 8;
-/// A block is sampled if it is at least so many times as long as the sample.
+/// A block is sampled if it is at least this many times as long as the sample.
 const SAMPLE_SHARE: usize = 8;
-/// The trial must save one byte in so many.
+/// The trial must save at least one byte in this many.
 const SAMPLE_SAVING: usize = 50;
-/// Most bytes that zstd makes of one: its blocks of 4 bytes repeat a byte 128 Ki times (RFC 8878,
+/// Maximum expansion factor of zstd: a block of 4 bytes repeats a byte 128 Ki times (RFC 8878,
 /// 3.1.1.2).
 const ZSTD_RATIO_MAX: usize = 32 << 10;
 const CODEC_STORED: u8 = 0;
 const CODEC_ZSTD: u8 = 1;
 
-/// Contexts that nobody uses. Making one asks the processor what it is (`cpuid`), which a virtual
-/// machine answers by way of its host: longer than most blocks take.
+/// Idle contexts, for reuse. Creating one runs `cpuid`, which traps to the host in a virtual
+/// machine and takes longer than compressing most blocks.
 struct Idle<Context>(Mutex<Vec<Context>>);
 
 impl<Context> Idle<Context> {
-    /// How many are kept.
+    /// Maximum number of idle contexts.
     const MOST: usize = 8;
 
     fn take(&self, is_right: impl Fn(&Context) -> bool) -> Option<Context> {
@@ -51,13 +52,14 @@ impl<Context> Idle<Context> {
     }
 }
 
-/// With their levels: zstd changes no level of a context whose last block failed to get smaller.
+/// Contexts with their levels: zstd does not change the level of a context whose last block did not
+/// get smaller.
 static COMPRESSORS: Idle<(i32, Compressor<'static>)> = Idle(Mutex::new(Vec::new()));
 static DECOMPRESSORS: Idle<Decompressor<'static>> = Idle(Mutex::new(Vec::new()));
 
 /// Compresses and seals blocks; reuses its context and buffers.
 pub struct BlockWriter {
-    /// With its level; there until the writer is dropped.
+    /// The context with its level; present until the writer is dropped.
     compressor: Option<(i32, Compressor<'static>)>,
     sample: Vec<u8>,
     trial: Vec<u8>,
@@ -70,7 +72,7 @@ impl Drop for BlockWriter {
 }
 
 impl BlockWriter {
-    /// A writer that compresses at zstd's `level`.
+    /// Returns a writer that compresses at zstd's `level`.
     pub fn new(level: i32) -> Result<Self> {
         let compressor = match COMPRESSORS.take(|(of, _)| *of == level) {
             Some(idle) => idle,
@@ -81,8 +83,8 @@ impl BlockWriter {
         Ok(Self { compressor: Some(compressor), sample: Vec::new(), trial: Vec::new() })
     }
 
-    /// Appends `raw`, compressed if that saves anything and sealed at `position`, to `out`;
-    /// the answer is the number of bytes appended.
+    /// Appends `raw`, compressed if that saves anything and sealed at `position`, to `out`; returns
+    /// the number of bytes appended.
     pub fn append(
         &mut self,
         sealer: &Sealer,
@@ -113,10 +115,10 @@ impl BlockWriter {
         out.len() - from
     }
 
-    /// Whether compressing a sample of a long block, which looks random, saves nothing.
+    /// Returns whether a long block is incompressible, judged by a sample.
     ///
-    /// First a count of the sample's bytes, which costs next to nothing; only what passes it is
-    /// compressed on trial.
+    /// Counts the sample's bytes first, which is cheap, and compresses the sample only if it looks
+    /// random.
     fn saves_nothing(&mut self, raw: &[u8]) -> bool {
         if raw.len() < SAMPLE_BYTES * SAMPLE_SHARE {
             return false;
@@ -133,7 +135,7 @@ impl BlockWriter {
     }
 }
 
-/// How many bytes `raw` has in `out`, or `None` if they don't fit.
+/// Compresses `raw` into `out`; returns the compressed size, or `None` if it does not fit.
 fn compress(
     with: &mut Option<(i32, Compressor<'static>)>,
     raw: &[u8],
@@ -142,7 +144,7 @@ fn compress(
     with.as_mut().and_then(|(_, compressor)| compressor.compress_to_buffer(raw, out).ok())
 }
 
-/// Appends `raw` as it is, sealed.
+/// Appends `raw` uncompressed and sealed.
 fn append_stored(sealer: &Sealer, position: u64, raw: &[u8], out: &mut Vec<u8>) -> usize {
     let from = out.len();
     out.reserve(raw.len() + BLOCK_OVERHEAD_BYTES);
@@ -153,8 +155,8 @@ fn append_stored(sealer: &Sealer, position: u64, raw: &[u8], out: &mut Vec<u8>) 
     out.len() - from
 }
 
-/// Whether every byte occurs about as often as in random data: by the chance that two bytes of the
-/// sample are equal, which is 1/256 there and much more in anything with structure.
+/// Returns whether every byte occurs about as often as in random data. Uses the probability that
+/// two bytes of the sample are equal: 1/256 for random data, much more for structured data.
 fn looks_random(sample: &[u8]) -> bool {
     let mut counts = [0_u64; 256];
     sample.iter().for_each(|byte| counts[usize::from(*byte)] += 1);
@@ -167,7 +169,7 @@ fn looks_random(sample: &[u8]) -> bool {
 /// Opens and decompresses blocks; reuses its context.
 #[derive(Default)]
 pub struct BlockReader {
-    /// There from the first compressed block on.
+    /// Created with the first compressed block.
     decompressor: Option<Decompressor<'static>>,
 }
 
@@ -178,7 +180,7 @@ impl Drop for BlockReader {
 }
 
 impl BlockReader {
-    /// Decompresses `payload` into `raw`, which has room for it.
+    /// Decompresses `payload` into `raw`, which has enough room.
     fn decompress(&mut self, payload: &[u8], raw: &mut Vec<u8>) -> io::Result<usize> {
         let decompressor = match &mut self.decompressor {
             Some(decompressor) => decompressor,
@@ -190,9 +192,9 @@ impl BlockReader {
         decompressor.decompress_to_buffer(payload, raw)
     }
 
-    /// Replaces `raw` by the bytes of the block that `sealed` holds; `sealed` is overwritten.
+    /// Replaces `raw` with the decoded bytes of the block in `sealed`; overwrites `sealed`.
     ///
-    /// Fails as `Corrupt` unless it was sealed at `position` of the sealer's object.
+    /// Fails with `Corrupt` unless it was sealed at `position` of the sealer's object.
     pub fn read(
         &mut self,
         sealer: &Sealer,
@@ -226,7 +228,7 @@ impl BlockReader {
             other => return Err(unsupported("block", &format!("codec {other}"))),
         }
         if raw.len() != length {
-            return Err(Error::corrupt("block: its length is not what it says"));
+            return Err(Error::corrupt("block: its length does not match its header"));
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 use crate::number::{to_u16, to_u32};
 use crate::{Error, ErrorKind, Result};
 
-/// A section whose tag a reader does not know must make it refuse the object.
+/// A reader that does not know the tag of such a section must refuse the object.
 pub(crate) const REQUIRED: u16 = 1;
 const SECTION_FLAGS_KNOWN: u16 = REQUIRED;
 
@@ -32,7 +32,8 @@ impl Encoder {
     pub(crate) fn raw(&mut self, value: &[u8]) {
         self.bytes.extend_from_slice(value);
     }
-    /// A string of at most 65,535 bytes behind its length; a longer one is cut at a character.
+    /// A string of at most 65,535 bytes, preceded by its length; a longer one is truncated at a
+    /// character boundary.
     pub(crate) fn string(&mut self, value: &str) {
         let value = &value[..value.floor_char_boundary(usize::from(u16::MAX))];
         self.u16(to_u16(value.len()));
@@ -58,7 +59,7 @@ impl Encoder {
     }
 }
 
-/// Takes fields from a byte string; every error says which layout was being read.
+/// Reads fields from a byte string; every error names the layout.
 #[derive(Clone)]
 pub(crate) struct Decoder<'a> {
     rest: &'a [u8],
@@ -105,15 +106,16 @@ impl<'a> Decoder<'a> {
         let text = std::str::from_utf8(bytes).map_err(|_| self.corrupt("a string is not UTF-8"))?;
         Ok(text.to_owned())
     }
-    /// A count of items of at least `item_bytes` each: refused when the rest could not hold them.
+    /// A count of items of at least `item_bytes` each. Fails if the remaining bytes cannot hold
+    /// them.
     pub(crate) fn count(&mut self, item_bytes: usize) -> Result<usize> {
         let count = self.u32()? as usize;
         if count.saturating_mul(item_bytes) > self.rest.len() {
-            return Err(self.corrupt(format!("it counts {count} items and ends before them")));
+            return Err(self.corrupt(format!("it claims {count} items, but ends before them")));
         }
         Ok(count)
     }
-    /// `count`, then as many items as it says.
+    /// `count`, then that many items.
     pub(crate) fn list<T>(
         &mut self,
         item_bytes: usize,
@@ -136,15 +138,15 @@ impl<'a> Decoder<'a> {
     pub(crate) fn rest_len(&self) -> usize {
         self.rest.len()
     }
-    /// Refuses bytes that nothing has read.
+    /// Fails if unread bytes are left.
     pub(crate) fn end(self) -> Result<()> {
         if self.is_empty() {
             return Ok(());
         }
-        Err(self.corrupt(format!("{} bytes are left over", self.rest.len())))
+        Err(self.corrupt(format!("it has {} extra bytes at the end", self.rest.len())))
     }
-    /// Reads sections to the end; `visit` answers whether it knows a tag. An unknown tag is skipped
-    /// unless its section is marked as required.
+    /// Reads sections to the end; `visit` returns whether it knows a tag. An unknown section is
+    /// skipped unless it is marked as required.
     pub(crate) fn sections(
         mut self,
         mut visit: impl FnMut(u16, &mut Decoder<'a>) -> Result<bool>,
@@ -162,10 +164,10 @@ impl<'a> Decoder<'a> {
     }
 }
 
-/// The error for what a newer program has written.
+/// The error for data written by a newer program.
 pub(crate) fn unsupported(layout: &str, what: &str) -> Error {
     Error::new(
         ErrorKind::Unsupported,
-        format!("{layout}: {what} is not known to this version; use a newer silt"),
+        format!("{layout}: this version does not know {what}; use a newer silt"),
     )
 }

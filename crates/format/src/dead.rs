@@ -5,12 +5,12 @@ use crate::{Error, Result};
 
 const RANGES: u16 = 1;
 
-/// Most ranges that one object of a dead list holds.
+/// Maximum number of ranges in one object of a dead list.
 pub const DEAD_RANGES_MAX: usize = 1 << 20;
-/// Most objects that a dead list is in.
+/// Maximum number of objects of a dead list.
 pub const DEAD_LIST_PARTS_MAX: u32 = 1 << 16;
 
-/// Slots of one container that follow each other.
+/// Consecutive slots of one container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DeadRange {
     /// The container.
@@ -22,12 +22,12 @@ pub struct DeadRange {
 }
 
 impl DeadRange {
-    /// Every slot that a container may have.
+    /// All slots that a container may have.
     pub fn whole(container: u32) -> Self {
         Self { container, first: 0, last: u16::MAX }
     }
 
-    /// How many slots.
+    /// The number of slots.
     pub fn slots(&self) -> u64 {
         u64::from(self.last) + 1 - u64::from(self.first)
     }

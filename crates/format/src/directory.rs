@@ -1,11 +1,11 @@
-//! What a container or a recipe pack holds, and where.
+//! The directories of containers and recipe packs.
 
 use crate::codec::{Decoder, Encoder, REQUIRED, unsupported};
 use crate::{Error, Fingerprint, Hashed, Reference, Result, SEGMENT_BYTES};
 
-/// Most chunks that a container may hold: slots are 16 bits.
+/// Maximum number of chunks in a container: slots have 16 bits.
 pub const CONTAINER_SLOTS_MAX: usize = 1 << 16;
-/// Most frames that a container may have.
+/// Maximum number of frames in a container.
 pub const FRAMES_MAX: usize = u16::MAX as usize;
 
 const FRAMES: u16 = 1;
@@ -15,52 +15,52 @@ const BLOCKS: u16 = 4;
 const LINKS: u16 = 7;
 const DELTAS: u16 = 8;
 
-/// Where one sealed frame of a container is. Its number is its position for sealing.
+/// The location of a sealed frame in a container. Its number is its position for sealing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// Where it begins in the object, in bytes.
+    /// Its offset in the object, in bytes.
     pub offset: u32,
-    /// Bytes of the sealed frame.
+    /// Size of the sealed frame in bytes.
     pub sealed_bytes: u32,
-    /// Bytes of its chunks together.
+    /// Total size of its chunks in bytes.
     pub raw_bytes: u32,
 }
 
-/// What a slot holds. The numbers are stored.
+/// The kind of a slot. The numbers are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum SlotKind {
     /// A chunk's bytes.
     Whole = 1,
-    /// What a chunk adds to another one: its base.
+    /// The difference between a chunk and another one, its base.
     Delta = 2,
 }
 
-/// Slots that follow each other in one frame and take equally many bytes of it.
+/// Consecutive slots of one frame with equal sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlotRun {
     /// The first slot.
     pub first: u16,
-    /// How many slots, at least one.
+    /// Number of slots, at least one.
     pub count: u16,
     /// The frame that holds them.
     pub frame: u16,
-    /// What they hold.
+    /// Their kind.
     pub kind: SlotKind,
-    /// Bytes that each takes in the frame: those of a whole chunk, or of a delta.
+    /// Size of each in the frame, in bytes: of a whole chunk, or of a delta.
     pub chunk_bytes: u32,
-    /// Where the first chunk begins in the frame; not stored, since runs fill their frame in order.
+    /// Offset of the first chunk in the frame; not stored, because runs fill their frame in order.
     pub offset: u32,
 }
 
-/// Where one chunk is in its container.
+/// The location of a chunk in its container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot {
     /// The frame that holds it.
     pub frame: u16,
-    /// Where it begins in the frame's raw bytes.
+    /// Its offset in the frame's raw bytes.
     pub offset: u32,
-    /// Bytes that it takes there.
+    /// Its size there, in bytes.
     pub length: u32,
     /// Its fingerprint's index in the directory.
     pub index: u32,
@@ -71,22 +71,22 @@ pub struct Slot {
 pub struct Link {
     /// The slot.
     pub slot: u16,
-    /// Bytes of the chunk.
+    /// Size of the chunk in bytes.
     pub chunk_bytes: u32,
-    /// Where the chunk is now.
+    /// The chunk's new location.
     pub target: Reference,
     /// Its fingerprint.
     pub fingerprint: Fingerprint,
 }
 
-/// What a delta is to be applied to, and what it makes.
+/// The base of a delta, and the size of its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delta {
     /// The slot.
     pub slot: u16,
-    /// Bytes of the chunk that it makes; the fingerprint of the slot is that chunk's.
+    /// Size of the resulting chunk in bytes; the slot's fingerprint is that chunk's.
     pub chunk_bytes: u32,
-    /// Where the chunk is that it is applied to.
+    /// The location of its base.
     pub base: Reference,
 }
 
@@ -99,22 +99,23 @@ pub struct Directory {
     pub runs: Vec<SlotRun>,
     /// A fingerprint for each slot, in slot order.
     pub fingerprints: Vec<Fingerprint>,
-    /// The slots whose chunks were moved elsewhere, ascending; none of them is in `runs`.
+    /// The slots whose chunks were moved to another store, ascending; none of them is in `runs`.
     pub links: Vec<Link>,
-    /// What the slots are that hold deltas, ascending; this version writes none.
+    /// The slots that hold deltas, ascending; this version writes none.
     pub deltas: Vec<Delta>,
     /// For each run, the index of its first fingerprint.
     firsts: Vec<u32>,
 }
 
 impl Directory {
-    /// Adds a chunk of `chunk_bytes` bytes to `frame` as slot `slot`, greater than all before it.
+    /// Adds a chunk of `chunk_bytes` bytes to `frame` as slot `slot`, which must be greater than
+    /// all before it.
     pub fn push(&mut self, slot: u16, frame: u16, chunk_bytes: u32, fingerprint: Fingerprint) {
         self.push_slot(SlotKind::Whole, slot, frame, chunk_bytes, fingerprint);
     }
 
-    /// Adds a delta of `stored_bytes` bytes to `frame`, whose slot is greater than all before it;
-    /// `fingerprint` is that of the chunk that it makes.
+    /// Adds a delta of `stored_bytes` bytes to `frame`; its slot must be greater than all before
+    /// it. `fingerprint` is that of the resulting chunk.
     pub fn push_delta(
         &mut self,
         delta: Delta,
@@ -155,7 +156,7 @@ impl Directory {
         self.firsts.push(index);
     }
 
-    /// Where the chunk in `slot` is, if the container has it.
+    /// Returns the location of the chunk in `slot`, if the container has it.
     pub fn slot(&self, slot: u16) -> Option<Slot> {
         let at = self.runs.partition_point(|run| run.first <= slot).checked_sub(1)?;
         let run = self.runs[at];
@@ -168,19 +169,19 @@ impl Directory {
         })
     }
 
-    /// Where the chunk was moved to that was in `slot`, if it was.
+    /// Returns the new location of the chunk in `slot`, if it was moved.
     pub fn link(&self, slot: u16) -> Option<&Link> {
         let at = self.links.binary_search_by_key(&slot, |link| link.slot).ok()?;
         self.links.get(at)
     }
 
-    /// What the delta in `slot` is applied to, if the slot holds one.
+    /// Returns the base of the delta in `slot`, if it holds one.
     pub fn delta(&self, slot: u16) -> Option<&Delta> {
         let at = self.deltas.binary_search_by_key(&slot, |delta| delta.slot).ok()?;
         self.deltas.get(at)
     }
 
-    /// Every slot's number and place, ascending; links are not among them.
+    /// Iterates over every slot's number and location, ascending, without links.
     pub fn slots(&self) -> impl Iterator<Item = (u16, Slot)> + '_ {
         let all = self.runs.iter().flat_map(|run| (0..run.count).map(move |i| run.first + i));
         all.filter_map(|number| self.slot(number).map(|slot| (number, slot)))
@@ -242,8 +243,8 @@ impl Directory {
         to.bytes
     }
 
-    /// Reads a directory and checks that frames, slots, fingerprints, links and deltas fit each
-    /// other.
+    /// Decodes a directory and checks that frames, slots, fingerprints, links and deltas are
+    /// consistent.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut directory = Self::default();
         Decoder::new(bytes, "container directory").sections(|tag, body| {
@@ -268,11 +269,11 @@ impl Directory {
         Ok(directory)
     }
 
-    /// Fills in what is not stored, and refuses what does not fit.
+    /// Computes the fields that are not stored, and checks consistency.
     fn settle(&mut self) -> Result<()> {
         let wrong = |what: &str| Error::corrupt(format!("container directory: {what}"));
         if self.frames.len() > FRAMES_MAX {
-            return Err(wrong("it has more frames than numbers for them"));
+            return Err(wrong("it has too many frames"));
         }
         let (mut slots, mut next, mut at) = (0_u32, 0_u32, (0_u16, 0_u32));
         self.firsts.clear();
@@ -300,7 +301,7 @@ impl Directory {
             next = end;
         }
         if slots as usize != self.fingerprints.len() {
-            return Err(wrong("there are not as many fingerprints as slots"));
+            return Err(wrong("the number of fingerprints is not the number of slots"));
         }
         if !self.links.windows(2).all(|pair| pair[0].slot < pair[1].slot) {
             return Err(wrong("links are out of order"));
@@ -311,7 +312,7 @@ impl Directory {
         let runs = self.runs.iter().filter(|run| run.kind == SlotKind::Delta);
         let slots = runs.flat_map(|run| (0..run.count).map(move |i| run.first + i));
         if !slots.eq(self.deltas.iter().map(|delta| delta.slot)) {
-            return Err(wrong("the deltas are not those of its slots"));
+            return Err(wrong("its deltas do not match its slots"));
         }
         Ok(())
     }
@@ -335,7 +336,7 @@ fn decode_link(item: &mut Decoder<'_>) -> Result<Link> {
     let (slot, chunk_bytes) = (item.u16()?, item.u32()?);
     let target = Reference::from_bits(item.u64()?);
     if target.is_zero() || target.store() == crate::PRIVATE_STORE {
-        return Err(item.corrupt("a link leads into the store that it is in"));
+        return Err(item.corrupt("a link points to its own store"));
     }
     Ok(Link { slot, chunk_bytes, target, fingerprint: Fingerprint(item.array()?) })
 }
@@ -349,7 +350,7 @@ fn decode_delta(item: &mut Decoder<'_>) -> Result<Delta> {
     Ok(Delta { slot, chunk_bytes, base })
 }
 
-/// What a block of a recipe pack or a summary object is. The numbers are stored.
+/// The kind of a block in a recipe pack or summary object. The numbers are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum BlockKind {
@@ -374,11 +375,11 @@ impl From<BlockKind> for Hashed {
 /// One block of a recipe pack or summary object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockEntry {
-    /// What it is.
+    /// Its kind.
     pub kind: BlockKind,
-    /// Where it begins in the object, in bytes; also its position for sealing.
+    /// Its offset in the object, in bytes; also its position for sealing.
     pub offset: u32,
-    /// Bytes of the sealed block.
+    /// Size of the sealed block in bytes.
     pub sealed_bytes: u32,
 }
 

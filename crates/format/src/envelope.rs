@@ -1,12 +1,12 @@
-//! The header that begins every object, and the footer that ends one of many blocks.
+//! The header at the start of every object, and the footer at the end of objects with many blocks.
 
 use crate::codec::{Decoder, Encoder, unsupported};
 use crate::ids::{ObjectTag, hex_display, is_hex, write_hex};
 use crate::{Error, Result};
 
-/// Bytes of the header at the start of every object.
+/// Size of the header at the start of every object, in bytes.
 pub const HEADER_BYTES: usize = 96;
-/// Bytes of the footer at the end of objects with a directory.
+/// Size of the footer at the end of objects with a directory, in bytes.
 pub const FOOTER_BYTES: usize = 32;
 /// The format version that this library writes and reads.
 pub const FORMAT_VERSION: u16 = 1;
@@ -22,10 +22,10 @@ pub struct RepositoryId(pub [u8; 16]);
 pub struct SeriesId(pub [u8; 12]);
 
 impl SeriesId {
-    /// What objects carry that belong to no series.
+    /// The id in objects that belong to no series.
     pub const NONE: Self = Self([0; 12]);
 
-    /// The id from its 24 hexadecimal digits.
+    /// Parses an id of 24 hexadecimal digits.
     pub fn from_hex(text: &str) -> Option<Self> {
         let mut id = [0; 12];
         if !is_hex(text, 24) {
@@ -40,7 +40,7 @@ impl SeriesId {
 
 hex_display!(RepositoryId, SeriesId);
 
-/// What an object is. The numbers are stored.
+/// The kind of an object. The numbers are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum ObjectKind {
@@ -50,7 +50,7 @@ pub enum ObjectKind {
     Key = 2,
     /// A series' name.
     Series = 3,
-    /// What a series is made of.
+    /// The state of a series.
     Head = 4,
     /// One committed point in time.
     Snapshot = 5,
@@ -60,11 +60,11 @@ pub enum ObjectKind {
     Container = 7,
     /// A snapshot's summary vector.
     Summary = 8,
-    /// What `check` has verified of a series, and when.
+    /// The record of what `check` verified in a series, and when.
     Check = 9,
-    /// Who is working on a series.
+    /// The process that works on a series.
     Lease = 10,
-    /// Slots that nothing living refers to.
+    /// A part of a dead list.
     DeadList = 11,
     /// The private key of an append-only repository, wrapped by a password.
     Authority = 12,
@@ -72,9 +72,9 @@ pub enum ObjectKind {
     Run = 13,
     /// Where the repository's objects are kept.
     Places = 14,
-    /// The keys of a host that only writes, wrapped by a password.
+    /// The keys of a write-only host, wrapped by a password.
     WriteKey = 15,
-    /// Who may write what.
+    /// A list of writers.
     Writers = 16,
 }
 
@@ -111,13 +111,13 @@ pub enum SealScheme {
     Checksum = 0,
     /// AES-256-GCM under a key of the object's own.
     Aes256Gcm = 1,
-    /// The same, under a key that only the holder of a private key can find (HPKE, RFC 9180):
-    /// containers of hosts that can't read them.
+    /// AES-256-GCM under a key that only the holder of a private key can derive (HPKE, RFC 9180):
+    /// containers of write-only hosts.
     SealedToKey = 2,
 }
 
-/// What the first 96 bytes of an object say. They are readable without a key and bound to every
-/// sealed block, since the object's key is derived from them.
+/// The first 96 bytes of an object. They are readable without a key, and bound to every sealed
+/// block because the object's key is derived from them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// What the object is.
@@ -128,15 +128,16 @@ pub struct Header {
     pub repository: RepositoryId,
     /// The series it belongs to, or [`SeriesId::NONE`].
     pub series: SeriesId,
-    /// Its part, as its name says it: of a summary vector, a dead list or a run; else 0.
+    /// Its part, as in its name, of a summary vector, dead list or run; otherwise 0.
     pub part: u32,
-    /// Its number or id, as its name says it.
+    /// Its number or id, as in its name.
     pub number: u64,
-    /// Of containers and recipe packs, the tag that their names end in; else [`ObjectTag::NONE`].
+    /// The tag at the end of the name of containers and recipe packs; otherwise
+    /// [`ObjectTag::NONE`].
     pub tag: ObjectTag,
     /// Random bytes, so that no two objects share a key.
     pub salt: [u8; 24],
-    /// What this version does not use but keeps, since seals are bound to it.
+    /// Fields that this version does not use but preserves, because seals are bound to them.
     pub rest: HeaderRest,
 }
 
@@ -145,7 +146,7 @@ pub struct Header {
 pub struct HeaderRest {
     /// Flags that a reader may ignore.
     pub flags: u16,
-    /// Room for later versions.
+    /// Reserved for later versions.
     pub reserved: [u8; 8],
 }
 
@@ -171,9 +172,9 @@ impl Header {
         bytes
     }
 
-    /// Reads the header of an object; `bytes` may go on behind it.
+    /// Decodes the header of an object; `bytes` may continue after it.
     ///
-    /// Fails as `Corrupt` when it is no header, as `Unsupported` when a newer program wrote it.
+    /// Fails with `Corrupt` if it is not a header, with `Unsupported` if a newer program wrote it.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut from = Decoder::new(bytes, "object header");
         if &from.array::<8>()? != MAGIC {
@@ -192,7 +193,8 @@ impl Header {
             2 => SealScheme::SealedToKey,
             other => return Err(unsupported("object header", &format!("seal scheme {other}"))),
         };
-        // The first half may be ignored; bits of the second change how the object is read.
+        // Flags in the first half may be ignored; those in the second half change how the object is
+        // read.
         let (flags, required) = (from.u16()?, from.u16()?);
         if required != 0 {
             return Err(unsupported("object header", &format!("required flags {required:#06x}")));
@@ -211,12 +213,13 @@ impl Header {
     }
 }
 
-/// Where an object's directory is: the last 32 bytes of containers, recipe packs and summaries.
+/// The location of an object's directory: the last 32 bytes of containers, recipe packs and
+/// summaries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Footer {
-    /// Where the sealed directory begins, in bytes.
+    /// Offset of the sealed directory in bytes.
     pub directory_offset: u64,
-    /// Bytes of the sealed directory, which ends where the footer begins.
+    /// Size of the sealed directory in bytes; it ends where the footer begins.
     pub directory_bytes: u32,
 }
 
@@ -238,7 +241,7 @@ impl Footer {
         }
         let footer = Self { directory_offset: from.u64()?, directory_bytes: from.u32()? };
         if from.array::<12>()? != [0; 12] {
-            return Err(unsupported("object footer", "what its last bytes say"));
+            return Err(unsupported("object footer", "its last bytes"));
         }
         if footer.directory_offset < HEADER_BYTES as u64 {
             return Err(Error::corrupt("object footer: its directory would lie in the header"));
@@ -287,7 +290,7 @@ impl std::fmt::Debug for Id {
 }
 
 impl Id {
-    /// The id from its 16 hexadecimal digits.
+    /// Parses an id of 16 hexadecimal digits.
     pub fn from_hex(text: &str) -> Option<Self> {
         is_hex(text, 16).then(|| u64::from_str_radix(text, 16).ok().map(Self)).flatten()
     }

@@ -5,23 +5,23 @@ use std::fmt;
 
 use crate::advice::Advice;
 
-/// What a caller can do about an [`Error`].
+/// The kind of an [`Error`], by what a caller can do about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The named object, snapshot, series or file is not there.
+    /// The named object, snapshot, series or file does not exist.
     NotFound,
-    /// Create-if-absent found something there.
+    /// Create-if-absent found an existing object.
     AlreadyExists,
-    /// Somebody else committed first; reading again and retrying may succeed.
+    /// Another process committed first; reading again and retrying may succeed.
     Conflict,
-    /// Stored bytes are not what was written: damage.
+    /// Stored bytes are not the ones that were written: damage.
     Corrupt,
-    /// The world failed (I/O error, full disk, lost connection); trying again may help.
+    /// An I/O error, a full disk, a lost connection; trying again may help.
     Unavailable,
     /// Permission is missing.
     Denied,
-    /// What the caller asked for makes no sense; asking again will not help.
+    /// The request is invalid; repeating it will not help.
     Invalid,
     /// Written by a newer program, or a feature this build does not have.
     Unsupported,
@@ -38,7 +38,7 @@ pub enum ErrorKind {
 /// A result whose error is [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// An error: its kind, what was being done, to what, and why it failed.
+/// An error: its kind, the operation, its object, and the cause.
 pub struct Error(Box<Inner>);
 
 struct Inner {
@@ -50,23 +50,23 @@ struct Inner {
 }
 
 impl Error {
-    /// An error of `kind`; `message` says what is wrong and names the object.
+    /// Returns an error of `kind`; `message` describes the failure and names the object.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         let (context, source, advice) = (Vec::new(), None, None);
         Self(Box::new(Inner { kind, message: message.into(), context, source, advice }))
     }
 
-    /// Stored bytes that are not what was written.
+    /// Stored bytes that are not the ones that were written.
     pub fn corrupt(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Corrupt, message)
     }
 
-    /// A request that makes no sense.
+    /// An invalid request.
     pub fn invalid(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Invalid, message)
     }
 
-    /// An I/O error met while doing `operation` (which names the object), its kind read from
+    /// Returns an I/O error in `operation`, which names the object. Its kind is derived from
     /// `source`.
     pub fn io(operation: impl Into<String>, source: std::io::Error) -> Self {
         use std::io::ErrorKind as Io;
@@ -101,25 +101,24 @@ impl Error {
         self
     }
 
-    /// The same error, met while doing `operation` (outermost last).
+    /// The same error with the operation in which it occurred (outermost last).
     #[must_use]
     pub fn context(mut self, operation: impl Into<String>) -> Self {
         self.0.context.push(operation.into());
         self
     }
 
-    /// What it was caused by. It is shown with this error, so it is no `source` that is shown
-    /// beside it.
+    /// The cause. `Display` shows it, so it is not also returned as `source`.
     pub fn cause(&self) -> Option<&(dyn StdError + 'static)> {
         self.0.source.as_ref().map(|source| &**source as &(dyn StdError + 'static))
     }
 
-    /// What the user can do about it, if the library knows; it is no part of the message.
+    /// Advice for the user, if there is any; not part of the message.
     pub fn advice(&self) -> Option<&Advice> {
         self.0.advice.as_ref()
     }
 
-    /// What a caller can do about it.
+    /// The error's kind.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
@@ -151,9 +150,9 @@ impl fmt::Debug for Error {
 
 impl StdError for Error {}
 
-/// Adds to a failed result what was being done.
+/// Adds the operation to a failed result.
 pub trait ResultExt<T> {
-    /// Says what was being done; the closure runs only on failure.
+    /// Adds the operation; the closure runs only on failure.
     fn context<S: Into<String>>(self, operation: impl FnOnce() -> S) -> Result<T>;
 }
 

@@ -1,4 +1,4 @@
-//! Heads: what a series is made of. The head of the highest generation counts.
+//! Heads: the state of a series. The head with the highest generation counts.
 
 use crate::codec::{Decoder, Encoder, REQUIRED};
 use crate::dead::DEAD_LIST_PARTS_MAX;
@@ -25,7 +25,7 @@ const DELTA_BASES: u16 = 24;
 const ALIAS: u16 = 25;
 const USERS: u16 = 26;
 
-/// One entry of a head's store table: what a store number in a reference means.
+/// An entry of a head's store table, which resolves the store numbers in references.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreEntry {
     /// The number that references carry.
@@ -34,15 +34,14 @@ pub struct StoreEntry {
     pub kind: u8,
     /// The store's id: the series' own for a private store.
     pub id: SeriesId,
-    /// The generation of the store's head that the newest commit knew; 0 for the private store.
+    /// The generation of the store's head known to the newest commit; 0 for the private store.
     pub seen: u64,
-    /// Where the store is; none where the repository's list of places says it.
+    /// The location of the store; none if the repository's list of places has it.
     pub places: Vec<String>,
 }
 
 impl StoreEntry {
-    /// A store that is where the repository's list of places says, and of which no commit has
-    /// known.
+    /// A store whose location is in the repository's list of places, not yet known to any commit.
     pub fn new(number: u16, kind: u8, id: SeriesId) -> Self {
         Self { number, kind, id, seen: 0, places: Vec::new() }
     }
@@ -63,7 +62,7 @@ impl StoreEntry {
     }
 }
 
-/// One living snapshot as its head lists it.
+/// A living snapshot, as listed in the head.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SnapshotEntry {
     /// The snapshot's id.
@@ -79,7 +78,7 @@ pub struct SnapshotEntry {
 }
 
 impl SnapshotEntry {
-    /// The flag of a snapshot that is not deleted, whatever a policy says.
+    /// The flag of a snapshot that no policy deletes.
     pub const PROTECTED: u32 = 1;
 
     /// Whether the snapshot is protected from deletion.
@@ -101,10 +100,10 @@ impl SnapshotEntry {
     }
 }
 
-/// A snapshot that was deleted and whose data may still be there.
+/// A deleted snapshot whose data may still exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeletedEntry {
-    /// The snapshot as it was listed.
+    /// The snapshot's former entry.
     pub entry: SnapshotEntry,
     /// When it was deleted, in nanoseconds since 1970.
     pub deleted_ns: i64,
@@ -115,29 +114,29 @@ pub struct DeletedEntry {
 pub struct DeadListRef {
     /// The list's id.
     pub id: Id,
-    /// How many objects it is in, at least one.
+    /// Number of its objects, at least one.
     pub parts: u32,
-    /// How many slots it holds; those of whole containers count as many as a container may have.
+    /// Number of its slots; a whole container counts as the maximum number of slots.
     pub slots: u64,
-    /// What it says.
+    /// Its content hash.
     pub hash: ContentHash,
 }
 
-/// What approximate deletion is expected to have left behind since the last exact sweep.
+/// The expected leaks of approximate deletions since the last exact sweep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeakForecast {
-    /// How many snapshots were deleted.
+    /// Number of deleted snapshots.
     pub deletions: u32,
-    /// Thousandths of a chunk that are dead and not known to be.
+    /// Dead chunks that are not known to be dead, in thousandths of a chunk.
     pub leaked_millichunks: u64,
-    /// How many chunks the series was estimated to store at the last deletion.
+    /// Estimated number of chunks that the series stored at the last deletion.
     pub stored_chunks: u64,
 }
 
-/// What a series is made of.
+/// The state of a series.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// Counts commits, from 1.
+    /// The generation, counted from 1.
     pub generation: u64,
     /// The series.
     pub series: SeriesId,
@@ -147,13 +146,13 @@ pub struct Head {
     pub name: String,
     /// The session that wrote this head: 16 random bytes.
     pub writer: [u8; 16],
-    /// The number of the list of writers that this head's writer knew.
+    /// The number of the list of writers known to this head's writer.
     pub writers: u64,
-    /// The number that the next container gets.
+    /// The number of the next container.
     pub next_container: u32,
-    /// The number that the next recipe pack gets.
+    /// The number of the next recipe pack.
     pub next_pack: u32,
-    /// What store numbers mean.
+    /// The stores by number.
     pub stores: Vec<StoreEntry>,
     /// The private containers.
     pub containers: ObjectSet,
@@ -161,29 +160,28 @@ pub struct Head {
     pub packs: ObjectSet,
     /// The living snapshots, oldest first.
     pub snapshots: Vec<SnapshotEntry>,
-    /// The size and hash functions that new summary vectors get.
+    /// The size and hash functions of new summary vectors.
     pub summary: Option<SummaryGeometry>,
-    /// Snapshots that were deleted and may be brought back, in the order of deletion.
+    /// Deleted snapshots that may be brought back, in the order of deletion.
     pub deleted: Vec<DeletedEntry>,
     /// The slots that no living snapshot refers to.
     pub dead: Vec<DeadListRef>,
-    /// What deletions may have leaked.
+    /// The expected leaks of deletions.
     pub leak: LeakForecast,
-    /// Which snapshots are kept, if the series has a policy of its own.
+    /// The retention policy, if the series has its own.
     pub policy: Option<RetentionPolicy>,
     /// Of a shared store: its index.
     pub runs: Vec<RunRef>,
-    /// Of a shared store: slots that no backup that begins now may refer to. What no series refers
-    /// to when all backups begun before have ended, is dead.
+    /// Of a shared store: slots that new backups may not refer to. Once all earlier backups have
+    /// ended, those without references are dead.
     pub condemned: Vec<DeadListRef>,
     /// Of a shared store: the generation of the head that condemned them.
     pub condemned_in: u64,
-    /// Slots that living deltas are applied to; this version writes none.
+    /// Slots that are bases of living deltas; this version writes none.
     pub delta_bases: Vec<DeadListRef>,
-    /// The name that is shown instead of the one that ids are derived from.
+    /// The name shown instead of the one that ids are derived from.
     pub alias: Option<String>,
-    /// Of a shared store: the series that there were when it was last built or swept, which may use
-    /// it.
+    /// Of a shared store: the series that may use it, as of its last build or sweep.
     pub users: Vec<SeriesId>,
 }
 
@@ -251,12 +249,12 @@ impl Head {
         to.bytes
     }
 
-    /// The generation of a store's head that the newest commit knew, 0 if it knew of none.
+    /// The generation of a store's head known to the newest commit; 0 if none.
     pub fn seen(&self, number: u16) -> u64 {
         self.stores.iter().find(|store| store.number == number).map_or(0, |store| store.seen)
     }
 
-    /// What deletions have added, left out as long as there were none.
+    /// The sections about deletions, omitted while there were none.
     fn encode_deletions(&self, to: &mut Encoder) {
         if !self.deleted.is_empty() {
             to.section(DELETED, REQUIRED, |to| {
@@ -279,7 +277,7 @@ impl Head {
         }
     }
 
-    /// What the shared store and its users have added, left out as long as there is none.
+    /// The sections about the shared store, omitted while there is none.
     fn encode_sharing(&self, to: &mut Encoder) {
         if !self.runs.is_empty() {
             to.section(RUNS, REQUIRED, |to| {

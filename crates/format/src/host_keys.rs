@@ -1,4 +1,4 @@
-//! What a password unlocks: a host's keys, its signing key, and whom it believes.
+//! The contents of a key object: a host's keys, its signing key and the administrator's public key.
 
 use zeroize::Zeroizing;
 
@@ -9,24 +9,24 @@ use crate::{Error, ErrorKind, Result, WrappedKey};
 
 const SEEDS_BYTES: usize = 32 + 32;
 
-/// Everything that a wrapped key holds.
+/// The contents of a wrapped key.
 #[derive(Clone)]
 pub struct HostKeys {
-    /// What opens and seals.
+    /// The keys that open and seal.
     pub keys: Keyring,
-    /// What the host signs with.
+    /// The host's signing key.
     pub seed: SigningSeed,
-    /// The administrator's public key: nothing that storage says can replace it.
+    /// The administrator's public key. No object in the storage can replace it.
     pub administrator: [u8; 32],
 }
 
 impl HostKeys {
-    /// What a wrapped key holds: all keys, or for a [write-only key](ObjectKind::WriteKey) those of
-    /// a host that only writes. Such a host opens the metadata of `series` alone if these are all
-    /// names, else of every series; one that is alone shares nothing, and can't tell what others
-    /// have.
+    /// Encodes a wrapped key: all keys, or for a [write-only key](ObjectKind::WriteKey) those of a
+    /// host that only writes. Such a host opens only the metadata of `series` if these are all
+    /// names, otherwise that of every series. With `is_alone` it shares nothing and cannot test
+    /// what others hold.
     ///
-    /// `Denied` where these keys are not all.
+    /// Fails with `Denied` unless all keys are known.
     pub fn expose(
         &self,
         kind: ObjectKind,
@@ -37,11 +37,14 @@ impl HostKeys {
             let is_name = |pattern: &String| !pattern.ends_with('*');
             let only = Some(series).filter(|series| series.iter().all(is_name));
             if is_alone && only.is_none() {
-                return Err(Error::invalid("what shares nothing must be given by its names"));
+                return Err(Error::invalid(
+                    "a key that shares nothing needs the full names of its series",
+                ));
             }
             self.keys.expose_write_only(only, is_alone)?
         } else {
-            let only_writes = || Error::new(ErrorKind::Denied, "a write-only key makes no others");
+            let only_writes =
+                || Error::new(ErrorKind::Denied, "a write-only key cannot create other keys");
             Zeroizing::new(self.keys.master().ok_or_else(only_writes)?.expose().to_vec())
         };
         bytes.extend_from_slice(self.seed.expose());
@@ -49,7 +52,8 @@ impl HostKeys {
         Ok(bytes)
     }
 
-    /// Opens a wrapped key, full or write-only; `WrongPassword` if `password` does not open it.
+    /// Opens a wrapped key, full or write-only. Fails with `WrongPassword` if `password` does not
+    /// open it.
     pub fn open(object: &[u8], password: &[u8]) -> Result<Self> {
         let kind = Header::decode(object)?.kind;
         let secret = WrappedKey::unwrap(object, password)?;
@@ -66,16 +70,16 @@ impl HostKeys {
         Ok(Self { keys, seed: SigningSeed::new(*seed), administrator })
     }
 
-    /// What an unencrypted repository's host has, which keeps its secret in the open: everybody
-    /// signs with the same key.
+    /// The keys of a host of an unencrypted repository. Its secret is public, so everybody signs
+    /// with the same key.
     pub fn in_the_clear(master: MasterKey, administrator: [u8; 32]) -> Self {
         Self { seed: master.clear_seed(), keys: master.into(), administrator }
     }
 
-    /// The id of the key that everybody signs with in an unencrypted repository.
+    /// The id of the signing key of an unencrypted repository.
     pub const CLEAR_ID: Id = Id(1);
 
-    /// The private key of `seed`, called `id`.
+    /// The private key made from `seed`, with the id `id`.
     pub fn signer(&self, id: Id) -> Signer {
         Signer::new(id, self.seed.clone())
     }

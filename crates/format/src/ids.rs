@@ -1,36 +1,36 @@
-//! Small identifiers and digests that other layouts are made of.
+//! Small identifiers and digests used in other layouts.
 
 use std::fmt;
 
 use crate::{Error, Result};
 
-/// Bytes of a segment: the fixed range of a volume that one recipe describes.
+/// Size of a segment in bytes: the fixed range of a volume that one recipe describes.
 pub const SEGMENT_BYTES: usize = 2 << 20;
-/// Bytes of a block: the grain at which zeros are found and fixed chunks are cut by default.
+/// Size of a block in bytes: the unit of zero detection and the default size of fixed chunks.
 pub const BLOCK_BYTES: usize = 4096;
-/// How many min-hash signatures a segment has.
+/// Number of min-hash signatures of a segment.
 pub const SIGNATURES: usize = 8;
 
 /// The name of a chunk: the first 20 bytes of BLAKE3 keyed with the domain's fingerprint key.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Fingerprint(pub [u8; 20]);
 
-/// The session that wrote an object, as its name says: 64 random bits, the lowest of which is set
-/// if the object rewrites an earlier one under the same number. Only such a container may hold
-/// links.
+/// The tag of the session that wrote an object, part of the object's name: 64 random bits. The
+/// lowest bit is set if the object rewrites an earlier one under the same number; only such a
+/// container may hold links.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ObjectTag(u64);
 
 impl ObjectTag {
-    /// What the headers of objects hold whose names have no tag.
+    /// The tag in headers of objects whose names have none.
     pub const NONE: Self = Self(0);
     const REWRITTEN: u64 = 1;
 
-    /// The tag of a session that writes objects under new numbers.
+    /// Returns the tag of a session that writes objects under new numbers.
     pub const fn first(random: u64) -> Self {
         Self(random & !Self::REWRITTEN)
     }
-    /// The tag of a session that rewrites objects under the numbers that they have.
+    /// Returns the tag of a session that rewrites objects under their old numbers.
     pub const fn rewritten(random: u64) -> Self {
         Self(random | Self::REWRITTEN)
     }
@@ -60,11 +60,12 @@ impl fmt::Debug for ObjectTag {
     }
 }
 
-/// What a piece of metadata says, in 16 bytes: a keyed hash of its kind and its plain bytes.
+/// The content hash of a piece of metadata: a keyed hash of its kind and plain bytes, 16 bytes
+/// long.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ContentHash(pub [u8; 16]);
 
-/// What a [`ContentHash`] is of. The numbers are part of what is hashed.
+/// The kind of metadata that a [`ContentHash`] covers. The numbers are part of the hashed bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Hashed {
@@ -90,11 +91,11 @@ pub enum Hashed {
     RunDirectory = 10,
 }
 
-/// A digest of a whole segment: digests that are equal and of a known kind mean equal bytes.
+/// A digest of a whole segment. Equal digests of a known kind mean equal bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SegmentDigest {
-    /// How it was computed: [`OF_BLOCKS`](Self::OF_BLOCKS), [`OF_CHUNKS`](Self::OF_CHUNKS), or as a
-    /// later version does.
+    /// How it was computed: [`OF_BLOCKS`](Self::OF_BLOCKS), [`OF_CHUNKS`](Self::OF_CHUNKS), or a
+    /// kind of a later version.
     pub kind: u8,
     /// The digest.
     pub bytes: [u8; 16],
@@ -106,8 +107,8 @@ impl SegmentDigest {
     /// Keyed BLAKE3 of the lengths and fingerprints of a segment's chunks.
     pub const OF_CHUNKS: u8 = 2;
 
-    /// Whether this version knows what the digest was computed of; one of an unknown kind says
-    /// nothing, not even if another has the same bytes.
+    /// Whether this version knows the kind. A digest of an unknown kind proves nothing, even if it
+    /// equals another one.
     pub const fn is_known(&self) -> bool {
         matches!(self.kind, Self::OF_BLOCKS | Self::OF_CHUNKS)
     }
@@ -143,22 +144,22 @@ impl Signatures {
 pub enum Chunking {
     /// Chunks of this many bytes each (the segment's last one may be shorter).
     Fixed {
-        /// Bytes of a chunk: a power of two from 4 KiB to 1 MiB.
+        /// Size of a chunk in bytes: a power of two from 4 KiB to 1 MiB.
         bytes: u32,
     },
     /// FastCDC (2020, normalisation level 2) inside each segment.
     FastCdc {
-        /// Least bytes of a chunk.
+        /// Minimum size of a chunk in bytes.
         min: u32,
-        /// Bytes of a chunk aimed at: a power of two.
+        /// Target size of a chunk in bytes: a power of two.
         avg: u32,
-        /// Most bytes of a chunk.
+        /// Maximum size of a chunk in bytes.
         max: u32,
     },
 }
 
 impl Chunking {
-    /// Whether the parameters are inside the bounds that the format allows.
+    /// Fails with `Invalid` if a parameter is out of the format's bounds.
     pub fn validate(self) -> Result<Self> {
         let ok = match self {
             Self::Fixed { bytes } => bytes.is_power_of_two() && (4096..=1 << 20).contains(&bytes),
@@ -205,12 +206,12 @@ pub(crate) fn write_hex(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result
     Ok(())
 }
 
-/// Whether a text is so many digits as [`write_hex`] writes them.
+/// Whether a text consists of this many digits as [`write_hex`] writes them.
 pub(crate) fn is_hex(text: &str, digits: usize) -> bool {
     text.len() == digits && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// How many bytes are written at once.
+/// Number of bytes written at once.
 const WRITTEN_BYTES_MAX: usize = 32;
 
 macro_rules! hex_display {

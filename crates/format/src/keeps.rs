@@ -1,4 +1,4 @@
-//! What a head may change that a host has signed which may not remove anything.
+//! The changes that a head may make if its signer may not delete.
 
 use std::collections::HashSet;
 
@@ -6,11 +6,11 @@ use crate::head::{Head, SnapshotEntry, StoreEntry};
 use crate::{PRIVATE_STORE, SHARED_STORE};
 
 impl Head {
-    /// Whether this head differs from `before`, the one right before it, only by what a backup
-    /// adds: snapshots that nothing protects, containers and packs behind all there were, a newer
-    /// view of the shared store.
+    /// Returns whether this head differs from `before`, its predecessor, only by what a backup
+    /// adds: unprotected snapshots, containers and packs with higher numbers, and a newer view of
+    /// the shared store.
     pub fn keeps_all_of(&self, before: &Self) -> bool {
-        // No field may be left out here: whoever adds one decides whether backups change it.
+        // Every field must be listed here: decide for each new one whether backups may change it.
         let Self {
             generation,
             series,
@@ -52,7 +52,7 @@ impl Head {
     }
 }
 
-/// Whether the list is the same but for snapshots that are new and can be deleted.
+/// Returns whether the list is the same except for new snapshots that can be deleted.
 fn keeps_snapshots(snapshots: &[SnapshotEntry], before: &Head) -> bool {
     let mut ids = HashSet::new();
     let known: HashSet<_> = before.snapshots.iter().map(|entry| entry.id).collect();
@@ -65,7 +65,7 @@ fn keeps_snapshots(snapshots: &[SnapshotEntry], before: &Head) -> bool {
         && added.all(is_fresh)
 }
 
-/// Whether the stores are the same, but for the shared one, of which more may be known.
+/// Returns whether the stores are the same, except that the shared one may have a newer generation.
 fn keeps_stores(stores: &[StoreEntry], before: &[StoreEntry]) -> bool {
     let (Some(kept), Some(added)) = (stores.get(..before.len()), stores.get(before.len()..)) else {
         return false;
@@ -82,7 +82,7 @@ fn keeps_stores(stores: &[StoreEntry], before: &[StoreEntry]) -> bool {
     is_first && kept.iter().zip(before).all(|(store, before)| follows(store, before))
 }
 
-/// Whether a later head may have `store` where `before` was.
+/// Returns whether a later head may have `store` in place of `before`.
 fn follows(store: &StoreEntry, before: &StoreEntry) -> bool {
     let StoreEntry { number, kind, id, seen, places } = store;
     let may_grow = (*number, *kind) != (PRIVATE_STORE, 0);

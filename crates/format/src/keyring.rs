@@ -1,4 +1,5 @@
-//! What a process holds of a repository's keys: all, or what a host needs that only writes.
+//! The keys that a process holds: all of a repository's keys, or those that a write-only host
+//! needs.
 
 use std::sync::OnceLock;
 
@@ -26,7 +27,7 @@ const SERIES_CONTEXT: &str = "siltstone 2026 v1 series ids";
 const CONTENT_CONTEXT: &str = "siltstone 2026 v1 content hashes";
 const ADMINISTRATOR_CONTEXT: &str = "siltstone 2026 v1 signing key of the administrator";
 const CLEAR_CONTEXT: &str = "siltstone 2026 v1 signing key of who needs no password";
-/// The application that HPKE's key schedule is bound to, and what its exported key is for.
+/// The application that HPKE's key schedule is bound to, and the purpose of its exported key.
 const HPKE_INFO: &[u8] = b"siltstone 2026 v1 seal of chunk data to a public key";
 const HPKE_EXPORT: &[u8] = b"class key";
 
@@ -43,19 +44,19 @@ impl MasterKey {
     pub fn new(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
-    /// The secret itself, for wrapping it.
+    /// The secret itself, to be wrapped.
     pub fn expose(&self) -> &[u8; 32] {
         &self.0
     }
     fn derive(&self, context: &str) -> [u8; 32] {
         blake3::derive_key(context, &self.0)
     }
-    /// What the administrator of a repository signs with that is not append-only: all who have the
-    /// secret.
+    /// The administrator's signing key of a repository that is not append-only: everyone with the
+    /// secret has it.
     pub fn administrator_seed(&self) -> SigningSeed {
         SigningSeed::new(self.derive(ADMINISTRATOR_CONTEXT))
     }
-    /// What everybody signs with in a repository that is not encrypted.
+    /// The signing key of an unencrypted repository.
     pub(crate) fn clear_seed(&self) -> SigningSeed {
         SigningSeed::new(self.derive(CLEAR_CONTEXT))
     }
@@ -82,53 +83,52 @@ pub struct Keyring {
     data: DataKeys,
 }
 
-/// What fingerprints and segment digests are made with.
+/// The keys of fingerprints and segment digests.
 #[derive(Clone)]
 enum Digests {
-    /// From which the keys of every domain come.
+    /// All domains: their keys are derived from this one.
     All { fingerprints: [u8; 32], segments: [u8; 32] },
-    /// Those of series that share nothing: they are with the series.
+    /// Keys of series that share nothing; they are stored with the series.
     Alone,
 }
 
 /// The domain of series that share no fingerprints with others.
 pub const ALONE: u32 = u32::MAX;
 
-/// What concerns the names and the metadata of series.
+/// The keys of series' ids and metadata.
 #[derive(Clone)]
 enum SeriesKeys {
-    /// From which the ids and the metadata keys of all series come.
+    /// All series: their ids and metadata keys are derived from these.
     All { ids: [u8; 32], metadata: [u8; 32] },
-    /// Those of some series, of the shared store and of what belongs to no series.
+    /// Keys of some series, of the shared store, and of objects that belong to no series.
     Some(Vec<OneSeries>),
 }
 
-/// One series that a host may open.
+/// A series that a host may open.
 #[derive(Clone)]
 struct OneSeries {
     name: String,
     id: SeriesId,
     metadata: [u8; 32],
-    /// The keys of fingerprints and segment digests, of a series that shares nothing.
+    /// The keys of fingerprints and segment digests of a series that shares nothing.
     alone: Option<([u8; 32], [u8; 32])>,
 }
 
-/// How the shared store is called where names of series are; none can have this one.
+/// The name of the shared store among series' names; no series can have it.
 const SHARED_NAME: &str = "\0shared";
-/// How that is called which belongs to no series.
+/// The name that stands for objects without a series.
 const NO_NAME: &str = "";
 
-/// What concerns chunk data.
+/// The keys of chunk data.
 #[derive(Clone)]
 enum DataKeys {
-    /// The pair is derived when a container needs it that a write-only host has sealed: most never
-    /// do.
+    /// The pair is derived when it is first needed, for a container sealed by a write-only host.
     All { master: MasterKey, class: [u8; 32], pair: OnceLock<(PrivateKey, PublicKey)> },
-    /// A host that only writes has the public key that it seals data to.
+    /// A write-only host has only the public key, to which it seals data.
     WriteOnly { public: [u8; 32] },
 }
 
-/// The pair of keys by which data is sealed that its writer can't read.
+/// The key pair for data that its writer cannot read.
 fn key_pair(master: &MasterKey) -> (PrivateKey, PublicKey) {
     let mut seed = master.derive(DATA_PAIR_CONTEXT);
     let pair = X25519HkdfSha256::derive_keypair(&seed);
@@ -187,7 +187,7 @@ impl std::fmt::Debug for Keyring {
 }
 
 impl Keyring {
-    /// The secret that all keys come from; a host that only writes does not have it.
+    /// The secret that all keys are derived from; a write-only host does not have it.
     pub fn master(&self) -> Option<&MasterKey> {
         match &self.data {
             DataKeys::All { master, .. } => Some(master),
@@ -195,13 +195,13 @@ impl Keyring {
         }
     }
 
-    /// Whether data can't be read with these keys.
+    /// Whether these keys cannot read data.
     pub fn is_write_only(&self) -> bool {
         matches!(self.data, DataKeys::WriteOnly { .. })
     }
 
-    /// What a host gets that only writes: of all series, or of those that are called so; these with
-    /// what lets it share, or without.
+    /// Encodes the keys of a write-only host: for all series, or for the named ones, with or
+    /// without the keys that let it share.
     ///
     /// Layout: the key of content hashes and the public key for data; a kind; then for 0 and 1 the
     /// keys of fingerprints and segment digests; for 0 those of series ids and metadata, else a
@@ -222,7 +222,7 @@ impl Keyring {
         let (SeriesKeys::All { ids, metadata }, Digests::All { fingerprints, segments }) =
             (&self.series, &self.digests)
         else {
-            return Err(Error::new(ErrorKind::Denied, "a write-only key makes no others"));
+            return Err(Error::new(ErrorKind::Denied, "a write-only key cannot create other keys"));
         };
         let mut to = Encoder::default();
         to.raw(&self.content);
@@ -253,7 +253,7 @@ impl Keyring {
         Ok(Zeroizing::new(to.bytes))
     }
 
-    /// The same, back.
+    /// Decodes the same form.
     pub(crate) fn of_write_only(bytes: &[u8]) -> Result<Self> {
         let mut from = Decoder::new(bytes, "keys");
         let content = from.array()?;
@@ -278,18 +278,18 @@ impl Keyring {
         Ok(Self { digests, content, series, data })
     }
 
-    /// Whether these keys have what fingerprints of a domain are made with.
+    /// Whether these keys include the fingerprint key of a domain.
     pub fn has_domain(&self, domain: u32) -> bool {
         domain == ALONE || matches!(self.digests, Digests::All { .. })
     }
 
-    /// Whether metadata of a series can be opened with these keys, or of none where that is
-    /// [`NONE`](SeriesId::NONE).
+    /// Whether these keys open the metadata of a series; for [`NONE`](SeriesId::NONE), of objects
+    /// without a series.
     pub fn opens(&self, series: SeriesId) -> bool {
         self.metadata_key(series).is_some()
     }
 
-    /// Whether the metadata of every series can be opened.
+    /// Whether these keys open the metadata of every series.
     pub fn opens_all(&self) -> bool {
         matches!(self.series, SeriesKeys::All { .. })
     }
@@ -303,9 +303,9 @@ impl Keyring {
         }
     }
 
-    /// The key of chunk fingerprints in `domain`, where that is [`ALONE`] those of `series`.
-    /// Without a domain's keys it is one that nobody else has: ask [`has_domain`](Self::has_domain)
-    /// before.
+    /// The key of chunk fingerprints in `domain`, or of `series` if the domain is [`ALONE`].
+    /// Without the domain's keys it is a key that nobody else has: check
+    /// [`has_domain`](Self::has_domain) first.
     pub fn fingerprint_key(&self, domain: u32, series: SeriesId) -> [u8; 32] {
         match &self.digests {
             Digests::All { fingerprints, .. } => domain_key(fingerprints, domain, series),
@@ -313,7 +313,7 @@ impl Keyring {
         }
     }
 
-    /// The key of segment digests, likewise.
+    /// The key of segment digests; see [`fingerprint_key`](Self::fingerprint_key).
     pub fn segment_key(&self, domain: u32, series: SeriesId) -> [u8; 32] {
         match &self.digests {
             Digests::All { segments, .. } => domain_key(segments, domain, series),
@@ -335,8 +335,8 @@ impl Keyring {
         ContentHash(hash)
     }
 
-    /// The id of the series called `name` in `domain`, which reveals neither. Keys that open some
-    /// series alone know no other ids; of another name the answer is one that no series has.
+    /// The id of the series called `name` in `domain`, which reveals neither. Keys for some series
+    /// know only their ids; for another name this returns an id that no series has.
     pub fn series_id(&self, domain: u32, name: &str) -> SeriesId {
         let ids = match &self.series {
             SeriesKeys::All { ids, .. } => ids,
@@ -352,13 +352,14 @@ impl Keyring {
         SeriesId(id)
     }
 
-    /// The id of a domain's shared store: no series has it, since names hold no control characters.
+    /// The id of a domain's shared store. No series has it, because names contain no control
+    /// characters.
     pub fn shared_store_id(&self, domain: u32) -> SeriesId {
         self.series_id(domain, SHARED_NAME)
     }
 
-    /// What opens the blocks of the object that `header` begins, and seals them, if it is none that
-    /// is sealed to the public key.
+    /// Returns the sealer for the blocks of the object with this header. It cannot seal if the
+    /// object is sealed to the public key.
     pub fn sealer(&self, header: &Header) -> Sealer {
         let Some(metadata) = self.metadata_key(header.series).map(Zeroizing::new) else {
             return Sealer::foreign();
@@ -387,14 +388,14 @@ impl Keyring {
         sealer
     }
 
-    /// Begins a container: its header as it is to be written, and what seals it. A host that only
-    /// writes seals its blocks to the public key, with what `random` makes unique.
+    /// Begins a container: returns its final header and its sealer. A write-only host seals blocks
+    /// to the public key; `random` makes the encapsulated key unique.
     pub fn begin_container(&self, header: Header, random: [u8; 32]) -> Result<(Header, Sealer)> {
         let DataKeys::WriteOnly { public } = &self.data else {
             return Ok((header, self.sealer(&header)));
         };
         let failed = |error: hpke::HpkeError| {
-            Error::corrupt(format!("data can't be sealed to the repository's public key: {error}"))
+            Error::corrupt(format!("data cannot be sealed to the repository's public key: {error}"))
         };
         let public = PublicKey::from_bytes(public).map_err(failed)?;
         let (encapped, context) = setup_sender_with_rng::<
@@ -416,7 +417,7 @@ impl Keyring {
     }
 }
 
-/// The key of a domain, or of a series that is one of its own.
+/// The key of a domain, or of a series that has its own.
 fn domain_key(root: &[u8; 32], domain: u32, series: SeriesId) -> [u8; 32] {
     let mut hasher = blake3::Hasher::new_keyed(root);
     hasher.update(&domain.to_le_bytes());
@@ -431,7 +432,7 @@ fn metadata_key(root: &[u8; 32], series: SeriesId) -> [u8; 32] {
     blake3::keyed_hash(root, &series.0).into()
 }
 
-/// The encapsulated key is where other objects have their salt, and goes on behind it.
+/// The encapsulated key takes the place of the salt and continues after it.
 fn encapped(header: &Header) -> [u8; 32] {
     let mut bytes = [0; 32];
     bytes[..24].copy_from_slice(&header.salt);
@@ -446,8 +447,7 @@ fn with_encapped(mut header: Header, encapped: &[u8; 32]) -> Header {
     header
 }
 
-/// Random bytes that were drawn before, for a library that draws by itself: BLAKE3's extended
-/// output.
+/// An RNG for libraries that require one: BLAKE3's extended output of bytes drawn before.
 struct Drawn(blake3::OutputReader);
 
 impl Drawn {

@@ -1,6 +1,6 @@
 //! The bytes of a Siltstone repository.
 //!
-//! Everything stored is laid out here, by hand, as docs/FORMAT.md says; no I/O happens here.
+//! Encodes and decodes every stored layout by hand, as docs/FORMAT.md specifies. Performs no I/O.
 
 mod advice;
 mod block;

@@ -6,7 +6,7 @@ use crate::ids::{ObjectTag, is_hex};
 /// The configuration's name.
 pub const CONFIG: &str = "config";
 
-/// The name of the configuration's copy: the object that everything hangs on exists twice.
+/// The name of the configuration's copy: everything depends on this object, so it exists twice.
 pub const CONFIG_COPY: &str = "config.copy";
 
 /// The name of an append-only repository's wrapped private key.
@@ -15,11 +15,11 @@ pub const AUTHORITY: &str = "authority";
 /// The name of its copy.
 pub const AUTHORITY_COPY: &str = "authority.copy";
 
-/// The prefix of keys, lists of writers and lists of places, so that one listing shows all.
+/// The prefix of keys, lists of writers and lists of places, so that one request lists all.
 pub const ROOT: &str = "root/";
 /// The prefix of key objects.
 pub const KEYS: &str = "root/keys/";
-/// Behind the names of all keys, and before those of lists of places and writers.
+/// Sorts after the names of all keys, and before those of lists of places and writers.
 pub const BEHIND_KEYS: &str = "root/l";
 /// The prefix of lists of writers.
 pub const WRITERS: &str = "root/writers/";
@@ -36,8 +36,8 @@ pub fn key_copy(id: Id) -> String {
     format!("{KEYS}{id}.copy")
 }
 
-/// The name of the object that holds the same bytes in the same place: of a wrapped key and of the
-/// administrator's key there are two.
+/// The name of the object's duplicate in the same location: wrapped keys and the administrator's
+/// key exist twice.
 pub fn twin(name: &str) -> Option<String> {
     if name != AUTHORITY && name != AUTHORITY_COPY && key_id(name).is_none() {
         return None;
@@ -45,7 +45,7 @@ pub fn twin(name: &str) -> Option<String> {
     Some(name.strip_suffix(".copy").map_or_else(|| format!("{name}.copy"), str::to_owned))
 }
 
-/// The id of the key or the copy of one that an object's name says.
+/// The id of the key, or copy of a key, with this object name.
 pub fn key_id(name: &str) -> Option<Id> {
     let name = name.strip_prefix(KEYS)?;
     Id::from_hex(name.strip_suffix(".copy").unwrap_or(name))
@@ -56,12 +56,12 @@ pub fn writers(number: u64) -> String {
     Numbered::Writers.name(SeriesId::NONE, number)
 }
 
-/// The name of its copy: without it nobody could be believed.
+/// The name of its copy: without the list no signature can be verified.
 pub fn writers_copy(number: u64) -> String {
     format!("{}.copy", writers(number))
 }
 
-/// The number of the list of writers or the copy of one that is called so.
+/// The number of the list of writers, or copy of one, with this name.
 pub fn writers_number(name: &str) -> Option<u64> {
     Numbered::Writers.number_of(SeriesId::NONE, name.strip_suffix(".copy").unwrap_or(name))
 }
@@ -71,8 +71,8 @@ pub fn series(series: SeriesId) -> String {
     format!("{SERIES}{series}")
 }
 
-/// A kind of objects that a series numbers such that the newest one is listed first: the name
-/// holds the number's complement.
+/// A kind of objects that a series numbers so that the newest one is listed first: the name holds
+/// the number's complement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Numbered {
     /// Heads, by generation.
@@ -95,7 +95,7 @@ impl Numbered {
             (_, folder) => format!("{}{folder}/", state(series)),
         }
     }
-    /// Where objects of this kind are, and what their folder is called there.
+    /// The location of objects of this kind, and the name of their folder.
     fn folder(self) -> (&'static str, &'static str) {
         match self {
             Self::Head => (STATE, "heads"),
@@ -105,7 +105,7 @@ impl Numbered {
             Self::Writers => (ROOT, "writers"),
         }
     }
-    /// The series whose object of this kind a name is, and what comes behind the folder.
+    /// The series of an object of this kind, and the part of its name after the folder.
     fn split(self, name: &str) -> Option<(SeriesId, &str)> {
         let (top, folder) = self.folder();
         let rest = name.strip_prefix(top)?;
@@ -125,7 +125,7 @@ impl Numbered {
     pub fn name(self, series: SeriesId, number: u64) -> String {
         format!("{}{}", self.prefix(series), Id(!number))
     }
-    /// The number of a series' object of this kind that is called exactly so; the first is 1.
+    /// The number of the series' object of this kind with exactly this name; the first is 1.
     pub fn number_of(self, series: SeriesId, name: &str) -> Option<u64> {
         let (found, number) = self.split(name)?;
         let number = Id::from_hex(number)?;
@@ -140,23 +140,23 @@ impl Numbered {
 /// The prefix of the heads, check records and leases of every series.
 pub const STATE: &str = "state/";
 
-/// The prefix of a series' heads, check records and leases, so that one listing shows the newest of
+/// The prefix of a series' heads, check records and leases, so that one request lists the newest of
 /// each.
 pub fn state(series: SeriesId) -> String {
     format!("{STATE}{series}/")
 }
 
-/// The series whose object a name names, if it is one of a series.
+/// The series of the object with this name, if it belongs to one.
 pub fn series_of(name: &str) -> Option<SeriesId> {
     name.split('/').nth(1).and_then(SeriesId::from_hex)
 }
 
-/// Below which folders the objects are that heads name, themselves or by a snapshot. What names
-/// others comes behind them.
+/// The folders of objects that heads name directly or through a snapshot. Objects that name others
+/// come after those.
 pub const DATA: [&str; 6] =
     ["containers/", "recipes/", "summaries/", "dead/", "runs/", "snapshots/"];
 
-/// The prefixes of all objects of a series that its heads name, themselves or by a snapshot.
+/// The prefixes of a series' objects that its heads name directly or through a snapshot.
 pub fn data(series: SeriesId) -> [String; 6] {
     DATA.map(|folder| format!("{folder}{series}/"))
 }
@@ -237,7 +237,7 @@ pub fn number_and_tag(name: &str) -> Option<(u32, ObjectTag)> {
     Some((u32::from_str_radix(number, 16).ok()?, tag))
 }
 
-/// The name that an object with this header must have, if its header tells.
+/// The name that an object with this header must have, if the header determines it.
 pub fn of_header(header: &Header) -> Option<String> {
     let Header { series, part, tag, .. } = *header;
     let id = Id(header.number);

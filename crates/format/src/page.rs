@@ -1,7 +1,7 @@
 //! Map pages: the tree that leads from a volume to its segments' recipes.
 //!
-//! A leaf page covers 1,024 segments (2 GiB), a page above it 1,024 pages, and so on. What is
-//! absent is zeros. A snapshot shares every page that did not change with its parent.
+//! A leaf page covers 1,024 segments (2 GiB), a page above it 1,024 pages, and so on. Absent
+//! entries mean zeros. A snapshot shares every unchanged page with its parent.
 
 use crate::codec::{Decoder, Encoder, unsupported};
 use crate::number::to_u16;
@@ -9,48 +9,48 @@ use crate::{
     BlockRef, ContentHash, Error, Result, SEGMENT_BYTES, SIGNATURES, SegmentDigest, Signatures,
 };
 
-/// Entries of a page.
+/// Number of entries in a page.
 pub const PAGE_ENTRIES: usize = 1024;
-/// Most levels of a volume's map: enough for every 64-bit size.
+/// Maximum number of levels of a map: enough for every 64-bit volume size.
 pub const PAGE_LEVELS_MAX: u8 = 5;
 const LAYOUT: u8 = 1;
 const BITMAP_BYTES: usize = PAGE_ENTRIES / 8;
 
-/// What a leaf page says of a segment that is not all zeros.
+/// A leaf page's entry for a segment that is not all zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentEntry {
-    /// Where its recipe is.
+    /// The location of its recipe.
     pub recipe: BlockRef,
     /// The digest of its bytes.
     pub digest: SegmentDigest,
-    /// What similar segments are found by.
+    /// Its signatures, used to find similar segments.
     pub signatures: Signatures,
 }
 
 /// A page of a volume's map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Page {
-    /// Level 0: an entry for each of 1,024 segments, `None` for zeros.
+    /// Level 0: 1,024 entries, one per segment; `None` for zeros.
     Leaf(Vec<Option<SegmentEntry>>),
-    /// Level 1 and up: a page for each of 1,024 places, `None` for zeros.
+    /// Level 1 and up: 1,024 child pages; `None` for zeros.
     Branch(u8, Vec<Option<BlockRef>>),
 }
 
-/// Where the map of a volume begins: the top page and its level.
+/// The root of a volume's map: the top page and its level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MapRoot {
     /// The level of the top page.
     pub level: u8,
-    /// The top page, `None` where the whole volume is zeros.
+    /// The top page; `None` if the whole volume is zeros.
     pub page: Option<BlockRef>,
 }
 
-/// How many segments a volume of `volume_bytes` bytes has.
+/// Returns the number of segments of a volume of `volume_bytes` bytes.
 pub fn segment_count(volume_bytes: u64) -> u64 {
     volume_bytes.div_ceil(SEGMENT_BYTES as u64)
 }
 
-/// The level of the top page of a volume with `segments` segments.
+/// Returns the level of the top page of a volume with `segments` segments.
 pub fn root_level(segments: u64) -> u8 {
     let (mut level, mut covered) = (0, PAGE_ENTRIES as u64);
     while covered < segments {
@@ -61,7 +61,7 @@ pub fn root_level(segments: u64) -> u8 {
 }
 
 impl Page {
-    /// Whether nothing but zeros is below it.
+    /// Returns whether only zeros are below it.
     pub fn is_empty(&self) -> bool {
         match self {
             Self::Leaf(entries) => entries.iter().all(Option::is_none),
@@ -69,7 +69,7 @@ impl Page {
         }
     }
 
-    /// The stored form: layout, level, a bitmap of what is present, then that.
+    /// The stored form: layout, level, a bitmap of the present entries, then these entries.
     pub fn encode(&self) -> Vec<u8> {
         let mut to = Encoder::default();
         to.u8(LAYOUT);
@@ -91,7 +91,7 @@ impl Page {
         to.bytes
     }
 
-    /// Reads a page that must be of `level`.
+    /// Decodes a page that must have level `level`.
     pub fn decode(bytes: &[u8], level: u8) -> Result<Self> {
         let mut from = Decoder::new(bytes, "map page");
         let (layout, found) = (from.u8()?, from.u8()?);
@@ -166,7 +166,7 @@ impl MapRoot {
         let page = BlockRef::decode(from)?;
         Ok(Self { level, page: (present != 0).then_some(page) })
     }
-    /// Fails as `Corrupt` unless the map is as high as one of a volume of this size.
+    /// Fails with `Corrupt` unless the map has as many levels as a volume of this size needs.
     pub(crate) fn check(self, volume_bytes: u64) -> Result<Self> {
         if self.level > PAGE_LEVELS_MAX || self.level != root_level(segment_count(volume_bytes)) {
             return Err(Error::corrupt("a volume's map does not fit its size"));

@@ -1,4 +1,4 @@
-//! Where a repository's objects are kept.
+//! The locations of a repository's objects.
 
 use crate::Result;
 use crate::codec::{Decoder, Encoder, REQUIRED, unsupported};
@@ -9,12 +9,12 @@ const FILLING: u16 = 2;
 /// The places of a repository that has more than one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Places {
-    /// Locations that each hold every object, but for those of the shared store if it has its own;
-    /// the first decides what can be created.
+    /// Locations that each hold every object, except those of the shared store if it has its own
+    /// locations. The first one decides whether an object can be created.
     pub copies: Vec<String>,
-    /// Locations that each hold the shared store, if it is kept elsewhere than all others.
+    /// Locations that each hold the shared store, if it has its own.
     pub shared: Vec<String>,
-    /// Those of either that may lack what was there before they were added.
+    /// Locations of either list that may lack objects older than their addition.
     pub filling: Vec<String>,
 }
 

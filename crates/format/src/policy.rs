@@ -1,4 +1,4 @@
-//! Retention policies as a series' head stores them.
+//! Retention policies, as stored in heads.
 
 use crate::Result;
 use crate::codec::{Decoder, Encoder};
@@ -32,12 +32,14 @@ impl Period {
     }
 }
 
-/// Which snapshots of a series are kept. A rule of 0 keeps none, one of [`u32::MAX`] all.
+/// The rules that say which snapshots of a series are kept. A rule of 0 keeps none, one of
+/// [`u32::MAX`] all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RetentionPolicy {
-    /// So many of the newest.
+    /// Number of newest snapshots to keep.
     pub last: u32,
-    /// The newest of so many hours, days, weeks, months and years that have any.
+    /// Number of hours with snapshots, of each of which the newest snapshot is kept. The next
+    /// fields do so for days, weeks, months and years.
     pub hourly: u32,
     /// See `hourly`.
     pub daily: u32,
@@ -47,18 +49,20 @@ pub struct RetentionPolicy {
     pub monthly: u32,
     /// See `hourly`.
     pub yearly: u32,
-    /// All that are at most this much older than the newest that is not of the future.
+    /// Keeps all snapshots that are at most this much older than the newest one that is not dated
+    /// in the future.
     pub within: Period,
-    /// All that have one of these labels.
+    /// Keeps all snapshots that have one of these labels.
     pub tags: Vec<String>,
-    /// Nothing is deleted that storage has held for less, in seconds, whatever its time says.
+    /// Deletes nothing that storage has held for less than this many seconds, whatever time it
+    /// claims.
     pub age_min_s: u64,
     /// How long deleted snapshots can be brought back, in seconds.
     pub keep_deleted_s: u64,
 }
 
 impl RetentionPolicy {
-    /// Whether no rule keeps anything, so that applying it would make no sense.
+    /// Whether no rule keeps anything.
     pub fn is_empty(&self) -> bool {
         let counts = [self.last, self.hourly, self.daily, self.weekly, self.monthly, self.yearly];
         counts.iter().all(|count| *count == 0) && self.within.is_zero() && self.tags.is_empty()

@@ -1,4 +1,4 @@
-//! Recipes: which chunks a segment is made of, and where they are.
+//! Recipes: the chunks of a segment and their locations.
 
 use crate::codec::{Decoder, Encoder, unsupported};
 use crate::number::{to_u16, to_u32};
@@ -9,21 +9,21 @@ const FIXED: u8 = 1;
 const FAST_CDC: u8 = 2;
 const EXTENT_ZERO: u8 = 0;
 const EXTENT_STORED: u8 = 1;
-/// Most chunks of a segment: FastCDC's least chunk is 256 bytes.
+/// Maximum number of chunks in a segment: the smallest FastCDC chunk is 256 bytes.
 const CHUNKS_MAX: usize = SEGMENT_BYTES / 256;
 
 /// One chunk of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecipeChunk {
-    /// Where it is stored, or [`Reference::ZERO`].
+    /// Its location, or [`Reference::ZERO`].
     pub reference: Reference,
-    /// Its bytes.
+    /// Its size in bytes.
     pub length: u32,
     /// Its fingerprint; all zeros for a chunk of zeros.
     pub fingerprint: Fingerprint,
 }
 
-/// A segment's chunks in order; their lengths add up to the segment's.
+/// A segment's chunks in order. Their lengths add up to the segment's length.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recipe {
     /// The chunks.
@@ -31,7 +31,7 @@ pub struct Recipe {
 }
 
 impl Recipe {
-    /// Bytes of the segment.
+    /// Size of the segment in bytes.
     pub fn segment_bytes(&self) -> u32 {
         self.chunks.iter().map(|chunk| chunk.length).sum()
     }
@@ -59,7 +59,7 @@ impl Recipe {
         to.bytes
     }
 
-    /// Chunks that are zeros or in consecutive slots, as count and first reference.
+    /// Runs of zero chunks or of chunks in consecutive slots, as count and first reference.
     fn extents(&self) -> Vec<(u16, Reference)> {
         let mut extents: Vec<(u16, Reference)> = Vec::new();
         let mut previous = None;
@@ -80,7 +80,7 @@ impl Recipe {
         extents
     }
 
-    /// Reads a recipe; the lengths are checked against the chunking and the segment.
+    /// Decodes a recipe and checks its lengths against the chunking and the segment.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut from = Decoder::new(bytes, "recipe");
         let layout = from.u8()?;

@@ -1,4 +1,4 @@
-//! The small records: configuration, wrapped keys, series, leases and what `check` remembers.
+//! The small records: configuration, wrapped keys, series, leases and check records.
 
 use argon2::{Algorithm, Argon2, Block, Params, Version};
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
@@ -20,19 +20,19 @@ const DAMAGED_BLOCKS: u16 = 4;
 /// The repository's settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// When it was made, in nanoseconds since 1970.
+    /// Creation time, in nanoseconds since 1970.
     pub created_ns: i64,
-    /// How disks are cut unless a backup says otherwise.
+    /// The default chunking of disks.
     pub chunking: Chunking,
     /// The zstd level of frames and metadata, -7 to 19.
     pub zstd_level: i32,
-    /// Sealed bytes at which a container is closed.
+    /// Sealed size in bytes at which a container is closed.
     pub container_bytes: u32,
-    /// Most raw bytes of a frame.
+    /// Maximum raw size of a frame in bytes.
     pub frame_bytes: u32,
-    /// The administrator's Ed25519 public key, which says who may write what.
+    /// The administrator's Ed25519 public key, which verifies the list of writers.
     pub administrator: [u8; 32],
-    /// Whether only the administrator removes anything; else all who have a full key.
+    /// Whether only the administrator can delete; otherwise every full key can.
     pub append_only: bool,
 }
 
@@ -51,7 +51,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Whether the settings are inside the bounds that the format allows.
+    /// Fails with `Invalid` if a setting is out of the format's bounds.
     pub fn validate(&self) -> Result<()> {
         self.chunking.validate()?;
         let in_bounds = (-7..=19).contains(&self.zstd_level)
@@ -61,8 +61,8 @@ impl Config {
             return Ok(());
         }
         Err(Error::invalid(
-            "a setting is out of bounds: compression level -7 to 19, containers 64 KiB to 256 MiB, \
-             frames 4 KiB to 1 MiB",
+            "a setting is out of bounds: use compression level -7 to 19, containers of 64 KiB to \
+             256 MiB, frames of 4 KiB to 1 MiB",
         ))
     }
 
@@ -113,7 +113,7 @@ impl Config {
     }
 }
 
-/// What a password costs to try: Argon2id's parameters (RFC 9106).
+/// The cost of key derivation: Argon2id's parameters (RFC 9106).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KdfCost {
     /// Memory in KiB.
@@ -131,8 +131,8 @@ impl Default for KdfCost {
 }
 
 impl KdfCost {
-    /// Whether the cost is inside the bounds that the format allows; they keep a damaged key from
-    /// asking for all memory.
+    /// Fails with `Invalid` if the cost is out of the format's bounds, which keep a damaged key
+    /// from allocating all memory.
     pub fn validate(self) -> Result<Self> {
         let ok = (8 << 10..=1 << 20).contains(&self.memory_kib)
             && (1..=64).contains(&self.passes)
@@ -141,30 +141,30 @@ impl KdfCost {
             return Ok(self);
         }
         Err(Error::invalid(
-            "the password cost is out of bounds: 8 MiB to 1 GiB of memory, 1 to 64 passes, 1 to 16 \
-             lanes",
+            "the key derivation cost is out of bounds: use 8 MiB to 1 GiB of memory, 1 to 64 \
+             passes and 1 to 16 lanes",
         ))
     }
 }
 
-/// Who made a wrapped key, and when; sealed with the repository's metadata key.
+/// The creator of a wrapped key and the time; sealed with the repository's metadata key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyLabel {
-    /// When it was made, in nanoseconds since 1970.
+    /// Creation time, in nanoseconds since 1970.
     pub created_ns: i64,
-    /// The host it was made on.
+    /// The host that created it.
     pub host: String,
-    /// The user who made it.
+    /// The user who created it.
     pub user: String,
 }
 
-/// A key object: what a password unlocks.
+/// A key object: a secret that a password unlocks.
 pub struct WrappedKey;
 
 impl WrappedKey {
-    /// The whole object for a `secret` that `password` opens.
+    /// Encodes the whole object: `secret`, wrapped by `password`.
     ///
-    /// Layout: header, whose kind says what is wrapped; memory, passes, lanes and bytes of the
+    /// Layout: header, whose kind tells the kind of secret; memory, passes, lanes and bytes of the
     /// secret (u32 each); the secret sealed at position 0 under Argon2id(password, the header's
     /// salt); the label sealed at position 1 with the repository's metadata key.
     pub fn wrap(
@@ -192,13 +192,13 @@ impl WrappedKey {
         Ok(to.bytes)
     }
 
-    /// The secret, if `password` opens this key object; otherwise `WrongPassword`.
+    /// Returns the secret. Fails with `WrongPassword` if `password` does not open this key object.
     pub fn unwrap(object: &[u8], password: &[u8]) -> Result<Zeroizing<Vec<u8>>> {
         let (header, cost, mut sealed, _) = Self::parts(object)?;
         let sealer = password_sealer(&header, password, cost)?;
-        let opened = sealer.open(0, &mut sealed).map_err(|_| {
-            Error::new(ErrorKind::WrongPassword, "the password does not open this key")
-        })?;
+        let opened = sealer
+            .open(0, &mut sealed)
+            .map_err(|_| Error::new(ErrorKind::WrongPassword, "wrong password"))?;
         let secret = Zeroizing::new(opened.to_vec());
         sealed.zeroize();
         Ok(secret)
@@ -230,13 +230,13 @@ fn password_sealer(header: &Header, password: &[u8], cost: KdfCost) -> Result<Se
     let failed = |error: argon2::Error| Error::invalid(format!("Argon2id: {error}"));
     let params = Params::new(cost.memory_kib, cost.passes, cost.lanes, Some(32)).map_err(failed)?;
     let mut key = [0; 32];
-    // By all threads: the system takes as long to hand out the memory as one pass takes.
+    // All threads touch the memory first: its allocation takes as long as one pass.
     let mut memory: Vec<Block> =
         (0..params.block_count()).into_par_iter().map(|_| Block::new()).collect();
     Argon2::new(Algorithm::Argon2id, Version::V0x13, params)
         .hash_password_into_with_memory(password, &header.salt, &mut key, &mut memory)
         .map_err(failed)?;
-    // Wrapping is always encryption, whatever protects the rest.
+    // Keys are always encrypted, even if the rest is not.
     let sealer = Sealer::new(&key, &Header { scheme: SealScheme::Aes256Gcm, ..*header });
     key.zeroize();
     Ok(sealer)
@@ -249,7 +249,7 @@ pub struct SeriesRecord {
     pub name: String,
     /// Its domain.
     pub domain: u32,
-    /// When it was made, in nanoseconds since 1970.
+    /// Creation time, in nanoseconds since 1970.
     pub created_ns: i64,
 }
 
@@ -273,20 +273,20 @@ impl SeriesRecord {
     }
 }
 
-/// Who is working on a series.
+/// The process that works on a series.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lease {
     /// The session: 16 random bytes.
     pub session: [u8; 16],
     /// The host's name, for messages.
     pub host: String,
-    /// What names one start of one host, so that a process of another start is known to be dead.
+    /// The boot id of the host: a process of an earlier boot is dead.
     pub boot: String,
-    /// The process.
+    /// The process id.
     pub process: u32,
-    /// When the process started, in the host's own unit, since process numbers are used again.
+    /// The start time of the process, in the host's own unit, because process ids are reused.
     pub process_start: u64,
-    /// When this lease ends unless it is renewed, in nanoseconds since 1970.
+    /// The time when this lease expires unless renewed, in nanoseconds since 1970.
     pub expires_ns: i64,
 }
 
@@ -320,16 +320,16 @@ impl Lease {
     }
 }
 
-/// When a range of containers was last read and verified.
+/// The last verification of a range of containers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VerifiedRange {
     /// The first container.
     pub first: u32,
-    /// How many.
+    /// The number of containers.
     pub count: u32,
     /// Their tag.
     pub tag: ObjectTag,
-    /// When, in seconds since 1970.
+    /// The time, in seconds since 1970.
     pub time_s: u64,
 }
 
@@ -346,16 +346,16 @@ pub struct DamagedSlots {
     pub last: u16,
 }
 
-/// What `check` remembers of one series.
+/// The record that `check` keeps of one series.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckRecord {
-    /// When the pass over all data began that has not ended yet, in seconds since 1970; else 0.
+    /// The start of the unfinished pass over all data, in seconds since 1970; 0 if there is none.
     pub pass_started_s: u64,
     /// When containers were last verified.
     pub verified: Vec<VerifiedRange>,
-    /// What is known to be damaged; backups do not refer to it again.
+    /// Slots known to be damaged; backups do not refer to them again.
     pub damaged: Vec<DamagedSlots>,
-    /// Recipes that are known to be damaged; backups do not share them with new snapshots.
+    /// Recipes known to be damaged; new snapshots do not share them.
     pub damaged_blocks: Vec<BlockRef>,
 }
 

@@ -1,4 +1,4 @@
-//! Where stored chunks and metadata blocks are.
+//! The locations of stored chunks and metadata blocks.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -12,19 +12,20 @@ pub const PRIVATE_STORE: u16 = 0;
 /// The store number of the domain's shared store in a series' table.
 pub const SHARED_STORE: u16 = 1;
 
-/// Where a chunk is: store (16 bits, resolved by the head's table), container (32), slot (16).
+/// The location of a chunk: store (16 bits, resolved by the head's table), container (32), slot
+/// (16).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Reference(u64);
 
 impl Reference {
-    /// Stands for a chunk of zeros, which is never stored.
+    /// Means a chunk of zeros, which is never stored.
     pub const ZERO: Self = Self(u64::MAX);
 
-    /// The reference to `slot` of `container` in `store`.
+    /// Returns the reference to `slot` of `container` in `store`.
     pub const fn new(store: u16, container: u32, slot: u16) -> Self {
         Self((store as u64) << 48 | (container as u64) << 16 | slot as u64)
     }
-    /// The reference from its stored form.
+    /// Decodes the stored form.
     pub const fn from_bits(bits: u64) -> Self {
         Self(bits)
     }
@@ -32,7 +33,7 @@ impl Reference {
     pub const fn bits(self) -> u64 {
         self.0
     }
-    /// Whether this stands for zeros.
+    /// Returns whether this means zeros.
     pub fn is_zero(self) -> bool {
         self == Self::ZERO
     }
@@ -51,7 +52,7 @@ impl Reference {
         let bytes = self.0.to_le_bytes();
         u16::from_le_bytes([bytes[0], bytes[1]])
     }
-    /// Whether `next` is the slot right behind this one in the same container.
+    /// Returns whether `next` is the next slot of the same container.
     pub fn precedes(self, next: Self) -> bool {
         self.slot() < u16::MAX && next.0 == self.0 + 1
     }
@@ -66,21 +67,22 @@ impl fmt::Debug for Reference {
     }
 }
 
-/// Where a metadata block (recipe or map page) is, a byte range of a recipe pack, and what it says.
+/// The location of a metadata block (recipe or map page), a byte range of a recipe pack, and its
+/// content hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BlockRef {
     /// The pack's number in its series.
     pub pack: u32,
-    /// Where the sealed block begins in the pack, in bytes.
+    /// Offset of the sealed block in the pack, in bytes.
     pub offset: u32,
-    /// Bytes of the sealed block.
+    /// Size of the sealed block in bytes.
     pub length: u32,
-    /// The hash of its kind and plain bytes, so that no other block is taken for it.
+    /// The hash of its kind and plain bytes, so that another block is not mistaken for it.
     pub hash: ContentHash,
 }
 
 impl BlockRef {
-    /// Bytes of the stored form.
+    /// Size of the stored form in bytes.
     pub(crate) const BYTES: usize = 28;
 
     pub(crate) fn encode(self, to: &mut Encoder) {
@@ -95,26 +97,26 @@ impl BlockRef {
     }
 }
 
-/// A range of numbered objects of one tag, as heads list them.
+/// A range of numbered objects with one tag, as listed in heads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ObjectRange {
     /// The first number.
     pub first: u32,
-    /// How many numbers, at least one.
+    /// Number of objects, at least one.
     pub count: u32,
     /// The tag of the session that wrote them.
     pub tag: ObjectTag,
 }
 
-/// How many numbers there are.
+/// The number of objects in the range.
 const NUMBERS: u64 = 1 << 32;
 
 impl ObjectRange {
-    /// The number behind the last.
+    /// The last number plus one.
     fn end(&self) -> u64 {
         u64::from(self.first) + u64::from(self.count)
     }
-    /// The numbers, of which there must be one at least.
+    /// The range of numbers, which must not be empty.
     pub fn numbers(&self) -> RangeInclusive<u32> {
         self.first..=self.first.saturating_add(self.count - 1)
     }
@@ -129,29 +131,29 @@ impl ObjectSet {
     pub fn ranges(&self) -> &[ObjectRange] {
         &self.0
     }
-    /// How many objects the set has.
+    /// The number of objects in the set.
     pub fn len(&self) -> u64 {
         self.0.iter().map(|range| u64::from(range.count)).sum()
     }
-    /// Whether the set has none.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
-    /// The tag of object `number`, if the set has it.
+    /// Returns the tag of object `number`, if it is in the set.
     pub fn tag(&self, number: u32) -> Option<ObjectTag> {
         let at = self.0.partition_point(|range| range.first <= number);
         let range = self.0.get(at.checked_sub(1)?)?;
         (number - range.first < range.count).then_some(range.tag)
     }
-    /// The number behind the greatest one, 0 if there is none.
+    /// The greatest number plus one; 0 if the set is empty.
     pub fn end(&self) -> u32 {
         self.0.last().map_or(0, |range| range.first + range.count)
     }
-    /// Whether the set has the same as `before` below `from`, and nothing from `to` on.
+    /// Returns whether the set equals `before` below `from`, and is empty from `to` on.
     pub(crate) fn extends(&self, before: &Self, from: u32, to: u32) -> bool {
         self.end() <= to && self.below(from) == before.below(u32::MAX)
     }
-    /// What is below `end`, in as few ranges as can be.
+    /// Returns the objects below `end`, in as few ranges as possible.
     fn below(&self, end: u32) -> Vec<ObjectRange> {
         let mut below: Vec<ObjectRange> = Vec::new();
         for range in self.0.iter().filter(|range| range.first < end && range.count > 0) {
@@ -165,12 +167,12 @@ impl ObjectSet {
         }
         below
     }
-    /// Adds `number`, which must be greater than all there are.
+    /// Adds `number`, which must be greater than all numbers in the set.
     pub fn push(&mut self, number: u32, tag: ObjectTag) {
         if let Some(last) = self.0.last_mut() {
             let end = last.end();
             assert!(u64::from(number) >= end, "object numbers are added in ascending order");
-            // One range of all numbers would have one more than a count can say.
+            // A range of all 2^32 numbers would overflow the count.
             if u64::from(number) == end && tag == last.tag && last.count < u32::MAX {
                 last.count += 1;
                 return;
@@ -180,13 +182,12 @@ impl ObjectSet {
     }
     /// Every number with its tag, ascending.
     ///
-    /// A damaged or forged set may have 2^32 of them: see to it that they can be before they are
-    /// followed.
+    /// A damaged or forged set may have 2^32 numbers: check its size before iterating.
     pub fn iter(&self) -> impl Iterator<Item = (u32, ObjectTag)> + '_ {
         self.0.iter().flat_map(|range| range.numbers().map(|number| (number, range.tag)))
     }
-    /// Whether the set has every number of `other` with the same tag; takes as long as both have
-    /// ranges.
+    /// Returns whether the set has every number of `other` with the same tag. Takes time linear in
+    /// the number of ranges of both.
     pub fn has_all_of(&self, other: &Self) -> bool {
         let mut mine = self.0.iter().peekable();
         other.0.iter().all(|theirs| {

@@ -1,39 +1,39 @@
-//! Runs: records of a fixed size in the order of their fingerprints, cut into partitions.
+//! Runs: records of a fixed size, ordered by fingerprint, in partitions.
 //!
-//! A record says one thing of one fingerprint; what its payload means depends on what the run is
-//! for. Fingerprints are keyed hashes, so equal ranges of them hold about equally many.
+//! A record maps a fingerprint to a payload, whose meaning depends on the run's use. Fingerprints
+//! are keyed hashes, so equal ranges hold about the same number of them.
 
 use crate::codec::{Decoder, Encoder, REQUIRED};
 use crate::envelope::Id;
 use crate::summary::SummaryGeometry;
 use crate::{ContentHash, Error, Fingerprint, Result};
 
-/// Bytes of a record.
+/// Size of a record in bytes.
 pub const RECORD_BYTES: usize = FINGERPRINT_BYTES + PAYLOAD_BYTES;
-/// Most records of one block of a run.
+/// Maximum number of records in a block of a run.
 pub const RUN_BLOCK_RECORDS_MAX: usize = 2048;
-/// A run may have two to the power of this many partitions.
+/// A run has at most 2 to the power of this partitions.
 pub const PARTITION_BITS_MAX: u8 = 16;
 const FINGERPRINT_BYTES: usize = 20;
 const PAYLOAD_BYTES: usize = 12;
-/// How many records a partition is expected to have at most: about 3 MiB.
+/// Maximum expected number of records in a partition: about 3 MiB.
 const PARTITION_RECORDS: u64 = 100_000;
 
 const BLOCKS: u16 = 5;
 const FILTER: u16 = 6;
 const BEFORE: u16 = 7;
 
-/// What is known of a fingerprint. Records are ordered by fingerprint, then payload.
+/// A fingerprint and its payload. Records are ordered by fingerprint, then payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Record {
     /// The fingerprint.
     pub fingerprint: Fingerprint,
-    /// What is known; the layout is that of the run's use.
+    /// The payload; the run's use defines its layout.
     pub payload: [u8; PAYLOAD_BYTES],
 }
 
 impl Record {
-    /// The first eight bytes of the fingerprint in the order of fingerprints.
+    /// The first eight bytes of the fingerprint, big-endian, so that they sort like fingerprints.
     pub fn prefix(&self) -> u64 {
         prefix(&self.fingerprint)
     }
@@ -58,34 +58,35 @@ fn prefix(fingerprint: &Fingerprint) -> u64 {
 pub struct RunRef {
     /// The run's id.
     pub id: Id,
-    /// What its records mean; the numbers are those of [`RunUse`].
+    /// The use of its records, a number of [`RunUse`].
     pub use_: RunUse,
-    /// It has two to the power of this many partitions.
+    /// It has 2 to the power of this partitions.
     pub partition_bits: u8,
-    /// How many records it has.
+    /// Number of records.
     pub records: u64,
-    /// What it says: the hash of its last partition's directory, which has those of all others.
+    /// The content hash of its last partition's directory, which holds those of all others.
     pub hash: ContentHash,
 }
 
-/// What the records of a run say. The numbers are stored.
+/// The use of a run. The numbers are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum RunUse {
-    /// Where a chunk of the shared store is: its reference (8), then its length in bytes (4).
+    /// The location of a chunk of the shared store: its reference (8 bytes), then its length in
+    /// bytes (4).
     Shared = 1,
-    /// Which series has a chunk: the first 12 bytes of its id.
+    /// A series that has the chunk: the first 12 bytes of its id.
     Owners = 2,
 }
 
 impl RunRef {
-    /// How many bits of the fingerprint choose the partition in a run of `records` records.
+    /// Number of fingerprint bits that select the partition in a run of `records` records.
     pub fn partition_bits_for(records: u64) -> u8 {
         let partitions = records.div_ceil(PARTITION_RECORDS).max(1).next_power_of_two();
         u8::try_from(partitions.trailing_zeros()).unwrap_or(u8::MAX).min(PARTITION_BITS_MAX)
     }
 
-    /// How many partitions it has, each an object of its own.
+    /// Number of partitions, each an object of its own.
     pub fn partitions(&self) -> u32 {
         1 << self.partition_bits
     }
@@ -119,7 +120,7 @@ impl RunRef {
     }
 }
 
-/// The partition of a fingerprint where so many bits choose it.
+/// The partition of a fingerprint, selected by this many bits.
 pub fn partition_of(bits: u8, fingerprint: &Fingerprint) -> u32 {
     let bytes = &fingerprint.0;
     let top = u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
@@ -129,13 +130,13 @@ pub fn partition_of(bits: u8, fingerprint: &Fingerprint) -> u32 {
 /// One block of a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunBlock {
-    /// Where it begins in the object, in bytes; also its position for sealing.
+    /// Its offset in the object, in bytes; also its position for sealing.
     pub offset: u32,
-    /// Bytes of the sealed block.
+    /// Size of the sealed block in bytes.
     pub sealed_bytes: u32,
     /// The fingerprint of its first record.
     pub first: Fingerprint,
-    /// What it says.
+    /// Its content hash.
     pub hash: ContentHash,
 }
 
@@ -144,16 +145,16 @@ pub struct RunBlock {
 pub struct RunFilter {
     /// Its size; it has one partition.
     pub geometry: SummaryGeometry,
-    /// Where it begins in the object, in bytes; also its position for sealing.
+    /// Its offset in the object, in bytes; also its position for sealing.
     pub offset: u32,
-    /// Bytes of the sealed block.
+    /// Size of the sealed block in bytes.
     pub sealed_bytes: u32,
-    /// What it says.
+    /// Its content hash.
     pub hash: ContentHash,
 }
 
 impl RunFilter {
-    /// What the bits of a fingerprint are drawn from.
+    /// The hash that selects the bits of a fingerprint.
     pub fn draw(fingerprint: &Fingerprint) -> u64 {
         let mut bytes = [0; 8];
         bytes.copy_from_slice(&fingerprint.0[8..16]);
@@ -168,19 +169,19 @@ pub struct RunDirectory {
     pub blocks: Vec<RunBlock>,
     /// The filter, if there is one.
     pub filter: Option<RunFilter>,
-    /// In the last partition of a run: what the directories of the partitions before it say.
+    /// In the last partition of a run: the content hashes of the earlier partitions' directories.
     pub before: Vec<ContentHash>,
 }
 
 impl RunDirectory {
-    /// The blocks that may hold a fingerprint, by index; empty where it is below all.
+    /// The blocks that may hold a fingerprint, by index; empty if it is below all.
     pub fn blocks_of(&self, fingerprint: &Fingerprint) -> std::ops::Range<usize> {
         let end = self.blocks.partition_point(|block| block.first <= *fingerprint);
         let start = self.blocks.partition_point(|block| block.first < *fingerprint);
         start.saturating_sub(1)..end
     }
 
-    /// Where the last block or the filter ends, in bytes.
+    /// The end of the last block or of the filter, in bytes.
     pub fn end(&self) -> Option<u64> {
         let blocks = self.blocks.last().map(|block| (block.offset, block.sealed_bytes));
         let filter = self.filter.map(|filter| (filter.offset, filter.sealed_bytes));
@@ -282,7 +283,7 @@ pub fn decode_records(bytes: &[u8], into: &mut Vec<Record>) -> Result<()> {
         fingerprint: Fingerprint(*fingerprint),
         payload: *payload,
     }));
-    // The prefixes alone decide nearly always.
+    // Comparing the prefixes is nearly always enough.
     let in_order = |pair: &[Record]| pair[0].prefix() < pair[1].prefix() || pair[0] <= pair[1];
     if !into[start..].windows(2).all(in_order) {
         return Err(Error::corrupt("run: a block's records are out of order"));
@@ -290,7 +291,7 @@ pub fn decode_records(bytes: &[u8], into: &mut Vec<Record>) -> Result<()> {
     Ok(())
 }
 
-/// Bytes of the filter for so many records.
+/// Size of the filter for this many records, in bytes.
 pub fn filter_geometry(records: usize) -> Option<SummaryGeometry> {
     let geometry = SummaryGeometry::for_references(records as u64);
     (geometry.partitions == 1 && records > 0).then_some(geometry)

@@ -9,10 +9,10 @@ use crate::{Error, ErrorKind, Fingerprint, Result};
 
 /// The position of an object's directory; frame numbers and offsets never reach it.
 pub const DIRECTORY_POSITION: u64 = u64::MAX;
-/// Bytes that sealing adds to a block.
+/// Number of bytes that sealing adds to a block.
 pub const TAG_BYTES: usize = 16;
 
-/// The first 20 bytes of a keyed BLAKE3, as a fingerprint; the chunking crate does the same in
+/// Computes a fingerprint: the first 20 bytes of a keyed BLAKE3. The chunking crate does so in
 /// bulk.
 pub fn fingerprint(key: &[u8; 32], chunk: &[u8]) -> Fingerprint {
     let mut bytes = [0; 20];
@@ -20,27 +20,27 @@ pub fn fingerprint(key: &[u8; 32], chunk: &[u8]) -> Fingerprint {
     Fingerprint(bytes)
 }
 
-/// Seals and opens the blocks of one object, each at a position that no other block of it has.
+/// Seals and opens the blocks of one object, each at its own position.
 pub struct Sealer {
     blocks: Cipher,
-    /// What seals the directory, where that is not what seals the blocks.
+    /// The cipher of the directory, if it differs from that of the blocks.
     directory: Option<Cipher>,
 }
 
 enum Cipher {
     Checksum([u8; 32]),
     Aes256Gcm(Box<LessSafeKey>),
-    /// Sealed to a public key, to which the private key is not here.
+    /// Sealed to a public key whose private key is not known here.
     Closed,
-    /// The object does not say what key it was sealed with.
+    /// The header does not lead to a valid key.
     Broken,
-    /// Of a series that the keys here do not open.
+    /// The object belongs to a series that the known keys do not open.
     Foreign,
 }
 
 impl Cipher {
-    /// The object's key is BLAKE3 of its whole header, keyed with `class_key`: a header that was
-    /// changed, or another object's, opens nothing.
+    /// The object's key is BLAKE3 of its whole header, keyed with `class_key`, so a changed header,
+    /// or that of another object, opens nothing.
     fn new(class_key: &[u8; 32], header: &Header) -> Self {
         let mut key: [u8; 32] = blake3::keyed_hash(class_key, &header.encode()).into();
         if header.scheme == SealScheme::Checksum {
@@ -55,22 +55,23 @@ impl Cipher {
     }
 }
 
-/// Why there is no key for an object's blocks.
+/// The reason why there is no key for an object's blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoKey {
-    /// It is not here.
+    /// The key is not known here.
     Closed,
-    /// The object's header leads to none.
+    /// The object's header does not lead to a valid key.
     Broken,
 }
 
 impl Sealer {
-    /// What seals all blocks of an object with one key.
+    /// Returns a sealer that uses one key for all blocks.
     pub(crate) fn new(class_key: &[u8; 32], header: &Header) -> Self {
         Self { blocks: Cipher::new(class_key, header), directory: None }
     }
 
-    /// What seals blocks of data with one key, if there is one, and their directory with another.
+    /// Returns a sealer with one key for data blocks, if it is known, and another for their
+    /// directory.
     pub(crate) fn of_data(
         data_key: std::result::Result<&[u8; 32], NoKey>,
         directory_key: &[u8; 32],
@@ -84,7 +85,7 @@ impl Sealer {
         Self { blocks, directory: Some(Cipher::new(directory_key, header)) }
     }
 
-    /// What opens nothing: the object is of a series to which the keys are not here.
+    /// Returns a sealer that opens nothing: the keys of the object's series are not known here.
     pub(crate) fn foreign() -> Self {
         Self { blocks: Cipher::Foreign, directory: None }
     }
@@ -111,17 +112,18 @@ impl Sealer {
                 }
             }
             Cipher::Closed | Cipher::Broken | Cipher::Foreign => {
-                panic!("only who made an object's key seals with it")
+                panic!("only the creator of an object's key seals with it")
             }
         }
     }
 
-    /// Opens a sealed block in place; the answer is its plain bytes.
+    /// Opens a sealed block in place and returns its plain bytes.
     ///
-    /// Fails as `Corrupt` unless it was sealed at this position of this object, as `Denied` where
-    /// only a key that is not here opens it.
+    /// Fails with `Corrupt` unless it was sealed at this position of this object, with `Denied` if
+    /// its key is not known here.
     pub fn open<'a>(&self, position: u64, sealed: &'a mut [u8]) -> Result<&'a [u8]> {
-        let damaged = || Error::corrupt("its seal is broken: the bytes are not what was written");
+        let damaged =
+            || Error::corrupt("checksum mismatch: the bytes are not the ones that were written");
         match self.cipher(position) {
             Cipher::Checksum(key) => {
                 let at = sealed.len().checked_sub(TAG_BYTES).ok_or_else(damaged)?;
@@ -138,11 +140,11 @@ impl Sealer {
             Cipher::Broken => Err(damaged()),
             Cipher::Foreign => Err(Error::new(
                 ErrorKind::Denied,
-                "this key opens no other series than those that it may write",
+                "access denied: this key opens only the series that it may write",
             )),
             Cipher::Closed => Err(Error::new(
                 ErrorKind::Denied,
-                "access denied: this key is write-only and reads no data",
+                "access denied: this key is write-only and cannot read data",
             )
             .with_advice(Advice::UseReadingKey)),
         }

@@ -1,4 +1,5 @@
-//! Who wrote an object: every key signs what others rely on, and the administrator signs who may.
+//! Signatures: every key signs the objects that others rely on, and the administrator signs the
+//! list of keys.
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -8,13 +9,13 @@ use zeroize::Zeroize;
 use crate::envelope::{Header, Id, ObjectKind};
 use crate::{Error, Result};
 
-/// Bytes that follow the plain bytes of a signed object: who signed, and an Ed25519 signature.
+/// Bytes after the plain bytes of a signed object: the signer's id and an Ed25519 signature.
 pub const SIGNATURE_BYTES: usize = 8 + ED25519_BYTES;
 const ED25519_BYTES: usize = 64;
-/// What is signed begins with this, so that no other use of the key can be mistaken for it.
+/// Signed bytes begin with this, so that no other use of the key can be mistaken for it.
 const CONTEXT: &[u8] = b"siltstone 2026 v1 object and its writer";
 
-/// What is remembered of a seed and its public key begins with this, where others have a signature.
+/// Cache entries for a seed and its public key begin with this, in place of a signature.
 const SEED_OF: &[u8] = b"seed of the public key";
 
 /// What an Ed25519 key pair is made from: 32 random bytes.
@@ -26,7 +27,7 @@ impl SigningSeed {
     pub fn new(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
-    /// The seed itself, for wrapping it.
+    /// The seed itself, to be wrapped.
     pub fn expose(&self) -> &[u8; 32] {
         &self.0
     }
@@ -53,8 +54,8 @@ impl Drop for SigningSeed {
     }
 }
 
-/// A private key that signs objects. The pair is made when it is first needed: who only reads needs
-/// none.
+/// A private key that signs objects. The pair is computed when first needed: readers do not need
+/// it.
 pub struct Signer {
     id: Id,
     seed: SigningSeed,
@@ -62,7 +63,7 @@ pub struct Signer {
 }
 
 impl Signer {
-    /// Who signs in the administrator's name.
+    /// The id of the administrator as a signer.
     pub const ADMINISTRATOR: Id = Id(0);
 
     /// The key made from a seed; `id` is that of the wrapped key that holds it, or
@@ -71,7 +72,7 @@ impl Signer {
         Self { id, seed, pair: OnceLock::new() }
     }
 
-    /// Whose key it is.
+    /// The id of the key's owner.
     pub fn id(&self) -> Id {
         self.id
     }
@@ -88,8 +89,8 @@ impl Signer {
         Ok(public)
     }
 
-    /// Signs what the object that `header` begins is to hold: who signed and the signature are
-    /// appended.
+    /// Signs the contents of the object with this header: appends the signer's id and the
+    /// signature.
     pub fn sign(&self, header: &Header, plain: &mut Vec<u8>) -> Result<()> {
         let message = message(header, self.id, plain);
         let signature = self.pair()?.sign(&message);
@@ -114,19 +115,19 @@ impl std::fmt::Debug for Signer {
     }
 }
 
-/// What a signed object holds, and who says to have signed it.
+/// The contents of a signed object, and its claimed signer.
 #[derive(Clone, Copy, Debug)]
 pub struct Signed<'a> {
     header: &'a Header,
     /// The bytes that are signed.
     pub plain: &'a [u8],
-    /// Who says to have signed them.
+    /// The claimed signer.
     pub signer: Id,
     signature: &'a [u8],
 }
 
 impl<'a> Signed<'a> {
-    /// Splits the plain bytes of an object; `Corrupt` if they hold no signature.
+    /// Splits the plain bytes of an object. Fails with `Corrupt` if they hold no signature.
     pub fn split(header: &'a Header, bytes: &'a [u8]) -> Result<Self> {
         let short = || Error::corrupt("it is not signed");
         let at = bytes.len().checked_sub(SIGNATURE_BYTES).ok_or_else(short)?;
@@ -135,7 +136,8 @@ impl<'a> Signed<'a> {
         Ok(Self { header, plain, signer: Id(u64::from_le_bytes(*id)), signature })
     }
 
-    /// Whether the key that `public` belongs to has signed just this in just this object.
+    /// Returns whether the key with the public key `public` signed exactly these bytes for exactly
+    /// this object.
     pub fn is_by(&self, public: &[u8; 32]) -> bool {
         let message = message(self.header, self.signer, self.plain);
         let what = hash(public, self.signature, &message);
@@ -151,19 +153,18 @@ impl<'a> Signed<'a> {
     }
 }
 
-/// What is remembered of a signature that is good.
+/// The cache entry for a valid signature.
 fn hash(public: &[u8; 32], signature: &[u8], message: &[u8]) -> [u8; 32] {
     let mut hasher = blake3::Hasher::new();
     hasher.update(public).update(signature).update(message);
     *hasher.finalize().as_bytes()
 }
 
-/// The signatures that this process made or found good last: a head is read several times in one
-/// run, and by every session of a round, and a signature is dearer to verify than all else that
-/// reading one takes.
+/// The signatures that this process made or verified last. A head is read several times in one run,
+/// and by every session of a round, and verifying its signature is the most expensive part.
 static FOUND_GOOD: Recent = Recent(Mutex::new(Vec::new()));
 
-/// Hashes, each in the place that its first bytes say, until another needs the place.
+/// Hashes, each at the index that its first bytes select, until another one replaces it.
 struct Recent(Mutex<Vec<[u8; 32]>>);
 
 impl Recent {

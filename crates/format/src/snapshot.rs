@@ -1,4 +1,4 @@
-//! Snapshots: one committed point in time of a series.
+//! Snapshots: committed points in time of a series.
 
 use crate::codec::{Decoder, Encoder, REQUIRED, unsupported};
 use crate::envelope::{Id, SeriesId};
@@ -24,7 +24,7 @@ const KEYS_SEGMENTS: u8 = 1;
 /// Bytes of a volume before its sections.
 const VOLUME_PREFIX_BYTES: usize = 5;
 
-/// By which means bytes of a volume were accounted for. The numbers are stored.
+/// How bytes of a volume were accounted for. The numbers are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Level {
@@ -38,9 +38,9 @@ pub enum Level {
     SameOffset = 4,
     /// Found in a segment with equal signatures.
     Similar = 5,
-    /// Found among the chunks seen shortly before.
+    /// Found among the chunks seen shortly before in this backup.
     Recent = 6,
-    /// Found in a container that an interrupted backup had left.
+    /// Found in a container of an interrupted backup.
     Adopted = 7,
     /// Not found: stored.
     New = 8,
@@ -77,7 +77,7 @@ impl Level {
     }
 }
 
-/// How many bytes of a volume each level accounted for.
+/// The bytes of a volume that each level accounted for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LevelBytes([u64; Level::ALL.len()]);
 
@@ -106,13 +106,13 @@ impl LevelBytes {
 /// A range of a volume, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ByteSpan {
-    /// Where it begins.
+    /// Its offset.
     pub offset: u64,
-    /// How long it is.
+    /// Its length.
     pub length: u64,
 }
 
-/// What a volume is. The numbers are stored.
+/// The kind of a volume. The numbers are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum VolumeKind {
@@ -120,61 +120,61 @@ pub enum VolumeKind {
     Disk = 1,
 }
 
-/// What a source calls the point in time of a snapshot, for a later request of what changed since.
+/// A source's name for the point in time of a snapshot, used later to ask what changed since.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checkpoint {
     /// The volume's name.
     pub volume: String,
-    /// Whose word it is.
+    /// The program that gave the name.
     pub kind: String,
-    /// The word.
+    /// The name.
     pub id: String,
 }
 
 /// One volume of a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Volume {
-    /// What it is.
+    /// Its kind.
     pub kind: VolumeKind,
     /// Its name in the series.
     pub name: String,
     /// Its size in bytes.
     pub bytes: u64,
-    /// Where it was read from.
+    /// The path that it was read from.
     pub source: String,
     /// The source's format, such as `raw` or `qcow2`.
     pub source_format: String,
-    /// How its segments were cut.
+    /// The chunking of its segments.
     pub chunking: Chunking,
     /// Its map.
     pub root: MapRoot,
-    /// How its bytes were accounted for.
+    /// The bytes that each level accounted for.
     pub levels: LevelBytes,
     /// Bytes that this volume added to storage: sealed frames and metadata blocks.
     pub stored_bytes: u64,
-    /// What could not be read and stands as zeros, in offset order.
+    /// Ranges that could not be read and were stored as zeros, in offset order.
     pub unreadable: Vec<ByteSpan>,
-    /// The backing files that the source was laid over, from the top down: the volume holds what
-    /// they all show.
+    /// The backing files of the source, from the top down. The volume holds the combined content.
     pub backing: Vec<String>,
-    /// What a map of changes was believed in; none if all was read.
+    /// The extent to which a changed-blocks map was trusted; none if everything was read.
     pub map_proof: Option<MapProof>,
 }
 
-/// What a map of changes has saved a backup from reading, and since when it is proven.
+/// The segments that a changed-blocks map saved a backup from reading, and since when they are
+/// verified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MapProof {
-    /// Segments that the map called unchanged and that were not read, but for the next.
+    /// Segments that the map called unchanged, including those that were compared anyway.
     pub clean: u64,
-    /// Of those, segments that were read and compared all the same.
+    /// Of those, segments that were read and compared anyway.
     pub compared: u64,
-    /// Segment `i` was read or compared at time `i` modulo their number or later, in nanoseconds
-    /// since 1970; at least one.
+    /// Segment `i` was read or compared at time number `i` modulo their count, or later. In
+    /// nanoseconds since 1970; at least one.
     pub compared_ns: Vec<i64>,
 }
 
 impl MapProof {
-    /// When the segment was read or compared for which that is longest ago.
+    /// The oldest time at which a segment was last read or compared.
     pub fn since_ns(&self) -> i64 {
         self.compared_ns.iter().copied().min().unwrap_or(0)
     }
@@ -187,9 +187,9 @@ pub struct SummaryRef {
     pub id: Id,
     /// Its size and hash functions.
     pub geometry: SummaryGeometry,
-    /// How many references were put into it.
+    /// The number of references inserted.
     pub references: u64,
-    /// What it says.
+    /// Its content hash.
     pub hash: ContentHash,
 }
 
@@ -204,7 +204,7 @@ pub struct Snapshot {
     pub time_ns: i64,
     /// How long the backup took, in milliseconds.
     pub duration_ms: u64,
-    /// The snapshot that it was compared with.
+    /// The snapshot that the backup compared with.
     pub parent: Option<Id>,
     /// The host that made it.
     pub host: String,
@@ -212,7 +212,7 @@ pub struct Snapshot {
     pub program: String,
     /// Its volumes.
     pub volumes: Vec<Volume>,
-    /// What the sources of its volumes call this point in time.
+    /// The names that the sources of its volumes give this point in time.
     pub checkpoints: Vec<Checkpoint>,
     /// Its summary vector, if it refers to anything.
     pub summary: Option<SummaryRef>,
@@ -286,12 +286,12 @@ impl Snapshot {
         }
     }
 
-    /// Bytes that the snapshot added to storage, without head and snapshot object.
+    /// Bytes that the snapshot added to storage, without the head and the snapshot object.
     pub fn stored_bytes(&self) -> u64 {
         self.volumes.iter().map(|volume| volume.stored_bytes).sum()
     }
 
-    /// How the bytes of all volumes were accounted for.
+    /// The bytes that each level accounted for, over all volumes.
     pub fn levels(&self) -> LevelBytes {
         let mut all = LevelBytes::default();
         self.volumes.iter().for_each(|volume| all.merge(&volume.levels));
@@ -321,8 +321,8 @@ fn decode_checkpoint(item: &mut Decoder<'_>) -> Result<Checkpoint> {
     Ok(Checkpoint { volume: item.string()?, kind: item.string()?, id: item.string()? })
 }
 
-/// The volumes one by one: a volume of an unknown kind may be shorter than any that is known, so
-/// the count says little of how much they take in memory.
+/// Decodes the volumes one by one. A volume of an unknown kind may be shorter than any known one,
+/// so the count does not bound the memory that they need.
 fn decode_volumes(body: &mut Decoder<'_>) -> Result<Vec<Volume>> {
     let mut volumes = Vec::new();
     for _ in 0..body.count(VOLUME_PREFIX_BYTES)? {
@@ -331,7 +331,7 @@ fn decode_volumes(body: &mut Decoder<'_>) -> Result<Vec<Volume>> {
     Ok(volumes)
 }
 
-/// The sections of a volume that it can't be without.
+/// The required sections of a volume.
 #[derive(Default)]
 struct Found {
     disk: Option<(String, u64, String, String)>,
@@ -361,7 +361,7 @@ impl Volume {
         });
         to.section(COUNTED, 0, |to| {
             to.u64(self.stored_bytes);
-            // A level that came later is left out where it counted nothing.
+            // A level added later is omitted if it is zero.
             let is_counted = |level: &Level| *level <= Level::New || self.levels.get(*level) > 0;
             let mut levels: Vec<Level> = Level::ALL.into_iter().filter(is_counted).collect();
             levels.sort_unstable();
@@ -469,7 +469,7 @@ fn decode_levels(body: &mut Decoder<'_>) -> Result<LevelBytes> {
     let mut levels = LevelBytes::default();
     for _ in 0..body.count(9)? {
         let (number, count) = (body.u8()?, body.u64()?);
-        // A level that a newer program counts is left out of the sums.
+        // Levels of newer programs are omitted from the sums.
         if let Some(level) = Level::ALL.into_iter().find(|level| *level as u8 == number) {
             levels.set(level, count);
         }

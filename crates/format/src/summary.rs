@@ -10,26 +10,26 @@ use crate::codec::{Decoder, Encoder};
 use crate::number::to_usize;
 use crate::{Error, Reference, Result};
 
-/// How many partitions one object of a summary vector holds; only the last may hold fewer.
+/// Number of partitions in one object of a summary vector; only the last object may hold fewer.
 pub const PARTITIONS_PER_PART: u32 = 4;
-/// Most bytes of a partition.
+/// Maximum size of a partition in bytes.
 pub const PARTITION_BYTES_MAX: u32 = 1 << 20;
 const HASHES: u8 = 7;
 const HASHES_MAX: u8 = 32;
 /// Bits per reference for one false positive in a hundred, in hundredths.
 const CENTIBITS_PER_REFERENCE: u64 = 959;
-/// Room for what a series' later snapshots add: ten snapshots that change 2.5 % each.
+/// Reserve for later snapshots of a series: ten that change 2.5 % each.
 const GROWTH_PERCENT: u64 = 125;
 const PARTITION_BYTES_MIN: u64 = 64;
 
 /// The size and hash functions of a summary vector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SummaryGeometry {
-    /// How many partitions, at least one.
+    /// Number of partitions, at least one.
     pub partitions: u32,
-    /// Bytes of each partition: at least 64, at most 1 MiB.
+    /// Size of each partition in bytes: at least 64, at most 1 MiB.
     pub partition_bytes: u32,
-    /// How many bits a reference sets.
+    /// Number of bits that a reference sets.
     pub hashes: u8,
 }
 
@@ -49,17 +49,17 @@ impl SummaryGeometry {
         }
     }
 
-    /// How many references it holds at one false positive in a hundred.
+    /// Number of references that it holds at one false positive in a hundred.
     pub fn capacity(&self) -> u64 {
         self.bytes().saturating_mul(800) / CENTIBITS_PER_REFERENCE
     }
 
-    /// Bytes of the whole vector.
+    /// Size of the whole vector in bytes.
     pub fn bytes(&self) -> u64 {
         u64::from(self.partitions) * u64::from(self.partition_bytes)
     }
 
-    /// How many objects hold the vector.
+    /// Number of objects that hold the vector.
     pub fn parts(&self) -> u32 {
         self.partitions.div_ceil(PARTITIONS_PER_PART)
     }
@@ -70,7 +70,7 @@ impl SummaryGeometry {
         first..first.saturating_add(PARTITIONS_PER_PART).min(self.partitions)
     }
 
-    /// The partition of `reference`, and what its bits are drawn from.
+    /// Returns the partition of `reference`, and the hash that selects its bits.
     pub fn place(&self, reference: Reference) -> (u32, u64) {
         let first = mix(reference.bits());
         let partition = (u128::from(first) * u128::from(self.partitions)) >> 64;
@@ -86,12 +86,12 @@ impl SummaryGeometry {
         })
     }
 
-    /// Sets the bits of a reference, drawn by [`place`](Self::place), in its partition.
+    /// Sets the bits of a reference, selected by [`place`](Self::place), in its partition.
     pub fn insert(self, drawn: u64, partition: &mut [u8]) {
         self.bits(drawn).for_each(|bit| partition[bit / 8] |= 1 << (bit % 8));
     }
 
-    /// Whether its partition may hold a reference; never `false` for one that was inserted.
+    /// Returns whether its partition may hold a reference; never `false` for an inserted one.
     pub fn contains(self, drawn: u64, partition: &[u8]) -> bool {
         self.bits(drawn).all(|bit| partition[bit / 8] & 1 << (bit % 8) != 0)
     }

@@ -1,4 +1,4 @@
-//! Who may write what: the list of writers, which the administrator signs.
+//! The list of writers: which key may write what. The administrator signs it.
 
 use crate::codec::{Decoder, Encoder, REQUIRED, unsupported};
 use crate::envelope::{Id, SeriesId};
@@ -6,14 +6,14 @@ use crate::{Error, Result};
 
 const CORE: u16 = 1;
 
-/// What a key may do. The numbers are stored.
+/// The rights of a key. The numbers are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Role {
-    /// Reads everything, and backs up. Where the repository is not append-only it removes, too, and
-    /// makes keys.
+    /// Reads everything and backs up. Unless the repository is append-only, it also deletes and
+    /// creates keys.
     Full = 1,
-    /// Backs up, and reads no data.
+    /// Backs up, but cannot read data.
     WriteOnly = 2,
 }
 
@@ -27,36 +27,35 @@ impl Role {
     }
 }
 
-/// A key that objects may be signed with.
+/// A key that signs objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Writer {
     /// The id of the wrapped key that holds it.
     pub id: Id,
-    /// What it may do.
+    /// Its rights.
     pub role: Role,
     /// The Ed25519 public key.
     pub public: [u8; 32],
-    /// The series that it may write: names, or beginnings of names and `*`.
+    /// The series that it may write: names, or prefixes followed by `*`.
     pub series: Vec<String>,
-    /// Whether it is in use.
+    /// Its state.
     pub state: WriterState,
 }
 
-/// Whether a key is in use.
+/// The state of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WriterState {
-    /// It is.
+    /// It is in use.
     Active,
-    /// It is being removed: what it has signed counts, and whoever signs with it from now on is
-    /// told that it does not.
+    /// It is being removed: objects that it has signed stay valid, and signing with it fails.
     Closing,
-    /// It was removed. The newest head of each series at that time; later ones that it signs are
-    /// refused.
+    /// It was removed. Holds the newest head of each series at that time; later heads that it signs
+    /// are refused.
     Removed(Vec<(SeriesId, u64)>),
 }
 
 impl Writer {
-    /// Whether it may, or might while it was not removed, write the series called `name`.
+    /// Returns whether it may write the series called `name`, or might before it was removed.
     pub fn covers(&self, name: &str) -> bool {
         self.series.iter().any(|pattern| match pattern.strip_suffix('*') {
             Some(beginning) => name.starts_with(beginning),
@@ -64,7 +63,7 @@ impl Writer {
         })
     }
 
-    /// Whether a head of this generation can have been written before the key was removed.
+    /// Returns whether a head of this generation can have been written before the key was removed.
     pub fn reaches(&self, series: SeriesId, generation: u64) -> bool {
         let WriterState::Removed(newest) = &self.state else { return true };
         newest.iter().any(|(known, newest)| *known == series && generation <= *newest)
@@ -102,15 +101,15 @@ impl Writer {
     }
 }
 
-/// Every key that objects were ever signed with.
+/// All keys that ever signed objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Writers {
-    /// In the order in which they were made.
+    /// In the order of their creation.
     pub all: Vec<Writer>,
 }
 
 impl Writers {
-    /// The key of this id.
+    /// Returns the key with this id.
     pub fn get(&self, id: Id) -> Option<&Writer> {
         self.all.iter().find(|writer| writer.id == id)
     }

@@ -1,5 +1,5 @@
-//! Blocks that are about to be read, fetched together: where a request takes as long as many bytes
-//! do, a few large reads are faster than many small ones.
+//! Read-ahead: if a request takes as long as many bytes, a few large reads are faster than many
+//! small ones.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -13,8 +13,7 @@ use crate::sync::lock;
 /// Objects are read in parts of this many bytes, which begin at multiples of it, so that readers of
 /// one neighbourhood ask for the same parts.
 const PART_BYTES: u64 = 512 << 10;
-/// What is shorter is read as it is the first time, and nothing beside it; the next time something
-/// of the same part is wanted, all of it is read.
+/// A shorter run is first read alone; the next read in the same part reads the whole part.
 const SHORT_BYTES: u64 = PART_BYTES / 4;
 /// Parts of which it is known that something short was read.
 const TOUCHED_MAX: usize = 10_000;
@@ -335,7 +334,7 @@ mod tests {
         RecordingStorage::new(storage)
     }
 
-    /// Reads the blocks with these numbers; the answer is how many requests that took.
+    /// Reads the blocks with these numbers; returns how many requests that took.
     fn read(storage: &RecordingStorage<MemoryStorage>, ahead: &mut Ahead, numbers: &[u32]) -> u64 {
         storage.take();
         let wanted = numbers.iter().map(|number| (number * BLOCK, BLOCK)).collect();

@@ -1,7 +1,8 @@
-//! The administrator: who says which keys may write what, where the repository is, and what goes.
+//! The administrator decides which keys may write what, where the repository is, and what is
+//! removed.
 //!
 //! In an append-only repository the administrator has a password, and a key that backup hosts do
-//! not hold. In others, everybody with a full key has the administrator's, too.
+//! not hold. In other repositories, everyone with a full key also has the administrator's key.
 
 use std::sync::Arc;
 
@@ -14,14 +15,14 @@ use silt_storage::{ByteRange, PutMode};
 use crate::objects::{Address, Objects, key};
 use crate::repository::Repository;
 
-/// Who administers a new append-only repository.
+/// The administrator of a new append-only repository.
 #[derive(Clone, Debug)]
 pub struct Administrator {
-    /// The password that will open the key that signs.
+    /// The password of the administrator's signing key.
     pub password: Vec<u8>,
     /// The cost of one try of the password.
     pub cost: KdfCost,
-    /// Who makes the key.
+    /// The creator of the key.
     pub label: KeyLabel,
 }
 
@@ -52,7 +53,7 @@ impl Repository {
 
     /// Opens the administrator's key, so that this process may delete and reclaim.
     ///
-    /// `WrongPassword` if the password does not open it.
+    /// Fails with `WrongPassword` if the password does not open it.
     pub fn authorize(&mut self, password: &[u8]) -> Result<()> {
         if !self.is_append_only() {
             return Ok(());
@@ -68,21 +69,27 @@ impl Repository {
                     self.authority = Some(Arc::new(signer));
                     return Ok(());
                 }
-                Ok(_) => failure = Error::corrupt(format!("{name} is not this repository's")),
+                Ok(_) => failure = Error::corrupt(format!("{name} belongs to another repository")),
+                Err(error) if error.kind() == ErrorKind::WrongPassword => {
+                    let message = "wrong password of the administrator";
+                    failure = Error::new(ErrorKind::WrongPassword, message);
+                }
                 Err(error) => failure = error,
             }
         }
         Err(failure)
     }
 
-    /// What signs a head that takes something away, where that is not this host's own key; `Denied`
-    /// if this process needs it and does not have it, and with a key that only backs up.
+    /// Returns the signing key for heads that remove something, or `None` if this host's own key
+    /// may sign them. Fails with `Denied` if this process lacks the required key, and for
+    /// write-only keys.
     pub fn required_authority(&self) -> Result<Option<Arc<Signer>>> {
         self.require_all_keys()?;
         if self.is_append_only() { self.administrator().map(Some) } else { Ok(None) }
     }
 
-    /// What signs in the administrator's name; `Denied` if this process does not have it.
+    /// Returns the administrator's signing key. Fails with `Denied` if this process does not have
+    /// it.
     pub fn administrator(&self) -> Result<Arc<Signer>> {
         self.require_all_keys()?;
         let denied = || {

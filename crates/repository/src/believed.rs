@@ -1,4 +1,4 @@
-//! Whom a process believes, and who has signed an object.
+//! The keys that a process trusts, and the signers of objects.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
@@ -10,7 +10,7 @@ use silt_format::{
 
 use crate::sync::lock;
 
-/// Whom a process believes.
+/// The keys that a process trusts.
 pub struct Believed {
     administrator: [u8; 32],
     append_only: bool,
@@ -20,23 +20,23 @@ pub struct Believed {
     pub(crate) settled: AtomicU64,
 }
 
-/// Who has signed an object.
+/// The signer of an object.
 #[derive(Clone, Debug)]
 pub struct SignedBy {
     /// The key, or [`Signer::ADMINISTRATOR`].
     pub id: Id,
-    /// What the list of writers says of it; the administrator is not in it.
+    /// Its entry in the list of writers; the administrator is not in it.
     writer: Option<Writer>,
-    /// Whether it may take something away.
+    /// Whether it may remove something.
     pub may_remove: bool,
 }
 
 impl SignedBy {
-    /// Fails as `Corrupt` unless the key may write the series called `name`.
+    /// Fails with `Corrupt` unless the key may write the series called `name`.
     pub fn may_write(&self, name: &str) -> Result<()> {
         match &self.writer {
             Some(writer) if !writer.covers(name) => Err(Error::corrupt(format!(
-                "key {} has signed it, which may write {} and not series '{name}'",
+                "it is signed by key {}, which may write {} but not series '{name}'",
                 self.id,
                 writer.series.join(", ")
             ))),
@@ -53,20 +53,19 @@ impl SignedBy {
         })
     }
 
-    /// Fails as `Corrupt` unless a head of this generation came before the key was removed, if it
+    /// Fails with `Corrupt` unless a head of this generation came before the key was removed, if it
     /// was.
     pub fn reaches(&self, series: SeriesId, generation: u64) -> Result<()> {
         match &self.writer {
             Some(writer) if !writer.reaches(series, generation) => {
-                let message = format!("key {} has signed it, which was removed before", self.id);
+                let message = format!("it is signed by key {}, which was removed before", self.id);
                 Err(Error::corrupt(message))
             }
             _ => Ok(()),
         }
     }
 
-    /// Whether it is a key that reads data and was not removed: what it has verified counts as
-    /// verified.
+    /// Whether the key reads data and was not removed: its verifications count.
     pub fn is_full(&self) -> bool {
         self.writer
             .as_ref()
@@ -75,14 +74,13 @@ impl SignedBy {
 }
 
 impl Believed {
-    /// What is believed before a list of writers was read: the administrator alone.
+    /// The keys trusted before a list of writers is read: only the administrator's.
     pub fn new(administrator: [u8; 32], append_only: bool) -> Self {
         let (list, settled) = (Mutex::default(), AtomicU64::default());
         Self { administrator, append_only, list, settled }
     }
 
-    /// Who has signed what is in `signed`, by the list as it was last read; `None` if nobody in it
-    /// has.
+    /// The signer of `signed`, by the list as last read; `None` if it is not in the list.
     pub(crate) fn signer(&self, signed: &Signed<'_>) -> Option<SignedBy> {
         let id = signed.signer;
         if id == Signer::ADMINISTRATOR {
@@ -95,7 +93,7 @@ impl Believed {
         Some(SignedBy { id, writer: Some(writer), may_remove })
     }
 
-    /// Fails as `Denied` if the key called `id` is being removed or was.
+    /// Fails with `Denied` if the key called `id` is being removed or was.
     pub fn verify_active(&self, id: Id) -> Result<()> {
         let (_, writers) = self.writers();
         match writers.get(id).map(|writer| &writer.state) {
@@ -103,30 +101,27 @@ impl Believed {
             Some(WriterState::Active) => Ok(()),
             Some(WriterState::Closing) => Err(Error::new(
                 ErrorKind::Denied,
-                format!("key {id}, which this process signs with, is being removed"),
+                format!("this process's key {id} is being removed"),
             )
             .with_advice(Advice::FinishKeyRemoval { key: id })),
-            _ => Err(Error::new(
-                ErrorKind::Denied,
-                format!("key {id}, which this process signs with, was removed"),
-            )),
+            _ => Err(Error::new(ErrorKind::Denied, format!("this process's key {id} was removed"))),
         }
     }
 
-    /// Whether the key called `id` was removed: its object may be there again, copied by somebody
-    /// who slept.
+    /// Whether the key `id` was removed. Its object may have reappeared, copied by a process that
+    /// slept.
     pub fn is_removed(&self, id: Id) -> bool {
         let (_, writers) = self.writers();
         writers.get(id).is_some_and(|writer| matches!(writer.state, WriterState::Removed(_)))
     }
 
-    /// Fails as `Denied` if the key called `id` may not write the series called `name`.
+    /// Fails with `Denied` if the key called `id` may not write the series called `name`.
     pub fn require_may_write(&self, id: Id, name: &str) -> Result<()> {
         let (_, writers) = self.writers();
         match writers.get(id) {
             Some(writer) if !writer.covers(name) => Err(Error::new(
                 ErrorKind::Denied,
-                format!("this key may write {} and not series '{name}'", writer.series.join(", ")),
+                format!("this key may write {}, but not series '{name}'", writer.series.join(", ")),
             )
             .with_advice(Advice::AddKeyForSeries)),
             _ => Ok(()),

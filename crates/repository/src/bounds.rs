@@ -1,18 +1,18 @@
-//! How many objects a head may list, by what is there.
+//! Bounds the number of objects that a head may list by the number that exist.
 //!
 //! A head lists ranges of numbers, so that a few damaged or forged bytes can name 2^32 of them.
-//! Whoever is about to follow them one by one first looks whether storage holds about as many.
+//! Before following them one by one, a process checks that storage holds about that many.
 
 use silt_format::{Advice, Error, Head, ObjectSet, Result, names};
 
 use crate::objects::Objects;
 
-/// How many objects that a head lists may be lost before nothing is done with it.
+/// Number of listed objects that may be missing before the head is refused.
 const MISSING_MAX: u64 = 4096;
 
-/// Fails as `Corrupt` if a head lists many more containers or packs than are listed in storage.
+/// Fails with `Corrupt` if a head lists many more containers or packs than are listed in storage.
 ///
-/// Costs nothing for few of them, else a listing that ends where there are enough.
+/// Free for a few objects; otherwise costs a listing that stops as soon as there are enough.
 pub fn require_listed(objects: &Objects, head: &Head) -> Result<()> {
     let series = head.series;
     require(objects, head, "containers", &head.containers, &names::containers(series))?;
@@ -40,7 +40,7 @@ fn require(
     }
     let (name, generation) = (&head.name, head.generation);
     Err(Error::corrupt(format!(
-        "head {generation} of series '{name}' lists {named} {what}, but {listed} are there: it is \
+        "head {generation} of series '{name}' lists {named} {what}, but only {listed} exist: it is \
          damaged, or most of the series is gone"
     ))
     .with_advice(Advice::Check))

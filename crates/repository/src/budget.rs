@@ -1,14 +1,14 @@
-//! How the memory that an operation may use is split among its buffers.
+//! Splits an operation's memory among its buffers.
 
 const MIB: usize = 1 << 20;
 
-/// What a backup takes unless told otherwise, in bytes.
+/// The default memory of a backup, in bytes.
 pub const MEMORY_BYTES_DEFAULT: u64 = 64 << 20;
-/// The least that an operation can work with, in bytes.
+/// The minimum memory of an operation, in bytes.
 pub const MEMORY_BYTES_MIN: u64 = 24 << 20;
-/// What the program, its threads' stacks and zstd take whatever the budget is.
+/// The memory of the program, its threads' stacks and zstd, independent of the budget.
 const FIXED_BYTES: u64 = 16 << 20;
-/// Beyond this, more memory finds nothing more.
+/// The maximum useful memory: more does not find more duplicates.
 const SHARES_MAX: u64 = 64;
 
 /// The split. One share is what is left of the default budget after the fixed part; buffers grow

@@ -1,5 +1,5 @@
-//! Large buffers that are handed from one volume to the next. An allocator that gets them back from
-//! one thread, and is asked for them by another, keeps room for both.
+//! Large buffers, reused from one volume to the next. An allocator that gets them back from one
+//! thread while another asks for them would keep memory for both.
 
 use std::sync::Mutex;
 
@@ -7,10 +7,10 @@ use silt_storage::AlignedBuffer;
 
 use crate::sync::lock;
 
-/// Most buffers of a kind that are kept while nobody uses them; a backup by itself uses fewer.
+/// Maximum number of idle buffers of a kind; a single backup uses fewer.
 const KEPT_MAX: usize = 32;
 
-/// Buffers of one kind that nobody uses.
+/// Idle buffers of one kind.
 pub struct Kept<B>(Mutex<Vec<B>>);
 
 impl<B> Default for Kept<B> {
@@ -20,7 +20,7 @@ impl<B> Default for Kept<B> {
 }
 
 impl<B> Kept<B> {
-    /// One that was given back, if there is one.
+    /// Takes an idle buffer, if there is one.
     pub fn take(&self) -> Option<B> {
         lock(&self.0).pop()
     }

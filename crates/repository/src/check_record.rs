@@ -1,4 +1,4 @@
-//! What `check` remembers of a series: what is damaged, and what was verified when.
+//! The check record of a series: damage, and times of verification.
 
 use std::collections::{HashMap, HashSet};
 
@@ -76,7 +76,7 @@ impl Repository {
         match read.context(|| format!("read check record {name}")) {
             Ok(record) => Ok((number, record)),
             Err(error) if is_damage(&error) => {
-                self.warn(Warning::after(&error, "what was verified before is forgotten"));
+                self.warn(Warning::after(&error, "earlier verifications are forgotten"));
                 Ok((number, CheckRecord::default()))
             }
             Err(error) => Err(error),
@@ -157,7 +157,7 @@ impl RecordState {
             // Storage is full or read-only, or a copy is out of reach; what is there is checked all
             // the same.
             Err(error) => {
-                repository.warn(Warning::after(&error, "what was found is not written down"));
+                repository.warn(Warning::after(&error, "the results are not recorded"));
                 Ok(())
             }
             Ok(()) => Ok(()),

@@ -1,4 +1,4 @@
-//! Reading chunks back: directories and frames, decoded once, verified by fingerprint.
+//! Reads chunks: directories and frames are decoded once, chunks verified by fingerprint.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -66,8 +66,9 @@ pub struct Container {
     /// Its number there.
     pub number: u32,
     /// Who has written it: part of its name.
+    /// Its writer's tag, part of its name.
     pub tag: ObjectTag,
-    /// What its frames are read with.
+    /// The header and sealer for reading its frames.
     pub object: OpenObject,
     /// Where its chunks are.
     pub directory: Directory,
@@ -100,7 +101,7 @@ impl Container {
     }
 }
 
-/// Where one thread read last; chunks that follow each other mostly lie in one frame.
+/// The frame that a thread read last; consecutive chunks are mostly in one frame.
 #[derive(Default)]
 pub struct Cursor {
     last: Option<Last>,
@@ -183,7 +184,9 @@ impl ChunkReader {
     pub fn container(&self, reference: Reference) -> Result<Arc<Container>> {
         let (store, number) = (self.store(reference.store())?, reference.container());
         let tag = store.tag(number).ok_or_else(|| {
-            Error::corrupt(format!("container {number:08x} is referred to but not in the head"))
+            Error::corrupt(format!(
+                "container {number:08x} is referred to, but not listed in the head"
+            ))
         })?;
         let key = (store.id, number, tag);
         if let Some(container) = lock(&self.cache.open).get(&key) {
@@ -213,8 +216,8 @@ impl ChunkReader {
         Ok(raw)
     }
 
-    /// Says which chunks are about to be read with `scratch`, so that their frames are read
-    /// together where that saves time. Whatever is wrong with them is told when they are read.
+    /// Announces chunks that will be read with `scratch`, so that their frames are read together if
+    /// that saves time. Errors are returned when the chunks are read.
     pub fn expect(&self, references: impl Iterator<Item = Reference>, scratch: &mut Scratch) {
         if self.objects.storage.request_bytes() == 0 {
             return;
@@ -245,10 +248,11 @@ impl ChunkReader {
         self.objects.fetch(scratch);
     }
 
-    /// Copies a chunk that is not zeros into `out`, which is as long as the chunk. The caller
-    /// compares its fingerprint with the recipe's before it uses a byte of it (I-4).
+    /// Copies a chunk that is not zeros into `out`, which has the chunk's length. The caller must
+    /// compare its fingerprint with the recipe's before using any byte (I-4).
     ///
-    /// A container that is gone may have been rewritten meanwhile: then the newest head says so.
+    /// A missing container may have been rewritten meanwhile; then the newest head lists its new
+    /// tag.
     pub fn read_unverified(
         &self,
         reference: Reference,
@@ -287,8 +291,8 @@ impl ChunkReader {
         None
     }
 
-    /// Learns from the newest head with which tag a container is there now; `error` if it is none
-    /// that was not tried.
+    /// Reads the current tag of a container from the newest head; fails with `error` if that was
+    /// already tried.
     fn follow_rewriting(&self, reference: Reference, error: Error) -> Result<()> {
         let (store, number) = (self.store(reference.store())?, reference.container());
         let newest = heads::newest(&self.objects, store.id)?;
@@ -331,7 +335,7 @@ impl ChunkReader {
         let bytes = frame.get(start..start + slot.length as usize);
         let bytes = bytes.filter(|bytes| bytes.len() == out.len()).ok_or_else(|| {
             Error::corrupt(format!(
-                "slot {} of container {} holds {} bytes, the recipe says {}",
+                "slot {} of container {} holds {} bytes, but the recipe expects {}",
                 reference.slot(),
                 container.object.name,
                 slot.length,
@@ -362,7 +366,8 @@ impl ChunkReader {
     /// The error of a chunk whose fingerprint is `found` and not what the recipe says.
     pub fn mismatch(&self, chunk: &RecipeChunk, found: Fingerprint) -> Error {
         Error::corrupt(format!(
-            "slot {} of container {}: the chunk's fingerprint is {found}, the recipe says {}",
+            "slot {} of container {}: the chunk's fingerprint is {found}, but the recipe expects \
+             {}",
             chunk.reference.slot(),
             self.container_name(chunk.reference),
             chunk.fingerprint
@@ -416,7 +421,7 @@ pub fn open_container(
     })?;
     // Whoever looks for links reads rewritten containers alone.
     if !tag.is_rewritten() && !directory.links.is_empty() {
-        let message = format!("container {name} was never rewritten and holds links");
+        let message = format!("container {name} holds links, but was never rewritten");
         return Err(Error::corrupt(message));
     }
     if !directory.deltas.is_empty() {
@@ -460,7 +465,7 @@ pub(crate) fn read_frame(
     objects.read_block(&container.object, range, u64::from(frame), scratch, raw)?;
     if raw.len() != entry.raw_bytes as usize {
         return Err(Error::corrupt(format!(
-            "frame {frame} of container {} has {} bytes, its directory says {}",
+            "frame {frame} of container {} has {} bytes, but its directory says {}",
             container.object.name,
             raw.len(),
             entry.raw_bytes

@@ -1,4 +1,4 @@
-//! What differs between two snapshots of a volume.
+//! Differences between two snapshots of a volume.
 
 use crate::budget::MEMORY_BYTES_MIN;
 use crate::map::Once;

@@ -1,4 +1,4 @@
-//! Changing a series without backing it up: lease, head, commit.
+//! Changes a series without backing it up: lease, head, commit.
 
 use silt_format::names::Numbered;
 use silt_format::{Error, ErrorKind, Head, Id, Result, SeriesId, Snapshot, SnapshotEntry};
@@ -7,29 +7,29 @@ use crate::heads;
 use crate::lease::{self, HeldLease};
 use crate::repository::Repository;
 
-/// A series that is being changed. Dropped, it gives its lease back.
+/// A series that is being changed. Releases its lease when dropped.
 pub struct Edit<'r> {
     /// The repository that holds the series.
     pub repository: &'r Repository,
-    /// The head as it is to become.
+    /// The future head.
     pub head: Head,
     session: [u8; 16],
-    /// None for a brief change.
+    /// `None` for a brief change.
     lease: Option<HeldLease>,
 }
 
 impl<'r> Edit<'r> {
     /// Takes the lease of a series and reads its head.
     ///
-    /// `Busy` while a backup of the series or another change of it runs, `NotFound` without a head,
-    /// `Denied` in an append-only repository without the administrator's key, or if a head there
-    /// takes away what it may not.
+    /// Fails with `Busy` while a backup of the series or another change of it runs; with `NotFound`
+    /// without a head; with `Denied` in an append-only repository without the administrator's key,
+    /// or if a head there removes something that it may not.
     pub fn begin(repository: &'r Repository, series: SeriesId, name: &str) -> Result<Self> {
         Self::begin_or_make(repository, series, name)?.not_empty(name)
     }
 
-    /// The same for a change that takes milliseconds: no lease is taken, only looked at. Whoever
-    /// commits meanwhile makes this one fail as `Busy`, or the reverse.
+    /// The same for a change that takes milliseconds: checks the lease without taking one. If
+    /// another process commits meanwhile, this change fails with `Busy`, or the other does.
     pub fn begin_brief(repository: &'r Repository, series: SeriesId, name: &str) -> Result<Self> {
         repository.required_authority()?;
         let newest = repository.objects.newest_name(Numbered::Lease, series)?;
@@ -71,7 +71,7 @@ impl<'r> Edit<'r> {
         crate::settle::verify_unchanged_since_opened(objects)?;
         let head = repository.verified_head(series)?;
         if head.is_none() && !heads::has_name(objects, series, name) {
-            let message = format!("series {series} has no head, and no record that says its name");
+            let message = format!("series {series} has no head and no record of its name");
             return Err(Error::corrupt(message));
         }
         head.as_ref().map_or(Ok(()), |head| heads::settle(objects, head))?;
@@ -95,7 +95,7 @@ impl<'r> Edit<'r> {
         self.lease.as_mut().map_or(Ok(()), HeldLease::keep)
     }
 
-    /// Makes the head as it is now the series' newest.
+    /// Commits the head.
     pub fn commit(&mut self) -> Result<()> {
         self.lease.as_mut().map_or(Ok(()), HeldLease::keep)?;
         let authority = self.repository.required_authority()?;
@@ -103,7 +103,7 @@ impl<'r> Edit<'r> {
         heads::commit(objects, &mut self.head, self.session, authority.as_deref()).map(drop)
     }
 
-    /// Gives the lease back.
+    /// Releases the lease.
     pub fn finish(self) -> Result<()> {
         self.lease.map_or(Ok(()), HeldLease::release)
     }

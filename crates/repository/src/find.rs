@@ -1,4 +1,4 @@
-//! Finding snapshots by the names that people give them.
+//! Finds snapshots by the names that users give.
 
 use crate::event::Warning;
 use silt_format::names::{self, Numbered};
@@ -34,7 +34,7 @@ pub struct AllHeads {
     pub heads: Vec<Head>,
     /// Series whose newest head is damaged.
     pub damaged: Vec<DamagedHead>,
-    /// The names of series that have no head yet.
+    /// The names of series without a head.
     pub unfinished: Vec<String>,
 }
 
@@ -50,10 +50,10 @@ pub struct DamagedHead {
 }
 
 impl Repository {
-    /// The newest heads of all series, or of those called `names` if any are given.
+    /// The newest heads of all series, or of those in `names` if any are given.
     ///
-    /// A damaged head is a warning, so that the other series stay reachable; a series that is asked
-    /// for by name and is not there, or is damaged, is an error.
+    /// A damaged head gives a warning, so that the other series stay usable. Fails if a series
+    /// given by name does not exist or is damaged.
     pub fn heads(&self, names: &[String]) -> Result<Vec<Head>> {
         if !names.is_empty() {
             return names.iter().map(|name| self.head_by_name(name)).collect();
@@ -61,8 +61,8 @@ impl Repository {
         self.readable_heads(&self.series()?)
     }
 
-    /// The heads of the series called `names`, or of all, with those that are damaged, and the
-    /// names of series that have none: their first backup was interrupted, or is still running.
+    /// Returns the heads of the series in `names`, or of all; the damaged ones; and the names of
+    /// series without a head, whose first backup was interrupted or is still running.
     pub fn all_heads(&self, names: &[String]) -> Result<AllHeads> {
         let mut all = AllHeads::default();
         let series = if names.is_empty() {
@@ -85,7 +85,7 @@ impl Repository {
         Ok(all)
     }
 
-    /// Whether there is a record of the series.
+    /// Returns whether the series has a record.
     pub fn has_record(&self, id: SeriesId) -> Result<bool> {
         match self.objects.storage.head(&key(&names::series(id))?) {
             Ok(_) => Ok(true),
@@ -100,7 +100,7 @@ impl Repository {
             match self.head(*id) {
                 Ok(head) => heads.extend(head),
                 Err(error) if is_damage(&error) => {
-                    let message = format!("series '{name}' is left out: {error}");
+                    let message = format!("series '{name}' is skipped: {error}");
                     let recover = || Advice::RecoverSeries { series: name.clone() };
                     let advice = error.advice().cloned().unwrap_or_else(recover);
                     self.warn(Warning::new(error.kind(), message).with_advice(advice));
@@ -111,15 +111,15 @@ impl Repository {
         Ok(heads)
     }
 
-    /// The newest heads of the series whose records are lost, as far as they can be read.
+    /// Returns the newest heads of the series whose records are lost, if readable.
     fn heads_without_record(&self) -> Result<Vec<Head>> {
         let mut series = self.unrecorded(&self.series()?)?;
         series.retain(|(id, _)| *id != self.objects.keys.shared_store_id(DEFAULT_DOMAIN));
         self.readable_heads(&series)
     }
 
-    /// The series that have heads but no record, called by their id, as `recover` takes it, if the
-    /// head can't be read.
+    /// Returns the series that have heads but no record. If the head cannot be read, the name is
+    /// the id as `recover` accepts it.
     pub fn unrecorded(&self, recorded: &[(SeriesId, String)]) -> Result<Vec<(SeriesId, String)>> {
         let mut found: Vec<(SeriesId, String)> = Vec::new();
         for item in self.objects.names(names::STATE, None)? {
@@ -175,7 +175,7 @@ impl Repository {
         Ok(Error::new(ErrorKind::NotFound, message))
     }
 
-    /// The one snapshot that `selector` means.
+    /// Returns the snapshot that `selector` selects.
     pub fn find(&self, selector: &Selector) -> Result<Found> {
         let (head, entry) = match selector {
             Selector::Id(prefix) => self.find_id(prefix)?,
@@ -185,7 +185,7 @@ impl Repository {
         Ok(Found { head, snapshot, entry, key })
     }
 
-    /// The one deleted snapshot whose id begins with `prefix`, with its series' head.
+    /// Returns the deleted snapshot whose id begins with `prefix`, with its series' head.
     pub fn find_deleted(&self, prefix: &str) -> Result<(Head, SnapshotEntry)> {
         let mut found = Vec::new();
         for head in self.heads(&[])? {
@@ -197,17 +197,17 @@ impl Repository {
         match found.pop() {
             Some(only) if found.is_empty() => Ok(only),
             Some(_) => Err(Error::invalid(format!(
-                "several deleted snapshots' ids begin with '{prefix}'; give more of the id"
+                "several deleted snapshots have ids that begin with '{prefix}'; give more digits"
             ))),
             None => Err(Error::new(
                 ErrorKind::NotFound,
-                format!("no deleted snapshot's id begins with '{prefix}'"),
+                format!("no deleted snapshot has an id that begins with '{prefix}'"),
             )
             .with_advice(Advice::ListDeletedSnapshots)),
         }
     }
 
-    /// For how many seconds storage has held a snapshot, by its own clock, if it knows.
+    /// Returns how many seconds storage has held a snapshot, by its own clock, if known.
     pub fn snapshot_age_s(&self, series: SeriesId, id: Id) -> Result<Option<u64>> {
         let name = key(&names::snapshot(series, id))?;
         let modified_ms = self.objects.storage.head(&name)?.modified_ms;
@@ -224,11 +224,11 @@ impl Repository {
             1 => found.pop().ok_or_else(|| Error::invalid("no snapshot")),
             0 => Err(Error::new(
                 ErrorKind::NotFound,
-                format!("no snapshot's id begins with '{prefix}'"),
+                format!("no snapshot has an id that begins with '{prefix}'"),
             )
             .with_advice(Advice::ListSnapshots)),
             several => Err(Error::invalid(format!(
-                "{several} snapshots' ids begin with '{prefix}'; give more of the id"
+                "{several} snapshots have ids that begin with '{prefix}'; give more digits"
             ))),
         }
     }
@@ -239,7 +239,7 @@ impl Repository {
         if heads.len() > 1 {
             let names: Vec<&str> = heads.iter().map(|head| head.name.as_str()).collect();
             return Err(Error::invalid(format!(
-                "there are several series; say which, as in {}@latest (there are: {})",
+                "there are several series; name one, as in {}@latest (there are: {})",
                 names[0],
                 names.join(", ")
             )));
@@ -258,7 +258,7 @@ impl Repository {
     }
 }
 
-/// The living snapshots of heads whose ids begin with `prefix`.
+/// Returns the living snapshots in heads whose ids begin with `prefix`.
 fn matching(heads: Vec<Head>, prefix: &str) -> Vec<(Head, SnapshotEntry)> {
     let mut found = Vec::new();
     for head in heads {

@@ -1,11 +1,12 @@
-//! Content hashes: an object is the one that was meant, not only a whole one under that name.
+//! Content hashes prove that an object is the one referred to, not only an intact one with that
+//! name.
 
 use silt_format::{ContentHash, Error, Hashed, Result};
 
 use crate::objects::Objects;
 
 impl Objects {
-    /// Fails as `Corrupt` unless `plain` has the content hash that what refers to it holds.
+    /// Fails with `Corrupt` unless `plain` has the content hash that what refers to it holds.
     pub fn require_hash(
         &self,
         of: Hashed,
@@ -16,8 +17,7 @@ impl Objects {
         if self.keys.content_hash(of, plain) == wanted {
             return Ok(());
         }
-        let message =
-            format!("{} is not what refers to it means: its content hash differs", what());
+        let message = format!("{} is not the one referred to: its content hash differs", what());
         Err(Error::corrupt(message))
     }
 }
@@ -37,7 +37,7 @@ impl PartHashes {
         objects.keys.content_hash(of, &self.0)
     }
 
-    /// Fails as `Corrupt` unless the whole has the content hash that what refers to it holds.
+    /// Fails with `Corrupt` unless the whole has the content hash that what refers to it holds.
     pub fn require(
         &self,
         objects: &Objects,

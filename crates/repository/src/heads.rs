@@ -1,4 +1,4 @@
-//! Reading a series' newest head, and the one place where the next one is written.
+//! Reads a series' newest head. Only this module writes the next one.
 
 use crate::event::Warning;
 use silt_format::names::Numbered;
@@ -12,10 +12,11 @@ use crate::objects::{Address, Objects, is_damage};
 use crate::series::DEFAULT_DOMAIN;
 use crate::settle;
 
-/// How many of a series' newest heads are never removed: what a writer that wakes up late goes by.
+/// Number of a series' newest heads that are never removed, so that a writer that wakes up late
+/// detects newer commits.
 pub const HEADS_KEPT: u64 = 16;
 
-/// The highest generation that gets a successor. One above it was not counted but made up.
+/// The highest generation that can have a successor. A higher one is a forgery.
 pub const GENERATION_MAX: u64 = 1 << 63;
 
 /// The names of a series' newest head, check record and lease.
@@ -29,7 +30,7 @@ pub struct NewestNames {
     pub lease: Option<String>,
 }
 
-/// All that a backup asks of a series' state, mostly in one listing.
+/// The parts of a series' state that a backup needs, mostly from one listing.
 pub fn state(objects: &Objects, series: SeriesId) -> Result<NewestNames> {
     let page = silt_storage::list_page(&*objects.storage, &names::state(series), None)?;
     if page.truncated {
@@ -67,24 +68,24 @@ pub fn all(
     })
 }
 
-/// The generation and name of a newest head, unless nothing can come after it.
+/// Returns the generation and name of a newest head; fails if it can have no successor.
 pub fn usable((generation, name): (u64, String)) -> Result<(u64, String)> {
     if generation <= GENERATION_MAX {
         return Ok((generation, name));
     }
-    Err(Error::corrupt(format!("{name} is no head that any commit has made; remove it")))
+    Err(Error::corrupt(format!("{name} was not made by a commit; remove it")))
 }
 
 /// The newest head of a series, or `None` before its first commit.
 ///
-/// Heads that are refused above it are passed over with a warning. What comes next is built behind
-/// them, so the answer has the generation of the newest there is.
+/// Refused heads above it are skipped with a warning. The next head gets a number after them, so
+/// the result has the generation of the newest existing one.
 pub fn newest(objects: &Objects, series: SeriesId) -> Result<Option<Head>> {
     newest_below(objects, series, None).map(|(head, _)| head)
 }
 
-/// The same, where the newest may have been read already; and the generation of the newest there
-/// is.
+/// The same if the newest may have been read already; also returns the generation of the newest
+/// existing head.
 fn newest_below(
     objects: &Objects,
     series: SeriesId,
@@ -111,8 +112,7 @@ fn newest_below(
     Ok((None, newest))
 }
 
-/// The newest head of a series that can be read, whatever is above it: what the series was made of
-/// once.
+/// The newest readable head of a series, whatever is above it: an earlier state of the series.
 pub fn newest_readable(objects: &Objects, series: SeriesId) -> Result<Option<Head>> {
     for item in all(objects, series) {
         match judge(objects, series, &item?.1) {
@@ -126,15 +126,15 @@ pub fn newest_readable(objects: &Objects, series: SeriesId) -> Result<Option<Hea
 }
 
 fn passed_over(error: &Error) -> Warning {
-    Warning::after(error, "it is passed over")
+    Warning::after(error, "it is skipped")
 }
 
-/// The newest head, to be built upon: it is the same in every place, and so is all that it names.
-/// `empty` makes it where there is none.
+/// The newest head, as the base of a change: it and all objects that it names are the same in every
+/// place. `empty` creates it if there is none.
 ///
-/// A head is created in one place after the other. One that is not in all of them yet may be
-/// overtaken by another of its number where the repository is used without the first place; who
-/// builds upon it must not carry it there.
+/// A head is created in one place after the other. If it is not in all of them yet, another head
+/// with its number may be committed by a process that uses the repository without the first place.
+/// A change based on it must then not copy it there.
 pub fn base(
     objects: &Objects,
     series: SeriesId,
@@ -156,13 +156,12 @@ pub fn base(
     }
 }
 
-/// Makes sure that every place has a head that was just read, and those above it that are refused,
-/// durable.
+/// Ensures that every place has a head that was just read, and the refused ones above it, durably.
 pub fn settle(objects: &Objects, head: &Head) -> Result<()> {
     for item in all(objects, head.series) {
         let (generation, name) = item?;
         if generation > head.generation {
-            // Somebody has just committed it, and the next commit here will fail.
+            // Another process has just committed it, and the next commit here will fail.
             continue;
         }
         settle::settle_head(objects, (head.series, generation), &head.name)?;
@@ -175,12 +174,11 @@ pub fn settle(objects: &Objects, head: &Head) -> Result<()> {
     Ok(())
 }
 
-/// What a head is worth that can be read, and that somebody has signed whom the list of writers
-/// knows.
+/// The validity of a readable head whose signer is in the list of writers.
 pub enum Reading {
-    /// It counts.
+    /// It is valid.
     Good(Box<Head>, SignedBy),
-    /// Whoever has signed it might not. It counts as little as no head.
+    /// Its signer was not allowed to write it. It is ignored.
     Refused(Error),
 }
 
@@ -189,7 +187,7 @@ pub fn read(objects: &Objects, series: SeriesId, name: &str) -> Result<Head> {
     read_signed(objects, series, name).map(|(head, _)| head)
 }
 
-/// The head of this name, and who has signed it.
+/// The head with this name, and its signer.
 pub fn read_signed(objects: &Objects, series: SeriesId, name: &str) -> Result<(Head, SignedBy)> {
     match judge(objects, series, name)? {
         Reading::Good(head, by) => Ok((*head, by)),
@@ -197,15 +195,14 @@ pub fn read_signed(objects: &Objects, series: SeriesId, name: &str) -> Result<(H
     }
 }
 
-/// Reads the head of this name, and says whether it counts.
+/// Reads the head with this name, and returns whether it is valid.
 pub fn judge(objects: &Objects, series: SeriesId, name: &str) -> Result<Reading> {
     let context = || format!("read head {name}");
     let strange = || Error::corrupt(format!("{name} is not the name of a head"));
     let generation = Numbered::Head.number_of(series, name).ok_or_else(strange)?;
     let address = Address::new(ObjectKind::Head, series, generation);
     let (plain, by) = objects.get_signed(name, address).context(context)?;
-    // The signature is whole, so nothing has happened to it since: what is wrong with its writer
-    // was meant so.
+    // The signature is valid, so the head was not damaged: its signer wrote it like this.
     if let Err(error) = verify_key(objects, (series, generation), &by) {
         return Ok(Reading::Refused(error.context(context())));
     }
@@ -220,7 +217,8 @@ pub fn judge(objects: &Objects, series: SeriesId, name: &str) -> Result<Reading>
     Ok(Reading::Good(Box::new(head), by))
 }
 
-/// Fails unless a key may write a series, or that can't be said before its name is known.
+/// Fails unless a key may write a series. Succeeds if this depends on its name, which is not known
+/// yet.
 fn verify_key(
     objects: &Objects,
     (series, generation): (SeriesId, u64),
@@ -229,12 +227,12 @@ fn verify_key(
     by.reaches(series, generation)?;
     let keys = &objects.keys;
     let refused = |what: &str| {
-        Err(Error::corrupt(format!("key {} has signed it, which may not write {what}", by.id)))
+        Err(Error::corrupt(format!("it is signed by key {}, which may not write {what}", by.id)))
     };
     if by.may_remove {
         Ok(())
     } else if series == keys.shared_store_id(DEFAULT_DOMAIN) {
-        refused("what series share")
+        refused("the shared store")
     } else if by.is_stranger(series, |name| keys.series_id(DEFAULT_DOMAIN, name)) {
         refused("this series")
     } else {
@@ -242,24 +240,24 @@ fn verify_key(
     }
 }
 
-/// Fails unless a head is what its name says, and what this program can read.
+/// Fails unless a head matches its name and this program can read it.
 fn verify(objects: &Objects, head: &Head, place: (SeriesId, u64)) -> Result<()> {
     if (head.series, head.generation) != place {
-        return Err(Error::corrupt("it is not what its name says"));
+        return Err(Error::corrupt("its content does not match its name"));
     }
     if ![DEFAULT_DOMAIN, ALONE].contains(&head.domain) {
         return Err(Error::new(ErrorKind::Unsupported, format!("it is of domain {}", head.domain)));
     }
     if !objects.keys.has_domain(head.domain) {
-        let message = "this key was made to share nothing, and the series shares with others";
+        let message = "this key must not share, but the series shares chunks with others";
         return Err(Error::new(ErrorKind::Denied, message));
     }
     if !has_name(objects, head.series, &head.name) {
-        let message = format!("it is of another series by its name '{}'", head.name);
+        let message = format!("its name '{}' belongs to another series", head.name);
         return Err(Error::corrupt(message));
     }
     if head.containers.end() > head.next_container || head.packs.end() > head.next_pack {
-        return Err(Error::corrupt("it lists numbers that it has not given yet"));
+        return Err(Error::corrupt("it lists object numbers that were not assigned yet"));
     }
     let shared = objects.keys.shared_store_id(head.domain);
     let is_known = |store: &&StoreEntry| match (store.number, store.kind) {
@@ -276,7 +274,7 @@ fn verify(objects: &Objects, head: &Head, place: (SeriesId, u64)) -> Result<()> 
     }
 }
 
-/// Fails as `Corrupt` if a head knows a list of writers that is not there.
+/// Fails with `Corrupt` if a head refers to a list of writers that does not exist.
 fn verify_writers(objects: &Objects, head: &Head) -> Result<()> {
     if head.writers <= objects.believed.writers().0 {
         return Ok(());
@@ -287,22 +285,22 @@ fn verify_writers(objects: &Objects, head: &Head) -> Result<()> {
         return Ok(());
     }
     Err(Error::corrupt(format!(
-        "it was written when there was list of writers {}, and the newest there is {newest}",
+        "it was written under list of writers {}, but the newest one found is {newest}",
         head.writers
     )))
 }
 
-/// Whether a series' id is the one that `name` has; the shared store is called anything.
+/// Whether a series' id is that of `name`; the shared store may have any name.
 pub fn has_name(objects: &Objects, series: SeriesId, name: &str) -> bool {
     let keys = &objects.keys;
     series == keys.series_id(DEFAULT_DOMAIN, name) || series == keys.shared_store_id(DEFAULT_DOMAIN)
 }
 
-/// Writes `head` as its generation's successor; the answer is its bytes.
+/// Writes `head` as its generation's successor; returns its bytes.
 ///
-/// Fails as `Busy` if somebody else has committed since the head was read. All that it names must
-/// be durable (I-5). In an append-only repository `authority` signs what takes something away, else
-/// this host's own key.
+/// Fails with `Busy` if another process has committed since the head was read. All objects that it
+/// names must be durable (I-5). In an append-only repository, `authority` signs heads that remove
+/// something; this host's own key signs all others.
 pub fn commit(
     objects: &Objects,
     head: &mut Head,
@@ -320,8 +318,8 @@ pub fn commit(
         Error::new(
             ErrorKind::Busy,
             format!(
-                "another process has changed series '{}' meanwhile; run this again, what a backup \
-                 has uploaded is used",
+                "another process has changed series '{}' meanwhile; run this again (a backup \
+                 reuses its uploads)",
                 head.name
             ),
         )
@@ -339,16 +337,17 @@ pub fn commit(
             _ => error,
         })
         .context(|| "commit")?;
-    // The newest heads are never removed. As long as fewer are newer than this one, its number was
-    // not free because it had been removed: nobody has slept through the commits of so many others.
+    // The newest heads are never removed. While fewer than that are newer than this one, its number
+    // was not free because an old head had been removed: no process has slept through that many
+    // commits.
     let newest = all(objects, head.series).next().transpose()?;
     let newest = newest.map_or(u64::MAX, |(generation, _)| generation);
     if newest >= head.generation.saturating_add(HEADS_KEPT) {
-        // It is too old to be read, and removed with others of its age.
+        // It is too old to be read, and is removed with others of its age.
         return Err(overtaken());
     }
     settle::verify_unchanged(objects)?;
-    // Whether the head counts has been decided by now, or will be: nobody may rely on it.
+    // Whether the head is valid is uncertain, so nobody may rely on it.
     let is_active = objects.believed.verify_active(signer.id());
     is_active.map_err(|error| error.with_kind(ErrorKind::Busy))?;
     objects.seen.note(head.series, head.generation);

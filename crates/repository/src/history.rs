@@ -1,9 +1,8 @@
-//! The heads of a series since the last that somebody has signed who may remove things.
+//! The heads of a series since the last one signed by a key that may remove things.
 //!
-//! A host can write whatever head it likes to the series that it may write. One that drops a
-//! snapshot is not believed by those who can remove objects: before anything else they follow the
-//! heads since the last that was signed by one of them. There must be all of them, and each must
-//! keep all of the one before it.
+//! A host can write any head to its own series. A process that can remove objects does not trust
+//! heads that drop a snapshot: it first checks all heads since the last one signed by a key that
+//! may remove. All of them must exist, and each must keep everything in its predecessor.
 
 use crate::event::Warning;
 use std::collections::HashSet;
@@ -19,9 +18,9 @@ use crate::objects::is_damage;
 use crate::repository::Repository;
 use crate::series::{DEFAULT_DOMAIN, ID_PREFIX, SHARED_NAME};
 
-/// How often a series is looked at that changes meanwhile.
+/// Maximum number of attempts if the series changes meanwhile.
 const TRIES_MAX: usize = 5;
-/// That somebody has written heads which they might not.
+/// A violation: heads whose signers were not allowed to write them.
 struct Tampering {
     /// The last head before.
     good: Head,
@@ -34,18 +33,19 @@ struct Tampering {
     newest: (u64, String),
 }
 
-/// A head since the last that vouches for all before it.
+/// A head since the last one that vouches for all its predecessors.
 struct Link {
     generation: u64,
     name: String,
-    /// `None` where it is refused, and counts as little as no head.
+    /// `None` if it is refused and ignored.
     head: Option<Result<Head>>,
 }
 
 impl Repository {
-    /// The newest head of a series, none of whose heads takes away what it may not.
+    /// Returns the newest head of a series after verifying that no head removes something that it
+    /// may not.
     ///
-    /// `Denied` names the first that does, or that is missing or can't be read.
+    /// Fails with `Denied`, naming the first one that does, or that is missing or unreadable.
     pub fn verified_head(&self, series: SeriesId) -> Result<Option<Head>> {
         let found = match self.history(series)? {
             Ok(head) => return Ok(head),
@@ -55,7 +55,7 @@ impl Repository {
         let is_named = series == self.series_id(name);
         let called = if is_named { name.clone() } else { format!("{ID_PREFIX}{series}") };
         let message = format!(
-            "{}: {}: somebody has tampered with the series; nothing is deleted",
+            "{}: {}: the series was tampered with; nothing is deleted",
             found.name, found.why
         );
         let advice = Advice::RecoverSeries { series: called };
@@ -67,7 +67,7 @@ impl Repository {
         self.verified_head(series).map(drop)
     }
 
-    /// The newest head, or what was done to the series.
+    /// The newest head, or the violation.
     fn history(&self, series: SeriesId) -> Result<Result<Option<Head>, Box<Tampering>>> {
         let mut last = None;
         for _ in 0..TRIES_MAX {
@@ -84,7 +84,8 @@ impl Repository {
     }
 
     fn follow(&self, series: SeriesId) -> Result<Result<Option<Head>, Box<Tampering>>> {
-        // Newest first, back to the last of somebody who may remove: it vouches for all before it.
+        // Newest first, back to the last one signed by a key that may remove: it vouches for all
+        // its predecessors.
         let (mut links, mut signed) = (Vec::new(), None);
         for item in heads::all(&self.objects, series) {
             let (generation, name) = heads::usable(item?)?;
@@ -116,7 +117,7 @@ impl Repository {
                 let head = link.head.as_ref().and_then(|head| head.as_ref().ok());
                 let seen = head.map_or(0, |head| head.seen(SHARED_STORE));
                 let is_ahead = seen > shared_generation;
-                is_ahead.then(|| format!("it knows of {SHARED_NAME} {seen}, which is not there"))
+                is_ahead.then(|| format!("it refers to {SHARED_NAME} {seen}, which does not exist"))
             });
             match (why, link.head) {
                 (None, Some(Ok(head))) => before = head,
@@ -160,13 +161,13 @@ impl Repository {
         Head::empty(series, domain, &name)
     }
 
-    /// Undoes what heads did that were not signed and had to be. The series, given by its name or
-    /// as `id:` and its id, is then what it was before them, with all that was added to it since
-    /// and can be read. The answer says whether there was such a head.
+    /// Undoes the removals of heads that lack the administrator's signature. The series, given by
+    /// its name or as `id:` and its id, becomes as it was before them, plus everything readable
+    /// added since. Returns whether there was such a head.
     pub fn recover(&self, series: &str) -> Result<bool> {
         let id = match series.strip_prefix(ID_PREFIX) {
             Some(id) => SeriesId::from_hex(id)
-                .ok_or_else(|| Error::invalid(format!("{series} is no series' id")))?,
+                .ok_or_else(|| Error::invalid(format!("{series} is not the id of a series")))?,
             None => self.series_id(series),
         };
         let authority = self.required_authority()?;
@@ -177,12 +178,13 @@ impl Repository {
             series.clone_into(&mut good.name);
         }
         if generation >= heads::GENERATION_MAX {
-            let message = format!("{newest} leaves no room for a head; remove it and try again");
+            let message =
+                format!("{newest} has the highest possible number; remove it and try again");
             return Err(Error::corrupt(message));
         }
         if !heads::has_name(&self.objects, id, &good.name) {
             let message =
-                format!("nothing says the name of series {id}; recover it by its name instead");
+                format!("the name of series {id} is unknown; recover it by its name instead");
             return Err(Error::corrupt(message));
         }
         let mut head = self.united(good, &later)?;
@@ -216,7 +218,7 @@ impl Repository {
                     head.snapshots.push(entry);
                 }
                 Err(error) if is_damage(&error) => {
-                    self.warn(Warning::after(&error, "it is left out"));
+                    self.warn(Warning::after(&error, "it is skipped"));
                 }
                 Err(error) => return Err(error),
             }
@@ -265,7 +267,7 @@ impl Repository {
                 match open_container(&self.objects, series, number, tag) {
                     Ok(_) => {}
                     Err(error) if is_damage(&error) => {
-                        self.warn(Warning::after(&error, "it is left out"));
+                        self.warn(Warning::after(&error, "it is skipped"));
                         continue;
                     }
                     Err(error) => return Err(error),
@@ -280,7 +282,7 @@ impl Repository {
     }
 }
 
-/// What is wrong with a head of somebody who may not remove anything, if anything is.
+/// Returns the violation in a head signed by a key that may not remove anything, if there is one.
 fn why_not(link: &Link, before: &Head) -> Option<String> {
     let head = link.head.as_ref()?;
     if before.generation.checked_add(1) != Some(link.generation) {
@@ -289,6 +291,6 @@ fn why_not(link: &Link, before: &Head) -> Option<String> {
     match head {
         Err(error) => Some(error.to_string()),
         Ok(head) if head.keeps_all_of(before) => None,
-        Ok(_) => Some("it takes something away, which who has signed it may not".to_owned()),
+        Ok(_) => Some("it removes something that its signer may not remove".to_owned()),
     }
 }

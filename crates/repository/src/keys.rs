@@ -1,4 +1,4 @@
-//! Passwords: each has a wrapped key of its own, and what it may write is in the list of writers.
+//! Passwords: each has its own wrapped key, whose rights are in the list of writers.
 
 use std::sync::Arc;
 
@@ -28,8 +28,8 @@ pub struct KeyInfo {
     pub is_write_only: bool,
     /// The series that it may write: names, or beginnings of names and `*`.
     pub series: Vec<String>,
-    /// Whether its removal has begun and not ended: it still opens the repository, and nothing that
-    /// it writes counts.
+    /// Whether its removal has begun but not ended: it still opens the repository, but its writes
+    /// are refused.
     pub is_being_removed: bool,
 }
 
@@ -40,7 +40,7 @@ pub struct KeyAccess {
     pub is_write_only: bool,
     /// The series that it may write: names, or beginnings of names and `*`.
     pub series: Vec<String>,
-    /// Whether what it backs up shares nothing with other series, and it can't tell what they have.
+    /// Whether its series share nothing with others, and it cannot test what they hold.
     pub is_alone: bool,
 }
 
@@ -82,7 +82,7 @@ fn check_pattern(pattern: &str) -> Result<()> {
         return Ok(());
     }
     Err(Error::invalid(format!(
-        "'{pattern}' means no series: give a name, or the beginning of names and '*'"
+        "'{pattern}' is not a series: give a name, or a prefix followed by '*'"
     )))
 }
 
@@ -117,12 +117,12 @@ impl Objects {
             // count there.
             return verify_unchanged(self);
         }
-        Err(Error::new(ErrorKind::Busy, "others change the keys at the same time; try again"))
+        Err(Error::new(ErrorKind::Busy, "another process is changing the keys; try again"))
     }
 }
 
 impl Repository {
-    /// Adds a password; the answer is the new key's id.
+    /// Adds a password; returns the new key's id.
     ///
     /// `Denied` with a write-only key, and in an append-only repository without the administrator's
     /// password.
@@ -141,13 +141,12 @@ impl Repository {
             return Err(Error::invalid("a key must be allowed to write at least one series"));
         }
         if !access.is_write_only && !self.is_append_only() && access.series != [EVERY_SERIES] {
-            let message = "only in an append-only repository can a key that reads be kept to some \
-                           series; \
-                 elsewhere it may remove everything";
+            let message = "a key that reads can be limited to some series only in an append-only \
+                           repository; elsewhere it may delete everything";
             return Err(Error::invalid(message));
         }
         if access.is_alone && !access.is_write_only {
-            return Err(Error::invalid("only a write-only key can be kept from sharing"));
+            return Err(Error::invalid("only a write-only key can be one that shares nothing"));
         }
         let administrator = self.administrator()?;
         let (kind, role) = if access.is_write_only {
@@ -161,7 +160,7 @@ impl Repository {
             seed: SigningSeed::new(self.objects.context.random()),
             administrator: self.config.administrator,
         };
-        // First it is said what the key may do: nobody uses one of which nothing is said.
+        // The rights of the key are written first: a key without rights is never used.
         let secret = host.expose(kind, &access.series, access.is_alone)?;
         self.put_writer(&administrator, id, &host, role, &access.series)?;
         self.put_key((kind, id), &secret, password, (cost, label))?;
@@ -221,7 +220,7 @@ impl Repository {
         Ok(keys)
     }
 
-    /// Fails as `Denied` with a key that only writes.
+    /// Fails with `Denied` with a key that only writes.
     pub fn require_all_keys(&self) -> Result<()> {
         if self.is_write_only() {
             let message = "access denied: this key is write-only";
@@ -232,9 +231,9 @@ impl Repository {
     }
 
     /// Removes the key whose id begins with `prefix`; what is signed with it from now on is
-    /// refused. The last that reads is never removed, not even by several who each remove another
-    /// one at once: who removes one takes its copy first, looks then, and nobody relies on a key
-    /// without its copy.
+    /// refused. The last key that reads is never removed, not even by several processes that remove
+    /// different keys at once: each removes the key's copy first and then checks the others, and a
+    /// key without its copy does not count.
     pub fn remove_key(&self, prefix: &str) -> Result<Id> {
         let administrator = self.administrator()?;
         let keys = key_objects(&*self.objects.storage)?;
@@ -245,7 +244,7 @@ impl Repository {
         let Some(id) = found.filter(|_| more.is_none() && !prefix.is_empty()) else {
             return Err(Error::new(
                 ErrorKind::NotFound,
-                format!("no single key begins with '{prefix}'"),
+                format!("'{prefix}' does not identify exactly one key"),
             )
             .with_advice(Advice::ListKeys));
         };
@@ -254,8 +253,7 @@ impl Repository {
         if let Some((_, _, object)) = object.filter(|(_, _, object)| !is_write_key(object)) {
             let last = || {
                 Error::invalid(
-                    "this is the last key that reads and has its copy; without it nothing can be \
-                     read",
+                    "this is the last intact key that reads data; without it nothing can be read",
                 )
             };
             self.objects.load_writers(None)?;
@@ -275,9 +273,9 @@ impl Repository {
         Ok(*id)
     }
 
-    /// Notes which heads a key that is removed can have signed: those up to the newest of each
-    /// series. First it is said that the key is being removed: who commits later than that is told
-    /// so, and who was told as done has committed before, and is counted.
+    /// Records which heads a removed key can have signed: those up to the newest of each series.
+    /// The key is first marked as being removed: later commits with it fail, and commits that were
+    /// reported as done came before and are included.
     fn refuse_from_now_on(&self, administrator: &Signer, id: Id) -> Result<()> {
         self.set_state(administrator, id, &WriterState::Closing)?;
         let (_, writers) = self.objects.believed.writers();
@@ -289,7 +287,7 @@ impl Repository {
         };
         let mut newest = Vec::new();
         for series in series {
-            // A head that nobody believes is no measure.
+            // A head that is not trusted does not count.
             for item in heads::all(&self.objects, series) {
                 let (generation, name) = item?;
                 match heads::read(&self.objects, series, &name) {

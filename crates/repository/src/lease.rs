@@ -1,7 +1,7 @@
 //! Leases: one backup of a series at a time.
 //!
-//! A lease saves work, it does not guard data: what two backups of one series commit is decided by
-//! the creation of the next head alone.
+//! A lease saves work but does not protect data: of two backups of one series, the creation of the
+//! next head alone decides which one commits.
 
 use crate::event::Warning;
 use std::sync::Arc;
@@ -15,9 +15,9 @@ use crate::objects::{Address, Objects, is_damage, key};
 const LEASE_NS: i64 = 300 * 1_000_000_000;
 /// How long before its end a lease is renewed.
 const RENEW_NS: i64 = 200 * 1_000_000_000;
-/// By how much clocks may differ without that being noticed.
+/// Tolerated difference between clocks.
 const SKEW_NS: i64 = 60 * 1_000_000_000;
-/// How long to wait before it is looked again whether a series is free.
+/// Interval between checks whether a series is free.
 const LOOK_AGAIN_NS: u64 = 2 * 1_000_000_000;
 
 /// A held lease; dropped without [`release`](Self::release) it is given back if storage allows, and
@@ -32,7 +32,7 @@ pub struct HeldLease {
 
 impl HeldLease {
     /// Takes the lease of a series, for which somebody has [waited](wait_while_held); `newest` is
-    /// the name of the lease that was there last. `Busy` if somebody else was quicker.
+    /// the name of the lease that was there last. Fails with `Busy` if another process was faster.
     pub fn acquire(
         objects: &Arc<Objects>,
         series: SeriesId,
@@ -76,13 +76,13 @@ impl HeldLease {
             }
             Err(error) if error.kind() == ErrorKind::AlreadyExists => Err(Error::new(
                 ErrorKind::Busy,
-                "another backup of this series has just begun; wait for it or try again",
+                "another backup of this series has just begun; wait for it, or try again",
             )),
             Err(error) => Err(error),
         }
     }
 
-    /// Renews the lease when its end comes near; fails as `Busy` if somebody took it over.
+    /// Renews the lease when its end comes near; fails with `Busy` if somebody took it over.
     pub fn keep(&mut self) -> Result<()> {
         if self.lease.expires_ns - self.objects.context.env.now_ns() > RENEW_NS {
             return Ok(());
@@ -92,7 +92,7 @@ impl HeldLease {
         delete_if_allowed(&self.objects, old)
     }
 
-    /// Gives the lease back.
+    /// Releases the lease.
     pub fn release(mut self) -> Result<()> {
         self.give_back()
     }
@@ -105,11 +105,11 @@ impl HeldLease {
     }
 }
 
-/// Deletes a lease that nobody needs; one that may not be deleted is left to expire.
+/// Deletes an unused lease; one that cannot be deleted expires.
 fn delete_if_allowed(objects: &Objects, lease: String) -> Result<()> {
     match objects.delete(&[lease]) {
         Err(error) if error.kind() == ErrorKind::Denied => {
-            objects.context.warn(Warning::after(&error, "the lease is left to expire"));
+            objects.context.warn(Warning::after(&error, "the lease will expire"));
             Ok(())
         }
         other => other,
@@ -119,14 +119,14 @@ fn delete_if_allowed(objects: &Objects, lease: String) -> Result<()> {
 impl Drop for HeldLease {
     fn drop(&mut self) {
         if let Err(error) = self.give_back() {
-            let error = error.context("the lease could not be given back and is left to expire");
+            let error = error.context("the lease could not be removed and will expire");
             self.objects.context.warn(&error);
         }
     }
 }
 
 /// Waits while another process holds the lease of a series, `newest`, as long as the user has
-/// patience, and fails as `Busy` then. Whether it has waited: what was read of the series before
+/// patience, and fails with `Busy` then. Whether it has waited: what was read of the series before
 /// may be old.
 ///
 /// What takes so little time that a lease of its own would cost more than the work that it might
@@ -158,8 +158,8 @@ pub fn wait_while_held(
     Ok(has_waited)
 }
 
-/// For how much longer a lease counts. A clock that is far ahead is not believed: then what counts
-/// is when storage got the lease.
+/// For how much longer a lease counts. A clock that is far ahead is ignored: then the time counts
+/// at which storage received the lease.
 fn left_ns(objects: &Objects, name: &str, held: &Lease) -> Result<i64> {
     let now_ns = objects.context.env.now_ns();
     let left_ns = held.expires_ns.saturating_sub(now_ns);
@@ -196,8 +196,8 @@ fn refuse_if_held(objects: &Objects, series: SeriesId, newest: &str, name: &str)
     Err(Error::new(
         ErrorKind::Busy,
         format!(
-            "series '{name}' is being backed up or changed by process {} on {} (its lease ends in \
-             {} s unless it is renewed)",
+            "series '{name}' is being backed up or changed by process {} on {} (its lease expires \
+             in {} s unless renewed)",
             held.process,
             held.host,
             left_ns / 1_000_000_000

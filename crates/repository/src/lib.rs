@@ -1,4 +1,4 @@
-//! A Siltstone repository: what it is made of, and how that is read and changed.
+//! A Siltstone repository: its objects, and how they are read and changed.
 //!
 //! From the bottom up: [`mod@env`] is time, chance and messages; [`objects`] reads and writes
 //! sealed objects in a storage; [`heads`], [`lease`] and [`settle`] are the commit; [`chunks`] and

@@ -89,7 +89,9 @@ impl MapReader {
             return Ok(pack);
         }
         let tag = lock(&self.packs).tag(number).ok_or_else(|| {
-            Error::corrupt(format!("recipe pack {number:08x} is named but not in the head"))
+            Error::corrupt(format!(
+                "recipe pack {number:08x} is referred to, but not listed in the head"
+            ))
         })?;
         let name = names::pack(self.series, number, tag);
         let address = Address::tagged(ObjectKind::Recipes, self.series, number, tag);
@@ -119,7 +121,7 @@ impl MapReader {
         for above in (level + 1..=root.level).rev() {
             let Some(block) = at else { return Ok(None) };
             let Page::Branch(_, entries) = &*self.page(block, above)? else {
-                return Err(Error::corrupt("a branch page turned out to be a leaf"));
+                return Err(Error::corrupt("a branch page is a leaf"));
             };
             let step = below(above - 1 - level);
             at = place(index / step).and_then(|place| entries.get(place).copied().flatten());
@@ -135,7 +137,7 @@ impl MapReader {
         let leaf = segment / PAGE_ENTRIES as u64;
         let Some(block) = self.page_ref(root, 0, leaf)? else { return Ok(None) };
         let Page::Leaf(entries) = &*self.page(block, 0)? else {
-            return Err(Error::corrupt("a leaf page turned out to be a branch"));
+            return Err(Error::corrupt("a leaf page is a branch"));
         };
         Ok(place(segment).and_then(|place| entries.get(place).copied().flatten()))
     }
@@ -328,7 +330,7 @@ impl MapReader {
         if entry.digest.is_known()
             && self.digester.digest_recipe(&recipe, entry.digest.kind) != Some(entry.digest)
         {
-            let wrong = Error::corrupt("the segment digest beside it is of another segment");
+            let wrong = Error::corrupt("its segment digest belongs to another segment");
             return Err(wrong.context(self.describe(entry.recipe)));
         }
         Ok(recipe)

@@ -24,7 +24,7 @@ use crate::upload_queue::SharedUploader;
 
 const METADATA_LEVEL: i32 = 1;
 
-/// Which object a name must lead to.
+/// The identity that the object of a name must have.
 #[derive(Clone, Copy, Debug)]
 pub struct Address {
     /// Its kind.
@@ -56,7 +56,7 @@ impl Address {
     }
 }
 
-/// An object whose header was checked: what its blocks are read with.
+/// An object whose header was checked, for reading its blocks.
 pub struct OpenObject {
     /// Its name.
     pub name: String,
@@ -78,9 +78,9 @@ pub struct Objects {
     pub keys: Keyring,
     /// What this process signs with.
     pub signer: Arc<Signer>,
-    /// Whose signatures count.
+    /// The trusted signers.
     pub believed: Arc<Believed>,
-    /// What storage has shown before.
+    /// The newest states seen in storage.
     pub seen: Arc<Seen>,
     /// Time, chance and messages.
     pub context: Context,
@@ -173,7 +173,7 @@ impl Objects {
         self.keys.begin_container(self.new_header(address), self.context.random())
     }
 
-    /// Writes an object of one block; durable on return. The answer is its size.
+    /// Writes an object of one block, durable on return, and returns its size.
     pub fn put(&self, name: &str, address: Address, plain: &[u8]) -> Result<u64> {
         let object = self.sealed(address, plain)?;
         self.put_pieces(name, address.kind, &[object.into()])
@@ -205,7 +205,7 @@ impl Objects {
         Ok(object)
     }
 
-    /// Writes an object from its pieces; durable on return. The answer is its size.
+    /// Writes an object from its pieces, durable on return, and returns its size.
     pub fn put_pieces(&self, name: &str, kind: ObjectKind, pieces: &[Bytes]) -> Result<u64> {
         self.storage
             .put_bytes(&key(name)?, pieces, PutMode::Create)
@@ -213,8 +213,8 @@ impl Objects {
         Ok(pieces.iter().map(|piece| to_u64(piece.len())).sum())
     }
 
-    /// Reads a range of an object and gives what `take` makes of it. Where objects have copies,
-    /// each is asked until one is whole.
+    /// Reads a range of an object and returns the result of `take`. If objects have copies, tries
+    /// each until one is intact.
     pub fn read<T>(
         &self,
         name: &str,
@@ -227,7 +227,7 @@ impl Objects {
         if copies == 1 {
             self.storage.get(&key, range, buffer)?;
             return match take(buffer) {
-                // What is kept at hand may be damaged, and the object whole.
+                // The cached object may be damaged, and the stored one intact.
                 Err(error) if is_damage(&error) && self.storage.forget(&key) => {
                     self.storage.get(&key, range, buffer)?;
                     take(buffer)
@@ -255,7 +255,7 @@ impl Objects {
         Err(failure.unwrap_or_else(|| Error::corrupt(format!("there is no copy of {name}"))))
     }
 
-    /// Whether bytes are the object of one block at `address`, with its seal unbroken.
+    /// Whether bytes are the intact one-block object at `address`.
     pub fn is_whole(&self, bytes: &[u8], address: Address) -> bool {
         let mut bytes = bytes.to_vec();
         let opened = self.check_header(&bytes, address).and_then(|(_, sealer)| {
@@ -265,8 +265,7 @@ impl Objects {
         opened.is_ok()
     }
 
-    /// Reads an object of one block; one of a kind that is signed must be signed by somebody who is
-    /// known.
+    /// Reads an object of one block. An object of a signed kind must be signed by a known key.
     pub fn get(&self, name: &str, address: Address) -> Result<Vec<u8>> {
         if address.kind.is_signed() {
             let read = self.get_signed(name, address).map(|(plain, _)| plain);
@@ -298,7 +297,7 @@ impl Objects {
         let is_sealed_to_key = header.kind == ObjectKind::Container
             && (header.scheme, self.scheme) == (SealScheme::SealedToKey, SealScheme::Aes256Gcm);
         if header.scheme != self.scheme && !is_sealed_to_key {
-            return Err(Error::corrupt("it is not sealed as the repository's objects are"));
+            return Err(Error::corrupt("its encryption is not that of the repository"));
         }
         Ok((header, self.keys.sealer(&header)))
     }
@@ -414,8 +413,8 @@ impl Objects {
         Ok(!self.storage.list(prefix, None)?.objects.is_empty())
     }
 
-    /// The number and name of a series' newest object of a kind. Objects of other names were put
-    /// there by somebody else: who may only create must not be able to hide one.
+    /// The number and name of a series' newest object of a kind. Objects with other names are
+    /// ignored: a host that may only create objects must not be able to hide one.
     pub fn newest_of(&self, kind: Numbered, series: SeriesId) -> Result<Option<(u64, String)>> {
         for item in silt_storage::list_all(&*self.storage, kind.prefix(series), None) {
             let (name, _) = item?;
@@ -479,7 +478,7 @@ fn open_directory<T>(
     BlockReader::default().read(sealer, DIRECTORY_POSITION, sealed, &mut raw)?;
     let (directory, end) = decode(&raw)?;
     if end != footer.directory_offset {
-        let message = "the footer says that the directory begins elsewhere than it does";
+        let message = "the footer gives a wrong start of the directory";
         return Err(Error::corrupt(message));
     }
     Ok(directory)
@@ -502,10 +501,10 @@ pub fn close_object(
     end
 }
 
-/// Whether an error means that an object is damaged or gone, as against the world failing.
+/// Whether an error means that an object is damaged or missing, rather than an I/O failure.
 ///
-/// An object of an unknown version is one as well: in a repository whose configuration this version
-/// reads, damage makes them more often than newer programs do.
+/// An unknown version counts as damage: in a repository whose configuration this version reads,
+/// damage is the more likely cause.
 pub fn is_damage(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound | ErrorKind::Unsupported)
 }

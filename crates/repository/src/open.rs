@@ -1,4 +1,4 @@
-//! Making and opening repositories, and what is wrong with their roots.
+//! Creates and opens repositories, and finds damage in their roots.
 
 use crate::event::Warning;
 use std::sync::Arc;
@@ -29,18 +29,18 @@ pub enum Protection {
     Password {
         /// The password.
         password: Vec<u8>,
-        /// What one try of a password costs.
+        /// The cost of key derivation.
         cost: KdfCost,
-        /// Who makes the key.
+        /// The creator of the key.
         label: KeyLabel,
     },
-    /// No encryption: damage is found, but whoever reads the storage reads the data.
+    /// No encryption: damage is found, but everyone who can read the storage can read the data.
     None,
 }
 
 impl Repository {
-    /// Makes a repository in `storage`, which must hold no other; an append-only one if it has an
-    /// administrator.
+    /// Creates a repository in `storage`, which must not hold another one; append-only if there is
+    /// an administrator.
     pub fn init(
         storage: Arc<dyn Storage>,
         context: Context,
@@ -54,7 +54,7 @@ impl Repository {
         if taken(names::CONFIG) || taken(names::CONFIG_COPY) {
             return Err(Error::new(
                 ErrorKind::AlreadyExists,
-                format!("{} holds a repository already", storage.describe()),
+                format!("{} already holds a repository", storage.describe()),
             ));
         }
         let scheme = match protection {
@@ -100,7 +100,7 @@ impl Repository {
         let objects = Arc::new(objects);
         let mut repository =
             Self { objects, config, opened_by: None, authority: None, root: None, places: None };
-        // The keys go first: a configuration without a key could not be opened by anyone.
+        // The keys go first: nobody could open a configuration without a key.
         let series = [EVERY_SERIES.to_owned()];
         repository.put_writer(&signs, id, &host, Role::Full, &series)?;
         if let Protection::Password { password, cost, label } = protection {
@@ -131,8 +131,8 @@ impl Repository {
 
     /// Opens the repository in `storage`; `password` is asked for only if it is encrypted.
     ///
-    /// Fails as `NoRepository` where there is none, as `WrongPassword` where no key opens. A
-    /// damaged configuration is a warning as long as its copy is whole.
+    /// Fails with `NoRepository` if there is none, with `WrongPassword` if the password opens no
+    /// key. A damaged configuration gives a warning if its copy is intact.
     pub fn open(
         storage: Arc<dyn Storage>,
         context: Context,
@@ -141,8 +141,8 @@ impl Repository {
         let mut secret = Secret::Asked(password);
         let mut root = None;
         let mut first = open_config(&*storage, names::CONFIG, &mut secret, &mut root);
-        // One that was kept nearby may be of a repository that was here before; without keys
-        // nothing tells.
+        // A cached configuration may belong to an earlier repository at this location; without keys
+        // this cannot be detected.
         let is_sure = match &first {
             Ok(opened) => opened.header.scheme != SealScheme::Checksum,
             Err(error) => error.kind() == ErrorKind::WrongPassword,
@@ -152,7 +152,7 @@ impl Repository {
         }
         let first = match first {
             Ok(opened) => Ok(opened),
-            // A newer program's configuration is no reason to look at an older copy.
+            // A newer program's configuration must not fall back to an older copy.
             Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound) => {
                 let copy = open_config(&*storage, names::CONFIG_COPY, &mut secret, &mut root);
                 match copy {
@@ -196,12 +196,12 @@ impl Repository {
         };
         let root = root.map_or_else(|| list_root(&*objects.storage), Ok)?;
         match objects.load_writers(Some(&root)) {
-            // Another place may have it whole; nothing is believed without it.
+            // Another place may have it intact; without it no signature can be verified.
             Err(error) if is_damage(&error) => {}
             other => drop(other?),
         }
         if let Some(id) = opened.key.filter(|id| objects.believed.is_removed(*id)) {
-            let message = format!("the password is that of key {id}, which was removed");
+            let message = format!("this is the password of key {id}, which was removed");
             return Err(Error::new(ErrorKind::Denied, message));
         }
         let (config, opened_by, root) = (opened.config, opened.key, Some(root));
@@ -209,7 +209,7 @@ impl Repository {
         Ok(Self { objects, config, opened_by, authority: None, root, places: None })
     }
 
-    /// What opens a configuration again.
+    /// The key that opens a configuration again.
     pub fn known_secret(&self) -> Secret<fn() -> Result<Vec<u8>>> {
         let (keys, administrator) = (self.objects.keys.clone(), self.config.administrator);
         // No signature is made with it.
@@ -217,8 +217,8 @@ impl Repository {
         Secret::Known(self.opened_by, Box::new(HostKeys { keys, seed, administrator }))
     }
 
-    /// What is wrong with the configuration, the keys, the list of writers, or the copies of them,
-    /// by object name.
+    /// Returns the damage of the configuration, the keys, the list of writers and their copies, by
+    /// object name.
     pub fn root_damage(&self) -> Result<Vec<(String, Error)>> {
         let objects = &self.objects;
         let mut found = Vec::new();
@@ -233,10 +233,10 @@ impl Repository {
         for (id, name, object) in &keys {
             let label = is_key(object, *id, objects.repository)
                 .and_then(|()| WrappedKey::label(object, &objects.keys));
-            // Without its password a wrapped key can't be verified; but the two must be the same.
+            // A wrapped key cannot be verified without its password, but it must equal its copy.
             let differs = keys.iter().any(|(twin, _, bytes)| twin == id && bytes != object);
             let whole = if differs {
-                Err(Error::corrupt("it and its copy differ: one of them is damaged"))
+                Err(Error::corrupt("it and its copy differ, so one of them is damaged"))
             } else {
                 Ok(())
             };

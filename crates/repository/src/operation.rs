@@ -1,4 +1,4 @@
-//! Which operation of a process something belongs to, and how that operation alone is stopped.
+//! Identifies the operations of a process, and stops a single one.
 
 use std::fmt;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ impl CancelToken {
         Self(Arc::new(Token { is_cancelled: AtomicBool::new(false), parent }))
     }
 
-    /// Asks the operation to stop; it can't be taken back.
+    /// Asks the operation to stop; this cannot be undone.
     pub fn cancel(&self) {
         self.0.is_cancelled.store(true, Ordering::Relaxed);
     }

@@ -84,9 +84,9 @@ impl PackWriter {
             Some(open) => open,
             none => {
                 let number = self.next_number;
-                self.next_number = number
-                    .checked_add(1)
-                    .ok_or_else(|| Error::invalid("the numbers of recipe packs are used up"))?;
+                self.next_number = number.checked_add(1).ok_or_else(|| {
+                    Error::invalid("the series has used all 2^32 recipe pack numbers")
+                })?;
                 none.insert(OpenPack::new(&self.objects, self.series, number, self.tag))
             }
         };
@@ -130,7 +130,7 @@ impl PackWriter {
         Ok(())
     }
 
-    /// Writes what is left; the answer is the proof that every pack is durable.
+    /// Writes what is left; returns the proof that every pack is durable.
     pub fn finish(&mut self) -> Result<DurablePacks> {
         self.close()?;
         Ok(DurablePacks(std::mem::take(&mut self.durable)))

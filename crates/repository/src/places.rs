@@ -1,9 +1,8 @@
-//! A repository in several places: copies of all of it, and the shared store elsewhere with copies
-//! of its own.
+//! A repository in several places: copies of the repository, and optionally separate copies of the
+//! shared store.
 //!
-//! A list of places is an object of its own, numbered like heads, in every place that it names.
-//! Whoever opens the repository by any of them finds the others, and takes the newest list that any
-//! has.
+//! A list of places is an object, numbered like heads, in every place that it names. Opening the
+//! repository by any of them finds the others, and uses the newest list that any of them has.
 
 use std::sync::Arc;
 
@@ -55,17 +54,17 @@ pub fn newest(
     let mut damage = None;
     for number in numbers() {
         match read_list(&objects, number) {
-            // Each is written twice. If both are damaged, or somebody else has put one there, an
-            // older one may lack places that have what was made since.
+            // Each is written twice. If both are damaged or forged, an older list may lack places
+            // that hold newer objects.
             Ok(_) if newest > number + 1 => break,
             Ok(list) => {
                 if let Some(error) = damage {
                     objects.context.warn(Warning::after(&error, "its copy is used"));
                 }
-                // Whoever wrote it may have died before it was durable; what follows relies on it.
+                // Its writer may have died before it was durable, and later steps rely on it.
                 let name = Numbered::Places.name(SeriesId::NONE, number);
                 objects.storage.settle(&Key::new(name)?)?;
-                // A newer one that can't be read has its number, too.
+                // A newer list that cannot be read also has a number.
                 return Ok((newest, list));
             }
             Err(error) if is_damage(&error) => drop(damage.get_or_insert(error)),
@@ -75,7 +74,7 @@ pub fn newest(
     let error = damage.unwrap_or_else(|| Error::corrupt("its copy is missing"));
     Err(error.context(format!(
         "the newest list of copies in {}; open the repository by another copy, or remove the list \
-         if nobody here has made it",
+         if you did not create it",
         objects.storage.describe()
     )))
 }
@@ -101,9 +100,8 @@ impl Seen {
     }
 }
 
-/// Fails as `Conflict` if a list that was the newest in one place is another one elsewhere:
-/// somebody has gone on without the one place, and somebody else without the other, which may hold
-/// what was committed there since.
+/// Fails with `Conflict` if a list that was the newest in one place differs in another: each place
+/// was used without the other, and may hold commits that the other lacks.
 fn verify_one_line(objects: &Objects, list: &Places, all: &[Seen]) -> Result<()> {
     for old in all.iter().filter(|seen| seen.counts() && seen.list != *list) {
         for other in all.iter().filter(|seen| seen.counts()) {
@@ -111,8 +109,8 @@ fn verify_one_line(objects: &Objects, list: &Places, all: &[Seen]) -> Result<()>
                 Ok(there) if there != old.list => {
                     return Err(Error::new(
                         ErrorKind::Conflict,
-                        "the copies of the repository list different copies: each was used without \
-                         the other; go on with one of them alone",
+                        "the copies of the repository list different copies, because each was used \
+                         without the other; go on with only one of them",
                     ));
                 }
                 Err(error) if !is_damage(&error) => return Err(error),
@@ -132,7 +130,7 @@ pub fn open_place(
 ) -> Result<Arc<dyn Storage>> {
     let storage = open(location)?;
     let mut found = repository_at(&*storage)?;
-    // What was kept nearby may be of a repository that was there before.
+    // Cached objects may belong to an earlier repository at this location.
     if found.is_some_and(|found| found != repository) {
         let had =
             [names::CONFIG, names::CONFIG_COPY].map(|name| Ok(storage.forget(&Key::new(name)?)));
@@ -144,7 +142,7 @@ pub fn open_place(
         Some(other) if other != repository => {
             Err(Error::new(ErrorKind::Invalid, "it holds another repository"))
         }
-        // Damage is for those to name who read it.
+        // Readers report the damage.
         _ => Ok(storage),
     }
 }
@@ -165,8 +163,8 @@ fn repository_at(storage: &dyn Storage) -> Result<Option<RepositoryId>> {
     Ok(Header::decode(&config).ok().map(|header| header.repository))
 }
 
-/// Some of the places of a list. One that is being added and has nothing yet is left out: who adds
-/// it will fill it, and change the list then.
+/// Some of the places of a list. A place that is being added and is still empty is skipped: the
+/// process that adds it fills it and then changes the list.
 fn replicas(
     repository: RepositoryId,
     list: &Places,
@@ -189,8 +187,8 @@ impl Repository {
     /// Finds the other places of a repository that was opened by `here`, if it has any, and goes on
     /// with all of them.
     ///
-    /// Places that can't be reached are a warning: reading goes on, writing is refused. So it is
-    /// where the list does not name `here`, as a place that was left out must not be taken for the
+    /// Unreachable places give a warning; reading goes on, writing is refused. The same holds if
+    /// the list does not name `here`, because a removed place must not be mistaken for the
     /// repository.
     pub fn with_places(self, here: &str, open: &OpenPlace<'_>) -> Result<Self> {
         self.with_places_by(&[here.to_owned()], open)
@@ -237,10 +235,13 @@ impl Repository {
         let is_named = list.copies.iter().chain(&list.shared).any(|location| *location == here);
         let is_read_elsewhere = main.iter().all(|replica| replica.location != here);
         let refusal = (!is_named && is_read_elsewhere).then(|| {
-            format!("{here} is no copy of the repository, which is in {}", list.copies.join(", "))
+            format!(
+                "{here} is not a copy of the repository, which is in {}",
+                list.copies.join(", ")
+            )
         });
         if let Some(why) = &refusal {
-            let message = format!("{why}: it is read there, and nothing is changed");
+            let message = format!("{why}: it is read from there and not changed");
             self.warn(Warning::new(ErrorKind::Denied, message));
         }
         self.warn_of_unreachable(main.iter().chain(&shared));
@@ -274,7 +275,7 @@ impl Repository {
     fn warn_of_unreachable<'r>(&self, replicas: impl Iterator<Item = &'r Replica>) {
         for replica in replicas {
             if let Err(why) = &replica.storage {
-                let message = format!("the copy in {} can't be reached: {why}", replica.location);
+                let message = format!("the copy in {} cannot be reached: {why}", replica.location);
                 self.warn(Warning::new(ErrorKind::Unavailable, message));
             }
         }

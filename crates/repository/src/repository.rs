@@ -34,7 +34,7 @@ pub struct Repository {
     pub config: Config,
     /// The key that opened it, if it is encrypted.
     pub opened_by: Option<Id>,
-    /// What signs in the name of the administrator of an append-only repository, once opened.
+    /// The administrator's signing key of an append-only repository, once opened.
     pub authority: Option<Arc<Signer>>,
     /// What was listed of the root while it was opened, until it is used.
     pub root: Option<Vec<Key>>,
@@ -128,8 +128,8 @@ impl Repository {
         self.objects.scheme == SealScheme::Aes256Gcm
     }
 
-    /// Whether this process was opened by a key that only writes: it backs up, and neither reads
-    /// data nor takes anything away.
+    /// Whether the repository was opened by a write-only key, which backs up, but neither reads
+    /// data nor removes anything.
     pub fn is_write_only(&self) -> bool {
         self.objects.keys.is_write_only()
     }
@@ -182,7 +182,7 @@ impl Repository {
         if heads::has_name(&self.objects, id, &record.name) {
             Ok(record)
         } else {
-            Err(Error::corrupt(format!("series record {name} is of another series by its name")))
+            Err(Error::corrupt(format!("series record {name} holds another series' name")))
         }
     }
 
@@ -227,7 +227,7 @@ impl Repository {
         self.objects.require_hash(Hashed::Snapshot, &plain, entry.hash, what)?;
         let snapshot = Snapshot::decode(&plain).context(context)?;
         if (snapshot.id, snapshot.series) != (id, series) {
-            return Err(Error::corrupt(format!("snapshot {name} is not what its name says")));
+            return Err(Error::corrupt(format!("snapshot {name} does not match its name")));
         }
         Ok((snapshot, by))
     }

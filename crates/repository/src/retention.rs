@@ -1,4 +1,4 @@
-//! Which snapshots a retention policy keeps: a pure function of their times and labels.
+//! Decides which snapshots a retention policy keeps: a pure function of their times and labels.
 //!
 //! The rules are restic's, so that a policy moves from there with the same outcome; as in its newer
 //! versions, the oldest snapshot is kept while a rule has not kept its number yet.
@@ -8,7 +8,7 @@ use jiff::tz::TimeZone;
 use jiff::{Span, Timestamp};
 use silt_format::{Error, Id, Result, RetentionPolicy, SnapshotEntry};
 
-/// Why the oldest snapshot is kept that no rule would keep for its period.
+/// The reason for keeping the oldest snapshot although no rule keeps it for its period.
 const OLDEST: &str = "oldest";
 
 /// A snapshot and what a policy needs to know about it.
@@ -51,8 +51,8 @@ struct Rule {
     last: Option<i64>,
 }
 
-/// Decides about all snapshots of one series or group, newest first. `now_ns` tells which are of
-/// the future: those are kept, and periods are not counted from them. Days begin as `zone` says.
+/// Decides about all snapshots of one series or group, newest first. `now_ns` tells which are dated
+/// in the future: those are kept, and periods are not counted from them. Days begin as `zone` says.
 pub fn apply_policy(
     policy: &RetentionPolicy,
     candidates: &[Candidate],
@@ -78,7 +78,7 @@ pub fn apply_policy(
             reasons.push("new in the repository");
         }
         if candidate.time_ns > now_ns {
-            reasons.push("of the future");
+            reasons.push("dated in the future");
             decided.push(Kept { id: candidate.id, reasons });
             continue;
         }
@@ -127,7 +127,7 @@ fn day(at: &DateTime) -> i64 {
 
 fn timestamp(time_ns: i64) -> Result<Timestamp> {
     Timestamp::from_nanosecond(i128::from(time_ns))
-        .map_err(|_| Error::invalid(format!("{time_ns} ns since 1970 is no time of a calendar")))
+        .map_err(|_| Error::invalid(format!("{time_ns} ns since 1970 is outside the calendar")))
 }
 
 fn civil(time_ns: i64, zone: &TimeZone) -> Result<DateTime> {

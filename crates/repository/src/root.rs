@@ -71,24 +71,24 @@ pub fn open_config<F: FnOnce() -> Result<Vec<u8>>>(
         *secret = Secret::Known(Some(id), Box::new(host));
     }
     let Secret::Known(opened_by, host) = secret else {
-        return Err(Error::corrupt("no key opens it")).context(what);
+        return Err(Error::corrupt("no key can decrypt it")).context(what);
     };
     let (opened_by, mut host) = (*opened_by, HostKeys::clone(host));
     let sealer = host.keys.sealer(&header);
     let plain = sealer.open(0, &mut object[at..]).context(what)?;
     let config = Config::decode(plain).context(what)?;
     if opened_by.is_none() {
-        // Where no password says whom to believe, it is who is named.
+        // Without a password, trust the administrator named in the configuration.
         host.administrator = config.administrator;
     } else if host.administrator != config.administrator {
-        let message = "it names another administrator than the key that opened it";
+        let message = "its administrator is not the one of the key that opened it";
         return Err(Error::corrupt(message)).context(what);
     }
-    // Whoever can seal metadata could say that everybody may remove things.
+    // Otherwise any host that can seal metadata could allow everyone to remove things.
     if let Some(master) = host.keys.master()
         && config.append_only == master.administrator_seed().makes(&config.administrator)?
     {
-        let message = "it does not say truly whether the repository is append-only";
+        let message = "its append-only setting does not match its key";
         return Err(Error::corrupt(message)).context(what);
     }
     Ok(Opened { header, config, host, key: opened_by })
@@ -123,7 +123,7 @@ pub fn is_key(object: &[u8], id: Id, repository: RepositoryId) -> Result<()> {
     Err(Error::corrupt("it holds another object"))
 }
 
-/// Tries `password` on every key until one opens, and on a key's copy where that differs.
+/// Tries `password` on every key until one opens, and on a key's copy if it differs.
 fn unlock(
     storage: &dyn Storage,
     root: &[Key],
@@ -149,7 +149,7 @@ fn unlock(
         }
     }
     if let Some(error) = damaged {
-        return Err(error.context("no other key opens with this password"));
+        return Err(error.context("wrong password for every other key"));
     }
     if keys.is_empty() {
         return Err(Error::corrupt(format!(
@@ -158,9 +158,6 @@ fn unlock(
             names::KEYS
         )));
     }
-    let count = keys.iter().filter(|(id, name)| name.as_str() == names::key(*id)).count();
-    Err(Error::new(
-        ErrorKind::WrongPassword,
-        format!("the password opens none of the {count} keys of {}", storage.describe()),
-    ))
+    let message = format!("wrong password for {}", storage.describe());
+    Err(Error::new(ErrorKind::WrongPassword, message))
 }

@@ -1,9 +1,8 @@
-//! What was seen before: a storage that shows less than that serves an old state, or hides
-//! something.
+//! Remembers the newest states seen: a storage that shows an older one serves an old state, or
+//! hides something.
 //!
-//! Nothing in a repository can tell a provider's copy of yesterday from the repository as it is:
-//! every object in it is whole. What can tell is memory, of this process and, where the environment
-//! keeps notes, of this machine.
+//! Nothing in a repository distinguishes a provider's copy of yesterday from the current one: every
+//! object in it is intact. Only the memory of this process and the notes of this machine can.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -27,7 +26,7 @@ impl Seen {
         Self { repository, env: Arc::clone(env), newest: Mutex::default() }
     }
 
-    /// Fails as `Corrupt` if what storage shows as the newest is older than what was seen before.
+    /// Fails with `Corrupt` if what storage shows as the newest is older than what was seen before.
     pub fn compare(&self, series: SeriesId, newest: u64) -> Result<()> {
         let known = self.known(series, 0);
         if newest >= known {
@@ -39,8 +38,8 @@ impl Seen {
             format!("head of series {series}")
         };
         Err(Error::corrupt(format!(
-            "storage shows {newest} as the newest {what}, and {known} was seen before: it serves \
-             an old state or hides what is newer"
+            "the newest {what} in the storage is {newest}, but {known} was seen before: the \
+             storage serves an old state or hides newer objects"
         ))
         .with_advice(Advice::AcceptOlderState))
     }

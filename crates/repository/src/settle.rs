@@ -1,10 +1,10 @@
-//! What keeps several places, and processes that know different lists of them, from drifting apart.
+//! Keeps several places, and processes that know different lists of them, consistent.
 //!
-//! Three rules hold, whoever sleeps between any two steps. A commit is told as done only if every
-//! place of the writer's list has taken it, and only if that list is still the newest afterwards:
-//! whoever changes the list writes it first and then looks for what was committed before. Who
-//! builds upon a head first sees to it that every place has it, with all that it names. And nothing
-//! that is there is ever replaced by something else.
+//! Three rules hold, even if a process sleeps between any two steps. A commit is reported as done
+//! only if every place of the writer's list has it, and only if that list is still the newest
+//! afterwards; a process that changes the list writes it first and then looks for earlier commits.
+//! A process that builds upon a head first ensures that every place has the head and all objects
+//! that it names. And no existing object is ever replaced by a different one.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
@@ -15,10 +15,10 @@ use silt_storage::{ByteRange, Key};
 
 use crate::objects::{Address, Objects, is_damage, key};
 
-/// For how long what was seen of the lists of places and writers is taken to hold.
+/// How long the last look at the lists of places and writers remains valid.
 const LATELY_NS: u64 = 60 * 1_000_000_000;
 
-/// Fails as `Busy` if the list of places is not the one any more by which the repository was
+/// Fails with `Busy` if the list of places is not the one any more by which the repository was
 /// opened; and reads the list of writers, if there is a newer one. Whoever changes either list
 /// writes it before looking for what was committed until then.
 pub fn verify_unchanged(objects: &Objects) -> Result<()> {
@@ -38,8 +38,8 @@ pub fn verify_unchanged(objects: &Objects) -> Result<()> {
     }
     Err(Error::new(
         ErrorKind::Busy,
-        "the list of the repository's copies has changed meanwhile; run this again (what a backup \
-         has uploaded is used)",
+        "the list of the repository's copies has changed meanwhile; run this again (a backup \
+         reuses its uploads)",
     ))
 }
 
@@ -92,8 +92,8 @@ pub fn settle_head(
             return Err(Error::new(
                 ErrorKind::Conflict,
                 format!(
-                    "series '{called}' has different heads {name} in different copies: each was \
-                     used without the other; go on with one of them"
+                    "series '{called}' has different heads {name} in different copies, because \
+                     each was used without the other; go on with one of them"
                 ),
             )
             .with_advice(Advice::ListPlaces));

@@ -1,4 +1,4 @@
-//! The shared store as backups see it: where is the chunk with this fingerprint?
+//! The shared store as backups use it: finds the chunk with a given fingerprint.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -20,20 +20,20 @@ use crate::shared_record::SharedRecord;
 use crate::sync::lock;
 use crate::table::Table;
 
-/// How many containers' fingerprints are held: what was shared together is mostly found together,
-/// so that one look-up in the index answers for a whole neighbourhood.
+/// Number of containers whose fingerprints are held. Chunks that were shared together are mostly
+/// found together, so one look-up in the index finds a whole neighbourhood.
 const NEIGHBOURHOODS: usize = 6;
 
-/// Looks fingerprints up in the shared store of a domain as its head was when this was opened.
+/// Looks fingerprints up in the shared store of a domain, as of its head when this was opened.
 pub struct SharedIndex {
     objects: Arc<Objects>,
     store: SeriesId,
     generation: u64,
     lookup: Option<RunLookup>,
-    /// The containers found last, the latest first.
+    /// The containers found last, most recent first.
     near: Vec<(u32, Table)>,
     containers: ObjectSet,
-    /// What is dead or condemned: no new reference may lead there.
+    /// Dead and condemned slots, to which no new reference may point.
     barred: HashMap<u32, Vec<DeadRange>>,
 }
 
@@ -75,7 +75,7 @@ impl SharedIndex {
         Ok(Some((index, state.check)))
     }
 
-    /// Whether nothing can be found.
+    /// Whether the index is empty.
     pub fn is_empty(&self) -> bool {
         self.lookup.is_none()
     }
@@ -85,14 +85,14 @@ impl SharedIndex {
         self.generation
     }
 
-    /// Lets a series' head name the store, and say that its next commit knows this state of it.
+    /// Adds the store to a series' head, with the generation that its next commit knows.
     pub fn name_in(&self, head: &mut Head) {
         name_store(head, self.store, self.generation);
     }
 
-    /// Where the chunk is, if the store has it and it may be referred to.
+    /// Returns the chunk's reference, if the store has it and new references to it are allowed.
     ///
-    /// A damaged index is warned of once and then finds nothing.
+    /// A damaged index gives one warning and then finds nothing.
     pub fn get(&mut self, fingerprint: &Fingerprint) -> Result<Option<Reference>> {
         let near = self.near.iter().enumerate();
         let mut found = near.map(|(place, (_, table))| (place, table.get(fingerprint)));
@@ -113,9 +113,9 @@ impl SharedIndex {
         }
     }
 
-    /// Asks the runs; the neighbourhood of what is found is held from now on.
+    /// Searches the runs, and caches the neighbourhood of a found chunk.
     fn look_up(&mut self, fingerprint: &Fingerprint) -> Result<Option<Reference>> {
-        // A chunk may be there twice, once condemned and once stored again.
+        // A chunk may exist twice: condemned, and stored again.
         let (containers, barred) = (&self.containers, &self.barred);
         let is_wanted =
             |record: &Record| is_open(containers, barred, SharedRecord::decode(record).reference);
@@ -155,7 +155,7 @@ fn is_open(
         && !ranges.is_some_and(|ranges| dead::holds(ranges, reference.slot()))
 }
 
-/// The shared index as the threads of a backup use it: it finds no chunk that is to be avoided.
+/// The shared index for the threads of a backup; it never returns a chunk that is to be avoided.
 #[derive(Clone)]
 pub struct SharedLookup {
     index: Arc<Mutex<SharedIndex>>,
@@ -163,12 +163,12 @@ pub struct SharedLookup {
 }
 
 impl SharedLookup {
-    /// A look-up that passes over damaged chunks.
+    /// A look-up that skips damaged chunks.
     pub fn new(index: SharedIndex, avoided: &Arc<Avoided>) -> Self {
         Self { index: Arc::new(Mutex::new(index)), avoided: Arc::clone(avoided) }
     }
 
-    /// Looks several fingerprints up, one after the other; `None` for those that the store lacks.
+    /// Looks up several fingerprints; `None` for those that the store lacks.
     pub fn begin(&self) -> impl FnMut(&Fingerprint) -> Result<Option<Reference>> {
         let mut index = lock(&self.index);
         move |fingerprint| {

@@ -1,4 +1,4 @@
-//! Building a snapshot's summary vector, a part at a time, so that memory stays bounded.
+//! Builds a snapshot's summary vector part by part, so that memory stays bounded.
 
 use std::ops::Range;
 
@@ -135,8 +135,8 @@ pub fn verify_summary(
     stored.finish(objects)
 }
 
-/// A summary vector that is read part by part. What was read counts only when
-/// [`finish`](Self::finish) has found that it is the vector that the snapshot refers to.
+/// A summary vector that is read part by part. Results are valid only if [`finish`](Self::finish)
+/// succeeds, which checks that it is the vector that the snapshot refers to.
 pub struct StoredSummary {
     series: SeriesId,
     summary: SummaryRef,
@@ -164,13 +164,13 @@ impl StoredSummary {
         let entries = objects.read_blocks(&object)?;
         let wrong = |what: &str| Error::corrupt(format!("summary vector {name}: {what}"));
         if entries.len() != geometry.partitions_of(part).len() {
-            return Err(wrong("its partitions are not as many as its geometry says"));
+            return Err(wrong("it has a wrong number of partitions"));
         }
         for entry in entries {
             let range = (entry.offset, entry.sealed_bytes);
             objects.read_block(&object, range, u64::from(entry.offset), scratch, raw)?;
             if raw.len() != geometry.partition_bytes as usize {
-                return Err(wrong("a partition's size is not what its geometry says"));
+                return Err(wrong("a partition has a wrong size"));
             }
             self.hashes.add(objects, Hashed::SummaryPartition, raw);
             each(raw);
@@ -178,7 +178,7 @@ impl StoredSummary {
         Ok(())
     }
 
-    /// Fails as `Corrupt` unless all that was read is what the snapshot refers to.
+    /// Fails with `Corrupt` unless all that was read is what the snapshot refers to.
     pub fn finish(self, objects: &Objects) -> Result<()> {
         let what = || format!("summary vector {}", names::summary(self.series, self.summary.id, 0));
         self.hashes.require(objects, Hashed::Summary, self.summary.hash, what)

@@ -43,7 +43,7 @@ impl Env for SystemEnv {
 
     fn entropy(&self, bytes: &mut [u8]) {
         if let Err(error) = getrandom::fill(bytes) {
-            panic!("the system gives no random numbers: {error}");
+            panic!("the system provides no random numbers: {error}");
         }
     }
 

@@ -29,7 +29,7 @@ fn send_all(shared: &Queue, objects: &Objects) {
 
 fn send_one(shared: &Queue, objects: &Objects, account: u64, upload: Upload) {
     let number = upload.number;
-    // A panic is this container's failure, and no end of the thread: others wait for it.
+    // A panic fails this container but does not end the thread, because others wait for it.
     let send = std::panic::AssertUnwindSafe(|| send(objects, upload));
     let (result, spare) = std::panic::catch_unwind(send)
         .unwrap_or_else(|_| (Err(Error::invalid("sending a container panicked")), None));
@@ -44,7 +44,7 @@ fn send(objects: &Objects, upload: Upload) -> (Result<()>, Option<AlignedBuffer>
     let pieces = [Bytes::from_owner(Lent(Arc::clone(&body))), end.into()];
     let result = objects.put_pieces(&name, ObjectKind::Container, &pieces);
     drop(pieces);
-    // A buffer that is still being sent, after a lost answer, is not used again.
+    // A buffer that is still being sent, after a lost response, is not reused.
     let spare = Arc::try_unwrap(body).ok().map(|mut body| {
         body.clear();
         body
@@ -57,7 +57,7 @@ pub struct Uploads {
     objects: Arc<Objects>,
     uploader: Arc<Uploader>,
     account: u64,
-    /// Most containers that are under way, those of others counted.
+    /// Maximum number of containers being sent, including those of other sessions.
     limit: usize,
 }
 
@@ -85,7 +85,7 @@ impl Uploads {
         spare.unwrap_or_else(|| AlignedBuffer::with_capacity(capacity))
     }
 
-    /// Hands a container over; waits while as many as may be are under way.
+    /// Queues a container; waits while the maximum number is being sent.
     pub fn submit(&self, upload: Upload) -> Result<()> {
         let shared = self.shared();
         let mut state = shared.state();
@@ -115,7 +115,7 @@ impl Uploads {
         Ok(())
     }
 
-    /// Waits until every container handed over is durable; the answer is their numbers.
+    /// Waits until every container handed over is durable; returns their numbers.
     pub fn drain(&self) -> Result<Vec<u32>> {
         let mut state = self.settled();
         let account = self.account(&mut state);
@@ -142,8 +142,8 @@ impl Uploads {
 }
 
 impl Drop for Uploads {
-    /// What was not sent yet is not sent; what is being sent is waited for, so that nothing is
-    /// written once its owner has ended.
+    /// Drops unsent containers and waits for those being sent, so that nothing is written after the
+    /// owner has ended.
     fn drop(&mut self) {
         let mut state = self.shared().state();
         let before = state.waiting.len();

@@ -1,4 +1,4 @@
-//! Containers that wait to be sent, and what came of those that were: the account of each session.
+//! The queue of containers to send, and the results for each session.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
@@ -28,13 +28,13 @@ pub(crate) struct Account {
     pub(crate) under_way: usize,
     pub(crate) durable: Vec<u32>,
     failure: Option<Error>,
-    /// Whether one was lost, also after its error was told: nothing of this session may be
-    /// committed.
+    /// Whether a container was lost, even after its error was returned: this session must not
+    /// commit anything.
     has_failed: bool,
 }
 
 impl Account {
-    /// Fails once a container was lost: with its error, or after that was told.
+    /// Fails if a container was lost: with its error the first time, later with a general one.
     pub(crate) fn check(&mut self) -> Result<()> {
         let lost = || Error::invalid("a container of this session could not be stored");
         self.has_failed.then(|| self.failure.take().unwrap_or_else(lost)).map_or(Ok(()), Err)

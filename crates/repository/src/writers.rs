@@ -1,10 +1,9 @@
-//! Who is believed: objects that others rely on are signed, and the list of writers says by whom
-//! they may be.
+//! Trust: objects that others rely on are signed, and the list of writers says which keys may sign
+//! them.
 //!
-//! A host can seal whatever it likes with the keys that it holds. What it cannot do is sign in
-//! another's name: each key has a signing key of its own, and the list of writers, which the
-//! administrator alone signs, says what each may write. The administrator's public key comes with
-//! the password, not from storage.
+//! A host can seal anything with the keys that it holds, but it cannot sign in another's name: each
+//! key has its own signing key, and the list of writers, which only the administrator signs, says
+//! what each may write. The administrator's public key comes with the password, not from storage.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,9 +20,9 @@ use crate::objects::{Address, Objects, is_damage, key};
 use crate::sync::lock;
 
 impl Objects {
-    /// Reads an object of a kind that is signed, and says who has signed it.
+    /// Reads an object of a signed kind, and returns its signer.
     ///
-    /// `Corrupt` if nobody has whom the list of writers knows.
+    /// Fails with `Corrupt` if its signer is not in the list of writers.
     pub fn get_signed(&self, name: &str, address: Address) -> Result<(Vec<u8>, SignedBy)> {
         let mut signer = None;
         let plain = self.read(name, ByteRange::Full, &mut Vec::new(), |bytes| {
@@ -42,7 +41,7 @@ impl Objects {
 
     fn verify_signer(&self, kind: ObjectKind, signed: &Signed<'_>) -> Result<SignedBy> {
         let mut found = self.believed.signer(signed);
-        // Whoever has signed it may have been added since the list was read.
+        // Its signer may have been added after the list was read.
         if found.is_none()
             && kind != ObjectKind::Writers
             && (self.load_writers(None)? || self.read_writers_again()?)
@@ -51,7 +50,7 @@ impl Objects {
         }
         let by = found.ok_or_else(|| {
             Error::corrupt(format!(
-                "no key that the list of writers knows has signed it (it names key {})",
+                "it is signed by key {}, which is not in the list of writers",
                 signed.signer
             ))
         })?;
@@ -62,14 +61,14 @@ impl Objects {
         if is_believed {
             return Ok(by);
         }
-        Err(Error::corrupt(format!("key {} has signed it, which may not make a {kind}", by.id)))
+        Err(Error::corrupt(format!("it is signed by key {}, which may not create a {kind}", by.id)))
     }
 
-    /// Reads the newest list of writers, unless it is known; the answer is whether it was not.
-    /// `root` are the names of the root, if they have just been listed.
+    /// Reads the newest list of writers unless it is known; returns whether it was read. `root`
+    /// holds the names of the root, if just listed.
     ///
-    /// `Corrupt` if neither the list nor its copy is whole: an older one would believe keys that
-    /// were removed.
+    /// Fails with `Corrupt` if neither the list nor its copy is intact: an older list would trust
+    /// keys that were removed.
     pub fn load_writers(&self, root: Option<&[Key]>) -> Result<bool> {
         let newest = match root {
             Some(root) => root.iter().filter_map(|key| names::writers_number(key.as_str())).max(),
@@ -90,7 +89,7 @@ impl Objects {
             Err(error) if is_damage(&error) => {
                 let copy = self.read_writers(&names::writers_copy(number), number);
                 let copy = copy.map_err(|_| {
-                    error.context("nobody can be believed without the list of writers")
+                    error.context("without the list of writers no signature can be verified")
                 })?;
                 let message = "the list of writers is damaged; its copy is used";
                 self.context.warn(Warning::new(ErrorKind::Corrupt, message));
@@ -106,8 +105,8 @@ impl Objects {
         Ok(true)
     }
 
-    /// What is wrong with the newest list of writers or its copy. Where only one of the two is
-    /// there, since somebody died between them, the other is made.
+    /// Returns the damage of the newest list of writers and its copy. If only one of the two
+    /// exists, because a process died between writing them, creates the other.
     pub fn writers_damage(&self) -> Result<Vec<(String, Error)>> {
         self.load_writers(None)?;
         let (number, _) = self.believed.writers();
@@ -129,7 +128,7 @@ impl Objects {
         self.storage.get(&key(&whole)?, ByteRange::Full, &mut object)?;
         match self.put_pieces(&name, ObjectKind::Writers, &[object.into()]) {
             Ok(_) => {}
-            // Somebody else has, or a place is away and nothing can be written.
+            // Another process has done so, or a place is unreachable and nothing can be written.
             Err(error)
                 if matches!(
                     error.kind(),
@@ -140,8 +139,8 @@ impl Objects {
         Ok(found)
     }
 
-    /// Makes the list of writers durable that this process knows, before something says that it was
-    /// there: whoever wrote it may have died before it was, and the power may still fail.
+    /// Makes the list of writers that this process knows durable before a head refers to it: its
+    /// writer may have died before it was durable.
     pub fn settle_writers(&self) -> Result<()> {
         let (number, _) = self.believed.writers();
         if number == 0 || self.believed.settled.swap(number, Ordering::SeqCst) == number {
@@ -158,8 +157,8 @@ impl Objects {
         Ok(())
     }
 
-    /// Reads the list from storage if it was kept nearby, since a rollback may have made it another
-    /// one; the answer is whether it was.
+    /// Reads the list from storage if it came from the cache, because a rollback may have replaced
+    /// it; returns whether it was cached.
     fn read_writers_again(&self) -> Result<bool> {
         let (number, _) = self.believed.writers();
         let name = names::writers(number);

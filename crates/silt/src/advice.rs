@@ -1,8 +1,8 @@
-//! What users can do about errors, in the words of the program's commands and flags.
+//! Advice on errors, in terms of the program's commands and options.
 
 use siltstone::Advice;
 
-/// A message with the advice that belongs to it, if there is any.
+/// Returns a message followed by its advice, if there is any.
 pub fn with_advice(message: &str, advice: Option<&Advice>) -> String {
     match advice.and_then(text) {
         Some(advice) => format!("{message}; {advice}"),
@@ -14,8 +14,8 @@ fn text(advice: &Advice) -> Option<String> {
     let text = match advice {
         Advice::RecoverSeries { series } => {
             return Some(format!(
-                "`silt recover {series}` goes on with the last head that can be trusted and brings \
-                 back snapshots that later ones dropped"
+                "`silt recover {series}` restores the last trusted head and brings back snapshots \
+                 that later heads removed"
             ));
         }
         Advice::UnprotectSnapshot { snapshot } => {
@@ -30,26 +30,26 @@ fn text(advice: &Advice) -> Option<String> {
         Advice::InitRepository => "`silt init` makes one",
         Advice::ListSnapshots => "`silt snapshots` lists them",
         Advice::ListDeletedSnapshots => {
-            "`silt snapshots --deleted` lists those that can be brought back"
+            "`silt snapshots --deleted` lists snapshots that can be brought back"
         }
         Advice::ListKeys => "`silt key list` shows them",
         Advice::ListPlaces => "`silt copies` lists them",
-        Advice::ShowSnapshot => "`silt show` says since when",
-        Advice::Check => "`silt check` says what is missing",
-        Advice::KeepSomething => "give it at least one --keep rule",
-        Advice::HealPlaces => "`silt copies heal` replaces damaged objects by good copies",
+        Advice::ShowSnapshot => {
+            "`silt show` prints the time since which every segment is known to be right"
+        }
+        Advice::Check => "`silt check` reports what is missing",
+        Advice::KeepSomething => "add at least one --keep rule",
+        Advice::HealPlaces => "`silt copies heal` replaces damaged objects with good copies",
         Advice::AddPlace => "`silt copies add` adds a copy or brings one up to date",
         Advice::ReachPlace => {
-            "bring it back, or go on without it after `silt copies remove`, or say where it is now \
+            "make it reachable, or drop it with `silt copies remove`, or record its new location \
              with `silt copies move`"
         }
-        Advice::AddKeyForSeries => "`silt key add --series` makes a key for it",
+        Advice::AddKeyForSeries => "make a key for it with `silt key add --series`",
         Advice::UseReadingKey => "use a key that was made without --write-only",
-        Advice::WaitForSeries => "try again later, or use --wait",
-        Advice::AcceptOlderState => {
-            "if the repository was rolled back on purpose, say so with --accept-older"
-        }
-        Advice::AcceptRemovedSeries => "if you removed it, say so with --accept-older",
+        Advice::WaitForSeries => "try again later, or pass --wait",
+        Advice::AcceptOlderState => "if you rolled the repository back, pass --accept-older",
+        Advice::AcceptRemovedSeries => "if you removed it, pass --accept-older",
         Advice::ReplaceTarget => {
             "pass --force to replace it, or --in-place to overwrite only what differs"
         }
@@ -59,14 +59,15 @@ fn text(advice: &Advice) -> Option<String> {
         Advice::FreeTarget => "stop that program first, or restore elsewhere",
         Advice::ReadInUse => "take a snapshot first, or pass --allow-in-use",
         Advice::ConvertImage => {
-            "`qemu-img convert` makes a qcow2 image of it; --format raw stores the file as it is"
+            "convert it with `qemu-img convert -O qcow2`, or pass --format raw to store the file's \
+             bytes unchanged"
         }
-        Advice::ReadRaw => "pass --format raw to read its bytes as they are",
+        Advice::ReadRaw => "pass --format raw to read its bytes unchanged",
         Advice::NameFormat => {
             "pass --format qcow2 if it is a qcow2 image, or --format raw if it is a raw disk"
         }
         Advice::AllowBackingFolder => {
-            "if it belongs to the disk, pass --allow-backing with its folder"
+            "if it is part of the disk, pass --allow-backing with its folder"
         }
         Advice::NameMapForm => "if `rbd diff` wrote it, pass --changed-form rbd",
         _ => return None,

@@ -24,16 +24,15 @@ pub use popular::{Build as PopularBuild, Choice as PopularChoice, Popular};
 pub use rounds::{Choice as RoundsChoice, Plan as PlanRounds, Rounds};
 pub use serve::{Serve, ServeNbd};
 
-const AFTER_HELP: &str = "\
-Environment:
+const AFTER_HELP: &str = "Environment:
   SILT_REPOSITORY         the repository, instead of --repo
   SILT_PASSWORD           the password; or its file or a command that prints it:
   SILT_PASSWORD_FILE, SILT_PASSWORD_COMMAND
                           only one of the three, or --password-file, may be set
   SILT_NEW_PASSWORD, SILT_NEW_PASSWORD_FILE, SILT_NEW_PASSWORD_COMMAND
-                          likewise for key add and key passwd
+                          the same for key add and key passwd
   SILT_ADMIN_PASSWORD, SILT_ADMIN_PASSWORD_FILE, SILT_ADMIN_PASSWORD_COMMAND
-                          likewise for whoever may delete from an append-only repository
+                          the same for the administrator of an append-only repository
   TZ                      the time zone of times that are read and printed
 
 Exit status:
@@ -53,7 +52,7 @@ Examples:
   silt snapshots
   silt restore web1@latest:root /vm/web1-restored.raw";
 
-/// Back up virtual machine disks, deduplicated at 4 KiB grain, and restore them.
+/// Back up virtual machine disks, deduplicated in 4 KiB blocks, and restore them.
 #[derive(Parser)]
 #[command(name = "silt", version, after_help = AFTER_HELP)]
 pub struct Cli {
@@ -66,7 +65,7 @@ pub struct Cli {
 #[derive(Args)]
 #[command(next_help_heading = "Global options")]
 pub struct Global {
-    /// The repository: a folder, or s3://BUCKET/PREFIX.
+    /// Location of the repository: a folder, or s3://BUCKET/PREFIX.
     #[arg(short, long, global = true, env = "SILT_REPOSITORY", value_name = "PATH")]
     pub repo: Option<String>,
     /// Read the password from the first line of this file.
@@ -79,51 +78,51 @@ pub struct Global {
     /// Print JSON lines, each with a "message_type".
     #[arg(long, global = true)]
     pub json: bool,
-    /// Print no progress and no summary of what was done: warnings, errors and what was asked for
-    /// alone.
+    /// Print no progress and no summary: only warnings, errors and the requested output.
     #[arg(short, long, global = true)]
     pub quiet: bool,
-    /// How many threads to work with; 0 for one a core, and more where they wait for disks.
-    /// --memory bounds them: four at 64 MiB, one more for each 12 MiB.
+    /// Number of threads; 0 means one per core, and more where threads wait for disks. --memory
+    /// limits them: four at 64 MiB, one more for each 12 MiB.
     #[arg(short, long, global = true, default_value_t = 0, value_name = "N")]
     pub jobs: usize,
-    /// Memory for a backup's or restore's buffers, in MiB, at least 24. What a try of the password
-    /// takes comes before, and is given back.
+    /// Memory for the buffers of a backup or restore, in MiB, at least 24. Key derivation needs its
+    /// own memory before that and frees it.
     #[arg(long, global = true, default_value_t = 64, value_name = "MIB",
         value_parser = clap::value_parser!(u64).range(24..=1 << 20))]
     pub memory: u64,
-    /// Read at most so many MiB a second: from sources in a backup, else from the repository.
+    /// Read at most this many MiB per second: from sources in a backup, otherwise from the
+    /// repository.
     #[arg(long, global = true, value_name = "MIB",
         value_parser = clap::value_parser!(u64).range(1..))]
     pub limit_read: Option<u64>,
-    /// Write at most so many MiB a second: to the repository in a backup, to the target in a
-    /// restore.
+    /// Write at most this many MiB per second: to the target in a restore, otherwise to the
+    /// repository.
     #[arg(long, global = true, value_name = "MIB",
         value_parser = clap::value_parser!(u64).range(1..))]
     pub limit_write: Option<u64>,
-    /// Upload at most so many objects at once to a store that is far away, 4 unless told otherwise;
-    /// more than two take more memory (`--memory`).
+    /// Upload at most this many objects to an object store in parallel; 4 by default. More than two
+    /// need more memory (`--memory`).
     #[arg(long, global = true, env = "SILT_S3_CONNECTIONS", value_name = "COUNT")]
     pub connections: Option<usize>,
-    /// Say what the requests to buckets cost at these prices, in dollars for a million requests and
-    /// for a GB received, such as put=5,list=5,get=0.4,received=0.09.
+    /// Print the cost of the requests to buckets at these prices, in dollars per million requests
+    /// and per GB received, such as put=5,list=5,get=0.4,received=0.09.
     #[arg(long, global = true, env = "SILT_S3_PRICES", value_name = "PRICES")]
     pub s3_prices: Option<String>,
-    /// Keep what is read often of a repository in an object store in this folder; by default
-    /// `silt` in the user's folder of caches. It can be deleted at any time.
+    /// Folder of the cache for repositories in object stores; by default `silt` in the user's cache
+    /// folder. It can be deleted at any time.
     #[arg(long, global = true, env = "SILT_CACHE_DIR", value_name = "FOLDER")]
     pub cache_dir: Option<PathBuf>,
-    /// At most so many MiB of each repository.
+    /// Cache at most this many MiB per repository.
     #[arg(long, global = true, env = "SILT_CACHE_SIZE", value_name = "MIB")]
     pub cache_size: Option<u64>,
-    /// Keep nothing.
+    /// Do not use the cache.
     #[arg(long, global = true)]
     pub no_cache: bool,
-    /// Go on though the repository is older than what this machine has seen of it, because you have
-    /// put it back.
+    /// Accept a repository that is older than the one this machine saw last, because you rolled it
+    /// back.
     ///
-    /// The machine notes the newest commit of each series below $XDG_STATE_HOME/silt; a storage
-    /// that shows less serves an old state, or somebody has rolled it back.
+    /// The machine records the newest commit of each series below $XDG_STATE_HOME/silt. If the
+    /// storage has older commits only, it serves an old state or was rolled back.
     #[arg(long, global = true)]
     pub accept_older: bool,
     #[arg(long, global = true, hide = true, env = "XDG_CACHE_HOME")]
@@ -132,11 +131,11 @@ pub struct Global {
     pub state_home: Option<PathBuf>,
     #[arg(long, global = true, hide = true, env = "HOME")]
     pub home: Option<PathBuf>,
-    /// Wait so long, such as 10m or 2h, for whoever is backing up or changing the same series.
+    /// Wait up to this long, such as 10m or 2h, for another process that works on the same series.
     #[arg(long, global = true, value_name = "TIME", value_parser = crate::snapshot_name::wait)]
     pub wait: Option<u64>,
-    /// Lower the program's priority by so many steps, up to 19; reclaim, sweep and popular do by
-    /// 19 unless told otherwise.
+    /// Lower the program's priority by N steps, up to 19. The default is 19 for reclaim, sweep and
+    /// popular, and 0 for other commands.
     #[arg(long, global = true, value_name = "STEPS",
         value_parser = clap::value_parser!(i32).range(0..=19))]
     pub nice: Option<i32>,
@@ -144,7 +143,7 @@ pub struct Global {
 
 #[derive(Subcommand)]
 pub enum Command {
-    /// Make a repository in an empty folder, or in a part of a bucket
+    /// Make a repository in an empty folder or under a prefix of a bucket
     #[command(after_help = "Examples:
   silt init -r /backup/silt
   silt init -r /backup/silt --compression 3 --chunking fastcdc:1024/4096/16384
@@ -161,8 +160,7 @@ pub enum Command {
   silt backup --fleet fleet.toml --spool --rounds 4
   silt backup --all
 
-A fleet file lists series and their volumes. Commands make and remove what is to be read,
-if need be:
+A fleet file lists series and their volumes. Commands can prepare volumes and clean up afterwards:
   tags = [\"nightly\"]
   [series.web1]
   before = \"lvcreate --snapshot --size 5G --name web1-backup vg/web1\"
@@ -177,7 +175,7 @@ if need be:
   silt snapshots web1 --json
   silt snapshots --deleted")]
     Snapshots(ListSnapshots),
-    /// Show one snapshot: volumes, and which level saved how much
+    /// Show one snapshot: its volumes, and how much each level of deduplication saved
     #[command(after_help = "Examples:\n  silt show web1@latest\n  silt show 3f9a01bc")]
     Show(OneSnapshot),
     /// List a snapshot's volumes
@@ -236,10 +234,10 @@ package fuse3.")]
   silt check --read-data
   silt check web1 --read-data-subset 5%")]
     Check(Check),
-    /// Try out a place for a repository, or bring one in a bucket back to a time
+    /// Test a location for a repository, or roll back a repository in a bucket
     #[command(subcommand)]
     Repo(Repo),
-    /// List the places of the repository, add and remove copies, and make them alike again
+    /// List, add, remove and repair copies of the repository
     #[command(after_help = "Examples:
   silt copies
   silt copies add /mnt/second/silt
@@ -250,7 +248,7 @@ package fuse3.")]
     /// Show which ranges of volumes differ between two snapshots
     #[command(after_help = "Examples:\n  silt diff web1@2026-11-19 web1@latest")]
     Diff(Diff),
-    /// Show what the repository holds, in numbers
+    /// Show statistics: snapshots, sizes and stored bytes per series
     #[command(after_help = "Examples:\n  silt stats\n  silt stats web1 --json")]
     Stats(Snapshots),
     /// Tell for each series how old its newest good snapshot is, for monitoring
@@ -264,58 +262,58 @@ A snapshot is good if it can be read, its source was read in full, and it is not
 future. VERIFIED is since when all stored data of the series was read by `silt check`, MAP since
 when every segment was read or compared although changed-blocks maps were used.")]
     Status(Status),
-    /// Delete snapshots by a retention policy: the one given, or the one that each series stores
+    /// Delete snapshots by a retention policy: the given one, or each series' stored one
     #[command(after_help = "Examples:
   silt forget --keep-daily 7 --keep-weekly 4 --keep-monthly 12 --dry-run
   silt forget web1 --keep-last 10 --keep-within 30d
   silt forget --reclaim
 
-Times count in the local time zone. Snapshots of the future and protected ones are kept. With
---keep-within, and with --min-age, a host that can only add snapshots pushes no good one out.")]
+Times are in the local time zone. Snapshots dated in the future and protected ones are kept. With
+--keep-within and --min-age, a host that can only add snapshots cannot push out good ones.")]
     Forget(Forget),
-    /// Delete snapshots, at once; their space comes back with reclaim
+    /// Delete snapshots; reclaim frees their space
     #[command(after_help = "Examples:
   silt delete 3f9a01bc
   silt delete web1@2026-11-20 web1@2026-11-21 --dry-run")]
     Delete(Delete),
-    /// Bring deleted snapshots back, until reclaim has run
+    /// Bring back deleted snapshots, until reclaim has run
     #[command(after_help = "Examples:\n  silt snapshots --deleted\n  silt undelete 3f9a01bc")]
     Undelete(Undelete),
-    /// Keep snapshots from being deleted, by hand or by a policy
+    /// Protect snapshots from deletion, by hand or by a policy
     #[command(after_help = "Examples:\n  silt protect web1@latest")]
     Protect(SomeSnapshots),
-    /// Let snapshots be deleted again
+    /// Allow snapshots to be deleted again
     #[command(after_help = "Examples:\n  silt unprotect 3f9a01bc")]
     Unprotect(SomeSnapshots),
-    /// Give the space of deleted snapshots back, while other series are backed up and restored
+    /// Free the space of deleted snapshots, while other series are backed up and restored
     #[command(after_help = "Examples:
   silt reclaim
   silt reclaim web1 --min-dead 0 --sweep
   silt reclaim --keep-deleted 7d --limit-read 50 --limit-write 50
   silt reclaim --dry-run --json")]
     Reclaim(Reclaim),
-    /// Find out exactly which chunks are dead, by mark and sweep; reclaim does it when it pays
+    /// Find dead chunks exactly, by mark and sweep; reclaim does so when worthwhile
     #[command(
         alias = "repair",
         after_help = "Examples:\n  silt sweep\n  silt sweep web1 --dry-run --json"
     )]
     Sweep(Sweep),
-    /// Share what several series have in common
+    /// Store chunks that several series have in common once
     #[command(subcommand)]
     Popular(Popular),
-    /// Say how a fleet would be backed up in rounds
+    /// Plan the backup of a fleet in rounds
     #[command(subcommand)]
     Rounds(Rounds),
     /// Show snapshots to other programs without restoring them
     #[command(subcommand)]
     Serve(Serve),
-    /// List again what a head dropped from an append-only repository without leave
+    /// Bring back snapshots removed without the administrator from an append-only repository
     #[command(after_help = "Examples:\n  silt recover web1")]
     Recover {
-        /// The series, by its name, or as id: and its id where no name leads to it.
+        /// The name of the series, or `id:` and its id if it has no readable name.
         series: String,
     },
-    /// Store with a series which of its snapshots are kept
+    /// Show, set or remove the stored retention policies of series
     #[command(
         subcommand,
         after_help = "Examples:\n  silt policy show\n  silt policy set web1 --keep-daily 7 \
@@ -347,14 +345,14 @@ pub struct Init {
     /// zstd level of stored data, -7 to 19.
     #[arg(long, default_value_t = 1, allow_negative_numbers = true, value_name = "LEVEL")]
     pub compression: i32,
-    /// How disks are cut: fixed:BYTES or fastcdc:MIN/AVG/MAX.
+    /// How volumes are cut into chunks: fixed:BYTES or fastcdc:MIN/AVG/MAX.
     #[arg(long, default_value = "fixed:4096", value_name = "HOW")]
     pub chunking: String,
-    /// Let nothing be taken away without a second password, the administrator's, which the hosts
-    /// that back up need not have.
+    /// Require a second password, the administrator's, to delete anything. Hosts that back up do
+    /// not need it.
     #[arg(long)]
     pub append_only: bool,
-    /// Do not encrypt. Whoever can read the storage can then read the backups.
+    /// Do not encrypt. Everyone who can read the storage can then read the backups.
     #[arg(long)]
     pub no_encryption: bool,
     #[command(flatten)]
@@ -363,10 +361,10 @@ pub struct Init {
 
 #[derive(Args)]
 pub struct Cost {
-    /// Memory that a try of the password takes (Argon2id), in MiB, 8 to 1024.
+    /// Memory for key derivation (Argon2id), in MiB, 8 to 1024.
     #[arg(long, default_value_t = 32, value_name = "MIB")]
     pub kdf_memory: u32,
-    /// Passes over that memory, 1 to 64.
+    /// Passes of key derivation over that memory, 1 to 64.
     #[arg(long, default_value_t = 3, value_name = "N")]
     pub kdf_passes: u32,
 }
@@ -389,49 +387,50 @@ pub struct Backup {
     /// Volumes: PATH or NAME=PATH; raw file, qcow2, block device, or - for standard input.
     #[arg(required_unless_present_any = ["fleet", "all"], value_name = "[NAME=]PATH")]
     pub volumes: Vec<OsString>,
-    /// Back up all series that this TOML file lists, in rounds: what they have in common is stored
-    /// once. See below for its form.
+    /// Back up all series that this TOML file lists, in rounds: chunks that they have in common are
+    /// stored once. See the example below.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["series", "changed"])]
     pub fleet: Option<PathBuf>,
-    /// Back up all series that this machine has backed up before, in rounds, each from the files of
-    /// last time.
+    /// Back up all series that this machine has backed up before, in rounds, each from the same
+    /// files as last time.
     #[arg(long, conflicts_with_all = ["fleet", "series", "changed"])]
     pub all: bool,
     #[command(flatten)]
     pub rounds: RoundsChoice,
-    /// What `-` reads is the standard output of this shell command; if it fails, so does the
-    /// backup. A pipe into this program can't tell a dump that has failed from a short one.
+    /// Run this shell command and back up its standard output as the volume `-`. If the command
+    /// fails, so does the backup; with a pipe, a failed dump looks like a short one.
     #[arg(long, value_name = "COMMAND", conflicts_with_all = ["fleet", "all"])]
     pub stdin_command: Option<String>,
-    /// What changed since the last snapshot, as JSON of `qemu-img map`, `nbdinfo --map` or `rbd
-    /// diff`; a hint that is checked. With several volumes: NAME=FILE. - for standard input.
+    /// A map of the blocks that changed since the last snapshot, as JSON of `qemu-img map`,
+    /// `nbdinfo --map` or `rbd diff`; a hint that is checked. With several volumes: NAME=FILE. -
+    /// for standard input.
     #[arg(long, value_name = "[NAME=]FILE")]
     pub changed: Vec<OsString>,
-    /// Which program wrote the maps; seen from what they hold unless they are empty, as `rbd
-    /// diff`'s are when nothing has changed.
+    /// The program that wrote the maps; detected from their content unless they are empty, as `rbd
+    /// diff` writes them if nothing has changed.
     #[arg(long, value_enum, value_name = "PROGRAM", requires = "changed")]
     pub changed_form: Option<ChangedForm>,
     /// A label of the snapshot; may be given several times.
     #[arg(long, value_name = "TAG")]
     pub tag: Vec<String>,
-    /// What the sources are.
+    /// Format of the sources.
     #[arg(long, value_enum, default_value_t = SourceFormat::Auto)]
     pub format: SourceFormat,
-    /// How to cut this snapshot's volumes: fixed:BYTES or fastcdc:MIN/AVG/MAX.
+    /// How to cut this snapshot's volumes into chunks: fixed:BYTES or fastcdc:MIN/AVG/MAX.
     #[arg(long, value_name = "HOW")]
     pub chunking: Option<String>,
     /// Back up images that another program has open for writing.
     #[arg(long)]
     pub allow_in_use: bool,
-    /// A folder or device that backing files of qcow2 images may lie in, beside the image's own
+    /// Allow backing files of qcow2 images in this folder or device, besides the image's own
     /// folder.
     #[arg(long, value_name = "PATH")]
     pub allow_backing: Vec<PathBuf>,
-    /// Compare with no earlier snapshot: read and deduplicate as if it were the first.
+    /// Do not compare with an earlier snapshot: read and deduplicate as for a first backup.
     #[arg(long)]
     pub no_parent: bool,
-    /// Make a new series one that shares nothing with others: nobody who may write these can tell
-    /// what it holds.
+    /// Create the series as one that shares nothing with others, so that keys for other series
+    /// cannot test what it holds.
     #[arg(long, conflicts_with = "fleet")]
     pub no_share: bool,
     /// Apply the series' retention policy afterwards.
@@ -452,7 +451,7 @@ pub struct Snapshots {
 pub struct ListSnapshots {
     /// Only these series.
     pub series: Vec<String>,
-    /// Those that were deleted and can still be brought back.
+    /// Only snapshots that were deleted and can still be brought back.
     #[arg(long)]
     pub deleted: bool,
 }
@@ -465,12 +464,12 @@ pub struct OneSnapshot {
 
 #[derive(Args)]
 pub struct Restore {
-    /// SNAPSHOT, or SNAPSHOT:VOLUME where the snapshot has several volumes.
+    /// SNAPSHOT, or SNAPSHOT:VOLUME if the snapshot has several volumes.
     pub snapshot: String,
     /// A file, a block device, - for standard output, or a folder, in which each volume becomes a
     /// file of its own.
     pub target: PathBuf,
-    /// What to write: by default a qcow2 image where the target is called .qcow2, else a raw one.
+    /// Format of the target: by default qcow2 if its name ends in .qcow2, otherwise raw.
     #[arg(long, value_enum)]
     pub format: Option<TargetFormat>,
     /// Only this part: START-END, START+LENGTH or START-, in bytes or with KiB, MiB, GiB.
@@ -482,10 +481,10 @@ pub struct Restore {
     /// Read the target and rewrite only what differs.
     #[arg(long, conflicts_with_all = ["range", "force"])]
     pub in_place: bool,
-    /// Where stored data is damaged, write zeros and go on; exit status 5.
+    /// Write zeros where stored data is damaged, and go on; exit status 5.
     #[arg(long)]
     pub salvage: bool,
-    /// Say what would be written, and write nothing.
+    /// Print what would be written, and write nothing.
     #[arg(long)]
     pub dry_run: bool,
 }
@@ -503,13 +502,13 @@ pub struct Status {
 pub struct Check {
     /// Only these series.
     pub series: Vec<String>,
-    /// Read and verify every byte; goes on where an interrupted pass was.
+    /// Read and verify every byte; an interrupted pass is continued.
     #[arg(long)]
     pub read_data: bool,
-    /// Read and verify about this share of the bytes, those first that were verified longest ago.
+    /// Read and verify about this share of the bytes, starting with those verified longest ago.
     #[arg(long, value_name = "PERCENT", conflicts_with = "read_data")]
     pub read_data_subset: Option<String>,
-    /// Begin a pass over all data anew.
+    /// Start a new pass over all data.
     #[arg(long, requires = "read_data")]
     pub restart: bool,
 }
@@ -524,9 +523,9 @@ pub struct Diff {
 
 #[derive(Subcommand)]
 pub enum Repo {
-    /// Try whether a folder or bucket does all that a repository needs
+    /// Test whether a folder or bucket can hold a repository
     ///
-    /// About 2,300 small objects are made there and removed again.
+    /// This creates about 2,300 small objects there and removes them again.
     #[command(
         after_help = "Examples:\n  silt repo probe s3://bucket/prefix\n  silt repo probe /mnt/nas"
     )]
@@ -534,15 +533,15 @@ pub enum Repo {
         /// A folder, or s3://BUCKET/PREFIX.
         location: String,
     },
-    /// Bring a repository in a bucket with versions back to what it was at a time
+    /// Roll back a repository in a bucket with versions to a point in time
     ///
-    /// Objects that were deleted or overwritten since are made current again, and heads that are
-    /// newer are deleted; their versions stay. Snapshots made since are gone from listings, and
-    /// what they stored is used by the next backup. Stop all backups first. Interrupted, it can be
-    /// run again with the same time.
+    /// Objects that were deleted or overwritten since become current again. Newer heads are
+    /// deleted, but their versions stay. Snapshots made since then disappear from listings; the
+    /// next backup uses what they stored. Stop all backups first. If it is interrupted, run it
+    /// again with the same time.
     ///
-    /// Passwords stay as they are now: one that was removed since then may have been stolen. Those
-    /// that differ are listed, and --keys brings them back, too.
+    /// Passwords stay as they are now, because one that was removed may have been stolen. Those
+    /// that differ are listed, and --keys brings them back.
     #[command(after_help = "Examples:
   silt repo rollback --at '2026-11-20 18:30' --dry-run
   silt repo rollback --at '2026-11-20 18:30' --keys
@@ -552,20 +551,20 @@ pub enum Repo {
 
 #[derive(Args)]
 pub struct Rollback {
-    /// The time: a day, which means its end, a local date and time, or an RFC 3339 time.
+    /// The point in time: a day (its end), a local date and time, or an RFC 3339 time.
     #[arg(long, value_name = "TIME")]
     pub at: String,
-    /// Bring back passwords that were removed or overwritten since, too.
+    /// Also bring back passwords that were removed or overwritten since.
     #[arg(long)]
     pub keys: bool,
-    /// Only say what would be done.
+    /// Print what would be done, and do nothing.
     #[arg(long)]
     pub dry_run: bool,
 }
 
 #[derive(Subcommand)]
 pub enum Key {
-    /// List the repository's keys; * marks the one that opened it now
+    /// List the repository's keys; * marks the one in use
     #[command(after_help = "Examples:\n  silt key list\n  silt key list --json")]
     List,
     /// Add a password, or one for a host that only backs up
@@ -581,7 +580,7 @@ pub enum Key {
         /// The first digits of the key's id.
         id: String,
     },
-    /// Replace the password that opens the repository now
+    /// Replace the password in use
     #[command(after_help = "Examples:
   silt key passwd
   silt key passwd --new-password-file /root/next")]
@@ -593,15 +592,14 @@ pub struct NewKey {
     /// Make a key that backs up and deduplicates, and can neither read data nor delete anything.
     #[arg(long)]
     pub write_only: bool,
-    /// The series that the key may write: names, or beginnings of names and '*', with commas
-    /// between.
+    /// The series that the key may write: names, or prefixes followed by '*', separated by commas.
     ///
-    /// With --write-only it must be given; '*' means every series. What the key signs of others is
-    /// refused by everybody.
+    /// --write-only requires it; '*' means every series. Objects that the key signs for other
+    /// series are refused.
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub series: Vec<String>,
-    /// Make a write-only key whose series share nothing with others, and which can't tell what they
-    /// have.
+    /// Make a write-only key whose series share nothing with others. The key cannot test what
+    /// others hold.
     #[arg(long, requires = "write_only")]
     pub no_share: bool,
     #[command(flatten)]
@@ -621,7 +619,7 @@ pub struct NewPassword {
 pub enum SourceFormat {
     /// By the file's name, checked against its content
     Auto,
-    /// The bytes as they are
+    /// The file's bytes, unchanged
     Raw,
     /// A qcow2 image with its backing files
     Qcow2,

@@ -1,4 +1,4 @@
-//! Asking before something that is hard to take back.
+//! Asks before actions that are hard to undo.
 
 use std::io::{BufRead, IsTerminal, Write};
 
@@ -7,10 +7,10 @@ use silt_format::{Error, ErrorKind};
 use crate::failure::Failure;
 use crate::output::visible;
 
-/// Asks on a terminal whether to go on; elsewhere nobody answers, and `otherwise` says what does
-/// without.
+/// Asks on the terminal whether to go on. Without a terminal it refuses, and `otherwise` names the
+/// option that goes on without asking.
 ///
-/// `Denied` unless the answer is yes.
+/// Fails with `Denied` unless the user answers yes.
 pub fn ask(question: &str, otherwise: &str) -> Result<(), Failure> {
     let refused = |message: String| Failure::Error(Error::new(ErrorKind::Denied, message));
     if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {

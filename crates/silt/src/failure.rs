@@ -1,4 +1,4 @@
-//! Why a command failed, and the exit status that says so.
+//! Failures of commands, and their exit statuses.
 
 use std::fmt;
 
@@ -8,14 +8,14 @@ use crate::advice::with_advice;
 
 /// Why a command failed.
 pub enum Failure {
-    /// The command line makes no sense.
+    /// The command line is wrong.
     Usage(String),
-    /// Something went wrong.
+    /// An operation failed.
     Error(Error),
 }
 
 impl Failure {
-    /// What the exit status says; `silt --help` lists them.
+    /// The exit status; `silt --help` lists them.
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Usage(_) => 2,

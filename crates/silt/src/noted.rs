@@ -1,5 +1,5 @@
-//! What this machine has seen of repositories, so that a storage that serves an old state is found
-//! out.
+//! Records the newest commits that this machine has seen, to detect a storage that serves an old
+//! state.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use crate::cli::Global;
 /// The system's environment, with notes.
 pub struct NotedEnv {
     system: SystemEnv,
-    /// Where the notes are; none without a home.
+    /// The folder of the notes; none without a home folder.
     folder: Option<PathBuf>,
-    /// Whether what storage shows is taken for the newest, whatever was noted.
+    /// Whether to accept the state of the storage even if it is older than the notes.
     accepts_older: bool,
-    /// For how long to wait for others.
+    /// How long to wait for other processes.
     patience_ns: u64,
-    /// Whether nothing is noted: what a dry run commits is nowhere.
+    /// Whether to note nothing: a dry run commits nothing.
     is_dry: AtomicBool,
 }
 
@@ -41,7 +41,7 @@ impl NotedEnv {
         }
     }
 
-    /// Notes nothing from now on.
+    /// Stops taking notes.
     pub fn note_nothing(&self) {
         self.is_dry.store(true, Ordering::SeqCst);
     }
@@ -50,16 +50,16 @@ impl NotedEnv {
         Some(self.folder.as_ref()?.join(repository.to_string()).join("seen"))
     }
 
-    /// Forgets what was seen of a repository that was rolled back.
+    /// Forgets the notes of a repository that was rolled back.
     pub fn forget(&self, repository: RepositoryId) {
         if let Some(notes) = self.notes(repository) {
-            // What stays makes the next command ask for --accept-older.
+            // If a note remains, the next command asks for --accept-older.
             let _ = std::fs::remove_dir_all(notes);
         }
     }
 }
 
-/// A note that can't be read is none, and one that can't be written warns of nothing later.
+/// A note that cannot be read counts as absent; one that cannot be written detects nothing later.
 fn write(file: &Path, newest: u64) -> Option<()> {
     std::fs::create_dir_all(file.parent()?).ok()?;
     let new = file.with_extension(std::process::id().to_string());

@@ -1,4 +1,4 @@
-//! What the program prints. Everything that goes to standard output goes through here.
+//! Prints the program's output. All writes to standard output go through this module.
 
 use std::borrow::Cow;
 use std::io::Write;
@@ -6,9 +6,8 @@ use std::sync::OnceLock;
 
 use serde_json::{Value, json};
 
-/// Text with all that a terminal would obey in place of showing: names, tags and paths come from
-/// other hosts. Control characters, and marks that turn the direction of writing (Unicode's UAX 9),
-/// are shown as `\u{1b}`.
+/// Escapes characters that a terminal would obey instead of showing, because names, tags and paths
+/// come from other hosts. Control characters and bidirectional marks (UAX 9) are shown as `\u{1b}`.
 pub fn visible(text: &str) -> Cow<'_, str> {
     let is_obeyed = |c: char| {
         c.is_control()
@@ -25,10 +24,11 @@ pub fn visible(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// Why standard output took no more, once it has failed.
+/// The first error of standard output.
 static FAILURE: OnceLock<std::io::Error> = OnceLock::new();
 
-/// What has kept standard output from taking all; a reader that went away has seen what it wanted.
+/// Returns the error of standard output, if any. A closed pipe does not count: its reader has seen
+/// enough.
 pub fn failure() -> Option<&'static std::io::Error> {
     let mut out = std::io::stdout().lock();
     if let Err(error) = out.flush() {
@@ -48,7 +48,7 @@ pub fn note(text: &str) {
 }
 
 fn print(text: &str) {
-    // What is being done goes on: commands have things to put away.
+    // The command goes on: it may have to clean up.
     if FAILURE.get().is_none()
         && let Err(error) = writeln!(std::io::stdout().lock(), "{text}")
     {
@@ -65,7 +65,7 @@ pub fn message(message_type: &str, value: Value) {
     message_beside(message_type, value, false);
 }
 
-/// The same, but to standard error where standard output carries data.
+/// Prints such a line, but to standard error if standard output carries data.
 pub fn message_beside(message_type: &str, mut value: Value, data_on_stdout: bool) {
     value["message_type"] = json!(message_type);
     let text = value.to_string();
@@ -82,7 +82,7 @@ pub fn error(as_json: bool, text: &str, code: u8) {
     }
 }
 
-/// A number of bytes for people, in powers of 1024.
+/// Formats a number of bytes for people, in powers of 1024.
 pub fn bytes(count: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if count < 1024 {
@@ -100,7 +100,7 @@ pub fn bytes(count: u64) -> String {
     format!("{whole}.{} {}", rest * 10 / 1024, UNITS[unit])
 }
 
-/// `part` of `whole` in percent with one digit, `-` of nothing.
+/// Formats `part` of `whole` in percent with one decimal; `-` if `whole` is 0.
 pub fn percent(part: u64, whole: u64) -> String {
     if whole == 0 {
         return "-".to_owned();
@@ -109,20 +109,20 @@ pub fn percent(part: u64, whole: u64) -> String {
     format!("{}.{} %", tenths / 10, tenths % 10)
 }
 
-/// A time for people, in the local time zone.
+/// Formats a time for people, in the local time zone.
 pub fn time(time_ns: i64) -> String {
     let stamp = jiff::Timestamp::from_nanosecond(i128::from(time_ns));
     let local = stamp.map(|stamp| stamp.to_zoned(jiff::tz::TimeZone::system()));
     local.map_or_else(|_| "?".to_owned(), |local| local.strftime("%Y-%m-%d %H:%M:%S").to_string())
 }
 
-/// A time as RFC 3339 in UTC.
+/// Formats a time as RFC 3339 in UTC.
 pub fn rfc3339(time_ns: i64) -> String {
     jiff::Timestamp::from_nanosecond(i128::from(time_ns))
         .map_or_else(|_| "?".to_owned(), |stamp| stamp.to_string())
 }
 
-/// Lines up columns; those in `right` are set to the right.
+/// Prints a table with aligned columns; those in `right` are right-aligned.
 pub fn table(header: &[&str], rows: &[Vec<String>], right: &[usize]) {
     let shown = |row: &Vec<String>| row.iter().map(|cell| visible(cell).into_owned()).collect();
     let rows: Vec<Vec<String>> = rows.iter().map(shown).collect();

@@ -1,4 +1,4 @@
-//! Progress on a terminal, in a log, or as JSON lines.
+//! Shows progress on a terminal, in a log, or as JSON lines.
 
 use std::io::IsTerminal;
 use std::sync::Mutex;
@@ -43,7 +43,7 @@ struct State {
 }
 
 impl Reporter {
-    /// A reporter for the given flags; `to_stdout` says that standard output carries data.
+    /// Returns a reporter for the given flags; `to_stdout` means that standard output carries data.
     pub fn new(json: bool, quiet: bool, to_stdout: bool) -> Self {
         let style = match (quiet, json && !to_stdout) {
             (true, _) => Style::Silent,
@@ -55,7 +55,7 @@ impl Reporter {
         Self { style, json, to_stdout, state: Mutex::new(state) }
     }
 
-    /// Ends the bar that is shown, so that what is printed next begins on a clean line.
+    /// Ends the current bar, so that the next output begins on a clean line.
     pub fn finish(&self) {
         let mut state = self.lock();
         if let Some(bar) = state.bar.take() {
@@ -69,7 +69,7 @@ impl Reporter {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "how often people see progress is the program's")]
+#[expect(clippy::disallowed_methods, reason = "the program decides how often progress is shown")]
 fn now() -> Instant {
     Instant::now()
 }
@@ -138,7 +138,7 @@ impl Reporter {
     }
 }
 
-/// A message of `--json`: what is counted has its unit in the field's name.
+/// A `--json` message; the field names contain the unit.
 fn status(progress: Progress, elapsed: Duration) -> serde_json::Value {
     let mut value = json!({
         "operation": progress.activity.name(),
@@ -171,8 +171,8 @@ fn bar(progress: Progress) -> ProgressBar {
     bar
 }
 
-/// The numbers beside a bar. The rate is counted from when the operation began: the bar appears
-/// later, and would take what was done before for the work of its first moment.
+/// The numbers beside a bar. The rate is computed from the start of the operation, because the bar
+/// appears later and would count all earlier work as done at once.
 fn bar_text(progress: Progress, elapsed: Duration) -> String {
     if progress.unit == Unit::Objects {
         return objects_text(progress);
@@ -199,7 +199,7 @@ fn objects_text(progress: Progress) -> String {
     }
 }
 
-/// Bytes a second since the operation began.
+/// Bytes per second since the operation began.
 fn rate(progress: Progress, elapsed: Duration) -> u64 {
     let milliseconds = elapsed.as_millis().max(1);
     let rate = u128::from(progress.done) * 1000 / milliseconds;

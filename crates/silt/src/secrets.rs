@@ -6,8 +6,12 @@ use std::path::Path;
 use silt_format::Error;
 
 use crate::failure::Failure;
+use crate::output;
 
-/// The variables that give one password.
+/// How often a password is asked for if it is wrong.
+const ATTEMPTS: u32 = 3;
+
+/// The variables that can hold one password.
 pub struct Variables {
     pub value: &'static str,
     pub file: &'static str,
@@ -28,7 +32,7 @@ pub const NEW: Variables = Variables {
     command: "SILT_NEW_PASSWORD_COMMAND",
 };
 
-/// The password of an append-only repository's administrator.
+/// The password of the administrator of an append-only repository.
 pub const ADMINISTRATOR: Variables = Variables {
     value: "SILT_ADMIN_PASSWORD",
     file: "SILT_ADMIN_PASSWORD_FILE",
@@ -40,9 +44,10 @@ fn variable(name: &str) -> Option<std::ffi::OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
-/// The password from the one place that gives it, or from the terminal; `twice` asks again.
+/// Returns the password from its only source, or asks on the terminal; `twice` asks again to
+/// confirm.
 ///
-/// Two places at once are refused: which of them counts would be a guess.
+/// Two sources at once are refused: choosing one would be a guess.
 pub fn password(
     variables: &Variables,
     file: Option<&Path>,
@@ -56,7 +61,8 @@ pub fn password(
         .chain(file.map(|_| option))
         .collect();
     if set.len() > 1 {
-        let message = format!("the password is given by {}; give it by one", set.join(" and "));
+        let message =
+            format!("the password has more than one source: {}; use only one", set.join(" and "));
         return Err(Failure::Usage(message));
     }
     let password = if let Some(file) = file {
@@ -77,9 +83,34 @@ pub fn password(
     Ok(password)
 }
 
+/// Whether the password has no other source than the terminal.
+pub fn is_asked(variables: &Variables, file: Option<&Path>) -> bool {
+    let names = [variables.value, variables.file, variables.command];
+    file.is_none() && names.into_iter().all(|name| variable(name).is_none())
+}
+
+/// Runs `attempt`, which takes a password; if the password is asked for and wrong, up to
+/// [`ATTEMPTS`] times.
+pub fn attempts<T>(
+    is_asked: bool,
+    mut attempt: impl FnMut() -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    for _ in 1..ATTEMPTS {
+        match attempt() {
+            Err(Failure::Error(error))
+                if is_asked && error.kind() == silt_format::ErrorKind::WrongPassword =>
+            {
+                output::note(&format!("silt: {error}; try again"));
+            }
+            result => return result,
+        }
+    }
+    attempt()
+}
+
 fn from_file(path: &Path) -> Result<Vec<u8>, Failure> {
     let what = || format!("read the password file {}", path.display());
-    // Of a missing repository something else is said.
+    // NotFound would be reported as a missing repository.
     let file = std::fs::File::open(path)
         .map_err(|e| Error::io(what(), e).with_kind(silt_format::ErrorKind::Invalid))?;
     let mut line = Vec::new();
@@ -100,7 +131,7 @@ fn from_command(command: &std::ffi::OsStr) -> Result<Vec<u8>, Failure> {
         .arg(command)
         .stderr(std::process::Stdio::inherit())
         .output()
-        .map_err(|error| failed(format!("does not start: {error}")))?;
+        .map_err(|error| failed(format!("could not be started: {error}")))?;
     if !output.status.success() {
         return Err(failed(format!("failed: {}", output.status)));
     }
@@ -120,15 +151,15 @@ fn from_terminal(
     twice: bool,
 ) -> Result<Vec<u8>, Failure> {
     if !std::io::stdin().is_terminal() {
-        let message = format!(
-            "no password: set {}, {} or {}, or use {option}",
+        let sources = format!(
+            "set {}, {} or {}, or use {option}",
             variables.value, variables.file, variables.command
         );
         if variables.value == ADMINISTRATOR.value {
-            let message = format!("this needs the administrator: {message}");
+            let message = format!("this needs the administrator's password: {sources}");
             return Err(Failure::Error(Error::new(silt_format::ErrorKind::Denied, message)));
         }
-        return Err(Failure::Usage(message));
+        return Err(Failure::Usage(format!("no password: {sources}")));
     }
     let ask = |prompt: &str| {
         rpassword::prompt_password(prompt).map_err(|error| {

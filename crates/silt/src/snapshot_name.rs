@@ -1,4 +1,4 @@
-//! How people name snapshots, times, ranges and sizes.
+//! Parses snapshots, times, ranges and sizes as users write them.
 
 use jiff::tz::TimeZone;
 use silt_format::{ByteSpan, Chunking, Period};
@@ -10,13 +10,13 @@ fn usage(message: String) -> Failure {
     Failure::Usage(message)
 }
 
-/// A snapshot and, behind a colon, a volume of it.
+/// Parses a snapshot and, after a colon, a volume of it.
 pub fn parse_with_volume(text: &str) -> Result<(Selector, Option<String>), Failure> {
     let parsed = silt_export::snapshot_name::parse_with_volume(text, &TimeZone::system());
     parsed.map_err(|error| usage(error.to_string()))
 }
 
-/// A snapshot: an id, `latest`, `SERIES@latest` or `SERIES@TIME`.
+/// Parses a snapshot: an id, `latest`, `SERIES@latest` or `SERIES@TIME`.
 pub fn parse(text: &str) -> Result<Selector, Failure> {
     let parsed = silt_export::snapshot_name::parse_snapshot(text, &TimeZone::system());
     parsed.map_err(|error| usage(error.to_string()))
@@ -28,7 +28,7 @@ pub fn parse_nanoseconds(text: &str) -> Result<i64, Failure> {
     parsed.map_err(|error| usage(error.to_string()))
 }
 
-/// A number of bytes: digits, and KiB, MiB, GiB, TiB or their first letters behind them.
+/// Parses a number of bytes: digits, then optionally KiB, MiB, GiB, TiB or their first letters.
 pub fn parse_bytes(text: &str) -> Result<u64, Failure> {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let shift = match text[end..].trim() {
@@ -41,10 +41,10 @@ pub fn parse_bytes(text: &str) -> Result<u64, Failure> {
     };
     let number = text[..end].parse::<u64>().ok();
     let bytes = number.and_then(|number| number.checked_mul(1_u64.checked_shl(shift)?));
-    bytes.ok_or_else(|| usage(format!("'{text}' is no size; use bytes, or 64KiB, 1MiB, 2GiB")))
+    bytes.ok_or_else(|| usage(format!("'{text}' is not a size; use bytes, or 64KiB, 1MiB, 2GiB")))
 }
 
-/// Numbers and the units behind them; a 0 may do without.
+/// Splits text into numbers and their units; a unit may be empty.
 fn parts(text: &str) -> Option<Vec<(u64, &str)>> {
     let (mut parts, mut rest) = (Vec::new(), text);
     while !rest.is_empty() {
@@ -58,11 +58,11 @@ fn parts(text: &str) -> Option<Vec<(u64, &str)>> {
     (!parts.is_empty()).then_some(parts)
 }
 
-/// A period such as `1y5m2w7d2h`: years, months, weeks, days and hours, each at most once.
+/// Parses a period such as `1y5m2w7d2h`: years, months, weeks, days and hours, each at most once.
 pub fn parse_period(text: &str) -> Result<Period, Failure> {
     let bad = || {
         usage(format!(
-            "'{text}' is no period; use years, months, weeks, days, hours as in 1y5m2w7d2h"
+            "'{text}' is not a period; use years, months, weeks, days, hours as in 1y5m2w7d2h"
         ))
     };
     let mut period = Period::default();
@@ -87,12 +87,12 @@ pub fn parse_period(text: &str) -> Result<Period, Failure> {
     Ok(period)
 }
 
-/// A period of weeks, days, hours, minutes and seconds, in seconds.
+/// Parses a period of weeks, days, hours, minutes and seconds; returns seconds.
 pub fn parse_seconds(text: &str) -> Result<u64, Failure> {
     let wrong = || {
         usage(format!(
-            "'{text}' is no length of time; use weeks, days, hours, minutes and seconds, as in 2w, \
-             30d12h or 90min"
+            "'{text}' is not a length of time; use weeks, days, hours, minutes and seconds, as in \
+             2w, 30d12h or 90min"
         ))
     };
     let mut seconds = 0_u64;
@@ -113,23 +113,23 @@ pub fn parse_seconds(text: &str) -> Result<u64, Failure> {
     Ok(seconds)
 }
 
-/// How long to wait, in seconds.
+/// Parses the time to wait; returns seconds.
 pub fn wait(text: &str) -> Result<u64, String> {
     let parsed = text.parse::<jiff::SignedDuration>().ok();
     let seconds = parsed.and_then(|time| u64::try_from(time.as_secs()).ok());
     seconds.ok_or_else(|| "use hours, minutes and seconds, as in 10m or 1h30m".to_owned())
 }
 
-/// A time like 90s, 30m or 1h30m, in seconds.
+/// Parses a time such as 90s, 30m or 1h30m; returns seconds.
 pub fn parse_time_limit(text: &str) -> Result<f64, Failure> {
     let parsed = text.parse::<jiff::SignedDuration>();
     let parsed = parsed.ok().filter(|time| !time.is_negative());
     let wrong =
-        || usage(format!("'{text}' is no time; use hours, minutes and seconds as in 1h30m"));
+        || usage(format!("'{text}' is not a time; use hours, minutes and seconds as in 1h30m"));
     parsed.map(|time| time.as_secs_f64()).ok_or_else(wrong)
 }
 
-/// A range: `START-END`, `START+LENGTH` or `START-`, of a volume of `volume_bytes` bytes.
+/// Parses a range of a volume of `volume_bytes` bytes: `START-END`, `START+LENGTH` or `START-`.
 pub fn parse_range(text: &str, volume_bytes: u64) -> Result<ByteSpan, Failure> {
     let (start, end) = if let Some((start, length)) = text.split_once('+') {
         let start = parse_bytes(start)?;
@@ -138,20 +138,22 @@ pub fn parse_range(text: &str, volume_bytes: u64) -> Result<ByteSpan, Failure> {
         let end = if end.is_empty() { volume_bytes } else { parse_bytes(end)? };
         (parse_bytes(start)?, end)
     } else {
-        return Err(usage(format!("'{text}' is no range; use START-END, START+LENGTH or START-")));
+        return Err(usage(format!(
+            "'{text}' is not a range; use START-END, START+LENGTH or START-"
+        )));
     };
     if start > end || end > volume_bytes {
         return Err(usage(format!(
-            "the range {text} is not inside the volume, which has {volume_bytes} bytes"
+            "the range {text} exceeds the volume, which has {volume_bytes} bytes"
         )));
     }
     Ok(ByteSpan { offset: start, length: end - start })
 }
 
-/// A way to cut segments: `fixed:BYTES` or `fastcdc:MIN/AVG/MAX`.
+/// Parses a chunking: `fixed:BYTES` or `fastcdc:MIN/AVG/MAX`.
 pub fn parse_chunking(text: &str) -> Result<Chunking, Failure> {
     let bad =
-        || usage(format!("'{text}' is no chunking; use fixed:4096 or fastcdc:1024/4096/16384"));
+        || usage(format!("'{text}' is not a chunking; use fixed:4096 or fastcdc:1024/4096/16384"));
     let small = |text: &str| parse_bytes(text).ok().and_then(|bytes| u32::try_from(bytes).ok());
     let (kind, sizes) = text.split_once(':').ok_or_else(bad)?;
     let sizes: Option<Vec<u32>> = sizes.split('/').map(small).collect();

@@ -134,7 +134,8 @@ pub fn begin(stage: &Stage) -> Result<()> {
     Ok(())
 }
 
-/// Whether an operation may be refused though nothing is wrong: there may be nothing to do it with.
+/// Whether an operation may be refused although nothing is wrong, because it has nothing to work
+/// on.
 fn is_refusal(kind: ErrorKind) -> bool {
     use ErrorKind::{AlreadyExists, Denied, Invalid, NoRepository, NotFound};
     matches!(kind, AlreadyExists | Denied | Invalid | NoRepository | NotFound)
@@ -193,7 +194,7 @@ fn run_host(stage: &Stage, number: usize, host: &Host) {
     }
 }
 
-/// The place that people open the repository by: the first that holds it.
+/// The place by which users open the repository: the first one that holds it.
 fn place_to_open(stage: &Stage) -> usize {
     let state = stage.world.state();
     let now_ns = state.now_ns;
@@ -204,8 +205,8 @@ fn place_to_open(stage: &Stage) -> usize {
     found.unwrap_or(0)
 }
 
-/// Opens the repository by a place that is one of its places: whoever opens one that was left out
-/// is told where it is, and that nothing can be changed from there.
+/// Opens the repository by one of its places. Opening a removed place gives the current location
+/// and forbids changes.
 pub fn open_where_it_is(
     stage: &Stage,
     process: &Arc<Process>,

@@ -1,4 +1,4 @@
-//! What must be true of the repository, whatever happens: kept beside the history as it goes.
+//! The model: what must be true of the repository, updated as the history runs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,9 +10,9 @@ use crate::random::Random;
 /// What is known of one snapshot.
 #[derive(Clone, Debug)]
 pub struct Known {
-    /// Its disk, if somebody was told that the backup was made.
+    /// Its disk, if the backup was reported as done.
     pub image: Option<Arc<Vec<u8>>>,
-    /// Whether it must be listed; `None` while nobody was told for certain.
+    /// Whether it must be listed; `None` while uncertain.
     pub is_living: Option<bool>,
     /// Counts what was tried with it.
     attempts: u64,
@@ -20,7 +20,7 @@ pub struct Known {
     pending: u64,
 }
 
-/// What was tried, and what somebody was told.
+/// What was attempted, and which results were reported.
 pub struct Model {
     images: BTreeMap<Series, Vec<u8>>,
     /// Every disk that was ever backed up, or tried to be.
@@ -51,7 +51,7 @@ impl Model {
         image
     }
 
-    /// Somebody was told that a snapshot was made.
+    /// A snapshot was reported as made.
     pub fn made(&mut self, series: Series, id: u64, image: &Arc<Vec<u8>>) {
         let image = Some(Arc::clone(image));
         // Others may have seen it, and deleted it, before its maker was told.

@@ -232,7 +232,7 @@ pub enum Wrong {
     LosePower(u64),
     /// The operation takes effect, and its answer is lost.
     LoseAnswer,
-    /// The answer is lost, and the operation takes effect so many minutes later.
+    /// The response is lost, and the operation takes effect this many minutes later.
     Late(u64),
     /// The operation is repeated so many minutes later, unseen.
     Repeat(u64),

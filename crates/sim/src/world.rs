@@ -1,7 +1,8 @@
-//! Time, hosts that take turns, and places that hold objects: everything that a process can notice.
+//! Simulated time, hosts that take turns, and places that hold objects: everything that a process
+//! can observe.
 //!
-//! Each host is a thread, and one of them runs at a time: the one whose time is least. Every
-//! storage operation and every look at the clock takes some time, so others come in between.
+//! Each host is a thread; only the one with the lowest time runs. Every storage operation and every
+//! reading of the clock takes some time, so that operations interleave.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{Arguments, Write as _};
@@ -38,7 +39,7 @@ pub struct Place {
     /// What a power failure brings back: removed by a process that died before the folder was
     /// durable.
     undone: BTreeMap<Key, Object>,
-    /// Until when it can't be reached.
+    /// The time until which it is unreachable.
     pub away_until_ns: i64,
 }
 
@@ -147,7 +148,7 @@ impl State {
         }
     }
 
-    /// Lets a change take effect so many minutes later.
+    /// Lets a change take effect this many minutes later.
     pub fn later(&mut self, minutes: u64, place: usize, change: Change) {
         let at_ns = self.now_ns.saturating_add(minutes_ns(minutes));
         self.late.push(Late { at_ns, place, change });
@@ -286,7 +287,7 @@ impl World {
         self.turns[next].notify_one();
     }
 
-    /// What tells this history from others: a digest of all events.
+    /// A digest of all events, which identifies this history.
     pub fn digest(&self) -> String {
         self.state().digest.finalize().to_hex()[..16].to_owned()
     }

@@ -1,4 +1,4 @@
-//! What a hypervisor or a storage system says has changed in a volume.
+//! Changed-blocks maps: the changes in a volume according to a hypervisor or storage system.
 
 mod element;
 mod text;
@@ -13,23 +13,23 @@ use self::element::{Element, Range};
 use self::text::BoundedText;
 use crate::number::to_usize;
 
-/// The most memory that a map takes, in bytes: at 2 MiB a bit, a volume of 1 PiB.
+/// Maximum memory of a map in bytes: at 2 MiB per bit, enough for a volume of 1 PiB.
 pub const CHANGED_MAP_BYTES_MAX: u64 = 64 << 20;
 
-/// Which program wrote a map.
+/// The program that wrote a map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MapForm {
-    /// `qemu-img map --output=json` of an overlay: what its top layer holds has changed.
+    /// `qemu-img map --output=json` of an overlay: ranges in its top layer have changed.
     QemuImg,
     /// `nbdinfo --map=qemu:dirty-bitmap:NAME --json`.
     NbdInfo,
-    /// `rbd diff --format json`; what is not listed has not changed.
+    /// `rbd diff --format json`; unlisted ranges have not changed.
     RbdDiff,
-    /// A scan of our own, shortly before.
+    /// Our own scan, shortly before.
     Scan,
 }
 
-/// Which grains of a volume may have changed: a bit for each.
+/// The grains of a volume that may have changed: one bit each.
 pub struct ChangedMap {
     form: MapForm,
     grains: u64,
@@ -39,13 +39,14 @@ pub struct ChangedMap {
 impl ChangedMap {
     /// Reads the JSON that one of the programs of [`MapForm`] wrote about a volume of `volume_size`
     /// bytes; `grain` is in bytes, at least 1. A range changes every grain it touches. The list is
-    /// never in memory as a whole. The `form` is seen from the elements; it has to be said for a
-    /// list without any, which only `rbd diff` writes to say that nothing has changed.
+    /// never in memory as a whole. The form is detected from the elements; `form` must be given for
+    /// an empty list, which only `rbd diff` writes, if nothing has changed.
     ///
-    /// Invalid, with the number of the element (from 1) where one is to blame: what is in no known
-    /// form or in several, is no JSON, reaches past the end of the volume, or tells of less than
-    /// the whole volume where the form tells of everything; an nbdinfo map of allocation rather
-    /// than of changes; a volume of more grains than [`CHANGED_MAP_BYTES_MAX`] has bits.
+    /// Fails with Invalid, with the number of the element (from 1) if there is one: for text that
+    /// is not JSON or in no known form or in several; for ranges past the end of the volume; for a
+    /// map that does not cover the whole volume although its form does; for an nbdinfo map of
+    /// allocation rather than of changes; for a volume of more grains than
+    /// [`CHANGED_MAP_BYTES_MAX`] has bits.
     pub fn parse(
         reader: impl Read,
         volume_size: u64,
@@ -56,7 +57,7 @@ impl ChangedMap {
         let grains = volume_size.div_ceil(grain);
         if grains > CHANGED_MAP_BYTES_MAX * 8 {
             return Err(Error::invalid(format!(
-                "a volume of {volume_size} bytes is too large for a map of changes; back it up \
+                "a volume of {volume_size} bytes is too large for a changed-blocks map; back it up \
                  without one"
             )));
         }
@@ -69,7 +70,7 @@ impl ChangedMap {
         filling.finish()
     }
 
-    /// The map of a volume of `volume_size` bytes in which the grains listed have changed.
+    /// Returns the map of a volume of `volume_size` bytes in which the listed grains have changed.
     pub fn of_grains(volume_size: u64, grain: u64, changed: &[u64]) -> Result<Self> {
         let grains = volume_size.div_ceil(grain);
         if grains > CHANGED_MAP_BYTES_MAX * 8 {
@@ -81,18 +82,18 @@ impl ChangedMap {
         Ok(map)
     }
 
-    /// Whether grain `grain_index` may have changed; true past the end of the volume.
+    /// Returns whether grain `grain_index` may have changed; true past the end of the volume.
     pub fn is_changed(&self, grain_index: u64) -> bool {
         grain_index >= self.grains
             || self.words[to_usize(grain_index / 64)] >> (grain_index % 64) & 1 != 0
     }
 
-    /// How many grains may have changed.
+    /// Number of grains that may have changed.
     pub fn changed_grains(&self) -> u64 {
         self.words.iter().map(|word| u64::from(word.count_ones())).sum()
     }
 
-    /// How many grains the volume has.
+    /// Number of grains in the volume.
     pub fn grains(&self) -> u64 {
         self.grains
     }
@@ -123,15 +124,15 @@ impl fmt::Debug for ChangedMap {
     }
 }
 
-/// A map while its elements arrive.
+/// A map under construction.
 struct Filling {
     map: ChangedMap,
     volume_size: u64,
     grain: u64,
     form: Option<MapForm>,
-    /// Bytes from the beginning of the volume on that elements told of without a gap.
+    /// Bytes from the start of the volume that the elements cover without a gap.
     covered: u64,
-    /// The element being read, from 1; 0 before and behind the list.
+    /// The number of the element being read, from 1; 0 before and after the list.
     number: u64,
 }
 
@@ -140,15 +141,14 @@ impl Filling {
         let (form, range) = element.interpret()?;
         if *self.form.get_or_insert(form) != form {
             return Err(
-                "it has another form than was said, or than the elements before it".to_owned()
+                "its form is not the given one, or not that of the elements before it".to_owned()
             );
         }
         let Range { start, length, changed } = range;
         let end = start.checked_add(length).filter(|&end| end <= self.volume_size);
         let Some(end) = end else {
             return Err(format!(
-                "{length} bytes at byte {start} reach past the end of the volume, which has {} \
-                 bytes",
+                "{length} bytes at byte {start} exceed the volume, which has {} bytes",
                 self.volume_size
             ));
         };
@@ -165,15 +165,15 @@ impl Filling {
     fn finish(self) -> Result<ChangedMap> {
         let Some(form) = self.form else {
             return Err(Error::invalid(
-                "the map of changes is empty: only `rbd diff` writes such a map, where nothing \
+                "the changed-blocks map is empty; only `rbd diff` writes such a map, if nothing \
                  has changed",
             )
             .with_advice(Advice::NameMapForm));
         };
         if form != MapForm::RbdDiff && self.covered < self.volume_size {
             return Err(Error::invalid(format!(
-                "the map of changes ends at byte {} of a volume of {} bytes; make it anew from \
-                 the same volume",
+                "the changed-blocks map ends at byte {}, but the volume has {} bytes; create it \
+                 again from the same volume",
                 self.covered, self.volume_size
             )));
         }
@@ -192,7 +192,7 @@ impl<'de> Visitor<'de> for &mut Filling {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a list as qemu-img map, nbdinfo --map or rbd diff write it in JSON")
+        f.write_str("a JSON list written by qemu-img map, nbdinfo --map or rbd diff")
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<(), A::Error> {
@@ -206,11 +206,11 @@ impl<'de> Visitor<'de> for &mut Filling {
     }
 }
 
-/// What parsing failed with, at element `number` if it is not 0.
+/// Returns the parse error, at element `number` if it is not 0.
 fn failure(number: u64, error: serde_json::Error) -> Error {
     let what = match number {
-        0 => "reading the map of changes".to_owned(),
-        _ => format!("reading the map of changes, element {number}"),
+        0 => "reading the changed-blocks map".to_owned(),
+        _ => format!("reading the changed-blocks map, element {number}"),
     };
     if error.is_io() {
         let error = io::Error::from(error);

@@ -1,8 +1,8 @@
-//! Where volumes come from and go to.
+//! Sources and targets of volumes.
 //!
 //! A [`VolumeSource`] is a raw file, a block device, a qcow2 image with its backing chain, or a
-//! byte stream; a [`VolumeTarget`] is what a volume is restored to. All of it is synchronous, and
-//! positioned, so that several threads may read and write at once.
+//! byte stream; a volume is restored to a [`VolumeTarget`]. All I/O is synchronous and positioned,
+//! so that several threads may read and write concurrently.
 
 mod changed;
 mod in_use;

@@ -1,4 +1,4 @@
-//! Reading and writing files at given offsets, with errors that name the path and the offset.
+//! Reads and writes files at given offsets; errors name the path and the offset.
 
 #[cfg(test)]
 mod tests;
@@ -21,23 +21,23 @@ const DONTCACHE: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x80);
 
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
-/// Fills `buf` from `offset` on; the count is short only where the file ends.
+/// Fills `buf` from `offset` on; the count is short only at the end of the file.
 pub(crate) fn read_up_to(file: &File, path: &Path, offset: u64, buf: &mut [u8]) -> Result<usize> {
     fill(path, offset, buf, &|buf, at| file.read_at(buf, at))
 }
 
-/// Reads large parts of a file, and leaves the page cache as it was: what it holds comes from
-/// there, and what it lacks leaves it again, so that a backup pushes out nothing that guests or
-/// others use. Getting fresh pages for what is read but once costs more than reading, too.
+/// Reads large parts of a file and leaves the page cache as it was: cached pages are used, and
+/// others are dropped after the read, so that a backup does not evict pages of guests and other
+/// programs. Allocating fresh pages for data read only once also costs more than reading.
 #[derive(Debug)]
 pub(crate) struct UncachedReads {
-    /// Whether pages may stay: it was asked for, or the kernel (before Linux 6.14) or the file
-    /// system knows no other way.
+    /// Whether pages may stay: the caller asked for it, or the kernel (before Linux 6.14) or the
+    /// file system does not support otherwise.
     stay: AtomicBool,
 }
 
 impl UncachedReads {
-    /// Where `stay` is set, what is read stays in the page cache as usual.
+    /// If `stay` is set, data that is read stays in the page cache as usual.
     pub(crate) fn new(stay: bool) -> Self {
         Self { stay: AtomicBool::new(stay) }
     }
@@ -85,10 +85,10 @@ fn fill(
     Ok(done)
 }
 
-/// Lets the kernel read no further ahead than each read goes: reads are large already, and ahead of
-/// them may lie holes, which reading would put into the page cache as zeros.
+/// Disables the kernel's read-ahead: reads are large already, and read-ahead would fill the page
+/// cache with zeros of holes.
 pub(crate) fn read_what_is_asked_for(file: &File) {
-    // Advice; what cannot take it reads all the same.
+    // Only advice: files that do not support it can be read anyway.
     let _ = rustix::fs::fadvise(file, 0, None, Advice::Random);
 }
 
@@ -98,7 +98,7 @@ pub(crate) fn write_all(file: &File, path: &Path, offset: u64, data: &[u8]) -> R
         .map_err(|error| Error::io(format!("writing {} at byte {offset}", path.display()), error))
 }
 
-/// Writes all of `data` at `offset`, past the page cache if that can be done.
+/// Writes all of `data` at `offset`, bypassing the page cache if possible.
 pub(crate) fn write_past_cache(
     file: &File,
     direct: Option<&DirectFile>,
@@ -114,10 +114,10 @@ pub(crate) fn write_past_cache(
     }
 }
 
-/// The end of the hole that `offset` lies in, of a file whose end counts as that of a hole;
-/// `offset` if it lies in none.
+/// Returns the end of the hole at `offset`; the end of the file ends a hole. Returns `offset` if
+/// there is no hole.
 pub(crate) fn hole_until(file: &File, offset: u64) -> u64 {
-    // Seeking moves an offset that nobody uses: all reads and writes are positioned.
+    // Seeking is safe: all reads and writes are positioned.
     match rustix::fs::seek(file, SeekFrom::Data(offset)) {
         Ok(data) => data.max(offset),
         Err(Errno::NXIO) => u64::MAX,
@@ -125,7 +125,7 @@ pub(crate) fn hole_until(file: &File, offset: u64) -> u64 {
     }
 }
 
-/// The end of the data that `offset` lies in.
+/// Returns the end of the data at `offset`.
 pub(crate) fn data_until(file: &File, offset: u64) -> u64 {
     rustix::fs::seek(file, SeekFrom::Hole(offset)).map_or(u64::MAX, |hole| hole.max(offset))
 }
@@ -152,15 +152,15 @@ pub(crate) fn each_zeros(length: u64, mut each: impl FnMut(&[u8]) -> Result<()>)
     Ok(())
 }
 
-/// What lies at a path that may hold a volume.
+/// The kind of file at a path that may hold a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Medium {
     File,
     Device,
 }
 
-/// What lies at `path`, links followed; refuses what cannot hold a volume, without opening it (a
-/// named pipe would block).
+/// Returns the kind of file at `path`, following links. Fails without opening it (a named pipe
+/// would block) if it cannot hold a volume.
 pub(crate) fn medium(path: &Path) -> Result<Medium> {
     let metadata = std::fs::metadata(path)
         .map_err(|error| Error::io(format!("opening {}", path.display()), error))?;
@@ -179,7 +179,7 @@ pub(crate) fn medium(path: &Path) -> Result<Medium> {
     Err(Error::invalid(format!("{} is {what}; {way}", path.display())))
 }
 
-/// Bytes of an open file or block device.
+/// Returns the size of an open file or block device in bytes.
 pub(crate) fn length(file: &File, path: &Path) -> Result<u64> {
     rustix::fs::seek(file, SeekFrom::End(0))
         .map_err(|error| Error::io(format!("finding the size of {}", path.display()), error.into()))

@@ -1,4 +1,4 @@
-//! Where a volume's bytes come from.
+//! Sources of volumes.
 
 mod open;
 pub mod qcow2;
@@ -14,27 +14,27 @@ pub use stream::StreamSource;
 /// The content of a range of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExtentKind {
-    /// Bytes that have to be read.
+    /// Data that must be read.
     Data,
-    /// Zeros; reading them would only confirm it.
+    /// Zeros, which need not be read.
     Zero,
 }
 
 /// A range of a volume of one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// Where it begins, in bytes.
+    /// Its offset in bytes.
     pub offset: u64,
-    /// How long it is, in bytes; at least 1.
+    /// Its length in bytes; at least 1.
     pub length: u64,
-    /// What it holds.
+    /// Its kind.
     pub kind: ExtentKind,
 }
 
 /// How a source stores its volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SourceFormat {
-    /// A file with the volume's bytes as they are, perhaps with holes.
+    /// A file with the volume's bytes, perhaps with holes.
     Raw,
     /// A block device.
     Block,
@@ -47,33 +47,36 @@ pub enum SourceFormat {
 /// The description of a source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceInfo {
-    /// The path, or what else to call it in messages.
+    /// The path, or another name for messages.
     pub description: String,
     /// How the volume is stored.
     pub format: SourceFormat,
-    /// Bytes of the volume; `None` while it is not known: a stream that has not ended.
+    /// Size of the volume in bytes; `None` while unknown, for a stream that has not ended.
     pub size: Option<u64>,
-    /// What an image is laid over: the paths of its backing files, from the top down.
+    /// The paths of an image's backing files, from the top down.
     pub backing: Vec<String>,
 }
 
-/// A volume to read. Threads may read at once, unless [`is_sequential`](Self::is_sequential).
+/// A volume to read. Several threads may read concurrently, unless
+/// [`is_sequential`](Self::is_sequential).
 pub trait VolumeSource: Send + Sync {
-    /// What the source is, and how large.
+    /// Returns the source's properties.
     fn info(&self) -> SourceInfo;
 
     /// Whether `read_at` must be called in order and without gaps.
     fn is_sequential(&self) -> bool;
 
-    /// The extent that holds `offset`, clipped to begin there, as long as is cheap to know.
+    /// Returns the extent that holds `offset`, clipped to begin there, as long as can be determined
+    /// cheaply.
     ///
     /// Must not be called at or past the end of the volume. Errors name the file and the offset:
-    /// Corrupt for damaged tables of an image, else as reading fails.
+    /// Corrupt for damaged tables of an image, otherwise as reading fails.
     fn extent_at(&self, offset: u64) -> Result<Extent>;
 
     /// Fills `buf` from `offset` on and returns the number of bytes read: fewer than its length
     /// only at the end of the volume, or if a file has shrunk meanwhile.
     ///
-    /// Errors name the file and the offset: Corrupt for a damaged image, else as reading fails.
+    /// Errors name the file and the offset: Corrupt for a damaged image, otherwise as reading
+    /// fails.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize>;
 }

@@ -1,4 +1,4 @@
-//! Where a volume's bytes go to.
+//! Targets of volumes.
 
 mod in_place;
 mod new_file;
@@ -15,51 +15,51 @@ pub use open::{TargetFormat, TargetMode, TargetOptions, open_target};
 pub use partial::PARTIAL_SUFFIX;
 pub use stream::StreamTarget;
 
-/// A volume to write. Threads may write at once, unless a target says otherwise; what two of them
-/// write to the same bytes at once is undefined.
+/// A volume to write. Several threads may write concurrently, unless a target's documentation says
+/// otherwise; concurrent writes to the same bytes have an undefined result.
 pub trait VolumeTarget: Send + Sync {
     /// Writes `data` at byte `offset` of the volume.
     ///
-    /// Invalid where they lie outside of the volume; else errors as writing fails.
+    /// Fails with Invalid outside of the volume, otherwise as writing fails.
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<()>;
 
-    /// Makes `length` bytes from `offset` on zeros, by the cheapest way the target has.
+    /// Zeroes `length` bytes from `offset` on, in the cheapest way for the target.
     ///
-    /// Errors as `write_at` does.
+    /// Fails as `write_at` does.
     fn write_zeroes(&self, offset: u64, length: u64) -> Result<()>;
 
-    /// Fills `buf` with what the target holds from `offset` on, as it will be after `finish`.
+    /// Fills `buf` with the target's bytes from `offset` on, as they will be after `finish`.
     ///
-    /// Unsupported unless [`can_read`](Self::can_read).
+    /// Fails with Unsupported unless [`can_read`](Self::can_read).
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()>;
 
-    /// Whether the target shows what it held before, so that only differences need writing.
+    /// Whether the target's old contents can be read, so that only differences need writing.
     fn can_read(&self) -> bool;
 
-    /// Up to where the target is known to hold zeros from `offset` on, without reading it; `offset`
-    /// itself if that is not known.
+    /// Returns the end of the range from `offset` on that is known to be zeros without reading;
+    /// `offset` itself if unknown.
     fn zeros_until(&self, offset: u64) -> u64 {
         offset
     }
 
     /// Makes everything written durable, and the volume visible under its name.
     ///
-    /// A target dropped without it stays unfinished and is seen to be: a partial file beside the
-    /// name, or a marker in place of the first block.
+    /// A target dropped without it stays visibly unfinished: a partial file beside the name, or a
+    /// marker in place of the first block.
     fn finish(self: Box<Self>) -> Result<()>;
 }
 
-/// Refuses a range that does not lie in a volume of `size` bytes.
+/// Fails if a range is not inside a volume of `size` bytes.
 fn check_range(offset: u64, length: u64, size: u64) -> Result<()> {
     if offset.checked_add(length).is_some_and(|end| end <= size) {
         return Ok(());
     }
     Err(Error::invalid(format!(
-        "{length} bytes at byte {offset} lie outside of a volume of {size} bytes"
+        "{length} bytes at byte {offset} exceed the volume, which has {size} bytes"
     )))
 }
 
-/// The answer of targets that cannot be read.
+/// The error of targets that cannot be read.
 fn unreadable(name: impl std::fmt::Display) -> Error {
     let what = format!("{name} cannot be read while it is restored");
     Error::new(ErrorKind::Unsupported, what).with_advice(Advice::RestoreInPlace)

@@ -1,4 +1,4 @@
-//! What every [`Storage`] must do, as a suite that any implementation can be put through.
+//! The conformance suite for [`Storage`] implementations.
 
 mod listing;
 mod objects;
@@ -9,9 +9,9 @@ use silt_format::{Error, ErrorKind, Result};
 
 use crate::{ByteRange, Key, PutMode, Storage};
 
-/// Puts storages made by `make` through every check; panics at the first that fails.
+/// Runs every check on storages created by `make`; panics at the first failure.
 ///
-/// Each check gets a storage of its own, which must be empty. The whole suite makes about 2,300
+/// Each check gets its own storage, which must be empty. The whole suite creates about 2,300
 /// objects and 20 MiB.
 pub fn run(make: &dyn Fn() -> Box<dyn Storage>) {
     objects::create_if_absent(&*make());
@@ -29,7 +29,7 @@ pub fn run(make: &dyn Fn() -> Box<dyn Storage>) {
     listing::changes_between_pages(&*make());
 }
 
-/// The value, or a panic that says what failed.
+/// Returns the value; panics with the failed operation.
 #[track_caller]
 fn must<T>(what: &str, result: Result<T>) -> T {
     match result {
@@ -38,7 +38,7 @@ fn must<T>(what: &str, result: Result<T>) -> T {
     }
 }
 
-/// The error, or a panic that says what should have failed; its kind must be `kind`.
+/// Returns the error, which must be of `kind`; panics if the operation succeeded.
 #[track_caller]
 fn must_fail<T>(what: &str, kind: ErrorKind, result: Result<T>) -> Error {
     match result {
@@ -61,7 +61,7 @@ fn put(storage: &dyn Storage, name: &str, body: &[u8]) {
     must(&what, storage.put(&key(name), &[body], PutMode::Create));
 }
 
-/// Puts many small objects, some at a time; each holds as many bytes as its name.
+/// Puts many small objects, several concurrently; each is as long as its name.
 fn put_all(storage: &dyn Storage, names: &[String]) {
     const THREADS: usize = 8;
     thread::scope(|scope| {
@@ -73,7 +73,7 @@ fn put_all(storage: &dyn Storage, names: &[String]) {
 
 #[track_caller]
 fn get(storage: &dyn Storage, name: &str, range: ByteRange) -> Vec<u8> {
-    // What was in the buffer before must not show.
+    // Old contents of the buffer must not remain.
     let mut bytes = b"left over".to_vec();
     must(&format!("get {range:?} of {name}"), storage.get(&key(name), range, &mut bytes));
     bytes

@@ -13,29 +13,30 @@ use crate::{
     TagPage, Usage,
 };
 
-/// Which operations bring the crash nearer.
+/// Which operations are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counted {
-    /// Puts, and each object of a delete: what can change the state that survives.
+    /// Puts, and each object of a delete: operations that can change the surviving state.
     Mutations,
-    /// Reads, looks and listings too.
+    /// Reads, size requests and listings too.
     Everything,
 }
 
-/// What became of the change at which the crash struck.
+/// The result of the operation at which the crash occurs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CrashingOperation {
-    /// The crash came before it took effect.
+    /// The crash occurred before it took effect.
     Lost,
-    /// It took effect, and the crash kept its answer from arriving.
+    /// It took effect, but its response was lost in the crash.
     Applied,
 }
 
-/// A storage that crashes: the first operations succeed, then one is struck, then all fail.
+/// A storage that crashes: some operations succeed, the next one is struck, and all later ones
+/// fail.
 ///
-/// Failed operations are errors of kind `Interrupted`, and nothing changes any more; what is
-/// below, usually an `Arc` of a [`MemoryStorage`](crate::MemoryStorage), is what survived. To stop
-/// a program everywhere, count with a crash too far away to happen, then strike at each operation.
+/// Later operations fail with `Interrupted` and change nothing. The storage below, usually an `Arc`
+/// of a [`MemoryStorage`](crate::MemoryStorage), holds what survived. To stop a program everywhere,
+/// first count its operations without a crash, then strike at each of them.
 #[derive(Debug)]
 pub struct CrashStorage<S> {
     inner: S,
@@ -58,7 +59,7 @@ impl<S: Storage> CrashStorage<S> {
         Self { inner, succeeding, counted, struck, state: Mutex::default() }
     }
 
-    /// The storage below: what survives.
+    /// The storage below, which survives.
     pub fn inner(&self) -> &S {
         &self.inner
     }
@@ -68,7 +69,7 @@ impl<S: Storage> CrashStorage<S> {
         self.state().succeeded
     }
 
-    /// Whether the crash has come.
+    /// Whether the crash has occurred.
     pub fn has_crashed(&self) -> bool {
         self.state().crashed
     }
@@ -78,14 +79,14 @@ impl<S: Storage> CrashStorage<S> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Carries out one operation, or one object's part of it, unless the crash has come.
+    /// Performs one operation, or one object's part of it, unless the crash has occurred.
     fn step<T>(
         &self,
         kind: OperationKind,
         describe: impl Fn() -> Operation,
         carry_out: impl FnOnce() -> Result<T>,
     ) -> Result<T> {
-        // Held meanwhile, so that nothing another thread began takes effect after the crash.
+        // Held meanwhile, so that no operation of another thread takes effect after the crash.
         let mut state = self.state();
         let counts = kind.is_mutation() || self.counted == Counted::Everything;
         if !state.crashed && counts && state.succeeded == self.succeeding {
@@ -152,7 +153,7 @@ impl<S: Storage> Storage for CrashStorage<S> {
     }
 
     fn delete(&self, keys: &[Key]) -> Result<()> {
-        // No storage deletes many at once: a crash may leave any number of them.
+        // No storage deletes several objects atomically: a crash may leave any number of them.
         for key in keys {
             let one = std::slice::from_ref(key);
             let describe = || Operation::delete(keys);

@@ -1,8 +1,8 @@
-//! Writing past the page cache.
+//! Writes past the page cache.
 //!
-//! What a backup or a restore writes is not read again soon: through the page cache it would cost a
-//! copy, and push out pages that guests need. Where a file system has no such way, or the bytes are
-//! not aligned, callers write as usual.
+//! Data written by a backup or restore is not read again soon. Through the page cache it would cost
+//! a copy and evict pages that guests need. If the file system does not support direct writes, or
+//! the bytes are not aligned, callers write normally.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -14,14 +14,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-/// What address, offset and length must be multiples of, in bytes: the largest logical block there
-/// is.
+/// Address, offset and length must be multiples of this, in bytes: the largest logical block size.
 pub const DIRECT_ALIGNMENT: usize = 4096;
 
 /// Bytes whose address is a multiple of [`DIRECT_ALIGNMENT`].
 #[derive(Debug)]
 pub struct AlignedBuffer {
-    /// Grown only by `reserve`, so that the address of its bytes stays.
+    /// Grown only by `reserve`, so that the address of its bytes does not change.
     bytes: Vec<u8>,
     start: usize,
 }
@@ -29,14 +28,14 @@ pub struct AlignedBuffer {
 impl AlignedBuffer {
     /// `length` zeros.
     pub fn new(length: usize) -> Self {
-        // Zeros from the system: what nobody writes costs no memory.
+        // Zeroed by the system: untouched pages use no memory.
         let mut bytes = vec![0; length + DIRECT_ALIGNMENT];
         let start = aligned_start(&bytes);
         bytes.truncate(start + length);
         Self { bytes, start }
     }
 
-    /// No bytes yet, and room for `capacity`.
+    /// Returns an empty buffer with room for `capacity` bytes.
     pub fn with_capacity(capacity: usize) -> Self {
         let mut bytes: Vec<u8> = Vec::with_capacity(capacity + DIRECT_ALIGNMENT);
         let start = aligned_start(&bytes);
@@ -44,12 +43,12 @@ impl AlignedBuffer {
         Self { bytes, start }
     }
 
-    /// How many bytes there is room for.
+    /// The capacity in bytes.
     pub fn capacity(&self) -> usize {
         self.bytes.capacity() - self.start
     }
 
-    /// Appends bytes; they move if there was no room for them.
+    /// Appends bytes; reallocates if there is no room for them.
     pub fn extend_from_slice(&mut self, bytes: &[u8]) {
         if self.bytes.capacity() - self.bytes.len() < bytes.len() {
             let mut larger = Self::with_capacity((self.len() + bytes.len()) * 2);
@@ -59,13 +58,13 @@ impl AlignedBuffer {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Forgets the bytes and keeps their room.
+    /// Removes the bytes and keeps the allocation.
     pub fn clear(&mut self) {
         self.bytes.truncate(self.start);
     }
 }
 
-/// Where the first aligned byte is.
+/// Index of the first aligned byte.
 fn aligned_start(bytes: &[u8]) -> usize {
     let start = bytes.as_ptr().align_offset(DIRECT_ALIGNMENT);
     assert!(start < DIRECT_ALIGNMENT, "the address of bytes can be aligned");
@@ -85,7 +84,7 @@ impl DerefMut for AlignedBuffer {
     }
 }
 
-/// A second opening of a file, for aligned writes past the page cache.
+/// A second handle of a file, for aligned writes past the page cache.
 #[derive(Debug)]
 pub struct DirectFile {
     file: File,
@@ -95,17 +94,17 @@ pub struct DirectFile {
 impl DirectFile {
     /// Opens `file` once more.
     ///
-    /// `None` where the file system cannot do it: it is an opportunity and no more.
+    /// Returns `None` if the file system does not support it; callers then write normally.
     pub fn open(file: &File) -> Option<Self> {
         let mut options = OpenOptions::new();
         options.write(true).custom_flags(OFlags::DIRECT.bits().cast_signed());
-        // By its descriptor, since its name may be another file's by now.
+        // By its descriptor, because its name may be another file's by now.
         let file = options.open(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()?;
         Some(Self { file, works: AtomicBool::new(true) })
     }
 
-    /// Writes all of `data` at `offset`, if all is aligned; else, and where the file system turns
-    /// out to refuse it, the answer is `false` and the caller writes as usual.
+    /// Writes all of `data` at `offset`. Returns `false` if it is not aligned, or if the file
+    /// system refuses; the caller then writes normally.
     pub fn write_all_at(&self, data: &[u8], offset: u64) -> io::Result<bool> {
         let is_aligned = offset.is_multiple_of(DIRECT_ALIGNMENT as u64)
             && data.len().is_multiple_of(DIRECT_ALIGNMENT)
@@ -120,7 +119,7 @@ impl DirectFile {
                 Ok(count) => done += count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if Errno::from_io_error(&error) == Some(Errno::INVAL) => {
-                    // What was written so far is written once more, the same.
+                    // The caller writes the already written part again, with the same bytes.
                     self.works.store(false, Ordering::Relaxed);
                     return Ok(false);
                 }
@@ -166,7 +165,7 @@ mod tests {
         let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR"))?;
         let path = folder.path().join("file");
         std::fs::write(&path, vec![1; 3 * DIRECT_ALIGNMENT])?;
-        // Some file systems know no such writes; then there is nothing to test but that.
+        // Some file systems do not support such writes; then only that is tested.
         let Some(direct) = DirectFile::open(&File::open(&path)?) else { return Ok(()) };
         let mut buffer = AlignedBuffer::new(DIRECT_ALIGNMENT);
         buffer.fill(2);

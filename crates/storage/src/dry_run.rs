@@ -1,4 +1,4 @@
-//! A storage that reads through to another one and keeps what is written to itself.
+//! A storage that reads through to another one and keeps writes to itself.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,8 +9,8 @@ use silt_format::{Error, ErrorKind, Result};
 
 use crate::{ByteRange, Guarantees, Key, ListPage, ObjectMeta, PutMode, Storage, TagPage, Usage};
 
-/// For dry runs: objects that are put exist for this process alone; of containers only the size is
-/// kept, since nothing reads their chunks back.
+/// For dry runs: objects that are put exist only for this process. Of containers only the size is
+/// kept, because nothing reads their chunks back.
 pub struct DryRunStorage {
     inner: Arc<dyn Storage>,
     written: Mutex<BTreeMap<Key, Written>>,
@@ -26,7 +26,7 @@ impl DryRunStorage {
         self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A dry run over `inner`.
+    /// Returns a dry run over `inner`.
     pub fn new(inner: Arc<dyn Storage>) -> Self {
         Self { inner, written: Mutex::new(BTreeMap::new()) }
     }
@@ -37,7 +37,7 @@ impl DryRunStorage {
         Self { inner, written: Mutex::new(BTreeMap::from([(key.clone(), object)])) }
     }
 
-    /// A page of what is there, with what the dry run has written.
+    /// A page of existing objects and those written by the dry run.
     fn merged(&self, mut page: ListPage, prefix: &str, after: Option<&Key>) -> ListPage {
         let end = page.objects.last().map(|(key, _)| key.clone()).filter(|_| page.truncated);
         let written = self.written();
@@ -57,7 +57,7 @@ impl DryRunStorage {
 impl Storage for DryRunStorage {
     fn put_bytes(&self, key: &Key, body: &[Bytes], _mode: PutMode) -> Result<()> {
         if self.head(key).is_ok() {
-            return Err(Error::new(ErrorKind::AlreadyExists, format!("{key} exists already")));
+            return Err(Error::new(ErrorKind::AlreadyExists, format!("{key} already exists")));
         }
         let size = body.iter().map(|piece| to_u64(piece.len())).sum();
         let keep = !key.as_str().starts_with("containers/");
@@ -102,7 +102,7 @@ impl Storage for DryRunStorage {
     }
 
     fn delete(&self, keys: &[Key]) -> Result<()> {
-        // Only what the dry run has written goes away.
+        // Only objects written by the dry run are deleted.
         let mut written = self.written();
         keys.iter().for_each(|key| drop(written.remove(key)));
         Ok(())

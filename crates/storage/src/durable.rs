@@ -1,12 +1,10 @@
-//! Publishing files so that they survive a power failure: the one place that syncs and renames.
+//! Publishes files so that they survive a power failure. Only this module syncs and renames.
 //!
 //! A file is written under a temporary name, synced, moved to its own name in one step, and the
-//! folder that holds the name is synced. Until the move nothing is visible under the name, after
-//! it all of the file is; new folders are synced into their parents before anything is put there.
-#![expect(
-    clippy::disallowed_methods,
-    reason = "this is the module that the lint points everybody else to"
-)]
+//! folder that holds the name is synced. Before the move nothing is visible under the name,
+//! afterwards the whole file is. New folders are synced into their parents before anything is put
+//! there.
+#![expect(clippy::disallowed_methods, reason = "the lint directs all other code to this module")]
 
 #[cfg(test)]
 mod tests;
@@ -25,16 +23,16 @@ use silt_format::{Error, ErrorKind, Result, ResultExt};
 
 use crate::direct::{AlignedBuffer, DIRECT_ALIGNMENT, DirectFile};
 
-/// From this size on a file is written past the page cache, in writes of this size.
+/// Files of at least this size are written past the page cache, in writes of this size.
 const DIRECT_BYTES_MIN: usize = 1 << 20;
 
-/// Pieces per write call; the kernel takes no more (`IOV_MAX`).
+/// Maximum number of pieces per write call: the kernel's limit (`IOV_MAX`).
 const PIECES_PER_WRITE_MAX: usize = 1024;
 
-/// Names tried for one temporary file before something must be wrong.
+/// Maximum number of names tried for one temporary file.
 const TEMP_NAMES_TRIED_MAX: u32 = 10_000;
 
-/// Folders remembered as durable before all are forgotten and looked at anew.
+/// Maximum number of folders remembered as durable; then all are forgotten and checked again.
 const FOLDERS_REMEMBERED_MAX: usize = 1 << 16;
 
 /// A file under a temporary name, mode 0600, removed when dropped unpublished.
@@ -46,12 +44,12 @@ pub struct TempFile {
 }
 
 impl TempFile {
-    /// Makes an empty file in `folder`, which must exist, on the file system of the target.
+    /// Creates an empty file in `folder`, which must exist on the file system of the target.
     pub fn create_in(folder: &Path) -> Result<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let mut tried = 0;
         loop {
-            // The process id may come again, on another host or after a crash: hence the retries.
+            // The process id may occur again, on another host or after a crash, so retry.
             let number = NEXT.fetch_add(1, Ordering::Relaxed);
             let path = folder.join(format!(".silt-{}-{number}", std::process::id()));
             tried += 1;
@@ -67,12 +65,12 @@ impl TempFile {
         }
     }
 
-    /// The file, for writing by other means than [`TempFile::write_pieces`].
+    /// The file, for writing without [`TempFile::write_pieces`].
     pub fn file(&self) -> &File {
         &self.file
     }
 
-    /// Where the file is until it is published.
+    /// The path of the file until it is published.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -83,8 +81,8 @@ impl TempFile {
             .map_err(|error| before_publishing("write", &self.path, error))
     }
 
-    /// Writes all of the file, which is still empty, and past the page cache if it is large:
-    /// through `spare` then, a buffer that is made when it is first needed.
+    /// Writes the whole file, which must be empty. Large files bypass the page cache, through the
+    /// buffer `spare`, which is allocated when first needed.
     pub fn write_whole(
         &mut self,
         pieces: &[&[u8]],
@@ -110,7 +108,7 @@ impl TempFile {
         sync_name(target)
     }
 
-    /// Publishes the file as `target` without syncing anything; `AlreadyExists` if that is there.
+    /// Publishes the file as `target` without syncing. Fails with `AlreadyExists` if that exists.
     pub fn publish_transient(mut self, target: &Path) -> Result<()> {
         place_new(&self.path, target, rename_new)?;
         self.published = true;
@@ -129,7 +127,7 @@ impl TempFile {
 impl Drop for TempFile {
     fn drop(&mut self) {
         if !self.published {
-            // What stays behind wastes space and nothing else; the error that led here matters.
+            // A leftover file only wastes space; the error that led here matters more.
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -137,8 +135,8 @@ impl Drop for TempFile {
 
 /// Waits until the file's bytes and size are on stable storage.
 ///
-/// After an error the kernel may have dropped what it could not write: a second sync proves
-/// nothing, the file must be written anew.
+/// After an error the kernel may have dropped unwritten data: a second sync proves nothing, and the
+/// file must be written again.
 pub fn sync_file(file: &File) -> Result<()> {
     file.sync_all().map_err(|error| Error::io("sync a file", error))
 }
@@ -146,19 +144,19 @@ pub fn sync_file(file: &File) -> Result<()> {
 /// Waits until the names in `folder` are on stable storage.
 pub fn sync_folder(folder: &Path) -> Result<()> {
     match File::open(folder).and_then(|opened| opened.sync_all()) {
-        // Some network file systems have no such operation; names there are as durable as the
-        // server makes them.
+        // Some network file systems do not support this; there the server decides how durable names
+        // are.
         Err(error) if Errno::from_io_error(&error) == Some(Errno::INVAL) => Ok(()),
         Err(error) => Err(Error::io(format!("sync folder {}", folder.display()), error)),
         Ok(()) => Ok(()),
     }
 }
 
-/// Syncs `temp` and moves it to the name `target` in one step, if nothing is there; then syncs
-/// the name.
+/// Syncs `temp` and atomically renames it to `target`, if that does not exist; then syncs the name.
 ///
-/// Both must be on one file system. `AlreadyExists` if `target` is there, whose name is durable
-/// then too. After any error `temp` is gone; only an error that says so leaves `target` published.
+/// Both must be on one file system. Fails with `AlreadyExists` if `target` exists, whose name is
+/// then durable too. After any error `temp` is gone; `target` is published only if the error says
+/// so.
 pub fn publish_new(temp: &Path, target: &Path) -> Result<()> {
     removing_on_failure(temp, || {
         sync_path(temp)?;
@@ -167,11 +165,11 @@ pub fn publish_new(temp: &Path, target: &Path) -> Result<()> {
     sync_name(target)
 }
 
-/// Syncs `temp` and moves it to the name `target` in one step, replacing what is there; then
-/// syncs the name.
+/// Syncs `temp` and atomically renames it to `target`, replacing an existing file; then syncs the
+/// name.
 ///
-/// Both must be on one file system. After any error `temp` is gone; only an error that says so
-/// leaves `target` replaced.
+/// Both must be on one file system. After any error `temp` is gone; `target` is replaced only if
+/// the error says so.
 pub fn publish_replacing(temp: &Path, target: &Path) -> Result<()> {
     removing_on_failure(temp, || {
         sync_path(temp)?;
@@ -180,15 +178,15 @@ pub fn publish_replacing(temp: &Path, target: &Path) -> Result<()> {
     sync_name(target)
 }
 
-/// Makes `folder` and whichever of its parents are missing, durably, mode 0700.
+/// Creates `folder` and its missing parents, durably, mode 0700.
 pub fn create_folders(folder: &Path) -> Result<()> {
     let folder = std::path::absolute(folder)
         .map_err(|error| Error::io(format!("find folder {}", folder.display()), error))?;
     let mut missing: Vec<&Path> = folder.ancestors().take_while(|path| !path.is_dir()).collect();
     let topmost = missing.last().and_then(|path| path.parent()).unwrap_or(&folder);
-    // An earlier attempt may have made it and been cut off before the sync.
+    // An earlier attempt may have created it and been interrupted before the sync.
     match sync_folder(parent(topmost)) {
-        // Then it was made by somebody with more rights, and not by an attempt of ours.
+        // Then a more privileged user created it, not an earlier attempt of ours.
         Err(error) if error.kind() == ErrorKind::Denied => {}
         synced => synced?,
     }
@@ -198,7 +196,7 @@ pub fn create_folders(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Makes folders below a root, durably, and remembers which it need not look at again.
+/// Creates folders below a root, durably, and remembers which ones are durable.
 #[derive(Debug)]
 pub struct Folders {
     root: PathBuf,
@@ -206,16 +204,16 @@ pub struct Folders {
 }
 
 impl Folders {
-    /// Folders below `root`, which must exist: it is never made, lest an unmounted disk be
-    /// mistaken for an empty one.
+    /// Creates folders below `root`, which must exist. It is never created, so that an unmounted
+    /// disk is not mistaken for an empty one.
     pub fn below(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into(), durable: Mutex::new(HashSet::new()) }
     }
 
-    /// Makes `folder`, a path below the root, and its parents up to the root, if missing.
+    /// Creates `folder`, a path below the root, and its parents up to the root, if missing.
     ///
-    /// Once it has returned, the folder survives a power failure, whoever made it. `Invalid` if
-    /// a file is in the way.
+    /// After it has returned, the folder survives a power failure, whichever process created it.
+    /// Fails with `Invalid` if a file has this name.
     pub fn ensure(&self, folder: &Path) -> Result<()> {
         if self.durable().contains(folder) {
             return Ok(());
@@ -223,7 +221,7 @@ impl Folders {
         let mut missing: Vec<&Path> =
             folder.ancestors().take_while(|path| *path != self.root).collect();
         while let Some(next) = missing.pop() {
-            // Even a folder that is there is synced once: its maker may not have come to it yet.
+            // Even an existing folder is synced once: its creator may not have done so yet.
             if !self.durable().contains(next) {
                 create_folder(next)?;
                 self.remember(next);
@@ -232,16 +230,16 @@ impl Folders {
         Ok(())
     }
 
-    /// Makes `folder`, a path below the root, if it is missing; a power failure may take it away.
+    /// Creates `folder`, a path below the root, if it is missing; a power failure may remove it.
     pub fn ensure_transient(&self, folder: &Path) -> Result<()> {
         if self.durable().contains(folder) || folder.is_dir() {
             return Ok(());
         }
-        // Below a missing root nothing is made: `ensure` says what is wrong.
+        // Nothing is created below a missing root: `ensure` reports the error.
         self.ensure(folder)
     }
 
-    /// Forgets every folder, so that [`Folders::ensure`] makes those that were removed.
+    /// Forgets every folder, so that [`Folders::ensure`] creates removed ones again.
     pub fn forget(&self) {
         self.durable().clear();
     }
@@ -260,7 +258,7 @@ impl Folders {
     }
 }
 
-/// Makes one folder and syncs its name; fine if it is there.
+/// Creates one folder and syncs its name; an existing one is fine.
 fn create_folder(folder: &Path) -> Result<()> {
     match DirBuilder::new().mode(0o700).create(folder) {
         Ok(()) => {}
@@ -271,7 +269,8 @@ fn create_folder(folder: &Path) -> Result<()> {
                 io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory
             ) =>
         {
-            let message = format!("{} cannot be a folder: a file is in the way", folder.display());
+            let message =
+                format!("cannot create folder {}: a file has this name", folder.display());
             return Err(Error::invalid(message).with_source(error));
         }
         Err(error) => return Err(before_publishing("create folder", folder, error)),
@@ -281,7 +280,7 @@ fn create_folder(folder: &Path) -> Result<()> {
 
 fn write_pieces(file: &mut File, pieces: &[&[u8]]) -> io::Result<()> {
     for group in pieces.chunks(PIECES_PER_WRITE_MAX) {
-        // Empty pieces go: with none but those a write returns zero, which means failure.
+        // Empty pieces are removed: a write of only empty pieces returns zero, which means failure.
         let mut slices: Vec<IoSlice<'_>> = group
             .iter()
             .filter(|piece| !piece.is_empty())
@@ -300,7 +299,7 @@ fn write_pieces(file: &mut File, pieces: &[&[u8]]) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes the pieces through an aligned buffer past the page cache, and their end as usual.
+/// Writes the pieces through an aligned buffer past the page cache, and the unaligned end normally.
 fn write_direct(
     file: &mut File,
     direct: &DirectFile,
@@ -311,7 +310,7 @@ fn write_direct(
     for piece in pieces {
         let mut rest = *piece;
         if filled == 0 && rest.len() >= buffer.len() {
-            // Whole blocks go as they lie, if they lie well.
+            // Whole blocks are written directly from the piece if it is aligned.
             let (whole, end) = rest.split_at(rest.len() / DIRECT_ALIGNMENT * DIRECT_ALIGNMENT);
             if direct.write_all_at(whole, offset)? {
                 (rest, offset) = (end, offset + whole.len() as u64);
@@ -344,7 +343,8 @@ fn rename_new(temp: &Path, target: &Path) -> rustix::io::Result<()> {
     renameat_with(CWD, temp, CWD, target, RenameFlags::NOREPLACE)
 }
 
-/// Moves `temp` to `target` unless that exists; nothing is synced but a name found there.
+/// Renames `temp` to `target` unless that exists. Syncs nothing except the name of an existing
+/// `target`.
 fn place_new(temp: &Path, target: &Path, rename: Rename) -> Result<()> {
     let placed = match rename(temp, target) {
         Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => link_new(temp, target),
@@ -353,7 +353,7 @@ fn place_new(temp: &Path, target: &Path, rename: Rename) -> Result<()> {
     match placed {
         Ok(()) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            // Whoever sees it as existing will rely on it, and its maker may not have synced yet.
+            // The caller will rely on the existing file, whose creator may not have synced it yet.
             sync_folder(parent(target))?;
             let message = format!("{} already exists", target.display());
             Err(Error::new(ErrorKind::AlreadyExists, message))
@@ -361,8 +361,8 @@ fn place_new(temp: &Path, target: &Path, rename: Rename) -> Result<()> {
         Err(error) if error.kind() == io::ErrorKind::Unsupported => Err(Error::new(
             ErrorKind::Unsupported,
             format!(
-                "the file system of {} can neither rename without replacing nor make hard links; \
-                 choose a folder on another one",
+                "the file system of {} supports neither rename without replacement nor hard links; \
+                 choose another file system",
                 parent(target).display()
             ),
         )
@@ -371,11 +371,12 @@ fn place_new(temp: &Path, target: &Path, rename: Rename) -> Result<()> {
     }
 }
 
-/// Moves by a second name, which never replaces, where the file system knows no such rename.
+/// Renames through a hard link, which never replaces, on file systems without such a rename.
 fn link_new(temp: &Path, target: &Path) -> io::Result<()> {
     match fs::hard_link(temp, target) {
         Ok(()) => {}
-        // A network file system may repeat a request whose answer was lost, and find our own link.
+        // A network file system may repeat a request whose response was lost, and find our own
+        // link.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             if !is_same_file(temp, target)? {
                 return Err(error);
@@ -391,7 +392,7 @@ fn link_new(temp: &Path, target: &Path) -> io::Result<()> {
         }
         Err(error) => return Err(error),
     }
-    // Published it is; a second name left behind is one more stale temporary file.
+    // The file is published; a leftover second name is only a stale temporary file.
     let _ = fs::remove_file(temp);
     Ok(())
 }
@@ -413,13 +414,13 @@ fn sync_path(temp: &Path) -> Result<()> {
 
 fn sync_name(target: &Path) -> Result<()> {
     sync_folder(parent(target)).context(|| {
-        format!("{} is published, but may not survive a power failure", target.display())
+        format!("{} was written, but may not survive a power failure", target.display())
     })
 }
 
 fn removing_on_failure(temp: &Path, publish: impl FnOnce() -> Result<()>) -> Result<()> {
     publish().inspect_err(|_| {
-        // The error that led here matters more than a file that wastes space.
+        // The original error matters more than a leftover file.
         let _ = fs::remove_file(temp);
     })
 }
@@ -433,12 +434,13 @@ fn parent(path: &Path) -> &Path {
     }
 }
 
-/// An error met while nothing is visible under the target's name yet.
+/// An error that occurred before anything was visible under the target's name.
 fn before_publishing(action: &str, path: &Path, error: io::Error) -> Error {
     if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
         let folder = parent(path).display();
-        let message =
-            format!("no space left in {folder}; free some and run again: nothing was changed");
+        let message = format!(
+            "no space left in {folder}; nothing was changed. Free some space and run this again"
+        );
         return Error::new(ErrorKind::Unavailable, message).with_source(error);
     }
     Error::io(format!("{action} {}", path.display()), error)

@@ -8,29 +8,29 @@ use std::fmt;
 
 use silt_format::{Error, Result};
 
-/// The longest name, in bytes.
+/// Maximum length of a name in bytes.
 pub const KEY_BYTES_MAX: usize = 512;
 
-/// The longest part of a name, in bytes: what file systems allow one file name.
+/// Maximum length of a part of a name in bytes: the limit of file systems for a file name.
 pub const KEY_PART_BYTES_MAX: usize = 255;
 
 /// The name of an object: parts of `a-z 0-9 . _ -` separated by `/`, compared byte by byte.
 ///
 /// It holds 1 to [`KEY_BYTES_MAX`] bytes; no part is empty, begins with `.`, or exceeds
-/// [`KEY_PART_BYTES_MAX`]. So every key is a relative path that stays below the folder it is
-/// joined to, and an S3 key as it stands. Lower case only, since some file systems fold case.
+/// [`KEY_PART_BYTES_MAX`]. So every key is a relative path that stays below the folder it is joined
+/// to, and a valid S3 key. It is lower case only, because some file systems fold case.
 ///
-/// A name serves either as an object or as the beginning of others: `a` and `a/b` do not go
-/// together, because a folder cannot hold both.
+/// A name is either an object or a prefix of others: `a` and `a/b` cannot both exist, because a
+/// folder cannot hold both.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(String);
 
 impl Key {
-    /// Checks `name`; what breaks the rules is an error of kind `Invalid` that quotes it.
+    /// Checks `name`. Fails with `Invalid`, quoting it, if it breaks the rules.
     pub fn new(name: impl Into<String>) -> Result<Self> {
         let name = name.into();
         if let Some(fault) = fault_of(&name) {
-            // The name may come from outside and be of any length.
+            // The name may come from outside and have any length.
             let start: String = name.chars().take(80).collect();
             return Err(Error::invalid(format!("object name {start:?} is not allowed: {fault}")));
         }
@@ -47,7 +47,7 @@ impl Key {
         Self::new(format!("{}/{below}", self.0))
     }
 
-    /// The names that `self` lies under, shortest first: `a` and `a/b` for `a/b/c`.
+    /// The proper prefixes of `self` in whole parts, shortest first: `a` and `a/b` for `a/b/c`.
     pub(crate) fn ancestors(&self) -> impl Iterator<Item = &str> {
         self.0.match_indices('/').map(|(at, _)| &self.0[..at])
     }
@@ -70,13 +70,13 @@ fn part_fault(part: &str) -> Option<&'static str> {
         byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'.' | b'_' | b'-')
     };
     if part.is_empty() {
-        Some("a part of it is empty")
+        Some("one of its parts is empty")
     } else if part.len() > KEY_PART_BYTES_MAX {
-        Some("a part of it is longer than 255 bytes")
+        Some("one of its parts is longer than 255 bytes")
     } else if part.starts_with('.') {
-        Some("a part of it begins with a dot")
+        Some("one of its parts begins with a dot")
     } else if !part.bytes().all(allowed) {
-        Some("only a-z, 0-9, '.', '_', '-' and '/' may stand in it")
+        Some("it may contain only a-z, 0-9, '.', '_', '-' and '/'")
     } else {
         None
     }

@@ -1,12 +1,12 @@
 //! Named immutable objects.
 //!
-//! A [`Storage`] keeps byte objects under flat names ([`Key`]) and knows nothing of what is in
-//! them. An object is created once, read in ranges, listed and deleted; it is never changed, and no
-//! operation overwrites one. Here are the storages in memory and in a folder, in several places at
-//! once, wrappers that inject faults, record and crash, and the [`conformance`] suite that each of
-//! them passes.
+//! A [`Storage`] keeps byte objects under flat names ([`Key`]) and does not interpret them. An
+//! object is created once, read in ranges, listed and deleted; it is never changed, and no
+//! operation overwrites one. This crate has storages in memory, in a folder and in several places,
+//! wrappers that inject faults, record and crash, and the [`conformance`] suite that each of them
+//! passes.
 //!
-//! The [`durable`] module is the one place where files are synced and renamed into place.
+//! Only the [`durable`] module syncs files and renames them into place.
 
 pub mod conformance;
 pub mod durable;

@@ -17,29 +17,30 @@ use crate::durable::{self, Folders, TempFile};
 use crate::storage::{already_exists, name_in_the_way, not_found};
 use crate::{ByteRange, Guarantees, Key, ListPage, ObjectMeta, PutMode, Storage};
 
-/// Where files are written before they are published; no key begins with a dot.
+/// The folder of files that are not published yet; no key begins with a dot.
 const TEMP_FOLDER: &str = ".tmp";
 
-/// The age from which a temporary file counts as left behind by a crash.
+/// The age at which a temporary file counts as left by a crash.
 const STALE_AGE: Duration = Duration::from_hours(24);
 
 /// Objects as files (mode 0600) below a folder (mode 0700), each at the path that is its name.
 ///
-/// Files whose names cannot be keys are none of its business and stay as they are. Several
-/// processes and hosts may use one folder at once. Folders stay when their last object goes.
+/// Files whose names cannot be keys are ignored. Several processes and hosts may use one folder
+/// concurrently. Empty folders are not removed.
 #[derive(Debug)]
 pub struct LocalStorage {
     root: PathBuf,
     folders: Folders,
     sweep: Once,
-    /// The buffer of direct writes, when nobody uses it.
+    /// The buffer of direct writes, while not in use.
     spare: Mutex<Option<AlignedBuffer>>,
 }
 
 impl LocalStorage {
-    /// Makes a storage of a folder that is absent or empty.
+    /// Creates a storage in a folder that does not exist or is empty.
     ///
-    /// `AlreadyExists` if something is in the folder, `Invalid` if `path` is no folder.
+    /// Fails with `AlreadyExists` if the folder is not empty, with `Invalid` if `path` is not a
+    /// folder.
     pub fn create(path: impl AsRef<Path>) -> Result<Self> {
         let root = absolute(path.as_ref())?;
         match fs::metadata(&root) {
@@ -50,7 +51,7 @@ impl LocalStorage {
         }
         durable::create_folders(&root)?;
         let storage = Self::at(root);
-        // Whoever may not write here learns it now.
+        // Fails now without permission to write.
         storage.temp_folder()?;
         reserve::keep(&storage.root);
         Ok(storage)
@@ -58,7 +59,8 @@ impl LocalStorage {
 
     /// Opens the storage in an existing folder, without writing to it.
     ///
-    /// `NoRepository` if there is no such folder, `Invalid` if `path` is something else.
+    /// Fails with `NoRepository` if the folder does not exist, with `Invalid` if `path` is not a
+    /// folder.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let root = absolute(path.as_ref())?;
         match fs::metadata(&root) {
@@ -70,7 +72,7 @@ impl LocalStorage {
                     io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
                 ) =>
             {
-                let message = format!("there is no folder {}", root.display());
+                let message = format!("folder {} does not exist", root.display());
                 Err(Error::new(ErrorKind::NoRepository, message))
             }
             Err(error) => Err(failed("open", &root, error)),
@@ -90,7 +92,7 @@ impl LocalStorage {
         let folder = self.root.join(TEMP_FOLDER);
         self.folders.ensure_transient(&folder)?;
         self.sweep.call_once(|| {
-            // It only frees space: whatever keeps it from that is no reason not to write.
+            // This only frees space; a failure must not prevent writing.
             let _ = remove_stale(&folder);
         });
         Ok(folder)
@@ -107,12 +109,12 @@ impl LocalStorage {
         }
         self.folders.ensure(folder)?;
         if fs::symlink_metadata(&target).is_ok() {
-            // Spares writing the body again; the name must be durable, as after a lost race.
+            // Avoids writing the body again; the name must be durable, as after a lost race.
             durable::sync_folder(folder)?;
             return Err(already_exists(key, &self.describe()));
         }
         let mut temp = TempFile::create_in(&self.temp_folder()?)?;
-        // Another thread may have it; then a buffer is made for this one object.
+        // If another thread uses it, a new buffer is allocated for this object.
         let mut spare = self.spare.try_lock().map_or(None, |mut spare| spare.take());
         temp.write_whole(body, &mut spare)?;
         if let Ok(mut kept) = self.spare.try_lock() {
@@ -121,7 +123,7 @@ impl LocalStorage {
         temp.publish_new(&target)
     }
 
-    /// The error for a file that is not there, or for the whole folder being gone.
+    /// Returns the error for a missing file, or for a missing folder.
     fn missing(&self, key: &Key) -> Error {
         self.check_root().err().unwrap_or_else(|| not_found(key, &self.describe()))
     }
@@ -157,7 +159,7 @@ impl LocalStorage {
         file.take(length).read_to_end(into).map_err(|error| self.read_error(key, error))?;
         if into.len() as u64 != length {
             return Err(Error::corrupt(format!(
-                "object {key} in {} became shorter while it was read: {} of {length} bytes at \
+                "object {key} in {} was shortened while it was read: {} of {length} bytes at \
                  offset {} are left",
                 self.root.display(),
                 into.len(),
@@ -180,7 +182,7 @@ impl Storage for LocalStorage {
         let pieces: Vec<&[u8]> = body.iter().map(|piece| &piece[..]).collect();
         let mut written = self.write(key, &pieces, mode);
         if matches!(&written, Err(error) if error.kind() == ErrorKind::NotFound) {
-            // Somebody removed a folder that was known to be there; nothing else is looked up.
+            // Another process removed a folder that was known to exist; look everything up again.
             self.check_root()?;
             self.folders.forget();
             written = self.write(key, &pieces, mode);
@@ -209,7 +211,8 @@ impl Storage for LocalStorage {
         self.head(key)?;
         let path = self.path_of(key);
         let folder = path.parent().unwrap_or(&self.root);
-        // Bytes are synced before a name is given; the name may not be yet, nor its folder's.
+        // The bytes were synced before the name was given, but the name and its folder may not be
+        // durable yet.
         self.folders.ensure(folder)?;
         durable::sync_folder(folder)
     }
@@ -238,7 +241,7 @@ impl Storage for LocalStorage {
                     return Err(Error::io(what, error));
                 }
             }
-            // Also when it was gone already: whoever removed it may not have come to the sync.
+            // Also if it was already gone: its remover may not have synced yet.
             folders.extend(path.parent().filter(|folder| folder.is_dir()).map(Path::to_owned));
         }
         folders.sort_unstable();
@@ -265,7 +268,8 @@ impl Storage for LocalStorage {
     }
 }
 
-/// Fails unless nothing but what a file system or an interrupted creation leaves is in `root`.
+/// Fails if `root` holds anything other than files left by a file system or an interrupted
+/// creation.
 fn check_empty(root: &Path) -> Result<()> {
     const SHOWN_MAX: usize = 3;
     let mut names = Vec::new();
@@ -287,20 +291,21 @@ fn check_empty(root: &Path) -> Result<()> {
     Err(Error::new(
         ErrorKind::AlreadyExists,
         format!(
-            "folder {} is not empty: {}{more} is in it; choose an empty or a new one",
+            "folder {} is not empty: it contains {}{more}; choose an empty or a new one",
             root.display(),
             names.join(", ")
         ),
     ))
 }
 
-/// Removes temporary files that no living process can be writing any more.
+/// Removes temporary files that no running process can still be writing.
 fn remove_stale(folder: &Path) -> Result<()> {
     let list = || fs::read_dir(folder).map_err(|error| failed("list", folder, error));
     if list()?.next().is_none() {
         return Ok(());
     }
-    // The file system's own clock, which may be another host's, is the one its files go by.
+    // Files carry the time of the file system's clock, which may be another host's, so compare with
+    // that.
     let fresh = TempFile::create_in(folder)?;
     let now = fresh
         .file()
@@ -309,7 +314,7 @@ fn remove_stale(folder: &Path) -> Result<()> {
         .map_err(|error| failed("look at", fresh.path(), error))?;
     for entry in list()? {
         let entry = entry.map_err(|error| failed("list", folder, error))?;
-        // One that is gone by now was published, or removed by another process.
+        // A file that is gone by now was published, or removed by another process.
         let Ok(modified) = entry.metadata().and_then(|found| found.modified()) else { continue };
         if now.duration_since(modified).is_ok_and(|age| age > STALE_AGE) {
             let _ = fs::remove_file(entry.path());
@@ -318,7 +323,7 @@ fn remove_stale(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Whether a failed look-up means that there is no file of that name.
+/// Whether a failed lookup means that the file does not exist.
 fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }

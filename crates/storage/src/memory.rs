@@ -17,9 +17,9 @@ const PLACE: &str = "memory";
 
 type Objects = BTreeMap<Key, Arc<Vec<u8>>>;
 
-/// Objects in memory; gone with the process. Share one through an [`Arc`].
+/// Objects in memory, lost with the process. Share one through an [`Arc`].
 ///
-/// It claims durability all the same: where crashes are played, it is what survives them.
+/// It still claims durability: in simulated crashes it is the part that survives.
 #[derive(Debug, Default)]
 pub struct MemoryStorage {
     objects: Mutex<Objects>,
@@ -32,24 +32,24 @@ impl MemoryStorage {
         Self::default()
     }
 
-    /// An independent storage with the objects of this moment.
+    /// Returns an independent storage with the current objects.
     #[must_use]
     pub fn snapshot(&self) -> Self {
-        // Bytes are shared until one side damages them; objects do not change otherwise.
+        // Bytes are shared until one side damages them; nothing else changes objects.
         let request_bytes = self.request_bytes;
         Self { objects: Mutex::new(self.objects().clone()), request_bytes }
     }
 
-    /// The same, but as if requests took as long as so many bytes do: see
-    /// [`Storage::request_bytes`].
+    /// The same with another value of [`Storage::request_bytes`].
     #[must_use]
     pub fn far(self, request_bytes: u64) -> Self {
         Self { request_bytes, ..self }
     }
 
-    /// Changes the bytes of an object in place, as a failing disk would; `NotFound` if absent.
+    /// Changes the bytes of an object in place, as a failing disk would. Fails with `NotFound` if
+    /// it does not exist.
     ///
-    /// It is no part of [`Storage`]: it exists to try out what happens to damaged repositories.
+    /// Not part of [`Storage`]: it exists to test damaged repositories.
     pub fn damage(&self, key: &Key, change: impl FnOnce(&mut Vec<u8>)) -> Result<()> {
         let mut objects = self.objects();
         let bytes = objects.get_mut(key).ok_or_else(|| not_found(key, PLACE))?;
@@ -77,7 +77,7 @@ impl Storage for MemoryStorage {
         if objects.contains_key(key) {
             return Err(already_exists(key, PLACE));
         }
-        // As strict as a folder is, so that no caller works here and fails there.
+        // As strict as a folder, so that callers that work here also work there.
         if let Some(object) = key.ancestors().find(|name| objects.contains_key(*name)) {
             return Err(name_in_the_way(key, object, PLACE));
         }
@@ -152,7 +152,7 @@ impl Storage for MemoryStorage {
     }
 }
 
-/// The objects that begin with `prefix` and come after `after`, by name.
+/// The objects whose names begin with `prefix` and sort after `after`, in name order.
 fn from<'a>(
     objects: &'a Objects,
     prefix: &'a str,

@@ -1,4 +1,4 @@
-//! What was asked of a storage, as a value.
+//! Operations on a storage, as values.
 
 use bytes::Bytes;
 
@@ -19,7 +19,7 @@ pub enum Operation {
     Get {
         /// Its name.
         key: Key,
-        /// What to read of it.
+        /// The range to read.
         range: ByteRange,
     },
     /// Looking at an object's size.
@@ -34,7 +34,7 @@ pub enum Operation {
     },
     /// Listing one page of objects.
     List {
-        /// The beginning of their names.
+        /// The prefix of their names.
         prefix: String,
         /// The name after which the page starts.
         after: Option<Key>,

@@ -7,7 +7,7 @@ use crate::{ByteRange, Key, PutMode, Storage, list_all};
 /// Tries conditional creation, reading, ranges and listing after writing, and deletion, with an
 /// object called `name`, which must not exist and is removed again.
 ///
-/// Fails as `Unsupported` and says what is missing.
+/// Fails with `Unsupported` and says what is missing.
 pub fn probe(storage: &dyn Storage, name: &Key) -> Result<()> {
     let missing = |what: &str| {
         let place = storage.describe();
@@ -20,8 +20,8 @@ pub fn probe(storage: &dyn Storage, name: &Key) -> Result<()> {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
             Ok(()) => {
                 return missing(
-                    "it overwrites objects although they were to be created only if absent; \
-                     of two hosts that commit at once one would lose its snapshot",
+                    "it overwrites objects although they were to be created only if absent; of two \
+                     hosts that commit at once one would lose its snapshot",
                 );
             }
             Err(error) => return Err(error),

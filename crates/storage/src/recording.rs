@@ -1,4 +1,4 @@
-//! A wrapper that records what is asked of a storage.
+//! A wrapper that records the operations on a storage.
 
 #[cfg(test)]
 mod tests;
@@ -15,32 +15,32 @@ use crate::{
     TagPage, Usage,
 };
 
-/// Operations kept one by one; those after them count in the totals alone.
+/// Maximum number of operations recorded individually; later ones count only in the totals.
 pub const RECORDS_MAX: usize = 1 << 20;
 
-/// One operation and how it went.
+/// An operation and its result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// What was asked.
+    /// The operation.
     pub operation: Operation,
     /// Bytes written by a put or read by a get, zero for others; or the kind of the error.
     pub outcome: Result<u64, ErrorKind>,
 }
 
-/// What the operations of one kind add up to.
+/// Totals of the operations of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Operations, failed ones included.
     pub operations: u64,
     /// Those that failed.
     pub failures: u64,
-    /// Objects that the successful ones named; for listings, objects listed.
+    /// Objects named by the successful ones; for listings, objects listed.
     pub objects: u64,
-    /// Bytes that the successful ones wrote or read.
+    /// Bytes written or read by the successful ones.
     pub bytes: u64,
 }
 
-/// A storage that records every operation in the order in which they end.
+/// A storage that records every operation, in order of completion.
 #[derive(Debug)]
 pub struct RecordingStorage<S> {
     inner: S,
@@ -53,7 +53,7 @@ struct Log {
     totals: BTreeMap<OperationKind, Totals>,
 }
 
-/// What an operation that succeeded amounts to.
+/// The amounts of a successful operation.
 #[derive(Default)]
 struct Amount {
     objects: u64,
@@ -61,7 +61,7 @@ struct Amount {
 }
 
 impl<S: Storage> RecordingStorage<S> {
-    /// Records what is asked of `inner` from now on.
+    /// Records the operations on `inner` from now on.
     pub fn new(inner: S) -> Self {
         Self { inner, log: Mutex::default() }
     }
@@ -76,7 +76,7 @@ impl<S: Storage> RecordingStorage<S> {
         self.log().records.clone()
     }
 
-    /// The sums of one kind of operation.
+    /// The totals of one kind of operation.
     pub fn totals(&self, kind: OperationKind) -> Totals {
         self.log().totals.get(&kind).copied().unwrap_or_default()
     }
@@ -87,7 +87,7 @@ impl<S: Storage> RecordingStorage<S> {
     }
 
     fn log(&self) -> MutexGuard<'_, Log> {
-        // At worst one operation is counted by halves, and its caller has panicked.
+        // At worst one operation, whose caller panicked, is counted in part.
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -13,38 +13,37 @@ use crate::{
 /// One of the places of a [`Replicated`] storage.
 #[derive(Clone)]
 pub struct Replica {
-    /// Where it is, for messages.
+    /// Its location, for messages.
     pub location: String,
-    /// The storage, or why it can't be reached.
+    /// The storage, or the reason why it cannot be reached.
     pub storage: std::result::Result<Arc<dyn Storage>, String>,
 }
 
 /// Keeps every object in each of several places.
 ///
-/// The first place decides whether an object can be created; the others then get the same, and
-/// nothing in any place is ever replaced. A put or delete needs all places; a read needs one, and
-/// each place is asked that the one before has failed. Transient objects are in the first place
-/// alone. Listings show what any place has: what was being deleted when a process died may appear
-/// again.
+/// The first place decides whether an object can be created; the others then get the same object,
+/// and nothing is ever replaced. A put or delete needs all places. A read needs one: if a place
+/// fails, the next one is tried. Transient objects are only in the first place. Listings show
+/// objects of any place, so an object whose deletion was interrupted may reappear.
 pub struct Replicated {
     replicas: Vec<Replica>,
     refusal: Option<String>,
 }
 
 impl Replicated {
-    /// A storage over at least one place.
+    /// Returns a storage over at least one place.
     pub fn new(replicas: Vec<Replica>) -> Self {
         assert!(!replicas.is_empty(), "objects have to be somewhere");
         Self { replicas, refusal: None }
     }
 
-    /// The same, of which nothing is changed: whoever tries fails as `Denied` with this reason.
+    /// The same, read-only: changes fail with `Denied` and this reason.
     #[must_use]
     pub fn refusing(self, why: String) -> Self {
         Self { refusal: Some(why), ..self }
     }
 
-    /// Fails as `Denied` if nothing may be changed here.
+    /// Fails with `Denied` if this storage is read-only.
     pub fn require_changeable(&self) -> Result<()> {
         let denied = |why: &String| Err(Error::new(ErrorKind::Denied, why.clone()));
         self.refusal.as_ref().map_or(Ok(()), denied)
@@ -65,12 +64,12 @@ impl Replicated {
         self.replicas.iter().map(reached).collect()
     }
 
-    /// The first answer that is none of an absent object or an absent place.
+    /// Returns the first result that is not about a missing object or an unreachable place.
     fn first<T>(&self, ask: impl Fn(&Arc<dyn Storage>) -> Result<T>) -> Result<T> {
         let mut failure = None;
         for storage in self.reachable() {
             match ask(storage) {
-                // The caller's mistake is the same everywhere.
+                // An error of the caller is the same everywhere.
                 Err(error) if error.kind() != ErrorKind::Invalid => {
                     failure.get_or_insert(error);
                 }
@@ -88,13 +87,13 @@ impl Replicated {
 fn reached(replica: &Replica) -> Result<&Arc<dyn Storage>> {
     replica.storage.as_ref().map_err(|why| {
         let message =
-            format!("the copy of the repository in {} can't be reached: {why}", replica.location);
+            format!("the copy of the repository in {} cannot be reached: {why}", replica.location);
         Error::new(ErrorKind::Unavailable, message).with_advice(Advice::ReachPlace)
     })
 }
 
-/// Creates an object in a place of several. What is there under its name must be the same: no name
-/// is given twice, so other bytes are somebody else's, and stay.
+/// Creates an object in one of several places. An existing object must be the same: no name is used
+/// twice, so different bytes belong to another writer, and stay.
 fn put_too(replica: &Replica, key: &Key, body: &[Bytes], mode: PutMode) -> Result<()> {
     let storage = reached(replica)?;
     let error = match storage.put_bytes(key, body, mode) {
@@ -107,8 +106,8 @@ fn put_too(replica: &Replica, key: &Key, body: &[Bytes], mode: PutMode) -> Resul
         return Ok(());
     }
     let message = format!(
-        "{} holds another object {key}: the list of copies was changed, or each copy has been \
-         used without the other",
+        "{} holds a different object {key}: the list of copies was changed, or each copy was used \
+         without the other",
         replica.location
     );
     Err(Error::new(ErrorKind::Conflict, message).with_source(error))
@@ -120,7 +119,7 @@ impl Storage for Replicated {
         let Some((_, others)) = self.replicas.split_first() else { return Ok(()) };
         all[0].put_bytes(key, body, mode)?;
         if mode == PutMode::CreateTransient {
-            // What only the living need is where all of them decide.
+            // Objects that only running processes need are only in the place that decides.
             return Ok(());
         }
         others.iter().try_for_each(|replica| put_too(replica, key, body, mode))
@@ -137,7 +136,7 @@ impl Storage for Replicated {
                         bytes = Some(Bytes::from(there));
                     }
                     let body: Vec<Bytes> = bytes.iter().cloned().collect();
-                    // Somebody else may have copied it meanwhile, or committed something else.
+                    // Another process may have copied it meanwhile, or committed another object.
                     put_too(replica, key, &body, PutMode::Create)?;
                 }
                 other => other?,
@@ -187,7 +186,7 @@ impl Storage for Replicated {
     }
 
     fn forget(&self, key: &Key) -> bool {
-        // Every place is to forget it, not only the first that has it.
+        // Every place must drop it, not only the first one that has it.
         let had: Vec<bool> = self.reachable().map(|storage| storage.forget(key)).collect();
         had.contains(&true)
     }
@@ -211,7 +210,7 @@ impl Storage for Replicated {
     }
 }
 
-/// What two storages promise together.
+/// The guarantees that both storages have.
 pub(crate) fn both(a: Guarantees, b: Guarantees) -> Guarantees {
     Guarantees {
         conditional_create: a.conditional_create && b.conditional_create,
@@ -221,10 +220,10 @@ pub(crate) fn both(a: Guarantees, b: Guarantees) -> Guarantees {
     }
 }
 
-/// One page of what several list under the same prefix and after the same name.
+/// Merges pages of several storages for the same prefix and start.
 pub(crate) fn merge_pages(pages: Vec<ListPage>) -> ListPage {
     let mut truncated = pages.iter().any(|page| page.truncated);
-    // Behind the end of a page that goes on it is not known what that place has.
+    // After the end of an incomplete page, that place's objects are unknown.
     let ends = pages.iter().filter(|page| page.truncated).filter_map(|page| page.objects.last());
     let end = ends.map(|(key, _)| key.clone()).min();
     let mut objects: BTreeMap<Key, u64> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! The seam between the engine and where objects are kept.
+//! The interface between the engine and storage.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -8,42 +8,43 @@ use silt_format::{Error, ErrorKind, Result};
 
 use crate::{Key, ListPage, TagPage, Usage};
 
-/// The most bytes one [`Storage::get`] returns; larger objects are read in ranges.
+/// Maximum number of bytes that one [`Storage::get`] returns; larger objects are read in ranges.
 pub const READ_BYTES_MAX: u64 = 256 << 20;
 
-/// What [`Storage::put`] does when the name is taken.
+/// What [`Storage::put`] guarantees. Neither mode overwrites.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PutMode {
-    /// Create the object, or fail with `AlreadyExists` and leave what is there as it is.
+    /// Create the object durably, or fail with `AlreadyExists` and leave the existing one
+    /// unchanged.
     Create,
-    /// The same without waiting for stable storage: a power failure may take the object away again,
-    /// or leave a name with damaged contents. For what only the living need, such as leases.
+    /// The same without waiting for stable storage: a power failure may remove the object or damage
+    /// its contents. For objects that only running processes need, such as leases.
     CreateTransient,
 }
 
-/// Which bytes of an object to read.
+/// The bytes of an object to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ByteRange {
     /// All of it.
     Full,
-    /// `length` bytes from `offset`; all of them must be there.
+    /// `length` bytes from `offset`; all of them must exist.
     Bounded {
         /// Bytes from the start of the object.
         offset: u64,
-        /// Bytes; zero reads nothing, and still checks that `offset` lies within the object.
+        /// Number of bytes; zero reads nothing, but still checks that `offset` is within the
+        /// object.
         length: u64,
     },
-    /// The last bytes; all of the object when it is no longer than that.
+    /// The last bytes; the whole object if it is not longer.
     Tail(u64),
 }
 
 impl ByteRange {
-    /// The bytes of an object of `size_bytes` that this range means.
+    /// Returns the bytes that this range selects in an object of `size_bytes`.
     ///
-    /// A bounded range that reaches past the end is an error of kind `Corrupt`: objects never
-    /// change, so whoever named the range knew a longer object. More than [`READ_BYTES_MAX`] is
-    /// refused with `Invalid`.
+    /// Fails with `Corrupt` if a bounded range exceeds the object: objects never change, so the
+    /// caller knew a longer object. Fails with `Invalid` for more than [`READ_BYTES_MAX`] bytes.
     pub fn resolve(self, key: &Key, size_bytes: u64) -> Result<Range<u64>> {
         let range = match self {
             Self::Full => 0..size_bytes,
@@ -51,8 +52,8 @@ impl ByteRange {
                 Some(end) if end <= size_bytes => offset..end,
                 _ => {
                     return Err(Error::corrupt(format!(
-                        "object {key} has {size_bytes} bytes, {length} bytes at offset {offset} \
-                         were to be read: it was cut short, or what refers to it is damaged"
+                        "object {key} has {size_bytes} bytes, so {length} bytes at offset {offset} \
+                         cannot be read: it was truncated, or the reference to it is damaged"
                     )));
                 }
             },
@@ -60,8 +61,8 @@ impl ByteRange {
         };
         if range.end - range.start > READ_BYTES_MAX {
             return Err(Error::invalid(format!(
-                "{} bytes of object {key} are too many for one read (at most {READ_BYTES_MAX}); \
-                 read it in ranges",
+                "a read of {} bytes of object {key} exceeds the limit of {READ_BYTES_MAX}; read it \
+                 in ranges",
                 range.end - range.start
             )));
         }
@@ -69,7 +70,7 @@ impl ByteRange {
     }
 }
 
-/// How much of an object's end readers ask for at first, to find its directory.
+/// Number of bytes that readers first read from an object's end, to find its directory.
 pub const TAIL_BYTES: u64 = 32 << 10;
 
 /// The metadata of an object.
@@ -77,7 +78,7 @@ pub const TAIL_BYTES: u64 = 32 << 10;
 pub struct ObjectMeta {
     /// Size in bytes.
     pub size: u64,
-    /// When it was created, in milliseconds since 1970 by the storage's own clock, if it has one.
+    /// Creation time in milliseconds since 1970, by the storage's own clock, if it has one.
     pub modified_ms: Option<u64>,
 }
 
@@ -85,18 +86,18 @@ pub struct ObjectMeta {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "independent yes-or-no promises, not states")]
 pub struct Guarantees {
-    /// Of several who create one name at once, exactly one succeeds.
+    /// Of several processes that create one name concurrently, exactly one succeeds.
     pub conditional_create: bool,
-    /// Once a put has returned, every reader finds the object; once a delete has, none does.
+    /// After a put has returned, every reader finds the object; after a delete, none does.
     pub read_after_write: bool,
-    /// Once a put or delete has returned, every listing shows it.
+    /// After a put or delete has returned, every listing reflects it.
     pub list_after_write: bool,
-    /// What a put or delete did survives a power failure once it has returned.
+    /// After a put or delete has returned, its effect survives a power failure.
     pub durable_on_return: bool,
 }
 
 impl Guarantees {
-    /// Everything promised.
+    /// All guarantees.
     pub const ALL: Self = Self {
         conditional_create: true,
         read_after_write: true,
@@ -105,28 +106,28 @@ impl Guarantees {
     };
 }
 
-/// Named immutable byte objects; knows nothing of what is in them. No blind overwrite exists.
+/// Named immutable byte objects, whose contents it does not interpret. Nothing is ever overwritten.
 ///
-/// After an error other than those named below, a put or delete may or may not have happened:
-/// the answer can be lost on its way. Both can simply be repeated; a repeated put that answers
-/// `AlreadyExists` then needs a look at what is there.
+/// After an error other than those named below, a put or delete may or may not have happened,
+/// because the response can be lost. Both can be repeated; if a repeated put fails with
+/// `AlreadyExists`, compare the existing object.
 pub trait Storage: Send + Sync {
-    /// Creates `key` with the concatenation of the pieces of `body`.
+    /// Creates the object `key` from the concatenated pieces of `body`.
     ///
     /// All of the object appears at once, durable when the call returns unless `mode` says
-    /// otherwise. `AlreadyExists` if there
-    /// is an object of that name, which is durable then too; `Invalid` where the name lies under
-    /// an object, or objects lie under it, and the storage can tell.
+    /// otherwise. Fails with `AlreadyExists` if the object exists, which is then durable too; with
+    /// `Invalid` if the name is below another object, or objects are below it, and the storage
+    /// detects it.
     ///
-    /// What sends the bytes may hold them for a while after the call returns.
+    /// The sender may keep references to the bytes for a while after the call returns.
     fn put_bytes(&self, key: &Key, body: &[Bytes], mode: PutMode) -> Result<()>;
 
-    /// The same, and the new object's tag if the storage tells it: see [`tags`](Self::tags).
+    /// The same; returns the new object's tag if the storage has one: see [`tags`](Self::tags).
     fn put_tagged(&self, key: &Key, body: &[Bytes], mode: PutMode) -> Result<Option<String>> {
         self.put_bytes(key, body, mode).map(|()| None)
     }
 
-    /// The same of borrowed bytes, which are copied.
+    /// The same with borrowed bytes, which are copied.
     fn put(&self, key: &Key, body: &[&[u8]], mode: PutMode) -> Result<()> {
         let body: Vec<Bytes> = body.iter().map(|piece| Bytes::copy_from_slice(piece)).collect();
         self.put_bytes(key, &body, mode)
@@ -138,79 +139,78 @@ pub trait Storage: Send + Sync {
     /// [`ByteRange::resolve`] for ranges that do not fit.
     fn get(&self, key: &Key, range: ByteRange, into: &mut Vec<u8>) -> Result<()>;
 
-    /// In how many places an object may be; each can be read for itself.
+    /// Number of places that may hold an object; each can be read separately.
     fn copies(&self, _key: &Key) -> usize {
         1
     }
 
-    /// The same as [`get`](Self::get), from place `copy` alone: for who has found another place's
-    /// bytes damaged.
+    /// The same as [`get`](Self::get), but only from place `copy`, for callers that found another
+    /// place's bytes damaged.
     fn get_from(&self, copy: usize, key: &Key, range: ByteRange, into: &mut Vec<u8>) -> Result<()> {
         let _ = copy;
         self.get(key, range, into)
     }
 
-    /// Makes sure that an object which somebody else may have left half-done is durable, and in
-    /// every place that its storage keeps objects in: for who is about to rely on what an
-    /// interrupted writer has created.
+    /// Makes an object durable and present in every place, for callers that rely on an object that
+    /// an interrupted process may have left incomplete.
     ///
-    /// The object must be there; the bytes are not verified.
+    /// The object must exist; its bytes are not verified.
     fn settle(&self, key: &Key) -> Result<()>;
 
-    /// The same as [`list`](Self::list), of place `copy` alone.
+    /// The same as [`list`](Self::list), but only of place `copy`.
     fn list_from(&self, copy: usize, prefix: &str, after: Option<&Key>) -> Result<ListPage> {
         let _ = copy;
         self.list(prefix, after)
     }
 
-    /// The size and age of an object; `NotFound` if there is none.
+    /// Returns the size and age of an object. Fails with `NotFound` if it does not exist.
     fn head(&self, key: &Key) -> Result<ObjectMeta>;
 
-    /// Deletes the objects in the order given; absent ones are fine.
+    /// Deletes the objects in the given order; missing ones are ignored.
     ///
-    /// Durable on return. It is not atomic: after an error some may be gone.
+    /// Durable on return. Not atomic: after an error some may be deleted.
     fn delete(&self, keys: &[Key]) -> Result<()>;
 
-    /// The first objects whose names begin with `prefix` and come after `after`, by name.
+    /// Lists the first objects whose names begin with `prefix` and sort after `after`, in name
+    /// order.
     ///
-    /// `prefix` is a plain beginning of names, `""` for all, and need not end at a `/`. A page
-    /// has at most [`LIST_PAGE_OBJECTS_MAX`](crate::LIST_PAGE_OBJECTS_MAX) objects;
-    /// [`list_all`](crate::list_all) goes through all of them.
+    /// `prefix` is a plain string prefix, `""` for all, and need not end at a `/`. A page has at
+    /// most [`LIST_PAGE_OBJECTS_MAX`](crate::LIST_PAGE_OBJECTS_MAX) objects;
+    /// [`list_all`](crate::list_all) iterates over all pages.
     fn list(&self, prefix: &str, after: Option<&Key>) -> Result<ListPage>;
 
-    /// Tags of the first objects whose names begin with `prefix` and come after `after`: one that
-    /// is told again means that the object is the same. `None` where a storage knows none.
+    /// Tags of the first objects whose names begin with `prefix` and sort after `after`: an equal
+    /// tag means that the object is the same. `None` if the storage has no tags.
     fn tags(&self, _prefix: &str, _after: Option<&Key>) -> Result<Option<TagPage>> {
         Ok(None)
     }
 
-    /// Whether a copy of the object was kept nearby, which is not read again: for who finds that it
-    /// does not belong to the rest.
+    /// Drops a cached copy of the object, for callers that find it inconsistent; returns whether
+    /// there was one.
     fn forget(&self, _key: &Key) -> bool {
         false
     }
 
-    /// How many objects are best created at once.
+    /// The best number of objects to create in parallel.
     fn uploads(&self) -> usize {
         1
     }
 
-    /// How many bytes are read in about the time that a request takes by itself, 0 where it takes
-    /// next to none: so much between two parts that are wanted is better read with them than left
-    /// out.
+    /// Number of bytes read in about the time of one request's latency; 0 if that is negligible. A
+    /// gap of up to this size between two wanted ranges is better read than skipped.
     fn request_bytes(&self) -> u64 {
         0
     }
 
-    /// What was asked so far of a store whose requests are counted.
+    /// The requests so far, if the storage counts them.
     fn usage(&self) -> Option<Usage> {
         None
     }
 
-    /// What this storage promises.
+    /// The guarantees of this storage.
     fn guarantees(&self) -> Guarantees;
 
-    /// The place, for messages: a path or an address without secrets.
+    /// The location, for messages: a path or an address without secrets.
     fn describe(&self) -> String;
 }
 
@@ -293,21 +293,21 @@ storage_through_pointer!(&T);
 storage_through_pointer!(Arc<T>);
 storage_through_pointer!(Box<T>);
 
-/// The answer to a put whose name is taken.
+/// The error of a put whose name exists.
 pub(crate) fn already_exists(key: &Key, place: &str) -> Error {
     Error::new(ErrorKind::AlreadyExists, format!("object {key} already exists in {place}"))
 }
 
-/// The answer when there is no object of that name.
+/// The error for a missing object.
 pub(crate) fn not_found(key: &Key, place: &str) -> Error {
-    Error::new(ErrorKind::NotFound, format!("there is no object {key} in {place}"))
+    Error::new(ErrorKind::NotFound, format!("{place} has no object {key}"))
 }
 
-/// The answer to a put whose name is the beginning of others, or the reverse.
+/// The error of a put whose name is a prefix of others, or the reverse.
 pub(crate) fn name_in_the_way(key: &Key, other: &str, place: &str) -> Error {
     Error::invalid(format!(
-        "object {key} cannot be created in {place}: {other} is there, and a name is either an \
-         object or the beginning of others"
+        "object {key} cannot be created in {place}: {other} exists, and a name is either an object \
+         or a prefix of others"
     ))
 }
 

@@ -1,13 +1,13 @@
-//! What was asked of a store: each request may be paid for.
+//! Counts requests to a store, which may cost money.
 
 /// Requests and bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Objects created, tries that failed included.
+    /// Objects created, failed attempts included.
     pub puts: u64,
     /// Reads.
     pub gets: u64,
-    /// Looks at an object's size.
+    /// Requests for an object's size.
     pub heads: u64,
     /// Pages of listings.
     pub lists: u64,

@@ -6,7 +6,8 @@ use std::ops::ControlFlow;
 
 use super::gear::GEAR;
 
-/// How many bits the masks before and after the aimed-at length differ from that length's own.
+/// Number of bits by which the masks before and after the target length differ from that length's
+/// own mask.
 const NORMALISATION_LEVEL: u32 = 2;
 
 /// Masks by the binary logarithm of the distance in bytes between cut points that they aim at.

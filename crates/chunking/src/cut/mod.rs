@@ -1,4 +1,4 @@
-//! Cutting segments into chunks.
+//! Cuts segments into chunks.
 
 mod fastcdc;
 mod gear;
@@ -18,9 +18,9 @@ enum Cutter {
 }
 
 impl Chunker {
-    /// A chunker that cuts as `chunking` says.
+    /// Returns a chunker with the parameters `chunking`.
     ///
-    /// Errors: `Invalid` where the parameters are out of the format's bounds.
+    /// Fails with `Invalid` if the parameters are out of the format's bounds.
     pub fn new(chunking: Chunking) -> Result<Self> {
         Ok(Self(match chunking.validate()? {
             Chunking::Fixed { bytes } => Cutter::Fixed { bytes },

@@ -1,11 +1,11 @@
-//! Containers that an interrupted backup has left: found, offered to detection, proven when
-//! something of them is wanted, and adopted when used.
+//! Containers of an interrupted backup: found, offered to detection, verified when a chunk of them
+//! matches, and adopted when used.
 //!
-//! Nobody was told that they are whole. Their writer may have died between two places, or before a
-//! folder was durable; frames may be damaged, and directories be made by somebody who can't read
-//! data. So each is read and every chunk compared with its fingerprint before a reference leads
-//! there, and it is settled in every place before a head names it. Who can't open frames adopts
-//! nothing.
+//! They may be incomplete: their writer may have died between two places, or before a folder was
+//! durable; frames may be damaged, and directories may be written by a host that cannot read data.
+//! So each is read and every chunk compared with its fingerprint before a reference points to it,
+//! and every place gets it before a head names it. A write-only host, which cannot open frames,
+//! adopts nothing.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,8 @@ use silt_repository::objects::{Objects, is_damage, key};
 
 use super::signature_index::{Candidate, SignatureIndex};
 
-/// How many consecutive chunks of a container stand for a segment in the index of signatures.
+/// Number of consecutive chunks of a container that are treated as a segment in the signature
+/// index.
 const GROUP_CHUNKS: usize = 512;
 
 /// Left-over containers that are durable in every place and whole: what a head may name (I-5).
@@ -60,13 +61,13 @@ impl Proven {
     }
 }
 
-/// What storage holds beyond what the head names.
+/// The objects in storage that the head does not name.
 pub(crate) struct Orphans {
     containers: BTreeSet<u32>,
     used: BTreeSet<u32>,
-    /// The first container number that nobody has used.
+    /// The first unused container number.
     pub(crate) next_container: u32,
-    /// The first pack number that nobody has used.
+    /// The first unused pack number.
     pub(crate) next_pack: u32,
 }
 
@@ -130,9 +131,7 @@ impl Orphans {
         for Proven { number, tag } in adopted {
             let name = names::container(series, *number, *tag);
             let durable = objects.storage.settle(&key(&name)?);
-            durable.context(|| {
-                format!("use container {name}, which an interrupted backup has left")
-            })?;
+            durable.context(|| format!("use container {name} of an interrupted backup"))?;
             settled.push((*number, *tag));
         }
         Ok(AdoptedContainers(settled))

@@ -13,10 +13,10 @@ use silt_source::{ChangedMap, VolumeSource};
 use super::feed::read_or_mark;
 use super::scan::{ParentVolume, ScanBuffers, Scanner};
 
-/// The share of clean segments that is read and compared at random: one in so many.
+/// One in this many clean segments is read and compared at random.
 const SAMPLE_ONE_IN: u64 = 200;
-/// Beside that, each backup compares one in so many, in turn: after as many backups no segment is
-/// left that was neither read nor compared.
+/// In addition, each backup compares one in this many, in turn: after as many backups, every
+/// segment has been read or compared.
 const TURNS: usize = 30;
 const SAMPLES_MIN: u64 = 8;
 const SAMPLES_MAX: u64 = 256;
@@ -29,11 +29,11 @@ pub(crate) struct CleanSegments<'a> {
     segments: u64,
 }
 
-/// What came of checking a map.
+/// The result of checking a map.
 pub(crate) enum MapCheck<'a> {
-    /// What was compared is as the map says.
+    /// The compared segments agree with the map.
     Trusted(CleanSegments<'a>, MapProof),
-    /// It can't be used, for a reason that is nobody's fault.
+    /// It cannot be used, for a reason that is not an error.
     Unusable(String),
     /// A segment that it calls clean has changed, given by its bytes; and since when that may be
     /// so.

@@ -25,7 +25,7 @@ pub(crate) struct Commit {
     pub(crate) session: [u8; 16],
 }
 
-/// What a commit has written.
+/// The result of a commit.
 pub(crate) struct Committed {
     pub(crate) snapshot: Snapshot,
     pub(crate) generation: u64,
@@ -35,7 +35,7 @@ pub(crate) struct Committed {
 
 /// Writes the snapshot, then the series' next head.
 ///
-/// Fails as `Busy` if somebody else has committed since `head` was read.
+/// Fails with `Busy` if another process has committed since `head` was read.
 pub(crate) fn commit(objects: &Objects, mut head: Head, commit: Commit) -> Result<Committed> {
     let mut snapshot = commit.snapshot;
     if let Some(summary) = &commit.summary {

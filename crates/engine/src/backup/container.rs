@@ -102,9 +102,9 @@ impl ContainerWriter {
                 let body = self.uploads.buffer(capacity);
                 let packer = FramePacker::new(self.frame_bytes, pipeline.frame_buffer());
                 let number = self.next_number;
-                self.next_number = number
-                    .checked_add(1)
-                    .ok_or_else(|| Error::invalid("the numbers of containers are used up"))?;
+                self.next_number = number.checked_add(1).ok_or_else(|| {
+                    Error::invalid("the series has used all 2^32 container numbers")
+                })?;
                 let address = Address::tagged(ObjectKind::Container, self.series, number, self.tag);
                 none.insert(OpenContainer::new(&self.objects, address, number, packer, body)?)
             }
@@ -161,7 +161,7 @@ impl ContainerWriter {
         HEADER_BYTES + self.container_bytes + (FRAMES_IN_FLIGHT + 1) * frame_bytes
     }
 
-    /// Waits until every container is durable; the answer is the proof of it.
+    /// Waits until every container is durable; returns the proof of it.
     pub(crate) fn finish(self) -> Result<DurableContainers> {
         assert!(self.open.is_none(), "a container is closed with the volume that filled it");
         let mut durable = self.uploads.drain()?;
@@ -189,7 +189,7 @@ impl OpenContainer {
         })
     }
 
-    /// Takes the oldest sealed frame back; the answer is its size in bytes.
+    /// Takes the oldest sealed frame back; returns its size in bytes.
     fn settle_one(&mut self, pipeline: &Pipeline<'_>) -> Result<u64> {
         let Some((ticket, number)) = self.tickets.pop_front() else { return Ok(0) };
         let sealed = pipeline.sealed(ticket)?;

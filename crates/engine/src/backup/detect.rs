@@ -1,7 +1,7 @@
 //! The levels of duplicate detection that look at chunks.
 //!
-//! A level may miss a duplicate; it never invents one (I-6): it answers only with references that
-//! were stored together with the very fingerprint that was asked for.
+//! A level may miss a duplicate but never invents one (I-6): it returns only references that were
+//! stored with exactly the requested fingerprint.
 
 use silt_format::{BlockRef, Fingerprint, Level, Reference, Result, Signatures};
 use silt_repository::packs::PackWriter;
@@ -14,7 +14,7 @@ use super::signature_index::{Candidate, SignatureIndex};
 
 /// One level: fills in references for chunks that no level before it has found.
 pub(crate) trait Detector: Send {
-    /// What the level is called in reports.
+    /// The level's name in reports.
     fn level(&self) -> Level;
     /// Looks for the draft's unresolved chunks.
     fn resolve(
@@ -27,9 +27,9 @@ pub(crate) trait Detector: Send {
     fn recall(&self, _fingerprint: &Fingerprint) -> Option<Reference> {
         None
     }
-    /// Is told of every chunk that was placed.
+    /// Called for every chunk that was placed.
     fn placed(&mut self, _fingerprint: &Fingerprint, _reference: Reference) {}
-    /// Is told of every segment whose recipe was written.
+    /// Called for every segment whose recipe was written.
     fn written(&mut self, _signatures: &Signatures, _recipe: BlockRef) {}
 }
 

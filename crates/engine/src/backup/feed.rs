@@ -9,7 +9,7 @@ use super::recorded::{RecordedSegment, RecordedSegments};
 
 /// How often a read that failed is tried again before the range counts as unreadable.
 const READ_RETRIES: usize = 2;
-/// Most segments that one claim covers, so that progress is seen and queues stay even.
+/// Maximum number of segments in one claim, so that progress is visible and queues stay balanced.
 const RUN_SEGMENTS_MAX: u64 = 4096;
 
 /// A part of the volume that one worker deals with, in the order of the volume.
@@ -197,7 +197,7 @@ fn read_fully(source: &dyn VolumeSource, offset: u64, buffer: &mut [u8]) -> Resu
                 return Err(Error::new(
                     silt_format::ErrorKind::Unavailable,
                     format!(
-                        "{} has shrunk: it ends at byte {}",
+                        "{} shrank: it ends at byte {}",
                         source.info().description,
                         offset + to_u64(read)
                     ),

@@ -1,4 +1,4 @@
-//! What is known beforehand of which segments have to be read.
+//! Hints on which segments must be read.
 
 use silt_format::{Advice, Error, ErrorKind, MapProof, Result, Volume};
 use silt_repository::event::Warning;
@@ -59,10 +59,12 @@ impl BackupSession<'_> {
             return unusable("there is no snapshot of this volume to compare with");
         };
         if source.info().size != Some(volume.bytes) {
-            return unusable("the volume's size is not what it was");
+            return unusable("the volume's size has changed");
         }
         if !self.avoided.is_empty() {
-            return unusable("some stored chunks are damaged; all is read so that they are healed");
+            return unusable(
+                "some stored chunks are damaged; the whole volume is read to store them again",
+            );
         }
         let parent_ns = self.parent().map_or(0, |parent| parent.time_ns);
         let (volume, context, now_ns) = ((volume, parent_ns), &self.context, self.started_ns);
@@ -71,12 +73,12 @@ impl BackupSession<'_> {
             MapCheck::Unusable(why) => unusable(&why),
             MapCheck::Wrong(bytes, since_ns) => {
                 let mut message = format!(
-                    "volume '{name}': the changed-blocks map is wrong: bytes {}..{} have changed \
-                     although it says that they have not; the whole volume is read",
+                    "volume '{name}': the changed-blocks map is wrong: bytes {}..{} have changed, \
+                     but the map says that they have not; the whole volume is read",
                     bytes.start, bytes.end
                 );
                 if since_ns.is_some() {
-                    message.push_str("; earlier snapshots made by such maps may hold old data");
+                    message.push_str("; earlier snapshots made with such maps may hold old data");
                 }
                 let mut warning = Warning::new(ErrorKind::Invalid, message);
                 if since_ns.is_some() {
@@ -120,9 +122,8 @@ impl BackupSession<'_> {
             return Err(Error::new(
                 ErrorKind::Busy,
                 format!(
-                    "volume '{name}' was scanned before another backup of its series or a check \
-                     that \
-                     found damage; back it up again"
+                    "volume '{name}' was scanned before another backup of its series, or before a \
+                     check found damage; back it up again"
                 ),
             ));
         }

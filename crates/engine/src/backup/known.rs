@@ -60,7 +60,7 @@ impl Known {
         let entries = match self.load(candidate, packs) {
             Ok(entries) => entries,
             Err(error) if is_damage(&error) => {
-                self.objects.context.warn(Warning::after(&error, "what it holds is stored again"));
+                self.objects.context.warn(Warning::after(&error, "its chunks are stored again"));
                 Vec::new()
             }
             Err(error) => return Err(error),

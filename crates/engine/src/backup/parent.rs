@@ -1,11 +1,10 @@
-//! The snapshot that a backup builds upon, and whether what it says of its segments can be
-//! believed.
+//! The snapshot that a backup builds upon, and whether its segments can be trusted.
 //!
-//! A backup takes over segments whose digest is the parent's without reading more of them. What it
-//! wrote itself, or what somebody wrote who could remove everything anyway, it believes. Of a
-//! snapshot that another key has signed, it first verifies that each recipe has the digest beside
-//! it, and that each slot holds the chunk that the recipe says: whoever has stolen a host's key
-//! could otherwise decide what later backups restore to.
+//! A backup takes over segments whose digest equals the parent's without further reads. It trusts
+//! snapshots that it signed itself, or that were signed by a key that could remove everything
+//! anyway. For a snapshot signed by another key, it first verifies that each recipe has the digest
+//! beside it, and that each slot holds the chunk that the recipe expects. Otherwise a stolen host
+//! key could decide what later backups restore to.
 
 use std::sync::Arc;
 
@@ -30,8 +29,10 @@ pub(super) fn newest_sound(repository: &Repository, head: &Head) -> Result<Optio
         match read {
             Ok(snapshot) => return Ok(Some(snapshot)),
             Err(error) if is_damage(&error) => {
-                repository
-                    .warn(Warning::after(&error, "an older snapshot is compared with instead"));
+                repository.warn(Warning::after(
+                    &error,
+                    "the backup compares with an older snapshot instead",
+                ));
             }
             Err(error) => return Err(error),
         }
@@ -39,7 +40,8 @@ pub(super) fn newest_sound(repository: &Repository, head: &Head) -> Result<Optio
     Ok(None)
 }
 
-/// Fails as `Corrupt` unless each recipe has the digest beside it and each slot the recipe's chunk.
+/// Fails with `Corrupt` unless each recipe has the digest beside it and each slot the recipe's
+/// chunk.
 fn verify(repository: &Repository, head: &Head, snapshot: &Snapshot) -> Result<()> {
     let objects = &repository.objects;
     let reader = Arc::new(MapReader::new(objects, head));

@@ -18,9 +18,9 @@ use silt_source::VolumeSource;
 use super::feed::{Claim, Feed, SegmentClaim, read_or_mark};
 use super::scan::{Outcome, ScanBuffers, Scanned, Scanner, SegmentDraft, source_error};
 
-/// Most frames that are being sealed at once.
+/// Maximum number of frames that are being sealed at once.
 pub(crate) const FRAMES_IN_FLIGHT: usize = 8;
-/// Most claims that are ahead of the committer.
+/// Maximum number of claims ahead of the committer.
 const CLAIMS_AHEAD: u64 = 256;
 
 /// A frame to compress and seal.
@@ -136,7 +136,8 @@ pub(crate) struct Pipeline<'a> {
 }
 
 impl<'a> Pipeline<'a> {
-    /// A pipeline with so many workers; with none, all work is done by who waits for it.
+    /// Returns a pipeline with this many workers; without workers, the waiting thread does all
+    /// work.
     pub(crate) fn new(
         feed: Feed<'a>,
         source: &'a dyn VolumeSource,
@@ -361,7 +362,7 @@ impl<'a> Pipeline<'a> {
     }
 }
 
-/// Whoever comes next uses the buffers again.
+/// The next user reuses the buffers.
 impl Drop for Pipeline<'_> {
     fn drop(&mut self) {
         let buffers = std::mem::take(&mut self.state().buffers);
@@ -379,8 +380,8 @@ impl Drop for StopOnDrop<'_, '_> {
     }
 }
 
-/// Lets the committer go on when a worker panics, so that the panic is seen and nobody waits for
-/// it.
+/// Lets the committer go on when a worker panics, so that the panic surfaces and no thread waits
+/// forever.
 struct FailOnPanic<'p, 'a>(&'p Pipeline<'a>);
 
 impl Drop for FailOnPanic<'_, '_> {

@@ -1,5 +1,5 @@
-//! What a scan has found of the segments that are not as in the parent, kept in a temporary file,
-//! so that the backup that follows need read only what it will store.
+//! The results of a scan for segments that differ from the parent, kept in a temporary file, so
+//! that the following backup reads only data that it will store.
 //!
 //! A record is a hint like any other (I-6): bytes are stored under the fingerprint that they have
 //! when they are read, and a segment that has changed since the scan is read and scanned as a
@@ -26,7 +26,7 @@ const GAP_BYTES: usize = 64 << 10;
 /// The two bits of a chunk's length that say what the scan has found.
 const KIND_SHIFT: u32 = 30;
 
-/// What the scan has found of a chunk.
+/// The result of the scan for a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Seen {
     Zero,

@@ -1,4 +1,4 @@
-//! What a worker does with a segment: zeros, digest, chunks, fingerprints, signatures.
+//! A worker's processing of a segment: zeros, digest, chunks, fingerprints, signatures.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ pub(crate) struct SegmentDraft {
 }
 
 impl SegmentDraft {
-    /// How many chunks no level has found yet.
+    /// Number of chunks that no level has found yet.
     pub(crate) fn unresolved(&self) -> usize {
         self.chunks.iter().filter(|chunk| chunk.found.is_none()).count()
     }
@@ -50,7 +50,7 @@ impl SegmentDraft {
     }
 }
 
-/// What a claim came to.
+/// The result of a claim.
 pub(crate) enum Scanned {
     /// Segments of zeros.
     Zeros { segments: u64, bytes: u64 },
@@ -82,7 +82,7 @@ pub(crate) struct ParentVolume {
     pub(crate) root: MapRoot,
 }
 
-/// What all workers of one volume share.
+/// State that all workers of one volume share.
 pub(crate) struct Scanner {
     pub(crate) chunker: Chunker,
     pub(crate) fingerprinter: Fingerprinter,
@@ -169,7 +169,7 @@ impl Scanner {
         let Some(parent) = &self.parent else { return Ok(None) };
         match parent.reader.entry(parent.root, index) {
             Err(error) if is_damage(&error) => {
-                warnings.push(Warning::after(&error, "its segments are read and stored afresh"));
+                warnings.push(Warning::after(&error, "its segments are read and stored again"));
                 Ok(None)
             }
             other => other,

@@ -75,7 +75,7 @@ pub struct BackupReport {
     pub stored_bytes: u64,
     /// Whether a changed-blocks map was wrong, so that the whole volume was read.
     pub map_distrusted: bool,
-    /// How many containers of an interrupted backup were used.
+    /// Number of containers of an interrupted backup that were reused.
     pub adopted_containers: usize,
 }
 
@@ -121,14 +121,14 @@ pub struct BackupSession<'r> {
     pub(super) started_ns: i64,
     added_references: u64,
     pub(super) map_distrusted: bool,
-    /// How many warnings there were about its sources and its parent.
+    /// Number of warnings about its sources and its parent.
     warnings: usize,
 }
 
 impl Repository {
     /// Begins a backup of the series called `series`, making the series if need be.
     ///
-    /// Fails as `Busy` while another backup of the series runs.
+    /// Fails with `Busy` while another backup of the series runs.
     pub fn backup(&self, series: &str, options: BackupOptions) -> Result<BackupSession<'_>> {
         check_name("series", series)?;
         BackupSession::begin(self, series, options)
@@ -163,13 +163,13 @@ fn base(
     let head = head.unwrap_or_else(empty);
     if !objects.keys.has_domain(head.domain) {
         let message =
-            format!("series '{name}' shares with others, and this key was made to share nothing");
+            format!("series '{name}' shares chunks with others, but this key must not share");
         return Err(Error::new(silt_format::ErrorKind::Denied, message));
     }
     if options.no_share && head.domain != ALONE {
         return Err(Error::invalid(format!(
-            "series '{name}' shares with others since its first backup; only a new series can be \
-             one that does not"
+            "series '{name}' shares chunks with others since its first backup; only a new series \
+             can be one that shares nothing"
         )));
     }
     Ok(head)
@@ -181,8 +181,8 @@ pub(super) fn check_name(what: &str, name: &str) -> Result<()> {
         return Ok(());
     }
     Err(Error::invalid(format!(
-        "'{name}' can't name a {what}: use 1 to 255 bytes without '@', ':', '=', '/' and control \
-         characters, and not 'latest'"
+        "'{name}' is not allowed as the name of a {what}: use 1 to 255 bytes without '@', ':', \
+         '=', '/' and control characters, and not 'latest'"
     )))
 }
 
@@ -280,7 +280,7 @@ impl<'r> BackupSession<'r> {
         self.add_volume_by(name, source, changed.map_or(Hint::None, Hint::Map), &mut |_| {})
     }
 
-    /// The same with any hint; `watch` is told of every step.
+    /// The same with any hint; `watch` is notified of every step.
     pub(crate) fn add_volume_by(
         &mut self,
         name: &str,
@@ -291,7 +291,7 @@ impl<'r> BackupSession<'r> {
         check_name("volume", name)?;
         if self.volumes.iter().any(|volume| volume.name == name) {
             return Err(Error::invalid(format!(
-                "two volumes are called '{name}'; name them apart"
+                "two volumes are named '{name}'; give them different names"
             )));
         }
         let chunking = self.options.chunking.unwrap_or(self.repository.config.chunking);
@@ -518,15 +518,15 @@ fn note_damage(
     }
     match silt_repository::check_record::record_damaged_recipes(repository, head, reader, roots) {
         Ok(()) => error.context(
-            "recipes of the parent are damaged and were noted; run the backup again, it stores \
-             their segments afresh",
+            "recipes of the parent are damaged; this was recorded. Run the backup again: it stores \
+             their segments again",
         ),
         Err(_) => error,
     }
 }
 
-/// How many workers read and scan: unless told otherwise some more than cores, so that these have
-/// work while others wait for what they read.
+/// How many workers read and scan: by default some more than cores, so that these have work while
+/// others wait for what they read.
 pub(super) fn scan_jobs(wanted: usize) -> usize {
     if wanted == 0 { jobs(0) + READING_JOBS } else { jobs(wanted) }
 }

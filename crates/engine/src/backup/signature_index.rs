@@ -7,7 +7,7 @@ use silt_format::{BlockRef, ObjectTag, SIGNATURES, Signatures};
 
 use super::options::DetectionOptions;
 
-/// How many segments of one equal signature a search looks at, newest first.
+/// Number of segments with one equal signature that a search examines, newest first.
 const CHAIN_MAX: usize = 12;
 const END: u32 = u32::MAX;
 

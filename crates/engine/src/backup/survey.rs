@@ -11,7 +11,7 @@ use super::recorded::RecordedScan;
 use super::scan::{Scanned, SegmentDraft};
 use super::session::{BackupSession, check_name, scan_jobs};
 
-/// What a survey of a volume has found.
+/// The result of a survey of a volume.
 pub(crate) struct Survey {
     /// The snapshot that the volume was compared with.
     pub(crate) parent: Option<Id>,
@@ -21,7 +21,7 @@ pub(crate) struct Survey {
     pub(crate) is_complete: bool,
     /// Whether a backup has those segments only, and not the volume.
     pub(crate) is_spooled: bool,
-    /// What could not be read.
+    /// Ranges that could not be read.
     pub(crate) unreadable: Vec<ByteSpan>,
     /// What was found of the segments that are not as in the parent, if whoever asked has kept it.
     pub(crate) recorded: Option<RecordedScan>,
@@ -60,7 +60,7 @@ impl SurveySession<'_> {
         check_name("volume", name)?;
         if self.0.head().domain == ALONE {
             let message = format!(
-                "series '{}' shares nothing with others; back it up by itself, not in a round",
+                "series '{}' shares nothing with others; back it up alone, not in a round",
                 self.0.head().name
             );
             return Err(Error::invalid(message));

@@ -7,7 +7,7 @@ use silt_repository::objects::is_damage;
 
 use super::VolumePath;
 
-/// Most ranges that are listed of one volume; further ones are counted.
+/// Maximum number of ranges listed per volume; further ones are only counted.
 const SPANS_MAX: usize = 1000;
 
 /// A damaged object.
@@ -35,7 +35,7 @@ pub struct Damage {
     pub object: String,
     /// The first error that the check met.
     pub error: String,
-    /// What the user can do about it, if that is known.
+    /// Advice for the user, if there is any.
     pub advice: Option<Advice>,
     /// The volumes that need the object; empty if no living snapshot does.
     pub affected: Vec<Affected>,
@@ -89,7 +89,7 @@ impl Findings {
         self.0.is_empty()
     }
 
-    /// How many objects are damaged.
+    /// Number of damaged objects.
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }

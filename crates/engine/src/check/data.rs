@@ -29,7 +29,7 @@ struct Item {
     bytes: u64,
 }
 
-/// What reading one container came to.
+/// The result of reading one container.
 struct Verified {
     item: Item,
     damaged: Vec<DamagedSlots>,
@@ -82,7 +82,7 @@ pub(crate) fn verify(
         state.record.pass_started_s = 0;
     }
     if outcome.is_err() {
-        // What was verified before the interruption is remembered.
+        // Verifications before the interruption are kept.
         state.save(repository, head)?;
     }
     outcome

@@ -1,5 +1,5 @@
-//! What a head names beside snapshots and containers: dead lists, and the runs of a shared store's
-//! index.
+//! Checks the objects that a head names besides snapshots and containers: dead lists, and the runs
+//! of a shared store's index.
 
 use std::sync::Arc;
 

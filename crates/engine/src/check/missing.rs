@@ -23,7 +23,7 @@ pub(super) struct Compared {
     gaps: Vec<Gap>,
     /// The objects that are there and that the head lists.
     pub(super) listed: Vec<(u32, ObjectTag)>,
-    /// How many objects are there that the head does not list.
+    /// Number of existing objects that the head does not list.
     pub(super) unreferenced: u64,
 }
 

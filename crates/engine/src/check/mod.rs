@@ -127,7 +127,7 @@ pub struct CheckReport {
     /// of them in a series that has no head, since its first backup was interrupted. Heads, leases
     /// and series records do not count, nor does anything of a series whose head can't be read.
     pub unreferenced: u64,
-    /// What is damaged.
+    /// The damage found.
     pub damage: Vec<Damage>,
 }
 
@@ -163,7 +163,7 @@ impl Repository {
         if let Some(missing) = options.series.iter().find(|name| report_lacks(self, name)) {
             self.heads(std::slice::from_ref(missing))?;
         }
-        // Whoever opens some series alone does not see who else needs what is shared.
+        // A key that opens only some series cannot see which others need shared chunks.
         let sees_sharers = options.series.is_empty() && self.objects.keys.opens_all();
         report.damage = findings.into_damage(|series| series != shared || sees_sharers);
         Ok(report)

@@ -94,7 +94,7 @@ fn whole(container: u32, tag: ObjectTag) -> DamagedSlots {
     DamagedSlots { container, tag, first: 0, last: u16::MAX }
 }
 
-/// What a head lists, against what is there.
+/// Compares the objects that a head lists with those that exist.
 struct Missing {
     containers: Compared,
     packs: Compared,
@@ -126,7 +126,7 @@ fn verify_objects(
     Ok(missing)
 }
 
-/// Notes containers that are missing in the check record; the answer is which of them it has now.
+/// Notes containers that are missing in the check record; returns which of them it has now.
 fn note_missing(containers: &Compared, state: &mut RecordState) -> HashSet<u32> {
     let damaged = &mut state.record.damaged;
     let known: HashSet<(u32, ObjectTag)> = damaged
@@ -293,7 +293,7 @@ impl Walk<'_> {
         let bytes = u64::from(recipe.segment_bytes());
         if bytes != span.length {
             let error = Error::corrupt(format!(
-                "the recipe at offset {} is for {bytes} bytes, its segment has {}",
+                "the recipe at offset {} describes {bytes} bytes, but its segment has {}",
                 block.offset, span.length
             ));
             return self.damaged(block, &error, span, place);
@@ -351,7 +351,7 @@ impl Walk<'_> {
         };
         if found != chunk.fingerprint || length != chunk.length {
             return Ok(Some(format!(
-                "slot {slot} holds {found} of {length} bytes, a recipe says {} of {}",
+                "slot {slot} holds {found} of {length} bytes, but a recipe expects {} of {}",
                 chunk.fingerprint, chunk.length
             )));
         }

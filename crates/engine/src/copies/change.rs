@@ -1,8 +1,8 @@
-//! Adding places and going on without them.
+//! Adds and removes places.
 //!
-//! The list is written first, in the place that decided before, and then what is there is brought
-//! to the new places. The place that decides next is always one that the list before had, so it has
-//! all that was told as done under it; a new place counts as incomplete until it was filled.
+//! The list is written first, in the place that decided so far; then all objects are copied to the
+//! new places. The place that decides next is always one of the previous list, so it has everything
+//! that was reported as done under it. A new place counts as incomplete until it is filled.
 
 use silt_format::names::{self, Numbered};
 use silt_format::{Advice, Error, ErrorKind, Header, ObjectKind, Places, Result, SeriesId};
@@ -65,7 +65,7 @@ impl Repository {
                 && is_own(location)
                 && list.shared.iter().any(|known| known == location));
         if (is_known || location == here) && !is_continued {
-            let message = format!("{location} is a copy of the repository already");
+            let message = format!("{location} is already a copy of the repository");
             return Err(Error::new(ErrorKind::AlreadyExists, message));
         }
         let mut repository = self;
@@ -93,11 +93,10 @@ impl Repository {
         if is_shared && is_moving(&list) {
             let before = list.copies.clone();
             list.shared.retain(|place| !before.contains(place));
-            // The place that decides must have all that was told as done.
+            // The place that decides must have everything that was reported as done.
             list.shared.sort_by_key(|place| list.filling.contains(place));
             if list.shared.first().is_none_or(|place| list.filling.contains(place)) {
-                let message =
-                    "no copy of the shared store is complete; add the first of them again";
+                let message = "no copy of the shared store is complete; add the first copy again";
                 return Err(Error::new(ErrorKind::Denied, message));
             }
             repository.put_places(here, &list, open)?;
@@ -149,28 +148,31 @@ impl Repository {
         let lists = self.seal_lists(list, highest)?;
         self.put_lists(&self.deciding(here), Some(location), list, &lists, open)?;
         self.copy_root(new, &[names::KEYS, names::WRITERS, names::AUTHORITY])?;
-        // Whoever opens the repository by the new place must not take it for all there is.
+        // A process that opens the repository by the new place must not take it for the whole
+        // repository.
         lists.iter().filter(|list| list.number > highest).try_for_each(|list| list.put(new))?;
         self.copy_root(new, &[names::CONFIG])
     }
 
-    /// Fails as `Unavailable` if a place can't be reached, or the new one was left out when the
+    /// Fails with `Unavailable` if a place can't be reached, or the new one was left out when the
     /// repository was opened, as its disk was not mounted: healing passes both over.
     fn require_places(&self, new: Option<&str>) -> Result<()> {
         let places = self.places();
         let left_out = new
             .filter(|new| !places.iter().any(|place| place.location == *new))
-            .map(|new| (new.to_owned(), "it held no repository a moment ago".to_owned()));
+            .map(|new| (new.to_owned(), "it held no repository when it was opened".to_owned()));
         let away = places.into_iter().find_map(|place| Some((place.location, place.failure?)));
         let away = away.or(left_out);
         away.map_or(Ok(()), |(location, why)| {
-            let message =
-                format!("the copy in {location} can't be reached: {why}; add it again once it can");
+            let message = format!(
+                "the copy in {location} cannot be reached: {why}; add it again once it can"
+            );
             Err(Error::new(ErrorKind::Unavailable, message))
         })
     }
 
-    /// Goes on with the list that was just written; `Busy` if somebody has written another since.
+    /// Continues with the list that was just written. Fails with `Busy` if another process has
+    /// written another one since.
     fn reopen(self, here: &str, list: &Places, open: &OpenPlace<'_>) -> Result<Self> {
         let repository = self.with_places(here, open)?;
         if repository.places.as_ref().is_some_and(|places| places.list == *list) {
@@ -179,7 +181,7 @@ impl Repository {
         Err(Error::new(ErrorKind::Busy, "another process has just changed the list of copies"))
     }
 
-    /// Fails as `AlreadyExists` if a new place holds another repository.
+    /// Fails with `AlreadyExists` if a new place holds another repository.
     fn verify_no_other(&self, new: &dyn Storage) -> Result<()> {
         for name in [names::CONFIG, names::CONFIG_COPY] {
             let mut config = Vec::new();
@@ -195,9 +197,8 @@ impl Repository {
         Ok(())
     }
 
-    /// Fails as `Conflict` if a place that comes back holds heads that this repository does not
-    /// have: somebody has used it for itself, and what was committed there would replace what was
-    /// committed here.
+    /// Fails with `Conflict` if a returning place holds heads that this repository does not have:
+    /// it was used separately, and its commits would replace those made here.
     fn verify_no_fork(&self, new: &dyn Storage) -> Result<()> {
         for item in list_all(new, names::STATE, None) {
             let (key, _) = item?;
@@ -225,9 +226,8 @@ impl Repository {
             return Err(Error::new(
                 ErrorKind::Conflict,
                 format!(
-                    "{} was used without this repository: {key} is not the one that is here; keep \
-                     it as a \
-                     repository of its own, or empty it first",
+                    "{} was used without this repository: its {key} differs; keep it as a separate \
+                     repository, or empty it first",
                     new.describe()
                 ),
             ));
@@ -288,7 +288,7 @@ impl Repository {
             return Err(no_such_place(location));
         }
         for (before, left) in [(copies, &mut list.copies), (shared, &mut list.shared)] {
-            // The place that decides must have all that was told as done.
+            // The place that decides must have everything that was reported as done.
             left.sort_by_key(|place| list.filling.contains(place));
             let is_complete = left.first().is_some_and(|place| !list.filling.contains(place));
             if before > 0 && left.is_empty() {
@@ -299,7 +299,8 @@ impl Repository {
                 let message = format!("{location} is the only complete copy");
                 return Err(Error::new(ErrorKind::Denied, message).with_advice(Advice::AddPlace));
             }
-            // What the others lack is given up, so the first of them is all there is.
+            // Objects that the others lack are given up, so the first of them is complete by
+            // definition.
             if let Some(first) = left.first().filter(|_| before > 0 && !is_complete) {
                 list.filling.retain(|filling| filling != first);
             }
@@ -323,11 +324,11 @@ impl Repository {
             return Err(no_such_place(old));
         }
         if names(new) {
-            let message = format!("{new} is a copy of the repository already");
+            let message = format!("{new} is already a copy of the repository");
             return Err(Error::new(ErrorKind::AlreadyExists, message));
         }
         if open_place(self.id(), old, open).is_ok() {
-            let message = format!("the repository is still in {old}: nothing has moved");
+            let message = format!("the repository is still in {old}; nothing was moved");
             let error = Error::new(ErrorKind::AlreadyExists, message);
             return Err(error.with_advice(Advice::AddPlace));
         }
@@ -335,8 +336,7 @@ impl Repository {
         let (number, known) = newest(&self.objects, &place, None)?;
         if (number, &known) != (self.objects.places, &list) {
             let message = format!(
-                "{new} does not know the newest list of copies, so it is not the copy that was \
-                 at {old}"
+                "{new} lacks the newest list of copies, so it is not the copy that was at {old}"
             );
             return Err(Error::new(ErrorKind::Conflict, message).with_advice(Advice::AddPlace));
         }
@@ -351,7 +351,7 @@ impl Repository {
         }
         if has_others && !list.filling.iter().any(|known| known == new) {
             list.filling.push(new.to_owned());
-            // The place that decides must have all that was told as done.
+            // The place that decides must have everything that was reported as done.
             list.copies.sort_by_key(|place| list.filling.contains(place));
             list.shared.sort_by_key(|place| list.filling.contains(place));
         }
@@ -375,7 +375,7 @@ impl Repository {
         places.map_or_else(|| vec![here.to_owned()], |places| places.list.copies.clone())
     }
 
-    /// Fails as `Denied` where the repository was opened by a place that was left out.
+    /// Fails with `Denied` if the repository was opened by a removed place.
     pub(super) fn require_changeable(&self) -> Result<()> {
         self.places.as_ref().map_or(Ok(()), |places| places.main.require_changeable())
     }
@@ -395,7 +395,7 @@ impl Repository {
             Ok(SealedList { number, key, object })
         };
         if highest >= heads::GENERATION_MAX {
-            return Err(Error::corrupt("an object that is no list of copies is in the way"));
+            return Err(Error::corrupt("another object has the name of the next list of copies"));
         }
         let first = (last < highest).then_some(last + 1);
         first.into_iter().chain(highest + 1..=highest + 2).map(seal).collect()
@@ -425,7 +425,7 @@ impl Repository {
                     places.push(storage);
                 }
                 Err(error) => {
-                    let consequence = format!("{location} does not know of the change");
+                    let consequence = format!("{location} has not recorded the change");
                     self.warn(Warning::after(&error, &consequence));
                 }
             }
@@ -433,7 +433,8 @@ impl Repository {
         if !knows {
             // Whoever opens the repository by one of them when it is back would go on as before.
             let message = format!(
-                "no copy of the repository can be reached: {}; the list of copies can't be changed",
+                "no copy of the repository can be reached: {}; the list of copies cannot be \
+                 changed",
                 before.join(", ")
             );
             return Err(Error::new(ErrorKind::Unavailable, message));
@@ -493,6 +494,6 @@ fn highest_list(storage: &dyn Storage) -> Result<u64> {
 }
 
 fn no_such_place(location: &str) -> Error {
-    let message = format!("{location} is no copy of the repository");
+    let message = format!("{location} is not a copy of the repository");
     Error::new(ErrorKind::NotFound, message).with_advice(Advice::ListPlaces)
 }

@@ -81,7 +81,7 @@ type Copy = (usize, Vec<u8>);
 /// A name, and how large its object is in each place that can be reached.
 type Listed = BTreeMap<Key, Vec<Option<u64>>>;
 
-/// What places have below `prefix`.
+/// The objects of all places below `prefix`.
 fn list_in(
     places: &[&dyn Storage],
     prefix: &str,
@@ -110,8 +110,7 @@ impl Repository {
         let mut report = HealReport::default();
         let Some(places) = &self.places else { return Ok(report) };
         if !self.objects.keys.opens_all() {
-            let message =
-                "this key opens some series alone, and what it can't open it can't compare";
+            let message = "this key opens only some series and cannot compare the others";
             return Err(Error::new(ErrorKind::Denied, message));
         }
         let store = self.objects.keys.shared_store_id(DEFAULT_DOMAIN).to_string();
@@ -206,7 +205,7 @@ impl Repository {
                 Err(error) if error.kind() == ErrorKind::NotFound && sizes[number].is_none() => {
                     report.copied_objects += 1;
                 }
-                // It was there a moment ago: somebody is deleting it.
+                // It existed a moment ago: another process is deleting it.
                 Err(error) if error.kind() == ErrorKind::NotFound => continue,
                 Ok(()) | Err(_) => {
                     is_damaged = true;
@@ -261,9 +260,10 @@ impl Repository {
         Ok(found)
     }
 
-    /// Of whole copies that differ the one in which others find what they refer to: content hashes
-    /// of blocks and snapshots, fingerprints of chunks. Of keys, which nobody can verify without
-    /// their passwords, the one that an object beside it confirms. All copies if that says nothing.
+    /// Of intact copies that differ, returns the one that matches the references of other objects:
+    /// content hashes of blocks and snapshots, fingerprints of chunks. Of keys, which cannot be
+    /// verified without their passwords, returns the one that equals the duplicate beside it.
+    /// Returns all copies if that does not decide.
     fn wanted(&self, places: &[&dyn Storage], key: &Key, copies: Vec<Copy>) -> Result<Vec<Copy>> {
         if let Some(twin) = names::twin(key.as_str()) {
             let twins = self.whole_copies(places, &Key::new(twin)?)?;
@@ -303,7 +303,7 @@ impl Repository {
         let mut bytes = Vec::new();
         from.get(key, ByteRange::Full, &mut bytes)?;
         self.verify_object(key, &bytes)
-            .map_err(|error| error.context(format!("{key} is not moved")))?;
+            .map_err(|error| error.context(format!("{key} is not copied")))?;
         match to.put(key, &[&bytes], PutMode::Create) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                 let mut there = Vec::new();

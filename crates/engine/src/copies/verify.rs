@@ -13,7 +13,7 @@ use silt_storage::{Key, MemoryStorage, PutMode, Storage};
 use crate::repository::Repository;
 
 impl Repository {
-    /// Fails as `Corrupt` unless `bytes` are the object that `name` names, with every seal
+    /// Fails with `Corrupt` unless `bytes` are the object that `name` names, with every seal
     /// unbroken.
     ///
     /// Wrapped keys are verified as far as can be without their password: by their label.

@@ -101,7 +101,7 @@ impl Repository {
         let found = match method {
             DeleteMethod::Approximate => match edit.approximate(ids, &mut report) {
                 Err(error) if is_damage(&error) => {
-                    self.warn(Warning::after(&error, "what is dead is found out exactly instead"));
+                    self.warn(Warning::after(&error, "dead chunks are found exactly instead"));
                     edit.exact(ids)?
                 }
                 other => other?,
@@ -149,7 +149,7 @@ impl Repository {
     }
 }
 
-/// What a deletion leaves dead, and how sure that is.
+/// The slots that a deletion leaves dead, and their certainty.
 struct Found {
     dead: DeadSlots,
     fill: Fill,
@@ -233,7 +233,7 @@ impl Edit<'_> {
     }
 }
 
-/// What a series is expected to leak, as a share of what it stores.
+/// The expected leaks of a series, as a share of its stored chunks.
 #[expect(clippy::cast_precision_loss, reason = "an estimate")]
 pub(super) fn leak_share(leak: &silt_format::LeakForecast) -> f64 {
     leak.leaked_millichunks as f64 / 1000.0 / (leak.stored_chunks.max(1)) as f64
@@ -266,8 +266,10 @@ impl Search {
         });
         match walked {
             Err(error) if is_damage(&error) => {
-                repository
-                    .warn(Warning::after(&error, "what only it refers to is left to a sweep"));
+                repository.warn(Warning::after(
+                    &error,
+                    "chunks that only it refers to remain until a sweep",
+                ));
             }
             other => other?,
         }
@@ -275,7 +277,7 @@ impl Search {
             report.segments += 1;
             let recipe = match self.reader.recipe(block, &mut self.scratch, &mut self.raw) {
                 Err(error) if is_damage(&error) => {
-                    repository.warn(Warning::after(&error, "its chunks are left to a sweep"));
+                    repository.warn(Warning::after(&error, "its chunks remain until a sweep"));
                     continue;
                 }
                 other => other?,

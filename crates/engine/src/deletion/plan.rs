@@ -175,7 +175,7 @@ impl ReclaimPlan {
     }
 }
 
-/// What is to be done in a series.
+/// The planned actions in a series.
 #[derive(Debug, Default)]
 pub(crate) struct Steps {
     /// Of the head that it was made of.
@@ -200,7 +200,7 @@ pub(super) struct Listed {
 }
 
 impl Steps {
-    /// What they come to.
+    /// Their totals.
     pub(crate) fn forecast(&self, head: &Head) -> ReclaimReport {
         let mut report = ReclaimReport::default();
         report.purged.clone_from(&self.purge);
@@ -271,7 +271,7 @@ impl Edit<'_> {
                 plan.drop_packs = all.filter(|number| !packs.contains(number)).collect();
             }
             Err(error) if is_damage(&error) => {
-                self.repository.warn(Warning::after(&error, "recipe packs are left as they are"));
+                self.repository.warn(Warning::after(&error, "recipe packs are not changed"));
             }
             Err(error) => return Err(error),
         }
@@ -294,7 +294,7 @@ impl Edit<'_> {
                     if ranges == [DeadRange::whole(number)] {
                         plan.drop.push(number);
                     } else {
-                        self.repository.warn(Warning::after(&error, "it is left as it is"));
+                        self.repository.warn(Warning::after(&error, "it is not changed"));
                     }
                     continue;
                 }

@@ -24,10 +24,9 @@ use super::sweep::{SweepOptions, SweepReport};
 use crate::edit::Edit;
 use crate::repository::Repository;
 
-/// How many containers are rewritten before they are committed: what an interruption
-/// may cost.
+/// Number of containers rewritten before a commit, which is the most that an interruption can cost.
 const REWRITES_PER_COMMIT: usize = 32;
-/// How many objects are removed in one call.
+/// Number of objects removed in one call.
 const REMOVED_AT_ONCE: usize = 500;
 
 impl Repository {
@@ -192,7 +191,7 @@ impl Edit<'_> {
                     done.insert(*number);
                 }
                 Err(error) if is_damage(&error) => {
-                    repository.warn(Warning::after(&error, "the container is left as it is"));
+                    repository.warn(Warning::after(&error, "the container is not changed"));
                 }
                 Err(error) => return Err(error),
             }
@@ -206,8 +205,8 @@ impl Edit<'_> {
         self.repository.objects.delete(&replaced)
     }
 
-    /// Writes a dead list without the slots of `reclaimed` in the containers `done`. The answer
-    /// names the objects that can go once the head is committed.
+    /// Writes a dead list without the slots of `reclaimed` in the containers `done`. Returns the
+    /// objects that can be deleted once the head is committed.
     fn replace_dead(&mut self, reclaimed: &DeadSlots, done: &[u32]) -> Result<Vec<String>> {
         let objects = &self.repository.objects;
         let series = self.head.series;
@@ -333,8 +332,7 @@ fn read_readable(
     match read_snapshots(repository, head.series, entries) {
         Ok(snapshots) => Ok(Some(snapshots)),
         Err(error) if is_damage(&error) => {
-            repository
-                .warn(Warning::after(&error, "objects that nothing names are left as they are"));
+            repository.warn(Warning::after(&error, "unreferenced objects are not removed"));
             Ok(None)
         }
         Err(error) => Err(error),

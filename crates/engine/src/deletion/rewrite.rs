@@ -10,7 +10,7 @@ use silt_repository::dead::holds;
 use silt_repository::draft::ContainerDraft;
 use silt_repository::objects::Objects;
 
-/// What every rewriting of one series' containers works with.
+/// State for rewriting one series' containers.
 pub(crate) struct Rewriter<'a> {
     pub(crate) objects: &'a Objects,
     pub(crate) series: SeriesId,
@@ -22,7 +22,8 @@ impl Rewriter<'_> {
     /// Writes container `number` anew under `tag`, durable on return: without the slots in `dead`,
     /// and with links, which ascend, in place of the chunks that they stand for.
     ///
-    /// The answer is its bytes. Fails as `Corrupt` if a living chunk is not what it should be.
+    /// Returns its size in bytes. Fails with `Corrupt` if a living chunk does not match its
+    /// fingerprint.
     pub(crate) fn rewrite(
         &self,
         old: &Container,

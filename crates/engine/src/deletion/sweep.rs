@@ -1,9 +1,9 @@
-//! Finding out exactly which slots of a series are dead: marking what living snapshots refer to,
-//! and sweeping the containers.
+//! Finds dead slots of a series exactly: marks the references of living snapshots, and sweeps the
+//! containers.
 //!
-//! Memory is bounded by taking the containers in windows, each of which reads all recipes once: a
-//! bit for every slot of a window. That is the grouped mark-and-sweep of the papers, with as many
-//! phases as the memory asks for.
+//! Memory is bounded by processing containers in windows, each of which reads all recipes once: one
+//! bit for every slot of a window. This is the grouped mark-and-sweep of the papers, with as many
+//! phases as the memory limit requires.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -50,7 +50,7 @@ pub struct SweepOptions {
 }
 
 impl SweepOptions {
-    /// How many of so many containers one phase takes.
+    /// Number of containers in one phase, out of `containers`.
     fn window(self, containers: usize) -> usize {
         let bytes = if self.memory_bytes == 0 { MEMORY_BYTES_DEFAULT } else { self.memory_bytes };
         let by_memory = usize::try_from(bytes / 2 / CONTAINER_BITS_BYTES).unwrap_or(usize::MAX);
@@ -89,7 +89,7 @@ pub struct SweepReport {
     pub leaked_slots: u64,
 }
 
-/// What is exactly dead.
+/// The slots that are exactly dead.
 pub(crate) struct Swept {
     pub(crate) dead: DeadSlots,
     pub(crate) report: SweepReport,
@@ -159,7 +159,10 @@ pub(crate) fn dead(
     living: &[Snapshot],
     options: SweepOptions,
 ) -> Result<Swept> {
-    assert!(edit.head.runs.is_empty(), "no snapshot says what is alive in a shared store");
+    assert!(
+        edit.head.runs.is_empty(),
+        "the shared store has no snapshots; it cannot be swept like a series"
+    );
     require_listed(&edit.repository.objects, &edit.head)?;
     let mut report = SweepReport::default();
     let mut dead = Vec::new();
@@ -203,10 +206,10 @@ fn sweep(
         Ok(container) => container,
         Err(error) if is_damage(&error) => {
             if bits.is_empty() {
-                // Nobody misses it.
+                // Nothing refers to it.
                 dead.push(DeadRange::whole(number));
             } else {
-                repository.warn(Warning::after(&error, "it is left as it is"));
+                repository.warn(Warning::after(&error, "it is not changed"));
             }
             return Ok(());
         }
@@ -231,8 +234,8 @@ fn sweep(
     Ok(())
 }
 
-/// Calls `visit` with the container and slot of every private reference of `living`; recipes that
-/// the snapshot before shares are read once. The answer is how many were read.
+/// Calls `visit` with the container and slot of every private reference of `living`; recipes shared
+/// with the snapshot before are read once. Returns the number of recipes read.
 fn each_reference(
     edit: &Edit<'_>,
     living: &[Snapshot],

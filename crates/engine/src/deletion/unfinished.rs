@@ -26,7 +26,7 @@ impl Repository {
         Ok(report)
     }
 
-    /// What that would come to.
+    /// The expected result.
     pub(super) fn unfinished(&self, series: &str, grace_s: u64) -> Result<ReclaimReport> {
         let edit = self.begin_unfinished(series)?;
         let report = self.left_over(&edit, grace_s)?;

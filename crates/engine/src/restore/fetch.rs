@@ -1,5 +1,5 @@
-//! Fetching what a restore needs next, beside the threads that restore: from far away, each answer
-//! takes long, and many can be waited for at once.
+//! Prefetches data for a restore in separate threads: distant storage responds slowly, but serves
+//! many requests concurrently.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 
@@ -18,7 +18,7 @@ const SEGMENT_PARTS_BYTES: usize = 4 << 20;
 pub(super) struct Turns {
     state: Mutex<FetchState>,
     changed: Condvar,
-    /// By how many segments the fetching may be ahead.
+    /// Maximum number of segments to prefetch.
     ahead: usize,
 }
 
@@ -29,7 +29,7 @@ struct FetchState {
     ended: bool,
 }
 
-/// Ends the fetching when it is dropped: whoever restores holds one.
+/// Ends the prefetching when dropped; each restoring thread holds one.
 pub(super) struct EndOnDrop<'t>(&'t Turns);
 
 impl Drop for EndOnDrop<'_> {
@@ -46,7 +46,7 @@ impl Turns {
         Self { state: Mutex::default(), changed: Condvar::new(), ahead }
     }
 
-    /// How many threads fetch: one a segment.
+    /// Number of prefetching threads: one per segment.
     pub(super) fn fetchers(&self) -> usize {
         self.ahead
     }

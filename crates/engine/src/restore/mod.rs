@@ -128,7 +128,7 @@ struct RestoreBuffers {
 impl Repository {
     /// Restores a volume of a snapshot into `target`, which the caller finishes afterwards.
     ///
-    /// Fails as `Corrupt` on damage, before any wrong byte is written, unless `salvage` is set.
+    /// Fails with `Corrupt` on damage, before any wrong byte is written, unless `salvage` is set.
     pub fn restore(
         &self,
         of: FoundVolume<'_>,
@@ -140,7 +140,7 @@ impl Repository {
         let end = range.offset.checked_add(range.length);
         if end.is_none_or(|end| end > volume.bytes) {
             return Err(Error::invalid(format!(
-                "the range {}+{} goes past the end of volume '{}', which has {} bytes",
+                "the range {}+{} exceeds volume '{}', which has {} bytes",
                 range.offset, range.length, volume.name, volume.bytes
             )));
         }
@@ -179,7 +179,7 @@ impl Repository {
         std::thread::scope(|scope| {
             (0..workers).for_each(|_| drop(scope.spawn(work)));
             for _ in 0..if fetches && workers > 0 { restore.turns.fetchers() } else { 0 } {
-                // Whoever restores meets the error, too, and says where.
+                // The restoring thread meets the error too, and reports the range.
                 scope.spawn(|| restore.fetch().ok());
             }
         });
@@ -204,7 +204,7 @@ impl Repository {
 }
 
 impl Repository {
-    /// What it means that an object is missing: the snapshot was deleted meanwhile, or something is
+    /// The error of a missing object: the snapshot was deleted meanwhile, or the repository is
     /// damaged.
     fn of_missing(&self, error: Error, series: SeriesId, id: Id) -> Result<Error> {
         if error.kind() != ErrorKind::NotFound {
@@ -329,7 +329,7 @@ impl Restore<'_> {
         Ok(written)
     }
 
-    /// Restores one segment; the answer is how many bytes were written.
+    /// Restores one segment; returns how many bytes were written.
     fn segment(
         &self,
         index: u64,
@@ -461,7 +461,7 @@ impl Restore<'_> {
                 0..WARNINGS_MAX => self.context.warn(&error),
                 WARNINGS_MAX => self.context.warn(Warning::new(
                     ErrorKind::Corrupt,
-                    "more ranges are damaged; all are listed in the end",
+                    "more ranges are damaged; all are listed at the end",
                 )),
                 _ => {}
             }
@@ -485,7 +485,7 @@ impl Restore<'_> {
 /// Damaged chunks that are named one by one.
 const WARNINGS_MAX: usize = 10;
 
-/// How many threads restore: two a core unless told otherwise, for they wait for reads and writes.
+/// Number of restoring threads: two per core by default, because they wait for reads and writes.
 fn threads(wanted: usize) -> usize {
     if wanted == 0 { jobs(0) * 2 } else { jobs(wanted) }
 }
@@ -495,7 +495,7 @@ fn part(segment: ByteSpan, range: &Range<usize>) -> ByteSpan {
     ByteSpan { offset: segment.offset + to_u64(range.start), length: to_u64(range.len()) }
 }
 
-/// What a restore does with a part of a segment.
+/// The action of a restore for a part of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Piece {
     /// Nothing: outside the range, or there already.

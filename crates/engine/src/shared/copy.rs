@@ -18,7 +18,7 @@ use crate::edit::Edit;
 use crate::jobs::jobs;
 use crate::repository::Repository;
 
-/// Most runs of an index; when there are more, they are merged into one.
+/// Maximum number of runs of an index; when there are more, they are merged into one.
 const RUNS_MAX: usize = 4;
 
 /// The frame that was read last, from which mostly the next chunk comes too.
@@ -96,8 +96,8 @@ impl Additions<'_, '_> {
     }
 }
 
-/// Lets `fill` add chunks to the shared store, commits them with the store's next head, and gives
-/// what `fill` came to and how many bytes were written.
+/// Lets `fill` add chunks to the shared store and commits them with the store's next head. Returns
+/// the result of `fill` and the number of bytes written.
 pub(super) fn add_to_store<T>(
     repository: &Repository,
     edit: &mut Edit<'_>,

@@ -1,4 +1,4 @@
-//! What series of a domain have in common, stored once.
+//! Chunks that series of a domain have in common, stored once.
 //!
 //! The shared store is made of containers, dead lists and heads like a series' private store, and
 //! of an index: runs that say where each fingerprint is. A chunk becomes shared when it is copied

@@ -17,9 +17,9 @@ use super::references::each_shared_reference;
 use crate::edit::Edit;
 use crate::repository::Repository;
 
-/// Memory to sort in unless told otherwise, in bytes.
+/// Memory to sort in by default, in bytes.
 const SORT_BYTES_DEFAULT: u64 = 48 << 20;
-/// How many sortings there are at a time.
+/// Number of sorts that run at a time.
 const SORTINGS: u64 = 3;
 /// The owner number of the shared store itself.
 pub(super) const STORE: u32 = u32::MAX;
@@ -79,8 +79,8 @@ impl<'a> Census<'a> {
         add_to_store(self.repository, edit, self.sorter(), fill)
     }
 
-    /// Says who has which chunk: all living slots of all series, and the shared store's. The answer
-    /// counts the slots that hold chunks, private ones and shared ones.
+    /// Records which series has which chunk: all living slots of all series, and the shared
+    /// store's. Returns the numbers of private and shared slots that hold chunks.
     pub(super) fn each_owner(
         &self,
         edit: &mut Edit<'_>,
@@ -130,7 +130,7 @@ impl<'a> Census<'a> {
 /// What is known of one fingerprint.
 #[derive(Default)]
 pub(super) struct Group {
-    /// How many series have the chunk.
+    /// Number of series that have the chunk.
     pub(super) series: u32,
     /// A private slot that holds it.
     pub(super) source: Option<Owner>,

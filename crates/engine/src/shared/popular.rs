@@ -1,4 +1,4 @@
-//! Choosing what is shared, and copying it to the shared store: the popular data set of the papers.
+//! Chooses popular chunks and copies them to the shared store: the popular data set of the papers.
 //!
 //! Every chunk of every series is sorted by fingerprint; in how many series each occurs is counted
 //! as they pass by. The most popular are sorted again, by where they are, and copied in that order,
@@ -137,7 +137,7 @@ impl PopularReport {
 }
 
 impl PopularReport {
-    /// How many chunks are to be copied if all of them can be read.
+    /// Number of chunks to copy if all of them can be read.
     fn copied_chunks_max(&self) -> u64 {
         self.chosen_chunks.saturating_sub(self.present_chunks)
     }
@@ -154,7 +154,7 @@ impl Repository {
     /// Counts in how many series each chunk occurs, and copies those that the policy chooses to the
     /// shared store. Private copies stay until [`repoint`](Self::repoint).
     ///
-    /// `Busy` while another process changes the shared store.
+    /// Fails with `Busy` while another process changes the shared store.
     pub fn build_popular(&self, options: &PopularOptions) -> Result<PopularReport> {
         let mut edit = Edit::begin_shared(self, DEFAULT_DOMAIN)?;
         let census = Census::new(self, &options.spool, options.memory_bytes)?;

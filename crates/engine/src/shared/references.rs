@@ -1,4 +1,4 @@
-//! What the recipes of a series refer to in the shared store.
+//! The references from a series' recipes to the shared store.
 
 use silt_format::{Head, RecipeChunk, Result, SHARED_STORE, SnapshotEntry};
 use silt_repository::edit::read_snapshots;

@@ -116,7 +116,7 @@ impl Edit<'_> {
                 Ok(true) => drop(done.insert(number)),
                 Ok(false) => {}
                 Err(error) if is_damage(&error) => {
-                    repository.warn(Warning::after(&error, "the container is left as it is"));
+                    repository.warn(Warning::after(&error, "the container is not changed"));
                 }
                 Err(error) => return Err(error),
             }
@@ -142,7 +142,7 @@ impl Edit<'_> {
             let opened = match opened {
                 Ok(opened) => opened,
                 Err(error) if is_damage(&error) => {
-                    self.repository.warn(Warning::after(&error, "it is left as it is"));
+                    self.repository.warn(Warning::after(&error, "it is not changed"));
                     continue;
                 }
                 Err(error) => return Err(error),

@@ -1,11 +1,10 @@
-//! Deleting from the shared store: condemn, wait until whoever does not know of it has ended,
+//! Deletes from the shared store in three steps: condemn, wait for backups that do not know of it,
 //! delete.
 //!
-//! What no series refers to is condemned by a commit of the store's head: backups that begin from
-//! then on do not refer to it. Each series whose newest commit does not know that head gets a
-//! commit of its own, on which no backup can build that began before. Then all references are
-//! looked at once more, and what was condemned and is still not referred to is dead. No clock
-//! decides anything.
+//! A commit of the store's head condemns slots without references: backups that begin later do not
+//! refer to them. Each series whose newest commit does not know that head gets a new commit, which
+//! prevents earlier backups from committing. Then all references are checked again, and condemned
+//! slots still without references are dead. No decision depends on a clock.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -29,7 +28,7 @@ use crate::deletion::{ReclaimOptions, ReclaimReport};
 use crate::edit::Edit;
 use crate::repository::Repository;
 
-/// Memory to sort references in unless told otherwise, in bytes.
+/// Memory to sort references in by default, in bytes.
 const SORT_BYTES_DEFAULT: u64 = 24 << 20;
 
 /// How the shared store is swept and its space freed.
@@ -133,8 +132,8 @@ impl Repository {
         let missing = store.users.iter().find(|id| !is_there(id));
         match missing.filter(|_| !self.objects.context.env.accepts_older()) {
             Some(id) => Err(Error::corrupt(format!(
-                "series {id} is not there, which uses what series share: storage hides it, or \
-                 somebody has removed it; nothing is deleted"
+                "series {id}, which uses the shared store, is missing: the storage hides it, or it \
+                 was removed; nothing is deleted"
             ))
             .with_advice(Advice::AcceptRemovedSeries)),
             None => Ok(series),

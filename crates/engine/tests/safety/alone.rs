@@ -164,8 +164,8 @@ fn committed(whole: &Arc<dyn Storage>, images: &[Vec<u8>]) -> Known {
     restored(&repository, &Known::new(), images, "before")
 }
 
-/// Kills the process at the given changes of either place, before and after each takes effect; the
-/// answer is how often.
+/// Kills the process at the given changes of either place, before and after each takes effect;
+/// returns how often.
 fn kill_at(
     case: &Case<'_>,
     place: &dyn Fn(&MemoryStorage) -> Arc<dyn Storage>,

@@ -250,7 +250,7 @@ fn a_backup_without_numbers_left_says_so() {
                 Err(error) => error,
             };
             assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
-            assert!(error.to_string().contains("used up"), "{error}");
+            assert!(error.to_string().contains("has used all"), "{error}");
             let newest = repository.head(head.series).unwrap().unwrap();
             assert_eq!(newest.generation, head.generation);
             forgery.assert_restores(&repository);

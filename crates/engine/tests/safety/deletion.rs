@@ -346,7 +346,7 @@ fn damaged_vectors_and_dead_lists_make_it_exact() {
     let newest = kit::latest(&series.repository, "vm").unwrap().snapshot.summary.unwrap();
     damage(&series, &names::summary(id, newest.id, 0));
     let report = series.repository.delete("vm", &series.ids[0..1], APPROXIMATE).unwrap();
-    assert!(series.warned("found out exactly instead") && report.dead_chunks > 0);
+    assert!(series.warned("found exactly instead") && report.dead_chunks > 0);
     damage(&series, &names::dead_lists(id));
     let report = series.repository.reclaim("vm", &kit::THOROUGH).unwrap();
     assert!(report.sweep.is_some() && report.rewritten_containers > 0);

@@ -89,7 +89,7 @@ impl Honest {
     }
 }
 
-/// Everything that removes objects; the answer is the kinds of errors.
+/// Everything that removes objects; returns the kinds of errors.
 fn remove_all(administrator: &Repository, what: &str) -> Vec<ErrorKind> {
     let reclaims = SERIES.map(|series| administrator.reclaim(series, &kit::THOROUGH).map(drop));
     let errors = reclaims.into_iter().chain([sweep(administrator).map(drop)]);
@@ -444,7 +444,7 @@ fn a_made_up_shared_store_is_not_linked_to() {
     administrator.repoint("fresh", &spool()).unwrap();
     assert!(!survives(&honest, &storage, forged.series, "a made-up shared store"));
     let newest = administrator.head(forged.series).unwrap().unwrap();
-    assert!(newest.next_container < forged.next_container, "it is passed over");
+    assert!(newest.next_container < forged.next_container, "it is skipped");
 }
 
 #[test]

@@ -342,7 +342,7 @@ pub fn restore_with(
 
 /// Stops `action` at every mutation of what `storage` holds, before and after it takes effect, and
 /// calls `after` with what is left, opened by another process, also after a run that was not
-/// stopped; the answer is how often it was stopped.
+/// stopped; returns how often it was stopped.
 pub fn each_crash(
     storage: &MemoryStorage,
     later_s: i64,

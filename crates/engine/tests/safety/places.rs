@@ -162,7 +162,7 @@ fn a_place_that_was_left_out_learns_what_happened_without_it() {
     disks.0.lock().unwrap().insert("b".to_owned(), old);
     let repository = disks.repository("b", &world).unwrap();
     assert_eq!(repository.places().len(), 1);
-    let said = "b is no copy of the repository, which is in a";
+    let said = "b is not a copy of the repository, which is in a";
     assert!(world.warnings.lock().unwrap().iter().any(|text| text.contains(said)));
     let before = disks.objects("a");
     let denied = |done: Result<(), Error>| {
@@ -561,7 +561,7 @@ fn a_shared_place_is_added_only_while_all_others_are_there() {
     let refused = disks.repository("s", &world).unwrap().add_shared_place("s", "t", &open);
     let refused = refused.err().unwrap();
     assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused}");
-    assert!(refused.to_string().contains("copy in a can't be reached"), "{refused}");
+    assert!(refused.to_string().contains("copy in a cannot be reached"), "{refused}");
     let refused = disks.repository("s", &world).unwrap().remove_place("s", true, &open);
     assert!(refused.is_err());
     // Nothing was written of which the one that was away does not know.

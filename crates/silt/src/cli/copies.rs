@@ -11,15 +11,15 @@ pub struct Copies {
 
 #[derive(Subcommand)]
 pub enum CopiesCommand {
-    /// Keep a copy of the repository in another folder or bucket from now on, and fill it
+    /// Add a copy of the repository in another folder or bucket, and fill it
     #[command(after_help = "Examples:
   silt copies add /mnt/second/silt
   silt copies add --shared /mnt/fast/silt-shared")]
     Add {
-        /// An empty folder or one that does not exist yet, or s3://BUCKET/PREFIX.
+        /// A folder that is empty or does not exist yet, or s3://BUCKET/PREFIX.
         folder: String,
-        /// Keep the shared store there, and there alone; given several times, a copy in each
-        /// folder.
+        /// Keep the shared store there and nowhere else. Run it again with another folder to keep a
+        /// copy of the shared store there too.
         #[arg(long)]
         shared: bool,
     },
@@ -28,12 +28,12 @@ pub enum CopiesCommand {
     Remove {
         /// The folder, as `silt copies` lists it.
         folder: String,
-        /// Remove it even if no complete copy is left; what the others lack is lost
+        /// Remove it even if no complete copy is left; objects that the others lack are lost.
         #[arg(long)]
         allow_incomplete: bool,
     },
-    /// Say where a copy is now that was moved: a disk is mounted elsewhere, a folder or bucket has
-    /// another name
+    /// Record the new location of a copy: its disk is mounted elsewhere, or its folder or bucket
+    /// was renamed
     #[command(after_help = "Example:
   silt --repo /mnt/new/silt copies move /mnt/old/silt /mnt/new/silt")]
     Move {
@@ -42,15 +42,15 @@ pub enum CopiesCommand {
         /// Where it is.
         to: String,
     },
-    /// Copy to each place what it lacks, and replace what is damaged there
+    /// Copy missing objects to each copy, and replace damaged ones
     #[command(
         after_help = "Examples:\n  silt copies heal\n  silt copies heal --read-data --dry-run"
     )]
     Heal {
-        /// Compare all bytes, and not only names and sizes.
+        /// Compare all bytes, not only names and sizes.
         #[arg(long)]
         read_data: bool,
-        /// Say what would be done, and change nothing.
+        /// Print what would be done, and change nothing.
         #[arg(long)]
         dry_run: bool,
     },

@@ -7,10 +7,10 @@ pub struct Delete {
     /// Ids, SERIES@latest or SERIES@2026-11-20.
     #[arg(required = true, value_name = "SNAPSHOT")]
     pub snapshots: Vec<String>,
-    /// Find out exactly what is dead, by reading all recipes of the series.
+    /// Find dead chunks exactly, by reading all recipes of the series.
     #[arg(long)]
     pub exact: bool,
-    /// Say what would be deleted, and delete nothing.
+    /// Print what would be deleted, and delete nothing.
     #[arg(long)]
     pub dry_run: bool,
 }
@@ -49,14 +49,14 @@ pub struct RetentionRules {
     /// Keep the newest snapshot of each of the N last years that have one.
     #[arg(long, short = 'y', value_name = "N", allow_negative_numbers = true, value_parser = count)]
     pub keep_yearly: Option<u32>,
-    /// Keep all snapshots that are at most so much older than the newest, such as 1y5m7d2h.
+    /// Keep all snapshots that are at most this much older than the newest, such as 1y5m7d2h.
     #[arg(long, value_name = "PERIOD")]
     pub keep_within: Option<String>,
     /// Keep all snapshots with this label; may be given several times.
     #[arg(long, value_name = "TAG")]
     pub keep_tag: Vec<String>,
-    /// Delete nothing that the repository has held for less than this, such as 3d, whatever time
-    /// the snapshot claims: what a host floods the series with then pushes nothing good out.
+    /// Delete no snapshot that the repository has held for less than this, such as 3d, whatever
+    /// time it claims. A host that adds many snapshots then cannot push out good ones.
     #[arg(long, value_name = "PERIOD")]
     pub min_age: Option<String>,
 }
@@ -67,11 +67,12 @@ pub struct Forget {
     pub series: Vec<String>,
     #[command(flatten)]
     pub keep: RetentionRules,
-    /// What snapshots are taken together: series, host, tags, and several of them with commas.
+    /// Apply the rules to snapshots grouped by series, host or tags; several are separated by
+    /// commas.
     #[arg(long, default_value = "series", value_delimiter = ',', value_name = "WHAT")]
     pub group_by: Vec<Group>,
-    /// Reclaim the space afterwards. What was deleted just now stays for `silt undelete`, for as
-    /// long as the series' policy says, else for a day.
+    /// Reclaim the space afterwards. Snapshots deleted just now can be brought back with `silt
+    /// undelete` for as long as the series' policy says, otherwise for a day.
     #[arg(long)]
     pub reclaim: bool,
     /// How long deleted snapshots can be brought back, such as 7d; 0 frees their space at once.
@@ -80,10 +81,10 @@ pub struct Forget {
     /// Delete more than half of a series' snapshots without asking.
     #[arg(long)]
     pub yes: bool,
-    /// Let a series be left without any snapshot.
+    /// Allow the rules to delete all snapshots of a series.
     #[arg(long)]
     pub allow_empty: bool,
-    /// Say what would be deleted, and delete nothing.
+    /// Print what would be deleted, and delete nothing.
     #[arg(long)]
     pub dry_run: bool,
 }
@@ -102,21 +103,21 @@ pub enum Group {
 pub struct Reclaim {
     /// Only these series.
     pub series: Vec<String>,
-    /// Rewrite containers of which at least so many percent are dead.
+    /// Rewrite containers that are at least this many percent dead.
     #[arg(long, default_value_t = 20.0, value_name = "PERCENT")]
     pub min_dead: f64,
-    /// Find out exactly what is dead, whatever the forecast; else only when it passes 1 percent of
-    /// what the series stores.
+    /// Find dead chunks exactly in any case. By default this is done only if the forecast exceeds 1
+    /// percent of the series' stored data.
     #[arg(long, alias = "repair")]
     pub sweep: bool,
-    /// How long what an interrupted backup has uploaded is kept for the next one, such as 24h.
+    /// How long to keep the uploads of an interrupted backup for the next one, such as 24h.
     #[arg(long, default_value = "24h", value_name = "PERIOD")]
     pub grace: String,
     /// How long deleted snapshots can be brought back, such as 7d; by default as the series' policy
-    /// says, else not at all.
+    /// says, otherwise not at all.
     #[arg(long, value_name = "PERIOD")]
     pub keep_deleted: Option<String>,
-    /// Say what would be done, and do nothing.
+    /// Print what would be done, and do nothing.
     #[arg(long)]
     pub dry_run: bool,
 }
@@ -125,11 +126,11 @@ pub struct Reclaim {
 pub struct Sweep {
     /// Only these series.
     pub series: Vec<String>,
-    /// Take the containers in at least so many phases, each of which reads all recipes: less
-    /// memory, more time. --memory asks for as many as it needs.
+    /// Process the containers in at least N phases. Each phase reads all recipes: more phases need
+    /// less memory and more time. More are used if --memory requires it.
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub phases: u64,
-    /// Find out, and note nothing.
+    /// Print the result, and store nothing.
     #[arg(long)]
     pub dry_run: bool,
 }
@@ -142,7 +143,7 @@ pub enum Policy {
         /// Only these series.
         series: Vec<String>,
     },
-    /// Store a series' policy, instead of the one it has
+    /// Set a series' policy, replacing the one it has
     #[command(after_help = "Examples:
   silt policy set web1 --keep-daily 7 --keep-weekly 4 --keep-monthly 12
   silt policy set web1 --keep-within 30d --min-age 3d --keep-deleted 7d")]
@@ -170,6 +171,6 @@ pub struct SetPolicy {
 fn count(text: &str) -> Result<u32, String> {
     match text {
         "-1" | "unlimited" => Ok(u32::MAX),
-        _ => text.parse().map_err(|_| format!("'{text}' is no number; use 7, or -1 for all")),
+        _ => text.parse().map_err(|_| format!("'{text}' is not a number; use 7, or -1 for all")),
     }
 }

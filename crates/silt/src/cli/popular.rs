@@ -1,4 +1,4 @@
-//! The arguments of the commands for what series have in common.
+//! The arguments of the commands for the shared store.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 
 #[derive(Subcommand)]
 pub enum Popular {
-    /// Count in how many series each chunk occurs, and say what sharing would save
+    /// Count in how many series each chunk occurs, and print what sharing would save
     #[command(after_help = "Examples:\n  silt popular plan\n  silt popular plan --share 8 --json")]
     Plan(Choice),
     /// Copy the most popular chunks to the shared store, and replace private copies by links
@@ -19,13 +19,13 @@ pub enum Popular {
 
 #[derive(Args)]
 pub struct Choice {
-    /// Share the chunks that most series have, at most so many percent of all different ones.
+    /// Share the chunks that most series have, at most this percentage of all distinct chunks.
     #[arg(long, default_value_t = 2.0, value_name = "PERCENT")]
     pub share: f64,
     /// Share all chunks that two or more series have.
     #[arg(long, conflicts_with = "share")]
     pub duplicates: bool,
-    /// A folder for temporary files, which take about 32 bytes a stored chunk.
+    /// A folder for temporary files, about 32 bytes per stored chunk.
     #[arg(long, value_name = "FOLDER")]
     pub temp: Option<PathBuf>,
 }
@@ -34,7 +34,7 @@ pub struct Choice {
 pub struct Build {
     #[command(flatten)]
     pub choice: Choice,
-    /// Leave private copies as they are; later backups use the shared ones all the same.
+    /// Keep private copies as they are; later backups still use the shared ones.
     #[arg(long)]
     pub no_repoint: bool,
 }

@@ -24,13 +24,13 @@ pub fn run(session: &Session<'_>, args: &Backup) -> Result<u8, Failure> {
         args.volumes.iter().map(|text| VolumeArg::parse(text)).collect();
     let changed = changed_args(&args.changed, &volumes)?;
     if volumes.iter().filter(|volume| volume.is_stdin()).count() > 1 {
-        return Err(Failure::Usage("standard input can be only one volume".to_owned()));
+        return Err(Failure::Usage("only one volume can come from standard input".to_owned()));
     }
     // Sources are opened first: a mistyped path should not take a lease.
     let mut sources = Vec::new();
     let limit = session.read_limit();
     if args.stdin_command.is_some() && !volumes.iter().any(VolumeArg::is_stdin) {
-        return Err(Failure::Usage("--stdin-command needs a volume that is -".to_owned()));
+        return Err(Failure::Usage("--stdin-command needs a volume whose path is -".to_owned()));
     }
     for volume in &volumes {
         warn_of_mount(session, volume.path);
@@ -48,7 +48,7 @@ pub fn run(session: &Session<'_>, args: &Backup) -> Result<u8, Failure> {
     for (index, (volume, source)) in volumes.iter().zip(&sources).enumerate() {
         let name = match (volume.name, &only) {
             (Some(name), _) => name.to_owned(),
-            // A series' single disk keeps its name when its file is called otherwise.
+            // A series' only volume keeps its name if its file has another name.
             (None, Some(only)) => only.clone(),
             (None, None) => volume.default_name(),
         };
@@ -72,19 +72,19 @@ pub fn run(session: &Session<'_>, args: &Backup) -> Result<u8, Failure> {
     Ok(code)
 }
 
-/// A volume that was in the last snapshot and is in this one no more is more often forgotten than
-/// meant.
+/// Warns of volumes that the last snapshot has and this one lacks: most likely they were forgotten.
 fn warn_of_missing(session: &Session<'_>, parent: Option<&Snapshot>, made: &rounds::Series) {
     let before = parent.into_iter().flat_map(|parent| &parent.volumes);
     for volume in before.filter(|volume| !made.volumes.contains_key(&volume.name)) {
         session.warn(&format!(
-            "volume '{}' of the last snapshot is not in this one; name it, too, if it still exists",
+            "volume '{}' of the last snapshot is missing from this one; name it too if it still \
+             exists",
             volume.name
         ));
     }
 }
 
-/// A file system that is mounted from a device changes while that is read.
+/// Warns if a device is mounted: its content changes while it is read.
 pub fn warn_of_mount(session: &Session<'_>, path: &Path) {
     let Ok(device) = std::fs::canonicalize(path) else { return };
     let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
@@ -94,15 +94,14 @@ pub fn warn_of_mount(session: &Session<'_>, path: &Path) {
     if let Some((_, rest)) = mount.filter(|_| device.starts_with("/dev")) {
         let mounted = rest.split(' ').next().unwrap_or_default();
         session.warn(&format!(
-            "{} is mounted on {mounted}: what is read while it changes may be of no single moment; \
-             take a \
-             snapshot first",
+            "{} is mounted on {mounted}: if it changes while it is read, the backup is not of a \
+             single moment; take a snapshot first",
             path.display()
         ));
     }
 }
 
-/// What a shell command prints, with an error at the end if it fails.
+/// The output of a shell command; reading its end fails if the command failed.
 struct CommandOutput {
     command: String,
     child: std::process::Child,
@@ -134,7 +133,7 @@ impl Read for CommandOutput {
     }
 }
 
-/// The repository to back up to.
+/// Opens the repository to back up to.
 pub fn repository(session: &Session<'_>, args: &Backup) -> Result<Repository, Failure> {
     session.open(Traffic::Backup, args.dry_run)
 }
@@ -152,12 +151,12 @@ pub fn options(session: &Session<'_>, args: &Backup, chunking: Option<Chunking>)
     }
 }
 
-/// Opens a volume as any program may.
+/// Opens a volume, even if another program has it open for writing.
 pub fn open_any(path: &Path) -> Result<Box<dyn VolumeSource>, Error> {
     open_source(path, &SourceOptions { allow_in_use: true, ..SourceOptions::default() })
 }
 
-/// Opens a volume as the command line says.
+/// Opens a volume with the options of the command line.
 pub fn open(path: &Path, args: &Backup) -> Result<Box<dyn VolumeSource>, Error> {
     if is_stdin(path) {
         let stream: Box<dyn Read + Send> = match &args.stdin_command {
@@ -204,7 +203,7 @@ fn read_map(path: &Path, source: &dyn VolumeSource, args: &Backup) -> Result<Cha
         .context(|| format!("read the map {}", path.display()))?)
 }
 
-/// Prints what was done; the answer is the exit status.
+/// Prints the summary and returns the exit status.
 pub fn conclude(session: &Session<'_>, args: &Backup, report: &BackupReport) -> u8 {
     let snapshot = &report.snapshot;
     let unreadable: u64 =
@@ -223,7 +222,8 @@ pub fn conclude(session: &Session<'_>, args: &Backup, report: &BackupReport) -> 
     if unreadable > 0 {
         let lost = output::bytes(unreadable);
         output::note(&format!(
-            "silt: {lost} could not be read and stand as zeros; `silt show {}` lists the ranges",
+            "silt: {lost} could not be read and were stored as zeros; `silt show {}` lists the \
+             ranges",
             short(snapshot.id)
         ));
         return 3;
@@ -263,13 +263,13 @@ fn print_summary(args: &Backup, report: &BackupReport) {
         snapshot.volumes.iter().filter_map(|volume| Some((volume, volume.map_proof.as_ref()?)))
     {
         output::line(&format!(
-            "  volume '{}': {} segments unchanged by the map, {} of them compared",
+            "  volume '{}': {} segments unchanged according to the map, {} of them compared",
             volume.name, proof.clean, proof.compared
         ));
     }
     if report.adopted_containers > 0 {
         output::line(&format!(
-            "  {} containers of an interrupted backup were used",
+            "  {} containers of an interrupted backup were reused",
             report.adopted_containers
         ));
     }

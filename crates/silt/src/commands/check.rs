@@ -9,7 +9,7 @@ use crate::cli::Check;
 use crate::location::Locks;
 use crate::output;
 
-/// Most ranges that are printed of one volume; JSON has more.
+/// Maximum number of ranges printed per volume; JSON has more.
 const SPANS_SHOWN: usize = 8;
 
 pub fn run(session: &Session<'_>, args: &Check) -> Result<u8, Failure> {
@@ -39,10 +39,9 @@ pub fn run(session: &Session<'_>, args: &Check) -> Result<u8, Failure> {
             output::line(&format!("Extended {extended} locks of {objects} objects."));
             if overwritten > 0 {
                 output::line(&format!(
-                    "{overwritten} objects were written again: by `silt copies heal`, or by \
-                     somebody else. Of each the \
-                     first and the newest version stay locked; `silt repo rollback --dry-run` \
-                     lists them."
+                    "{overwritten} objects were overwritten, by `silt copies heal` or by \
+                     someone else. The first and the newest version of each stay locked; see `silt \
+                     repo rollback --dry-run`."
                 ));
             }
         }
@@ -53,7 +52,7 @@ pub fn run(session: &Session<'_>, args: &Check) -> Result<u8, Failure> {
 fn parse_percent(text: &str) -> Result<f64, Failure> {
     let number = text.trim().trim_end_matches('%').trim().parse::<f64>().ok();
     number.filter(|percent| *percent > 0.0 && *percent <= 100.0).ok_or_else(|| {
-        Failure::Usage(format!("'{text}' is no share; use a percentage such as 5%, up to 100%"))
+        Failure::Usage(format!("'{text}' is not a share; use a percentage such as 5%, up to 100%"))
     })
 }
 
@@ -102,7 +101,7 @@ fn print(report: &CheckReport) {
         report.series, report.snapshots, report.recipes, report.containers
     ));
     if report.verified_bytes > 0 {
-        let went_on = if report.resumed { ", going on with an interrupted pass" } else { "" };
+        let went_on = if report.resumed { ", continuing an interrupted pass" } else { "" };
         output::line(&format!(
             "Read and verified {} containers with {}{went_on}.",
             report.verified_containers,
@@ -111,7 +110,7 @@ fn print(report: &CheckReport) {
     }
     if report.unreferenced > 0 {
         output::line(&format!(
-            "{} objects of interrupted backups are not used; that is harmless.",
+            "{} objects of interrupted backups are unused; this is harmless.",
             report.unreferenced
         ));
     }
@@ -119,20 +118,20 @@ fn print(report: &CheckReport) {
         report.damage.iter().partition(|damage| damage.is_harmless);
     for damage in harmless {
         output::line(&format!(
-            "{} is damaged where no living snapshot needs it; `silt reclaim --sweep --min-dead 0` \
-             removes that.",
+            "{} is damaged, but no living snapshot needs the damaged part; `silt reclaim --sweep \
+             --min-dead 0` removes it.",
             damage.object
         ));
     }
     if damage.is_empty() {
-        let more = if report.damage.is_empty() { "" } else { " that hurts anything" };
+        let more = if report.damage.is_empty() { "" } else { " that affects a snapshot" };
         output::line(&format!("No damage found{more}."));
         return;
     }
     damage.into_iter().for_each(print_damage);
     output::line(
-        "The next backup stores what it needs of this again. To read the rest of a damaged volume, \
-         use `silt restore --salvage`.",
+        "The next backup stores the lost data that it needs again. To read the rest of a damaged \
+         volume, use `silt restore --salvage`.",
     );
 }
 
@@ -140,16 +139,16 @@ fn print_damage(damage: &Damage) {
     let error = with_advice(&damage.error, damage.advice.as_ref());
     output::line(&format!("DAMAGED {}: {error}", damage.object));
     if damage.affected.is_empty() {
-        output::line("  it is not known what that hurts");
+        output::line("  affects: unknown");
     }
     for affected in &damage.affected {
         let Some(snapshot) = affected.snapshot else {
-            output::line(&format!("  hides all of series '{}'", affected.series));
+            output::line(&format!("  affects all of series '{}'", affected.series));
             continue;
         };
         let Some(volume) = &affected.volume else {
             let (series, id) = (&affected.series, short(snapshot));
-            output::line(&format!("  hides all of snapshot {id} of series '{series}'"));
+            output::line(&format!("  affects all of snapshot {id} of series '{series}'"));
             continue;
         };
         let shown = affected.spans.iter().take(SPANS_SHOWN);
@@ -157,7 +156,7 @@ fn print_damage(damage: &Damage) {
             shown.map(|s| format!("{}..{}", s.offset, s.offset + s.length)).collect();
         let more = if affected.spans.len() > SPANS_SHOWN { ", ..." } else { "" };
         output::line(&format!(
-            "  hurts {} of {}@{} volume '{volume}': bytes {}{more}",
+            "  affects {} of {}@{} volume '{volume}': bytes {}{more}",
             output::bytes(affected.bytes),
             affected.series,
             short(snapshot),

@@ -10,7 +10,7 @@ use crate::cli::{Copies, CopiesCommand};
 use crate::location::{absolute, names_of};
 use crate::output;
 
-/// The exit status where no place has an object whole.
+/// The exit status if no place has an intact copy of an object.
 const DAMAGE_FOUND: u8 = 5;
 
 pub fn run(session: &Session<'_>, args: &Copies) -> Result<u8, Failure> {
@@ -26,7 +26,7 @@ pub fn run(session: &Session<'_>, args: &Copies) -> Result<u8, Failure> {
             if session.global.json {
                 output::message("removed_copy", json!({"location": location}));
             } else {
-                output::line(&format!("{location} is no copy of the repository any more."));
+                output::line(&format!("{location} is no longer a copy of the repository."));
             }
         }
         Some(CopiesCommand::Move { from, to }) => return moved(session, from, to),
@@ -57,7 +57,9 @@ fn list(session: &Session<'_>, repository: &Repository) {
         return;
     }
     if places.is_empty() {
-        output::line("There is one copy of the repository; `silt copies add FOLDER` makes a copy.");
+        output::line(
+            "There is only one copy of the repository; `silt copies add FOLDER` adds another.",
+        );
     }
     for place in &places {
         let what = if place.is_shared { "shared store" } else { "repository" };
@@ -67,8 +69,8 @@ fn list(session: &Session<'_>, repository: &Repository) {
     }
 }
 
-/// A location as the list of places has it: a folder that is gone has no path but the one that was
-/// listed.
+/// Returns a location as the list of places spells it. The path of a missing folder cannot be
+/// resolved, so it must match as listed.
 fn listed(repository: &Repository, location: &str) -> String {
     let is_listed = repository.places().iter().any(|place| place.location == *location);
     if is_listed { location.to_owned() } else { absolute(location) }
@@ -85,7 +87,7 @@ fn moved(session: &Session<'_>, from: &str, to: &str) -> Result<u8, Failure> {
         output::message("moved_copy", value);
         return Ok(0);
     }
-    output::line(&format!("The copy that was in {from} is in {to}."));
+    output::line(&format!("The copy in {from} is now in {to}."));
     if is_incomplete {
         let compare =
             format!("It counts as incomplete until `silt copies add {to}` has compared it.");
@@ -102,14 +104,14 @@ fn add(session: &Session<'_>, folder: &str, is_shared: bool) -> Result<u8, Failu
     let here = names.iter().find(is_listed).or(names.first()).cloned().unwrap_or_default();
     let unique = session.unique();
     match session.opener.create(folder, unique) {
-        // It may be a copy that was left out for a while; objects that differ are found out.
+        // It may be a copy that was away for a while; adding it compares all objects.
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {
             let place = session.opener.open(folder)?;
             let is_repository = place.head(&Key::new(silt_format::names::CONFIG)?).is_ok();
-            // An interrupted `add` has left at least the keys.
+            // An interrupted `add` leaves at least the keys.
             let was_begun = !place.list(silt_format::names::ROOT, None)?.objects.is_empty();
             if !is_repository && !was_begun {
-                let exists = format!("{folder} is not empty; a copy needs a folder of its own");
+                let exists = format!("{folder} is not empty; a copy needs an empty folder");
                 return Err(Error::new(ErrorKind::AlreadyExists, exists).into());
             }
         }
@@ -151,13 +153,14 @@ fn print(session: &Session<'_>, report: &HealReport, dry_run: bool) -> u8 {
         output::bytes(report.copied_bytes)
     ));
     for name in &report.lost {
-        output::note(&format!("silt: no copy has {name} whole; `silt check` says whom it hurts"));
+        output::note(&format!(
+            "silt: no copy has an intact {name}; `silt check` reports what this affects"
+        ));
     }
     for name in &report.conflicts {
         output::note(&format!(
-            "silt: {name} is whole in two copies and differs: each was used without the \
-             other; both are \
-             left as they are"
+            "silt: {name} is intact in two copies and differs: each was used without the other; \
+             both are left unchanged"
         ));
     }
     code

@@ -10,7 +10,7 @@ use super::{Failure, Session, short};
 use crate::cli::{Delete, SomeSnapshots, Undelete};
 use crate::{output, snapshot_name};
 
-/// The snapshots that names mean, by series.
+/// Finds the named snapshots, by series.
 fn find(repository: &Repository, names: &[String]) -> Result<BTreeMap<String, Vec<Id>>, Failure> {
     let mut found: BTreeMap<String, Vec<Id>> = BTreeMap::new();
     for name in names {
@@ -33,7 +33,7 @@ pub fn run(session: &Session<'_>, args: &Delete) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// Prints what a deletion in one series came to.
+/// Prints the result of a deletion in one series.
 pub fn print(session: &Session<'_>, series: &str, report: &DeleteReport, dry_run: bool) {
     if session.global.json {
         let ids: Vec<String> = report.deleted.iter().map(ToString::to_string).collect();
@@ -54,7 +54,7 @@ pub fn print(session: &Session<'_>, series: &str, report: &DeleteReport, dry_run
     let ids: Vec<String> = report.deleted.iter().map(|id| short(*id)).collect();
     let verb = if dry_run { "Would delete" } else { "Deleted" };
     let dead = if report.is_all_dead {
-        "all that the series stored is dead now".to_owned()
+        "everything that the series stored is dead now".to_owned()
     } else {
         format!(
             "{} chunks are dead now, about {:.1} more may be",

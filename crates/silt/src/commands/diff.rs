@@ -6,7 +6,7 @@ use super::{Failure, Session, spans, volume};
 use crate::cli::Diff;
 use crate::{output, snapshot_name};
 
-/// Most ranges that are printed of one volume; JSON has all.
+/// Maximum number of ranges printed per volume; JSON has all.
 const SPANS_SHOWN: usize = 20;
 
 pub fn run(session: &Session<'_>, args: &Diff) -> Result<u8, Failure> {

@@ -1,4 +1,4 @@
-//! Going on with the other series when one fails.
+//! Goes on with the other series when one fails.
 
 use silt_format::ErrorKind;
 use siltstone::DamagedHead;
@@ -7,7 +7,7 @@ use super::{Failure, Session, exit_code};
 use crate::advice::with_advice;
 use crate::output;
 
-/// What came of the series so far.
+/// The result of the series so far.
 pub struct Each<'s> {
     session: &'s Session<'s>,
     status: u8,
@@ -18,8 +18,8 @@ impl<'s> Each<'s> {
         Self { session, status: 0 }
     }
 
-    /// The value, or nothing with a message if something is wrong with this series alone: it is
-    /// busy, damaged, or refused. What is wrong with all of them ends the command.
+    /// Returns the value. If the error concerns this series alone (busy, damaged, refused or
+    /// missing), prints it and returns `None`. Other errors end the command.
     pub fn tried<T>(
         &mut self,
         series: &str,
@@ -44,7 +44,7 @@ impl<'s> Each<'s> {
         }
     }
 
-    /// Names the series whose newest heads are damaged.
+    /// Prints the series whose newest heads are damaged.
     pub fn damaged(&mut self, damaged: &[DamagedHead]) {
         for found in damaged {
             let DamagedHead { series, error, before } = found;
@@ -52,10 +52,10 @@ impl<'s> Each<'s> {
             let message = match (error.advice(), before) {
                 (Some(advice), _) => with_advice(&what, Some(advice)),
                 (None, Some(before)) => format!(
-                    "{what}; `silt recover {series}` goes on with head {}, which is whole",
+                    "{what}; `silt recover {series}` restores head {}, which is intact",
                     before.generation
                 ),
-                (None, None) => format!("{what}; no head before it can be read"),
+                (None, None) => format!("{what}; no earlier head can be read"),
             };
             self.session.reporter.finish();
             output::error(self.session.global.json, &message, 5);
@@ -63,7 +63,7 @@ impl<'s> Each<'s> {
         }
     }
 
-    /// Remembers a status: damage counts most, then what is busy.
+    /// Records a status: damage (5) takes precedence, then busy (11), then any other.
     pub fn worsen(&mut self, status: u8) {
         let rank = |status: u8| match status {
             0 => 0,

@@ -14,11 +14,11 @@ use super::{Failure, Session, delete, reclaim, short};
 use crate::cli::{Forget, Group, RetentionRules};
 use crate::{confirm, output, snapshot_name};
 
-/// How long what `forget --reclaim` deletes can be brought back where nothing says it.
+/// How long snapshots deleted by `forget --reclaim` can be brought back by default.
 const KEEP_DELETED_S: u64 = 24 * 3600;
 
 impl RetentionRules {
-    /// The policy that the options say, `None` if they say nothing.
+    /// Returns the policy that the options give, or `None`.
     pub fn policy(&self) -> Result<Option<RetentionPolicy>, Failure> {
         let within = self.keep_within.as_deref().map(snapshot_name::parse_period).transpose()?;
         let min_age = self.min_age.as_deref().map(snapshot_name::parse_seconds).transpose()?;
@@ -36,14 +36,14 @@ impl RetentionRules {
         };
         let says_nothing = policy.is_empty() && self.min_age.is_none();
         if policy.is_empty() && !says_nothing {
-            let message = "--min-age alone keeps nothing; add a --keep rule";
+            let message = "--min-age alone is not a rule; add a --keep rule";
             return Err(Failure::Usage(message.to_owned()));
         }
         Ok((!says_nothing).then_some(policy))
     }
 }
 
-/// One snapshot that a policy decides about.
+/// A snapshot that a policy is applied to.
 struct Row {
     series: String,
     entry: SnapshotEntry,
@@ -52,7 +52,7 @@ struct Row {
 
 pub fn run(session: &Session<'_>, args: &Forget) -> Result<u8, Failure> {
     let given = args.keep.policy()?;
-    // Everything is read before anything is deleted: a mistyped period costs nothing.
+    // All options are parsed before anything is deleted.
     let keep_deleted_s =
         args.keep_deleted.as_deref().map(snapshot_name::parse_seconds).transpose()?;
     let repository = session.repository_to_change(args.dry_run)?;
@@ -60,8 +60,8 @@ pub fn run(session: &Session<'_>, args: &Forget) -> Result<u8, Failure> {
     let AllHeads { heads, damaged, .. } = repository.all_heads(&args.series)?;
     each.damaged(&damaged);
     if given.is_none() && heads.iter().all(|head| head.policy.is_none()) {
-        let message = "no policy: give a rule such as --keep-daily 7, or store one with \
-                       `silt policy set`";
+        let message = "no policy: pass a rule such as --keep-daily 7, or store a policy with `silt \
+                       policy set`";
         return Err(Failure::Usage(message.to_owned()));
     }
     let mut groups: BTreeMap<Vec<String>, (RetentionPolicy, Vec<Row>)> = BTreeMap::new();
@@ -122,8 +122,9 @@ fn rows(repository: &Repository, head: &Head) -> silt_format::Result<Vec<Row>> {
     head.snapshots.iter().map(row).collect()
 }
 
-/// Fails as `Denied` if of a series all snapshots would go; `counts` says of each how many go and
-/// how many there are. A rule that keeps nothing is more often mistyped than meant.
+/// Fails with `Denied` if the rules would delete all snapshots of a series, because such rules are
+/// most likely a mistake. `counts` holds, for each series, how many would be deleted and how many
+/// exist.
 fn refuse_emptying(counts: &[(&str, usize, usize)], is_allowed: bool) -> Result<(), Failure> {
     let emptied = counts.iter().filter(|(_, going, all)| *going > 0 && going == all);
     let emptied: Vec<&str> = emptied.map(|(series, ..)| *series).collect();
@@ -131,14 +132,14 @@ fn refuse_emptying(counts: &[(&str, usize, usize)], is_allowed: bool) -> Result<
         return Ok(());
     }
     let message = format!(
-        "the rules keep no snapshot of {}, so nothing was deleted; look at them with --dry-run, or \
-         say --allow-empty",
+        "the rules keep no snapshot of {}, so nothing was deleted; check them with --dry-run, or \
+         pass --allow-empty",
         emptied.join(", ")
     );
     Err(Failure::Error(Error::new(ErrorKind::Denied, message)))
 }
 
-/// Asks if of a series more than half would go.
+/// Asks for confirmation if more than half of a series' snapshots would be deleted.
 fn confirm_many(counts: &[(&str, usize, usize)], is_sure: bool) -> Result<(), Failure> {
     let many = counts.iter().filter(|(_, going, all)| 2 * going > *all);
     let many: Vec<String> =
@@ -147,10 +148,10 @@ fn confirm_many(counts: &[(&str, usize, usize)], is_sure: bool) -> Result<(), Fa
         return Ok(());
     }
     let question = format!("delete {} snapshots", many.join(", "));
-    confirm::ask(&question, "--yes deletes them without asking, --dry-run shows which")
+    confirm::ask(&question, "pass --yes to delete them without asking, or --dry-run to list them")
 }
 
-/// Applies the policy that a series stores, as `backup --forget` does.
+/// Applies the stored policy of a series, for `backup --forget`.
 pub fn apply_stored(
     session: &Session<'_>,
     repository: &Repository,
@@ -159,7 +160,7 @@ pub fn apply_stored(
     let heads = repository.heads(&[series.to_owned()])?;
     let Some((head, policy)) = heads.into_iter().find_map(|h| h.policy.clone().map(|p| (h, p)))
     else {
-        let message = format!("series '{series}' stores no policy; nothing is deleted");
+        let message = format!("series '{series}' has no stored policy; nothing is deleted");
         session.warn(&message);
         return Ok(());
     };
@@ -169,12 +170,10 @@ pub fn apply_stored(
         kept.iter().filter(|kept| kept.reasons.is_empty()).map(|kept| kept.id).collect();
     refuse_emptying(&[(series, doomed.len(), rows.len())], false)?;
     if 2 * doomed.len() > rows.len() {
-        // Nobody is there to ask; once somebody has looked at it, the policy has little to do each
-        // day.
+        // Nobody is there to ask. Once a user has confirmed the policy, it deletes little each day.
         session.warn(&format!(
             "the policy of '{series}' would delete {} of its {} snapshots; nothing is deleted \
-             until \
-             `silt forget {series}` has been answered once",
+             until you confirm it with `silt forget {series}`",
             doomed.len(),
             rows.len()
         ));

@@ -16,7 +16,7 @@ pub fn run(session: &Session<'_>, args: &Init) -> Result<u8, Failure> {
     };
     config.validate().map_err(|error| Failure::Usage(error.to_string()))?;
     let location = session.location()?;
-    // Before anybody is asked for passwords.
+    // This check comes before the prompts for passwords.
     session.opener.refuse_existing(location)?;
     let protection = if args.no_encryption {
         Protection::None
@@ -47,9 +47,11 @@ pub fn run(session: &Session<'_>, args: &Init) -> Result<u8, Failure> {
     } else {
         output::line(&format!("Made repository {} in {location}.", &id[..8]));
         if repository.is_encrypted() {
-            output::line("Keep the password: without it nothing can be read, by anyone.");
+            output::line("Keep the password safe: without it nobody can read the repository.");
         } else {
-            output::line("It is not encrypted: whoever reads the folder reads the backups.");
+            output::line(
+                "It is not encrypted: everyone who can read the folder can read the backups.",
+            );
         }
         if repository.is_append_only() {
             output::line("Deleting and reclaiming need the administrator's password.");
@@ -58,7 +60,7 @@ pub fn run(session: &Session<'_>, args: &Init) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// Who makes a key.
+/// Describes who makes a key.
 pub fn label(session: &Session<'_>) -> KeyLabel {
     KeyLabel {
         created_ns: session.context.env.now_ns(),

@@ -21,13 +21,13 @@ pub fn run(session: &Session<'_>, args: &Key) -> Result<u8, Failure> {
             if access.is_write_only && !session.global.json {
                 let also = if access.is_alone { "" } else { " and the shared store" };
                 output::line(&format!(
-                    "Whoever has it can try guesses of 4 KiB blocks against what its series{also} \
-                     hold."
+                    "A host with this key can test guesses of 4 KiB blocks against its \
+                     series{also}."
                 ));
                 if access.series.iter().any(|series| series.ends_with('*')) {
                     output::line(
-                        "Since it is made for beginnings of names, it shows names, sizes and times \
-                         of all series.",
+                        "Because it contains a prefix, it shows names, sizes and times of all \
+                         series.",
                     );
                 }
             }
@@ -39,7 +39,7 @@ pub fn run(session: &Session<'_>, args: &Key) -> Result<u8, Failure> {
             Ok(0)
         }
         Key::Passwd(args) => {
-            // The new key first: at no time is there none.
+            // The new key first, so that there always is one.
             let own =
                 repository.keys()?.into_iter().find(|key| repository.opened_by == Some(key.id));
             let access = own.map_or_else(KeyAccess::full, |own| KeyAccess {
@@ -76,13 +76,12 @@ fn add(
     Ok(repository.add_key(&password, args.cost.to_kdf()?, &init::label(session), access)?)
 }
 
-/// What a new key may do.
+/// The rights of a new key.
 fn access(args: &NewKey) -> Result<KeyAccess, Failure> {
     let (is_write_only, series) = (args.write_only, args.series.clone());
     match (is_write_only, series.is_empty()) {
         (true, true) => Err(Failure::Usage(
-            "--write-only needs --series: the series that the host may write, such as --series \
-             web1 or \
+            "--write-only needs --series, the series that the host may write: --series web1, or \
              --series 'db-*'; '*' means every series"
                 .to_owned(),
         )),

@@ -16,7 +16,7 @@ pub fn snapshots(session: &Session<'_>, args: &ListSnapshots) -> Result<u8, Fail
     let mut each = Each::new(session);
     each.damaged(&lost);
     let mut damaged = !lost.is_empty();
-    // Of a damaged head the one before it says what there was.
+    // For a damaged head, the one before it is listed.
     heads.extend(lost.into_iter().filter_map(|lost| lost.before));
     for head in heads {
         let deleted: Vec<_> = head.deleted.iter().map(|deleted| deleted.entry.clone()).collect();
@@ -116,13 +116,12 @@ pub fn show(session: &Session<'_>, args: &OneSnapshot) -> Result<u8, Failure> {
             output::bytes(volume.stored_bytes)
         ));
         if !volume.backing.is_empty() {
-            output::line(&format!("  laid over  {}", volume.backing.join(", over ")));
+            output::line(&format!("  backed by  {}", volume.backing.join(", over ")));
         }
         if let Some(proof) = &volume.map_proof {
             output::line(&format!(
-                "  the map spared {} of {} segments, {} of those were compared all the same; every \
-                 segment was read \
-                 or compared since {}",
+                "  map: {} of {} segments not read, except {} that were compared; every segment \
+                 was read or compared since {}",
                 proof.clean - proof.compared.min(proof.clean),
                 silt_format::segment_count(volume.bytes),
                 proof.compared,
@@ -132,13 +131,16 @@ pub fn show(session: &Session<'_>, args: &OneSnapshot) -> Result<u8, Failure> {
         print_levels(&volume.levels);
         for span in &volume.unreadable {
             let end = span.offset + span.length;
-            output::line(&format!("  unreadable: bytes {}..{end} stand as zeros", span.offset));
+            output::line(&format!(
+                "  unreadable: bytes {}..{end} are stored as zeros",
+                span.offset
+            ));
         }
     }
     Ok(0)
 }
 
-/// A key and what is known of it.
+/// Describes a key.
 fn writer(repository: &Repository, key: Id) -> Result<String, Failure> {
     let known = repository.keys()?.into_iter().find(|known| known.id == key);
     let what = known.map_or("removed since".to_owned(), |known| {
@@ -151,12 +153,12 @@ fn writer(repository: &Repository, key: Id) -> Result<String, Failure> {
 fn print_levels(levels: &LevelBytes) {
     let explain = |level| match level {
         Level::Zero => "zeros and holes, never stored",
-        Level::Map => "clean by the changed-blocks map, not read",
+        Level::Map => "unchanged according to the map, not read",
         Level::Digest => "segments equal to the parent's",
-        Level::SameOffset => "chunks of the parent's segment there",
+        Level::SameOffset => "chunks of the parent's segment at this offset",
         Level::Similar => "chunks of similar segments",
-        Level::Recent => "chunks stored shortly before",
-        Level::Adopted => "chunks an interrupted backup had stored",
+        Level::Recent => "chunks stored earlier in this backup",
+        Level::Adopted => "chunks stored by an interrupted backup",
         Level::Shared => "chunks of the shared store",
         Level::New => "stored",
     };

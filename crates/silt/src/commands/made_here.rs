@@ -1,6 +1,6 @@
-//! Which series this machine has backed up, and from which files. `silt backup --all` goes by this
-//! and not by what snapshots say: hosts that share a repository can write any path into them, and
-//! would have this machine open it.
+//! Records which series this machine has backed up, and from which files. `silt backup --all` uses
+//! this record and not the paths in snapshots, because other hosts of the repository could write
+//! any path there and this machine would open it.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind::NotFound;
@@ -16,14 +16,14 @@ use super::volume_args::{PathText, is_stdin};
 use super::{Failure, Session};
 use crate::{noted, output};
 
-/// What is noted of a series, in a file of its own.
+/// The record of a series, in a file of its own.
 #[derive(Deserialize, Serialize)]
 struct Note {
     name: String,
     series: Series,
 }
 
-/// The folder in which this machine notes what it has backed up to one repository.
+/// The folder of the records for one repository.
 pub struct MadeHere(Option<PathBuf>);
 
 impl MadeHere {
@@ -32,8 +32,8 @@ impl MadeHere {
         Self(state.map(|state| state.join(repository.id().to_string()).join("series")))
     }
 
-    /// Notes what a series was backed up from; nothing is known of one that came from standard
-    /// input. A backup does not fail because of it.
+    /// Records the sources of a series; removes the record if a volume came from standard input. A
+    /// failure gives a warning and does not fail the backup.
     pub fn note(&self, id: SeriesId, name: &str, series: &Series) {
         let Some(folder) = &self.0 else { return };
         let file = folder.join(format!("{id}.json"));
@@ -46,14 +46,14 @@ impl MadeHere {
         };
         if let Err(error) = noted {
             output::note(&format!(
-                "silt: warning: {} was not written, so that `silt backup --all` does not know of \
-                 this: {error}",
+                "silt: warning: {} was not updated, so `silt backup --all` does not know this \
+                 backup: {error}",
                 file.display()
             ));
         }
     }
 
-    /// All series that were noted.
+    /// All recorded series.
     pub fn all(&self) -> Result<BTreeMap<String, Series>, Failure> {
         let mut found = BTreeMap::new();
         let Some(folder) = &self.0 else { return Ok(found) };
@@ -77,7 +77,7 @@ impl MadeHere {
     }
 }
 
-/// The series with absolute paths, if all of it comes from files.
+/// The series with absolute paths, or `None` if a volume comes from standard input.
 fn absolute(series: &Series) -> Option<Series> {
     let volumes = series.volumes.iter().map(|(name, PathText(path))| {
         let path = Some(path).filter(|path| !is_stdin(path))?;
@@ -94,7 +94,7 @@ fn write(folder: &Path, file: &Path, note: &Note) -> Result<(), Error> {
         return Ok(());
     }
     std::fs::create_dir_all(folder).map_err(failed)?;
-    // Others read the old one or the new one.
+    // Readers see the old file or the new one.
     let new = file.with_extension(std::process::id().to_string());
     std::fs::write(&new, text).map_err(failed)?;
     durable::publish_replacing(&new, file)

@@ -1,4 +1,4 @@
-//! One module a command; here is what they share.
+//! One module per command, and code that commands share.
 
 mod backup;
 mod check;
@@ -43,14 +43,14 @@ use crate::output;
 use crate::progress::Reporter;
 use crate::secrets;
 
-/// The program's name and version, as snapshots record it.
+/// The program's name and version, recorded in snapshots.
 pub const PROGRAM: &str = concat!("silt ", env!("CARGO_PKG_VERSION"));
 
-/// By how much reclaim and sweep lower their priority: a backup beside them then gets 68 times
-/// their share of a processor.
+/// The priority of commands that yield to backups, lowered by this: a backup beside them then gets
+/// 68 times their share of a processor.
 const NICE_OF_WHAT_CAN_WAIT: i32 = 19;
 
-/// Which way the bytes of a command go.
+/// The direction of a command's data.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Traffic {
     /// From sources to the repository.
@@ -61,17 +61,17 @@ pub enum Traffic {
     Other,
 }
 
-/// What every command works with.
+/// The state that all commands use.
 pub struct Session<'a> {
     pub global: &'a Global,
     pub reporter: Arc<Reporter>,
     pub context: Context,
-    /// The same environment, for those who see to its notes.
+    /// The environment of the context, for access to its notes.
     pub noted: Arc<NotedEnv>,
     pub opener: Opener,
 }
 
-/// Runs a command; the answer is the exit status.
+/// Runs a command and returns the exit status.
 pub fn run(program: &Program, cli: &Cli, interrupted: Arc<AtomicBool>) -> Result<u8, Failure> {
     let global = &cli.global;
     let to_stdout = match &cli.command {
@@ -86,7 +86,7 @@ pub fn run(program: &Program, cli: &Cli, interrupted: Arc<AtomicBool>) -> Result
     context.memory_bytes = cli.global.memory << 20;
     let opener = Opener::new(global.connections, program.kinds);
     let session = Session { global, reporter, context, noted, opener };
-    // What can wait gives way to backups unless it is told otherwise.
+    // These commands yield to backups unless --nice is given.
     let can_wait =
         matches!(cli.command, Command::Reclaim(_) | Command::Sweep(_) | Command::Popular(_));
     if let Some(steps) = global.nice.or(can_wait.then_some(NICE_OF_WHAT_CAN_WAIT)) {
@@ -141,7 +141,7 @@ pub fn run(program: &Program, cli: &Cli, interrupted: Arc<AtomicBool>) -> Result
     result
 }
 
-/// What was asked of object stores, and what it costs if prices are known.
+/// Prints the requests to object stores, and their cost if prices are known.
 fn print_requests(global: &Global, requests: &Usage) -> Result<(), Failure> {
     let prices = global.s3_prices.as_deref().map(Prices::parse).transpose()?;
     let dollars = prices.map(|prices| prices.of(requests));
@@ -176,23 +176,23 @@ fn version(as_json: bool) {
 }
 
 impl Session<'_> {
-    /// Where the repository is.
+    /// Returns the location of the repository.
     pub fn location(&self) -> Result<&str, Failure> {
         let none =
             || Failure::Usage("no repository: use -r PATH or set SILT_REPOSITORY".to_owned());
         self.global.repo.as_deref().filter(|repo| !repo.is_empty()).ok_or_else(none)
     }
 
-    /// The storage at a location, read no faster than `--limit-read` says and written no faster
-    /// than `--limit-write`; of a dry run nothing is written at all. In a backup the limit of
-    /// reading is that of the sources, in a restore the limit of writing is the target's.
+    /// Opens the storage at a location, limited by `--limit-read` and `--limit-write`; a dry run
+    /// writes nothing. In a backup, `--limit-read` applies to the sources instead; in a restore,
+    /// `--limit-write` applies to the target instead.
     fn storage(
         &self,
         location: &str,
         traffic: Traffic,
         dry_run: bool,
     ) -> Result<Arc<dyn Storage>, Error> {
-        // Checks and sweeps look at what is really there.
+        // Checks and sweeps read the store itself, not the cache.
         let storage = if traffic == Traffic::Other {
             self.opener.open(location)?
         } else {
@@ -208,7 +208,7 @@ impl Session<'_> {
         Ok(if dry_run { Arc::new(DryRunStorage::new(storage)) } else { storage })
     }
 
-    /// The cache of what is far away.
+    /// The cache for object stores.
     fn cache(&self) -> Cache {
         let global = self.global;
         let home = || Some(global.home.as_ref()?.join(".cache"));
@@ -217,12 +217,12 @@ impl Session<'_> {
         Cache { folder: folder.filter(|_| !global.no_cache), mib: global.cache_size }
     }
 
-    /// Prints a warning of the program's own.
+    /// Prints a warning.
     pub fn warn(&self, message: &str) {
         self.context.warn(Warning::new(ErrorKind::Invalid, message));
     }
 
-    /// A number that nobody else draws.
+    /// Returns a random number.
     pub fn unique(&self) -> u64 {
         let mut bytes = [0; 8];
         self.context.env.entropy(&mut bytes);
@@ -244,16 +244,24 @@ impl Session<'_> {
         Arc::new(Throttle::new(env, mib_per_s.saturating_mul(1 << 20)))
     }
 
-    /// Opens the repository that the command line names, with all its places; in a dry run nothing
-    /// is written to any.
+    /// Opens the repository that the command line names, with all its places. A dry run writes to
+    /// none of them.
     pub fn open(&self, traffic: Traffic, dry_run: bool) -> Result<Repository, Failure> {
         let here = self.location()?;
         if dry_run {
             self.noted.note_nothing();
         }
         let storage = self.storage(here, traffic, dry_run)?;
+        let file = self.global.password_file.as_deref();
+        let is_asked = secrets::is_asked(&secrets::CURRENT, file);
+        let repository = secrets::attempts(is_asked, || self.open_with_password(&storage))?;
+        let open = |location: &str| self.storage(location, traffic, dry_run);
+        Ok(repository.with_places_by(&names_of(here), &open)?)
+    }
+
+    fn open_with_password(&self, storage: &Arc<dyn Storage>) -> Result<Repository, Failure> {
         let mut usage = None;
-        let opened = Repository::open(storage, self.context.clone(), || {
+        let opened = Repository::open(Arc::clone(storage), self.context.clone(), || {
             self.password(false).map_err(|failure| match failure {
                 Failure::Error(error) => error,
                 Failure::Usage(message) => {
@@ -262,25 +270,29 @@ impl Session<'_> {
                 }
             })
         });
-        let repository = match (opened, usage) {
-            (Ok(repository), _) => repository,
-            (Err(_), Some(message)) => return Err(Failure::Usage(message)),
-            (Err(error), None) => return Err(error.into()),
-        };
-        let open = |location: &str| self.storage(location, traffic, dry_run);
-        Ok(repository.with_places_by(&names_of(here), &open)?)
+        match (opened, usage) {
+            (Ok(repository), _) => Ok(repository),
+            (Err(_), Some(message)) => Err(Failure::Usage(message)),
+            (Err(error), None) => Err(error.into()),
+        }
     }
 
-    /// Opens the repository that the command line names, so that nothing is written in a dry run.
+    /// Opens the repository for a change, with the administrator's password if it is append-only. A
+    /// dry run writes nothing.
     pub fn repository_to_change(&self, dry_run: bool) -> Result<Repository, Failure> {
         let mut repository = self.open(Traffic::Other, dry_run)?;
         if repository.is_append_only() {
-            repository.authorize(&self.admin_password(false)?)?;
+            let file = self.global.admin_password_file.as_deref();
+            let is_asked = secrets::is_asked(&secrets::ADMINISTRATOR, file);
+            secrets::attempts(
+                is_asked,
+                || Ok(repository.authorize(&self.admin_password(false)?)?),
+            )?;
         }
         Ok(repository)
     }
 
-    /// The administrator's password; a new one is asked for twice.
+    /// Returns the administrator's password; asks twice for a new one.
     pub fn admin_password(&self, is_new: bool) -> Result<Vec<u8>, Failure> {
         let file = self.global.admin_password_file.as_deref();
         let option = "--admin-password-file";
@@ -298,7 +310,7 @@ impl Session<'_> {
         self.open(Traffic::Other, false)
     }
 
-    /// The repository's password; a new one is asked for twice.
+    /// Returns the repository's password; asks twice for a new one.
     pub fn password(&self, is_new: bool) -> Result<Vec<u8>, Failure> {
         let file = self.global.password_file.as_deref();
         let prompt = if is_new { "Password of the new repository: " } else { "Password: " };
@@ -307,7 +319,7 @@ impl Session<'_> {
 }
 
 impl Cost {
-    /// The cost as the format has it.
+    /// Converts the cost to the format's.
     pub fn to_kdf(&self) -> Result<KdfCost, Failure> {
         let memory_kib = self.kdf_memory.saturating_mul(1024);
         let lanes = KdfCost::default().lanes;
@@ -316,7 +328,7 @@ impl Cost {
     }
 }
 
-/// The volume that a name means: the one called so, or the only one.
+/// Returns the volume with this name, or the only volume.
 pub fn volume<'a>(found: &'a Found, name: Option<&str>) -> Result<FoundVolume<'a>, Failure> {
     let mut all = found.volumes();
     match (name, all.next(), all.next()) {
@@ -325,7 +337,7 @@ pub fn volume<'a>(found: &'a Found, name: Option<&str>) -> Result<FoundVolume<'a
         (None, first, _) => {
             let names: Vec<_> = found.volumes().map(|each| each.volume().name.as_str()).collect();
             Err(Failure::Usage(format!(
-                "the snapshot has several volumes ({}); say which, as in {}@latest:{}",
+                "the snapshot has several volumes ({}); name one, as in {}@latest:{}",
                 names.join(", "),
                 found.head.name,
                 first.map_or("root", |first| first.volume().name.as_str())
@@ -334,7 +346,7 @@ pub fn volume<'a>(found: &'a Found, name: Option<&str>) -> Result<FoundVolume<'a
     }
 }
 
-/// The first eight digits of an id.
+/// Returns the first eight digits of an id.
 pub fn short(id: silt_format::Id) -> String {
     id.to_string()[..8].to_owned()
 }
@@ -381,14 +393,14 @@ fn volume_json(volume: &Volume) -> Value {
     })
 }
 
-/// How bytes were accounted for, by level, as JSON.
+/// Bytes by level, as JSON.
 pub fn levels_json(levels: &LevelBytes) -> Value {
     let pairs =
         Level::ALL.into_iter().map(|level| (level.name().to_owned(), json!(levels.get(level))));
     Value::Object(pairs.collect())
 }
 
-/// Where temporary files go unless told otherwise.
+/// The default folder for temporary files.
 fn temporary_folder() -> std::path::PathBuf {
     std::env::temp_dir()
 }

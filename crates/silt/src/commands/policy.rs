@@ -40,7 +40,7 @@ pub fn run(session: &Session<'_>, args: &Policy) -> Result<u8, Failure> {
 fn policy(set: &SetPolicy) -> Result<RetentionPolicy, Failure> {
     let keep = set.keep_deleted.as_deref().map(snapshot_name::parse_seconds).transpose()?;
     let Some(mut policy) = set.keep.policy()? else {
-        let message = "the policy would keep nothing; give a rule such as --keep-daily 7";
+        let message = "the policy would keep nothing; pass a rule such as --keep-daily 7";
         return Err(Failure::Usage(message.to_owned()));
     };
     policy.keep_deleted_s = keep.unwrap_or(0);
@@ -96,10 +96,13 @@ fn to_text(policy: &RetentionPolicy) -> String {
     parts.extend(policy.tags.iter().map(|tag| format!("tag {tag}")));
     let mut text = format!("keep {}", parts.join(", "));
     if policy.age_min_s > 0 {
-        text = format!("{text}; nothing younger than {} goes", hours(policy.age_min_s));
+        text = format!("{text}; delete nothing younger than {}", hours(policy.age_min_s));
     }
     if policy.keep_deleted_s > 0 {
-        text = format!("{text}; deleted ones come back for {}", hours(policy.keep_deleted_s));
+        text = format!(
+            "{text}; deleted ones can be brought back for {}",
+            hours(policy.keep_deleted_s)
+        );
     }
     text
 }

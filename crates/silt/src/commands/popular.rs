@@ -39,7 +39,7 @@ pub fn build(session: &Session<'_>, args: &PopularBuild) -> Result<u8, Failure> 
     Ok(0)
 }
 
-/// Gives the space of what was replaced back; the answer is how many bytes that were.
+/// Frees the space of replaced chunks; returns the number of bytes freed.
 fn free(session: &Session<'_>, repository: &Repository) -> Result<u64, Failure> {
     let mut freed = 0;
     for head in repository.heads(&[])? {
@@ -55,7 +55,7 @@ fn options(
     dry_run: bool,
 ) -> Result<PopularOptions, Failure> {
     if !(0.0..=100.0).contains(&args.share) {
-        return Err(Failure::Usage("--share goes from 0 to 100 percent".to_owned()));
+        return Err(Failure::Usage("--share must be between 0 and 100 percent".to_owned()));
     }
     let policy = if args.duplicates {
         SharePolicy::Duplicates
@@ -70,7 +70,7 @@ fn options(
     })
 }
 
-/// Replaces private copies by links; the answer is how many bytes were written for it.
+/// Replaces private copies by links; returns the number of bytes written.
 fn repoint(
     session: &Session<'_>,
     repository: &Repository,
@@ -92,7 +92,7 @@ fn repoint(
             output::message("repointed", value);
         } else {
             output::line(&format!(
-                "{}: {} in {} chunks are links to the shared store now ({} containers rewritten)",
+                "{}: {} in {} chunks are now links to the shared store ({} containers rewritten)",
                 head.name,
                 output::bytes(report.linked_bytes),
                 report.linked_chunks,
@@ -124,7 +124,7 @@ fn print(session: &Session<'_>, report: &PopularReport, dry_run: bool) {
         return;
     }
     output::line(&format!(
-        "{} different chunks in {} series, {} with each series' own",
+        "{} distinct chunks in {} series, {} counted per series",
         report.unique_chunks,
         report.series,
         report.private_chunks()
@@ -135,11 +135,11 @@ fn print(session: &Session<'_>, report: &PopularReport, dry_run: bool) {
         .collect();
     output::table(&["  in series", "chunks"], &rows, &[0, 1]);
     if report.chosen_chunks == 0 {
-        output::line("None is chosen: no chunk is in two series, or the share is too small");
+        output::line("No chunk was chosen: none is in two series, or the share is too small");
         return;
     }
     output::line(&format!(
-        "Chosen: {} chunks, each in at least {} series; {} were shared already",
+        "Chosen: {} chunks, each in at least {} series; {} were already shared",
         report.chosen_chunks, report.series_min, report.present_chunks
     ));
     if !dry_run {

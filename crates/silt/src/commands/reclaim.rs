@@ -11,14 +11,14 @@ use super::{Failure, Session};
 use crate::cli::{Reclaim, Sweep};
 use crate::{output, snapshot_name};
 
-/// The options of a reclaim that nothing else is said of.
+/// The default options of a reclaim.
 pub fn defaults(session: &Session<'_>) -> ReclaimOptions {
     ReclaimOptions { memory_bytes: session.global.memory << 20, ..ReclaimOptions::default() }
 }
 
 pub fn run(session: &Session<'_>, args: &Reclaim) -> Result<u8, Failure> {
     if !(0.0..=100.0).contains(&args.min_dead) {
-        return Err(Failure::Usage("--min-dead goes from 0 to 100 percent".to_owned()));
+        return Err(Failure::Usage("--min-dead must be between 0 and 100 percent".to_owned()));
     }
     let keep = args.keep_deleted.as_deref().map(snapshot_name::parse_seconds).transpose()?;
     let mut options = ReclaimOptions {
@@ -40,7 +40,7 @@ pub fn run(session: &Session<'_>, args: &Reclaim) -> Result<u8, Failure> {
     Ok(each.status())
 }
 
-/// Deletes from the shared store what no series refers to.
+/// Deletes chunks of the shared store that no series refers to.
 fn sweep_shared(
     session: &Session<'_>,
     repository: &Repository,
@@ -69,21 +69,22 @@ fn sweep_shared(
     }
     let verb = if dry_run { "would free" } else { "freed" };
     output::line(&format!(
-        "shared store: {verb} {}; of {} chunks no series refers to {}",
+        "shared store: {verb} {}; {} chunks, {} of them without a reference",
         output::bytes(report.reclaimed.freed_bytes()),
         report.slots,
         report.condemned_slots
     ));
     if !report.waiting_for.is_empty() {
         output::line(&format!(
-            "  they are deleted by the next reclaim after the running backups of {}",
+            "  the next reclaim after the running backups of {} deletes them",
             report.waiting_for.join(", ")
         ));
     }
     Ok(())
 }
 
-/// Reclaims all or some series, one after the other; the exit status says if some could not be.
+/// Reclaims all or some series, one after the other. Returns an exit status other than 0 if one
+/// failed.
 pub fn reclaim(
     session: &Session<'_>,
     repository: &Repository,
@@ -107,7 +108,7 @@ pub fn reclaim(
         freed += report.freed_bytes();
         done += 1;
         let is_news = report != ReclaimReport::default();
-        // Of many, those are named of which something is to be said.
+        // Of many series, only those with changes are listed.
         if is_news || session.global.json || names.len() == 1 {
             print(session, name, &report, dry_run);
         }
@@ -152,9 +153,11 @@ pub fn recover(session: &Session<'_>, series: &str) -> Result<u8, Failure> {
     if session.global.json {
         output::message("recovered", json!({"series": series, "recovered": recovered}));
     } else if recovered {
-        output::line(&format!("{series} is as it was before somebody took something away"));
+        output::line(&format!(
+            "Brought back what was removed from {series} without the administrator"
+        ));
     } else {
-        output::line(&format!("Nothing was taken away from {series} without leave"));
+        output::line(&format!("Nothing was removed from {series} without the administrator"));
     }
     Ok(0)
 }
@@ -168,7 +171,7 @@ fn sweep_json(sweep: &SweepReport) -> Value {
 
 fn sweep_text(sweep: &SweepReport) -> String {
     format!(
-        "{} of {} chunks are dead, {} of them had leaked",
+        "{} of {} chunks are dead, {} of them were not known to be dead",
         sweep.dead_slots, sweep.slots, sweep.leaked_slots
     )
 }

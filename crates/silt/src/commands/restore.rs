@@ -111,11 +111,11 @@ impl Restoring<'_> {
     }
 }
 
-/// A clock that was wrong once makes a snapshot the latest for as long as it was ahead.
+/// Warns if the snapshot is dated in the future: newer ones then count as older.
 pub fn warn_of_future(session: &Session<'_>, found: &Found) {
     if found.snapshot.time_ns > session.context.env.now_ns() {
         let message = format!(
-            "snapshot {} of {} is dated in the future, {}: there may be newer ones",
+            "snapshot {} of {} is dated in the future ({}): newer ones may exist",
             short(found.snapshot.id),
             found.head.name,
             output::time(found.snapshot.time_ns)
@@ -132,7 +132,7 @@ fn open(args: &Restore, target: &Path, size: u64) -> Result<Box<dyn VolumeTarget
         target.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("qcow2"));
     let format = match args.format {
         Some(TargetFormat::Qcow2) => Format::Qcow2,
-        // In place the bytes of what is there are compared.
+        // In place, the target's bytes are compared.
         None if is_named_qcow2 && !args.in_place && !is_device(target) => Format::Qcow2,
         _ => Format::Raw,
     };
@@ -142,24 +142,26 @@ fn open(args: &Restore, target: &Path, size: u64) -> Result<Box<dyn VolumeTarget
         _ => TargetMode::New,
     };
     open_target(target, TargetOptions { format, size, mode }).map_err(|error| match error.kind() {
-        // Nothing has failed: what is there is kept.
+        // The existing target was kept: a refusal, not a failure.
         ErrorKind::AlreadyExists => error.with_kind(ErrorKind::Denied).into(),
         _ => error.into(),
     })
 }
 
-/// The error with a word on what is left of the target.
+/// Adds the state of the target to the error.
 fn unfinished(args: &Restore, target: &Path, error: Error) -> Error {
     if is_stdin(target) {
         return error;
     }
     let shown = target.display();
     if target.exists() && (args.in_place || is_device(target)) {
-        let what = format!("{shown} is NOT restored; it is marked so if anything was written");
+        let what = format!(
+            "{shown} is NOT restored; if anything was written, it starts with a marker block"
+        );
         return error.context(what);
     }
     error.context(format!(
-        "{shown} is NOT restored; what was written stays in {shown}{}",
+        "{shown} is NOT restored; the written part is in {shown}{}",
         silt_source::PARTIAL_SUFFIX
     ))
 }
@@ -213,7 +215,7 @@ fn conclude(
         });
         output::message_beside("summary", value, to_stdout);
     } else if !session.global.quiet {
-        // Of zeros a file gets holes and a target in place nothing; a stream gets every byte.
+        // Zeros become holes in a file and are skipped in place; a stream gets every byte.
         let written = if to_stdout {
             String::new()
         } else {
@@ -241,6 +243,6 @@ fn conclude(
 
 fn warn(session: &Session<'_>, what: &str, span: &ByteSpan) {
     let end = span.offset + span.length;
-    let message = format!("bytes {}..{end} {what} and are zeros now", span.offset);
+    let message = format!("bytes {}..{end} {what} and were replaced by zeros", span.offset);
     session.warn(&message);
 }

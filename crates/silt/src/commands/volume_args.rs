@@ -1,4 +1,4 @@
-//! Volumes and their maps of changes, as the command line gives them: paths may hold any bytes.
+//! Volumes and their changed-blocks maps on the command line. Paths may hold any bytes.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -9,10 +9,10 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::Failure;
 
-/// What a volume given without a name and without a file name is called.
+/// The name of a volume that has neither a name nor a file name.
 const STANDARD_INPUT: &str = "stdin";
 
-/// A volume as the command line gives it.
+/// A volume on the command line.
 pub struct VolumeArg<'a> {
     pub name: Option<&'a str>,
     pub path: &'a Path,
@@ -29,12 +29,12 @@ impl<'a> VolumeArg<'a> {
         }
     }
 
-    /// Whether it is read from standard input.
+    /// Whether the volume is read from standard input.
     pub fn is_stdin(&self) -> bool {
         is_stdin(self.path)
     }
 
-    /// What it is called where nothing else says so: the file's name up to its first dot.
+    /// The default name: the file's name up to its first dot.
     pub fn default_name(&self) -> String {
         if self.is_stdin() {
             return STANDARD_INPUT.to_owned();
@@ -50,12 +50,12 @@ impl<'a> VolumeArg<'a> {
     }
 }
 
-/// Whether a path stands for standard input or output.
+/// Whether a path means standard input or output.
 pub fn is_stdin(path: &Path) -> bool {
     path == Path::new("-")
 }
 
-/// The map file of each volume that has one, by the volume's place.
+/// Returns the map file of each volume that has one, by the volume's index.
 pub fn changed_args<'a>(
     args: &'a [OsString],
     volumes: &[VolumeArg<'_>],
@@ -76,14 +76,14 @@ pub fn changed_args<'a>(
             }
         };
         if found.insert(at, Path::new(path)).is_some() {
-            let message = format!("--changed {}: the volume has a map already", text.display());
+            let message = format!("--changed {}: the volume already has a map", text.display());
             return Err(Failure::Usage(message));
         }
     }
     Ok(found)
 }
 
-/// NAME=PATH; none where no name stands before the first `=`.
+/// Splits NAME=PATH; `None` without a name before the first `=`.
 fn split_name(text: &OsStr) -> Option<(&str, &OsStr)> {
     let bytes = text.as_bytes();
     let at = bytes.iter().position(|byte| *byte == b'=')?;
@@ -91,8 +91,7 @@ fn split_name(text: &OsStr) -> Option<(&str, &OsStr)> {
     Some((name, OsStr::from_bytes(&bytes[at + 1..])))
 }
 
-/// A path in a file of text: a string, or its bytes where they are no UTF-8: `{ "bytes": [47, 255]
-/// }`.
+/// A path in a text file: a string, or `{ "bytes": [47, 255] }` if it is not UTF-8.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathText(pub PathBuf);
 

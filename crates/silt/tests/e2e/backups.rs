@@ -34,7 +34,7 @@ fn qcow2_chains_and_compressed_images_are_backed_up_as_a_guest_sees_them() {
     tool("qemu-io", &args);
     place.silt(&["backup", "chain", &overlay]).exits(0);
     let shown = place.silt(&["show", "chain@latest"]).exits(0).printed();
-    assert!(shown.contains(&format!("laid over  {base}")), "{shown}");
+    assert!(shown.contains(&format!("backed by  {base}")), "{shown}");
     let flat = place.text("flat.raw");
     tool("qemu-img", &["convert", "-O", "raw", &overlay, &flat]);
     assert!(restored(&place, "chain@latest") == place.read("flat.raw"));
@@ -62,7 +62,7 @@ fn a_wrong_map_is_found_out_and_the_snapshot_is_right() {
     run.says("the changed-blocks map is wrong");
     assert!(restored(&place, "vm@latest") == disk(6, 16));
     let run = place.silt(&[&with_map[..], &["--changed-form", "rbd"]].concat()).exits(0);
-    run.says("8 segments unchanged by the map, ");
+    run.says("8 segments unchanged according to the map, ");
     place.silt(&["show", "vm@latest"]).exits(0).says("every segment was read or compared since");
     place
         .silt(&[&with_map[..], &["--changed-form", "qemu"]].concat())

@@ -9,9 +9,9 @@ fn what_is_missing_or_mistyped_is_named() {
     let place = Place::new();
     let image = place.write("a.raw", &disk(1, 2));
     place.silt(&["backup", "vm", "nothing.raw"]).exits(1).says("nothing.raw");
-    place.silt(&["backup", "vm@x", &image]).exits(1).says("can't name a series");
+    place.silt(&["backup", "vm@x", &image]).exits(1).says("is not allowed as the name of a series");
     place.silt(&["backup", "vm"]).exits(2);
-    place.silt(&["show", "deadbeef"]).exits(1).says("no snapshot's id");
+    place.silt(&["show", "deadbeef"]).exits(1).says("no snapshot has an id");
     place.silt(&["show", "vm"]).exits(2).says("SERIES@latest");
     place.silt(&["snapshots", "nobody"]).exits(1).says("no series 'nobody'");
     place.silt(&["snapshots", "-r", &place.text("elsewhere")]).exits(10).says("elsewhere");
@@ -93,9 +93,9 @@ fn damage_is_named_with_what_it_hurts_and_healed_by_the_next_backup() {
     let hurt = &damage["affected"][0];
     assert_eq!((hurt["series"].as_str(), hurt["volume"].as_str()), (Some("vm"), Some("a")));
     assert!(hurt["bytes"].as_u64().unwrap() >= 4096);
-    place.silt(&["check"]).exits(5).says("hurts");
+    place.silt(&["check"]).exits(5).says("affects");
     let salvage = place.silt(&["restore", "latest", "out.raw", "--salvage"]).exits(5);
-    salvage.says("are zeros now");
+    salvage.says("were replaced by zeros");
     let differing = place.read("out.raw").iter().zip(&disk(3, 16)).filter(|(a, b)| a != b).count();
     assert!(differing > 0 && differing <= 256 << 10);
     place.silt(&["backup", "vm", &image]).exits(0);

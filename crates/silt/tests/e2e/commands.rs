@@ -82,7 +82,7 @@ fn help_has_examples_and_the_exit_statuses() {
 fn passwords_come_from_one_place() {
     let place = Place::new();
     let file = place.write("password", b"secret\nsecond line\n");
-    place.silt(&["snapshots", "--password-file", &file]).exits(2).says("give it by one");
+    place.silt(&["snapshots", "--password-file", &file]).exits(2).says("use only one");
     let run = |name: &str, value: &str| {
         let mut command = place.command();
         command.env_remove("SILT_PASSWORD").env(name, value).arg("snapshots");
@@ -123,7 +123,7 @@ fn a_write_only_host_backs_up_and_can_not_restore() {
     };
     host(&["backup", "vm", &image]).exits(0);
     host(&["snapshots"]).exits(0).says("vm");
-    host(&["backup", "other", &image]).exits(13).says("may write vm and not series 'other'");
+    host(&["backup", "other", &image]).exits(13).says("may write vm, but not series 'other'");
     let target = place.text("restored.raw");
     let refused = host(&["restore", "vm@latest", &target]);
     refused.exits(13).says("this key is write-only");

@@ -40,7 +40,7 @@ fn a_copy_takes_over_when_the_first_folder_is_lost() {
     kit::tool("mv", &[&first, &place.text("gone")]);
     let here = ["-r", copy.as_str()];
     let silt = |arguments: &[&str]| place.silt(&[&here, arguments].concat());
-    silt(&["restore", "vm@latest", &target, "--force"]).exits(0).says("can't be reached");
+    silt(&["restore", "vm@latest", &target, "--force"]).exits(0).says("cannot be reached");
     assert!(place.read("restored.raw") == disk);
     silt(&["backup", "vm", &file]).exits(1).says("silt copies remove");
     silt(&["copies", "remove", &first]).exits(0);
@@ -52,7 +52,7 @@ fn a_copy_takes_over_when_the_first_folder_is_lost() {
     let gone = ["-r", &place.text("gone")];
     let left_out = |arguments: &[&str]| place.silt(&[&gone, arguments].concat());
     let listed = left_out(&["snapshots"]).exits(0);
-    listed.says("is no copy of the repository");
+    listed.says("is not a copy of the repository");
     listed.says(&copy);
     left_out(&["backup", "vm", &file]).exits(13).says("open it by one of these");
 
@@ -61,7 +61,7 @@ fn a_copy_takes_over_when_the_first_folder_is_lost() {
     kit::tool("mv", &[&copy, &renamed]);
     let here = ["-r", renamed.as_str()];
     let silt = |arguments: &[&str]| place.silt(&[&here, arguments].concat());
-    silt(&["restore", "vm@latest", &target, "--force"]).exits(0).says("can't be reached");
+    silt(&["restore", "vm@latest", &target, "--force"]).exits(0).says("cannot be reached");
     silt(&["backup", "vm", &file]).exits(1).says("silt copies move");
     silt(&["copies", "move", &copy, &renamed]).exits(0).says("renamed");
     silt(&["backup", "vm", &file]).exits(0);
@@ -71,7 +71,7 @@ fn a_copy_takes_over_when_the_first_folder_is_lost() {
     kit::tool("mv", &[&renamed, &elsewhere]);
     std::os::unix::fs::symlink(&elsewhere, &renamed).unwrap();
     silt(&["backup", "vm", &file]).exits(0);
-    assert!(!silt(&["copies"]).exits(0).printed().contains("no copy"));
+    assert!(!silt(&["copies"]).exits(0).printed().contains("not a copy"));
     silt(&["copies", "add", &place.text("third")]).exits(0).says("objects compared");
     place.silt(&["-r", &elsewhere, "backup", "vm", &file]).exits(13).says(
         "open it by one of \
@@ -105,5 +105,5 @@ fn the_shared_store_is_kept_in_a_folder_of_its_own() {
     place
         .silt(&["restore", "vm1@latest", &place.text("restored.raw"), "--force"])
         .exits(1)
-        .says("can't be reached");
+        .says("cannot be reached");
 }

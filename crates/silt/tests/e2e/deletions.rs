@@ -53,7 +53,7 @@ fn a_snapshot_is_deleted_brought_back_and_its_space_reclaimed() {
     assert!(run.messages()[0]["dead_chunks"].as_u64().unwrap() > 200);
     assert_eq!(listed(&place, &[]), ids[1..]);
     assert_eq!(listed(&place, &["--deleted"]), ids[..1]);
-    place.silt(&["delete", &ids[0]]).exits(1).says("no snapshot's id begins");
+    place.silt(&["delete", &ids[0]]).exits(1).says("no snapshot has an id");
     place.silt(&["undelete", &ids[0][..8]]).exits(0).says("Brought back snapshot");
     assert_eq!(listed(&place, &[]), ids);
     place.silt(&["delete", &ids[0]]).exits(0);
@@ -65,7 +65,7 @@ fn a_snapshot_is_deleted_brought_back_and_its_space_reclaimed() {
     let run = place.silt(&["reclaim", "--json"]).exits(0);
     assert!(run.summary()["freed_bytes"].as_u64().unwrap() > 800 << 10);
     assert!(before - bytes_below(&place.path("repository")) > 800 << 10);
-    place.silt(&["undelete", &ids[0]]).exits(1).says("no deleted snapshot's id begins");
+    place.silt(&["undelete", &ids[0]]).exits(1).says("no deleted snapshot has an id");
     place.silt(&["check", "--read-data"]).exits(0);
     place.silt(&["restore", "vm@latest", "out.raw"]).exits(0);
     let same = std::fs::read(place.path("out.raw")).unwrap()
@@ -77,7 +77,7 @@ fn a_snapshot_is_deleted_brought_back_and_its_space_reclaimed() {
 fn a_policy_is_given_or_stored_and_protection_stands_above_it() {
     let (place, ids) = three_days();
     place.silt(&["forget"]).exits(2).says("no policy");
-    place.silt(&["forget", "--min-age", "3d"]).exits(2).says("keeps nothing");
+    place.silt(&["forget", "--min-age", "3d"]).exits(2).says("is not a rule");
     place.silt(&["forget", "--keep-within", "3 days"]).exits(2).says("1y5m2w7d2h");
     place.silt(&["protect", &ids[0]]).exits(0);
     place.silt(&["snapshots"]).exits(0).says("(protected)");
@@ -90,7 +90,10 @@ fn a_policy_is_given_or_stored_and_protection_stands_above_it() {
     assert_eq!(kept, [true, false, true], "newest first");
     place.silt(&["policy", "set", "vm"]).exits(2).says("keep nothing");
     place.silt(&["policy", "set", "vm", "--keep-last", "1", "--keep-deleted", "2d"]).exits(0);
-    place.silt(&["policy", "show"]).exits(0).says("vm: keep last 1; deleted ones come back for 2d");
+    place
+        .silt(&["policy", "show"])
+        .exits(0)
+        .says("vm: keep last 1; deleted ones can be brought back for 2d");
     place
         .silt(&["forget", "--min-age", "3d", "--keep-last", "1"])
         .exits(0)
@@ -103,7 +106,7 @@ fn a_policy_is_given_or_stored_and_protection_stands_above_it() {
     let newest = run.summary()["id"].as_str().unwrap().to_owned();
     assert_eq!(listed(&place, &[]), [newest]);
     place.silt(&["policy", "remove", "vm"]).exits(0).says("no policy");
-    place.silt(&["backup", "vm", "disk.raw", "--forget"]).exits(0).says("stores no policy");
+    place.silt(&["backup", "vm", "disk.raw", "--forget"]).exits(0).says("has no stored policy");
 }
 
 #[test]
@@ -126,7 +129,7 @@ fn an_append_only_repository_asks_for_the_administrator() {
     host(&["delete", "vm@latest", "--admin-password-file", "wrong"]).exits(12);
     silt(&["delete", "vm@latest"]).exits(0);
     silt(&["reclaim"]).exits(0);
-    silt(&["recover", "vm"]).exits(0).says("Nothing was taken away");
+    silt(&["recover", "vm"]).exits(0).says("Nothing was removed");
     host(&["backup", "vm", "disk.raw"]).exits(0);
     host(&["check", "--read-data"]).exits(0);
 }

@@ -170,7 +170,7 @@ impl Month {
             // A place is gone; it is taken off the list, and comes back later as it was.
             8 => {
                 tool("mv", &[&self.place.text("disk2"), &self.place.text("away")]);
-                self.all_fail(day, 1, "can't be reached");
+                self.all_fail(day, 1, "cannot be reached");
                 self.administrator(&["copies", "remove", &self.folders[1]]).exits(0);
             }
             11 => {

@@ -47,7 +47,10 @@ fn standard_output_carries_data_alone_and_ranges_are_exact() {
         let output = place.command().args(args).output().unwrap();
         assert!(output.stdout == bytes[start..end], "{range}");
     }
-    place.silt(&["restore", "latest", "-", "--range", "9MiB+1"]).exits(2).says("inside the volume");
+    place
+        .silt(&["restore", "latest", "-", "--range", "9MiB+1"])
+        .exits(2)
+        .says("exceeds the volume");
     place.silt(&["restore", "latest", "part.raw", "--range", "0-4096"]).exits(0);
     assert!(place.read("part.raw") == bytes[..4096]);
 }
@@ -92,7 +95,7 @@ fn a_time_means_the_end_of_its_day_where_the_user_lives() {
     let today = tool("date", &["-u", "+%F"]);
     place.silt(&["show", &format!("vm@{today}")]).exits(0);
     place.silt(&["show", "vm@2001-01-01"]).exits(1).says("no snapshot that old");
-    place.silt(&["show", "vm@yesterday"]).exits(2).says("no time");
+    place.silt(&["show", "vm@yesterday"]).exits(2).says("is not a time");
 }
 
 #[test]

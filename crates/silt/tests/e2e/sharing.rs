@@ -25,7 +25,7 @@ fn machines_that_have_much_in_common_store_it_once() {
     let plan = popular(&place, &["plan", "--duplicates"]);
     assert_eq!(plan["chunks_by_series"].as_array().unwrap().len(), 3);
     assert_eq!(size(), before, "a plan writes nothing");
-    place.silt(&["popular", "plan", "--share", "101"]).exits(2).says("0 to 100");
+    place.silt(&["popular", "plan", "--share", "101"]).exits(2).says("between 0 and 100");
     let built = popular(&place, &["build", "--duplicates"]);
     assert_eq!(built["copied_chunks"], plan["chosen_chunks"]);
     let after: u64 = size();
@@ -88,7 +88,7 @@ fn a_fleet_is_backed_up_in_rounds() {
         let mut command = place.command();
         kit::Run::of(command.env("XDG_STATE_HOME", place.path("other")).args(arguments))
     };
-    elsewhere(&["backup", "--all"]).exits(2).says("has backed up no series");
+    elsewhere(&["backup", "--all"]).exits(2).says("has not backed up any series");
     elsewhere(&["backup", "vm0", &format!("disk={secret}")]).exits(0);
     place.silt(&["backup", "--all"]).exits(0).says("Round of 3 series");
     let shown = place.silt(&["show", "vm0@latest", "--json"]).exits(0).messages();

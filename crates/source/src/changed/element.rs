@@ -1,4 +1,4 @@
-//! An element of a map of changes, of whichever form.
+//! An element of a changed-blocks map, in any form.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer};
 
 use super::MapForm;
 
-/// The fields of all forms that matter; which of them are there tells the form.
+/// The relevant fields of all forms; the fields present determine the form.
 #[derive(Deserialize)]
 pub(super) struct Element {
     start: Option<u64>,
@@ -19,7 +19,7 @@ pub(super) struct Element {
     exists: Option<Exists>,
 }
 
-/// `rbd` writes "true" or "false" as a string; either way, what is listed has changed.
+/// `rbd` writes "true" or "false" as a string; in both cases the listed range has changed.
 struct Exists;
 
 impl<'de> Deserialize<'de> for Exists {
@@ -46,7 +46,7 @@ impl Visitor<'_> for ExistsVisitor {
     }
 }
 
-/// What an element says about a range of the volume, in bytes.
+/// A range of the volume and whether it changed, in bytes.
 pub(super) struct Range {
     pub(super) start: u64,
     pub(super) length: u64,
@@ -54,13 +54,13 @@ pub(super) struct Range {
 }
 
 impl Element {
-    /// The element's form and what it says; else why it is of no use.
+    /// Returns the element's form and change, or the reason why it is invalid.
     pub(super) fn interpret(&self) -> Result<(MapForm, Range), String> {
         let Some(length) = self.length else {
             return Err("it has no length".to_owned());
         };
         if let (Some(start), Some(depth)) = (self.start, self.depth) {
-            // Before QEMU 6.1 nothing said whether a range is present: it may have changed then.
+            // Before QEMU 6.1 there was no field `present`: the range may have changed then.
             let changed = depth == 0 && self.present.unwrap_or(true);
             return Ok((MapForm::QemuImg, Range { start, length, changed }));
         }
@@ -72,9 +72,9 @@ impl Element {
             (Some(start), None, Some(_)) => {
                 Ok((MapForm::RbdDiff, Range { start, length, changed: true }))
             }
-            _ => Err("it has the fields neither of qemu-img map (start, length, depth, present) \
-                      nor of nbdinfo --map (offset, length, description) nor of rbd diff (offset, \
-                      length, exists)"
+            _ => Err("its fields are not those of qemu-img map (start, length, depth, present), \
+                      nbdinfo --map (offset, length, description) or rbd diff (offset, length, \
+                      exists)"
                 .to_owned()),
         }
     }
@@ -85,7 +85,7 @@ fn is_dirty(description: &str) -> Result<bool, String> {
         "dirty" => Ok(true),
         "clean" => Ok(false),
         other => Err(format!(
-            "the description {other:?} tells of allocation, not of changes; make the map with \
+            "the description {other:?} is of allocation, not of changes; create the map with \
              nbdinfo --map=qemu:dirty-bitmap:NAME"
         )),
     }

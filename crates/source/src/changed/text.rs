@@ -1,14 +1,14 @@
-//! JSON text whose strings and nesting are bounded.
+//! JSON text with bounded strings and nesting.
 
 use std::io::{self, BufReader, Read};
 
-/// Bytes of a string at most: a path, or a description of a chain of images, is shorter.
+/// Maximum length of a string in bytes; paths and descriptions of image chains are shorter.
 const STRING_BYTES_MAX: usize = 64 << 10;
-/// Lists and objects inside each other at most.
+/// Maximum nesting depth of lists and objects.
 const DEPTH_MAX: usize = 64;
 
-/// Passes JSON text on and fails at what would make a parser hold more and more of it: a string
-/// that is too long, or nesting that is too deep (a parser keeps what it is in, even skipping).
+/// Passes JSON text on. Fails for strings and nesting that would make a parser use unbounded
+/// memory: a parser stores its nesting, even while skipping.
 pub(super) struct BoundedText<R: Read> {
     reader: BufReader<R>,
     place: Position,
@@ -33,7 +33,7 @@ impl<R: Read> BoundedText<R> {
         self.place = match (self.place, byte) {
             (Position::Outside, b'"') => Position::Inside { bytes: 0 },
             (Position::Outside, b'[' | b'{') if self.depth == DEPTH_MAX => {
-                return refused("it is nested too deep");
+                return refused("it is nested too deeply");
             }
             (Position::Outside, _) => {
                 match byte {

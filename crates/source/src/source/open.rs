@@ -1,4 +1,4 @@
-//! Opening a source: what it is, by name and by content, and whether it may be read now.
+//! Opens sources: finds out their format by name and content, and whether they may be read now.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -12,13 +12,13 @@ use super::raw::RawSource;
 use crate::in_use::refuse_written;
 use crate::positioned::{Medium, medium, read_up_to};
 
-/// The format that a user says a source has.
+/// The format of a source, as chosen by the user.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FormatChoice {
-    /// By extension, checked against the content; never by content alone.
+    /// Chosen by extension and checked against the content; never by content alone.
     #[default]
     Auto,
-    /// The bytes as they are, whatever they look like.
+    /// The bytes unchanged, whatever they look like.
     Raw,
     /// A qcow2 image.
     Qcow2,
@@ -27,22 +27,22 @@ pub enum FormatChoice {
 /// How to open a source.
 #[derive(Clone, Debug, Default)]
 pub struct SourceOptions {
-    /// What the source is.
+    /// The source's format.
     pub format: FormatChoice,
-    /// Read images that another program holds open for writing: what is read may then be of no
+    /// Read images that another program has open for writing; the backup may then not be of a
     /// single point in time.
     pub allow_in_use: bool,
-    /// Where backing files may lie beside the image's own folder: folders, files and devices. An
-    /// image says itself what it is laid over, and whoever could write to it could name any file of
-    /// this machine.
+    /// Folders, files and devices where backing files may be, besides the image's own folder. An
+    /// image names its backing file itself, so a guest or user who can write to it could name any
+    /// file of this machine.
     pub allow_backing: Vec<PathBuf>,
 }
 
 /// Opens the file or device at `path` to read a volume from.
 ///
-/// Errors: NotFound; Denied without permission, while another program writes to it, or where a
-/// backing file lies elsewhere; Invalid where the name and the content disagree; Corrupt and
-/// Unsupported for qcow2 images, and their backing files, that cannot be read.
+/// Fails with NotFound; Denied without permission, while another program writes to it, or if a
+/// backing file is outside the allowed folders; Invalid if name and content disagree; Corrupt and
+/// Unsupported for qcow2 images and backing files that cannot be read.
 pub fn open_source(path: &Path, options: &SourceOptions) -> Result<Box<dyn VolumeSource>> {
     let (file, medium) = open_unused(path, options.allow_in_use)?;
     match format_of(&file, path, medium, options.format)? {
@@ -71,13 +71,13 @@ fn format_of(file: &File, path: &Path, medium: Medium, choice: FormatChoice) -> 
     let named = is_named_qcow2(path);
     match (choice, medium) {
         (FormatChoice::Qcow2, _) => return Ok(Format::Qcow2),
-        // What a device holds is its guest's: its content decides nothing.
+        // The content of a device is under the guest's control, so it decides nothing.
         (FormatChoice::Raw, _) | (FormatChoice::Auto, Medium::Device) => return Ok(Format::Raw),
         (FormatChoice::Auto, Medium::File) => {}
     }
     if let Some(format) = named_otherwise(path) {
         return Err(Error::invalid(format!(
-            "{} is named as a {format} image, which is not read",
+            "{} has the name of a {format} image, a format that cannot be read",
             path.display()
         ))
         .with_advice(Advice::ConvertImage));
@@ -90,18 +90,18 @@ fn format_of(file: &File, path: &Path, medium: Medium, choice: FormatChoice) -> 
         (true, true) => Ok(Format::Qcow2),
         (false, false) => Ok(Format::Raw),
         (true, false) => {
-            Err(Error::invalid(format!("{path} is named as a qcow2 image and is none"))
+            Err(Error::invalid(format!("{path} has the name of a qcow2 image, but is not one"))
                 .with_advice(Advice::ReadRaw))
         }
         (false, true) => Err(Error::invalid(format!(
-            "{path} begins like a qcow2 image and is not named as one; a guest could have written \
-             that header into its raw disk"
+            "{path} begins like a qcow2 image, but does not have its name; a guest could have \
+             written that header into its raw disk"
         ))
         .with_advice(Advice::NameFormat)),
     }
 }
 
-/// The format of an image that its name says, if it is one that is not read.
+/// The format of an image by its name, if it is one that cannot be read.
 fn named_otherwise(path: &Path) -> Option<&'static str> {
     let extension = path.extension()?.to_ascii_lowercase();
     match extension.to_str()? {

@@ -1,8 +1,8 @@
-//! Reading qcow2 images of versions 2 and 3 as QEMU's docs/interop/qcow2.txt lays them out.
+//! Reads qcow2 images of versions 2 and 3, as specified in QEMU's docs/interop/qcow2.txt.
 //!
 //! The decoders are functions of byte slices and numbers, so that they can be tested and fuzzed
-//! without files. Nothing is held whole that grows with the image: tables are read through a cache
-//! of a few MiB for the whole backing chain.
+//! without files. Memory does not grow with the image: tables are read through a cache of a few MiB
+//! for the whole backing chain.
 
 mod chain;
 mod compressed;

@@ -1,4 +1,4 @@
-//! A raw file or a block device: the volume's bytes as they are.
+//! A raw file or a block device: the volume's bytes, unchanged.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use silt_format::Result;
 use super::{Extent, ExtentKind, SourceFormat, SourceInfo, VolumeSource};
 use crate::positioned::{Medium, UncachedReads, length, read_what_is_asked_for};
 
-/// A raw file or a block device, of the size it had when it was opened.
+/// A raw file or a block device, with its size when it was opened.
 pub(crate) struct RawSource {
     file: File,
     path: PathBuf,
@@ -20,7 +20,7 @@ pub(crate) struct RawSource {
 }
 
 impl RawSource {
-    /// `stay`: what is read may stay in the page cache.
+    /// `stay`: data that is read may stay in the page cache.
     pub(crate) fn new(file: File, path: &Path, medium: Medium, stay: bool) -> Result<Self> {
         let size = length(&file, path)?;
         read_what_is_asked_for(&file);
@@ -34,18 +34,18 @@ impl RawSource {
         &self.path
     }
 
-    /// The kind at `offset` and where it ends. Seeking moves an offset that nobody uses: all
-    /// reads are positioned, and a seek answers with its own result whatever others do.
+    /// Returns the kind at `offset` and its end. Concurrent seeks are safe: all reads are
+    /// positioned, and each seek returns its own result.
     fn kind_until(&self, offset: u64) -> Result<(ExtentKind, u64)> {
         let seek = |to| rustix::fs::seek(&self.file, to);
         match seek(SeekFrom::Data(offset)) {
             Ok(data) if data > offset => Ok((ExtentKind::Zero, data)),
             Ok(_) => Ok((ExtentKind::Data, seek(SeekFrom::Hole(offset)).unwrap_or(self.size))),
-            // A hole up to the end, unless the file has shrunk: then a read has to tell.
+            // A hole up to the end, unless the file shrank; then a read finds out.
             Err(Errno::NXIO) if length(&self.file, &self.path)? >= self.size => {
                 Ok((ExtentKind::Zero, self.size))
             }
-            // The file system does not know; reading does.
+            // The file system does not know; reading finds out.
             Err(_) => Ok((ExtentKind::Data, self.size)),
         }
     }
@@ -71,7 +71,7 @@ impl VolumeSource for RawSource {
             Medium::File => self.kind_until(offset)?,
             Medium::Device => (ExtentKind::Data, self.size),
         };
-        // A file that changes meanwhile may answer with an end before `offset`.
+        // If the file changes meanwhile, the end may be before `offset`.
         let end = if end > offset { end.min(self.size) } else { self.size };
         Ok(Extent { offset, length: end - offset, kind })
     }

@@ -1,4 +1,4 @@
-//! A volume that comes as a stream of bytes, such as standard input.
+//! A volume read from a byte stream, such as standard input.
 
 use std::io::{ErrorKind as IoKind, Read};
 use std::sync::Mutex;
@@ -19,19 +19,20 @@ struct State {
     reader: Box<dyn Read + Send>,
     position: u64,
     ended: bool,
-    /// What a read has failed with: whoever tries again is told that, and not what follows from it.
+    /// The first error of a read, which later reads return again.
     failure: Option<String>,
 }
 
 impl StreamSource {
-    /// A volume of the bytes that `reader` yields until its end; messages call it standard input.
+    /// Returns a source of the bytes that `reader` yields until its end; messages call it standard
+    /// input.
     pub fn new(reader: Box<dyn Read + Send>) -> Self {
         Self { state: Mutex::new(State { reader, position: 0, ended: false, failure: None }) }
     }
 }
 
 impl VolumeSource for StreamSource {
-    /// The size is known once a read has met the end.
+    /// The size is known once a read has reached the end.
     fn info(&self) -> SourceInfo {
         let state = lock(&self.state);
         let size = state.ended.then_some(state.position);
@@ -47,13 +48,13 @@ impl VolumeSource for StreamSource {
         true
     }
 
-    /// Data without a known end: the length is what 64 bits still hold.
+    /// Data without a known end: the length is the rest of the 64-bit range.
     fn extent_at(&self, offset: u64) -> Result<Extent> {
         Ok(Extent { offset, length: u64::MAX - offset, kind: ExtentKind::Data })
     }
 
-    /// Reads on; Invalid where `offset` is not where the last read ended. After a failed read the
-    /// stream's position has moved, so that trying again fails as the first time.
+    /// Continues reading. Fails with Invalid if `offset` is not the end of the last read. A failed
+    /// read moves the stream's position, so later reads fail with the same error.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let mut state = lock(&self.state);
         if let Some(failure) = &state.failure {

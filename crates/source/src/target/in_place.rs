@@ -1,8 +1,8 @@
-//! A block device, or a file that keeps its place: overwritten as it is, its first block last.
+//! A block device, or a file restored in place: overwritten directly, its first block last.
 //!
-//! A half-restored disk that boots would be worse than none. So before the first other change a
-//! marker takes the place of the first block, durably, and the true first block is written only
-//! after everything else is durable. Nothing is written where nothing changes.
+//! A half-restored disk must not boot. So a marker durably replaces the first block before anything
+//! else changes, and the true first block is written only after everything else is durable.
+//! Unchanged ranges are not written.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ use crate::positioned::{
     write_all, write_past_cache,
 };
 
-/// What the first block of an unfinished target begins with; the rest of it is zeros.
+/// The beginning of the first block of an unfinished target; the rest of the block is zeros.
 pub const MARKER_TEXT: &str = "SILTSTONE: RESTORE NOT FINISHED. The data on this disk are \
                                incomplete; run the restore again.\n";
 
@@ -32,20 +32,20 @@ pub(super) struct InPlaceTarget {
     path: PathBuf,
     medium: Medium,
     size: u64,
-    /// Bytes of the file or device when it was opened.
+    /// Size of the file or device when it was opened, in bytes.
     old_size: u64,
     readable: bool,
-    /// Whether the marker is in place, durably. Set under the lock of `first`.
+    /// Whether the marker is durable. Set under the lock of `first`.
     marked: AtomicBool,
     first: Mutex<FirstBlock>,
 }
 
 struct FirstBlock {
-    /// What is there without the marker of this run.
+    /// The original contents, without this run's marker.
     original: Vec<u8>,
-    /// What will be there after `finish`.
+    /// The contents after `finish`.
     bytes: Vec<u8>,
-    /// Whether all of it was written at once.
+    /// Whether all of it was written in one call.
     replaced: bool,
 }
 
@@ -75,12 +75,12 @@ impl InPlaceTarget {
         })
     }
 
-    /// How many of `length` bytes at `offset` lie in the first block.
+    /// Returns how many of `length` bytes at `offset` are in the first block.
     fn in_first(&self, offset: u64, length: u64) -> u64 {
         length.min(self.size.min(FIRST_BLOCK_BYTES).saturating_sub(offset))
     }
 
-    /// Changes what the first block will be; nothing is written yet.
+    /// Changes the future contents of the first block; writes nothing yet.
     fn change_first(&self, offset: u64, length: u64, change: impl FnOnce(&mut [u8])) {
         if length == 0 {
             return;
@@ -92,7 +92,7 @@ impl InPlaceTarget {
         first.replaced |= range_is_all(length, self.size);
     }
 
-    /// Makes sure that the marker is in place, durably, before anything else changes.
+    /// Makes the marker durable before anything else changes.
     fn mark(&self) -> Result<()> {
         if self.marked.load(Ordering::Acquire) {
             return Ok(());
@@ -114,7 +114,7 @@ impl InPlaceTarget {
         durable::sync_file(&self.file).context(|| format!("restoring {}", self.path.display()))
     }
 
-    /// Reads data and fills in holes; a file that is still to grow has zeros there.
+    /// Reads data and fills in holes; bytes past the end of the file are zeros.
     fn read_data(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         let mut done = 0;
         while done < buf.len() {
@@ -130,7 +130,7 @@ impl InPlaceTarget {
                 done += part;
                 continue;
             }
-            // Where a file changes meanwhile, reading moves on all the same.
+            // If the file changes meanwhile, reading still makes progress.
             let part = if data == 0 { left } else { data.min(left) };
             let part = &mut buf[done..done + to_usize(part)];
             let count = read_up_to(&self.file, &self.path, at, part)?;
@@ -188,15 +188,15 @@ impl VolumeTarget for InPlaceTarget {
     }
 
     fn zeros_until(&self, offset: u64) -> u64 {
-        // The first block may differ from what the file holds.
+        // The first block may differ from the file's.
         if !self.readable || self.medium == Medium::Device || offset < FIRST_BLOCK_BYTES {
             return offset;
         }
         hole_until(&self.file, offset).min(self.size)
     }
 
-    /// Invalid where the target still had the marker of an earlier run in place of its first
-    /// block, and nothing was written there.
+    /// Fails with Invalid if the target had the marker of an earlier run in place of its first
+    /// block and nothing was written there.
     fn finish(self: Box<Self>) -> Result<()> {
         if self.must_resize() {
             self.mark()?;
@@ -207,8 +207,8 @@ impl VolumeTarget for InPlaceTarget {
         let was_marked = is_marker(&first.original);
         if was_marked && !first.replaced && is_marker(&first.bytes) {
             return Err(Error::invalid(format!(
-                "the first block of {} is lost: an earlier restore did not finish, and this one \
-                 had nothing to write there; restore all of the volume",
+                "the first block of {} is missing: an earlier restore did not finish, and this one \
+                 did not write it; restore the whole volume",
                 self.path.display()
             )));
         }

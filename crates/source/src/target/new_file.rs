@@ -34,7 +34,7 @@ impl VolumeTarget for NewFileTarget {
         write_past_cache(file, self.direct.as_ref(), path, offset, data)
     }
 
-    /// Nothing is to be done where nothing was written: the file is one hole.
+    /// Nothing to do where nothing was written: the file is a hole there.
     fn write_zeroes(&self, offset: u64, length: u64) -> Result<()> {
         check_range(offset, length, self.size)?;
         if !self.written.any(offset, length) {
@@ -56,7 +56,7 @@ impl VolumeTarget for NewFileTarget {
     }
 }
 
-/// Where data were written, roughly: a bit for each of at most 65,536 equal parts of a volume.
+/// The written parts of a volume: a bit for each of at most 65,536 equal parts.
 struct WrittenGrains {
     grain_bits: u32,
     words: Vec<AtomicU64>,

@@ -1,4 +1,4 @@
-//! Opening a target: what it is, and whether it may be written.
+//! Opens targets: finds out their kind, and whether they may be written.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
@@ -20,7 +20,7 @@ use crate::source::qcow2::MAGIC;
 /// The format in which a target stores its volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TargetFormat {
-    /// The volume's bytes as they are.
+    /// The volume's bytes, unchanged.
     Raw,
     /// A qcow2 image without a backing file.
     Qcow2,
@@ -29,36 +29,36 @@ pub enum TargetFormat {
 /// Whether existing content of a target is kept, replaced or overwritten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TargetMode {
-    /// Nothing may be there.
+    /// The target must not exist.
     New,
-    /// Whatever is there goes once the volume is complete (`--force`); a block device is
-    /// overwritten as the volume arrives.
+    /// An existing target is replaced once the volume is complete (`--force`); a block device is
+    /// overwritten as data arrives.
     Replace,
-    /// What is there is overwritten where it differs (`--in-place`).
+    /// An existing target is overwritten where it differs (`--in-place`).
     InPlace,
 }
 
 /// How to open a target.
 #[derive(Clone, Copy, Debug)]
 pub struct TargetOptions {
-    /// How to store the volume.
+    /// The target's format.
     pub format: TargetFormat,
-    /// Bytes of the volume.
+    /// Size of the volume in bytes.
     pub size: u64,
-    /// What to do about what is there.
+    /// How to treat existing contents.
     pub mode: TargetMode,
 }
 
 /// Opens `path` to write a volume to.
 ///
-/// A file is written beside its name, with [`PARTIAL_SUFFIX`](super::PARTIAL_SUFFIX), and
-/// published by `finish`; unfinished, that file stays until the next run overwrites it. Block
-/// devices, and files in place, are written as they are, their first block last.
+/// A file is written beside its name, with [`PARTIAL_SUFFIX`](super::PARTIAL_SUFFIX), and published
+/// by `finish`; unfinished, that file stays until the next run overwrites it. Block devices, and
+/// files restored in place, are written directly, their first block last.
 ///
-/// Errors: AlreadyExists where something is there and the mode is New; NotFound where nothing is
-/// and it is InPlace; Denied without permission, or while another program uses the target; Invalid
-/// for a device that is too small and for what cannot hold a volume; Unsupported for qcow2 in place
-/// or on a device; Busy while another restore writes the same partial file.
+/// Fails with AlreadyExists if the target exists and the mode is New; NotFound if it does not exist
+/// and the mode is InPlace; Denied without permission, or while another program uses the target;
+/// Invalid for a device that is too small and for paths that cannot hold a volume; Unsupported for
+/// qcow2 in place or on a device; Busy while another restore writes the same partial file.
 pub fn open_target(path: &Path, options: TargetOptions) -> Result<Box<dyn VolumeTarget>> {
     let there = path.symlink_metadata().is_ok();
     if !there && options.mode == TargetMode::InPlace {
@@ -85,13 +85,13 @@ pub fn open_target(path: &Path, options: TargetOptions) -> Result<Box<dyn Volume
 }
 
 fn open_replacing(path: &Path, options: TargetOptions) -> Result<Box<dyn VolumeTarget>> {
-    // A link to an image stays; the image is replaced where it is.
+    // A symbolic link stays; the image that it points to is replaced.
     let path = path
         .canonicalize()
         .map_err(|error| Error::io(format!("opening {}", path.display()), error))?;
     let file = File::open(&path)
         .map_err(|error| Error::io(format!("opening {}", path.display()), error))?;
-    // Whoever writes to it would go on writing to a file without a name.
+    // A program that has it open would go on writing to an unlinked file.
     refuse_written(&file, &path, Advice::FreeTarget)?;
     open_partial(&path, options)
 }
@@ -127,7 +127,8 @@ fn open_in_place(
     Ok(Box::new(InPlaceTarget::new(file, path, medium, options.size, readable)?))
 }
 
-/// Opens for reading and writing; a device so that nothing else has it mounted or claimed.
+/// Opens for reading and writing; a device exclusively (`O_EXCL`), so that nothing else has it
+/// mounted or claimed.
 fn open_exclusive(path: &Path, medium: Medium) -> Result<File> {
     let mut open = OpenOptions::new();
     open.read(true).write(true);
@@ -150,15 +151,15 @@ fn check_device(file: &File, path: &Path, size: u64) -> Result<()> {
     let has = length(file, path)?;
     if has < size {
         return Err(Error::invalid(format!(
-            "{} has {has} bytes, fewer than the volume's {size}; restore to a larger device",
+            "{} has {has} bytes, but the volume has {size}; restore to a larger device",
             path.display()
         )));
     }
     Ok(())
 }
 
-/// Raw bytes written into a qcow2 image would destroy it; a raw disk that merely begins like one
-/// is not named so.
+/// Raw bytes written into a qcow2 image would destroy it. A raw disk that only begins like one does
+/// not have the name of one.
 fn refuse_image(file: &File, path: &Path) -> Result<()> {
     let mut magic = [0; 4];
     let count = read_up_to(file, path, 0, &mut magic)?;

@@ -13,13 +13,13 @@ use silt_storage::durable;
 
 use crate::positioned::set_length;
 
-/// What the name of an unfinished file ends in.
+/// The suffix of the name of an unfinished file.
 pub const PARTIAL_SUFFIX: &str = ".silt-partial";
 
-/// Names tried before somebody must be publishing as fast as this opens.
+/// Maximum number of attempts, in case other restores keep publishing files meanwhile.
 const TRIES_MAX: u32 = 16;
 
-/// An empty file under `<target>.silt-partial`, locked against other restores. Dropped, it stays
+/// An empty file under `<target>.silt-partial`, locked against other restores. If dropped, it stays
 /// for the user to see; the next run for the same target overwrites it.
 pub(super) struct Partial {
     file: File,
@@ -31,7 +31,7 @@ pub(super) struct Partial {
 impl Partial {
     pub(super) fn create(target: &Path, replace: bool) -> Result<Self> {
         let Some(name) = target.file_name() else {
-            return Err(Error::invalid(format!("{} is not a file's name", target.display())));
+            return Err(Error::invalid(format!("{} is not a file name", target.display())));
         };
         let mut name = OsString::from(name);
         name.push(PARTIAL_SUFFIX);
@@ -63,12 +63,12 @@ impl Partial {
             self.take_over_permissions()?;
             return durable::publish_replacing(&self.path, &self.target);
         }
-        // Publishing removes what it cannot publish, and this took long to write.
+        // Publishing would remove a file that it cannot publish, but this one took long to write.
         if self.target.symlink_metadata().is_ok() {
             return Err(Error::new(
                 ErrorKind::AlreadyExists,
                 format!(
-                    "{} has appeared meanwhile; the restored volume is in {}",
+                    "{} was created by someone else meanwhile; the restored volume is in {}",
                     self.target.display(),
                     self.path.display()
                 ),
@@ -77,8 +77,8 @@ impl Partial {
         durable::publish_new(&self.path, &self.target)
     }
 
-    /// A file that replaces another is for the same users: the mode goes with the owner, and stays
-    /// with this program's user alone where the owner cannot be given.
+    /// A file that replaces another gets its owner and mode. If the owner cannot be set, only this
+    /// program's user may access the file.
     fn take_over_permissions(&self) -> Result<()> {
         let failed =
             |error| Error::io(format!("setting the mode of {}", self.path.display()), error);
@@ -98,8 +98,8 @@ impl Partial {
     }
 }
 
-/// Whether a file is one that nobody else can have open or under another name: where others may
-/// write to the folder, they could make it beforehand, and read and alter what is restored.
+/// Whether no other user can have the file open or hard-linked. Users who can write to the folder
+/// could create the file beforehand, and read and alter the restored data.
 fn is_private(file: &Metadata) -> bool {
     file.is_file()
         && file.nlink() == 1
@@ -107,7 +107,7 @@ fn is_private(file: &Metadata) -> bool {
         && !Mode::from_raw_mode(file.mode()).intersects(Mode::RWXG | Mode::RWXO)
 }
 
-/// Whether an open file is the one at `path` now.
+/// Whether an open file is the one currently at `path`.
 fn is_at(file: &File, path: &Path) -> bool {
     let identity = |metadata: Metadata| (metadata.dev(), metadata.ino());
     let now = path.symlink_metadata().map(identity);
@@ -131,7 +131,7 @@ fn open_locked(path: &Path) -> Result<File> {
         };
         if !is_private(&file.metadata().map_err(failed)?) {
             let what = format!(
-                "{} is in the way: it was not left by a restore of this user; remove it",
+                "{} exists and was not left by a restore of this user; remove it",
                 path.display()
             );
             return Err(Error::invalid(what));

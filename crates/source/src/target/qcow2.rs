@@ -1,9 +1,9 @@
 //! A new qcow2 image: version 3, clusters of 64 KiB, no backing file.
 //!
-//! Clusters are handed out in the order of the first write to each, and never given back, so that
-//! every cluster of the file has exactly one reference and the reference counts can be written
-//! last. A cluster that was never written is unallocated, which reads as zeros. Nothing is
-//! published before all tables are in the file: their order on the way does not matter.
+//! Clusters are allocated in the order of the first write to each and never freed, so that every
+//! cluster of the file has exactly one reference and the reference counts can be written last. A
+//! cluster that was never written is unallocated, which reads as zeros. The file is published only
+//! after all tables are written, so their order does not matter.
 
 mod layout;
 
@@ -53,7 +53,7 @@ impl VolumeTarget for Qcow2Target {
         Ok(())
     }
 
-    /// Nothing is to be done where nothing was written.
+    /// Nothing to do where nothing was written.
     fn write_zeroes(&self, offset: u64, length: u64) -> Result<()> {
         check_range(offset, length, self.size)?;
         let (file, path) = (self.partial.file(), self.partial.path());

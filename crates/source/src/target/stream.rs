@@ -1,4 +1,4 @@
-//! A volume that goes out as a stream of bytes, such as standard output.
+//! A volume written to a byte stream, such as standard output.
 
 use std::io::Write;
 use std::sync::Mutex;
@@ -11,7 +11,7 @@ use crate::positioned::each_zeros;
 
 const NAME: &str = "standard output";
 
-/// A volume written to a stream, once and in offset order, its zeros too.
+/// A volume written to a stream, once and in offset order, including zeros.
 pub struct StreamTarget {
     size: u64,
     state: Mutex<State>,
@@ -24,12 +24,13 @@ struct State {
 }
 
 impl StreamTarget {
-    /// A volume of `size` bytes that goes to `writer`; messages call it standard output.
+    /// Returns a target that writes a volume of `size` bytes to `writer`; messages call it standard
+    /// output.
     pub fn new(writer: Box<dyn Write + Send>, size: u64) -> Self {
         Self { size, state: Mutex::new(State { writer, position: 0, broken: false }) }
     }
 
-    /// The state, if the stream is at `offset`.
+    /// Returns the state if the stream is at `offset`.
     fn at(&self, offset: u64, length: u64) -> Result<std::sync::MutexGuard<'_, State>> {
         check_range(offset, length, self.size)?;
         let state = lock(&self.state);
@@ -37,7 +38,7 @@ impl StreamTarget {
             return Err(Error::invalid(format!(
                 "{NAME} can only be written in order: it is at byte {}, not at {offset}{}",
                 state.position,
-                if state.broken { ", and a write has failed before" } else { "" }
+                if state.broken { ", and an earlier write failed" } else { "" }
             )));
         }
         Ok(state)
@@ -57,7 +58,7 @@ impl State {
 }
 
 impl VolumeTarget for StreamTarget {
-    /// Invalid where `offset` is not where the last write ended.
+    /// Fails with Invalid if `offset` is not the end of the last write.
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
         self.at(offset, data.len() as u64)?.write(data)
     }
@@ -75,13 +76,13 @@ impl VolumeTarget for StreamTarget {
         false
     }
 
-    /// Flushes the stream: what its other end does with the bytes is that end's affair. Invalid
-    /// where bytes of the volume were never written.
+    /// Flushes the stream; durability is up to its reader. Fails with Invalid if bytes of the
+    /// volume were never written.
     fn finish(self: Box<Self>) -> Result<()> {
         let mut state = lock(&self.state);
         if state.broken || state.position != self.size {
             return Err(Error::invalid(format!(
-                "{NAME} has had {} of the volume's {} bytes: it is not complete",
+                "{NAME} received {} of the volume's {} bytes and is incomplete",
                 state.position, self.size
             )));
         }

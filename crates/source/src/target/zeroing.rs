@@ -1,4 +1,4 @@
-//! Making ranges of files and devices zeros without writing them.
+//! Zeroes ranges of files and devices without writing them.
 
 use std::fs::File;
 use std::path::Path;
@@ -9,11 +9,11 @@ use silt_format::{Error, Result};
 
 use crate::positioned::{Medium, write_zeros};
 
-/// What device ranges are cut to before they are given up: the largest logical block there is.
+/// Alignment of device ranges before they are discarded: the largest logical block size.
 const DEVICE_BLOCK_BYTES: u64 = 4096;
 
-/// Makes `length` bytes at `offset` zeros: punched out where that is possible, written elsewhere.
-/// Past the end of a file nothing happens, for nothing is there.
+/// Zeroes `length` bytes at `offset`: punches a hole if possible, otherwise writes zeros. Does
+/// nothing past the end of a file.
 pub(super) fn zero_range(
     file: &File,
     path: &Path,
@@ -39,7 +39,7 @@ pub(super) fn zero_range(
     write_zeros(file, path, last, end - last)
 }
 
-/// Whether the range could be given up, so that it reads as zeros.
+/// Punches a hole; returns whether the range now reads as zeros.
 fn give_up(file: &File, path: &Path, medium: Medium, offset: u64, length: u64) -> Result<bool> {
     let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     let zero = FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE;

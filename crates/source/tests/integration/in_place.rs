@@ -99,7 +99,7 @@ fn a_lost_first_block_is_not_taken_for_the_volumes() {
     target.write_at(20_000, &[9; 100]).unwrap();
     let error = target.finish().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);
-    assert!(error.to_string().contains("restore all"), "{error}");
+    assert!(error.to_string().contains("restore the whole"), "{error}");
     assert!(is_marked(&path));
     // A volume that truly begins with the marker is another matter.
     let marked = fs::read(&path).unwrap();

@@ -1,5 +1,5 @@
-//! Sources and targets against images that QEMU makes and checks. Needs qemu-utils; what needs
-//! root says so when it is left out.
+//! Sources and targets against images that QEMU makes and checks. Needs qemu-utils; what needs root
+//! says so when it is skipped.
 
 #![expect(clippy::unwrap_used, reason = "a failing test says so by panicking")]
 

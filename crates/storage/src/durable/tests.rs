@@ -168,7 +168,7 @@ fn a_full_disk_is_named_with_the_way_out() {
         let error = before_publishing("write", Path::new("repo/.tmp/x"), kind.into());
         assert_eq!(error.kind(), ErrorKind::Unavailable);
         let text = error.to_string();
-        let start = "no space left in repo/.tmp; free some and run again: nothing was changed";
+        let start = "no space left in repo/.tmp; nothing was changed. Free some space";
         assert!(text.starts_with(start), "{text}");
     }
 }

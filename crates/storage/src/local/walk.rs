@@ -1,7 +1,7 @@
-//! Listing a folder by the byte order of keys.
+//! Lists a folder in the byte order of keys.
 //!
-//! The order of keys is not that of the names in each folder: `a-b` comes before `a/c`. It is
-//! when each folder is compared with the `/` that follows its name in every key below it.
+//! The order of keys is not that of the names in each folder: `a-b` comes before `a/c`. Comparing
+//! each folder's name with a `/` appended, as in every key below it, gives the order of keys.
 
 use std::fs;
 use std::io;
@@ -13,14 +13,14 @@ use super::is_absent;
 use crate::key::is_part;
 use crate::{Key, LIST_PAGE_OBJECTS_MAX, ListPage};
 
-/// One page of the objects below `root`; a folder that is not there has none.
+/// Returns one page of the objects below `root`; a missing folder has none.
 ///
-/// Only folders that can hold such objects are read, the names of one folder on the way down at
-/// a time are held.
+/// Reads only folders that can hold such objects, and holds only the names of the folders on the
+/// current path.
 pub(super) fn list(root: &Path, prefix: &str, after: Option<&Key>) -> Result<ListPage> {
     let mut page = ListPage { objects: Vec::new(), truncated: false };
     let start = match prefix.rfind('/') {
-        // Such a prefix begins no key, and must not be taken for a path.
+        // No key begins with such a prefix, which must not be used as a path.
         Some(end) if Key::new(&prefix[..end]).is_err() => return Ok(page),
         Some(end) => &prefix[..=end],
         None => "",
@@ -58,7 +58,7 @@ impl Wanted<'_> {
         key.starts_with(self.prefix) && key > self.after
     }
 
-    /// Whether keys that begin with `folder`, which ends in a slash, can be wanted.
+    /// Whether keys that begin with `folder`, which ends in a slash, can be in the page.
     fn folder(self, folder: &str) -> bool {
         (folder.starts_with(self.prefix) || self.prefix.starts_with(folder))
             && (folder > self.after || self.after.starts_with(folder))
@@ -80,7 +80,7 @@ fn read_folder(root: &Path, folder: &str, wanted: Wanted<'_>) -> Result<Vec<Stri
         let file_name = entry.file_name();
         let Some(part) = file_name.to_str().filter(|part| is_part(part)) else { continue };
         let mut name = format!("{folder}{part}");
-        // Also ends a walk through links that lead in a circle, if the kernel does not before.
+        // Also ends a walk through a cycle of links, if the kernel does not do so earlier.
         if Key::new(&*name).is_err() {
             continue;
         }
@@ -100,11 +100,11 @@ fn read_folder(root: &Path, folder: &str, wanted: Wanted<'_>) -> Result<Vec<Stri
     Ok(names)
 }
 
-/// Whether an entry is a folder or a file; `None` for anything else, or when it is gone.
+/// Whether an entry is a folder or a file; `None` for anything else, or if it is gone.
 fn is_folder(entry: &fs::DirEntry) -> io::Result<Option<bool>> {
     let mut kind = entry.file_type()?;
     if kind.is_symlink() {
-        // Reads follow links, so listings do too: what can be read must be seen.
+        // Reads follow links, so listings do too: a readable object must be listed.
         match fs::metadata(entry.path()) {
             Ok(found) => kind = found.file_type(),
             Err(error) if is_absent(&error) => return Ok(None),

@@ -82,7 +82,7 @@ fn assert_no_space(result: silt_format::Result<()>) {
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     let text = error.to_string();
     assert!(text.contains("no space left in "), "{text}");
-    assert!(text.contains("; free some and run again: nothing was changed"), "{text}");
+    assert!(text.contains("; nothing was changed. Free some space"), "{text}");
 }
 
 #[test]

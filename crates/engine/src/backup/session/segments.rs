@@ -1,5 +1,4 @@
-//! What becomes of a segment that has changed: its chunks are looked for, new ones are stored, and
-//! its recipe is written.
+//! Processes a changed segment: looks up its chunks, stores new ones, and writes its recipe.
 
 use silt_format::number::{to_u32, to_u64};
 use silt_format::{

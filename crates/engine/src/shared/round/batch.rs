@@ -9,13 +9,13 @@ use silt_source::VolumeSource;
 
 use super::place::{NewChunk, fingerprint_of};
 
-/// Most bytes that are read at once.
+/// Maximum number of bytes read at once.
 const BATCH_BYTES: u64 = 1 << 20;
 
 /// Chosen chunks that lie in one volume, one behind the other.
 #[derive(Default)]
 pub(super) struct Batch {
-    /// Where the first is, and how many bytes all have.
+    /// Offset of the first chunk, and total size of all.
     place: Option<(NewChunk, u64)>,
     chunks: Vec<(Range<usize>, Fingerprint)>,
     data: Vec<u8>,
@@ -45,8 +45,8 @@ impl Batch {
         self.place.map(|(place, _)| place)
     }
 
-    /// Reads the chunks from their volume and empties the batch; those that are still what they
-    /// were are the answer. What has changed or can't be read any more is not shared.
+    /// Reads the chunks from their volume, empties the batch, and returns the unchanged chunks.
+    /// Chunks that changed or cannot be read are not shared.
     pub(super) fn read(
         &mut self,
         source: &dyn VolumeSource,

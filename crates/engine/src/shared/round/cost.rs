@@ -1,5 +1,5 @@
-//! What a round takes, predicted from its load: the cost model of multi-stage deduplication (Zhang
-//! et al., HotStorage 2013), in seconds and bytes.
+//! Predicts a round's cost from its load: the cost model of multi-stage deduplication (Zhang et
+//! al., HotStorage 2013), in seconds and bytes.
 //!
 //! Each stage waits for the machine with the most requests; what a machine owns of the
 //! fingerprints' space is even. The terms of the network are those of the paper: a message's

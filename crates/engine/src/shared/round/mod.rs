@@ -162,7 +162,7 @@ pub struct RoundReport {
 fn check_members(members: &[RoundMember<'_>]) -> Result<()> {
     let most = usize::from(u16::MAX);
     if members.len() > most {
-        return Err(Error::invalid(format!("{} series are too many for a round", members.len())));
+        return Err(Error::invalid(format!("a round cannot have {} series", members.len())));
     }
     for (number, member) in members.iter().enumerate() {
         let series = &member.series;
@@ -176,8 +176,8 @@ fn check_members(members: &[RoundMember<'_>]) -> Result<()> {
         let of_no_size = member.volumes.iter().find(|(_, source)| source.info().size.is_none());
         if let Some((name, _)) = of_no_size {
             return Err(Error::invalid(format!(
-                "volume '{name}' of series '{series}' is a stream; a round reads volumes twice, so \
-                 back it up alone"
+                "volume '{name}' of series '{series}' is a stream, but a round reads volumes \
+                 twice; back it up alone"
             )));
         }
     }
@@ -267,11 +267,11 @@ impl NewData for Found<'_> {
 }
 
 impl Repository {
-    /// Backs up many series together; what two or more of them have, or one of them and any other
-    /// series of the repository, is stored once.
+    /// Backs up many series together. Chunks that two or more of them have, or one of them and any
+    /// other series of the repository, are stored once.
     ///
-    /// Each series commits for itself, and one that fails is said in the report: the others go on.
-    /// While another process changes the shared store, and for who may not change it, nothing new
+    /// Each series commits separately; a failed one is listed in the report, and the others go on.
+    /// If another process is changing the shared store, or this key may not change it, nothing new
     /// is shared, with a warning.
     pub fn backup_round(
         &self,
@@ -284,7 +284,7 @@ impl Repository {
         let records = TemporaryFile::new(&self.objects, &options.folder);
         let mut round = Round { repository: self, members, options, report, records, began_ns };
         let done = round.run();
-        // Also after an error nobody may wait for ever.
+        // After an error, too, no thread may wait forever.
         let now = round.elapsed_ms();
         round.members.iter_mut().filter(|member| member.on_released.is_some()).for_each(|member| {
             member.volumes.clear();
@@ -311,7 +311,7 @@ impl Round<'_, '_> {
         Ok(())
     }
 
-    /// Stages 2 and 3, unless somebody else changes the shared store.
+    /// Stages 2 and 3, unless another process changes the shared store.
     fn compare_and_share(&mut self, requests: Sorted) -> Result<()> {
         let mut edit = match Edit::begin_shared(self.repository, DEFAULT_DOMAIN) {
             // Who may not add to the shared store still backs up.
@@ -413,7 +413,7 @@ impl Round<'_, '_> {
             } else if self.options.spool {
                 let (name, series) = (&volume.name, &member.series);
                 let message = format!(
-                    "volume '{name}' of series '{series}' is read again: a spool can't replace it"
+                    "volume '{name}' of series '{series}' cannot be spooled and is read again"
                 );
                 self.repository.warn(Warning::new(ErrorKind::Unavailable, message));
             }

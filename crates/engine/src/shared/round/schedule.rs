@@ -1,8 +1,8 @@
-//! Which series go into which round.
+//! Assigns series to rounds.
 //!
-//! More rounds hold each volume, and with it copy-on-write, for a shorter time, and take longer
-//! together: the index is read in each. The most rounds are sought that keep a limit of time, as in
-//! dual bin packing (Assmann et al., 1984).
+//! With more rounds, each volume and its copy-on-write snapshot are held for a shorter time, but
+//! all rounds together take longer, because each reads the index. Finds the largest number of
+//! rounds within a time limit, as in dual bin packing (Assmann et al., 1984).
 
 use silt_format::number::to_u64;
 
@@ -141,8 +141,8 @@ impl Schedule {
         schedule
     }
 
-    /// The most rounds that take at most `limit_s` together, found by halving; one round if even
-    /// that takes longer.
+    /// The largest number of rounds that together take at most `limit_s`, found by binary search;
+    /// one round if even that takes longer.
     pub fn within(
         model: &CostModel,
         vms: &[ScheduledVm],

@@ -63,7 +63,7 @@ impl<'scope, 'env, 'r: 'scope, T: Send + 'scope> Sessions<'scope, 'env, 'r, T> {
         }
     }
 
-    /// Ends a session while the next one works; the answer is what the one before it has come to.
+    /// Ends a session while the next one works; returns what the one before it has come to.
     pub(super) fn end(&mut self, end: impl FnOnce() -> T + Send + 'scope) -> Option<T> {
         let before = self.ended();
         let ending = if self.is_alone() {
@@ -80,7 +80,7 @@ impl<'scope, 'env, 'r: 'scope, T: Send + 'scope> Sessions<'scope, 'env, 'r, T> {
         self.repository.objects.context.env.is_single_threaded()
     }
 
-    /// What the session that ended last has come to, if it was not asked for yet.
+    /// The result of the session that ended last, if not taken yet.
     pub(super) fn ended(&mut self) -> Option<T> {
         self.ending.take().map(|ending| match ending {
             Ending::UnderWay(thread) => joined(thread),

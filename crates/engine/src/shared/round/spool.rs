@@ -50,7 +50,7 @@ impl SpoolWriter {
     }
 }
 
-/// A volume of which a spool holds what has changed.
+/// A volume whose changed data is in a spool.
 pub(super) struct SpooledVolume {
     info: SourceInfo,
     places: Vec<SpooledSegment>,
@@ -88,7 +88,8 @@ impl SpooledVolume {
             last.0 = index;
         }
         let data = last.1.get(start..start + buf.len());
-        let data = data.ok_or_else(|| Error::invalid("a read past a segment of the spool"))?;
+        let data =
+            data.ok_or_else(|| Error::invalid("a read past the end of a segment of the spool"))?;
         buf.copy_from_slice(data);
         Ok(())
     }

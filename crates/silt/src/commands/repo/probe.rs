@@ -1,4 +1,4 @@
-//! `silt repo probe`: whether a place does all that a repository relies on.
+//! `silt repo probe`: tests whether a location can hold a repository.
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,21 +15,21 @@ use crate::output;
 pub fn run(session: &Session<'_>, location: &str) -> std::result::Result<u8, Failure> {
     let base = format!("{}/probe-{:016x}", location.trim_end_matches('/'), session.unique());
     let used: RefCell<Vec<Arc<dyn Storage>>> = RefCell::default();
-    // A place that can't be reached at all is said at once, and not by a check of the suite.
+    // If the location cannot be reached, this fails before the suite does.
     let first = open(session, &base, 0)?;
     first.list("", None)?;
     let failed = suite(session, &base, &used);
     let removed = remove(session, &base, &used.into_inner());
     session.reporter.finish();
     if let Some(check) = failed {
-        let message = format!("{location} can't hold a repository: {check}");
+        let message = format!("{location} cannot hold a repository: {check}");
         return Err(Error::new(ErrorKind::Unsupported, message).into());
     }
     removed?;
     if session.global.json {
         output::message("probed", json!({"location": location, "usable": true}));
     } else {
-        output::line(&format!("{location} does all that a repository needs."));
+        output::line(&format!("{location} can hold a repository."));
     }
     Ok(0)
 }
@@ -43,13 +43,13 @@ fn open(session: &Session<'_>, base: &str, number: usize) -> Result<Arc<dyn Stor
     }
 }
 
-/// Runs the conformance suite; what failed, if anything did.
+/// Runs the conformance suite; returns the first failure.
 fn suite(
     session: &Session<'_>,
     base: &str,
     used: &RefCell<Vec<Arc<dyn Storage>>>,
 ) -> Option<String> {
-    // Its checks say by panicking what they found; nobody wants the trace.
+    // Its checks fail by panicking; the backtrace is suppressed.
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
     let outcome = catch_unwind(AssertUnwindSafe(|| {
@@ -68,7 +68,7 @@ fn suite(
     Some(text.unwrap_or_else(|| "a check failed".to_owned()))
 }
 
-/// Removes everything that the suite has made.
+/// Removes all objects that the suite created.
 fn remove(session: &Session<'_>, base: &str, used: &[Arc<dyn Storage>]) -> Result<()> {
     let mut removed = 0;
     for storage in used {

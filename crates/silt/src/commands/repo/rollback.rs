@@ -1,4 +1,4 @@
-//! `silt repo rollback`: a repository in a bucket as it was at a time.
+//! `silt repo rollback`: rolls a repository in a bucket back to a point in time.
 
 use crate::cli::Rollback;
 use crate::commands::{Failure, Session};
@@ -13,7 +13,7 @@ pub fn run(session: &Session<'_>, args: &Rollback) -> Result<u8, Failure> {
     let location = session.location()?;
     if !location.starts_with("s3://") {
         let message =
-            format!("{location} is no bucket: folders keep no versions of what is deleted");
+            format!("{location} is not a bucket; folders keep no versions of deleted files");
         return Err(Error::new(ErrorKind::Unsupported, message).into());
     }
     let at_ns = crate::snapshot_name::parse_nanoseconds(&args.at)?;
@@ -29,8 +29,8 @@ pub fn run(session: &Session<'_>, args: &Rollback) -> Result<u8, Failure> {
         let message = format!("there was no repository in {location} at {}", args.at);
         return Err(Error::new(ErrorKind::NoRepository, message).into());
     }
-    // What stands above older objects: newer heads, and newer lists of places and, with the keys,
-    // of writers.
+    // Objects that take precedence over older ones: newer heads, newer lists of places and, with
+    // `--keys`, of writers.
     let is_above = |key: &silt_storage::Key| {
         let name = key.as_str();
         name.starts_with(names::STATE)
@@ -44,9 +44,9 @@ pub fn run(session: &Session<'_>, args: &Rollback) -> Result<u8, Failure> {
         keys.iter().filter_map(|version| names::key_id(version.key.as_str())).collect();
     ids.sort_unstable();
     ids.dedup();
-    // A password that was removed since then was removed for a reason.
+    // Passwords that were removed since then stay removed unless `--keys` is given.
     plan.restored = if args.keys { keys.into_iter().chain(rest).collect() } else { rest };
-    // Heads last: whoever looks meanwhile finds all that a head names.
+    // Heads last, so that other processes always find the objects that a head names.
     plan.restored.sort_by_key(|version| is_above(&version.key));
     if !args.dry_run {
         for (done, version) in plan.restored.iter().enumerate() {
@@ -95,24 +95,24 @@ fn print(
         if args.dry_run { ("Would restore", "delete") } else { ("Restored", "deleted") };
     output::line(&format!(
         "{restored} {objects} objects ({}) as they were at {}, and {deleted} {hidden} newer heads \
-         and the like.",
+         and lists.",
         output::bytes(bytes),
         output::time(at_ns),
     ));
     if !keys.is_empty() && !args.keys {
         let keys: Vec<_> = keys.iter().map(ToString::to_string).collect();
         output::line(&format!(
-            "Keys that were removed or overwritten since are left so: {}. If it wasn't you, run it \
-             again with --keys.",
+            "Keys that were removed or overwritten since stay so: {}. If you did not do that, run \
+             this again with --keys.",
             keys.join(", ")
         ));
     }
     if !args.dry_run {
-        output::line("`silt check --read-data` says whether all is whole.");
+        output::line("Run `silt check --read-data` to verify the result.");
     }
 }
 
 #[cfg(not(feature = "s3"))]
 pub fn run(_: &Session<'_>, _: &Rollback) -> Result<u8, Failure> {
-    Err(Failure::Usage("this program was built without buckets".to_owned()))
+    Err(Failure::Usage("this program was built without support for buckets".to_owned()))
 }

@@ -1,4 +1,4 @@
-//! Fleet files: which series a round has, and their volumes.
+//! Fleet files: the series of a round and their volumes.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,13 +12,13 @@ use crate::commands::made_here::MadeHere;
 use crate::commands::volume_args::PathText;
 use crate::secrets;
 
-/// Most bytes of a fleet file.
+/// Maximum size of a fleet file in bytes.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fleet {
-    /// Labels of all snapshots.
+    /// Labels for all snapshots.
     #[serde(default)]
     pub tags: Vec<String>,
     pub series: BTreeMap<String, Series>,
@@ -29,10 +29,10 @@ pub struct Fleet {
 pub struct Series {
     /// Paths by the volumes' names.
     pub volumes: BTreeMap<String, PathText>,
-    /// A command that makes the volumes readable.
+    /// A command that prepares the volumes.
     #[serde(default)]
     pub before: Option<String>,
-    /// A command to run once they are not needed any more.
+    /// A command to run once they are no longer needed.
     #[serde(default)]
     pub after: Option<String>,
 }
@@ -40,12 +40,12 @@ pub struct Series {
 pub fn read(file: &Path) -> Result<Fleet, Failure> {
     let failed = |error| Error::io(format!("read the fleet file {}", file.display()), error);
     if std::fs::metadata(file).map_err(failed)?.len() > FILE_BYTES_MAX {
-        let message = format!("{} is no fleet file: it is too large", file.display());
+        let message = format!("{} is not a fleet file: it is too large", file.display());
         return Err(Failure::Usage(message));
     }
     let text = std::fs::read_to_string(file).map_err(failed)?;
     let fleet: Fleet = toml::from_str(&text).map_err(|error| {
-        Failure::Usage(format!("the fleet file {} is wrong: {error}", file.display()))
+        Failure::Usage(format!("the fleet file {} is invalid: {error}", file.display()))
     })?;
     let empty = fleet.series.iter().find(|(_, series)| series.volumes.is_empty());
     match empty {
@@ -61,14 +61,14 @@ pub fn read(file: &Path) -> Result<Fleet, Failure> {
 pub fn made_here(made_here: &MadeHere) -> Result<Fleet, Failure> {
     let fleet = Fleet { tags: Vec::new(), series: made_here.all()? };
     if fleet.series.is_empty() {
-        let message =
-            "this machine has backed up no series to this repository yet; name one and its volumes";
+        let message = "this machine has not backed up any series to this repository yet; name a \
+                       series and its volumes";
         return Err(Failure::Usage(message.to_owned()));
     }
     Ok(fleet)
 }
 
-/// A shell command that sees no password and reads nothing.
+/// Returns a shell command without passwords in its environment and without standard input.
 pub fn shell(command: &str) -> Command {
     let mut shell = Command::new("/bin/sh");
     shell.arg("-c").arg(command).stdin(Stdio::null());
@@ -80,8 +80,8 @@ pub fn shell(command: &str) -> Command {
     shell
 }
 
-/// Runs a command of a fleet file with the shell; `SILT_SERIES` names the series. No password is
-/// passed on, and what it prints goes to standard error: standard output is this program's.
+/// Runs a command of a fleet file with the shell; `SILT_SERIES` holds the series. Passwords are not
+/// passed on. Its output goes to standard error, because standard output is this program's.
 pub fn run_hook(series: &str, which: &str, command: &str) -> Result<(), Error> {
     let failed = |why: String| {
         let message = format!("series '{series}': the command `{which}` failed: {why}");

@@ -1,4 +1,4 @@
-//! What rounds are expected to take.
+//! Estimates how long rounds take.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,13 +12,13 @@ use crate::cli::RoundsChoice;
 use crate::commands::{Failure, backup};
 use crate::snapshot_name;
 
-/// Bytes of a chunk.
+/// Size of a chunk in bytes.
 const CHUNK_BYTES: f64 = 4096.0;
-/// Of what a volume holds, the share that is expected to be new each time, before that is known.
+/// The share of a volume's data assumed to be new in each backup, while nothing is known.
 const CHANGE_SHARE: f64 = 0.03;
-/// What is expected of a volume of which nothing is known, in bytes.
+/// Assumed size of an unknown volume, in bytes.
 const UNKNOWN_BYTES: f64 = 4e9;
-/// Bytes of a container, roughly.
+/// Approximate size of a container in bytes.
 const CONTAINER_CHUNKS: f64 = 2048.0;
 
 /// The rounds of a fleet.
@@ -30,7 +30,7 @@ pub struct Plan {
     pub schedule: Schedule,
 }
 
-/// Schedules the series of a fleet, by what their newest snapshots held and what was new in them.
+/// Schedules the series of a fleet by the data and the new data of their newest snapshots.
 pub fn plan(
     repository: &Repository,
     fleet: &Fleet,
@@ -61,7 +61,7 @@ impl Plan {
         self.schedule.rounds[round].iter().map(|vm| self.names[*vm].as_str()).collect()
     }
 
-    /// Bytes that a round scans, and that are expected to be new.
+    /// Bytes that a round scans, and how many of them are expected to be new.
     pub fn bytes(&self, round: usize) -> (f64, f64) {
         let vms = self.schedule.rounds[round].iter().map(|vm| &self.vms[*vm]);
         vms.fold((0.0, 0.0), |(scan, new), vm| {
@@ -70,13 +70,13 @@ impl Plan {
     }
 }
 
-/// What a round is expected to take, in the stages that a user sees: scan, compare, store.
+/// Expected times of a round's stages: scan, compare, store.
 pub fn visible_stages(stages: &StageSeconds) -> [f64; 3] {
     let compare = stages.compare + stages.collect + stages.send + stages.update + stages.answer;
     [stages.scan, compare, stages.store]
 }
 
-/// Bytes that a backup of a series reads, and those of them that are new.
+/// Bytes that a backup of a series reads, and how many of them are new.
 fn expected(
     repository: &Repository,
     id: SeriesId,
@@ -87,7 +87,7 @@ fn expected(
     Ok(snapshot.as_ref().map_or_else(|| of_volumes(series), of_snapshot))
 }
 
-/// The same of one that was never backed up: all is new.
+/// The same for a series that was never backed up: all bytes are new.
 fn of_volumes(series: &Series) -> (f64, f64) {
     let bytes = series.volumes.values().map(|path| allocated(&path.0).unwrap_or(UNKNOWN_BYTES));
     let bytes = bytes.sum();
@@ -102,7 +102,7 @@ fn of_snapshot(snapshot: &Snapshot) -> (f64, f64) {
     (data, if snapshot.parent.is_some() { new } else { data * CHANGE_SHARE })
 }
 
-/// Bytes of a volume that are not holes, if it can be opened now.
+/// Bytes of a volume without its holes, if it can be opened now.
 #[expect(clippy::cast_precision_loss, reason = "an estimate")]
 fn allocated(path: &Path) -> Option<f64> {
     let source = backup::open_any(path).ok()?;
@@ -116,9 +116,9 @@ fn allocated(path: &Path) -> Option<f64> {
     Some(data as f64)
 }
 
-/// What there is before the first round.
+/// The state before the first round.
 struct Stored {
-    /// How many chunks the repository holds, roughly.
+    /// Approximate number of chunks in the repository.
     chunks: f64,
     /// The newest snapshot of each series that has one.
     newest: BTreeMap<SeriesId, SnapshotEntry>,

@@ -34,7 +34,7 @@ pub fn plan(session: &Session<'_>, args: &PlanRounds) -> Result<u8, Failure> {
     }
     let rounds = plan.schedule.rounds.len();
     output::line(&format!(
-        "{rounds} round{} of {} series, {:.1} s expected; each volume is needed for {:.1} s on the \
+        "{rounds} round{} of {} series, {:.1} s expected; each volume is needed for {:.1} s on \
          average",
         if rounds == 1 { "" } else { "s" },
         plan.names.len(),

@@ -21,7 +21,7 @@ use crate::{output, snapshot_name};
 /// A volume's name and the open volume.
 type NamedSource = (String, Box<dyn VolumeSource>);
 
-/// What all rounds of a command have.
+/// State that all rounds of a command share.
 struct Rounds<'s> {
     session: &'s Session<'s>,
     args: &'s Backup,
@@ -29,18 +29,17 @@ struct Rounds<'s> {
     options: BackupOptions,
     repository: Repository,
     made_here: MadeHere,
-    /// The exit status: that of the first series that has one.
+    /// The exit status of the first series that failed.
     code: Cell<u8>,
 }
 
 pub fn run(session: &Session<'_>, args: &Backup) -> Result<u8, Failure> {
     if args.dry_run {
-        let message =
-            "--dry-run does not go with rounds; `silt rounds plan` says what would be done";
+        let message = "--dry-run cannot be used with rounds; use `silt rounds plan`";
         return Err(Failure::Usage(message.to_owned()));
     }
     let chunking = args.chunking.as_deref().map(snapshot_name::parse_chunking).transpose()?;
-    // A file that is wrong is said before anything is opened.
+    // An invalid file is reported before anything is opened.
     let listed = args.fleet.as_deref().map(file::read).transpose()?;
     let repository = repository(session, args)?;
     let fleet = match listed {
@@ -64,7 +63,7 @@ impl Rounds<'_> {
         let mut members = Vec::new();
         for name in plan.members(number) {
             let series = &self.fleet.series[name];
-            // A machine whose disk can't be opened keeps none of the others from being backed up.
+            // A disk that cannot be opened fails only its own series.
             match self.open(name, series) {
                 Ok(member) => members.push(member),
                 Err(error) => self.failed(name, &error),
@@ -125,7 +124,7 @@ impl Rounds<'_> {
         volumes.iter().map(open).collect()
     }
 
-    /// The volumes are not needed any more.
+    /// Runs the command for volumes that are no longer needed.
     fn after(&self, name: &str, series: &Series) {
         let Some(command) = &series.after else { return };
         if let Err(error) = run_hook(name, "after", command) {
@@ -184,7 +183,7 @@ impl Rounds<'_> {
         ));
         let held = report.held_ms.iter().sum::<u64>() / report.held_ms.len().max(1) as u64;
         output::line(&format!(
-            "  took: scan {}, compare {}, store {}; volumes needed for {} on the average",
+            "  took: scan {}, compare {}, store {}; volumes needed for {} on average",
             seconds(report.scan_ms),
             seconds(report.compare_ms),
             seconds(report.share_ms + report.backup_ms),

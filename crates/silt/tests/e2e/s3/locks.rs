@@ -58,7 +58,7 @@ fn what_is_deleted_and_overwritten_in_a_locked_bucket_comes_back() {
     let when = at.to_string();
     let rollback = ["repo", "rollback", "--at", &when];
     bucket.silt(&[&rollback[..], &["--dry-run"]].concat()).exits(0).says("Would restore");
-    bucket.silt(&rollback).exits(0).says("run it again with --keys");
+    bucket.silt(&rollback).exits(0).says("run this again with --keys");
     assert_ne!(bucket.silt(&["snapshots"]).code, 0, "the only key was overwritten or deleted");
     bucket.silt(&[&rollback[..], &["--keys"]].concat()).exits(0).says("Restored");
     bucket.silt(&["check", "--read-data"]).exits(0).says("No damage found");

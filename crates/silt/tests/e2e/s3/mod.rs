@@ -88,7 +88,7 @@ fn a_bucket_is_a_repository_like_any_other() {
     offline
         .envs(bucket.server.settings().environment)
         .env("AWS_ENDPOINT_URL", "http://127.0.0.1:9");
-    Run::of(offline.env("SILT_S3_RETRIES", "0")).exits(0).says("can't be reached");
+    Run::of(offline.env("SILT_S3_RETRIES", "0")).exits(0).says("cannot be reached");
     assert!(bucket.place.read("restored.raw") == changed);
 }
 
@@ -133,10 +133,10 @@ fn a_store_that_is_not_there_is_named() {
     bucket
         .silt(&["repo", "probe", &format!("s3://{BUCKET}")])
         .exits(0)
-        .says("all that a repository needs");
+        .says("can hold a repository");
     bucket.silt(&["repo", "probe", "s3://nowhere"]).exits(10).says("no such bucket");
     let folder = bucket.place.text("some");
-    bucket.silt(&["repo", "probe", &folder]).exits(0).says("all that a repository needs");
+    bucket.silt(&["repo", "probe", &folder]).exits(0).says("can hold a repository");
     assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0, "nothing is left");
     let run = |repository: &str| Run::of(bucket.command().args(["-r", repository, "snapshots"]));
     run("s3://nowhere/x").exits(10).says("no such bucket");

@@ -34,7 +34,7 @@ fn a_host_that_only_writes_backs_up_with_rights_to_do_only_that() {
     host(&["backup", "vm", &file]).exits(0);
     bucket.place.write("vm.raw", &second);
     let run = host(&["backup", "vm", &file]).exits(0);
-    assert!(!run.err.contains("left to expire"), "leases may be deleted: {}", run.err);
+    assert!(!run.err.contains("will expire"), "leases may be deleted: {}", run.err);
     host(&["snapshots", "vm"]).exits(0).says("vm");
     host(&["check"]).exits(0).says("No damage found");
     host(&["restore", "vm@latest", "-"]).exits(13);

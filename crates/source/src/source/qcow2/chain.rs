@@ -1,4 +1,4 @@
-//! A qcow2 image and what it is laid over.
+//! A qcow2 image and its backing chain.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -17,17 +17,17 @@ use crate::source::open::{Format, SourceOptions, is_named_qcow2, open_unused};
 use crate::source::raw::RawSource;
 use crate::source::{Extent, ExtentKind, SourceFormat, SourceInfo, VolumeSource};
 
-/// Files of a chain at most; each costs an open file and its share of the tables' cache.
+/// Maximum number of files in a chain; each needs an open file and a share of the table cache.
 const FILES_MAX: usize = 64;
-/// Bytes of tables kept in memory, for the whole chain.
+/// Size of the table cache in bytes, for the whole chain.
 const TABLE_BYTES_MAX: u64 = 4 << 20;
 
 /// A qcow2 image with its backing files.
 pub(crate) struct Qcow2Source {
-    /// From the top down; each is laid over the next, the last over `base`.
+    /// From the top down; each is backed by the next, the last by `base`.
     images: Vec<Image>,
     base: Option<RawSource>,
-    /// The last compressed cluster that was wanted only in part.
+    /// The last compressed cluster that was read only in part.
     cluster: Mutex<Option<CachedCluster>>,
 }
 
@@ -68,7 +68,7 @@ impl Qcow2Source {
             seen.push(identity);
             match format {
                 Format::Raw => {
-                    // Other machines may have it, too.
+                    // Other machines may use it too.
                     base = Some(RawSource::new(file, &path, medium, true)?);
                     break;
                 }
@@ -84,8 +84,8 @@ impl Qcow2Source {
         Ok(Self { images, base, cluster: Mutex::new(None) })
     }
 
-    /// What `length` bytes at `offset` are, as layer `layer` and those below show them; perhaps
-    /// for fewer bytes.
+    /// Returns the kind of `length` bytes at `offset`, as seen from layer `layer` downwards;
+    /// perhaps of fewer bytes.
     fn kind(&self, layer: usize, offset: u64, length: u64) -> Result<(ExtentKind, u64)> {
         let Some(image) = self.images.get(layer) else {
             return match &self.base {
@@ -107,7 +107,7 @@ impl Qcow2Source {
         }
     }
 
-    /// Fills `buf` as layer `layer` and those below have it; zeros past the end of each.
+    /// Fills `buf` as seen from layer `layer` downwards; zeros past the end of each layer.
     fn read(&self, layer: usize, mut offset: u64, mut buf: &mut [u8]) -> Result<()> {
         let Some(image) = self.images.get(layer) else {
             return self.read_base(offset, buf);
@@ -143,7 +143,7 @@ impl Qcow2Source {
         if count < left.min(buf.len()) {
             return Err(Error::new(
                 ErrorKind::Unavailable,
-                format!("{} has shrunk while it was read", base.path().display()),
+                format!("{} shrank while it was read", base.path().display()),
             ));
         }
         buf[count..].fill(0);
@@ -151,7 +151,7 @@ impl Qcow2Source {
     }
 
     /// Fills `buf` from a compressed cluster at `stored` (offset and bytes in the file); `buf`
-    /// lies in the cluster that holds byte `offset` of the volume, from there on.
+    /// starts at byte `offset` of the volume and lies within that byte's cluster.
     fn read_compressed(
         &self,
         layer: usize,
@@ -219,7 +219,7 @@ impl VolumeSource for Qcow2Source {
     }
 }
 
-/// Device and inode: what tells two files apart, whatever they are called.
+/// Device and inode, which identify a file whatever its name.
 fn identity(file: &File, path: &Path) -> Result<(u64, u64)> {
     let metadata =
         file.metadata().map_err(|error| Error::io(format!("opening {}", path.display()), error))?;
@@ -231,7 +231,7 @@ fn names(images: &[Image]) -> String {
     names.join(" -> ")
 }
 
-/// Where backing files may lie, as links lead there.
+/// The folders where backing files may be, with links resolved.
 struct Allowed(Vec<PathBuf>);
 
 impl Allowed {
@@ -245,23 +245,23 @@ impl Allowed {
         Self(all.filter_map(|path| path.canonicalize().ok()).collect())
     }
 
-    /// Fails as `Denied` if an open file lies elsewhere, whatever `path` leads to by now.
+    /// Fails with `Denied` if the open file is elsewhere, whatever `path` points to by now.
     fn verify(&self, file: &File, path: &Path) -> Result<()> {
         let path = path.display();
         let real = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))
-            .map_err(|error| Error::io(format!("finding out where {path} lies"), error))?;
+            .map_err(|error| Error::io(format!("resolving {path}"), error))?;
         if self.0.iter().any(|folder| real.starts_with(folder)) {
             return Ok(());
         }
         Err(Error::new(
             ErrorKind::Denied,
-            format!("its backing file {path} lies outside of the image's folder"),
+            format!("its backing file {path} is outside the image's folder"),
         )
         .with_advice(Advice::AllowBackingFolder))
     }
 }
 
-/// The path and the format of what the image at `overlay` is laid over.
+/// Returns the path and format of the backing file of the image at `overlay`.
 fn resolve(overlay: &Path, backing: &Backing) -> Result<(PathBuf, Format)> {
     let name = backing.name.strip_prefix(b"file:").unwrap_or(&backing.name);
     let shown = String::from_utf8_lossy(name);
@@ -269,21 +269,23 @@ fn resolve(overlay: &Path, backing: &Backing) -> Result<(PathBuf, Format)> {
     if before_folder.contains(&b':') {
         return Err(Error::new(
             ErrorKind::Unsupported,
-            format!("its backing file is not a path: {shown}; rebase it onto a file first"),
+            format!("its backing file is not a path: {shown}; rebase the image onto a file first"),
         ));
     }
     let folder = overlay.parent().unwrap_or(Path::new(""));
     let path = folder.join(OsStr::from_bytes(name));
     let format = match backing.format.as_deref() {
         Some(b"qcow2") => Format::Qcow2,
-        // Guessing by content would let a guest choose the format of its raw disk.
+        // Detecting the format by content would let a guest choose the format of its raw disk.
         None if is_named_qcow2(&path) => Format::Qcow2,
         Some(b"raw" | b"file" | b"host_device") | None => Format::Raw,
         Some(other) => {
             let format = String::from_utf8_lossy(other);
             return Err(Error::new(
                 ErrorKind::Unsupported,
-                format!("its backing file {shown} has the format {format}, not raw or qcow2"),
+                format!(
+                    "its backing file {shown} has format {format}; only raw and qcow2 are supported"
+                ),
             ));
         }
     };

@@ -4,7 +4,7 @@ use flate2::{Decompress, FlushDecompress};
 use silt_format::{Error, Result};
 use zstd::zstd_safe;
 
-/// How an image's compressed clusters are compressed.
+/// The compression of an image's clusters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compression {
     /// Deflate without a header (RFC 1951).
@@ -13,8 +13,8 @@ pub enum Compression {
     Zstd,
 }
 
-/// Fills `cluster` from `input`, which may have bytes left over; Corrupt where it cannot.
-/// Allocates nothing that `input` could enlarge.
+/// Fills `cluster` from `input`, which may have extra bytes; fails with Corrupt if it cannot.
+/// `input` cannot make it allocate more memory.
 pub fn decompress(compression: Compression, input: &[u8], cluster: &mut [u8]) -> Result<()> {
     match compression {
         Compression::Deflate => inflate(input, cluster),
@@ -33,8 +33,8 @@ fn inflate(input: &[u8], cluster: &mut [u8]) -> Result<()> {
     Ok(())
 }
 
-/// One frame after the other, each decompressed straight to its place: streaming would allocate
-/// whatever window a frame claims.
+/// Decompresses each frame directly to its place: streaming would allocate the window that a frame
+/// claims.
 fn zstd_frames(mut input: &[u8], cluster: &mut [u8]) -> Result<()> {
     let damaged = |code| Error::corrupt(format!("zstd data: {}", zstd_safe::get_error_name(code)));
     let mut context = zstd_safe::DCtx::create();

@@ -25,29 +25,29 @@ const KNOWN: u64 = DIRTY | CORRUPT | EXTERNAL_DATA | COMPRESSION_TYPE | EXTENDED
 const EXTENSION_END: u32 = 0;
 const EXTENSION_BACKING_FORMAT: u32 = 0xe279_2aca;
 
-/// What an image is laid over.
+/// An image's backing file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Backing {
     /// The file's name as stored, not yet resolved.
     pub name: Vec<u8>,
-    /// Its format as stored, if it is.
+    /// Its format as stored, if any.
     pub format: Option<Vec<u8>>,
 }
 
-/// What reading an image needs of its header.
+/// The header fields that reading needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
     /// 2 or 3.
     pub version: u32,
-    /// Bytes of a cluster as a power of two: 9 to 21.
+    /// Binary logarithm of the cluster size in bytes: 9 to 21.
     pub cluster_bits: u32,
-    /// Bytes of the volume.
+    /// Size of the volume in bytes.
     pub size: u64,
-    /// Where the active L1 table begins, in bytes of the file.
+    /// Offset of the active L1 table in the file, in bytes.
     pub l1_offset: u64,
-    /// Entries of the active L1 table.
+    /// Number of entries in the active L1 table.
     pub l1_entries: u32,
-    /// How compressed clusters are compressed.
+    /// Compression of compressed clusters.
     pub compression: Compression,
     /// Whether L2 entries have a bitmap of 32 subclusters.
     pub extended_l2: bool,
@@ -56,22 +56,22 @@ pub struct Header {
 }
 
 impl Header {
-    /// How many bytes `decode` needs at most: one cluster, as `start`, the first 24 bytes of the
-    /// file, tells it. Errors as `decode` does.
+    /// Returns how many bytes `decode` needs at most: one cluster, whose size is in `start`, the
+    /// first 24 bytes of the file. Fails as `decode` does.
     pub fn bytes_needed(start: &[u8]) -> Result<u64> {
         Ok(1 << cluster_bits(start)?)
     }
 
     /// Decodes `bytes`, the first cluster of an image (or all of a shorter file).
     ///
-    /// Corrupt where the header contradicts the layout or says that it is corrupt; Unsupported for
-    /// encryption, external data files, and versions and features that this reader does not know.
+    /// Fails with Corrupt if the header violates the layout or is marked as corrupt; with
+    /// Unsupported for encryption, external data files, and unknown versions and features.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let cluster_bits = cluster_bits(bytes)?;
         let version = be_u32(bytes, 4);
         let fixed = if version == 2 { V2_BYTES } else { V3_BYTES };
         if bytes.len() < fixed {
-            return Err(corrupt("it ends inside its header"));
+            return Err(corrupt("the file ends inside its header"));
         }
         if be_u32(bytes, 32) != 0 {
             return Err(unsupported("it is encrypted; decrypt it with qemu-img convert first"));
@@ -94,28 +94,28 @@ impl Header {
         Ok(header)
     }
 
-    /// Bytes of a cluster.
+    /// Size of a cluster in bytes.
     pub fn cluster_bytes(&self) -> u64 {
         1 << self.cluster_bits
     }
-    /// Bytes of an L2 entry.
+    /// Size of an L2 entry in bytes.
     pub fn l2_entry_bytes(&self) -> u64 {
         if self.extended_l2 { 16 } else { 8 }
     }
-    /// Entries of an L2 table, as a power of two.
+    /// Binary logarithm of the number of entries in an L2 table.
     pub fn l2_bits(&self) -> u32 {
         self.cluster_bits - self.l2_entry_bytes().trailing_zeros()
     }
-    /// Bytes of what is allocated by itself: a cluster or a subcluster, as a power of two.
+    /// Binary logarithm of the size of an allocation unit, a cluster or a subcluster.
     pub fn unit_bits(&self) -> u32 {
         if self.extended_l2 { self.cluster_bits - 5 } else { self.cluster_bits }
     }
-    /// Entries of the L1 table that the volume's size needs.
+    /// Number of L1 entries that the volume's size needs.
     pub fn l1_entries_needed(&self) -> u64 {
         self.size.div_ceil(1 << (self.cluster_bits + self.l2_bits()))
     }
 
-    /// Reads what version 3 adds; answers where the header's extensions begin.
+    /// Decodes the fields that version 3 adds; returns the offset of the header's extensions.
     fn read_features(&mut self, bytes: &[u8]) -> Result<usize> {
         let incompatible = be_u64(bytes, 72);
         if incompatible & CORRUPT != 0 {
@@ -126,18 +126,18 @@ impl Header {
         }
         if incompatible & !KNOWN != 0 {
             let unknown = incompatible & !KNOWN;
-            return Err(unsupported(&format!("it uses features {unknown:#x}, which are unknown")));
+            return Err(unsupported(&format!("it uses unknown features {unknown:#x}")));
         }
         if be_u32(bytes, 96) > 6 {
             return Err(corrupt("its reference counts are wider than 64 bits"));
         }
         let length = to_usize(u64::from(be_u32(bytes, 100)));
         if length < V3_BYTES || length > bytes.len() {
-            return Err(corrupt("the length of its header is out of bounds"));
+            return Err(corrupt("its header length is out of bounds"));
         }
         let compression = if length > V3_BYTES { bytes[V3_BYTES] } else { 0 };
         if (compression != 0) != (incompatible & COMPRESSION_TYPE != 0) {
-            return Err(corrupt("its compression type and its feature bits disagree"));
+            return Err(corrupt("its compression type contradicts its feature bits"));
         }
         self.compression = match compression {
             0 => Compression::Deflate,
@@ -164,7 +164,7 @@ impl Header {
             return Err(corrupt("the name of its backing file is out of bounds"));
         };
         if name.contains(&0) {
-            return Err(corrupt("the name of its backing file has a NUL"));
+            return Err(corrupt("the name of its backing file contains a NUL byte"));
         }
         let format = backing_format(&bytes[..end], extensions_at)?;
         self.backing = Some(Backing { name: name.to_vec(), format });
@@ -173,7 +173,7 @@ impl Header {
 
     fn check_l1(&self) -> Result<()> {
         if self.size > i64::MAX as u64 {
-            return Err(corrupt("the size of its volume is absurd"));
+            return Err(corrupt("the size of its volume is out of bounds"));
         }
         if u64::from(self.l1_entries) * 8 > L1_BYTES_MAX {
             return Err(corrupt("its L1 table is larger than 32 MiB"));
@@ -188,10 +188,10 @@ impl Header {
     }
 }
 
-/// Checks magic and version too: they come before the size of a cluster.
+/// Also checks magic and version, which precede the cluster size.
 fn cluster_bits(bytes: &[u8]) -> Result<u32> {
     if bytes.len() < 24 {
-        return Err(corrupt("it ends inside its header"));
+        return Err(corrupt("the file ends inside its header"));
     }
     if bytes[..4] != MAGIC {
         return Err(corrupt("it is not a qcow2 image"));
@@ -204,12 +204,12 @@ fn cluster_bits(bytes: &[u8]) -> Result<u32> {
     }
     let bits = be_u32(bytes, 20);
     if !(9..=21).contains(&bits) {
-        return Err(corrupt(&format!("its clusters of 2^{bits} bytes are out of bounds")));
+        return Err(corrupt(&format!("its cluster size of 2^{bits} bytes is out of bounds")));
     }
     Ok(bits)
 }
 
-/// The backing format among the header's extensions, which begin at `at` and end with `bytes`.
+/// Finds the backing format in the header's extensions, which begin at `at` and end with `bytes`.
 fn backing_format(bytes: &[u8], mut at: usize) -> Result<Option<Vec<u8>>> {
     let mut found = None;
     while at + 8 <= bytes.len() {

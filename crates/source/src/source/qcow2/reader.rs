@@ -1,4 +1,4 @@
-//! One qcow2 image without its backing file: from ranges of the volume to bytes of the file.
+//! One qcow2 image without its backing file: maps ranges of the volume to bytes of the file.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -20,26 +20,26 @@ pub(crate) struct Image {
     reads: UncachedReads,
 }
 
-/// A range of the volume in one state; its data are contiguous in the file.
+/// A range of the volume in one state; its data is contiguous in the file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Span {
     pub(crate) unit: Unit,
-    /// Bytes of the volume; at least 1.
+    /// Length in bytes of the volume; at least 1.
     pub(crate) length: u64,
 }
 
-/// Which neighbours a span may take in.
+/// Which neighbours a span may include.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Joined {
-    /// Those that one read fetches too.
+    /// Those that the same read can fetch.
     ForReading,
-    /// Those of the same kind, wherever they are.
+    /// Those of the same kind, wherever they are in the file.
     ByKind,
 }
 
 impl Image {
-    /// Reads and checks the header; the cache comes with `keep_tables`.
-    /// `stay`: what is read may stay in the page cache.
+    /// Reads and checks the header; the cache comes with `keep_tables`. `stay`: data that is read
+    /// may stay in the page cache.
     pub(crate) fn open(file: File, path: &Path, stay: bool) -> Result<Self> {
         let file_bytes = length(&file, path)?;
         let mut start = vec![0; 24];
@@ -55,7 +55,7 @@ impl Image {
         let image = Self { file, path: path.to_owned(), file_bytes, header, tables, reads };
         let l1_end = image.header.l1_offset.checked_add(image.header.l1_entries_needed() * 8);
         if l1_end.is_none_or(|end| end > file_bytes) {
-            return Err(image.corrupt("its L1 table is not inside the file: it is truncated"));
+            return Err(image.corrupt("the file is truncated: it ends before the L1 table does"));
         }
         Ok(image)
     }
@@ -76,8 +76,8 @@ impl Image {
         self.header.size
     }
 
-    /// The span that holds `offset`, which lies in the volume, of at most `limit` bytes (at
-    /// least 1): as long as one block of one table tells.
+    /// Returns the span at `offset`, which must be in the volume, of at most `limit` bytes (at
+    /// least 1). It does not extend past one block of one table.
     pub(crate) fn span(&self, offset: u64, limit: u64, joined: Joined) -> Result<Span> {
         assert!(offset < self.size() && limit > 0, "a span was asked for outside of the volume");
         let limit = limit.min(self.size() - offset);
@@ -93,7 +93,7 @@ impl Image {
         }
         let mut length = until_multiple(offset, 1 << table_bits);
         let mut index = 1;
-        // What is wrong with a later entry is for those to hear who ask for its range.
+        // A damaged later entry fails only reads of its own range.
         while length < limit && matches!(table_of(index), Ok(Some(None))) {
             length += 1 << table_bits;
             index += 1;
@@ -120,8 +120,8 @@ impl Image {
         Ok(Span { length: span.length.min(limit), ..span })
     }
 
-    /// The cluster or subcluster that holds `at`, from there on; `rest` begins with the entry of
-    /// the cluster that holds `start`. `None` past the end of `rest`.
+    /// Returns the cluster or subcluster at `at`, from there on; `rest` begins with the entry of
+    /// the cluster of `start`. Returns `None` past the end of `rest`.
     fn unit_span(&self, rest: &Rest, start: u64, at: u64) -> Result<Option<Span>> {
         let header = &self.header;
         let index = (at >> header.cluster_bits) - (start >> header.cluster_bits);
@@ -143,12 +143,12 @@ impl Image {
         }))
     }
 
-    /// Fills `buf` with the file's bytes from `from` on. What lies past the end of the file is
-    /// missing: an image has all of its data.
+    /// Fills `buf` with the file's bytes from `from` on. Reading past the end of the file is an
+    /// error: an image contains all of its data.
     pub(crate) fn read_data(&self, from: u64, buf: &mut [u8]) -> Result<()> {
         if self.reads.read_up_to(&self.file, &self.path, from, buf)? < buf.len() {
             return Err(self.corrupt(&format!(
-                "the file ends before the data that belong at byte {from}: it is truncated"
+                "the file is truncated: it ends before the data at byte {from}"
             )));
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! Entries of L1 and L2 tables, and the cache of the tables' bytes.
+//! Entries of L1 and L2 tables, and the table cache.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -16,21 +16,21 @@ const ZERO: u64 = 1;
 const COMPRESSED: u64 = 1 << 62;
 const SECTOR_BYTES: u64 = 512;
 
-/// Where the L2 table is that an L1 entry names; `None` where it names none.
+/// Returns the offset of the L2 table of an L1 entry; `None` if it has none.
 ///
-/// Corrupt where the table does not begin at a cluster.
+/// Fails with Corrupt if the table does not begin at a cluster.
 pub fn decode_l1(entry: u64, header: &Header) -> Result<Option<u64>> {
     aligned(entry & OFFSET_MASK, header, "an L2 table")
 }
 
-/// A decoded L2 entry: what a cluster is made of.
+/// A decoded L2 entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum L2Entry {
     /// All of the cluster is in one state.
     Whole(Unit),
     /// Subclusters, each by its bit.
     Subclusters {
-        /// Where the cluster is in the file, if it is.
+        /// Offset of the cluster in the file, if allocated.
         offset: Option<u64>,
         /// Which subclusters are in the file.
         allocated: u32,
@@ -39,27 +39,27 @@ pub enum L2Entry {
     },
 }
 
-/// What a cluster, or a subcluster, is.
+/// The state of a cluster or subcluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// As the backing file has it; zeros without one.
+    /// Unallocated: reads from the backing file; zeros without one.
     Unallocated,
     /// Zeros.
     Zero,
-    /// In the file, from this byte on.
+    /// In the file, at this offset.
     Data(u64),
-    /// In the file, the whole cluster compressed.
+    /// In the file, as a compressed cluster.
     Compressed {
-        /// Where the compressed bytes begin in the file.
+        /// Offset of the compressed bytes in the file.
         offset: u64,
-        /// How many they are at most.
+        /// Maximum length of the compressed bytes.
         bytes: u64,
     },
 }
 
-/// Decodes an L2 entry; `bitmap` is its second half where the image has subclusters, else 0.
+/// Decodes an L2 entry; `bitmap` is its second half if the image has subclusters, otherwise 0.
 ///
-/// Corrupt where it contradicts itself or the header.
+/// Fails with Corrupt if it contradicts itself or the header.
 pub fn decode_l2(entry: u64, bitmap: u64, header: &Header) -> Result<L2Entry> {
     if entry & COMPRESSED != 0 {
         return Ok(L2Entry::Whole(decode_compressed(entry, header)));
@@ -70,7 +70,7 @@ pub fn decode_l2(entry: u64, bitmap: u64, header: &Header) -> Result<L2Entry> {
         let (zero, allocated) = (be_half(halves, 0), be_half(halves, 4));
         if zero & allocated != 0 || (offset.is_none() && allocated != 0) {
             return Err(Error::corrupt(
-                "qcow2 image: a cluster's subclusters contradict themselves",
+                "qcow2 image: the state bits of a cluster's subclusters contradict each other",
             ));
         }
         return Ok(L2Entry::Subclusters { offset, allocated, zero });
@@ -84,7 +84,7 @@ pub fn decode_l2(entry: u64, bitmap: u64, header: &Header) -> Result<L2Entry> {
     Ok(L2Entry::Whole(offset.map_or(Unit::Unallocated, Unit::Data)))
 }
 
-/// The unit with the index `index` in its cluster (always 0 where there are no subclusters).
+/// Returns the unit with index `index` in its cluster (always 0 without subclusters).
 pub fn unit_at(entry: L2Entry, index: u64, header: &Header) -> Unit {
     match entry {
         L2Entry::Whole(unit) => unit,
@@ -122,18 +122,18 @@ fn be_half(bytes: [u8; 8], at: usize) -> u32 {
     crate::number::be_u32(&bytes, at)
 }
 
-/// Bytes of a block of the cache: entries never straddle blocks, since tables begin at clusters
-/// and the least cluster is a whole number of entries.
+/// Size of a cache block in bytes. Entries never straddle blocks, because tables begin at clusters
+/// and the smallest cluster holds a whole number of entries.
 const BLOCK_BYTES: u64 = 4096;
 
-/// A file's tables, read in blocks; the blocks used last are kept, a bounded number of them.
+/// A file's tables, read in blocks; keeps a bounded number of the blocks used last.
 pub(crate) struct TableCache {
     blocks_max: usize,
     generations: Mutex<Generations>,
 }
 
-/// New blocks and those found again go into `young`; when it is half of the limit, it becomes
-/// `old`, and the blocks that nobody asked for meanwhile go.
+/// New and reused blocks go into `young`. At half of the limit, `young` becomes `old`, and the
+/// previous `old` is dropped.
 #[derive(Default)]
 struct Generations {
     young: HashMap<u64, Arc<[u8]>>,
@@ -141,13 +141,13 @@ struct Generations {
 }
 
 impl TableCache {
-    /// A cache of at most `bytes_max` bytes of tables, but for a few blocks at least.
+    /// Returns a cache of at most `bytes_max` bytes of tables, but at least a few blocks.
     pub(crate) fn new(bytes_max: u64) -> Self {
         let blocks_max = to_usize(bytes_max / BLOCK_BYTES).max(8);
         Self { blocks_max, generations: Mutex::default() }
     }
 
-    /// The rest, from byte `offset` of the file on, of the block that holds it.
+    /// Returns the rest of the block that holds byte `offset` of the file, from that byte on.
     pub(crate) fn rest_of_block(&self, file: &File, path: &Path, offset: u64) -> Result<Rest> {
         let at = to_usize(offset % BLOCK_BYTES);
         let block = self.block(file, path, offset / BLOCK_BYTES)?;
@@ -186,15 +186,15 @@ impl TableCache {
     }
 }
 
-/// Table entries from a certain byte to the end of their block.
+/// Table entries from some byte to the end of their block.
 pub(crate) struct Rest {
     block: Arc<[u8]>,
     at: usize,
 }
 
 impl Rest {
-    /// The number at `byte` from the first entry on; `None` past the end of the block.
-    /// Corrupt where the file ends before it.
+    /// The number `byte` bytes after the first entry; `None` past the end of the block. Fails with
+    /// Corrupt if the file ends before it.
     pub(crate) fn entry(&self, byte: u64, path: &Path) -> Result<Option<u64>> {
         let at = self.at + to_usize(byte);
         if at + 8 > to_usize(BLOCK_BYTES) {
@@ -202,7 +202,7 @@ impl Rest {
         }
         if at + 8 > self.block.len() {
             return Err(Error::corrupt(format!(
-                "{}: qcow2 image: the file ends inside a table: it is truncated",
+                "{}: qcow2 image: the file is truncated: it ends inside a table",
                 path.display()
             )));
         }

@@ -1,4 +1,4 @@
-//! Where the clusters of a new image are, and the tables that say so.
+//! The clusters of a new image, and their tables.
 
 use std::fs::File;
 use std::path::Path;
@@ -11,19 +11,19 @@ use crate::source::qcow2::MAGIC;
 
 const CLUSTER_BITS: u32 = 16;
 const CLUSTER_BYTES: u64 = 1 << CLUSTER_BITS;
-/// Entries of an L2 table.
+/// Number of entries in an L2 table.
 const TABLE_ENTRIES: u64 = CLUSTER_BYTES / 8;
-/// Bytes of the volume that an L2 table covers.
+/// Bytes of the volume covered by an L2 table.
 const TABLE_SPAN: u64 = TABLE_ENTRIES * CLUSTER_BYTES;
-/// Reference counts of 16 bits in a cluster.
+/// Number of 16-bit reference counts in a cluster.
 const COUNTS_PER_BLOCK: u64 = CLUSTER_BYTES / 2;
 /// The cluster is referenced once and may be written in place.
 const COPIED: u64 = 1 << 63;
-/// L2 tables in memory, of 64 KiB each.
+/// Maximum number of L2 tables in memory, 64 KiB each.
 const TABLES_MAX: usize = 32;
 const VERSION: u32 = 3;
 const HEADER_BYTES: u32 = 104;
-/// Reference counts are of 2^4 bits.
+/// Reference counts have 2^4 bits.
 const COUNT_ORDER: u32 = 4;
 /// QEMU counts in sectors; the last one of a volume is filled with zeros.
 const SECTOR_BYTES: u64 = 512;
@@ -34,16 +34,16 @@ pub(super) struct Run {
     pub(super) length: u64,
 }
 
-/// What is at the beginning of a range of the volume.
+/// The state of a range of the volume at its start.
 pub(super) struct Found {
-    /// Where it is in the file; `None` where nothing was written.
+    /// Its offset in the file; `None` if nothing was written.
     pub(super) run: Option<Run>,
-    /// Bytes of the volume that this holds for; at least 1.
+    /// Number of bytes of the volume in this state; at least 1.
     pub(super) length: u64,
 }
 
-/// The image's tables. The L1 table is in memory (8 bytes for each 512 MiB of the volume), of the
-/// L2 tables the ones used last; the others are in the file, each at its own cluster.
+/// The image's tables. The L1 table is in memory (8 bytes for each 512 MiB of the volume), and so
+/// are the L2 tables used last; the others are in the file, each in its own cluster.
 pub(super) struct Layout {
     size: u64,
     l1: Vec<u64>,
@@ -67,7 +67,8 @@ impl Layout {
         Self { size, l1, next_cluster: 1 + l1_clusters, tables: Vec::new(), uses: 0 }
     }
 
-    /// Where to write bytes from `offset` on; at most `limit`, perhaps fewer.
+    /// Returns the file range to write bytes from `offset` on to; at most `limit` bytes, perhaps
+    /// fewer.
     pub(super) fn allocate(
         &mut self,
         file: &File,
@@ -97,7 +98,7 @@ impl Layout {
         Ok(Run { file_offset, length: length.min(limit) })
     }
 
-    /// What was written from `offset` on; tells of at most `limit` bytes, perhaps of fewer.
+    /// Returns the state from `offset` on; of at most `limit` bytes, perhaps fewer.
     pub(super) fn find(
         &mut self,
         file: &File,
@@ -117,7 +118,7 @@ impl Layout {
         Ok(Found { run: (entry != 0).then_some(Run { file_offset, length }), length })
     }
 
-    /// Which of `tables` is the L2 table `index`, allocated or read if it has to be.
+    /// Returns the index in `tables` of L2 table `index`; allocates or reads it if necessary.
     fn load(&mut self, file: &File, path: &Path, index: usize) -> Result<usize> {
         self.uses += 1;
         if let Some(at) = self.tables.iter().position(|table| table.index == index) {
@@ -156,7 +157,7 @@ impl Layout {
         write_all(file, path, self.l1[table.index] & !COPIED, &numbers(&table.entries))
     }
 
-    /// Writes everything that is not data, and gives the file its final length.
+    /// Writes all metadata, and sets the file's final length.
     pub(super) fn write_tables(&mut self, file: &File, path: &Path) -> Result<()> {
         for table in &self.tables {
             self.write_table(file, path, table)?;
@@ -183,12 +184,12 @@ impl Layout {
         // Bytes 60 to 95: no snapshots, no features.
         put(96, &COUNT_ORDER.to_be_bytes());
         put(100, &HEADER_BYTES.to_be_bytes());
-        // Zeros behind the header end the list of its extensions.
+        // Zeros after the header end the list of its extensions.
         header
     }
 }
 
-/// The reference counts: blocks of counts behind all else, and the table of the blocks behind them.
+/// The reference counts: blocks of counts at the end, followed by the table of these blocks.
 struct Counts {
     first_block: u64,
     blocks: u64,
@@ -198,7 +199,7 @@ struct Counts {
 }
 
 impl Counts {
-    /// Counts for `used` clusters, and for those of the counts themselves.
+    /// Counts for `used` clusters and for the clusters of the counts themselves.
     fn after(used: u64) -> Self {
         let mut counts = Self { first_block: used, blocks: 0, table_clusters: 0, clusters: used };
         loop {
@@ -239,7 +240,7 @@ fn numbers(entries: &[u64]) -> Vec<u8> {
     entries.iter().flat_map(|entry| entry.to_be_bytes()).collect()
 }
 
-/// `value` as `u32`; panics where it does not fit, since the size of a volume is bounded.
+/// `value` as `u32`. Panics if it does not fit: the size of a volume is bounded.
 fn to_u32(value: u64) -> u32 {
     u32::try_from(value).unwrap_or_else(|_| panic!("{value} does not fit in 32 bits"))
 }
