@@ -137,11 +137,10 @@ impl Entry {
     /// is named again where the content comes back to it.
     pub fn segments(&self) -> impl Iterator<Item = u64> {
         self.extents.iter().flat_map(|extent| {
-            let range = extent.address.map_or(0..0, |address| {
+            extent.address.map_or(0..0, |address| {
                 let segment = SEGMENT_BYTES as u64;
                 address / segment..(address + extent.bytes).div_ceil(segment)
-            });
-            range
+            })
         })
     }
 }
