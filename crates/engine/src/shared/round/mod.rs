@@ -25,7 +25,7 @@ use silt_repository::temporary::TemporaryFile;
 use silt_source::VolumeSource;
 
 pub use cost::{CostModel, RoundLoad, StageSeconds};
-pub use schedule::{Picking, Schedule, ScheduledVm, memory_bytes_of_rounds, rounds_for_memory};
+pub use schedule::{Picking, RoundMemory, Schedule, ScheduledVm, rounds_for_memory};
 
 use self::batch::Batch;
 use self::place::{NewChunk, by_place};
