@@ -49,12 +49,10 @@
 //! its user can do.
 
 mod api;
-mod backup;
 mod check;
 mod copies;
 mod deletion;
 mod edit;
-mod jobs;
 mod repository;
 mod restore;
 mod shared;
@@ -62,10 +60,10 @@ mod stats;
 mod throttle;
 
 pub use api::access::*;
+pub use api::backup::*;
 pub use api::context::*;
 pub use api::snapshots::*;
 pub use api::{source, storage};
-pub use backup::{BackupOptions, BackupReport, BackupSession, DetectionOptions};
 pub use check::{Affected, CheckOptions, CheckReport, Damage, DataCheck};
 pub use copies::{Completeness, HealOptions, HealReport};
 pub use deletion::{

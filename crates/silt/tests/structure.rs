@@ -7,13 +7,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// Crates from the bottom up: each may use those before it, and no other.
-const CRATES: [&str; 13] = [
+const CRATES: [&str; 14] = [
     "format",
     "chunking",
     "storage",
     "remote",
     "source",
     "repository",
+    "backup",
     "engine",
     "files",
     "export",

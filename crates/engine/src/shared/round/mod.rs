@@ -31,13 +31,13 @@ use self::batch::Batch;
 use self::place::{NewChunk, by_place};
 use self::sessions::Sessions;
 use self::spool::{SpoolWriter, SpooledVolume};
-use crate::backup::{
-    BackupOptions, BackupReport, BackupSession, Hint, NewData, ScanRecorder, SegmentDraft, Survey,
-    SurveySession,
-};
 use crate::edit::Edit;
 use crate::repository::Repository;
 use crate::shared::owners::{Census, STORE, sorter};
+use silt_backup::{
+    BackupOptions, BackupReport, BackupSession, Hint, NewData, ScanRecorder, SegmentDraft, Survey,
+    SurveySession,
+};
 
 /// One series of a round.
 ///
