@@ -53,6 +53,7 @@ pub mod sync;
 pub mod system;
 pub mod table;
 pub mod temporary;
+pub mod tree;
 pub mod upload;
 pub mod upload_queue;
 pub mod volume_reader;

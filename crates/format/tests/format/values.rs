@@ -201,6 +201,7 @@ pub fn tree_leaf() -> TreePage {
     entries[1].state = State::Changed;
     entries[4].subtree = Some(subtree());
     entries[5].state = State::Unreadable;
+    entries[6].state = State::Fresh;
     entries.sort_by(|a, b| a.name.cmp(&b.name));
     TreePage::Leaf(entries)
 }
