@@ -22,6 +22,7 @@ mod scan;
 mod session;
 mod signature_index;
 mod survey;
+mod tree;
 
 pub use container::ContainerWriter;
 pub use hint::Hint;
@@ -30,4 +31,5 @@ pub use pipeline::Pipeline;
 pub use recorded::ScanRecorder;
 pub use scan::SegmentDraft;
 pub use session::{BackupReport, BackupSession};
+pub use tree::TreeOptions;
 pub use survey::{NewData, Survey, SurveySession};

@@ -231,6 +231,7 @@ pub fn tree_snapshot() -> Snapshot {
             unreadable: 2,
             changed: 1,
             excluded: 6,
+            vanished: 7,
         },
         sparse_segments: vec![1, 9],
     };

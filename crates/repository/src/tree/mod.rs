@@ -2,8 +2,10 @@
 
 mod cursor;
 mod reader;
+mod volume;
 mod writer;
 
 pub use cursor::Cursor;
 pub use reader::TreeReader;
+pub use volume::TreeVolume;
 pub use writer::TreeWriter;
