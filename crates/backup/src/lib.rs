@@ -31,5 +31,5 @@ pub use pipeline::Pipeline;
 pub use recorded::ScanRecorder;
 pub use scan::SegmentDraft;
 pub use session::{BackupReport, BackupSession};
-pub use tree::TreeOptions;
 pub use survey::{NewData, Survey, SurveySession};
+pub use tree::TreeOptions;

@@ -88,8 +88,10 @@ impl<'a> TreeFeed<'a> {
                 if self.file(found, old, buffer)? {
                     return Ok(Some(self.take(buffer)));
                 }
+                continue;
             }
-            let is_full = self.claim.events.len() >= EVENTS_MAX || self.claim.cuts.len() >= FILES_MAX;
+            let is_full =
+                self.claim.events.len() >= EVENTS_MAX || self.claim.cuts.len() >= FILES_MAX;
             if is_full || (self.ended && !self.claim.events.is_empty()) {
                 return Ok(Some(self.take(buffer)));
             }
@@ -211,12 +213,7 @@ impl<'a> TreeFeed<'a> {
 
     /// Takes a file over from the parent or reads it; returns whether the claim must be handed out
     /// before.
-    fn file(
-        &mut self,
-        mut found: Found,
-        old: Option<Entry>,
-        buffer: &mut Vec<u8>,
-    ) -> Result<bool> {
+    fn file(&mut self, mut found: Found, old: Option<Entry>, buffer: &mut Vec<u8>) -> Result<bool> {
         let trust = self.options.trust.on(self.walk.traits(found.metadata.file_system));
         let old = old.filter(|old| old.metadata.kind == EntryKind::File);
         if let Some(old) = &old

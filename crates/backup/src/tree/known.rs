@@ -5,7 +5,7 @@ use silt_format::tree::{Entry, EntryKind, Metadata, State, Timestamp};
 use silt_repository::event::Warning;
 use silt_repository::objects::is_damage;
 use silt_repository::tree::{Cursor, TreeReader};
-use silt_tree::Trust;
+use silt_tree::{GRANULARITY_SECONDS, Trust};
 
 use silt_format::{Error, Result};
 
@@ -75,9 +75,12 @@ pub(crate) fn has_same_attributes(trust: Trust, old: &Entry, new: &Metadata) -> 
 }
 
 /// [`State::Fresh`] for what was read at `read` if it changed too shortly before.
+///
+/// The change time alone decides: every later change of content sets it to the time of the change,
+/// while the modification time is whatever a user has set.
 pub(crate) fn settled(metadata: &Metadata, read: Timestamp) -> State {
-    let is_settled = Trust::default().is_unchanged(metadata, metadata, read);
-    if is_settled { State::Whole } else { State::Fresh }
+    let read = Timestamp { seconds: read.seconds.saturating_sub(GRANULARITY_SECONDS), ..read };
+    if metadata.changed < read { State::Whole } else { State::Fresh }
 }
 
 /// A time of this machine's clock as a file has it.

@@ -62,8 +62,9 @@ impl Cursor {
                 None => self.next_page(),
             };
             let Some((block, level)) = next else { return Ok(false) };
+            let page = reader.page(block, level)?;
             self.read.push(block);
-            match reader.page(block, level)? {
+            match page {
                 TreePage::Leaf(mut entries) => {
                     if entries.first().is_some_and(|first| first.name <= self.last) {
                         return Err(Error::corrupt("the pages of a directory are not in order"));

@@ -30,9 +30,8 @@ impl TreeReader {
     pub fn page(&self, block: BlockRef, level: u8) -> Result<TreePage> {
         let mut raw = Vec::new();
         self.map.block(BlockKind::TreePage, block, &mut Scratch::default(), &mut raw)?;
-        TreePage::decode(&raw, level).context(|| {
-            format!("read offset {} of recipe pack {:08x}", block.offset, block.pack)
-        })
+        TreePage::decode(&raw, level)
+            .context(|| format!("read offset {} of recipe pack {:08x}", block.offset, block.pack))
     }
 
     /// The entries of a directory in the order of their names.

@@ -21,11 +21,7 @@ impl TreeVolume {
     /// Opens a volume with at most this many bytes of caches, 0 for the context's share.
     ///
     /// `Invalid` if it is a disk.
-    pub fn open(
-        repository: &Repository,
-        of: FoundVolume<'_>,
-        memory_bytes: u64,
-    ) -> Result<Self> {
+    pub fn open(repository: &Repository, of: FoundVolume<'_>, memory_bytes: u64) -> Result<Self> {
         let VolumeKind::Tree(tree) = &of.volume().kind else {
             let message = format!("{} is a disk, not a file tree", of.describe());
             return Err(Error::new(ErrorKind::Invalid, message));
