@@ -3,6 +3,9 @@
 mod copies;
 mod deletion;
 mod files;
+mod global;
+mod help;
+mod key;
 mod mount;
 mod popular;
 mod rounds;
@@ -19,23 +22,15 @@ pub use deletion::{
     Undelete,
 };
 pub use files::{Files, FilesCommand};
+pub use global::Global;
+pub use help::{command, page, topic};
+pub use key::{Cost, Key, NewKey, NewPassword};
 pub use mount::{Mount, Unmount};
 pub use popular::{Build as PopularBuild, Choice as PopularChoice, Popular};
 pub use rounds::{Choice as RoundsChoice, Plan as PlanRounds, Rounds};
 pub use serve::{Serve, ServeNbd};
 
-const AFTER_HELP: &str = "Environment:
-  SILT_REPOSITORY         the repository, instead of --repo
-  SILT_PASSWORD           the password; or its file or a command that prints it:
-  SILT_PASSWORD_FILE, SILT_PASSWORD_COMMAND
-                          only one of the three, or --password-file, may be set
-  SILT_NEW_PASSWORD, SILT_NEW_PASSWORD_FILE, SILT_NEW_PASSWORD_COMMAND
-                          the same for key add and key passwd
-  SILT_ADMIN_PASSWORD, SILT_ADMIN_PASSWORD_FILE, SILT_ADMIN_PASSWORD_COMMAND
-                          the same for the administrator of an append-only repository
-  TZ                      the time zone of times that are read and printed
-
-Exit status:
+const AFTER_HELP: &str = "Exit status:
   0  done                          5  damage found
   1  failed                       10  no repository there
   2  wrong usage                  11  another backup of the series is running
@@ -54,91 +49,12 @@ Examples:
 
 /// Back up virtual machine disks, deduplicated in 4 KiB blocks, and restore them.
 #[derive(Parser)]
-#[command(name = "silt", version, after_help = AFTER_HELP)]
+#[command(name = "silt", version, after_help = AFTER_HELP, disable_help_subcommand = true)]
 pub struct Cli {
     #[command(flatten)]
     pub global: Global,
     #[command(subcommand)]
     pub command: Command,
-}
-
-#[derive(Args)]
-#[command(next_help_heading = "Global options")]
-pub struct Global {
-    /// Location of the repository: a folder, or s3://BUCKET/PREFIX.
-    #[arg(short, long, global = true, env = "SILT_REPOSITORY", value_name = "PATH")]
-    pub repo: Option<String>,
-    /// Read the password from the first line of this file.
-    #[arg(long, global = true, value_name = "FILE")]
-    pub password_file: Option<PathBuf>,
-    /// Read the administrator's password of an append-only repository from the first line of this
-    /// file.
-    #[arg(long, global = true, value_name = "FILE")]
-    pub admin_password_file: Option<PathBuf>,
-    /// Print JSON lines, each with a "message_type".
-    #[arg(long, global = true)]
-    pub json: bool,
-    /// Print no progress and no summary: only warnings, errors and the requested output.
-    #[arg(short, long, global = true)]
-    pub quiet: bool,
-    /// Number of threads; 0 means one per core, and more where threads wait for disks. --memory
-    /// limits them: four at 64 MiB, one more for each 12 MiB.
-    #[arg(short, long, global = true, default_value_t = 0, value_name = "N")]
-    pub jobs: usize,
-    /// Memory for the buffers of a backup or restore, in MiB, at least 24. Key derivation needs its
-    /// own memory before that and frees it.
-    #[arg(long, global = true, default_value_t = 64, value_name = "MIB",
-        value_parser = clap::value_parser!(u64).range(24..=1 << 20))]
-    pub memory: u64,
-    /// Read at most this many MiB per second: from sources in a backup, otherwise from the
-    /// repository.
-    #[arg(long, global = true, value_name = "MIB",
-        value_parser = clap::value_parser!(u64).range(1..))]
-    pub limit_read: Option<u64>,
-    /// Write at most this many MiB per second: to the target in a restore, otherwise to the
-    /// repository.
-    #[arg(long, global = true, value_name = "MIB",
-        value_parser = clap::value_parser!(u64).range(1..))]
-    pub limit_write: Option<u64>,
-    /// Upload at most this many objects to an object store in parallel; 4 by default. More than two
-    /// need more memory (`--memory`).
-    #[arg(long, global = true, env = "SILT_S3_CONNECTIONS", value_name = "COUNT")]
-    pub connections: Option<usize>,
-    /// Print the cost of the requests to buckets at these prices, in dollars per million requests
-    /// and per GB received, such as put=5,list=5,get=0.4,received=0.09.
-    #[arg(long, global = true, env = "SILT_S3_PRICES", value_name = "PRICES")]
-    pub s3_prices: Option<String>,
-    /// Folder of the cache for repositories in object stores; by default `silt` in the user's cache
-    /// folder. It can be deleted at any time.
-    #[arg(long, global = true, env = "SILT_CACHE_DIR", value_name = "FOLDER")]
-    pub cache_dir: Option<PathBuf>,
-    /// Cache at most this many MiB per repository.
-    #[arg(long, global = true, env = "SILT_CACHE_SIZE", value_name = "MIB")]
-    pub cache_size: Option<u64>,
-    /// Do not use the cache.
-    #[arg(long, global = true)]
-    pub no_cache: bool,
-    /// Accept a repository that is older than the one this machine saw last, because you rolled it
-    /// back.
-    ///
-    /// The machine records the newest commit of each series below $XDG_STATE_HOME/silt. If the
-    /// storage has older commits only, it serves an old state or was rolled back.
-    #[arg(long, global = true)]
-    pub accept_older: bool,
-    #[arg(long, global = true, hide = true, env = "XDG_CACHE_HOME")]
-    pub cache_home: Option<PathBuf>,
-    #[arg(long, global = true, hide = true, env = "XDG_STATE_HOME")]
-    pub state_home: Option<PathBuf>,
-    #[arg(long, global = true, hide = true, env = "HOME")]
-    pub home: Option<PathBuf>,
-    /// Wait up to this long, such as 10m or 2h, for another process that works on the same series.
-    #[arg(long, global = true, value_name = "TIME", value_parser = crate::snapshot_name::wait)]
-    pub wait: Option<u64>,
-    /// Lower the program's priority by N steps, up to 19. The default is 19 for reclaim, sweep and
-    /// popular, and 0 for other commands.
-    #[arg(long, global = true, value_name = "STEPS",
-        value_parser = clap::value_parser!(i32).range(0..=19))]
-    pub nice: Option<i32>,
 }
 
 #[derive(Subcommand)]
@@ -160,14 +76,7 @@ pub enum Command {
   silt backup --fleet fleet.toml --spool --rounds 4
   silt backup --all
 
-A fleet file lists series and their volumes. Commands can prepare volumes and clean up afterwards:
-  tags = [\"nightly\"]
-  [series.web1]
-  before = \"lvcreate --snapshot --size 5G --name web1-backup vg/web1\"
-  volumes = { root = \"/dev/vg/web1-backup\" }
-  after = \"lvremove --yes vg/web1-backup\"
-  [series.db1]
-  volumes = { root = \"/vm/db1.raw\" }")]
+Fleet files are described in `silt help fleet`.")]
     Backup(Backup),
     /// List snapshots
     #[command(after_help = "Examples:
@@ -335,6 +244,19 @@ Times are in the local time zone. Snapshots dated in the future and protected on
         /// The shell.
         shell: clap_complete::Shell,
     },
+    /// Print the help of a command, or one of the topics options, buckets, environment and fleet
+    #[command(after_help = "Examples:
+  silt help backup
+  silt help key add
+  silt help options
+  silt help buckets
+  silt help environment
+  silt help fleet")]
+    Help {
+        /// A command, or a topic.
+        #[arg(value_name = "COMMAND|TOPIC")]
+        words: Vec<String>,
+    },
     /// Print the version
     #[command(after_help = "Examples:\n  silt version\n  silt version --json")]
     Version,
@@ -359,16 +281,6 @@ pub struct Init {
     pub cost: Cost,
 }
 
-#[derive(Args)]
-pub struct Cost {
-    /// Memory for key derivation (Argon2id), in MiB, 8 to 1024.
-    #[arg(long, default_value_t = 32, value_name = "MIB")]
-    pub kdf_memory: u32,
-    /// Passes of key derivation over that memory, 1 to 64.
-    #[arg(long, default_value_t = 3, value_name = "N")]
-    pub kdf_passes: u32,
-}
-
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ChangedForm {
     /// `qemu-img map --output=json`
@@ -388,15 +300,13 @@ pub struct Backup {
     #[arg(required_unless_present_any = ["fleet", "all"], value_name = "[NAME=]PATH")]
     pub volumes: Vec<OsString>,
     /// Back up all series that this TOML file lists, in rounds: chunks that they have in common are
-    /// stored once. See the example below.
+    /// stored once. See `silt help fleet`.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["series", "changed"])]
     pub fleet: Option<PathBuf>,
     /// Back up all series that this machine has backed up before, in rounds, each from the same
     /// files as last time.
     #[arg(long, conflicts_with_all = ["fleet", "series", "changed"])]
     pub all: bool,
-    #[command(flatten)]
-    pub rounds: RoundsChoice,
     /// Run this shell command and back up its standard output as the volume `-`. If the command
     /// fails, so does the backup; with a pipe, a failed dump looks like a short one.
     #[arg(long, value_name = "COMMAND", conflicts_with_all = ["fleet", "all"])]
@@ -439,6 +349,9 @@ pub struct Backup {
     /// Do everything but write to the repository.
     #[arg(long)]
     pub dry_run: bool,
+    // Last: the heading of a group stays that of what follows.
+    #[command(flatten)]
+    pub rounds: RoundsChoice,
 }
 
 #[derive(Args)]
@@ -560,59 +473,6 @@ pub struct Rollback {
     /// Print what would be done, and do nothing.
     #[arg(long)]
     pub dry_run: bool,
-}
-
-#[derive(Subcommand)]
-pub enum Key {
-    /// List the repository's keys; * marks the one in use
-    #[command(after_help = "Examples:\n  silt key list\n  silt key list --json")]
-    List,
-    /// Add a password, or one for a host that only backs up
-    #[command(after_help = "Examples:
-  silt key add
-  silt key add --new-password-file /root/second
-  silt key add --write-only --series web1 --new-password-file web1.password
-  silt key add --write-only --series 'db-*,web1' --new-password-file db.password")]
-    Add(NewKey),
-    /// Remove a key, and with it its password
-    #[command(after_help = "Examples:\n  silt key remove 3f9a01bc")]
-    Remove {
-        /// The first digits of the key's id.
-        id: String,
-    },
-    /// Replace the password in use
-    #[command(after_help = "Examples:
-  silt key passwd
-  silt key passwd --new-password-file /root/next")]
-    Passwd(NewPassword),
-}
-
-#[derive(Args)]
-pub struct NewKey {
-    /// Make a key that backs up and deduplicates, and can neither read data nor delete anything.
-    #[arg(long)]
-    pub write_only: bool,
-    /// The series that the key may write: names, or prefixes followed by '*', separated by commas.
-    ///
-    /// --write-only requires it; '*' means every series. Objects that the key signs for other
-    /// series are refused.
-    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
-    pub series: Vec<String>,
-    /// Make a write-only key whose series share nothing with others. The key cannot test what
-    /// others hold.
-    #[arg(long, requires = "write_only")]
-    pub no_share: bool,
-    #[command(flatten)]
-    pub password: NewPassword,
-}
-
-#[derive(Args)]
-pub struct NewPassword {
-    /// Read the new password from the first line of this file (or SILT_NEW_PASSWORD, or a prompt).
-    #[arg(long, value_name = "FILE")]
-    pub new_password_file: Option<PathBuf>,
-    #[command(flatten)]
-    pub cost: Cost,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]

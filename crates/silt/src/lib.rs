@@ -19,7 +19,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use clap::{CommandFactory, FromArgMatches};
+use clap::FromArgMatches;
 pub use location::StorageKind;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
@@ -37,7 +37,7 @@ pub struct Program {
 /// Reads the environment, takes over the signals of the process, and prints to standard output and
 /// standard error.
 pub fn main_with(program: &Program) -> ExitCode {
-    let command = cli::Cli::command().name(program.name);
+    let command = cli::command().name(program.name);
     let parsed = command.try_get_matches();
     let cli = match parsed.and_then(|matches| cli::Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,

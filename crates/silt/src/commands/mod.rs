@@ -8,6 +8,7 @@ mod diff;
 mod each;
 mod files;
 mod forget;
+mod help;
 mod init;
 mod key;
 mod list;
@@ -129,6 +130,7 @@ pub fn run(program: &Program, cli: &Cli, interrupted: Arc<AtomicBool>) -> Result
             clap_complete::generate(*shell, &mut Cli::command(), name, &mut std::io::stdout());
             Ok(0)
         }
+        Command::Help { words } => help::run(program.name, words),
         Command::Version => {
             version(global.json);
             Ok(0)
