@@ -157,6 +157,24 @@ impl Repository {
         Ok(newest)
     }
 
+    /// The bytes of containers of the shared store, and of each series, or of each in `names`: in
+    /// the order in which a check reads them. Lists storage.
+    pub fn container_bytes(&self, names: &[String]) -> Result<(u64, Vec<u64>)> {
+        let sum = |id| {
+            let mut sum = 0;
+            for item in self.objects.names(&names::containers(id), None)? {
+                sum += item?.1;
+            }
+            Ok::<u64, Error>(sum)
+        };
+        let shared = self.objects.keys.shared_store_id(DEFAULT_DOMAIN);
+        let shared = if self.objects.keys.opens(shared) { sum(shared)? } else { 0 };
+        let mut series = self.series()?;
+        series.retain(|(_, name)| names.is_empty() || names.contains(name));
+        let series: Result<Vec<u64>> = series.into_iter().map(|(id, _)| sum(id)).collect();
+        Ok((shared, series?))
+    }
+
     fn head_by_name(&self, name: &str) -> Result<Head> {
         if let Some(head) = self.head(self.series_id(name))? {
             return Ok(head);

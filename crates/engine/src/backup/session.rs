@@ -325,6 +325,7 @@ impl<'r> BackupSession<'r> {
             self.budget.segment_buffers(workers),
         );
         let mut map = MapBuilder::new();
+        self.context.report(Progress::bytes(Activity::Backup, 0, info.size));
         pipeline.run(|pipeline| {
             while let Some(outcome) = pipeline.next()? {
                 self.lease.keep()?;

@@ -9,7 +9,7 @@ use silt_format::{Chunking, Error, ErrorKind, Level, ResultExt, SEGMENT_BYTES, S
 use silt_source::{
     ChangedMap, FormatChoice, MapForm, SourceOptions, StreamSource, VolumeSource, open_source,
 };
-use siltstone::{BackupOptions, BackupReport, Repository, Throttled};
+use siltstone::{Activity, BackupOptions, BackupReport, Repository, Throttled};
 
 use super::made_here::MadeHere;
 use super::volume_args::{PathText, VolumeArg, changed_args, is_stdin};
@@ -44,6 +44,8 @@ pub fn run(session: &Session<'_>, args: &Backup) -> Result<u8, Failure> {
         Some([only]) if volumes.len() == 1 => Some(only.name.clone()),
         _ => None,
     };
+    let sizes: Vec<_> = sources.iter().map(|source| source.info().size).collect();
+    session.reporter.expect(Activity::Backup, &sizes);
     let mut made = rounds::Series { volumes: BTreeMap::new(), before: None, after: None };
     for (index, (volume, source)) in volumes.iter().zip(&sources).enumerate() {
         let name = match (volume.name, &only) {
@@ -216,7 +218,7 @@ pub fn conclude(session: &Session<'_>, args: &Backup, report: &BackupReport) -> 
         value["adopted_containers"] = json!(report.adopted_containers);
         value["unreadable_bytes"] = json!(unreadable);
         output::message("summary", value);
-    } else if !session.global.quiet {
+    } else if args.dry_run || !session.global.quiet {
         print_summary(args, report);
     }
     if unreadable > 0 {

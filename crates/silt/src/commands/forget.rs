@@ -79,7 +79,9 @@ pub fn run(session: &Session<'_>, args: &Forget) -> Result<u8, Failure> {
     let mut doomed: BTreeMap<String, Vec<Id>> = BTreeMap::new();
     for (name, (policy, rows)) in &groups {
         let kept = decide(session, &repository, policy, rows)?;
-        print(session, name, rows, &kept);
+        if args.dry_run || session.global.json || !session.global.quiet {
+            print(session, name, rows, &kept);
+        }
         let series: HashMap<Id, &str> =
             rows.iter().map(|row| (row.entry.id, row.series.as_str())).collect();
         for kept in kept.iter().filter(|kept| kept.reasons.is_empty()) {
@@ -96,11 +98,12 @@ pub fn run(session: &Session<'_>, args: &Forget) -> Result<u8, Failure> {
     for (series, ids) in &doomed {
         let deleted = repository.delete(series, ids, DeleteMethod::Approximate);
         if let Some(report) = each.tried(series, deleted.map_err(Failure::from))? {
-            delete::print(session, series, &report, args.dry_run);
+            let space = args.dry_run.then(|| delete::space(session, &repository, series));
+            delete::print(session, series, &report, space);
         }
     }
     if doomed.is_empty() && !session.global.json {
-        output::line("Nothing to delete.");
+        output::outcome(args.dry_run, "Nothing to delete.");
     }
     if args.reclaim {
         let options = ReclaimOptions {
@@ -181,7 +184,7 @@ pub fn apply_stored(
     }
     if !doomed.is_empty() {
         let report = repository.delete(series, &doomed, DeleteMethod::Approximate)?;
-        delete::print(session, series, &report, false);
+        delete::print(session, series, &report, None);
     }
     Ok(())
 }

@@ -20,12 +20,12 @@ pub fn run(session: &Session<'_>, args: &Key) -> Result<u8, Failure> {
             changed(session, "key_added", id, "Added");
             if access.is_write_only && !session.global.json {
                 let also = if access.is_alone { "" } else { " and the shared store" };
-                output::line(&format!(
+                output::done(&format!(
                     "A host with this key can test guesses of 4 KiB blocks against its \
                      series{also}."
                 ));
                 if access.series.iter().any(|series| series.ends_with('*')) {
-                    output::line(
+                    output::done(
                         "Because it contains a prefix, it shows names, sizes and times of all \
                          series.",
                     );
@@ -61,7 +61,7 @@ fn changed(session: &Session<'_>, message_type: &str, id: silt_format::Id, what:
     if session.global.json {
         output::message(message_type, json!({"id": id.to_string()}));
     } else {
-        output::line(&format!("{what} key {}.", short(id)));
+        output::done(&format!("{what} key {}.", short(id)));
     }
 }
 

@@ -80,6 +80,9 @@ pub fn run(program: &Program, cli: &Cli, interrupted: Arc<AtomicBool>) -> Result
         Command::Files(files) => matches!(files.command, FilesCommand::Cat { .. }),
         _ => false,
     };
+    if global.quiet {
+        output::be_quiet();
+    }
     let reporter = Arc::new(Reporter::new(global.json, global.quiet, to_stdout));
     let observer = Arc::clone(&reporter);
     let noted = Arc::new(NotedEnv::new(global, interrupted));
@@ -154,6 +157,9 @@ fn print_requests(global: &Global, requests: &Usage) -> Result<(), Failure> {
             "sent_bytes": sent_bytes, "received_bytes": received_bytes, "cost_usd": dollars,
         });
         output::message("requests", value);
+        return Ok(());
+    }
+    if global.quiet {
         return Ok(());
     }
     let cost = dollars.map_or_else(String::new, |dollars| format!("; {dollars:.6} USD"));

@@ -51,7 +51,7 @@ fn done(session: &Session<'_>, series: &str, text: &str) {
     if session.global.json {
         output::message("policy", json!({"series": series, "text": text}));
     } else {
-        output::line(&format!("{series}: {text}"));
+        output::done(&format!("{series}: {text}"));
     }
 }
 

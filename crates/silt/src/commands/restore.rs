@@ -8,7 +8,9 @@ use silt_format::{ByteSpan, Error, ErrorKind, Volume};
 use silt_source::{
     StreamTarget, TargetFormat as Format, TargetMode, TargetOptions, VolumeTarget, open_target,
 };
-use siltstone::{Found, FoundVolume, Repository, RestoreOptions, RestoreReport, Throttled};
+use siltstone::{
+    Activity, Found, FoundVolume, Repository, RestoreOptions, RestoreReport, Throttled,
+};
 
 use super::volume_args::is_stdin;
 use super::{Failure, Session, Traffic, short, spans, volume};
@@ -60,8 +62,10 @@ impl Restoring<'_> {
             Some(TargetFormat::Qcow2) => "qcow2",
             _ => "raw",
         };
+        let sizes: Vec<_> = volumes.iter().map(|volume| Some(volume.volume().bytes)).collect();
+        self.session.reporter.expect(Activity::Restore, &sizes);
         let mut worst = 0;
-        for volume in volumes {
+        for (number, volume) in (1..).zip(volumes) {
             let target = folder.join(format!("{}.{suffix}", volume.volume().name));
             let code = self.restore(*volume, &target).unwrap_or_else(|failure| {
                 self.session.reporter.finish();
@@ -70,6 +74,7 @@ impl Restoring<'_> {
                 code
             });
             worst = if worst == 0 { code } else { worst };
+            self.session.reporter.end_parts(Activity::Restore, volumes.len() - number);
         }
         Ok(worst)
     }

@@ -7,6 +7,7 @@ mod bad_input;
 mod clouds;
 mod commands;
 mod copies;
+mod daily;
 mod deletions;
 mod exports;
 mod files;

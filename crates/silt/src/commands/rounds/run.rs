@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use serde_json::json;
 use silt_format::Error;
 use silt_source::VolumeSource;
-use siltstone::{BackupOptions, Repository, RoundMember, RoundOptions, RoundReport, Throttled};
+use siltstone::{
+    Activity, BackupOptions, Repository, RoundMember, RoundOptions, RoundReport, Throttled,
+};
 
 use super::file::{self, Fleet, Series, run_hook};
 use super::forecast::{self, Plan};
@@ -52,8 +54,13 @@ pub fn run(session: &Session<'_>, args: &Backup) -> Result<u8, Failure> {
     let code = Cell::new(0);
     let made_here = MadeHere::new(session, &repository);
     let rounds = Rounds { session, args, fleet: &fleet, options, repository, made_here, code };
+    // Each volume is scanned, and then stored.
+    let stages = [Activity::Scan, Activity::Backup];
+    stages.iter().for_each(|stage| session.reporter.expect(*stage, &plan.sizes_from(0)));
     for number in 0..plan.schedule.rounds.len() {
         rounds.run(&plan, number)?;
+        let left = plan.sizes_from(number + 1).len();
+        stages.iter().for_each(|stage| session.reporter.end_parts(*stage, left));
     }
     Ok(rounds.code.get())
 }
@@ -166,6 +173,9 @@ impl Rounds<'_> {
                 "held_ms": report.held_ms,
             });
             output::message("round", value);
+            return;
+        }
+        if self.session.global.quiet {
             return;
         }
         let spooled = if report.spooled_bytes > 0 {
