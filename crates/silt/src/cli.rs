@@ -9,6 +9,7 @@ mod key;
 mod mount;
 mod popular;
 mod rounds;
+mod series;
 mod serve;
 
 use std::ffi::OsString;
@@ -28,6 +29,7 @@ pub use key::{Cost, Key, NewKey, NewPassword};
 pub use mount::{Mount, Unmount};
 pub use popular::{Build as PopularBuild, Choice as PopularChoice, Popular};
 pub use rounds::{Choice as RoundsChoice, Plan as PlanRounds, Rounds};
+pub use series::{Remove, Rename, Tag, TagChange};
 pub use serve::{Serve, ServeNbd};
 
 const AFTER_HELP: &str = "Exit status:
@@ -194,6 +196,23 @@ Times are in the local time zone. Snapshots dated in the future and protected on
     /// Allow snapshots to be deleted again
     #[command(after_help = "Examples:\n  silt unprotect 3f9a01bc")]
     Unprotect(SomeSnapshots),
+    /// Show a series under another name
+    #[command(after_help = "Examples:
+  silt rename web1 www
+
+Nothing that is stored moves. Hosts that back up under the old name still reach the series, and no
+other series can take that name. Renaming it back is possible at any time.")]
+    Rename(Rename),
+    /// Delete all snapshots of a series
+    #[command(after_help = "Examples:
+  silt remove web1 --dry-run
+  silt remove web1
+
+They can be brought back with `silt undelete` until a reclaim frees their space.")]
+    Remove(Remove),
+    /// Add or remove tags of snapshots
+    #[command(subcommand)]
+    Tag(Tag),
     /// Free the space of deleted snapshots, while other series are backed up and restored
     #[command(after_help = "Examples:
   silt reclaim

@@ -20,17 +20,19 @@ pub fn run(session: &Session<'_>, args: &Check) -> Result<u8, Failure> {
         None if args.read_data => DataCheck::All,
         None => DataCheck::None,
     };
+    let repository = session.repository()?;
+    let own_name = |name: &String| repository.own_name(name);
     let options = CheckOptions {
-        series: args.series.clone(),
+        series: args.series.iter().map(own_name).collect::<Result<_, _>>()?,
         data,
         restart: args.restart,
         jobs: session.global.jobs,
     };
-    let repository = session.repository()?;
     if options.data != DataCheck::None && !session.global.quiet {
         expect(session, &repository, &options)?;
     }
-    let report = repository.check(&options)?;
+    let mut report = repository.check(&options)?;
+    show_names(&repository, &mut report);
     let locks = session.opener.extend_locks(&|done| {
         session.context.check_interrupted()?;
         session.context.report(Progress::objects(Activity::ExtendLocks, done, None));
@@ -53,6 +55,17 @@ pub fn run(session: &Session<'_>, args: &Check) -> Result<u8, Failure> {
         }
     }
     Ok(if report.damage.iter().all(|damage| damage.is_harmless) { 0 } else { 5 })
+}
+
+/// Replaces the own names of series in a report by those that are shown.
+fn show_names(repository: &Repository, report: &mut CheckReport) {
+    for affected in report.damage.iter_mut().flat_map(|damage| &mut damage.affected) {
+        let id = repository.series_id(&affected.series);
+        // A head that cannot be read has no other name.
+        if let Some(head) = repository.head(id).ok().flatten() {
+            head.shown().clone_into(&mut affected.series);
+        }
+    }
 }
 
 /// Announces the bytes to verify, for progress. A series whose pass is continued has fewer; its

@@ -4,33 +4,44 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 use silt_format::Id;
-use siltstone::{DeleteMethod, DeleteReport, Repository, Warning};
+use siltstone::{DeleteMethod, DeleteReport, Found, Repository, Warning};
 
 use super::reclaim::{self, Space};
 use super::{Failure, Session, short};
 use crate::cli::{Delete, SomeSnapshots, Undelete};
 use crate::{output, snapshot_name};
 
+/// Snapshots of one series.
+pub struct FoundInSeries {
+    /// The series' own name, for operations.
+    pub own_name: String,
+    /// Its name for people.
+    pub shown: String,
+    pub ids: Vec<Id>,
+}
+
 /// Finds the named snapshots, by series.
-fn find(repository: &Repository, names: &[String]) -> Result<BTreeMap<String, Vec<Id>>, Failure> {
-    let mut found: BTreeMap<String, Vec<Id>> = BTreeMap::new();
+pub fn find(repository: &Repository, names: &[String]) -> Result<Vec<FoundInSeries>, Failure> {
+    let mut found: BTreeMap<String, FoundInSeries> = BTreeMap::new();
     for name in names {
-        let snapshot = repository.find(&snapshot_name::parse(name)?)?;
-        let ids = found.entry(snapshot.head.name).or_default();
-        if !ids.contains(&snapshot.snapshot.id) {
-            ids.push(snapshot.snapshot.id);
+        let Found { head, snapshot, .. } = repository.find(&snapshot_name::parse(name)?)?;
+        let shown = head.shown().to_owned();
+        let new = || FoundInSeries { own_name: head.name.clone(), shown, ids: Vec::new() };
+        let ids = &mut found.entry(head.name.clone()).or_insert_with(new).ids;
+        if !ids.contains(&snapshot.id) {
+            ids.push(snapshot.id);
         }
     }
-    Ok(found)
+    Ok(found.into_values().collect())
 }
 
 pub fn run(session: &Session<'_>, args: &Delete) -> Result<u8, Failure> {
     let repository = session.repository_to_change(args.dry_run)?;
     let method = if args.exact { DeleteMethod::Exact } else { DeleteMethod::Approximate };
-    for (series, ids) in find(&repository, &args.snapshots)? {
-        let report = repository.delete(&series, &ids, method)?;
-        let space = args.dry_run.then(|| space(session, &repository, &series));
-        print(session, &series, &report, space);
+    for FoundInSeries { own_name, shown, ids } in find(&repository, &args.snapshots)? {
+        let report = repository.delete(&own_name, &ids, method)?;
+        let space = args.dry_run.then(|| space(session, &repository, &own_name));
+        print(session, &shown, &report, space);
     }
     Ok(0)
 }
@@ -99,10 +110,10 @@ pub fn undelete(session: &Session<'_>, args: &Undelete) -> Result<u8, Failure> {
         let (head, entry) = repository.find_deleted(id)?;
         repository.undelete(&head.name, entry.id)?;
         if session.global.json {
-            let value = json!({"series": head.name, "id": entry.id.to_string()});
+            let value = json!({"series": head.shown(), "id": entry.id.to_string()});
             output::message("undeleted", value);
         } else {
-            output::done(&format!("Brought back snapshot {} of {}", short(entry.id), head.name));
+            output::done(&format!("Brought back snapshot {} of {}", short(entry.id), head.shown()));
         }
     }
     Ok(0)
@@ -114,20 +125,20 @@ pub fn protect(
     is_protected: bool,
 ) -> Result<u8, Failure> {
     let repository = session.repository_to_change(false)?;
-    for (series, ids) in find(&repository, &args.snapshots)? {
+    for FoundInSeries { own_name, shown, ids } in find(&repository, &args.snapshots)? {
         for id in ids {
             if is_protected {
-                repository.protect(&series, id)?;
+                repository.protect(&own_name, id)?;
             } else {
-                repository.unprotect(&series, id)?;
+                repository.unprotect(&own_name, id)?;
             }
             if session.global.json {
                 let value =
-                    json!({"series": series, "id": id.to_string(), "protected": is_protected});
+                    json!({"series": shown, "id": id.to_string(), "protected": is_protected});
                 output::message("protection", value);
             } else {
                 let what = if is_protected { "is protected" } else { "is no longer protected" };
-                output::done(&format!("Snapshot {} of {series} {what}", short(id)));
+                output::done(&format!("Snapshot {} of {shown} {what}", short(id)));
             }
         }
     }

@@ -45,6 +45,7 @@ impl RetentionRules {
 
 /// A snapshot that a policy is applied to.
 struct Row {
+    /// The series' name for people.
     series: String,
     entry: SnapshotEntry,
     snapshot: Snapshot,
@@ -66,11 +67,13 @@ pub fn run(session: &Session<'_>, args: &Forget) -> Result<u8, Failure> {
     }
     let mut groups: BTreeMap<Vec<String>, (RetentionPolicy, Vec<Row>)> = BTreeMap::new();
     let mut living: BTreeMap<String, usize> = BTreeMap::new();
+    let mut own_names: HashMap<String, String> = HashMap::new();
     for head in heads {
         let Some(policy) = given.clone().or_else(|| head.policy.clone()) else { continue };
         let rows = rows(&repository, &head).map_err(Failure::from);
-        let Some(rows) = each.tried(&head.name, rows)? else { continue };
-        living.insert(head.name, rows.len());
+        let Some(rows) = each.tried(head.shown(), rows)? else { continue };
+        own_names.insert(head.shown().to_owned(), head.name.clone());
+        living.insert(head.shown().to_owned(), rows.len());
         for row in rows {
             let group = groups.entry(group(&row, &args.group_by));
             group.or_insert_with(|| (policy.clone(), Vec::new())).1.push(row);
@@ -96,9 +99,10 @@ pub fn run(session: &Session<'_>, args: &Forget) -> Result<u8, Failure> {
         confirm_many(&counts, args.yes)?;
     }
     for (series, ids) in &doomed {
-        let deleted = repository.delete(series, ids, DeleteMethod::Approximate);
+        let own_name = &own_names[series];
+        let deleted = repository.delete(own_name, ids, DeleteMethod::Approximate);
         if let Some(report) = each.tried(series, deleted.map_err(Failure::from))? {
-            let space = args.dry_run.then(|| delete::space(session, &repository, series));
+            let space = args.dry_run.then(|| delete::space(session, &repository, own_name));
             delete::print(session, series, &report, space);
         }
     }
@@ -120,7 +124,7 @@ pub fn run(session: &Session<'_>, args: &Forget) -> Result<u8, Failure> {
 fn rows(repository: &Repository, head: &Head) -> silt_format::Result<Vec<Row>> {
     let row = |entry: &SnapshotEntry| {
         let snapshot = repository.snapshot(head.series, entry)?;
-        Ok(Row { series: head.name.clone(), entry: entry.clone(), snapshot })
+        Ok(Row { series: head.shown().to_owned(), entry: entry.clone(), snapshot })
     };
     head.snapshots.iter().map(row).collect()
 }
@@ -183,8 +187,8 @@ pub fn apply_stored(
         return Ok(());
     }
     if !doomed.is_empty() {
-        let report = repository.delete(series, &doomed, DeleteMethod::Approximate)?;
-        delete::print(session, series, &report, None);
+        let report = repository.delete(&head.name, &doomed, DeleteMethod::Approximate)?;
+        delete::print(session, head.shown(), &report, None);
     }
     Ok(())
 }

@@ -15,7 +15,7 @@ pub fn run(session: &Session<'_>, args: &Key) -> Result<u8, Failure> {
     match args {
         Key::List => list(session, &repository),
         Key::Add(args) => {
-            let access = access(args)?;
+            let access = own_names(&repository, access(args)?)?;
             let id = add(session, &repository, &args.password, &access)?;
             changed(session, "key_added", id, "Added");
             if access.is_write_only && !session.global.json {
@@ -88,6 +88,14 @@ fn access(args: &NewKey) -> Result<KeyAccess, Failure> {
         (false, true) => Ok(KeyAccess::full()),
         (_, false) => Ok(KeyAccess { is_write_only, series, is_alone: args.no_share }),
     }
+}
+
+/// The rights by the series' own names, from which keys derive.
+fn own_names(repository: &Repository, mut access: KeyAccess) -> Result<KeyAccess, Failure> {
+    for name in access.series.iter_mut().filter(|name| !name.ends_with('*')) {
+        *name = repository.own_name(name)?;
+    }
+    Ok(access)
 }
 
 fn may(key: &KeyInfo) -> &'static str {

@@ -30,13 +30,13 @@ pub fn snapshots(session: &Session<'_>, args: &ListSnapshots) -> Result<u8, Fail
                 }
             };
             if session.global.json {
-                let mut value = snapshot_json(&head.name, &entry.labels, &snapshot);
+                let mut value = snapshot_json(&head, &entry.labels, &snapshot);
                 value["protected"] = entry.is_protected().into();
                 value["deleted"] = args.deleted.into();
                 value["key"] = key.map(|key| key.to_string()).into();
                 output::message("snapshot", value);
             } else {
-                rows.push(row(&head.name, entry, &snapshot, key));
+                rows.push(row(head.shown(), entry, &snapshot, key));
             }
         }
     }
@@ -79,14 +79,18 @@ pub fn show(session: &Session<'_>, args: &OneSnapshot) -> Result<u8, Failure> {
     let found = repository.find(&selector)?;
     let (snapshot, key) = (&found.snapshot, found.key);
     if session.global.json {
-        let mut value = snapshot_json(&found.head.name, &found.entry.labels, snapshot);
+        let mut value = snapshot_json(&found.head, &found.entry.labels, snapshot);
         value["key"] = key.map(|key| key.to_string()).into();
         output::message("snapshot", value);
         return Ok(0);
     }
     let parent = snapshot.parent.map_or("none".to_owned(), |id| id.to_string());
     output::line(&format!("Snapshot   {}", snapshot.id));
-    output::line(&format!("Series     {}", found.head.name));
+    let own_name = match &found.head.alias {
+        Some(_) => format!(" (its own name is {})", found.head.name),
+        None => String::new(),
+    };
+    output::line(&format!("Series     {}{own_name}", found.head.shown()));
     output::line(&format!("Time       {}", output::time(snapshot.time_ns)));
     output::line(&format!("Took       {} ms", snapshot.duration_ms));
     output::line(&format!("Parent     {parent}"));

@@ -20,6 +20,7 @@ mod reclaim;
 mod repo;
 mod restore;
 mod rounds;
+mod series;
 mod serve;
 mod stats;
 mod status;
@@ -30,7 +31,7 @@ use std::sync::atomic::AtomicBool;
 
 use clap::CommandFactory;
 use serde_json::{Value, json};
-use silt_format::{ByteSpan, Error, ErrorKind, KdfCost, Level, LevelBytes, Snapshot, Volume};
+use silt_format::{ByteSpan, Error, ErrorKind, Head, KdfCost, Level, LevelBytes, Snapshot, Volume};
 use silt_storage::{DryRunStorage, Storage, Usage};
 use siltstone::{Context, Found, FoundVolume, Repository, Throttle, Throttled, Warning};
 
@@ -97,37 +98,50 @@ pub fn run(program: &Program, cli: &Cli, interrupted: Arc<AtomicBool>) -> Result
         let lowered = rustix::process::nice(steps);
         lowered.map_err(|e| Error::io("lower the priority", e.into()))?;
     }
-    let result = match &cli.command {
-        Command::Init(args) => init::run(&session, args),
-        Command::Backup(args) => backup::run(&session, args),
-        Command::Snapshots(args) => list::snapshots(&session, args),
-        Command::Show(args) => list::show(&session, args),
-        Command::Ls(args) => list::ls(&session, args),
-        Command::Restore(args) => restore::run(&session, args),
-        Command::Files(args) => files::run(&session, args),
-        Command::Mount(args) => mount::run(&session, args),
+    let result = dispatch(&session, program, &cli.command);
+    session.reporter.finish();
+    if let Some(requests) = session.opener.requests().filter(|_| result.is_ok() && !to_stdout) {
+        print_requests(global, &requests)?;
+    }
+    result
+}
+
+/// Calls the module of a command.
+fn dispatch(session: &Session<'_>, program: &Program, command: &Command) -> Result<u8, Failure> {
+    match command {
+        Command::Init(args) => init::run(session, args),
+        Command::Backup(args) => backup::run(session, args),
+        Command::Snapshots(args) => list::snapshots(session, args),
+        Command::Show(args) => list::show(session, args),
+        Command::Ls(args) => list::ls(session, args),
+        Command::Restore(args) => restore::run(session, args),
+        Command::Files(args) => files::run(session, args),
+        Command::Mount(args) => mount::run(session, args),
         Command::Umount(args) => mount::unmount(args),
-        Command::Check(args) => check::run(&session, args),
-        Command::Copies(args) => copies::run(&session, args),
-        Command::Repo(Repo::Probe { location }) => repo::probe(&session, location),
-        Command::Repo(Repo::Rollback(args)) => repo::rollback(&session, args),
-        Command::Diff(args) => diff::run(&session, args),
-        Command::Stats(args) => stats::run(&session, args),
-        Command::Status(args) => status::run(&session, args),
-        Command::Forget(args) => forget::run(&session, args),
-        Command::Delete(args) => delete::run(&session, args),
-        Command::Undelete(args) => delete::undelete(&session, args),
-        Command::Protect(args) => delete::protect(&session, args, true),
-        Command::Unprotect(args) => delete::protect(&session, args, false),
-        Command::Reclaim(args) => reclaim::run(&session, args),
-        Command::Sweep(args) => reclaim::sweep(&session, args),
-        Command::Popular(Popular::Plan(args)) => popular::plan(&session, args),
-        Command::Popular(Popular::Build(args)) => popular::build(&session, args),
-        Command::Rounds(Rounds::Plan(args)) => rounds::plan(&session, args),
-        Command::Serve(args) => serve::run(&session, args),
-        Command::Recover { series } => reclaim::recover(&session, series),
-        Command::Policy(args) => policy::run(&session, args),
-        Command::Key(args) => key::run(&session, args),
+        Command::Check(args) => check::run(session, args),
+        Command::Copies(args) => copies::run(session, args),
+        Command::Repo(Repo::Probe { location }) => repo::probe(session, location),
+        Command::Repo(Repo::Rollback(args)) => repo::rollback(session, args),
+        Command::Diff(args) => diff::run(session, args),
+        Command::Stats(args) => stats::run(session, args),
+        Command::Status(args) => status::run(session, args),
+        Command::Forget(args) => forget::run(session, args),
+        Command::Delete(args) => delete::run(session, args),
+        Command::Undelete(args) => delete::undelete(session, args),
+        Command::Protect(args) => delete::protect(session, args, true),
+        Command::Unprotect(args) => delete::protect(session, args, false),
+        Command::Rename(args) => series::rename(session, args),
+        Command::Remove(args) => series::remove(session, args),
+        Command::Tag(args) => series::tag(session, args),
+        Command::Reclaim(args) => reclaim::run(session, args),
+        Command::Sweep(args) => reclaim::sweep(session, args),
+        Command::Popular(Popular::Plan(args)) => popular::plan(session, args),
+        Command::Popular(Popular::Build(args)) => popular::build(session, args),
+        Command::Rounds(Rounds::Plan(args)) => rounds::plan(session, args),
+        Command::Serve(args) => serve::run(session, args),
+        Command::Recover { series } => reclaim::recover(session, series),
+        Command::Policy(args) => policy::run(session, args),
+        Command::Key(args) => key::run(session, args),
         Command::Completion { shell } => {
             let name = program.name;
             clap_complete::generate(*shell, &mut Cli::command(), name, &mut std::io::stdout());
@@ -135,15 +149,10 @@ pub fn run(program: &Program, cli: &Cli, interrupted: Arc<AtomicBool>) -> Result
         }
         Command::Help { words } => help::run(program.name, words),
         Command::Version => {
-            version(global.json);
+            version(session.global.json);
             Ok(0)
         }
-    };
-    session.reporter.finish();
-    if let Some(requests) = session.opener.requests().filter(|_| result.is_ok() && !to_stdout) {
-        print_requests(global, &requests)?;
     }
-    result
 }
 
 /// Prints the requests to object stores, and their cost if prices are known.
@@ -347,7 +356,7 @@ pub fn volume<'a>(found: &'a Found, name: Option<&str>) -> Result<FoundVolume<'a
             Err(Failure::Usage(format!(
                 "the snapshot has several volumes ({}); name one, as in {}@latest:{}",
                 names.join(", "),
-                found.head.name,
+                found.head.shown(),
                 first.map_or("root", |first| first.volume().name.as_str())
             )))
         }
@@ -365,7 +374,14 @@ pub fn spans(spans: &[ByteSpan]) -> Value {
 }
 
 /// A snapshot as JSON.
-pub fn snapshot_json(series: &str, tags: &[String], snapshot: &Snapshot) -> Value {
+pub fn snapshot_json(head: &Head, tags: &[String], snapshot: &Snapshot) -> Value {
+    let mut value = made_json(head.shown(), tags, snapshot);
+    value["own_name"] = head.alias.as_ref().map(|_| head.name.clone()).into();
+    value
+}
+
+/// A snapshot that was just made, as JSON.
+pub fn made_json(series: &str, tags: &[String], snapshot: &Snapshot) -> Value {
     let volumes: Vec<Value> = snapshot.volumes.iter().map(volume_json).collect();
     json!({
         "id": snapshot.id.to_string(),

@@ -84,7 +84,7 @@ fn repoint(
         written += report.stored_bytes;
         if session.global.json {
             let value = json!({
-                "series": head.name,
+                "series": head.shown(),
                 "linked_chunks": report.linked_chunks,
                 "linked_bytes": report.linked_bytes,
                 "rewritten_containers": report.rewritten_containers,
@@ -94,7 +94,7 @@ fn repoint(
         } else {
             output::done(&format!(
                 "{}: {} in {} chunks are now links to the shared store ({} containers rewritten)",
-                head.name,
+                head.shown(),
                 output::bytes(report.linked_bytes),
                 report.linked_chunks,
                 report.rewritten_containers

@@ -119,21 +119,23 @@ pub fn reclaim(
     let (mut freed, mut later, mut done, mut each) = (0, 0, 0, Each::new(session));
     let AllHeads { heads, damaged, unfinished } = repository.all_heads(series)?;
     each.damaged(&damaged);
-    let heads = heads.into_iter().map(|head| (head.name, head.deleted.len()));
-    let names: Vec<_> = heads.chain(unfinished.into_iter().map(|name| (name, 0))).collect();
-    for (name, deleted) in &names {
+    let heads =
+        heads.into_iter().map(|head| (head.shown().to_owned(), head.deleted.len(), head.name));
+    let unfinished = unfinished.into_iter().map(|name| (name.clone(), 0, name));
+    let names: Vec<_> = heads.chain(unfinished).collect();
+    for (shown, deleted, name) in &names {
         let reclaimed = if dry_run {
             repository.plan_reclaim(name, options).map(|plan| plan.forecast().clone())
         } else {
             repository.reclaim(name, options)
         };
         let reclaimed = reclaimed.map_err(Failure::from);
-        let Some(report) = each.tried(name, reclaimed)? else { continue };
+        let Some(report) = each.tried(shown, reclaimed)? else { continue };
         // Snapshots that can be brought back still need their space.
         let waiting = deleted.saturating_sub(report.purged.len());
         let more = if dry_run && waiting > 0 {
             let space = space(repository, name, options).map_err(Failure::from);
-            each.tried(name, space)?.map_or(0, |space| space.later_bytes)
+            each.tried(shown, space)?.map_or(0, |space| space.later_bytes)
         } else {
             0
         };
@@ -144,7 +146,7 @@ pub fn reclaim(
         let is_news = report != ReclaimReport::default() || more > 0;
         // Of many series, only those with changes are listed.
         if is_news || session.global.json || names.len() == 1 {
-            print(session, name, &report, dry_run.then_some(more));
+            print(session, shown, &report, dry_run.then_some(more));
         }
     }
     if session.global.json {
@@ -176,14 +178,14 @@ pub fn sweep(session: &Session<'_>, args: &Sweep) -> Result<u8, Failure> {
     each.damaged(&damaged);
     for head in heads {
         let swept = repository.sweep(&head.name, options).map_err(Failure::from);
-        let Some(sweep) = each.tried(&head.name, swept)? else { continue };
+        let Some(sweep) = each.tried(head.shown(), swept)? else { continue };
         if session.global.json {
             let mut value = sweep_json(&sweep);
-            value["series"] = json!(head.name);
+            value["series"] = json!(head.shown());
             value["dry_run"] = json!(args.dry_run);
             output::message("swept", value);
         } else {
-            output::outcome(args.dry_run, &format!("{}: {}", head.name, sweep_text(&sweep)));
+            output::outcome(args.dry_run, &format!("{}: {}", head.shown(), sweep_text(&sweep)));
         }
     }
     Ok(each.status())
@@ -192,7 +194,9 @@ pub fn sweep(session: &Session<'_>, args: &Sweep) -> Result<u8, Failure> {
 /// `silt recover`.
 pub fn recover(session: &Session<'_>, series: &str) -> Result<u8, Failure> {
     let repository = session.repository_to_change(false)?;
-    let recovered = repository.recover(series)?;
+    // Its heads may be what is wrong: then the name is its own.
+    let own_name = repository.own_name(series).unwrap_or_else(|_| series.to_owned());
+    let recovered = repository.recover(&own_name)?;
     if session.global.json {
         output::message("recovered", json!({"series": series, "recovered": recovered}));
     } else if recovered {

@@ -122,7 +122,7 @@ pub fn warn_of_future(session: &Session<'_>, found: &Found) {
         let message = format!(
             "snapshot {} of {} is dated in the future ({}): newer ones may exist",
             short(found.snapshot.id),
-            found.head.name,
+            found.head.shown(),
             output::time(found.snapshot.time_ns)
         );
         session.warn(&message);
@@ -193,7 +193,7 @@ fn announce(session: &Session<'_>, target: &Path, found: &Found, volume: &Volume
         output::bytes(size),
         volume.name,
         short(found.snapshot.id),
-        found.head.name,
+        found.head.shown(),
         output::time(found.snapshot.time_ns),
         target.display()
     ));
@@ -230,7 +230,7 @@ fn conclude(
             "Restored volume '{}' of snapshot {} ({}, {}) to {}: {}{written}",
             volume.name,
             short(found.snapshot.id),
-            found.head.name,
+            found.head.shown(),
             output::time(found.snapshot.time_ns),
             if to_stdout { Path::new("standard output") } else { target }.display(),
             output::bytes(report.bytes),

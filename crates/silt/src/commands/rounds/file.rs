@@ -24,7 +24,7 @@ pub struct Fleet {
     pub series: BTreeMap<String, Series>,
 }
 
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Series {
     /// Paths by the volumes' names.
@@ -35,6 +35,27 @@ pub struct Series {
     /// A command to run once they are no longer needed.
     #[serde(default)]
     pub after: Option<String>,
+    /// The name in the file, if the series is called by the one it is shown under.
+    #[serde(skip)]
+    pub given: Option<String>,
+}
+
+impl Fleet {
+    /// The same with the own names of its series.
+    pub fn with_own_names(
+        self,
+        own_name: impl Fn(&str) -> Result<String, Error>,
+    ) -> Result<Self, Failure> {
+        let mut found = BTreeMap::new();
+        for (name, mut series) in self.series {
+            let own = own_name(&name)?;
+            series.given = (own != name).then_some(name);
+            if found.insert(own.clone(), series).is_some() {
+                return Err(Failure::Usage(format!("series '{own}' is in the fleet twice")));
+            }
+        }
+        Ok(Self { series: found, ..self })
+    }
 }
 
 pub fn read(file: &Path) -> Result<Fleet, Failure> {

@@ -48,11 +48,12 @@ pub fn run(session: &Session<'_>, args: &Backup) -> Result<u8, Failure> {
         Some(fleet) => fleet,
         None => file::made_here(&MadeHere::new(session, &repository))?,
     };
+    let made_here = MadeHere::new(session, &repository);
+    let fleet = fleet.with_own_names(|name| made_here.own_name(&repository, name))?;
     let mut options = options(session, args, chunking);
     options.tags.extend(fleet.tags.iter().cloned());
     let plan = forecast::plan(&repository, &fleet, &args.rounds)?;
     let code = Cell::new(0);
-    let made_here = MadeHere::new(session, &repository);
     let rounds = Rounds { session, args, fleet: &fleet, options, repository, made_here, code };
     // Each volume is scanned, and then stored.
     let stages = [Activity::Scan, Activity::Backup];
@@ -106,7 +107,7 @@ impl Rounds<'_> {
 
     fn open<'a>(&'a self, name: &'a str, series: &'a Series) -> Result<RoundMember<'a>, Error> {
         if let Some(command) = &series.before {
-            run_hook(name, "before", command)?;
+            run_hook(series.given.as_deref().unwrap_or(name), "before", command)?;
         }
         let volumes =
             self.open_volumes(&series.volumes).inspect_err(|_| self.after(name, series))?;
@@ -134,7 +135,7 @@ impl Rounds<'_> {
     /// Runs the command for volumes that are no longer needed.
     fn after(&self, name: &str, series: &Series) {
         let Some(command) = &series.after else { return };
-        if let Err(error) = run_hook(name, "after", command) {
+        if let Err(error) = run_hook(series.given.as_deref().unwrap_or(name), "after", command) {
             let code = exit_code(&error);
             output::error(self.session.global.json, &Failure::from(error).to_string(), code);
             self.note_code(code);
