@@ -84,6 +84,8 @@ Fleet files are described in `silt help fleet`.")]
     #[command(after_help = "Examples:
   silt snapshots
   silt snapshots web1 --json
+  silt snapshots --tag nightly --newer-than 7d
+  silt snapshots --latest 1
   silt snapshots --deleted")]
     Snapshots(ListSnapshots),
     /// Show one snapshot: its volumes, and how much each level of deduplication saved
@@ -386,6 +388,21 @@ pub struct ListSnapshots {
     /// Only snapshots that were deleted and can still be brought back.
     #[arg(long)]
     pub deleted: bool,
+    /// Only snapshots with this tag, or one of these if it is given several times.
+    #[arg(long, value_name = "TAG")]
+    pub tag: Vec<String>,
+    /// Only snapshots that this host made, or one of these.
+    #[arg(long, value_name = "HOST")]
+    pub host: Vec<String>,
+    /// Only snapshots older than this, such as 30d.
+    #[arg(long, value_name = "PERIOD")]
+    pub older_than: Option<String>,
+    /// Only snapshots younger than this, such as 12h.
+    #[arg(long, value_name = "PERIOD")]
+    pub newer_than: Option<String>,
+    /// Of each series only the N newest of these.
+    #[arg(long, value_name = "N")]
+    pub latest: Option<usize>,
 }
 
 #[derive(Args)]

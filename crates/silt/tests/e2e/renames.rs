@@ -163,3 +163,27 @@ fn tags_are_added_and_removed_later() {
     place.silt(&["forget", "--keep-tag", "tested", "--yes"]).exits(0).says("Deleted 1 snapshot");
     place.silt(&["check"]).exits(0);
 }
+
+#[test]
+fn listings_are_filtered() {
+    let place = Place::new();
+    let image = place.write("a.raw", &disk(1, 4));
+    for (series, tag) in [("a", "x"), ("a", "y"), ("a", "x"), ("b", "y")] {
+        place.silt(&["backup", series, &image, "--tag", tag]).exits(0);
+    }
+    let all = place.silt(&["snapshots", "--json"]).exits(0).messages();
+    let host = all[0]["host"].as_str().unwrap().to_owned();
+    let count = |arguments: &[&str]| listed(&place, arguments).len();
+    assert_eq!(count(&["--tag", "x"]), 2);
+    assert_eq!(count(&["--tag", "x", "--tag", "y"]), 4);
+    assert_eq!(count(&["--tag", "x", "--latest", "1"]), 1);
+    assert_eq!(listed(&place, &["--latest", "1"]), ["a", "b"]);
+    assert_eq!(count(&["a", "--latest", "2"]), 2);
+    assert_eq!((count(&["--host", &host]), count(&["--host", "nobody"])), (4, 0));
+    assert_eq!((count(&["--newer-than", "1h"]), count(&["--older-than", "1h"])), (4, 0));
+    assert_eq!((count(&["--newer-than", "0s"]), count(&["--older-than", "0s"])), (0, 4));
+    let newest = place.silt(&["snapshots", "a", "--latest", "1", "--json"]).exits(0).messages();
+    assert_eq!(newest[0]["id"], all[2]["id"]);
+    place.silt(&["snapshots", "--tag", "z"]).exits(0).says("No snapshot matches");
+    place.silt(&["snapshots", "--older-than", "soon"]).exits(2).says("not a length of time");
+}
