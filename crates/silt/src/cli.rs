@@ -1,5 +1,6 @@
 //! The command line.
 
+mod config;
 mod copies;
 mod deletion;
 mod files;
@@ -17,6 +18,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub use config::ConfigCommand;
 pub use copies::{Copies, CopiesCommand};
 pub use deletion::{
     Delete, Forget, Group, Policy, Reclaim, RetentionRules, SetPolicy, SomeSnapshots, Sweep,
@@ -256,6 +258,13 @@ They can be brought back with `silt undelete` until a reclaim frees their space.
         after_help = "Examples:\n  silt key list\n  silt key add --new-password-file /root/second"
     )]
     Key(Key),
+    /// Check and show the configuration file, which has profiles of settings
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  silt config check\n  silt config show\n\nThe file is \
+                      described in `silt help profiles`."
+    )]
+    Config(ConfigCommand),
     /// Print a shell completion script
     #[command(after_help = "Examples:
   silt completion bash > /etc/bash_completion.d/silt
@@ -265,14 +274,16 @@ They can be brought back with `silt undelete` until a reclaim frees their space.
         /// The shell.
         shell: clap_complete::Shell,
     },
-    /// Print the help of a command, or one of the topics options, buckets, environment and fleet
+    /// Print the help of a command, or one of the topics options, buckets, environment, fleet and
+    /// profiles
     #[command(after_help = "Examples:
   silt help backup
   silt help key add
   silt help options
   silt help buckets
   silt help environment
-  silt help fleet")]
+  silt help fleet
+  silt help profiles")]
     Help {
         /// A command, or a topic.
         #[arg(value_name = "COMMAND|TOPIC")]
@@ -314,11 +325,11 @@ pub enum ChangedForm {
 
 #[derive(Args)]
 pub struct Backup {
-    /// The series: the name of the virtual machine.
-    #[arg(required_unless_present_any = ["fleet", "all"])]
+    /// The series: the name of the virtual machine. Without any, all series of the profile.
     pub series: Option<String>,
     /// Volumes: PATH or NAME=PATH; raw file, qcow2, block device, or - for standard input.
-    #[arg(required_unless_present_any = ["fleet", "all"], value_name = "[NAME=]PATH")]
+    /// Without any, those of the profile.
+    #[arg(value_name = "[NAME=]PATH")]
     pub volumes: Vec<OsString>,
     /// Back up all series that this TOML file lists, in rounds: chunks that they have in common are
     /// stored once. See `silt help fleet`.

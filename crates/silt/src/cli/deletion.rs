@@ -1,6 +1,7 @@
 //! The arguments of the commands that delete and reclaim.
 
 use clap::{Args, Subcommand};
+use serde::Deserialize;
 
 #[derive(Args)]
 pub struct Delete {
@@ -29,7 +30,8 @@ pub struct Undelete {
     pub ids: Vec<String>,
 }
 
-#[derive(Args, Default)]
+#[derive(Args, Clone, Default, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct RetentionRules {
     /// Keep the N newest snapshots; -1 for all, as with the other counts.
     #[arg(long, short = 'l', value_name = "N", allow_negative_numbers = true, value_parser = count)]

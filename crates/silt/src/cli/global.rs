@@ -19,6 +19,13 @@ pub struct Global {
         value_name = "PATH"
     )]
     pub repo: Option<String>,
+    /// Read settings from this file: profiles of repository, password, limits, retention and
+    /// series. By default $XDG_CONFIG_HOME/silt/silt.toml, or else /etc/silt/silt.toml.
+    #[arg(long, global = true, env = "SILT_CONFIG", value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Use this profile of the configuration file.
+    #[arg(long, global = true, env = "SILT_PROFILE", value_name = "NAME")]
+    pub profile: Option<String>,
     /// Read the password from the first line of this file.
     #[arg(long, global = true, value_name = "FILE")]
     pub password_file: Option<PathBuf>,
@@ -81,6 +88,11 @@ pub struct Global {
     pub accept_older: bool,
     #[arg(long, global = true, hide = true, env = "XDG_CACHE_HOME")]
     pub cache_home: Option<PathBuf>,
+    #[arg(long, global = true, hide = true, env = "XDG_CONFIG_HOME")]
+    pub config_home: Option<PathBuf>,
+    /// A command that prints the password, of the profile.
+    #[arg(skip)]
+    pub password_command: Option<String>,
     #[arg(long, global = true, hide = true, env = "XDG_STATE_HOME")]
     pub state_home: Option<PathBuf>,
     #[arg(long, global = true, hide = true, env = "HOME")]

@@ -22,11 +22,13 @@ SILT_ADMIN_PASSWORD, SILT_ADMIN_PASSWORD_FILE, SILT_ADMIN_PASSWORD_COMMAND
                           the same for the administrator of an append-only repository
 SILT_S3_..., SILT_CACHE_DIR, SILT_CACHE_SIZE, SILT_NO_CACHE
                           repositories in buckets: see `silt help buckets`
+SILT_CONFIG, SILT_PROFILE
+                          the configuration file, and the profile to use of it
 TZ                        the time zone of times that are read and printed
-XDG_CACHE_HOME, XDG_STATE_HOME, HOME
-                          where the cache and this machine's records are
+XDG_CACHE_HOME, XDG_STATE_HOME, XDG_CONFIG_HOME, HOME
+                          where the cache, this machine's records and silt.toml are
 
-An option of the command line takes precedence over its variable.
+An option of the command line takes precedence over its variable, and that over a profile.
 ";
 
 const BUCKETS_INTRODUCTION: &str = "\
@@ -69,6 +71,39 @@ needed, also if the backup failed. SILT_SERIES holds the name of the series. Pas
 passed on.
 ";
 
+const PROFILES: &str = "\
+The configuration file is that of --config or SILT_CONFIG, otherwise $XDG_CONFIG_HOME/silt/silt.toml
+(~/.config/silt/silt.toml), otherwise /etc/silt/silt.toml. Everything in it is optional:
+
+  default-profile = \"home\"          # otherwise the profile called default, if there is one
+
+  [profiles.home]
+  repository = \"/backup/silt\"
+  password-file = \"password\"        # or password-command = \"pass show silt\"
+  memory = 128                        # as the options of these names; see `silt help options`
+  jobs = 4
+  limit-read = 200
+  limit-write = 100
+  wait = \"10m\"
+  nice = 10
+  cache-dir = \"/var/cache/silt\"
+  cache-size = 1024
+  cache = true
+  tags = [\"nightly\"]                # of the snapshots of its series
+
+  [profiles.home.retention]           # the rules of `silt forget`
+  keep-daily = 7
+  keep-weekly = 4
+  min-age = \"3d\"
+
+  [profiles.home.series.web1]         # as in a fleet file
+  volumes = { root = \"/dev/vg/web1\" }
+
+`silt backup` backs up all series of the profile, `silt backup web1` one of them. Relative paths
+begin at the folder of the file. An option takes precedence over its variable, that over the
+profile, and that over the default. `silt config show` shows what is in effect, and why.
+";
+
 /// A page of help that belongs to no command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Topic {
@@ -80,6 +115,8 @@ pub enum Topic {
     Environment,
     /// Fleet files.
     Fleet,
+    /// The configuration file.
+    Profiles,
 }
 
 /// Finds a topic by its name.
@@ -89,6 +126,7 @@ pub fn topic(name: &str) -> Option<Topic> {
         "buckets" => Some(Topic::Buckets),
         "environment" => Some(Topic::Environment),
         "fleet" => Some(Topic::Fleet),
+        "profiles" => Some(Topic::Profiles),
         _ => None,
     }
 }
@@ -119,6 +157,7 @@ pub fn page(topic: Topic) -> StyledStr {
         Topic::Buckets => rendered(BUCKETS_INTRODUCTION, is_for_buckets),
         Topic::Environment => StyledStr::from(ENVIRONMENT),
         Topic::Fleet => StyledStr::from(FLEET),
+        Topic::Profiles => StyledStr::from(PROFILES),
     }
 }
 

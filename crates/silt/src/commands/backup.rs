@@ -17,7 +17,9 @@ use crate::cli::{Backup, ChangedForm, SourceFormat};
 use crate::{output, snapshot_name};
 
 pub fn run(session: &Session<'_>, args: &Backup) -> Result<u8, Failure> {
-    let Some(series) = &args.series else { return rounds::run(session, args) };
+    let Some(series) = args.series.as_ref().filter(|_| !args.volumes.is_empty()) else {
+        return rounds::run(session, args);
+    };
     let chunking = args.chunking.as_deref().map(snapshot_name::parse_chunking).transpose()?;
     let volumes: Vec<VolumeArg<'_>> =
         args.volumes.iter().map(|text| VolumeArg::parse(text)).collect();

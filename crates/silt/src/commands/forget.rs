@@ -52,7 +52,11 @@ struct Row {
 }
 
 pub fn run(session: &Session<'_>, args: &Forget) -> Result<u8, Failure> {
-    let given = args.keep.policy()?;
+    let of_profile = || match &session.chosen.profile.retention {
+        Some(rules) => rules.policy(),
+        None => Ok(None),
+    };
+    let given = args.keep.policy()?.map_or_else(of_profile, |given| Ok(Some(given)))?;
     // All options are parsed before anything is deleted.
     let keep_deleted_s =
         args.keep_deleted.as_deref().map(snapshot_name::parse_seconds).transpose()?;

@@ -2,6 +2,7 @@
 
 mod backup;
 mod check;
+mod config;
 mod copies;
 mod delete;
 mod diff;
@@ -29,12 +30,13 @@ mod volume_args;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use clap::CommandFactory;
+use clap::{ArgMatches, CommandFactory};
 use serde_json::{Value, json};
 use silt_format::{ByteSpan, Error, ErrorKind, Head, KdfCost, Level, LevelBytes, Snapshot, Volume};
 use silt_storage::{DryRunStorage, Storage, Usage};
 use siltstone::{Context, Found, FoundVolume, Repository, Throttle, Throttled, Warning};
 
+use self::config::Chosen;
 use crate::Program;
 use crate::cli::{Cli, Command, Cost, FilesCommand, Global, Popular, Repo, Rounds};
 pub use crate::failure::Failure;
@@ -71,10 +73,25 @@ pub struct Session<'a> {
     /// The environment of the context, for access to its notes.
     pub noted: Arc<NotedEnv>,
     pub opener: Opener,
+    /// The profile of the configuration file.
+    pub chosen: Chosen,
 }
 
 /// Runs a command and returns the exit status.
-pub fn run(program: &Program, cli: &Cli, interrupted: Arc<AtomicBool>) -> Result<u8, Failure> {
+pub fn run(
+    program: &Program,
+    cli: &mut Cli,
+    matches: &ArgMatches,
+    interrupted: Arc<AtomicBool>,
+) -> Result<u8, Failure> {
+    // These need no settings, so that they work whatever the file is like.
+    let needs_settings = !matches!(
+        cli.command,
+        Command::Help { .. } | Command::Completion { .. } | Command::Version | Command::Umount(_)
+    );
+    let chosen =
+        if needs_settings { config::apply(&mut cli.global, matches)? } else { Chosen::default() };
+    let cli = &*cli;
     let global = &cli.global;
     let to_stdout = match &cli.command {
         Command::Restore(restore) => volume_args::is_stdin(&restore.target),
@@ -90,7 +107,7 @@ pub fn run(program: &Program, cli: &Cli, interrupted: Arc<AtomicBool>) -> Result
     let mut context = Context::new(Arc::clone(&noted) as _, observer);
     context.memory_bytes = cli.global.memory << 20;
     let opener = Opener::new(global.connections, program.kinds);
-    let session = Session { global, reporter, context, noted, opener };
+    let session = Session { global, reporter, context, noted, opener, chosen };
     // These commands yield to backups unless --nice is given.
     let can_wait =
         matches!(cli.command, Command::Reclaim(_) | Command::Sweep(_) | Command::Popular(_));
@@ -142,6 +159,7 @@ fn dispatch(session: &Session<'_>, program: &Program, command: &Command) -> Resu
         Command::Recover { series } => reclaim::recover(session, series),
         Command::Policy(args) => policy::run(session, args),
         Command::Key(args) => key::run(session, args),
+        Command::Config(args) => Ok(config::run(session.global, &session.chosen, args)),
         Command::Completion { shell } => {
             let name = program.name;
             clap_complete::generate(*shell, &mut Cli::command(), name, &mut std::io::stdout());
@@ -270,7 +288,8 @@ impl Session<'_> {
         }
         let storage = self.storage(here, traffic, dry_run)?;
         let file = self.global.password_file.as_deref();
-        let is_asked = secrets::is_asked(&secrets::CURRENT, file);
+        let is_asked =
+            self.global.password_command.is_none() && secrets::is_asked(&secrets::CURRENT, file);
         let repository = secrets::attempts(is_asked, || self.open_with_password(&storage))?;
         let open = |location: &str| self.storage(location, traffic, dry_run);
         Ok(repository.with_places_by(&names_of(here), &open)?)
@@ -329,6 +348,9 @@ impl Session<'_> {
 
     /// Returns the repository's password; asks twice for a new one.
     pub fn password(&self, is_new: bool) -> Result<Vec<u8>, Failure> {
+        if let Some(command) = &self.global.password_command {
+            return secrets::by_command(command);
+        }
         let file = self.global.password_file.as_deref();
         let prompt = if is_new { "Password of the new repository: " } else { "Password: " };
         secrets::password(&secrets::CURRENT, file, "--password-file", prompt, is_new)

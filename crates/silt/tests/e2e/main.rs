@@ -17,6 +17,7 @@ mod memory;
 mod mistakes;
 mod month;
 mod mounts;
+mod profiles;
 mod renames;
 mod restores;
 mod s3;

@@ -58,6 +58,19 @@ impl Fleet {
     }
 }
 
+/// An error in one line: the file, the line, its key and what is wrong.
+pub fn toml_error(file: &Path, text: &str, error: &toml::de::Error) -> String {
+    let message = error.message().trim_end().replace('\n', ", ");
+    let Some(before) = error.span().and_then(|span| text.get(..span.start)) else {
+        return format!("{}: {message}", file.display());
+    };
+    let number = before.matches('\n').count() + 1;
+    let line = text.lines().nth(number - 1).unwrap_or_default();
+    let key = line.split('=').next().unwrap_or_default().trim();
+    let key = if key.is_empty() { String::new() } else { format!("{key}: ") };
+    format!("{}: line {number}: {key}{message}", file.display())
+}
+
 pub fn read(file: &Path) -> Result<Fleet, Failure> {
     let failed = |error| Error::io(format!("read the fleet file {}", file.display()), error);
     if std::fs::metadata(file).map_err(failed)?.len() > FILE_BYTES_MAX {
@@ -66,7 +79,7 @@ pub fn read(file: &Path) -> Result<Fleet, Failure> {
     }
     let text = std::fs::read_to_string(file).map_err(failed)?;
     let fleet: Fleet = toml::from_str(&text).map_err(|error| {
-        Failure::Usage(format!("the fleet file {} is invalid: {error}", file.display()))
+        Failure::Usage(format!("the fleet file is invalid: {}", toml_error(file, &text, &error)))
     })?;
     let empty = fleet.series.iter().find(|(_, series)| series.volumes.is_empty());
     match empty {

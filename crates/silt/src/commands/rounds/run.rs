@@ -42,7 +42,11 @@ pub fn run(session: &Session<'_>, args: &Backup) -> Result<u8, Failure> {
     }
     let chunking = args.chunking.as_deref().map(snapshot_name::parse_chunking).transpose()?;
     // An invalid file is reported before anything is opened.
-    let listed = args.fleet.as_deref().map(file::read).transpose()?;
+    let listed = match &args.fleet {
+        Some(file) => Some(file::read(file)?),
+        None if args.all => None,
+        None => Some(of_profile(session, args)?),
+    };
     let repository = repository(session, args)?;
     let fleet = match listed {
         Some(fleet) => fleet,
@@ -64,6 +68,32 @@ pub fn run(session: &Session<'_>, args: &Backup) -> Result<u8, Failure> {
         stages.iter().for_each(|stage| session.reporter.end_parts(*stage, left));
     }
     Ok(rounds.code.get())
+}
+
+/// The series of the profile, or the one that is named.
+fn of_profile(session: &Session<'_>, args: &Backup) -> Result<Fleet, Failure> {
+    let profile = &session.chosen.profile;
+    if !args.changed.is_empty() || args.stdin_command.is_some() || args.no_share {
+        let message = "--changed, --stdin-command and --no-share need a series and its volumes";
+        return Err(Failure::Usage(message.to_owned()));
+    }
+    let mut series = profile.series.clone();
+    if let Some(name) = &args.series {
+        series.retain(|known, _| known == name);
+    }
+    if series.is_empty() {
+        let message = match &args.series {
+            Some(name) => format!(
+                "name the volumes of '{name}', as in `silt backup {name} PATH`; no profile lists \
+                 them"
+            ),
+            None => "name a series and its volumes, or pass --fleet FILE or --all; no profile \
+                     lists series"
+                .to_owned(),
+        };
+        return Err(Failure::Usage(message));
+    }
+    Ok(Fleet { tags: profile.tags.clone(), series })
 }
 
 impl Rounds<'_> {
