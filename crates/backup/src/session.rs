@@ -120,6 +120,10 @@ fn base(
     } else if head.is_none() {
         objects.storage.settle(&silt_repository::objects::key(&names::series(series))?)?;
     }
+    if head.is_none() {
+        // After the record: a rename to this name looks for one after it has been committed.
+        repository.require_unused_name(name)?;
+    }
     let head = head.unwrap_or_else(empty);
     if !objects.keys.has_domain(head.domain) {
         let message =
@@ -287,6 +291,7 @@ impl<'r> BackupSession<'r> {
             self.budget.segment_buffers(workers),
         );
         let mut map = MapBuilder::new();
+        self.context.report(Progress::bytes(Activity::Backup, 0, info.size));
         pipeline.run(|pipeline| {
             while let Some(outcome) = pipeline.next()? {
                 self.lease.keep()?;
@@ -460,7 +465,7 @@ impl<'r> BackupSession<'r> {
         let data_bytes = self.containers.stored_bytes + self.packs.stored_bytes;
         let summary_bytes = summary.as_ref().map_or(0, |summary| summary.stored_bytes);
         let adopted_containers = adopted.len();
-        let series = self.head.name.clone();
+        let series = self.head.shown().to_owned();
         let committed = commit(
             &self.repository.objects,
             self.head,

@@ -83,6 +83,7 @@ impl SurveySession<'_> {
         let parent_bytes = self.0.parent_volume(name).map(|volume| volume.bytes);
         let is_comparable = size.is_some() && parent_bytes == size && self.0.avoided.is_empty();
         let mut is_complete = is_comparable || parent_bytes.is_none();
+        self.0.context.report(Progress::bytes(Activity::Scan, 0, size));
         pipeline.run(|pipeline| {
             while let Some(outcome) = pipeline.next()? {
                 self.0.lease.keep()?;

@@ -37,6 +37,7 @@ pub mod open;
 pub mod operation;
 pub mod packs;
 pub mod places;
+pub mod rename;
 pub mod repository;
 pub mod retention;
 pub mod root;
