@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use jiff::tz::TimeZone;
-use silt_format::{Error, ErrorKind, Head, Id, Result, SeriesId, SnapshotEntry};
+use silt_format::{Error, ErrorKind, Head, Id, Result, SeriesId, SnapshotEntry, VolumeKind};
 use siltstone::{Found, ReadCache, Repository, Selector, VolumeReader, When};
 
 use crate::snapshot_name::parse_with_volume;
@@ -269,7 +269,10 @@ impl Catalog {
         let snapshot = self.repository.snapshot(series, entry)?;
         let info =
             |volume: siltstone::Volume| VolumeInfo { name: volume.name, bytes: volume.bytes };
-        let volumes: Arc<[VolumeInfo]> = snapshot.volumes.into_iter().map(info).collect();
+        // File trees are no block devices.
+        let is_disk = |volume: &siltstone::Volume| volume.kind == VolumeKind::Disk;
+        let volumes: Arc<[VolumeInfo]> =
+            snapshot.volumes.into_iter().filter(is_disk).map(info).collect();
         let mut state = lock(&self.state);
         if state.volumes.len() >= SNAPSHOTS_REMEMBERED_MAX {
             state.volumes.clear();

@@ -31,6 +31,8 @@ impl VolumeDiff {
 impl Repository {
     /// Compares volume `old` of one snapshot with volume `new` of another, by fingerprints alone.
     pub fn diff(&self, old: FoundVolume<'_>, new: FoundVolume<'_>) -> Result<VolumeDiff> {
+        old.require_disk()?;
+        new.require_disk()?;
         let old_reader = VolumeReader::open(self, old, MEMORY_BYTES_MIN)?;
         let new_reader = VolumeReader::open(self, new, MEMORY_BYTES_MIN)?;
         let mut diff = VolumeDiff::default();

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use silt_format::{
     Config, Error, ErrorKind, Hashed, Head, Id, ObjectKind, Places, RepositoryId, Result,
-    ResultExt, SealScheme, SeriesId, SeriesRecord, Signer, Snapshot, SnapshotEntry, Volume, names,
+    ResultExt, SealScheme, SeriesId, SeriesRecord, Signer, Snapshot, SnapshotEntry, Volume,
+    VolumeKind, names,
 };
 use silt_storage::{Key, Replicated, Storage};
 
@@ -72,6 +73,15 @@ impl<'f> FoundVolume<'f> {
     /// The volume.
     pub fn volume(&self) -> &'f Volume {
         self.volume
+    }
+
+    /// Fails with `Invalid` if the volume is a file tree.
+    pub fn require_disk(&self) -> Result<()> {
+        if self.volume.kind == VolumeKind::Disk {
+            return Ok(());
+        }
+        let message = format!("{} is a file tree, not a disk", self.describe());
+        Err(Error::new(ErrorKind::Invalid, message))
     }
 
     /// The volume and its snapshot, for messages.

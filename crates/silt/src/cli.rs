@@ -12,6 +12,7 @@ mod popular;
 mod rounds;
 mod series;
 mod serve;
+mod trees;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -33,6 +34,7 @@ pub use popular::{Build as PopularBuild, Choice as PopularChoice, Popular};
 pub use rounds::{Choice as RoundsChoice, Plan as PlanRounds, Rounds};
 pub use series::{Remove, Rename, Tag, TagChange};
 pub use serve::{Serve, ServeNbd};
+pub use trees::{Cat, Ls, Owners, TreeArgs, TreeRestoreArgs, Xattrs};
 
 const AFTER_HELP: &str = "Exit status:
   0  done                          5  damage found
@@ -76,6 +78,7 @@ pub enum Command {
   silt backup web1 root=/vm/web1.qcow2 data=/dev/vg/web1-data --tag nightly
   qemu-img map --output=json overlay.qcow2 | silt backup web1 overlay.qcow2 --changed -
   silt backup db1 dump=- --stdin-command pg_dumpall
+  silt backup home /srv/home etc=/etc --exclude '*.tmp' --exclude-caches
   silt backup --fleet fleet.toml
   silt backup --fleet fleet.toml --spool --rounds 4
   silt backup --all
@@ -93,9 +96,17 @@ Fleet files are described in `silt help fleet`.")]
     /// Show one snapshot: its volumes, and how much each level of deduplication saved
     #[command(after_help = "Examples:\n  silt show web1@latest\n  silt show 3f9a01bc")]
     Show(OneSnapshot),
-    /// List a snapshot's volumes
-    #[command(after_help = "Examples:\n  silt ls web1@2026-11-20")]
-    Ls(OneSnapshot),
+    /// List a snapshot's volumes, or the files of a file tree
+    #[command(after_help = "Examples:
+  silt ls web1@2026-11-20
+  silt ls home@latest:/etc -l
+  silt ls home@latest:etc/ssh -lR --json")]
+    Ls(Ls),
+    /// Write files of a file tree to standard output
+    #[command(after_help = "Examples:
+  silt cat home@latest:/etc/fstab
+  silt cat home@2026-11-20:etc/hosts > hosts")]
+    Cat(Cat),
     /// Write a volume of a snapshot to a file, a device or standard output
     #[command(after_help = "Examples:
   silt restore web1@latest /vm/web1.raw
@@ -103,6 +114,8 @@ Fleet files are described in `silt help fleet`.")]
   silt restore web1@latest:data /dev/vg/web1-data --force
   silt restore web1@2026-11-20:root /vm/web1.qcow2 --format qcow2
   silt restore web1@latest:root /vm/web1.raw --in-place
+  silt restore home@latest /srv/restored
+  silt restore home@latest:/alice/mail /srv/home/alice/mail --in-place --delete
   silt restore web1@latest:root - --range 1MiB+4KiB | xxd")]
     Restore(Restore),
     /// List and copy single files of a disk that was backed up, without restoring it
@@ -327,7 +340,8 @@ pub enum ChangedForm {
 pub struct Backup {
     /// The series: the name of the virtual machine. Without any, all series of the profile.
     pub series: Option<String>,
-    /// Volumes: PATH or NAME=PATH; raw file, qcow2, block device, or - for standard input.
+    /// Volumes: PATH or NAME=PATH; raw file, qcow2, block device, directory, or - for standard
+    /// input.
     /// Without any, those of the profile.
     #[arg(value_name = "[NAME=]PATH")]
     pub volumes: Vec<OsString>,
@@ -384,6 +398,8 @@ pub struct Backup {
     // Last: the heading of a group stays that of what follows.
     #[command(flatten)]
     pub rounds: RoundsChoice,
+    #[command(flatten)]
+    pub tree: TreeArgs,
 }
 
 #[derive(Args)]
@@ -447,6 +463,8 @@ pub struct Restore {
     /// Print what would be written, and write nothing.
     #[arg(long)]
     pub dry_run: bool,
+    #[command(flatten)]
+    pub tree: TreeRestoreArgs,
 }
 
 #[derive(Args)]

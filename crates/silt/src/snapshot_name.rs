@@ -16,6 +16,31 @@ pub fn parse_with_volume(text: &str) -> Result<(Selector, Option<String>), Failu
     parsed.map_err(|error| usage(error.to_string()))
 }
 
+/// A snapshot, and a place in a file tree of it.
+pub struct WithPath {
+    pub selector: Selector,
+    pub volume: Option<String>,
+    /// With a slash at its start.
+    pub path: Option<String>,
+}
+
+/// Parses a snapshot and, after a colon, `/PATH`, `VOLUME/PATH` or `VOLUME`.
+pub fn parse_with_path(text: &str) -> Result<WithPath, Failure> {
+    let Some(slash) = text.find('/') else {
+        let (selector, volume) = parse_with_volume(text)?;
+        return Ok(WithPath { selector, volume, path: None });
+    };
+    let (before, path) = text.split_at(slash);
+    let (selector, volume) = match before.strip_suffix(':') {
+        Some(snapshot) => (parse(snapshot)?, None),
+        None => parse_with_volume(before)?,
+    };
+    if volume.is_none() && !before.ends_with(':') {
+        return Err(usage(format!("'{text}' is not a place in a snapshot; use SNAPSHOT:/PATH")));
+    }
+    Ok(WithPath { selector, volume, path: Some(path.to_owned()) })
+}
+
 /// Parses a snapshot: an id, `latest`, `SERIES@latest` or `SERIES@TIME`.
 pub fn parse(text: &str) -> Result<Selector, Failure> {
     let parsed = silt_export::snapshot_name::parse_snapshot(text, &TimeZone::system());

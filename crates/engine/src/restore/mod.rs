@@ -136,6 +136,7 @@ impl Repository {
         options: RestoreOptions,
     ) -> Result<RestoreReport> {
         let (found, volume) = (of.found(), of.volume());
+        of.require_disk()?;
         let range = options.range.unwrap_or(ByteSpan { offset: 0, length: volume.bytes });
         let end = range.offset.checked_add(range.length);
         if end.is_none_or(|end| end > volume.bytes) {

@@ -12,9 +12,24 @@ use siltstone::{Activity, BackupOptions, BackupReport, Repository, Throttled};
 
 use super::made_here::MadeHere;
 use super::volume_args::{PathText, VolumeArg, changed_args, is_stdin};
-use super::{Failure, PROGRAM, Session, Traffic, forget, made_json, rounds, short};
+use super::{Failure, PROGRAM, Session, Traffic, forget, made_json, rounds, short, trees};
 use crate::cli::{Backup, ChangedForm, SourceFormat};
 use crate::{output, snapshot_name};
+
+/// Where a volume comes from.
+enum Source<'a> {
+    Disk(Throttled<Box<dyn VolumeSource>>),
+    Tree(&'a Path),
+}
+
+impl Source<'_> {
+    fn size(&self) -> Option<u64> {
+        match self {
+            Self::Disk(disk) => disk.info().size,
+            Self::Tree(_) => None,
+        }
+    }
+}
 
 pub fn run(session: &Session<'_>, args: &Backup) -> Result<u8, Failure> {
     let Some(series) = args.series.as_ref().filter(|_| !args.volumes.is_empty()) else {
@@ -33,10 +48,19 @@ pub fn run(session: &Session<'_>, args: &Backup) -> Result<u8, Failure> {
     if args.stdin_command.is_some() && !volumes.iter().any(VolumeArg::is_stdin) {
         return Err(Failure::Usage("--stdin-command needs a volume whose path is -".to_owned()));
     }
+    let tree_options = trees::options(&args.tree)?;
     for volume in &volumes {
+        if trees::is_tree(volume.path) {
+            if limit.is_some() {
+                let message = "--limit-read is for disks; directory trees are read without it";
+                return Err(Failure::Usage(message.to_owned()));
+            }
+            sources.push(Source::Tree(volume.path));
+            continue;
+        }
         warn_of_mount(session, volume.path);
         let source = open(volume.path, args)?;
-        sources.push(Throttled::new(source).reads(limit.clone()));
+        sources.push(Source::Disk(Throttled::new(source).reads(limit.clone())));
     }
     let repository = repository(session, args)?;
     let options = options(session, args, chunking);
@@ -47,7 +71,7 @@ pub fn run(session: &Session<'_>, args: &Backup) -> Result<u8, Failure> {
         Some([only]) if volumes.len() == 1 => Some(only.name.clone()),
         _ => None,
     };
-    let sizes: Vec<_> = sources.iter().map(|source| source.info().size).collect();
+    let sizes: Vec<_> = sources.iter().map(Source::size).collect();
     session.reporter.expect(Activity::Backup, &sizes);
     let mut made = rounds::Series::default();
     for (index, (volume, source)) in volumes.iter().zip(&sources).enumerate() {
@@ -57,17 +81,25 @@ pub fn run(session: &Session<'_>, args: &Backup) -> Result<u8, Failure> {
             (None, Some(only)) => only.clone(),
             (None, None) => volume.default_name(),
         };
-        let map = match changed.get(&index) {
-            Some(path) => Some(read_map(path, source, args)?),
-            None => None,
-        };
-        backup.add_volume(&name, source, map.as_ref())?;
+        let map = changed.get(&index);
+        match source {
+            Source::Tree(_) if map.is_some() => {
+                let message = format!("--changed: volume '{name}' is a directory tree");
+                return Err(Failure::Usage(message));
+            }
+            Source::Tree(root) => drop(backup.add_tree(&name, root, &tree_options)?),
+            Source::Disk(disk) => {
+                let map = map.map(|path| read_map(path, disk, args)).transpose()?;
+                backup.add_volume(&name, disk, map.as_ref())?;
+            }
+        }
         made.volumes.insert(name, PathText(volume.path.to_owned()));
     }
     warn_of_missing(session, backup.parent(), &made);
     let report = backup.finish()?;
     session.reporter.finish();
-    if !args.dry_run {
+    let is_disk = |source: &Source<'_>| matches!(source, Source::Disk(_));
+    if !args.dry_run && sources.iter().all(is_disk) {
         made_here.note(repository.series_id(&own_name), &own_name, &made);
     }
     let code = conclude(session, args, &report);

@@ -6,14 +6,16 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde_json::json;
 use silt_files::{
     Budget, CopyOptions, Ext, FileSystem, Inode, Kind, Layout, Partition, Region, TableKind,
     copy_out,
 };
+use silt_format::tree::EntryKind;
 use silt_format::{Error, ErrorKind};
 use siltstone::VolumeReader;
 
+use super::listing::{self, Listed};
 use super::restore::warn_of_future;
 use super::{Failure, Session, Traffic, volume};
 use crate::cli::{Files, FilesCommand};
@@ -155,7 +157,7 @@ fn partitions(session: &Session<'_>, layout: &Layout) {
 
 fn list(session: &Session<'_>, ext: &Ext, path: &OsStr) -> Result<u8, Failure> {
     let found = ext.find(path.as_bytes(), true)?;
-    let mut listed = Vec::new();
+    let mut shown = Vec::new();
     let mut damaged = false;
     if found.kind == Kind::Directory {
         let mut entries = Vec::new();
@@ -166,7 +168,7 @@ fn list(session: &Session<'_>, ext: &Ext, path: &OsStr) -> Result<u8, Failure> {
         entries.sort_by(|a, b| a.name.cmp(&b.name));
         for entry in entries {
             match ext.inode(entry.inode) {
-                Ok(inode) => listed.push((entry.name, inode)),
+                Ok(inode) => shown.push((entry.name, inode)),
                 Err(error) if error.kind() == ErrorKind::Interrupted => return Err(error.into()),
                 Err(error) => {
                     damaged = true;
@@ -177,113 +179,63 @@ fn list(session: &Session<'_>, ext: &Ext, path: &OsStr) -> Result<u8, Failure> {
         }
         complete?;
     } else {
-        listed.push((path.as_bytes().to_vec(), found));
+        shown.push((path.as_bytes().to_vec(), found));
     }
     let mut rows = Vec::new();
-    for (name, inode) in &listed {
+    for (name, inode) in &shown {
         let target = (inode.kind == Kind::Symlink).then(|| ext.target(inode)).transpose()?;
-        let target = target.map(|target| String::from_utf8_lossy(&target).into_owned());
+        let listed = listed(name, inode, target.as_deref());
         if session.global.json {
-            output::message("file", file_json(name, inode, target.as_deref()));
+            output::message("file", listed.json());
         } else {
-            rows.push(row(name, inode, target.as_deref()));
+            rows.push(listed.row());
         }
     }
     if !session.global.json {
-        output::table(
-            &["MODE", "LINKS", "OWNER", "GROUP", "SIZE", "MODIFIED", "NAME"],
-            &rows,
-            &[1, 2, 3, 4],
-        );
+        output::table(&listing::HEADER, &rows, &listing::RIGHT);
     }
     Ok(if damaged { 5 } else { 0 })
 }
 
-fn row(name: &[u8], inode: &Inode, target: Option<&str>) -> Vec<String> {
-    let mut shown = String::from_utf8_lossy(name).into_owned();
-    if let Some(target) = target {
-        shown.push_str(" -> ");
-        shown.push_str(target);
+fn listed<'a>(name: &'a [u8], inode: &Inode, target: Option<&'a [u8]>) -> Listed<'a> {
+    Listed {
+        name,
+        kind: kind(inode.kind),
+        mode: inode.mode,
+        inode: u64::from(inode.number),
+        links: u32::from(inode.links),
+        uid: inode.uid,
+        gid: inode.gid,
+        user: None,
+        group: None,
+        bytes: inode.bytes,
+        modified_ns: inode.modified.nanoseconds_since_1970(),
+        accessed_ns: Some(inode.accessed.nanoseconds_since_1970()),
+        target,
     }
-    vec![
-        mode_text(inode),
-        inode.links.to_string(),
-        inode.uid.to_string(),
-        inode.gid.to_string(),
-        inode.bytes.to_string(),
-        output::time(inode.modified.nanoseconds_since_1970()),
-        shown,
-    ]
 }
 
-/// The mode as `ls -l` shows it.
-fn mode_text(inode: &Inode) -> String {
-    let letter = match inode.kind {
-        Kind::File => '-',
-        Kind::Directory => 'd',
-        Kind::Symlink => 'l',
-        Kind::CharacterDevice => 'c',
-        Kind::BlockDevice => 'b',
-        Kind::Fifo => 'p',
-        Kind::Socket => 's',
-    };
-    let has = |bit: u16| inode.mode & bit != 0;
-    let mut text = String::from(letter);
-    for (shift, special, plain, alone) in
-        [(6, 0o4000, 's', 'S'), (3, 0o2000, 's', 'S'), (0, 0o1000, 't', 'T')]
-    {
-        text.push(if has(0o4 << shift) { 'r' } else { '-' });
-        text.push(if has(0o2 << shift) { 'w' } else { '-' });
-        text.push(match (has(0o1 << shift), has(special)) {
-            (true, true) => plain,
-            (false, true) => alone,
-            (true, false) => 'x',
-            (false, false) => '-',
-        });
-    }
-    text
-}
-
-fn kind_name(kind: Kind) -> &'static str {
+fn kind(kind: Kind) -> EntryKind {
     match kind {
-        Kind::File => "file",
-        Kind::Directory => "directory",
-        Kind::Symlink => "symlink",
-        Kind::CharacterDevice => "character device",
-        Kind::BlockDevice => "block device",
-        Kind::Fifo => "fifo",
-        Kind::Socket => "socket",
+        Kind::File => EntryKind::File,
+        Kind::Directory => EntryKind::Directory,
+        Kind::Symlink => EntryKind::Symlink,
+        Kind::CharacterDevice => EntryKind::CharDevice,
+        Kind::BlockDevice => EntryKind::BlockDevice,
+        Kind::Fifo => EntryKind::Fifo,
+        Kind::Socket => EntryKind::Socket,
     }
-}
-
-fn file_json(name: &[u8], inode: &Inode, target: Option<&str>) -> Value {
-    let mut value = json!({
-        "name": String::from_utf8_lossy(name),
-        "type": kind_name(inode.kind),
-        "mode": format!("{:04o}", inode.mode),
-        "inode": inode.number,
-        "links": inode.links,
-        "uid": inode.uid,
-        "gid": inode.gid,
-        "bytes": inode.bytes,
-        "modified": output::rfc3339(inode.modified.nanoseconds_since_1970()),
-        "accessed": output::rfc3339(inode.accessed.nanoseconds_since_1970()),
-    });
-    if std::str::from_utf8(name).is_err() {
-        let digits = name.iter().map(|byte| format!("{byte:02x}"));
-        value["name_hex"] = digits.collect::<String>().into();
-    }
-    if let Some(target) = target {
-        value["target"] = target.into();
-    }
-    value
 }
 
 fn cat(ext: &Ext, path: &OsStr) -> Result<(), Failure> {
     let context = |error: Error| error.context(Path::new(path).display().to_string());
     let inode = ext.find(path.as_bytes(), true)?;
     if inode.kind != Kind::File {
-        return Err(context(Error::invalid(format!("is a {}", kind_name(inode.kind)))).into());
+        return Err(context(Error::invalid(format!(
+            "is a {}",
+            listing::kind_name(kind(inode.kind))
+        )))
+        .into());
     }
     let mut out = std::io::stdout().lock();
     let mut at = 0;

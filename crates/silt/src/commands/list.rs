@@ -5,8 +5,8 @@ use silt_format::{Head, Id, Level, LevelBytes, Snapshot, SnapshotEntry};
 use siltstone::{AllHeads, Repository};
 
 use super::each::Each;
-use super::{Failure, Session, short, snapshot_json, volume};
-use crate::cli::{ListSnapshots, OneSnapshot};
+use super::{Failure, Session, short, snapshot_json, trees, volume};
+use crate::cli::{ListSnapshots, Ls, OneSnapshot};
 use crate::{output, snapshot_name};
 
 /// Which snapshots are listed.
@@ -251,7 +251,10 @@ fn print_levels(levels: &LevelBytes) {
     output::table(&["  LEVEL", "BYTES", "SHARE", "WHAT"], &rows, &[1, 2]);
 }
 
-pub fn ls(session: &Session<'_>, args: &OneSnapshot) -> Result<u8, Failure> {
+pub fn ls(session: &Session<'_>, args: &Ls) -> Result<u8, Failure> {
+    if args.snapshot.contains('/') {
+        return trees::ls(session, args);
+    }
     let (selector, name) = snapshot_name::parse_with_volume(&args.snapshot)?;
     let found = session.repository()?.find(&selector)?;
     let wanted = name.as_deref().map(|name| volume(&found, Some(name))).transpose()?;

@@ -13,6 +13,7 @@ mod help;
 mod init;
 mod key;
 mod list;
+mod listing;
 mod made_here;
 mod mount;
 mod policy;
@@ -25,6 +26,7 @@ mod series;
 mod serve;
 mod stats;
 mod status;
+mod trees;
 mod volume_args;
 
 use std::sync::Arc;
@@ -131,6 +133,7 @@ fn dispatch(session: &Session<'_>, program: &Program, command: &Command) -> Resu
         Command::Snapshots(args) => list::snapshots(session, args),
         Command::Show(args) => list::show(session, args),
         Command::Ls(args) => list::ls(session, args),
+        Command::Cat(args) => trees::cat(session, args),
         Command::Restore(args) => restore::run(session, args),
         Command::Files(args) => files::run(session, args),
         Command::Mount(args) => mount::run(session, args),

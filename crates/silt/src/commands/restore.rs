@@ -4,7 +4,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use serde_json::json;
-use silt_format::{ByteSpan, Error, ErrorKind, Volume};
+use silt_format::{ByteSpan, Error, ErrorKind, Volume, VolumeKind};
 use silt_source::{
     StreamTarget, TargetFormat as Format, TargetMode, TargetOptions, VolumeTarget, open_target,
 };
@@ -13,23 +13,39 @@ use siltstone::{
 };
 
 use super::volume_args::is_stdin;
-use super::{Failure, Session, Traffic, short, spans, volume};
+use super::{Failure, Session, Traffic, short, spans, trees, volume};
 use crate::cli::{Restore, TargetFormat};
 use crate::{output, snapshot_name};
 
 pub fn run(session: &Session<'_>, args: &Restore) -> Result<u8, Failure> {
-    let (selector, name) = snapshot_name::parse_with_volume(&args.snapshot)?;
+    let named = snapshot_name::parse_with_path(&args.snapshot)?;
+    let (selector, name) = (named.selector, named.volume);
     let repository = session.open(Traffic::Restore, false)?;
     repository.require_all_keys()?;
     let found = repository.find(&selector)?;
     warn_of_future(session, &found);
+    if let Some(path) = named.path {
+        let of = trees::tree(&found, name.as_deref())?;
+        return trees::restore(session, args, &repository, of, &path, &args.target);
+    }
     let one = Restoring { session, args, repository: &repository, found: &found };
     if !is_folder(&args.target) {
-        return one.restore(volume(&found, name.as_deref())?, &args.target);
+        let of = volume(&found, name.as_deref())?;
+        if is_tree(&of) {
+            return trees::restore(session, args, &repository, of, "/", &args.target);
+        }
+        return one.restore(of, &args.target);
     }
     let named = name.as_deref().map(|name| volume(&found, Some(name))).transpose()?;
     let wanted = named.map_or_else(|| found.volumes().collect(), |one| vec![one]);
+    if let ([of], true) = (wanted.as_slice(), wanted.iter().all(is_tree)) {
+        return trees::restore(session, args, &repository, *of, "/", &args.target);
+    }
     one.restore_all(&wanted)
+}
+
+fn is_tree(of: &FoundVolume<'_>) -> bool {
+    matches!(of.volume().kind, VolumeKind::Tree(_))
 }
 
 /// Whether a target takes volumes as files of its own: it ends with a slash, or is a folder.
@@ -66,8 +82,14 @@ impl Restoring<'_> {
         self.session.reporter.expect(Activity::Restore, &sizes);
         let mut worst = 0;
         for (number, volume) in (1..).zip(volumes) {
-            let target = folder.join(format!("{}.{suffix}", volume.volume().name));
-            let code = self.restore(*volume, &target).unwrap_or_else(|failure| {
+            let name = &volume.volume().name;
+            let restored = if is_tree(volume) {
+                let target = folder.join(name);
+                trees::restore(self.session, self.args, self.repository, *volume, "/", &target)
+            } else {
+                self.restore(*volume, &folder.join(format!("{name}.{suffix}")))
+            };
+            let code = restored.unwrap_or_else(|failure| {
                 self.session.reporter.finish();
                 let code = failure.exit_code();
                 output::error(self.session.global.json, &failure.to_string(), code);

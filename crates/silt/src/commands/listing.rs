@@ -1,0 +1,119 @@
+//! Files as `ls -l` shows them, of disks and of file trees.
+
+use serde_json::{Value, json};
+use silt_format::tree::EntryKind;
+
+use crate::output;
+
+/// A file to show.
+pub struct Listed<'a> {
+    pub name: &'a [u8],
+    pub kind: EntryKind,
+    pub mode: u16,
+    pub inode: u64,
+    pub links: u32,
+    pub uid: u32,
+    pub gid: u32,
+    /// The names of owner and group, where they are known.
+    pub user: Option<String>,
+    pub group: Option<String>,
+    pub bytes: u64,
+    pub modified_ns: i64,
+    pub accessed_ns: Option<i64>,
+    /// Of a symbolic link.
+    pub target: Option<&'a [u8]>,
+}
+
+/// The headings of [`Listed::row`].
+pub const HEADER: [&str; 7] = ["MODE", "LINKS", "OWNER", "GROUP", "SIZE", "MODIFIED", "NAME"];
+/// The columns that are numbers.
+pub const RIGHT: [usize; 2] = [1, 4];
+
+impl Listed<'_> {
+    pub fn row(&self) -> Vec<String> {
+        let mut shown = String::from_utf8_lossy(self.name).into_owned();
+        if let Some(target) = self.target {
+            shown.push_str(" -> ");
+            shown.push_str(&String::from_utf8_lossy(target));
+        }
+        vec![
+            self.mode_text(),
+            self.links.to_string(),
+            self.user.clone().unwrap_or_else(|| self.uid.to_string()),
+            self.group.clone().unwrap_or_else(|| self.gid.to_string()),
+            self.bytes.to_string(),
+            output::time(self.modified_ns),
+            shown,
+        ]
+    }
+
+    pub fn json(&self) -> Value {
+        let mut value = json!({
+            "name": String::from_utf8_lossy(self.name),
+            "type": kind_name(self.kind),
+            "mode": format!("{:04o}", self.mode),
+            "inode": self.inode,
+            "links": self.links,
+            "uid": self.uid,
+            "gid": self.gid,
+            "bytes": self.bytes,
+            "modified": output::rfc3339(self.modified_ns),
+        });
+        if let Some(accessed) = self.accessed_ns {
+            value["accessed"] = output::rfc3339(accessed).into();
+        }
+        if std::str::from_utf8(self.name).is_err() {
+            let digits = self.name.iter().map(|byte| format!("{byte:02x}"));
+            value["name_hex"] = digits.collect::<String>().into();
+        }
+        if let Some(target) = self.target {
+            value["target"] = String::from_utf8_lossy(target).into();
+        }
+        for (key, name) in [("user", &self.user), ("group", &self.group)] {
+            if let Some(name) = name {
+                value[key] = name.as_str().into();
+            }
+        }
+        value
+    }
+
+    fn mode_text(&self) -> String {
+        let letter = match self.kind {
+            EntryKind::File => '-',
+            EntryKind::Directory => 'd',
+            EntryKind::Symlink => 'l',
+            EntryKind::CharDevice => 'c',
+            EntryKind::BlockDevice => 'b',
+            EntryKind::Fifo => 'p',
+            EntryKind::Socket => 's',
+        };
+        let has = |bit: u16| self.mode & bit != 0;
+        let mut text = String::from(letter);
+        for (shift, special, plain, alone) in
+            [(6, 0o4000, 's', 'S'), (3, 0o2000, 's', 'S'), (0, 0o1000, 't', 'T')]
+        {
+            text.push(if has(0o4 << shift) { 'r' } else { '-' });
+            text.push(if has(0o2 << shift) { 'w' } else { '-' });
+            text.push(match (has(0o1 << shift), has(special)) {
+                (true, true) => plain,
+                (false, true) => alone,
+                (true, false) => 'x',
+                (false, false) => '-',
+            });
+        }
+        text
+    }
+}
+
+/// The name of a kind of file.
+pub fn kind_name(kind: EntryKind) -> &'static str {
+    match kind {
+        EntryKind::File => "file",
+        EntryKind::Directory => "directory",
+        EntryKind::Symlink => "symlink",
+        EntryKind::CharDevice => "character device",
+        EntryKind::BlockDevice => "block device",
+        EntryKind::Fifo => "fifo",
+        EntryKind::Socket => "socket",
+    }
+}

@@ -1,0 +1,156 @@
+//! `silt ls` and `silt cat` of file trees.
+
+use std::io::Write;
+
+use silt_format::tree::{Entry, EntryKind, OwnerName, Timestamp};
+use silt_format::{Error, ErrorKind};
+use siltstone::TreeVolume;
+
+use super::tree;
+use crate::cli::{Cat, Ls};
+use crate::commands::listing::{self, Listed};
+use crate::commands::restore::warn_of_future;
+use crate::commands::{Failure, Session, Traffic};
+use crate::{output, snapshot_name};
+
+/// Bytes of a file that are read at a time.
+const BUFFER_BYTES: usize = 1 << 20;
+
+/// Lists a directory of a file tree, or one of its other files.
+pub fn ls(session: &Session<'_>, args: &Ls) -> Result<u8, Failure> {
+    let named = snapshot_name::parse_with_path(&args.snapshot)?;
+    let repository = session.open(Traffic::Restore, false)?;
+    let found = repository.find(&named.selector)?;
+    warn_of_future(session, &found);
+    let of = tree(&found, named.volume.as_deref())?;
+    let volume = TreeVolume::open(&repository, of, session.global.memory << 20)?;
+    let path = named.path.unwrap_or_default();
+    let entry = volume.find(path.as_bytes())?;
+    let mut lister = Lister { session, args, volume: &volume, rows: Vec::new() };
+    if entry.metadata.kind == EntryKind::Directory {
+        lister.directory(&entry)?;
+    } else {
+        lister.show(&entry, &entry.name);
+        lister.print();
+    }
+    Ok(0)
+}
+
+/// Rows that are printed together, with columns of one width.
+const ROWS_MAX: usize = 1000;
+
+struct Lister<'a> {
+    session: &'a Session<'a>,
+    args: &'a Ls,
+    volume: &'a TreeVolume,
+    rows: Vec<Vec<String>>,
+}
+
+impl Lister<'_> {
+    fn directory(&mut self, root: &Entry) -> Result<(), Failure> {
+        let mut open = vec![(self.volume.entries(root), Vec::new())];
+        while let Some((entries, prefix)) = open.last_mut() {
+            let Some(entry) = self.volume.next(entries)? else {
+                open.pop();
+                continue;
+            };
+            let path = [prefix.as_slice(), &entry.name].concat();
+            self.show(&entry, &path);
+            if self.args.recursive && entry.metadata.kind == EntryKind::Directory {
+                let below = [&path, &b"/"[..]].concat();
+                open.push((self.volume.entries(&entry), below));
+            }
+        }
+        self.print();
+        Ok(())
+    }
+
+    fn show(&mut self, entry: &Entry, path: &[u8]) {
+        let tree = self.volume.tree();
+        let metadata = &entry.metadata;
+        let listed = Listed {
+            name: path,
+            kind: metadata.kind,
+            mode: metadata.mode,
+            inode: metadata.inode,
+            links: metadata.links,
+            uid: metadata.uid,
+            gid: metadata.gid,
+            user: name(&tree.users, metadata.uid),
+            group: name(&tree.groups, metadata.gid),
+            bytes: metadata.size,
+            modified_ns: nanoseconds(metadata.modified),
+            accessed_ns: None,
+            target: (metadata.kind == EntryKind::Symlink).then_some(&metadata.target),
+        };
+        if self.session.global.json {
+            output::message("file", listed.json());
+        } else if self.args.long {
+            self.rows.push(listed.row());
+            if self.rows.len() >= ROWS_MAX {
+                self.print();
+            }
+        } else {
+            output::line(&String::from_utf8_lossy(path));
+        }
+    }
+
+    fn print(&mut self) {
+        let rows = std::mem::take(&mut self.rows);
+        if !rows.is_empty() {
+            output::table(&listing::HEADER, &rows, &listing::RIGHT);
+        }
+    }
+}
+
+/// The name of an owner or a group.
+fn name(names: &[OwnerName], id: u32) -> Option<String> {
+    let place = names.binary_search_by_key(&id, |owner| owner.id).ok()?;
+    Some(String::from_utf8_lossy(&names[place].name).into_owned())
+}
+
+/// A time of a file, as far as 64 bits of nanoseconds go.
+fn nanoseconds(time: Timestamp) -> i64 {
+    let seconds = time.seconds.saturating_mul(1_000_000_000);
+    seconds.saturating_add(i64::from(time.nanoseconds))
+}
+
+/// Writes files to standard output.
+pub fn cat(session: &Session<'_>, args: &Cat) -> Result<u8, Failure> {
+    let repository = session.open(Traffic::Restore, false)?;
+    repository.require_all_keys()?;
+    for text in &args.files {
+        let named = snapshot_name::parse_with_path(text)?;
+        let Some(path) = named.path else {
+            let message = format!("'{text}' names no file: use SNAPSHOT:/PATH");
+            return Err(Failure::Usage(message));
+        };
+        let found = repository.find(&named.selector)?;
+        warn_of_future(session, &found);
+        let of = tree(&found, named.volume.as_deref())?;
+        let volume = TreeVolume::open(&repository, of, session.global.memory << 20)?;
+        let entry = volume.find(path.as_bytes())?;
+        if entry.metadata.kind != EntryKind::File {
+            let kind = listing::kind_name(entry.metadata.kind);
+            let message = format!("'{path}' is a {kind}, not a regular file");
+            return Err(Error::new(ErrorKind::Invalid, message).into());
+        }
+        copy(&volume, &entry)?;
+    }
+    Ok(0)
+}
+
+fn copy(volume: &TreeVolume, entry: &Entry) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    let mut buffer = vec![0; BUFFER_BYTES];
+    let mut at = 0;
+    loop {
+        let read = volume.read_at(entry, at, &mut buffer)?;
+        if read == 0 {
+            return Ok(());
+        }
+        out.write_all(&buffer[..read])
+            .map_err(|error| Error::io("write to standard output", error))?;
+        at += silt_format::number::to_u64(read);
+    }
+}

@@ -1,0 +1,81 @@
+//! File trees: what is backed up of them, `silt ls` and `silt cat`, and restoring them.
+
+mod list;
+mod restore;
+
+use std::path::Path;
+
+use silt_format::{Error, ErrorKind, VolumeKind};
+use silt_tree::{Marker, Rules, Trust};
+use siltstone::{Found, FoundVolume, TreeOptions};
+
+pub use list::{cat, ls};
+pub use restore::restore;
+
+use super::Failure;
+use crate::cli::TreeArgs;
+use crate::snapshot_name;
+
+/// How trees are backed up, as the command line says.
+pub fn options(args: &TreeArgs) -> Result<TreeOptions, Failure> {
+    let mut rules = Rules::default();
+    let usage = |error: Error| Failure::Usage(error.to_string());
+    for pattern in &args.exclude {
+        rules.exclude(pattern, false).map_err(usage)?;
+    }
+    for pattern in &args.iexclude {
+        rules.exclude(pattern, true).map_err(usage)?;
+    }
+    for path in &args.exclude_file {
+        let shown = path.display();
+        let text = std::fs::read(path)
+            .map_err(|error| Error::io(format!("read the patterns of {shown}"), error))?;
+        let named = |error: Error| Failure::Usage(format!("{shown}: {error}"));
+        rules.exclude_lines(&text, false).map_err(named)?;
+    }
+    for text in &args.exclude_if_present {
+        rules.markers.push(Marker::parse(text).map_err(usage)?);
+    }
+    rules.caches = args.exclude_caches;
+    let largest = args.exclude_larger_than.as_deref();
+    rules.larger_than = largest.map(snapshot_name::parse_bytes).transpose()?;
+    rules.nodump = args.exclude_nodump;
+    rules.one_file_system = args.one_file_system;
+    let trust = Trust { ignore_inode: args.ignore_inode, ignore_changed: args.ignore_ctime };
+    Ok(TreeOptions { rules, trust, reread: args.reread })
+}
+
+/// Whether a volume on the command line is a directory tree.
+pub fn is_tree(path: &Path) -> bool {
+    path.is_dir()
+}
+
+/// The file tree of a snapshot: the one that is named, or the only one.
+pub fn tree<'f>(found: &'f Found, name: Option<&str>) -> Result<FoundVolume<'f>, Failure> {
+    let is_tree = |of: &FoundVolume<'_>| matches!(of.volume().kind, VolumeKind::Tree(_));
+    if let Some(name) = name {
+        let of = found.volume(name)?;
+        if is_tree(&of) {
+            return Ok(of);
+        }
+        let message = format!("{} is a disk; `silt files` reads files inside disks", of.describe());
+        return Err(Error::new(ErrorKind::Invalid, message).into());
+    }
+    let mut trees = found.volumes().filter(is_tree);
+    match (trees.next(), trees.next()) {
+        (Some(only), None) => Ok(only),
+        (None, _) => {
+            let message = "the snapshot has no file tree; `silt files` reads files inside disks";
+            Err(Error::new(ErrorKind::NotFound, message).into())
+        }
+        (Some(first), Some(_)) => {
+            let names = found.volumes().filter(is_tree).map(|of| of.volume().name.clone());
+            Err(Failure::Usage(format!(
+                "the snapshot has several file trees ({}); name one, as in {}@latest:{}/etc",
+                names.collect::<Vec<_>>().join(", "),
+                found.head.shown(),
+                first.volume().name
+            )))
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! `silt restore` of file trees.
+
+use std::path::Path;
+
+use serde_json::json;
+use silt_format::VolumeKind;
+use silt_tree::{Existing, MakeOptions, Missing, OwnerChoice, OwnerMap, Report, XattrChoice};
+use siltstone::{FoundVolume, Repository, TreeRestoreOptions, TreeVolume};
+
+use crate::cli::{Owners, Restore, Xattrs};
+use crate::commands::{Failure, Session, short};
+use crate::output;
+
+/// Failures that are printed one by one.
+const FAILURES_SHOWN: usize = 20;
+/// The exit status if some entries could not be restored.
+const SOME_FAILED: u8 = 5;
+
+/// Restores what is at `path` of a file tree into the folder `target`.
+pub fn restore(
+    session: &Session<'_>,
+    args: &Restore,
+    repository: &Repository,
+    of: FoundVolume<'_>,
+    path: &str,
+    target: &Path,
+) -> Result<u8, Failure> {
+    for (name, given) in [
+        ("--range", args.range.is_some()),
+        ("--format", args.format.is_some()),
+        ("--salvage", args.salvage),
+    ] {
+        if given {
+            return Err(Failure::Usage(format!("{name} is for disks, not for file trees")));
+        }
+    }
+    if args.dry_run {
+        return announce(session, repository, of, path, target);
+    }
+    let options = TreeRestoreOptions {
+        make: make_options(args, of)?,
+        delete: args.tree.delete,
+        jobs: session.global.jobs,
+        memory_bytes: session.global.memory << 20,
+    };
+    let report = repository.restore_tree(of, path.as_bytes(), target, &options)?;
+    session.reporter.finish();
+    let found = of.found();
+    let (made, shown) = (&report.made, target.display());
+    if session.global.json {
+        let failures = made.failures.iter().map(|failure| {
+            json!({"path": String::from_utf8_lossy(&failure.path), "error": failure.error.to_string()})
+        });
+        let value = json!({
+            "snapshot": found.snapshot.id.to_string(),
+            "volume": of.volume().name,
+            "path": path,
+            "target": target.to_string_lossy(),
+            "entries": made.made,
+            "bytes": report.bytes,
+            "removed": made.removed,
+            "unreadable": report.unreadable,
+            "failed": made.failed,
+            "failures": failures.collect::<Vec<_>>(),
+            "owners_not_set": made.missing.owners,
+            "xattrs_not_set": made.missing.xattrs,
+            "flags_not_set": made.missing.flags,
+            "devices_not_made": made.missing.devices,
+        });
+        output::message("summary", value);
+    } else {
+        output::done(&format!(
+            "Restored {} entries, {}, of volume '{}' of snapshot {} ({}, {}) to {shown}",
+            made.made,
+            output::bytes(report.bytes),
+            of.volume().name,
+            short(found.snapshot.id),
+            found.head.shown(),
+            output::time(found.snapshot.time_ns),
+        ));
+        if made.removed > 0 {
+            output::done(&format!(
+                "Removed {} entries that were not in the snapshot",
+                made.removed
+            ));
+        }
+    }
+    warn_of_missing(session, &made.missing);
+    if report.unreadable > 0 {
+        let message = format!(
+            "{} entries could not be read when they were backed up; what was not read is missing",
+            report.unreadable
+        );
+        session.warn(&message);
+    }
+    Ok(failed(made))
+}
+
+/// Prints the entries that failed, and returns the exit status.
+fn failed(made: &Report) -> u8 {
+    for failure in made.failures.iter().take(FAILURES_SHOWN) {
+        let path = String::from_utf8_lossy(&failure.path);
+        output::note(&format!("silt: {path} is NOT restored: {}", failure.error));
+    }
+    if made.failed == 0 {
+        return 0;
+    }
+    output::note(&format!("silt: {} entries are NOT restored", made.failed));
+    SOME_FAILED
+}
+
+/// One line for each kind of attribute that could not be set.
+fn warn_of_missing(session: &Session<'_>, missing: &Missing) {
+    for (count, what) in [
+        (missing.owners, "owners were not set; run as root, or use --owners me"),
+        (missing.xattrs, "extended attributes were not set: a privilege or the file system lacks"),
+        (missing.flags, "entries have no inode flags: a privilege or the file system lacks"),
+        (missing.devices, "devices were not made; only root can make them"),
+    ] {
+        if count > 0 {
+            session.warn(&format!("{count} {what}"));
+        }
+    }
+}
+
+fn make_options(args: &Restore, of: FoundVolume<'_>) -> Result<MakeOptions, Failure> {
+    let owners = match (args.tree.owners, &of.volume().kind) {
+        (Owners::Names, VolumeKind::Tree(tree)) => {
+            let here = silt_tree::Owners::of_this_machine()?;
+            OwnerChoice::Mapped(OwnerMap::by_name(&tree.users, &tree.groups, &here))
+        }
+        (Owners::Me, _) => OwnerChoice::Maker,
+        _ => OwnerChoice::Numbers,
+    };
+    let xattrs = match args.tree.xattrs {
+        Xattrs::All => XattrChoice::All,
+        Xattrs::User => XattrChoice::User,
+        Xattrs::None => XattrChoice::None,
+    };
+    let existing = match (args.in_place, args.force) {
+        (true, _) => Existing::KeepIfSame,
+        (_, true) => Existing::Replace,
+        _ => Existing::Refuse,
+    };
+    Ok(MakeOptions { existing, owners, xattrs, ..MakeOptions::default() })
+}
+
+fn announce(
+    session: &Session<'_>,
+    repository: &Repository,
+    of: FoundVolume<'_>,
+    path: &str,
+    target: &Path,
+) -> Result<u8, Failure> {
+    let volume = TreeVolume::open(repository, of, session.global.memory << 20)?;
+    let entry = volume.find(path.as_bytes())?;
+    let below = entry.subtree.as_ref();
+    let entries = below.map_or(1, |subtree| subtree.entries_below);
+    let bytes = below.map_or(entry.metadata.size, |subtree| subtree.bytes_below);
+    if session.global.json {
+        let value = json!({
+            "dry_run": true,
+            "snapshot": of.found().snapshot.id.to_string(),
+            "volume": of.volume().name,
+            "path": path,
+            "target": target.to_string_lossy(),
+            "entries": entries,
+            "bytes": bytes,
+        });
+        output::message("summary", value);
+        return Ok(0);
+    }
+    output::line(&format!(
+        "Would restore {entries} entries, {}, of volume '{}' of snapshot {} ({}, {}) to {}",
+        output::bytes(bytes),
+        of.volume().name,
+        short(of.found().snapshot.id),
+        of.found().head.shown(),
+        output::time(of.found().snapshot.time_ns),
+        target.display()
+    ));
+    Ok(0)
+}
