@@ -70,6 +70,10 @@ fn trees_that_differ_in_a_time_are_not_the_same() {
 
 #[test]
 fn directories_may_be_deeper_than_paths_and_descriptors_allow() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let current = Some(limit.current.map_or(1024, |now| now.min(1024)));
+    setrlimit(Resource::Nofile, Rlimit { current, ..limit }).unwrap();
     let scratch = Scratch::new();
     let (a, b) = (scratch.folder("a"), scratch.path("b"));
     let name = "deep ".repeat(10);

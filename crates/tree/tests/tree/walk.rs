@@ -158,6 +158,35 @@ fn what_vanishes_meanwhile_is_counted_and_no_error() {
     assert_eq!(walk.vanished(), 3);
 }
 
+/// Far above, directories are closed and opened again by their names.
+#[test]
+fn a_directory_that_is_moved_while_the_walk_is_far_below_is_noticed() {
+    let scratch = Scratch::new();
+    let root = scratch.folder("t");
+    let mut path = root.clone();
+    for _ in 0..300 {
+        path = path.join("m");
+        write(&path.join("z"), 0);
+    }
+    let mut walk = Walk::open(&root, &Rules::default()).unwrap();
+    for _ in 0..301 {
+        assert!(matches!(walk.next().unwrap(), Some(Step::Enter(_))));
+    }
+    // Another directory with the same content has the name of the first.
+    renameat(CWD, root.join("m"), CWD, scratch.path("moved")).unwrap();
+    write(&root.join("m/m/z"), 0);
+    let (mut found, mut lost) = (0, 0);
+    while let Some(step) = walk.next().unwrap() {
+        match step {
+            Step::Entry(entry) if entry.name == b"z" => found += 1,
+            Step::Leave(problem) => lost += u32::from(problem.is_some()),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(found + lost, 300);
+    assert!((120..300).contains(&found), "{found}");
+}
+
 #[test]
 fn attributes_of_an_unchanged_entry_can_be_taken_over() {
     let scratch = Scratch::new();
