@@ -104,6 +104,49 @@ fn a_walk_reads_nothing_outside_of_its_root() {
     assert!(swaps > 100 && read > 300, "{swaps} swaps, {read} files");
 }
 
+/// The same, at the moments that matter.
+#[test]
+fn a_link_that_takes_the_place_of_an_entry_is_not_followed() {
+    let scratch = Scratch::new();
+    let (root, outside) = (scratch.folder("root"), scratch.folder("outside"));
+    for name in ["1 directory", "2 file", "3 file", "4 directory", "5 directory/below"] {
+        fs::create_dir_all(root.join(name)).unwrap();
+    }
+    for name in ["2 file", "3 file"] {
+        fs::remove_dir(root.join(name)).unwrap();
+        fs::write(root.join(name), b"inside").unwrap();
+    }
+    fs::write(outside.join("secret"), b"outside").unwrap();
+    let swap = |name: &str, target: &Path| {
+        renameat(CWD, root.join(name), CWD, scratch.path(name)).unwrap();
+        symlink(target, root.join(name)).unwrap();
+    };
+    let mut walk = Walk::open(&root, &Rules::default()).unwrap();
+    let mut next = || walk.next().unwrap().unwrap();
+    assert!(matches!(next(), Step::Enter(_)));
+    assert!(matches!(next(), Step::Enter(found) if found.name == b"1 directory"));
+    assert!(matches!(next(), Step::Leave(None)));
+    // The status of all entries is known now.
+    let Step::Entry(mut second) = next() else { panic!("2 file") };
+    swap("2 file", &outside.join("secret"));
+    assert!(walk.complete(&mut second));
+    assert!(second.problem.is_some());
+    assert!(walk.open_file(&second).is_err());
+    let Step::Entry(third) = walk.next().unwrap().unwrap() else { panic!("3 file") };
+    swap("3 file", &outside.join("secret"));
+    assert!(walk.open_file(&third).is_err());
+    swap("4 directory", &outside);
+    let Step::Entry(mut fourth) = walk.next().unwrap().unwrap() else { panic!("4 directory") };
+    assert!(walk.complete(&mut fourth));
+    assert_eq!(fourth.metadata.kind, EntryKind::Symlink);
+    assert_eq!(fourth.metadata.target, outside.as_os_str().as_encoded_bytes());
+    let Step::Enter(fifth) = walk.next().unwrap().unwrap() else { panic!("5 directory") };
+    assert_eq!(fifth.name, b"5 directory");
+    swap("5 directory", &outside);
+    let Step::Enter(below) = walk.next().unwrap().unwrap() else { panic!("below") };
+    assert_eq!(below.name, b"below");
+}
+
 #[test]
 fn nothing_outside_of_the_target_is_changed() {
     let scratch = Scratch::new();
