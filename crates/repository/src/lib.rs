@@ -28,6 +28,7 @@ pub mod frame_packer;
 pub mod hashes;
 pub mod heads;
 pub mod history;
+pub mod jobs;
 pub mod keys;
 pub mod lease;
 pub mod map;

@@ -15,8 +15,8 @@ use silt_repository::sync::lock;
 
 use super::damage::Findings;
 use super::{CheckOptions, CheckReport, DataCheck};
-use crate::jobs::jobs;
 use crate::repository::Repository;
+use silt_repository::jobs::jobs;
 
 /// After how many verified containers the record is stored, so that a pass can go on there.
 const SAVE_EVERY: usize = 256;

@@ -22,8 +22,8 @@ use silt_source::VolumeTarget;
 use silt_storage::AlignedBuffer;
 
 use self::fetch::Turns;
-use crate::jobs::jobs;
 use crate::repository::Repository;
+use silt_repository::jobs::jobs;
 
 /// How a volume is restored.
 ///

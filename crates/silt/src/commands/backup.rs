@@ -35,7 +35,7 @@ pub fn run(session: &Session<'_>, args: &Backup) -> Result<u8, Failure> {
     for volume in &volumes {
         warn_of_mount(session, volume.path);
         let source = open(volume.path, args)?;
-        sources.push(Throttled::new(source, limit.clone(), None));
+        sources.push(Throttled::new(source).reads(limit.clone()));
     }
     let repository = repository(session, args)?;
     let options = options(session, args, chunking);

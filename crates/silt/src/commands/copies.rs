@@ -3,7 +3,7 @@
 use serde_json::json;
 use silt_format::{Error, ErrorKind};
 use silt_storage::Key;
-use siltstone::{HealOptions, HealReport, Repository};
+use siltstone::{Completeness, HealOptions, HealReport, Repository};
 
 use super::{Failure, Session, Traffic};
 use crate::cli::{Copies, CopiesCommand};
@@ -21,7 +21,11 @@ pub fn run(session: &Session<'_>, args: &Copies) -> Result<u8, Failure> {
             let repository = session.repository_to_change(false)?;
             let location = listed(&repository, folder);
             let open = |location: &str| session.storage(location, Traffic::Other, false);
-            repository.remove_place(&location, *allow_incomplete, &open)?;
+            if *allow_incomplete {
+                repository.give_up_place(&location, &open)?;
+            } else {
+                repository.remove_place(&location, &open)?;
+            }
             session.reporter.finish();
             if session.global.json {
                 output::message("removed_copy", json!({"location": location}));
@@ -80,7 +84,8 @@ fn moved(session: &Session<'_>, from: &str, to: &str) -> Result<u8, Failure> {
     let repository = session.repository_to_change(false)?;
     let (from, to) = (listed(&repository, from), absolute(to));
     let open = |location: &str| session.storage(location, Traffic::Other, false);
-    let is_incomplete = repository.move_place(&from, &to, &open)?;
+    let moved = repository.move_place(&from, &to, &open)?;
+    let is_incomplete = moved == Completeness::Incomplete;
     session.reporter.finish();
     if session.global.json {
         let value = json!({"from": from, "to": to, "is_complete": !is_incomplete});

@@ -203,7 +203,7 @@ impl Session<'_> {
         let storage: Arc<dyn Storage> = if read.is_none() && write.is_none() {
             storage
         } else {
-            Arc::new(Throttled::new(storage, read, write))
+            Arc::new(Throttled::new(storage).reads(read).writes(write))
         };
         Ok(if dry_run { Arc::new(DryRunStorage::new(storage)) } else { storage })
     }

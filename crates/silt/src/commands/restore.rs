@@ -92,7 +92,7 @@ impl Restoring<'_> {
         }
         let limit = session.write_limit();
         let open = open(args, target, size)?;
-        let writer: Box<dyn VolumeTarget> = Box::new(Throttled::new(open, None, limit));
+        let writer: Box<dyn VolumeTarget> = Box::new(Throttled::new(open).writes(limit));
         let options = RestoreOptions {
             range,
             in_place: args.in_place,

@@ -118,7 +118,7 @@ impl Rounds<'_> {
         let limit = self.session.read_limit();
         let open = |(name, PathText(path)): (&String, &PathText)| {
             warn_of_mount(self.session, path);
-            let source = Throttled::new(open(path, self.args)?, limit.clone(), None);
+            let source = Throttled::new(open(path, self.args)?).reads(limit.clone());
             Ok((name.clone(), Box::new(source) as Box<dyn VolumeSource>))
         };
         volumes.iter().map(open).collect()

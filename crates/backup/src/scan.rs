@@ -16,42 +16,47 @@ use silt_repository::shared_index::SharedLookup;
 
 /// A chunk whose place is being looked for.
 #[derive(Clone, Debug)]
-pub(crate) struct DraftChunk {
-    pub(crate) range: Range<usize>,
-    pub(crate) fingerprint: Fingerprint,
+pub struct DraftChunk {
+    pub range: Range<usize>,
+    pub fingerprint: Fingerprint,
     /// Where it is, once a level has found it; zeros are found from the start.
-    pub(crate) found: Option<(Reference, Level)>,
+    pub found: Option<(Reference, Level)>,
     /// Whether its bytes are in the segment's buffer.
-    pub(crate) is_read: bool,
+    pub is_read: bool,
 }
 
 /// A segment that is not as in the parent: its bytes and chunks.
-pub(crate) struct SegmentDraft {
-    pub(crate) index: u64,
-    pub(crate) data: Vec<u8>,
-    pub(crate) chunks: Vec<DraftChunk>,
-    pub(crate) digest: SegmentDigest,
-    pub(crate) signatures: Signatures,
+pub struct SegmentDraft {
+    /// Its number in the volume.
+    pub index: u64,
+    /// Its bytes.
+    pub data: Vec<u8>,
+    /// Its chunks in order.
+    pub chunks: Vec<DraftChunk>,
+    /// The digest of all of it.
+    pub digest: SegmentDigest,
+    /// The signatures of its stored chunks.
+    pub signatures: Signatures,
     /// The parent's segment at the same offset.
-    pub(crate) parent: Option<SegmentEntry>,
+    pub parent: Option<SegmentEntry>,
     /// Whether it was made from the record of a scan: then the shared store was asked already.
-    pub(crate) recalled: bool,
+    pub recalled: bool,
 }
 
 impl SegmentDraft {
     /// Number of chunks that no level has found yet.
-    pub(crate) fn unresolved(&self) -> usize {
+    pub fn unresolved(&self) -> usize {
         self.chunks.iter().filter(|chunk| chunk.found.is_none()).count()
     }
 
     /// Whether a chunk that no level has found was not read, either.
-    pub(crate) fn lacks_bytes(&self) -> bool {
+    pub fn lacks_bytes(&self) -> bool {
         self.recalled && self.chunks.iter().any(|chunk| chunk.found.is_none() && !chunk.is_read)
     }
 }
 
 /// The result of a claim.
-pub(crate) enum Scanned {
+pub enum Scanned {
     /// Segments of zeros.
     Zeros { segments: u64, bytes: u64 },
     /// Segments taken from the parent without looking.
@@ -63,37 +68,37 @@ pub(crate) enum Scanned {
 }
 
 /// A claim's outcome with what went wrong on the way.
-pub(crate) struct Outcome {
-    pub(crate) scanned: Scanned,
-    pub(crate) unreadable: Vec<ByteSpan>,
-    pub(crate) warnings: Vec<Warning>,
+pub struct Outcome {
+    pub scanned: Scanned,
+    pub unreadable: Vec<ByteSpan>,
+    pub warnings: Vec<Warning>,
 }
 
 impl Outcome {
     /// One with which nothing went wrong.
-    pub(crate) fn of(scanned: Scanned) -> Self {
+    pub fn of(scanned: Scanned) -> Self {
         Self { scanned, unreadable: Vec::new(), warnings: Vec::new() }
     }
 }
 
 /// The parent's volume as the scan sees it.
-pub(crate) struct ParentVolume {
-    pub(crate) reader: Arc<MapReader>,
-    pub(crate) root: MapRoot,
+pub struct ParentVolume {
+    pub reader: Arc<MapReader>,
+    pub root: MapRoot,
 }
 
 /// State that all workers of one volume share.
-pub(crate) struct Scanner {
-    pub(crate) chunker: Chunker,
-    pub(crate) fingerprinter: Fingerprinter,
-    pub(crate) digester: SegmentDigester,
-    pub(crate) parent: Option<ParentVolume>,
-    pub(crate) avoided: Arc<Avoided>,
-    pub(crate) shared: Option<SharedLookup>,
+pub struct Scanner {
+    pub chunker: Chunker,
+    pub fingerprinter: Fingerprinter,
+    pub digester: SegmentDigester,
+    pub parent: Option<ParentVolume>,
+    pub avoided: Arc<Avoided>,
+    pub shared: Option<SharedLookup>,
 }
 
 /// One worker's buffers.
-pub(crate) struct ScanBuffers {
+pub struct ScanBuffers {
     blocks: DigestedBlocks,
     lengths: Vec<u32>,
     pub(super) fingerprints: Vec<Fingerprint>,
@@ -102,7 +107,7 @@ pub(crate) struct ScanBuffers {
 }
 
 impl ScanBuffers {
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         Self {
             blocks: DigestedBlocks::default(),
             lengths: Vec::new(),
@@ -116,7 +121,7 @@ impl ScanBuffers {
 impl Scanner {
     /// Scans the segment at `index` whose bytes are `data`; hands `data` back unless a draft keeps
     /// it.
-    pub(crate) fn scan(
+    pub fn scan(
         &self,
         index: u64,
         data: Vec<u8>,
@@ -234,6 +239,6 @@ impl Scanner {
 }
 
 /// The error of a worker that met one no claim can survive.
-pub(crate) fn source_error(error: Error, offset: u64) -> Error {
+pub fn source_error(error: Error, offset: u64) -> Error {
     error.context(format!("read the source at byte {offset}"))
 }

@@ -35,8 +35,8 @@ use super::options::BackupOptions;
 use super::parent::newest_sound;
 use super::pipeline::Pipeline;
 use super::scan::{Outcome, ParentVolume, Scanned, Scanner};
-use crate::jobs::jobs;
-use crate::repository::Repository;
+use silt_repository::jobs::jobs;
+use silt_repository::repository::Repository;
 
 /// Warnings about what is read that are given one by one: a source that has shrunk gives one a
 /// segment.
@@ -46,21 +46,6 @@ const WARNINGS_MAX: usize = 10;
 const READING_JOBS: usize = 2;
 
 /// The result of a backup.
-///
-/// ```
-/// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
-/// # let (storage, context) = (Arc::new(MemoryStorage::new()), SystemEnv::context());
-/// # let (config, none) = (Config::default(), Protection::None);
-/// # let repository = Repository::init(storage.clone(), context, config, &none, None)?;
-/// let mut backup = repository.backup("web1", BackupOptions::default())?;
-/// let source = StreamSource::new(Box::new(&[7; 100_000][..]));
-/// backup.add_volume("root", &source, None)?;
-/// let report: BackupReport = backup.finish()?;
-/// println!("snapshot {}: {} bytes stored", report.snapshot.id, report.stored_bytes);
-/// assert_eq!((report.series.as_str(), report.generation), ("web1", 1));
-/// assert!(!report.map_distrusted);
-/// # Ok::<(), siltstone::Error>(())
-/// ```
 #[derive(Clone, Debug)]
 pub struct BackupReport {
     /// The committed snapshot.
@@ -80,24 +65,6 @@ pub struct BackupReport {
 }
 
 /// A backup in progress. Dropped before [`finish`](Self::finish), it leaves no snapshot.
-///
-/// ```
-/// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
-/// # let (storage, context) = (Arc::new(MemoryStorage::new()), SystemEnv::context());
-/// # let (config, none) = (Config::default(), Protection::None);
-/// # let repository = Repository::init(storage.clone(), context, config, &none, None)?;
-/// let mut backup = repository.backup("web1", BackupOptions::default())?;
-/// for (name, bytes) in [("boot", &[1; 50_000]), ("root", &[2; 50_000])] {
-///     backup.add_volume(name, &StreamSource::new(Box::new(&bytes[..])), None)?;
-/// }
-/// assert!(backup.parent().is_none(), "this is the first backup of web1");
-/// let snapshot = backup.finish()?.snapshot;
-/// assert_eq!(snapshot.volumes.len(), 2);
-///
-/// let next = repository.backup("web1", BackupOptions::default())?;
-/// assert_eq!(next.parent().map(|parent| parent.id), Some(snapshot.id));
-/// # Ok::<(), siltstone::Error>(())
-/// ```
 pub struct BackupSession<'r> {
     pub(super) repository: &'r Repository,
     pub(super) context: Context,
@@ -125,16 +92,6 @@ pub struct BackupSession<'r> {
     warnings: usize,
 }
 
-impl Repository {
-    /// Begins a backup of the series called `series`, making the series if need be.
-    ///
-    /// Fails with `Busy` while another backup of the series runs.
-    pub fn backup(&self, series: &str, options: BackupOptions) -> Result<BackupSession<'_>> {
-        check_name("series", series)?;
-        BackupSession::begin(self, series, options)
-    }
-}
-
 /// The head that a backup builds upon; where there is none, the series is made.
 fn base(
     repository: &Repository,
@@ -156,7 +113,7 @@ fn base(
     // A record that was lost is made again: without it, listings would not show the series.
     if !objects.exists(&names::series(series))? {
         let domain = head.as_ref().map_or_else(|| empty().domain, |head| head.domain);
-        repository.make_series(series, name, domain, started_ns)?;
+        make_series(repository, series, name, domain, started_ns)?;
     } else if head.is_none() {
         objects.storage.settle(&silt_repository::objects::key(&names::series(series))?)?;
     }
@@ -187,7 +144,11 @@ pub(super) fn check_name(what: &str, name: &str) -> Result<()> {
 }
 
 impl<'r> BackupSession<'r> {
-    fn begin(repository: &'r Repository, name: &str, options: BackupOptions) -> Result<Self> {
+    /// Begins a backup of the series called `name`, making the series if need be.
+    ///
+    /// Fails with `Busy` while another backup of the series runs.
+    pub fn begin(repository: &'r Repository, name: &str, options: BackupOptions) -> Result<Self> {
+        check_name("series", name)?;
         let objects = &repository.objects;
         let context = objects.context.clone();
         let series = repository.series_id(name);
@@ -281,7 +242,7 @@ impl<'r> BackupSession<'r> {
     }
 
     /// The same with any hint; `watch` is notified of every step.
-    pub(crate) fn add_volume_by(
+    pub fn add_volume_by(
         &mut self,
         name: &str,
         source: &dyn VolumeSource,
@@ -540,15 +501,19 @@ fn format_name(format: SourceFormat) -> &'static str {
     }
 }
 
-impl Repository {
-    fn make_series(&self, id: SeriesId, name: &str, domain: u32, created_ns: i64) -> Result<()> {
-        use silt_format::{ErrorKind, ObjectKind, SeriesRecord};
-        let record = SeriesRecord { name: name.to_owned(), domain, created_ns };
-        let address = silt_repository::objects::Address::new(ObjectKind::Series, id, 0);
-        match self.objects.put(&names::series(id), address, &record.encode()) {
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
-            other => other.map(|_| ()),
-        }
+fn make_series(
+    repository: &Repository,
+    id: SeriesId,
+    name: &str,
+    domain: u32,
+    created_ns: i64,
+) -> Result<()> {
+    use silt_format::{ErrorKind, ObjectKind, SeriesRecord};
+    let record = SeriesRecord { name: name.to_owned(), domain, created_ns };
+    let address = silt_repository::objects::Address::new(ObjectKind::Series, id, 0);
+    match repository.objects.put(&names::series(id), address, &record.encode()) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+        other => other.map(|_| ()),
     }
 }
 

@@ -122,7 +122,7 @@ impl Tools {
 }
 
 /// What the threads of one volume's backup share.
-pub(crate) struct Pipeline<'a> {
+pub struct Pipeline<'a> {
     state: Mutex<PipelineState>,
     changed: Condvar,
     /// None where only what is handed in is packed.
@@ -162,14 +162,14 @@ impl<'a> Pipeline<'a> {
     }
 
     /// A pipeline that scans nothing, and packs what it is given.
-    pub(crate) fn of_packing(kept: &'a Buffers, zstd_level: i32, workers: usize) -> Self {
+    pub fn of_packing(kept: &'a Buffers, zstd_level: i32, workers: usize) -> Self {
         let state = Mutex::new(PipelineState { ended: true, ..PipelineState::default() });
         let (changed, tools) = (Condvar::new(), Mutex::default());
         Self { state, changed, volume: None, kept, zstd_level, workers, tools }
     }
 
     /// Runs `commit` with the threads beside it, and ends them when it returns.
-    pub(crate) fn run<T>(&self, commit: impl FnOnce(&Self) -> Result<T>) -> Result<T> {
+    pub fn run<T>(&self, commit: impl FnOnce(&Self) -> Result<T>) -> Result<T> {
         std::thread::scope(|scope| {
             for _ in 0..self.workers {
                 scope.spawn(|| {

@@ -17,7 +17,7 @@ use silt_storage::AlignedBuffer;
 use super::pipeline::{FRAMES_IN_FLIGHT, FrameJob, Pipeline};
 
 /// Writes the containers of one session, or of one addition to the shared store.
-pub(crate) struct ContainerWriter {
+pub struct ContainerWriter {
     objects: Arc<Objects>,
     series: SeriesId,
     /// What references call the store.
@@ -30,7 +30,7 @@ pub(crate) struct ContainerWriter {
     next_ticket: u64,
     open: Option<OpenContainer>,
     /// Bytes of sealed frames and directories so far.
-    pub(crate) stored_bytes: u64,
+    pub stored_bytes: u64,
     uploads: Uploads,
 }
 
@@ -45,10 +45,11 @@ struct OpenContainer {
 }
 
 /// The numbers and tags of containers that are durable: what a head may name.
-pub(crate) struct DurableContainers(pub(crate) Vec<(u32, ObjectTag)>);
+pub struct DurableContainers(pub Vec<(u32, ObjectTag)>);
 
 impl ContainerWriter {
-    pub(crate) fn new(
+    /// A writer of the containers of a store from `next` on, under the session's tag.
+    pub fn new(
         objects: &Arc<Objects>,
         (series, store): (SeriesId, u16),
         config: &Config,
@@ -72,17 +73,17 @@ impl ContainerWriter {
     }
 
     /// The number that the next container gets.
-    pub(crate) fn next_number(&self) -> u32 {
+    pub fn next_number(&self) -> u32 {
         self.next_number
     }
 
     /// Lets numbering begin behind containers that an interrupted backup has left.
-    pub(crate) fn start_at(&mut self, number: u32) {
+    pub fn start_at(&mut self, number: u32) {
         self.next_number = self.next_number.max(number);
     }
 
     /// Adds a chunk; the reference holds once the session has committed.
-    pub(crate) fn append(
+    pub fn append(
         &mut self,
         pipeline: &Pipeline<'_>,
         chunk: &[u8],
@@ -117,7 +118,7 @@ impl ContainerWriter {
     /// Hands the frame that is being filled to the workers, and closes the container when the
     /// frames that have come back from them fill it. How far the workers may lag is fixed, so
     /// containers end at the same chunk whatever their speed.
-    pub(crate) fn end_frame(&mut self, pipeline: &Pipeline<'_>) -> Result<()> {
+    pub fn end_frame(&mut self, pipeline: &Pipeline<'_>) -> Result<()> {
         let Some(open) = &mut self.open else { return Ok(()) };
         let Some(frame) = open.packer.end_frame(|| pipeline.frame_buffer()) else {
             return Ok(());
@@ -140,7 +141,7 @@ impl ContainerWriter {
 
     /// Ends the container that is being filled, if there is one, and hands it to the upload
     /// threads.
-    pub(crate) fn close(&mut self, pipeline: &Pipeline<'_>) -> Result<()> {
+    pub fn close(&mut self, pipeline: &Pipeline<'_>) -> Result<()> {
         // Closing from within is harmless: an emptied frame is not ended twice.
         self.end_frame(pipeline)?;
         let Some(mut open) = self.open.take() else { return Ok(()) };
@@ -162,7 +163,7 @@ impl ContainerWriter {
     }
 
     /// Waits until every container is durable; returns the proof of it.
-    pub(crate) fn finish(self) -> Result<DurableContainers> {
+    pub fn finish(self) -> Result<DurableContainers> {
         assert!(self.open.is_none(), "a container is closed with the volume that filled it");
         let mut durable = self.uploads.drain()?;
         durable.sort_unstable();

@@ -6,22 +6,6 @@ use silt_format::{Chunking, SIGNATURES};
 const SIMILAR_SEGMENTS: usize = 10;
 
 /// How a backup is made.
-///
-/// ```
-/// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
-/// # let (storage, context) = (Arc::new(MemoryStorage::new()), SystemEnv::context());
-/// # let (config, none) = (Config::default(), Protection::None);
-/// # let repository = Repository::init(storage.clone(), context, config, &none, None)?;
-/// let tags = vec!["before the upgrade".to_owned()];
-/// let options = BackupOptions { tags, ..BackupOptions::default() };
-/// let mut backup = repository.backup("web1", options)?;
-/// let source = StreamSource::new(Box::new(&[7; 100_000][..]));
-/// backup.add_volume("root", &source, None)?;
-/// backup.finish()?;
-/// let head = &repository.heads(&["web1".to_owned()])?[0];
-/// assert_eq!(head.snapshots[0].labels, ["before the upgrade"]);
-/// # Ok::<(), siltstone::Error>(())
-/// ```
 #[derive(Clone, Debug, Default)]
 pub struct BackupOptions {
     /// Labels of the snapshot.
@@ -46,20 +30,6 @@ pub struct BackupOptions {
 /// nothing: the backup takes less memory and reads less, and stores more.
 ///
 /// [`Volume::levels`](silt_format::Volume::levels) says how many bytes each level has found.
-///
-/// ```
-/// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
-/// # let (storage, context) = (Arc::new(MemoryStorage::new()), SystemEnv::context());
-/// # let (config, none) = (Config::default(), Protection::None);
-/// # let repository = Repository::init(storage.clone(), context, config, &none, None)?;
-/// let detection = DetectionOptions { recent: false, ..DetectionOptions::default() };
-/// let options = BackupOptions { detection, ..BackupOptions::default() };
-/// let mut backup = repository.backup("web1", options)?;
-/// backup.add_volume("root", &StreamSource::new(Box::new(&[7; 100_000][..])), None)?;
-/// let volume = &backup.finish()?.snapshot.volumes[0];
-/// assert_eq!(volume.levels.get(Level::Recent), 0);
-/// # Ok::<(), siltstone::Error>(())
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DetectionOptions {
     /// Look in the parent's segment at the same offset.

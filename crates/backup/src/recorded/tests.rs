@@ -5,19 +5,19 @@ use std::sync::atomic::AtomicBool;
 
 use silt_format::number::to_usize;
 use silt_format::{BLOCK_BYTES as BLOCK, Config, SEGMENT_BYTES};
-use silt_source::{
-    Extent, ExtentKind, SourceFormat, SourceInfo, TargetFormat, TargetMode, TargetOptions,
-    VolumeTarget, open_target,
-};
+use silt_repository::env::Context;
+use silt_repository::event::Silent;
+use silt_repository::find::{Selector, When};
+use silt_repository::open::Protection;
+use silt_repository::system::SystemEnv;
+use silt_repository::{Repository, VolumeReader};
+use silt_source::{Extent, ExtentKind, SourceFormat, SourceInfo};
 use silt_storage::MemoryStorage;
 
 use super::super::hint::Hint;
 use super::super::survey::{NewData, SurveySession};
 use super::*;
-use crate::{
-    BackupOptions, Context, Protection, Repository, RestoreOptions, Selector, Silent, SystemEnv,
-    When,
-};
+use crate::{BackupOptions, BackupSession};
 
 fn repository() -> Repository {
     let env = Arc::new(SystemEnv::new(Arc::new(AtomicBool::new(false))));
@@ -137,16 +137,11 @@ impl NewData for Lies<'_> {
 
 fn restored(repository: &Repository) -> Vec<u8> {
     let found = repository.find(&Selector::Time(Some("vm".to_owned()), When::Latest)).unwrap();
-    let volume = &found.snapshot.volumes[0];
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("disk");
-    let options =
-        TargetOptions { format: TargetFormat::Raw, size: volume.bytes, mode: TargetMode::New };
-    let target: Box<dyn VolumeTarget> = open_target(&path, options).unwrap();
-    let options = RestoreOptions::default();
-    repository.restore(found.volume(&volume.name).unwrap(), &*target, options).unwrap();
-    target.finish().unwrap();
-    std::fs::read(path).unwrap()
+    let volume = found.volumes().next().unwrap();
+    let mut bytes = vec![0; to_usize(volume.volume().bytes)];
+    let reader = VolumeReader::open(repository, volume, 0).unwrap();
+    assert_eq!(reader.read_at(0, &mut bytes).unwrap(), bytes.len());
+    bytes
 }
 
 /// Chunks that a scan has found may be lost before the backup: its segments are read as a whole
@@ -158,12 +153,13 @@ fn a_record_that_promises_too_much_costs_a_second_look_and_no_data() {
     for first in [1, 100_000] {
         let disk = Disk::new(first, 3);
         let mut lies = Lies(ScanRecorder::new(&mut file));
-        let scan = repository.backup("vm", BackupOptions::default()).unwrap();
+        let scan = BackupSession::begin(&repository, "vm", BackupOptions::default()).unwrap();
         let mut scan = SurveySession::from(scan);
         let mut survey = scan.survey("disk", &disk, &mut lies, &mut |_| {}).unwrap();
         drop(scan);
         survey.recorded = Some(lies.0.finish().unwrap());
-        let mut session = repository.backup("vm", BackupOptions::default()).unwrap();
+        let mut session =
+            BackupSession::begin(&repository, "vm", BackupOptions::default()).unwrap();
         let hint = Hint::Survey(&survey);
         session.add_volume_by("disk", &disk, hint, &mut |_| {}).unwrap();
         let report = session.finish().unwrap();

@@ -12,23 +12,23 @@ use super::scan::{Scanned, SegmentDraft};
 use super::session::{BackupSession, check_name, scan_jobs};
 
 /// The result of a survey of a volume.
-pub(crate) struct Survey {
+pub struct Survey {
     /// The snapshot that the volume was compared with.
-    pub(crate) parent: Option<Id>,
+    pub parent: Option<Id>,
     /// Which segments are not as in the parent, if it has this volume and of this size.
-    pub(crate) changed: Option<ChangedMap>,
+    pub changed: Option<ChangedMap>,
     /// Whether the segments that were given out are all that a backup has to read.
-    pub(crate) is_complete: bool,
+    pub is_complete: bool,
     /// Whether a backup has those segments only, and not the volume.
-    pub(crate) is_spooled: bool,
+    pub is_spooled: bool,
     /// Ranges that could not be read.
-    pub(crate) unreadable: Vec<ByteSpan>,
+    pub unreadable: Vec<ByteSpan>,
     /// What was found of the segments that are not as in the parent, if whoever asked has kept it.
-    pub(crate) recorded: Option<RecordedScan>,
+    pub recorded: Option<RecordedScan>,
 }
 
 /// Takes what a survey finds.
-pub(crate) trait NewData {
+pub trait NewData {
     /// A chunk that no level has found: its fingerprint, where it begins in the volume, its bytes.
     fn chunk(&mut self, fingerprint: &Fingerprint, offset: u64, bytes: usize) -> Result<()>;
     /// A segment of zeros that had to be read.
@@ -39,7 +39,7 @@ pub(crate) trait NewData {
 
 /// A session that looks at volumes and stores nothing: what a survey has put into the tables of
 /// the session was not stored, so no backup may use them.
-pub(crate) struct SurveySession<'r>(BackupSession<'r>);
+pub struct SurveySession<'r>(BackupSession<'r>);
 
 impl<'r> From<BackupSession<'r>> for SurveySession<'r> {
     fn from(session: BackupSession<'r>) -> Self {
@@ -50,7 +50,7 @@ impl<'r> From<BackupSession<'r>> for SurveySession<'r> {
 impl SurveySession<'_> {
     /// Scans a volume and hands out every chunk that neither its series nor the shared store has,
     /// and every segment that differs from the parent. `watch` receives the progress of every step.
-    pub(crate) fn survey(
+    pub fn survey(
         &mut self,
         name: &str,
         source: &dyn VolumeSource,

@@ -8,11 +8,11 @@ use silt_format::{
 use silt_repository::objects::is_damage;
 
 use super::BackupSession;
-use crate::backup::adopt::Orphans;
-use crate::backup::detect::{Detector, levels};
-use crate::backup::pipeline::Pipeline;
-use crate::backup::scan::SegmentDraft;
-use crate::backup::signature_index::{Candidate, SignatureIndex};
+use crate::adopt::Orphans;
+use crate::detect::{Detector, levels};
+use crate::pipeline::Pipeline;
+use crate::scan::SegmentDraft;
+use crate::signature_index::{Candidate, SignatureIndex};
 
 /// The chunk levels, and what an interrupted backup has left for them.
 pub(super) struct Detection {
@@ -30,7 +30,7 @@ impl Detection {
 
 impl BackupSession<'_> {
     /// Asks the levels for the chunks of a segment.
-    pub(in crate::backup) fn resolve(&mut self, draft: &mut SegmentDraft) -> Result<()> {
+    pub(crate) fn resolve(&mut self, draft: &mut SegmentDraft) -> Result<()> {
         let mut detection = self.take_detection()?;
         for level in &mut detection.levels {
             level.resolve(draft, &mut self.known, &self.packs)?;

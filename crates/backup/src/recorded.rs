@@ -45,7 +45,7 @@ struct RecordedChunk {
 
 /// A segment as the scan saw it.
 #[derive(Debug)]
-pub(crate) struct RecordedSegment {
+pub struct RecordedSegment {
     index: u64,
     digest: SegmentDigest,
     /// None if the segment was all zeros.
@@ -53,7 +53,7 @@ pub(crate) struct RecordedSegment {
 }
 
 impl RecordedSegment {
-    pub(crate) fn is_zero(&self) -> bool {
+    pub fn is_zero(&self) -> bool {
         self.chunks.is_empty()
     }
 
@@ -102,7 +102,7 @@ fn array<'b, const N: usize>(from: &mut &'b [u8]) -> Option<&'b [u8; N]> {
 }
 
 /// Writes the record of one volume's scan; `file` may hold others.
-pub(crate) struct ScanRecorder<'f> {
+pub struct ScanRecorder<'f> {
     file: &'f mut TemporaryFile,
     buffer: Vec<u8>,
     /// Where each block begins, and its bytes.
@@ -110,17 +110,18 @@ pub(crate) struct ScanRecorder<'f> {
 }
 
 impl<'f> ScanRecorder<'f> {
-    pub(crate) fn new(file: &'f mut TemporaryFile) -> Self {
+    /// A recorder at the end of `file`.
+    pub fn new(file: &'f mut TemporaryFile) -> Self {
         Self { file, buffer: Vec::new(), blocks: Vec::new() }
     }
 
     /// Adds a segment; their numbers must rise.
-    pub(crate) fn push(&mut self, draft: &SegmentDraft) -> Result<()> {
+    pub fn push(&mut self, draft: &SegmentDraft) -> Result<()> {
         self.add(draft.index, draft.digest, &draft.chunks)
     }
 
     /// Adds a segment of zeros.
-    pub(crate) fn zeros(&mut self, index: u64) -> Result<()> {
+    pub fn zeros(&mut self, index: u64) -> Result<()> {
         self.add(index, SegmentDigest { kind: 0, bytes: [0; 16] }, &[])
     }
 
@@ -137,7 +138,8 @@ impl<'f> ScanRecorder<'f> {
         Ok(())
     }
 
-    pub(crate) fn finish(mut self) -> Result<RecordedScan> {
+    /// Ends the record of a volume.
+    pub fn finish(mut self) -> Result<RecordedScan> {
         if !self.buffer.is_empty() {
             self.end_block()?;
         }
@@ -146,19 +148,19 @@ impl<'f> ScanRecorder<'f> {
 }
 
 /// The record of one volume's scan.
-pub(crate) struct RecordedScan {
+pub struct RecordedScan {
     file: Option<TemporaryReader>,
     blocks: Vec<(u64, usize)>,
 }
 
 impl RecordedScan {
-    pub(crate) fn segments(&self) -> RecordedSegments<'_> {
+    pub fn segments(&self) -> RecordedSegments<'_> {
         RecordedSegments { scan: self, next_block: 0, buffer: Vec::new(), at: 0, ahead: None }
     }
 }
 
 /// Reads a record from its beginning to its end.
-pub(crate) struct RecordedSegments<'s> {
+pub struct RecordedSegments<'s> {
     scan: &'s RecordedScan,
     next_block: usize,
     buffer: Vec<u8>,
@@ -170,7 +172,7 @@ pub(crate) struct RecordedSegments<'s> {
 
 impl RecordedSegments<'_> {
     /// The record of a segment, if there is one; those before it are passed over.
-    pub(crate) fn take(&mut self, index: u64) -> Result<Option<RecordedSegment>> {
+    pub fn take(&mut self, index: u64) -> Result<Option<RecordedSegment>> {
         loop {
             if self.ahead.is_none() {
                 self.ahead = self.next()?;

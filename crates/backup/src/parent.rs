@@ -14,7 +14,7 @@ use silt_repository::event::Warning;
 use silt_repository::map::MapReader;
 use silt_repository::objects::{Scratch, is_damage};
 
-use crate::repository::Repository;
+use silt_repository::repository::Repository;
 
 /// The newest snapshot that can be built upon; others are passed over with a warning.
 pub(super) fn newest_sound(repository: &Repository, head: &Head) -> Result<Option<Snapshot>> {

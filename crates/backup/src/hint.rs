@@ -12,7 +12,7 @@ use super::survey::Survey;
 
 /// A hint of what to read of a volume.
 #[derive(Clone, Copy)]
-pub(crate) enum Hint<'a> {
+pub enum Hint<'a> {
     /// Everything is read.
     None,
     /// A hypervisor or a storage system says what has changed; samples are checked.
