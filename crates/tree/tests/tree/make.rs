@@ -130,6 +130,35 @@ fn hostile_names_and_kinds_are_refused() {
 }
 
 #[test]
+fn metadata_that_no_file_can_have_fails_or_is_counted() {
+    let scratch = Scratch::new();
+    let target = scratch.folder("target");
+    let mut maker = Maker::open(&target, MakeOptions::default()).unwrap();
+    let file = metadata(EntryKind::File);
+    let huge = Metadata { size: u64::MAX, ..file.clone() };
+    assert!(matches!(maker.file(b"huge", &huge), FileStep::Failed));
+    let xattrs = vec![Xattr { name: b"user.nul\0".into(), value: Vec::new() }];
+    let nobodys = Metadata { uid: u32::MAX, mode: 0o4755, ..file.clone() };
+    let odd = [(&b"odd"[..], Metadata { xattrs, ..file }, false), (b"nobodys", nobodys, true)];
+    for (name, metadata, is_right) in odd {
+        let FileStep::New(new) = maker.file(name, &metadata) else { panic!("failed") };
+        assert_eq!(maker.complete(new), is_right);
+    }
+    let empty = metadata(EntryKind::Symlink);
+    assert!(!maker.other(b"link to nothing", &empty));
+    let report = maker.finish().unwrap();
+    let failed: Vec<_> = report.failures.iter().map(|failure| &*failure.path).collect();
+    assert_eq!(failed, [&b"huge"[..], b"odd", b"link to nothing"]);
+    assert_eq!(report.missing.owners, 1);
+    // The content is there in spite of the attribute.
+    let mut names: Vec<_> =
+        fs::read_dir(&target).unwrap().map(|it| it.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["nobodys", "odd"]);
+    assert_eq!(target.join("nobodys").metadata().unwrap().mode() & 0o7777, 0o755);
+}
+
+#[test]
 fn failures_are_bounded_and_stop_nothing() {
     let scratch = Scratch::new();
     let mut maker = Maker::open(&scratch.path("new/target"), MakeOptions::default()).unwrap();
