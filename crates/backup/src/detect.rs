@@ -70,7 +70,7 @@ fn resolve_in(
     Ok(())
 }
 
-/// The parent's segment at the same offset.
+/// The parent's segments that held the same.
 struct SameOffset;
 
 impl Detector for SameOffset {
@@ -83,8 +83,13 @@ impl Detector for SameOffset {
         known: &mut Known,
         packs: &PackWriter,
     ) -> Result<()> {
-        let Some(parent) = draft.parent else { return Ok(()) };
-        resolve_in(draft, Candidate::Recipe(parent.recipe), self.level(), known, packs)
+        for parent in std::mem::take(&mut draft.parents) {
+            if draft.unresolved() == 0 {
+                break;
+            }
+            resolve_in(draft, Candidate::Recipe(parent.recipe), self.level(), known, packs)?;
+        }
+        Ok(())
     }
 }
 

@@ -1,6 +1,6 @@
 //! Hints on which segments must be read.
 
-use silt_format::{Advice, Error, ErrorKind, MapProof, Result, Volume};
+use silt_format::{Advice, Error, ErrorKind, MapProof, Result, Volume, VolumeKind};
 use silt_repository::event::Warning;
 use silt_source::{ChangedMap, VolumeSource};
 
@@ -23,7 +23,8 @@ pub enum Hint<'a> {
 
 impl BackupSession<'_> {
     pub(super) fn parent_volume(&self, name: &str) -> Option<&Volume> {
-        self.parent.as_ref()?.volumes.iter().find(|volume| volume.name == name)
+        let is_it = |volume: &&Volume| volume.name == name && volume.kind == VolumeKind::Disk;
+        self.parent.as_ref()?.volumes.iter().find(is_it)
     }
 
     /// The segments that need not be read, or `None` if all must be.

@@ -22,6 +22,7 @@ mod scan;
 mod session;
 mod signature_index;
 mod survey;
+mod tree;
 
 pub use container::ContainerWriter;
 pub use hint::Hint;
@@ -31,3 +32,4 @@ pub use recorded::ScanRecorder;
 pub use scan::SegmentDraft;
 pub use session::{BackupReport, BackupSession};
 pub use survey::{NewData, Survey, SurveySession};
+pub use tree::TreeOptions;

@@ -39,6 +39,17 @@ impl MapBuilder {
         Ok(())
     }
 
+    /// Adds a leaf that is stored; `None` is zeros. For maps that are built of leaves alone.
+    pub(crate) fn take_leaf(
+        &mut self,
+        block: Option<BlockRef>,
+        packs: &mut PackWriter,
+        parent: Option<&ParentVolume>,
+    ) -> Result<()> {
+        self.leaves += 1;
+        self.push_branch(1, block, packs, parent)
+    }
+
     fn end_leaf(&mut self, packs: &mut PackWriter, parent: Option<&ParentVolume>) -> Result<()> {
         let page = Page::Leaf(std::mem::take(&mut self.leaf));
         let block = store(&page, 0, self.leaves, packs, parent)?;

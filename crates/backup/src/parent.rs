@@ -17,17 +17,23 @@ use silt_repository::objects::{Scratch, is_damage};
 use silt_repository::repository::Repository;
 
 /// The newest snapshot that can be built upon; others are passed over with a warning.
-pub(super) fn newest_sound(repository: &Repository, head: &Head) -> Result<Option<Snapshot>> {
+///
+/// The second value says whether its writer is this one, or one that could remove everything.
+pub(super) fn newest_sound(
+    repository: &Repository,
+    head: &Head,
+) -> Result<Option<(Snapshot, bool)>> {
     for entry in head.snapshots.iter().rev() {
         let read = repository.snapshot_signed(head.series, entry).and_then(|(snapshot, by)| {
-            if by.id != repository.objects.signer.id() && !by.may_remove {
+            let is_trusted = by.id == repository.objects.signer.id() || by.may_remove;
+            if !is_trusted {
                 verify(repository, head, &snapshot)
                     .context(|| format!("snapshot {} of key {}", snapshot.id, by.id))?;
             }
-            Ok(snapshot)
+            Ok((snapshot, is_trusted))
         });
         match read {
-            Ok(snapshot) => return Ok(Some(snapshot)),
+            Ok(found) => return Ok(Some(found)),
             Err(error) if is_damage(&error) => {
                 repository.warn(Warning::after(
                     &error,

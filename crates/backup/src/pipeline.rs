@@ -17,6 +17,7 @@ use silt_source::VolumeSource;
 
 use super::feed::{Claim, Feed, SegmentClaim, read_or_mark};
 use super::scan::{Outcome, ScanBuffers, Scanned, Scanner, SegmentDraft, source_error};
+use super::tree::{Cutter, OldSegments, TreeFeed};
 
 /// Maximum number of frames that are being sealed at once.
 pub(crate) const FRAMES_IN_FLIGHT: usize = 8;
@@ -65,14 +66,75 @@ impl PipelineState {
     }
 }
 
-/// The volume that is scanned.
-struct Volume<'a> {
+/// What is scanned.
+enum Scan<'a> {
+    Disk(Disk<'a>),
+    Tree(Tree<'a>),
+}
+
+/// A file tree that is scanned.
+struct Tree<'a> {
+    feed: Mutex<(TreeFeed<'a>, u64)>,
+    old: &'a OldSegments,
+    cutter: Cutter,
+    scanner: &'a Scanner,
+}
+
+/// A disk that is scanned.
+struct Disk<'a> {
     feed: Mutex<(Feed<'a>, u64)>,
     source: &'a dyn VolumeSource,
     scanner: &'a Scanner,
 }
 
-impl Volume<'_> {
+/// What a worker has done.
+enum Step {
+    /// There is no claim left.
+    End(Vec<u8>),
+    /// A claim's place in the order, its outcome, and the buffer unless a draft keeps it.
+    Done(u64, Outcome, Option<Vec<u8>>),
+}
+
+impl Tree<'_> {
+    /// Claims the next part and scans it.
+    fn step(&self, mut buffer: Vec<u8>, buffers: &mut ScanBuffers) -> Result<Step> {
+        let (order, claim, warnings) = {
+            let mut feed = lock(&self.feed);
+            let Some(claim) = feed.0.claim(&mut buffer)? else { return Ok(Step::End(buffer)) };
+            let order = feed.1;
+            feed.1 += 1;
+            (order, claim, feed.0.take_warnings())
+        };
+        let parts = (&self.cutter, self.old);
+        let (scanned, buffer) = self.scanner.scan_tree(claim, buffer, parts, buffers)?;
+        let outcome = Outcome { scanned, unreadable: Vec::new(), warnings };
+        Ok(Step::Done(order, outcome, buffer))
+    }
+}
+
+impl Disk<'_> {
+    /// Claims the next part and scans it.
+    fn step(&self, mut buffer: Vec<u8>, buffers: &mut ScanBuffers) -> Result<Step> {
+        let (order, claim) = {
+            let mut feed = lock(&self.feed);
+            let claim = feed.0.claim(&mut buffer)?;
+            let order = feed.1;
+            feed.1 += u64::from(!matches!(claim, Claim::End));
+            (order, claim)
+        };
+        let (outcome, buffer) = match claim {
+            Claim::End => return Ok(Step::End(buffer)),
+            Claim::Zeros { segments, bytes } => {
+                (Outcome::of(Scanned::Zeros { segments, bytes }), Some(buffer))
+            }
+            Claim::Clean { first, segments, bytes } => {
+                (Outcome::of(Scanned::Clean { first, segments, bytes }), Some(buffer))
+            }
+            Claim::Segment(segment) => self.scan(segment, buffer, buffers)?,
+        };
+        Ok(Step::Done(order, outcome, buffer))
+    }
+
     /// Reads and scans a segment, or as much of it as a record leaves; hands `buffer` back unless a
     /// draft keeps it.
     fn scan(
@@ -126,7 +188,7 @@ pub struct Pipeline<'a> {
     state: Mutex<PipelineState>,
     changed: Condvar,
     /// None where only what is handed in is packed.
-    volume: Option<Volume<'a>>,
+    scanned: Option<Scan<'a>>,
     /// Where buffers come from, and go to in the end.
     kept: &'a Buffers,
     zstd_level: i32,
@@ -149,11 +211,11 @@ impl<'a> Pipeline<'a> {
     ) -> Self {
         let buffers = (0..buffers).map(|_| kept.segments.take().unwrap_or_default()).collect();
         let state = PipelineState { buffers, ..PipelineState::default() };
-        let volume = Some(Volume { feed: Mutex::new((feed, 0)), source, scanner });
+        let disk = Disk { feed: Mutex::new((feed, 0)), source, scanner };
         Self {
             state: Mutex::new(state),
             changed: Condvar::new(),
-            volume,
+            scanned: Some(Scan::Disk(disk)),
             kept,
             zstd_level,
             workers,
@@ -161,11 +223,32 @@ impl<'a> Pipeline<'a> {
         }
     }
 
+    /// A pipeline that scans a file tree.
+    pub(crate) fn of_tree(
+        (feed, old): (TreeFeed<'a>, &'a OldSegments),
+        scanner: &'a Scanner,
+        kept: &'a Buffers,
+        zstd_level: i32,
+        workers: usize,
+        buffers: usize,
+    ) -> Result<Self> {
+        let mut pipeline = Self::of_packing(kept, zstd_level, workers);
+        {
+            let mut state = pipeline.state();
+            state.ended = false;
+            state.buffers =
+                (0..buffers).map(|_| kept.segments.take().unwrap_or_default()).collect();
+        }
+        let (feed, cutter) = (Mutex::new((feed, 0)), Cutter::new()?);
+        pipeline.scanned = Some(Scan::Tree(Tree { feed, old, cutter, scanner }));
+        Ok(pipeline)
+    }
+
     /// A pipeline that scans nothing, and packs what it is given.
     pub fn of_packing(kept: &'a Buffers, zstd_level: i32, workers: usize) -> Self {
         let state = Mutex::new(PipelineState { ended: true, ..PipelineState::default() });
         let (changed, tools) = (Condvar::new(), Mutex::default());
-        Self { state, changed, volume: None, kept, zstd_level, workers, tools }
+        Self { state, changed, scanned: None, kept, zstd_level, workers, tools }
     }
 
     /// Runs `commit` with the threads beside it, and ends them when it returns.
@@ -184,7 +267,21 @@ impl<'a> Pipeline<'a> {
 
     /// The volume's size, once its end was reached.
     pub(crate) fn volume_bytes(&self) -> u64 {
-        self.volume.as_ref().map_or(0, |volume| lock(&volume.feed).0.bytes)
+        match &self.scanned {
+            Some(Scan::Disk(disk)) => lock(&disk.feed).0.bytes,
+            _ => 0,
+        }
+    }
+
+    /// How many entries of a tree were left out by rules, and how many were gone at their turn.
+    pub(crate) fn left_out(&self) -> (u64, u64) {
+        match &self.scanned {
+            Some(Scan::Tree(tree)) => {
+                let feed = &lock(&tree.feed).0;
+                (feed.excluded, feed.vanished())
+            }
+            _ => (0, 0),
+        }
     }
 
     /// The outcome of the next claim in order, or `None` at the volume's end.
@@ -207,12 +304,12 @@ impl<'a> Pipeline<'a> {
 
     /// Reads and scans the segment of a draft as a whole, whatever is recorded of it.
     pub(crate) fn rescan(&self, draft: SegmentDraft) -> Result<Outcome> {
-        let Some(volume) = &self.volume else {
+        let Some(Scan::Disk(disk)) = &self.scanned else {
             return Err(Error::invalid("there is no volume to read a segment from"));
         };
         let (index, bytes) = (draft.index, draft.data.len());
         let segment = SegmentClaim { index, bytes, filled: false, recorded: None };
-        let (outcome, buffer) = volume.scan(segment, draft.data, &mut ScanBuffers::new())?;
+        let (outcome, buffer) = disk.scan(segment, draft.data, &mut ScanBuffers::new())?;
         if let Some(buffer) = buffer {
             self.recycle(buffer);
         }
@@ -328,35 +425,24 @@ impl<'a> Pipeline<'a> {
         }
     }
 
-    fn scan(&self, mut buffer: Vec<u8>, buffers: &mut ScanBuffers) -> Result<()> {
-        let Some(volume) = &self.volume else { return Ok(()) };
-        let (order, claim) = {
-            let mut feed = lock(&volume.feed);
-            let claim = feed.0.claim(&mut buffer)?;
-            let order = feed.1;
-            feed.1 += u64::from(!matches!(claim, Claim::End));
-            (order, claim)
+    fn scan(&self, buffer: Vec<u8>, buffers: &mut ScanBuffers) -> Result<()> {
+        let step = match &self.scanned {
+            None => return Ok(()),
+            Some(Scan::Disk(disk)) => disk.step(buffer, buffers)?,
+            Some(Scan::Tree(tree)) => tree.step(buffer, buffers)?,
         };
-        let (outcome, buffer) = match claim {
-            Claim::End => {
-                let mut state = self.state();
+        let mut state = self.state();
+        match step {
+            Step::End(buffer) => {
                 state.ended = true;
                 state.claimed -= 1;
                 state.buffers.push(buffer);
-                self.changed.notify_all();
-                return Ok(());
             }
-            Claim::Zeros { segments, bytes } => {
-                (Outcome::of(Scanned::Zeros { segments, bytes }), Some(buffer))
+            Step::Done(order, outcome, buffer) => {
+                state.outcomes.insert(order, outcome);
+                state.buffers.extend(buffer);
             }
-            Claim::Clean { first, segments, bytes } => {
-                (Outcome::of(Scanned::Clean { first, segments, bytes }), Some(buffer))
-            }
-            Claim::Segment(segment) => volume.scan(segment, buffer, buffers)?,
-        };
-        let mut state = self.state();
-        state.outcomes.insert(order, outcome);
-        state.buffers.extend(buffer);
+        }
         self.changed.notify_all();
         Ok(())
     }

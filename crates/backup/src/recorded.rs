@@ -240,7 +240,9 @@ impl Scanner {
         let stored = chunks.iter().filter(|chunk| !is_zero_chunk(chunk));
         let signatures = signatures(stored.map(|chunk| &chunk.fingerprint));
         let data = std::mem::take(data);
-        Ok(Some(SegmentDraft { index, data, chunks, digest, signatures, parent, recalled: true }))
+        let (parents, recalled) = (parent.into_iter().collect(), true);
+        let draft = SegmentDraft { index, data, chunks, digest, signatures, parents, recalled };
+        Ok(Some(draft))
     }
 
     /// Asks the shared store for what was new to the series: what it has need not be read.

@@ -5,14 +5,16 @@ use std::sync::Arc;
 
 use silt_chunking::{Chunker, DigestedBlocks, Fingerprinter, SegmentDigester, is_zero, signatures};
 use silt_format::{
-    BLOCK_BYTES, ByteSpan, Error, Fingerprint, Level, MapRoot, Reference, Result, SegmentDigest,
-    SegmentEntry, Signatures,
+    BLOCK_BYTES, ByteSpan, Error, Fingerprint, Level, MapRoot, Reference, Result, SEGMENT_BYTES,
+    SegmentDigest, SegmentEntry, Signatures,
 };
 use silt_repository::check_record::Avoided;
 use silt_repository::event::Warning;
 use silt_repository::map::MapReader;
 use silt_repository::objects::{Scratch, is_damage};
 use silt_repository::shared_index::SharedLookup;
+
+use crate::tree::{Cutter, OldSegments, TreeClaim, TreeEvent};
 
 /// A chunk whose place is being looked for.
 #[derive(Clone, Debug)]
@@ -37,8 +39,9 @@ pub struct SegmentDraft {
     pub digest: SegmentDigest,
     /// The signatures of its stored chunks.
     pub signatures: Signatures,
-    /// The parent's segment at the same offset.
-    pub parent: Option<SegmentEntry>,
+    /// Segments of the parent that hold about the same: that at the same offset of a disk, those
+    /// that held the same files of a tree.
+    pub parents: Vec<SegmentEntry>,
     /// Whether it was made from the record of a scan: then the shared store was asked already.
     pub recalled: bool,
 }
@@ -56,7 +59,7 @@ impl SegmentDraft {
 }
 
 /// The result of a claim.
-pub enum Scanned {
+pub(crate) enum Scanned {
     /// Segments of zeros.
     Zeros { segments: u64, bytes: u64 },
     /// Segments taken from the parent without looking.
@@ -65,10 +68,22 @@ pub enum Scanned {
     Same { entry: SegmentEntry, bytes: u64 },
     /// A segment to deduplicate.
     Draft(Box<SegmentDraft>),
+    /// Part of a file tree.
+    Tree(Vec<TreeEvent>, TreeSegment),
+}
+
+/// The segment of a part of a file tree.
+pub(crate) enum TreeSegment {
+    /// The part has no content to store.
+    None,
+    /// The parent has the same segment under this number.
+    Same(u64),
+    /// A segment to deduplicate.
+    Draft(Box<SegmentDraft>),
 }
 
 /// A claim's outcome with what went wrong on the way.
-pub struct Outcome {
+pub(crate) struct Outcome {
     pub scanned: Scanned,
     pub unreadable: Vec<ByteSpan>,
     pub warnings: Vec<Warning>,
@@ -143,7 +158,8 @@ impl Scanner {
         let stored = chunks.iter().filter(|chunk| chunk.found.is_none());
         let signatures = signatures(stored.map(|chunk| &chunk.fingerprint));
         let recalled = false;
-        let draft = SegmentDraft { index, data, chunks, digest, signatures, parent, recalled };
+        let parents = parent.into_iter().collect();
+        let draft = SegmentDraft { index, data, chunks, digest, signatures, parents, recalled };
         Ok((Scanned::Draft(Box::new(draft)), None))
     }
 
@@ -158,11 +174,7 @@ impl Scanner {
         }
         let mut chunks = self.cut(data, buffers);
         self.fingerprint(data, &mut chunks, buffers);
-        let digested = chunks.iter().map(|chunk| {
-            let length = silt_format::number::to_u32(chunk.range.len());
-            (length, chunk.found.is_none().then_some(&chunk.fingerprint))
-        });
-        (self.digester.digest_chunks(digested), Some(chunks))
+        (self.digest_chunks(&chunks), Some(chunks))
     }
 
     /// The parent's entry; a damaged map counts as no parent, with a warning.
@@ -199,14 +211,61 @@ impl Scanner {
     }
 
     /// Cuts a segment; all chunks count as zeros until they are looked at.
+    /// Processes a part of a file tree. Hands the buffer back unless a draft keeps it.
+    pub(crate) fn scan_tree(
+        &self,
+        claim: TreeClaim,
+        data: Vec<u8>,
+        (cutter, old): (&Cutter, &OldSegments),
+        buffers: &mut ScanBuffers,
+    ) -> Result<(Scanned, Option<Vec<u8>>)> {
+        let TreeClaim { events, cuts, before, bytes } = claim;
+        if bytes == 0 {
+            return Ok((Scanned::Tree(events, TreeSegment::None), Some(data)));
+        }
+        let (mut chunks, mut lengths, mut start) = (Vec::new(), Vec::new(), 0);
+        for cut in cuts {
+            cutter.cut(&data[start..start + cut.bytes], cut.way, &mut lengths);
+            for length in &lengths {
+                chunks.push(zeros(start..start + *length as usize));
+                start += *length as usize;
+            }
+        }
+        self.fingerprint(&data, &mut chunks, buffers);
+        if start < SEGMENT_BYTES {
+            chunks.push(zeros(start..SEGMENT_BYTES));
+        }
+        let digest = self.digest_chunks(&chunks);
+        let mut parents = Vec::new();
+        for number in before {
+            let Some(entry) = old.entry(number)? else { continue };
+            if entry.digest == digest && old.are_usable([number].into_iter())? {
+                return Ok((Scanned::Tree(events, TreeSegment::Same(number)), Some(data)));
+            }
+            parents.push(entry);
+        }
+        let stored = chunks.iter().filter(|chunk| chunk.found.is_none());
+        let signatures = signatures(stored.map(|chunk| &chunk.fingerprint));
+        let (index, recalled) = (0, false);
+        let draft = SegmentDraft { index, data, chunks, digest, signatures, parents, recalled };
+        Ok((Scanned::Tree(events, TreeSegment::Draft(Box::new(draft))), None))
+    }
+
+    fn digest_chunks(&self, chunks: &[DraftChunk]) -> SegmentDigest {
+        let digested = chunks.iter().map(|chunk| {
+            let length = silt_format::number::to_u32(chunk.range.len());
+            (length, chunk.found.is_none().then_some(&chunk.fingerprint))
+        });
+        self.digester.digest_chunks(digested)
+    }
+
     fn cut(&self, data: &[u8], buffers: &mut ScanBuffers) -> Vec<DraftChunk> {
         self.chunker.cut(data, &mut buffers.lengths);
         let mut start = 0;
         let chunks = buffers.lengths.iter().map(|&length| {
             let range = start..start + length as usize;
             start = range.end;
-            let found = Some((Reference::ZERO, Level::Zero));
-            DraftChunk { range, fingerprint: Fingerprint([0; 20]), found, is_read: true }
+            zeros(range)
         });
         chunks.collect()
     }
@@ -238,7 +297,13 @@ impl Scanner {
     }
 }
 
+/// A chunk that is zeros until its fingerprint is known.
+fn zeros(range: Range<usize>) -> DraftChunk {
+    let found = Some((Reference::ZERO, Level::Zero));
+    DraftChunk { range, fingerprint: Fingerprint([0; 20]), found, is_read: true }
+}
+
 /// The error of a worker that met one no claim can survive.
-pub fn source_error(error: Error, offset: u64) -> Error {
+pub(crate) fn source_error(error: Error, offset: u64) -> Error {
     error.context(format!("read the source at byte {offset}"))
 }

@@ -1,6 +1,7 @@
 //! A backup of one series from its beginning to its commit.
 
 mod segments;
+mod trees;
 
 use std::sync::Arc;
 
@@ -76,6 +77,8 @@ pub struct BackupSession<'r> {
     pub(super) lease: HeldLease,
     head: Head,
     pub(super) parent: Option<Snapshot>,
+    /// Whether the parent's writer could have removed everything anyway, or is this one.
+    parent_is_trusted: bool,
     reader: Arc<MapReader>,
     pub(super) avoided: Arc<Avoided>,
     packs: PackWriter,
@@ -116,6 +119,10 @@ fn base(
         make_series(repository, series, name, domain, started_ns)?;
     } else if head.is_none() {
         objects.storage.settle(&silt_repository::objects::key(&names::series(series))?)?;
+    }
+    if head.is_none() {
+        // After the record: a rename to this name looks for one after it has been committed.
+        repository.require_unused_name(name)?;
     }
     let head = head.unwrap_or_else(empty);
     if !objects.keys.has_domain(head.domain) {
@@ -163,6 +170,7 @@ impl<'r> BackupSession<'r> {
         let started_ns = context.env.now_ns();
         let mut head = base(repository, (series, name), state.head, &options, started_ns)?;
         let parent = if options.no_parent { None } else { newest_sound(repository, &head)? };
+        let (parent, trusted) = parent.unzip();
         let budget = objects.context.budget(options.memory_bytes);
         // After the series' record and head: whoever condemns chunks counts on it.
         let shared = SharedIndex::open(objects, head.domain, budget.lookup_bytes())?;
@@ -205,6 +213,7 @@ impl<'r> BackupSession<'r> {
             lease,
             head,
             parent,
+            parent_is_trusted: trusted.unwrap_or(false),
             reader,
             shared: shared
                 .filter(|index| !index.is_empty())
@@ -250,11 +259,7 @@ impl<'r> BackupSession<'r> {
         watch: &mut dyn FnMut(Progress),
     ) -> Result<&Volume> {
         check_name("volume", name)?;
-        if self.volumes.iter().any(|volume| volume.name == name) {
-            return Err(Error::invalid(format!(
-                "two volumes are named '{name}'; give them different names"
-            )));
-        }
+        self.require_new_volume(name)?;
         let chunking = self.options.chunking.unwrap_or(self.repository.config.chunking);
         let scanner = self.scanner(name, chunking)?;
         let checked = self.clean_segments(hint, source, name, &scanner)?;
@@ -286,6 +291,7 @@ impl<'r> BackupSession<'r> {
             self.budget.segment_buffers(workers),
         );
         let mut map = MapBuilder::new();
+        self.context.report(Progress::bytes(Activity::Backup, 0, info.size));
         pipeline.run(|pipeline| {
             while let Some(outcome) = pipeline.next()? {
                 self.lease.keep()?;
@@ -312,10 +318,19 @@ impl<'r> BackupSession<'r> {
     }
 
     pub(super) fn scanner(&self, volume: &str, chunking: Chunking) -> Result<Scanner> {
-        let keys = &self.repository.objects.keys;
         let parent = self
             .parent_volume(volume)
             .map(|volume| ParentVolume { reader: Arc::clone(&self.reader), root: volume.root });
+        self.scanner_beside(parent, chunking)
+    }
+
+    /// A scanner of a file tree, which brings what it compares with.
+    fn scanner_of_tree(&self) -> Result<Scanner> {
+        self.scanner_beside(None, crate::tree::CONTENT)
+    }
+
+    fn scanner_beside(&self, parent: Option<ParentVolume>, chunking: Chunking) -> Result<Scanner> {
+        let keys = &self.repository.objects.keys;
         let (domain, series) = (self.head.domain, self.head.series);
         let fingerprinter = Fingerprinter::new(keys.fingerprint_key(domain, series));
         Ok(Scanner {
@@ -328,6 +343,28 @@ impl<'r> BackupSession<'r> {
         })
     }
 
+    /// Gives a warning about a source, up to a number of them.
+    fn warn(&mut self, warning: Warning) {
+        match self.warnings {
+            0..WARNINGS_MAX => self.context.warn(warning),
+            WARNINGS_MAX => {
+                self.context.warn(Warning::new(warning.kind(), "there is more of that kind"));
+            }
+            _ => {}
+        }
+        self.warnings += 1;
+    }
+
+    /// Fails if the snapshot has a volume of this name already.
+    fn require_new_volume(&self, name: &str) -> Result<()> {
+        if self.volumes.iter().any(|volume| volume.name == name) {
+            return Err(Error::invalid(format!(
+                "two volumes are named '{name}'; give them different names"
+            )));
+        }
+        Ok(())
+    }
+
     /// Adds what a worker found out to the volume.
     fn take(
         &mut self,
@@ -337,16 +374,7 @@ impl<'r> BackupSession<'r> {
         volume: &mut Volume,
         scanner: &Scanner,
     ) -> Result<()> {
-        for warning in outcome.warnings {
-            match self.warnings {
-                0..WARNINGS_MAX => self.context.warn(warning),
-                WARNINGS_MAX => {
-                    self.context.warn(Warning::new(warning.kind(), "there is more of that kind"));
-                }
-                _ => {}
-            }
-            self.warnings += 1;
-        }
+        outcome.warnings.into_iter().for_each(|warning| self.warn(warning));
         for span in outcome.unreadable {
             match volume.unreadable.last_mut() {
                 Some(last) if last.offset + last.length == span.offset => {
@@ -375,6 +403,7 @@ impl<'r> BackupSession<'r> {
                 volume.levels.add(Level::Digest, bytes);
                 map.push(Some(entry), &mut self.packs, parent)
             }
+            Scanned::Tree(..) => Err(Error::invalid("a part of a tree came from a disk")),
             Scanned::Draft(mut draft) => {
                 self.resolve(&mut draft)?;
                 if draft.lacks_bytes() {
@@ -436,7 +465,7 @@ impl<'r> BackupSession<'r> {
         let data_bytes = self.containers.stored_bytes + self.packs.stored_bytes;
         let summary_bytes = summary.as_ref().map_or(0, |summary| summary.stored_bytes);
         let adopted_containers = adopted.len();
-        let series = self.head.name.clone();
+        let series = self.head.shown().to_owned();
         let committed = commit(
             &self.repository.objects,
             self.head,

@@ -83,6 +83,7 @@ impl SurveySession<'_> {
         let parent_bytes = self.0.parent_volume(name).map(|volume| volume.bytes);
         let is_comparable = size.is_some() && parent_bytes == size && self.0.avoided.is_empty();
         let mut is_complete = is_comparable || parent_bytes.is_none();
+        self.0.context.report(Progress::bytes(Activity::Scan, 0, size));
         pipeline.run(|pipeline| {
             while let Some(outcome) = pipeline.next()? {
                 self.0.lease.keep()?;
@@ -100,6 +101,9 @@ impl SurveySession<'_> {
                         is_complete &= outcome.unreadable.is_empty();
                         changed.extend((!outcome.unreadable.is_empty()).then_some(segment));
                         segment += 1;
+                    }
+                    Scanned::Tree(..) => {
+                        return Err(Error::invalid("a part of a tree came from a disk"));
                     }
                     Scanned::Draft(mut draft) => {
                         changed.push(segment);

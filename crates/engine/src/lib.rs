@@ -58,6 +58,7 @@ mod restore;
 mod shared;
 mod stats;
 mod throttle;
+mod trees;
 
 pub use api::access::*;
 pub use api::backup::*;
@@ -79,3 +80,4 @@ pub use shared::{
 };
 pub use stats::SeriesStats;
 pub use throttle::{Throttle, Throttled};
+pub use trees::{TreeRestoreOptions, TreeRestoreReport};

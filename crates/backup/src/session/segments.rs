@@ -56,7 +56,10 @@ impl BackupSession<'_> {
                 let bytes = &draft.data[chunk.range.clone()];
                 (self.containers.append(pipeline, bytes, chunk.fingerprint)?, Level::New)
             };
-            volume.levels.add(level, to_u64(chunk.range.len()));
+            // Zeros behind the content of small files are in no file.
+            if chunk.range.end <= draft.data.len() {
+                volume.levels.add(level, to_u64(chunk.range.len()));
+            }
             let (length, mut fingerprint) = (to_u32(chunk.range.len()), chunk.fingerprint);
             if reference.is_zero() {
                 fingerprint = Fingerprint([0; 20]);

@@ -66,3 +66,5 @@ pub use silt_backup::BackupOptions;
 /// # Ok::<(), siltstone::Error>(())
 /// ```
 pub use silt_backup::DetectionOptions;
+
+pub use silt_backup::TreeOptions;

@@ -507,3 +507,5 @@ pub use silt_format::DeletedEntry;
 /// # Ok::<(), siltstone::Error>(())
 /// ```
 pub use silt_format::Checkpoint;
+
+pub use silt_repository::tree::TreeVolume;

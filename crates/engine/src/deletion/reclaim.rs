@@ -135,17 +135,19 @@ impl Edit<'_> {
             self.commit()?;
             self.repository.objects.delete(&replaced)?;
         }
+        let mut removed = Vec::new();
         if !plan.drop.is_empty() && !plan.rewrite.is_empty() {
             // Storage may be full: what goes makes room for what is written.
-            let gone = self.unnamed_by(&self.head, &plan.listing)?;
-            self.remove(&gone, plan, report)?;
+            removed = self.unnamed_by(&self.head, &plan.listing)?;
+            self.remove(&removed, plan, report)?;
         }
         let tag = ObjectTag::rewritten(self.repository.objects.context.random_id());
         for batch in plan.rewrite.chunks(REWRITES_PER_COMMIT) {
             self.rewrite(batch, plan, tag, report)?;
         }
         // Last, so that an interruption before leaves only what the next run finds unnamed.
-        let gone = self.unnamed_by(&self.head, &plan.listing)?;
+        let mut gone = self.unnamed_by(&self.head, &plan.listing)?;
+        gone.retain(|place| removed.binary_search(place).is_err());
         self.remove(&gone, plan, report)?;
         report.dead_slots_left = self.head.dead.iter().map(|list| list.slots).sum();
         self.remove_old_heads()

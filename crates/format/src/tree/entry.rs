@@ -33,6 +33,9 @@ pub enum State {
     Changed = 1,
     /// Its content, or that of the directory, could not be read; ranges that failed are holes.
     Unreadable = 2,
+    /// Completely, but so soon after its last change that its times don't prove the next state to
+    /// be the same: the next backup reads it again.
+    Fresh = 3,
 }
 
 /// An entry of a directory: a file, and where its content is.
@@ -103,6 +106,7 @@ impl Entry {
             0 => State::Whole,
             1 => State::Changed,
             2 => State::Unreadable,
+            3 => State::Fresh,
             other => return Err(from.corrupt(format!("an entry in state {other}"))),
         };
         if has & !HAS_ALL != 0 {

@@ -25,6 +25,8 @@ pub struct TreeCounts {
     pub changed: u64,
     /// Entries left out by the rules of the backup; not what is below them.
     pub excluded: u64,
+    /// Entries that were removed after their directory was listed, before they were read.
+    pub vanished: u64,
 }
 
 /// The name of an owner or a group.
@@ -71,7 +73,7 @@ impl Tree {
         for count in [counts.files, counts.directories, counts.others] {
             to.u64(count);
         }
-        for count in [counts.unreadable, counts.changed, counts.excluded] {
+        for count in [counts.unreadable, counts.changed, counts.excluded, counts.vanished] {
             to.u64(count);
         }
         to.u32(to_u32(self.sparse_segments.len()));
@@ -92,6 +94,7 @@ impl Tree {
             unreadable: from.u64()?,
             changed: from.u64()?,
             excluded: from.u64()?,
+            vanished: from.u64()?,
         };
         let sparse_segments = from.list(8, Decoder::u64)?;
         let in_order = sparse_segments.windows(2).all(|pair| pair[0] < pair[1]);

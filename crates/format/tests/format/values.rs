@@ -201,6 +201,7 @@ pub fn tree_leaf() -> TreePage {
     entries[1].state = State::Changed;
     entries[4].subtree = Some(subtree());
     entries[5].state = State::Unreadable;
+    entries[6].state = State::Fresh;
     entries.sort_by(|a, b| a.name.cmp(&b.name));
     TreePage::Leaf(entries)
 }
@@ -230,6 +231,7 @@ pub fn tree_snapshot() -> Snapshot {
             unreadable: 2,
             changed: 1,
             excluded: 6,
+            vanished: 7,
         },
         sparse_segments: vec![1, 9],
     };

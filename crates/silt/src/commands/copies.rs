@@ -30,7 +30,7 @@ pub fn run(session: &Session<'_>, args: &Copies) -> Result<u8, Failure> {
             if session.global.json {
                 output::message("removed_copy", json!({"location": location}));
             } else {
-                output::line(&format!("{location} is no longer a copy of the repository."));
+                output::done(&format!("{location} is no longer a copy of the repository."));
             }
         }
         Some(CopiesCommand::Move { from, to }) => return moved(session, from, to),
@@ -92,11 +92,11 @@ fn moved(session: &Session<'_>, from: &str, to: &str) -> Result<u8, Failure> {
         output::message("moved_copy", value);
         return Ok(0);
     }
-    output::line(&format!("The copy in {from} is now in {to}."));
+    output::done(&format!("The copy in {from} is now in {to}."));
     if is_incomplete {
         let compare =
             format!("It counts as incomplete until `silt copies add {to}` has compared it.");
-        output::line(&compare);
+        output::done(&compare);
     }
     Ok(0)
 }
@@ -150,13 +150,16 @@ fn print(session: &Session<'_>, report: &HealReport, dry_run: bool) -> u8 {
         return code;
     }
     let would = if dry_run { "would be " } else { "" };
-    output::line(&format!(
-        "{} objects compared: {} {would}copied, {} {would}replaced ({} written)",
-        report.checked_objects,
-        report.copied_objects,
-        report.replaced_objects,
-        output::bytes(report.copied_bytes)
-    ));
+    output::outcome(
+        dry_run,
+        &format!(
+            "{} objects compared: {} {would}copied, {} {would}replaced ({} written)",
+            report.checked_objects,
+            report.copied_objects,
+            report.replaced_objects,
+            output::bytes(report.copied_bytes)
+        ),
+    );
     for name in &report.lost {
         output::note(&format!(
             "silt: no copy has an intact {name}; `silt check` reports what this affects"
