@@ -350,9 +350,9 @@ impl Maker {
         Handle::Path(file).apply(metadata, &self.options, &mut self.report.missing)
     }
 
-    /// The names that the current directory had before and that were not made again, up to the
-    /// last entry; all of them before the directory is left. Empty unless
-    /// [`MakeOptions::lists_others`]. Entries must have been made in ascending order.
+    /// The names that the current directory had before and that were not made again. To be called
+    /// once all its entries were made, in ascending order of their names, before it is left.
+    /// Empty unless [`MakeOptions::lists_others`] is set.
     pub fn others(&mut self) -> Vec<Vec<u8>> {
         let Some(frame) = self.frames.last_mut() else { return Vec::new() };
         frame.others.up_to(None);
@@ -474,7 +474,7 @@ impl Maker {
                 is_new = present.metadata.kind != EntryKind::Directory;
                 if is_new {
                     self.may_replace(&present)?;
-                    unlinkat(&**parent, name, AtFlags::empty()).map_err(failed)?;
+                    remove::unlink(parent, name).map_err(failed)?;
                     mkdirat(&**parent, name, PRIVATE).map_err(failed)?;
                 }
             }

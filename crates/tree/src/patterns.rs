@@ -43,8 +43,11 @@ impl Patterns {
             rest.strip_suffix('/').map_or((false, rest), |rest| (true, rest));
         let is_anchored = rest.contains('/');
         let rest = rest.strip_prefix('/').unwrap_or(rest);
+        // No path has an empty name.
+        let is_hollow =
+            rest.is_empty() || rest.starts_with('/') || rest.ends_with('/') || rest.contains("//");
         let glob = match translated(rest) {
-            Some(glob) if !glob.is_empty() => {
+            Some(glob) if !is_hollow => {
                 let glob = if is_anchored { glob } else { format!("**/{glob}") };
                 let built = GlobBuilder::new(&glob)
                     .literal_separator(true)
@@ -136,6 +139,8 @@ fn translated(pattern: &str) -> Option<String> {
         match letter {
             '\\' => glob.extend(['\\', letters.next()?]),
             '{' | '}' | ',' => glob.extend(['\\', letter]),
+            // More than two are two.
+            '*' if glob.ends_with("**") => {}
             '[' => {
                 let (class, rest) = Class::parse(letters.as_str())?;
                 class.write(&mut glob)?;

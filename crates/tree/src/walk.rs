@@ -107,7 +107,8 @@ pub struct Walk {
 impl Walk {
     /// Starts at a directory. If `root` is a symbolic link, it is followed, as one that is named
     /// on a command line is; no other link is. Fails with `NotFound` if there is no such
-    /// directory, and with `Invalid` if it is something else.
+    /// directory, with `Invalid` if it is something else, and with `Unsupported` if `/proc` is not
+    /// mounted.
     pub fn open(root: &Path, rules: &Rules) -> Result<Self> {
         let shown = root.display();
         // Attributes of links, pipes and devices are read through it.

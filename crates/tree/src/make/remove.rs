@@ -65,7 +65,7 @@ pub(super) fn remove(directory: &OwnedFd, name: &[u8]) -> Result<u64> {
 }
 
 /// Removes a name that is no directory, also one that is immutable.
-fn unlink(directory: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
+pub(super) fn unlink(directory: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
     match unlinkat(directory, name, AtFlags::empty()) {
         Err(Errno::PERM) => {
             unlock(directory, name);

@@ -65,9 +65,14 @@ pub(super) fn read_statuses(
     let part = window.len().div_ceil(threads);
     std::thread::scope(|scope| {
         for (number, window) in window.chunks_mut(part).enumerate() {
-            scope.spawn(move || read_some(directory, names, first + number * part, window));
+            let read = move || read_some(directory, names, first + number * part, window);
+            if std::thread::Builder::new().spawn_scoped(scope, read).is_err() {
+                break;
+            }
         }
     });
+    // Without a thread to spare, some have none yet.
+    read_some(directory, names, first, window);
 }
 
 fn read_some(directory: &OwnedFd, names: &Names, first: usize, window: &mut [Option<Seen>]) {

@@ -23,6 +23,15 @@ pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
+/// Whether the test runs as root; says that the test is skipped if not.
+#[expect(clippy::print_stdout, reason = "a skipped test says so")]
+pub fn can_act_as_root() -> bool {
+    if !is_root() {
+        println!("SKIPPED: this test takes root");
+    }
+    is_root()
+}
+
 /// Whether another program is there. Where CI requires it, it must be.
 #[expect(clippy::print_stdout, reason = "a skipped test says so")]
 pub fn has(program: &str) -> bool {
@@ -132,7 +141,9 @@ pub fn awkward_tree(root: &Path) -> Vec<&'static str> {
     add_attributes(root, &mut missing);
     add_specials(root, &mut missing);
     // Owners and modes.
-    let modes = [0o000, 0o644, 0o4755, 0o2755, 0o6711, 0o1777, 0o400];
+    // A file that its owner cannot read can be copied by root only.
+    let closed = if is_root() { 0o000 } else { 0o444 };
+    let modes = [closed, 0o644, 0o4755, 0o2755, 0o6711, 0o1777, 0o400];
     for mode in modes {
         let path = root.join(format!("mode-{mode:o}"));
         fs::write(&path, b"#!/bin/sh\n").unwrap();
@@ -539,8 +550,8 @@ pub fn metadata(kind: EntryKind) -> Metadata {
     Metadata {
         kind,
         mode: 0o700,
-        uid: 0,
-        gid: 0,
+        uid: rustix::process::geteuid().as_raw(),
+        gid: rustix::process::getegid().as_raw(),
         modified: Timestamp { seconds: 77, nanoseconds: 0 },
         changed: Timestamp { seconds: 77, nanoseconds: 0 },
         size: 0,

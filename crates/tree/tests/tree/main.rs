@@ -4,4 +4,6 @@
 
 mod kit;
 mod make;
+mod patterns;
+mod races;
 mod walk;

@@ -12,8 +12,8 @@ use silt_tree::{
 };
 
 use crate::kit::{
-    Scratch, assert_same, awkward_tree, capability, copy, deep_tree, is_root, metadata,
-    set_modified, step_text, walk_all,
+    Scratch, assert_same, awkward_tree, can_act_as_root, capability, copy, deep_tree, is_root,
+    metadata, set_modified, step_text, walk_all,
 };
 
 #[track_caller]
@@ -70,6 +70,10 @@ fn trees_that_differ_in_a_time_are_not_the_same() {
 
 #[test]
 fn directories_may_be_deeper_than_paths_and_descriptors_allow() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let current = Some(limit.current.map_or(1024, |now| now.min(1024)));
+    setrlimit(Resource::Nofile, Rlimit { current, ..limit }).unwrap();
     let scratch = Scratch::new();
     let (a, b) = (scratch.folder("a"), scratch.path("b"));
     let name = "deep ".repeat(10);
@@ -123,6 +127,35 @@ fn hostile_names_and_kinds_are_refused() {
     let names = |path: &Path| fs::read_dir(path).unwrap().count();
     assert_eq!((names(&target), names(&target.join("up"))), (1, 0));
     assert_eq!(names(&scratch.path("in")), 1);
+}
+
+#[test]
+fn metadata_that_no_file_can_have_fails_or_is_counted() {
+    let scratch = Scratch::new();
+    let target = scratch.folder("target");
+    let mut maker = Maker::open(&target, MakeOptions::default()).unwrap();
+    let file = metadata(EntryKind::File);
+    let huge = Metadata { size: u64::MAX, ..file.clone() };
+    assert!(matches!(maker.file(b"huge", &huge), FileStep::Failed));
+    let xattrs = vec![Xattr { name: b"user.nul\0".into(), value: Vec::new() }];
+    let nobodys = Metadata { uid: u32::MAX, mode: 0o4755, ..file.clone() };
+    let odd = [(&b"odd"[..], Metadata { xattrs, ..file }, false), (b"nobodys", nobodys, true)];
+    for (name, metadata, is_right) in odd {
+        let FileStep::New(new) = maker.file(name, &metadata) else { panic!("failed") };
+        assert_eq!(maker.complete(new), is_right);
+    }
+    let empty = metadata(EntryKind::Symlink);
+    assert!(!maker.other(b"link to nothing", &empty));
+    let report = maker.finish().unwrap();
+    let failed: Vec<_> = report.failures.iter().map(|failure| &*failure.path).collect();
+    assert_eq!(failed, [&b"huge"[..], b"odd", b"link to nothing"]);
+    assert_eq!(report.missing.owners, 1);
+    // The content is there in spite of the attribute.
+    let mut names: Vec<_> =
+        fs::read_dir(&target).unwrap().map(|it| it.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["nobodys", "odd"]);
+    assert_eq!(target.join("nobodys").metadata().unwrap().mode() & 0o7777, 0o755);
 }
 
 #[test]
@@ -208,6 +241,9 @@ fn other_names_are_listed_and_removed_with_all_below() {
 
 #[test]
 fn mounts_are_not_emptied() {
+    if !can_act_as_root() {
+        return;
+    }
     let mut maker = Maker::open(Path::new("/"), MakeOptions::default()).unwrap();
     assert!(!maker.remove(b"proc"));
     let report = maker.finish().unwrap();
@@ -289,7 +325,7 @@ fn owners_attributes_and_flags_are_a_choice() {
 
 #[test]
 fn a_user_without_privileges_gets_everything_else() {
-    if is_root() {
+    if can_act_as_root() {
         crate::kit::as_nobody("make::unprivileged");
     }
 }
@@ -301,11 +337,12 @@ fn unprivileged() {
     assert!(!is_root());
     let scratch = Scratch::new();
     let mut maker = Maker::open(&scratch.path("x"), MakeOptions::default()).unwrap();
-    let folder = Metadata { mode: 0o555, ..metadata(EntryKind::Directory) };
+    let folder = Metadata { uid: 0, mode: 0o555, ..metadata(EntryKind::Directory) };
     let device = metadata(EntryKind::BlockDevice);
     assert!(maker.enter(b"read only", &folder));
     let capability = Xattr { name: b"security.capability".into(), value: capability() };
-    let file = Metadata { xattrs: vec![capability], mode: 0o4711, ..metadata(EntryKind::File) };
+    let xattrs = vec![capability];
+    let file = Metadata { uid: 0, xattrs, mode: 0o4711, ..metadata(EntryKind::File) };
     let FileStep::New(new) = maker.file(b"file", &file) else { panic!("failed") };
     assert!(maker.complete(new));
     maker.other(b"device", &device);

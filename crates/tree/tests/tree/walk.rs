@@ -9,7 +9,7 @@ use rustix::fs::{CWD, IFlags, renameat};
 use silt_format::ErrorKind;
 use silt_tree::{Marker, Rules, Step, Walk};
 
-use crate::kit::{Scratch, awkward_tree, is_root, set_flags, step_text, walk_all};
+use crate::kit::{Scratch, awkward_tree, can_act_as_root, set_flags, step_text, walk_all};
 
 /// The steps of a walk, by names.
 fn names(root: &Path, rules: &Rules) -> Vec<String> {
@@ -158,6 +158,35 @@ fn what_vanishes_meanwhile_is_counted_and_no_error() {
     assert_eq!(walk.vanished(), 3);
 }
 
+/// Far above, directories are closed and opened again by their names.
+#[test]
+fn a_directory_that_is_moved_while_the_walk_is_far_below_is_noticed() {
+    let scratch = Scratch::new();
+    let root = scratch.folder("t");
+    let mut path = root.clone();
+    for _ in 0..300 {
+        path = path.join("m");
+        write(&path.join("z"), 0);
+    }
+    let mut walk = Walk::open(&root, &Rules::default()).unwrap();
+    for _ in 0..301 {
+        assert!(matches!(walk.next().unwrap(), Some(Step::Enter(_))));
+    }
+    // Another directory with the same content has the name of the first.
+    renameat(CWD, root.join("m"), CWD, scratch.path("moved")).unwrap();
+    write(&root.join("m/m/z"), 0);
+    let (mut found, mut lost) = (0, 0);
+    while let Some(step) = walk.next().unwrap() {
+        match step {
+            Step::Entry(entry) if entry.name == b"z" => found += 1,
+            Step::Leave(problem) => lost += u32::from(problem.is_some()),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(found + lost, 300);
+    assert!((120..300).contains(&found), "{found}");
+}
+
 #[test]
 fn attributes_of_an_unchanged_entry_can_be_taken_over() {
     let scratch = Scratch::new();
@@ -258,7 +287,7 @@ fn other_mounts_can_be_left_out() {
     let is_mount = |path: &str| {
         fs::read_to_string("/proc/self/mounts").unwrap().contains(&format!(" {path} "))
     };
-    if !is_root() || !is_mount("/dev/shm") || !is_mount("/dev") {
+    if !can_act_as_root() || !is_mount("/dev/shm") || !is_mount("/dev") {
         return;
     }
     let mut rules = Rules::default();
@@ -329,4 +358,30 @@ fn speed() {
         run("walk with 200 patterns", false, true);
         run("walk that reads flags and attributes", true, false);
     }
+}
+
+/// One million entries in one directory: the memory that a walk takes for them. Run it by hand and
+/// alone.
+#[test]
+#[ignore = "it measures memory"]
+fn memory() {
+    let scratch = Scratch::new();
+    let root = scratch.folder("t");
+    for file in 0..1_000_000 {
+        fs::File::create(root.join(format!("the name of a file {file:07}"))).unwrap();
+    }
+    let resident = || {
+        let status = fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmHWM")).unwrap().to_owned();
+        line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() >> 10
+    };
+    let before = resident();
+    let mut walk = Walk::open(&root, &Rules::default()).unwrap();
+    let mut entries = 0;
+    while walk.next().unwrap().is_some() {
+        entries += 1;
+    }
+    assert_eq!(entries, 1_000_002);
+    println!("{} MiB for a million names of 26 bytes", resident() - before);
+    assert!(resident() - before < 64, "more than 64 MiB");
 }
