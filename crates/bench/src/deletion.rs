@@ -132,7 +132,8 @@ fn context() -> Context {
 fn init(folder: &Path) -> Result<Repository> {
     let _ = std::fs::remove_dir_all(folder);
     let storage = Arc::new(LocalStorage::create(folder)?);
-    let label = KeyLabel { user: "bench".to_owned(), host: "bench".to_owned(), created_ns: 0 };
+    let label =
+        KeyLabel { user: "bench".to_owned(), host: "bench".to_owned(), ..KeyLabel::default() };
     // A cheap password, so that its memory does not hide that of what is measured.
     let cost = KdfCost { memory_kib: 8 << 10, passes: 1, lanes: 1 };
     let protection = Protection::Password { password: b"bench".to_vec(), cost, label };

@@ -128,7 +128,7 @@ pub fn repository(place: &Path) -> Result<Repository> {
     let protection = Protection::Password {
         password: b"benchmark".to_vec(),
         cost: KdfCost { memory_kib: 8 << 10, passes: 1, lanes: 1 },
-        label: KeyLabel { created_ns: 0, host: String::new(), user: String::new() },
+        label: KeyLabel::default(),
     };
     Ok(Repository::init(storage, context, Config::default(), &protection, None)?)
 }

@@ -156,6 +156,8 @@ pub struct KeyLabel {
     pub host: String,
     /// The user who created it.
     pub user: String,
+    /// What it is for, in the words of the user who created it; may be empty.
+    pub purpose: String,
 }
 
 /// A key object: a secret that a password unlocks.
@@ -188,6 +190,9 @@ impl WrappedKey {
         to.i64(label.created_ns);
         to.string(&label.host);
         to.string(&label.user);
+        if !label.purpose.is_empty() {
+            to.string(&label.purpose);
+        }
         keys.sealer(header).seal(1, &mut to.bytes, at);
         Ok(to.bytes)
     }
@@ -209,7 +214,9 @@ impl WrappedKey {
         let (header, _, _, mut label) = Self::parts(object)?;
         let sealer = keys.sealer(&header);
         let mut from = Decoder::new(sealer.open(1, &mut label)?, "key label");
-        Ok(KeyLabel { created_ns: from.i64()?, host: from.string()?, user: from.string()? })
+        let (created_ns, host, user) = (from.i64()?, from.string()?, from.string()?);
+        let purpose = if from.rest_len() == 0 { String::new() } else { from.string()? };
+        Ok(KeyLabel { created_ns, host, user, purpose })
     }
 
     fn parts(object: &[u8]) -> Result<(Header, KdfCost, Vec<u8>, Vec<u8>)> {

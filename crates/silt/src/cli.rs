@@ -389,6 +389,15 @@ pub struct Backup {
     /// cannot test what it holds.
     #[arg(long, conflicts_with = "fleet")]
     pub no_share: bool,
+    /// Run this shell command before the volumes are opened, such as one that makes a snapshot of
+    /// them; if it fails, nothing is backed up. SILT_SERIES holds the series.
+    #[arg(long, value_name = "COMMAND", requires = "volumes",
+        conflicts_with_all = ["fleet", "all"])]
+    pub before: Option<String>,
+    /// Run this shell command once the backup has ended, even if it failed.
+    #[arg(long, value_name = "COMMAND", requires = "volumes",
+        conflicts_with_all = ["fleet", "all"])]
+    pub after: Option<String>,
     /// Apply the series' retention policy afterwards.
     #[arg(long)]
     pub forget: bool,

@@ -1,9 +1,11 @@
 //! Prints the program's output. All writes to standard output go through this module.
 
 use std::borrow::Cow;
+use std::fs::File;
 use std::io::Write;
-use std::sync::OnceLock;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, OnceLock};
 
 use serde_json::{Value, json};
 
@@ -46,6 +48,28 @@ pub fn line(text: &str) {
 /// Whether `--quiet` was given.
 static IS_QUIET: AtomicBool = AtomicBool::new(false);
 
+/// The file of `--log-file`.
+static LOG: OnceLock<Mutex<File>> = OnceLock::new();
+
+/// Appends messages to a file from now on.
+pub fn log_to(file: &Path) -> std::io::Result<()> {
+    let file = File::options().create(true).append(true).open(file)?;
+    let _ = LOG.set(Mutex::new(file));
+    Ok(())
+}
+
+/// Appends a message to the log, if there is one, with the time. A failure is ignored: the command
+/// goes on.
+#[expect(clippy::disallowed_methods, reason = "the time of a message, not of an operation")]
+pub fn log(text: &str) {
+    let Some(log) = LOG.get() else { return };
+    let now = jiff::Timestamp::try_from(std::time::SystemTime::now());
+    let now = now.map_or_else(|_| "?".to_owned(), |now| format!("{now:.3}"));
+    let mut log = log.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    // One write, so that lines of several processes do not mix.
+    let _ = log.write_all(format!("{now} {}\n", visible(text)).as_bytes());
+}
+
 /// Stops [`done`] from printing, as `--quiet` asks for.
 pub fn be_quiet() {
     IS_QUIET.store(true, Ordering::Relaxed);
@@ -54,6 +78,7 @@ pub fn be_quiet() {
 /// Prints a line about what was done, unless `--quiet` is given. What a command was asked for, such
 /// as a list, is printed by [`line`].
 pub fn done(text: &str) {
+    log(text);
     if !IS_QUIET.load(Ordering::Relaxed) {
         line(text);
     }
@@ -66,6 +91,7 @@ pub fn outcome(dry_run: bool, text: &str) {
 
 /// Prints a line to standard error.
 pub fn note(text: &str) {
+    log(text);
     print_beside(&visible(text));
 }
 
@@ -97,6 +123,7 @@ pub fn message_beside(message_type: &str, mut value: Value, data_on_stdout: bool
 /// Prints an error to standard error, as JSON if asked for.
 pub fn error(as_json: bool, text: &str, code: u8) {
     if as_json {
+        log(&format!("silt: {text}"));
         let error = json!({"message_type": "error", "code": code, "message": text});
         print_beside(&error.to_string());
     } else {

@@ -54,7 +54,8 @@ pub use silt_format::KdfCost;
 ///
 /// let env = SystemEnv::context().env;
 /// let (created_ns, host) = (env.now_ns(), env.process().host);
-/// let label = KeyLabel { created_ns, host, user: "maria".to_owned() };
+/// let purpose = "restores in the office".to_owned();
+/// let label = KeyLabel { created_ns, host, user: "maria".to_owned(), purpose };
 /// assert_eq!(label.user, "maria");
 /// ```
 pub use silt_format::KeyLabel;

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use silt_format::tree::TreePage;
 use silt_format::{
     BlockReader, CheckRecord, Config, Directory, ErrorKind, Footer, HEADER_BYTES, Hashed, Head,
-    Header, HostKeys, Keyring, Lease, ObjectKind, Page, Recipe, SealScheme, SeriesRecord, Snapshot,
-    WrappedKey, decode_blocks,
+    Header, HostKeys, KeyLabel, Keyring, Lease, ObjectKind, Page, Recipe, SealScheme, SeriesRecord,
+    Snapshot, WrappedKey, decode_blocks,
 };
 
 use crate::values;
@@ -230,4 +230,15 @@ fn regenerate() {
         std::fs::write(path(name), bytes).unwrap();
     }
     std::fs::write(path("ids"), ids().join("\n")).unwrap();
+}
+
+#[test]
+fn a_key_can_say_what_it_is_for() {
+    let (header, cost, before) = values::key_parts();
+    let label = KeyLabel { purpose: "office safe".to_owned(), ..before };
+    let keys = values::master();
+    let object = WrappedKey::wrap(&header, b"secret", cost, &[7; 32], (&keys, &label)).unwrap();
+    assert_eq!(WrappedKey::label(&object, &keys).unwrap(), label);
+    // Without it, the object is as before there were such texts: the golden file has none.
+    assert!(values::key_parts().2.purpose.is_empty());
 }

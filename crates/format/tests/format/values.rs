@@ -490,7 +490,8 @@ pub fn config_append_only() -> Config {
 }
 
 pub fn key_parts() -> (Header, KdfCost, KeyLabel) {
-    let label = KeyLabel { created_ns: 4, host: "host".to_owned(), user: "uid 0".to_owned() };
+    let (host, user) = ("host".to_owned(), "uid 0".to_owned());
+    let label = KeyLabel { created_ns: 4, host, user, purpose: String::new() };
     let cost = KdfCost { memory_kib: 8 << 10, passes: 1, lanes: 1 };
     (header(ObjectKind::Key, SealScheme::Aes256Gcm), cost, label)
 }

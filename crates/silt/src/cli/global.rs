@@ -40,6 +40,12 @@ pub struct Global {
     /// errors still go to standard error.
     #[arg(short, long, global = true)]
     pub quiet: bool,
+    /// Say on standard error which repository and key are used, and how long the command took.
+    #[arg(short, long, global = true, conflicts_with = "quiet")]
+    pub verbose: bool,
+    /// Append messages to this file with the time, also those that --quiet does not print.
+    #[arg(long, global = true, env = "SILT_LOG_FILE", value_name = "FILE")]
+    pub log_file: Option<PathBuf>,
     /// Number of threads; 0 means one per core, and more where threads wait for disks. --memory
     /// limits them: four at 64 MiB, one more for each 12 MiB.
     #[arg(short, long, global = true, default_value_t = 0, value_name = "N")]

@@ -12,7 +12,7 @@ pub enum Key {
     /// Add a password, or one for a host that only backs up
     #[command(after_help = "Examples:
   silt key add
-  silt key add --new-password-file /root/second
+  silt key add --label 'office safe' --new-password-file /root/second
   silt key add --write-only --series web1 --new-password-file web1.password
   silt key add --write-only --series 'db-*,web1' --new-password-file db.password")]
     Add(NewKey),
@@ -43,6 +43,9 @@ pub struct NewKey {
     /// others hold.
     #[arg(long, requires = "write_only")]
     pub no_share: bool,
+    /// What the key is for; `silt key list` shows it.
+    #[arg(long, value_name = "TEXT")]
+    pub label: Option<String>,
     #[command(flatten)]
     pub password: NewPassword,
 }

@@ -14,6 +14,7 @@ use super::made_here::MadeHere;
 use super::volume_args::{PathText, VolumeArg, changed_args, is_stdin};
 use super::{Failure, PROGRAM, Session, Traffic, forget, made_json, rounds, short, trees};
 use crate::cli::{Backup, ChangedForm, SourceFormat};
+use crate::failure::exit_code;
 use crate::{output, snapshot_name};
 
 /// Where a volume comes from.
@@ -35,6 +36,25 @@ pub fn run(session: &Session<'_>, args: &Backup) -> Result<u8, Failure> {
     let Some(series) = args.series.as_ref().filter(|_| !args.volumes.is_empty()) else {
         return rounds::run(session, args);
     };
+    if let Some(command) = &args.before {
+        rounds::run_hook(series, "before", command)?;
+    }
+    let result = run_one(session, args, series);
+    let after = args.after.as_ref().map(|command| rounds::run_hook(series, "after", command));
+    match (result, after) {
+        (Ok(0), Some(Err(error))) => Err(error.into()),
+        // What went wrong first decides the exit status.
+        (result, Some(Err(error))) => {
+            session.reporter.finish();
+            output::error(session.global.json, &error.to_string(), exit_code(&error));
+            result
+        }
+        (result, _) => result,
+    }
+}
+
+/// Backs up one series.
+fn run_one(session: &Session<'_>, args: &Backup, series: &str) -> Result<u8, Failure> {
     let chunking = args.chunking.as_deref().map(snapshot_name::parse_chunking).transpose()?;
     let volumes: Vec<VolumeArg<'_>> =
         args.volumes.iter().map(|text| VolumeArg::parse(text)).collect();
@@ -253,7 +273,7 @@ pub fn conclude(session: &Session<'_>, args: &Backup, report: &BackupReport) -> 
         value["adopted_containers"] = json!(report.adopted_containers);
         value["unreadable_bytes"] = json!(unreadable);
         output::message("summary", value);
-    } else if args.dry_run || !session.global.quiet {
+    } else {
         print_summary(args, report);
     }
     if unreadable > 0 {
@@ -269,6 +289,7 @@ pub fn conclude(session: &Session<'_>, args: &Backup, report: &BackupReport) -> 
 }
 
 fn print_summary(args: &Backup, report: &BackupReport) {
+    let print = |text: &str| output::outcome(args.dry_run, text);
     let snapshot = &report.snapshot;
     let levels = snapshot.levels();
     let zeros = levels.get(Level::Zero);
@@ -279,8 +300,8 @@ fn print_summary(args: &Backup, report: &BackupReport) {
     let parent =
         snapshot.parent.map_or("no parent".to_owned(), |id| format!("parent {}", short(id)));
     let id = if args.dry_run { String::new() } else { format!(" {}", short(snapshot.id)) };
-    output::line(&format!("{what} {}:{id} ({parent})", report.series));
-    output::line(&format!(
+    print(&format!("{what} {}:{id} ({parent})", report.series));
+    print(&format!(
         "  {} in {} volume{}, {} of it data; {}.{:03} s, {}/s",
         output::bytes(levels.total()),
         snapshot.volumes.len(),
@@ -290,7 +311,7 @@ fn print_summary(args: &Backup, report: &BackupReport) {
         seconds % 1000,
         output::bytes(u64::try_from(rate).unwrap_or(u64::MAX)),
     ));
-    output::line(&format!(
+    print(&format!(
         "  {} new ({}), {} written",
         output::bytes(levels.get(Level::New)),
         output::percent(levels.get(Level::New), read),
@@ -299,13 +320,13 @@ fn print_summary(args: &Backup, report: &BackupReport) {
     for (volume, proof) in
         snapshot.volumes.iter().filter_map(|volume| Some((volume, volume.map_proof.as_ref()?)))
     {
-        output::line(&format!(
+        print(&format!(
             "  volume '{}': {} segments unchanged according to the map, {} of them compared",
             volume.name, proof.clean, proof.compared
         ));
     }
     if report.adopted_containers > 0 {
-        output::line(&format!(
+        print(&format!(
             "  {} containers of an interrupted backup were reused",
             report.adopted_containers
         ));

@@ -23,10 +23,10 @@ pub fn run(session: &Session<'_>, args: &Init) -> Result<u8, Failure> {
     } else {
         let cost = args.cost.to_kdf()?;
         let password = session.password(true)?;
-        Protection::Password { password, cost, label: label(session) }
+        Protection::Password { password, cost, label: label(session, "") }
     };
     let administrator = if args.append_only {
-        let (password, label) = (session.admin_password(true)?, label(session));
+        let (password, label) = (session.admin_password(true)?, label(session, ""));
         Some(Administrator { password, cost: args.cost.to_kdf()?, label })
     } else {
         None
@@ -61,10 +61,11 @@ pub fn run(session: &Session<'_>, args: &Init) -> Result<u8, Failure> {
 }
 
 /// Describes who makes a key.
-pub fn label(session: &Session<'_>) -> KeyLabel {
+pub fn label(session: &Session<'_>, purpose: &str) -> KeyLabel {
     KeyLabel {
         created_ns: session.context.env.now_ns(),
         host: session.context.env.process().host,
         user: format!("uid {}", rustix::process::getuid().as_raw()),
+        purpose: purpose.to_owned(),
     }
 }

@@ -7,6 +7,9 @@ use super::{Failure, Session, init, short};
 use crate::cli::{Key, NewKey, NewPassword};
 use crate::{output, secrets};
 
+/// Maximum bytes of the text that says what a key is for.
+const LABEL_BYTES_MAX: usize = 255;
+
 pub fn run(session: &Session<'_>, args: &Key) -> Result<u8, Failure> {
     let repository = match args {
         Key::List => session.repository()?,
@@ -16,7 +19,12 @@ pub fn run(session: &Session<'_>, args: &Key) -> Result<u8, Failure> {
         Key::List => list(session, &repository),
         Key::Add(args) => {
             let access = own_names(&repository, access(args)?)?;
-            let id = add(session, &repository, &args.password, &access)?;
+            let label = args.label.as_deref().unwrap_or_default();
+            if label.len() > LABEL_BYTES_MAX {
+                let message = format!("--label has more than {LABEL_BYTES_MAX} bytes");
+                return Err(Failure::Usage(message));
+            }
+            let id = add(session, &repository, (&args.password, label), &access)?;
             changed(session, "key_added", id, "Added");
             if access.is_write_only && !session.global.json {
                 let also = if access.is_alone { "" } else { " and the shared store" };
@@ -42,12 +50,13 @@ pub fn run(session: &Session<'_>, args: &Key) -> Result<u8, Failure> {
             // The new key first, so that there always is one.
             let own =
                 repository.keys()?.into_iter().find(|key| repository.opened_by == Some(key.id));
+            let label = own.as_ref().map(|own| own.label.purpose.clone()).unwrap_or_default();
             let access = own.map_or_else(KeyAccess::full, |own| KeyAccess {
                 is_write_only: own.is_write_only,
                 series: own.series,
                 is_alone: false,
             });
-            let id = add(session, &repository, args, &access)?;
+            let id = add(session, &repository, (args, &label), &access)?;
             if let Some(old) = repository.opened_by {
                 repository.remove_key(&old.to_string())?;
             }
@@ -68,12 +77,13 @@ fn changed(session: &Session<'_>, message_type: &str, id: silt_format::Id, what:
 fn add(
     session: &Session<'_>,
     repository: &Repository,
-    args: &NewPassword,
+    (args, purpose): (&NewPassword, &str),
     access: &KeyAccess,
 ) -> Result<silt_format::Id, Failure> {
     let (file, option) = (args.new_password_file.as_deref(), "--new-password-file");
     let password = secrets::password(&secrets::NEW, file, option, "New password: ", true)?;
-    Ok(repository.add_key(&password, args.cost.to_kdf()?, &init::label(session), access)?)
+    let label = init::label(session, purpose);
+    Ok(repository.add_key(&password, args.cost.to_kdf()?, &label, access)?)
 }
 
 /// The rights of a new key.
@@ -117,6 +127,7 @@ fn list(session: &Session<'_>, repository: &Repository) -> Result<u8, Failure> {
                 "created": output::rfc3339(key.label.created_ns),
                 "host": key.label.host,
                 "user": key.label.user,
+                "label": key.label.purpose,
                 "write_only": key.is_write_only,
                 "series": key.series,
                 "being_removed": key.is_being_removed,
@@ -138,9 +149,14 @@ fn list(session: &Session<'_>, repository: &Repository) -> Result<u8, Failure> {
                 may(key).to_owned(),
                 key.series.join(","),
                 used.to_owned(),
+                key.label.purpose.clone(),
             ]
         })
         .collect();
-    output::table(&["ID", "CREATED", "HOST", "USER", "MAY", "SERIES", "IN USE"], &rows, &[]);
+    output::table(
+        &["ID", "CREATED", "HOST", "USER", "MAY", "SERIES", "IN USE", "LABEL"],
+        &rows,
+        &[],
+    );
     Ok(0)
 }

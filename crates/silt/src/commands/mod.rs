@@ -94,6 +94,10 @@ pub fn run(
     let chosen =
         if needs_settings { config::apply(&mut cli.global, matches)? } else { Chosen::default() };
     let cli = &*cli;
+    if let Some(file) = &cli.global.log_file {
+        output::log_to(file)
+            .map_err(|error| Error::io(format!("open the log {}", file.display()), error))?;
+    }
     let global = &cli.global;
     let to_stdout = match &cli.command {
         Command::Restore(restore) => volume_args::is_stdin(&restore.target),
@@ -117,8 +121,10 @@ pub fn run(
         let lowered = rustix::process::nice(steps);
         lowered.map_err(|e| Error::io("lower the priority", e.into()))?;
     }
+    let started_ns = session.context.env.now_ns();
     let result = dispatch(&session, program, &cli.command);
     session.reporter.finish();
+    session.log_end(&result, started_ns);
     if let Some(requests) = session.opener.requests().filter(|_| result.is_ok() && !to_stdout) {
         print_requests(global, &requests)?;
     }
@@ -214,6 +220,23 @@ fn version(as_json: bool) {
 }
 
 impl Session<'_> {
+    /// Says how the command ended, in the log and with `--verbose`.
+    fn log_end(&self, result: &Result<u8, Failure>, started_ns: i64) {
+        let code = result.as_ref().map_or_else(Failure::exit_code, |code| *code);
+        let ms = self.context.env.now_ns().saturating_sub(started_ns) / 1_000_000;
+        let text = format!("exit status {code} after {}.{:03} s", ms / 1000, ms % 1000);
+        self.detail(&text);
+    }
+
+    /// Prints what only `--verbose` asks for; the log has it always.
+    fn detail(&self, text: &str) {
+        if self.global.verbose && !self.global.json {
+            output::note(text);
+        } else {
+            output::log(text);
+        }
+    }
+
     /// Returns the location of the repository.
     pub fn location(&self) -> Result<&str, Failure> {
         let none =
@@ -295,7 +318,15 @@ impl Session<'_> {
             self.global.password_command.is_none() && secrets::is_asked(&secrets::CURRENT, file);
         let repository = secrets::attempts(is_asked, || self.open_with_password(&storage))?;
         let open = |location: &str| self.storage(location, traffic, dry_run);
-        Ok(repository.with_places_by(&names_of(here), &open)?)
+        let repository = repository.with_places_by(&names_of(here), &open)?;
+        let key = repository.opened_by.map(|key| format!(", with key {}", short(key)));
+        let id = &repository.id().to_string()[..8];
+        self.detail(&format!(
+            "opened repository {id} in {}{}",
+            repository.location(),
+            key.unwrap_or_default()
+        ));
+        Ok(repository)
     }
 
     fn open_with_password(&self, storage: &Arc<dyn Storage>) -> Result<Repository, Failure> {

@@ -241,7 +241,7 @@ fn conclude(
             "damaged": spans(&report.damaged),
         });
         output::message_beside("summary", value, to_stdout);
-    } else if !session.global.quiet {
+    } else {
         // Zeros become holes in a file and are skipped in place; a stream gets every byte.
         let written = if to_stdout {
             String::new()
@@ -257,7 +257,11 @@ fn conclude(
             if to_stdout { Path::new("standard output") } else { target }.display(),
             output::bytes(report.bytes),
         );
-        if to_stdout { output::note(&text) } else { output::line(&text) }
+        match to_stdout {
+            true if session.global.quiet => output::log(&text),
+            true => output::note(&text),
+            false => output::done(&text),
+        }
     }
     for span in &report.unreadable {
         warn(session, "could not be read when the backup was made", span);

@@ -135,6 +135,7 @@ impl Reporter {
     fn warning(&self, warning: &Warning) {
         let message = with_advice(&warning.to_string(), warning.advice());
         if self.json {
+            output::log(&format!("silt: warning: {message}"));
             let kind = kind_name(warning.kind());
             let value = json!({"message": message, "kind": kind});
             output::message_beside("warning", value, self.to_stdout);

@@ -167,3 +167,69 @@ fn a_plan_of_sharing_says_how_many_bytes_it_saves() {
     let told = freed - shared;
     assert!(told > saved / 2 && told < saved * 2, "{told} were told, {saved} saved");
 }
+
+#[test]
+fn a_log_has_what_happened_and_when() {
+    let place = Place::new();
+    let image = place.write("a.raw", &disk(1, 4));
+    let log = ["--log-file", "silt.log"];
+    place.silt(&[&["backup", "vm", &image, "-q"][..], &log].concat()).exits(0);
+    place.silt(&[&["delete", "nobody@latest", "--json"][..], &log].concat()).exits(1);
+    let text = String::from_utf8(place.read("silt.log")).unwrap();
+    for part in ["opened repository", "Made snapshot of vm", "exit status 0 after", "nobody"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    for line in text.lines() {
+        let (time, message) = line.split_once(' ').unwrap();
+        assert!(time.starts_with("20") && time.ends_with('Z') && !message.is_empty(), "{line}");
+    }
+    place.silt(&["snapshots", "--log-file", "none/x.log"]).exits(1).says("none/x.log");
+    let said = place.silt(&["snapshots", "-v"]).exits(0).err;
+    assert!(said.contains("opened repository") && said.contains("with key"), "{said}");
+    assert_eq!(place.silt(&["snapshots"]).exits(0).err, "");
+    place.silt(&["snapshots", "-v", "-q"]).exits(2);
+}
+
+#[test]
+fn commands_prepare_a_single_backup_and_clean_up() {
+    let place = Place::new();
+    let image = place.write("a.raw", &disk(1, 4));
+    let backup = |before: &str, after: &str| {
+        place.silt(&["backup", "vm", "copy.raw", "--before", before, "--after", after])
+    };
+    let before = format!("cp {image} copy.raw; env > before");
+    backup(&before, "rm copy.raw; echo $SILT_SERIES > after").exits(0);
+    assert!(!place.path("copy.raw").exists());
+    assert_eq!(place.read("after"), b"vm\n");
+    let environment = String::from_utf8(place.read("before")).unwrap();
+    assert!(environment.contains("SILT_SERIES=vm") && !environment.contains("secret"));
+    // Nothing to open: the backup fails, and the second command runs all the same.
+    backup("true", "echo again > after").exits(1).says("copy.raw");
+    assert_eq!(place.read("after"), b"again\n");
+    backup("exit 3", "echo never > after").exits(1).says("`before` failed");
+    assert_eq!(place.read("after"), b"again\n");
+    backup(&before, "exit 4").exits(1).says("`after` failed");
+    assert_eq!(place.silt(&["snapshots", "--json"]).exits(0).messages().len(), 2);
+    place.silt(&["backup", "--all", "--before", "true"]).exits(2);
+}
+
+#[test]
+fn a_key_says_what_it_is_for() {
+    let place = Place::new();
+    place.write("new", b"another");
+    let cheap = ["--kdf-memory", "8", "--kdf-passes", "1", "--new-password-file", "new"];
+    let add = |more: &[&str]| place.silt(&[&["key", "add"], more, &cheap].concat());
+    add(&["--label", "office safe"]).exits(0);
+    place.silt(&["key", "list"]).exits(0).says("office safe");
+    let keys = place.silt(&["key", "list", "--json"]).exits(0).messages();
+    let mut labels: Vec<_> = keys.iter().map(|key| key["label"].as_str().unwrap()).collect();
+    labels.sort_unstable();
+    assert_eq!(labels, ["", "office safe"]);
+    add(&["--label", &"x".repeat(256)]).exits(2).says("255 bytes");
+    // The next password of a key is for the same.
+    place.write("next", b"third");
+    let mut command = place.command();
+    command.env("SILT_PASSWORD", "another").args(["key", "passwd", "--new-password-file", "next"]);
+    crate::kit::Run::of(command.args(&cheap[..4])).exits(0);
+    place.silt(&["key", "list"]).exits(0).says("office safe");
+}

@@ -4,7 +4,7 @@ mod file;
 mod forecast;
 mod run;
 
-pub use file::{Series, shell, toml_error};
+pub use file::{Series, run_hook, shell, toml_error};
 pub use run::run;
 
 use serde_json::json;
