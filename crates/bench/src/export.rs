@@ -84,7 +84,7 @@ impl Client {
     /// Reads random blocks of the first `within` bytes, `depth` at once; returns how many a second.
     fn random_reads(&mut self, depth: u64, within: u64, requests: u64) -> Result<f64> {
         let blocks = within.min(self.bytes) / BLOCK as u64;
-        let length = u32::try_from(BLOCK)?;
+        let length = u64::try_from(BLOCK)?;
         let (mut sent, mut done, mut block) = (0, 0, [0; BLOCK]);
         let begin = Instant::now();
         let mut out = Vec::new();
@@ -94,7 +94,7 @@ impl Client {
                 let offset = mixed(sent) % blocks * BLOCK as u64;
                 let (flags, cookie) = (0, sent);
                 let request = Request { flags, command: command::READ, cookie, offset, length };
-                out.extend_from_slice(&request.encode());
+                out.extend_from_slice(&request.encode(false));
                 sent += 1;
             }
             self.output.write_all(&out)?;

@@ -12,7 +12,7 @@ use silt_source::{
 use siltstone::{BackupOptions, BackupReport, Repository, Throttled};
 
 use super::made_here::MadeHere;
-use super::volume_args::{PathText, VolumeArg, changed_args, is_stdin};
+use super::volume_args::{PathText, VolumeArg, changed_args, changed_context, is_stdin};
 use super::{Failure, PROGRAM, Session, Traffic, forget, rounds, short, snapshot_json};
 use crate::cli::{Backup, ChangedForm, SourceFormat};
 use crate::{output, snapshot_name};
@@ -32,9 +32,10 @@ pub fn run(session: &Session<'_>, args: &Backup) -> Result<u8, Failure> {
     if args.stdin_command.is_some() && !volumes.iter().any(VolumeArg::is_stdin) {
         return Err(Failure::Usage("--stdin-command needs a volume whose path is -".to_owned()));
     }
-    for volume in &volumes {
+    for (index, volume) in volumes.iter().enumerate() {
         warn_of_mount(session, volume.path);
-        let source = open(volume.path, args)?;
+        let context = changed.get(&index).and_then(|map| changed_context(map));
+        let source = open_with(volume.path, args, context)?;
         sources.push(Throttled::new(source, limit.clone(), None));
     }
     let repository = repository(session, args)?;
@@ -53,6 +54,9 @@ pub fn run(session: &Session<'_>, args: &Backup) -> Result<u8, Failure> {
             (None, None) => volume.default_name(),
         };
         let map = match changed.get(&index) {
+            Some(map) if changed_context(map).is_some() => {
+                source.changed_map(silt_format::number::to_u64(SEGMENT_BYTES))?
+            }
             Some(path) => Some(read_map(path, source, args)?),
             None => None,
         };
@@ -158,6 +162,15 @@ pub fn open_any(path: &Path) -> Result<Box<dyn VolumeSource>, Error> {
 
 /// Opens a volume with the options of the command line.
 pub fn open(path: &Path, args: &Backup) -> Result<Box<dyn VolumeSource>, Error> {
+    open_with(path, args, None)
+}
+
+/// The same; an NBD server is also asked for a metadata context that tells changes.
+fn open_with(
+    path: &Path,
+    args: &Backup,
+    context: Option<&str>,
+) -> Result<Box<dyn VolumeSource>, Error> {
     if is_stdin(path) {
         let stream: Box<dyn Read + Send> = match &args.stdin_command {
             Some(command) => Box::new(CommandOutput::start(command)?),
@@ -171,7 +184,9 @@ pub fn open(path: &Path, args: &Backup) -> Result<Box<dyn VolumeSource>, Error> 
         SourceFormat::Qcow2 => FormatChoice::Qcow2,
     };
     let allow_backing = args.allow_backing.clone();
-    let options = SourceOptions { format, allow_in_use: args.allow_in_use, allow_backing };
+    let changed_context = context.map(str::to_owned);
+    let options =
+        SourceOptions { format, allow_in_use: args.allow_in_use, allow_backing, changed_context };
     open_source(path, &options).map_err(|error| match error.kind() {
         // Exit status 5 is for damage in the repository.
         ErrorKind::Corrupt => error.with_kind(ErrorKind::Invalid),

@@ -96,6 +96,14 @@ impl Place {
     pub fn read(&self, name: &str) -> Vec<u8> {
         std::fs::read(self.path(name)).unwrap()
     }
+    /// The bytes of a volume.
+    pub fn restored(&self, volume: &str) -> Vec<u8> {
+        let target = self.text("restored.raw");
+        self.silt(&["restore", volume, &target, "--force"]).exits(0);
+        let bytes = std::fs::read(&target).unwrap();
+        std::fs::remove_file(&target).unwrap();
+        bytes
+    }
     /// The files of the repository below a folder, sorted.
     pub fn objects(&self, below: &str) -> Vec<PathBuf> {
         let mut found = Vec::new();

@@ -16,6 +16,7 @@ mod memory;
 mod mistakes;
 mod month;
 mod mounts;
+mod nbd_sources;
 mod restores;
 mod s3;
 mod sharing;
