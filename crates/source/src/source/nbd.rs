@@ -151,14 +151,15 @@ impl NbdSource {
     }
 
     /// Asks for the block status of what begins at `offset`; `each` is given the extents of the
-    /// context, each by its end. Returns the end of the last one.
+    /// context, each by its end. Returns the end of the last one, or the error with which the server
+    /// has refused this request alone.
     fn status(
         &self,
         context: &str,
         offset: u64,
         small_steps: &mut usize,
         mut each: impl FnMut(u64, u64),
-    ) -> Result<u64> {
+    ) -> Result<Result<u64>> {
         let connection = self.first();
         let terms = connection.terms();
         let window = match terms.form {
@@ -169,7 +170,10 @@ impl NbdSource {
         let length = window.min(self.size - start);
         let mut found: Vec<(u32, Vec<StatusExtent>)> =
             terms.contexts.iter().map(|(_, id)| (*id, Vec::new())).collect();
-        connection.exchange(std::iter::once(Status::new(start, length, &mut found)))?;
+        let done = connection.exchange(std::iter::once(Status::new(start, length, &mut found)));
+        if let Err(error) = done {
+            return if connection.failure().is_some() { Err(error) } else { Ok(Err(error)) };
+        }
         let names = terms.contexts.iter().map(|(name, _)| name);
         let extents = names.zip(found).find(|(name, _)| *name == context);
         let (_, (_, extents)) = extents.ok_or_else(|| violation("a context has vanished"))?;
@@ -186,7 +190,7 @@ impl NbdSource {
         if at <= offset || *small_steps > SMALL_STEPS_MAX {
             return Err(violation("block status hardly advances"));
         }
-        Ok(at)
+        Ok(Ok(at))
     }
 
     /// Finds out about a range that begins at `offset`.
@@ -195,9 +199,13 @@ impl NbdSource {
         *window = Window { from: offset, ..Window::default() };
         for _ in 0..ZERO_REQUESTS_MAX {
             let at = window.until();
-            self.status(ALLOCATION, at, &mut small_steps, |end, state| {
+            let told = self.status(ALLOCATION, at, &mut small_steps, |end, state| {
                 window.add(end, state & u64::from(allocation::ZERO) != 0);
             })?;
+            if told.is_err() {
+                // Where holes are is only a hint.
+                window.add(at.saturating_add(WINDOW_BYTES).min(self.size), false);
+            }
             // The end of zeros is looked for, so that a reply that ends early costs no reading.
             let is_zero = window.extents.last().is_some_and(|(_, is_zero)| *is_zero);
             if !is_zero || window.until() >= self.size {
@@ -319,7 +327,7 @@ impl VolumeSource for NbdSource {
                 }
                 from = end;
             });
-            at = end.map_err(|error| self.about(error))?;
+            at = end.and_then(|end| end).map_err(|error| self.about(error))?;
         }
         Ok(Some(map))
     }

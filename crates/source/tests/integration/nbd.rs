@@ -163,7 +163,7 @@ fn servers_that_can_do_less_are_read_as_well() {
     let images = Images::new();
     let (raw, expected) = sparse(&images);
     let file = format!("file={}", raw.display());
-    let servers: [(&str, &[&str]); 6] = [
+    let servers: [(&str, &[&str]); 7] = [
         ("simple", &["--no-sr", "file", &file]),
         ("nothing", &["--mask-handshake=1", "file", &file]),
         ("noextents", &["--filter=noextents", "file", &file]),
@@ -178,6 +178,7 @@ fn servers_that_can_do_less_are_read_as_well() {
                 "blocksize-error-policy=error",
             ],
         ),
+        ("no-status", &["--filter=error", "file", &file, "error-extents-rate=1"]),
         ("slow", &["--filter=delay", "file", &file, "rdelay=1ms"]),
         ("parallel", &["-t", "8", "file", &file]),
     ];
@@ -185,7 +186,7 @@ fn servers_that_can_do_less_are_read_as_well() {
         let served = Served::nbdkit(&images, name, args);
         let source = served.open("").unwrap();
         let data = data_bytes(&*source);
-        let has_map = !["simple", "noextents"].contains(&name);
+        let has_map = !["simple", "noextents", "no-status"].contains(&name);
         assert_eq!(data < 5 * MIB, has_map, "{name}: {data}");
         assert!(whole(&*source) == expected, "{name}");
         let mut part = vec![0; 5000];
