@@ -41,7 +41,7 @@ impl Served {
         format!("nbd+unix:///{export}{}", self.behind)
     }
     /// Ends the server as a supervisor does, and says what it has printed.
-    fn end(mut self) -> Run {
+    pub fn end(mut self) -> Run {
         tool("kill", &["-TERM", &self.child.id().to_string()]);
         let mut run = Run { code: 0, out: String::new(), err: String::new() };
         self.child.stdout.as_mut().unwrap().read_to_string(&mut run.out).unwrap();

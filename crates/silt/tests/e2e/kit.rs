@@ -140,6 +140,11 @@ pub fn tool(program: &str, args: &[&str]) -> String {
 pub fn can(what: &str) -> bool {
     let is_root = || tool("id", &["-u"]) == "0";
     let able = match what {
+        "nbdsh" => {
+            let mut python = Command::new("python3");
+            let loads = python.env("PATH", "/usr/bin:/bin").args(["-c", "import nbd"]).status();
+            loads.is_ok_and(|status| status.success())
+        }
         "faketime" => Command::new(what).arg("--version").output().is_ok(),
         "nbd" => {
             let runs = |program: &str| Command::new(program).arg("--version").output().is_ok();

@@ -17,6 +17,7 @@ mod mistakes;
 mod month;
 mod mounts;
 mod nbd_sources;
+mod nbdsh;
 mod restores;
 mod s3;
 mod sharing;
