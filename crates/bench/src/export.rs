@@ -18,14 +18,14 @@ const BLOCK: usize = 4096;
 const REQUESTS: u64 = 100_000;
 
 /// A server that was started, ended when this is dropped.
-struct Served {
+pub struct Served {
     child: Child,
-    socket: PathBuf,
+    pub socket: PathBuf,
     started: Instant,
 }
 
 impl Served {
-    fn start(command: &mut Command, socket: &Path) -> Result<Self> {
+    pub fn start(command: &mut Command, socket: &Path) -> Result<Self> {
         // One that was killed has left its socket.
         drop(std::fs::remove_file(socket));
         let started = Instant::now();
@@ -34,7 +34,7 @@ impl Served {
     }
 
     /// A client, as soon as the server takes one.
-    fn connect(&self) -> Result<Client> {
+    pub fn connect(&self) -> Result<Client> {
         for _ in 0..10_000 {
             if let Ok(socket) = UnixStream::connect(&self.socket) {
                 return Client::new(socket);
@@ -61,7 +61,7 @@ impl Drop for Served {
 }
 
 /// A client of the default export.
-struct Client {
+pub struct Client {
     input: BufReader<UnixStream>,
     output: UnixStream,
     bytes: u64,
@@ -137,7 +137,7 @@ fn make_disk(path: &Path, mib: u64) -> Result<()> {
     Ok(file.flush()?)
 }
 
-fn median(mut numbers: Vec<f64>) -> f64 {
+pub fn median(mut numbers: Vec<f64>) -> f64 {
     numbers.sort_by(f64::total_cmp);
     numbers.get(numbers.len() / 2).copied().unwrap_or(0.0)
 }
