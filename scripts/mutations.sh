@@ -52,7 +52,7 @@ mutate list-of-places "$repository/settle.rs" 's/if newest <= objects\.places/if
 # Names are given twice: every session has the same tag.
 mutate tags crates/format/src/ids.rs 's/Self\(random \& !Self::REWRITTEN\)/Self(random \& 2)/; s/Self\(random \| Self::REWRITTEN\)/Self((random \& 2) | Self::REWRITTEN)/'
 # What an interrupted backup has left is used wherever it is, durable or not.
-mutate settled-orphans "$engine/backup/adopt.rs" 's/let durable = objects\.storage\.settle\(&key\(&name\)\?\);/let durable = key(&name).map(drop);/'
+mutate settled-orphans "crates/backup/src/adopt.rs" 's/let durable = objects\.storage\.settle\(&key\(&name\)\?\);/let durable = key(&name).map(drop);/'
 # Heads are built upon that not all places have, or that a power failure can take away.
 mutate settled-heads "$repository/settle.rs" 's/(pub fn settle_head\(.*?\) -> Result<\(\)> \{)/$1\n    if generation > 0 { return Ok(()); }/s'
 # What another has committed to a place that is not the first is replaced.

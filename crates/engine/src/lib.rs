@@ -49,25 +49,24 @@
 //! its user can do.
 
 mod api;
-mod backup;
 mod check;
 mod copies;
 mod deletion;
 mod edit;
-mod jobs;
 mod repository;
 mod restore;
 mod shared;
 mod stats;
 mod throttle;
+mod trees;
 
 pub use api::access::*;
+pub use api::backup::*;
 pub use api::context::*;
 pub use api::snapshots::*;
 pub use api::{source, storage};
-pub use backup::{BackupOptions, BackupReport, BackupSession, DetectionOptions};
 pub use check::{Affected, CheckOptions, CheckReport, Damage, DataCheck};
-pub use copies::{HealOptions, HealReport};
+pub use copies::{Completeness, HealOptions, HealReport};
 pub use deletion::{
     DeleteMethod, DeleteReport, ReclaimOptions, ReclaimPlan, ReclaimReport, SeriesPolicy,
     SweepOptions, SweepReport,
@@ -76,8 +75,9 @@ pub use repository::Repository;
 pub use restore::{RestoreOptions, RestoreReport};
 pub use shared::{
     CostModel, Picking, PopularOptions, PopularReport, RepointReport, RoundLoad, RoundMember,
-    RoundOptions, RoundReport, Schedule, ScheduledVm, SharePolicy, SharedSweepOptions,
-    SharedSweepReport, StageSeconds, memory_bytes_of_rounds, rounds_for_memory,
+    RoundMemory, RoundOptions, RoundReport, Schedule, ScheduledVm, SharePolicy, SharedSweepOptions,
+    SharedSweepReport, StageSeconds, rounds_for_memory,
 };
 pub use stats::SeriesStats;
 pub use throttle::{Throttle, Throttled};
+pub use trees::{TreeRestoreOptions, TreeRestoreReport};

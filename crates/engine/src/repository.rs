@@ -3,6 +3,7 @@
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
+use silt_backup::{BackupOptions, BackupSession};
 use silt_format::{Config, Result};
 use silt_repository::authority::Administrator;
 use silt_repository::env::Context;
@@ -89,5 +90,11 @@ impl Repository {
     /// [`silt_repository::Repository::with_places_by`].
     pub fn with_places_by(self, names: &[String], open: &OpenPlace<'_>) -> Result<Self> {
         self.0.with_places_by(names, open).map(Self)
+    }
+
+    /// Begins a backup of the series called `series`, making the series if need be; see
+    /// [`BackupSession::begin`].
+    pub fn backup(&self, series: &str, options: BackupOptions) -> Result<BackupSession<'_>> {
+        BackupSession::begin(&self.0, series, options)
     }
 }

@@ -80,7 +80,7 @@ impl Repository {
     pub fn stats(&self, names: &[String]) -> Result<Vec<SeriesStats>> {
         let mut all = Vec::new();
         for head in self.heads(names)? {
-            let mut stats = SeriesStats { name: head.name.clone(), ..SeriesStats::default() };
+            let mut stats = SeriesStats { name: head.shown().to_owned(), ..SeriesStats::default() };
             for entry in &head.snapshots {
                 let snapshot = match self.snapshot(head.series, entry) {
                     Err(error) if is_damage(&error) => {

@@ -73,7 +73,7 @@ impl Throttle {
 /// # std::fs::write(&path, [7; 8192]).unwrap();
 /// let limit = Arc::new(Throttle::new(SystemEnv::context().env, 50_000_000));
 /// let source = open_source(&path, &SourceOptions::default())?;
-/// let source = Throttled::new(source, Some(limit), None);
+/// let source = Throttled::new(source).reads(Some(limit));
 /// let mut bytes = [0; 8192];
 /// assert_eq!(source.read_at(0, &mut bytes)?, 8192);
 /// # Ok::<(), siltstone::Error>(())
@@ -85,9 +85,21 @@ pub struct Throttled<T> {
 }
 
 impl<T> Throttled<T> {
-    /// Limits reads from `inner` and writes to it; `None` is no limit.
-    pub fn new(inner: T, read: Option<Arc<Throttle>>, write: Option<Arc<Throttle>>) -> Self {
-        Self { inner, read, write }
+    /// Passes everything on to `inner`, without a limit yet.
+    pub fn new(inner: T) -> Self {
+        Self { inner, read: None, write: None }
+    }
+
+    /// Limits what is read; `None` is no limit.
+    #[must_use]
+    pub fn reads(self, limit: Option<Arc<Throttle>>) -> Self {
+        Self { read: limit, ..self }
+    }
+
+    /// Limits what is written; `None` is no limit.
+    #[must_use]
+    pub fn writes(self, limit: Option<Arc<Throttle>>) -> Self {
+        Self { write: limit, ..self }
     }
 
     fn take(throttle: Option<&Arc<Throttle>>, bytes: u64) {

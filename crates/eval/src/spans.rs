@@ -2,7 +2,7 @@
 //! scheduler.
 
 use siltstone::{
-    CostModel, Picking, RoundLoad, Schedule, ScheduledVm, memory_bytes_of_rounds, rounds_for_memory,
+    CostModel, Picking, RoundLoad, RoundMemory, Schedule, ScheduledVm, rounds_for_memory,
 };
 
 use crate::random::Random;
@@ -146,9 +146,15 @@ pub fn rounds_by_memory() -> Table {
         "Rounds that fit in the memory of a host",
         &["limit MB", "rounds", "memory MB at that"],
     );
-    let memory = |rounds| {
-        memory_bytes_of_rounds(rounds, 8.8e9, PAPER.volumes as f64, 136.0, 400.0, 10.0, 0.228)
+    let machine = RoundMemory {
+        changed_bytes: 8.8e9,
+        volumes: PAPER.volumes as f64,
+        ratio: 136.0,
+        partitions: 400.0,
+        snapshots: 10.0,
+        new_share: 0.228,
     };
+    let memory = |rounds| machine.bytes(rounds);
     for limit in [50.0, 90.0, 100.0, 144.0, 200.0, 400.0] {
         let rounds = rounds_for_memory(limit * 1e6, 2500, memory);
         let at = rounds.map_or("-".to_owned(), |rounds| number(memory(rounds) / 1e6));

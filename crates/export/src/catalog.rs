@@ -257,7 +257,11 @@ impl Catalog {
         {
             return Ok(Arc::clone(&known.series));
         }
-        self.reread(id)?.ok_or_else(|| {
+        if let Some(series) = self.reread(id)? {
+            return Ok(series);
+        }
+        let shown = self.series()?.iter().find(|series| series.name == name).cloned();
+        shown.ok_or_else(|| {
             let message = format!("there is no series '{name}' with a snapshot");
             Error::new(ErrorKind::NotFound, message)
         })
@@ -372,7 +376,7 @@ impl Catalog {
         let reader = VolumeReader::open_sharing(&self.repository, volume, cache)?;
         let opened = Arc::new(OpenVolume {
             id: id.clone(),
-            series_name: found.head.name.clone(),
+            series_name: found.head.shown().to_owned(),
             time_ns: found.entry.time_ns,
             reader,
         });
@@ -420,7 +424,8 @@ fn has(series: &ListedSeries, snapshot: Id) -> bool {
 }
 
 fn listed(head: Head) -> ListedSeries {
-    let Head { series: id, name, generation, snapshots, .. } = head;
+    let name = head.shown().to_owned();
+    let Head { series: id, generation, snapshots, .. } = head;
     ListedSeries { id, name, generation, snapshots }
 }
 

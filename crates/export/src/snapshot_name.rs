@@ -38,7 +38,7 @@ pub fn parse_snapshot(text: &str, zone: &TimeZone) -> Result<Selector> {
         return Ok(Selector::Id(text.to_owned()));
     }
     Err(Error::invalid(format!(
-        "'{text}' names no snapshot; use an id of at least {ID_DIGITS_MIN} digits, latest, \
+        "'{text}' is not a snapshot; use an id of at least {ID_DIGITS_MIN} digits, latest, \
          SERIES@latest or SERIES@2026-11-20"
     )))
 }
@@ -73,7 +73,7 @@ pub fn parse_time(text: &str, zone: &TimeZone) -> Result<i64> {
     };
     let bad = || {
         Error::invalid(format!(
-            "'{text}' is no time; use 2026-11-20, '2026-11-20 18:30' or 2026-11-20T17:30:00Z"
+            "'{text}' is not a time; use 2026-11-20, '2026-11-20 18:30' or 2026-11-20T17:30:00Z"
         ))
     };
     let nanoseconds = found.ok_or_else(bad)?.as_nanosecond();

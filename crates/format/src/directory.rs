@@ -360,6 +360,8 @@ pub enum BlockKind {
     Page = 2,
     /// A partition of a summary vector.
     Partition = 3,
+    /// A page of a directory of a file tree.
+    TreePage = 4,
 }
 
 impl From<BlockKind> for Hashed {
@@ -368,6 +370,7 @@ impl From<BlockKind> for Hashed {
             BlockKind::Recipe => Self::Recipe,
             BlockKind::Page => Self::Page,
             BlockKind::Partition => Self::SummaryPartition,
+            BlockKind::TreePage => Self::TreePage,
         }
     }
 }
@@ -409,6 +412,7 @@ pub fn decode_blocks(bytes: &[u8]) -> Result<Vec<BlockEntry>> {
                 1 => BlockKind::Recipe,
                 2 => BlockKind::Page,
                 3 => BlockKind::Partition,
+                4 => BlockKind::TreePage,
                 other => return Err(unsupported("block directory", &format!("kind {other}"))),
             };
             Ok(BlockEntry { kind, offset: item.u32()?, sealed_bytes: item.u32()? })

@@ -186,6 +186,11 @@ pub struct Head {
 }
 
 impl Head {
+    /// The name to show: the alias, or else the own name.
+    pub fn shown(&self) -> &str {
+        self.alias.as_deref().unwrap_or(&self.name)
+    }
+
     /// The head of a series before its first commit.
     pub fn empty(series: SeriesId, domain: u32, name: &str) -> Self {
         Self {

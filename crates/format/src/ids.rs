@@ -89,6 +89,8 @@ pub enum Hashed {
     RunFilter = 9,
     /// The directory of a partition of a run.
     RunDirectory = 10,
+    /// A page of a directory of a file tree.
+    TreePage = 11,
 }
 
 /// A digest of a whole segment. Equal digests of a known kind mean equal bytes.

@@ -27,6 +27,7 @@ mod seal;
 mod signature;
 mod snapshot;
 mod summary;
+pub mod tree;
 mod writers;
 
 pub use advice::Advice;

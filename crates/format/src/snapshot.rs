@@ -5,6 +5,7 @@ use crate::envelope::{Id, SeriesId};
 use crate::page::MapRoot;
 use crate::recipe::{decode_chunking, encode_chunking};
 use crate::summary::SummaryGeometry;
+use crate::tree::Tree;
 use crate::{Chunking, ContentHash, Error, Result};
 
 const CORE: u16 = 1;
@@ -19,6 +20,7 @@ const COUNTED: u16 = 3;
 const UNREADABLE: u16 = 4;
 const BACKING: u16 = 5;
 const MAP_PROOF: u16 = 6;
+const TREE: u16 = 7;
 /// The keys of a volume's map are ranges of 2 MiB: its segments.
 const KEYS_SEGMENTS: u8 = 1;
 /// Bytes of a volume before its sections.
@@ -112,12 +114,16 @@ pub struct ByteSpan {
     pub length: u64,
 }
 
-/// The kind of a volume. The numbers are stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
+const KIND_DISK: u8 = 1;
+const KIND_TREE: u8 = 2;
+
+/// The kind of a volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VolumeKind {
     /// A disk: a range of bytes.
-    Disk = 1,
+    Disk,
+    /// A file tree; the volume's bytes are the content of its files.
+    Tree(Box<Tree>),
 }
 
 /// A source's name for the point in time of a snapshot, used later to ask what changed since.
@@ -138,7 +144,7 @@ pub struct Volume {
     pub kind: VolumeKind,
     /// Its name in the series.
     pub name: String,
-    /// Its size in bytes.
+    /// Its size in bytes; of a file tree, that of the space in which its segments lie.
     pub bytes: u64,
     /// The path that it was read from.
     pub source: String,
@@ -340,7 +346,10 @@ struct Found {
 
 impl Volume {
     fn encode(&self, to: &mut Encoder) {
-        to.u8(self.kind as u8);
+        to.u8(match &self.kind {
+            VolumeKind::Disk => KIND_DISK,
+            VolumeKind::Tree(_) => KIND_TREE,
+        });
         let mut body = Encoder::default();
         self.encode_sections(&mut body);
         to.count(body.bytes.len());
@@ -391,18 +400,22 @@ impl Volume {
                 proof.compared_ns.iter().for_each(|time_ns| to.i64(*time_ns));
             });
         }
+        if let VolumeKind::Tree(tree) = &self.kind {
+            to.section(TREE, REQUIRED, |to| tree.encode(to));
+        }
     }
 
     fn decode(from: &mut Decoder<'_>) -> Result<Self> {
-        let kind = match from.u8()? {
-            1 => VolumeKind::Disk,
-            other => return Err(unsupported("snapshot", &format!("volume kind {other}"))),
-        };
+        let number = from.u8()?;
+        if number != KIND_DISK && number != KIND_TREE {
+            return Err(unsupported("snapshot", &format!("volume kind {number}")));
+        }
         let length = from.u32()? as usize;
         let body = Decoder::new(from.take(length)?, "volume");
         let mut found = Found::default();
         let (mut stored_bytes, mut levels) = (0, LevelBytes::default());
         let (mut unreadable, mut backing, mut map_proof) = (Vec::new(), Vec::new(), None);
+        let mut tree = None;
         body.sections(|tag, body| {
             match tag {
                 DISK => {
@@ -417,6 +430,7 @@ impl Volume {
                 UNREADABLE => unreadable = body.list(16, decode_span)?,
                 BACKING => backing = body.strings()?,
                 MAP_PROOF => map_proof = Some(decode_proof(body)?),
+                TREE => tree = Some(Box::new(Tree::decode(body)?)),
                 _ => return Ok(false),
             }
             Ok(true)
@@ -427,6 +441,11 @@ impl Volume {
             return Err(Error::corrupt("volume: a section is missing"));
         };
         let root = root.check(bytes)?;
+        let kind = match (number, tree) {
+            (KIND_DISK, None) => VolumeKind::Disk,
+            (KIND_TREE, Some(tree)) => VolumeKind::Tree(tree),
+            _ => return Err(Error::corrupt("volume: its tree does not fit its kind")),
+        };
         Ok(Self {
             kind,
             name,

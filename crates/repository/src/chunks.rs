@@ -32,7 +32,7 @@ type FrameCache = WeightedCache<(ContainerKey, u16), Arc<Vec<u8>>>;
 pub struct ChunkCache {
     open: Mutex<WeightedCache<ContainerKey, Arc<Container>>>,
     frames: Mutex<FrameCache>,
-    /// What was read of containers that are far away.
+    /// The read-ahead cache of distant containers.
     parts: Arc<Parts>,
     /// Buffers of frames that were dropped. Frames are decoded by any thread, and an allocator that
     /// gets them back one by one keeps room for them in each thread's part of the heap.

@@ -72,7 +72,8 @@ pub struct Progress {
     pub activity: Activity,
     /// The unit of `done` and `total`.
     pub unit: Unit,
-    /// The amount done. It starts again from 0 with the next volume or series.
+    /// The amount done. Each volume or series of `Backup`, `Scan`, `Restore` and `Check` begins
+    /// with a report of 0; other activities start again from a smaller amount.
     pub done: u64,
     /// The amount to do, if it is known.
     pub total: Option<u64>,

@@ -68,7 +68,11 @@ impl Repository {
         let series = if names.is_empty() {
             self.series()?
         } else {
-            names.iter().map(|name| (self.series_id(name), name.clone())).collect()
+            let own = |name: &String| {
+                let own = self.own_name(name)?;
+                Ok((self.series_id(&own), own))
+            };
+            names.iter().map(own).collect::<Result<_>>()?
         };
         for (id, name) in series {
             match self.head(id) {
@@ -157,15 +161,58 @@ impl Repository {
         Ok(newest)
     }
 
+    /// The bytes of containers of the shared store, and of each series, or of each in `names`: in
+    /// the order in which a check reads them. Lists storage.
+    pub fn container_bytes(&self, names: &[String]) -> Result<(u64, Vec<u64>)> {
+        let sum = |id| {
+            let mut sum = 0;
+            for item in self.objects.names(&names::containers(id), None)? {
+                sum += item?.1;
+            }
+            Ok::<u64, Error>(sum)
+        };
+        let shared = self.objects.keys.shared_store_id(DEFAULT_DOMAIN);
+        let shared = if self.objects.keys.opens(shared) { sum(shared)? } else { 0 };
+        let mut series = self.series()?;
+        series.retain(|(_, name)| names.is_empty() || names.contains(name));
+        let series: Result<Vec<u64>> = series.into_iter().map(|(id, _)| sum(id)).collect();
+        Ok((shared, series?))
+    }
+
     fn head_by_name(&self, name: &str) -> Result<Head> {
         if let Some(head) = self.head(self.series_id(name))? {
             return Ok(head);
         }
-        Err(self.no_such_series(name)?)
+        match self.shown_as(name)? {
+            Some(head) => Ok(head),
+            None => Err(self.no_such_series(name)?),
+        }
+    }
+
+    /// The newest head of the series that is shown under `name`, which is not its own. Reads the
+    /// newest heads of all series that this key opens; damaged ones are passed over.
+    pub fn shown_as(&self, name: &str) -> Result<Option<Head>> {
+        self.find_head(&|head| head.alias.as_deref() == Some(name))
+    }
+
+    /// The first newest head that `is_wanted`, of the series that this key opens.
+    pub fn find_head(&self, is_wanted: &dyn Fn(&Head) -> bool) -> Result<Option<Head>> {
+        for (id, _) in self.newest_generations()? {
+            match self.head(id) {
+                Ok(Some(head)) if is_wanted(&head) => return Ok(Some(head)),
+                Err(error) if !is_damage(&error) => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(None)
     }
 
     fn no_such_series(&self, name: &str) -> Result<Error> {
-        let known: Vec<String> = self.series()?.into_iter().map(|(_, name)| name).collect();
+        let shown = |(id, name): (SeriesId, String)| {
+            let head = self.head(id).ok().flatten();
+            head.map_or(name, |head| head.shown().to_owned())
+        };
+        let known: Vec<String> = self.series()?.into_iter().map(shown).collect();
         let hint = if known.is_empty() {
             "the repository has no series yet".to_owned()
         } else {
@@ -237,7 +284,7 @@ impl Repository {
         let mut heads = self.heads(&series.map(str::to_owned).into_iter().collect::<Vec<_>>())?;
         heads.retain(|head| !head.snapshots.is_empty());
         if heads.len() > 1 {
-            let names: Vec<&str> = heads.iter().map(|head| head.name.as_str()).collect();
+            let names: Vec<&str> = heads.iter().map(Head::shown).collect();
             return Err(Error::invalid(format!(
                 "there are several series; name one, as in {}@latest (there are: {})",
                 names[0],
@@ -251,7 +298,7 @@ impl Repository {
             When::AtOrBefore(time) => head.snapshots.iter().rfind(|s| s.time_ns <= time),
         };
         let entry = entry.cloned().ok_or_else(|| {
-            let message = format!("series '{}' has no snapshot that old", head.name);
+            let message = format!("series '{}' has no snapshot that old", head.shown());
             Error::new(ErrorKind::NotFound, message)
         })?;
         Ok((head, entry))

@@ -39,6 +39,8 @@ pub struct SeriesStatus {
     pub proven_since_ns: Option<i64>,
     /// Containers and recipes that a check found damaged and that were not stored again since.
     pub damaged_objects: u64,
+    /// Whether all its snapshots were deleted.
+    pub is_removed: bool,
     /// Why the newest head can't be read; the rest is then of the head before it.
     pub damage: Option<String>,
 }
@@ -71,8 +73,10 @@ impl Repository {
 
     fn status_of(&self, head: &Head) -> Result<SeriesStatus> {
         let mut status = SeriesStatus {
-            series: head.name.clone(),
+            series: head.shown().to_owned(),
             snapshots: silt_format::number::to_u64(head.snapshots.len()),
+            is_removed: head.snapshots.is_empty()
+                && (!head.deleted.is_empty() || head.leak.deletions > 0),
             ..SeriesStatus::default()
         };
         let latest_ns = self.objects.context.env.now_ns().saturating_add(AHEAD_NS);

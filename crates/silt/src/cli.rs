@@ -1,11 +1,16 @@
 //! The command line.
 
+mod config;
 mod copies;
 mod deletion;
 mod files;
+mod global;
+mod help;
+mod key;
 mod mount;
 mod popular;
 mod rounds;
+mod series;
 mod serve;
 
 use std::ffi::OsString;
@@ -13,29 +18,23 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub use config::ConfigCommand;
 pub use copies::{Copies, CopiesCommand};
 pub use deletion::{
     Delete, Forget, Group, Policy, Reclaim, RetentionRules, SetPolicy, SomeSnapshots, Sweep,
     Undelete,
 };
 pub use files::{Files, FilesCommand};
+pub use global::Global;
+pub use help::{command, page, topic};
+pub use key::{Cost, Key, NewKey, NewPassword};
 pub use mount::{Mount, Unmount};
 pub use popular::{Build as PopularBuild, Choice as PopularChoice, Popular};
 pub use rounds::{Choice as RoundsChoice, Plan as PlanRounds, Rounds};
+pub use series::{Remove, Rename, Tag, TagChange};
 pub use serve::{Serve, ServeNbd};
 
-const AFTER_HELP: &str = "Environment:
-  SILT_REPOSITORY         the repository, instead of --repo
-  SILT_PASSWORD           the password; or its file or a command that prints it:
-  SILT_PASSWORD_FILE, SILT_PASSWORD_COMMAND
-                          only one of the three, or --password-file, may be set
-  SILT_NEW_PASSWORD, SILT_NEW_PASSWORD_FILE, SILT_NEW_PASSWORD_COMMAND
-                          the same for key add and key passwd
-  SILT_ADMIN_PASSWORD, SILT_ADMIN_PASSWORD_FILE, SILT_ADMIN_PASSWORD_COMMAND
-                          the same for the administrator of an append-only repository
-  TZ                      the time zone of times that are read and printed
-
-Exit status:
+const AFTER_HELP: &str = "Exit status:
   0  done                          5  damage found
   1  failed                       10  no repository there
   2  wrong usage                  11  another backup of the series is running
@@ -54,91 +53,12 @@ Examples:
 
 /// Back up virtual machine disks, deduplicated in 4 KiB blocks, and restore them.
 #[derive(Parser)]
-#[command(name = "silt", version, after_help = AFTER_HELP)]
+#[command(name = "silt", version, after_help = AFTER_HELP, disable_help_subcommand = true)]
 pub struct Cli {
     #[command(flatten)]
     pub global: Global,
     #[command(subcommand)]
     pub command: Command,
-}
-
-#[derive(Args)]
-#[command(next_help_heading = "Global options")]
-pub struct Global {
-    /// Location of the repository: a folder, or s3://BUCKET/PREFIX.
-    #[arg(short, long, global = true, env = "SILT_REPOSITORY", value_name = "PATH")]
-    pub repo: Option<String>,
-    /// Read the password from the first line of this file.
-    #[arg(long, global = true, value_name = "FILE")]
-    pub password_file: Option<PathBuf>,
-    /// Read the administrator's password of an append-only repository from the first line of this
-    /// file.
-    #[arg(long, global = true, value_name = "FILE")]
-    pub admin_password_file: Option<PathBuf>,
-    /// Print JSON lines, each with a "message_type".
-    #[arg(long, global = true)]
-    pub json: bool,
-    /// Print no progress and no summary: only warnings, errors and the requested output.
-    #[arg(short, long, global = true)]
-    pub quiet: bool,
-    /// Number of threads; 0 means one per core, and more where threads wait for disks. --memory
-    /// limits them: four at 64 MiB, one more for each 12 MiB.
-    #[arg(short, long, global = true, default_value_t = 0, value_name = "N")]
-    pub jobs: usize,
-    /// Memory for the buffers of a backup or restore, in MiB, at least 24. Key derivation needs its
-    /// own memory before that and frees it.
-    #[arg(long, global = true, default_value_t = 64, value_name = "MIB",
-        value_parser = clap::value_parser!(u64).range(24..=1 << 20))]
-    pub memory: u64,
-    /// Read at most this many MiB per second: from sources in a backup, otherwise from the
-    /// repository.
-    #[arg(long, global = true, value_name = "MIB",
-        value_parser = clap::value_parser!(u64).range(1..))]
-    pub limit_read: Option<u64>,
-    /// Write at most this many MiB per second: to the target in a restore, otherwise to the
-    /// repository.
-    #[arg(long, global = true, value_name = "MIB",
-        value_parser = clap::value_parser!(u64).range(1..))]
-    pub limit_write: Option<u64>,
-    /// Upload at most this many objects to an object store in parallel; 4 by default. More than two
-    /// need more memory (`--memory`).
-    #[arg(long, global = true, env = "SILT_S3_CONNECTIONS", value_name = "COUNT")]
-    pub connections: Option<usize>,
-    /// Print the cost of the requests to buckets at these prices, in dollars per million requests
-    /// and per GB received, such as put=5,list=5,get=0.4,received=0.09.
-    #[arg(long, global = true, env = "SILT_S3_PRICES", value_name = "PRICES")]
-    pub s3_prices: Option<String>,
-    /// Folder of the cache for repositories in object stores; by default `silt` in the user's cache
-    /// folder. It can be deleted at any time.
-    #[arg(long, global = true, env = "SILT_CACHE_DIR", value_name = "FOLDER")]
-    pub cache_dir: Option<PathBuf>,
-    /// Cache at most this many MiB per repository.
-    #[arg(long, global = true, env = "SILT_CACHE_SIZE", value_name = "MIB")]
-    pub cache_size: Option<u64>,
-    /// Do not use the cache.
-    #[arg(long, global = true)]
-    pub no_cache: bool,
-    /// Accept a repository that is older than the one this machine saw last, because you rolled it
-    /// back.
-    ///
-    /// The machine records the newest commit of each series below $XDG_STATE_HOME/silt. If the
-    /// storage has older commits only, it serves an old state or was rolled back.
-    #[arg(long, global = true)]
-    pub accept_older: bool,
-    #[arg(long, global = true, hide = true, env = "XDG_CACHE_HOME")]
-    pub cache_home: Option<PathBuf>,
-    #[arg(long, global = true, hide = true, env = "XDG_STATE_HOME")]
-    pub state_home: Option<PathBuf>,
-    #[arg(long, global = true, hide = true, env = "HOME")]
-    pub home: Option<PathBuf>,
-    /// Wait up to this long, such as 10m or 2h, for another process that works on the same series.
-    #[arg(long, global = true, value_name = "TIME", value_parser = crate::snapshot_name::wait)]
-    pub wait: Option<u64>,
-    /// Lower the program's priority by N steps, up to 19. The default is 19 for reclaim, sweep and
-    /// popular, and 0 for other commands.
-    #[arg(long, global = true, value_name = "STEPS",
-        value_parser = clap::value_parser!(i32).range(0..=19))]
-    pub nice: Option<i32>,
 }
 
 #[derive(Subcommand)]
@@ -161,19 +81,14 @@ pub enum Command {
   silt backup --fleet fleet.toml --spool --rounds 4
   silt backup --all
 
-A fleet file lists series and their volumes. Commands can prepare volumes and clean up afterwards:
-  tags = [\"nightly\"]
-  [series.web1]
-  before = \"lvcreate --snapshot --size 5G --name web1-backup vg/web1\"
-  volumes = { root = \"/dev/vg/web1-backup\" }
-  after = \"lvremove --yes vg/web1-backup\"
-  [series.db1]
-  volumes = { root = \"/vm/db1.raw\" }")]
+Fleet files are described in `silt help fleet`.")]
     Backup(Backup),
     /// List snapshots
     #[command(after_help = "Examples:
   silt snapshots
   silt snapshots web1 --json
+  silt snapshots --tag nightly --newer-than 7d
+  silt snapshots --latest 1
   silt snapshots --deleted")]
     Snapshots(ListSnapshots),
     /// Show one snapshot: its volumes, and how much each level of deduplication saved
@@ -286,6 +201,23 @@ Times are in the local time zone. Snapshots dated in the future and protected on
     /// Allow snapshots to be deleted again
     #[command(after_help = "Examples:\n  silt unprotect 3f9a01bc")]
     Unprotect(SomeSnapshots),
+    /// Show a series under another name
+    #[command(after_help = "Examples:
+  silt rename web1 www
+
+Nothing that is stored moves. Hosts that back up under the old name still reach the series, and no
+other series can take that name. Renaming it back is possible at any time.")]
+    Rename(Rename),
+    /// Delete all snapshots of a series
+    #[command(after_help = "Examples:
+  silt remove web1 --dry-run
+  silt remove web1
+
+They can be brought back with `silt undelete` until a reclaim frees their space.")]
+    Remove(Remove),
+    /// Add or remove tags of snapshots
+    #[command(subcommand)]
+    Tag(Tag),
     /// Free the space of deleted snapshots, while other series are backed up and restored
     #[command(after_help = "Examples:
   silt reclaim
@@ -327,6 +259,13 @@ Times are in the local time zone. Snapshots dated in the future and protected on
         after_help = "Examples:\n  silt key list\n  silt key add --new-password-file /root/second"
     )]
     Key(Key),
+    /// Check and show the configuration file, which has profiles of settings
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  silt config check\n  silt config show\n\nThe file is \
+                      described in `silt help profiles`."
+    )]
+    Config(ConfigCommand),
     /// Print a shell completion script
     #[command(after_help = "Examples:
   silt completion bash > /etc/bash_completion.d/silt
@@ -335,6 +274,21 @@ Times are in the local time zone. Snapshots dated in the future and protected on
     Completion {
         /// The shell.
         shell: clap_complete::Shell,
+    },
+    /// Print the help of a command, or one of the topics options, buckets, environment, fleet and
+    /// profiles
+    #[command(after_help = "Examples:
+  silt help backup
+  silt help key add
+  silt help options
+  silt help buckets
+  silt help environment
+  silt help fleet
+  silt help profiles")]
+    Help {
+        /// A command, or a topic.
+        #[arg(value_name = "COMMAND|TOPIC")]
+        words: Vec<String>,
     },
     /// Print the version
     #[command(after_help = "Examples:\n  silt version\n  silt version --json")]
@@ -360,16 +314,6 @@ pub struct Init {
     pub cost: Cost,
 }
 
-#[derive(Args)]
-pub struct Cost {
-    /// Memory for key derivation (Argon2id), in MiB, 8 to 1024.
-    #[arg(long, default_value_t = 32, value_name = "MIB")]
-    pub kdf_memory: u32,
-    /// Passes of key derivation over that memory, 1 to 64.
-    #[arg(long, default_value_t = 3, value_name = "N")]
-    pub kdf_passes: u32,
-}
-
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ChangedForm {
     /// `qemu-img map --output=json`
@@ -382,23 +326,20 @@ pub enum ChangedForm {
 
 #[derive(Args)]
 pub struct Backup {
-    /// The series: the name of the virtual machine.
-    #[arg(required_unless_present_any = ["fleet", "all"])]
+    /// The series: the name of the virtual machine. Without any, all series of the profile.
     pub series: Option<String>,
     /// Volumes: PATH or NAME=PATH; raw file, qcow2, block device, URI of an NBD export, or - for
-    /// standard input.
-    #[arg(required_unless_present_any = ["fleet", "all"], value_name = "[NAME=]PATH")]
+    /// standard input. Without any, those of the profile.
+    #[arg(value_name = "[NAME=]PATH")]
     pub volumes: Vec<OsString>,
     /// Back up all series that this TOML file lists, in rounds: chunks that they have in common are
-    /// stored once. See the example below.
+    /// stored once. See `silt help fleet`.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["series", "changed"])]
     pub fleet: Option<PathBuf>,
     /// Back up all series that this machine has backed up before, in rounds, each from the same
     /// files as last time.
     #[arg(long, conflicts_with_all = ["fleet", "series", "changed"])]
     pub all: bool,
-    #[command(flatten)]
-    pub rounds: RoundsChoice,
     /// Run this shell command and back up its standard output as the volume `-`. If the command
     /// fails, so does the backup; with a pipe, a failed dump looks like a short one.
     #[arg(long, value_name = "COMMAND", conflicts_with_all = ["fleet", "all"])]
@@ -441,6 +382,9 @@ pub struct Backup {
     /// Do everything but write to the repository.
     #[arg(long)]
     pub dry_run: bool,
+    // Last: the heading of a group stays that of what follows.
+    #[command(flatten)]
+    pub rounds: RoundsChoice,
 }
 
 #[derive(Args)]
@@ -456,6 +400,21 @@ pub struct ListSnapshots {
     /// Only snapshots that were deleted and can still be brought back.
     #[arg(long)]
     pub deleted: bool,
+    /// Only snapshots with this tag, or one of these if it is given several times.
+    #[arg(long, value_name = "TAG")]
+    pub tag: Vec<String>,
+    /// Only snapshots that this host made, or one of these.
+    #[arg(long, value_name = "HOST")]
+    pub host: Vec<String>,
+    /// Only snapshots older than this, such as 30d.
+    #[arg(long, value_name = "PERIOD")]
+    pub older_than: Option<String>,
+    /// Only snapshots younger than this, such as 12h.
+    #[arg(long, value_name = "PERIOD")]
+    pub newer_than: Option<String>,
+    /// Of each series only the N newest of these.
+    #[arg(long, value_name = "N")]
+    pub latest: Option<usize>,
 }
 
 #[derive(Args)]
@@ -562,59 +521,6 @@ pub struct Rollback {
     /// Print what would be done, and do nothing.
     #[arg(long)]
     pub dry_run: bool,
-}
-
-#[derive(Subcommand)]
-pub enum Key {
-    /// List the repository's keys; * marks the one in use
-    #[command(after_help = "Examples:\n  silt key list\n  silt key list --json")]
-    List,
-    /// Add a password, or one for a host that only backs up
-    #[command(after_help = "Examples:
-  silt key add
-  silt key add --new-password-file /root/second
-  silt key add --write-only --series web1 --new-password-file web1.password
-  silt key add --write-only --series 'db-*,web1' --new-password-file db.password")]
-    Add(NewKey),
-    /// Remove a key, and with it its password
-    #[command(after_help = "Examples:\n  silt key remove 3f9a01bc")]
-    Remove {
-        /// The first digits of the key's id.
-        id: String,
-    },
-    /// Replace the password in use
-    #[command(after_help = "Examples:
-  silt key passwd
-  silt key passwd --new-password-file /root/next")]
-    Passwd(NewPassword),
-}
-
-#[derive(Args)]
-pub struct NewKey {
-    /// Make a key that backs up and deduplicates, and can neither read data nor delete anything.
-    #[arg(long)]
-    pub write_only: bool,
-    /// The series that the key may write: names, or prefixes followed by '*', separated by commas.
-    ///
-    /// --write-only requires it; '*' means every series. Objects that the key signs for other
-    /// series are refused.
-    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
-    pub series: Vec<String>,
-    /// Make a write-only key whose series share nothing with others. The key cannot test what
-    /// others hold.
-    #[arg(long, requires = "write_only")]
-    pub no_share: bool,
-    #[command(flatten)]
-    pub password: NewPassword,
-}
-
-#[derive(Args)]
-pub struct NewPassword {
-    /// Read the new password from the first line of this file (or SILT_NEW_PASSWORD, or a prompt).
-    #[arg(long, value_name = "FILE")]
-    pub new_password_file: Option<PathBuf>,
-    #[command(flatten)]
-    pub cost: Cost,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]

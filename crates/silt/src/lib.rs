@@ -19,7 +19,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use clap::{CommandFactory, FromArgMatches};
+use clap::FromArgMatches;
 pub use location::StorageKind;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
@@ -37,10 +37,12 @@ pub struct Program {
 /// Reads the environment, takes over the signals of the process, and prints to standard output and
 /// standard error.
 pub fn main_with(program: &Program) -> ExitCode {
-    let command = cli::Cli::command().name(program.name);
+    let command = cli::command().name(program.name);
     let parsed = command.try_get_matches();
-    let cli = match parsed.and_then(|matches| cli::Cli::from_arg_matches(&matches)) {
-        Ok(cli) => cli,
+    let parsed =
+        parsed.and_then(|matches| cli::Cli::from_arg_matches(&matches).map(|cli| (cli, matches)));
+    let (mut cli, matches) = match parsed {
+        Ok(parsed) => parsed,
         Err(error) => {
             // Help and version are no errors; clap prints each where it belongs.
             let code = if error.use_stderr() { 2 } else { 0 };
@@ -65,7 +67,7 @@ pub fn main_with(program: &Program) -> ExitCode {
             output::error(cli.global.json, "signals cannot be caught", 1);
         }
     }
-    let code = match commands::run(program, &cli, interrupted) {
+    let code = match commands::run(program, &mut cli, &matches, interrupted) {
         Ok(code) => code,
         Err(failure) => {
             let code = failure.exit_code();

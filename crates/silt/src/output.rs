@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::io::Write;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
 
@@ -40,6 +41,27 @@ pub fn failure() -> Option<&'static std::io::Error> {
 /// Prints a line to standard output.
 pub fn line(text: &str) {
     print(&visible(text));
+}
+
+/// Whether `--quiet` was given.
+static IS_QUIET: AtomicBool = AtomicBool::new(false);
+
+/// Stops [`done`] from printing, as `--quiet` asks for.
+pub fn be_quiet() {
+    IS_QUIET.store(true, Ordering::Relaxed);
+}
+
+/// Prints a line about what was done, unless `--quiet` is given. What a command was asked for, such
+/// as a list, is printed by [`line`].
+pub fn done(text: &str) {
+    if !IS_QUIET.load(Ordering::Relaxed) {
+        line(text);
+    }
+}
+
+/// Prints a line about what was done, as [`done`], or what a dry run would do.
+pub fn outcome(dry_run: bool, text: &str) {
+    if dry_run { line(text) } else { done(text) }
 }
 
 /// Prints a line to standard error.

@@ -77,6 +77,15 @@ pub fn password(
     } else {
         from_terminal(variables, option, prompt, twice)?
     };
+    not_empty(password)
+}
+
+/// Returns the password that a shell command prints.
+pub fn by_command(command: &str) -> Result<Vec<u8>, Failure> {
+    not_empty(from_command(command.as_ref())?)
+}
+
+fn not_empty(password: Vec<u8>) -> Result<Vec<u8>, Failure> {
     if password.is_empty() {
         return Err(Failure::Usage("the password is empty".to_owned()));
     }

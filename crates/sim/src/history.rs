@@ -261,7 +261,7 @@ fn act(
             }
             let location = places[one_of(which, places.len())].location.clone();
             // Whoever changes the places opens the repository anew.
-            (None, repository.remove_place(&location, false, &opener(process)))
+            (None, repository.remove_place(&location, &opener(process)))
         }
         action => {
             let done = act_in_place(stage, &repository, action);

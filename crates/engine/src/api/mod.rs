@@ -3,6 +3,7 @@
 //! rustdoc puts the text of a re-export before the text of the item.
 
 pub mod access;
+pub mod backup;
 pub mod context;
 pub mod snapshots;
 pub mod source;

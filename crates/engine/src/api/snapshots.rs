@@ -446,3 +446,66 @@ pub use silt_repository::compare::ChangedStretch;
 
 /// Compares a stretch of two volumes of a series; see [`ChangedStretch`] for an example.
 pub use silt_repository::compare::changed_stretch;
+
+/// ```
+/// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
+/// # let (storage, context) = (Arc::new(MemoryStorage::new()), SystemEnv::context());
+/// # let (config, none) = (Config::default(), Protection::None);
+/// # let repository = Repository::init(storage.clone(), context, config, &none, None)?;
+/// # let mut backup = repository.backup("web1", BackupOptions::default())?;
+/// # backup.add_volume("root", &StreamSource::new(Box::new(&[7; 100_000][..])), None)?;
+/// # let snapshot = backup.finish()?.snapshot;
+/// let kinds: Vec<_> = snapshot.volumes.iter().map(|volume| &volume.kind).collect();
+/// assert_eq!(kinds, [&VolumeKind::Disk]);
+/// # Ok::<(), siltstone::Error>(())
+/// ```
+pub use silt_format::VolumeKind;
+
+/// ```
+/// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
+/// # let (storage, context) = (Arc::new(MemoryStorage::new()), SystemEnv::context());
+/// # let (config, none) = (Config::default(), Protection::None);
+/// # let repository = Repository::init(storage.clone(), context, config, &none, None)?;
+/// # let mut backup = repository.backup("web1", BackupOptions::default())?;
+/// # backup.add_volume("root", &StreamSource::new(Box::new(&[7; 100_000][..])), None)?;
+/// # let snapshot = backup.finish()?.snapshot;
+/// // Only a volume whose changed-blocks map was believed has one.
+/// for proof in snapshot.volumes.iter().filter_map(|volume| volume.map_proof.as_ref()) {
+///     println!("all segments were compared since {}", proof.since_ns());
+/// }
+/// assert!(snapshot.volumes[0].map_proof.is_none());
+/// # Ok::<(), siltstone::Error>(())
+/// ```
+pub use silt_format::MapProof;
+
+/// ```
+/// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
+/// # let (storage, context) = (Arc::new(MemoryStorage::new()), SystemEnv::context());
+/// # let (config, none) = (Config::default(), Protection::None);
+/// # let repository = Repository::init(storage.clone(), context, config, &none, None)?;
+/// # let mut backup = repository.backup("web1", BackupOptions::default())?;
+/// # backup.add_volume("root", &StreamSource::new(Box::new(&[7; 100_000][..])), None)?;
+/// # let snapshot = backup.finish()?.snapshot;
+/// repository.delete("web1", &[snapshot.id], DeleteMethod::default())?;
+/// let head = repository.heads(&[])?.remove(0);
+/// let deleted: &DeletedEntry = &head.deleted[0];
+/// assert_eq!((deleted.entry.id, head.snapshots.len()), (snapshot.id, 0));
+/// # Ok::<(), siltstone::Error>(())
+/// ```
+pub use silt_format::DeletedEntry;
+
+/// ```
+/// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
+/// # let (storage, context) = (Arc::new(MemoryStorage::new()), SystemEnv::context());
+/// # let (config, none) = (Config::default(), Protection::None);
+/// # let repository = Repository::init(storage.clone(), context, config, &none, None)?;
+/// # let mut backup = repository.backup("web1", BackupOptions::default())?;
+/// # backup.add_volume("root", &StreamSource::new(Box::new(&[7; 100_000][..])), None)?;
+/// # let snapshot = backup.finish()?.snapshot;
+/// let names: Vec<_> = snapshot.checkpoints.iter().map(|checkpoint| &checkpoint.id).collect();
+/// assert!(names.is_empty(), "only a source that has checkpoints names one");
+/// # Ok::<(), siltstone::Error>(())
+/// ```
+pub use silt_format::Checkpoint;
+
+pub use silt_repository::tree::TreeVolume;

@@ -15,8 +15,8 @@ use silt_repository::sync::lock;
 
 use super::damage::Findings;
 use super::{CheckOptions, CheckReport, DataCheck};
-use crate::jobs::jobs;
 use crate::repository::Repository;
+use silt_repository::jobs::jobs;
 
 /// After how many verified containers the record is stored, so that a pass can go on there.
 const SAVE_EVERY: usize = 256;
@@ -52,6 +52,13 @@ pub(crate) fn verify(
     let mut done_bytes = 0;
     let mut unsaved = 0;
     let jobs = jobs(options.jobs);
+    let report_done = |done_bytes| {
+        let progress = Progress::bytes(Activity::Check, done_bytes, Some(total_bytes));
+        repository.objects.context.report(progress);
+    };
+    if total_bytes > 0 {
+        report_done(0);
+    }
     let outcome = each_verified(repository, head, &items, jobs, &mut |verified| {
         let item = verified.item;
         state.record.damaged.retain(|slots| slots.container != item.number);
@@ -65,8 +72,7 @@ pub(crate) fn verify(
         }
         times.set(item.number, item.tag, now_s);
         done_bytes += item.bytes;
-        let progress = Progress::bytes(Activity::Check, done_bytes, Some(total_bytes));
-        repository.objects.context.report(progress);
+        report_done(done_bytes);
         unsaved += 1;
         if unsaved == SAVE_EVERY {
             unsaved = 0;

@@ -3,16 +3,18 @@
 use std::collections::{BTreeMap, HashSet};
 
 use silt_format::number::to_u64;
+use silt_format::tree::{Entry, Tree, TreePage};
 use silt_format::{
     BlockRef, ByteSpan, DamagedSlots, Error, Head, MapRoot, ObjectKind, ObjectTag, PAGE_ENTRIES,
     PRIVATE_STORE, Page, RecipeChunk, Reference, Result, SEGMENT_BYTES, SegmentEntry, Snapshot,
-    SnapshotEntry, SummaryRef, Volume, names,
+    SnapshotEntry, SummaryRef, Volume, VolumeKind, names,
 };
 use silt_repository::check_record::{Avoided, RecordState};
 use silt_repository::chunks::ChunkReader;
 use silt_repository::map::{MapReader, Once};
 use silt_repository::objects::{Address, Objects, Scratch, is_damage};
 use silt_repository::summary::verify_summary;
+use silt_repository::tree::TreeReader;
 
 use super::damage::Findings;
 use super::missing::Compared;
@@ -46,6 +48,9 @@ pub(crate) fn verify(
         once: Once::default(),
         findings,
         missing,
+        trees: TreeReader::new(objects, head),
+        is_thorough: options.data == DataCheck::All,
+        tree_pages: HashSet::new(),
         newly_damaged: BTreeMap::new(),
         damaged_recipes: Vec::new(),
     };
@@ -157,6 +162,11 @@ struct Walk<'a> {
     once: Once,
     findings: &'a mut Findings,
     missing: Missing,
+    trees: TreeReader,
+    /// Whether what snapshots share is looked at for each of them.
+    is_thorough: bool,
+    /// Pages of directories that were found whole: pack and offset.
+    tree_pages: HashSet<(u32, u32)>,
     newly_damaged: BTreeMap<u32, (ObjectTag, Vec<u16>)>,
     damaged_recipes: Vec<BlockRef>,
 }
@@ -184,8 +194,11 @@ impl Walk<'_> {
     ) -> Result<()> {
         let series = self.head.name.clone();
         let place = VolumePath { series: &series, snapshot: snapshot.id, volume: &volume.name };
-        let Some(page) = volume.root.page else { return Ok(()) };
         self.once = Once::default();
+        if let VolumeKind::Tree(tree) = &volume.kind {
+            self.tree(tree, volume, place)?;
+        }
+        let Some(page) = volume.root.page else { return Ok(()) };
         self.page(page, volume.root.level, 0, volume, before, place)
     }
 
@@ -241,6 +254,53 @@ impl Walk<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Checks the pages of a file tree, and that the content of its files is in the volume.
+    fn tree(&mut self, tree: &Tree, volume: &Volume, place: VolumePath<'_>) -> Result<()> {
+        let subtree = tree.root.subtree.as_ref();
+        let mut left: Vec<_> = subtree.map(|root| (root.page, root.level)).into_iter().collect();
+        let whole = ByteSpan { offset: 0, length: volume.bytes };
+        while let Some((block, level)) = left.pop() {
+            self.repository.objects.context.check_interrupted()?;
+            let is_known = self.tree_pages.contains(&(block.pack, block.offset));
+            if is_known && !self.is_thorough && self.is_whole() {
+                continue;
+            }
+            let page = match self.trees.page(block, level) {
+                Ok(page) => page,
+                Err(error) => {
+                    self.damaged(block, &error, whole, place)?;
+                    continue;
+                }
+            };
+            self.tree_pages.insert((block.pack, block.offset));
+            match page {
+                TreePage::Branch(level, children) => {
+                    left.extend(children.iter().map(|child| (child.page, level - 1)));
+                }
+                TreePage::Leaf(entries) => {
+                    for entry in &entries {
+                        left.extend(entry.subtree.map(|subtree| (subtree.page, subtree.level)));
+                        if let Some(error) = self.content_error(entry, volume) {
+                            self.damaged(block, &error, whole, place)?;
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What is wrong with the content of a file, as far as the map tells.
+    fn content_error(&self, entry: &Entry, volume: &Volume) -> Option<Error> {
+        let lacks = |segment: u64| {
+            segment >= volume.bytes / to_u64(SEGMENT_BYTES)
+                || matches!(self.reader.entry(volume.root, segment), Ok(None))
+        };
+        let segment = entry.segments().find(|segment| lacks(*segment))?;
+        let name = entry.name.escape_ascii();
+        Some(Error::corrupt(format!("the content of '{name}' is missing: no segment {segment}")))
     }
 
     fn summary(&mut self, snapshot: &Snapshot, summary: SummaryRef, is_all: bool) -> Result<()> {

@@ -17,6 +17,43 @@ use silt_storage::{ByteRange, Key, PutMode, Storage, list_all};
 use super::heal::{HealOptions, HealReport};
 use crate::repository::Repository;
 
+/// How complete a place of a repository counts as.
+///
+/// ```
+/// # use {std::{collections::HashMap, sync::Arc}, siltstone::{*, storage::*}};
+/// # let (config, none) = (Config::default(), Protection::None);
+/// # let disk = Arc::new(MemoryStorage::new());
+/// # let mut disks = HashMap::from([("/mnt/a", disk.clone())]);
+/// # let open = |location: &str| -> Result<Arc<dyn Storage>> { Ok(disk.clone()) };
+/// # let repository = Repository::init(disk.clone(), SystemEnv::context(), config, &none, None)?;
+/// # disks.insert("/mnt/b", Arc::new(MemoryStorage::new()));
+/// let open = |location: &str| -> Result<Arc<dyn Storage>> {
+///     disks.get(location).map(|disk| disk.clone() as Arc<dyn Storage>).ok_or_else(|| {
+///         Error::new(ErrorKind::Unavailable, format!("nothing is mounted at {location}"))
+///     })
+/// };
+/// let (repository, _) = repository.add_place("/mnt/a", "/mnt/b", &open)?;
+/// // The disk of /mnt/a is mounted elsewhere from now on.
+/// let moved = disks["/mnt/a"].clone();
+/// let open = |location: &str| -> Result<Arc<dyn Storage>> {
+///     match location {
+///         "/mnt/new" => Ok(moved.clone()),
+///         "/mnt/b" => open(location),
+///         _ => Err(Error::new(ErrorKind::Unavailable, "nothing is mounted there")),
+///     }
+/// };
+/// let completeness = repository.move_place("/mnt/a", "/mnt/new", &open)?;
+/// assert_eq!(completeness, Completeness::Incomplete, "/mnt/b may have more");
+/// # Ok::<(), siltstone::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Completeness {
+    /// It has everything that was reported as committed.
+    Complete,
+    /// It may lack objects until [`add_place`](Repository::add_place) has compared it.
+    Incomplete,
+}
+
 impl Repository {
     /// Adds a copy of the repository at `location` and fills it; `here` is the location by which
     /// the repository was opened.
@@ -267,9 +304,18 @@ impl Repository {
 
     /// Goes on without a place; its objects stay where they are.
     ///
-    /// `Denied` if no complete place would be left, unless that is allowed: then what the places
-    /// left lack is lost.
-    pub fn remove_place(
+    /// `Denied` if no complete place would be left.
+    pub fn remove_place(&self, location: &str, open: &OpenPlace<'_>) -> Result<()> {
+        self.go_on_without(location, false, open)
+    }
+
+    /// Goes on without a place, even if no complete one is left: objects that the others lack are
+    /// lost.
+    pub fn give_up_place(&self, location: &str, open: &OpenPlace<'_>) -> Result<()> {
+        self.go_on_without(location, true, open)
+    }
+
+    fn go_on_without(
         &self,
         location: &str,
         allow_incomplete: bool,
@@ -309,13 +355,13 @@ impl Repository {
     }
 
     /// Says that the place that was at `old` is at `new` now: its disk is mounted elsewhere, its
-    /// bucket has another name. Returns whether the place counts as incomplete.
+    /// bucket has another name. Returns how complete the place counts as.
     ///
     /// `AlreadyExists` while the repository is still found at `old`; `Conflict` if what is at `new`
     /// does not know the places as they are now, so that it can't be what was at `old`. Where
     /// the list has another complete copy, the place counts as incomplete until
     /// [`add_place`](Self::add_place) has compared the two, as `new` may be an old copy.
-    pub fn move_place(&self, old: &str, new: &str, open: &OpenPlace<'_>) -> Result<bool> {
+    pub fn move_place(&self, old: &str, new: &str, open: &OpenPlace<'_>) -> Result<Completeness> {
         self.require_changeable()?;
         let mut list = self.places.as_ref().map(|places| places.list.clone()).unwrap_or_default();
         let names =
@@ -360,7 +406,8 @@ impl Repository {
             new.clone_into(known);
         }
         self.put_lists(&before, None, &list, &self.seal_lists(&list, 0)?, open)?;
-        Ok(list.filling.iter().any(|known| known == new))
+        let is_incomplete = list.filling.iter().any(|known| known == new);
+        Ok(if is_incomplete { Completeness::Incomplete } else { Completeness::Complete })
     }
 
     /// Makes a list of places the newest, in every place that it or the one before names and that

@@ -4,4 +4,5 @@ mod change;
 mod heal;
 mod verify;
 
+pub use change::Completeness;
 pub use heal::{HealOptions, HealReport};

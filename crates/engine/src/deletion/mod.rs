@@ -5,6 +5,7 @@
 //! containers are rewritten under the same references.
 
 mod delete;
+mod named;
 mod plan;
 mod policy;
 mod reclaim;
@@ -14,7 +15,7 @@ mod undelete;
 mod unfinished;
 mod vectors;
 
-pub(crate) use reclaim::retagged;
+pub(crate) use named::retagged;
 pub(crate) use rewrite::Rewriter;
 pub(crate) use sweep::each_unshared;
 

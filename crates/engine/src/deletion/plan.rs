@@ -1,8 +1,8 @@
 //! The plan of a reclaim: what goes, and what is rewritten.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
-use silt_format::{DeadRange, DeletedEntry, Head, Id, Result, SnapshotEntry, names};
+use silt_format::{DeadRange, DeletedEntry, Head, Id, ObjectTag, Result, SnapshotEntry, names};
 use silt_repository::bounds::require_listed;
 use silt_repository::chunks::open_container;
 use silt_repository::dead::{self, DeadSlots};
@@ -10,6 +10,7 @@ use silt_repository::edit::read_snapshots;
 use silt_repository::event::Warning;
 use silt_repository::objects::{is_damage, key};
 
+use super::named::{Listed, retagged, without};
 use super::sweep::{SweepReport, living_packs};
 use super::undelete::known_slots;
 use super::vectors::Vectors;
@@ -134,7 +135,7 @@ impl ReclaimReport {
 /// assert_eq!(plan.dropped_containers().len(), 1);
 /// let report = repository.execute_reclaim(&plan)?;
 /// assert_eq!(report.dropped_containers, 1);
-/// assert!(report.freed_bytes() >= plan.forecast().freed_bytes());
+/// assert_eq!(report.freed_bytes(), plan.forecast().freed_bytes());
 /// # Ok::<(), siltstone::Error>(())
 /// ```
 #[derive(Debug)]
@@ -189,39 +190,33 @@ pub(crate) struct Steps {
     pub(super) drop_packs: Vec<u32>,
     /// All objects of the series before anything is changed.
     pub(super) listing: Vec<Listed>,
+    /// Those of the listing that will go.
+    pub(super) gone: Vec<usize>,
     pub(super) next_container: u32,
     pub(super) next_pack: u32,
 }
 
-#[derive(Debug)]
-pub(super) struct Listed {
-    pub(super) name: String,
-    pub(super) bytes: u64,
-}
-
 impl Steps {
+    /// Takes what goes out of a head.
+    pub(super) fn apply(&self, head: &mut Head) {
+        head.deleted.retain(|deleted| !self.purge.contains(&deleted.entry.id));
+        head.containers = without(&head.containers, &self.drop);
+        head.packs = without(&head.packs, &self.drop_packs);
+        head.next_container = self.next_container;
+        head.next_pack = self.next_pack;
+    }
+
     /// Their totals.
-    pub(crate) fn forecast(&self, head: &Head) -> ReclaimReport {
+    pub(crate) fn forecast(&self) -> ReclaimReport {
         let mut report = ReclaimReport::default();
         report.purged.clone_from(&self.purge);
         report.dropped_containers = self.drop.len() as u64;
         report.rewritten_containers = self.rewrite.len() as u64;
         report.rewritten_bytes = self.rewrite_bytes;
         report.dropped_packs = self.drop_packs.len() as u64;
-        let going: HashSet<String> = self
-            .drop
-            .iter()
-            .chain(&self.rewrite)
-            .filter_map(|n| Some(names::container(head.series, *n, head.containers.tag(*n)?)))
-            .chain(
-                self.drop_packs
-                    .iter()
-                    .filter_map(|n| Some(names::pack(head.series, *n, head.packs.tag(*n)?))),
-            )
-            .collect();
-        let gone = self.listing.iter().filter(|listed| going.contains(&listed.name));
-        report.removed_objects = gone.clone().count() as u64;
-        report.removed_bytes = gone.map(|listed| listed.bytes).sum();
+        let gone = self.gone.iter().map(|place| self.listing[*place].bytes);
+        report.removed_objects = gone.len() as u64;
+        report.removed_bytes = gone.sum();
         report
     }
 }
@@ -261,6 +256,7 @@ impl Edit<'_> {
             next_container: self.next_container(&listing, options.grace_s)?,
             next_pack: next_number(&listing, &names::recipes(series), self.head.next_pack),
             listing,
+            gone: Vec::new(),
         };
         self.plan_containers(options.dead_share_min, &mut plan)?;
         let mut snapshots = self.living()?;
@@ -275,6 +271,17 @@ impl Edit<'_> {
             }
             Err(error) => return Err(error),
         }
+        let mut after = self.head.clone();
+        plan.apply(&mut after);
+        after.containers = retagged(
+            &after.containers,
+            &plan.rewrite.iter().copied().collect(),
+            ObjectTag::rewritten(0),
+        );
+        if !plan.drop.is_empty() || !plan.rewrite.is_empty() {
+            after.dead.clear();
+        }
+        plan.gone = self.unnamed_by(&after, &plan.listing)?;
         Ok(plan)
     }
 

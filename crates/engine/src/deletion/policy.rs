@@ -49,6 +49,7 @@ impl Repository {
     /// The policies of the series called `names`, or of all.
     pub fn policies(&self, names: &[String]) -> Result<Vec<SeriesPolicy>> {
         let heads = self.heads(names)?.into_iter();
-        Ok(heads.map(|head| SeriesPolicy { series: head.name, policy: head.policy }).collect())
+        let shown = |head: &silt_format::Head| head.shown().to_owned();
+        Ok(heads.map(|head| SeriesPolicy { series: shown(&head), policy: head.policy }).collect())
     }
 }

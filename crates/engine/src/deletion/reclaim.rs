@@ -6,19 +6,16 @@
 use std::collections::{HashMap, HashSet};
 
 use silt_chunking::Fingerprinter;
-use silt_format::{
-    DeadRange, Error, ErrorKind, Head, Id, ObjectSet, ObjectTag, Result, Snapshot, SnapshotEntry,
-    names,
-};
+use silt_format::{DeadRange, Error, ErrorKind, ObjectTag, Result, names};
 use silt_repository::chunks::open_container;
 use silt_repository::dead::{self, DeadSlots};
-use silt_repository::edit::read_snapshots;
 use silt_repository::event::{Activity, Progress, Warning};
 use silt_repository::heads::{self, HEADS_KEPT};
 use silt_repository::objects::is_damage;
 
 use super::delete::leak_share;
-use super::plan::{Listed, ReclaimOptions, ReclaimPlan, ReclaimReport, Steps};
+use super::named::retagged;
+use super::plan::{ReclaimOptions, ReclaimPlan, ReclaimReport, Steps};
 use super::rewrite::Rewriter;
 use super::sweep::{SweepOptions, SweepReport};
 use crate::edit::Edit;
@@ -47,7 +44,7 @@ impl Repository {
             }
             planned => planned?,
         };
-        let forecast = steps.forecast(&edit.head);
+        let forecast = steps.forecast();
         edit.finish()?;
         Ok(ReclaimPlan { series, options, steps: Some(steps), forecast, needs_sweep })
     }
@@ -68,7 +65,7 @@ impl Repository {
         if plan.needs_sweep {
             report.sweep = Some(edit.sweep_before(&plan.options)?);
             let steps = edit.plan(&plan.options)?;
-            report = ReclaimReport { sweep: report.sweep, ..steps.forecast(&edit.head) };
+            report = ReclaimReport { sweep: report.sweep, ..steps.forecast() };
             edit.execute(&steps, &mut report)?;
         } else {
             edit.execute(steps, &mut report)?;
@@ -87,7 +84,7 @@ impl Repository {
         let needs_sweep = self.needs_sweep(&edit, options)?;
         let sweep = needs_sweep.then(|| edit.sweep_before(options)).transpose()?;
         let steps = edit.plan(options)?;
-        let mut report = ReclaimReport { sweep, ..steps.forecast(&edit.head) };
+        let mut report = ReclaimReport { sweep, ..steps.forecast() };
         edit.execute(&steps, &mut report)?;
         edit.finish()?;
         Ok(report)
@@ -125,7 +122,7 @@ impl Edit<'_> {
         report.removed_bytes = 0;
         report.rewritten_bytes = 0;
         report.rewritten_containers = 0;
-        let orphans = self.unnamed(&plan.listing)?;
+        let orphans = self.unnamed_by(&self.head, &plan.listing)?;
         let is_needed = !plan.purge.is_empty()
             || !plan.drop.is_empty()
             || !plan.drop_packs.is_empty()
@@ -133,26 +130,24 @@ impl Edit<'_> {
                 != (self.head.next_container, self.head.next_pack)
             || !orphans.is_empty();
         if is_needed {
-            self.head.deleted.retain(|deleted| !plan.purge.contains(&deleted.entry.id));
-            self.head.containers = without(&self.head.containers, &plan.drop);
-            self.head.packs = without(&self.head.packs, &plan.drop_packs);
-            self.head.next_container = plan.next_container;
-            self.head.next_pack = plan.next_pack;
+            plan.apply(&mut self.head);
             let replaced = self.replace_dead(&plan.reclaimable, &plan.drop)?;
             self.commit()?;
             self.repository.objects.delete(&replaced)?;
         }
+        let mut removed = Vec::new();
         if !plan.drop.is_empty() && !plan.rewrite.is_empty() {
             // Storage may be full: what goes makes room for what is written.
-            let gone = self.unnamed(&plan.listing)?;
-            self.remove(&gone, plan, report)?;
+            removed = self.unnamed_by(&self.head, &plan.listing)?;
+            self.remove(&removed, plan, report)?;
         }
         let tag = ObjectTag::rewritten(self.repository.objects.context.random_id());
         for batch in plan.rewrite.chunks(REWRITES_PER_COMMIT) {
             self.rewrite(batch, plan, tag, report)?;
         }
         // Last, so that an interruption before leaves only what the next run finds unnamed.
-        let gone = self.unnamed(&plan.listing)?;
+        let mut gone = self.unnamed_by(&self.head, &plan.listing)?;
+        gone.retain(|place| removed.binary_search(place).is_err());
         self.remove(&gone, plan, report)?;
         report.dead_slots_left = self.head.dead.iter().map(|list| list.slots).sum();
         self.remove_old_heads()
@@ -238,43 +233,6 @@ impl Edit<'_> {
         Ok(parts.map(|(id, part)| names::dead_list(series, id, part)).collect())
     }
 
-    /// The objects of a listing that the head as it is now names neither itself nor by its
-    /// snapshots, and that no backup can come to use.
-    fn unnamed(&self, listing: &[Listed]) -> Result<Vec<usize>> {
-        let head = &self.head;
-        let series = head.series;
-        let deleted = head.deleted.iter().map(|deleted| &deleted.entry);
-        let entries: Vec<SnapshotEntry> = head.snapshots.iter().chain(deleted).cloned().collect();
-        let snapshots = read_readable(self.repository, head, &entries)?;
-        let Some(snapshots) = snapshots else { return Ok(Vec::new()) };
-        let vectors: HashSet<Id> =
-            snapshots.iter().filter_map(|snapshot| snapshot.summary).map(|s| s.id).collect();
-        let set = |set: &ObjectSet, next: u32, name: &str| {
-            names::number_and_tag(name)
-                .is_none_or(|(number, tag)| number >= next || set.tag(number) == Some(tag))
-        };
-        let id = |name: &str| name.rsplit('/').next().and_then(Id::from_hex);
-        let is_named = |name: &str| {
-            if name.starts_with(&names::containers(series)) {
-                set(&head.containers, head.next_container, name)
-            } else if name.starts_with(&names::recipes(series)) {
-                set(&head.packs, head.next_pack, name)
-            } else if name.starts_with(&names::snapshots(series)) {
-                id(name).is_none_or(|id| entries.iter().any(|entry| entry.id == id))
-            } else if name.starts_with(&names::summaries(series)) {
-                names::id_and_part(name).is_none_or(|(id, _)| vectors.contains(&id))
-            } else if name.starts_with(&names::runs(series)) {
-                names::id_and_part(name)
-                    .is_none_or(|(id, _)| head.runs.iter().any(|run| run.id == id))
-            } else {
-                let mut lists = head.dead.iter().chain(&head.condemned).chain(&head.delta_bases);
-                names::id_and_part(name).is_none_or(|(id, _)| lists.any(|list| list.id == id))
-            }
-        };
-        let unnamed = listing.iter().enumerate().filter(|(_, listed)| !is_named(&listed.name));
-        Ok(unnamed.map(|(place, _)| place).collect())
-    }
-
     /// Removes objects that the committed head does not name.
     fn remove(&mut self, gone: &[usize], plan: &Steps, report: &mut ReclaimReport) -> Result<()> {
         for places in gone.chunks(REMOVED_AT_ONCE) {
@@ -311,38 +269,4 @@ impl Edit<'_> {
         }
         Ok(())
     }
-}
-
-/// The same containers, of which those in `done` were rewritten under `tag`.
-pub(crate) fn retagged(set: &ObjectSet, done: &HashSet<u32>, tag: ObjectTag) -> ObjectSet {
-    let mut containers = ObjectSet::default();
-    for (number, old) in set.iter() {
-        containers.push(number, if done.contains(&number) { tag } else { old });
-    }
-    containers
-}
-
-/// The snapshots of a head; `None` with a warning if one can't be read, since what it names is then
-/// not known.
-fn read_readable(
-    repository: &Repository,
-    head: &Head,
-    entries: &[SnapshotEntry],
-) -> Result<Option<Vec<Snapshot>>> {
-    match read_snapshots(repository, head.series, entries) {
-        Ok(snapshots) => Ok(Some(snapshots)),
-        Err(error) if is_damage(&error) => {
-            repository.warn(Warning::after(&error, "unreferenced objects are not removed"));
-            Ok(None)
-        }
-        Err(error) => Err(error),
-    }
-}
-
-fn without(set: &ObjectSet, gone: &[u32]) -> ObjectSet {
-    let mut left = ObjectSet::default();
-    for (number, tag) in set.iter().filter(|(number, _)| gone.binary_search(number).is_err()) {
-        left.push(number, tag);
-    }
-    left
 }

@@ -5,10 +5,11 @@
 //! bit for every slot of a window. This is the grouped mark-and-sweep of the papers, with as many
 //! phases as the memory limit requires.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use silt_format::{
-    BlockRef, DeadRange, Head, MapRoot, ObjectTag, PRIVATE_STORE, Result, Snapshot, SummaryGeometry,
+    BlockRef, DeadRange, Head, MapRoot, ObjectTag, PRIVATE_STORE, Result, Snapshot,
+    SummaryGeometry, VolumeKind,
 };
 use silt_repository::bounds::require_listed;
 use silt_repository::budget::MEMORY_BYTES_DEFAULT;
@@ -17,6 +18,7 @@ use silt_repository::dead::{self, DeadSlots};
 use silt_repository::event::Warning;
 use silt_repository::map::MapReader;
 use silt_repository::objects::{Scratch, is_damage};
+use silt_repository::tree::TreeReader;
 
 use crate::edit::Edit;
 use crate::repository::Repository;
@@ -298,5 +300,13 @@ pub(crate) fn living_packs(
         Ok(())
     })?;
     packs.append(&mut recipes);
+    let (trees, mut seen) = (TreeReader::new(&repository.objects, head), HashSet::new());
+    for volume in snapshots.iter().flat_map(|snapshot| &snapshot.volumes) {
+        let VolumeKind::Tree(tree) = &volume.kind else { continue };
+        trees.each_page(&tree.root, &mut seen, &mut |page, _| {
+            packs.insert(page.pack);
+            repository.objects.context.check_interrupted()
+        })?;
+    }
     Ok(packs)
 }

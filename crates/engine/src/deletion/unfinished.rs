@@ -19,7 +19,7 @@ impl Repository {
         let mut report = self.left_over(&edit, options.grace_s)?;
         if report.removed_objects > 0 {
             let steps = edit.plan(options)?;
-            report = steps.forecast(&edit.head);
+            report = steps.forecast();
             edit.execute(&steps, &mut report)?;
         }
         edit.finish()?;

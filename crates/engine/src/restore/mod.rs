@@ -22,8 +22,8 @@ use silt_source::VolumeTarget;
 use silt_storage::AlignedBuffer;
 
 use self::fetch::Turns;
-use crate::jobs::jobs;
 use crate::repository::Repository;
+use silt_repository::jobs::jobs;
 
 /// How a volume is restored.
 ///
@@ -164,6 +164,7 @@ impl Repository {
             writing: Mutex::new(()),
         };
         restore.turns.restored(lock(&restore.state).next_segment);
+        restore.context.report(Progress::bytes(Activity::Restore, 0, Some(range.length)));
         // In place, what is needed is only known once the target was compared.
         let fetches = self.objects.storage.request_bytes() > 0 && !options.in_place;
         let work = || {

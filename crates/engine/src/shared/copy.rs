@@ -13,10 +13,10 @@ use silt_repository::shared_record::{Owner, SharedRecord};
 use silt_repository::upload::Uploads;
 
 use super::owners::shared_runs;
-use crate::backup::{ContainerWriter, Pipeline};
 use crate::edit::Edit;
-use crate::jobs::jobs;
 use crate::repository::Repository;
+use silt_backup::{ContainerWriter, Pipeline};
+use silt_repository::jobs::jobs;
 
 /// Maximum number of runs of an index; when there are more, they are merged into one.
 const RUNS_MAX: usize = 4;

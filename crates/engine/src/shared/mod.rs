@@ -16,7 +16,7 @@ mod sweep;
 pub use popular::{PopularOptions, PopularReport, SharePolicy};
 pub use repoint::RepointReport;
 pub use round::{
-    CostModel, Picking, RoundLoad, RoundMember, RoundOptions, RoundReport, Schedule, ScheduledVm,
-    StageSeconds, memory_bytes_of_rounds, rounds_for_memory,
+    CostModel, Picking, RoundLoad, RoundMember, RoundMemory, RoundOptions, RoundReport, Schedule,
+    ScheduledVm, StageSeconds, rounds_for_memory,
 };
 pub use sweep::{SharedSweepOptions, SharedSweepReport};

@@ -186,7 +186,7 @@ impl Edit<'_> {
         }
         // The lists say what is dead; there are no snapshots here that could.
         let steps = self.plan(&options.reclaim)?;
-        report.reclaimed = steps.forecast(&self.head);
+        report.reclaimed = steps.forecast();
         if options.dry_run {
             return Ok(());
         }

@@ -28,5 +28,9 @@ mod shared;
 mod sources;
 mod status;
 mod tags;
+#[path = "../../../tree/tests/tree/kit.rs"]
+#[expect(dead_code, reason = "other tests use the rest")]
+mod tree_kit;
+mod trees;
 mod write_only;
 mod writers;

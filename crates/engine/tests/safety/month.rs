@@ -154,7 +154,7 @@ impl Month {
                 self.places.lock().unwrap().remove("b");
                 self.all_fail(day);
                 let open = |place: &str| self.storage(place);
-                self.open().remove_place("b", false, &open).unwrap();
+                self.open().remove_place("b", &open).unwrap();
             }
             11 => {
                 self.places.lock().unwrap().insert("b", Arc::default());

@@ -10,8 +10,8 @@ use silt_storage::{
     MemoryStorage, PutMode, Storage, list_all,
 };
 use siltstone::{
-    Administrator, Advice, DeleteMethod, HealOptions, KeyAccess, Protection, Repository,
-    SharePolicy,
+    Administrator, Advice, Completeness, DeleteMethod, HealOptions, KeyAccess, Protection,
+    Repository, SharePolicy,
 };
 
 use crate::kit::{self, World};
@@ -112,11 +112,10 @@ fn one_place_is_enough_to_restore_and_all_are_needed_to_write() {
         let error = kit::backup(&repository, "vm", &images[0]).unwrap_err();
         assert_eq!(error.advice(), Some(&Advice::ReachPlace), "{error}");
         // Without the lost one all goes on.
-        repository.remove_place(lost, false, &|location| disks.open(location)).unwrap();
+        repository.remove_place(lost, &|location| disks.open(location)).unwrap();
         let repository = disks.repository(left, &world).unwrap();
         kit::backup(&repository, "vm", &images[0]).unwrap();
-        let error =
-            repository.remove_place(left, false, &|location| disks.open(location)).unwrap_err();
+        let error = repository.remove_place(left, &|location| disks.open(location)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Denied);
     }
 }
@@ -132,7 +131,7 @@ fn places_that_were_each_used_without_the_other_are_not_taken_for_one_repository
     let known = first_list(&disks, "a").len();
     let (elsewhere, other_world, _) = two_copies();
     let repository = elsewhere.repository("a", &other_world).unwrap();
-    repository.remove_place("a", false, &|location| elsewhere.open(location)).unwrap();
+    repository.remove_place("a", &|location| elsewhere.open(location)).unwrap();
     let lists = first_list(&elsewhere, "a");
     assert_eq!(lists.len(), known + 2, "a list is written twice");
     let (name, bytes) = &lists[1];
@@ -140,7 +139,7 @@ fn places_that_were_each_used_without_the_other_are_not_taken_for_one_repository
     let away = disks.0.lock().unwrap().remove("a").unwrap();
     // And somebody else goes on without the other one.
     let repository = disks.repository("b", &world).unwrap();
-    repository.remove_place("b", false, &|location| disks.open(location)).unwrap();
+    repository.remove_place("b", &|location| disks.open(location)).unwrap();
     disks.0.lock().unwrap().insert("a".to_owned(), away);
     for location in ["a", "b"] {
         let error = disks.repository(location, &world).err().unwrap();
@@ -155,7 +154,7 @@ fn a_place_that_was_left_out_learns_what_happened_without_it() {
     let old = disks.get("b");
     disks.0.lock().unwrap().remove("b");
     let repository = disks.repository("a", &world).unwrap();
-    repository.remove_place("b", false, &|location| disks.open(location)).unwrap();
+    repository.remove_place("b", &|location| disks.open(location)).unwrap();
     let repository = disks.repository("a", &world).unwrap();
     kit::backup(&repository, "vm", &images[0]).unwrap();
     // Whoever opens the old place is told, reads the others, and changes nothing.
@@ -174,7 +173,7 @@ fn a_place_that_was_left_out_learns_what_happened_without_it() {
     denied(kit::backup(&repository, "vm", &images[1]).map(drop));
     let latest = kit::latest(&repository, "vm").unwrap().entry.id;
     denied(repository.delete("vm", &[latest], DeleteMethod::Approximate).map(drop));
-    denied(repository.remove_place("a", true, &open));
+    denied(repository.give_up_place("a", &open));
     denied(repository.move_place("a", "b", &open).map(drop));
     denied(repository.heal_copies(ALL_DATA).map(drop));
     denied(repository.reclaim("vm", &kit::THOROUGH).map(drop));
@@ -210,7 +209,7 @@ fn a_place_that_was_moved_is_where_its_administrator_says() {
     disks.0.lock().unwrap().insert("c".to_owned(), Arc::new(old));
     let repository = disks.repository("a", &world).unwrap();
     kit::backup(&repository, "vm", &images[1]).unwrap_err();
-    assert!(repository.move_place("b", "c", &open).unwrap());
+    assert_eq!(repository.move_place("b", "c", &open).unwrap(), Completeness::Incomplete);
     assert!(disks.repository("a", &world).unwrap().places()[1].is_filling);
     disks.add("a", "c", false, &world);
     assert_eq!(disks.objects("a"), disks.objects("c"));
@@ -219,13 +218,14 @@ fn a_place_that_was_moved_is_where_its_administrator_says() {
     rename("c", "e");
     let repository = disks.repository("d", &world).unwrap();
     kit::backup(&repository, "vm", &images[1]).unwrap_err();
-    assert!(repository.move_place("a", "d", &open).unwrap(), "the other may have more");
+    let moved = repository.move_place("a", "d", &open).unwrap();
+    assert_eq!(moved, Completeness::Incomplete, "the other may have more");
     let repository = disks.repository("d", &world).unwrap();
     let error = repository.move_place("c", "e", &open).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Conflict, "it may lack what was made since: {error}");
-    let error = repository.remove_place("c", false, &open).unwrap_err();
+    let error = repository.remove_place("c", &open).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied, "it is the only complete one: {error}");
-    repository.remove_place("c", true, &open).unwrap();
+    repository.give_up_place("c", &open).unwrap();
     assert!(!disks.repository("d", &world).unwrap().places()[0].is_filling);
     disks.add("d", "e", false, &world);
     let repository = disks.repository("e", &world).unwrap();
@@ -323,7 +323,7 @@ fn what_a_stranger_puts_before_our_objects_hides_none_of_them() {
     kit::backup(&before, "vm", &images[0]).unwrap();
     // One that was open before a place went knows of it still.
     let repository = disks.repository("a", &world).unwrap();
-    repository.remove_place("b", false, &|location| disks.open(location)).unwrap();
+    repository.remove_place("b", &|location| disks.open(location)).unwrap();
     assert_eq!(kit::backup(&before, "vm", &images[1]).unwrap_err().kind(), ErrorKind::Busy);
     // And a list that is newer than all, and none, is named and not passed over.
     let name = Numbered::Places.name(silt_format::SeriesId::NONE, u64::MAX);
@@ -543,7 +543,7 @@ fn a_place_cannot_be_added_twice_or_hold_another_repository() {
     let error = repository.add_place("a", "c", &open).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::AlreadyExists, "{error}");
     let repository = disks.repository("a", &world).unwrap();
-    let error = repository.remove_place("nowhere", false, &open).unwrap_err();
+    let error = repository.remove_place("nowhere", &open).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
     assert_eq!(disks.repository("b", &world).unwrap().places().len(), 2);
 }
@@ -562,7 +562,7 @@ fn a_shared_place_is_added_only_while_all_others_are_there() {
     let refused = refused.err().unwrap();
     assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused}");
     assert!(refused.to_string().contains("copy in a cannot be reached"), "{refused}");
-    let refused = disks.repository("s", &world).unwrap().remove_place("s", true, &open);
+    let refused = disks.repository("s", &world).unwrap().give_up_place("s", &open);
     assert!(refused.is_err());
     // Nothing was written of which the one that was away does not know.
     assert_eq!(disks.objects("s"), before);

@@ -138,3 +138,51 @@ fn a_long_backup_keeps_its_lease() {
     }
     session.finish().unwrap();
 }
+
+#[test]
+fn a_name_never_means_two_series() {
+    for round in 0..40 {
+        let storage = Arc::new(MemoryStorage::new());
+        let dead = Arc::new(Mutex::new(HashSet::new()));
+        let worlds = [1_u32, 2].map(|number| World::process(number.into(), number, "here", &dead));
+        let first = kit::init(storage.clone(), &worlds[0]).unwrap();
+        for series in ["a", "b"] {
+            kit::backup(&first, series, &kit::image(1, 20)).unwrap();
+        }
+        let second = kit::open(storage.clone(), &worlds[1]).unwrap();
+        let (one, other) = std::thread::scope(|scope| {
+            let one = scope.spawn(|| first.rename("a", "x").map(drop));
+            let other = scope.spawn(|| match round % 2 {
+                0 => second.rename("b", "x").map(drop),
+                _ => kit::backup(&second, "x", &kit::image(2, 20)).map(drop),
+            });
+            (one.join().unwrap(), other.join().unwrap())
+        });
+        let heads = kit::open(storage, &worlds[0]).unwrap().heads(&[]).unwrap();
+        let shown = heads.iter().filter(|head| head.shown() == "x").count();
+        let done = [&one, &other].into_iter().filter(|result| result.is_ok()).count();
+        assert_eq!(shown, done, "{one:?} {other:?}");
+        assert!(done <= 1, "{one:?} {other:?}");
+    }
+}
+
+#[test]
+fn a_first_backup_and_a_rename_do_not_take_the_same_name() {
+    let storage = Arc::new(MemoryStorage::new());
+    let dead = Arc::new(Mutex::new(HashSet::new()));
+    let worlds = [1_u32, 2].map(|number| World::process(number.into(), number, "here", &dead));
+    let first = kit::init(storage.clone(), &worlds[0]).unwrap();
+    kit::backup(&first, "a", &kit::image(1, 20)).unwrap();
+    let second = kit::open(storage, &worlds[1]).unwrap();
+    // Nothing of it is committed, and its name is taken all the same.
+    let session = second.backup("x", kit::options()).unwrap();
+    assert_eq!(first.rename("a", "x").unwrap_err().kind(), ErrorKind::AlreadyExists);
+    drop(session);
+    first.rename("a", "y").unwrap();
+    let refused = second.backup("y", kit::options()).err().unwrap();
+    assert_eq!(refused.kind(), ErrorKind::AlreadyExists);
+    assert!(refused.to_string().contains("series 'a' is shown"), "{refused}");
+    assert_eq!(second.own_name("y").unwrap(), "a");
+    kit::backup(&second, "a", &kit::image(2, 20)).unwrap();
+    assert_eq!(second.heads(&["y".to_owned()]).unwrap()[0].snapshots.len(), 2);
+}

@@ -1,5 +1,6 @@
 //! The decoder of every layout that has golden bytes.
 
+use silt_format::tree::TreePage;
 use silt_format::{
     BlockReader, CheckRecord, Config, Directory, Footer, HEADER_BYTES, Head, Header, Keyring,
     Lease, MasterKey, Page, Recipe, SeriesRecord, Snapshot, WrappedKey, decode_blocks,
@@ -25,7 +26,9 @@ pub fn decode(name: &str, bytes: &[u8]) -> Result<(), silt_format::Error> {
         "recipe-fixed" | "recipe-fastcdc" => Recipe::decode(bytes).map(drop),
         "page-leaf" => Page::decode(bytes, 0).map(drop),
         "page-branch" => Page::decode(bytes, 1).map(drop),
-        "snapshot" => Snapshot::decode(bytes).map(drop),
+        "tree-leaf" => TreePage::decode(bytes, 0).map(drop),
+        "tree-branch" => TreePage::decode(bytes, 1).map(drop),
+        "snapshot" | "snapshot-tree" => Snapshot::decode(bytes).map(drop),
         "head" | "head-deletions" | "head-sharing" | "head-reserved" => {
             Head::decode(bytes).map(|head| {
                 // What a reader asks first; none of it follows the numbers of a range.

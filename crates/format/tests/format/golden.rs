@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use silt_format::tree::TreePage;
 use silt_format::{
     BlockReader, CheckRecord, Config, Directory, ErrorKind, Footer, HEADER_BYTES, Hashed, Head,
     Header, HostKeys, Keyring, Lease, ObjectKind, Page, Recipe, SealScheme, SeriesRecord, Snapshot,
@@ -41,6 +42,10 @@ fn every_layout_of_version_1_is_read() {
     assert_eq!(Page::decode(&golden("page-leaf"), 0).unwrap(), values::leaf());
     assert_eq!(Page::decode(&golden("page-branch"), 1).unwrap(), values::branch());
     assert_eq!(Snapshot::decode(&golden("snapshot")).unwrap(), values::snapshot());
+    let tree = Snapshot::decode(&golden("snapshot-tree")).unwrap();
+    assert_eq!(tree, values::tree_snapshot());
+    assert_eq!(TreePage::decode(&golden("tree-leaf"), 0).unwrap(), values::tree_leaf());
+    assert_eq!(TreePage::decode(&golden("tree-branch"), 1).unwrap(), values::tree_branch());
     assert_eq!(Head::decode(&golden("head")).unwrap(), values::head());
     let deletions = values::head_after_deletions();
     assert_eq!(Head::decode(&golden("head-deletions")).unwrap(), deletions);

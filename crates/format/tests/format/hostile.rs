@@ -1,5 +1,6 @@
 //! Bytes that nobody wrote: errors, never panics, never an allocation beyond the input's size.
 
+use silt_format::tree::{Entry, TreePage};
 use silt_format::{
     BlockReader, BlockWriter, Directory, ErrorKind, HEADER_BYTES, Head, Header, MapRoot,
     ObjectKind, Page, Reference, SealScheme, Snapshot,
@@ -145,17 +146,64 @@ fn a_volume_of_another_kind_or_with_other_keys_is_refused_by_name() {
     // Before the name: its length (2), the section (8), the volume's length (4) and its kind.
     let (kind, name) = (at - 15, values::snapshot().volumes[0].name.clone());
     let keys = at + name.len() + 8 + 2 + "/vm/root.qcow2".len() + 2 + "qcow2".len() + 8;
-    for (offset, what) in [(kind, "volume kind 2"), (keys, "keys of kind 2")] {
+    for (offset, what) in [(kind, "volume kind 9"), (keys, "keys of kind 9")] {
         let mut other = plain.clone();
         assert_eq!(other[offset], 1);
-        other[offset] = 2;
+        other[offset] = 9;
         let error = Snapshot::decode(&other).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
         assert!(error.to_string().contains(what), "{error}");
     }
+    let mut without_tree = plain.clone();
+    without_tree[kind] = 2;
+    assert_eq!(Snapshot::decode(&without_tree).unwrap_err().kind(), ErrorKind::Corrupt);
     let mut snapshot = values::snapshot();
     snapshot.volumes[0].root = MapRoot { level: 0, page: None };
     assert_eq!(Snapshot::decode(&snapshot.encode()).unwrap_err().kind(), ErrorKind::Corrupt);
+}
+
+/// Whatever a writer puts into a page, no reader sees a name that leads elsewhere, two entries of
+/// one name, or content that does not fit.
+#[test]
+fn entries_that_no_backup_writes_are_refused() {
+    let TreePage::Leaf(entries) = values::tree_leaf() else { panic!() };
+    let refused = |change: &dyn Fn(&mut Vec<Entry>)| {
+        let mut changed = entries.clone();
+        change(&mut changed);
+        let error = TreePage::decode(&TreePage::Leaf(changed).encode(), 0).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+    };
+    for name in [&b".."[..], b".", b"", b"a/b", b"a\0b"] {
+        refused(&|entries| {
+            entries.truncate(1);
+            entries[0].name = name.to_vec();
+        });
+    }
+    refused(&|entries| entries[1] = entries[0].clone());
+    refused(&|entries| entries.reverse());
+    let file = |entries: &[Entry]| entries.iter().position(|e| !e.extents.is_empty()).unwrap();
+    refused(&|entries| {
+        let file = file(entries);
+        entries[file].extents.pop();
+    });
+    refused(&|entries| {
+        let (file, extents) = (file(entries), entries[file(entries)].extents.clone());
+        entries[(file + 1) % 2].extents = extents;
+    });
+    refused(&|entries| {
+        let directory = entries.iter().position(|entry| entry.subtree.is_some()).unwrap();
+        entries[(directory + 1) % 3].subtree = entries[directory].subtree;
+    });
+    refused(&|entries| {
+        let file = file(entries);
+        entries[file].extents[0].address = Some(u64::MAX - 1);
+    });
+    refused(&|entries| entries[0].metadata.modified.nanoseconds = 1_000_000_000);
+    refused(&|entries| {
+        let file = file(entries);
+        entries[file].metadata.xattrs.reverse();
+    });
+    assert!(TreePage::decode(&TreePage::Leaf(Vec::new()).encode(), 0).is_err(), "an empty page");
 }
 
 #[test]

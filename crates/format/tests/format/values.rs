@@ -1,5 +1,9 @@
 //! One fixed value of every layout.
 
+use silt_format::tree::{
+    DeviceNumber, Entry, EntryKind, Extent, Metadata, OwnerName, State, Subtree, Timestamp, Tree,
+    TreeBranch, TreeCounts, TreePage, Xattr,
+};
 use silt_format::{
     BlockEntry, BlockKind, BlockRef, ByteSpan, CheckRecord, Checkpoint, Chunking, Config,
     ContentHash, DamagedSlots, DeadListRef, DeadRange, DeletedEntry, Delta, Directory, Fingerprint,
@@ -130,6 +134,110 @@ pub fn cdc_recipe() -> (Recipe, Chunking) {
         chunk(Reference::new(0, 1, 2), 5000, 2),
     ];
     (Recipe { chunks }, Chunking::FastCdc { min: 1024, avg: 4096, max: 16_384 })
+}
+
+fn metadata(kind: EntryKind, inode: u64) -> Metadata {
+    Metadata {
+        kind,
+        mode: 0o4755,
+        uid: 1000,
+        gid: 100,
+        modified: Timestamp { seconds: -2_208_988_800, nanoseconds: 999_999_999 },
+        changed: Timestamp { seconds: 7_258_118_400, nanoseconds: 1 },
+        size: 0,
+        inode,
+        file_system: 0,
+        links: 1,
+        target: Vec::new(),
+        device: DeviceNumber::default(),
+        flags: 0,
+        xattrs: Vec::new(),
+    }
+}
+
+fn tree_entry(name: &[u8], metadata: Metadata) -> Entry {
+    let (state, extents, subtree) = (State::Whole, Vec::new(), None);
+    Entry { name: name.to_vec(), metadata, state, extents, subtree }
+}
+
+fn subtree() -> Subtree {
+    let page = BlockRef { pack: 3, offset: 96, length: 200, hash: hash(7) };
+    Subtree { level: 1, page, entries: 2000, entries_below: 2100, bytes_below: 1 << 40 }
+}
+
+/// An entry of every kind, with every field in use somewhere.
+pub fn tree_leaf() -> TreePage {
+    let file = Metadata {
+        size: 5_000_000,
+        links: 3,
+        flags: 0x10,
+        file_system: 2,
+        xattrs: vec![
+            Xattr { name: b"security.capability".to_vec(), value: vec![1, 0, 0, 2] },
+            Xattr { name: b"user.\xff".to_vec(), value: Vec::new() },
+        ],
+        ..metadata(EntryKind::File, 12)
+    };
+    let device = DeviceNumber { major: 8, minor: 1 };
+    let mut entries = vec![
+        tree_entry(b"\xfe not UTF-8\n", metadata(EntryKind::File, 11)),
+        tree_entry(b"big", file),
+        tree_entry(b"block", Metadata { device, ..metadata(EntryKind::BlockDevice, 13) }),
+        tree_entry(b"char", Metadata { device, ..metadata(EntryKind::CharDevice, 14) }),
+        tree_entry(b"dir", metadata(EntryKind::Directory, 15)),
+        tree_entry(b"empty dir", metadata(EntryKind::Directory, 16)),
+        tree_entry(b"fifo", metadata(EntryKind::Fifo, 17)),
+        tree_entry(
+            b"link",
+            Metadata { target: b"../else".to_vec(), ..metadata(EntryKind::Symlink, 18) },
+        ),
+        tree_entry(b"socket", metadata(EntryKind::Socket, 19)),
+    ];
+    entries[1].extents = vec![
+        Extent { address: Some(3 << 21), bytes: 2 << 20 },
+        Extent { address: None, bytes: 2_902_847 },
+        Extent { address: Some(12_345), bytes: 1 },
+    ];
+    entries[1].state = State::Changed;
+    entries[4].subtree = Some(subtree());
+    entries[5].state = State::Unreadable;
+    entries[6].state = State::Fresh;
+    entries.sort_by(|a, b| a.name.cmp(&b.name));
+    TreePage::Leaf(entries)
+}
+
+pub fn tree_branch() -> TreePage {
+    let child = |first: &[u8], i: u8| TreeBranch {
+        first: first.to_vec(),
+        page: BlockRef { pack: u32::from(i), offset: 96, length: 100, hash: hash(i) },
+    };
+    TreePage::Branch(1, vec![child(b"a", 1), child(b"aa", 2), child(b"\xff", 3)])
+}
+
+/// A snapshot of a file tree.
+pub fn tree_snapshot() -> Snapshot {
+    let mut snapshot = snapshot();
+    let root =
+        Entry { subtree: Some(subtree()), ..tree_entry(b"", metadata(EntryKind::Directory, 2)) };
+    let name = |id, name: &[u8]| OwnerName { id, name: name.to_vec() };
+    let tree = Tree {
+        root,
+        users: vec![name(0, b"root"), name(1000, b"a\xff")],
+        groups: vec![name(100, b"users")],
+        counts: TreeCounts {
+            files: 5,
+            directories: 4,
+            others: 3,
+            unreadable: 2,
+            changed: 1,
+            excluded: 6,
+            vanished: 7,
+        },
+        sparse_segments: vec![1, 9],
+    };
+    snapshot.volumes.truncate(1);
+    snapshot.volumes[0].kind = VolumeKind::Tree(Box::new(tree));
+    snapshot
 }
 
 pub fn leaf() -> Page {
@@ -430,6 +538,9 @@ pub fn encoded() -> Vec<(&'static str, Vec<u8>)> {
         ("recipe-fixed", fixed.encode(fixed_chunking)),
         ("recipe-fastcdc", cdc.encode(cdc_chunking)),
         ("page-leaf", leaf().encode()),
+        ("snapshot-tree", tree_snapshot().encode()),
+        ("tree-branch", tree_branch().encode()),
+        ("tree-leaf", tree_leaf().encode()),
         ("page-branch", branch().encode()),
         ("snapshot", snapshot().encode()),
         ("head", head().encode()),

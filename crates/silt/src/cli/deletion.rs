@@ -1,6 +1,7 @@
 //! The arguments of the commands that delete and reclaim.
 
 use clap::{Args, Subcommand};
+use serde::Deserialize;
 
 #[derive(Args)]
 pub struct Delete {
@@ -29,7 +30,8 @@ pub struct Undelete {
     pub ids: Vec<String>,
 }
 
-#[derive(Args, Default)]
+#[derive(Args, Clone, Default, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct RetentionRules {
     /// Keep the N newest snapshots; -1 for all, as with the other counts.
     #[arg(long, short = 'l', value_name = "N", allow_negative_numbers = true, value_parser = count)]
@@ -49,14 +51,14 @@ pub struct RetentionRules {
     /// Keep the newest snapshot of each of the N last years that have one.
     #[arg(long, short = 'y', value_name = "N", allow_negative_numbers = true, value_parser = count)]
     pub keep_yearly: Option<u32>,
-    /// Keep all snapshots that are at most this much older than the newest, such as 1y5m7d2h.
+    /// Keep all snapshots at most this much older than the newest: 1y5m7d2h.
     #[arg(long, value_name = "PERIOD")]
     pub keep_within: Option<String>,
     /// Keep all snapshots with this label; may be given several times.
     #[arg(long, value_name = "TAG")]
     pub keep_tag: Vec<String>,
     /// Delete no snapshot that the repository has held for less than this, such as 3d, whatever
-    /// time it claims. A host that adds many snapshots then cannot push out good ones.
+    /// time it claims.
     #[arg(long, value_name = "PERIOD")]
     pub min_age: Option<String>,
 }
@@ -67,15 +69,20 @@ pub struct Forget {
     pub series: Vec<String>,
     #[command(flatten)]
     pub keep: RetentionRules,
-    /// Apply the rules to snapshots grouped by series, host or tags; several are separated by
-    /// commas.
-    #[arg(long, default_value = "series", value_delimiter = ',', value_name = "WHAT")]
+    /// Apply the rules to snapshots grouped by series, host or tags, or by several with commas.
+    #[arg(
+        long,
+        default_value = "series",
+        value_delimiter = ',',
+        value_name = "WHAT",
+        hide_possible_values = true
+    )]
     pub group_by: Vec<Group>,
-    /// Reclaim the space afterwards. Snapshots deleted just now can be brought back with `silt
-    /// undelete` for as long as the series' policy says, otherwise for a day.
+    /// Reclaim the space afterwards. Snapshots deleted just now can be brought back for as long
+    /// as the series' policy says, otherwise for a day.
     #[arg(long)]
     pub reclaim: bool,
-    /// How long deleted snapshots can be brought back, such as 7d; 0 frees their space at once.
+    /// How long deleted snapshots can be brought back, such as 7d, or 0.
     #[arg(long, value_name = "PERIOD", requires = "reclaim")]
     pub keep_deleted: Option<String>,
     /// Delete more than half of a series' snapshots without asking.

@@ -15,15 +15,12 @@ pub enum Serve {
     --tls-client-ca clients.pem
 
 A client names the export as it would name a volume to restore: web1@latest:root,
-web1@2026-11-20:data, 3f9a01bc:root. With one volume on the command line the name may be
-left out:
+web1@2026-11-20:data, 3f9a01bc:root. With one volume on the command line it may omit the name:
   nbdinfo --list 'nbd+unix:///?socket=/run/silt.sock'
   nbdcopy 'nbd+unix:///web1@latest:root?socket=/run/silt.sock' root.raw
   qemu-img create -f qcow2 -F raw -b 'nbd+unix:///web1@latest:root?socket=/run/silt.sock' \\
     trial.qcow2
-  nbdinfo --map=silt:changed-since:3f9a01bc 'nbd+unix:///web1@latest:root?socket=/run/silt.sock'
-
---memory bounds what is kept of all volumes together.")]
+  nbdinfo --map=silt:changed-since:3f9a01bc 'nbd+unix:///web1@latest:root?socket=/run/silt.sock'")]
     Nbd(ServeNbd),
 }
 

@@ -1,6 +1,5 @@
 //! `silt backup`.
 
-use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::Path;
 
@@ -9,16 +8,18 @@ use silt_format::{Chunking, Error, ErrorKind, Level, ResultExt, SEGMENT_BYTES, S
 use silt_source::{
     ChangedMap, FormatChoice, MapForm, SourceOptions, StreamSource, VolumeSource, open_source,
 };
-use siltstone::{BackupOptions, BackupReport, Repository, Throttled};
+use siltstone::{Activity, BackupOptions, BackupReport, Repository, Throttled};
 
 use super::made_here::MadeHere;
 use super::volume_args::{PathText, VolumeArg, changed_args, changed_context, is_stdin};
-use super::{Failure, PROGRAM, Session, Traffic, forget, rounds, short, snapshot_json};
+use super::{Failure, PROGRAM, Session, Traffic, forget, made_json, rounds, short};
 use crate::cli::{Backup, ChangedForm, SourceFormat};
 use crate::{output, snapshot_name};
 
 pub fn run(session: &Session<'_>, args: &Backup) -> Result<u8, Failure> {
-    let Some(series) = &args.series else { return rounds::run(session, args) };
+    let Some(series) = args.series.as_ref().filter(|_| !args.volumes.is_empty()) else {
+        return rounds::run(session, args);
+    };
     let chunking = args.chunking.as_deref().map(snapshot_name::parse_chunking).transpose()?;
     let volumes: Vec<VolumeArg<'_>> =
         args.volumes.iter().map(|text| VolumeArg::parse(text)).collect();
@@ -36,16 +37,20 @@ pub fn run(session: &Session<'_>, args: &Backup) -> Result<u8, Failure> {
         warn_of_mount(session, volume.path);
         let context = changed.get(&index).and_then(|map| changed_context(map));
         let source = open_with(volume.path, args, context)?;
-        sources.push(Throttled::new(source, limit.clone(), None));
+        sources.push(Throttled::new(source).reads(limit.clone()));
     }
     let repository = repository(session, args)?;
     let options = options(session, args, chunking);
-    let mut backup = repository.backup(series, options)?;
+    let made_here = MadeHere::new(session, &repository);
+    let own_name = made_here.own_name(&repository, series)?;
+    let mut backup = repository.backup(&own_name, options)?;
     let only = match backup.parent().map(|parent| parent.volumes.as_slice()) {
         Some([only]) if volumes.len() == 1 => Some(only.name.clone()),
         _ => None,
     };
-    let mut made = rounds::Series { volumes: BTreeMap::new(), before: None, after: None };
+    let sizes: Vec<_> = sources.iter().map(|source| source.info().size).collect();
+    session.reporter.expect(Activity::Backup, &sizes);
+    let mut made = rounds::Series::default();
     for (index, (volume, source)) in volumes.iter().zip(&sources).enumerate() {
         let name = match (volume.name, &only) {
             (Some(name), _) => name.to_owned(),
@@ -67,11 +72,11 @@ pub fn run(session: &Session<'_>, args: &Backup) -> Result<u8, Failure> {
     let report = backup.finish()?;
     session.reporter.finish();
     if !args.dry_run {
-        MadeHere::new(session, &repository).note(repository.series_id(series), series, &made);
+        made_here.note(repository.series_id(&own_name), &own_name, &made);
     }
     let code = conclude(session, args, &report);
     if args.forget {
-        forget::apply_stored(session, &repository, series)?;
+        forget::apply_stored(session, &repository, &own_name)?;
     }
     Ok(code)
 }
@@ -224,14 +229,14 @@ pub fn conclude(session: &Session<'_>, args: &Backup, report: &BackupReport) -> 
     let unreadable: u64 =
         snapshot.volumes.iter().flat_map(|volume| &volume.unreadable).map(|span| span.length).sum();
     if session.global.json {
-        let mut value = snapshot_json(&report.series, &report.tags, snapshot);
+        let mut value = made_json(&report.series, &report.tags, snapshot);
         value["dry_run"] = json!(args.dry_run);
         value["written_bytes"] = json!(report.stored_bytes);
         value["map_distrusted"] = json!(report.map_distrusted);
         value["adopted_containers"] = json!(report.adopted_containers);
         value["unreadable_bytes"] = json!(unreadable);
         output::message("summary", value);
-    } else if !session.global.quiet {
+    } else if args.dry_run || !session.global.quiet {
         print_summary(args, report);
     }
     if unreadable > 0 {

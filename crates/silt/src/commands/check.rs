@@ -1,7 +1,9 @@
 //! `silt check`.
 
 use serde_json::{Value, json};
-use siltstone::{Activity, Affected, CheckOptions, CheckReport, Damage, DataCheck, Progress};
+use siltstone::{
+    Activity, Affected, CheckOptions, CheckReport, Damage, DataCheck, Progress, Repository,
+};
 
 use super::{Failure, Session, short, spans};
 use crate::advice::with_advice;
@@ -18,13 +20,19 @@ pub fn run(session: &Session<'_>, args: &Check) -> Result<u8, Failure> {
         None if args.read_data => DataCheck::All,
         None => DataCheck::None,
     };
+    let repository = session.repository()?;
+    let own_name = |name: &String| repository.own_name(name);
     let options = CheckOptions {
-        series: args.series.clone(),
+        series: args.series.iter().map(own_name).collect::<Result<_, _>>()?,
         data,
         restart: args.restart,
         jobs: session.global.jobs,
     };
-    let report = session.repository()?.check(&options)?;
+    if options.data != DataCheck::None && !session.global.quiet {
+        expect(session, &repository, &options)?;
+    }
+    let mut report = repository.check(&options)?;
+    show_names(&repository, &mut report);
     let locks = session.opener.extend_locks(&|done| {
         session.context.check_interrupted()?;
         session.context.report(Progress::objects(Activity::ExtendLocks, done, None));
@@ -36,7 +44,7 @@ pub fn run(session: &Session<'_>, args: &Check) -> Result<u8, Failure> {
     } else {
         print(&report);
         if let Some(Locks { objects, extended, overwritten }) = locks {
-            output::line(&format!("Extended {extended} locks of {objects} objects."));
+            output::done(&format!("Extended {extended} locks of {objects} objects."));
             if overwritten > 0 {
                 output::line(&format!(
                     "{overwritten} objects were overwritten, by `silt copies heal` or by \
@@ -47,6 +55,44 @@ pub fn run(session: &Session<'_>, args: &Check) -> Result<u8, Failure> {
         }
     }
     Ok(if report.damage.iter().all(|damage| damage.is_harmless) { 0 } else { 5 })
+}
+
+/// Replaces the own names of series in a report by those that are shown.
+fn show_names(repository: &Repository, report: &mut CheckReport) {
+    for affected in report.damage.iter_mut().flat_map(|damage| &mut damage.affected) {
+        let id = repository.series_id(&affected.series);
+        // A head that cannot be read has no other name.
+        if let Some(head) = repository.head(id).ok().flatten() {
+            head.shown().clone_into(&mut affected.series);
+        }
+    }
+}
+
+/// Announces the bytes to verify, for progress. A series whose pass is continued has fewer; its
+/// own total then counts.
+fn expect(
+    session: &Session<'_>,
+    repository: &Repository,
+    options: &CheckOptions,
+) -> Result<(), Failure> {
+    let share = match options.data {
+        DataCheck::None => return Ok(()),
+        DataCheck::All => 1.0,
+        DataCheck::Percent(percent) => percent / 100.0,
+    };
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_precision_loss,
+        clippy::cast_sign_loss,
+        reason = "an estimate, not negative"
+    )]
+    let part = |bytes: u64| Some((bytes as f64 * share) as u64);
+    let (shared, series) = repository.container_bytes(&options.series)?;
+    let shared = options.series.is_empty().then_some(shared);
+    let parts = shared.into_iter().chain(series).filter(|bytes| *bytes > 0);
+    let parts: Vec<_> = parts.map(part).collect();
+    session.reporter.expect(Activity::Check, &parts);
+    Ok(())
 }
 
 fn parse_percent(text: &str) -> Result<f64, Failure> {
@@ -96,20 +142,20 @@ fn affected_json(affected: &Affected) -> Value {
 }
 
 fn print(report: &CheckReport) {
-    output::line(&format!(
+    output::done(&format!(
         "Checked {} series, {} snapshots, {} recipes, {} containers.",
         report.series, report.snapshots, report.recipes, report.containers
     ));
     if report.verified_bytes > 0 {
         let went_on = if report.resumed { ", continuing an interrupted pass" } else { "" };
-        output::line(&format!(
+        output::done(&format!(
             "Read and verified {} containers with {}{went_on}.",
             report.verified_containers,
             output::bytes(report.verified_bytes)
         ));
     }
     if report.unreferenced > 0 {
-        output::line(&format!(
+        output::done(&format!(
             "{} objects of interrupted backups are unused; this is harmless.",
             report.unreferenced
         ));
@@ -117,7 +163,7 @@ fn print(report: &CheckReport) {
     let (harmless, damage): (Vec<&Damage>, Vec<&Damage>) =
         report.damage.iter().partition(|damage| damage.is_harmless);
     for damage in harmless {
-        output::line(&format!(
+        output::done(&format!(
             "{} is damaged, but no living snapshot needs the damaged part; `silt reclaim --sweep \
              --min-dead 0` removes it.",
             damage.object
@@ -125,7 +171,7 @@ fn print(report: &CheckReport) {
     }
     if damage.is_empty() {
         let more = if report.damage.is_empty() { "" } else { " that affects a snapshot" };
-        output::line(&format!("No damage found{more}."));
+        output::done(&format!("No damage found{more}."));
         return;
     }
     damage.into_iter().for_each(print_damage);

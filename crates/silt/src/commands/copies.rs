@@ -3,7 +3,7 @@
 use serde_json::json;
 use silt_format::{Error, ErrorKind};
 use silt_storage::Key;
-use siltstone::{HealOptions, HealReport, Repository};
+use siltstone::{Completeness, HealOptions, HealReport, Repository};
 
 use super::{Failure, Session, Traffic};
 use crate::cli::{Copies, CopiesCommand};
@@ -21,12 +21,16 @@ pub fn run(session: &Session<'_>, args: &Copies) -> Result<u8, Failure> {
             let repository = session.repository_to_change(false)?;
             let location = listed(&repository, folder);
             let open = |location: &str| session.storage(location, Traffic::Other, false);
-            repository.remove_place(&location, *allow_incomplete, &open)?;
+            if *allow_incomplete {
+                repository.give_up_place(&location, &open)?;
+            } else {
+                repository.remove_place(&location, &open)?;
+            }
             session.reporter.finish();
             if session.global.json {
                 output::message("removed_copy", json!({"location": location}));
             } else {
-                output::line(&format!("{location} is no longer a copy of the repository."));
+                output::done(&format!("{location} is no longer a copy of the repository."));
             }
         }
         Some(CopiesCommand::Move { from, to }) => return moved(session, from, to),
@@ -80,18 +84,19 @@ fn moved(session: &Session<'_>, from: &str, to: &str) -> Result<u8, Failure> {
     let repository = session.repository_to_change(false)?;
     let (from, to) = (listed(&repository, from), absolute(to));
     let open = |location: &str| session.storage(location, Traffic::Other, false);
-    let is_incomplete = repository.move_place(&from, &to, &open)?;
+    let moved = repository.move_place(&from, &to, &open)?;
+    let is_incomplete = moved == Completeness::Incomplete;
     session.reporter.finish();
     if session.global.json {
         let value = json!({"from": from, "to": to, "is_complete": !is_incomplete});
         output::message("moved_copy", value);
         return Ok(0);
     }
-    output::line(&format!("The copy in {from} is now in {to}."));
+    output::done(&format!("The copy in {from} is now in {to}."));
     if is_incomplete {
         let compare =
             format!("It counts as incomplete until `silt copies add {to}` has compared it.");
-        output::line(&compare);
+        output::done(&compare);
     }
     Ok(0)
 }
@@ -145,13 +150,16 @@ fn print(session: &Session<'_>, report: &HealReport, dry_run: bool) -> u8 {
         return code;
     }
     let would = if dry_run { "would be " } else { "" };
-    output::line(&format!(
-        "{} objects compared: {} {would}copied, {} {would}replaced ({} written)",
-        report.checked_objects,
-        report.copied_objects,
-        report.replaced_objects,
-        output::bytes(report.copied_bytes)
-    ));
+    output::outcome(
+        dry_run,
+        &format!(
+            "{} objects compared: {} {would}copied, {} {would}replaced ({} written)",
+            report.checked_objects,
+            report.copied_objects,
+            report.replaced_objects,
+            output::bytes(report.copied_bytes)
+        ),
+    );
     for name in &report.lost {
         output::note(&format!(
             "silt: no copy has an intact {name}; `silt check` reports what this affects"

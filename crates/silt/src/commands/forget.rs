@@ -45,13 +45,18 @@ impl RetentionRules {
 
 /// A snapshot that a policy is applied to.
 struct Row {
+    /// The series' name for people.
     series: String,
     entry: SnapshotEntry,
     snapshot: Snapshot,
 }
 
 pub fn run(session: &Session<'_>, args: &Forget) -> Result<u8, Failure> {
-    let given = args.keep.policy()?;
+    let of_profile = || match &session.chosen.profile.retention {
+        Some(rules) => rules.policy(),
+        None => Ok(None),
+    };
+    let given = args.keep.policy()?.map_or_else(of_profile, |given| Ok(Some(given)))?;
     // All options are parsed before anything is deleted.
     let keep_deleted_s =
         args.keep_deleted.as_deref().map(snapshot_name::parse_seconds).transpose()?;
@@ -66,11 +71,13 @@ pub fn run(session: &Session<'_>, args: &Forget) -> Result<u8, Failure> {
     }
     let mut groups: BTreeMap<Vec<String>, (RetentionPolicy, Vec<Row>)> = BTreeMap::new();
     let mut living: BTreeMap<String, usize> = BTreeMap::new();
+    let mut own_names: HashMap<String, String> = HashMap::new();
     for head in heads {
         let Some(policy) = given.clone().or_else(|| head.policy.clone()) else { continue };
         let rows = rows(&repository, &head).map_err(Failure::from);
-        let Some(rows) = each.tried(&head.name, rows)? else { continue };
-        living.insert(head.name, rows.len());
+        let Some(rows) = each.tried(head.shown(), rows)? else { continue };
+        own_names.insert(head.shown().to_owned(), head.name.clone());
+        living.insert(head.shown().to_owned(), rows.len());
         for row in rows {
             let group = groups.entry(group(&row, &args.group_by));
             group.or_insert_with(|| (policy.clone(), Vec::new())).1.push(row);
@@ -79,7 +86,9 @@ pub fn run(session: &Session<'_>, args: &Forget) -> Result<u8, Failure> {
     let mut doomed: BTreeMap<String, Vec<Id>> = BTreeMap::new();
     for (name, (policy, rows)) in &groups {
         let kept = decide(session, &repository, policy, rows)?;
-        print(session, name, rows, &kept);
+        if args.dry_run || session.global.json || !session.global.quiet {
+            print(session, name, rows, &kept);
+        }
         let series: HashMap<Id, &str> =
             rows.iter().map(|row| (row.entry.id, row.series.as_str())).collect();
         for kept in kept.iter().filter(|kept| kept.reasons.is_empty()) {
@@ -94,13 +103,15 @@ pub fn run(session: &Session<'_>, args: &Forget) -> Result<u8, Failure> {
         confirm_many(&counts, args.yes)?;
     }
     for (series, ids) in &doomed {
-        let deleted = repository.delete(series, ids, DeleteMethod::Approximate);
+        let own_name = &own_names[series];
+        let deleted = repository.delete(own_name, ids, DeleteMethod::Approximate);
         if let Some(report) = each.tried(series, deleted.map_err(Failure::from))? {
-            delete::print(session, series, &report, args.dry_run);
+            let space = args.dry_run.then(|| delete::space(session, &repository, own_name));
+            delete::print(session, series, &report, space);
         }
     }
     if doomed.is_empty() && !session.global.json {
-        output::line("Nothing to delete.");
+        output::outcome(args.dry_run, "Nothing to delete.");
     }
     if args.reclaim {
         let options = ReclaimOptions {
@@ -117,7 +128,7 @@ pub fn run(session: &Session<'_>, args: &Forget) -> Result<u8, Failure> {
 fn rows(repository: &Repository, head: &Head) -> silt_format::Result<Vec<Row>> {
     let row = |entry: &SnapshotEntry| {
         let snapshot = repository.snapshot(head.series, entry)?;
-        Ok(Row { series: head.name.clone(), entry: entry.clone(), snapshot })
+        Ok(Row { series: head.shown().to_owned(), entry: entry.clone(), snapshot })
     };
     head.snapshots.iter().map(row).collect()
 }
@@ -180,8 +191,8 @@ pub fn apply_stored(
         return Ok(());
     }
     if !doomed.is_empty() {
-        let report = repository.delete(series, &doomed, DeleteMethod::Approximate)?;
-        delete::print(session, series, &report, false);
+        let report = repository.delete(&head.name, &doomed, DeleteMethod::Approximate)?;
+        delete::print(session, head.shown(), &report, None);
     }
     Ok(())
 }

@@ -45,16 +45,16 @@ pub fn run(session: &Session<'_>, args: &Init) -> Result<u8, Failure> {
         });
         output::message("initialized", value);
     } else {
-        output::line(&format!("Made repository {} in {location}.", &id[..8]));
+        output::done(&format!("Made repository {} in {location}.", &id[..8]));
         if repository.is_encrypted() {
-            output::line("Keep the password safe: without it nobody can read the repository.");
+            output::done("Keep the password safe: without it nobody can read the repository.");
         } else {
-            output::line(
+            output::done(
                 "It is not encrypted: everyone who can read the folder can read the backups.",
             );
         }
         if repository.is_append_only() {
-            output::line("Deleting and reclaiming need the administrator's password.");
+            output::done("Deleting and reclaiming need the administrator's password.");
         }
     }
     Ok(0)

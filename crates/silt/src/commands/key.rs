@@ -15,17 +15,17 @@ pub fn run(session: &Session<'_>, args: &Key) -> Result<u8, Failure> {
     match args {
         Key::List => list(session, &repository),
         Key::Add(args) => {
-            let access = access(args)?;
+            let access = own_names(&repository, access(args)?)?;
             let id = add(session, &repository, &args.password, &access)?;
             changed(session, "key_added", id, "Added");
             if access.is_write_only && !session.global.json {
                 let also = if access.is_alone { "" } else { " and the shared store" };
-                output::line(&format!(
+                output::done(&format!(
                     "A host with this key can test guesses of 4 KiB blocks against its \
                      series{also}."
                 ));
                 if access.series.iter().any(|series| series.ends_with('*')) {
-                    output::line(
+                    output::done(
                         "Because it contains a prefix, it shows names, sizes and times of all \
                          series.",
                     );
@@ -61,7 +61,7 @@ fn changed(session: &Session<'_>, message_type: &str, id: silt_format::Id, what:
     if session.global.json {
         output::message(message_type, json!({"id": id.to_string()}));
     } else {
-        output::line(&format!("{what} key {}.", short(id)));
+        output::done(&format!("{what} key {}.", short(id)));
     }
 }
 
@@ -88,6 +88,14 @@ fn access(args: &NewKey) -> Result<KeyAccess, Failure> {
         (false, true) => Ok(KeyAccess::full()),
         (_, false) => Ok(KeyAccess { is_write_only, series, is_alone: args.no_share }),
     }
+}
+
+/// The rights by the series' own names, from which keys derive.
+fn own_names(repository: &Repository, mut access: KeyAccess) -> Result<KeyAccess, Failure> {
+    for name in access.series.iter_mut().filter(|name| !name.ends_with('*')) {
+        *name = repository.own_name(name)?;
+    }
+    Ok(access)
 }
 
 fn may(key: &KeyInfo) -> &'static str {

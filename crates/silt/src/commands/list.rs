@@ -1,6 +1,6 @@
 //! `silt snapshots`, `silt show` and `silt ls`.
 
-use silt_format::{Id, Level, LevelBytes, Snapshot, SnapshotEntry};
+use silt_format::{Head, Id, Level, LevelBytes, Snapshot, SnapshotEntry};
 
 use siltstone::{AllHeads, Repository};
 
@@ -9,7 +9,83 @@ use super::{Failure, Session, short, snapshot_json, volume};
 use crate::cli::{ListSnapshots, OneSnapshot};
 use crate::{output, snapshot_name};
 
+/// Which snapshots are listed.
+struct Filter<'a> {
+    args: &'a ListSnapshots,
+    /// Only those that began before, and after these times, in nanoseconds since 1970.
+    before_ns: Option<i64>,
+    after_ns: Option<i64>,
+}
+
+impl<'a> Filter<'a> {
+    fn new(session: &Session<'_>, args: &'a ListSnapshots) -> Result<Self, Failure> {
+        let now_ns = session.context.env.now_ns();
+        let ago = |text: &Option<String>| {
+            let seconds = text.as_deref().map(snapshot_name::parse_seconds).transpose()?;
+            Ok::<_, Failure>(seconds.map(|seconds| {
+                let ns = i64::try_from(seconds).unwrap_or(i64::MAX).saturating_mul(1_000_000_000);
+                now_ns.saturating_sub(ns)
+            }))
+        };
+        Ok(Self { args, before_ns: ago(&args.older_than)?, after_ns: ago(&args.newer_than)? })
+    }
+
+    /// Whether it leaves anything out.
+    fn is_given(&self) -> bool {
+        let Self { args, before_ns, after_ns } = self;
+        !args.tag.is_empty()
+            || !args.host.is_empty()
+            || before_ns.is_some()
+            || after_ns.is_some()
+            || args.latest.is_some()
+    }
+
+    /// What the head alone can tell.
+    fn takes_entry(&self, entry: &SnapshotEntry) -> bool {
+        let tags = &self.args.tag;
+        (tags.is_empty() || tags.iter().any(|tag| entry.labels.contains(tag)))
+            && self.before_ns.is_none_or(|before_ns| entry.time_ns < before_ns)
+            && self.after_ns.is_none_or(|after_ns| entry.time_ns > after_ns)
+    }
+
+    fn takes(&self, snapshot: &Snapshot) -> bool {
+        self.args.host.is_empty() || self.args.host.contains(&snapshot.host)
+    }
+}
+
+/// A listed snapshot, and the key that signed it.
+type Listed = (SnapshotEntry, Snapshot, Option<Id>);
+
+/// The listed snapshots of a series, the oldest first, and whether one could not be read.
+fn listed(
+    session: &Session<'_>,
+    repository: &Repository,
+    head: &Head,
+    filter: &Filter<'_>,
+) -> (Vec<Listed>, bool) {
+    let deleted = || head.deleted.iter().map(|deleted| deleted.entry.clone()).collect();
+    let entries: Vec<SnapshotEntry> =
+        if filter.args.deleted { deleted() } else { head.snapshots.clone() };
+    let (mut found, mut is_damaged) = (Vec::new(), false);
+    for entry in entries.into_iter().rev().filter(|entry| filter.takes_entry(entry)) {
+        if filter.args.latest.is_some_and(|latest| found.len() >= latest) {
+            break;
+        }
+        match repository.snapshot_and_key(head.series, &entry) {
+            Ok((snapshot, key)) if filter.takes(&snapshot) => found.push((entry, snapshot, key)),
+            Ok(_) => {}
+            Err(error) => {
+                is_damaged = true;
+                session.context.warn(&error);
+            }
+        }
+    }
+    found.reverse();
+    (found, is_damaged)
+}
+
 pub fn snapshots(session: &Session<'_>, args: &ListSnapshots) -> Result<u8, Failure> {
+    let filter = Filter::new(session, args)?;
     let repository = session.repository()?;
     let mut rows = Vec::new();
     let AllHeads { mut heads, damaged: lost, .. } = repository.all_heads(&args.series)?;
@@ -19,36 +95,31 @@ pub fn snapshots(session: &Session<'_>, args: &ListSnapshots) -> Result<u8, Fail
     // For a damaged head, the one before it is listed.
     heads.extend(lost.into_iter().filter_map(|lost| lost.before));
     for head in heads {
-        let deleted: Vec<_> = head.deleted.iter().map(|deleted| deleted.entry.clone()).collect();
-        for entry in if args.deleted { &deleted } else { &head.snapshots } {
-            let (snapshot, key) = match repository.snapshot_and_key(head.series, entry) {
-                Ok(read) => read,
-                Err(error) => {
-                    damaged = true;
-                    session.context.warn(&error);
-                    continue;
-                }
-            };
+        let (found, is_damaged) = listed(session, &repository, &head, &filter);
+        damaged |= is_damaged;
+        for (entry, snapshot, key) in found {
             if session.global.json {
-                let mut value = snapshot_json(&head.name, &entry.labels, &snapshot);
+                let mut value = snapshot_json(&head, &entry.labels, &snapshot);
                 value["protected"] = entry.is_protected().into();
                 value["deleted"] = args.deleted.into();
                 value["key"] = key.map(|key| key.to_string()).into();
                 output::message("snapshot", value);
             } else {
-                rows.push(row(&head.name, entry, &snapshot, key));
+                rows.push(row(head.shown(), &entry, &snapshot, key));
             }
         }
     }
     if !session.global.json {
-        if rows.is_empty() && !damaged && args.deleted {
-            output::line("No deleted snapshot can be brought back.");
-        } else if rows.is_empty() && !damaged {
-            output::line("No snapshots yet. `silt backup SERIES PATH` makes one.");
-        } else {
+        if !rows.is_empty() || damaged {
             let header =
                 ["ID", "TIME", "SERIES", "VOLUMES", "SIZE", "NEW", "STORED", "KEY", "TAGS"];
             output::table(&header, &rows, &[3, 4, 5, 6]);
+        } else if filter.is_given() {
+            output::line("No snapshot matches.");
+        } else if args.deleted {
+            output::line("No deleted snapshot can be brought back.");
+        } else {
+            output::line("No snapshots yet. `silt backup SERIES PATH` makes one.");
         }
     }
     Ok(if damaged { 5 } else { 0 })
@@ -79,14 +150,18 @@ pub fn show(session: &Session<'_>, args: &OneSnapshot) -> Result<u8, Failure> {
     let found = repository.find(&selector)?;
     let (snapshot, key) = (&found.snapshot, found.key);
     if session.global.json {
-        let mut value = snapshot_json(&found.head.name, &found.entry.labels, snapshot);
+        let mut value = snapshot_json(&found.head, &found.entry.labels, snapshot);
         value["key"] = key.map(|key| key.to_string()).into();
         output::message("snapshot", value);
         return Ok(0);
     }
     let parent = snapshot.parent.map_or("none".to_owned(), |id| id.to_string());
     output::line(&format!("Snapshot   {}", snapshot.id));
-    output::line(&format!("Series     {}", found.head.name));
+    let own_name = match &found.head.alias {
+        Some(_) => format!(" (its own name is {})", found.head.name),
+        None => String::new(),
+    };
+    output::line(&format!("Series     {}{own_name}", found.head.shown()));
     output::line(&format!("Time       {}", output::time(snapshot.time_ns)));
     output::line(&format!("Took       {} ms", snapshot.duration_ms));
     output::line(&format!("Parent     {parent}"));

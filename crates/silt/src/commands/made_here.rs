@@ -54,6 +54,14 @@ impl MadeHere {
         }
     }
 
+    /// The own name of the series called `name`. A series that this machine has backed up under
+    /// its own name is not looked for.
+    pub fn own_name(&self, repository: &Repository, name: &str) -> Result<String, Error> {
+        let id = repository.series_id(name);
+        let is_noted = self.0.as_ref().is_some_and(|it| it.join(format!("{id}.json")).exists());
+        if is_noted { Ok(name.to_owned()) } else { repository.own_name(name) }
+    }
+
     /// All recorded series.
     pub fn all(&self) -> Result<BTreeMap<String, Series>, Failure> {
         let mut found = BTreeMap::new();
@@ -88,7 +96,7 @@ fn absolute(series: &Series) -> Option<Series> {
         Some((name.clone(), PathText(std::path::absolute(path).ok()?)))
     });
     let volumes = volumes.collect::<Option<_>>()?;
-    Some(Series { volumes, before: series.before.clone(), after: series.after.clone() })
+    Some(Series { volumes, ..series.clone() })
 }
 
 fn write(folder: &Path, file: &Path, note: &Note) -> Result<(), Error> {

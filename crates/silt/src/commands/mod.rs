@@ -2,12 +2,14 @@
 
 mod backup;
 mod check;
+mod config;
 mod copies;
 mod delete;
 mod diff;
 mod each;
 mod files;
 mod forget;
+mod help;
 mod init;
 mod key;
 mod list;
@@ -19,6 +21,7 @@ mod reclaim;
 mod repo;
 mod restore;
 mod rounds;
+mod series;
 mod serve;
 mod stats;
 mod status;
@@ -27,12 +30,13 @@ mod volume_args;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use clap::CommandFactory;
+use clap::{ArgMatches, CommandFactory};
 use serde_json::{Value, json};
-use silt_format::{ByteSpan, Error, ErrorKind, KdfCost, Level, LevelBytes, Snapshot, Volume};
+use silt_format::{ByteSpan, Error, ErrorKind, Head, KdfCost, Level, LevelBytes, Snapshot, Volume};
 use silt_storage::{DryRunStorage, Storage, Usage};
 use siltstone::{Context, Found, FoundVolume, Repository, Throttle, Throttled, Warning};
 
+use self::config::Chosen;
 use crate::Program;
 use crate::cli::{Cli, Command, Cost, FilesCommand, Global, Popular, Repo, Rounds};
 pub use crate::failure::Failure;
@@ -69,23 +73,41 @@ pub struct Session<'a> {
     /// The environment of the context, for access to its notes.
     pub noted: Arc<NotedEnv>,
     pub opener: Opener,
+    /// The profile of the configuration file.
+    pub chosen: Chosen,
 }
 
 /// Runs a command and returns the exit status.
-pub fn run(program: &Program, cli: &Cli, interrupted: Arc<AtomicBool>) -> Result<u8, Failure> {
+pub fn run(
+    program: &Program,
+    cli: &mut Cli,
+    matches: &ArgMatches,
+    interrupted: Arc<AtomicBool>,
+) -> Result<u8, Failure> {
+    // These need no settings, so that they work whatever the file is like.
+    let needs_settings = !matches!(
+        cli.command,
+        Command::Help { .. } | Command::Completion { .. } | Command::Version | Command::Umount(_)
+    );
+    let chosen =
+        if needs_settings { config::apply(&mut cli.global, matches)? } else { Chosen::default() };
+    let cli = &*cli;
     let global = &cli.global;
     let to_stdout = match &cli.command {
         Command::Restore(restore) => volume_args::is_stdin(&restore.target),
         Command::Files(files) => matches!(files.command, FilesCommand::Cat { .. }),
         _ => false,
     };
+    if global.quiet {
+        output::be_quiet();
+    }
     let reporter = Arc::new(Reporter::new(global.json, global.quiet, to_stdout));
     let observer = Arc::clone(&reporter);
     let noted = Arc::new(NotedEnv::new(global, interrupted));
     let mut context = Context::new(Arc::clone(&noted) as _, observer);
     context.memory_bytes = cli.global.memory << 20;
     let opener = Opener::new(global.connections, program.kinds);
-    let session = Session { global, reporter, context, noted, opener };
+    let session = Session { global, reporter, context, noted, opener, chosen };
     // These commands yield to backups unless --nice is given.
     let can_wait =
         matches!(cli.command, Command::Reclaim(_) | Command::Sweep(_) | Command::Popular(_));
@@ -93,52 +115,62 @@ pub fn run(program: &Program, cli: &Cli, interrupted: Arc<AtomicBool>) -> Result
         let lowered = rustix::process::nice(steps);
         lowered.map_err(|e| Error::io("lower the priority", e.into()))?;
     }
-    let result = match &cli.command {
-        Command::Init(args) => init::run(&session, args),
-        Command::Backup(args) => backup::run(&session, args),
-        Command::Snapshots(args) => list::snapshots(&session, args),
-        Command::Show(args) => list::show(&session, args),
-        Command::Ls(args) => list::ls(&session, args),
-        Command::Restore(args) => restore::run(&session, args),
-        Command::Files(args) => files::run(&session, args),
-        Command::Mount(args) => mount::run(&session, args),
-        Command::Umount(args) => mount::unmount(args),
-        Command::Check(args) => check::run(&session, args),
-        Command::Copies(args) => copies::run(&session, args),
-        Command::Repo(Repo::Probe { location }) => repo::probe(&session, location),
-        Command::Repo(Repo::Rollback(args)) => repo::rollback(&session, args),
-        Command::Diff(args) => diff::run(&session, args),
-        Command::Stats(args) => stats::run(&session, args),
-        Command::Status(args) => status::run(&session, args),
-        Command::Forget(args) => forget::run(&session, args),
-        Command::Delete(args) => delete::run(&session, args),
-        Command::Undelete(args) => delete::undelete(&session, args),
-        Command::Protect(args) => delete::protect(&session, args, true),
-        Command::Unprotect(args) => delete::protect(&session, args, false),
-        Command::Reclaim(args) => reclaim::run(&session, args),
-        Command::Sweep(args) => reclaim::sweep(&session, args),
-        Command::Popular(Popular::Plan(args)) => popular::plan(&session, args),
-        Command::Popular(Popular::Build(args)) => popular::build(&session, args),
-        Command::Rounds(Rounds::Plan(args)) => rounds::plan(&session, args),
-        Command::Serve(args) => serve::run(&session, args),
-        Command::Recover { series } => reclaim::recover(&session, series),
-        Command::Policy(args) => policy::run(&session, args),
-        Command::Key(args) => key::run(&session, args),
-        Command::Completion { shell } => {
-            let name = program.name;
-            clap_complete::generate(*shell, &mut Cli::command(), name, &mut std::io::stdout());
-            Ok(0)
-        }
-        Command::Version => {
-            version(global.json);
-            Ok(0)
-        }
-    };
+    let result = dispatch(&session, program, &cli.command);
     session.reporter.finish();
     if let Some(requests) = session.opener.requests().filter(|_| result.is_ok() && !to_stdout) {
         print_requests(global, &requests)?;
     }
     result
+}
+
+/// Calls the module of a command.
+fn dispatch(session: &Session<'_>, program: &Program, command: &Command) -> Result<u8, Failure> {
+    match command {
+        Command::Init(args) => init::run(session, args),
+        Command::Backup(args) => backup::run(session, args),
+        Command::Snapshots(args) => list::snapshots(session, args),
+        Command::Show(args) => list::show(session, args),
+        Command::Ls(args) => list::ls(session, args),
+        Command::Restore(args) => restore::run(session, args),
+        Command::Files(args) => files::run(session, args),
+        Command::Mount(args) => mount::run(session, args),
+        Command::Umount(args) => mount::unmount(args),
+        Command::Check(args) => check::run(session, args),
+        Command::Copies(args) => copies::run(session, args),
+        Command::Repo(Repo::Probe { location }) => repo::probe(session, location),
+        Command::Repo(Repo::Rollback(args)) => repo::rollback(session, args),
+        Command::Diff(args) => diff::run(session, args),
+        Command::Stats(args) => stats::run(session, args),
+        Command::Status(args) => status::run(session, args),
+        Command::Forget(args) => forget::run(session, args),
+        Command::Delete(args) => delete::run(session, args),
+        Command::Undelete(args) => delete::undelete(session, args),
+        Command::Protect(args) => delete::protect(session, args, true),
+        Command::Unprotect(args) => delete::protect(session, args, false),
+        Command::Rename(args) => series::rename(session, args),
+        Command::Remove(args) => series::remove(session, args),
+        Command::Tag(args) => series::tag(session, args),
+        Command::Reclaim(args) => reclaim::run(session, args),
+        Command::Sweep(args) => reclaim::sweep(session, args),
+        Command::Popular(Popular::Plan(args)) => popular::plan(session, args),
+        Command::Popular(Popular::Build(args)) => popular::build(session, args),
+        Command::Rounds(Rounds::Plan(args)) => rounds::plan(session, args),
+        Command::Serve(args) => serve::run(session, args),
+        Command::Recover { series } => reclaim::recover(session, series),
+        Command::Policy(args) => policy::run(session, args),
+        Command::Key(args) => key::run(session, args),
+        Command::Config(args) => Ok(config::run(session.global, &session.chosen, args)),
+        Command::Completion { shell } => {
+            let name = program.name;
+            clap_complete::generate(*shell, &mut Cli::command(), name, &mut std::io::stdout());
+            Ok(0)
+        }
+        Command::Help { words } => help::run(program.name, words),
+        Command::Version => {
+            version(session.global.json);
+            Ok(0)
+        }
+    }
 }
 
 /// Prints the requests to object stores, and their cost if prices are known.
@@ -152,6 +184,9 @@ fn print_requests(global: &Global, requests: &Usage) -> Result<(), Failure> {
             "sent_bytes": sent_bytes, "received_bytes": received_bytes, "cost_usd": dollars,
         });
         output::message("requests", value);
+        return Ok(());
+    }
+    if global.quiet {
         return Ok(());
     }
     let cost = dollars.map_or_else(String::new, |dollars| format!("; {dollars:.6} USD"));
@@ -203,7 +238,7 @@ impl Session<'_> {
         let storage: Arc<dyn Storage> = if read.is_none() && write.is_none() {
             storage
         } else {
-            Arc::new(Throttled::new(storage, read, write))
+            Arc::new(Throttled::new(storage).reads(read).writes(write))
         };
         Ok(if dry_run { Arc::new(DryRunStorage::new(storage)) } else { storage })
     }
@@ -253,7 +288,8 @@ impl Session<'_> {
         }
         let storage = self.storage(here, traffic, dry_run)?;
         let file = self.global.password_file.as_deref();
-        let is_asked = secrets::is_asked(&secrets::CURRENT, file);
+        let is_asked =
+            self.global.password_command.is_none() && secrets::is_asked(&secrets::CURRENT, file);
         let repository = secrets::attempts(is_asked, || self.open_with_password(&storage))?;
         let open = |location: &str| self.storage(location, traffic, dry_run);
         Ok(repository.with_places_by(&names_of(here), &open)?)
@@ -312,6 +348,9 @@ impl Session<'_> {
 
     /// Returns the repository's password; asks twice for a new one.
     pub fn password(&self, is_new: bool) -> Result<Vec<u8>, Failure> {
+        if let Some(command) = &self.global.password_command {
+            return secrets::by_command(command);
+        }
         let file = self.global.password_file.as_deref();
         let prompt = if is_new { "Password of the new repository: " } else { "Password: " };
         secrets::password(&secrets::CURRENT, file, "--password-file", prompt, is_new)
@@ -339,7 +378,7 @@ pub fn volume<'a>(found: &'a Found, name: Option<&str>) -> Result<FoundVolume<'a
             Err(Failure::Usage(format!(
                 "the snapshot has several volumes ({}); name one, as in {}@latest:{}",
                 names.join(", "),
-                found.head.name,
+                found.head.shown(),
                 first.map_or("root", |first| first.volume().name.as_str())
             )))
         }
@@ -357,7 +396,14 @@ pub fn spans(spans: &[ByteSpan]) -> Value {
 }
 
 /// A snapshot as JSON.
-pub fn snapshot_json(series: &str, tags: &[String], snapshot: &Snapshot) -> Value {
+pub fn snapshot_json(head: &Head, tags: &[String], snapshot: &Snapshot) -> Value {
+    let mut value = made_json(head.shown(), tags, snapshot);
+    value["own_name"] = head.alias.as_ref().map(|_| head.name.clone()).into();
+    value
+}
+
+/// A snapshot that was just made, as JSON.
+pub fn made_json(series: &str, tags: &[String], snapshot: &Snapshot) -> Value {
     let volumes: Vec<Value> = snapshot.volumes.iter().map(volume_json).collect();
     json!({
         "id": snapshot.id.to_string(),

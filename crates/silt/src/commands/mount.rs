@@ -65,7 +65,7 @@ fn announce(session: &Session<'_>, folder: &str) {
     if session.global.json {
         output::message(READY, json!({ "folder": folder }));
     } else if !session.global.quiet {
-        output::line(&format!("Mounted at {folder}; Ctrl-C or `silt umount {folder}` ends it."));
+        output::done(&format!("Mounted at {folder}; Ctrl-C or `silt umount {folder}` ends it."));
     }
 }
 

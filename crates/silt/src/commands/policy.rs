@@ -26,11 +26,12 @@ pub fn run(session: &Session<'_>, args: &Policy) -> Result<u8, Failure> {
             let policy = policy(set)?;
             let text = to_text(&policy);
             let repository = session.repository_to_change(false)?;
-            repository.set_policy(&set.series, Some(policy))?;
+            repository.set_policy(&repository.own_name(&set.series)?, Some(policy))?;
             done(session, &set.series, &text);
         }
         Policy::Remove { series } => {
-            session.repository_to_change(false)?.set_policy(series, None)?;
+            let repository = session.repository_to_change(false)?;
+            repository.set_policy(&repository.own_name(series)?, None)?;
             done(session, series, "no policy");
         }
     }
@@ -51,7 +52,7 @@ fn done(session: &Session<'_>, series: &str, text: &str) {
     if session.global.json {
         output::message("policy", json!({"series": series, "text": text}));
     } else {
-        output::line(&format!("{series}: {text}"));
+        output::done(&format!("{series}: {text}"));
     }
 }
 

@@ -10,8 +10,9 @@ use crate::output;
 pub fn plan(session: &Session<'_>, args: &PopularChoice) -> Result<u8, Failure> {
     let repository = session.repository_to_change(true)?;
     let report = repository.build_popular(&options(session, args, true)?)?;
+    let (_, series) = repository.container_bytes(&[])?;
     session.reporter.finish();
-    print(session, &report, true);
+    print(session, &report, Some(&Savings::of(&report, series.iter().sum())));
     Ok(0)
 }
 
@@ -20,7 +21,7 @@ pub fn build(session: &Session<'_>, args: &PopularBuild) -> Result<u8, Failure> 
     let options = options(session, &args.choice, false)?;
     let report = repository.build_popular(&options)?;
     session.reporter.finish();
-    print(session, &report, false);
+    print(session, &report, None);
     if !args.no_repoint {
         let linked = repoint(session, &repository, &options)?;
         let freed = free(session, &repository)?;
@@ -29,7 +30,7 @@ pub fn build(session: &Session<'_>, args: &PopularBuild) -> Result<u8, Failure> 
             let value = json!({"written_bytes": written, "freed_bytes": freed});
             output::message("summary", value);
         } else {
-            output::line(&format!(
+            output::done(&format!(
                 "Wrote {}, freed {}",
                 output::bytes(written),
                 output::bytes(freed)
@@ -83,7 +84,7 @@ fn repoint(
         written += report.stored_bytes;
         if session.global.json {
             let value = json!({
-                "series": head.name,
+                "series": head.shown(),
                 "linked_chunks": report.linked_chunks,
                 "linked_bytes": report.linked_bytes,
                 "rewritten_containers": report.rewritten_containers,
@@ -91,9 +92,9 @@ fn repoint(
             });
             output::message("repointed", value);
         } else {
-            output::line(&format!(
+            output::done(&format!(
                 "{}: {} in {} chunks are now links to the shared store ({} containers rewritten)",
-                head.name,
+                head.shown(),
                 output::bytes(report.linked_bytes),
                 report.linked_chunks,
                 report.rewritten_containers
@@ -103,7 +104,41 @@ fn repoint(
     Ok(written)
 }
 
-fn print(session: &Session<'_>, report: &PopularReport, dry_run: bool) {
+/// What sharing would free and take, estimated from the average size of a stored chunk.
+struct Savings {
+    /// Private copies that links would replace.
+    freed_bytes: u64,
+    /// Their only copies in the shared store.
+    shared_bytes: u64,
+}
+
+impl Savings {
+    /// `stored_bytes` are those of the containers of all series.
+    fn of(report: &PopularReport, stored_bytes: u64) -> Self {
+        // As the choice goes: chunks that most series have come first.
+        let (mut left, mut copies) = (report.chosen_chunks, 0_u64);
+        let by_series: Vec<(u64, u64)> =
+            (1..).zip(report.chunks_by_series.iter().copied()).skip(1).collect();
+        for (series, chunks) in by_series.into_iter().rev() {
+            let taken = left.min(chunks);
+            left -= taken;
+            copies += taken * series;
+        }
+        let part = |chunks: u64| {
+            let bytes = u128::from(chunks) * u128::from(stored_bytes);
+            let bytes = bytes / u128::from(report.private_slots.max(1));
+            u64::try_from(bytes).unwrap_or(u64::MAX)
+        };
+        let copied = report.chosen_chunks.saturating_sub(report.present_chunks);
+        // Series that refer to the shared store already have no copy to free.
+        let copies = copies.min(report.private_slots);
+        Self { freed_bytes: part(copies), shared_bytes: part(copied) }
+    }
+}
+
+/// Prints the counts; of a plan also what it would save.
+fn print(session: &Session<'_>, report: &PopularReport, savings: Option<&Savings>) {
+    let dry_run = savings.is_some();
     if session.global.json {
         let value = json!({
             "dry_run": dry_run,
@@ -119,8 +154,13 @@ fn print(session: &Session<'_>, report: &PopularReport, dry_run: bool) {
             "copied_chunks": report.copied_chunks,
             "copied_bytes": report.copied_bytes,
             "stored_bytes": report.stored_bytes,
+            "estimated_freed_bytes": savings.map(|savings| savings.freed_bytes),
+            "estimated_shared_bytes": savings.map(|savings| savings.shared_bytes),
         });
         output::message("popular", value);
+        return;
+    }
+    if session.global.quiet && !dry_run {
         return;
     }
     output::line(&format!(
@@ -142,6 +182,15 @@ fn print(session: &Session<'_>, report: &PopularReport, dry_run: bool) {
         "Chosen: {} chunks, each in at least {} series; {} were already shared",
         report.chosen_chunks, report.series_min, report.present_chunks
     ));
+    if let Some(&Savings { freed_bytes, shared_bytes }) = savings {
+        output::line(&format!(
+            "Sharing them would free about {} of the series and write about {} to the shared \
+             store: {} less in all",
+            output::bytes(freed_bytes),
+            output::bytes(shared_bytes),
+            output::bytes(freed_bytes.saturating_sub(shared_bytes))
+        ));
+    }
     if !dry_run {
         output::line(&format!(
             "Copied {} chunks, {} in {} stored",

@@ -11,6 +11,29 @@ use super::{Failure, Session};
 use crate::cli::{Reclaim, Sweep};
 use crate::{output, snapshot_name};
 
+/// The space that reclaiming a series would free.
+#[derive(Clone, Copy, Default)]
+pub struct Space {
+    /// With the given options.
+    pub now_bytes: u64,
+    /// In addition, once its deleted snapshots can no longer be brought back.
+    pub later_bytes: u64,
+}
+
+/// Plans a reclaim twice: as it would be now, and if no deleted snapshot were kept.
+pub fn space(
+    repository: &Repository,
+    series: &str,
+    options: &ReclaimOptions,
+) -> silt_format::Result<Space> {
+    let freed = |options: &ReclaimOptions| {
+        repository.plan_reclaim(series, options).map(|plan| plan.forecast().freed_bytes())
+    };
+    let now_bytes = freed(options)?;
+    let all_bytes = freed(&ReclaimOptions { keep_deleted_s: Some(0), ..*options })?;
+    Ok(Space { now_bytes, later_bytes: all_bytes.saturating_sub(now_bytes) })
+}
+
 /// The default options of a reclaim.
 pub fn defaults(session: &Session<'_>) -> ReclaimOptions {
     ReclaimOptions { memory_bytes: session.global.memory << 20, ..ReclaimOptions::default() }
@@ -68,14 +91,15 @@ fn sweep_shared(
         return Ok(());
     }
     let verb = if dry_run { "would free" } else { "freed" };
-    output::line(&format!(
+    let print = |text: &str| output::outcome(dry_run, text);
+    print(&format!(
         "shared store: {verb} {}; {} chunks, {} of them without a reference",
         output::bytes(report.reclaimed.freed_bytes()),
         report.slots,
         report.condemned_slots
     ));
     if !report.waiting_for.is_empty() {
-        output::line(&format!(
+        print(&format!(
             "  the next reclaim after the running backups of {} deletes them",
             report.waiting_for.join(", ")
         ));
@@ -92,33 +116,54 @@ pub fn reclaim(
     options: &ReclaimOptions,
     dry_run: bool,
 ) -> Result<u8, Failure> {
-    let (mut freed, mut done, mut each) = (0, 0, Each::new(session));
+    let (mut freed, mut later, mut done, mut each) = (0, 0, 0, Each::new(session));
     let AllHeads { heads, damaged, unfinished } = repository.all_heads(series)?;
     each.damaged(&damaged);
-    let names: Vec<String> = heads.into_iter().map(|head| head.name).chain(unfinished).collect();
-    for name in &names {
+    let heads =
+        heads.into_iter().map(|head| (head.shown().to_owned(), head.deleted.len(), head.name));
+    let unfinished = unfinished.into_iter().map(|name| (name.clone(), 0, name));
+    let names: Vec<_> = heads.chain(unfinished).collect();
+    for (shown, deleted, name) in &names {
         let reclaimed = if dry_run {
             repository.plan_reclaim(name, options).map(|plan| plan.forecast().clone())
         } else {
             repository.reclaim(name, options)
         };
         let reclaimed = reclaimed.map_err(Failure::from);
-        let Some(report) = each.tried(name, reclaimed)? else { continue };
+        let Some(report) = each.tried(shown, reclaimed)? else { continue };
+        // Snapshots that can be brought back still need their space.
+        let waiting = deleted.saturating_sub(report.purged.len());
+        let more = if dry_run && waiting > 0 {
+            let space = space(repository, name, options).map_err(Failure::from);
+            each.tried(shown, space)?.map_or(0, |space| space.later_bytes)
+        } else {
+            0
+        };
         session.reporter.finish();
         freed += report.freed_bytes();
+        later += more;
         done += 1;
-        let is_news = report != ReclaimReport::default();
+        let is_news = report != ReclaimReport::default() || more > 0;
         // Of many series, only those with changes are listed.
         if is_news || session.global.json || names.len() == 1 {
-            print(session, name, &report, dry_run);
+            print(session, shown, &report, dry_run.then_some(more));
         }
     }
     if session.global.json {
-        let value = json!({"series": done, "freed_bytes": freed, "dry_run": dry_run});
+        let value = json!({
+            "series": done, "freed_bytes": freed, "dry_run": dry_run,
+            "later_bytes": dry_run.then_some(later),
+        });
         output::message("summary", value);
     } else if names.len() > 1 {
         let verb = if dry_run { "Would free" } else { "Freed" };
-        output::line(&format!("{verb} {} in {done} series", output::bytes(freed)));
+        let more = if later > 0 {
+            format!(", {} more later", output::bytes(later))
+        } else {
+            String::new()
+        };
+        let freed = output::bytes(freed);
+        output::outcome(dry_run, &format!("{verb} {freed} in {done} series{more}"));
     }
     Ok(each.status())
 }
@@ -133,14 +178,14 @@ pub fn sweep(session: &Session<'_>, args: &Sweep) -> Result<u8, Failure> {
     each.damaged(&damaged);
     for head in heads {
         let swept = repository.sweep(&head.name, options).map_err(Failure::from);
-        let Some(sweep) = each.tried(&head.name, swept)? else { continue };
+        let Some(sweep) = each.tried(head.shown(), swept)? else { continue };
         if session.global.json {
             let mut value = sweep_json(&sweep);
-            value["series"] = json!(head.name);
+            value["series"] = json!(head.shown());
             value["dry_run"] = json!(args.dry_run);
             output::message("swept", value);
         } else {
-            output::line(&format!("{}: {}", head.name, sweep_text(&sweep)));
+            output::outcome(args.dry_run, &format!("{}: {}", head.shown(), sweep_text(&sweep)));
         }
     }
     Ok(each.status())
@@ -149,15 +194,17 @@ pub fn sweep(session: &Session<'_>, args: &Sweep) -> Result<u8, Failure> {
 /// `silt recover`.
 pub fn recover(session: &Session<'_>, series: &str) -> Result<u8, Failure> {
     let repository = session.repository_to_change(false)?;
-    let recovered = repository.recover(series)?;
+    // Its heads may be what is wrong: then the name is its own.
+    let own_name = repository.own_name(series).unwrap_or_else(|_| series.to_owned());
+    let recovered = repository.recover(&own_name)?;
     if session.global.json {
         output::message("recovered", json!({"series": series, "recovered": recovered}));
     } else if recovered {
-        output::line(&format!(
+        output::done(&format!(
             "Brought back what was removed from {series} without the administrator"
         ));
     } else {
-        output::line(&format!("Nothing was removed from {series} without the administrator"));
+        output::done(&format!("Nothing was removed from {series} without the administrator"));
     }
     Ok(0)
 }
@@ -176,7 +223,9 @@ fn sweep_text(sweep: &SweepReport) -> String {
     )
 }
 
-fn print(session: &Session<'_>, series: &str, report: &ReclaimReport, dry_run: bool) {
+/// Prints the result for a series; of a dry run, also the bytes that are freed later.
+fn print(session: &Session<'_>, series: &str, report: &ReclaimReport, later: Option<u64>) {
+    let dry_run = later.is_some();
     if session.global.json {
         let ids: Vec<String> = report.purged.iter().map(ToString::to_string).collect();
         let sweep = report.sweep.as_ref().map(sweep_json);
@@ -191,6 +240,7 @@ fn print(session: &Session<'_>, series: &str, report: &ReclaimReport, dry_run: b
             "removed_objects": report.removed_objects,
             "removed_bytes": report.removed_bytes,
             "freed_bytes": report.freed_bytes(),
+            "later_bytes": later,
             "dead_slots_left": report.dead_slots_left,
             "sweep": sweep,
         });
@@ -198,7 +248,8 @@ fn print(session: &Session<'_>, series: &str, report: &ReclaimReport, dry_run: b
         return;
     }
     let verb = if dry_run { "would free" } else { "freed" };
-    output::line(&format!(
+    let print = |text: &str| output::outcome(dry_run, text);
+    print(&format!(
         "{series}: {verb} {} ({} containers dropped, {} rewritten, {} recipe packs dropped, {} \
          objects removed)",
         output::bytes(report.freed_bytes()),
@@ -208,6 +259,13 @@ fn print(session: &Session<'_>, series: &str, report: &ReclaimReport, dry_run: b
         report.removed_objects,
     ));
     if let Some(sweep) = report.sweep {
-        output::line(&format!("  exact sweep: {}", sweep_text(&sweep)));
+        print(&format!("  exact sweep: {}", sweep_text(&sweep)));
+    }
+    if let Some(later) = later.filter(|later| *later > 0) {
+        print(&format!(
+            "  {} more once deleted snapshots can no longer be brought back; --keep-deleted 0 \
+             frees it now",
+            output::bytes(later)
+        ));
     }
 }

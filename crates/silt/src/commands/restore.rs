@@ -8,7 +8,9 @@ use silt_format::{ByteSpan, Error, ErrorKind, Volume};
 use silt_source::{
     StreamTarget, TargetFormat as Format, TargetMode, TargetOptions, VolumeTarget, open_target,
 };
-use siltstone::{Found, FoundVolume, Repository, RestoreOptions, RestoreReport, Throttled};
+use siltstone::{
+    Activity, Found, FoundVolume, Repository, RestoreOptions, RestoreReport, Throttled,
+};
 
 use super::volume_args::is_stdin;
 use super::{Failure, Session, Traffic, short, spans, volume};
@@ -60,8 +62,10 @@ impl Restoring<'_> {
             Some(TargetFormat::Qcow2) => "qcow2",
             _ => "raw",
         };
+        let sizes: Vec<_> = volumes.iter().map(|volume| Some(volume.volume().bytes)).collect();
+        self.session.reporter.expect(Activity::Restore, &sizes);
         let mut worst = 0;
-        for volume in volumes {
+        for (number, volume) in (1..).zip(volumes) {
             let target = folder.join(format!("{}.{suffix}", volume.volume().name));
             let code = self.restore(*volume, &target).unwrap_or_else(|failure| {
                 self.session.reporter.finish();
@@ -70,6 +74,7 @@ impl Restoring<'_> {
                 code
             });
             worst = if worst == 0 { code } else { worst };
+            self.session.reporter.end_parts(Activity::Restore, volumes.len() - number);
         }
         Ok(worst)
     }
@@ -92,7 +97,7 @@ impl Restoring<'_> {
         }
         let limit = session.write_limit();
         let open = open(args, target, size)?;
-        let writer: Box<dyn VolumeTarget> = Box::new(Throttled::new(open, None, limit));
+        let writer: Box<dyn VolumeTarget> = Box::new(Throttled::new(open).writes(limit));
         let options = RestoreOptions {
             range,
             in_place: args.in_place,
@@ -117,7 +122,7 @@ pub fn warn_of_future(session: &Session<'_>, found: &Found) {
         let message = format!(
             "snapshot {} of {} is dated in the future ({}): newer ones may exist",
             short(found.snapshot.id),
-            found.head.name,
+            found.head.shown(),
             output::time(found.snapshot.time_ns)
         );
         session.warn(&message);
@@ -188,7 +193,7 @@ fn announce(session: &Session<'_>, target: &Path, found: &Found, volume: &Volume
         output::bytes(size),
         volume.name,
         short(found.snapshot.id),
-        found.head.name,
+        found.head.shown(),
         output::time(found.snapshot.time_ns),
         target.display()
     ));
@@ -225,7 +230,7 @@ fn conclude(
             "Restored volume '{}' of snapshot {} ({}, {}) to {}: {}{written}",
             volume.name,
             short(found.snapshot.id),
-            found.head.name,
+            found.head.shown(),
             output::time(found.snapshot.time_ns),
             if to_stdout { Path::new("standard output") } else { target }.display(),
             output::bytes(report.bytes),

@@ -40,7 +40,9 @@ pub fn run(session: &Session<'_>, args: &Status) -> Result<u8, Failure> {
         let age_s = status.newest_good.map(|newest| {
             u64::try_from(now_ns.saturating_sub(newest.time_ns) / 1_000_000_000).unwrap_or(0)
         });
-        let problems = problems(status, age_s, max_age_s);
+        // One that was removed on purpose is no reason for an alarm, unless it is asked for.
+        let is_gone = status.is_removed && args.series.is_empty() && status.damage.is_none();
+        let problems = if is_gone { Vec::new() } else { problems(status, age_s, max_age_s) };
         if !problems.is_empty() {
             failing.push(&status.series);
         }
@@ -75,7 +77,11 @@ fn row(status: &SeriesStatus, age_s: Option<u64>, problems: &[&str]) -> Vec<Stri
     };
     vec![
         status.series.clone(),
-        if problems.is_empty() { "ok".to_owned() } else { problems.join(", ") },
+        match problems {
+            [] if status.is_removed => "removed".to_owned(),
+            [] => "ok".to_owned(),
+            problems => problems.join(", "),
+        },
         newest.map_or("-".to_owned(), |newest| output::time(newest.time_ns)),
         age_s.map_or("-".to_owned(), age),
         newest.map_or("-".to_owned(), |newest| short(newest.id)),
@@ -103,6 +109,7 @@ fn print_json(status: &SeriesStatus, age_s: Option<u64>, problems: &[&str]) {
         "ok": problems.is_empty(),
         "problems": problems,
         "snapshots": status.snapshots,
+        "removed": status.is_removed,
         "newest_good": status.newest_good.map(|newest| newest.id.to_string()),
         "newest_good_time": status.newest_good.map(|newest| output::rfc3339(newest.time_ns)),
         "age_s": age_s,

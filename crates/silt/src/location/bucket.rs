@@ -14,10 +14,18 @@ const OPTIONS: [&str; 7] =
 /// The location without its options, and the settings for it.
 ///
 /// Options stand behind it as
-/// `?class=GLACIER_IR&metadata-class=STANDARD&lock=30d&lock-mode=compliance` and count before the
-/// environment's `SILT_S3_...`, and before `connections`.
-#[expect(clippy::disallowed_methods, reason = "the programs of AWS are set up by their variables")]
+/// `?class=GLACIER_IR&metadata-class=STANDARD&lock=30d&lock-mode=compliance`. They take precedence
+/// over `connections`, and that over the environment's `SILT_S3_...`.
 pub fn settings(location: &str, connections: Option<usize>) -> Result<(&str, Settings)> {
+    settings_in(location, connections, std::env::vars().collect())
+}
+
+/// The same in a given environment.
+fn settings_in(
+    location: &str,
+    connections: Option<usize>,
+    environment: Vec<(String, String)>,
+) -> Result<(&str, Settings)> {
     let (place, options) = location.split_once('?').unwrap_or((location, ""));
     let mut given: Vec<(&str, &str)> = Vec::new();
     for option in options.split('&').filter(|option| !option.is_empty()) {
@@ -28,11 +36,16 @@ pub fn settings(location: &str, connections: Option<usize>) -> Result<(&str, Set
         };
         given.push(pair.ok_or_else(unknown)?);
     }
+    let connections = connections.map(|connections| connections.to_string());
     let text = |name: &str| -> Option<String> {
         let option = name.to_ascii_lowercase().replace('_', "-");
         let given = given.iter().find(|(known, _)| *known == option);
-        let variable = || std::env::var(format!("SILT_S3_{name}")).ok();
-        let found = given.map(|(_, value)| (*value).to_owned()).or_else(variable);
+        let flag = || if name == "CONNECTIONS" { connections.clone() } else { None };
+        let variable = || {
+            let variable = format!("SILT_S3_{name}");
+            environment.iter().find(|(known, _)| *known == variable).map(|(_, value)| value.clone())
+        };
+        let found = given.map(|(_, value)| (*value).to_owned()).or_else(flag).or_else(variable);
         found.filter(|value| !value.is_empty())
     };
     let number = |name: &str| -> Result<Option<u64>> {
@@ -46,12 +59,12 @@ pub fn settings(location: &str, connections: Option<usize>) -> Result<(&str, Set
     storage_classes.extend(data_class.map(|class| (DATA.to_owned(), class)));
     storage_classes.extend(other_class.map(|class| (String::new(), class)));
     let settings = Settings {
-        environment: std::env::vars().collect(),
         storage_classes,
-        connections: count("CONNECTIONS")?.or(connections),
+        connections: count("CONNECTIONS")?,
         timeout: number("TIMEOUT")?.map(Duration::from_secs),
         retries: count("RETRIES")?,
         lock: lock(text("LOCK").as_deref(), text("LOCK_MODE").as_deref())?,
+        environment,
     };
     Ok((place, settings))
 }
@@ -92,5 +105,19 @@ mod tests {
             assert!(settings(wrong, None).is_err(), "{wrong}");
         }
         assert!(settings("s3://b?lock=1&lock-mode=strict", None).is_err());
+    }
+
+    #[test]
+    fn an_option_of_the_command_line_beats_its_variable() {
+        let environment = || vec![("SILT_S3_CONNECTIONS".to_owned(), "3".to_owned())];
+        let connections = |location: &str, flag: Option<usize>| {
+            settings_in(location, flag, environment()).unwrap().1.connections
+        };
+        assert_eq!(connections("s3://b", None), Some(3));
+        assert_eq!(connections("s3://b", Some(7)), Some(7));
+        assert_eq!(connections("s3://b?connections=2", Some(7)), Some(2), "of this place alone");
+        let wrong = vec![("SILT_S3_CONNECTIONS".to_owned(), "many".to_owned())];
+        assert!(settings_in("s3://b", None, wrong.clone()).is_err());
+        assert!(settings_in("s3://b", Some(1), wrong).is_ok(), "it is not used");
     }
 }

@@ -162,7 +162,7 @@ fn a_fleet_file_that_is_wrong_is_refused_and_says_where() {
         place.silt(&["backup", "--fleet", &file]).exits(2).says(message);
     }
     place.silt(&["backup", "--fleet", &place.text("none.toml")]).exits(1).says("none.toml");
-    place.silt(&["backup"]).exits(2).says("required");
+    place.silt(&["backup"]).exits(2).says("name a series and its volumes");
     let file = place.write("fleet.toml", b"[series.a]\nvolumes = { disk = \"-\" }");
     place.silt(&["backup", "--fleet", &file]).exits(1).says("back it up alone");
 }

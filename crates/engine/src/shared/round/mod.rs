@@ -25,19 +25,19 @@ use silt_repository::temporary::TemporaryFile;
 use silt_source::VolumeSource;
 
 pub use cost::{CostModel, RoundLoad, StageSeconds};
-pub use schedule::{Picking, Schedule, ScheduledVm, memory_bytes_of_rounds, rounds_for_memory};
+pub use schedule::{Picking, RoundMemory, Schedule, ScheduledVm, rounds_for_memory};
 
 use self::batch::Batch;
 use self::place::{NewChunk, by_place};
 use self::sessions::Sessions;
 use self::spool::{SpoolWriter, SpooledVolume};
-use crate::backup::{
-    BackupOptions, BackupReport, BackupSession, Hint, NewData, ScanRecorder, SegmentDraft, Survey,
-    SurveySession,
-};
 use crate::edit::Edit;
 use crate::repository::Repository;
 use crate::shared::owners::{Census, STORE, sorter};
+use silt_backup::{
+    BackupOptions, BackupReport, BackupSession, Hint, NewData, ScanRecorder, SegmentDraft, Survey,
+    SurveySession,
+};
 
 /// One series of a round.
 ///

@@ -293,25 +293,47 @@ fn silt_to_f64(number: usize) -> f64 {
     to_u64(number) as f64
 }
 
-/// Memory of a machine in a round of `rounds`, in bytes, by the corrected formula of the
-/// low-profile deduplication slides: a partition of the requests, one of the index, and the round's
-/// summaries.
+/// What determines the memory of a machine in rounds over its volumes.
 ///
-/// `changed_bytes` are those of one volume, `volumes` those on a machine, `ratio` is a chunk's size
-/// over a record's, `partitions` those of the index on a machine, `snapshots` how many are kept,
-/// and `new_share` is the share of changed chunks that are new.
-pub fn memory_bytes_of_rounds(
-    rounds: usize,
-    changed_bytes: f64,
-    volumes: f64,
-    ratio: f64,
-    partitions: f64,
-    snapshots: f64,
-    new_share: f64,
-) -> f64 {
-    let rounds = silt_to_f64(rounds);
-    let records = changed_bytes * volumes / ratio;
-    records * (1.0 / (rounds * partitions) + snapshots * new_share / partitions + 1.0 / rounds)
+/// ```
+/// use siltstone::RoundMemory;
+///
+/// let machine = RoundMemory {
+///     changed_bytes: 8.8e9,
+///     volumes: 25.0,
+///     ratio: 136.0,
+///     partitions: 400.0,
+///     snapshots: 10.0,
+///     new_share: 0.228,
+/// };
+/// assert!(machine.bytes(4) < machine.bytes(1));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RoundMemory {
+    /// Changed bytes of one volume.
+    pub changed_bytes: f64,
+    /// Number of volumes on a machine.
+    pub volumes: f64,
+    /// Size of a chunk over that of a record.
+    pub ratio: f64,
+    /// Number of partitions of the index on a machine.
+    pub partitions: f64,
+    /// Number of snapshots that are kept.
+    pub snapshots: f64,
+    /// Share of the changed chunks that are new.
+    pub new_share: f64,
+}
+
+impl RoundMemory {
+    /// Memory of a machine in bytes if its volumes are backed up in this many rounds, by the
+    /// corrected formula of the low-profile deduplication slides: a partition of the requests, one
+    /// of the index, and the round's summaries.
+    pub fn bytes(&self, rounds: usize) -> f64 {
+        let (rounds, partitions) = (silt_to_f64(rounds), self.partitions);
+        let records = self.changed_bytes * self.volumes / self.ratio;
+        let summaries = self.snapshots * self.new_share / partitions;
+        records * (1.0 / (rounds * partitions) + summaries + 1.0 / rounds)
+    }
 }
 
 /// The fewest rounds, of at most `rounds_max`, whose memory is at most `limit_bytes`.
@@ -325,7 +347,7 @@ pub fn rounds_for_memory(
 
 #[cfg(test)]
 mod tests {
-    use super::{Picking, Schedule, ScheduledVm, memory_bytes_of_rounds, rounds_for_memory};
+    use super::{Picking, RoundMemory, Schedule, ScheduledVm, rounds_for_memory};
     use crate::shared::round::CostModel;
 
     /// Volumes of very different sizes, on machines of which some have far more than others.
@@ -388,8 +410,15 @@ mod tests {
     /// MB by the formula (they report 90), and 100 MB need 18.
     #[test]
     fn the_number_of_rounds_follows_from_memory() {
-        let memory =
-            |rounds| memory_bytes_of_rounds(rounds, 8.8e9, 25.0, 136.0, 400.0, 10.0, 0.228);
+        let machine = RoundMemory {
+            changed_bytes: 8.8e9,
+            volumes: 25.0,
+            ratio: 136.0,
+            partitions: 400.0,
+            snapshots: 10.0,
+            new_share: 0.228,
+        };
+        let memory = |rounds| machine.bytes(rounds);
         assert!((memory(12) / 1e6 - 144.0).abs() < 1.0, "{}", memory(12));
         assert_eq!(rounds_for_memory(100e6, 100, memory), Some(18));
         assert_eq!(rounds_for_memory(1e6, 100, memory), None);

@@ -7,8 +7,8 @@ use std::thread::{Scope, ScopedJoinHandle};
 use silt_format::Result;
 use silt_repository::event::Progress;
 
-use crate::backup::{BackupOptions, BackupSession};
 use crate::repository::Repository;
+use silt_backup::{BackupOptions, BackupSession};
 
 /// When no more than this is left to read, the next session begins: early enough for its requests
 /// to be answered, and late enough not to keep the series from others for long.

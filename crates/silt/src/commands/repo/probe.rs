@@ -29,7 +29,7 @@ pub fn run(session: &Session<'_>, location: &str) -> std::result::Result<u8, Fai
     if session.global.json {
         output::message("probed", json!({"location": location, "usable": true}));
     } else {
-        output::line(&format!("{location} can hold a repository."));
+        output::done(&format!("{location} can hold a repository."));
     }
     Ok(0)
 }

@@ -93,12 +93,15 @@ fn print(
     }
     let (restored, deleted) =
         if args.dry_run { ("Would restore", "delete") } else { ("Restored", "deleted") };
-    output::line(&format!(
-        "{restored} {objects} objects ({}) as they were at {}, and {deleted} {hidden} newer heads \
-         and lists.",
-        output::bytes(bytes),
-        output::time(at_ns),
-    ));
+    output::outcome(
+        args.dry_run,
+        &format!(
+            "{restored} {objects} objects ({}) as they were at {}, and {deleted} {hidden} newer \
+             heads and lists.",
+            output::bytes(bytes),
+            output::time(at_ns),
+        ),
+    );
     if !keys.is_empty() && !args.keys {
         let keys: Vec<_> = keys.iter().map(ToString::to_string).collect();
         output::line(&format!(
@@ -108,7 +111,7 @@ fn print(
         ));
     }
     if !args.dry_run {
-        output::line("Run `silt check --read-data` to verify the result.");
+        output::done("Run `silt check --read-data` to verify the result.");
     }
 }
 

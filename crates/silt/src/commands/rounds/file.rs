@@ -24,7 +24,7 @@ pub struct Fleet {
     pub series: BTreeMap<String, Series>,
 }
 
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Series {
     /// Paths by the volumes' names.
@@ -35,6 +35,40 @@ pub struct Series {
     /// A command to run once they are no longer needed.
     #[serde(default)]
     pub after: Option<String>,
+    /// The name in the file, if the series is called by the one it is shown under.
+    #[serde(skip)]
+    pub given: Option<String>,
+}
+
+impl Fleet {
+    /// The same with the own names of its series.
+    pub fn with_own_names(
+        self,
+        own_name: impl Fn(&str) -> Result<String, Error>,
+    ) -> Result<Self, Failure> {
+        let mut found = BTreeMap::new();
+        for (name, mut series) in self.series {
+            let own = own_name(&name)?;
+            series.given = (own != name).then_some(name);
+            if found.insert(own.clone(), series).is_some() {
+                return Err(Failure::Usage(format!("series '{own}' is in the fleet twice")));
+            }
+        }
+        Ok(Self { series: found, ..self })
+    }
+}
+
+/// An error in one line: the file, the line, its key and what is wrong.
+pub fn toml_error(file: &Path, text: &str, error: &toml::de::Error) -> String {
+    let message = error.message().trim_end().replace('\n', ", ");
+    let Some(before) = error.span().and_then(|span| text.get(..span.start)) else {
+        return format!("{}: {message}", file.display());
+    };
+    let number = before.matches('\n').count() + 1;
+    let line = text.lines().nth(number - 1).unwrap_or_default();
+    let key = line.split('=').next().unwrap_or_default().trim();
+    let key = if key.is_empty() { String::new() } else { format!("{key}: ") };
+    format!("{}: line {number}: {key}{message}", file.display())
 }
 
 pub fn read(file: &Path) -> Result<Fleet, Failure> {
@@ -45,7 +79,7 @@ pub fn read(file: &Path) -> Result<Fleet, Failure> {
     }
     let text = std::fs::read_to_string(file).map_err(failed)?;
     let fleet: Fleet = toml::from_str(&text).map_err(|error| {
-        Failure::Usage(format!("the fleet file {} is invalid: {error}", file.display()))
+        Failure::Usage(format!("the fleet file is invalid: {}", toml_error(file, &text, &error)))
     })?;
     let empty = fleet.series.iter().find(|(_, series)| series.volumes.is_empty());
     match empty {

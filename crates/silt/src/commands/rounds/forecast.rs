@@ -9,6 +9,7 @@ use siltstone::{CostModel, Picking, Repository, Schedule, ScheduledVm, StageSeco
 
 use super::file::{Fleet, Series};
 use crate::cli::RoundsChoice;
+use crate::commands::volume_args::PathText;
 use crate::commands::{Failure, backup};
 use crate::snapshot_name;
 
@@ -26,6 +27,8 @@ pub struct Plan {
     /// The names of the series.
     pub names: Vec<String>,
     pub vms: Vec<ScheduledVm>,
+    /// The sizes of each series' volumes, where they are known.
+    pub sizes: Vec<Vec<Option<u64>>>,
     pub model: CostModel,
     pub schedule: Schedule,
 }
@@ -40,10 +43,14 @@ pub fn plan(
     let rate = |mib: u32| f64::from(mib) * f64::from(1 << 20);
     let model = CostModel::local(rate(choice.scan_rate), rate(choice.store_rate), choice.spool);
     let stored = stored(repository)?;
-    let mut vms = Vec::new();
+    let (mut vms, mut sizes) = (Vec::new(), Vec::new());
     for (name, series) in &fleet.series {
         let id = repository.series_id(name);
-        let (scan_bytes, new_bytes) = expected(repository, id, stored.newest.get(&id), series)?;
+        let newest = stored.newest.get(&id);
+        let newest = newest.map(|newest| repository.snapshot(id, newest)).transpose()?;
+        let (scan_bytes, new_bytes) =
+            newest.as_ref().map_or_else(|| of_volumes(series), of_snapshot);
+        sizes.push(sizes_of(series, newest.as_ref()));
         vms.push(ScheduledVm { machine: 0, scan_bytes, requests: new_bytes / CHUNK_BYTES });
     }
     let index_entries = stored.chunks;
@@ -52,13 +59,19 @@ pub fn plan(
     let schedule = limited.unwrap_or_else(|| {
         Schedule::of(&model, &vms, index_entries, usize::from(choice.rounds), Picking::Envelope)
     });
-    Ok(Plan { names: fleet.series.keys().cloned().collect(), vms, model, schedule })
+    Ok(Plan { names: fleet.series.keys().cloned().collect(), vms, sizes, model, schedule })
 }
 
 impl Plan {
     /// The names of a round's series.
     pub fn members(&self, round: usize) -> Vec<&str> {
         self.schedule.rounds[round].iter().map(|vm| self.names[*vm].as_str()).collect()
+    }
+
+    /// The sizes of the volumes of rounds from this one on, round after round.
+    pub fn sizes_from(&self, round: usize) -> Vec<Option<u64>> {
+        let rounds = self.schedule.rounds.get(round..).unwrap_or_default();
+        rounds.iter().flatten().flat_map(|vm| self.sizes[*vm].iter().copied()).collect()
     }
 
     /// Bytes that a round scans, and how many of them are expected to be new.
@@ -76,24 +89,24 @@ pub fn visible_stages(stages: &StageSeconds) -> [f64; 3] {
     [stages.scan, compare, stages.store]
 }
 
-/// Bytes that a backup of a series reads, and how many of them are new.
-fn expected(
-    repository: &Repository,
-    id: SeriesId,
-    newest: Option<&SnapshotEntry>,
-    series: &Series,
-) -> Result<(f64, f64), Failure> {
-    let snapshot = newest.map(|newest| repository.snapshot(id, newest)).transpose()?;
-    Ok(snapshot.as_ref().map_or_else(|| of_volumes(series), of_snapshot))
+/// The sizes of a series' volumes: as in its newest snapshot, or else as they are now.
+fn sizes_of(series: &Series, newest: Option<&Snapshot>) -> Vec<Option<u64>> {
+    let size = |(name, PathText(path)): (&String, &PathText)| {
+        let before = newest.and_then(|it| it.volumes.iter().find(|volume| volume.name == *name));
+        let now = || backup::open_any(path).ok()?.info().size;
+        before.map(|volume| volume.bytes).or_else(now)
+    };
+    series.volumes.iter().map(size).collect()
 }
 
-/// The same for a series that was never backed up: all bytes are new.
+/// Bytes that the first backup of a series reads, and how many of them are new: all.
 fn of_volumes(series: &Series) -> (f64, f64) {
     let bytes = series.volumes.values().map(|path| allocated(&path.0).unwrap_or(UNKNOWN_BYTES));
     let bytes = bytes.sum();
     (bytes, bytes)
 }
 
+/// The same for a series whose newest snapshot is known.
 #[expect(clippy::cast_precision_loss, reason = "an estimate")]
 fn of_snapshot(snapshot: &Snapshot) -> (f64, f64) {
     let levels = snapshot.levels();

@@ -4,7 +4,7 @@ mod file;
 mod forecast;
 mod run;
 
-pub use file::{Series, shell};
+pub use file::{Series, shell, toml_error};
 pub use run::run;
 
 use serde_json::json;
@@ -17,6 +17,7 @@ use crate::output;
 pub fn plan(session: &Session<'_>, args: &PlanRounds) -> Result<u8, Failure> {
     let fleet = file::read(&args.fleet)?;
     let repository = session.repository()?;
+    let fleet = fleet.with_own_names(|name| repository.own_name(name))?;
     let plan = forecast::plan(&repository, &fleet, &args.choice)?;
     session.reporter.finish();
     if session.global.json {

@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use serde_json::json;
 use silt_format::Error;
 use silt_source::VolumeSource;
-use siltstone::{BackupOptions, Repository, RoundMember, RoundOptions, RoundReport, Throttled};
+use siltstone::{
+    Activity, BackupOptions, Repository, RoundMember, RoundOptions, RoundReport, Throttled,
+};
 
 use super::file::{self, Fleet, Series, run_hook};
 use super::forecast::{self, Plan};
@@ -40,22 +42,58 @@ pub fn run(session: &Session<'_>, args: &Backup) -> Result<u8, Failure> {
     }
     let chunking = args.chunking.as_deref().map(snapshot_name::parse_chunking).transpose()?;
     // An invalid file is reported before anything is opened.
-    let listed = args.fleet.as_deref().map(file::read).transpose()?;
+    let listed = match &args.fleet {
+        Some(file) => Some(file::read(file)?),
+        None if args.all => None,
+        None => Some(of_profile(session, args)?),
+    };
     let repository = repository(session, args)?;
     let fleet = match listed {
         Some(fleet) => fleet,
         None => file::made_here(&MadeHere::new(session, &repository))?,
     };
+    let made_here = MadeHere::new(session, &repository);
+    let fleet = fleet.with_own_names(|name| made_here.own_name(&repository, name))?;
     let mut options = options(session, args, chunking);
     options.tags.extend(fleet.tags.iter().cloned());
     let plan = forecast::plan(&repository, &fleet, &args.rounds)?;
     let code = Cell::new(0);
-    let made_here = MadeHere::new(session, &repository);
     let rounds = Rounds { session, args, fleet: &fleet, options, repository, made_here, code };
+    // Each volume is scanned, and then stored.
+    let stages = [Activity::Scan, Activity::Backup];
+    stages.iter().for_each(|stage| session.reporter.expect(*stage, &plan.sizes_from(0)));
     for number in 0..plan.schedule.rounds.len() {
         rounds.run(&plan, number)?;
+        let left = plan.sizes_from(number + 1).len();
+        stages.iter().for_each(|stage| session.reporter.end_parts(*stage, left));
     }
     Ok(rounds.code.get())
+}
+
+/// The series of the profile, or the one that is named.
+fn of_profile(session: &Session<'_>, args: &Backup) -> Result<Fleet, Failure> {
+    let profile = &session.chosen.profile;
+    if !args.changed.is_empty() || args.stdin_command.is_some() || args.no_share {
+        let message = "--changed, --stdin-command and --no-share need a series and its volumes";
+        return Err(Failure::Usage(message.to_owned()));
+    }
+    let mut series = profile.series.clone();
+    if let Some(name) = &args.series {
+        series.retain(|known, _| known == name);
+    }
+    if series.is_empty() {
+        let message = match &args.series {
+            Some(name) => format!(
+                "name the volumes of '{name}', as in `silt backup {name} PATH`; no profile lists \
+                 them"
+            ),
+            None => "name a series and its volumes, or pass --fleet FILE or --all; no profile \
+                     lists series"
+                .to_owned(),
+        };
+        return Err(Failure::Usage(message));
+    }
+    Ok(Fleet { tags: profile.tags.clone(), series })
 }
 
 impl Rounds<'_> {
@@ -99,7 +137,7 @@ impl Rounds<'_> {
 
     fn open<'a>(&'a self, name: &'a str, series: &'a Series) -> Result<RoundMember<'a>, Error> {
         if let Some(command) = &series.before {
-            run_hook(name, "before", command)?;
+            run_hook(series.given.as_deref().unwrap_or(name), "before", command)?;
         }
         let volumes =
             self.open_volumes(&series.volumes).inspect_err(|_| self.after(name, series))?;
@@ -118,7 +156,7 @@ impl Rounds<'_> {
         let limit = self.session.read_limit();
         let open = |(name, PathText(path)): (&String, &PathText)| {
             warn_of_mount(self.session, path);
-            let source = Throttled::new(open(path, self.args)?, limit.clone(), None);
+            let source = Throttled::new(open(path, self.args)?).reads(limit.clone());
             Ok((name.clone(), Box::new(source) as Box<dyn VolumeSource>))
         };
         volumes.iter().map(open).collect()
@@ -127,7 +165,7 @@ impl Rounds<'_> {
     /// Runs the command for volumes that are no longer needed.
     fn after(&self, name: &str, series: &Series) {
         let Some(command) = &series.after else { return };
-        if let Err(error) = run_hook(name, "after", command) {
+        if let Err(error) = run_hook(series.given.as_deref().unwrap_or(name), "after", command) {
             let code = exit_code(&error);
             output::error(self.session.global.json, &Failure::from(error).to_string(), code);
             self.note_code(code);
@@ -166,6 +204,9 @@ impl Rounds<'_> {
                 "held_ms": report.held_ms,
             });
             output::message("round", value);
+            return;
+        }
+        if self.session.global.quiet {
             return;
         }
         let spooled = if report.spooled_bytes > 0 {

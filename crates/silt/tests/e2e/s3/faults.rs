@@ -18,7 +18,8 @@ fn a_drive_that_is_taken_away_stops_nothing() {
     let running = command.spawn().unwrap();
     pause(1000);
     let drive = bucket.server.drive(3).unwrap();
-    std::fs::remove_dir_all(&drive).unwrap();
+    // The server still writes to it, so it may not be empty at once.
+    assert!((0..1000).any(|_| std::fs::remove_dir_all(&drive).is_ok()));
     kit::finish(running).exits(0);
     bucket.silt(&["backup", "after", &file]).exits(0);
     bucket.silt(&["check", "--read-data"]).exits(0).says("No damage found");

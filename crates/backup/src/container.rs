@@ -1,0 +1,203 @@
+//! Packing new chunks into frames and frames into containers.
+
+use std::sync::Arc;
+
+use silt_format::number::{to_u16, to_u64};
+use silt_format::{
+    BLOCK_OVERHEAD_BYTES, BlockWriter, CONTAINER_SLOTS_MAX, Config, Error, FRAMES_MAX, Fingerprint,
+    HEADER_BYTES, ObjectKind, ObjectTag, Reference, Result, Sealer, SeriesId, names,
+};
+use silt_repository::frame_packer::{FramePacker, RawFrame};
+use silt_repository::objects::{Address, Objects, close_object};
+use silt_repository::upload::Uploads;
+use silt_repository::upload_queue::Upload;
+
+use silt_storage::AlignedBuffer;
+
+use super::pipeline::{FRAMES_IN_FLIGHT, FrameJob, Pipeline};
+
+/// Writes the containers of one session, or of one addition to the shared store.
+pub struct ContainerWriter {
+    objects: Arc<Objects>,
+    series: SeriesId,
+    /// What references call the store.
+    store: u16,
+    container_bytes: usize,
+    frame_bytes: usize,
+    writer: BlockWriter,
+    tag: ObjectTag,
+    next_number: u32,
+    next_ticket: u64,
+    open: Option<OpenContainer>,
+    /// Bytes of sealed frames and directories so far.
+    pub stored_bytes: u64,
+    uploads: Uploads,
+}
+
+struct OpenContainer {
+    number: u32,
+    sealer: Arc<Sealer>,
+    packer: FramePacker,
+    /// Tickets and numbers of the frames whose bytes have not come back yet, oldest first.
+    tickets: std::collections::VecDeque<(u64, u16)>,
+    /// Header and sealed frames.
+    body: AlignedBuffer,
+}
+
+/// The numbers and tags of containers that are durable: what a head may name.
+pub struct DurableContainers(pub Vec<(u32, ObjectTag)>);
+
+impl ContainerWriter {
+    /// A writer of the containers of a store from `next` on, under the session's tag.
+    pub fn new(
+        objects: &Arc<Objects>,
+        (series, store): (SeriesId, u16),
+        config: &Config,
+        (next_number, tag): (u32, ObjectTag),
+        uploads: Uploads,
+    ) -> Result<Self> {
+        Ok(Self {
+            objects: Arc::clone(objects),
+            series,
+            store,
+            container_bytes: config.container_bytes as usize,
+            frame_bytes: config.frame_bytes as usize,
+            writer: BlockWriter::new(config.zstd_level)?,
+            tag,
+            next_number,
+            next_ticket: 0,
+            open: None,
+            stored_bytes: 0,
+            uploads,
+        })
+    }
+
+    /// The number that the next container gets.
+    pub fn next_number(&self) -> u32 {
+        self.next_number
+    }
+
+    /// Lets numbering begin behind containers that an interrupted backup has left.
+    pub fn start_at(&mut self, number: u32) {
+        self.next_number = self.next_number.max(number);
+    }
+
+    /// Adds a chunk; the reference holds once the session has committed.
+    pub fn append(
+        &mut self,
+        pipeline: &Pipeline<'_>,
+        chunk: &[u8],
+        fingerprint: Fingerprint,
+    ) -> Result<Reference> {
+        let must_end = |open: &OpenContainer| open.packer.must_end_before(chunk.len());
+        if self.open.as_ref().is_some_and(must_end) {
+            self.end_frame(pipeline)?;
+        }
+        if self.open.as_ref().is_some_and(|open| open.packer.slots() == CONTAINER_SLOTS_MAX) {
+            self.close(pipeline)?;
+        }
+        let capacity = self.body_bytes_max();
+        let open = match &mut self.open {
+            Some(open) => open,
+            none => {
+                let body = self.uploads.buffer(capacity);
+                let packer = FramePacker::new(self.frame_bytes, pipeline.frame_buffer());
+                let number = self.next_number;
+                self.next_number = number.checked_add(1).ok_or_else(|| {
+                    Error::invalid("the series has used all 2^32 container numbers")
+                })?;
+                let address = Address::tagged(ObjectKind::Container, self.series, number, self.tag);
+                none.insert(OpenContainer::new(&self.objects, address, number, packer, body)?)
+            }
+        };
+        let slot = to_u16(open.packer.slots());
+        open.packer.push(slot, chunk, fingerprint);
+        Ok(Reference::new(self.store, open.number, slot))
+    }
+
+    /// Hands the frame that is being filled to the workers, and closes the container when the
+    /// frames that have come back from them fill it. How far the workers may lag is fixed, so
+    /// containers end at the same chunk whatever their speed.
+    pub fn end_frame(&mut self, pipeline: &Pipeline<'_>) -> Result<()> {
+        let Some(open) = &mut self.open else { return Ok(()) };
+        let Some(frame) = open.packer.end_frame(|| pipeline.frame_buffer()) else {
+            return Ok(());
+        };
+        let RawFrame { number, raw } = frame;
+        let ticket = self.next_ticket;
+        self.next_ticket += 1;
+        open.tickets.push_back((ticket, number));
+        let sealer = Arc::clone(&open.sealer);
+        pipeline.seal(FrameJob { ticket, number, sealer, raw });
+        while open.tickets.len() >= FRAMES_IN_FLIGHT {
+            self.stored_bytes += open.settle_one(pipeline)?;
+        }
+        let frames_full = open.packer.frames() == FRAMES_MAX;
+        if open.body.len() >= self.container_bytes || frames_full {
+            self.close(pipeline)?;
+        }
+        Ok(())
+    }
+
+    /// Ends the container that is being filled, if there is one, and hands it to the upload
+    /// threads.
+    pub fn close(&mut self, pipeline: &Pipeline<'_>) -> Result<()> {
+        // Closing from within is harmless: an emptied frame is not ended twice.
+        self.end_frame(pipeline)?;
+        let Some(mut open) = self.open.take() else { return Ok(()) };
+        while !open.tickets.is_empty() {
+            self.stored_bytes += open.settle_one(pipeline)?;
+        }
+        let directory = open.packer.directory();
+        let end = close_object(&mut self.writer, &open.sealer, open.body.len(), &directory);
+        self.stored_bytes += to_u64(end.len() + HEADER_BYTES);
+        pipeline.recycle_frame(open.packer.into_buffer());
+        let name = names::container(self.series, open.number, self.tag);
+        self.uploads.submit(Upload { name, number: open.number, body: open.body, end })
+    }
+
+    /// Room for a container that closes when it is full while frames are still being sealed.
+    fn body_bytes_max(&self) -> usize {
+        let frame_bytes = self.frame_bytes + BLOCK_OVERHEAD_BYTES;
+        HEADER_BYTES + self.container_bytes + (FRAMES_IN_FLIGHT + 1) * frame_bytes
+    }
+
+    /// Waits until every container is durable; returns the proof of it.
+    pub fn finish(self) -> Result<DurableContainers> {
+        assert!(self.open.is_none(), "a container is closed with the volume that filled it");
+        let mut durable = self.uploads.drain()?;
+        durable.sort_unstable();
+        Ok(DurableContainers(durable.into_iter().map(|number| (number, self.tag)).collect()))
+    }
+}
+
+impl OpenContainer {
+    fn new(
+        objects: &Objects,
+        address: Address,
+        number: u32,
+        packer: FramePacker,
+        mut body: AlignedBuffer,
+    ) -> Result<Self> {
+        let (header, sealer) = objects.begin_container(address)?;
+        body.extend_from_slice(&header.encode());
+        Ok(Self {
+            number,
+            sealer: Arc::new(sealer),
+            packer,
+            tickets: std::collections::VecDeque::new(),
+            body,
+        })
+    }
+
+    /// Takes the oldest sealed frame back; returns its size in bytes.
+    fn settle_one(&mut self, pipeline: &Pipeline<'_>) -> Result<u64> {
+        let Some((ticket, number)) = self.tickets.pop_front() else { return Ok(0) };
+        let sealed = pipeline.sealed(ticket)?;
+        self.packer.place(number, self.body.len(), sealed.len());
+        self.body.extend_from_slice(&sealed);
+        let bytes = to_u64(sealed.len());
+        pipeline.recycle_frame(sealed);
+        Ok(bytes)
+    }
+}

@@ -1,0 +1,215 @@
+//! The levels of duplicate detection that look at chunks.
+//!
+//! A level may miss a duplicate but never invents one (I-6): it returns only references that were
+//! stored with exactly the requested fingerprint.
+
+use silt_format::{BlockRef, Fingerprint, Level, Reference, Result, Signatures};
+use silt_repository::packs::PackWriter;
+use silt_repository::shared_index::SharedLookup;
+
+use super::known::Known;
+use super::options::DetectionOptions;
+use super::scan::SegmentDraft;
+use super::signature_index::{Candidate, SignatureIndex};
+
+/// One level: fills in references for chunks that no level before it has found.
+pub(crate) trait Detector: Send {
+    /// The level's name in reports.
+    fn level(&self) -> Level;
+    /// Looks for the draft's unresolved chunks.
+    fn resolve(
+        &mut self,
+        draft: &mut SegmentDraft,
+        known: &mut Known,
+        packs: &PackWriter,
+    ) -> Result<()>;
+    /// Whether a chunk was placed shortly before; asked for each chunk just before it is stored.
+    fn recall(&self, _fingerprint: &Fingerprint) -> Option<Reference> {
+        None
+    }
+    /// Called for every chunk that was placed.
+    fn placed(&mut self, _fingerprint: &Fingerprint, _reference: Reference) {}
+    /// Called for every segment whose recipe was written.
+    fn written(&mut self, _signatures: &Signatures, _recipe: BlockRef) {}
+}
+
+/// The levels of a scheme in the order in which they are tried.
+pub(crate) fn levels(
+    options: &DetectionOptions,
+    index: SignatureIndex,
+    shared: Option<SharedLookup>,
+) -> Vec<Box<dyn Detector>> {
+    let mut levels: Vec<Box<dyn Detector>> = Vec::new();
+    if options.same_offset {
+        levels.push(Box::new(SameOffset));
+    }
+    if options.recent {
+        levels.push(Box::new(Recent::default()));
+    }
+    if !index.is_off() {
+        levels.push(Box::new(Similar { index }));
+    }
+    if let Some(lookup) = shared {
+        levels.push(Box::new(SharedLevel(lookup)));
+    }
+    levels
+}
+
+/// Looks a draft's unresolved chunks up in one candidate.
+fn resolve_in(
+    draft: &mut SegmentDraft,
+    candidate: Candidate,
+    level: Level,
+    known: &mut Known,
+    packs: &PackWriter,
+) -> Result<()> {
+    let table = known.table(candidate, packs)?;
+    for chunk in draft.chunks.iter_mut().filter(|chunk| chunk.found.is_none()) {
+        chunk.found = table.get(&chunk.fingerprint).map(|reference| (reference, level));
+    }
+    Ok(())
+}
+
+/// The parent's segments that held the same.
+struct SameOffset;
+
+impl Detector for SameOffset {
+    fn level(&self) -> Level {
+        Level::SameOffset
+    }
+    fn resolve(
+        &mut self,
+        draft: &mut SegmentDraft,
+        known: &mut Known,
+        packs: &PackWriter,
+    ) -> Result<()> {
+        for parent in std::mem::take(&mut draft.parents) {
+            if draft.unresolved() == 0 {
+                break;
+            }
+            resolve_in(draft, Candidate::Recipe(parent.recipe), self.level(), known, packs)?;
+        }
+        Ok(())
+    }
+}
+
+/// Some segments with equal signatures: the parent's, and this snapshot's own earlier ones.
+struct Similar {
+    index: SignatureIndex,
+}
+
+impl Detector for Similar {
+    fn level(&self) -> Level {
+        Level::Similar
+    }
+    fn resolve(
+        &mut self,
+        draft: &mut SegmentDraft,
+        known: &mut Known,
+        packs: &PackWriter,
+    ) -> Result<()> {
+        if draft.unresolved() == 0 {
+            return Ok(());
+        }
+        for candidate in self.index.search(&draft.signatures) {
+            let level = match candidate {
+                Candidate::Recipe(_) => self.level(),
+                Candidate::Container(..) => Level::Adopted,
+            };
+            resolve_in(draft, candidate, level, known, packs)?;
+            if draft.unresolved() == 0 {
+                break;
+            }
+        }
+        Ok(())
+    }
+    fn written(&mut self, signatures: &Signatures, recipe: BlockRef) {
+        self.index.insert(signatures, Candidate::Recipe(recipe));
+    }
+}
+
+/// The shared store: what the index of its chunks says.
+struct SharedLevel(SharedLookup);
+
+impl Detector for SharedLevel {
+    fn level(&self) -> Level {
+        Level::Shared
+    }
+    fn resolve(
+        &mut self,
+        draft: &mut SegmentDraft,
+        _known: &mut Known,
+        _packs: &PackWriter,
+    ) -> Result<()> {
+        // Of a segment that was recalled a worker has asked.
+        if draft.recalled || draft.unresolved() == 0 {
+            return Ok(());
+        }
+        let mut find = self.0.begin();
+        for chunk in draft.chunks.iter_mut().filter(|chunk| chunk.found.is_none()) {
+            chunk.found = find(&chunk.fingerprint)?.map(|found| (found, Level::Shared));
+        }
+        Ok(())
+    }
+}
+
+/// The chunks placed last: a table in which a newer chunk takes an older one's place.
+#[derive(Default)]
+struct Recent {
+    /// A power of two of places, or none: grows with what is stored, since most disks have hardly
+    /// changed.
+    places: Vec<Option<(Fingerprint, Reference)>>,
+    placed: usize,
+}
+
+impl Recent {
+    const PLACES_MIN: usize = 1 << 10;
+    /// About 3 MiB.
+    const PLACES_MAX: usize = 1 << 16;
+
+    fn place(&self, fingerprint: &Fingerprint) -> usize {
+        let bytes = &fingerprint.0;
+        usize::from(u16::from_le_bytes([bytes[16], bytes[17]])) & (self.places.len() - 1)
+    }
+
+    fn grow(&mut self) {
+        let places = (self.places.len() * 8).clamp(Self::PLACES_MIN, Self::PLACES_MAX);
+        let before = std::mem::replace(&mut self.places, vec![None; places]);
+        for held in before.into_iter().flatten() {
+            let place = self.place(&held.0);
+            self.places[place] = Some(held);
+        }
+    }
+}
+
+impl Detector for Recent {
+    fn level(&self) -> Level {
+        Level::Recent
+    }
+    fn resolve(
+        &mut self,
+        draft: &mut SegmentDraft,
+        _known: &mut Known,
+        _packs: &PackWriter,
+    ) -> Result<()> {
+        for chunk in draft.chunks.iter_mut().filter(|chunk| chunk.found.is_none()) {
+            chunk.found = self.recall(&chunk.fingerprint).map(|found| (found, Level::Recent));
+        }
+        Ok(())
+    }
+    fn recall(&self, fingerprint: &Fingerprint) -> Option<Reference> {
+        if self.places.is_empty() {
+            return None;
+        }
+        let (held, reference) = self.places[self.place(fingerprint)].as_ref()?;
+        (held == fingerprint).then_some(*reference)
+    }
+    fn placed(&mut self, fingerprint: &Fingerprint, reference: Reference) {
+        if self.placed >= self.places.len() / 4 && self.places.len() < Self::PLACES_MAX {
+            self.grow();
+        }
+        self.placed += 1;
+        let place = self.place(fingerprint);
+        self.places[place] = Some((*fingerprint, reference));
+    }
+}

@@ -1,0 +1,75 @@
+//! The snapshot that a backup builds upon, and whether its segments can be trusted.
+//!
+//! A backup takes over segments whose digest equals the parent's without further reads. It trusts
+//! snapshots that it signed itself, or that were signed by a key that could remove everything
+//! anyway. For a snapshot signed by another key, it first verifies that each recipe has the digest
+//! beside it, and that each slot holds the chunk that the recipe expects. Otherwise a stolen host
+//! key could decide what later backups restore to.
+
+use std::sync::Arc;
+
+use silt_format::{Error, Head, Result, ResultExt, Snapshot};
+use silt_repository::chunks::ChunkReader;
+use silt_repository::event::Warning;
+use silt_repository::map::MapReader;
+use silt_repository::objects::{Scratch, is_damage};
+
+use silt_repository::repository::Repository;
+
+/// The newest snapshot that can be built upon; others are passed over with a warning.
+///
+/// The second value says whether its writer is this one, or one that could remove everything.
+pub(super) fn newest_sound(
+    repository: &Repository,
+    head: &Head,
+) -> Result<Option<(Snapshot, bool)>> {
+    for entry in head.snapshots.iter().rev() {
+        let read = repository.snapshot_signed(head.series, entry).and_then(|(snapshot, by)| {
+            let is_trusted = by.id == repository.objects.signer.id() || by.may_remove;
+            if !is_trusted {
+                verify(repository, head, &snapshot)
+                    .context(|| format!("snapshot {} of key {}", snapshot.id, by.id))?;
+            }
+            Ok((snapshot, is_trusted))
+        });
+        match read {
+            Ok(found) => return Ok(Some(found)),
+            Err(error) if is_damage(&error) => {
+                repository.warn(Warning::after(
+                    &error,
+                    "the backup compares with an older snapshot instead",
+                ));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(None)
+}
+
+/// Fails with `Corrupt` unless each recipe has the digest beside it and each slot the recipe's
+/// chunk.
+fn verify(repository: &Repository, head: &Head, snapshot: &Snapshot) -> Result<()> {
+    let objects = &repository.objects;
+    let reader = Arc::new(MapReader::new(objects, head));
+    let chunks = ChunkReader::new(objects, head, objects.context.budget(0))?;
+    let (mut scratch, mut raw) = (Scratch::default(), Vec::new());
+    for volume in &snapshot.volumes {
+        reader.walk(volume.root, &mut |segment, entry| {
+            objects.context.check_interrupted()?;
+            let recipe = reader.segment_recipe(entry, &mut scratch, &mut raw)?;
+            for chunk in recipe.chunks.iter().filter(|chunk| !chunk.reference.is_zero()) {
+                let found = chunks.content(chunks.holder(chunk.reference)?)?;
+                if found != Some((chunk.fingerprint, chunk.length)) {
+                    return Err(Error::corrupt(format!(
+                        "segment {segment}: slot {} of {} does not hold the chunk that the recipe \
+                         says",
+                        chunk.reference.slot(),
+                        chunks.container_name(chunk.reference)
+                    )));
+                }
+            }
+            Ok(())
+        })?;
+    }
+    Ok(())
+}

@@ -1,0 +1,485 @@
+//! Workers that scan segments and seal frames.
+//!
+//! One thread, the committer, owns all decisions: it takes scanned segments in the volume's order,
+//! so what is stored does not depend on how the workers were scheduled. Every queue is bounded:
+//! segments by the number of buffers, frames by the limits below. Without workers the committer
+//! does a task itself whenever it would have to wait.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use silt_format::number::to_u64;
+use silt_format::{BlockWriter, Error, Result, SEGMENT_BYTES, Sealer};
+use silt_repository::buffers::Buffers;
+use silt_repository::event::Warning;
+use silt_repository::sync::lock;
+use silt_source::VolumeSource;
+
+use super::feed::{Claim, Feed, SegmentClaim, read_or_mark};
+use super::scan::{Outcome, ScanBuffers, Scanned, Scanner, SegmentDraft, source_error};
+use super::tree::{Cutter, OldSegments, TreeFeed};
+
+/// Maximum number of frames that are being sealed at once.
+pub(crate) const FRAMES_IN_FLIGHT: usize = 8;
+/// Maximum number of claims ahead of the committer.
+const CLAIMS_AHEAD: u64 = 256;
+
+/// A frame to compress and seal.
+pub(crate) struct FrameJob {
+    pub(crate) ticket: u64,
+    pub(crate) number: u16,
+    pub(crate) sealer: Arc<Sealer>,
+    pub(crate) raw: Vec<u8>,
+}
+
+#[derive(Default)]
+struct PipelineState {
+    buffers: Vec<Vec<u8>>,
+    frames: VecDeque<FrameJob>,
+    sealed: HashMap<u64, Vec<u8>>,
+    outcomes: HashMap<u64, Outcome>,
+    claimed: u64,
+    committed: u64,
+    ended: bool,
+    failure: Option<Error>,
+    stop: bool,
+}
+
+enum Task {
+    Seal(FrameJob),
+    Scan(Vec<u8>),
+}
+
+impl PipelineState {
+    /// What can be done now, if anything.
+    fn next_task(&mut self) -> Option<Task> {
+        // Frames first: the committer may be waiting for them, never for a claim not yet made.
+        if let Some(job) = self.frames.pop_front() {
+            return Some(Task::Seal(job));
+        }
+        if self.ended || self.claimed - self.committed >= CLAIMS_AHEAD {
+            return None;
+        }
+        let buffer = self.buffers.pop()?;
+        self.claimed += 1;
+        Some(Task::Scan(buffer))
+    }
+}
+
+/// What is scanned.
+enum Scan<'a> {
+    Disk(Disk<'a>),
+    Tree(Tree<'a>),
+}
+
+/// A file tree that is scanned.
+struct Tree<'a> {
+    feed: Mutex<(TreeFeed<'a>, u64)>,
+    old: &'a OldSegments,
+    cutter: Cutter,
+    scanner: &'a Scanner,
+}
+
+/// A disk that is scanned.
+struct Disk<'a> {
+    feed: Mutex<(Feed<'a>, u64)>,
+    source: &'a dyn VolumeSource,
+    scanner: &'a Scanner,
+}
+
+/// What a worker has done.
+enum Step {
+    /// There is no claim left.
+    End(Vec<u8>),
+    /// A claim's place in the order, its outcome, and the buffer unless a draft keeps it.
+    Done(u64, Outcome, Option<Vec<u8>>),
+}
+
+impl Tree<'_> {
+    /// Claims the next part and scans it.
+    fn step(&self, mut buffer: Vec<u8>, buffers: &mut ScanBuffers) -> Result<Step> {
+        let (order, claim, warnings) = {
+            let mut feed = lock(&self.feed);
+            let Some(claim) = feed.0.claim(&mut buffer)? else { return Ok(Step::End(buffer)) };
+            let order = feed.1;
+            feed.1 += 1;
+            (order, claim, feed.0.take_warnings())
+        };
+        let parts = (&self.cutter, self.old);
+        let (scanned, buffer) = self.scanner.scan_tree(claim, buffer, parts, buffers)?;
+        let outcome = Outcome { scanned, unreadable: Vec::new(), warnings };
+        Ok(Step::Done(order, outcome, buffer))
+    }
+}
+
+impl Disk<'_> {
+    /// Claims the next part and scans it.
+    fn step(&self, mut buffer: Vec<u8>, buffers: &mut ScanBuffers) -> Result<Step> {
+        let (order, claim) = {
+            let mut feed = lock(&self.feed);
+            let claim = feed.0.claim(&mut buffer)?;
+            let order = feed.1;
+            feed.1 += u64::from(!matches!(claim, Claim::End));
+            (order, claim)
+        };
+        let (outcome, buffer) = match claim {
+            Claim::End => return Ok(Step::End(buffer)),
+            Claim::Zeros { segments, bytes } => {
+                (Outcome::of(Scanned::Zeros { segments, bytes }), Some(buffer))
+            }
+            Claim::Clean { first, segments, bytes } => {
+                (Outcome::of(Scanned::Clean { first, segments, bytes }), Some(buffer))
+            }
+            Claim::Segment(segment) => self.scan(segment, buffer, buffers)?,
+        };
+        Ok(Step::Done(order, outcome, buffer))
+    }
+
+    /// Reads and scans a segment, or as much of it as a record leaves; hands `buffer` back unless a
+    /// draft keeps it.
+    fn scan(
+        &self,
+        segment: SegmentClaim,
+        mut buffer: Vec<u8>,
+        buffers: &mut ScanBuffers,
+    ) -> Result<(Outcome, Option<Vec<u8>>)> {
+        let SegmentClaim { index, bytes, filled, recorded } = segment;
+        let offset = index * to_u64(SEGMENT_BYTES);
+        let (mut unreadable, mut warnings) = (Vec::new(), Vec::new());
+        buffer.resize(bytes, 0);
+        if let Some(recorded) = recorded {
+            if recorded.is_zero() {
+                let scanned = Scanned::Zeros { segments: 1, bytes: to_u64(bytes) };
+                return Ok((Outcome::of(scanned), Some(buffer)));
+            }
+            let place = (self.source, offset);
+            let draft =
+                self.scanner.recall(recorded, place, &mut buffer, buffers, &mut warnings)?;
+            if let Some(draft) = draft {
+                let scanned = Scanned::Draft(Box::new(draft));
+                return Ok((Outcome { scanned, unreadable, warnings }, None));
+            }
+        }
+        if !filled
+            && let Some(error) = read_or_mark(self.source, offset, &mut buffer, &mut unreadable)
+        {
+            // Zeros stand for what can't be read of a disk, not for a disk that has gone.
+            self.source.failure().map_or(Ok(()), Err)?;
+            warnings.push(Warning::from(&error));
+        }
+        let scanned = self.scanner.scan(index, buffer, buffers, &mut warnings);
+        let (scanned, buffer) = scanned.map_err(|error| source_error(error, offset))?;
+        Ok((Outcome { scanned, unreadable, warnings }, buffer))
+    }
+}
+
+/// What one thread seals and scans with.
+struct Tools {
+    writer: BlockWriter,
+    buffers: ScanBuffers,
+}
+
+impl Tools {
+    fn new(zstd_level: i32) -> Result<Self> {
+        Ok(Self { writer: BlockWriter::new(zstd_level)?, buffers: ScanBuffers::new() })
+    }
+}
+
+/// What the threads of one volume's backup share.
+pub struct Pipeline<'a> {
+    state: Mutex<PipelineState>,
+    changed: Condvar,
+    /// None where only what is handed in is packed.
+    scanned: Option<Scan<'a>>,
+    /// Where buffers come from, and go to in the end.
+    kept: &'a Buffers,
+    zstd_level: i32,
+    workers: usize,
+    /// The committer's own, where it does all work.
+    tools: Mutex<Option<Tools>>,
+}
+
+impl<'a> Pipeline<'a> {
+    /// Returns a pipeline with this many workers; without workers, the waiting thread does all
+    /// work.
+    pub(crate) fn new(
+        feed: Feed<'a>,
+        source: &'a dyn VolumeSource,
+        scanner: &'a Scanner,
+        kept: &'a Buffers,
+        zstd_level: i32,
+        workers: usize,
+        buffers: usize,
+    ) -> Self {
+        let buffers = (0..buffers).map(|_| kept.segments.take().unwrap_or_default()).collect();
+        let state = PipelineState { buffers, ..PipelineState::default() };
+        let disk = Disk { feed: Mutex::new((feed, 0)), source, scanner };
+        Self {
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            scanned: Some(Scan::Disk(disk)),
+            kept,
+            zstd_level,
+            workers,
+            tools: Mutex::default(),
+        }
+    }
+
+    /// A pipeline that scans a file tree.
+    pub(crate) fn of_tree(
+        (feed, old): (TreeFeed<'a>, &'a OldSegments),
+        scanner: &'a Scanner,
+        kept: &'a Buffers,
+        zstd_level: i32,
+        workers: usize,
+        buffers: usize,
+    ) -> Result<Self> {
+        let mut pipeline = Self::of_packing(kept, zstd_level, workers);
+        {
+            let mut state = pipeline.state();
+            state.ended = false;
+            state.buffers =
+                (0..buffers).map(|_| kept.segments.take().unwrap_or_default()).collect();
+        }
+        let (feed, cutter) = (Mutex::new((feed, 0)), Cutter::new()?);
+        pipeline.scanned = Some(Scan::Tree(Tree { feed, old, cutter, scanner }));
+        Ok(pipeline)
+    }
+
+    /// A pipeline that scans nothing, and packs what it is given.
+    pub fn of_packing(kept: &'a Buffers, zstd_level: i32, workers: usize) -> Self {
+        let state = Mutex::new(PipelineState { ended: true, ..PipelineState::default() });
+        let (changed, tools) = (Condvar::new(), Mutex::default());
+        Self { state, changed, scanned: None, kept, zstd_level, workers, tools }
+    }
+
+    /// Runs `commit` with the threads beside it, and ends them when it returns.
+    pub fn run<T>(&self, commit: impl FnOnce(&Self) -> Result<T>) -> Result<T> {
+        std::thread::scope(|scope| {
+            for _ in 0..self.workers {
+                scope.spawn(|| {
+                    let _fail = FailOnPanic(self);
+                    self.fail_on_error(self.work());
+                });
+            }
+            let _stop = StopOnDrop(self);
+            commit(self)
+        })
+    }
+
+    /// The volume's size, once its end was reached.
+    pub(crate) fn volume_bytes(&self) -> u64 {
+        match &self.scanned {
+            Some(Scan::Disk(disk)) => lock(&disk.feed).0.bytes,
+            _ => 0,
+        }
+    }
+
+    /// How many entries of a tree were left out by rules, and how many were gone at their turn.
+    pub(crate) fn left_out(&self) -> (u64, u64) {
+        match &self.scanned {
+            Some(Scan::Tree(tree)) => {
+                let feed = &lock(&tree.feed).0;
+                (feed.excluded, feed.vanished())
+            }
+            _ => (0, 0),
+        }
+    }
+
+    /// The outcome of the next claim in order, or `None` at the volume's end.
+    pub(crate) fn next(&self) -> Result<Option<Outcome>> {
+        let mut state = self.state();
+        loop {
+            check(&mut state)?;
+            let at = state.committed;
+            if let Some(outcome) = state.outcomes.remove(&at) {
+                state.committed += 1;
+                self.changed.notify_all();
+                return Ok(Some(outcome));
+            }
+            if state.ended && state.committed == state.claimed {
+                return Ok(None);
+            }
+            state = self.await_work(state)?;
+        }
+    }
+
+    /// Reads and scans the segment of a draft as a whole, whatever is recorded of it.
+    pub(crate) fn rescan(&self, draft: SegmentDraft) -> Result<Outcome> {
+        let Some(Scan::Disk(disk)) = &self.scanned else {
+            return Err(Error::invalid("there is no volume to read a segment from"));
+        };
+        let (index, bytes) = (draft.index, draft.data.len());
+        let segment = SegmentClaim { index, bytes, filled: false, recorded: None };
+        let (outcome, buffer) = disk.scan(segment, draft.data, &mut ScanBuffers::new())?;
+        if let Some(buffer) = buffer {
+            self.recycle(buffer);
+        }
+        Ok(outcome)
+    }
+
+    /// Gives back a segment's buffer.
+    pub(crate) fn recycle(&self, buffer: Vec<u8>) {
+        self.state().buffers.push(buffer);
+        self.changed.notify_all();
+    }
+
+    /// A frame buffer to fill.
+    pub(crate) fn frame_buffer(&self) -> Vec<u8> {
+        self.kept.frames.take().unwrap_or_default()
+    }
+
+    /// Gives back a frame's buffer.
+    pub(crate) fn recycle_frame(&self, mut buffer: Vec<u8>) {
+        buffer.clear();
+        self.kept.frames.keep([buffer]);
+    }
+
+    /// Hands a frame to the workers.
+    pub(crate) fn seal(&self, job: FrameJob) {
+        self.state().frames.push_back(job);
+        self.changed.notify_all();
+    }
+
+    /// The sealed frame of a ticket; waits for it.
+    pub(crate) fn sealed(&self, ticket: u64) -> Result<Vec<u8>> {
+        let mut state = self.state();
+        loop {
+            check(&mut state)?;
+            if let Some(sealed) = state.sealed.remove(&ticket) {
+                return Ok(sealed);
+            }
+            state = self.await_work(state)?;
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, PipelineState> {
+        lock(&self.state)
+    }
+
+    fn wait<'s>(&self, state: MutexGuard<'s, PipelineState>) -> MutexGuard<'s, PipelineState> {
+        self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until a worker has done something; without workers, does the next task.
+    fn await_work<'s>(
+        &'s self,
+        mut state: MutexGuard<'s, PipelineState>,
+    ) -> Result<MutexGuard<'s, PipelineState>> {
+        if self.workers > 0 {
+            return Ok(self.wait(state));
+        }
+        let task = state.next_task();
+        drop(state);
+        let task = task.ok_or_else(|| Error::invalid("a pipeline waits for what nobody does"))?;
+        let mut tools = lock(&self.tools);
+        let tools = match &mut *tools {
+            Some(tools) => tools,
+            none => none.insert(Tools::new(self.zstd_level)?),
+        };
+        self.carry_out(task, tools)?;
+        Ok(self.state())
+    }
+
+    fn fail_on_error(&self, result: Result<()>) {
+        if let Err(error) = result {
+            let mut state = self.state();
+            state.failure.get_or_insert(error);
+            state.stop = true;
+            self.changed.notify_all();
+        }
+    }
+
+    /// The next task of a worker; `None` once there will be none.
+    fn task(&self) -> Option<Task> {
+        let mut state = self.state();
+        loop {
+            if state.stop {
+                return None;
+            }
+            if let Some(task) = state.next_task() {
+                return Some(task);
+            }
+            state = self.wait(state);
+        }
+    }
+
+    fn work(&self) -> Result<()> {
+        let mut tools = Tools::new(self.zstd_level)?;
+        while let Some(task) = self.task() {
+            self.carry_out(task, &mut tools)?;
+        }
+        Ok(())
+    }
+
+    fn carry_out(&self, task: Task, tools: &mut Tools) -> Result<()> {
+        match task {
+            Task::Seal(job) => {
+                let mut sealed = self.frame_buffer();
+                let position = u64::from(job.number);
+                tools.writer.append(&job.sealer, position, &job.raw, &mut sealed);
+                self.recycle_frame(job.raw);
+                self.state().sealed.insert(job.ticket, sealed);
+                self.changed.notify_all();
+                Ok(())
+            }
+            Task::Scan(buffer) => self.scan(buffer, &mut tools.buffers),
+        }
+    }
+
+    fn scan(&self, buffer: Vec<u8>, buffers: &mut ScanBuffers) -> Result<()> {
+        let step = match &self.scanned {
+            None => return Ok(()),
+            Some(Scan::Disk(disk)) => disk.step(buffer, buffers)?,
+            Some(Scan::Tree(tree)) => tree.step(buffer, buffers)?,
+        };
+        let mut state = self.state();
+        match step {
+            Step::End(buffer) => {
+                state.ended = true;
+                state.claimed -= 1;
+                state.buffers.push(buffer);
+            }
+            Step::Done(order, outcome, buffer) => {
+                state.outcomes.insert(order, outcome);
+                state.buffers.extend(buffer);
+            }
+        }
+        self.changed.notify_all();
+        Ok(())
+    }
+}
+
+/// The next user reuses the buffers.
+impl Drop for Pipeline<'_> {
+    fn drop(&mut self) {
+        let buffers = std::mem::take(&mut self.state().buffers);
+        self.kept.segments.keep(buffers);
+    }
+}
+
+/// Ends the threads whichever way the committer ends.
+struct StopOnDrop<'p, 'a>(&'p Pipeline<'a>);
+
+impl Drop for StopOnDrop<'_, '_> {
+    fn drop(&mut self) {
+        self.0.state().stop = true;
+        self.0.changed.notify_all();
+    }
+}
+
+/// Lets the committer go on when a worker panics, so that the panic surfaces and no thread waits
+/// forever.
+struct FailOnPanic<'p, 'a>(&'p Pipeline<'a>);
+
+impl Drop for FailOnPanic<'_, '_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.fail_on_error(Err(Error::invalid("a thread that scans panicked")));
+        }
+    }
+}
+
+fn check(state: &mut PipelineState) -> Result<()> {
+    state.failure.take().map_or(Ok(()), Err)
+}

@@ -1,0 +1,277 @@
+//! The results of a scan for segments that differ from the parent, kept in a temporary file, so
+//! that the following backup reads only data that it will store.
+//!
+//! A record is a hint like any other (I-6): bytes are stored under the fingerprint that they have
+//! when they are read, and a segment that has changed since the scan is read and scanned as a
+//! whole.
+
+#[cfg(test)]
+mod tests;
+
+use std::ops::Range;
+
+use silt_chunking::signatures;
+use silt_format::number::{to_u32, to_u64};
+use silt_format::{Error, Fingerprint, Level, Reference, Result, SegmentDigest};
+use silt_repository::event::Warning;
+use silt_repository::temporary::{TemporaryFile, TemporaryReader};
+use silt_source::VolumeSource;
+
+use super::scan::{DraftChunk, ScanBuffers, Scanner, SegmentDraft};
+
+/// Records are gathered up to this many bytes and sealed as one block.
+const BLOCK_BYTES: usize = 64 << 10;
+/// Chunks to read with no more bytes than this between them are read at once.
+const GAP_BYTES: usize = 64 << 10;
+/// The two bits of a chunk's length that say what the scan has found.
+const KIND_SHIFT: u32 = 30;
+
+/// The result of the scan for a chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Seen {
+    Zero,
+    /// The series has it.
+    InSeries,
+    /// The series has it not; the shared store may.
+    New,
+}
+
+#[derive(Debug)]
+struct RecordedChunk {
+    length: u32,
+    fingerprint: Fingerprint,
+    seen: Seen,
+}
+
+/// A segment as the scan saw it.
+#[derive(Debug)]
+pub struct RecordedSegment {
+    index: u64,
+    digest: SegmentDigest,
+    /// None if the segment was all zeros.
+    chunks: Vec<RecordedChunk>,
+}
+
+impl RecordedSegment {
+    pub fn is_zero(&self) -> bool {
+        self.chunks.is_empty()
+    }
+
+    fn encode(index: u64, digest: SegmentDigest, chunks: &[DraftChunk], to: &mut Vec<u8>) {
+        to.extend_from_slice(&index.to_le_bytes());
+        to.push(digest.kind);
+        to.extend_from_slice(&digest.bytes);
+        to.extend_from_slice(&to_u32(chunks.len()).to_le_bytes());
+        for chunk in chunks {
+            let kind = match chunk.found {
+                Some((_, Level::Zero)) => 0_u32,
+                // Asked again when the backup begins: the store may have changed by then.
+                None | Some((_, Level::Shared)) => 2,
+                Some(_) => 1,
+            };
+            let length = to_u32(chunk.range.len()) | kind << KIND_SHIFT;
+            to.extend_from_slice(&length.to_le_bytes());
+            to.extend_from_slice(&chunk.fingerprint.0);
+        }
+    }
+
+    fn decode(from: &mut &[u8]) -> Option<Self> {
+        let index = u64::from_le_bytes(*array(from)?);
+        let [kind] = *array(from)?;
+        let digest = SegmentDigest { kind, bytes: *array(from)? };
+        let count = u32::from_le_bytes(*array(from)?);
+        let chunk = |from: &mut &[u8]| {
+            let length = u32::from_le_bytes(*array(from)?);
+            let fingerprint = Fingerprint(*array(from)?);
+            let seen = match length >> KIND_SHIFT {
+                0 => Seen::Zero,
+                1 => Seen::InSeries,
+                _ => Seen::New,
+            };
+            Some(RecordedChunk { length: length & ((1 << KIND_SHIFT) - 1), fingerprint, seen })
+        };
+        let chunks = (0..count).map(|_| chunk(from)).collect::<Option<_>>()?;
+        Some(Self { index, digest, chunks })
+    }
+}
+
+fn array<'b, const N: usize>(from: &mut &'b [u8]) -> Option<&'b [u8; N]> {
+    let (first, rest) = from.split_first_chunk()?;
+    *from = rest;
+    Some(first)
+}
+
+/// Writes the record of one volume's scan; `file` may hold others.
+pub struct ScanRecorder<'f> {
+    file: &'f mut TemporaryFile,
+    buffer: Vec<u8>,
+    /// Where each block begins, and its bytes.
+    blocks: Vec<(u64, usize)>,
+}
+
+impl<'f> ScanRecorder<'f> {
+    /// A recorder at the end of `file`.
+    pub fn new(file: &'f mut TemporaryFile) -> Self {
+        Self { file, buffer: Vec::new(), blocks: Vec::new() }
+    }
+
+    /// Adds a segment; their numbers must rise.
+    pub fn push(&mut self, draft: &SegmentDraft) -> Result<()> {
+        self.add(draft.index, draft.digest, &draft.chunks)
+    }
+
+    /// Adds a segment of zeros.
+    pub fn zeros(&mut self, index: u64) -> Result<()> {
+        self.add(index, SegmentDigest { kind: 0, bytes: [0; 16] }, &[])
+    }
+
+    fn add(&mut self, index: u64, digest: SegmentDigest, chunks: &[DraftChunk]) -> Result<()> {
+        RecordedSegment::encode(index, digest, chunks, &mut self.buffer);
+        if self.buffer.len() >= BLOCK_BYTES { self.end_block() } else { Ok(()) }
+    }
+
+    fn end_block(&mut self) -> Result<()> {
+        let bytes = self.buffer.len();
+        let start = self.file.append(&mut self.buffer)?;
+        self.blocks.push((start, bytes));
+        self.buffer.clear();
+        Ok(())
+    }
+
+    /// Ends the record of a volume.
+    pub fn finish(mut self) -> Result<RecordedScan> {
+        if !self.buffer.is_empty() {
+            self.end_block()?;
+        }
+        Ok(RecordedScan { file: self.file.reader(), blocks: self.blocks })
+    }
+}
+
+/// The record of one volume's scan.
+pub struct RecordedScan {
+    file: Option<TemporaryReader>,
+    blocks: Vec<(u64, usize)>,
+}
+
+impl RecordedScan {
+    pub fn segments(&self) -> RecordedSegments<'_> {
+        RecordedSegments { scan: self, next_block: 0, buffer: Vec::new(), at: 0, ahead: None }
+    }
+}
+
+/// Reads a record from its beginning to its end.
+pub struct RecordedSegments<'s> {
+    scan: &'s RecordedScan,
+    next_block: usize,
+    buffer: Vec<u8>,
+    /// Up to where the block in `buffer` was read.
+    at: usize,
+    /// The next segment, once it was read.
+    ahead: Option<RecordedSegment>,
+}
+
+impl RecordedSegments<'_> {
+    /// The record of a segment, if there is one; those before it are passed over.
+    pub fn take(&mut self, index: u64) -> Result<Option<RecordedSegment>> {
+        loop {
+            if self.ahead.is_none() {
+                self.ahead = self.next()?;
+            }
+            match &self.ahead {
+                Some(ahead) if ahead.index < index => self.ahead = None,
+                Some(ahead) if ahead.index == index => return Ok(self.ahead.take()),
+                _ => return Ok(None),
+            }
+        }
+    }
+
+    fn next(&mut self) -> Result<Option<RecordedSegment>> {
+        let read_to = self.next_block.checked_sub(1).map_or(0, |block| self.scan.blocks[block].1);
+        if self.at == read_to {
+            let next = self.scan.blocks.get(self.next_block);
+            let (Some((start, bytes)), Some(file)) = (next, &self.scan.file) else {
+                return Ok(None);
+            };
+            file.read(*start, *bytes, &mut self.buffer)?;
+            (self.next_block, self.at) = (self.next_block + 1, 0);
+        }
+        let bytes = self.scan.blocks[self.next_block - 1].1;
+        let mut rest = &self.buffer[self.at..bytes];
+        let segment = RecordedSegment::decode(&mut rest);
+        self.at = bytes - rest.len();
+        segment.map(Some).ok_or_else(|| Error::invalid("the record of a scan ends too early"))
+    }
+}
+
+impl Scanner {
+    /// A draft of a segment as the scan saw it. What neither the series nor the shared store has is
+    /// read into its place in `data`, which is as long as the segment and begins at `offset` of the
+    /// volume; `None` if that is not as it was, or can't be read.
+    pub(super) fn recall(
+        &self,
+        recorded: RecordedSegment,
+        (source, offset): (&dyn VolumeSource, u64),
+        data: &mut Vec<u8>,
+        buffers: &mut ScanBuffers,
+        warnings: &mut Vec<Warning>,
+    ) -> Result<Option<SegmentDraft>> {
+        let RecordedSegment { index, digest, chunks } = recorded;
+        let mut start = 0;
+        let chunks = chunks.into_iter().map(|RecordedChunk { length, fingerprint, seen }| {
+            let range = start..start + length as usize;
+            start = range.end;
+            let found = (seen == Seen::Zero).then_some((Reference::ZERO, Level::Zero));
+            DraftChunk { range, fingerprint, found, is_read: seen == Seen::New }
+        });
+        let mut chunks: Vec<DraftChunk> = chunks.collect();
+        self.find_shared(&mut chunks)?;
+        let mut wanted = Vec::with_capacity(chunks.len());
+        wanted.extend(chunks.iter().filter(|chunk| chunk.is_read).map(|chunk| chunk.range.clone()));
+        if data.len() != start || !read_ranges(source, offset, &wanted, data) {
+            return Ok(None);
+        }
+        let found = &mut buffers.fingerprints;
+        self.fingerprinter.fingerprint_many(data, &wanted, found);
+        let recorded = chunks.iter().filter(|chunk| chunk.is_read);
+        if !recorded.map(|chunk| &chunk.fingerprint).eq(found.iter()) {
+            return Ok(None);
+        }
+        let parent = self.parent_entry(index, warnings)?;
+        let stored = chunks.iter().filter(|chunk| !is_zero_chunk(chunk));
+        let signatures = signatures(stored.map(|chunk| &chunk.fingerprint));
+        let data = std::mem::take(data);
+        let (parents, recalled) = (parent.into_iter().collect(), true);
+        let draft = SegmentDraft { index, data, chunks, digest, signatures, parents, recalled };
+        Ok(Some(draft))
+    }
+
+    /// Asks the shared store for what was new to the series: what it has need not be read.
+    fn find_shared(&self, chunks: &mut [DraftChunk]) -> Result<()> {
+        let Some(shared) = &self.shared else { return Ok(()) };
+        let mut find = shared.begin();
+        for chunk in chunks.iter_mut().filter(|chunk| chunk.is_read) {
+            chunk.found = find(&chunk.fingerprint)?.map(|found| (found, Level::Shared));
+            chunk.is_read = chunk.found.is_none();
+        }
+        Ok(())
+    }
+}
+
+fn is_zero_chunk(chunk: &DraftChunk) -> bool {
+    matches!(chunk.found, Some((_, Level::Zero)))
+}
+
+/// Reads parts of a segment that begins at `offset` into their places; whether all could be read.
+fn read_ranges(
+    source: &dyn VolumeSource,
+    offset: u64,
+    ranges: &[Range<usize>],
+    data: &mut [u8],
+) -> bool {
+    let mut runs = ranges.chunk_by(|before, after| after.start - before.end <= GAP_BYTES);
+    runs.all(|run| {
+        let part = &mut data[run[0].start..run[run.len() - 1].end];
+        let read = source.read_at(offset + to_u64(run[0].start), part);
+        matches!(read, Ok(read) if read == part.len())
+    })
+}

@@ -1,0 +1,309 @@
+//! A worker's processing of a segment: zeros, digest, chunks, fingerprints, signatures.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use silt_chunking::{Chunker, DigestedBlocks, Fingerprinter, SegmentDigester, is_zero, signatures};
+use silt_format::{
+    BLOCK_BYTES, ByteSpan, Error, Fingerprint, Level, MapRoot, Reference, Result, SEGMENT_BYTES,
+    SegmentDigest, SegmentEntry, Signatures,
+};
+use silt_repository::check_record::Avoided;
+use silt_repository::event::Warning;
+use silt_repository::map::MapReader;
+use silt_repository::objects::{Scratch, is_damage};
+use silt_repository::shared_index::SharedLookup;
+
+use crate::tree::{Cutter, OldSegments, TreeClaim, TreeEvent};
+
+/// A chunk whose place is being looked for.
+#[derive(Clone, Debug)]
+pub struct DraftChunk {
+    pub range: Range<usize>,
+    pub fingerprint: Fingerprint,
+    /// Where it is, once a level has found it; zeros are found from the start.
+    pub found: Option<(Reference, Level)>,
+    /// Whether its bytes are in the segment's buffer.
+    pub is_read: bool,
+}
+
+/// A segment that is not as in the parent: its bytes and chunks.
+pub struct SegmentDraft {
+    /// Its number in the volume.
+    pub index: u64,
+    /// Its bytes.
+    pub data: Vec<u8>,
+    /// Its chunks in order.
+    pub chunks: Vec<DraftChunk>,
+    /// The digest of all of it.
+    pub digest: SegmentDigest,
+    /// The signatures of its stored chunks.
+    pub signatures: Signatures,
+    /// Segments of the parent that hold about the same: that at the same offset of a disk, those
+    /// that held the same files of a tree.
+    pub parents: Vec<SegmentEntry>,
+    /// Whether it was made from the record of a scan: then the shared store was asked already.
+    pub recalled: bool,
+}
+
+impl SegmentDraft {
+    /// Number of chunks that no level has found yet.
+    pub fn unresolved(&self) -> usize {
+        self.chunks.iter().filter(|chunk| chunk.found.is_none()).count()
+    }
+
+    /// Whether a chunk that no level has found was not read, either.
+    pub fn lacks_bytes(&self) -> bool {
+        self.recalled && self.chunks.iter().any(|chunk| chunk.found.is_none() && !chunk.is_read)
+    }
+}
+
+/// The result of a claim.
+pub(crate) enum Scanned {
+    /// Segments of zeros.
+    Zeros { segments: u64, bytes: u64 },
+    /// Segments taken from the parent without looking.
+    Clean { first: u64, segments: u64, bytes: u64 },
+    /// A segment equal to the parent's.
+    Same { entry: SegmentEntry, bytes: u64 },
+    /// A segment to deduplicate.
+    Draft(Box<SegmentDraft>),
+    /// Part of a file tree.
+    Tree(Vec<TreeEvent>, TreeSegment),
+}
+
+/// The segment of a part of a file tree.
+pub(crate) enum TreeSegment {
+    /// The part has no content to store.
+    None,
+    /// The parent has the same segment under this number.
+    Same(u64),
+    /// A segment to deduplicate.
+    Draft(Box<SegmentDraft>),
+}
+
+/// A claim's outcome with what went wrong on the way.
+pub(crate) struct Outcome {
+    pub scanned: Scanned,
+    pub unreadable: Vec<ByteSpan>,
+    pub warnings: Vec<Warning>,
+}
+
+impl Outcome {
+    /// One with which nothing went wrong.
+    pub fn of(scanned: Scanned) -> Self {
+        Self { scanned, unreadable: Vec::new(), warnings: Vec::new() }
+    }
+}
+
+/// The parent's volume as the scan sees it.
+pub struct ParentVolume {
+    pub reader: Arc<MapReader>,
+    pub root: MapRoot,
+}
+
+/// State that all workers of one volume share.
+pub struct Scanner {
+    pub chunker: Chunker,
+    pub fingerprinter: Fingerprinter,
+    pub digester: SegmentDigester,
+    pub parent: Option<ParentVolume>,
+    pub avoided: Arc<Avoided>,
+    pub shared: Option<SharedLookup>,
+}
+
+/// One worker's buffers.
+pub struct ScanBuffers {
+    blocks: DigestedBlocks,
+    lengths: Vec<u32>,
+    pub(super) fingerprints: Vec<Fingerprint>,
+    scratch: Scratch,
+    raw: Vec<u8>,
+}
+
+impl ScanBuffers {
+    pub fn new() -> Self {
+        Self {
+            blocks: DigestedBlocks::default(),
+            lengths: Vec::new(),
+            fingerprints: Vec::new(),
+            scratch: Scratch::default(),
+            raw: Vec::new(),
+        }
+    }
+}
+
+impl Scanner {
+    /// Scans the segment at `index` whose bytes are `data`; hands `data` back unless a draft keeps
+    /// it.
+    pub fn scan(
+        &self,
+        index: u64,
+        data: Vec<u8>,
+        buffers: &mut ScanBuffers,
+        warnings: &mut Vec<Warning>,
+    ) -> Result<(Scanned, Option<Vec<u8>>)> {
+        let bytes = silt_format::number::to_u64(data.len());
+        if is_zero(&data) {
+            return Ok((Scanned::Zeros { segments: 1, bytes }, Some(data)));
+        }
+        let parent = self.parent_entry(index, warnings)?;
+        let (digest, chunks) = self.digest(&data, buffers);
+        if let Some(entry) = parent.filter(|entry| entry.digest == digest)
+            && self.is_usable(&entry, buffers)?
+        {
+            return Ok((Scanned::Same { entry, bytes }, Some(data)));
+        }
+        let chunks = chunks.unwrap_or_else(|| self.blocks(&data, buffers));
+        let stored = chunks.iter().filter(|chunk| chunk.found.is_none());
+        let signatures = signatures(stored.map(|chunk| &chunk.fingerprint));
+        let recalled = false;
+        let parents = parent.into_iter().collect();
+        let draft = SegmentDraft { index, data, chunks, digest, signatures, parents, recalled };
+        Ok((Scanned::Draft(Box::new(draft)), None))
+    }
+
+    /// The digest of a segment, and its chunks, if it was made of them and not of blocks.
+    pub(super) fn digest(
+        &self,
+        data: &[u8],
+        buffers: &mut ScanBuffers,
+    ) -> (SegmentDigest, Option<Vec<DraftChunk>>) {
+        if self.chunker.cuts_blocks() {
+            return (self.digester.digest(data, &mut buffers.blocks), None);
+        }
+        let mut chunks = self.cut(data, buffers);
+        self.fingerprint(data, &mut chunks, buffers);
+        (self.digest_chunks(&chunks), Some(chunks))
+    }
+
+    /// The parent's entry; a damaged map counts as no parent, with a warning.
+    pub(super) fn parent_entry(
+        &self,
+        index: u64,
+        warnings: &mut Vec<Warning>,
+    ) -> Result<Option<SegmentEntry>> {
+        let Some(parent) = &self.parent else { return Ok(None) };
+        match parent.reader.entry(parent.root, index) {
+            Err(error) if is_damage(&error) => {
+                warnings.push(Warning::after(&error, "its segments are read and stored again"));
+                Ok(None)
+            }
+            other => other,
+        }
+    }
+
+    /// Whether the parent's recipe can be shared: it refers to nothing known to be damaged.
+    fn is_usable(&self, entry: &SegmentEntry, buffers: &mut ScanBuffers) -> Result<bool> {
+        if self.avoided.is_empty() {
+            return Ok(true);
+        }
+        let Some(parent) = &self.parent else { return Ok(false) };
+        if self.avoided.has_recipe(entry.recipe) {
+            return Ok(false);
+        }
+        let read = parent.reader.segment_recipe(entry, &mut buffers.scratch, &mut buffers.raw);
+        match read {
+            Ok(recipe) => Ok(!recipe.chunks.iter().any(|chunk| self.avoided.has(chunk.reference))),
+            Err(error) if is_damage(&error) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Cuts a segment; all chunks count as zeros until they are looked at.
+    /// Processes a part of a file tree. Hands the buffer back unless a draft keeps it.
+    pub(crate) fn scan_tree(
+        &self,
+        claim: TreeClaim,
+        data: Vec<u8>,
+        (cutter, old): (&Cutter, &OldSegments),
+        buffers: &mut ScanBuffers,
+    ) -> Result<(Scanned, Option<Vec<u8>>)> {
+        let TreeClaim { events, cuts, before, bytes } = claim;
+        if bytes == 0 {
+            return Ok((Scanned::Tree(events, TreeSegment::None), Some(data)));
+        }
+        let (mut chunks, mut lengths, mut start) = (Vec::new(), Vec::new(), 0);
+        for cut in cuts {
+            cutter.cut(&data[start..start + cut.bytes], cut.way, &mut lengths);
+            for length in &lengths {
+                chunks.push(zeros(start..start + *length as usize));
+                start += *length as usize;
+            }
+        }
+        self.fingerprint(&data, &mut chunks, buffers);
+        if start < SEGMENT_BYTES {
+            chunks.push(zeros(start..SEGMENT_BYTES));
+        }
+        let digest = self.digest_chunks(&chunks);
+        let mut parents = Vec::new();
+        for number in before {
+            let Some(entry) = old.entry(number)? else { continue };
+            if entry.digest == digest && old.are_usable([number].into_iter())? {
+                return Ok((Scanned::Tree(events, TreeSegment::Same(number)), Some(data)));
+            }
+            parents.push(entry);
+        }
+        let stored = chunks.iter().filter(|chunk| chunk.found.is_none());
+        let signatures = signatures(stored.map(|chunk| &chunk.fingerprint));
+        let (index, recalled) = (0, false);
+        let draft = SegmentDraft { index, data, chunks, digest, signatures, parents, recalled };
+        Ok((Scanned::Tree(events, TreeSegment::Draft(Box::new(draft))), None))
+    }
+
+    fn digest_chunks(&self, chunks: &[DraftChunk]) -> SegmentDigest {
+        let digested = chunks.iter().map(|chunk| {
+            let length = silt_format::number::to_u32(chunk.range.len());
+            (length, chunk.found.is_none().then_some(&chunk.fingerprint))
+        });
+        self.digester.digest_chunks(digested)
+    }
+
+    fn cut(&self, data: &[u8], buffers: &mut ScanBuffers) -> Vec<DraftChunk> {
+        self.chunker.cut(data, &mut buffers.lengths);
+        let mut start = 0;
+        let chunks = buffers.lengths.iter().map(|&length| {
+            let range = start..start + length as usize;
+            start = range.end;
+            zeros(range)
+        });
+        chunks.collect()
+    }
+
+    /// The chunks of a segment that was just digested, where they are the blocks that the digest
+    /// was made of.
+    fn blocks(&self, data: &[u8], buffers: &mut ScanBuffers) -> Vec<DraftChunk> {
+        let mut chunks = self.cut(data, buffers);
+        for (range, fingerprint) in buffers.blocks.stored() {
+            let chunk = &mut chunks[range.start / BLOCK_BYTES];
+            (chunk.fingerprint, chunk.found) = (fingerprint, None);
+        }
+        chunks
+    }
+
+    /// Finds which chunks are not zeros, and their fingerprints.
+    fn fingerprint(&self, data: &[u8], chunks: &mut [DraftChunk], buffers: &mut ScanBuffers) {
+        let mut stored = Vec::with_capacity(chunks.len());
+        for chunk in chunks.iter_mut().filter(|chunk| !is_zero(&data[chunk.range.clone()])) {
+            stored.push(chunk.range.clone());
+            chunk.found = None;
+        }
+        let fingerprints = &mut buffers.fingerprints;
+        self.fingerprinter.fingerprint_many(data, &stored, fingerprints);
+        let stored = chunks.iter_mut().filter(|chunk| chunk.found.is_none());
+        for (chunk, fingerprint) in stored.zip(fingerprints.iter()) {
+            chunk.fingerprint = *fingerprint;
+        }
+    }
+}
+
+/// A chunk that is zeros until its fingerprint is known.
+fn zeros(range: Range<usize>) -> DraftChunk {
+    let found = Some((Reference::ZERO, Level::Zero));
+    DraftChunk { range, fingerprint: Fingerprint([0; 20]), found, is_read: true }
+}
+
+/// The error of a worker that met one no claim can survive.
+pub(crate) fn source_error(error: Error, offset: u64) -> Error {
+    error.context(format!("read the source at byte {offset}"))
+}

@@ -1,0 +1,550 @@
+//! A backup of one series from its beginning to its commit.
+
+mod segments;
+mod trees;
+
+use std::sync::Arc;
+
+use silt_chunking::{Fingerprinter, SegmentDigester};
+use silt_format::{
+    ALONE, Chunking, Error, Head, Id, Level, LevelBytes, MapRoot, ObjectTag, PRIVATE_STORE, Result,
+    SEGMENT_BYTES, SeriesId, Snapshot, SummaryGeometry, Volume, VolumeKind, names,
+};
+use silt_repository::budget::Budget;
+use silt_repository::check_record::Avoided;
+use silt_repository::env::Context;
+use silt_repository::event::{Activity, Progress, Warning};
+use silt_repository::heads;
+use silt_repository::lease::{self, HeldLease};
+use silt_repository::map::MapReader;
+use silt_repository::objects::is_damage;
+use silt_repository::packs::PackWriter;
+use silt_repository::series::DEFAULT_DOMAIN;
+use silt_repository::shared_index::{SharedIndex, SharedLookup};
+use silt_repository::summary::{reference_bound, write_summary};
+use silt_repository::upload::Uploads;
+use silt_source::{ChangedMap, SourceFormat, VolumeSource};
+
+use self::segments::Detection;
+use super::commit::{Commit, commit};
+use super::container::ContainerWriter;
+use super::feed::Feed;
+use super::hint::Hint;
+use super::known::Known;
+use super::map_builder::MapBuilder;
+use super::options::BackupOptions;
+use super::parent::newest_sound;
+use super::pipeline::Pipeline;
+use super::scan::{Outcome, ParentVolume, Scanned, Scanner};
+use silt_repository::jobs::jobs;
+use silt_repository::repository::Repository;
+
+/// Warnings about what is read that are given one by one: a source that has shrunk gives one a
+/// segment.
+const WARNINGS_MAX: usize = 10;
+
+/// Workers that may wait for a disk while others have the processors.
+const READING_JOBS: usize = 2;
+
+/// The result of a backup.
+#[derive(Clone, Debug)]
+pub struct BackupReport {
+    /// The committed snapshot.
+    pub snapshot: Snapshot,
+    /// Its labels.
+    pub tags: Vec<String>,
+    /// The series' name.
+    pub series: String,
+    /// The generation of the head that names it.
+    pub generation: u64,
+    /// All bytes written: containers, recipes, summary vector, snapshot and head.
+    pub stored_bytes: u64,
+    /// Whether a changed-blocks map was wrong, so that the whole volume was read.
+    pub map_distrusted: bool,
+    /// Number of containers of an interrupted backup that were reused.
+    pub adopted_containers: usize,
+}
+
+/// A backup in progress. Dropped before [`finish`](Self::finish), it leaves no snapshot.
+pub struct BackupSession<'r> {
+    pub(super) repository: &'r Repository,
+    pub(super) context: Context,
+    pub(super) options: BackupOptions,
+    pub(super) budget: Budget,
+    session: [u8; 16],
+    /// Before the lease: dropped, it waits for what is being written.
+    containers: ContainerWriter,
+    pub(super) lease: HeldLease,
+    head: Head,
+    pub(super) parent: Option<Snapshot>,
+    /// Whether the parent's writer could have removed everything anyway, or is this one.
+    parent_is_trusted: bool,
+    reader: Arc<MapReader>,
+    pub(super) avoided: Arc<Avoided>,
+    packs: PackWriter,
+    known: Known,
+    /// Made with the first segment that is not as in the parent.
+    detection: Option<Detection>,
+    /// The shared store's index, unless it is empty or not to be asked.
+    shared: Option<SharedLookup>,
+    volumes: Vec<Volume>,
+    pub(super) started_ns: i64,
+    added_references: u64,
+    pub(super) map_distrusted: bool,
+    /// Number of warnings about its sources and its parent.
+    warnings: usize,
+}
+
+/// The head that a backup builds upon; where there is none, the series is made.
+fn base(
+    repository: &Repository,
+    (series, name): (SeriesId, &str),
+    newest: Option<String>,
+    options: &BackupOptions,
+    started_ns: i64,
+) -> Result<Head> {
+    let objects = &repository.objects;
+    // Before its first commit a series is what its record says: a sweep of what is shared goes by
+    // that.
+    let empty = || {
+        let is_alone = options.no_share || !objects.keys.has_domain(DEFAULT_DOMAIN);
+        let wanted = if is_alone { ALONE } else { DEFAULT_DOMAIN };
+        let domain = repository.series_record(series).map_or(wanted, |record| record.domain);
+        Head::empty(series, domain, name)
+    };
+    let head = newest.map(|name| heads::base(objects, series, &name, empty)).transpose()?;
+    // A record that was lost is made again: without it, listings would not show the series.
+    if !objects.exists(&names::series(series))? {
+        let domain = head.as_ref().map_or_else(|| empty().domain, |head| head.domain);
+        make_series(repository, series, name, domain, started_ns)?;
+    } else if head.is_none() {
+        objects.storage.settle(&silt_repository::objects::key(&names::series(series))?)?;
+    }
+    if head.is_none() {
+        // After the record: a rename to this name looks for one after it has been committed.
+        repository.require_unused_name(name)?;
+    }
+    let head = head.unwrap_or_else(empty);
+    if !objects.keys.has_domain(head.domain) {
+        let message =
+            format!("series '{name}' shares chunks with others, but this key must not share");
+        return Err(Error::new(silt_format::ErrorKind::Denied, message));
+    }
+    if options.no_share && head.domain != ALONE {
+        return Err(Error::invalid(format!(
+            "series '{name}' shares chunks with others since its first backup; only a new series \
+             can be one that shares nothing"
+        )));
+    }
+    Ok(head)
+}
+
+/// Refuses names that can't be named again.
+pub(super) fn check_name(what: &str, name: &str) -> Result<()> {
+    if silt_repository::series::is_name(name) {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "'{name}' is not allowed as the name of a {what}: use 1 to 255 bytes without '@', ':', \
+         '=', '/' and control characters, and not 'latest'"
+    )))
+}
+
+impl<'r> BackupSession<'r> {
+    /// Begins a backup of the series called `name`, making the series if need be.
+    ///
+    /// Fails with `Busy` while another backup of the series runs.
+    pub fn begin(repository: &'r Repository, name: &str, options: BackupOptions) -> Result<Self> {
+        check_name("series", name)?;
+        let objects = &repository.objects;
+        let context = objects.context.clone();
+        let series = repository.series_id(name);
+        let session = context.random();
+        silt_repository::settle::verify_unchanged_since_opened(objects)?;
+        objects.believed.require_may_write(objects.signer.id(), name)?;
+        let mut state = heads::state(objects, series)?;
+        if lease::wait_while_held(objects, series, state.lease.clone(), name)? {
+            state = heads::state(objects, series)?;
+        }
+        let lease = HeldLease::acquire(objects, series, name, state.lease, session)?;
+        let started_ns = context.env.now_ns();
+        let mut head = base(repository, (series, name), state.head, &options, started_ns)?;
+        let parent = if options.no_parent { None } else { newest_sound(repository, &head)? };
+        let (parent, trusted) = parent.unzip();
+        let budget = objects.context.budget(options.memory_bytes);
+        // After the series' record and head: whoever condemns chunks counts on it.
+        let shared = SharedIndex::open(objects, head.domain, budget.lookup_bytes())?;
+        let (shared, shared_check) = shared.unzip();
+        if let Some(shared) = &shared {
+            shared.name_in(&mut head);
+        }
+        let shared = shared.filter(|index| options.detection.shared && !index.is_empty());
+        let (_, checked) = repository.read_check_record(series, state.check)?;
+        let store = objects.keys.shared_store_id(head.domain);
+        let (_, shared_checked) = repository.read_check_record(store, shared_check.flatten())?;
+        let avoided = Arc::new(Avoided::new(&checked, &shared_checked));
+        let reader = Arc::new(MapReader::new(objects, &head));
+        let mut config = repository.config.clone();
+        let container_bytes = budget.container_bytes(config.container_bytes as usize);
+        config.container_bytes = silt_format::number::to_u32(container_bytes);
+        let tag = ObjectTag::first(context.random_id());
+        Ok(Self {
+            containers: ContainerWriter::new(
+                objects,
+                (series, PRIVATE_STORE),
+                &config,
+                (head.next_container, tag),
+                Uploads::new(objects, budget.uploads(objects.storage.uploads())),
+            )?,
+            packs: PackWriter::new(objects, series, &reader, head.next_pack, tag)?,
+            known: Known::new(
+                objects,
+                series,
+                &reader,
+                &avoided,
+                Fingerprinter::new(objects.keys.fingerprint_key(head.domain, head.series)),
+                budget.tables_bytes(),
+            ),
+            repository,
+            context,
+            options,
+            budget,
+            session,
+            lease,
+            head,
+            parent,
+            parent_is_trusted: trusted.unwrap_or(false),
+            reader,
+            shared: shared
+                .filter(|index| !index.is_empty())
+                .map(|index| SharedLookup::new(index, &avoided)),
+            avoided,
+            detection: None,
+            volumes: Vec::new(),
+            started_ns,
+            added_references: 0,
+            map_distrusted: false,
+            warnings: 0,
+        })
+    }
+
+    /// The head that this backup builds upon.
+    pub(super) fn head(&self) -> &Head {
+        &self.head
+    }
+
+    /// The snapshot that this backup is compared with; `None` for a full backup.
+    pub fn parent(&self) -> Option<&Snapshot> {
+        self.parent.as_ref()
+    }
+
+    /// Backs up a volume under `name`.
+    ///
+    /// With `changed`, only the ranges that may have changed are read, and samples of the others.
+    pub fn add_volume(
+        &mut self,
+        name: &str,
+        source: &dyn VolumeSource,
+        changed: Option<&ChangedMap>,
+    ) -> Result<&Volume> {
+        self.add_volume_by(name, source, changed.map_or(Hint::None, Hint::Map), &mut |_| {})
+    }
+
+    /// The same with any hint; `watch` is notified of every step.
+    pub fn add_volume_by(
+        &mut self,
+        name: &str,
+        source: &dyn VolumeSource,
+        hint: Hint<'_>,
+        watch: &mut dyn FnMut(Progress),
+    ) -> Result<&Volume> {
+        check_name("volume", name)?;
+        self.require_new_volume(name)?;
+        let chunking = self.options.chunking.unwrap_or(self.repository.config.chunking);
+        let scanner = self.scanner(name, chunking)?;
+        let checked = self.clean_segments(hint, source, name, &scanner)?;
+        let (checked, map_proof) = checked.unzip();
+        let info = source.info();
+        let mut volume = Volume {
+            kind: VolumeKind::Disk,
+            name: name.to_owned(),
+            bytes: 0,
+            source: info.description,
+            source_format: format_name(info.format).to_owned(),
+            chunking,
+            root: MapRoot { level: 0, page: None },
+            levels: LevelBytes::default(),
+            stored_bytes: 0,
+            unreadable: Vec::new(),
+            backing: info.backing,
+            map_proof: map_proof.flatten(),
+        };
+        let before = self.containers.stored_bytes + self.packs.stored_bytes;
+        let workers = self.context.workers(self.budget.workers(scan_jobs(self.options.jobs)));
+        let pipeline = Pipeline::new(
+            Feed::new(source, checked.as_ref(), self.recorded(hint)),
+            source,
+            &scanner,
+            &self.repository.objects.buffers,
+            self.repository.config.zstd_level,
+            workers,
+            self.budget.segment_buffers(workers),
+        );
+        let mut map = MapBuilder::new();
+        self.context.report(Progress::bytes(Activity::Backup, 0, info.size));
+        pipeline.run(|pipeline| {
+            while let Some(outcome) = pipeline.next()? {
+                self.lease.keep()?;
+                self.context.check_interrupted()?;
+                self.take(outcome, pipeline, &mut map, &mut volume, &scanner)?;
+                let stored = self.containers.stored_bytes + self.packs.stored_bytes - before;
+                let progress = Progress {
+                    new_bytes: volume.levels.get(Level::New),
+                    stored_bytes: stored,
+                    ..Progress::bytes(Activity::Backup, volume.levels.total(), info.size)
+                };
+                self.context.report(progress);
+                watch(progress);
+            }
+            self.containers.close(pipeline)
+        })?;
+        volume.bytes = pipeline.volume_bytes();
+        let parent = scanner.parent.as_ref();
+        volume.root = map.finish(volume.bytes, &mut self.packs, parent)?;
+        volume.stored_bytes = self.containers.stored_bytes + self.packs.stored_bytes - before;
+        self.volumes.push(volume);
+        let last = self.volumes.len() - 1;
+        Ok(&self.volumes[last])
+    }
+
+    pub(super) fn scanner(&self, volume: &str, chunking: Chunking) -> Result<Scanner> {
+        let parent = self
+            .parent_volume(volume)
+            .map(|volume| ParentVolume { reader: Arc::clone(&self.reader), root: volume.root });
+        self.scanner_beside(parent, chunking)
+    }
+
+    /// A scanner of a file tree, which brings what it compares with.
+    fn scanner_of_tree(&self) -> Result<Scanner> {
+        self.scanner_beside(None, crate::tree::CONTENT)
+    }
+
+    fn scanner_beside(&self, parent: Option<ParentVolume>, chunking: Chunking) -> Result<Scanner> {
+        let keys = &self.repository.objects.keys;
+        let (domain, series) = (self.head.domain, self.head.series);
+        let fingerprinter = Fingerprinter::new(keys.fingerprint_key(domain, series));
+        Ok(Scanner {
+            chunker: silt_chunking::Chunker::new(chunking)?,
+            digester: SegmentDigester::new(keys.segment_key(domain, series), fingerprinter.clone()),
+            fingerprinter,
+            parent,
+            avoided: Arc::clone(&self.avoided),
+            shared: self.shared.clone(),
+        })
+    }
+
+    /// Gives a warning about a source, up to a number of them.
+    fn warn(&mut self, warning: Warning) {
+        match self.warnings {
+            0..WARNINGS_MAX => self.context.warn(warning),
+            WARNINGS_MAX => {
+                self.context.warn(Warning::new(warning.kind(), "there is more of that kind"));
+            }
+            _ => {}
+        }
+        self.warnings += 1;
+    }
+
+    /// Fails if the snapshot has a volume of this name already.
+    fn require_new_volume(&self, name: &str) -> Result<()> {
+        if self.volumes.iter().any(|volume| volume.name == name) {
+            return Err(Error::invalid(format!(
+                "two volumes are named '{name}'; give them different names"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Adds what a worker found out to the volume.
+    fn take(
+        &mut self,
+        outcome: Outcome,
+        pipeline: &Pipeline<'_>,
+        map: &mut MapBuilder,
+        volume: &mut Volume,
+        scanner: &Scanner,
+    ) -> Result<()> {
+        outcome.warnings.into_iter().for_each(|warning| self.warn(warning));
+        for span in outcome.unreadable {
+            match volume.unreadable.last_mut() {
+                Some(last) if last.offset + last.length == span.offset => {
+                    last.length += span.length;
+                }
+                _ => volume.unreadable.push(span),
+            }
+        }
+        let parent = scanner.parent.as_ref();
+        match outcome.scanned {
+            Scanned::Zeros { segments, bytes } => {
+                volume.levels.add(Level::Zero, bytes);
+                (0..segments).try_for_each(|_| map.push(None, &mut self.packs, parent))
+            }
+            Scanned::Clean { first, segments, bytes } => {
+                volume.levels.add(Level::Map, bytes);
+                (first..first + segments).try_for_each(|segment| {
+                    let entry = match parent {
+                        Some(parent) => parent.reader.entry(parent.root, segment)?,
+                        None => None,
+                    };
+                    map.push(entry, &mut self.packs, parent)
+                })
+            }
+            Scanned::Same { entry, bytes } => {
+                volume.levels.add(Level::Digest, bytes);
+                map.push(Some(entry), &mut self.packs, parent)
+            }
+            Scanned::Tree(..) => Err(Error::invalid("a part of a tree came from a disk")),
+            Scanned::Draft(mut draft) => {
+                self.resolve(&mut draft)?;
+                if draft.lacks_bytes() {
+                    // A chunk that the scan has found is not found again.
+                    let outcome = pipeline.rescan(*draft)?;
+                    return self.take(outcome, pipeline, map, volume, scanner);
+                }
+                let entry = self.place(&mut draft, pipeline, volume)?;
+                pipeline.recycle(draft.data);
+                map.push(Some(entry), &mut self.packs, parent)
+            }
+        }
+    }
+
+    /// Commits the snapshot: durable and visible on return.
+    pub fn finish(mut self) -> Result<BackupReport> {
+        if self.volumes.is_empty() {
+            return Err(Error::invalid("a snapshot needs at least one volume"));
+        }
+        // What looks chunks up is needed no more, while another session may begin.
+        let Known { proven, .. } = self.known;
+        drop(self.shared);
+        let objects = &self.repository.objects;
+        let adopted = self.detection.map(|d| d.orphans.adopt(objects, self.head.series, &proven));
+        let adopted = adopted.transpose()?.unwrap_or_default();
+        let packs = self.packs.finish()?;
+        let parent = self.parent.as_ref();
+        let roots: Vec<MapRoot> = self.volumes.iter().map(|volume| volume.root).collect();
+        let unchanged = parent.is_some_and(|parent| {
+            parent.volumes.iter().map(|volume| volume.root).eq(roots.iter().copied())
+        });
+        let kept = parent.filter(|_| unchanged).and_then(|parent| parent.summary);
+        let bound = reference_bound(parent.and_then(|p| p.summary), self.added_references);
+        let summary = if kept.is_some() || bound == 0 {
+            None
+        } else {
+            let fits = |geometry: &SummaryGeometry| geometry.capacity() >= bound;
+            let geometry = self.head.summary.filter(fits);
+            let geometry = geometry.unwrap_or_else(|| SummaryGeometry::for_references(bound));
+            let written = write_summary(objects, self.head.series, &self.reader, &roots, geometry);
+            let noted =
+                |error| note_damage(self.repository, &self.head, &self.reader, &roots, error);
+            Some(written.map_err(noted)?)
+        };
+        let now_ns = self.context.env.now_ns();
+        let duration_ms = now_ns.saturating_sub(self.started_ns) / 1_000_000;
+        let snapshot = Snapshot {
+            id: Id(self.context.random_id()),
+            series: self.head.series,
+            time_ns: self.started_ns,
+            duration_ms: u64::try_from(duration_ms).unwrap_or(0),
+            parent: parent.map(|parent| parent.id),
+            host: self.context.env.process().host,
+            program: self.options.program.clone(),
+            volumes: self.volumes,
+            checkpoints: Vec::new(),
+            summary: kept,
+        };
+        let data_bytes = self.containers.stored_bytes + self.packs.stored_bytes;
+        let summary_bytes = summary.as_ref().map_or(0, |summary| summary.stored_bytes);
+        let adopted_containers = adopted.len();
+        let series = self.head.shown().to_owned();
+        let committed = commit(
+            &self.repository.objects,
+            self.head,
+            Commit {
+                next_container: self.containers.next_number(),
+                containers: self.containers.finish()?,
+                adopted,
+                next_pack: self.packs.next_number(),
+                packs,
+                summary,
+                snapshot,
+                labels: self.options.tags.clone(),
+                session: self.session,
+            },
+        )?;
+        self.lease.release()?;
+        Ok(BackupReport {
+            snapshot: committed.snapshot,
+            tags: self.options.tags,
+            series,
+            generation: committed.generation,
+            stored_bytes: data_bytes + summary_bytes + committed.stored_bytes,
+            map_distrusted: self.map_distrusted,
+            adopted_containers,
+        })
+    }
+}
+
+/// Writes down which of the parent's recipes turned out to be damaged, if that is what `error`
+/// says, so that the next backup does not share them.
+fn note_damage(
+    repository: &Repository,
+    head: &Head,
+    reader: &Arc<MapReader>,
+    roots: &[MapRoot],
+    error: Error,
+) -> Error {
+    if !is_damage(&error) {
+        return error;
+    }
+    match silt_repository::check_record::record_damaged_recipes(repository, head, reader, roots) {
+        Ok(()) => error.context(
+            "recipes of the parent are damaged; this was recorded. Run the backup again: it stores \
+             their segments again",
+        ),
+        Err(_) => error,
+    }
+}
+
+/// How many workers read and scan: by default some more than cores, so that these have work while
+/// others wait for what they read.
+pub(super) fn scan_jobs(wanted: usize) -> usize {
+    if wanted == 0 { jobs(0) + READING_JOBS } else { jobs(wanted) }
+}
+
+fn format_name(format: SourceFormat) -> &'static str {
+    match format {
+        SourceFormat::Raw => "raw",
+        SourceFormat::Block => "block",
+        SourceFormat::Qcow2 => "qcow2",
+        SourceFormat::Stream => "stream",
+        SourceFormat::Nbd => "nbd",
+    }
+}
+
+fn make_series(
+    repository: &Repository,
+    id: SeriesId,
+    name: &str,
+    domain: u32,
+    created_ns: i64,
+) -> Result<()> {
+    use silt_format::{ErrorKind, ObjectKind, SeriesRecord};
+    let record = SeriesRecord { name: name.to_owned(), domain, created_ns };
+    let address = silt_repository::objects::Address::new(ObjectKind::Series, id, 0);
+    match repository.objects.put(&names::series(id), address, &record.encode()) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+        other => other.map(|_| ()),
+    }
+}
+
+const _: () = assert!(SEGMENT_BYTES.is_power_of_two());

@@ -1,0 +1,113 @@
+//! Processes a changed segment: looks up its chunks, stores new ones, and writes its recipe.
+
+use silt_format::number::{to_u32, to_u64};
+use silt_format::{
+    BlockKind, Fingerprint, Level, PRIVATE_STORE, Recipe, RecipeChunk, Reference, Result,
+    SegmentEntry, Volume,
+};
+use silt_repository::objects::is_damage;
+
+use super::BackupSession;
+use crate::adopt::Orphans;
+use crate::detect::{Detector, levels};
+use crate::pipeline::Pipeline;
+use crate::scan::SegmentDraft;
+use crate::signature_index::{Candidate, SignatureIndex};
+
+/// The chunk levels, and what an interrupted backup has left for them.
+pub(super) struct Detection {
+    levels: Vec<Box<dyn Detector>>,
+    pub(super) orphans: Orphans,
+}
+
+impl Detection {
+    /// Asks every level for a chunk that may have been placed since the segment was looked at.
+    fn recall(&self, fingerprint: &Fingerprint) -> Option<(Reference, Level)> {
+        let mut levels = self.levels.iter();
+        levels.find_map(|level| level.recall(fingerprint).map(|found| (found, level.level())))
+    }
+}
+
+impl BackupSession<'_> {
+    /// Asks the levels for the chunks of a segment.
+    pub(crate) fn resolve(&mut self, draft: &mut SegmentDraft) -> Result<()> {
+        let mut detection = self.take_detection()?;
+        for level in &mut detection.levels {
+            level.resolve(draft, &mut self.known, &self.packs)?;
+        }
+        self.detection = Some(detection);
+        Ok(())
+    }
+
+    /// Stores what is new of a segment, and writes its recipe.
+    pub(super) fn place(
+        &mut self,
+        draft: &mut SegmentDraft,
+        pipeline: &Pipeline<'_>,
+        volume: &mut Volume,
+    ) -> Result<SegmentEntry> {
+        let mut detection = self.take_detection()?;
+        let mut recipe = Recipe { chunks: Vec::with_capacity(draft.chunks.len()) };
+        for chunk in &draft.chunks {
+            let found = chunk.found.or_else(|| detection.recall(&chunk.fingerprint));
+            let (reference, level) = if let Some(found) = found {
+                found
+            } else {
+                let bytes = &draft.data[chunk.range.clone()];
+                (self.containers.append(pipeline, bytes, chunk.fingerprint)?, Level::New)
+            };
+            // Zeros behind the content of small files are in no file.
+            if chunk.range.end <= draft.data.len() {
+                volume.levels.add(level, to_u64(chunk.range.len()));
+            }
+            let (length, mut fingerprint) = (to_u32(chunk.range.len()), chunk.fingerprint);
+            if reference.is_zero() {
+                fingerprint = Fingerprint([0; 20]);
+            } else {
+                self.note(reference, &mut detection, fingerprint);
+            }
+            recipe.chunks.push(RecipeChunk { reference, length, fingerprint });
+        }
+        let raw = recipe.encode(volume.chunking);
+        let block = self.packs.append(BlockKind::Recipe, &raw)?;
+        let (digest, signatures) = (draft.digest, draft.signatures);
+        detection.levels.iter_mut().for_each(|level| level.written(&signatures, block));
+        self.detection = Some(detection);
+        Ok(SegmentEntry { recipe: block, digest, signatures })
+    }
+
+    /// Tells the levels of a placed chunk, and remembers which left-over containers are used.
+    fn note(&mut self, reference: Reference, detection: &mut Detection, print: Fingerprint) {
+        self.added_references += u64::from(reference.store() == PRIVATE_STORE);
+        detection.orphans.used(reference);
+        detection.levels.iter_mut().for_each(|level| level.placed(&print, reference));
+    }
+
+    pub(super) fn take_detection(&mut self) -> Result<Detection> {
+        self.detection.take().map_or_else(|| self.begin_detection(), Ok)
+    }
+
+    /// Looks for what an interrupted backup has left, and indexes the parent's segments.
+    fn begin_detection(&mut self) -> Result<Detection> {
+        let options = &self.options.detection;
+        let mut index = SignatureIndex::new(self.budget.signature_places(), options);
+        let objects = &self.repository.objects;
+        let orphans = Orphans::find(objects, &self.head, &mut index)?;
+        self.containers.start_at(orphans.next_container);
+        self.packs.start_at(orphans.next_pack);
+        let parent = self.parent.as_ref().filter(|_| !index.is_off());
+        for volume in parent.map_or(&[][..], |parent| &parent.volumes) {
+            let indexed = self.reader.walk(volume.root, &mut |_, entry| {
+                index.insert(&entry.signatures, Candidate::Recipe(entry.recipe));
+                Ok(())
+            });
+            match indexed {
+                // The scan reports it where it meets it.
+                Err(error) if is_damage(&error) => {}
+                other => other?,
+            }
+        }
+        let levels = levels(&self.options.detection, index, self.shared.clone());
+        Ok(Detection { levels, orphans })
+    }
+}

@@ -1,0 +1,149 @@
+//! Backs up a file tree.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use silt_format::number::to_u64;
+use silt_format::tree::{NAMES_MAX, Tree};
+use silt_format::{Error, Level, LevelBytes, MapRoot, Result, Volume, VolumeKind};
+use silt_repository::event::{Activity, Progress};
+use silt_repository::tree::TreeReader;
+use silt_tree::{Owners, Walk};
+
+use super::{BackupSession, check_name, scan_jobs};
+use crate::pipeline::Pipeline;
+use crate::scan::{Outcome, Scanned, TreeSegment};
+use crate::tree::{Assembly, CONTENT, KnownTree, NewMap, OldSegments, TreeFeed, TreeOptions};
+
+impl BackupSession<'_> {
+    /// Backs up the directory `root` and everything below it under `name`.
+    ///
+    /// Files that are as they were in the parent, by the metadata that `options` trust, are not
+    /// read. What can't be read is a warning, counted in the tree, and the rest is backed up.
+    /// Fails with `NotFound` if there is no such directory.
+    pub fn add_tree(&mut self, name: &str, root: &Path, options: &TreeOptions) -> Result<&Volume> {
+        check_name("volume", name)?;
+        self.require_new_volume(name)?;
+        let walk = Walk::open(root, &options.rules)?;
+        let parent = self.parent.as_ref();
+        let parent = parent.and_then(|parent| parent.volumes.iter().find(|v| v.name == name));
+        let (old, known) = self.known_tree(parent);
+        let scanner = self.scanner_of_tree()?;
+        let before = self.containers.stored_bytes + self.packs.stored_bytes;
+        let mut volume = Volume {
+            kind: VolumeKind::Disk,
+            name: name.to_owned(),
+            bytes: 0,
+            source: root.display().to_string(),
+            source_format: "tree".to_owned(),
+            chunking: CONTENT,
+            root: MapRoot { level: 0, page: None },
+            levels: LevelBytes::default(),
+            stored_bytes: 0,
+            unreadable: Vec::new(),
+            backing: Vec::new(),
+            map_proof: None,
+        };
+        let feed = TreeFeed::new(self.context.clone(), walk, options, known, &old)?;
+        let mut assembly = Assembly::new(NewMap::new(&old));
+        let workers = self.context.workers(self.budget.workers(scan_jobs(self.options.jobs)));
+        let objects = Arc::clone(&self.repository.objects);
+        let (excluded, vanished) = {
+            let pipeline = Pipeline::of_tree(
+                (feed, &old),
+                &scanner,
+                &objects.buffers,
+                self.repository.config.zstd_level,
+                workers,
+                self.budget.segment_buffers(workers),
+            )?;
+            pipeline.run(|pipeline| {
+                while let Some(outcome) = pipeline.next()? {
+                    self.lease.keep()?;
+                    self.context.check_interrupted()?;
+                    self.take_tree(outcome, pipeline, &mut assembly, &mut volume)?;
+                    let stored = self.containers.stored_bytes + self.packs.stored_bytes - before;
+                    let done = volume.levels.total();
+                    self.context.report(Progress {
+                        new_bytes: volume.levels.get(Level::New),
+                        stored_bytes: stored,
+                        ..Progress::bytes(Activity::Backup, done, None)
+                    });
+                }
+                self.containers.close(pipeline)
+            })?;
+            pipeline.left_out()
+        };
+        let Assembly { map, root, mut counts, users, groups, .. } = assembly;
+        let root = root.ok_or_else(|| Error::invalid("the walk of a tree did not end"))?;
+        (counts.excluded, counts.vanished) = (excluded, vanished);
+        let (map, bytes, sparse_segments) = map.finish(&old, &mut self.packs)?;
+        let owners = Owners::of_this_machine().unwrap_or_default();
+        let mut tree = Tree {
+            root,
+            users: owners.users(&users),
+            groups: owners.groups(&groups),
+            counts,
+            sparse_segments,
+        };
+        tree.users.truncate(NAMES_MAX);
+        tree.groups.truncate(NAMES_MAX);
+        (volume.root, volume.bytes) = (map, bytes);
+        volume.kind = VolumeKind::Tree(Box::new(tree));
+        volume.stored_bytes = self.containers.stored_bytes + self.packs.stored_bytes - before;
+        self.volumes.push(volume);
+        let last = self.volumes.len() - 1;
+        Ok(&self.volumes[last])
+    }
+
+    /// The tree of this name in the parent, if its writer is believed: a forged entry would stand
+    /// for a file that is never read.
+    fn known_tree(&self, parent: Option<&Volume>) -> (OldSegments, KnownTree) {
+        let reader = Arc::clone(&self.reader);
+        let avoided = Arc::clone(&self.avoided);
+        let pages = TreeReader::of(Arc::clone(&reader));
+        let tree = parent.and_then(|volume| match &volume.kind {
+            VolumeKind::Tree(tree) => Some((volume, tree)),
+            VolumeKind::Disk => None,
+        });
+        let Some((volume, tree)) = tree else {
+            let none = MapRoot { level: 0, page: None };
+            let old = OldSegments::new(reader, none, 0, &[], avoided);
+            return (old, KnownTree::new(pages, None));
+        };
+        let count = volume.bytes / to_u64(silt_format::SEGMENT_BYTES);
+        let repack = &tree.sparse_segments;
+        let old = OldSegments::new(reader, volume.root, count, repack, avoided);
+        let root = self.parent_is_trusted.then(|| tree.root.clone());
+        (old, KnownTree::new(pages, root))
+    }
+
+    /// Stores a part of the tree, and adds its entries.
+    fn take_tree(
+        &mut self,
+        outcome: Outcome,
+        pipeline: &Pipeline<'_>,
+        assembly: &mut Assembly,
+        volume: &mut Volume,
+    ) -> Result<()> {
+        outcome.warnings.into_iter().for_each(|warning| self.warn(warning));
+        let Scanned::Tree(events, segment) = outcome.scanned else {
+            return Err(Error::invalid("a part of a disk came from a tree"));
+        };
+        let number = match segment {
+            TreeSegment::None => None,
+            TreeSegment::Same(number) => Some(number),
+            TreeSegment::Draft(mut draft) => {
+                self.resolve(&mut draft)?;
+                let entry = self.place(&mut draft, pipeline, volume)?;
+                pipeline.recycle(draft.data);
+                Some(assembly.map.add(entry, &mut self.packs)?)
+            }
+        };
+        let objects = Arc::clone(&self.repository.objects);
+        for event in events {
+            assembly.take(event, number, &objects, &mut self.packs)?;
+        }
+        Ok(())
+    }
+}

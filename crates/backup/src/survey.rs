@@ -1,0 +1,148 @@
+//! Scanning a volume without storing anything: what of it is new to its series?
+
+use silt_format::number::to_u64;
+use silt_format::{ALONE, ByteSpan, Error, Fingerprint, Id, Result, SEGMENT_BYTES};
+use silt_repository::event::{Activity, Progress};
+use silt_source::{ChangedMap, VolumeSource};
+
+use super::feed::Feed;
+use super::pipeline::Pipeline;
+use super::recorded::RecordedScan;
+use super::scan::{Scanned, SegmentDraft};
+use super::session::{BackupSession, check_name, scan_jobs};
+
+/// The result of a survey of a volume.
+pub struct Survey {
+    /// The snapshot that the volume was compared with.
+    pub parent: Option<Id>,
+    /// Which segments are not as in the parent, if it has this volume and of this size.
+    pub changed: Option<ChangedMap>,
+    /// Whether the segments that were given out are all that a backup has to read.
+    pub is_complete: bool,
+    /// Whether a backup has those segments only, and not the volume.
+    pub is_spooled: bool,
+    /// Ranges that could not be read.
+    pub unreadable: Vec<ByteSpan>,
+    /// What was found of the segments that are not as in the parent, if whoever asked has kept it.
+    pub recorded: Option<RecordedScan>,
+}
+
+/// Takes what a survey finds.
+pub trait NewData {
+    /// A chunk that no level has found: its fingerprint, where it begins in the volume, its bytes.
+    fn chunk(&mut self, fingerprint: &Fingerprint, offset: u64, bytes: usize) -> Result<()>;
+    /// A segment of zeros that had to be read.
+    fn zeros(&mut self, index: u64) -> Result<()>;
+    /// A segment that is not as in the parent, and whether all of it could be read.
+    fn segment(&mut self, draft: &SegmentDraft, is_whole: bool) -> Result<()>;
+}
+
+/// A session that looks at volumes and stores nothing: what a survey has put into the tables of
+/// the session was not stored, so no backup may use them.
+pub struct SurveySession<'r>(BackupSession<'r>);
+
+impl<'r> From<BackupSession<'r>> for SurveySession<'r> {
+    fn from(session: BackupSession<'r>) -> Self {
+        Self(session)
+    }
+}
+
+impl SurveySession<'_> {
+    /// Scans a volume and hands out every chunk that neither its series nor the shared store has,
+    /// and every segment that differs from the parent. `watch` receives the progress of every step.
+    pub fn survey(
+        &mut self,
+        name: &str,
+        source: &dyn VolumeSource,
+        found: &mut dyn NewData,
+        watch: &mut dyn FnMut(Progress),
+    ) -> Result<Survey> {
+        check_name("volume", name)?;
+        if self.0.head().domain == ALONE {
+            let message = format!(
+                "series '{}' shares nothing with others; back it up alone, not in a round",
+                self.0.head().name
+            );
+            return Err(Error::invalid(message));
+        }
+        let chunking = self.0.options.chunking.unwrap_or(self.0.repository.config.chunking);
+        let scanner = self.0.scanner(name, chunking)?;
+        let size = source.info().size;
+        let workers = self.0.context.workers(self.0.budget.workers(scan_jobs(self.0.options.jobs)));
+        let pipeline = Pipeline::new(
+            Feed::new(source, None, None),
+            source,
+            &scanner,
+            &self.0.repository.objects.buffers,
+            self.0.repository.config.zstd_level,
+            workers,
+            self.0.budget.segment_buffers(workers),
+        );
+        let (mut segment, mut changed, mut unreadable) = (0_u64, Vec::new(), Vec::new());
+        // A segment that is as in the parent is not handed out: then the map must say so.
+        let parent_bytes = self.0.parent_volume(name).map(|volume| volume.bytes);
+        let is_comparable = size.is_some() && parent_bytes == size && self.0.avoided.is_empty();
+        let mut is_complete = is_comparable || parent_bytes.is_none();
+        self.0.context.report(Progress::bytes(Activity::Scan, 0, size));
+        pipeline.run(|pipeline| {
+            while let Some(outcome) = pipeline.next()? {
+                self.0.lease.keep()?;
+                self.0.context.check_interrupted()?;
+                match outcome.scanned {
+                    Scanned::Zeros { segments, .. } => {
+                        if segments == 1 && outcome.unreadable.is_empty() {
+                            found.zeros(segment)?;
+                        }
+                        changed.extend(segment..segment + segments);
+                        segment += segments;
+                    }
+                    Scanned::Clean { segments, .. } => segment += segments,
+                    Scanned::Same { .. } => {
+                        is_complete &= outcome.unreadable.is_empty();
+                        changed.extend((!outcome.unreadable.is_empty()).then_some(segment));
+                        segment += 1;
+                    }
+                    Scanned::Tree(..) => {
+                        return Err(Error::invalid("a part of a tree came from a disk"));
+                    }
+                    Scanned::Draft(mut draft) => {
+                        changed.push(segment);
+                        self.look_up(&mut draft, segment * to_u64(SEGMENT_BYTES), found)?;
+                        found.segment(&draft, outcome.unreadable.is_empty())?;
+                        pipeline.recycle(draft.data);
+                        segment += 1;
+                    }
+                }
+                unreadable.extend(outcome.unreadable);
+                let done = segment * to_u64(SEGMENT_BYTES);
+                let progress = Progress::bytes(Activity::Scan, done, size);
+                self.0.context.report(progress);
+                watch(progress);
+            }
+            Ok(())
+        })?;
+        let changed = match size {
+            Some(size) if is_comparable => {
+                Some(ChangedMap::of_grains(size, to_u64(SEGMENT_BYTES), &changed)?)
+            }
+            _ => None,
+        };
+        let parent = self.0.parent().map(|parent| parent.id);
+        Ok(Survey { parent, changed, is_complete, is_spooled: false, unreadable, recorded: None })
+    }
+
+    /// Asks the levels for the chunks of a segment that begins at `offset`.
+    fn look_up(
+        &mut self,
+        draft: &mut SegmentDraft,
+        offset: u64,
+        found: &mut dyn NewData,
+    ) -> Result<()> {
+        self.0.resolve(draft)?;
+        for chunk in draft.chunks.iter().filter(|chunk| chunk.found.is_none()) {
+            let start = offset + to_u64(chunk.range.start);
+            found.chunk(&chunk.fingerprint, start, chunk.range.len())?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,168 @@
+//! Writing a tree's pages, once it is known where the content of its files is.
+
+use std::collections::{BTreeSet, HashMap};
+
+use silt_format::number::to_u64;
+use silt_format::tree::{Entry, EntryKind, Extent, Metadata, State, TreeCounts};
+use silt_format::{Error, Result, SEGMENT_BYTES};
+use silt_repository::objects::Objects;
+use silt_repository::packs::PackWriter;
+use silt_repository::tree::TreeWriter;
+
+use super::events::TreeEvent;
+use super::map::NewMap;
+
+/// A file with several names: its content, and how many names are still to come.
+struct Linked {
+    extents: Vec<Extent>,
+    state: State,
+    size: u64,
+    left: u32,
+}
+
+/// A tree that is being written.
+pub(crate) struct Assembly {
+    writer: TreeWriter,
+    pub(crate) map: NewMap,
+    extents: Vec<Extent>,
+    linked: HashMap<(u16, u64), Linked>,
+    pub(crate) counts: TreeCounts,
+    pub(crate) users: BTreeSet<u32>,
+    pub(crate) groups: BTreeSet<u32>,
+    pub(crate) root: Option<Entry>,
+}
+
+impl Assembly {
+    pub(crate) fn new(map: NewMap) -> Self {
+        Self {
+            writer: TreeWriter::new(),
+            map,
+            extents: Vec::new(),
+            linked: HashMap::new(),
+            counts: TreeCounts::default(),
+            users: BTreeSet::new(),
+            groups: BTreeSet::new(),
+            root: None,
+        }
+    }
+
+    /// Takes the next event; `segment` is the number of the one that pieces are in.
+    pub(crate) fn take(
+        &mut self,
+        event: TreeEvent,
+        segment: Option<u64>,
+        objects: &Objects,
+        packs: &mut PackWriter,
+    ) -> Result<()> {
+        match event {
+            TreeEvent::Enter(entry) => {
+                self.count(&entry.metadata, entry.state);
+                self.writer.enter(*entry);
+                Ok(())
+            }
+            TreeEvent::Pages(pages) => {
+                self.writer.know(&pages);
+                Ok(())
+            }
+            TreeEvent::Piece { start, bytes } => {
+                let Some(segment) = segment else {
+                    return Err(Error::invalid("content of a file has no segment"));
+                };
+                let address = segment * to_u64(SEGMENT_BYTES) + to_u64(start);
+                self.extend(Extent { address: Some(address), bytes: to_u64(bytes) });
+                Ok(())
+            }
+            TreeEvent::Hole(bytes) => {
+                self.extend(Extent { address: None, bytes });
+                Ok(())
+            }
+            TreeEvent::Again => {
+                self.extents.clear();
+                Ok(())
+            }
+            TreeEvent::File { name, metadata, state } => {
+                let extents = std::mem::take(&mut self.extents);
+                let metadata = *metadata;
+                let entry = Entry { name, metadata, state, extents, subtree: None };
+                self.add(entry, objects, packs)
+            }
+            TreeEvent::Link { name, metadata } => {
+                let id = (metadata.file_system, metadata.inode);
+                let Some(linked) = self.linked.get(&id) else {
+                    return Err(Error::invalid("a file is missing whose other name came before"));
+                };
+                let (extents, state) = (linked.extents.clone(), linked.state);
+                let metadata = Metadata { size: linked.size, ..*metadata };
+                self.add(Entry { name, metadata, state, extents, subtree: None }, objects, packs)
+            }
+            TreeEvent::Entry(entry) => self.add(*entry, objects, packs),
+            TreeEvent::Leave => {
+                self.root = self.writer.leave(objects, packs)?;
+                Ok(())
+            }
+        }
+    }
+
+    /// Appends to the content of the next file.
+    fn extend(&mut self, next: Extent) {
+        let joins = |last: &Extent| match (last.address, next.address) {
+            (Some(address), Some(behind)) => address + last.bytes == behind,
+            (None, None) => true,
+            _ => false,
+        };
+        match self.extents.last_mut() {
+            Some(last) if joins(last) => last.bytes += next.bytes,
+            _ => self.extents.push(next),
+        }
+    }
+
+    fn add(&mut self, entry: Entry, objects: &Objects, packs: &mut PackWriter) -> Result<()> {
+        self.count(&entry.metadata, entry.state);
+        self.note_link(&entry);
+        let segment_bytes = to_u64(SEGMENT_BYTES);
+        for extent in &entry.extents {
+            let Some(address) = extent.address else { continue };
+            let (mut at, end) = (address, address + extent.bytes);
+            while at < end {
+                let next = (at / segment_bytes + 1) * segment_bytes;
+                self.map.refer(at / segment_bytes, next.min(end) - at);
+                at = next;
+            }
+        }
+        self.writer.add(objects, packs, entry)
+    }
+
+    /// Notes the content of a file whose other names may follow.
+    fn note_link(&mut self, entry: &Entry) {
+        let metadata = &entry.metadata;
+        if metadata.kind != EntryKind::File || metadata.links < 2 {
+            return;
+        }
+        let id = (metadata.file_system, metadata.inode);
+        if let Some(linked) = self.linked.get_mut(&id) {
+            linked.left = linked.left.saturating_sub(1);
+            if linked.left == 0 {
+                self.linked.remove(&id);
+            }
+            return;
+        }
+        let (extents, state) = (entry.extents.clone(), entry.state);
+        let left = metadata.links - 1;
+        self.linked.insert(id, Linked { extents, state, size: metadata.size, left });
+    }
+
+    fn count(&mut self, metadata: &Metadata, state: State) {
+        match metadata.kind {
+            EntryKind::File => self.counts.files += 1,
+            EntryKind::Directory => self.counts.directories += 1,
+            _ => self.counts.others += 1,
+        }
+        match state {
+            State::Unreadable => self.counts.unreadable += 1,
+            State::Changed => self.counts.changed += 1,
+            State::Whole | State::Fresh => {}
+        }
+        self.users.insert(metadata.uid);
+        self.groups.insert(metadata.gid);
+    }
+}

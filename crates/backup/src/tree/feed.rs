@@ -1,0 +1,456 @@
+//! The walk through a tree, which hands out what is to be stored.
+
+use std::collections::{HashMap, HashSet};
+
+use silt_format::number::to_u64;
+use silt_format::tree::{Entry, EntryKind, Metadata, State};
+use silt_format::{Error, ErrorKind, Result, SEGMENT_BYTES};
+use silt_repository::env::Context;
+use silt_repository::event::Warning;
+use silt_tree::{Found, Step, Walk};
+
+use super::cuts::{Cut, Cutter, Way};
+use super::events::{TreeClaim, TreeEvent};
+use super::known::{KnownTree, has_same_attributes, is_unchanged, problem, settled, timestamp};
+use super::map::OldSegments;
+use super::options::TreeOptions;
+use super::reading::{Next, Reading, has_changed, update};
+
+/// Files from this size on have segments of their own.
+const LARGE_BYTES: u64 = 1 << 20;
+/// Maximum number of files in a segment, so that its chunks can be counted in 16 bits.
+const FILES_MAX: usize = 4096;
+/// Maximum number of events in a claim, so that progress is visible and queues stay bounded.
+const EVENTS_MAX: usize = 4096;
+/// Maximum number of the parent's segments in which the chunks of a segment are looked for.
+const BEFORE_MAX: usize = 16;
+
+/// Walks a tree beside the parent's, and reads what changed.
+pub(crate) struct TreeFeed<'a> {
+    context: Context,
+    walk: Walk,
+    options: &'a TreeOptions,
+    known: KnownTree,
+    old: &'a OldSegments,
+    cutter: Cutter,
+    claim: TreeClaim,
+    /// An entry for which the current segment had no room.
+    waiting: Option<Box<(Found, Option<Entry>)>>,
+    reading: Option<Reading>,
+    /// Files with several names that came before: how many names are still to come.
+    links: HashMap<(u16, u64), u32>,
+    pub(crate) excluded: u64,
+    ended: bool,
+    warnings: Vec<Warning>,
+    /// Bytes of files that were looked at.
+    pub(crate) seen_bytes: u64,
+}
+
+impl<'a> TreeFeed<'a> {
+    pub(crate) fn new(
+        context: Context,
+        walk: Walk,
+        options: &'a TreeOptions,
+        known: KnownTree,
+        old: &'a OldSegments,
+    ) -> Result<Self> {
+        Ok(Self {
+            context,
+            walk,
+            options,
+            known,
+            old,
+            cutter: Cutter::new()?,
+            claim: TreeClaim::default(),
+            waiting: None,
+            reading: None,
+            links: HashMap::new(),
+            excluded: 0,
+            ended: false,
+            warnings: Vec::new(),
+            seen_bytes: 0,
+        })
+    }
+
+    /// The next part of the tree; `None` behind the last. The bytes of its segment are put into
+    /// `buffer`.
+    pub(crate) fn claim(&mut self, buffer: &mut Vec<u8>) -> Result<Option<TreeClaim>> {
+        buffer.clear();
+        loop {
+            if self.reading.is_some() {
+                if self.read_large(buffer)? {
+                    return Ok(Some(self.take(buffer)));
+                }
+                continue;
+            }
+            if let Some(waiting) = self.waiting.take() {
+                let (found, old) = *waiting;
+                if self.file(found, old, buffer)? {
+                    return Ok(Some(self.take(buffer)));
+                }
+                continue;
+            }
+            let is_full =
+                self.claim.events.len() >= EVENTS_MAX || self.claim.cuts.len() >= FILES_MAX;
+            if is_full || (self.ended && !self.claim.events.is_empty()) {
+                return Ok(Some(self.take(buffer)));
+            }
+            if self.ended {
+                return Ok(None);
+            }
+            let Some(step) = self.walk.next()? else {
+                self.ended = true;
+                continue;
+            };
+            if self.step(step, buffer)? {
+                return Ok(Some(self.take(buffer)));
+            }
+        }
+    }
+
+    /// Entries that were gone when it was their turn.
+    pub(crate) fn vanished(&self) -> u64 {
+        self.walk.vanished()
+    }
+
+    pub(crate) fn take_warnings(&mut self) -> Vec<Warning> {
+        let mut warnings = self.known.take_warnings();
+        warnings.append(&mut self.warnings);
+        warnings
+    }
+
+    fn take(&mut self, buffer: &[u8]) -> TreeClaim {
+        let mut claim = std::mem::take(&mut self.claim);
+        claim.bytes = buffer.len();
+        let mut met = HashSet::new();
+        claim.before.retain(|segment| met.insert(*segment));
+        claim.before.truncate(BEFORE_MAX);
+        claim
+    }
+
+    /// Deals with a step of the walk; returns whether the claim is to be handed out first.
+    fn step(&mut self, step: Step, buffer: &mut Vec<u8>) -> Result<bool> {
+        match step {
+            Step::Enter(found) => self.enter(found)?,
+            Step::Entry(found) => {
+                let old = self.known.entry(&found.name)?;
+                self.note_pages();
+                if found.metadata.kind == EntryKind::File {
+                    return self.file(found, old, buffer);
+                }
+                self.other(found, old);
+            }
+            Step::Leave(error) => {
+                self.warnings.extend(error.as_ref().map(problem));
+                self.note_pages();
+                self.known.leave();
+                self.claim.events.push(TreeEvent::Leave);
+            }
+            Step::Excluded(..) => self.excluded += 1,
+            Step::Failed(_, error) => self.warnings.push(problem(&error)),
+        }
+        Ok(false)
+    }
+
+    fn note_pages(&mut self) {
+        let pages = self.known.take_pages();
+        if !pages.is_empty() {
+            self.claim.events.push(TreeEvent::Pages(pages));
+        }
+    }
+
+    fn enter(&mut self, mut found: Found) -> Result<()> {
+        let old = self.known.enter(&found.name)?;
+        self.complete(&mut found, old.as_ref());
+        let state = self.state(&mut found);
+        let entry = Entry {
+            name: found.name,
+            metadata: found.metadata,
+            state,
+            extents: Vec::new(),
+            subtree: None,
+        };
+        self.claim.events.push(TreeEvent::Enter(Box::new(entry)));
+        Ok(())
+    }
+
+    /// A link, pipe, socket or device.
+    fn other(&mut self, mut found: Found, old: Option<Entry>) {
+        if !self.complete(&mut found, old.as_ref()) {
+            return;
+        }
+        let state = self.state(&mut found);
+        let entry = Entry {
+            name: found.name,
+            metadata: found.metadata,
+            state,
+            extents: Vec::new(),
+            subtree: None,
+        };
+        self.claim.events.push(TreeEvent::Entry(Box::new(entry)));
+    }
+
+    /// Adds attributes, from the parent where nothing changed; `false` if the entry is gone.
+    fn complete(&mut self, found: &mut Found, old: Option<&Entry>) -> bool {
+        let trust = self.options.trust.on(self.walk.traits(found.metadata.file_system));
+        match old.filter(|old| has_same_attributes(trust, old, &found.metadata)) {
+            Some(old) => {
+                found.take_attributes(&old.metadata);
+                true
+            }
+            None => self.walk.complete(found),
+        }
+    }
+
+    /// The state of an entry that has no content.
+    fn state(&mut self, found: &mut Found) -> State {
+        if let Some(error) = found.problem.take() {
+            self.warnings.push(problem(&error));
+            return State::Unreadable;
+        }
+        settled(&found.metadata, timestamp(self.context.env.now_ns()))
+    }
+
+    /// Takes a file over from the parent or reads it; returns whether the claim must be handed out
+    /// before.
+    fn file(&mut self, mut found: Found, old: Option<Entry>, buffer: &mut Vec<u8>) -> Result<bool> {
+        let trust = self.options.trust.on(self.walk.traits(found.metadata.file_system));
+        let old = old.filter(|old| old.metadata.kind == EntryKind::File);
+        if let Some(old) = &old
+            && !self.options.reread
+            && is_unchanged(trust, old, &found.metadata)
+            && self.old.are_usable(old.segments())?
+        {
+            if !self.complete(&mut found, Some(old)) {
+                return Ok(false);
+            }
+            self.seen_bytes += old.metadata.size;
+            let state = State::Whole;
+            let (name, extents) = (found.name, old.extents.clone());
+            let metadata = Metadata { size: old.metadata.size, ..found.metadata };
+            if !self.is_met(&metadata) {
+                self.met(&metadata);
+            }
+            let entry = Entry { name, metadata, state, extents, subtree: None };
+            self.claim.events.push(TreeEvent::Entry(Box::new(entry)));
+            return Ok(false);
+        }
+        if self.is_met(&found.metadata) {
+            if self.walk.complete(&mut found) {
+                let (name, metadata) = (found.name, Box::new(found.metadata));
+                self.claim.events.push(TreeEvent::Link { name, metadata });
+            }
+            return Ok(false);
+        }
+        if !has_room(&found.metadata, buffer) {
+            self.waiting = Some(Box::new((found, old)));
+            return Ok(true);
+        }
+        if !self.walk.complete(&mut found) {
+            return Ok(false);
+        }
+        // It may have grown since the directory was read.
+        if !has_room(&found.metadata, buffer) {
+            self.waiting = Some(Box::new((found, old)));
+            return Ok(true);
+        }
+        let file = match self.walk.open_file(&found) {
+            Ok(file) => file,
+            Err(error) => {
+                self.unreadable(found, &error);
+                return Ok(false);
+            }
+        };
+        if let Some(error) = found.problem.take() {
+            self.warnings.push(problem(&error));
+        }
+        let before = old.as_ref().map(|old| old.segments().collect()).unwrap_or_default();
+        self.met(&found.metadata);
+        let way = way(&found.name);
+        let mut reading = Reading::new(file, found.name, found.metadata, before, way);
+        if reading.metadata.size >= LARGE_BYTES || !self.read_small(&mut reading, buffer) {
+            self.reading = Some(reading);
+            return Ok(!buffer.is_empty());
+        }
+        Ok(false)
+    }
+
+    /// Notes a file that has other names.
+    fn met(&mut self, metadata: &Metadata) {
+        if metadata.links > 1 {
+            let id = (metadata.file_system, metadata.inode);
+            self.links.entry(id).or_insert(metadata.links - 1);
+        }
+    }
+
+    /// Whether a file came before under another name.
+    fn is_met(&mut self, metadata: &Metadata) -> bool {
+        let id = (metadata.file_system, metadata.inode);
+        let Some(left) = self.links.get_mut(&id) else { return false };
+        *left = left.saturating_sub(1);
+        if *left == 0 {
+            self.links.remove(&id);
+        }
+        true
+    }
+
+    /// A file that could not be opened: its content is a hole.
+    fn unreadable(&mut self, found: Found, error: &Error) {
+        if error.kind() == ErrorKind::NotFound {
+            return;
+        }
+        self.warnings.push(problem(error));
+        self.claim.events.extend(hole(found.metadata.size));
+        let (name, metadata) = (found.name, Box::new(found.metadata));
+        self.claim.events.push(TreeEvent::File { name, metadata, state: State::Unreadable });
+    }
+
+    /// Reads a small file to the end of the buffer; returns `false` if it outgrew that.
+    fn read_small(&mut self, reading: &mut Reading, buffer: &mut Vec<u8>) -> bool {
+        let (start, events) = (buffer.len(), self.claim.events.len());
+        let opened = timestamp(self.context.env.now_ns());
+        let state = loop {
+            if let Err(error) = self.read_pieces(reading, buffer) {
+                self.warnings.push(problem(&error));
+                self.claim.events.extend(hole(reading.give_up()));
+                break State::Unreadable;
+            }
+            match reading.file.status() {
+                Ok(now) if !has_changed(&reading.metadata, &now) => {
+                    break settled(&reading.metadata, opened);
+                }
+                Ok(now) if !reading.again => {
+                    buffer.truncate(start);
+                    self.claim.events.truncate(events);
+                    reading.restart(&now);
+                    if !has_room(&reading.metadata, buffer) {
+                        return false;
+                    }
+                }
+                _ => break State::Changed,
+            }
+        };
+        let bytes = buffer.len() - start;
+        if bytes > 0 {
+            self.claim.cuts.push(Cut { bytes, way: reading.way });
+            self.claim.before.extend(reading.candidates(BEFORE_MAX));
+        }
+        self.end(reading, state);
+        true
+    }
+
+    /// Reads all of a small file.
+    fn read_pieces(&mut self, reading: &mut Reading, buffer: &mut Vec<u8>) -> Result<()> {
+        loop {
+            let (start, room) = (buffer.len(), SEGMENT_BYTES - buffer.len());
+            match reading.next(buffer, room)? {
+                Next::Hole(bytes) => self.claim.events.push(TreeEvent::Hole(bytes)),
+                Next::Data(bytes) => self.claim.events.push(TreeEvent::Piece { start, bytes }),
+                Next::End => return Ok(()),
+            }
+        }
+    }
+
+    /// Reads the next segment of a large file; returns whether the claim is complete.
+    fn read_large(&mut self, buffer: &mut Vec<u8>) -> Result<bool> {
+        let Some(mut reading) = self.reading.take() else { return Ok(false) };
+        self.context.check_interrupted()?;
+        let before: Vec<u64> = reading.candidates(BEFORE_MAX).collect();
+        let ended = loop {
+            let (start, room) = (buffer.len(), SEGMENT_BYTES - buffer.len());
+            if room == 0 {
+                break false;
+            }
+            match reading.next(buffer, room) {
+                Ok(Next::Hole(bytes)) => self.claim.events.push(TreeEvent::Hole(bytes)),
+                Ok(Next::Data(bytes)) => {
+                    self.claim.events.push(TreeEvent::Piece { start, bytes });
+                }
+                Ok(Next::End) => break true,
+                Err(error) => {
+                    self.warnings.push(problem(&error));
+                    self.claim.events.extend(hole(reading.give_up()));
+                    break true;
+                }
+            }
+        };
+        if !ended {
+            self.shorten(&mut reading, buffer);
+        }
+        if !buffer.is_empty() {
+            self.claim.cuts.push(Cut { bytes: buffer.len(), way: reading.way });
+            self.claim.before.extend(before);
+        }
+        if !ended {
+            self.reading = Some(reading);
+            return Ok(true);
+        }
+        let now = reading.file.status();
+        let opened = timestamp(self.context.env.now_ns());
+        let state = match now {
+            _ if reading.failed => State::Unreadable,
+            Ok(now) if !has_changed(&reading.metadata, &now) => settled(&reading.metadata, opened),
+            Ok(now) if !reading.again => {
+                self.claim.events.push(TreeEvent::Again);
+                reading.restart(&now);
+                self.reading = Some(reading);
+                return Ok(true);
+            }
+            _ => State::Changed,
+        };
+        self.end(&mut reading, state);
+        Ok(true)
+    }
+
+    /// Ends a full segment of a large file where its content says.
+    fn shorten(&mut self, reading: &mut Reading, buffer: &mut Vec<u8>) {
+        // Only a segment that is one stretch of data can end anywhere.
+        let one_piece = matches!(
+            self.claim.events.last(),
+            Some(TreeEvent::Piece { start: 0, bytes }) if *bytes == SEGMENT_BYTES
+        );
+        if !one_piece {
+            return;
+        }
+        let bytes = self.cutter.segment_bytes(buffer, reading.way, reading.metadata.size);
+        reading.unread(buffer.len() - bytes);
+        buffer.truncate(bytes);
+        if let Some(TreeEvent::Piece { bytes: piece, .. }) = self.claim.events.last_mut() {
+            *piece = bytes;
+        }
+    }
+
+    fn end(&mut self, reading: &mut Reading, state: State) {
+        self.seen_bytes += reading.metadata.size;
+        let mut metadata = reading.metadata.clone();
+        if state == State::Changed
+            && let Ok(now) = reading.file.status()
+        {
+            let size = metadata.size;
+            update(&mut metadata, &now);
+            metadata.size = size;
+        }
+        let name = std::mem::take(&mut reading.name);
+        let metadata = Box::new(metadata);
+        self.claim.events.push(TreeEvent::File { name, metadata, state });
+    }
+}
+
+/// Whether a file fits into the rest of a segment, or the segment is still empty.
+fn has_room(metadata: &Metadata, buffer: &[u8]) -> bool {
+    let room = SEGMENT_BYTES - buffer.len();
+    buffer.is_empty() || (metadata.size < LARGE_BYTES && metadata.size <= to_u64(room))
+}
+
+/// How a file is cut, by its name.
+fn way(name: &[u8]) -> Way {
+    let is_image = [&b".qcow2"[..], b".raw", b".img", b".vmdk", b".vdi", b".db", b".sqlite"];
+    if is_image.iter().any(|end| name.ends_with(end)) { Way::InPlace } else { Way::Content }
+}
+
+/// A hole of this many bytes, unless it is empty.
+fn hole(bytes: u64) -> Option<TreeEvent> {
+    (bytes > 0).then_some(TreeEvent::Hole(bytes))
+}
+
+const _: () = assert!(LARGE_BYTES as usize <= SEGMENT_BYTES);

@@ -1,0 +1,239 @@
+//! The map of a tree's volume: which segments of the parent stay, and those that are new.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex};
+
+use silt_format::number::{to_u32, to_u64, to_usize};
+use silt_format::{
+    BlockKind, BlockRef, MapRoot, PAGE_ENTRIES, Page, Result, SEGMENT_BYTES, SegmentEntry,
+};
+use silt_repository::check_record::Avoided;
+use silt_repository::map::MapReader;
+use silt_repository::objects::{Scratch, is_damage};
+use silt_repository::packs::PackWriter;
+use silt_repository::sync::lock;
+
+use crate::map_builder::MapBuilder;
+use crate::scan::ParentVolume;
+
+/// Segments of which less than this is referred to are sparse.
+const SPARSE_BYTES: u32 = 1 << 20;
+/// Sparse segments are put together once they hold this much.
+const REPACK_BYTES: u64 = 2 << 20;
+const PAGE_SEGMENTS: u64 = PAGE_ENTRIES as u64;
+
+/// The segments of the parent's tree.
+pub(crate) struct OldSegments {
+    reader: Arc<MapReader>,
+    root: MapRoot,
+    /// How many numbers the parent's map covers.
+    pub(crate) count: u64,
+    /// Segments whose files are to be read again.
+    repack: HashSet<u64>,
+    avoided: Arc<Avoided>,
+    usable: Mutex<HashMap<u64, bool>>,
+}
+
+/// Segments whose usability is remembered.
+const REMEMBERED_MAX: usize = 65_536;
+
+impl OldSegments {
+    pub(crate) fn new(
+        reader: Arc<MapReader>,
+        root: MapRoot,
+        count: u64,
+        repack: &[u64],
+        avoided: Arc<Avoided>,
+    ) -> Self {
+        let repack = repack.iter().copied().collect();
+        Self { reader, root, count, repack, avoided, usable: Mutex::default() }
+    }
+
+    /// Whether all of these segments can be taken over: each is in the map, none is known to be
+    /// damaged, and none is sparse.
+    pub(crate) fn are_usable(&self, segments: impl Iterator<Item = u64>) -> Result<bool> {
+        for segment in segments {
+            let known = lock(&self.usable).get(&segment).copied();
+            let is_usable = match known {
+                Some(known) => known,
+                None => {
+                    let found = self.is_usable(segment)?;
+                    let mut usable = lock(&self.usable);
+                    if usable.len() >= REMEMBERED_MAX {
+                        usable.clear();
+                    }
+                    usable.insert(segment, found);
+                    found
+                }
+            };
+            if !is_usable {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn is_usable(&self, segment: u64) -> Result<bool> {
+        if self.repack.contains(&segment) {
+            return Ok(false);
+        }
+        let Some(entry) = self.entry(segment)? else { return Ok(false) };
+        if self.avoided.is_empty() {
+            return Ok(true);
+        }
+        if self.avoided.has_recipe(entry.recipe) {
+            return Ok(false);
+        }
+        match self.reader.segment_recipe(&entry, &mut Scratch::default(), &mut Vec::new()) {
+            Ok(recipe) => Ok(!recipe.chunks.iter().any(|chunk| self.avoided.has(chunk.reference))),
+            Err(error) if is_damage(&error) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The parent's entry of a segment; a damaged map has none.
+    pub(crate) fn entry(&self, segment: u64) -> Result<Option<SegmentEntry>> {
+        match self.reader.entry(self.root, segment) {
+            Err(error) if is_damage(&error) => Ok(None),
+            found => found,
+        }
+    }
+
+    /// The page of the map that covers these segments, with its place.
+    fn leaf(&self, leaf: u64) -> Result<Option<(BlockRef, Arc<Page>)>> {
+        let Some(block) = self.reader.page_ref(self.root, 0, leaf)? else { return Ok(None) };
+        Ok(Some((block, self.reader.page(block, 0)?)))
+    }
+}
+
+/// The segments that a snapshot of a tree refers to.
+pub(crate) struct NewMap {
+    /// One bit for each number of the parent's map.
+    kept: Vec<u64>,
+    /// The number of the first new segment: the first of a page of the map.
+    first: u64,
+    leaf: Vec<Option<SegmentEntry>>,
+    leaves: Vec<BlockRef>,
+    /// Bytes that files refer to, by segment.
+    live: HashMap<u64, u32>,
+}
+
+impl NewMap {
+    pub(crate) fn new(old: &OldSegments) -> Self {
+        let first = old.count.next_multiple_of(PAGE_SEGMENTS);
+        Self {
+            kept: vec![0; to_usize(old.count.div_ceil(64))],
+            first,
+            leaf: Vec::new(),
+            leaves: Vec::new(),
+            live: HashMap::new(),
+        }
+    }
+
+    /// Adds a new segment and returns its number.
+    pub(crate) fn add(&mut self, entry: SegmentEntry, packs: &mut PackWriter) -> Result<u64> {
+        let number = self.next();
+        self.leaf.push(Some(entry));
+        if self.leaf.len() == PAGE_ENTRIES {
+            self.end_leaf(packs)?;
+        }
+        Ok(number)
+    }
+
+    fn next(&self) -> u64 {
+        self.first + to_u64(self.leaves.len()) * PAGE_SEGMENTS + to_u64(self.leaf.len())
+    }
+
+    fn end_leaf(&mut self, packs: &mut PackWriter) -> Result<()> {
+        let page = Page::Leaf(std::mem::take(&mut self.leaf));
+        self.leaves.push(packs.append(BlockKind::Page, &page.encode())?);
+        Ok(())
+    }
+
+    /// Notes that a file refers to bytes of a segment.
+    pub(crate) fn refer(&mut self, segment: u64, bytes: u64) {
+        if let Some(bits) = self.kept.get_mut(to_usize(segment / 64)) {
+            *bits |= 1 << (segment % 64);
+        }
+        let live = self.live.entry(segment).or_default();
+        *live = live.saturating_add(to_u32(to_usize(bytes)));
+    }
+
+    fn is_kept(&self, segment: u64) -> bool {
+        self.kept.get(to_usize(segment / 64)).is_some_and(|bits| bits & 1 << (segment % 64) != 0)
+    }
+
+    /// Writes the map. Returns its root, the bytes that it covers, and the sparse segments that
+    /// the next backup is to put together.
+    pub(crate) fn finish(
+        mut self,
+        old: &OldSegments,
+        packs: &mut PackWriter,
+    ) -> Result<(MapRoot, u64, Vec<u64>)> {
+        let mut count = self.next();
+        if !self.leaf.is_empty() {
+            self.end_leaf(packs)?;
+        }
+        let parent = ParentVolume { reader: Arc::clone(&old.reader), root: old.root };
+        let mut map = MapBuilder::new();
+        let old_leaves = self.first / PAGE_SEGMENTS;
+        let mut last = None;
+        for leaf in 0..old_leaves {
+            let block = self.old_leaf(old, leaf, packs)?;
+            last = if block.is_some() { Some(leaf) } else { last };
+            map.take_leaf(block, packs, Some(&parent))?;
+        }
+        if self.leaves.is_empty() {
+            // Nothing is new: the map ends as before, and its pages can be shared.
+            count = if last.is_some() { old.count } else { 0 };
+        }
+        for block in std::mem::take(&mut self.leaves) {
+            map.take_leaf(Some(block), packs, Some(&parent))?;
+        }
+        let bytes = count * to_u64(SEGMENT_BYTES);
+        let root = map.finish(bytes, packs, Some(&parent))?;
+        Ok((root, bytes, self.sparse()))
+    }
+
+    /// The parent's page without the segments that no file refers to any more.
+    fn old_leaf(
+        &self,
+        old: &OldSegments,
+        leaf: u64,
+        packs: &mut PackWriter,
+    ) -> Result<Option<BlockRef>> {
+        let first = leaf * PAGE_SEGMENTS;
+        if !(first..first + PAGE_SEGMENTS).any(|segment| self.is_kept(segment)) {
+            return Ok(None);
+        }
+        let Some((block, page)) = old.leaf(leaf)? else { return Ok(None) };
+        let Page::Leaf(entries) = &*page else { return Ok(None) };
+        let stays = |(segment, entry): (u64, &Option<SegmentEntry>)| {
+            entry.filter(|_| self.is_kept(segment))
+        };
+        let mut left: Vec<_> = (first..).zip(entries).map(stays).collect();
+        if left == *entries {
+            return Ok(Some(block));
+        }
+        while left.last().is_some_and(Option::is_none) {
+            left.pop();
+        }
+        packs.append(BlockKind::Page, &Page::Leaf(left).encode()).map(Some)
+    }
+
+    fn sparse(&self) -> Vec<u64> {
+        let mut sparse: Vec<(u64, u32)> = self
+            .live
+            .iter()
+            .filter(|(_, live)| **live < SPARSE_BYTES)
+            .map(|(segment, live)| (*segment, *live))
+            .collect();
+        let bytes: u64 = sparse.iter().map(|(_, live)| u64::from(*live)).sum();
+        if bytes < REPACK_BYTES || sparse.len() < 2 {
+            return Vec::new();
+        }
+        sparse.sort_unstable();
+        sparse.truncate(silt_format::tree::SPARSE_SEGMENTS_MAX);
+        sparse.into_iter().map(|(segment, _)| segment).collect()
+    }
+}

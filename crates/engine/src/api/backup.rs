@@ -1,0 +1,70 @@
+//! Backups.
+
+/// ```
+/// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
+/// # let (storage, context) = (Arc::new(MemoryStorage::new()), SystemEnv::context());
+/// # let (config, none) = (Config::default(), Protection::None);
+/// # let repository = Repository::init(storage.clone(), context, config, &none, None)?;
+/// let mut backup = repository.backup("web1", BackupOptions::default())?;
+/// let source = StreamSource::new(Box::new(&[7; 100_000][..]));
+/// backup.add_volume("root", &source, None)?;
+/// let report: BackupReport = backup.finish()?;
+/// println!("snapshot {}: {} bytes stored", report.snapshot.id, report.stored_bytes);
+/// assert_eq!((report.series.as_str(), report.generation), ("web1", 1));
+/// assert!(!report.map_distrusted);
+/// # Ok::<(), siltstone::Error>(())
+/// ```
+pub use silt_backup::BackupReport;
+
+/// ```
+/// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
+/// # let (storage, context) = (Arc::new(MemoryStorage::new()), SystemEnv::context());
+/// # let (config, none) = (Config::default(), Protection::None);
+/// # let repository = Repository::init(storage.clone(), context, config, &none, None)?;
+/// let mut backup = repository.backup("web1", BackupOptions::default())?;
+/// for (name, bytes) in [("boot", &[1; 50_000]), ("root", &[2; 50_000])] {
+///     backup.add_volume(name, &StreamSource::new(Box::new(&bytes[..])), None)?;
+/// }
+/// assert!(backup.parent().is_none(), "this is the first backup of web1");
+/// let snapshot = backup.finish()?.snapshot;
+/// assert_eq!(snapshot.volumes.len(), 2);
+///
+/// let next = repository.backup("web1", BackupOptions::default())?;
+/// assert_eq!(next.parent().map(|parent| parent.id), Some(snapshot.id));
+/// # Ok::<(), siltstone::Error>(())
+/// ```
+pub use silt_backup::BackupSession;
+
+/// ```
+/// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
+/// # let (storage, context) = (Arc::new(MemoryStorage::new()), SystemEnv::context());
+/// # let (config, none) = (Config::default(), Protection::None);
+/// # let repository = Repository::init(storage.clone(), context, config, &none, None)?;
+/// let tags = vec!["before the upgrade".to_owned()];
+/// let options = BackupOptions { tags, ..BackupOptions::default() };
+/// let mut backup = repository.backup("web1", options)?;
+/// let source = StreamSource::new(Box::new(&[7; 100_000][..]));
+/// backup.add_volume("root", &source, None)?;
+/// backup.finish()?;
+/// let head = &repository.heads(&["web1".to_owned()])?[0];
+/// assert_eq!(head.snapshots[0].labels, ["before the upgrade"]);
+/// # Ok::<(), siltstone::Error>(())
+/// ```
+pub use silt_backup::BackupOptions;
+
+/// ```
+/// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
+/// # let (storage, context) = (Arc::new(MemoryStorage::new()), SystemEnv::context());
+/// # let (config, none) = (Config::default(), Protection::None);
+/// # let repository = Repository::init(storage.clone(), context, config, &none, None)?;
+/// let detection = DetectionOptions { recent: false, ..DetectionOptions::default() };
+/// let options = BackupOptions { detection, ..BackupOptions::default() };
+/// let mut backup = repository.backup("web1", options)?;
+/// backup.add_volume("root", &StreamSource::new(Box::new(&[7; 100_000][..])), None)?;
+/// let volume = &backup.finish()?.snapshot.volumes[0];
+/// assert_eq!(volume.levels.get(Level::Recent), 0);
+/// # Ok::<(), siltstone::Error>(())
+/// ```
+pub use silt_backup::DetectionOptions;
+
+pub use silt_backup::TreeOptions;

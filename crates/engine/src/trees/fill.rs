@@ -1,0 +1,145 @@
+//! Writing the content of files, by several threads.
+
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, PoisonError};
+
+use silt_format::number::{to_u64, to_usize};
+use silt_format::tree::Entry;
+use silt_format::{Error, Result};
+use silt_repository::sync::lock;
+use silt_repository::tree::TreeVolume;
+use silt_tree::NewFile;
+
+/// Bytes that are read at a time.
+const READ_BYTES: u64 = 1 << 20;
+
+/// A file to fill.
+pub(super) struct Job {
+    pub(super) file: NewFile,
+    pub(super) entry: Entry,
+}
+
+/// A file that was filled, or the reason why not.
+pub(super) struct Filled {
+    pub(super) file: NewFile,
+    pub(super) bytes: u64,
+    pub(super) result: Result<()>,
+}
+
+#[derive(Default)]
+struct State {
+    batches: VecDeque<Vec<Job>>,
+    filled: Vec<Filled>,
+    /// Files that were handed in and not taken back.
+    running: usize,
+    ended: bool,
+    has_panicked: bool,
+}
+
+/// Files on their way to and from the threads that fill them.
+pub(super) struct Filling<'a> {
+    volume: &'a TreeVolume,
+    /// Without threads, files are filled when they are handed in.
+    workers: usize,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl<'a> Filling<'a> {
+    pub(super) fn new(volume: &'a TreeVolume, workers: usize) -> Self {
+        Self { volume, workers, state: Mutex::default(), changed: Condvar::new() }
+    }
+
+    /// Hands files in.
+    pub(super) fn push(&self, batch: Vec<Job>) {
+        let mut state = lock(&self.state);
+        state.running += batch.len();
+        if self.workers > 0 {
+            state.batches.push_back(batch);
+            self.changed.notify_all();
+            return;
+        }
+        drop(state);
+        let mut buffer = Vec::new();
+        let filled: Vec<_> = batch.into_iter().map(|job| self.fill(job, &mut buffer)).collect();
+        lock(&self.state).filled.extend(filled);
+    }
+
+    /// Takes back what is filled; waits until at most this many files are on their way.
+    pub(super) fn take(&self, running_max: usize) -> Result<Vec<Filled>> {
+        let mut state = lock(&self.state);
+        while state.running - state.filled.len() > running_max && !state.has_panicked {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        if state.has_panicked {
+            return Err(Error::invalid("a thread that restores files panicked"));
+        }
+        state.running -= state.filled.len();
+        Ok(std::mem::take(&mut state.filled))
+    }
+
+    /// Lets the threads end once nothing is left.
+    pub(super) fn end(&self) {
+        lock(&self.state).ended = true;
+        self.changed.notify_all();
+    }
+
+    /// Fills files until there will be none.
+    pub(super) fn work(&self) {
+        let _noted = NoteOnPanic(self);
+        let mut buffer = Vec::new();
+        loop {
+            let mut state = lock(&self.state);
+            let batch = loop {
+                match state.batches.pop_front() {
+                    Some(batch) => break batch,
+                    None if state.ended => return,
+                    None => {
+                        state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                    }
+                }
+            };
+            drop(state);
+            for job in batch {
+                let filled = self.fill(job, &mut buffer);
+                lock(&self.state).filled.push(filled);
+                self.changed.notify_all();
+            }
+        }
+    }
+
+    fn fill(&self, job: Job, buffer: &mut Vec<u8>) -> Filled {
+        let Job { file, entry } = job;
+        let result = self.copy(&entry, &file, buffer);
+        Filled { file, bytes: entry.metadata.size, result }
+    }
+
+    fn copy(&self, entry: &Entry, file: &NewFile, buffer: &mut Vec<u8>) -> Result<()> {
+        let mut at = 0;
+        for extent in &entry.extents {
+            let end = at + extent.bytes;
+            // What the backup could not read is a hole, and the entry says so.
+            while extent.address.is_some() && at < end {
+                let wanted = (end - at).min(READ_BYTES);
+                buffer.resize(to_usize(wanted), 0);
+                let read = self.volume.read_at(entry, at, buffer)?;
+                file.write_at(at, &buffer[..read])?;
+                at += to_u64(read);
+            }
+            at = end;
+        }
+        Ok(())
+    }
+}
+
+/// Lets the thread that waits go on when one that fills panics.
+struct NoteOnPanic<'f, 'a>(&'f Filling<'a>);
+
+impl Drop for NoteOnPanic<'_, '_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            lock(&self.0.state).has_panicked = true;
+            self.0.changed.notify_all();
+        }
+    }
+}

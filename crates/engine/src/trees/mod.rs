@@ -1,0 +1,6 @@
+//! Restoring file trees.
+
+mod fill;
+mod restore;
+
+pub use restore::{TreeRestoreOptions, TreeRestoreReport};

@@ -1,0 +1,273 @@
+//! Restoring a file tree, or a part of one, to a directory.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use silt_format::Result;
+use silt_format::number::{to_u64, to_usize};
+use silt_format::tree::{Entry, EntryKind, State};
+use silt_repository::FoundVolume;
+use silt_repository::event::{Activity, Progress};
+use silt_repository::jobs::jobs;
+use silt_repository::tree::TreeVolume;
+use silt_tree::{FileStep, MakeOptions, Maker, OpenFile, PresentFile, Report};
+
+use super::fill::{Filling, Job};
+use crate::repository::Repository;
+
+/// Small files are handed to one thread together, as they are stored together.
+const BATCH_BYTES: u64 = 1 << 20;
+const BATCH_FILES: usize = 32;
+/// Maximum number of files that are being written, each of which is open.
+const FILES_MAX: usize = 128;
+/// Bytes that are compared at a time.
+const COMPARED_BYTES: u64 = 256 << 10;
+
+/// How a file tree is restored.
+#[derive(Clone, Debug, Default)]
+pub struct TreeRestoreOptions {
+    /// How files are made, and what happens to those that are there.
+    pub make: MakeOptions,
+    /// Removes what is in the target and not in the snapshot.
+    pub delete: bool,
+    /// The number of threads that write files; 0 for one per core.
+    pub jobs: usize,
+    /// The memory limit in bytes; 0 for the context's.
+    pub memory_bytes: u64,
+}
+
+/// The result of restoring a file tree.
+#[derive(Debug, Default)]
+pub struct TreeRestoreReport {
+    /// Bytes of the files that were written or found to be the same.
+    pub bytes: u64,
+    /// Number of entries that the backup could not read as a whole; what it could not read of
+    /// them is missing.
+    pub unreadable: u64,
+    /// What became of the entries.
+    pub made: Report,
+}
+
+impl Repository {
+    /// Restores what is at `path` in a file tree into the directory `target`, which is made if
+    /// need be: the content of a directory, or a single entry.
+    ///
+    /// An entry that fails, because of damage or of the target, does not stop the others; failures
+    /// are in the report. Nothing outside of the target is written. On return, everything is
+    /// durable.
+    pub fn restore_tree(
+        &self,
+        of: FoundVolume<'_>,
+        path: &[u8],
+        target: &Path,
+        options: &TreeRestoreOptions,
+    ) -> Result<TreeRestoreReport> {
+        let context = &self.objects.context;
+        let volume = TreeVolume::open(self, of, options.memory_bytes)?;
+        let entry = volume.find(path)?;
+        let make = MakeOptions { lists_others: options.delete, ..options.make.clone() };
+        let maker = Maker::open(target, make)?;
+        let total = entry.subtree.as_ref().map_or(entry.metadata.size, |tree| tree.bytes_below);
+        let workers = context.workers(jobs(options.jobs));
+        let filling = Filling::new(&volume, workers);
+        std::thread::scope(|scope| {
+            let _end = EndOnDrop(&filling);
+            (0..workers).for_each(|_| drop(scope.spawn(|| filling.work())));
+            let mut restore = TreeRestore {
+                repository: self,
+                volume: &volume,
+                filling: &filling,
+                maker,
+                options,
+                batch: Vec::new(),
+                batch_bytes: 0,
+                linked: HashMap::new(),
+                path: Vec::new(),
+                total,
+                report: TreeRestoreReport::default(),
+            };
+            if entry.metadata.kind == EntryKind::Directory {
+                restore.maker.root(&entry.metadata);
+                restore.directory(&entry)?;
+            } else {
+                restore.entry(entry)?;
+            }
+            restore.collect(0)?;
+            restore.report.made = restore.maker.finish()?;
+            Ok(restore.report)
+        })
+    }
+}
+
+struct EndOnDrop<'f, 'a>(&'f Filling<'a>);
+
+impl Drop for EndOnDrop<'_, '_> {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+struct TreeRestore<'r> {
+    repository: &'r Repository,
+    volume: &'r TreeVolume,
+    filling: &'r Filling<'r>,
+    maker: Maker,
+    options: &'r TreeRestoreOptions,
+    batch: Vec<Job>,
+    batch_bytes: u64,
+    /// The first name of each file with several: its path, and how many names are to come.
+    linked: HashMap<(u16, u64), (Vec<Vec<u8>>, u32)>,
+    path: Vec<Vec<u8>>,
+    total: u64,
+    report: TreeRestoreReport,
+}
+
+impl TreeRestore<'_> {
+    /// Makes everything below a directory that was entered.
+    fn directory(&mut self, root: &Entry) -> Result<()> {
+        let mut open = vec![self.volume.entries(root)];
+        while let Some(entries) = open.last_mut() {
+            self.repository.objects.context.check_interrupted()?;
+            let Some(entry) = self.volume.next(entries)? else {
+                open.pop();
+                self.remove_others();
+                if !open.is_empty() {
+                    self.maker.leave();
+                    self.path.pop();
+                }
+                continue;
+            };
+            if entry.metadata.kind != EntryKind::Directory {
+                self.entry(entry)?;
+                continue;
+            }
+            self.note(&entry);
+            if self.maker.enter(&entry.name, &entry.metadata) {
+                open.push(self.volume.entries(&entry));
+                self.path.push(entry.name);
+            }
+        }
+        Ok(())
+    }
+
+    fn remove_others(&mut self) {
+        if self.options.delete {
+            for name in self.maker.others() {
+                self.maker.remove(&name);
+            }
+        }
+    }
+
+    fn note(&mut self, entry: &Entry) {
+        self.report.unreadable += u64::from(entry.state == State::Unreadable);
+    }
+
+    /// Makes an entry that is not a directory.
+    fn entry(&mut self, entry: Entry) -> Result<()> {
+        self.note(&entry);
+        let metadata = &entry.metadata;
+        let id = (metadata.file_system, metadata.inode);
+        if metadata.links > 1 {
+            if let Some((first, left)) = self.linked.get_mut(&id) {
+                *left = left.saturating_sub(1);
+                let (first, is_last) = (first.clone(), *left == 0);
+                if is_last {
+                    self.linked.remove(&id);
+                }
+                // Its first name must be there.
+                self.collect(0)?;
+                self.maker.link_to(&entry.name, metadata, &first);
+                return Ok(());
+            }
+            let mut path = self.path.clone();
+            path.push(entry.name.clone());
+            self.linked.insert(id, (path, metadata.links - 1));
+        }
+        if metadata.kind != EntryKind::File {
+            self.maker.other(&entry.name, metadata);
+            return Ok(());
+        }
+        match self.maker.file(&entry.name, metadata) {
+            FileStep::New(file) => self.fill(Job { file, entry }),
+            FileStep::Present(present) => self.present(present, entry),
+            FileStep::Failed => Ok(()),
+        }
+    }
+
+    /// Hands a file to the threads, or keeps it until there are more.
+    fn fill(&mut self, job: Job) -> Result<()> {
+        self.batch_bytes += job.entry.metadata.size;
+        self.batch.push(job);
+        if self.batch.len() >= BATCH_FILES || self.batch_bytes >= BATCH_BYTES {
+            self.hand_in();
+            self.collect(FILES_MAX)?;
+        }
+        Ok(())
+    }
+
+    fn hand_in(&mut self) {
+        self.batch_bytes = 0;
+        let batch = std::mem::take(&mut self.batch);
+        if !batch.is_empty() {
+            self.filling.push(batch);
+        }
+    }
+
+    /// Completes what was written; waits until at most this many files are left.
+    fn collect(&mut self, running_max: usize) -> Result<()> {
+        if running_max == 0 {
+            self.hand_in();
+        }
+        for filled in self.filling.take(running_max)? {
+            match filled.result {
+                Ok(()) => {
+                    self.report.bytes += filled.bytes;
+                    self.maker.complete(filled.file);
+                }
+                Err(error) => self.maker.give_up(filled.file, error),
+            }
+        }
+        self.progress();
+        Ok(())
+    }
+
+    fn progress(&self) {
+        let progress = Progress::bytes(Activity::Restore, self.report.bytes, Some(self.total));
+        self.repository.objects.context.report(progress);
+    }
+
+    /// Keeps a file that is there if it has the same content, and replaces it otherwise.
+    fn present(&mut self, present: PresentFile, entry: Entry) -> Result<()> {
+        if self.is_same(present.file(), &entry)? {
+            self.report.bytes += entry.metadata.size;
+            self.maker.keep(present);
+            self.progress();
+            return Ok(());
+        }
+        match self.maker.renew(&present) {
+            Some(file) => self.fill(Job { file, entry }),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether a file has the content of an entry. What can't be read differs.
+    fn is_same(&self, file: &OpenFile, entry: &Entry) -> Result<bool> {
+        let (mut here, mut stored) = (Vec::new(), Vec::new());
+        let mut at = 0;
+        while at < entry.metadata.size {
+            self.repository.objects.context.check_interrupted()?;
+            let bytes = to_usize((entry.metadata.size - at).min(COMPARED_BYTES));
+            here.resize(bytes, 0);
+            stored.resize(bytes, 0);
+            let read = self.volume.read_at(entry, at, &mut stored);
+            let found = file.read_at(at, &mut here);
+            if !matches!((read, found), (Ok(read), Ok(found)) if read == bytes && found == bytes)
+                || here != stored
+            {
+                return Ok(false);
+            }
+            at += to_u64(bytes);
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,11 @@
+//! File trees: writing the pages of directories, and reading them.
+
+mod cursor;
+mod reader;
+mod volume;
+mod writer;
+
+pub use cursor::Cursor;
+pub use reader::TreeReader;
+pub use volume::TreeVolume;
+pub use writer::TreeWriter;

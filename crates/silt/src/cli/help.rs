@@ -1,0 +1,284 @@
+//! Help: what a command's page shows of the global options, and pages for topics.
+
+use clap::builder::StyledStr;
+use clap::{Arg, ArgAction, Command, CommandFactory};
+
+use super::Cli;
+use super::global::BUCKETS;
+
+/// The widest page, in columns, on a terminal that is wider.
+const COLUMNS_MAX: usize = 100;
+/// The column at which the list of global options is wrapped.
+const COLUMNS: usize = 96;
+
+const ENVIRONMENT: &str = "\
+SILT_REPOSITORY           the repository, instead of --repo
+SILT_PASSWORD             the password; or its file, or a command that prints it:
+SILT_PASSWORD_FILE        only one of the three, or --password-file, may be set
+SILT_PASSWORD_COMMAND
+SILT_NEW_PASSWORD, SILT_NEW_PASSWORD_FILE, SILT_NEW_PASSWORD_COMMAND
+                          the same for the new password of key add and key passwd
+SILT_ADMIN_PASSWORD, SILT_ADMIN_PASSWORD_FILE, SILT_ADMIN_PASSWORD_COMMAND
+                          the same for the administrator of an append-only repository
+SILT_S3_..., SILT_CACHE_DIR, SILT_CACHE_SIZE, SILT_NO_CACHE
+                          repositories in buckets: see `silt help buckets`
+SILT_CONFIG, SILT_PROFILE
+                          the configuration file, and the profile to use of it
+TZ                        the time zone of times that are read and printed
+XDG_CACHE_HOME, XDG_STATE_HOME, XDG_CONFIG_HOME, HOME
+                          where the cache, this machine's records and silt.toml are
+
+An option of the command line takes precedence over its variable, and that over a profile.
+";
+
+const BUCKETS_INTRODUCTION: &str = "\
+A repository in a bucket: s3://BUCKET/PREFIX, az://CONTAINER/PREFIX or gs://BUCKET/PREFIX.
+
+Variable              Behind location   Meaning
+SILT_S3_CLASS         class=            storage class of new objects
+SILT_S3_METADATA_CLASS  metadata-class= class of everything but containers; default: as class
+SILT_S3_CONNECTIONS   connections=      parallel uploads, 4 by default
+SILT_S3_TIMEOUT       timeout=          seconds per request, 60 by default
+SILT_S3_RETRIES       retries=          retries per request, 8 by default
+SILT_S3_LOCK          lock=             Object Lock, in days: 30d
+SILT_S3_LOCK_MODE     lock-mode=        governance (the default) or compliance
+SILT_S3_PRICES                          prices, to print the cost of the requests
+SILT_CACHE_DIR                          folder of the cache
+SILT_CACHE_SIZE                         MiB of the cache per repository, 512 by default
+SILT_NO_CACHE                           use no cache
+
+Access is set up as for the programs of the store: AWS_ACCESS_KEY_ID, AWS_PROFILE,
+AWS_ENDPOINT_URL, AZURE_STORAGE_ACCOUNT_NAME, GOOGLE_APPLICATION_CREDENTIALS and others.
+An option behind the location takes precedence over one of the command line, and that over
+its variable: s3://bucket/vms?class=STANDARD_IA&connections=8
+
+";
+
+const FLEET: &str = "\
+A fleet file lists series and their volumes, for `silt backup --fleet FILE` and
+`silt rounds plan FILE`. Commands can prepare volumes and clean up afterwards:
+
+  tags = [\"nightly\"]
+  [series.web1]
+  before = \"lvcreate --snapshot --size 5G --name web1-backup vg/web1\"
+  volumes = { root = \"/dev/vg/web1-backup\" }
+  after = \"lvremove --yes vg/web1-backup\"
+  [series.db1]
+  volumes = { root = \"/vm/db1.raw\" }
+
+`before` runs before the volumes of a series are opened, and `after` once they are no longer
+needed, also if the backup failed. SILT_SERIES holds the name of the series. Passwords are not
+passed on.
+";
+
+const PROFILES: &str = "\
+The configuration file is that of --config or SILT_CONFIG, otherwise $XDG_CONFIG_HOME/silt/silt.toml
+(~/.config/silt/silt.toml), otherwise /etc/silt/silt.toml. Everything in it is optional:
+
+  default-profile = \"home\"          # otherwise the profile called default, if there is one
+
+  [profiles.home]
+  repository = \"/backup/silt\"
+  password-file = \"password\"        # or password-command = \"pass show silt\"
+  memory = 128                        # as the options of these names; see `silt help options`
+  jobs = 4
+  limit-read = 200
+  limit-write = 100
+  wait = \"10m\"
+  nice = 10
+  cache-dir = \"/var/cache/silt\"
+  cache-size = 1024
+  cache = true
+  tags = [\"nightly\"]                # of the snapshots of its series
+
+  [profiles.home.retention]           # the rules of `silt forget`
+  keep-daily = 7
+  keep-weekly = 4
+  min-age = \"3d\"
+
+  [profiles.home.series.web1]         # as in a fleet file
+  volumes = { root = \"/dev/vg/web1\" }
+
+`silt backup` backs up all series of the profile, `silt backup web1` one of them. Relative paths
+begin at the folder of the file. An option takes precedence over its variable, that over the
+profile, and that over the default. `silt config show` shows what is in effect, and why.
+";
+
+/// A page of help that belongs to no command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Topic {
+    /// The global options.
+    Options,
+    /// The options and variables of repositories in buckets.
+    Buckets,
+    /// The variables.
+    Environment,
+    /// Fleet files.
+    Fleet,
+    /// The configuration file.
+    Profiles,
+}
+
+/// Finds a topic by its name.
+pub fn topic(name: &str) -> Option<Topic> {
+    match name {
+        "options" => Some(Topic::Options),
+        "buckets" => Some(Topic::Buckets),
+        "environment" => Some(Topic::Environment),
+        "fleet" => Some(Topic::Fleet),
+        "profiles" => Some(Topic::Profiles),
+        _ => None,
+    }
+}
+
+/// The command line. A command's help shows its own options, and the global ones by name only.
+pub fn command() -> Command {
+    let command = Cli::command();
+    let note = note(&command);
+    let command =
+        command.max_term_width(COLUMNS_MAX).disable_help_flag(true).arg(help_flag()).mut_args(
+            |arg| if arg.is_global_set() && arg.get_id() != "help" { arg.hide(true) } else { arg },
+        );
+    with_note(command, &note)
+}
+
+/// `--help`, which is as short as `-h`.
+fn help_flag() -> Arg {
+    let flag = Arg::new("help").short('h').long("help").action(ArgAction::HelpShort);
+    flag.help("Print help").global(true)
+}
+
+/// A topic's page.
+pub fn page(topic: Topic) -> StyledStr {
+    match topic {
+        Topic::Options => {
+            rendered("Global options of all commands:\n\n", |arg| !is_for_buckets(arg))
+        }
+        Topic::Buckets => rendered(BUCKETS_INTRODUCTION, is_for_buckets),
+        Topic::Environment => StyledStr::from(ENVIRONMENT),
+        Topic::Fleet => StyledStr::from(FLEET),
+        Topic::Profiles => StyledStr::from(PROFILES),
+    }
+}
+
+fn is_for_buckets(arg: &Arg) -> bool {
+    arg.get_help_heading() == Some(BUCKETS)
+}
+
+/// A page with an introduction and some of the global options.
+fn rendered(introduction: &str, is_shown: impl Fn(&Arg) -> bool) -> StyledStr {
+    let all = Cli::command();
+    let shown = all.get_arguments().filter(|arg| arg.is_global_set() && is_shown(arg));
+    let page = Command::new("silt").max_term_width(COLUMNS_MAX).disable_help_flag(true);
+    let mut page = page.args(shown.cloned()).help_template("{before-help}{options}");
+    page = page.mut_args(|arg| arg.help_heading(None::<&str>).hide_env_values(true));
+    let options = page.render_help();
+    StyledStr::from(format!("{introduction}{options}\n"))
+}
+
+/// The line that names the global options.
+fn note(command: &Command) -> String {
+    let shown = command.get_arguments().filter(|arg| arg.is_global_set() && !arg.is_hide_set());
+    let names = shown.filter(|arg| !is_for_buckets(arg)).filter_map(Arg::get_long);
+    let mut note = "Global options:".to_owned();
+    let mut column = note.len();
+    let names: Vec<String> = names.map(|name| format!("--{name},")).collect();
+    let hint = ["see".to_owned(), "`silt help options`".to_owned()];
+    for word in names.iter().chain(&hint) {
+        if column + 1 + word.len() > COLUMNS {
+            note.push_str("\n ");
+            column = 1;
+        }
+        note.push(' ');
+        note.push_str(word);
+        column += 1 + word.len();
+    }
+    note
+}
+
+/// The command with the line at the end of its help, and of that of its subcommands. The text
+/// behind the first paragraph of its description comes after its options.
+fn with_note(command: Command, note: &str) -> Command {
+    let text = |text: Option<&StyledStr>| text.map(ToString::to_string).unwrap_or_default();
+    let (about, long) = (text(command.get_about()), text(command.get_long_about()));
+    let more = long.strip_prefix(&about).unwrap_or_default().trim().to_owned();
+    let after = [more, text(command.get_after_help()), note.to_owned()];
+    let after: Vec<String> = after.into_iter().filter(|part| !part.is_empty()).collect();
+    let after = after.join("\n\n");
+    command.after_help(after).mut_subcommands(|subcommand| with_note(subcommand, note))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Lines of a command's help that fit on one screen.
+    const LINES_MAX: usize = 40;
+
+    /// Commands whose own options, arguments and examples need more, and why.
+    const LONG: [(&str, usize, &str); 1] =
+        [("silt backup", 70, "it has 20 options of its own, six of them for rounds")];
+
+    /// The pages of a command and of its subcommands, by their names.
+    fn pages(command: &mut Command, name: &str, found: &mut Vec<(String, String)>) {
+        found.push((name.to_owned(), command.render_help().to_string()));
+        for subcommand in command.get_subcommands_mut() {
+            let name = format!("{name} {}", subcommand.get_name());
+            pages(subcommand, &name, found);
+        }
+    }
+
+    fn all_pages() -> Vec<(String, String)> {
+        let mut command = command().term_width(COLUMNS_MAX);
+        command.build();
+        let mut found = Vec::new();
+        pages(&mut command, "silt", &mut found);
+        found
+    }
+
+    #[test]
+    fn the_help_of_a_command_fits_on_a_screen() {
+        let mut wrong = Vec::new();
+        for (name, page) in all_pages() {
+            let long = LONG.iter().find(|(long, ..)| *long == name);
+            let lines_max = long.map_or(LINES_MAX, |(_, lines_max, _)| *lines_max);
+            let lines = page.lines().count();
+            if name != "silt" && lines > lines_max {
+                wrong.push(format!("{name}: {lines} lines"));
+            }
+            if lines <= LINES_MAX && long.is_some() {
+                wrong.push(format!("{name}: {lines} lines are no exception"));
+            }
+        }
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    }
+
+    #[test]
+    fn own_options_come_first_and_global_ones_by_name() {
+        let pages = all_pages();
+        assert!(pages.len() > 40, "{} pages", pages.len());
+        for (name, page) in pages {
+            let at =
+                |text: &str| page.find(text).unwrap_or_else(|| panic!("{name}: {text}\n{page}"));
+            assert!(at("Options:") < at("\nGlobal options:"), "{name}");
+            assert!(at("--password-file,") > at("\nGlobal options:"), "{name}: {page}");
+            assert!(!page.contains("--limit-read <"), "{name}: {page}");
+            assert!(!page.contains("--s3-prices"), "{name}: {page}");
+        }
+    }
+
+    #[test]
+    fn topics_describe_every_global_option_once() {
+        let [options, buckets] = [Topic::Options, Topic::Buckets].map(|it| page(it).to_string());
+        for arg in Cli::command().get_arguments().filter(|arg| !arg.is_hide_set()) {
+            let Some(name) = arg.get_long().filter(|_| arg.is_global_set()) else { continue };
+            let is_in = |page: &str| {
+                let mut words = page.lines().flat_map(|line| line.split_whitespace().take(2));
+                words.any(|word| word == format!("--{name}"))
+            };
+            assert_eq!(is_for_buckets(arg), is_in(&buckets), "--{name}");
+            assert!(is_in(&buckets) || is_in(&options), "--{name}");
+        }
+        assert!(page(Topic::Environment).to_string().contains("SILT_PASSWORD_FILE"));
+    }
+}

@@ -1,0 +1,133 @@
+//! The configuration file and its profiles.
+
+use crate::kit::{Place, Run, disk};
+
+const FILE: &str = r#"
+default-profile = "home"
+
+[profiles.home]
+repository = "repository"
+password-file = "password"
+memory = 32
+tags = ["nightly"]
+
+[profiles.home.retention]
+keep-last = 1
+
+[profiles.home.series.web1]
+volumes = { root = "web1.raw" }
+[profiles.home.series.db1]
+volumes = { root = "db1.raw", data = "web1.raw" }
+
+[profiles.other]
+repository = "elsewhere"
+password-command = "echo of-other"
+limit-read = 7
+"#;
+
+/// A place whose settings come from a file.
+fn place() -> Place {
+    let place = Place::new();
+    place.write("silt.toml", FILE.as_bytes());
+    place.write("password", b"secret\n");
+    place.write("web1.raw", &disk(1, 4));
+    place.write("db1.raw", &disk(2, 4));
+    place
+}
+
+/// Runs the program without a repository and a password in its environment.
+fn silt(place: &Place, arguments: &[&str]) -> Run {
+    let mut command = place.command();
+    command.env_remove("SILT_REPOSITORY").env_remove("SILT_PASSWORD");
+    // A relative path in the file begins at its folder.
+    command.current_dir("/").env("SILT_CONFIG", place.path("silt.toml"));
+    Run::of(command.args(arguments))
+}
+
+#[test]
+fn a_profile_says_where_and_what() {
+    let place = place();
+    silt(&place, &["backup"]).exits(0).says("Made snapshot of web1");
+    silt(&place, &["backup", "db1"]).exits(0);
+    let listed = silt(&place, &["snapshots", "--json"]).exits(0).messages();
+    let series: Vec<_> = listed.iter().map(|it| it["series"].as_str().unwrap()).collect();
+    assert_eq!(series, ["db1", "db1", "web1"]);
+    assert_eq!(listed[0]["tags"][0], "nightly");
+    assert_eq!(listed[0]["volumes"].as_array().unwrap().len(), 2);
+    silt(&place, &["forget", "--dry-run"]).exits(0).says("Would delete 1 snapshot of db1");
+    silt(&place, &["forget", "--keep-last", "2", "--dry-run"]).exits(0).says("Nothing to delete");
+    silt(&place, &["backup", "nobody"]).exits(2).says("name the volumes of 'nobody'");
+    place.silt(&["backup"]).exits(2).says("name a series and its volumes");
+    // Another profile, another repository and password.
+    let cheap = ["--kdf-memory", "8", "--kdf-passes", "1"];
+    silt(&place, &[&["--profile", "other", "init"][..], &cheap].concat()).exits(0);
+    silt(&place, &["--profile", "other", "snapshots"]).exits(0).says("No snapshots yet");
+    assert!(place.path("elsewhere/config").exists());
+    silt(&place, &["--profile", "none", "snapshots"]).exits(2).says("there are: home, other");
+}
+
+#[test]
+fn an_option_comes_before_its_variable_and_that_before_the_profile() {
+    let place = place();
+    let shown = |environment: &[(&str, &str)], arguments: &[&str]| {
+        let mut command = place.command();
+        command.env_remove("SILT_REPOSITORY").env("SILT_CONFIG", place.path("silt.toml"));
+        command.envs(environment.iter().copied()).args(["config", "show", "--json"]);
+        let messages = Run::of(command.args(arguments)).exits(0).messages();
+        let settings = messages[0]["settings"].as_array().unwrap().clone();
+        move |key: &str| {
+            let found = settings.iter().find(|setting| setting["key"] == key).unwrap();
+            (found["value"].clone(), found["from"].as_str().unwrap().to_owned())
+        }
+    };
+    let of = shown(&[], &[]);
+    let home = place.text("repository");
+    assert_eq!(of("repository"), (home.into(), "profile".to_owned()));
+    assert_eq!(of("memory"), (32.into(), "profile".to_owned()));
+    assert_eq!(of("jobs"), (0.into(), "default".to_owned()));
+    let of = shown(&[("SILT_REPOSITORY", "there")], &["--memory", "48"]);
+    assert_eq!(of("repository"), ("there".into(), "environment".to_owned()));
+    assert_eq!(of("memory"), (48.into(), "command line".to_owned()));
+    let of = shown(&[("SILT_REPOSITORY", "there")], &["-r", "here"]);
+    assert_eq!(of("repository"), ("here".into(), "command line".to_owned()));
+    silt(&place, &["config", "show"]).exits(0).says("Series   db1, web1");
+    // A password of the environment leaves out that of the profile.
+    place.write("password", b"wrong");
+    silt(&place, &["snapshots"]).exits(12);
+    let mut command = place.command();
+    command.env("SILT_CONFIG", place.path("silt.toml"));
+    Run::of(command.args(["snapshots"])).exits(0);
+    // The file of the user is found without being named.
+    std::fs::create_dir_all(place.path("config/silt")).unwrap();
+    place.write("config/silt/silt.toml", FILE.as_bytes());
+    let mut command = place.command();
+    command.env("XDG_CONFIG_HOME", place.path("config"));
+    Run::of(command.args(["config", "show"])).exits(0).says("Profile  home");
+}
+
+#[test]
+fn errors_name_the_file_the_line_and_the_key() {
+    let place = place();
+    silt(&place, &["config", "check"]).exits(0).says("is correct");
+    let wrong = [
+        ("[profiles.a]\nrepo = \"x\"\n", "unknown field `repo`", "line 2"),
+        ("[profiles.a]\n\nmemory = 7\n", "7 is not in the range 24 to", "line 3"),
+        ("[profiles.a]\nwait = \"soon\"\n", "'soon'", "line 2"),
+        ("[profiles.a]\nmemory = \n", "memory", "line 2"),
+        ("[profiles.a.retention]\nmin-age = \"3d\"\n", "profile 'a': retention", "silt.toml"),
+        ("[profiles.a.retention]\nkeep-dayly = 3\n", "unknown field `keep-dayly`", "line 2"),
+        ("[profiles.a.series.x]\nvolumes = {}\n", "series.x: it has no volumes", "silt.toml"),
+        ("default-profile = \"b\"\n", "has no profile 'b'", "silt.toml"),
+    ];
+    for (text, what, place_of_it) in wrong {
+        place.write("silt.toml", text.as_bytes());
+        let said = silt(&place, &["config", "check"]).exits(2).err;
+        assert!(said.contains(what) && said.contains(place_of_it), "{text}: {said}");
+        assert!(said.contains(&place.text("silt.toml")), "{said}");
+    }
+    silt(&place, &["snapshots"]).exits(2);
+    silt(&place, &["version"]).exits(0);
+    std::fs::remove_file(place.path("silt.toml")).unwrap();
+    silt(&place, &["snapshots"]).exits(1).says("silt.toml");
+    place.silt(&["--profile", "home", "snapshots"]).exits(2).says("no configuration file");
+}

@@ -1,0 +1,34 @@
+//! Directories of this machine: walking them, reading their metadata, and making them again.
+//!
+//! [`Walk`] goes through a directory tree in the order of names and reads the metadata of every
+//! entry. [`Rules`] say which entries it leaves out. [`Trust`] decides whether a file is as it was
+//! in an earlier backup. [`Maker`] makes a tree again from names and metadata. Every file is
+//! reached through the descriptor of its directory, one name at a time, so neither long paths nor
+//! directories that are renamed meanwhile matter. Nothing here knows of repositories.
+
+mod attributes;
+mod descent;
+mod file;
+mod kind;
+mod make;
+mod mounts;
+mod names;
+mod owners;
+mod patterns;
+mod rules;
+mod status;
+mod unchanged;
+mod walk;
+
+pub use file::OpenFile;
+pub use kind::{FileKind, MAGIC_BYTES};
+pub use make::{
+    Existing, FAILURES_MAX, Failure, FileStep, MakeOptions, Maker, Missing, NewFile, OwnerChoice,
+    PresentFile, Report, XattrChoice,
+};
+pub use mounts::{FileSystemTraits, file_system_traits};
+pub use owners::{OwnerMap, Owners};
+pub use patterns::{PATTERN_BYTES_MAX, PATTERNS_MAX};
+pub use rules::{Marker, Reason, Rules};
+pub use unchanged::{GRANULARITY_SECONDS, Trust};
+pub use walk::{DEPTH_MAX, Found, Step, Walk};

@@ -1,0 +1,132 @@
+//! Names of owners and groups.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::Read as _;
+
+use silt_format::tree::{NAMES_MAX, OwnerName};
+use silt_format::{Error, ErrorKind, Result};
+
+const USERS: &str = "/etc/passwd";
+const GROUPS: &str = "/etc/group";
+/// Maximum size of either file in bytes.
+const FILE_BYTES_MAX: u64 = 64 << 20;
+
+/// The owners and groups of a machine, from `/etc/passwd` and `/etc/group`. Those of directory
+/// services such as LDAP are not among them and keep their numbers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Owners {
+    users: BTreeMap<u32, Vec<u8>>,
+    groups: BTreeMap<u32, Vec<u8>>,
+}
+
+impl Owners {
+    /// Those of this machine. A file that does not exist has none.
+    pub fn of_this_machine() -> Result<Self> {
+        Ok(Self::parse(&read(USERS)?, &read(GROUPS)?))
+    }
+
+    /// Those in the content of `/etc/passwd` and `/etc/group`. Of several names of a number, the
+    /// first counts; lines that are none are skipped.
+    pub fn parse(users: &[u8], groups: &[u8]) -> Self {
+        Self { users: lines(users), groups: lines(groups) }
+    }
+
+    /// The names of these owners, at most [`NAMES_MAX`], as a tree stores them.
+    pub fn users(&self, numbers: &BTreeSet<u32>) -> Vec<OwnerName> {
+        named(&self.users, numbers)
+    }
+
+    /// The names of these groups, at most [`NAMES_MAX`], as a tree stores them.
+    pub fn groups(&self, numbers: &BTreeSet<u32>) -> Vec<OwnerName> {
+        named(&self.groups, numbers)
+    }
+}
+
+fn named(known: &BTreeMap<u32, Vec<u8>>, numbers: &BTreeSet<u32>) -> Vec<OwnerName> {
+    let names = numbers.iter().filter_map(|id| Some((*id, known.get(id)?)));
+    names.take(NAMES_MAX).map(|(id, name)| OwnerName { id, name: name.clone() }).collect()
+}
+
+fn read(path: &str) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let file = File::open(path).map_err(|error| Error::io(format!("opening {path}"), error));
+    let file = match file {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(bytes),
+        file => file?,
+    };
+    file.take(FILE_BYTES_MAX)
+        .read_to_end(&mut bytes)
+        .map_err(|error| Error::io(format!("reading {path}"), error))?;
+    Ok(bytes)
+}
+
+fn lines(text: &[u8]) -> BTreeMap<u32, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    for line in text.split(|&byte| byte == b'\n') {
+        let mut fields = line.split(|&byte| byte == b':');
+        let (name, _, id) = (fields.next(), fields.next(), fields.next());
+        let id = id.and_then(|id| std::str::from_utf8(id).ok()?.parse().ok());
+        if let (Some(name), Some(id)) = (name, id)
+            && (1..=usize::from(u16::MAX)).contains(&name.len())
+        {
+            found.entry(id).or_insert_with(|| name.to_vec());
+        }
+    }
+    found
+}
+
+/// Numbers of owners and groups on this machine for those of another.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OwnerMap {
+    users: BTreeMap<u32, u32>,
+    groups: BTreeMap<u32, u32>,
+}
+
+impl OwnerMap {
+    /// Maps every number of `users` and `groups` to the number that its name has in `here`.
+    /// Numbers whose name is not known here are kept.
+    pub fn by_name(users: &[OwnerName], groups: &[OwnerName], here: &Owners) -> Self {
+        Self { users: mapped(users, &here.users), groups: mapped(groups, &here.groups) }
+    }
+
+    /// The number of an owner here.
+    pub fn user(&self, id: u32) -> u32 {
+        self.users.get(&id).copied().unwrap_or(id)
+    }
+
+    /// The number of a group here.
+    pub fn group(&self, id: u32) -> u32 {
+        self.groups.get(&id).copied().unwrap_or(id)
+    }
+}
+
+fn mapped(names: &[OwnerName], here: &BTreeMap<u32, Vec<u8>>) -> BTreeMap<u32, u32> {
+    // The lowest number counts where several have one name.
+    let ids: BTreeMap<&[u8], u32> = here.iter().rev().map(|(id, name)| (&**name, *id)).collect();
+    names.iter().filter_map(|owner| Some((owner.id, *ids.get(&*owner.name)?))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn owners_are_found_by_number_and_mapped_by_name() {
+        let there = Owners::parse(
+            b"root:x:0:0:root:/root:/bin/sh\nanna:x:1000:1000::/home/anna:\nbad line\n:x:7:7\n\
+              toor:x:0:0::\nbob:x:1001:1001::/:\nhuge:x:4294967296:0::\n",
+            b"root:x:0:\nstaff:x:50:anna,bob\n",
+        );
+        let users = there.users(&BTreeSet::from([0, 7, 1000, 1001, 5]));
+        let names: Vec<_> = users.iter().map(|user| (user.id, &*user.name)).collect();
+        assert_eq!(names, [(0, &b"root"[..]), (1000, b"anna"), (1001, b"bob")]);
+        let groups = there.groups(&BTreeSet::from([50]));
+        let here = Owners::parse(b"root:x:0:0\nanna:x:2000:1\n", b"staff:x:51:\n");
+        let map = OwnerMap::by_name(&users, &groups, &here);
+        let seen: Vec<u32> = [0, 1000, 1001, 9].map(|id| map.user(id)).into();
+        assert_eq!(seen, [0, 2000, 1001, 9]);
+        assert_eq!((map.group(50), map.group(1000)), (51, 1000));
+        assert!(Owners::of_this_machine().unwrap().users(&BTreeSet::from([0])).len() == 1);
+    }
+}

@@ -1,0 +1,239 @@
+//! Exclude patterns in the syntax of gitignore.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use globset::{Candidate, Glob, GlobBuilder, GlobSet, GlobSetBuilder};
+use silt_format::{Error, Result};
+
+/// Maximum number of patterns.
+pub const PATTERNS_MAX: usize = 65_536;
+/// Maximum length of a pattern in bytes.
+pub const PATTERN_BYTES_MAX: usize = 4096;
+
+/// Patterns in the order in which they were given; a later one wins.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Patterns {
+    all: Vec<Pattern>,
+}
+
+#[derive(Clone, Debug)]
+struct Pattern {
+    text: String,
+    /// `None` if it matches nothing, as a class that is not closed.
+    glob: Option<Glob>,
+    is_negated: bool,
+    directories_only: bool,
+}
+
+impl Patterns {
+    /// Adds a line of a gitignore file. Empty lines and comments are not counted.
+    pub(crate) fn add(&mut self, line: &str, ignores_case: bool) -> Result<()> {
+        let text = without_trailing_spaces(line);
+        if text.is_empty() || text.starts_with('#') {
+            return Ok(());
+        }
+        if text.len() > PATTERN_BYTES_MAX || self.all.len() >= PATTERNS_MAX {
+            let limits = format!("{PATTERNS_MAX} of {PATTERN_BYTES_MAX} bytes");
+            return Err(Error::invalid(format!("exclude patterns exceed the limit of {limits}")));
+        }
+        let (is_negated, rest) = text.strip_prefix('!').map_or((false, text), |rest| (true, rest));
+        let (directories_only, rest) =
+            rest.strip_suffix('/').map_or((false, rest), |rest| (true, rest));
+        let is_anchored = rest.contains('/');
+        let rest = rest.strip_prefix('/').unwrap_or(rest);
+        let glob = match translated(rest) {
+            Some(glob) if !glob.is_empty() => {
+                let glob = if is_anchored { glob } else { format!("**/{glob}") };
+                let built = GlobBuilder::new(&glob)
+                    .literal_separator(true)
+                    .backslash_escape(true)
+                    .case_insensitive(ignores_case)
+                    .build();
+                Some(built.map_err(|error| invalid(text, error))?)
+            }
+            _ => None,
+        };
+        self.all.push(Pattern { text: text.to_owned(), glob, is_negated, directories_only });
+        Ok(())
+    }
+
+    /// The text of a pattern.
+    pub(crate) fn text(&self, at: usize) -> Option<&str> {
+        self.all.get(at).map(|pattern| pattern.text.as_str())
+    }
+
+    /// All patterns, compiled.
+    pub(crate) fn compiled(&self) -> Result<Matcher> {
+        let (mut set, mut uses) = (GlobSetBuilder::new(), Vec::new());
+        for (at, pattern) in self.all.iter().enumerate() {
+            if let Some(glob) = &pattern.glob {
+                set.add(glob.clone());
+                uses.push(Use {
+                    at,
+                    is_negated: pattern.is_negated,
+                    directories_only: pattern.directories_only,
+                });
+            }
+        }
+        let set = set.build().map_err(|error| {
+            Error::invalid(format!("{} exclude patterns", uses.len())).with_source(error)
+        })?;
+        Ok(Matcher { set, uses, matches: Vec::new() })
+    }
+}
+
+fn invalid(text: &str, error: globset::Error) -> Error {
+    Error::invalid(format!("exclude pattern '{text}'")).with_source(error)
+}
+
+struct Use {
+    at: usize,
+    is_negated: bool,
+    directories_only: bool,
+}
+
+/// Compiled patterns.
+pub(crate) struct Matcher {
+    set: GlobSet,
+    uses: Vec<Use>,
+    matches: Vec<usize>,
+}
+
+impl Matcher {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.uses.is_empty()
+    }
+
+    /// The pattern that excludes a path below the root, by its place in the order.
+    pub(crate) fn excludes(&mut self, path: &[u8], is_directory: bool) -> Option<usize> {
+        let candidate = Candidate::new(Path::new(OsStr::from_bytes(path)));
+        self.set.matches_candidate_into(&candidate, &mut self.matches);
+        let fitting = self.matches.iter().map(|&at| &self.uses[at]);
+        let last = fitting.filter(|it| is_directory || !it.directories_only).max_by_key(|it| it.at);
+        last.filter(|it| !it.is_negated).map(|it| it.at)
+    }
+}
+
+fn without_trailing_spaces(line: &str) -> &str {
+    let mut text = line;
+    while let Some(shorter) = text.strip_suffix(' ') {
+        let escapes = shorter.bytes().rev().take_while(|&byte| byte == b'\\').count();
+        if escapes % 2 == 1 {
+            break;
+        }
+        text = shorter;
+    }
+    text
+}
+
+/// The glob of a pattern of gitignore, which has no alternatives in braces, escapes in classes,
+/// and names classes such as `[:digit:]`. `None` if the pattern matches nothing.
+fn translated(pattern: &str) -> Option<String> {
+    let (mut glob, mut letters) = (String::new(), pattern.chars());
+    while let Some(letter) = letters.next() {
+        match letter {
+            '\\' => glob.extend(['\\', letters.next()?]),
+            '{' | '}' | ',' => glob.extend(['\\', letter]),
+            '[' => {
+                let (class, rest) = Class::parse(letters.as_str())?;
+                class.write(&mut glob)?;
+                letters = rest.chars();
+            }
+            letter => glob.push(letter),
+        }
+    }
+    Some(glob)
+}
+
+/// A class of characters, as `wildmatch` of git reads it.
+struct Class {
+    is_negated: bool,
+    letters: Vec<char>,
+}
+
+impl Class {
+    /// Reads a class whose `[` was read; returns the text behind it.
+    fn parse(text: &str) -> Option<(Self, &str)> {
+        let (is_negated, text) =
+            text.strip_prefix(['!', '^']).map_or((false, text), |rest| (true, rest));
+        let (mut letters, mut rest) = (Vec::new(), text.chars());
+        let mut previous = None;
+        let mut letter = rest.next()?;
+        loop {
+            let follows = rest.as_str();
+            if letter == '-' && previous.is_some() && !follows.starts_with(']') {
+                let mut last = rest.next()?;
+                if last == '\\' {
+                    last = rest.next()?;
+                }
+                letters.extend(previous.take()?..=last);
+            } else if let Some(class) = (letter == '[').then(|| named(follows)).flatten() {
+                letters.extend((0..128_u8).filter(|&byte| (class.contains)(byte)).map(char::from));
+                rest = class.rest.chars();
+                previous = None;
+            } else {
+                let literal = if letter == '\\' { rest.next()? } else { letter };
+                letters.push(literal);
+                previous = Some(literal);
+            }
+            letter = rest.next()?;
+            if letter == ']' {
+                break;
+            }
+        }
+        letters.sort_unstable();
+        letters.dedup();
+        Some((Self { is_negated, letters }, rest.as_str()))
+    }
+
+    /// Appends the class. One that is not negated becomes alternatives, since a class of globset
+    /// has no escapes. Nothing matches `/`. `None` for an empty class.
+    fn write(&self, to: &mut String) -> Option<()> {
+        let letters = self.letters.iter().filter(|&&letter| letter != '/');
+        if self.is_negated {
+            let has = |letter| self.letters.contains(&letter);
+            to.push_str("[!");
+            to.extend(has(']').then_some(']'));
+            to.extend(letters.filter(|letter| !matches!(letter, ']' | '-')));
+            to.push('/');
+            to.extend(has('-').then_some('-'));
+            to.push(']');
+            return Some(());
+        }
+        let alternatives: Vec<String> = letters.map(|letter| format!("\\{letter}")).collect();
+        let is_empty = alternatives.is_empty();
+        to.push('{');
+        to.push_str(&alternatives.join(","));
+        to.push('}');
+        (!is_empty).then_some(())
+    }
+}
+
+/// A class by its name.
+struct Named<'a> {
+    contains: fn(u8) -> bool,
+    rest: &'a str,
+}
+
+/// A named class whose `[` was read.
+fn named(text: &str) -> Option<Named<'_>> {
+    let (name, rest) = text.strip_prefix(':')?.split_once(":]")?;
+    let contains: fn(u8) -> bool = match name {
+        "alnum" => |byte| byte.is_ascii_alphanumeric(),
+        "alpha" => |byte| byte.is_ascii_alphabetic(),
+        "blank" => |byte| matches!(byte, b' ' | b'\t'),
+        "cntrl" => |byte| byte.is_ascii_control(),
+        "digit" => |byte| byte.is_ascii_digit(),
+        "graph" => |byte| byte.is_ascii_graphic(),
+        "lower" => |byte| byte.is_ascii_lowercase(),
+        "print" => |byte| byte.is_ascii_graphic() || byte == b' ',
+        "punct" => |byte| byte.is_ascii_punctuation(),
+        "space" => |byte| matches!(byte, b' ' | b'\t'..=b'\r'),
+        "upper" => |byte| byte.is_ascii_uppercase(),
+        "xdigit" => |byte| byte.is_ascii_hexdigit(),
+        _ => return None,
+    };
+    Some(Named { contains, rest })
+}

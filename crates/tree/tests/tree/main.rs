@@ -1,0 +1,7 @@
+//! Directory trees: walked, made again, and compared by other programs.
+
+#![expect(clippy::unwrap_used, reason = "a test that meets an unexpected error has failed")]
+
+mod kit;
+mod make;
+mod walk;
