@@ -8,7 +8,7 @@ host=$(rustc -vV | sed -n 's/^host: //p')
 llvm=-Cllvm-args=-sanitizer-coverage
 export RUSTFLAGS="--cfg fuzzing -Cpasses=sancov-module $llvm-level=4 $llvm-inline-8bit-counters $llvm-pc-table $llvm-trace-compares"
 cargo +nightly build --release --locked --target "$host"
-mkdir -p corpus/layouts corpus/sources corpus/nbd corpus/images artifacts
+mkdir -p corpus/layouts corpus/sources corpus/nbd corpus/nbd_client corpus/images artifacts
 for file in ../testdata/format/v1/*.bin; do
   for choice in $(seq 0 14); do
     # shellcheck disable=SC2059 # the escape is the point
@@ -20,6 +20,14 @@ printf '\x02[{"start":0,"length":4096,"depth":0,"present":true,"zero":false,"dat
 printf '\x00\x00\x00\x00\x01a\x00\x01\x00\x03' >corpus/nbd/info
 printf '\x01\x00\x00\x00\x01a\x00\x00\x00\x01\x00\x00\x00\x05base:' >corpus/nbd/contexts
 printf '\x02\x25\x60\x95\x13%024d' 0 >corpus/nbd/request
-for target in layouts sources nbd images; do
+# A negotiation of an export of 1 MiB without structured replies, and two replies.
+{
+  printf 'NBDMAGICIHAVEOPT\x00\x03'
+  for option in 11 8; do printf "\x00\x03\xe8\x89\x04\x55\x65\xa9\x00\x00\x00\x$(printf %02x $option)\x80\x00\x00\x01\x00\x00\x00\x00"; done
+  printf '\x00\x03\xe8\x89\x04\x55\x65\xa9\x00\x00\x00\x07\x00\x00\x00\x03\x00\x00\x00\x0c\x00\x00\x00\x00\x00\x00\x00\x10\x00\x00\x00\x03'
+  printf '\x00\x03\xe8\x89\x04\x55\x65\xa9\x00\x00\x00\x07\x00\x00\x00\x01\x00\x00\x00\x00'
+  for cookie in 1 2; do printf "\x67\x44\x66\x98\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x0$cookie%04096d" 0; done
+} >corpus/nbd_client/simple
+for target in layouts sources nbd nbd_client images; do
   "target/$host/release/$target" "corpus/$target" -artifact_prefix=artifacts/ -max_total_time="$seconds" -rss_limit_mb=2048
 done

@@ -3,7 +3,9 @@
 
 use libfuzzer_sys::fuzz_target;
 use silt_export::nbd::options;
-use silt_source::nbd::wire::{Request, STRING_BYTES_MAX, decode_option};
+use silt_source::nbd::wire::{
+    EXTENDED_REQUEST_BYTES, REQUEST_BYTES, Request, STRING_BYTES_MAX, decode_option,
+};
 
 fuzz_target!(|data: &[u8]| {
     let Some((choice, bytes)) = data.split_first() else { return };
@@ -19,9 +21,12 @@ fuzz_target!(|data: &[u8]| {
             assert_eq!(bytes.len(), 4 + asked.export.len() + 4 + queries);
         }
         2 => {
-            let Some(request) = bytes.first_chunk() else { return };
-            let Some(decoded) = Request::decode(request) else { return };
-            assert_eq!(decoded.encode(), *request);
+            if let Some(decoded) = bytes.first_chunk().and_then(Request::decode) {
+                assert_eq!(decoded.encode(false), bytes[..REQUEST_BYTES]);
+            }
+            if let Some(decoded) = bytes.first_chunk().and_then(Request::decode_extended) {
+                assert_eq!(decoded.encode(true), bytes[..EXTENDED_REQUEST_BYTES]);
+            }
         }
         _ => {
             let Some(header) = bytes.first_chunk() else { return };

@@ -163,6 +163,8 @@ impl Disk<'_> {
         if !filled
             && let Some(error) = read_or_mark(self.source, offset, &mut buffer, &mut unreadable)
         {
+            // Zeros stand for what can't be read of a disk, not for a disk that has gone.
+            self.source.failure().map_or(Ok(()), Err)?;
             warnings.push(Warning::from(&error));
         }
         let scanned = self.scanner.scan(index, buffer, buffers, &mut warnings);

@@ -527,6 +527,7 @@ fn format_name(format: SourceFormat) -> &'static str {
         SourceFormat::Block => "block",
         SourceFormat::Qcow2 => "qcow2",
         SourceFormat::Stream => "stream",
+        SourceFormat::Nbd => "nbd",
     }
 }
 

@@ -18,14 +18,14 @@ const BLOCK: usize = 4096;
 const REQUESTS: u64 = 100_000;
 
 /// A server that was started, ended when this is dropped.
-struct Served {
+pub struct Served {
     child: Child,
-    socket: PathBuf,
+    pub socket: PathBuf,
     started: Instant,
 }
 
 impl Served {
-    fn start(command: &mut Command, socket: &Path) -> Result<Self> {
+    pub fn start(command: &mut Command, socket: &Path) -> Result<Self> {
         // One that was killed has left its socket.
         drop(std::fs::remove_file(socket));
         let started = Instant::now();
@@ -34,7 +34,7 @@ impl Served {
     }
 
     /// A client, as soon as the server takes one.
-    fn connect(&self) -> Result<Client> {
+    pub fn connect(&self) -> Result<Client> {
         for _ in 0..10_000 {
             if let Ok(socket) = UnixStream::connect(&self.socket) {
                 return Client::new(socket);
@@ -61,7 +61,7 @@ impl Drop for Served {
 }
 
 /// A client of the default export.
-struct Client {
+pub struct Client {
     input: BufReader<UnixStream>,
     output: UnixStream,
     bytes: u64,
@@ -84,7 +84,7 @@ impl Client {
     /// Reads random blocks of the first `within` bytes, `depth` at once; returns how many a second.
     fn random_reads(&mut self, depth: u64, within: u64, requests: u64) -> Result<f64> {
         let blocks = within.min(self.bytes) / BLOCK as u64;
-        let length = u32::try_from(BLOCK)?;
+        let length = u64::try_from(BLOCK)?;
         let (mut sent, mut done, mut block) = (0, 0, [0; BLOCK]);
         let begin = Instant::now();
         let mut out = Vec::new();
@@ -94,7 +94,7 @@ impl Client {
                 let offset = mixed(sent) % blocks * BLOCK as u64;
                 let (flags, cookie) = (0, sent);
                 let request = Request { flags, command: command::READ, cookie, offset, length };
-                out.extend_from_slice(&request.encode());
+                out.extend_from_slice(&request.encode(false));
                 sent += 1;
             }
             self.output.write_all(&out)?;
@@ -137,7 +137,7 @@ fn make_disk(path: &Path, mib: u64) -> Result<()> {
     Ok(file.flush()?)
 }
 
-fn median(mut numbers: Vec<f64>) -> f64 {
+pub fn median(mut numbers: Vec<f64>) -> f64 {
     numbers.sort_by(f64::total_cmp);
     numbers.get(numbers.len() / 2).copied().unwrap_or(0.0)
 }

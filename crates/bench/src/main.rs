@@ -9,6 +9,7 @@
     reason = "a benchmark reads the clock and the environment, prints, and computes ratios"
 )]
 
+mod boot;
 mod bounds;
 mod bucket;
 mod changes;
@@ -82,6 +83,12 @@ enum Command {
     /// Measure the NBD server against qemu-nbd on the same disk
     #[command(after_help = "Example:\n  silt-bench export --work /vm/bench --mib 512 --runs 5")]
     Export(ExportOptions),
+    /// Measure booting a guest from a snapshot over NBD against booting it from a local qcow2 image
+    #[command(
+        after_help = "Example:\n  scripts/boot-disk.sh /vm/guest\n  silt-bench boot --guest \
+                      /vm/guest --work /vm/bench --runs 5"
+    )]
+    Boot(BootOptions),
     /// Measure the memory that a large disk takes, which comes as a stream and is nowhere whole
     #[command(after_help = "Example:\n  silt-bench memory --work /vm/bench --gib 64")]
     Memory(MemoryOptions),
@@ -170,6 +177,28 @@ struct ExportOptions {
     /// How many rounds.
     #[arg(long, default_value_t = 5)]
     runs: usize,
+    /// The silt program.
+    #[arg(long, default_value = "silt", value_name = "FILE")]
+    silt: PathBuf,
+}
+
+#[derive(clap::Args)]
+struct BootOptions {
+    /// A folder with disk.raw, vmlinuz and initrd.img, as scripts/boot-disk.sh makes them.
+    #[arg(long, value_name = "DIR")]
+    guest: PathBuf,
+    /// A folder for a copy of the disk as qcow2, and a repository.
+    #[arg(long, value_name = "DIR")]
+    work: PathBuf,
+    /// How many times it is booted from each.
+    #[arg(long, default_value_t = 5)]
+    runs: usize,
+    /// Empty the page cache before each boot, as root.
+    #[arg(long)]
+    cold: bool,
+    /// How many seconds a boot may take.
+    #[arg(long, default_value_t = 300)]
+    limit_s: u64,
     /// The silt program.
     #[arg(long, default_value = "silt", value_name = "FILE")]
     silt: PathBuf,
@@ -293,6 +322,7 @@ fn main() -> ExitCode {
         Command::Bucket(options) => bucket::run(&options),
         Command::Join(options) => join::run(&options),
         Command::Export(options) => export::run(&options),
+        Command::Boot(options) => boot::run(&options),
         Command::Memory(options) => memory::run(&options),
         Command::Mount(options) => mount::run(&options),
     };

@@ -3,11 +3,11 @@
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use silt_format::Result;
 use silt_format::number::to_u64;
+use silt_format::{Error, Result};
 use silt_repository::env::Env;
 use silt_repository::sync::lock;
-use silt_source::{Extent, SourceInfo, VolumeSource, VolumeTarget};
+use silt_source::{ChangedMap, Extent, SourceInfo, VolumeSource, VolumeTarget};
 use silt_storage::{
     ByteRange, Guarantees, Key, ListPage, ObjectMeta, PutMode, Storage, TagPage, Usage,
 };
@@ -122,6 +122,12 @@ impl VolumeSource for Throttled<Box<dyn VolumeSource>> {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
         Self::take(self.read.as_ref(), to_u64(buf.len()));
         self.inner.read_at(offset, buf)
+    }
+    fn changed_map(&self, grain: u64) -> Result<Option<ChangedMap>> {
+        self.inner.changed_map(grain)
+    }
+    fn failure(&self) -> Option<Error> {
+        self.inner.failure()
     }
 }
 

@@ -5,7 +5,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use jiff::tz::TimeZone;
-use silt_format::{Error, ErrorKind, Head, Id, Result, SeriesId, SnapshotEntry, VolumeKind};
+use silt_format::number::to_u64;
+use silt_format::{
+    Error, ErrorKind, Head, Id, ObjectRange, Result, SeriesId, SnapshotEntry, VolumeKind,
+};
 use siltstone::{Found, ReadCache, Repository, Selector, VolumeReader, When};
 
 use crate::snapshot_name::parse_with_volume;
@@ -15,10 +18,14 @@ const SNAPSHOTS_REMEMBERED_MAX: usize = 50_000;
 /// Most volumes that are open at once. An open volume holds its series' lists of objects.
 const OPEN_MAX: usize = 1024;
 
+/// The part of the memory that the lists of objects of open volumes may take: one in so many.
+const LISTS_ONE_IN: u64 = 8;
+
 /// How a [`Catalog`] behaves.
 #[derive(Clone, Debug)]
 pub struct CatalogOptions {
-    /// Most bytes that all open volumes together keep in memory.
+    /// Most bytes that all open volumes together keep in memory: what was read, and the lists of
+    /// their series' objects.
     pub memory_bytes: u64,
     /// For how many nanoseconds a listing is used before storage is asked again.
     pub refresh_ns: u64,
@@ -109,6 +116,14 @@ struct State {
     /// All series, sorted by name.
     listing: Arc<Vec<Arc<ListedSeries>>>,
     volumes: HashMap<(SeriesId, Id), Arc<[VolumeInfo]>>,
+    /// Why the newest head of a series can't be read, as the last warning said.
+    damaged: HashMap<SeriesId, String>,
+}
+
+/// An open volume, and the bytes of its lists of objects.
+struct Opened {
+    volume: Weak<OpenVolume>,
+    list_bytes: u64,
 }
 
 /// The series, snapshots and volumes of a repository.
@@ -122,7 +137,7 @@ pub struct Catalog {
     state: Mutex<State>,
     /// Held while storage is listed, so that one thread does it for all.
     refreshing: Mutex<()>,
-    open: Mutex<HashMap<VolumeId, Weak<OpenVolume>>>,
+    open: Mutex<HashMap<VolumeId, Opened>>,
 }
 
 /// A lock whose data stays whole if a thread panics.
@@ -133,7 +148,8 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Catalog {
     /// A catalog of a repository. Nothing is read yet.
     pub fn new(repository: Repository, options: CatalogOptions) -> Self {
-        let cache = Arc::new(ReadCache::new(&repository, options.memory_bytes));
+        let lists_bytes = options.memory_bytes / LISTS_ONE_IN;
+        let cache = Arc::new(ReadCache::new(&repository, options.memory_bytes - lists_bytes));
         Self {
             repository,
             options,
@@ -217,9 +233,17 @@ impl Catalog {
         before: Option<Arc<ListedSeries>>,
     ) -> Result<Option<Arc<ListedSeries>>> {
         match self.repository.head(id) {
-            Ok(head) => Ok(head.map(|head| Arc::new(listed(head)))),
+            Ok(head) => {
+                lock(&self.state).damaged.remove(&id);
+                Ok(head.map(|head| Arc::new(listed(head))))
+            }
             Err(error) if error.kind() == ErrorKind::Corrupt => {
-                self.repository.warn(&error.context("a series is not up to date"));
+                // The head is read at each refresh, and the warning would be the same.
+                let why = error.to_string();
+                let before_why = lock(&self.state).damaged.insert(id, why.clone());
+                if before_why != Some(why) {
+                    self.repository.warn(&error.context("a series is not up to date"));
+                }
                 Ok(before)
             }
             Err(error) => Err(error),
@@ -336,9 +360,10 @@ impl Catalog {
     /// Opens a volume; all who have it open at the same time share one [`OpenVolume`]. It is closed
     /// when the last of them drops it.
     ///
-    /// Fails as `NotFound` if the snapshot was deleted, as `Busy` if too many volumes are open.
+    /// Fails as `NotFound` if the snapshot was deleted, as `Busy` if too many volumes are open, or
+    /// if their lists of objects take too much memory; one volume can be opened always.
     pub fn open(&self, id: &VolumeId) -> Result<Arc<OpenVolume>> {
-        if let Some(open) = lock(&self.open).get(id).and_then(Weak::upgrade) {
+        if let Some(open) = lock(&self.open).get(id).and_then(|opened| opened.volume.upgrade()) {
             return Ok(open);
         }
         let gone = || {
@@ -349,6 +374,7 @@ impl Catalog {
         let entry = head.snapshots.iter().find(|entry| entry.id == id.snapshot);
         let entry = entry.ok_or_else(gone)?.clone();
         let (snapshot, key) = self.repository.snapshot_and_key(id.series, &entry)?;
+        let list_bytes = list_bytes(&head);
         let found = Found { head, snapshot, entry, key };
         let volume = found.volume(&id.volume)?;
         let cache = Arc::clone(&self.cache);
@@ -361,15 +387,26 @@ impl Catalog {
         });
         let mut open = lock(&self.open);
         // Another thread may have opened it meanwhile.
-        if let Some(theirs) = open.get(id).and_then(Weak::upgrade) {
+        if let Some(theirs) = open.get(id).and_then(|opened| opened.volume.upgrade()) {
             return Ok(theirs);
         }
-        open.retain(|_, volume| volume.strong_count() > 0);
+        open.retain(|_, opened| opened.volume.strong_count() > 0);
         if open.len() >= OPEN_MAX {
             let message = format!("{OPEN_MAX} volumes are open, which is the most there may be");
             return Err(Error::new(ErrorKind::Busy, message));
         }
-        open.insert(id.clone(), Arc::downgrade(&opened));
+        let listed: u64 = open.values().map(|opened| opened.list_bytes).sum();
+        let most = self.options.memory_bytes / LISTS_ONE_IN;
+        if listed + list_bytes > most && !open.is_empty() {
+            let message = format!(
+                "the lists of objects of {} open volumes and this one take {} bytes, and at most \
+                 {most} may be taken; allow more memory or close some",
+                open.len(),
+                listed + list_bytes
+            );
+            return Err(Error::new(ErrorKind::Busy, message));
+        }
+        open.insert(id.clone(), Opened { volume: Arc::downgrade(&opened), list_bytes });
         Ok(opened)
     }
 
@@ -379,6 +416,12 @@ impl Catalog {
         let series = self.reread(id.series)?;
         Ok(!series.is_some_and(|series| has(&series, id.snapshot)))
     }
+}
+
+/// Bytes that the lists of a head's containers and packs take for each open volume.
+fn list_bytes(head: &Head) -> u64 {
+    let ranges = head.containers.ranges().len() + head.packs.ranges().len();
+    to_u64(ranges * size_of::<ObjectRange>())
 }
 
 fn has(series: &ListedSeries, snapshot: Id) -> bool {

@@ -79,6 +79,7 @@ pub enum Command {
   qemu-img map --output=json overlay.qcow2 | silt backup web1 overlay.qcow2 --changed -
   silt backup db1 dump=- --stdin-command pg_dumpall
   silt backup home /srv/home etc=/etc --exclude '*.tmp' --exclude-caches
+  silt backup web1 'root=nbd+unix:///?socket=/run/x.sock' --changed qemu:dirty-bitmap:monday
   silt backup --fleet fleet.toml
   silt backup --fleet fleet.toml --spool --rounds 4
   silt backup --all
@@ -340,9 +341,8 @@ pub enum ChangedForm {
 pub struct Backup {
     /// The series: the name of the virtual machine. Without any, all series of the profile.
     pub series: Option<String>,
-    /// Volumes: PATH or NAME=PATH; raw file, qcow2, block device, directory, or - for standard
-    /// input.
-    /// Without any, those of the profile.
+    /// Volumes: PATH or NAME=PATH; raw file, qcow2, block device, directory, URI of an NBD export,
+    /// or - for standard input. Without any, those of the profile.
     #[arg(value_name = "[NAME=]PATH")]
     pub volumes: Vec<OsString>,
     /// Back up all series that this TOML file lists, in rounds: chunks that they have in common are
@@ -359,7 +359,7 @@ pub struct Backup {
     pub stdin_command: Option<String>,
     /// A map of the blocks that changed since the last snapshot, as JSON of `qemu-img map`,
     /// `nbdinfo --map` or `rbd diff`; a hint that is checked. With several volumes: NAME=FILE. -
-    /// for standard input.
+    /// for standard input. Of an NBD export: qemu:dirty-bitmap:BITMAP, which the server is asked.
     #[arg(long, value_name = "[NAME=]FILE")]
     pub changed: Vec<OsString>,
     /// The program that wrote the maps; detected from their content unless they are empty, as `rbd

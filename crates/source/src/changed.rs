@@ -21,7 +21,7 @@ pub const CHANGED_MAP_BYTES_MAX: u64 = 64 << 20;
 pub enum MapForm {
     /// `qemu-img map --output=json` of an overlay: ranges in its top layer have changed.
     QemuImg,
-    /// `nbdinfo --map=qemu:dirty-bitmap:NAME --json`.
+    /// `nbdinfo --map=qemu:dirty-bitmap:NAME --json`, or the NBD server itself.
     NbdInfo,
     /// `rbd diff --format json`; unlisted ranges have not changed.
     RbdDiff,
@@ -32,6 +32,7 @@ pub enum MapForm {
 /// The grains of a volume that may have changed: one bit each.
 pub struct ChangedMap {
     form: MapForm,
+    grain: u64,
     grains: u64,
     words: Vec<u64>,
 }
@@ -61,9 +62,8 @@ impl ChangedMap {
                  without one"
             )));
         }
-        let map =
-            Self { form: MapForm::RbdDiff, grains, words: vec![0; to_usize(grains.div_ceil(64))] };
-        let mut filling = Filling { map, volume_size, grain, form, covered: 0, number: 0 };
+        let map = Self::unchanged(MapForm::RbdDiff, grain, grains);
+        let mut filling = Filling { map, volume_size, form, covered: 0, number: 0 };
         let mut json = serde_json::Deserializer::from_reader(BoundedText::new(reader));
         let parsed = (&mut filling).deserialize(&mut json).and_then(|()| json.end());
         parsed.map_err(|error| failure(filling.number, error))?;
@@ -76,10 +76,27 @@ impl ChangedMap {
         if grains > CHANGED_MAP_BYTES_MAX * 8 {
             return Err(Error::invalid(format!("a map of {grains} grains is too large")));
         }
-        let words = vec![0; to_usize(grains.div_ceil(64))];
-        let mut map = Self { form: MapForm::Scan, grains, words };
+        let mut map = Self::unchanged(MapForm::Scan, grain, grains);
         changed.iter().filter(|index| **index < grains).for_each(|index| map.set(*index, *index));
         Ok(map)
+    }
+
+    fn unchanged(form: MapForm, grain: u64, grains: u64) -> Self {
+        Self { form, grain, grains, words: vec![0; to_usize(grains.div_ceil(64))] }
+    }
+
+    /// Returns the map of a volume in which nothing has changed, to [add](Self::add_range) to.
+    pub(crate) fn of_ranges(volume_size: u64, grain: u64, form: MapForm) -> Result<Self> {
+        let grains = volume_size.div_ceil(grain);
+        if grains > CHANGED_MAP_BYTES_MAX * 8 {
+            return Err(Error::invalid(format!("a map of {grains} grains is too large")));
+        }
+        Ok(Self::unchanged(form, grain, grains))
+    }
+
+    /// Marks the grains that bytes `start` to `end`, which is past `start`, touch.
+    pub(crate) fn add_range(&mut self, start: u64, end: u64) {
+        self.set(start / self.grain, (end - 1) / self.grain);
     }
 
     /// Returns whether grain `grain_index` may have changed; true past the end of the volume.
@@ -128,7 +145,6 @@ impl fmt::Debug for ChangedMap {
 struct Filling {
     map: ChangedMap,
     volume_size: u64,
-    grain: u64,
     form: Option<MapForm>,
     /// Bytes from the start of the volume that the elements cover without a gap.
     covered: u64,
@@ -157,7 +173,7 @@ impl Filling {
         }
         self.covered = self.covered.max(end);
         if changed && length > 0 {
-            self.map.set(start / self.grain, (end - 1) / self.grain);
+            self.map.add_range(start, end);
         }
         Ok(())
     }

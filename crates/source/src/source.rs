@@ -1,11 +1,14 @@
 //! Sources of volumes.
 
+mod nbd;
 mod open;
 pub mod qcow2;
 mod raw;
 mod stream;
 
-use silt_format::Result;
+use silt_format::{Error, Result};
+
+use crate::changed::ChangedMap;
 
 pub(crate) use open::is_named_qcow2;
 pub use open::{FormatChoice, SourceOptions, open_source};
@@ -42,6 +45,8 @@ pub enum SourceFormat {
     Qcow2,
     /// A byte stream of unknown length.
     Stream,
+    /// An export of an NBD server.
+    Nbd,
 }
 
 /// The description of a source.
@@ -79,4 +84,18 @@ pub trait VolumeSource: Send + Sync {
     /// Errors name the file and the offset: Corrupt for a damaged image, otherwise as reading
     /// fails.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize>;
+
+    /// Returns the map of changes that the source itself keeps, in grains of so many bytes; `None`
+    /// if it was not opened for one.
+    ///
+    /// Fails with NotFound if the source keeps no such map, otherwise as reading fails.
+    fn changed_map(&self, _grain: u64) -> Result<Option<ChangedMap>> {
+        Ok(None)
+    }
+
+    /// Returns the reason why nothing more can be read, if that is so: a server has gone, for
+    /// example. A failed read after which others may succeed, as of a bad sector, is none.
+    fn failure(&self) -> Option<Error> {
+        None
+    }
 }

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use silt_format::{Error, ErrorKind, Result};
+use siltstone::Warning;
 
+use super::log_limit::{LogLimit, Verdict};
 use crate::catalog::{Catalog, ListedSeries, OpenVolume, VolumeId};
 use crate::snapshot_name::parse_with_volume;
 
@@ -27,12 +29,13 @@ pub struct Exports {
     catalog: Arc<Catalog>,
     /// The volumes that it was given by their names; none for all there are.
     given: Vec<(String, VolumeId)>,
+    limit: LogLimit,
 }
 
 impl Exports {
     /// Every volume of every snapshot, by names that are looked up for each connection.
     pub fn all(catalog: Arc<Catalog>) -> Self {
-        Self { catalog, given: Vec::new() }
+        Self { catalog, given: Vec::new(), limit: LogLimit::default() }
     }
 
     /// The volumes that `names` mean now; a name without a volume means all volumes of the
@@ -55,12 +58,26 @@ impl Exports {
         if given.is_empty() && !names.is_empty() {
             return Err(Error::new(ErrorKind::NotFound, "the snapshot has no volumes"));
         }
-        Ok(Self { catalog, given })
+        Ok(Self { catalog, given, limit: LogLimit::default() })
     }
 
     /// The catalog.
     pub fn catalog(&self) -> &Arc<Catalog> {
         &self.catalog
+    }
+
+    /// Logs what went wrong because of a client, unless there was much of that lately.
+    pub fn warn(&self, error: &Error) {
+        let repository = self.catalog.repository();
+        match self.limit.judge(repository.objects.context.env.now_ns()) {
+            Verdict::Log => repository.warn(error),
+            Verdict::LogAfter(count) => {
+                let message = format!("{count} warnings because of clients were left out");
+                repository.warn(Warning::new(ErrorKind::Unavailable, message));
+                repository.warn(error);
+            }
+            Verdict::LeaveOut => {}
+        }
     }
 
     /// Opens the export of this name; the empty name means the only one there is.
@@ -129,7 +146,7 @@ impl Exports {
             Ok(volumes) => volumes,
             // It was deleted meanwhile, or is damaged, which is no reason to list no others.
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Corrupt) => {
-                self.catalog.repository().warn(&error);
+                self.warn(&error);
                 return Ok(());
             }
             Err(error) => return Err(error),

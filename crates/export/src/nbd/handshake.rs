@@ -4,15 +4,14 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustls::ServerConfig;
 use silt_format::number::{to_u64, to_usize};
 use silt_format::{Error, ErrorKind};
 use silt_source::nbd::wire::{
-    EXPORT_NAME_ZEROES, GREETING_MAGIC, OPTION_HEADER_BYTES, OPTION_MAGIC, decode_option,
-    handshake_flag, info, option, option_reply, transmission_flag,
+    EXPORT_NAME_ZEROES, GREETING_MAGIC, OPTION_HEADER_BYTES, OPTION_MAGIC, ReplyForm,
+    decode_option, handshake_flag, info, option, option_reply, transmission_flag,
 };
+use silt_source::nbd::{Channel, TlsServer};
 
-use super::channel::Channel;
 use super::exports::{Export, Exports};
 use super::options::{self, ContextRequest, OPTION_BYTES_MAX};
 use super::reply;
@@ -46,8 +45,8 @@ pub enum Context {
 pub struct Session {
     /// The export.
     pub export: Export,
-    /// Whether replies are structured.
-    pub is_structured: bool,
+    /// How replies begin.
+    pub form: ReplyForm,
     /// The metadata contexts; the ids are their places, counted from 1.
     pub contexts: Vec<Context>,
 }
@@ -57,7 +56,7 @@ pub struct Terms<'s> {
     /// The exports.
     pub exports: &'s Exports,
     /// TLS, which is required if it is there.
-    pub tls: Option<&'s Arc<ServerConfig>>,
+    pub tls: Option<&'s TlsServer>,
     /// Whether the server is ending.
     pub is_ending: &'s dyn Fn() -> bool,
 }
@@ -76,7 +75,7 @@ struct Handshake<'s> {
     terms: &'s Terms<'s>,
     channel: &'s mut Channel,
     no_zeroes: bool,
-    is_structured: bool,
+    form: ReplyForm,
     /// The contexts that were selected, and for which export.
     contexts: Option<(String, Vec<Context>)>,
 }
@@ -98,7 +97,7 @@ pub fn negotiate(terms: &Terms<'_>, channel: &mut Channel) -> io::Result<Option<
     let no_zeroes = client & u32::from(handshake_flag::NO_ZEROES) != 0;
     let is_fixed = client & u32::from(handshake_flag::FIXED_NEWSTYLE) != 0;
     let mut handshake =
-        Handshake { terms, channel, no_zeroes, is_structured: false, contexts: None };
+        Handshake { terms, channel, no_zeroes, form: ReplyForm::Simple, contexts: None };
     for _ in 0..OPTIONS_MAX {
         let mut header = [0; OPTION_HEADER_BYTES];
         handshake.channel.read_exact(&mut header)?;
@@ -136,7 +135,8 @@ impl Handshake<'_> {
             return self.refuse(kind, option_reply::ERR_SHUTDOWN, "the server is ending");
         }
         let must_be_empty =
-            [option::LIST, option::STARTTLS, option::STRUCTURED_REPLY].contains(&kind);
+            [option::LIST, option::STARTTLS, option::STRUCTURED_REPLY, option::EXTENDED_HEADERS]
+                .contains(&kind);
         if must_be_empty && !data.is_empty() {
             return self.refuse(kind, option_reply::ERR_INVALID, "this option has no data");
         }
@@ -150,10 +150,8 @@ impl Handshake<'_> {
             option::LIST => self.list(),
             option::STARTTLS => self.start_tls(),
             option::INFO | option::GO => self.go(kind, &data),
-            option::STRUCTURED_REPLY => {
-                self.is_structured = true;
-                self.acknowledge(kind)
-            }
+            option::STRUCTURED_REPLY => self.use_form(kind, ReplyForm::Structured),
+            option::EXTENDED_HEADERS => self.use_form(kind, ReplyForm::Extended),
             option::LIST_META_CONTEXT | option::SET_META_CONTEXT => self.contexts(kind, &data),
             _ => self.refuse(kind, option_reply::ERR_UNSUP, "this server does not know the option"),
         }
@@ -195,11 +193,24 @@ impl Handshake<'_> {
             ErrorKind::NotFound | ErrorKind::Invalid => option_reply::ERR_UNKNOWN,
             ErrorKind::Interrupted => option_reply::ERR_SHUTDOWN,
             _ => {
-                self.terms.exports.catalog().repository().warn(error);
+                self.terms.exports.warn(error);
                 option_reply::ERR_POLICY
             }
         };
         self.refuse(kind, reply, &error.to_string())
+    }
+
+    /// Agrees to a form of replies; none replaces one that can do more.
+    fn use_form(&mut self, kind: u32, form: ReplyForm) -> io::Result<Next> {
+        if self.form == ReplyForm::Extended {
+            let error = match form {
+                ReplyForm::Extended => option_reply::ERR_INVALID,
+                _ => option_reply::ERR_EXT_HEADER_REQD,
+            };
+            return self.refuse(kind, error, "extended headers are on already");
+        }
+        self.form = form;
+        self.acknowledge(kind)
     }
 
     fn start_tls(&mut self) -> io::Result<Next> {
@@ -211,9 +222,9 @@ impl Handshake<'_> {
             return self.refuse(kind, option_reply::ERR_INVALID, "TLS is on already");
         }
         self.acknowledge(kind)?;
-        self.channel.start_tls(Arc::clone(config))?;
+        self.channel.start_tls(config.connection()?)?;
         // What was agreed before may have been said by anybody.
-        (self.is_structured, self.contexts) = (false, None);
+        (self.form, self.contexts) = (ReplyForm::Simple, None);
         Ok(Next::Option)
     }
 
@@ -235,12 +246,14 @@ impl Handshake<'_> {
     }
 
     fn export_name(&mut self, data: &[u8]) -> io::Result<Next> {
-        let Some(name) = options::string(data) else { return Ok(Next::End) };
+        // Its reply is older than extended headers.
+        let name = options::string(data).filter(|_| self.form != ReplyForm::Extended);
+        let Some(name) = name else { return Ok(Next::End) };
         let export = match self.terms.exports.open(&name) {
             Ok(export) => export,
             Err(error) => {
                 let error = error.context(format!("a client asked for export '{name}'"));
-                self.terms.exports.catalog().repository().warn(&error);
+                self.terms.exports.warn(&error);
                 return Ok(Next::End);
             }
         };
@@ -258,8 +271,7 @@ impl Handshake<'_> {
             Some((name, contexts)) if name == export.name => contexts,
             _ => Vec::new(),
         };
-        let is_structured = self.is_structured;
-        Next::Requests(Box::new(Session { export, is_structured, contexts }))
+        Next::Requests(Box::new(Session { export, form: self.form, contexts }))
     }
 
     fn flags(&self, export: &Export) -> u16 {
@@ -268,7 +280,7 @@ impl Handshake<'_> {
             | transmission_flag::SEND_FLUSH
             | transmission_flag::SEND_FUA
             | transmission_flag::SEND_CACHE;
-        if self.is_structured {
+        if self.form != ReplyForm::Simple {
             flags |= transmission_flag::SEND_DF;
         }
         if export.is_fixed {
@@ -309,7 +321,7 @@ impl Handshake<'_> {
         let Some(asked) = options::parse_contexts(data) else {
             return self.refuse(kind, option_reply::ERR_INVALID, "the option is malformed");
         };
-        if !self.is_structured {
+        if self.form == ReplyForm::Simple {
             let why = "metadata contexts need structured replies";
             return self.refuse(kind, option_reply::ERR_INVALID, why);
         }

@@ -6,20 +6,18 @@
 //! not take its replies keeps only its own threads waiting. Nothing that a client sends makes a
 //! connection hold more than [`CONNECTION_BYTES_MAX`].
 
-mod channel;
 mod exports;
 mod handshake;
+mod log_limit;
 pub mod options;
 mod reply;
 mod server;
 mod status;
 mod transmission;
 
-pub use channel::{Socket, TlsOptions};
 pub use exports::Exports;
-/// What [`TlsOptions`] load.
-pub use rustls::ServerConfig as TlsConfig;
 pub use server::{Listener, Server, ServerOptions};
+pub use silt_source::nbd::{TlsOptions, TlsServer};
 
 /// Most bytes that a connection holds beside its threads' stacks: a reply of each thread, and the
 /// requests that wait.

@@ -1,11 +1,24 @@
 //! Replies as they are sent.
 
+use silt_format::number::to_u64;
 use silt_source::nbd::wire::{
-    OPTION_REPLY_MAGIC, SIMPLE_REPLY_MAGIC, STRUCTURED_REPLY_MAGIC, chunk,
+    EXTENDED_REPLY_MAGIC, OPTION_REPLY_MAGIC, ReplyForm, SIMPLE_REPLY_MAGIC,
+    STRUCTURED_REPLY_MAGIC, chunk,
 };
 
 /// Longest message beside an error.
 const MESSAGE_BYTES_MAX: usize = 1024;
+
+/// The request that a chunk belongs to, and the form of its header.
+#[derive(Clone, Copy, Debug)]
+pub struct To {
+    /// The form.
+    pub form: ReplyForm,
+    /// The request's cookie.
+    pub cookie: u64,
+    /// The request's offset.
+    pub offset: u64,
+}
 
 /// A length in the protocol's terms; what is sent is far shorter than this can say.
 fn length(bytes: usize) -> [u8; 4] {
@@ -40,53 +53,74 @@ pub fn simple(out: &mut Vec<u8>, cookie: u64, error: u32) {
 }
 
 /// Appends the header of a chunk; its payload follows.
-fn chunk_header(out: &mut Vec<u8>, cookie: u64, kind: u16, is_last: bool, payload: usize) {
+fn chunk_header(out: &mut Vec<u8>, to: To, kind: u16, is_last: bool, payload: usize) {
     let flags = if is_last { chunk::FLAG_DONE } else { 0 };
-    out.extend_from_slice(&STRUCTURED_REPLY_MAGIC.to_be_bytes());
+    let is_extended = to.form == ReplyForm::Extended;
+    let magic = if is_extended { EXTENDED_REPLY_MAGIC } else { STRUCTURED_REPLY_MAGIC };
+    out.extend_from_slice(&magic.to_be_bytes());
     out.extend_from_slice(&flags.to_be_bytes());
     out.extend_from_slice(&kind.to_be_bytes());
-    out.extend_from_slice(&cookie.to_be_bytes());
-    out.extend_from_slice(&length(payload));
+    out.extend_from_slice(&to.cookie.to_be_bytes());
+    if is_extended {
+        out.extend_from_slice(&to.offset.to_be_bytes());
+        out.extend_from_slice(&to_u64(payload).to_be_bytes());
+    } else {
+        out.extend_from_slice(&length(payload));
+    }
 }
 
 /// Appends the chunk that ends a reply and says nothing.
-pub fn none(out: &mut Vec<u8>, cookie: u64) {
-    chunk_header(out, cookie, chunk::NONE, true, 0);
+pub fn none(out: &mut Vec<u8>, to: To) {
+    chunk_header(out, to, chunk::NONE, true, 0);
 }
 
 /// Appends a chunk of `length` zeros, which are data to be overwritten, and returns where they
 /// begin.
-pub fn data(out: &mut Vec<u8>, cookie: u64, is_last: bool, offset: u64, length: usize) -> usize {
-    chunk_header(out, cookie, chunk::OFFSET_DATA, is_last, length + 8);
+pub fn data(out: &mut Vec<u8>, to: To, is_last: bool, offset: u64, length: usize) -> usize {
+    chunk_header(out, to, chunk::OFFSET_DATA, is_last, length + 8);
     out.extend_from_slice(&offset.to_be_bytes());
     let start = out.len();
     out.resize(start + length, 0);
     start
 }
 
-/// Appends a chunk of a hole, which is not empty.
-pub fn hole(out: &mut Vec<u8>, cookie: u64, is_last: bool, offset: u64, length: u32) {
-    chunk_header(out, cookie, chunk::OFFSET_HOLE, is_last, 12);
+/// Appends a chunk of a hole, which is not empty. It is part of a reply to a read, so that its
+/// length fits in 32 bits.
+pub fn hole(out: &mut Vec<u8>, to: To, is_last: bool, offset: u64, length: u64) {
+    chunk_header(out, to, chunk::OFFSET_HOLE, is_last, 12);
     out.extend_from_slice(&offset.to_be_bytes());
-    out.extend_from_slice(&length.to_be_bytes());
+    out.extend_from_slice(&u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes());
 }
 
-/// Appends a chunk of extents, of which there is at least one.
-pub fn extents(out: &mut Vec<u8>, cookie: u64, is_last: bool, context: u32, all: &[(u32, u32)]) {
-    chunk_header(out, cookie, chunk::BLOCK_STATUS, is_last, 4 + 8 * all.len());
+/// Appends a chunk of extents, of which there is at least one. Without extended headers no length
+/// is beyond 32 bits.
+pub fn extents(out: &mut Vec<u8>, to: To, is_last: bool, context: u32, all: &[(u64, u32)]) {
+    let is_extended = to.form == ReplyForm::Extended;
+    if !is_extended {
+        chunk_header(out, to, chunk::BLOCK_STATUS, is_last, 4 + 8 * all.len());
+        out.extend_from_slice(&context.to_be_bytes());
+        for (length, state) in all {
+            let length = u32::try_from(*length).unwrap_or(u32::MAX);
+            out.extend_from_slice(&length.to_be_bytes());
+            out.extend_from_slice(&state.to_be_bytes());
+        }
+        return;
+    }
+    chunk_header(out, to, chunk::BLOCK_STATUS_EXT, is_last, 8 + 16 * all.len());
     out.extend_from_slice(&context.to_be_bytes());
+    out.extend_from_slice(&length(all.len()));
     for (length, state) in all {
         out.extend_from_slice(&length.to_be_bytes());
-        out.extend_from_slice(&state.to_be_bytes());
+        out.extend_from_slice(&u64::from(*state).to_be_bytes());
     }
 }
 
 /// Appends a chunk that ends a reply with an error, at an offset if that is known.
-pub fn error(out: &mut Vec<u8>, cookie: u64, errno: u32, why: &str, offset: Option<u64>) {
+pub fn error(out: &mut Vec<u8>, to: To, errno: u32, why: &str, offset: Option<u64>) {
     let why = message(why).as_bytes();
     let kind = if offset.is_some() { chunk::ERROR_OFFSET } else { chunk::ERROR };
     let payload = 6 + why.len() + if offset.is_some() { 8 } else { 0 };
-    chunk_header(out, cookie, kind, true, payload);
+    chunk_header(out, to, kind, true, payload);
     out.extend_from_slice(&errno.to_be_bytes());
     out.extend_from_slice(&u16::try_from(why.len()).unwrap_or(0).to_be_bytes());
     out.extend_from_slice(why);
@@ -99,29 +133,46 @@ mod tests {
 
     #[test]
     fn chunks_are_laid_out_as_the_protocol_says() {
+        let to = To { form: ReplyForm::Structured, cookie: 9, offset: 512 };
         let mut out = Vec::new();
-        let start = data(&mut out, 9, false, 512, 3);
+        let start = data(&mut out, to, false, 512, 3);
         out[start..].copy_from_slice(b"abc");
         let header = [0x66, 0x8e, 0x33, 0xef, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 11];
         assert_eq!(out, [&header[..], &[0, 0, 0, 0, 0, 0, 2, 0], b"abc"].concat());
 
         out.clear();
-        hole(&mut out, 9, true, 1, 4096);
+        hole(&mut out, to, true, 1, 4096);
         assert_eq!(out[4..8], [0, 1, 0, 2]);
         assert_eq!(out[16..], [0, 0, 0, 12, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 16, 0]);
 
         out.clear();
-        extents(&mut out, 9, true, 1, &[(5, 3), (6, 0)]);
+        extents(&mut out, to, true, 1, &[(5, 3), (6, 0)]);
         assert_eq!(out[16..20], [0, 0, 0, 20]);
         assert_eq!(out[20..], [0, 0, 0, 1, 0, 0, 0, 5, 0, 0, 0, 3, 0, 0, 0, 6, 0, 0, 0, 0]);
 
         out.clear();
-        error(&mut out, 9, 5, "no", Some(7));
+        error(&mut out, to, 5, "no", Some(7));
         assert_eq!(out[4..8], [0, 1, 0x80, 2]);
         assert_eq!(
             out[16..],
             [&[0, 0, 0, 16, 0, 0, 0, 5, 0, 2][..], b"no", &7_u64.to_be_bytes()].concat()
         );
+    }
+
+    #[test]
+    fn extended_chunks_repeat_the_offset_and_have_longer_lengths() {
+        let to = To { form: ReplyForm::Extended, cookie: 9, offset: 512 };
+        let mut out = Vec::new();
+        none(&mut out, to);
+        assert_eq!(out[..8], [0x6e, 0x8a, 0x27, 0x8c, 0, 1, 0, 0]);
+        assert_eq!(out[8..], [9_u64, 512, 0].map(u64::to_be_bytes).concat());
+
+        out.clear();
+        extents(&mut out, to, true, 1, &[(1 << 40, 3), (6, 0)]);
+        assert_eq!(out[6..8], [0, 6]);
+        assert_eq!(out[24..32], 40_u64.to_be_bytes());
+        assert_eq!(out[32..40], [0, 0, 0, 1, 0, 0, 0, 2]);
+        assert_eq!(out[40..], [1 << 40, 3, 6, 0].map(u64::to_be_bytes).concat());
     }
 
     #[test]

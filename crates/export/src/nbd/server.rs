@@ -15,11 +15,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::Mode;
 use rustix::net::{AddressFamily, sockopt};
 use rustix::process::{self, PidfdFlags, PidfdGetfdFlags};
-use rustls::ServerConfig;
 use silt_format::{Error, ErrorKind, Result};
+use silt_source::nbd::{Channel, Socket, TlsServer};
 use siltstone::Warning;
 
-use super::channel::{Channel, Socket};
 use super::exports::Exports;
 use super::handshake::{Terms, negotiate};
 use super::transmission::{THREADS_MAX, Transmission};
@@ -202,7 +201,7 @@ pub struct ServerOptions {
     /// The server ends when nobody was connected for so many nanoseconds; none to go on.
     pub idle_exit_ns: Option<u64>,
     /// TLS, which clients must use then.
-    pub tls: Option<Arc<ServerConfig>>,
+    pub tls: Option<TlsServer>,
 }
 
 impl Default for ServerOptions {

@@ -8,6 +8,8 @@ use super::handshake::Context;
 
 /// Most extents of a reply; the client asks again behind them.
 const EXTENTS_MAX: usize = 4096;
+/// Most parts of a volume that are looked at for a reply: it may be of less than was asked for.
+const STEPS_MAX: usize = 1 << 16;
 /// The state of a range that may differ, as the contexts `qemu:dirty-bitmap` have it.
 const CHANGED: u32 = 1;
 
@@ -16,15 +18,14 @@ struct Extents {
     at: u64,
     end: u64,
     max: usize,
-    found: Vec<(u32, u32)>,
+    found: Vec<(u64, u32)>,
 }
 
 impl Extents {
     /// Adds what reaches up to `to`, beyond the range if need be. Returns whether more is wanted.
     fn add(&mut self, to: u64, state: u32) -> bool {
         let to = to.min(self.end);
-        // A range is no longer than its request, which 32 bits say.
-        let length = u32::try_from(to.saturating_sub(self.at)).unwrap_or(u32::MAX);
+        let length = to.saturating_sub(self.at);
         let is_full = self.found.len() == self.max;
         match self.found.last_mut() {
             _ if length == 0 => {}
@@ -42,15 +43,16 @@ pub fn extents(
     context: &Context,
     reader: &VolumeReader,
     offset: u64,
-    length: u32,
+    length: u64,
     is_one: bool,
-) -> Result<Vec<(u32, u32)>> {
+) -> Result<Vec<(u64, u32)>> {
     let max = if is_one { 1 } else { EXTENTS_MAX };
-    let end = offset + u64::from(length);
+    let end = offset + length;
     let mut extents = Extents { at: offset, end, max, found: Vec::new() };
     match context {
         Context::Allocation => {
-            while let Some(extent) = reader.extent_at(extents.at)? {
+            for _ in 0..STEPS_MAX {
+                let Some(extent) = reader.extent_at(extents.at)? else { break };
                 let state = if extent.is_zero { allocation::HOLE | allocation::ZERO } else { 0 };
                 if !extents.add(extent.span.offset + extent.span.length, state) {
                     break;
@@ -58,7 +60,9 @@ pub fn extents(
             }
         }
         Context::ChangedSince(old) => {
-            while let Some(stretch) = changed_stretch(old.reader(), reader, extents.at)? {
+            for _ in 0..STEPS_MAX {
+                let stretch = changed_stretch(old.reader(), reader, extents.at)?;
+                let Some(stretch) = stretch else { break };
                 let goes_on = stretch.spans.iter().all(|span| {
                     extents.add(span.offset, 0) && extents.add(span.offset + span.length, CHANGED)
                 });

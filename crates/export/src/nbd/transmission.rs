@@ -7,13 +7,16 @@ use std::sync::{Condvar, Mutex, PoisonError};
 
 use silt_format::number::{to_u64, to_usize};
 use silt_format::{Error, ErrorKind};
-use silt_source::nbd::wire::{REQUEST_BYTES, Request, command, command_flag, errno};
+use silt_source::nbd::Channel;
+use silt_source::nbd::wire::{
+    EXTENDED_REQUEST_BYTES, REQUEST_BYTES, ReplyForm, Request, command, command_flag, errno,
+};
 use siltstone::{VolumeReader, Warning};
 
-use super::channel::Channel;
 use super::exports::Exports;
 use super::handshake::{BLOCK_BYTES, Session};
-use super::{reply, status};
+use super::reply::{self, To};
+use super::status;
 use crate::catalog::lock;
 
 /// Most threads that read data for a connection.
@@ -23,7 +26,7 @@ pub const PIECE_BYTES: usize = 1 << 20;
 /// Most requests that wait for a thread. No more are read from the client meanwhile.
 const WAITING_MAX: usize = 64;
 /// Most bytes that are read by the thread of the connection itself, if they are in memory.
-const AT_ONCE_BYTES_MAX: u32 = 64 << 10;
+const AT_ONCE_BYTES_MAX: u64 = 64 << 10;
 /// Bytes of replies that are sent together.
 const BATCH_BYTES_MAX: usize = 128 << 10;
 /// Bytes of requests that are read together.
@@ -126,7 +129,7 @@ impl Failed {
 
 /// Whether a request is of more than a thread may hold.
 fn is_long(request: &Request) -> bool {
-    to_usize(u64::from(request.length)) > PIECE_BYTES
+    to_usize(request.length) > PIECE_BYTES
 }
 
 impl Transmission<'_> {
@@ -162,8 +165,9 @@ impl Transmission<'_> {
     fn read_requests(&self, dispatch: &mut dyn FnMut(Request)) -> io::Result<()> {
         let (mut input, mut from, mut to) = (vec![0; INPUT_BYTES], 0, 0);
         let mut out = Vec::new();
+        let header_bytes = if self.is_extended() { EXTENDED_REQUEST_BYTES } else { REQUEST_BYTES };
         loop {
-            while to - from < REQUEST_BYTES {
+            while to - from < header_bytes {
                 if !out.is_empty() {
                     self.channel.write_all(&out)?;
                     out.clear();
@@ -175,15 +179,14 @@ impl Transmission<'_> {
                     length => to += length,
                 }
             }
-            let Some(bytes) = input[from..to].first_chunk() else { return Ok(()) };
             // What does not begin as a request can't be answered, and nor can what follows.
-            let Some(request) = Request::decode(bytes) else { return Ok(()) };
-            from += REQUEST_BYTES;
-            if request.command == command::WRITE {
-                let length = to_usize(u64::from(request.length));
-                if request.length > BLOCK_BYTES.2 {
+            let Some(request) = self.decode(&input[from..to]) else { return Ok(()) };
+            from += header_bytes;
+            if self.has_payload(&request) {
+                if request.length > u64::from(BLOCK_BYTES.2) {
                     return Ok(());
                 }
+                let length = to_usize(request.length);
                 let here = length.min(to - from);
                 from += here;
                 self.skip(length - here)?;
@@ -199,6 +202,34 @@ impl Transmission<'_> {
                 out.clear();
             }
         }
+    }
+
+    fn is_extended(&self) -> bool {
+        self.session.form == ReplyForm::Extended
+    }
+
+    fn decode(&self, bytes: &[u8]) -> Option<Request> {
+        if self.is_extended() {
+            return Request::decode_extended(bytes.first_chunk()?);
+        }
+        Request::decode(bytes.first_chunk()?)
+    }
+
+    /// Whether bytes follow a request, as many as it is long.
+    fn has_payload(&self, request: &Request) -> bool {
+        if self.is_extended() {
+            return request.flags & command_flag::PAYLOAD_LEN != 0;
+        }
+        request.command == command::WRITE
+    }
+
+    fn is_structured(&self) -> bool {
+        self.session.form != ReplyForm::Simple
+    }
+
+    /// Where the reply to a request goes.
+    fn to(&self, request: &Request) -> To {
+        To { form: self.session.form, cookie: request.cookie, offset: request.offset }
     }
 
     /// Reads what a client has sent to be written.
@@ -251,7 +282,7 @@ impl Transmission<'_> {
         }
         let mut allowed = command_flag::FUA;
         match request.command {
-            command::READ if self.session.is_structured => allowed |= command_flag::DF,
+            command::READ if self.is_structured() => allowed |= command_flag::DF,
             command::BLOCK_STATUS => allowed |= command_flag::REQ_ONE,
             command::READ | command::FLUSH | command::CACHE => {}
             command::WRITE | command::TRIM | command::WRITE_ZEROES => {
@@ -266,17 +297,20 @@ impl Transmission<'_> {
         if request.command == command::FLUSH {
             return Ok(());
         }
-        let end = request.offset.checked_add(u64::from(request.length));
+        let end = request.offset.checked_add(request.length);
         if end.is_none_or(|end| end > self.reader().bytes()) {
             return Err(Failed::invalid("the range goes beyond the end"));
         }
         match request.command {
-            command::READ if request.length > BLOCK_BYTES.2 => {
+            command::READ if request.length > u64::from(BLOCK_BYTES.2) => {
                 Err(Failed::invalid("the range is larger than the largest block"))
             }
             command::READ if self.is_whole(request) && is_long(request) => {
                 let message = "too much to send in one piece".to_owned();
                 Err(Failed(errno::EOVERFLOW, message, None))
+            }
+            command::CACHE if request.length > u64::from(u32::MAX) => {
+                Err(Failed::invalid("the range is too large to be read ahead"))
             }
             command::BLOCK_STATUS if self.session.contexts.is_empty() => {
                 Err(Failed::invalid("no metadata context was selected"))
@@ -290,16 +324,15 @@ impl Transmission<'_> {
 
     /// Whether the client wants one chunk of content.
     fn is_whole(&self, request: &Request) -> bool {
-        self.session.is_structured && request.flags & command_flag::DF != 0
+        self.is_structured() && request.flags & command_flag::DF != 0
     }
 
     /// Appends the reply to a read of what is in memory; `false` if it is not.
     fn read_in_memory(&self, request: &Request, out: &mut Vec<u8>) -> bool {
         let Request { cookie, offset, length, .. } = *request;
-        let before = out.len();
-        let bytes = to_usize(u64::from(length));
-        let start = if self.session.is_structured {
-            reply::data(out, cookie, true, offset, bytes)
+        let (before, to, bytes) = (out.len(), self.to(request), to_usize(length));
+        let start = if self.is_structured() {
+            reply::data(out, to, true, offset, bytes)
         } else {
             reply::simple(out, cookie, 0);
             let start = out.len();
@@ -307,18 +340,18 @@ impl Transmission<'_> {
             start
         };
         let is_zero = self.reader().read_in_memory(offset, &mut out[start..]);
-        if is_zero.is_none() || (is_zero == Some(true) && self.session.is_structured) {
+        if is_zero.is_none() || (is_zero == Some(true) && self.is_structured()) {
             out.truncate(before);
         }
-        if is_zero == Some(true) && self.session.is_structured {
-            reply::hole(out, cookie, true, offset, length);
+        if is_zero == Some(true) && self.is_structured() {
+            reply::hole(out, to, true, offset, length);
         }
         is_zero.is_some()
     }
 
     fn succeed(&self, request: &Request, out: &mut Vec<u8>) {
-        if self.session.is_structured {
-            reply::none(out, request.cookie);
+        if self.is_structured() {
+            reply::none(out, self.to(request));
         } else {
             reply::simple(out, request.cookie, 0);
         }
@@ -326,8 +359,8 @@ impl Transmission<'_> {
 
     fn fail(&self, request: &Request, failed: &Failed, out: &mut Vec<u8>) {
         let Failed(number, why, offset) = failed;
-        if self.session.is_structured {
-            reply::error(out, request.cookie, *number, why, *offset);
+        if self.is_structured() {
+            reply::error(out, self.to(request), *number, why, *offset);
         } else {
             reply::simple(out, request.cookie, *number);
         }
@@ -338,7 +371,7 @@ impl Transmission<'_> {
         let done = match request.command {
             command::CACHE => self.cache(request),
             command::BLOCK_STATUS => self.block_status(request, out),
-            _ if self.session.is_structured => return self.read_structured(request, out),
+            _ if self.is_structured() => return self.read_structured(request, out),
             _ if is_long(request) => return self.read_long_simple(request, out),
             _ => self.read_simple(request, out),
         };
@@ -354,21 +387,21 @@ impl Transmission<'_> {
     }
 
     fn block_status(&self, request: &Request, out: &mut Vec<u8>) -> Result<(), Failed> {
-        let Request { offset, length, cookie, .. } = *request;
+        let Request { offset, length, .. } = *request;
         let is_one = request.flags & command_flag::REQ_ONE != 0;
         let contexts = &self.session.contexts;
         for (id, context) in (1..).zip(contexts) {
             let found = status::extents(context, self.reader(), offset, length, is_one);
-            let found = found.map_err(|error| self.failed(&error, offset, u64::from(length)))?;
+            let found = found.map_err(|error| self.failed(&error, offset, length))?;
             let is_last = to_usize(u64::from(id)) == contexts.len();
-            reply::extents(out, cookie, is_last, id, &found);
+            reply::extents(out, self.to(request), is_last, id, &found);
         }
         Ok(())
     }
 
     /// Reads a range to have it in memory.
     fn cache(&self, request: &Request) -> Result<(), Failed> {
-        self.verify(request.offset, request.offset + u64::from(request.length))
+        self.verify(request.offset, request.offset + request.length)
     }
 
     /// Reads a range and drops it.
@@ -392,14 +425,14 @@ impl Transmission<'_> {
     fn read_simple(&self, request: &Request, out: &mut Vec<u8>) -> Result<(), Failed> {
         reply::simple(out, request.cookie, 0);
         let start = out.len();
-        out.resize(start + to_usize(u64::from(request.length)), 0);
+        out.resize(start + to_usize(request.length), 0);
         self.read_at(request.offset, &mut out[start..])
     }
 
     /// Reads a range that is longer than a thread may hold. The reply has no room for an error once
     /// it has begun: all is read once before, so that hardly anything can go wrong then.
     fn read_long_simple(&self, request: &Request, out: &mut Vec<u8>) -> io::Result<()> {
-        let end = request.offset + u64::from(request.length);
+        let end = request.offset + request.length;
         if let Err(failed) = self.verify(request.offset, end) {
             self.fail(request, &failed, out);
             return self.channel.write_all(out);
@@ -422,7 +455,7 @@ impl Transmission<'_> {
 
     /// Answers a read in chunks, a piece at a time, so that no more than a piece is held.
     fn read_structured(&self, request: &Request, out: &mut Vec<u8>) -> io::Result<()> {
-        let end = request.offset + u64::from(request.length);
+        let end = request.offset + request.length;
         let mut at = request.offset;
         while at < end {
             let to = end.min(at + to_u64(PIECE_BYTES));
@@ -450,11 +483,10 @@ impl Transmission<'_> {
         for (end, is_hole) in self.runs(request, from, to)? {
             let (length, ends) = (end - at, is_last && end == to);
             if is_hole {
-                let length = u32::try_from(length).unwrap_or(u32::MAX);
-                reply::hole(out, request.cookie, ends, at, length);
+                reply::hole(out, self.to(request), ends, at, length);
             } else {
                 let before = out.len();
-                let start = reply::data(out, request.cookie, ends, at, to_usize(length));
+                let start = reply::data(out, self.to(request), ends, at, to_usize(length));
                 if let Err(failed) = self.read_at(at, &mut out[start..]) {
                     out.truncate(before);
                     return Err(failed);

@@ -135,3 +135,23 @@ fn a_deleted_snapshot_can_be_told_from_damage() {
     let refused = catalog.open(&id).err().unwrap();
     assert_eq!(refused.kind(), ErrorKind::NotFound);
 }
+
+#[test]
+fn the_lists_of_open_volumes_are_part_of_the_memory() {
+    let (storage, _) = storages();
+    let repository = init(storage.clone());
+    for series in ["a", "b"] {
+        backup(&repository, series, &[("disk", &noise(1, 5000))]);
+    }
+    // An eighth of it has room for the lists of one volume, a container and a pack, and not of two.
+    let options = CatalogOptions { memory_bytes: 8 * 60, ..CatalogOptions::default() };
+    let catalog = Catalog::new(reopen(storage), options);
+    let id = |series: &str| catalog.resolve(&format!("{series}@latest")).unwrap();
+    let first = catalog.open(&id("a")).unwrap();
+    let busy = catalog.open(&id("b")).err().unwrap();
+    assert_eq!(busy.kind(), ErrorKind::Busy);
+    assert!(busy.to_string().contains("lists of objects"), "{busy}");
+    assert!(Arc::ptr_eq(&first, &catalog.open(&id("a")).unwrap()), "it is open already");
+    drop(first);
+    catalog.open(&id("b")).unwrap();
+}

@@ -3,8 +3,8 @@
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -15,8 +15,27 @@ use silt_source::nbd::wire::{
     STRUCTURED_REPLY_MAGIC, chunk, option, option_reply,
 };
 use silt_storage::Storage;
-use siltstone::{Context, Repository, Silent, SystemEnv};
+use siltstone::{Context, Event, Observer, OperationId, Repository, SystemEnv};
 use tempfile::TempDir;
+
+/// Collects what a server warns of.
+#[derive(Default)]
+pub struct Warnings(Mutex<Vec<String>>);
+
+impl Warnings {
+    /// How many warnings have this text.
+    pub fn count(&self, text: &str) -> usize {
+        self.0.lock().unwrap().iter().filter(|warning| warning.contains(text)).count()
+    }
+}
+
+impl Observer for Warnings {
+    fn event(&self, _: OperationId, event: &Event<'_>) {
+        if let Event::Warning(warning) = event {
+            self.0.lock().unwrap().push(warning.to_string());
+        }
+    }
+}
 
 /// A server that ends when this is dropped.
 pub struct Running {
@@ -24,6 +43,7 @@ pub struct Running {
     path: PathBuf,
     end: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
+    pub warnings: Arc<Warnings>,
 }
 
 impl Running {
@@ -32,7 +52,8 @@ impl Running {
         let path = folder.path().join("socket");
         let end = Arc::new(AtomicBool::new(false));
         let env = Arc::new(SystemEnv::new(Arc::clone(&end)));
-        let context = Context::new(env, Arc::new(Silent));
+        let warnings = Arc::new(Warnings::default());
+        let context = Context::new(env, warnings.clone());
         let open = || unreachable!("nothing is encrypted");
         let repository = Repository::open(storage, context, open).unwrap();
         let catalog = CatalogOptions { refresh_ns: 0, ..CatalogOptions::default() };
@@ -46,7 +67,7 @@ impl Running {
         let listener = Listener::unix(&path).unwrap();
         let server = Server::new(exports, options);
         let thread = std::thread::spawn(move || server.run(&[listener]).unwrap());
-        Self { _folder: folder, path, end, thread: Some(thread) }
+        Self { _folder: folder, path, end, thread: Some(thread), warnings }
     }
     pub fn stop(&mut self) {
         self.end.store(true, Ordering::Relaxed);
@@ -180,7 +201,8 @@ impl Client {
         }
     }
     pub fn request(&mut self, command: u16, flags: u16, cookie: u64, offset: u64, length: u32) {
-        self.send(&Request { flags, command, cookie, offset, length }.encode());
+        let length = length.into();
+        self.send(&Request { flags, command, cookie, offset, length }.encode(false));
     }
     pub fn chunk(&mut self) -> Chunk {
         assert_eq!(self.u32(), STRUCTURED_REPLY_MAGIC);

@@ -33,6 +33,33 @@ impl VolumeSource for Disk {
     }
 }
 
+/// A disk whose beginning is data and the rest a hole.
+pub struct SparseDisk {
+    pub data: Vec<u8>,
+    pub size: u64,
+}
+
+impl VolumeSource for SparseDisk {
+    fn info(&self) -> SourceInfo {
+        SourceInfo { size: Some(self.size), ..Disk(Vec::new()).info() }
+    }
+    fn is_sequential(&self) -> bool {
+        false
+    }
+    fn extent_at(&self, offset: u64) -> Result<Extent> {
+        let data = self.data.len() as u64;
+        if offset < data {
+            return Ok(Extent { offset, length: data - offset, kind: ExtentKind::Data });
+        }
+        Ok(Extent { offset, length: self.size - offset, kind: ExtentKind::Zero })
+    }
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<usize> {
+        into.fill(0);
+        Disk(self.data.clone()).read_at(offset, into)?;
+        Ok(into.len())
+    }
+}
+
 /// Bytes that neither repeat nor compress.
 pub fn noise(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
@@ -62,4 +89,10 @@ pub fn backup(repository: &Repository, series: &str, volumes: &[(&str, &[u8])]) 
         backup.add_volume(name, &Disk(bytes.to_vec()), None).unwrap();
     }
     backup.finish().unwrap().snapshot.id
+}
+
+pub fn backup_from(repository: &Repository, series: &str, volume: &str, disk: &dyn VolumeSource) {
+    let mut backup = repository.backup(series, BackupOptions::default()).unwrap();
+    backup.add_volume(volume, disk, None).unwrap();
+    backup.finish().unwrap();
 }

@@ -5,6 +5,7 @@
 mod catalog;
 mod changed;
 mod client;
+mod extended;
 mod kit;
 mod mishaps;
 mod protocol;

@@ -217,3 +217,51 @@ fn sockets_of_a_supervisor_are_for_the_process_that_they_are_meant_for() {
     let refused = Listener::handed_over(Some("9999"), Some(&own)).err().unwrap();
     assert_eq!(refused.kind(), ErrorKind::Invalid);
 }
+
+#[test]
+fn clients_cannot_fill_the_log() {
+    let (storage, repository) = repository();
+    backup(&repository, "vm", &[("disk", &noise(1, 5000))]);
+    let running = Running::start(storage, &[], ServerOptions::default());
+    for _ in 0..100 {
+        let mut client = running.haggle();
+        client.send_option(option::EXPORT_NAME, b"nothing@latest:disk");
+        assert!(client.is_over());
+    }
+    assert_eq!(running.warnings.count("a client asked for export 'nothing@latest:disk'"), 20);
+}
+
+#[test]
+fn a_damaged_head_is_warned_of_once() {
+    let (storage, repository) = repository();
+    backup(&repository, "vm", &[("disk", &noise(1, 5000))]);
+    backup(&repository, "other", &[("disk", &noise(2, 5000))]);
+    let before = head_of(&storage, &repository);
+    let running = Running::start(storage.clone(), &[], ServerOptions::default());
+    let list = || running.haggle().ask(option::LIST, b"").1.len();
+    assert_eq!(list(), 4, "two series, as latest and by id");
+    // The next head of the series is damaged.
+    backup(&repository, "vm", &[("disk", &noise(3, 5000))]);
+    let key = head_of(&storage, &repository);
+    assert_ne!(key, before);
+    let mut object = Vec::new();
+    storage.get(&key, silt_storage::ByteRange::Full, &mut object).unwrap();
+    let middle = object.len() / 2;
+    object[middle] ^= 1;
+    storage.delete(std::slice::from_ref(&key)).unwrap();
+    storage.put(&key, &[&object], PutMode::Create).unwrap();
+    for _ in 0..10 {
+        assert_eq!(list(), 4, "the series is shown as it was");
+    }
+    assert_eq!(running.warnings.count("a series is not up to date"), 1);
+}
+
+/// The newest head of `vm`.
+fn head_of(storage: &MemoryStorage, repository: &Repository) -> Key {
+    let id = repository.series_id("vm").to_string();
+    let heads = list_all(storage, "", None).map(|entry| entry.unwrap().0);
+    let heads =
+        heads.filter(|key| key.to_string().contains("head") && key.to_string().contains(&id));
+    // They count down.
+    heads.min_by_key(ToString::to_string).unwrap()
+}

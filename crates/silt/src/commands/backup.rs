@@ -11,7 +11,7 @@ use silt_source::{
 use siltstone::{Activity, BackupOptions, BackupReport, Repository, Throttled};
 
 use super::made_here::MadeHere;
-use super::volume_args::{PathText, VolumeArg, changed_args, is_stdin};
+use super::volume_args::{PathText, VolumeArg, changed_args, changed_context, is_stdin};
 use super::{Failure, PROGRAM, Session, Traffic, forget, made_json, rounds, short, trees};
 use crate::cli::{Backup, ChangedForm, SourceFormat};
 use crate::failure::exit_code;
@@ -69,7 +69,7 @@ fn run_one(session: &Session<'_>, args: &Backup, series: &str) -> Result<u8, Fai
         return Err(Failure::Usage("--stdin-command needs a volume whose path is -".to_owned()));
     }
     let tree_options = trees::options(&args.tree)?;
-    for volume in &volumes {
+    for (index, volume) in volumes.iter().enumerate() {
         if trees::is_tree(volume.path) {
             if limit.is_some() {
                 let message = "--limit-read is for disks; directory trees are read without it";
@@ -79,7 +79,8 @@ fn run_one(session: &Session<'_>, args: &Backup, series: &str) -> Result<u8, Fai
             continue;
         }
         warn_of_mount(session, volume.path);
-        let source = open(volume.path, args)?;
+        let context = changed.get(&index).and_then(|map| changed_context(map));
+        let source = open_with(volume.path, args, context)?;
         sources.push(Source::Disk(Throttled::new(source).reads(limit.clone())));
     }
     let repository = repository(session, args)?;
@@ -109,7 +110,12 @@ fn run_one(session: &Session<'_>, args: &Backup, series: &str) -> Result<u8, Fai
             }
             Source::Tree(root) => drop(backup.add_tree(&name, root, &tree_options)?),
             Source::Disk(disk) => {
-                let map = map.map(|path| read_map(path, disk, args)).transpose()?;
+                let grain = silt_format::number::to_u64(SEGMENT_BYTES);
+                let map = match map {
+                    Some(map) if changed_context(map).is_some() => disk.changed_map(grain)?,
+                    Some(path) => Some(read_map(path, disk, args)?),
+                    None => None,
+                };
                 backup.add_volume(&name, disk, map.as_ref())?;
             }
         }
@@ -215,6 +221,15 @@ pub fn open_any(path: &Path) -> Result<Box<dyn VolumeSource>, Error> {
 
 /// Opens a volume with the options of the command line.
 pub fn open(path: &Path, args: &Backup) -> Result<Box<dyn VolumeSource>, Error> {
+    open_with(path, args, None)
+}
+
+/// The same; an NBD server is also asked for a metadata context that tells changes.
+fn open_with(
+    path: &Path,
+    args: &Backup,
+    context: Option<&str>,
+) -> Result<Box<dyn VolumeSource>, Error> {
     if is_stdin(path) {
         let stream: Box<dyn Read + Send> = match &args.stdin_command {
             Some(command) => Box::new(CommandOutput::start(command)?),
@@ -228,7 +243,9 @@ pub fn open(path: &Path, args: &Backup) -> Result<Box<dyn VolumeSource>, Error> 
         SourceFormat::Qcow2 => FormatChoice::Qcow2,
     };
     let allow_backing = args.allow_backing.clone();
-    let options = SourceOptions { format, allow_in_use: args.allow_in_use, allow_backing };
+    let changed_context = context.map(str::to_owned);
+    let options =
+        SourceOptions { format, allow_in_use: args.allow_in_use, allow_backing, changed_context };
     open_source(path, &options).map_err(|error| match error.kind() {
         // Exit status 5 is for damage in the repository.
         ErrorKind::Corrupt => error.with_kind(ErrorKind::Invalid),

@@ -8,6 +8,7 @@ use clap::parser::ValueSource;
 use serde::{Deserialize, Deserializer, de};
 use serde_json::json;
 use silt_format::Error;
+use silt_source::nbd::Uri;
 
 use super::Failure;
 use super::rounds::{self, Series};
@@ -211,7 +212,8 @@ fn located(mut profile: Profile, file: &Path) -> Profile {
         *repository = folder.join(&*repository).to_string_lossy().into_owned();
     }
     for series in profile.series.values_mut() {
-        for PathText(path) in series.volumes.values_mut() {
+        let volumes = series.volumes.values_mut();
+        for PathText(path) in volumes.filter(|PathText(path)| !Uri::is_uri(path.as_os_str())) {
             *path = folder.join(&*path);
         }
     }

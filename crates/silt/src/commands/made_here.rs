@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use silt_format::{Error, SeriesId};
+use silt_source::nbd::Uri;
 use silt_storage::durable;
 use siltstone::Repository;
 
@@ -89,6 +90,9 @@ impl MadeHere {
 fn absolute(series: &Series) -> Option<Series> {
     let volumes = series.volumes.iter().map(|(name, PathText(path))| {
         let path = Some(path).filter(|path| !is_stdin(path))?;
+        if Uri::is_uri(path.as_os_str()) {
+            return Some((name.clone(), PathText(path.clone())));
+        }
         Some((name.clone(), PathText(std::path::absolute(path).ok()?)))
     });
     let volumes = volumes.collect::<Option<_>>()?;

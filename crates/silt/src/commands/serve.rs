@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jiff::tz::TimeZone;
 use serde_json::json;
 use silt_export::catalog::{Catalog, CatalogOptions};
-use silt_export::nbd::{Exports, Listener, Server, ServerOptions, TlsOptions};
+use silt_export::nbd::{Exports, Listener, Server, ServerOptions, TlsOptions, TlsServer};
 
 use super::{Failure, Session, Traffic};
 use crate::cli::{Serve, ServeNbd};
@@ -54,7 +54,7 @@ fn nbd(session: &Session<'_>, args: &ServeNbd) -> Result<u8, Failure> {
     Ok(0)
 }
 
-fn tls(args: &ServeNbd) -> Result<Option<Arc<silt_export::nbd::TlsConfig>>, Failure> {
+fn tls(args: &ServeNbd) -> Result<Option<TlsServer>, Failure> {
     let (Some(certificate), Some(key)) = (&args.tls_cert, &args.tls_key) else { return Ok(None) };
     let options = TlsOptions {
         certificate: certificate.clone(),

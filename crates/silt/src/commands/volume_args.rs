@@ -6,11 +6,15 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use silt_source::nbd::Uri;
 
 use super::Failure;
 
 /// The name of a volume that has neither a name nor a file name.
 const STANDARD_INPUT: &str = "stdin";
+
+/// How the names of the metadata contexts begin that tell changes.
+const CONTEXTS: [&str; 2] = ["qemu:dirty-bitmap:", "silt:changed-since:"];
 
 /// A volume on the command line.
 pub struct VolumeArg<'a> {
@@ -34,10 +38,13 @@ impl<'a> VolumeArg<'a> {
         is_stdin(self.path)
     }
 
-    /// The default name: the file's name up to its first dot.
+    /// The default name: the file's name up to its first dot, or the last word of an export's name.
     pub fn default_name(&self) -> String {
         if self.is_stdin() {
             return STANDARD_INPUT.to_owned();
+        }
+        if let Ok(uri) = Uri::parse(self.path.as_os_str()) {
+            return uri.volume_name();
         }
         let file = self.path.file_name().map(|name| name.to_string_lossy().into_owned());
         let file = file.unwrap_or_else(|| "volume".to_owned());
@@ -48,6 +55,13 @@ impl<'a> VolumeArg<'a> {
     fn is_called(&self, name: &str) -> bool {
         self.name.map_or_else(|| self.default_name() == name, |own| own == name)
     }
+}
+
+/// The metadata context by which an NBD server is asked for a changed-blocks map, if `map` is the
+/// name of one and not of a file.
+pub fn changed_context(map: &Path) -> Option<&str> {
+    let text = map.to_str()?;
+    CONTEXTS.iter().any(|begin| text.starts_with(begin)).then_some(text)
 }
 
 /// Whether a path means standard input or output.

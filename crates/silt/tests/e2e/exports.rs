@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::kit::{Place, Run, can, damage, tool};
 
 /// A server that was started, and is ended when this is dropped.
-struct Served {
+pub struct Served {
     child: Child,
     /// What comes behind the export in a URI.
     behind: String,
@@ -18,7 +18,7 @@ struct Served {
 }
 
 impl Served {
-    fn start(place: &Place, args: &[&str]) -> Self {
+    pub fn start(place: &Place, args: &[&str]) -> Self {
         let socket = place.text("socket");
         let mut command = place.command();
         command.args(["serve", "nbd", "--socket", &socket, "--json"]).args(args);
@@ -37,11 +37,11 @@ impl Served {
         assert_eq!(ready["message_type"], "ready", "{line}");
         Self { child, behind: format!("?socket={socket}"), socket }
     }
-    fn uri(&self, export: &str) -> String {
+    pub fn uri(&self, export: &str) -> String {
         format!("nbd+unix:///{export}{}", self.behind)
     }
     /// Ends the server as a supervisor does, and says what it has printed.
-    fn end(mut self) -> Run {
+    pub fn end(mut self) -> Run {
         tool("kill", &["-TERM", &self.child.id().to_string()]);
         let mut run = Run { code: 0, out: String::new(), err: String::new() };
         self.child.stdout.as_mut().unwrap().read_to_string(&mut run.out).unwrap();
@@ -267,16 +267,24 @@ fn a_port_that_others_reach_needs_tls() {
     let copy = place.text("copy.raw");
     let copied = Run::of(Command::new("nbdcopy").args([&secure, &copy]));
     let plain = Run::of(Command::new("nbdinfo").arg(format!("nbd://localhost:{port}/")));
+    let own = ["backup", "tls", &format!("root={secure}")];
+    let backed_up = place.silt(&own);
+    let own_plain = place.silt(&["backup", "plain", &format!("nbd://localhost:{port}/")]);
     // Without the client's certificate nobody gets in.
     std::fs::remove_file(pki.join("client-cert.pem")).unwrap();
     std::fs::remove_file(pki.join("client-key.pem")).unwrap();
     let stranger = Run::of(Command::new("nbdinfo").arg(&secure));
+    let own_stranger = place.silt(&own);
     let _ = child.kill();
     let _ = child.wait();
     copied.exits(0);
     assert!(std::fs::read(&copy).unwrap() == place.read("root.raw"));
     assert_ne!(plain.code, 0, "{}", plain.printed());
     assert_ne!(stranger.code, 0, "{}", stranger.printed());
+    backed_up.exits(0);
+    assert!(place.restored("tls@latest:root") == place.read("root.raw"));
+    own_plain.exits(13).says("the server requires TLS: use nbds://");
+    assert_ne!(own_stranger.code, 0, "{}", own_stranger.printed());
 }
 
 #[test]

@@ -96,6 +96,14 @@ impl Place {
     pub fn read(&self, name: &str) -> Vec<u8> {
         std::fs::read(self.path(name)).unwrap()
     }
+    /// The bytes of a volume.
+    pub fn restored(&self, volume: &str) -> Vec<u8> {
+        let target = self.text("restored.raw");
+        self.silt(&["restore", volume, &target, "--force"]).exits(0);
+        let bytes = std::fs::read(&target).unwrap();
+        std::fs::remove_file(&target).unwrap();
+        bytes
+    }
     /// The files of the repository below a folder, sorted.
     pub fn objects(&self, below: &str) -> Vec<PathBuf> {
         let mut found = Vec::new();
@@ -132,6 +140,11 @@ pub fn tool(program: &str, args: &[&str]) -> String {
 pub fn can(what: &str) -> bool {
     let is_root = || tool("id", &["-u"]) == "0";
     let able = match what {
+        "nbdsh" => {
+            let mut python = Command::new("python3");
+            let loads = python.env("PATH", "/usr/bin:/bin").args(["-c", "import nbd"]).status();
+            loads.is_ok_and(|status| status.success())
+        }
         "faketime" => Command::new(what).arg("--version").output().is_ok(),
         "nbd" => {
             let runs = |program: &str| Command::new(program).arg("--version").output().is_ok();

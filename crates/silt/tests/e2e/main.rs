@@ -17,6 +17,8 @@ mod memory;
 mod mistakes;
 mod month;
 mod mounts;
+mod nbd_sources;
+mod nbdsh;
 mod profiles;
 mod renames;
 mod restores;

@@ -1,6 +1,8 @@
 //! The numbers and fixed layouts of the NBD protocol, as doc/proto.md of NetworkBlockDevice/nbd has
 //! them. All numbers are sent in network byte order.
 
+use crate::number::{be_u32, be_u64};
+
 /// What a server says first: `NBDMAGIC`.
 pub const GREETING_MAGIC: u64 = 0x4e42_444d_4147_4943;
 /// Begins the second word of the greeting, and every option: `IHAVEOPT`.
@@ -13,11 +15,27 @@ pub const REQUEST_MAGIC: u32 = 0x2560_9513;
 pub const SIMPLE_REPLY_MAGIC: u32 = 0x6744_6698;
 /// Begins every chunk of a structured reply.
 pub const STRUCTURED_REPLY_MAGIC: u32 = 0x668e_33ef;
+/// Begins every request with an extended header.
+pub const EXTENDED_REQUEST_MAGIC: u32 = 0x21e4_1c71;
+/// Begins every chunk of a reply with an extended header.
+pub const EXTENDED_REPLY_MAGIC: u32 = 0x6e8a_278c;
 
 /// Bytes of an option's header.
 pub const OPTION_HEADER_BYTES: usize = 16;
+/// Bytes of an option reply's header.
+pub const OPTION_REPLY_HEADER_BYTES: usize = 20;
 /// Bytes of a request.
 pub const REQUEST_BYTES: usize = 28;
+/// Bytes of a request with an extended header.
+pub const EXTENDED_REQUEST_BYTES: usize = 32;
+/// Bytes of a simple reply.
+pub const SIMPLE_REPLY_BYTES: usize = 16;
+/// Bytes of the header of a chunk.
+pub const CHUNK_HEADER_BYTES: usize = 20;
+/// Bytes of the extended header of a chunk.
+pub const EXTENDED_CHUNK_HEADER_BYTES: usize = 32;
+/// The TCP port of NBD servers.
+pub const PORT: u16 = 10809;
 /// Longest string, in bytes.
 pub const STRING_BYTES_MAX: usize = 4096;
 /// Bytes of zeros behind the reply to `EXPORT_NAME`, unless negotiated away.
@@ -51,6 +69,8 @@ pub mod option {
     pub const LIST_META_CONTEXT: u32 = 9;
     /// Select metadata contexts.
     pub const SET_META_CONTEXT: u32 = 10;
+    /// Use extended headers, which have 64-bit lengths.
+    pub const EXTENDED_HEADERS: u32 = 11;
 }
 
 /// Kinds of replies to options.
@@ -75,8 +95,12 @@ pub mod option_reply {
     pub const ERR_UNKNOWN: u32 = (1 << 31) + 6;
     /// The server is going down.
     pub const ERR_SHUTDOWN: u32 = (1 << 31) + 7;
+    /// The server needs to tell block sizes first.
+    pub const ERR_BLOCK_SIZE_REQD: u32 = (1 << 31) + 8;
     /// The option is longer than the server takes.
     pub const ERR_TOO_BIG: u32 = (1 << 31) + 9;
+    /// The option needs extended headers.
+    pub const ERR_EXT_HEADER_REQD: u32 = (1 << 31) + 10;
 }
 
 /// What is said of an export.
@@ -137,6 +161,8 @@ pub mod command_flag {
     pub const DF: u16 = 1 << 2;
     /// One extent for each metadata context.
     pub const REQ_ONE: u16 = 1 << 3;
+    /// The length is that of a payload behind an extended header.
+    pub const PAYLOAD_LEN: u16 = 1 << 5;
 }
 
 /// Flags and kinds of the chunks of a structured reply.
@@ -151,6 +177,8 @@ pub mod chunk {
     pub const OFFSET_HOLE: u16 = 2;
     /// Extents of a metadata context.
     pub const BLOCK_STATUS: u16 = 5;
+    /// Extents of a metadata context, with 64-bit lengths and states.
+    pub const BLOCK_STATUS_EXT: u16 = 6;
     /// The request failed.
     pub const ERROR: u16 = (1 << 15) + 1;
     /// The request failed at an offset.
@@ -190,39 +218,164 @@ pub struct Request {
     pub cookie: u64,
     /// Where the range begins.
     pub offset: u64,
-    /// How long it is.
-    pub length: u32,
+    /// How long it is. Without extended headers it fits in 32 bits.
+    pub length: u64,
+}
+
+/// The next `N` bytes, which are removed from `bytes`.
+fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
+    let (taken, rest) = bytes.split_first_chunk()?;
+    *bytes = rest;
+    Some(*taken)
 }
 
 impl Request {
-    /// The request in these bytes, `None` if it does not begin as one.
+    /// The request in these bytes, `None` if they do not begin with the right magic number.
     pub fn decode(bytes: &[u8; REQUEST_BYTES]) -> Option<Self> {
-        let (magic, rest) = bytes.split_first_chunk::<4>()?;
-        let (flags, rest) = rest.split_first_chunk::<2>()?;
-        let (command, rest) = rest.split_first_chunk::<2>()?;
-        let (cookie, rest) = rest.split_first_chunk::<8>()?;
-        let (offset, rest) = rest.split_first_chunk::<8>()?;
-        let (length, _) = rest.split_first_chunk::<4>()?;
-        (u32::from_be_bytes(*magic) == REQUEST_MAGIC).then_some(Self {
-            flags: u16::from_be_bytes(*flags),
-            command: u16::from_be_bytes(*command),
-            cookie: u64::from_be_bytes(*cookie),
-            offset: u64::from_be_bytes(*offset),
-            length: u32::from_be_bytes(*length),
+        Self::decode_any(bytes, REQUEST_MAGIC)
+    }
+
+    /// The request with an extended header in these bytes, `None` if they do not begin with the
+    /// right magic number.
+    pub fn decode_extended(bytes: &[u8; EXTENDED_REQUEST_BYTES]) -> Option<Self> {
+        Self::decode_any(bytes, EXTENDED_REQUEST_MAGIC)
+    }
+
+    fn decode_any(mut bytes: &[u8], magic: u32) -> Option<Self> {
+        let bytes = &mut bytes;
+        if u32::from_be_bytes(take(bytes)?) != magic {
+            return None;
+        }
+        Some(Self {
+            flags: u16::from_be_bytes(take(bytes)?),
+            command: u16::from_be_bytes(take(bytes)?),
+            cookie: u64::from_be_bytes(take(bytes)?),
+            offset: u64::from_be_bytes(take(bytes)?),
+            length: match take(bytes) {
+                Some(length) => u64::from_be_bytes(length),
+                None => u64::from(u32::from_be_bytes(take(bytes)?)),
+            },
         })
     }
 
-    /// The bytes of the request.
-    pub fn encode(&self) -> [u8; REQUEST_BYTES] {
-        let mut bytes = [0; REQUEST_BYTES];
-        bytes[..4].copy_from_slice(&REQUEST_MAGIC.to_be_bytes());
-        bytes[4..6].copy_from_slice(&self.flags.to_be_bytes());
-        bytes[6..8].copy_from_slice(&self.command.to_be_bytes());
-        bytes[8..16].copy_from_slice(&self.cookie.to_be_bytes());
-        bytes[16..24].copy_from_slice(&self.offset.to_be_bytes());
-        bytes[24..].copy_from_slice(&self.length.to_be_bytes());
+    /// The bytes of the request. Without `is_extended` a length beyond 32 bits is sent as the
+    /// largest that they hold.
+    pub fn encode(&self, is_extended: bool) -> Vec<u8> {
+        let magic = if is_extended { EXTENDED_REQUEST_MAGIC } else { REQUEST_MAGIC };
+        let mut bytes = Vec::with_capacity(EXTENDED_REQUEST_BYTES);
+        bytes.extend_from_slice(&magic.to_be_bytes());
+        bytes.extend_from_slice(&self.flags.to_be_bytes());
+        bytes.extend_from_slice(&self.command.to_be_bytes());
+        bytes.extend_from_slice(&self.cookie.to_be_bytes());
+        bytes.extend_from_slice(&self.offset.to_be_bytes());
+        if is_extended {
+            bytes.extend_from_slice(&self.length.to_be_bytes());
+        } else {
+            let length = u32::try_from(self.length).unwrap_or(u32::MAX);
+            bytes.extend_from_slice(&length.to_be_bytes());
+        }
         bytes
     }
+}
+
+/// How the replies of a connection begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReplyForm {
+    /// Each reply has one simple header.
+    Simple,
+    /// Replies come in chunks.
+    Structured,
+    /// Replies come in chunks, and requests and chunks have extended headers.
+    Extended,
+}
+
+/// The header of a reply or of a chunk of one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplyHeader {
+    /// The request's cookie.
+    pub cookie: u64,
+    /// What follows.
+    pub body: ReplyBody,
+}
+
+/// What follows the header of a reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReplyBody {
+    /// The bytes that were asked for if the error is 0, else nothing.
+    Simple {
+        /// The error's number.
+        error: u32,
+    },
+    /// A payload.
+    Chunk {
+        /// Whether it is the reply's last chunk.
+        is_last: bool,
+        /// The kind; see [`chunk`].
+        kind: u16,
+        /// The payload's length in bytes.
+        length: u64,
+    },
+}
+
+impl ReplyHeader {
+    /// How many bytes a header has that begins with this magic number; `None` if no reply of this
+    /// form does.
+    pub fn bytes(magic: u32, form: ReplyForm) -> Option<usize> {
+        match (magic, form) {
+            (SIMPLE_REPLY_MAGIC, ReplyForm::Simple | ReplyForm::Structured) => {
+                Some(SIMPLE_REPLY_BYTES)
+            }
+            (STRUCTURED_REPLY_MAGIC, ReplyForm::Structured) => Some(CHUNK_HEADER_BYTES),
+            (EXTENDED_REPLY_MAGIC, ReplyForm::Extended) => Some(EXTENDED_CHUNK_HEADER_BYTES),
+            _ => None,
+        }
+    }
+
+    /// The header in these bytes, as many as [`bytes`](Self::bytes) has said.
+    pub fn decode(mut bytes: &[u8]) -> Option<Self> {
+        let bytes = &mut bytes;
+        let magic = u32::from_be_bytes(take(bytes)?);
+        if magic == SIMPLE_REPLY_MAGIC {
+            let error = u32::from_be_bytes(take(bytes)?);
+            let cookie = u64::from_be_bytes(take(bytes)?);
+            return Some(Self { cookie, body: ReplyBody::Simple { error } });
+        }
+        let is_last = u16::from_be_bytes(take(bytes)?) & chunk::FLAG_DONE != 0;
+        let kind = u16::from_be_bytes(take(bytes)?);
+        let cookie = u64::from_be_bytes(take(bytes)?);
+        let length = if magic == EXTENDED_REPLY_MAGIC {
+            // The request's offset, which says nothing new.
+            take::<8>(bytes)?;
+            u64::from_be_bytes(take(bytes)?)
+        } else {
+            u64::from(u32::from_be_bytes(take(bytes)?))
+        };
+        Some(Self { cookie, body: ReplyBody::Chunk { is_last, kind, length } })
+    }
+}
+
+/// A length in bytes and a state.
+pub type StatusExtent = (u64, u64);
+
+/// The metadata context's id and the extents in the payload of a chunk of block status; `None` if
+/// the payload is malformed, has no extent, or one without a length.
+pub fn decode_status(kind: u16, mut payload: &[u8]) -> Option<(u32, Vec<StatusExtent>)> {
+    let bytes = &mut payload;
+    let context = u32::from_be_bytes(take(bytes)?);
+    let extents: Vec<StatusExtent> = if kind == chunk::BLOCK_STATUS_EXT {
+        let count = u32::from_be_bytes(take(bytes)?);
+        let (extents, rest) = bytes.as_chunks::<16>();
+        let is_counted = count == 0 || usize::try_from(count).ok()? == extents.len();
+        (is_counted && rest.is_empty()).then_some(())?;
+        extents.iter().map(|extent| (be_u64(extent, 0), be_u64(extent, 8))).collect()
+    } else {
+        let (extents, rest) = bytes.as_chunks::<8>();
+        rest.is_empty().then_some(())?;
+        let of = |extent: &[u8; 8]| (be_u32(extent, 0).into(), be_u32(extent, 4).into());
+        extents.iter().map(of).collect()
+    };
+    let is_sound = !extents.is_empty() && extents.iter().all(|(length, _)| *length > 0);
+    is_sound.then_some((context, extents))
 }
 
 /// The kind of an option and the length of its data; `None` if the bytes do not begin as one.
@@ -242,7 +395,7 @@ mod tests {
     fn a_request_is_laid_out_as_the_protocol_says() {
         let request =
             Request { flags: 4, command: 7, cookie: 0x0102, offset: 0x0a0b_0c0d, length: 512 };
-        let bytes = request.encode();
+        let bytes: [u8; REQUEST_BYTES] = request.encode(false).try_into().unwrap();
         let expected: [u8; REQUEST_BYTES] = [
             0x25, 0x60, 0x95, 0x13, 0, 4, 0, 7, 0, 0, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0x0a, 0x0b,
             0x0c, 0x0d, 0, 0, 2, 0,
@@ -252,6 +405,60 @@ mod tests {
         let mut wrong = bytes;
         wrong[3] ^= 1;
         assert_eq!(Request::decode(&wrong), None);
+    }
+
+    #[test]
+    fn an_extended_request_has_a_longer_length() {
+        let request = Request { flags: 0, command: 7, cookie: 1, offset: 2, length: 1 << 40 };
+        let bytes: [u8; EXTENDED_REQUEST_BYTES] = request.encode(true).try_into().unwrap();
+        assert_eq!(bytes[..8], [0x21, 0xe4, 0x1c, 0x71, 0, 0, 0, 7]);
+        assert_eq!(bytes[24..], (1_u64 << 40).to_be_bytes());
+        assert_eq!(Request::decode_extended(&bytes), Some(request));
+        let mut wrong = bytes;
+        wrong[0] ^= 1;
+        assert_eq!(Request::decode_extended(&wrong), None);
+    }
+
+    #[test]
+    fn headers_of_replies_are_told_apart() {
+        let simple = [&SIMPLE_REPLY_MAGIC.to_be_bytes()[..], &[0, 0, 0, 5], &[9; 8]].concat();
+        let body = ReplyBody::Simple { error: 5 };
+        let cookie = 0x0909_0909_0909_0909;
+        assert_eq!(ReplyHeader::decode(&simple), Some(ReplyHeader { cookie, body }));
+
+        let chunk = [&STRUCTURED_REPLY_MAGIC.to_be_bytes()[..], &[0, 1, 0, 6], &[9; 8]].concat();
+        let body = ReplyBody::Chunk { is_last: true, kind: 6, length: 20 };
+        let compact = [&chunk[..], &[0, 0, 0, 20]].concat();
+        assert_eq!(ReplyHeader::decode(&compact), Some(ReplyHeader { cookie, body }));
+        let mut extended = [&chunk[..], &[7; 8], &20_u64.to_be_bytes()].concat();
+        extended[..4].copy_from_slice(&EXTENDED_REPLY_MAGIC.to_be_bytes());
+        assert_eq!(ReplyHeader::decode(&extended), Some(ReplyHeader { cookie, body }));
+
+        let of = |magic, form| ReplyHeader::bytes(magic, form);
+        assert_eq!(of(SIMPLE_REPLY_MAGIC, ReplyForm::Structured), Some(16));
+        assert_eq!(of(STRUCTURED_REPLY_MAGIC, ReplyForm::Simple), None);
+        assert_eq!(of(SIMPLE_REPLY_MAGIC, ReplyForm::Extended), None);
+        assert_eq!(of(EXTENDED_REPLY_MAGIC, ReplyForm::Extended), Some(32));
+        assert_eq!(of(0, ReplyForm::Simple), None);
+    }
+
+    #[test]
+    fn block_status_is_understood_in_both_widths() {
+        let compact = [0, 0, 0, 2, 0, 0, 16, 0, 0, 0, 0, 3];
+        assert_eq!(decode_status(5, &compact), Some((2, vec![(4096, 3)])));
+        let extended = [&[0, 0, 0, 2, 0, 0, 0, 1][..], &(1_u64 << 40).to_be_bytes(), &[0; 8]];
+        let extended = extended.concat();
+        assert_eq!(decode_status(6, &extended), Some((2, vec![(1 << 40, 0)])));
+        for end in 0..extended.len() {
+            assert_eq!(decode_status(6, &extended[..end]), None, "cut at {end}");
+        }
+        for end in 0..compact.len() {
+            assert_eq!(decode_status(5, &compact[..end]), None, "cut at {end}");
+        }
+        let mut wrong_count = extended;
+        wrong_count[7] = 2;
+        assert_eq!(decode_status(6, &wrong_count), None);
+        assert_eq!(decode_status(5, &[0; 12]), None, "an extent of no length");
     }
 
     #[test]

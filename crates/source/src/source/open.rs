@@ -7,9 +7,11 @@ use std::path::{Path, PathBuf};
 use silt_format::{Advice, Error, Result};
 
 use super::VolumeSource;
+use super::nbd::NbdSource;
 use super::qcow2::{MAGIC, Qcow2Source};
 use super::raw::RawSource;
 use crate::in_use::refuse_written;
+use crate::nbd::Uri;
 use crate::positioned::{Medium, medium, read_up_to};
 
 /// The format of a source, as chosen by the user.
@@ -36,19 +38,40 @@ pub struct SourceOptions {
     /// image names its backing file itself, so a guest or user who can write to it could name any
     /// file of this machine.
     pub allow_backing: Vec<PathBuf>,
+    /// The metadata context with which an NBD server tells what has changed, such as
+    /// `qemu:dirty-bitmap:NAME`; for [`VolumeSource::changed_map`].
+    pub changed_context: Option<String>,
 }
 
-/// Opens the file or device at `path` to read a volume from.
+/// Opens the file, device or NBD export at `path` to read a volume from. An NBD export is named by
+/// a URI such as `nbd://host/export` or `nbd+unix:///export?socket=path`.
 ///
-/// Fails with NotFound; Denied without permission, while another program writes to it, or if a
-/// backing file is outside the allowed folders; Invalid if name and content disagree; Corrupt and
-/// Unsupported for qcow2 images and backing files that cannot be read.
+/// Fails with Unavailable if an NBD server cannot be reached; NotFound; Denied without permission,
+/// while another program writes to it, or if a backing file is outside the allowed folders; Invalid
+/// if name and content disagree; Corrupt and Unsupported for qcow2 images and backing files that
+/// cannot be read.
 pub fn open_source(path: &Path, options: &SourceOptions) -> Result<Box<dyn VolumeSource>> {
+    if Uri::is_uri(path.as_os_str()) {
+        return open_nbd(path, options);
+    }
+    if options.changed_context.is_some() {
+        let message = format!("{} is not an NBD export, so it has no contexts", path.display());
+        return Err(Error::invalid(message));
+    }
     let (file, medium) = open_unused(path, options.allow_in_use)?;
     match format_of(&file, path, medium, options.format)? {
         Format::Raw => Ok(Box::new(RawSource::new(file, path, medium, false)?)),
         Format::Qcow2 => Ok(Box::new(Qcow2Source::open(file, path, options)?)),
     }
+}
+
+fn open_nbd(path: &Path, options: &SourceOptions) -> Result<Box<dyn VolumeSource>> {
+    if options.format == FormatChoice::Qcow2 {
+        let message = format!("{} is an NBD export, which is raw", path.display());
+        return Err(Error::invalid(message));
+    }
+    let changed = options.changed_context.as_deref();
+    Ok(Box::new(NbdSource::open(path.as_os_str(), changed)?))
 }
 
 pub(crate) enum Format {

@@ -8,6 +8,8 @@ mod damage;
 mod devices;
 mod in_place;
 mod in_use;
+mod nbd;
+mod nbd_hostile;
 mod new_targets;
 mod qcow2_source;
 mod qemu;

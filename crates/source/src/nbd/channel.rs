@@ -1,27 +1,19 @@
-//! What bytes come and go through: a socket, perhaps with TLS above it.
+//! A socket of an NBD connection, perhaps with TLS above it.
 
-use std::fs::File;
-use std::io::{self, BufReader, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::WebPkiClientVerifier;
-use rustls::{RootCertStore, ServerConfig, ServerConnection};
-use silt_format::{Error, Result};
+use rustls::Connection;
 
-use crate::catalog::lock;
+use crate::number::lock;
 
 /// Bytes that are read from a socket at once below TLS.
 const CIPHER_BYTES: usize = 32 << 10;
 /// Bytes that are encrypted at once.
 const PLAIN_BYTES: usize = 64 << 10;
-/// Largest file of certificates or keys.
-const PEM_BYTES_MAX: u64 = 1 << 20;
 
 /// A connected socket.
 pub enum Socket {
@@ -80,69 +72,40 @@ impl Write for &Socket {
     }
 }
 
-/// How a server does TLS.
-#[derive(Clone, Debug)]
-pub struct TlsOptions {
-    /// A PEM file with the server's certificate and those that lead to its authority.
-    pub certificate: PathBuf,
-    /// A PEM file with the certificate's private key.
-    pub key: PathBuf,
-    /// A PEM file with the authorities that clients' certificates must be of; none to let in
-    /// clients without certificates.
-    pub client_authority: Option<PathBuf>,
+/// TLS, and what was received and not decrypted yet.
+struct Tls {
+    connection: Connection,
+    cipher: Vec<u8>,
+    from: usize,
 }
 
-impl TlsOptions {
-    /// Reads the files. Fails as `Invalid` if they hold no usable certificates or keys.
-    pub fn load(&self) -> Result<Arc<ServerConfig>> {
-        let wrong =
-            |path: &PathBuf, why: String| Error::invalid(format!("{}: {why}", path.display()));
-        let certificates = |path: &PathBuf| -> Result<Vec<CertificateDer<'static>>> {
-            let found: std::result::Result<Vec<_>, _> =
-                CertificateDer::pem_reader_iter(open(path)?).collect();
-            let found = found.map_err(|error| wrong(path, error.to_string()))?;
-            if found.is_empty() {
-                return Err(wrong(path, "it has no certificate".to_owned()));
+impl Tls {
+    /// Decrypts what was received until there is something to read. Returns `None` if more must be
+    /// received.
+    fn read(&mut self, into: &mut [u8]) -> io::Result<Option<usize>> {
+        loop {
+            match self.connection.reader().read(into) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                // A peer that hangs up without saying so in TLS has hung up all the same.
+                Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(Some(0)),
+                other => return other.map(Some),
             }
-            Ok(found)
-        };
-        let key = PrivateKeyDer::from_pem_reader(open(&self.key)?);
-        let key = key.map_err(|error| wrong(&self.key, error.to_string()))?;
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = ServerConfig::builder_with_provider(Arc::clone(&provider))
-            .with_safe_default_protocol_versions()
-            .map_err(|error| Error::invalid(error.to_string()))?;
-        let config = match &self.client_authority {
-            None => config.with_no_client_auth(),
-            Some(path) => {
-                let mut roots = RootCertStore::empty();
-                for certificate in certificates(path)? {
-                    let added = roots.add(certificate);
-                    added.map_err(|error| wrong(path, error.to_string()))?;
-                }
-                let verifier =
-                    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
-                config.with_client_cert_verifier(
-                    verifier.map_err(|error| wrong(path, error.to_string()))?,
-                )
+            // Only once all is read that was decrypted: there is a limit to that.
+            let mut rest = &self.cipher[self.from..];
+            if rest.is_empty() {
+                return Ok(None);
             }
-        };
-        let chain = certificates(&self.certificate)?;
-        let config = config.with_single_cert(chain, key);
-        config.map(Arc::new).map_err(|error| wrong(&self.certificate, error.to_string()))
+            self.connection.read_tls(&mut rest)?;
+            self.from = self.cipher.len() - rest.len();
+            self.connection.process_new_packets().map_err(io::Error::other)?;
+        }
     }
-}
-
-fn open(path: &PathBuf) -> Result<BufReader<io::Take<File>>> {
-    let file = File::open(path);
-    let file = file.map_err(|error| Error::io(format!("open {}", path.display()), error))?;
-    Ok(BufReader::new(file.take(PEM_BYTES_MAX)))
 }
 
 /// A connection's two directions. One thread reads; any thread writes.
 pub struct Channel {
     socket: Arc<Socket>,
-    tls: Option<Mutex<ServerConnection>>,
+    tls: Option<Mutex<Tls>>,
     /// Held while something is sent, so that messages stay whole.
     sending: Mutex<()>,
 }
@@ -164,43 +127,38 @@ impl Channel {
     }
 
     /// Goes on with TLS; nothing may have been read beyond what was asked for.
-    pub fn start_tls(&mut self, config: Arc<ServerConfig>) -> io::Result<()> {
-        let mut connection = ServerConnection::new(config).map_err(io::Error::other)?;
+    pub fn start_tls(&mut self, connection: impl Into<Connection>) -> io::Result<()> {
+        let mut connection = connection.into();
         let mut socket = &*self.socket;
         while connection.is_handshaking() {
             connection.complete_io(&mut socket)?;
         }
-        self.tls = Some(Mutex::new(connection));
+        self.tls = Some(Mutex::new(Tls { connection, cipher: Vec::new(), from: 0 }));
         Ok(())
     }
 
     /// Reads some bytes, 0 at the end.
     pub fn read(&self, into: &mut [u8]) -> io::Result<usize> {
         let Some(tls) = &self.tls else { return read_some(&self.socket, into) };
-        let mut cipher = vec![0; CIPHER_BYTES];
         loop {
-            match lock(tls).reader().read(into) {
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                // Who hangs up without saying so in TLS has hung up all the same.
-                Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(0),
-                other => return other,
+            let mut state = lock(tls);
+            if let Some(length) = state.read(into)? {
+                return Ok(length);
             }
-            let length = read_some(&self.socket, &mut cipher)?;
-            let mut rest = &cipher[..length];
-            let mut connection = lock(tls);
-            if length == 0 {
-                connection.read_tls(&mut io::empty())?;
-                drop(connection.process_new_packets());
-                continue;
-            }
-            while !rest.is_empty() {
-                connection.read_tls(&mut rest)?;
-                connection.process_new_packets().map_err(io::Error::other)?;
-            }
-            let answers = connection.wants_write();
-            drop(connection);
+            let answers = state.connection.wants_write();
+            let mut cipher = std::mem::take(&mut state.cipher);
+            drop(state);
             if answers {
                 self.write_all(&[])?;
+            }
+            cipher.resize(CIPHER_BYTES, 0);
+            let received = read_some(&self.socket, &mut cipher)?;
+            cipher.truncate(received);
+            let mut state = lock(tls);
+            (state.cipher, state.from) = (cipher, 0);
+            if received == 0 {
+                state.connection.read_tls(&mut io::empty())?;
+                drop(state.connection.process_new_packets());
             }
         }
     }
@@ -235,7 +193,8 @@ impl Channel {
             let pieces = bytes.chunks(PLAIN_BYTES).chain(bytes.is_empty().then_some(bytes));
             for piece in pieces {
                 cipher.clear();
-                let mut connection = lock(tls);
+                let mut state = lock(tls);
+                let connection = &mut state.connection;
                 let mut rest = piece;
                 while !rest.is_empty() {
                     let taken = connection.writer().write(rest)?;
@@ -247,7 +206,7 @@ impl Channel {
                 while connection.wants_write() {
                     connection.write_tls(&mut cipher)?;
                 }
-                drop(connection);
+                drop(state);
                 socket.write_all(&cipher)?;
             }
             Ok(())
@@ -257,7 +216,7 @@ impl Channel {
     /// Says goodbye where TLS has a word for it, and hangs up.
     pub fn close(&self) {
         if let Some(tls) = &self.tls {
-            lock(tls).send_close_notify();
+            lock(tls).connection.send_close_notify();
             let _ = self.write_all(&[]);
         }
         self.socket.shutdown(Shutdown::Both);
