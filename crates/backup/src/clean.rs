@@ -11,7 +11,8 @@ use silt_repository::objects::is_damage;
 use silt_source::{ChangedMap, VolumeSource};
 
 use super::feed::read_or_mark;
-use super::scan::{ParentVolume, ScanBuffers, Scanner};
+use super::parent::ParentVolume;
+use super::scan::{ScanBuffers, Scanner};
 
 /// One in this many clean segments is read and compared at random.
 const SAMPLE_ONE_IN: u64 = 200;

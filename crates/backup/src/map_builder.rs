@@ -9,7 +9,7 @@ use silt_format::{
 use silt_repository::objects::is_damage;
 use silt_repository::packs::PackWriter;
 
-use super::scan::ParentVolume;
+use super::parent::ParentVolume;
 
 /// Takes a volume's segments in order and writes the pages of its map.
 pub(crate) struct MapBuilder {

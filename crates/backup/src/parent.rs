@@ -8,13 +8,19 @@
 
 use std::sync::Arc;
 
-use silt_format::{Error, Head, Result, ResultExt, Snapshot};
+use silt_format::{Error, Head, MapRoot, Result, ResultExt, Snapshot};
 use silt_repository::chunks::ChunkReader;
 use silt_repository::event::Warning;
 use silt_repository::map::MapReader;
 use silt_repository::objects::{Scratch, is_damage};
 
 use silt_repository::repository::Repository;
+
+/// The parent's volume as the scan sees it.
+pub(crate) struct ParentVolume {
+    pub(crate) reader: Arc<MapReader>,
+    pub(crate) root: MapRoot,
+}
 
 /// The newest snapshot that can be built upon; others are passed over with a warning.
 ///

@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use silt_chunking::{Chunker, DigestedBlocks, Fingerprinter, SegmentDigester, is_zero, signatures};
 use silt_format::{
-    BLOCK_BYTES, ByteSpan, Error, Fingerprint, Level, MapRoot, Reference, Result, SEGMENT_BYTES,
+    BLOCK_BYTES, ByteSpan, Error, Fingerprint, Level, Reference, Result, SEGMENT_BYTES,
     SegmentDigest, SegmentEntry, Signatures,
 };
 use silt_repository::check_record::Avoided;
 use silt_repository::event::Warning;
-use silt_repository::map::MapReader;
 use silt_repository::objects::{Scratch, is_damage};
 use silt_repository::shared_index::SharedLookup;
 
+use crate::parent::ParentVolume;
 use crate::tree::{Cutter, OldSegments, TreeClaim, TreeEvent};
 
 /// A chunk whose place is being looked for.
@@ -94,12 +94,6 @@ impl Outcome {
     pub fn of(scanned: Scanned) -> Self {
         Self { scanned, unreadable: Vec::new(), warnings: Vec::new() }
     }
-}
-
-/// The parent's volume as the scan sees it.
-pub struct ParentVolume {
-    pub reader: Arc<MapReader>,
-    pub root: MapRoot,
 }
 
 /// State that all workers of one volume share.

@@ -33,9 +33,10 @@ use super::hint::Hint;
 use super::known::Known;
 use super::map_builder::MapBuilder;
 use super::options::BackupOptions;
+use super::parent::ParentVolume;
 use super::parent::newest_sound;
 use super::pipeline::Pipeline;
-use super::scan::{Outcome, ParentVolume, Scanned, Scanner};
+use super::scan::{Outcome, Scanned, Scanner};
 use silt_repository::jobs::jobs;
 use silt_repository::repository::Repository;
 

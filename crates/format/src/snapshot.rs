@@ -345,6 +345,14 @@ struct Found {
 }
 
 impl Volume {
+    /// The file tree, if the volume is one.
+    pub fn tree(&self) -> Option<&Tree> {
+        match &self.kind {
+            VolumeKind::Disk => None,
+            VolumeKind::Tree(tree) => Some(tree),
+        }
+    }
+
     fn encode(&self, to: &mut Encoder) {
         to.u8(match &self.kind {
             VolumeKind::Disk => KIND_DISK,

@@ -14,7 +14,7 @@ use silt_repository::packs::PackWriter;
 use silt_repository::sync::lock;
 
 use crate::map_builder::MapBuilder;
-use crate::scan::ParentVolume;
+use crate::parent::ParentVolume;
 
 /// Segments of which less than this is referred to are sparse.
 const SPARSE_BYTES: u32 = 1 << 20;

@@ -67,4 +67,20 @@ pub use silt_backup::BackupOptions;
 /// ```
 pub use silt_backup::DetectionOptions;
 
+/// ```
+/// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
+/// # let (storage, context) = (Arc::new(MemoryStorage::new()), SystemEnv::context());
+/// # let (config, none) = (Config::default(), Protection::None);
+/// # let repository = Repository::init(storage.clone(), context, config, &none, None)?;
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let (source, target) = (folder.path().join("home"), folder.path().join("restored"));
+/// # std::fs::create_dir(&source).unwrap();
+/// # std::fs::write(source.join("notes.txt"), b"remember").unwrap();
+/// let options = TreeOptions { reread: true, ..TreeOptions::default() };
+/// let mut backup = repository.backup("home", BackupOptions::default())?;
+/// let volume = backup.add_tree("files", &source, &options)?;
+/// assert!(matches!(&volume.kind, VolumeKind::Tree(tree) if tree.counts.files == 1));
+/// backup.finish()?;
+/// # Ok::<(), siltstone::Error>(())
+/// ```
 pub use silt_backup::TreeOptions;

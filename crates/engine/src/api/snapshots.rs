@@ -508,4 +508,28 @@ pub use silt_format::DeletedEntry;
 /// ```
 pub use silt_format::Checkpoint;
 
+/// ```
+/// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
+/// # let (storage, context) = (Arc::new(MemoryStorage::new()), SystemEnv::context());
+/// # let (config, none) = (Config::default(), Protection::None);
+/// # let repository = Repository::init(storage.clone(), context, config, &none, None)?;
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let (source, target) = (folder.path().join("home"), folder.path().join("restored"));
+/// # std::fs::create_dir(&source).unwrap();
+/// # std::fs::write(source.join("notes.txt"), b"remember").unwrap();
+/// # let mut backup = repository.backup("home", BackupOptions::default())?;
+/// # backup.add_tree("files", &source, &TreeOptions::default())?;
+/// # backup.finish()?;
+/// # let found = repository.find(&Selector::Time(None, When::Latest))?;
+/// let tree = TreeVolume::open(&repository, found.volume("files")?, 0)?;
+/// let file = tree.find(b"/notes.txt")?;
+/// let mut bytes = [0; 100];
+/// let read = tree.read_at(&file, 2, &mut bytes)?;
+/// assert_eq!(&bytes[..read], b"member");
+/// let mut entries = tree.entries(&tree.tree().root);
+/// while let Some(entry) = tree.next(&mut entries)? {
+///     println!("{} has {} bytes", entry.name.escape_ascii(), entry.metadata.size);
+/// }
+/// # Ok::<(), siltstone::Error>(())
+/// ```
 pub use silt_repository::tree::TreeVolume;

@@ -24,6 +24,27 @@ const FILES_MAX: usize = 128;
 const COMPARED_BYTES: u64 = 256 << 10;
 
 /// How a file tree is restored.
+///
+/// ```
+/// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
+/// # let (storage, context) = (Arc::new(MemoryStorage::new()), SystemEnv::context());
+/// # let (config, none) = (Config::default(), Protection::None);
+/// # let repository = Repository::init(storage.clone(), context, config, &none, None)?;
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let (source, target) = (folder.path().join("home"), folder.path().join("restored"));
+/// # std::fs::create_dir(&source).unwrap();
+/// # std::fs::write(source.join("notes.txt"), b"remember").unwrap();
+/// # let mut backup = repository.backup("home", BackupOptions::default())?;
+/// # backup.add_tree("files", &source, &TreeOptions::default())?;
+/// # backup.finish()?;
+/// # let found = repository.find(&Selector::Time(None, When::Latest))?;
+/// std::fs::create_dir(&target).unwrap();
+/// std::fs::write(target.join("old.txt"), b"not in the snapshot").unwrap();
+/// let options = TreeRestoreOptions { delete: true, ..TreeRestoreOptions::default() };
+/// repository.restore_tree(found.volume("files")?, b"/", &target, &options)?;
+/// assert!(target.join("notes.txt").exists() && !target.join("old.txt").exists());
+/// # Ok::<(), siltstone::Error>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct TreeRestoreOptions {
     /// How files are made, and what happens to those that are there.
@@ -37,6 +58,29 @@ pub struct TreeRestoreOptions {
 }
 
 /// The result of restoring a file tree.
+///
+/// ```
+/// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
+/// # let (storage, context) = (Arc::new(MemoryStorage::new()), SystemEnv::context());
+/// # let (config, none) = (Config::default(), Protection::None);
+/// # let repository = Repository::init(storage.clone(), context, config, &none, None)?;
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let (source, target) = (folder.path().join("home"), folder.path().join("restored"));
+/// # std::fs::create_dir(&source).unwrap();
+/// # std::fs::write(source.join("notes.txt"), b"remember").unwrap();
+/// # let mut backup = repository.backup("home", BackupOptions::default())?;
+/// # backup.add_tree("files", &source, &TreeOptions::default())?;
+/// # backup.finish()?;
+/// # let found = repository.find(&Selector::Time(None, When::Latest))?;
+/// let options = TreeRestoreOptions::default();
+/// let volume = found.volume("files")?;
+/// let report: TreeRestoreReport = repository.restore_tree(volume, b"/", &target, &options)?;
+/// for failure in &report.made.failures {
+///     println!("{}: {}", failure.path.escape_ascii(), failure.error);
+/// }
+/// assert_eq!((report.bytes, report.made.failed), (8, 0));
+/// # Ok::<(), siltstone::Error>(())
+/// ```
 #[derive(Debug, Default)]
 pub struct TreeRestoreReport {
     /// Bytes of the files that were written or found to be the same.

@@ -4,7 +4,7 @@ use std::io::Read;
 use std::path::Path;
 
 use serde_json::json;
-use silt_format::{Chunking, Error, ErrorKind, Level, ResultExt, SEGMENT_BYTES, Snapshot};
+use silt_format::{Chunking, Error, ErrorKind, Level, ResultExt, SEGMENT_BYTES, Snapshot, Volume};
 use silt_source::{
     ChangedMap, FormatChoice, MapForm, SourceOptions, StreamSource, VolumeSource, open_source,
 };
@@ -282,6 +282,8 @@ pub fn conclude(session: &Session<'_>, args: &Backup, report: &BackupReport) -> 
     let snapshot = &report.snapshot;
     let unreadable: u64 =
         snapshot.volumes.iter().flat_map(|volume| &volume.unreadable).map(|span| span.length).sum();
+    let trees = snapshot.volumes.iter().filter_map(Volume::tree);
+    let missed: u64 = trees.map(|tree| tree.counts.unreadable).sum();
     if session.global.json {
         let mut value = made_json(&report.series, &report.tags, snapshot);
         value["dry_run"] = json!(args.dry_run);
@@ -289,6 +291,7 @@ pub fn conclude(session: &Session<'_>, args: &Backup, report: &BackupReport) -> 
         value["map_distrusted"] = json!(report.map_distrusted);
         value["adopted_containers"] = json!(report.adopted_containers);
         value["unreadable_bytes"] = json!(unreadable);
+        value["unreadable_entries"] = json!(missed);
         output::message("summary", value);
     } else {
         print_summary(args, report);
@@ -302,12 +305,34 @@ pub fn conclude(session: &Session<'_>, args: &Backup, report: &BackupReport) -> 
         ));
         return 3;
     }
+    if missed > 0 {
+        output::note(&format!(
+            "silt: {missed} files or directories could not be read as a whole; what could not be \
+             read is missing from the snapshot"
+        ));
+        return 3;
+    }
     if report.map_distrusted { 4 } else { 0 }
 }
 
 fn print_summary(args: &Backup, report: &BackupReport) {
     let print = |text: &str| output::outcome(args.dry_run, text);
     let snapshot = &report.snapshot;
+    let print_trees = || {
+        for volume in &snapshot.volumes {
+            let Some(tree) = volume.tree() else { continue };
+            let (counts, below) = (tree.counts, tree.root.subtree.as_ref());
+            print(&format!(
+                "  '{}': {} files, {} directories, {} others, {}; {} left out",
+                volume.name,
+                counts.files,
+                counts.directories,
+                counts.others,
+                output::bytes(below.map_or(0, |below| below.bytes_below)),
+                counts.excluded
+            ));
+        }
+    };
     let levels = snapshot.levels();
     let zeros = levels.get(Level::Zero);
     let read = levels.total() - zeros;
@@ -348,4 +373,5 @@ fn print_summary(args: &Backup, report: &BackupReport) {
             report.adopted_containers
         ));
     }
+    print_trees();
 }

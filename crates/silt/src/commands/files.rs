@@ -33,6 +33,7 @@ pub fn run(session: &Session<'_>, args: &Files) -> Result<u8, Failure> {
     let found = repository.find(&selector)?;
     warn_of_future(session, &found);
     let of = volume(&found, name.as_deref())?;
+    of.require_disk()?;
     let reader = VolumeReader::open(&repository, of, session.global.memory << 20)?;
     let budget = Arc::new(Budget::of_disk(reader.bytes(), &session.context));
     let disk = Region::whole(Arc::new(reader), budget);

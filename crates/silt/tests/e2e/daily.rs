@@ -131,7 +131,10 @@ fn a_dry_run_says_how_many_bytes_are_freed_now_and_later() {
     let later = bytes(&deleted(&["forget"])["freed_later_bytes"]);
     place.silt(&["forget", "--yes"]).exits(0);
     let would = place.silt(&["reclaim", "vm", "--dry-run", "--json"]).exits(0).summary();
-    assert_eq!((&would["freed_bytes"], bytes(&would["later_bytes"])), (&0.into(), later));
+    // Snapshots and summaries go with the containers; the first forecast counts these alone.
+    let all_later = bytes(&would["later_bytes"]);
+    assert_eq!(would["freed_bytes"], 0);
+    assert!(all_later >= later && all_later < later + (64 << 10), "{all_later}, not {later}");
     place
         .silt(&["reclaim", "--dry-run"])
         .exits(0)
@@ -140,7 +143,7 @@ fn a_dry_run_says_how_many_bytes_are_freed_now_and_later() {
     let size = || place.objects("").iter().map(|object| object.metadata().unwrap().len()).sum();
     let before: u64 = size();
     let freed = bytes(&place.silt(&all).exits(0).summary()["freed_bytes"]);
-    assert!(freed >= later && freed < later + (1 << 20), "{freed} of {later}");
+    assert!(freed.abs_diff(all_later) < 64 << 10, "{freed}, not {all_later}");
     assert!((before - size()).abs_diff(freed) < 1 << 20, "it counts each object once");
     let would = place.silt(&["reclaim", "vm", "--dry-run", "--json"]).exits(0).summary();
     assert_eq!((&would["freed_bytes"], &would["later_bytes"]), (&0.into(), &0.into()));

@@ -25,6 +25,7 @@ mod restores;
 mod s3;
 mod sharing;
 mod status;
+mod trees;
 
 /// The program that the kit runs.
 const PROGRAM: &str = env!("CARGO_BIN_EXE_silt");

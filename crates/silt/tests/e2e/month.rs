@@ -270,7 +270,12 @@ impl Month {
         self.forget();
         drop(file);
         std::fs::remove_file(filler).unwrap();
-        tool("mount", &["-o", "remount,ro", &mounted]);
+        // The kernel may still be closing what was open for writing.
+        let remount = format!(
+            "for i in $(seq 50); do mount -o remount,ro '{mounted}' && exit; sleep 0.1; done; \
+             exit 1"
+        );
+        tool("sh", &["-c", &remount]);
         self.all_fail(day, 13, "Read-only");
         self.administrator(&["check"]).exits(0);
         let restored = self.administrator(&["restore", "mail@latest", "mail.out"]);

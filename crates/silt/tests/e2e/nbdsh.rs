@@ -3,8 +3,8 @@
 use crate::exports::Served;
 use crate::kit::{Place, can, disk, tool};
 
-/// What each session does after `h = nbd.NBD()`; `uri` and `first` (the first bytes of the disk) are
-/// set, and `refused(call, errno)` is there.
+/// What each session does after `h = nbd.NBD()`; `uri` and `first` (the first bytes of the disk)
+/// are set, and `refused(call, errno)` is there.
 const SESSIONS: [(&str, &str); 10] = [
     (
         "no flag of the handshake: the old way, zeros and all",

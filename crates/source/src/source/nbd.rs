@@ -151,8 +151,8 @@ impl NbdSource {
     }
 
     /// Asks for the block status of what begins at `offset`; `each` is given the extents of the
-    /// context, each by its end. Returns the end of the last one, or the error with which the server
-    /// has refused this request alone.
+    /// context, each by its end. Returns the end of the last one, or the error with which the
+    /// server has refused this request alone.
     fn status(
         &self,
         context: &str,

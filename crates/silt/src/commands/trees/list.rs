@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use silt_format::tree::{Entry, EntryKind, OwnerName, Timestamp};
+use silt_format::tree::{Entry, EntryKind, OwnerName, State, Timestamp};
 use silt_format::{Error, ErrorKind};
 use siltstone::TreeVolume;
 
@@ -84,7 +84,9 @@ impl Lister<'_> {
             target: (metadata.kind == EntryKind::Symlink).then_some(&metadata.target),
         };
         if self.session.global.json {
-            output::message("file", listed.json());
+            let mut value = listed.json();
+            value["state"] = state(entry.state).into();
+            output::message("file", value);
         } else if self.args.long {
             self.rows.push(listed.row());
             if self.rows.len() >= ROWS_MAX {
@@ -100,6 +102,15 @@ impl Lister<'_> {
         if !rows.is_empty() {
             output::table(&listing::HEADER, &rows, &listing::RIGHT);
         }
+    }
+}
+
+/// How well an entry was read.
+fn state(state: State) -> &'static str {
+    match state {
+        State::Whole | State::Fresh => "whole",
+        State::Changed => "changed",
+        State::Unreadable => "unreadable",
     }
 }
 

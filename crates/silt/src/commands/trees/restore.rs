@@ -49,7 +49,8 @@ pub fn restore(
     let (made, shown) = (&report.made, target.display());
     if session.global.json {
         let failures = made.failures.iter().map(|failure| {
-            json!({"path": String::from_utf8_lossy(&failure.path), "error": failure.error.to_string()})
+            let path = String::from_utf8_lossy(&failure.path);
+            json!({"path": path, "error": failure.error.to_string()})
         });
         let value = json!({
             "snapshot": found.snapshot.id.to_string(),

@@ -1,0 +1,97 @@
+//! Directories as volumes.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+
+use serde_json::Value;
+
+use crate::kit::{Place, can, tool};
+
+/// A tree with something of everything that a user without rights can make.
+fn tree(place: &Place) -> String {
+    let root = place.path("home");
+    for folder in ["alice/mail", "bob", "cache"] {
+        fs::create_dir_all(root.join(folder)).unwrap();
+    }
+    fs::write(root.join("alice/notes.txt"), b"remember the milk\n").unwrap();
+    fs::write(root.join("alice/mail/inbox"), vec![b'm'; 3 << 20]).unwrap();
+    fs::write(root.join("alice/draft.tmp"), b"nothing").unwrap();
+    fs::write(root.join("bob/a:b\nc"), b"odd name").unwrap();
+    fs::write(root.join("cache/CACHEDIR.TAG"), b"Signature: 8a477f597d28d172789f06886806bc55")
+        .unwrap();
+    fs::write(root.join("cache/junk"), vec![7; 5000]).unwrap();
+    fs::hard_link(root.join("alice/notes.txt"), root.join("bob/notes")).unwrap();
+    symlink("../alice", root.join("bob/friend")).unwrap();
+    fs::set_permissions(root.join("bob"), fs::Permissions::from_mode(0o750)).unwrap();
+    place.text("home")
+}
+
+/// What rsync would have to do to make `to` like `from`.
+fn differences(from: &str, to: &str) -> String {
+    let (from, to) = (format!("{from}/"), format!("{to}/"));
+    tool("rsync", &["-aHAXSn", "--checksum", "--itemize-changes", "--delete", &from, &to])
+}
+
+#[test]
+fn a_directory_is_backed_up_looked_into_and_restored() {
+    if !can("rsync") {
+        return;
+    }
+    let place = Place::new();
+    let home = tree(&place);
+    let first = place.silt(&["backup", "home", &home, "--json"]).exits(0).summary();
+    assert_eq!(first["unreadable_entries"], 0);
+    place.silt(&["restore", "home@latest", "out"]).exits(0).says("Restored");
+    assert_eq!(differences(&home, &place.text("out")), "");
+
+    let listed = place.silt(&["ls", "home@latest:/bob", "--json"]).exits(0).messages();
+    let names: Vec<_> = listed.iter().map(|file| file["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["a:b\nc", "friend", "notes"]);
+    let fields = ["type", "bytes", "links", "state", "target"].map(|key| listed[1][key].clone());
+    assert_eq!(
+        fields,
+        ["symlink".into(), 0.into(), 1.into(), "whole".into(), Value::from("../alice")]
+    );
+    place.silt(&["ls", "home@latest:home/alice", "-lR"]).exits(0).says("mail/inbox");
+    place.silt(&["cat", "home@latest:/alice/notes.txt"]).exits(0).says("remember the milk");
+    place.silt(&["cat", "home@latest:/bob"]).exits(1).says("is a directory");
+    place.silt(&["cat", "home@latest:/nobody"]).exits(1).says("there is no '/nobody'");
+    place.silt(&["ls", "home@latest"]).exits(0).says("tree");
+
+    // One file, then a part in place.
+    place.silt(&["restore", "home@latest:/alice/notes.txt", "single/"]).exits(0);
+    assert_eq!(place.read("single/notes.txt"), b"remember the milk\n");
+    fs::write(place.path("home/alice/notes.txt"), b"overwritten\n").unwrap();
+    fs::write(place.path("home/alice/extra"), b"added later").unwrap();
+    let alice = place.text("home/alice");
+    place.silt(&["restore", "home@latest:/alice", &alice]).exits(5).says("NOT restored");
+    place.silt(&["restore", "home@latest:/alice", &alice, "--dry-run"]).exits(0).says("Would");
+    assert!(place.path("home/alice/extra").exists());
+    place.silt(&["restore", "home@latest:/alice", &alice, "--in-place", "--delete"]).exits(0);
+    assert_eq!(differences(&place.text("out/alice"), &alice), "");
+    place.silt(&["check", "--read-data"]).exits(0).says("No damage found");
+}
+
+#[test]
+fn rules_leave_entries_out_and_disks_are_told_from_trees() {
+    let place = Place::new();
+    let home = tree(&place);
+    let image = place.write("vm.raw", &crate::kit::disk(1, 4));
+    let disk = format!("vm={image}");
+    let rules = ["--exclude", "*.tmp", "--exclude-caches", "--exclude-larger-than", "1MiB"];
+    place.silt(&[&["backup", "both", &home, &disk][..], &rules].concat()).exits(0).says("left out");
+    let listed = place.silt(&["ls", "both@latest:/", "-R"]).exits(0).printed();
+    assert!(listed.contains("alice/notes.txt") && listed.contains("cache/CACHEDIR.TAG"));
+    for out in ["draft.tmp", "junk", "inbox"] {
+        assert!(!listed.contains(out), "{out} in {listed}");
+    }
+    // All volumes of a snapshot: a disk becomes a file, a tree a folder.
+    place.silt(&["restore", "both@latest", "all/"]).exits(0);
+    assert!(place.path("all/vm.raw").is_file() && place.path("all/home/bob").is_dir());
+    place.silt(&["files", "both@latest:home", "ls"]).exits(1).says("file tree");
+    place.silt(&["diff", "both@latest:home", "both@latest:home"]).exits(1).says("file tree");
+    place.silt(&["ls", "both@latest:vm/etc"]).exits(1).says("silt files");
+    place.silt(&["backup", "both", &home, "--changed", "map.json"]).exits(2).says("directory");
+    place.silt(&["backup", "both", &home, "--exclude", "a[z-"]).exits(0);
+    place.silt(&["restore", "both@latest:/", "x", "--range", "0-1"]).exits(2).says("for disks");
+}
