@@ -69,7 +69,7 @@ impl PipelineState {
 /// What is scanned.
 enum Scan<'a> {
     Disk(Disk<'a>),
-    Tree(Tree<'a>),
+    Tree(Box<Tree<'a>>),
 }
 
 /// A file tree that is scanned.
@@ -242,7 +242,7 @@ impl<'a> Pipeline<'a> {
                 (0..buffers).map(|_| kept.segments.take().unwrap_or_default()).collect();
         }
         let (feed, cutter) = (Mutex::new((feed, 0)), Cutter::new()?);
-        pipeline.scanned = Some(Scan::Tree(Tree { feed, old, cutter, scanner }));
+        pipeline.scanned = Some(Scan::Tree(Box::new(Tree { feed, old, cutter, scanner })));
         Ok(pipeline)
     }
 

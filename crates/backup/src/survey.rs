@@ -102,9 +102,7 @@ impl SurveySession<'_> {
                         changed.extend((!outcome.unreadable.is_empty()).then_some(segment));
                         segment += 1;
                     }
-                    Scanned::Tree(..) => {
-                        return Err(Error::invalid("a part of a tree came from a disk"));
-                    }
+                    Scanned::Tree(..) => return Err(Error::invalid("a disk is no tree")),
                     Scanned::Draft(mut draft) => {
                         changed.push(segment);
                         self.look_up(&mut draft, segment * to_u64(SEGMENT_BYTES), found)?;

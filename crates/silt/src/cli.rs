@@ -85,7 +85,7 @@ pub enum Command {
   silt backup --all
 
 Fleet files are described in `silt help fleet`.")]
-    Backup(Backup),
+    Backup(Box<Backup>),
     /// List snapshots
     #[command(after_help = "Examples:
   silt snapshots

@@ -30,20 +30,7 @@ impl BackupSession<'_> {
         let (old, known) = self.known_tree(parent);
         let scanner = self.scanner_of_tree()?;
         let before = self.containers.stored_bytes + self.packs.stored_bytes;
-        let mut volume = Volume {
-            kind: VolumeKind::Disk,
-            name: name.to_owned(),
-            bytes: 0,
-            source: root.display().to_string(),
-            source_format: "tree".to_owned(),
-            chunking: CONTENT,
-            root: MapRoot { level: 0, page: None },
-            levels: LevelBytes::default(),
-            stored_bytes: 0,
-            unreadable: Vec::new(),
-            backing: Vec::new(),
-            map_proof: None,
-        };
+        let mut volume = empty(name, root);
         let feed = TreeFeed::new(self.context.clone(), walk, options, known, &old)?;
         let mut assembly = Assembly::new(NewMap::new(&old));
         let workers = self.context.workers(self.budget.workers(scan_jobs(self.options.jobs)));
@@ -79,15 +66,10 @@ impl BackupSession<'_> {
         (counts.excluded, counts.vanished) = (excluded, vanished);
         let (map, bytes, sparse_segments) = map.finish(&old, &mut self.packs)?;
         let owners = Owners::of_this_machine().unwrap_or_default();
-        let mut tree = Tree {
-            root,
-            users: owners.users(&users),
-            groups: owners.groups(&groups),
-            counts,
-            sparse_segments,
-        };
-        tree.users.truncate(NAMES_MAX);
-        tree.groups.truncate(NAMES_MAX);
+        let (mut users, mut groups) = (owners.users(&users), owners.groups(&groups));
+        users.truncate(NAMES_MAX);
+        groups.truncate(NAMES_MAX);
+        let tree = Tree { root, users, groups, counts, sparse_segments };
         (volume.root, volume.bytes) = (map, bytes);
         volume.kind = VolumeKind::Tree(Box::new(tree));
         volume.stored_bytes = self.containers.stored_bytes + self.packs.stored_bytes - before;
@@ -145,5 +127,23 @@ impl BackupSession<'_> {
             assembly.take(event, number, &objects, &mut self.packs)?;
         }
         Ok(())
+    }
+}
+
+/// The volume of a tree before anything of it was read.
+fn empty(name: &str, root: &Path) -> Volume {
+    Volume {
+        kind: VolumeKind::Disk,
+        name: name.to_owned(),
+        bytes: 0,
+        source: root.display().to_string(),
+        source_format: "tree".to_owned(),
+        chunking: CONTENT,
+        root: MapRoot { level: 0, page: None },
+        levels: LevelBytes::default(),
+        stored_bytes: 0,
+        unreadable: Vec::new(),
+        backing: Vec::new(),
+        map_proof: None,
     }
 }

@@ -138,7 +138,7 @@ impl<'a> TreeFeed<'a> {
                 if found.metadata.kind == EntryKind::File {
                     return self.file(found, old, buffer);
                 }
-                self.other(found, old);
+                self.other(found, old.as_ref());
             }
             Step::Leave(error) => {
                 self.warnings.extend(error.as_ref().map(problem));
@@ -175,8 +175,8 @@ impl<'a> TreeFeed<'a> {
     }
 
     /// A link, pipe, socket or device.
-    fn other(&mut self, mut found: Found, old: Option<Entry>) {
-        if !self.complete(&mut found, old.as_ref()) {
+    fn other(&mut self, mut found: Found, old: Option<&Entry>) {
+        if !self.complete(&mut found, old) {
             return;
         }
         let state = self.state(&mut found);
@@ -453,4 +453,4 @@ fn hole(bytes: u64) -> Option<TreeEvent> {
     (bytes > 0).then_some(TreeEvent::Hole(bytes))
 }
 
-const _: () = assert!(LARGE_BYTES as usize <= SEGMENT_BYTES);
+const _: () = assert!(LARGE_BYTES <= SEGMENT_BYTES as u64);

@@ -54,17 +54,16 @@ impl OldSegments {
     pub(crate) fn are_usable(&self, segments: impl Iterator<Item = u64>) -> Result<bool> {
         for segment in segments {
             let known = lock(&self.usable).get(&segment).copied();
-            let is_usable = match known {
-                Some(known) => known,
-                None => {
-                    let found = self.is_usable(segment)?;
-                    let mut usable = lock(&self.usable);
-                    if usable.len() >= REMEMBERED_MAX {
-                        usable.clear();
-                    }
-                    usable.insert(segment, found);
-                    found
+            let is_usable = if let Some(known) = known {
+                known
+            } else {
+                let found = self.is_usable(segment)?;
+                let mut usable = lock(&self.usable);
+                if usable.len() >= REMEMBERED_MAX {
+                    usable.clear();
                 }
+                usable.insert(segment, found);
+                found
             };
             if !is_usable {
                 return Ok(false);

@@ -151,6 +151,9 @@ impl Drop for EndOnDrop<'_, '_> {
     }
 }
 
+/// The names on the way to an entry, from the root on.
+type PathNames = Vec<Vec<u8>>;
+
 struct TreeRestore<'r> {
     repository: &'r Repository,
     volume: &'r TreeVolume,
@@ -160,7 +163,7 @@ struct TreeRestore<'r> {
     batch: Vec<Job>,
     batch_bytes: u64,
     /// The first name of each file with several: its path, and how many names are to come.
-    linked: HashMap<(u16, u64), (Vec<Vec<u8>>, u32)>,
+    linked: HashMap<(u16, u64), (PathNames, u32)>,
     path: Vec<Vec<u8>>,
     total: u64,
     report: TreeRestoreReport,

@@ -106,6 +106,11 @@ fn bytes(random: &mut Random) -> Vec<u8> {
     bytes
 }
 
+#[expect(clippy::disallowed_methods, reason = "the user renames a file")]
+fn rename(from: &Path, to: PathBuf) {
+    fs::rename(from, to).unwrap();
+}
+
 /// One change of a tree, of a kind that files really undergo.
 fn change(root: &Path, random: &mut Random) {
     let all = files(root);
@@ -132,7 +137,7 @@ fn change(root: &Path, random: &mut Random) {
         (3, Some(some)) => {
             let _ = fs::hard_link(some, folder.join(format!("link {number}")));
         }
-        (4, Some(some)) => fs::rename(some, folder.join(format!("moved {number}"))).unwrap(),
+        (4, Some(some)) => rename(some, folder.join(format!("moved {number}"))),
         (5, _) => drop(symlink("../somewhere", folder.join(format!("symlink {number}")))),
         (6, Some(some)) => {
             let file = fs::OpenOptions::new().write(true).open(some).unwrap();

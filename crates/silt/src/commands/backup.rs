@@ -1,5 +1,6 @@
 //! `silt backup`.
 
+use std::collections::HashMap;
 use std::io::Read;
 use std::path::Path;
 
@@ -62,27 +63,12 @@ fn run_one(session: &Session<'_>, args: &Backup, series: &str) -> Result<u8, Fai
     if volumes.iter().filter(|volume| volume.is_stdin()).count() > 1 {
         return Err(Failure::Usage("only one volume can come from standard input".to_owned()));
     }
-    // Sources are opened first: a mistyped path should not take a lease.
-    let mut sources = Vec::new();
-    let limit = session.read_limit();
     if args.stdin_command.is_some() && !volumes.iter().any(VolumeArg::is_stdin) {
         return Err(Failure::Usage("--stdin-command needs a volume whose path is -".to_owned()));
     }
     let tree_options = trees::options(&args.tree)?;
-    for (index, volume) in volumes.iter().enumerate() {
-        if trees::is_tree(volume.path) {
-            if limit.is_some() {
-                let message = "--limit-read is for disks; directory trees are read without it";
-                return Err(Failure::Usage(message.to_owned()));
-            }
-            sources.push(Source::Tree(volume.path));
-            continue;
-        }
-        warn_of_mount(session, volume.path);
-        let context = changed.get(&index).and_then(|map| changed_context(map));
-        let source = open_with(volume.path, args, context)?;
-        sources.push(Source::Disk(Throttled::new(source).reads(limit.clone())));
-    }
+    // Sources are opened first: a mistyped path should not take a lease.
+    let sources = open_sources(session, args, &volumes, &changed)?;
     let repository = repository(session, args)?;
     let options = options(session, args, chunking);
     let made_here = MadeHere::new(session, &repository);
@@ -104,10 +90,6 @@ fn run_one(session: &Session<'_>, args: &Backup, series: &str) -> Result<u8, Fai
         };
         let map = changed.get(&index);
         match source {
-            Source::Tree(_) if map.is_some() => {
-                let message = format!("--changed: volume '{name}' is a directory tree");
-                return Err(Failure::Usage(message));
-            }
             Source::Tree(root) => drop(backup.add_tree(&name, root, &tree_options)?),
             Source::Disk(disk) => {
                 let grain = silt_format::number::to_u64(SEGMENT_BYTES);
@@ -133,6 +115,34 @@ fn run_one(session: &Session<'_>, args: &Backup, series: &str) -> Result<u8, Fai
         forget::apply_stored(session, &repository, &own_name)?;
     }
     Ok(code)
+}
+
+/// Opens the sources of a snapshot.
+fn open_sources<'a>(
+    session: &Session<'_>,
+    args: &Backup,
+    volumes: &[VolumeArg<'a>],
+    changed: &HashMap<usize, &Path>,
+) -> Result<Vec<Source<'a>>, Failure> {
+    let limit = session.read_limit();
+    let mut sources = Vec::new();
+    for (index, volume) in volumes.iter().enumerate() {
+        let map = changed.get(&index);
+        if trees::is_tree(volume.path) {
+            let shown = volume.path.display();
+            let option = if limit.is_some() { Some("--limit-read") } else { None };
+            if let Some(option) = option.or(map.map(|_| "--changed")) {
+                let message = format!("{option} is for disks, but {shown} is a directory");
+                return Err(Failure::Usage(message));
+            }
+            sources.push(Source::Tree(volume.path));
+            continue;
+        }
+        warn_of_mount(session, volume.path);
+        let source = open_with(volume.path, args, map.and_then(|map| changed_context(map)))?;
+        sources.push(Source::Disk(Throttled::new(source).reads(limit.clone())));
+    }
+    Ok(sources)
 }
 
 /// Warns of volumes that the last snapshot has and this one lacks: most likely they were forgotten.
