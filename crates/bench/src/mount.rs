@@ -92,11 +92,16 @@ pub fn run(options: &MountOptions) -> Result<()> {
     ratios.sort_by(f64::total_cmp);
     println!("sequential read / restore: {:.2} (median)", ratios[ratios.len() / 2]);
     let mounted = Mounted::new(options)?;
-    for what in ["first", "again"] {
+    for (what, depth) in [
+        ("series and ids, first", "2"),
+        ("series and ids, again", "2"),
+        ("and the volumes of each, first", "3"),
+        ("and the volumes of each, again", "3"),
+    ] {
         let start = Instant::now();
-        let folder = options.work.join("mounted");
-        let listed = Command::new("find").arg(folder).args(["-mindepth", "2"]).output()?;
-        let count = listed.stdout.split(|byte| *byte == b'\n').count();
+        let mut find = Command::new("find");
+        find.arg(options.work.join("mounted")).args(["-mindepth", "2", "-maxdepth", depth]);
+        let count = find.output()?.stdout.split(|byte| *byte == b'\n').count();
         println!("ls of {count} names, {what}: {:.3} s", start.elapsed().as_secs_f64());
     }
     drop(mounted);

@@ -3,6 +3,10 @@
 //! Numbers are in the machine's order. The kernel sends no wrong messages, but lengths are checked
 //! all the same.
 
+use std::io::{IoSlice, Write};
+use std::ops::Range;
+use std::sync::Arc;
+
 /// The protocol's major number, and the least and most of its minor ones.
 pub const MAJOR: u32 = 7;
 pub const MINOR_MIN: u32 = 28;
@@ -88,65 +92,85 @@ impl<'a> Request<'a> {
 }
 
 /// A reply while it is put together.
-pub struct Reply(Vec<u8>);
+pub struct Reply {
+    head: Vec<u8>,
+    /// Bytes behind the head, which are sent from where they are.
+    tail: Option<(Arc<Vec<u8>>, Range<usize>)>,
+}
 
 impl Reply {
     pub fn new() -> Self {
-        Self(vec![0; OUT_HEADER])
+        Self { head: vec![0; OUT_HEADER], tail: None }
     }
 
     /// Begins anew.
     pub fn clear(&mut self) {
-        self.0.truncate(OUT_HEADER);
+        self.head.truncate(OUT_HEADER);
+        self.tail = None;
     }
 
     /// How long the body is.
     pub fn body_bytes(&self) -> usize {
-        self.0.len() - OUT_HEADER
+        self.head.len() - OUT_HEADER
     }
 
     pub fn word(&mut self, value: u32) -> &mut Self {
-        self.0.extend_from_slice(&value.to_ne_bytes());
+        self.head.extend_from_slice(&value.to_ne_bytes());
         self
     }
 
     pub fn half(&mut self, value: u16) -> &mut Self {
-        self.0.extend_from_slice(&value.to_ne_bytes());
+        self.head.extend_from_slice(&value.to_ne_bytes());
         self
     }
 
     pub fn long(&mut self, value: u64) -> &mut Self {
-        self.0.extend_from_slice(&value.to_ne_bytes());
+        self.head.extend_from_slice(&value.to_ne_bytes());
         self
     }
 
     pub fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
-        self.0.extend_from_slice(bytes);
+        self.head.extend_from_slice(bytes);
         self
     }
 
     /// A body of `length` bytes to be filled.
     pub fn body(&mut self, length: usize) -> &mut [u8] {
-        self.0.resize(OUT_HEADER + length, 0);
-        &mut self.0[OUT_HEADER..]
+        self.head.resize(OUT_HEADER + length, 0);
+        &mut self.head[OUT_HEADER..]
     }
 
     /// Cuts the body off.
     pub fn truncate(&mut self, length: usize) {
-        self.0.truncate(OUT_HEADER + length);
+        self.head.truncate(OUT_HEADER + length);
     }
 
-    /// The message with its header; an error has no body.
-    pub fn finish(&mut self, unique: u64, error: Option<rustix::io::Errno>) -> &[u8] {
+    /// Lets a part of `bytes` come behind the body.
+    pub fn tail(&mut self, bytes: Arc<Vec<u8>>, range: Range<usize>) {
+        self.tail = Some((bytes, range));
+    }
+
+    /// Sends the message with its header; an error has no body.
+    pub fn finish(
+        &mut self,
+        unique: u64,
+        error: Option<rustix::io::Errno>,
+        mut device: impl Write,
+    ) -> std::io::Result<()> {
         if error.is_some() {
             self.clear();
         }
-        let length = u32::try_from(self.0.len()).unwrap_or(u32::MAX);
+        let tail = self.tail.as_ref().map_or(&[][..], |(bytes, range)| &bytes[range.clone()]);
+        let bytes = self.head.len() + tail.len();
+        let length = u32::try_from(bytes).unwrap_or(u32::MAX);
         let code = error.map_or(0, |error| -error.raw_os_error());
-        self.0[..4].copy_from_slice(&length.to_ne_bytes());
-        self.0[4..8].copy_from_slice(&code.to_ne_bytes());
-        self.0[8..16].copy_from_slice(&unique.to_ne_bytes());
-        &self.0
+        self.head[..4].copy_from_slice(&length.to_ne_bytes());
+        self.head[4..8].copy_from_slice(&code.to_ne_bytes());
+        self.head[8..16].copy_from_slice(&unique.to_ne_bytes());
+        // The kernel takes a message as a whole or not at all.
+        let sent = device.write_vectored(&[IoSlice::new(&self.head), IoSlice::new(tail)])?;
+        self.tail = None;
+        if sent == bytes { Ok(()) } else { Err(std::io::ErrorKind::WriteZero.into()) }
     }
 }
 

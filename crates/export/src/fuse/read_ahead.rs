@@ -11,6 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use silt_format::Result;
 use silt_format::number::{to_u64, to_usize};
 
+use super::protocol::Reply;
 use crate::catalog::{OpenVolume, lock};
 
 /// What is read at once: a segment of the format.
@@ -28,7 +29,7 @@ const SEQUENTIAL_MIN: u32 = 4;
 
 enum Content {
     Pending,
-    Ready(Vec<u8>),
+    Ready(Arc<Vec<u8>>),
     /// It is read as it is asked for, so that an error is of those bytes alone.
     Failed,
 }
@@ -96,17 +97,34 @@ impl ReadAhead {
         Arc::new(OpenFile { volume, state, arrived, count: Arc::clone(&self.count) })
     }
 
-    /// Reads from `offset` on. Returns the number of bytes read, which is less than asked for only
-    /// at the end.
-    pub fn read(&self, file: &Arc<OpenFile>, offset: u64, into: &mut [u8]) -> Result<usize> {
+    /// Puts what is at `offset` into the body of a reply: as many bytes as are wanted, or less at
+    /// the end.
+    pub fn read(
+        &self,
+        file: &Arc<OpenFile>,
+        offset: u64,
+        wanted: usize,
+        reply: &mut Reply,
+    ) -> Result<()> {
         let bytes = file.volume.reader().bytes();
-        let length = to_u64(into.len()).min(bytes.saturating_sub(offset));
-        let into = &mut into[..to_usize(length)];
+        let length = to_u64(wanted).min(bytes.saturating_sub(offset));
         if !file.is_sequential(offset, length) {
-            return file.volume.reader().read_at(offset, into);
+            let read = file.volume.reader().read_at(offset, reply.body(to_usize(length)))?;
+            reply.truncate(read);
+            return Ok(());
         }
         let end = offset + length;
         self.order(file, end / WINDOW_BYTES);
+        // What lies in one window is sent from there.
+        let (index, from) = (offset / WINDOW_BYTES, to_usize(offset % WINDOW_BYTES));
+        if length > 0
+            && (end - 1) / WINDOW_BYTES == index
+            && let Some(window) = file.window(index)
+        {
+            reply.tail(window, from..from + to_usize(length));
+            return Ok(());
+        }
+        let into = reply.body(to_usize(length));
         let (mut at, mut rest) = (offset, into);
         while !rest.is_empty() {
             let index = at / WINDOW_BYTES;
@@ -118,7 +136,7 @@ impl ReadAhead {
             at += to_u64(here);
             rest = behind;
         }
-        Ok(to_usize(length))
+        Ok(())
     }
 
     /// Has the windows behind `index` read, as far as there is room for them.
@@ -137,9 +155,12 @@ impl ReadAhead {
                 if let Some(Window { content: Content::Ready(bytes), .. }) =
                     state.windows.remove(oldest)
                 {
-                    let mut spare = lock(&self.spare);
-                    spare.push(bytes);
-                    spare.truncate(SPARE_MAX);
+                    // A reply may still be sending it.
+                    if let Ok(bytes) = Arc::try_unwrap(bytes) {
+                        let mut spare = lock(&self.spare);
+                        spare.push(bytes);
+                        spare.truncate(SPARE_MAX);
+                    }
                 }
                 self.count.fetch_sub(1, Ordering::Relaxed);
             }
@@ -165,20 +186,26 @@ impl OpenFile {
         state.sequential >= SEQUENTIAL_MIN
     }
 
-    /// Copies from a window, for which it waits if it is being read; `false` where there is none.
+    /// Copies from a window; `false` where there is none.
     fn copy(&self, index: u64, from: usize, into: &mut [u8]) -> bool {
+        let Some(window) = self.window(index) else { return false };
+        into.copy_from_slice(&window[from..from + into.len()]);
+        true
+    }
+
+    /// A window, for which it waits if it is being read; `None` where there is none.
+    fn window(&self, index: u64) -> Option<Arc<Vec<u8>>> {
         let mut state = lock(&self.state);
         loop {
             match state.windows.iter().find(|window| window.index == index) {
                 Some(Window { content: Content::Ready(bytes), .. }) => {
-                    into.copy_from_slice(&bytes[from..from + into.len()]);
-                    return true;
+                    return Some(Arc::clone(bytes));
                 }
                 Some(Window { content: Content::Pending, .. }) => {
                     let waited = self.arrived.wait(state);
                     state = waited.unwrap_or_else(PoisonError::into_inner);
                 }
-                _ => return false,
+                _ => return None,
             }
         }
     }
@@ -192,7 +219,7 @@ fn work(orders: &Mutex<Receiver<Order>>, spare: &Spare) {
         let mut bytes = lock(spare).pop().unwrap_or_default();
         bytes.resize(to_usize(WINDOW_BYTES.min(reader.bytes() - offset)), 0);
         let content = match reader.read_at(offset, &mut bytes) {
-            Ok(_) => Content::Ready(bytes),
+            Ok(_) => Content::Ready(Arc::new(bytes)),
             Err(_) => Content::Failed,
         };
         let mut state = lock(&file.state);

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -225,7 +225,7 @@ impl Server {
         let unique = agreed.ok_or_else(|| {
             Error::new(ErrorKind::Unsupported, "the kernel's FUSE is older than Linux 4.20")
         })?;
-        (&self.device).write_all(reply.finish(unique, None)).map_err(failed)
+        reply.finish(unique, None, &self.device).map_err(failed)
     }
 
     /// Answers requests until the folder is unmounted.
@@ -255,7 +255,7 @@ impl Server {
                     let error = self.answer(&request, &mut reply).err();
                     let code = error.map(|refusal| self.code(refusal));
                     // The program that has asked may be gone.
-                    let _ = (&self.device).write(reply.finish(request.unique, code));
+                    let _ = reply.finish(request.unique, code, &self.device);
                 }
             }
         }
@@ -381,8 +381,8 @@ impl Server {
         let (handle, offset) = (request.long(0).ok_or(REFUSED)?, request.long(8).ok_or(REFUSED)?);
         let wanted = to_usize(u64::from(request.word(16).ok_or(REFUSED)?));
         let file = self.file(handle)?;
-        let body = reply.body(wanted.min(fuse::READ_BYTES_MAX));
-        let read = self.ahead.read(&file, offset, body).map_err(|error| {
+        let wanted = wanted.min(fuse::READ_BYTES_MAX);
+        let read = self.ahead.read(&file, offset, wanted, reply).map_err(|error| {
             let id = file.volume.id();
             // Reads of a deleted snapshot fail once its space is reclaimed.
             match self.tree.catalog().is_deleted(id) {
@@ -394,12 +394,10 @@ impl Server {
             }
         });
         // It was there when it was opened: its bytes are what is missing.
-        let read = read.map_err(|refusal| {
+        read.map_err(|refusal| {
             self.code(refusal);
             Refusal::Code(Errno::IO)
-        })?;
-        reply.truncate(read);
-        Ok(())
+        })
     }
 
     /// The next data or the next hole.
