@@ -80,11 +80,8 @@ pub enum Command {
   silt backup db1 dump=- --stdin-command pg_dumpall
   silt backup home /srv/home etc=/etc --exclude '*.tmp' --exclude-caches
   silt backup web1 'root=nbd+unix:///?socket=/run/x.sock' --changed qemu:dirty-bitmap:monday
-  silt backup --fleet fleet.toml
   silt backup --fleet fleet.toml --spool --rounds 4
-  silt backup --all
-
-Fleet files are described in `silt help fleet`.")]
+  silt backup --all")]
     Backup(Box<Backup>),
     /// List snapshots
     #[command(after_help = "Examples:
@@ -288,8 +285,8 @@ They can be brought back with `silt undelete` until a reclaim frees their space.
         /// The shell.
         shell: clap_complete::Shell,
     },
-    /// Print the help of a command, or one of the topics options, buckets, environment, fleet and
-    /// profiles
+    /// Print the help of a command, or one of the topics options, buckets, environment, fleet,
+    /// profiles and trees
     #[command(after_help = "Examples:
   silt help backup
   silt help key add
@@ -297,7 +294,8 @@ They can be brought back with `silt undelete` until a reclaim frees their space.
   silt help buckets
   silt help environment
   silt help fleet
-  silt help profiles")]
+  silt help profiles
+  silt help trees")]
     Help {
         /// A command, or a topic.
         #[arg(value_name = "COMMAND|TOPIC")]

@@ -5,6 +5,7 @@ use clap::{Arg, ArgAction, Command, CommandFactory};
 
 use super::Cli;
 use super::global::BUCKETS;
+use super::trees::FILE_TREES;
 
 /// The widest page, in columns, on a terminal that is wider.
 const COLUMNS_MAX: usize = 100;
@@ -51,6 +52,12 @@ Access is set up as for the programs of the store: AWS_ACCESS_KEY_ID, AWS_PROFIL
 AWS_ENDPOINT_URL, AZURE_STORAGE_ACCOUNT_NAME, GOOGLE_APPLICATION_CREDENTIALS and others.
 An option behind the location takes precedence over one of the command line, and that over
 its variable: s3://bucket/vms?class=STANDARD_IA&connections=8
+
+";
+
+const TREES_INTRODUCTION: &str = "\
+A directory is backed up as a file tree: `silt backup home /srv/home etc=/etc`. These options
+of `silt backup` choose what is read and what is left out:
 
 ";
 
@@ -117,6 +124,8 @@ pub enum Topic {
     Fleet,
     /// The configuration file.
     Profiles,
+    /// The options of file trees in a backup.
+    Trees,
 }
 
 /// Finds a topic by its name.
@@ -127,6 +136,7 @@ pub fn topic(name: &str) -> Option<Topic> {
         "environment" => Some(Topic::Environment),
         "fleet" => Some(Topic::Fleet),
         "profiles" => Some(Topic::Profiles),
+        "trees" => Some(Topic::Trees),
         _ => None,
     }
 }
@@ -139,6 +149,16 @@ pub fn command() -> Command {
         command.max_term_width(COLUMNS_MAX).disable_help_flag(true).arg(help_flag()).mut_args(
             |arg| if arg.is_global_set() && arg.get_id() != "help" { arg.hide(true) } else { arg },
         );
+    let command = command.mut_subcommand("backup", |backup| {
+        let trees = names_of(&backup, |arg| arg.get_help_heading() == Some(FILE_TREES));
+        let after = backup.get_after_help().map(ToString::to_string).unwrap_or_default();
+        let trees = line_of("File trees:", &trees, "see `silt help trees`");
+        let backup = backup.after_help(format!("{after}\n\n{trees}"));
+        backup.mut_args(|arg| {
+            let is_hidden = arg.get_help_heading() == Some(FILE_TREES);
+            if is_hidden { arg.hide(true) } else { arg }
+        })
+    });
     with_note(command, &note)
 }
 
@@ -156,6 +176,7 @@ pub fn page(topic: Topic) -> StyledStr {
         }
         Topic::Buckets => rendered(BUCKETS_INTRODUCTION, is_for_buckets),
         Topic::Environment => StyledStr::from(ENVIRONMENT),
+        Topic::Trees => rendered_trees(),
         Topic::Fleet => StyledStr::from(FLEET),
         Topic::Profiles => StyledStr::from(PROFILES),
     }
@@ -169,6 +190,19 @@ fn is_for_buckets(arg: &Arg) -> bool {
 fn rendered(introduction: &str, is_shown: impl Fn(&Arg) -> bool) -> StyledStr {
     let all = Cli::command();
     let shown = all.get_arguments().filter(|arg| arg.is_global_set() && is_shown(arg));
+    rendered_options(introduction, shown)
+}
+
+/// The page of what is left out of file trees.
+fn rendered_trees() -> StyledStr {
+    let all = Cli::command();
+    let backup = all.get_subcommands().find(|command| command.get_name() == "backup");
+    let options = backup.into_iter().flat_map(Command::get_arguments);
+    let shown = options.filter(|arg| arg.get_help_heading() == Some(FILE_TREES));
+    rendered_options(TREES_INTRODUCTION, shown)
+}
+
+fn rendered_options<'a>(introduction: &str, shown: impl Iterator<Item = &'a Arg>) -> StyledStr {
     let page = Command::new("silt").max_term_width(COLUMNS_MAX).disable_help_flag(true);
     let mut page = page.args(shown.cloned()).help_template("{before-help}{options}");
     page = page.mut_args(|arg| arg.help_heading(None::<&str>).hide_env_values(true));
@@ -178,22 +212,32 @@ fn rendered(introduction: &str, is_shown: impl Fn(&Arg) -> bool) -> StyledStr {
 
 /// The line that names the global options.
 fn note(command: &Command) -> String {
-    let shown = command.get_arguments().filter(|arg| arg.is_global_set() && !arg.is_hide_set());
-    let names = shown.filter(|arg| !is_for_buckets(arg)).filter_map(Arg::get_long);
-    let mut note = "Global options:".to_owned();
-    let mut column = note.len();
-    let names: Vec<String> = names.map(|name| format!("--{name},")).collect();
-    let hint = ["see".to_owned(), "`silt help options`".to_owned()];
-    for word in names.iter().chain(&hint) {
+    let names =
+        names_of(command, |arg| arg.is_global_set() && !arg.is_hide_set() && !is_for_buckets(arg));
+    line_of("Global options:", &names, "see `silt help options`")
+}
+
+/// The long names of a command's options that `is_named` selects.
+fn names_of(command: &Command, is_named: impl Fn(&Arg) -> bool) -> Vec<String> {
+    let named = command.get_arguments().filter(|arg| is_named(arg));
+    named.filter_map(Arg::get_long).map(|name| format!("--{name},")).collect()
+}
+
+/// A line of options by name, wrapped.
+fn line_of(title: &str, names: &[String], hint: &str) -> String {
+    let (see, topic) = hint.split_once(' ').unwrap_or((hint, ""));
+    let mut line = title.to_owned();
+    let mut column = line.len();
+    for word in names.iter().map(String::as_str).chain([see, topic]) {
         if column + 1 + word.len() > COLUMNS {
-            note.push_str("\n ");
+            line.push_str("\n ");
             column = 1;
         }
-        note.push(' ');
-        note.push_str(word);
+        line.push(' ');
+        line.push_str(word);
         column += 1 + word.len();
     }
-    note
+    line
 }
 
 /// The command with the line at the end of its help, and of that of its subcommands. The text
@@ -217,7 +261,7 @@ mod tests {
 
     /// Commands whose own options, arguments and examples need more, and why.
     const LONG: [(&str, usize, &str); 1] =
-        [("silt backup", 72, "it has 22 options of its own, six of them for rounds")];
+        [("silt backup", 75, "it has 22 options of its own, six of them for rounds")];
 
     /// The pages of a command and of its subcommands, by their names.
     fn pages(command: &mut Command, name: &str, found: &mut Vec<(String, String)>) {

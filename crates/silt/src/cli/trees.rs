@@ -4,43 +4,46 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
+/// The heading of options for file trees.
+pub const FILE_TREES: &str = "File trees";
+
 /// What of a file tree is backed up.
 #[derive(Args)]
 pub struct TreeArgs {
     /// Leave out entries of a directory tree that match this pattern, in the syntax of gitignore;
     /// may be given several times, `!` takes an entry in again.
-    #[arg(long, value_name = "PATTERN", help_heading = "File trees")]
+    #[arg(long, value_name = "PATTERN", help_heading = FILE_TREES)]
     pub exclude: Vec<String>,
     /// The same, whatever the case of letters.
-    #[arg(long, value_name = "PATTERN", help_heading = "File trees")]
+    #[arg(long, value_name = "PATTERN", help_heading = FILE_TREES)]
     pub iexclude: Vec<String>,
     /// Leave out what matches a pattern of this file, one a line.
-    #[arg(long, value_name = "FILE", help_heading = "File trees")]
+    #[arg(long, value_name = "FILE", help_heading = FILE_TREES)]
     pub exclude_file: Vec<PathBuf>,
     /// Leave out the content of directories that are caches (CACHEDIR.TAG).
-    #[arg(long, help_heading = "File trees")]
+    #[arg(long, help_heading = FILE_TREES)]
     pub exclude_caches: bool,
     /// Leave out the content of directories with a file of this name; with NAME:HEADER only if the
     /// file begins with HEADER.
-    #[arg(long, value_name = "NAME", help_heading = "File trees")]
+    #[arg(long, value_name = "NAME", help_heading = FILE_TREES)]
     pub exclude_if_present: Vec<String>,
     /// Leave out files larger than this.
-    #[arg(long, value_name = "SIZE", help_heading = "File trees")]
+    #[arg(long, value_name = "SIZE", help_heading = FILE_TREES)]
     pub exclude_larger_than: Option<String>,
     /// Leave out files with the flag `nodump`.
-    #[arg(long, help_heading = "File trees")]
+    #[arg(long, help_heading = FILE_TREES)]
     pub exclude_nodump: bool,
     /// Leave out what is mounted below the directory.
-    #[arg(long, short = 'x', help_heading = "File trees")]
+    #[arg(long, short = 'x', help_heading = FILE_TREES)]
     pub one_file_system: bool,
     /// Read all files, even those whose metadata did not change.
-    #[arg(long, help_heading = "File trees")]
+    #[arg(long, help_heading = FILE_TREES)]
     pub reread: bool,
     /// Do not compare inode numbers. They are ignored on FUSE, NFS and SMB anyway.
-    #[arg(long, help_heading = "File trees")]
+    #[arg(long, help_heading = FILE_TREES)]
     pub ignore_inode: bool,
     /// Do not compare change times.
-    #[arg(long, help_heading = "File trees")]
+    #[arg(long, help_heading = FILE_TREES)]
     pub ignore_ctime: bool,
 }
 
@@ -48,13 +51,13 @@ pub struct TreeArgs {
 #[derive(Args)]
 pub struct TreeRestoreArgs {
     /// Remove what is in the target and not in the snapshot; with --in-place.
-    #[arg(long, requires = "in_place", help_heading = "File trees")]
+    #[arg(long, requires = "in_place", help_heading = FILE_TREES)]
     pub delete: bool,
     /// Who owns restored files: the owners by number, by name, or the user who restores.
-    #[arg(long, value_enum, default_value_t = Owners::Numbers, help_heading = "File trees")]
+    #[arg(long, value_enum, default_value_t = Owners::Numbers, help_heading = FILE_TREES)]
     pub owners: Owners,
     /// Which extended attributes are restored.
-    #[arg(long, value_enum, default_value_t = Xattrs::All, help_heading = "File trees")]
+    #[arg(long, value_enum, default_value_t = Xattrs::All, help_heading = FILE_TREES)]
     pub xattrs: Xattrs,
 }
 

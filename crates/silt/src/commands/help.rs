@@ -18,7 +18,7 @@ pub fn run(name: &'static str, words: &[String]) -> Result<u8, Failure> {
         command = command.find_subcommand_mut(word).ok_or_else(|| {
             Failure::Usage(format!(
                 "'{}' is neither a command nor one of the topics options, buckets, \
-                 environment, fleet and profiles",
+                 environment, fleet, profiles and trees",
                 words.join(" ")
             ))
         })?;
