@@ -1,7 +1,7 @@
 //! Where passwords come from: environment, files, commands, and the terminal.
 
 use std::io::{BufRead, IsTerminal};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use silt_format::Error;
 
@@ -10,6 +10,12 @@ use crate::output;
 
 /// How often a password is asked for if it is wrong.
 const ATTEMPTS: u32 = 3;
+
+/// What the name of a systemd credential begins with where it stands in place of a file.
+const CREDENTIAL: &str = "credential:";
+
+/// The folder of credentials that are not encrypted, for commands that are run by hand.
+const CREDENTIAL_STORE: &str = "/etc/credstore";
 
 /// The variables that can hold one password.
 pub struct Variables {
@@ -117,7 +123,26 @@ pub fn attempts<T>(
     attempt()
 }
 
+/// Whether a path is the name of a systemd credential.
+pub fn is_credential(path: &Path) -> bool {
+    path.to_str().is_some_and(|text| text.starts_with(CREDENTIAL))
+}
+
+/// Returns the file of a password: the path itself, or that of a credential. A service has its
+/// credentials in a folder of its own; without one, the folder is that of the machine.
+fn file_of(path: &Path) -> Result<PathBuf, Failure> {
+    let Some(name) = path.to_str().and_then(|text| text.strip_prefix(CREDENTIAL)) else {
+        return Ok(path.to_owned());
+    };
+    if name.is_empty() || name.contains('/') || name == "." || name == ".." {
+        return Err(Failure::Usage(format!("'{name}' cannot be the name of a credential")));
+    }
+    let folder = variable("CREDENTIALS_DIRECTORY").unwrap_or_else(|| CREDENTIAL_STORE.into());
+    Ok(PathBuf::from(folder).join(name))
+}
+
 fn from_file(path: &Path) -> Result<Vec<u8>, Failure> {
+    let path = &file_of(path)?;
     let what = || format!("read the password file {}", path.display());
     // NotFound would be reported as a missing repository.
     let file = std::fs::File::open(path)

@@ -86,7 +86,8 @@ The configuration file is that of --config or SILT_CONFIG, otherwise $XDG_CONFIG
 
   [profiles.home]
   repository = \"/backup/silt\"
-  password-file = \"password\"        # or password-command = \"pass show silt\"
+  password-file = \"password\"        # or \"credential:NAME\", a credential of systemd
+                                      # or password-command = \"pass show silt\"
   memory = 128                        # as the options of these names; see `silt help options`
   jobs = 4
   limit-read = 200

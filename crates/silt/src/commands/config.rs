@@ -205,7 +205,8 @@ fn read(path: &Path) -> Result<File, Failure> {
 fn located(mut profile: Profile, file: &Path) -> Profile {
     let file = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
     let folder = file.parent().unwrap_or(Path::new("/"));
-    for path in [&mut profile.password_file, &mut profile.cache_dir].into_iter().flatten() {
+    let password = profile.password_file.as_mut().filter(|it| !secrets::is_credential(it));
+    for path in password.into_iter().chain(&mut profile.cache_dir) {
         *path = folder.join(&*path);
     }
     if let Some(repository) = profile.repository.as_mut().filter(|it| !it.contains("://")) {

@@ -19,6 +19,7 @@ mod month;
 mod mounts;
 mod nbd_sources;
 mod nbdsh;
+mod packaging;
 mod profiles;
 mod renames;
 mod restores;
