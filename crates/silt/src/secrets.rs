@@ -86,6 +86,16 @@ pub fn password(
     not_empty(password)
 }
 
+/// Returns the password if it is in a file or in a variable. Nothing is asked for and no command
+/// is run.
+pub fn at_hand(variables: &Variables, file: Option<&Path>) -> Result<Vec<u8>, Error> {
+    let none = || Error::new(silt_format::ErrorKind::Denied, "the password is not at hand");
+    if variable(variables.command).is_some() || is_asked(variables, file) {
+        return Err(none());
+    }
+    password(variables, file, "--password-file", "", false).map_err(|_| none())
+}
+
 /// Returns the password that a shell command prints.
 pub fn by_command(command: &str) -> Result<Vec<u8>, Failure> {
     not_empty(from_command(command.as_ref())?)

@@ -183,6 +183,18 @@ pub fn page(topic: Topic) -> StyledStr {
     }
 }
 
+/// A topic's text without the options that its page lists.
+pub fn introduction(topic: Topic) -> &'static str {
+    match topic {
+        Topic::Options => "",
+        Topic::Buckets => BUCKETS_INTRODUCTION,
+        Topic::Environment => ENVIRONMENT,
+        Topic::Trees => TREES_INTRODUCTION,
+        Topic::Fleet => FLEET,
+        Topic::Profiles => PROFILES,
+    }
+}
+
 fn is_for_buckets(arg: &Arg) -> bool {
     arg.get_help_heading() == Some(BUCKETS)
 }

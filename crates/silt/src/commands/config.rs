@@ -149,6 +149,12 @@ pub fn apply(global: &mut Global, matches: &ArgMatches) -> Result<Chosen, Failur
     Ok(chosen)
 }
 
+/// The names of the profiles of the configuration file.
+pub fn profiles(global: &Global) -> Result<Vec<String>, Failure> {
+    let found = find(global)?;
+    Ok(found.map(|(_, file)| file.profiles.into_keys().collect()).unwrap_or_default())
+}
+
 /// The configuration file: the one that is named, that of the user, or that of the machine.
 fn find(global: &Global) -> Result<Option<(PathBuf, File)>, Failure> {
     if let Some(path) = &global.config {

@@ -6,6 +6,7 @@ mod backups;
 mod bad_input;
 mod clouds;
 mod commands;
+mod completions;
 mod copies;
 mod daily;
 mod deletions;

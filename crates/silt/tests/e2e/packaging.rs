@@ -1,9 +1,39 @@
-//! What packages are made of: units of systemd.
+//! What packages are made of: manual pages, units of systemd.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::kit::{Place, Run, can, tool};
+
+/// Every command has a page, and each page is as `man` and `mandoc` want it.
+#[test]
+fn manual_pages_are_complete_and_correct() {
+    let place = Place::new();
+    place.silt(&["manual", "pages", "--date", "2026-11-23"]).exits(0).says("manual pages");
+    let pages: Vec<PathBuf> =
+        std::fs::read_dir(place.path("pages")).unwrap().map(|it| it.unwrap().path()).collect();
+    let names: BTreeSet<&str> =
+        pages.iter().map(|path| path.file_name().unwrap().to_str().unwrap()).collect();
+    let all = ["silt.1", "silt-backup.1", "silt-key-add.1", "silt.toml.5", "silt-buckets.7"];
+    assert!(all.iter().all(|name| names.contains(name)), "{names:?}");
+    assert!(!names.contains("silt-complete.1") && !names.contains("silt-manual.1"), "{names:?}");
+    let text = |name: &str| std::fs::read_to_string(place.path("pages").join(name)).unwrap();
+    assert!(text("silt.1").contains("password\\-file") && text("silt.1").contains("EXIT STATUS"));
+    let status = text("silt-status.1");
+    assert!(status.contains("EXAMPLES\n.nf\nsilt status\n"), "{status}");
+    assert!(!status.contains("password\\-file"), "{status}");
+    assert!(text("silt-backup.1").contains("one\\-file\\-system"));
+    if can("mandoc") {
+        for page in &pages {
+            let page = page.to_str().unwrap();
+            assert_eq!(tool("mandoc", &["-Tlint", "-Wwarning", page]), "", "{page}");
+            let man = ["--warnings", "-E", "UTF-8", "-l", "-Tutf8", "-Z", page];
+            let run = Run::of(Command::new("man").args(man).env("LC_ALL", "C.UTF-8")).exits(0);
+            assert_eq!(run.err, "", "{page}");
+        }
+    }
+}
 
 #[test]
 fn a_password_can_be_a_credential_of_systemd() {
