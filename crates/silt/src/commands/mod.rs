@@ -101,7 +101,9 @@ pub fn run(
     let chosen =
         if needs_settings { config::apply(&mut cli.global, matches)? } else { Chosen::default() };
     let cli = &*cli;
-    if let Some(file) = &cli.global.log_file {
+    // A tab is no run of the program.
+    let log_file = cli.global.log_file.as_ref();
+    if let Some(file) = log_file.filter(|_| !matches!(cli.command, Command::Complete(_))) {
         output::log_to(file)
             .map_err(|error| Error::io(format!("open the log {}", file.display()), error))?;
     }

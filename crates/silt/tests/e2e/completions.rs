@@ -150,6 +150,9 @@ fn completion_asks_for_nothing_and_says_nothing_of_errors() {
         };
         assert_eq!(candidates(&mut command, &words), [""; 0], "{name}={value:?}");
     }
+    let mut command = place.command();
+    assert_eq!(candidates(command.env("SILT_LOG_FILE", "log"), &words).len(), 3);
+    assert!(!place.path("log").exists(), "a tab is no run of the program");
     // A command for the password could ask as well.
     let mut command = place.command();
     command.env_remove("SILT_PASSWORD").env("SILT_PASSWORD_COMMAND", "touch ran; echo secret");
