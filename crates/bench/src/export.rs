@@ -21,7 +21,7 @@ const REQUESTS: u64 = 100_000;
 pub struct Served {
     child: Child,
     pub socket: PathBuf,
-    started: Instant,
+    pub started: Instant,
 }
 
 impl Served {
@@ -79,6 +79,20 @@ impl Client {
         input.read_exact(&mut bytes)?;
         input.read_exact(&mut [0; 2 + EXPORT_NAME_ZEROES])?;
         Ok(Self { input, output, bytes: u64::from_be_bytes(bytes) })
+    }
+
+    /// Reads `length` bytes.
+    pub fn read(&mut self, offset: u64, length: usize) -> Result<Vec<u8>> {
+        let (flags, cookie, bytes) = (0, 0, u64::try_from(length)?);
+        let request = Request { flags, command: command::READ, cookie, offset, length: bytes };
+        self.output.write_all(&request.encode(false))?;
+        let (mut header, mut read) = ([0; 16], vec![0; length]);
+        self.input.read_exact(&mut header)?;
+        if header[4..8] != [0; 4] {
+            return Err("a read failed".into());
+        }
+        self.input.read_exact(&mut read)?;
+        Ok(read)
     }
 
     /// Reads random blocks of the first `within` bytes, `depth` at once; returns how many a second.

@@ -17,6 +17,7 @@ mod cpus;
 mod deletion;
 mod disks;
 mod export;
+mod far;
 mod join;
 mod memory;
 mod mount;
@@ -83,6 +84,9 @@ enum Command {
     /// Measure the NBD server against qemu-nbd on the same disk
     #[command(after_help = "Example:\n  silt-bench export --work /vm/bench --mib 512 --runs 5")]
     Export(ExportOptions),
+    /// Measure how soon the NBD server reads from a bucket far away
+    #[command(after_help = "Example:\n  silt-bench far --work /vm/bench --round-trip-ms 30")]
+    Far(FarOptions),
     /// Measure booting a guest from a snapshot over NBD against booting it from a local qcow2 image
     #[command(
         after_help = "Example:\n  scripts/boot-disk.sh /vm/guest\n  silt-bench boot --guest \
@@ -175,6 +179,22 @@ struct ExportOptions {
     #[arg(long, default_value_t = 32)]
     hot_mib: u64,
     /// How many rounds.
+    #[arg(long, default_value_t = 5)]
+    runs: usize,
+    /// The silt program.
+    #[arg(long, default_value = "silt", value_name = "FILE")]
+    silt: PathBuf,
+}
+
+#[derive(clap::Args)]
+struct FarOptions {
+    /// A folder for the server, disks and caches.
+    #[arg(long, value_name = "DIR")]
+    work: PathBuf,
+    /// How long the way to the bucket and back takes.
+    #[arg(long, default_value_t = 30, value_name = "MS")]
+    round_trip_ms: u64,
+    /// How many times each is measured.
     #[arg(long, default_value_t = 5)]
     runs: usize,
     /// The silt program.
@@ -322,6 +342,7 @@ fn main() -> ExitCode {
         Command::Bucket(options) => bucket::run(&options),
         Command::Join(options) => join::run(&options),
         Command::Export(options) => export::run(&options),
+        Command::Far(options) => far::run(&options),
         Command::Boot(options) => boot::run(&options),
         Command::Memory(options) => memory::run(&options),
         Command::Mount(options) => mount::run(&options),

@@ -20,6 +20,8 @@ pub enum Activity {
     Restore,
     /// Stored data is read and verified.
     Check,
+    /// Snapshots are followed down to their chunks.
+    CheckStructure,
     /// Containers are rewritten without their dead chunks.
     Reclaim,
     /// Chunks of a series are replaced by links to the shared store.
@@ -45,6 +47,7 @@ impl Activity {
             Self::Share => "share",
             Self::Restore => "restore",
             Self::Check => "check",
+            Self::CheckStructure => "check structure",
             Self::Reclaim => "reclaim",
             Self::Repoint => "repoint",
             Self::CopyPopular => "popular",

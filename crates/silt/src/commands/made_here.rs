@@ -90,10 +90,12 @@ impl MadeHere {
 fn absolute(series: &Series) -> Option<Series> {
     let volumes = series.volumes.iter().map(|(name, PathText(path))| {
         let path = Some(path).filter(|path| !is_stdin(path))?;
-        if Uri::is_uri(path.as_os_str()) {
-            return Some((name.clone(), PathText(path.clone())));
-        }
-        Some((name.clone(), PathText(std::path::absolute(path).ok()?)))
+        let path = if Uri::is_uri(path.as_os_str()) {
+            PathBuf::from(Uri::parse(path.as_os_str()).ok()?.absolute().ok()?)
+        } else {
+            std::path::absolute(path).ok()?
+        };
+        Some((name.clone(), PathText(path)))
     });
     let volumes = volumes.collect::<Option<_>>()?;
     Some(Series { volumes, ..series.clone() })

@@ -145,7 +145,7 @@ pub fn can(what: &str) -> bool {
             let loads = python.env("PATH", "/usr/bin:/bin").args(["-c", "import nbd"]).status();
             loads.is_ok_and(|status| status.success())
         }
-        "faketime" | "rsync" | "bash" | "zsh" | "fish" | "systemd-analyze" => {
+        "faketime" | "fio" | "rsync" | "bash" | "zsh" | "fish" | "systemd-analyze" => {
             Command::new(what).arg("--version").output().is_ok()
         }
         // It has no option for its version.

@@ -28,6 +28,7 @@ mod s3;
 mod sharing;
 mod status;
 mod trees;
+mod verified;
 
 /// The program that the kit runs.
 const PROGRAM: &str = env!("CARGO_BIN_EXE_silt");

@@ -12,13 +12,13 @@ use serde_json::Value;
 use crate::kit::{Place, Run, can, changed, damage, disk, finish, tool};
 
 /// A running mount; ended and unmounted when dropped.
-struct Mounted {
+pub struct Mounted {
     folder: PathBuf,
     server: Option<Child>,
 }
 
 impl Mounted {
-    fn new(place: &Place) -> Self {
+    pub fn new(place: &Place) -> Self {
         let folder = place.path("mounted");
         fs::create_dir_all(&folder).unwrap();
         let mut server = place.start(&["mount", "mounted", "--json"]);
@@ -30,11 +30,11 @@ impl Mounted {
         assert_eq!(said["message_type"], "mounted");
         Self { folder, server: Some(server) }
     }
-    fn at(&self, path: &str) -> PathBuf {
+    pub fn at(&self, path: &str) -> PathBuf {
         self.folder.join(path)
     }
     /// Sends a signal and waits for the end.
-    fn end(mut self, signal: &str) -> Run {
+    pub fn end(mut self, signal: &str) -> Run {
         let server = self.server.take().unwrap();
         tool("kill", &[signal, &server.id().to_string()]);
         finish(server)

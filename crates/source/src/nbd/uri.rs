@@ -87,6 +87,47 @@ impl Uri {
         })
     }
 
+    /// The same URI with absolute paths, so that it means the same in any folder.
+    ///
+    /// Fails with an I/O error if there is no current folder.
+    pub fn absolute(&self) -> Result<OsString> {
+        let text = self.text.as_bytes();
+        let text = text.split(|byte| *byte == b'#').next().unwrap_or_default();
+        let (before, query) = split_at_byte(text, b'?');
+        let mut absolute = before.to_vec();
+        let parameters = query.unwrap_or_default().split(|byte| *byte == b'&');
+        let mut mark = b'?';
+        for parameter in parameters.filter(|each| !each.is_empty()) {
+            absolute.push(mark);
+            mark = b'&';
+            let (name, value) = split_at_byte(parameter, b'=');
+            let is_path = matches!(decode(name).as_deref(), Ok(b"socket" | b"tls-certificates"));
+            let Some(Ok(path)) = value.map(decode).filter(|_| is_path) else {
+                absolute.extend_from_slice(parameter);
+                continue;
+            };
+            let path = OsString::from_vec(path);
+            // A NUL in front names an abstract socket, which is in no folder.
+            let path = if path.as_bytes().starts_with(&[0]) {
+                path
+            } else {
+                let found = std::path::absolute(path);
+                found.map_err(|error| Error::io("find the current folder", error))?.into()
+            };
+            absolute.extend_from_slice(name);
+            absolute.push(b'=');
+            for byte in path.as_bytes() {
+                match byte {
+                    b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' | b'/' | b'.' | b'-' | b'_' => {
+                        absolute.push(*byte);
+                    }
+                    _ => absolute.extend_from_slice(format!("%{byte:02X}").as_bytes()),
+                }
+            }
+        }
+        Ok(OsString::from_vec(absolute))
+    }
+
     /// A name for the volume: the last word of the export's name, or the socket's name.
     pub fn volume_name(&self) -> String {
         let socket = match &self.address {

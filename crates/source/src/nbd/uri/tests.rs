@@ -100,3 +100,23 @@ fn volumes_are_named_after_exports_or_sockets() {
     assert_eq!(name("nbd://h"), "volume");
     assert_eq!(name("nbd://h/%0a"), "volume");
 }
+
+#[test]
+fn paths_of_uris_can_be_made_absolute() {
+    let absolute = |text: &str| parsed(text).absolute().unwrap().into_string().unwrap();
+    let here = std::env::current_dir().unwrap();
+    let here = here.to_str().unwrap().replace(' ', "%20");
+    let made = absolute("nbd+unix:///root?&socket=run/a%26b#x");
+    assert_eq!(made, format!("nbd+unix:///root?socket={here}/run/a%26b"));
+    assert_eq!(parsed(&made).address, Address::Unix(format!("{here}/run/a&b").into()));
+    for same in [
+        "nbd://h:10809/disks/vda",
+        "nbd+unix:///?socket=/run/x.sock",
+        "nbd+unix:///?socket=%00abstract",
+        "nbds://h/x?tls-certificates=/etc/pki&tls-hostname=y",
+    ] {
+        assert_eq!(absolute(same), same);
+    }
+    let made = absolute("nbds://h/x?tls-hostname=y&tls-certificates=pki");
+    assert_eq!(made, format!("nbds://h/x?tls-hostname=y&tls-certificates={here}/pki"));
+}
