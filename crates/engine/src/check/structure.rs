@@ -1,4 +1,4 @@
-//! Following every snapshot of a series down to the slots of its chunks.
+//! Follows every snapshot of a series down to the slots of its chunks.
 
 use std::collections::{BTreeMap, HashSet};
 
