@@ -179,7 +179,7 @@ package fuse3.")]
     /// Show statistics: snapshots, sizes and stored bytes per series
     #[command(after_help = "Examples:\n  silt stats\n  silt stats web1 --json")]
     Stats(Snapshots),
-    /// Tell for each series how old its newest good snapshot is, for monitoring
+    /// Show the age and state of each series' newest good snapshot, for monitoring
     #[command(after_help = "Examples:
   silt status
   silt status --max-age 26h
@@ -190,7 +190,7 @@ A snapshot is good if it can be read, its source was read in full, and it is not
 future. VERIFIED is since when all stored data of the series was read by `silt check`, MAP since
 when every segment was read or compared although changed-blocks maps were used.")]
     Status(Status),
-    /// Delete snapshots by a retention policy: the given one, or each series' stored one
+    /// Delete snapshots by retention rules: those given, the profile's, or each series' stored ones
     #[command(after_help = "Examples:
   silt forget --keep-daily 7 --keep-weekly 4 --keep-monthly 12 --dry-run
   silt forget web1 --keep-last 10 --keep-within 30d
@@ -199,15 +199,15 @@ when every segment was read or compared although changed-blocks maps were used."
 Times are in the local time zone. Snapshots dated in the future and protected ones are kept. With
 --keep-within and --min-age, a host that can only add snapshots cannot push out good ones.")]
     Forget(Forget),
-    /// Delete snapshots; reclaim frees their space
+    /// Delete snapshots; `silt reclaim` frees their space
     #[command(after_help = "Examples:
   silt delete 3f9a01bc
   silt delete web1@2026-11-20 web1@2026-11-21 --dry-run")]
     Delete(Delete),
-    /// Bring back deleted snapshots, until reclaim has run
+    /// Bring back deleted snapshots; possible until a reclaim frees their space
     #[command(after_help = "Examples:\n  silt snapshots --deleted\n  silt undelete 3f9a01bc")]
     Undelete(Undelete),
-    /// Protect snapshots from deletion, by hand or by a policy
+    /// Protect snapshots, so that no command and no retention rule deletes them
     #[command(after_help = "Examples:\n  silt protect web1@latest")]
     Protect(SomeSnapshots),
     /// Allow snapshots to be deleted again
@@ -237,13 +237,13 @@ They can be brought back with `silt undelete` until a reclaim frees their space.
   silt reclaim --keep-deleted 7d --limit-read 50 --limit-write 50
   silt reclaim --dry-run --json")]
     Reclaim(Reclaim),
-    /// Find dead chunks exactly, by mark and sweep; reclaim does so when worthwhile
+    /// Find dead chunks exactly, by mark and sweep; `silt reclaim` does so if it is worthwhile
     #[command(
         alias = "repair",
         after_help = "Examples:\n  silt sweep\n  silt sweep web1 --dry-run --json"
     )]
     Sweep(Sweep),
-    /// Store chunks that several series have in common once
+    /// Store once the chunks that several series have in common
     #[command(subcommand)]
     Popular(Popular),
     /// Plan the backup of a fleet in rounds
@@ -252,10 +252,10 @@ They can be brought back with `silt undelete` until a reclaim frees their space.
     /// Show snapshots to other programs without restoring them
     #[command(subcommand)]
     Serve(Serve),
-    /// Bring back snapshots removed without the administrator from an append-only repository
+    /// Repair a series with a damaged newest head, and bring back snapshots dropped by force
     #[command(after_help = "Examples:\n  silt recover web1")]
     Recover {
-        /// The name of the series, or `id:` and its id if it has no readable name.
+        /// The name of the series, or `id:` and its id if its name cannot be read.
         series: String,
     },
     /// Show, set or remove the stored retention policies of series
@@ -271,7 +271,7 @@ They can be brought back with `silt undelete` until a reclaim frees their space.
         after_help = "Examples:\n  silt key list\n  silt key add --new-password-file /root/second"
     )]
     Key(Key),
-    /// Check and show the configuration file, which has profiles of settings
+    /// Check and show the configuration file with its profiles of settings
     #[command(
         subcommand,
         after_help = "Examples:\n  silt config check\n  silt config show\n\nThe file is \
@@ -348,10 +348,10 @@ pub enum ChangedForm {
 
 #[derive(Args)]
 pub struct Backup {
-    /// The series: the name of the virtual machine. Without any, all series of the profile.
+    /// The series: one name per machine, the same every time. By default all series of the profile.
     pub series: Option<String>,
     /// Volumes: PATH or NAME=PATH; raw file, qcow2, block device, directory, URI of an NBD export,
-    /// or - for standard input. Without any, those of the profile.
+    /// or - for standard input. By default those of the profile.
     #[arg(value_name = "[NAME=]PATH")]
     pub volumes: Vec<OsString>,
     /// Back up all series that this TOML file lists, in rounds: chunks that they have in common are
@@ -367,15 +367,15 @@ pub struct Backup {
     #[arg(long, value_name = "COMMAND", conflicts_with_all = ["fleet", "all"])]
     pub stdin_command: Option<String>,
     /// A map of the blocks that changed since the last snapshot, as JSON of `qemu-img map`,
-    /// `nbdinfo --map` or `rbd diff`; a hint that is checked. With several volumes: NAME=FILE. -
-    /// for standard input. Of an NBD export: qemu:dirty-bitmap:BITMAP, which the server is asked.
+    /// `nbdinfo --map` or `rbd diff`; samples verify it. FILE may be - for standard input, or for
+    /// an NBD export the server's own qemu:dirty-bitmap:BITMAP. With several volumes: NAME=FILE.
     #[arg(long, value_name = "[NAME=]FILE")]
     pub changed: Vec<OsString>,
-    /// The program that wrote the maps; detected from their content unless they are empty, as `rbd
-    /// diff` writes them if nothing has changed.
+    /// The program that wrote the maps. By default their content tells; an empty map, as `rbd diff`
+    /// writes it if nothing has changed, needs this option.
     #[arg(long, value_enum, value_name = "PROGRAM", requires = "changed")]
     pub changed_form: Option<ChangedForm>,
-    /// A label of the snapshot; may be given several times.
+    /// Tag the snapshot; may be given several times.
     #[arg(long, value_name = "TAG")]
     pub tag: Vec<String>,
     /// Format of the sources.
@@ -394,8 +394,8 @@ pub struct Backup {
     /// Do not compare with an earlier snapshot: read and deduplicate as for a first backup.
     #[arg(long)]
     pub no_parent: bool,
-    /// Create the series as one that shares nothing with others, so that keys for other series
-    /// cannot test what it holds.
+    /// Create the series as one that shares no chunks with others, so that hosts with keys for
+    /// other series cannot test what it holds.
     #[arg(long, conflicts_with = "fleet")]
     pub no_share: bool,
     /// Run this shell command before the volumes are opened, such as one that makes a snapshot of
@@ -407,7 +407,7 @@ pub struct Backup {
     #[arg(long, value_name = "COMMAND", requires = "volumes",
         conflicts_with_all = ["fleet", "all"])]
     pub after: Option<String>,
-    /// Apply the series' retention policy afterwards.
+    /// Apply the series' stored retention policy afterwards (`silt policy set`).
     #[arg(long)]
     pub forget: bool,
     /// Do everything but write to the repository.
@@ -445,7 +445,7 @@ pub struct ListSnapshots {
     /// Only snapshots younger than this, such as 12h.
     #[arg(long, value_name = "PERIOD")]
     pub newer_than: Option<String>,
-    /// Of each series only the N newest of these.
+    /// Only the N newest of these snapshots of each series.
     #[arg(long, value_name = "N")]
     pub latest: Option<usize>,
 }
@@ -475,7 +475,7 @@ pub struct Restore {
     /// Read the target and rewrite only what differs.
     #[arg(long, conflicts_with_all = ["range", "force"])]
     pub in_place: bool,
-    /// Write zeros where stored data is damaged, and go on; exit status 5.
+    /// Do not stop at damaged data: write zeros for it and list it. Exit status 5.
     #[arg(long)]
     pub salvage: bool,
     /// Print what would be written, and write nothing.
@@ -489,7 +489,7 @@ pub struct Restore {
 pub struct Status {
     /// Only these series.
     pub series: Vec<String>,
-    /// The age that the newest good snapshot of each series may have, such as 26h.
+    /// Exit with 20 if a series' newest good snapshot is older than this, such as 26h.
     #[arg(long, value_name = "PERIOD")]
     pub max_age: Option<String>,
 }

@@ -23,10 +23,10 @@ pub enum CopiesCommand {
         #[arg(long)]
         shared: bool,
     },
-    /// Go on without a copy; its files stay where they are
+    /// Remove a copy from the list; its files stay where they are
     #[command(after_help = "Examples:\n  silt copies remove /mnt/second/silt")]
     Remove {
-        /// The folder, as `silt copies` lists it.
+        /// Its location, as `silt copies` lists it.
         folder: String,
         /// Remove it even if no complete copy is left; objects that the others lack are lost.
         #[arg(long)]
@@ -37,9 +37,9 @@ pub enum CopiesCommand {
     #[command(after_help = "Example:
   silt --repo /mnt/new/silt copies move /mnt/old/silt /mnt/new/silt")]
     Move {
-        /// Where it was, as `silt copies` lists it.
+        /// The old location, as `silt copies` lists it.
         from: String,
-        /// Where it is.
+        /// The new location.
         to: String,
     },
     /// Copy missing objects to each copy, and replace damaged ones

@@ -51,14 +51,14 @@ pub struct RetentionRules {
     /// Keep the newest snapshot of each of the N last years that have one.
     #[arg(long, short = 'y', value_name = "N", allow_negative_numbers = true, value_parser = count)]
     pub keep_yearly: Option<u32>,
-    /// Keep all snapshots at most this much older than the newest: 1y5m7d2h.
+    /// Keep all snapshots at most this much older than the newest, such as 1y5m7d2h (m: months).
     #[arg(long, value_name = "PERIOD")]
     pub keep_within: Option<String>,
-    /// Keep all snapshots with this label; may be given several times.
+    /// Keep all snapshots with this tag; may be given several times.
     #[arg(long, value_name = "TAG")]
     pub keep_tag: Vec<String>,
     /// Delete no snapshot that the repository has held for less than this, such as 3d, whatever
-    /// time it claims.
+    /// its date.
     #[arg(long, value_name = "PERIOD")]
     pub min_age: Option<String>,
 }
@@ -82,7 +82,7 @@ pub struct Forget {
     /// as the series' policy says, otherwise for a day.
     #[arg(long)]
     pub reclaim: bool,
-    /// How long deleted snapshots can be brought back, such as 7d, or 0.
+    /// How long deleted snapshots can be brought back, such as 7d; 0 frees their space now.
     #[arg(long, value_name = "PERIOD", requires = "reclaim")]
     pub keep_deleted: Option<String>,
     /// Delete more than half of a series' snapshots without asking.
@@ -102,7 +102,7 @@ pub enum Group {
     Series,
     /// The host that made the snapshot
     Host,
-    /// The labels
+    /// The tags
     Tags,
 }
 
@@ -113,15 +113,15 @@ pub struct Reclaim {
     /// Rewrite containers that are at least this many percent dead.
     #[arg(long, default_value_t = 20.0, value_name = "PERCENT")]
     pub min_dead: f64,
-    /// Find dead chunks exactly in any case. By default this is done only if the forecast exceeds 1
-    /// percent of the series' stored data.
+    /// Always find dead chunks exactly. By default this is done only if dead chunks that are not
+    /// known exceed 1 percent of the series' stored data, by forecast.
     #[arg(long, alias = "repair")]
     pub sweep: bool,
     /// How long to keep the uploads of an interrupted backup for the next one, such as 24h.
     #[arg(long, default_value = "24h", value_name = "PERIOD")]
     pub grace: String,
-    /// How long deleted snapshots can be brought back, such as 7d; by default as the series' policy
-    /// says, otherwise not at all.
+    /// How long deleted snapshots can be brought back, such as 7d; by default as long as the
+    /// series' policy says, otherwise not at all.
     #[arg(long, value_name = "PERIOD")]
     pub keep_deleted: Option<String>,
     /// Print what would be done, and do nothing.

@@ -7,10 +7,9 @@ use clap::{Args, Subcommand};
 
 #[derive(Args)]
 pub struct Files {
-    /// SNAPSHOT, or SNAPSHOT:VOLUME where the snapshot has several volumes.
+    /// SNAPSHOT, or SNAPSHOT:VOLUME if the snapshot has several volumes.
     pub snapshot: String,
-    /// The partition, by its number as Linux counts; needed where several hold files that can be
-    /// read.
+    /// The number of the partition, as Linux counts; needed if several partitions can be read.
     #[arg(long, global = true, value_name = "NUMBER")]
     pub partition: Option<u32>,
     #[command(subcommand)]
@@ -19,7 +18,7 @@ pub struct Files {
 
 #[derive(Subcommand)]
 pub enum FilesCommand {
-    /// List a directory; without a path the partitions, or the root where there is but one
+    /// List a directory. Without a path: the partitions, or the root directory if there is only one
     Ls {
         /// A path from the root of the file system.
         path: Option<OsString>,
@@ -30,17 +29,17 @@ pub enum FilesCommand {
         #[arg(required = true)]
         paths: Vec<OsString>,
     },
-    /// Copy a file, or a directory with all it holds, into a folder
+    /// Copy a file, or a directory with everything in it, into a folder
     ///
     /// Permissions, times, symbolic links, hard links and holes are kept; extended attributes are
     /// not. Nothing is overwritten. Devices, pipes and sockets are left out. Exit status 5 if
     /// damaged files were left out.
     Get {
-        /// A path from the root of the file system; of / what it holds is copied.
+        /// A path from the root of the file system; / copies everything in it.
         path: OsString,
-        /// The folder to copy into; made unless it is there.
+        /// The folder to copy into; created if it does not exist.
         folder: PathBuf,
-        /// Give files the owners and setuid bits that they have in the image, by number; takes
+        /// Give files the owners and setuid bits that they have in the image, by number; needs
         /// root.
         #[arg(long)]
         owners: bool,

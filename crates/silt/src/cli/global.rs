@@ -9,7 +9,7 @@ pub const BUCKETS: &str = "Options for buckets";
 
 #[derive(Args)]
 pub struct Global {
-    /// Location of the repository: a folder, or s3://BUCKET/PREFIX.
+    /// Location of the repository: a folder, or s3://BUCKET/PREFIX (see `silt help buckets`).
     #[arg(
         short,
         long,
@@ -37,18 +37,18 @@ pub struct Global {
     /// Print JSON lines, each with a "message_type".
     #[arg(long, global = true)]
     pub json: bool,
-    /// Print nothing on success but the output that was asked for, such as a list. Warnings and
-    /// errors still go to standard error.
+    /// On success, print only what you asked for, such as a list. Warnings and errors still go to
+    /// standard error.
     #[arg(short, long, global = true)]
     pub quiet: bool,
-    /// Say on standard error which repository and key are used, and how long the command took.
+    /// Print on standard error which repository and key are used, and how long the command took.
     #[arg(short, long, global = true, conflicts_with = "quiet")]
     pub verbose: bool,
-    /// Append messages to this file with the time, also those that --quiet does not print.
+    /// Append all messages to this file, with the time, also those that --quiet suppresses.
     #[arg(long, global = true, env = "SILT_LOG_FILE", value_name = "FILE")]
     pub log_file: Option<PathBuf>,
-    /// Number of threads; 0 means one per core, and more where threads wait for disks. --memory
-    /// limits them: four at 64 MiB, one more for each 12 MiB.
+    /// Number of threads; 0 means one per core, and two more for backups. --memory limits them:
+    /// four at 64 MiB, one more for each 12 MiB.
     #[arg(short, long, global = true, default_value_t = 0, value_name = "N")]
     pub jobs: usize,
     /// Memory for the buffers of a backup or restore, in MiB, at least 24. Key derivation needs its
@@ -97,7 +97,7 @@ pub struct Global {
     pub cache_home: Option<PathBuf>,
     #[arg(long, global = true, hide = true, env = "XDG_CONFIG_HOME")]
     pub config_home: Option<PathBuf>,
-    /// A command that prints the password, of the profile.
+    /// The profile's command that prints the password.
     #[arg(skip)]
     pub password_command: Option<String>,
     #[arg(long, global = true, hide = true, env = "XDG_STATE_HOME")]

@@ -9,7 +9,7 @@ pub enum Key {
     /// List the repository's keys; * marks the one in use
     #[command(after_help = "Examples:\n  silt key list\n  silt key list --json")]
     List,
-    /// Add a password, or one for a host that only backs up
+    /// Add a password with full rights, or a write-only one for a host that only backs up
     #[command(after_help = "Examples:
   silt key add
   silt key add --label 'office safe' --new-password-file /root/second
@@ -39,8 +39,8 @@ pub struct NewKey {
     /// series are refused.
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub series: Vec<String>,
-    /// Make a write-only key whose series share nothing with others. The key cannot test what
-    /// others hold.
+    /// Make a write-only key whose series share no chunks with others. Its host cannot test what
+    /// other series hold.
     #[arg(long, requires = "write_only")]
     pub no_share: bool,
     /// What the key is for; `silt key list` shows it.

@@ -16,7 +16,7 @@ pub struct Mount {
     /// program runs until it is interrupted or the folder is unmounted.
     #[arg(long)]
     pub background: bool,
-    /// In the background, append messages to this file; without it they are lost.
+    /// With --background, append messages to this file; without --log they are lost.
     #[arg(long, value_name = "FILE")]
     pub log: Option<PathBuf>,
     /// Go on by itself once the repository is open; say so on standard output.
@@ -28,7 +28,7 @@ pub struct Mount {
 pub struct Unmount {
     /// The folder.
     pub folder: PathBuf,
-    /// Unmount even while programs use it; what they read next fails.
+    /// Unmount even while programs use it; their next read fails.
     #[arg(long)]
     pub force: bool,
 }

@@ -37,7 +37,7 @@ pub enum Tag {
 
 #[derive(Args)]
 pub struct TagChange {
-    /// A snapshot (an id, SERIES@latest or SERIES@2026-11-20) and tags; only tags with --snapshot.
+    /// A snapshot (id, SERIES@latest or SERIES@2026-11-20), then tags. With --snapshot, only tags.
     #[arg(required = true, value_name = "SNAPSHOT|TAG")]
     pub words: Vec<String>,
     /// A snapshot; may be given several times.

@@ -26,33 +26,33 @@ web1@2026-11-20:data, 3f9a01bc:root. With one volume on the command line it may 
 
 #[derive(Args)]
 pub struct ServeNbd {
-    /// The volumes; without any, every volume of every snapshot can be opened by its name. They are
-    /// looked up once, when the server starts.
+    /// The volumes to show, looked up once when the server starts. By default every volume of every
+    /// snapshot can be opened by its name.
     #[arg(value_name = "SNAPSHOT[:VOLUME]")]
     pub snapshots: Vec<String>,
-    /// Listen on a Unix socket that the user alone may use.
+    /// Listen on a Unix socket that only you can use.
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
-    /// Listen on a TCP address. Beyond this machine TLS is required, unless --no-tls is given.
+    /// Listen on a TCP address. TLS is required except on loopback, or with --no-tls.
     #[arg(long, value_name = "ADDR:PORT")]
     pub listen: Option<SocketAddr>,
-    /// The server's certificate, and those that lead to its authority, as PEM.
+    /// The server's certificate with its chain, as PEM.
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     pub tls_cert: Option<PathBuf>,
     /// The certificate's private key, as PEM.
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub tls_key: Option<PathBuf>,
     /// Let in only clients with a certificate of one of these authorities, as PEM. Without it
-    /// whoever reaches the port can read the volumes.
+    /// anyone who reaches the port can read the volumes.
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub tls_client_ca: Option<PathBuf>,
-    /// Listen without TLS where others can read along, and read the volumes.
+    /// Listen without TLS: anyone on the network can read the volumes.
     #[arg(long, conflicts_with = "tls_cert")]
     pub no_tls: bool,
-    /// End when nobody was connected for so long, in seconds.
+    /// End when nobody was connected for this many seconds.
     #[arg(long, value_name = "SECONDS")]
     pub idle_exit: Option<u64>,
-    /// Most connections at once.
+    /// Allow at most this many connections at once.
     #[arg(long, default_value_t = 64, value_name = "N",
         value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub connections_max: u16,

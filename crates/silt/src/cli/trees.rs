@@ -11,13 +11,13 @@ pub const FILE_TREES: &str = "File trees";
 #[derive(Args)]
 pub struct TreeArgs {
     /// Leave out entries of a directory tree that match this pattern, in the syntax of gitignore;
-    /// may be given several times, `!` takes an entry in again.
+    /// may be given several times. A pattern that begins with `!` includes entries again.
     #[arg(long, value_name = "PATTERN", help_heading = FILE_TREES)]
     pub exclude: Vec<String>,
-    /// The same, whatever the case of letters.
+    /// Like --exclude, but ignore the case of letters.
     #[arg(long, value_name = "PATTERN", help_heading = FILE_TREES)]
     pub iexclude: Vec<String>,
-    /// Leave out what matches a pattern of this file, one a line.
+    /// Leave out what matches a pattern in this file, one pattern per line.
     #[arg(long, value_name = "FILE", help_heading = FILE_TREES)]
     pub exclude_file: Vec<PathBuf>,
     /// Leave out the content of directories that are caches (CACHEDIR.TAG).
@@ -50,10 +50,10 @@ pub struct TreeArgs {
 /// How a file tree is restored.
 #[derive(Args)]
 pub struct TreeRestoreArgs {
-    /// Remove what is in the target and not in the snapshot; with --in-place.
+    /// With --in-place: remove everything from the target that is not in the snapshot.
     #[arg(long, requires = "in_place", help_heading = FILE_TREES)]
     pub delete: bool,
-    /// Who owns restored files: the owners by number, by name, or the user who restores.
+    /// Who owns restored files: the original owners by number or by name, or the user who restores.
     #[arg(long, value_enum, default_value_t = Owners::Numbers, help_heading = FILE_TREES)]
     pub owners: Owners,
     /// Which extended attributes are restored.
