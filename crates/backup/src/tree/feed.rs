@@ -7,7 +7,7 @@ use silt_format::tree::{Entry, EntryKind, Metadata, State};
 use silt_format::{Error, ErrorKind, Result, SEGMENT_BYTES};
 use silt_repository::env::Context;
 use silt_repository::event::Warning;
-use silt_tree::{Found, Step, Walk};
+use silt_tree::{Found, Step, TreeSource};
 
 use super::cuts::{Cut, Cutter, Way};
 use super::events::{TreeClaim, TreeEvent};
@@ -28,7 +28,7 @@ const BEFORE_MAX: usize = 16;
 /// Walks a tree beside the parent's, and reads what changed.
 pub(crate) struct TreeFeed<'a> {
     context: Context,
-    walk: Walk,
+    walk: Box<dyn TreeSource + 'a>,
     options: &'a TreeOptions,
     known: KnownTree,
     old: &'a OldSegments,
@@ -49,7 +49,7 @@ pub(crate) struct TreeFeed<'a> {
 impl<'a> TreeFeed<'a> {
     pub(crate) fn new(
         context: Context,
-        walk: Walk,
+        walk: Box<dyn TreeSource + 'a>,
         options: &'a TreeOptions,
         known: KnownTree,
         old: &'a OldSegments,
@@ -267,7 +267,8 @@ impl<'a> TreeFeed<'a> {
         let before = old.as_ref().map(|old| old.segments().collect()).unwrap_or_default();
         self.met(&found.metadata);
         let way = way(&found.name);
-        let mut reading = Reading::new(file, found.name, found.metadata, before, way);
+        let how = (way, timestamp(self.context.env.now_ns()));
+        let mut reading = Reading::new(file, found.name, found.metadata, before, how);
         if reading.metadata.size >= LARGE_BYTES || !self.read_small(&mut reading, buffer) {
             self.reading = Some(reading);
             return Ok(!buffer.is_empty());
@@ -308,7 +309,6 @@ impl<'a> TreeFeed<'a> {
     /// Reads a small file to the end of the buffer; returns `false` if it outgrew that.
     fn read_small(&mut self, reading: &mut Reading, buffer: &mut Vec<u8>) -> bool {
         let (start, events) = (buffer.len(), self.claim.events.len());
-        let opened = timestamp(self.context.env.now_ns());
         let state = loop {
             if let Err(error) = self.read_pieces(reading, buffer) {
                 self.warnings.push(problem(&error));
@@ -317,12 +317,12 @@ impl<'a> TreeFeed<'a> {
             }
             match reading.file.status() {
                 Ok(now) if !has_changed(&reading.metadata, &now) => {
-                    break settled(&reading.metadata, opened);
+                    break settled(&reading.metadata, reading.opened);
                 }
                 Ok(now) if !reading.again => {
                     buffer.truncate(start);
                     self.claim.events.truncate(events);
-                    reading.restart(&now);
+                    reading.restart(&now, timestamp(self.context.env.now_ns()));
                     if !has_room(&reading.metadata, buffer) {
                         return false;
                     }
@@ -386,13 +386,14 @@ impl<'a> TreeFeed<'a> {
             return Ok(true);
         }
         let now = reading.file.status();
-        let opened = timestamp(self.context.env.now_ns());
         let state = match now {
             _ if reading.failed => State::Unreadable,
-            Ok(now) if !has_changed(&reading.metadata, &now) => settled(&reading.metadata, opened),
+            Ok(now) if !has_changed(&reading.metadata, &now) => {
+                settled(&reading.metadata, reading.opened)
+            }
             Ok(now) if !reading.again => {
                 self.claim.events.push(TreeEvent::Again);
-                reading.restart(&now);
+                reading.restart(&now, timestamp(self.context.env.now_ns()));
                 self.reading = Some(reading);
                 return Ok(true);
             }
