@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use silt_format::number::to_u64;
 use silt_format::tree::{NAMES_MAX, Tree};
@@ -41,12 +42,16 @@ impl BackupSession<'_> {
         self.require_new_volume(name)?;
         let parent = self.parent.as_ref();
         let parent = parent.and_then(|parent| parent.volumes.iter().find(|v| v.name == name));
+        let root = parent.and_then(Volume::tree).map(|tree| &tree.root);
+        let expected_bytes =
+            root.and_then(|root| root.subtree.as_ref()).map(|below| below.bytes_below);
         let (old, known) = self.known_tree(parent);
         let scanner = self.scanner_of_tree()?;
         let before = self.containers.stored_bytes + self.packs.stored_bytes;
         let mut volume = empty(name, description);
         let owners = source.owners();
         let feed = TreeFeed::new(self.context.clone(), source, options, known, &old)?;
+        let seen_bytes = feed.seen_bytes();
         let mut assembly = Assembly::new(NewMap::new(&old));
         let workers = self.context.workers(self.budget.workers(scan_jobs(self.options.jobs)));
         let objects = Arc::clone(&self.repository.objects);
@@ -65,11 +70,13 @@ impl BackupSession<'_> {
                     self.context.check_interrupted()?;
                     self.take_tree(outcome, pipeline, &mut assembly, &mut volume)?;
                     let stored = self.containers.stored_bytes + self.packs.stored_bytes - before;
-                    let done = volume.levels.total();
+                    // The tree is about as large as it was.
+                    let done = seen_bytes.load(Ordering::Relaxed);
+                    let total = expected_bytes.map(|bytes| bytes.max(done));
                     self.context.report(Progress {
                         new_bytes: volume.levels.get(Level::New),
                         stored_bytes: stored,
-                        ..Progress::bytes(Activity::Backup, done, None)
+                        ..Progress::bytes(Activity::Backup, done, total)
                     });
                 }
                 self.containers.close(pipeline)

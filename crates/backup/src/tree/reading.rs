@@ -5,6 +5,8 @@ use silt_format::tree::{Metadata, Timestamp};
 use silt_format::{Result, SEGMENT_BYTES};
 use silt_tree::FileSource;
 
+use super::known::is_doubtful;
+
 /// Whether a file changed between two looks at its status.
 pub(crate) fn has_changed(before: &Metadata, after: &Metadata) -> bool {
     (before.size, before.modified, before.changed) != (after.size, after.modified, after.changed)
@@ -55,6 +57,11 @@ impl Reading {
     ) -> Self {
         let (offset, data_end, again, failed) = (0, 0, false, false);
         Self { file, name, metadata, offset, data_end, again, before, failed, way, opened }
+    }
+
+    /// Whether its times may not show a change while it was read.
+    pub(crate) fn is_doubtful(&self) -> bool {
+        is_doubtful(&self.metadata, self.opened)
     }
 
     /// Begins anew with the metadata as it is now.

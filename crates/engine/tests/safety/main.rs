@@ -28,6 +28,7 @@ mod shared;
 mod sources;
 mod status;
 mod tags;
+mod tree_changes;
 #[path = "../../../tree/tests/tree/kit.rs"]
 #[expect(dead_code, reason = "other tests use the rest")]
 mod tree_kit;
