@@ -107,7 +107,8 @@ impl MemoryTree {
     fn add(&mut self, random: &mut Random, now: Timestamp) {
         let place = (self.directory(random), name(random));
         self.remove(&place, now);
-        let inode = (ROOT..).find(|inode| !self.nodes.contains_key(inode)).unwrap_or(u64::MAX);
+        let inode =
+            (ROOT..u64::MAX).find(|inode| !self.nodes.contains_key(inode)).unwrap_or(u64::MAX);
         let kind = random.of(&[
             EntryKind::File,
             EntryKind::File,

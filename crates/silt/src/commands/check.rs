@@ -136,13 +136,14 @@ fn print_json(report: &CheckReport, locks: Option<Locks>) {
 }
 
 fn affected_json(affected: &Affected) -> Value {
+    let paths = affected.paths.iter().map(|path| String::from_utf8_lossy(path));
     json!({
         "series": affected.series,
         "snapshot": affected.snapshot.map(|id| id.to_string()),
         "volume": affected.volume,
         "bytes": affected.bytes,
         "spans": spans(&affected.spans),
-        "paths": affected.paths.iter().map(|path| String::from_utf8_lossy(path)).collect::<Vec<_>>(),
+        "paths": paths.collect::<Vec<_>>(),
         "path_count": affected.path_count,
     })
 }
