@@ -2,10 +2,12 @@
 //!
 //! [`Walk`] goes through a directory tree in the order of names and reads the metadata of every
 //! entry. [`Rules`] say which entries it leaves out. [`Trust`] decides whether a file is as it was
-//! in an earlier backup. [`Maker`] makes a tree again from names and metadata. Every file is
+//! in an earlier backup. [`Maker`] makes a tree again from names and metadata, and
+//! [`TarWriter`] and [`ZipWriter`] write it as an archive. Every file is
 //! reached through the descriptor of its directory, one name at a time, so neither long paths nor
 //! directories that are renamed meanwhile matter. Nothing here knows of repositories.
 
+mod archive;
 mod attributes;
 mod descent;
 mod file;
@@ -14,12 +16,14 @@ mod make;
 mod mounts;
 mod names;
 mod owners;
+mod path_rules;
 mod patterns;
 mod rules;
 mod status;
 mod unchanged;
 mod walk;
 
+pub use archive::{ArchiveEntry, TarWriter, ZipWriter};
 pub use file::OpenFile;
 pub use kind::{FileKind, MAGIC_BYTES};
 pub use make::{
@@ -28,6 +32,7 @@ pub use make::{
 };
 pub use mounts::{FileSystemTraits, file_system_traits};
 pub use owners::{OwnerMap, Owners};
+pub use path_rules::{Choice, PathMatcher, PathRules};
 pub use patterns::{PATTERN_BYTES_MAX, PATTERNS_MAX};
 pub use rules::{Marker, Reason, Rules};
 pub use unchanged::{GRANULARITY_SECONDS, Trust};
