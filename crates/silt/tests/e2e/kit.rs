@@ -145,7 +145,9 @@ pub fn can(what: &str) -> bool {
             let loads = python.env("PATH", "/usr/bin:/bin").args(["-c", "import nbd"]).status();
             loads.is_ok_and(|status| status.success())
         }
-        "faketime" | "rsync" => Command::new(what).arg("--version").output().is_ok(),
+        "bsdtar" | "faketime" | "rsync" | "unzip" => {
+            Command::new(what).arg("--version").output().is_ok()
+        }
         "nbd" => {
             let runs = |program: &str| Command::new(program).arg("--version").output().is_ok();
             ["nbdinfo", "nbdcopy", "qemu-img", "qemu-io"].into_iter().all(runs)
