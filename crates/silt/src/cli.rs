@@ -140,8 +140,7 @@ Snapshots in a row with the same content are one version. Times are those of the
   silt restore web1@latest /vm/web1/
   silt restore web1@latest:data /dev/vg/web1-data --force
   silt restore web1@2026-11-20:root /vm/web1.qcow2 --format qcow2
-  silt restore web1@latest:root /vm/web1.raw --in-place
-  silt restore home@latest /srv/restored
+  silt restore home@latest /srv/restored --include '*.conf'
   silt restore home@latest:/alice/mail /srv/home/alice/mail --in-place --delete
   silt restore web1@latest:root - --range 1MiB+4KiB | xxd")]
     Restore(Restore),
@@ -490,7 +489,7 @@ pub struct Restore {
     /// Format of the target: by default qcow2 if its name ends in .qcow2, otherwise raw.
     #[arg(long, value_enum)]
     pub format: Option<TargetFormat>,
-    /// Only this part: START-END, START+LENGTH or START-, in bytes or with KiB, MiB, GiB.
+    /// Only this part: START-END, START+LENGTH or START-, such as 1MiB+4KiB.
     #[arg(long, value_name = "RANGE")]
     pub range: Option<String>,
     /// Replace an existing target; write to a block device.

@@ -59,10 +59,10 @@ pub struct TreeRestoreArgs {
     /// Which extended attributes are restored.
     #[arg(long, value_enum, default_value_t = Xattrs::All, help_heading = FILE_TREES)]
     pub xattrs: Xattrs,
-    /// Restore only entries that match this pattern, in the syntax of gitignore.
+    /// Restore only what matches this pattern (gitignore).
     #[arg(long, value_name = "PATTERN", help_heading = FILE_TREES)]
     pub include: Vec<String>,
-    /// Leave out entries that match this pattern, and keep them in the target.
+    /// Leave out what matches, and keep it in the target.
     #[arg(long, value_name = "PATTERN", help_heading = FILE_TREES)]
     pub exclude: Vec<String>,
 }
