@@ -80,4 +80,8 @@ pub use shared::{
 };
 pub use stats::SeriesStats;
 pub use throttle::{Throttle, Throttled};
-pub use trees::{TreeRestoreOptions, TreeRestoreReport};
+pub use trees::{
+    ArchiveFormat, ChangeKind, DumpReport, Failures, FileQuery, FileVersion, OwnerQuery,
+    TreeChange, TreeDiff, TreePath, TreeRestoreOptions, TreeRestorePlan, TreeRestoreReport,
+    VersionsBy,
+};

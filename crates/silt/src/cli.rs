@@ -36,7 +36,9 @@ pub use popular::{Build as PopularBuild, Choice as PopularChoice, Popular};
 pub use rounds::{Choice as RoundsChoice, Plan as PlanRounds, Rounds};
 pub use series::{Remove, Rename, Tag, TagChange};
 pub use serve::{Serve, ServeNbd};
-pub use trees::{Cat, Ls, Owners, TreeArgs, TreeRestoreArgs, Xattrs};
+pub use trees::{
+    Archive, Cat, Dump, Find, Ls, Owners, TreeArgs, TreeRestoreArgs, Versions, Xattrs,
+};
 
 const AFTER_HELP: &str = "Exit status:
   0  done                          5  damage found
@@ -107,14 +109,40 @@ pub enum Command {
   silt cat home@latest:/etc/fstab
   silt cat home@2026-11-20:etc/hosts > hosts")]
     Cat(Cat),
+    /// Find files in a snapshot, or in all snapshots of a series
+    #[command(after_help = "Examples:
+  silt find home@latest --name '*.conf' --newer-than 7d
+  silt find home@latest:/srv --type f --larger-than 1GiB -l
+  silt find home --name lost.txt
+  silt find home --iname '*invoice*' --owner alice --json
+
+Without conditions every entry is listed. Of a series the snapshots are searched from the oldest
+on, and of each only what the one before did not have in the same state.")]
+    Find(Find),
+    /// Write a file tree to standard output as an archive
+    #[command(after_help = "Examples:
+  silt dump home@latest | tar -t
+  silt dump home@latest:/srv | ssh web2 tar -C /srv -x --acls --xattrs --xattrs-include='*'
+  silt dump home@latest:/srv --format zip -o srv.zip
+
+Exit status 5 if entries could not be read: they are named and left out; large files have zeros in
+place of damaged parts.")]
+    Dump(Dump),
+    /// List the versions of a file in the snapshots of its series
+    #[command(after_help = "Examples:
+  silt versions home:/etc/fstab
+  silt versions both:etc/ssh/sshd_config --attributes
+  silt cat home@2026-11-20:/etc/fstab
+
+Snapshots in a row with the same content are one version. Times are those of the snapshots.")]
+    Versions(Versions),
     /// Write a volume of a snapshot to a file, a device or standard output
     #[command(after_help = "Examples:
   silt restore web1@latest /vm/web1.raw
   silt restore web1@latest /vm/web1/
   silt restore web1@latest:data /dev/vg/web1-data --force
   silt restore web1@2026-11-20:root /vm/web1.qcow2 --format qcow2
-  silt restore web1@latest:root /vm/web1.raw --in-place
-  silt restore home@latest /srv/restored
+  silt restore home@latest /srv/restored --include '*.conf'
   silt restore home@latest:/alice/mail /srv/home/alice/mail --in-place --delete
   silt restore web1@latest:root - --range 1MiB+4KiB | xxd")]
     Restore(Restore),
@@ -173,8 +201,14 @@ package fuse3.")]
   silt copies heal --read-data
   silt copies remove /mnt/second/silt")]
     Copies(Copies),
-    /// Show which ranges of volumes differ between two snapshots
-    #[command(after_help = "Examples:\n  silt diff web1@2026-11-19 web1@latest")]
+    /// Show what differs between two snapshots: files of file trees, ranges of disks
+    #[command(after_help = "Examples:
+  silt diff web1@2026-11-19 web1@latest
+  silt diff home@2026-11-19:/etc home@latest:/etc
+  silt diff home@2026-11-19 home@latest --json
+
+Of file trees: + added, - removed, M content differs, U only attributes differ, T another type,
+R renamed. Content is compared where it is stored differently, not by times.")]
     Diff(Diff),
     /// Show statistics: snapshots, sizes and stored bytes per series
     #[command(after_help = "Examples:\n  silt stats\n  silt stats web1 --json")]
@@ -466,7 +500,7 @@ pub struct Restore {
     /// Format of the target: by default qcow2 if its name ends in .qcow2, otherwise raw.
     #[arg(long, value_enum)]
     pub format: Option<TargetFormat>,
-    /// Only this part: START-END, START+LENGTH or START-, in bytes or with KiB, MiB, GiB.
+    /// Only this part: START-END, START+LENGTH or START-, such as 1MiB+4KiB.
     #[arg(long, value_name = "RANGE")]
     pub range: Option<String>,
     /// Replace an existing target; write to a block device.
@@ -511,7 +545,7 @@ pub struct Check {
 
 #[derive(Args)]
 pub struct Diff {
-    /// The older snapshot.
+    /// The older snapshot: SNAPSHOT, SNAPSHOT:VOLUME, SNAPSHOT:/PATH or SNAPSHOT:VOLUME/PATH.
     pub old: String,
     /// The newer snapshot.
     pub new: String,

@@ -2,11 +2,13 @@
 //!
 //! [`Walk`] goes through a directory tree in the order of names and reads the metadata of every
 //! entry. [`Rules`] say which entries it leaves out. [`Trust`] decides whether a file is as it was
-//! in an earlier backup. [`Maker`] makes a tree again from names and metadata. Every file is
+//! in an earlier backup. [`Maker`] makes a tree again from names and metadata, and
+//! [`TarWriter`] and [`ZipWriter`] write it as an archive. Every file is
 //! reached through the descriptor of its directory, one name at a time, so neither long paths nor
 //! directories that are renamed meanwhile matter. [`TreeSource`] is what a backup reads: a walk, or
 //! a tree of another kind. Nothing here knows of repositories.
 
+mod archive;
 mod attributes;
 mod descent;
 mod file;
@@ -15,6 +17,7 @@ mod make;
 mod mounts;
 mod names;
 mod owners;
+mod path_rules;
 mod patterns;
 mod rules;
 mod source;
@@ -22,6 +25,7 @@ mod status;
 mod unchanged;
 mod walk;
 
+pub use archive::{ArchiveEntry, TarWriter, ZipWriter};
 pub use file::OpenFile;
 pub use kind::{FileKind, MAGIC_BYTES};
 pub use make::{
@@ -30,6 +34,7 @@ pub use make::{
 };
 pub use mounts::{FileSystemTraits, file_system_traits};
 pub use owners::{OwnerMap, Owners};
+pub use path_rules::{Choice, PathMatcher, PathRules};
 pub use patterns::{PATTERN_BYTES_MAX, PATTERNS_MAX};
 pub use rules::{Marker, Reason, Rules};
 pub use source::{FileSource, TreeSource};

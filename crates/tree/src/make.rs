@@ -528,6 +528,12 @@ impl Maker {
     }
 
     /// Notes the failure of an entry of the current directory; returns `false`.
+    /// Notes that the entry at a path below the target can't be made, for a reason outside of this
+    /// machine.
+    pub fn refuse(&mut self, path: Vec<u8>, error: Error) {
+        self.report.fail(path, error);
+    }
+
     fn fail(&mut self, name: &[u8], error: Error) -> bool {
         self.report.fail([&self.path, name].concat(), error);
         false

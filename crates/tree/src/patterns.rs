@@ -1,4 +1,4 @@
-//! Exclude patterns in the syntax of gitignore.
+//! Patterns in the syntax of gitignore.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -36,7 +36,7 @@ impl Patterns {
         }
         if text.len() > PATTERN_BYTES_MAX || self.all.len() >= PATTERNS_MAX {
             let limits = format!("{PATTERNS_MAX} of {PATTERN_BYTES_MAX} bytes");
-            return Err(Error::invalid(format!("exclude patterns exceed the limit of {limits}")));
+            return Err(Error::invalid(format!("patterns exceed the limit of {limits}")));
         }
         let (is_negated, rest) = text.strip_prefix('!').map_or((false, text), |rest| (true, rest));
         let (directories_only, rest) =
@@ -62,6 +62,11 @@ impl Patterns {
         Ok(())
     }
 
+    /// Whether there is no pattern.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
     /// The text of a pattern.
     pub(crate) fn text(&self, at: usize) -> Option<&str> {
         self.all.get(at).map(|pattern| pattern.text.as_str())
@@ -81,14 +86,14 @@ impl Patterns {
             }
         }
         let set = set.build().map_err(|error| {
-            Error::invalid(format!("{} exclude patterns", uses.len())).with_source(error)
+            Error::invalid(format!("{} patterns", uses.len())).with_source(error)
         })?;
         Ok(Matcher { set, uses, matches: Vec::new() })
     }
 }
 
 fn invalid(text: &str, error: globset::Error) -> Error {
-    Error::invalid(format!("exclude pattern '{text}'")).with_source(error)
+    Error::invalid(format!("pattern '{text}'")).with_source(error)
 }
 
 struct Use {

@@ -533,3 +533,13 @@ pub use silt_format::Checkpoint;
 /// # Ok::<(), siltstone::Error>(())
 /// ```
 pub use silt_repository::tree::TreeVolume;
+
+/// ```
+/// # use siltstone::PathRules;
+/// let mut rules = PathRules::default();
+/// rules.include("/etc/**/*.conf", false)?;
+/// rules.exclude("private", false)?;
+/// assert!(rules.has_includes());
+/// # Ok::<(), siltstone::Error>(())
+/// ```
+pub use silt_tree::PathRules;

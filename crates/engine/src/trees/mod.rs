@@ -1,6 +1,21 @@
-//! Restoring file trees.
+//! Reading and restoring file trees.
 
+mod content;
+mod diff;
+mod dump;
 mod fill;
+mod find;
+mod pair;
+mod plan;
 mod restore;
+mod selected;
+mod versions;
+mod walk;
 
+pub use diff::{ChangeKind, TreeChange, TreeDiff};
+pub use dump::{ArchiveFormat, DumpReport};
+pub use find::{FileQuery, OwnerQuery};
+pub use plan::TreeRestorePlan;
 pub use restore::{TreeRestoreOptions, TreeRestoreReport};
+pub use versions::{FileVersion, TreePath, VersionsBy};
+pub use walk::Failures;

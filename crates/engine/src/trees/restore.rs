@@ -9,11 +9,11 @@ use silt_format::tree::{Entry, EntryKind, State};
 use silt_repository::FoundVolume;
 use silt_repository::event::{Activity, Progress};
 use silt_repository::jobs::jobs;
-use silt_repository::objects::is_damage;
 use silt_repository::tree::TreeVolume;
-use silt_tree::{FileStep, MakeOptions, Maker, OpenFile, PresentFile, Report};
+use silt_tree::{FileStep, MakeOptions, Maker, OpenFile, PathRules, PresentFile, Report};
 
 use super::fill::{Filling, Job};
+use super::selected::{Selected, SelectedWalk};
 use crate::repository::Repository;
 
 /// Small files are handed to one thread together, as they are stored together.
@@ -50,7 +50,9 @@ const COMPARED_BYTES: u64 = 256 << 10;
 pub struct TreeRestoreOptions {
     /// How files are made, and what happens to those that are there.
     pub make: MakeOptions,
-    /// Removes what is in the target and not in the snapshot.
+    /// Which entries are restored, by their paths below what is restored.
+    pub rules: PathRules,
+    /// Removes what is in the target and not in the snapshot, except for what `rules` leave out.
     pub delete: bool,
     /// The number of threads that write files; 0 for one per core.
     pub jobs: usize,
@@ -112,7 +114,8 @@ impl Repository {
         let entry = volume.find(path)?;
         let make = MakeOptions { lists_others: options.delete, ..options.make.clone() };
         let maker = Maker::open(target, make)?;
-        let total = entry.subtree.as_ref().map_or(entry.metadata.size, |tree| tree.bytes_below);
+        let total = || entry.subtree.as_ref().map_or(entry.metadata.size, |tree| tree.bytes_below);
+        let total = options.rules.is_empty().then(total);
         let workers = context.workers(jobs(options.jobs));
         let filling = Filling::new(&volume, workers);
         std::thread::scope(|scope| {
@@ -132,7 +135,9 @@ impl Repository {
                 report: TreeRestoreReport::default(),
             };
             if entry.metadata.kind == EntryKind::Directory {
-                restore.maker.root(&entry.metadata);
+                if !options.rules.has_includes() {
+                    restore.maker.root(&entry.metadata);
+                }
                 restore.directory(&entry)?;
             } else {
                 restore.entry(entry)?;
@@ -166,50 +171,45 @@ struct TreeRestore<'r> {
     /// The first name of each file with several: its path, and how many names are to come.
     linked: HashMap<(u16, u64), (PathNames, u32)>,
     path: Vec<Vec<u8>>,
-    total: u64,
+    total: Option<u64>,
     report: TreeRestoreReport,
 }
 
 impl TreeRestore<'_> {
-    /// Makes everything below a directory that was entered.
+    /// Makes what is selected below a directory that was entered.
     fn directory(&mut self, root: &Entry) -> Result<()> {
-        let mut open = vec![self.volume.entries(root)];
-        while let Some(entries) = open.last_mut() {
+        let mut walk = SelectedWalk::new(self.volume, root, &self.options.rules)?;
+        while let Some(step) = walk.next_step()? {
             self.repository.objects.context.check_interrupted()?;
-            let next = match self.volume.next(entries) {
-                // The pages behind one that is damaged can still be read.
-                Err(error) if is_damage(&error) => {
-                    self.maker.incomplete(error);
-                    continue;
+            match step {
+                Selected::Enter(_, entry) => {
+                    self.note(&entry);
+                    if self.maker.enter(&entry.name, &entry.metadata) {
+                        self.path.push(entry.name);
+                    } else {
+                        walk.skip();
+                    }
                 }
-                next => next?,
-            };
-            let Some(entry) = next else {
-                open.pop();
-                self.remove_others();
-                if !open.is_empty() {
+                Selected::Entry(_, entry) => self.entry(entry)?,
+                Selected::Failed(path, error) => self.maker.refuse(path, error),
+                Selected::Leave(is_whole) => {
+                    self.remove_others(&mut walk, is_whole);
                     self.maker.leave();
                     self.path.pop();
                 }
-                continue;
-            };
-            if entry.metadata.kind != EntryKind::Directory {
-                self.entry(entry)?;
-                continue;
-            }
-            self.note(&entry);
-            if self.maker.enter(&entry.name, &entry.metadata) {
-                open.push(self.volume.entries(&entry));
-                self.path.push(entry.name);
             }
         }
         Ok(())
     }
 
-    fn remove_others(&mut self) {
-        if self.options.delete {
+    /// Removes what the directory holds and the snapshot does not, unless patterns leave it out.
+    /// Nothing is removed beside entries that could not be read.
+    fn remove_others(&mut self, walk: &mut SelectedWalk<'_>, is_whole: bool) {
+        if self.options.delete && is_whole {
             for name in self.maker.others() {
-                self.maker.remove(&name);
+                if walk.selects_in_left(&name) {
+                    self.maker.remove(&name);
+                }
             }
         }
     }
@@ -252,7 +252,7 @@ impl TreeRestore<'_> {
 
     /// Hands a file to the threads, or keeps it until there are more.
     fn fill(&mut self, job: Job) -> Result<()> {
-        self.batch_bytes += job.entry.metadata.size;
+        self.batch_bytes = self.batch_bytes.saturating_add(job.entry.metadata.size);
         self.batch.push(job);
         if self.batch.len() >= BATCH_FILES || self.batch_bytes >= BATCH_BYTES {
             self.hand_in();
@@ -277,7 +277,7 @@ impl TreeRestore<'_> {
         for filled in self.filling.take(running_max)? {
             match filled.result {
                 Ok(()) => {
-                    self.report.bytes += filled.bytes;
+                    self.report.bytes = self.report.bytes.saturating_add(filled.bytes);
                     self.maker.complete(filled.file);
                 }
                 Err(error) => self.maker.give_up(filled.file, error),
@@ -288,14 +288,14 @@ impl TreeRestore<'_> {
     }
 
     fn progress(&self) {
-        let progress = Progress::bytes(Activity::Restore, self.report.bytes, Some(self.total));
+        let progress = Progress::bytes(Activity::Restore, self.report.bytes, self.total);
         self.repository.objects.context.report(progress);
     }
 
     /// Keeps a file that is there if it has the same content, and replaces it otherwise.
     fn present(&mut self, present: PresentFile, entry: Entry) -> Result<()> {
         if self.is_same(present.file(), &entry)? {
-            self.report.bytes += entry.metadata.size;
+            self.report.bytes = self.report.bytes.saturating_add(entry.metadata.size);
             self.maker.keep(present);
             self.progress();
             return Ok(());

@@ -12,6 +12,7 @@ mod deletion;
 mod forged;
 mod forger;
 mod forgeries;
+mod hostile_trees;
 mod kit;
 mod lying;
 mod model;

@@ -78,6 +78,20 @@ impl TreeReader {
         Ok(at)
     }
 
+    /// The entry at a path, which begins at `root`; `None` if there is none, or if something on the
+    /// way is not a directory.
+    pub fn look_up(&self, root: &Entry, path: &[u8]) -> Result<Option<Entry>> {
+        let mut at = root.clone();
+        let names = path.split(|byte| *byte == b'/');
+        for name in names.filter(|name| !name.is_empty() && *name != b".") {
+            match self.lookup(&at, name)? {
+                Some(entry) => at = entry,
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(at))
+    }
+
     /// Calls `visit` with every page of a directory and of all directories below it, except for
     /// those in `seen`, to which it adds them. What is below a page in `seen` is passed over.
     pub fn each_page(

@@ -1,8 +1,8 @@
 //! A file tree of a snapshot, open for reading.
 
 use silt_format::number::{to_u64, to_usize};
-use silt_format::tree::{Entry, EntryKind, State, Tree};
-use silt_format::{Error, ErrorKind, Result, VolumeKind};
+use silt_format::tree::{Entry, EntryKind, Extent, State, Tree};
+use silt_format::{Error, ErrorKind, Result, SEGMENT_BYTES, SeriesId, VolumeKind};
 
 use super::cursor::Cursor;
 use super::reader::TreeReader;
@@ -15,6 +15,7 @@ pub struct TreeVolume {
     reader: TreeReader,
     content: VolumeReader,
     tree: Tree,
+    series: SeriesId,
 }
 
 impl TreeVolume {
@@ -30,7 +31,13 @@ impl TreeVolume {
             reader: TreeReader::new(&repository.objects, &of.found().head),
             content: VolumeReader::open(repository, of, memory_bytes)?,
             tree: (**tree).clone(),
+            series: of.found().head.series,
         })
+    }
+
+    /// The series that the tree belongs to.
+    pub fn series(&self) -> SeriesId {
+        self.series
     }
 
     /// The root directory, the names of owners, and sums.
@@ -43,6 +50,12 @@ impl TreeVolume {
     /// `NotFound` if there is none.
     pub fn find(&self, path: &[u8]) -> Result<Entry> {
         self.reader.find(&self.tree.root, path)
+    }
+
+    /// The entry at a path below the root; `None` if there is none, or if something on the way is
+    /// not a directory.
+    pub fn look_up(&self, path: &[u8]) -> Result<Option<Entry>> {
+        self.reader.look_up(&self.tree.root, path)
     }
 
     /// The entries of a directory in byte order of their names; take them with
@@ -89,6 +102,62 @@ impl TreeVolume {
         Ok(done)
     }
 
+    /// Fails with `Corrupt` if the content of a file ends behind the volume.
+    pub fn check_extents(&self, file: &Entry) -> Result<()> {
+        let end = |extent: &Extent| extent.address.map_or(0, |address| address + extent.bytes);
+        if file.extents.iter().any(|extent| end(extent) > self.content.bytes()) {
+            return Err(Error::corrupt("an extent of a file ends behind its volume"));
+        }
+        Ok(())
+    }
+
+    /// Passes over entries that two directories have in common, as far as it can be told without
+    /// reading them.
+    pub fn skip_same(
+        &self,
+        entries: &mut Cursor,
+        other: &Self,
+        other_entries: &mut Cursor,
+    ) -> Result<()> {
+        entries.skip_same(&self.reader, other_entries, &other.reader)
+    }
+
+    /// The number of bytes from `offset` on that two files are known to have in common, without
+    /// reading them: what lies in the same segment of one series, or is a hole of both.
+    pub fn known_same(
+        &self,
+        file: &Entry,
+        other: &Self,
+        other_file: &Entry,
+        offset: u64,
+    ) -> Result<u64> {
+        let (here, there) = (place(file, offset), place(other_file, offset));
+        let (Some((here, bytes)), Some((there, other_bytes))) = (here, there) else { return Ok(0) };
+        let bytes = bytes.min(other_bytes);
+        let (Some(here), Some(there)) = (here, there) else {
+            return Ok(if here == there { bytes } else { 0 });
+        };
+        let segment_bytes = to_u64(SEGMENT_BYTES);
+        let within = here % segment_bytes;
+        if self.series != other.series || within != there % segment_bytes {
+            return Ok(0);
+        }
+        let at = |volume: &Self, index| {
+            let next = volume.content.next_segment(index)?;
+            Ok::<_, Error>(next.filter(|(found, _)| *found == index).map(|(_, entry)| entry))
+        };
+        let here = at(self, here / segment_bytes)?;
+        let there = at(other, there / segment_bytes)?;
+        let is_same = match (here, there) {
+            (Some(here), Some(there)) => {
+                here.recipe == there.recipe
+                    || (here.digest.is_known() && here.digest == there.digest)
+            }
+            (here, there) => here.is_none() && there.is_none(),
+        };
+        Ok(if is_same { bytes.min(segment_bytes - within) } else { 0 })
+    }
+
     fn read_fully(&self, address: u64, into: &mut [u8]) -> Result<()> {
         let read = self.content.read_at(address, into)?;
         if read < into.len() {
@@ -96,4 +165,19 @@ impl TreeVolume {
         }
         Ok(())
     }
+}
+
+/// Where the byte at `offset` of a file is, `None` for a hole, and the bytes up to the end of that
+/// extent.
+fn place(file: &Entry, offset: u64) -> Option<(Option<u64>, u64)> {
+    let mut start = 0;
+    for extent in &file.extents {
+        let end = start + extent.bytes;
+        if offset < end {
+            let address = extent.address.map(|address| address + (offset - start));
+            return Some((address, end - offset));
+        }
+        start = end;
+    }
+    None
 }

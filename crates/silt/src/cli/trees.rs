@@ -61,6 +61,12 @@ pub struct TreeRestoreArgs {
     /// Which extended attributes are restored.
     #[arg(long, value_enum, default_value_t = Xattrs::All, help_heading = FILE_TREES)]
     pub xattrs: Xattrs,
+    /// Restore only what matches this pattern (gitignore).
+    #[arg(long, value_name = "PATTERN", help_heading = FILE_TREES)]
+    pub include: Vec<String>,
+    /// Leave out what matches, and keep it in the target.
+    #[arg(long, value_name = "PATTERN", help_heading = FILE_TREES)]
+    pub exclude: Vec<String>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -95,4 +101,71 @@ pub struct Cat {
     /// SNAPSHOT:/PATH, or SNAPSHOT:VOLUME/PATH.
     #[arg(required = true, value_name = "SNAPSHOT:/PATH")]
     pub files: Vec<String>,
+}
+
+#[derive(Args)]
+pub struct Find {
+    /// SNAPSHOT, SNAPSHOT:/PATH or SNAPSHOT:VOLUME/PATH; or SERIES, SERIES:/PATH or
+    /// SERIES:VOLUME/PATH for all snapshots of a series, in which each state of an entry is listed
+    /// once.
+    #[arg(value_name = "SNAPSHOT|SERIES")]
+    pub place: String,
+    /// Entries whose name matches this pattern; one with a slash is compared with the whole path,
+    /// as in .gitignore. If given several times, any of them.
+    #[arg(long, value_name = "GLOB")]
+    pub name: Vec<String>,
+    /// The same, whatever the case of letters.
+    #[arg(long, value_name = "GLOB")]
+    pub iname: Vec<String>,
+    /// Entries of these types: f, d, l, p, s, c, b as in find(1).
+    #[arg(long = "type", value_name = "TYPES", value_delimiter = ',')]
+    pub types: Vec<char>,
+    /// Entries modified since this time, or within this period, such as 7d.
+    #[arg(long, value_name = "TIME|PERIOD")]
+    pub newer_than: Option<String>,
+    /// Entries modified before this time, or not within this period.
+    #[arg(long, value_name = "TIME|PERIOD")]
+    pub older_than: Option<String>,
+    /// Files larger than this, such as 10MiB.
+    #[arg(long, value_name = "SIZE")]
+    pub larger_than: Option<String>,
+    /// Files smaller than this.
+    #[arg(long, value_name = "SIZE")]
+    pub smaller_than: Option<String>,
+    /// Entries of this owner, by number or by the name on the host that was backed up.
+    #[arg(long, value_name = "USER")]
+    pub owner: Option<String>,
+    /// Show mode, owner, size and time.
+    #[arg(long, short)]
+    pub long: bool,
+}
+
+#[derive(Args)]
+pub struct Versions {
+    /// SERIES:/PATH, or SERIES:VOLUME/PATH, of a file or a directory.
+    #[arg(value_name = "SERIES:/PATH")]
+    pub place: String,
+    /// List changes of attributes, such as permissions, also where the content stayed the same.
+    #[arg(long)]
+    pub attributes: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Archive {
+    /// Tar (pax) with extended attributes, hard links and holes
+    Tar,
+    /// Zip: files, directories and symbolic links
+    Zip,
+}
+
+#[derive(Args)]
+pub struct Dump {
+    /// SNAPSHOT, SNAPSHOT:/PATH or SNAPSHOT:VOLUME/PATH.
+    pub snapshot: String,
+    /// The format of the archive.
+    #[arg(long, value_enum, default_value_t = Archive::Tar)]
+    pub format: Archive,
+    /// Write to this file instead of standard output; it must not exist.
+    #[arg(long, short, value_name = "FILE")]
+    pub output: Option<PathBuf>,
 }

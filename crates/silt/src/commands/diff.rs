@@ -2,18 +2,28 @@
 
 use serde_json::json;
 
-use super::{Failure, Session, spans, volume};
+use super::{Failure, Session, spans, trees, volume};
 use crate::cli::Diff;
+use crate::snapshot_name::WithPath;
 use crate::{output, snapshot_name};
 
 /// Maximum number of ranges printed per volume; JSON has all.
 const SPANS_SHOWN: usize = 20;
 
 pub fn run(session: &Session<'_>, args: &Diff) -> Result<u8, Failure> {
-    let (old, old_volume) = snapshot_name::parse_with_volume(&args.old)?;
-    let (new, new_volume) = snapshot_name::parse_with_volume(&args.new)?;
+    let (old_place, new_place) =
+        (snapshot_name::parse_with_path(&args.old)?, snapshot_name::parse_with_path(&args.new)?);
     let repository = session.repository()?;
-    let (old, new) = (repository.find(&old)?, repository.find(&new)?);
+    let old = repository.find(&old_place.selector)?;
+    let new = repository.find(&new_place.selector)?;
+    if old_place.path.is_some() || new_place.path.is_some() {
+        let at = |place: &WithPath| place.path.clone().unwrap_or_default();
+        let old = trees::tree(&old, old_place.volume.as_deref())?;
+        let new = trees::tree(&new, new_place.volume.as_deref())?;
+        let (old_path, new_path) = (at(&old_place), at(&new_place));
+        return trees::compare(session, &repository, (old, &old_path), (new, &new_path));
+    }
+    let (old_volume, new_volume) = (old_place.volume, new_place.volume);
     let pairs = if old_volume.is_some() || new_volume.is_some() {
         let old_name = old_volume.as_deref().or(new_volume.as_deref());
         let new_name = new_volume.as_deref().or(old_volume.as_deref());
@@ -21,7 +31,12 @@ pub fn run(session: &Session<'_>, args: &Diff) -> Result<u8, Failure> {
     } else {
         new.volumes().filter_map(|new| Some((old.volume(&new.volume().name).ok()?, new))).collect()
     };
+    let mut code = 0;
     for (old, new) in pairs {
+        if trees::is_tree_volume(&old) && trees::is_tree_volume(&new) {
+            code = code.max(trees::compare(session, &repository, (old, ""), (new, ""))?);
+            continue;
+        }
         let diff = repository.diff(old, new)?;
         let (old_volume, new_volume) = (old.volume(), new.volume());
         if session.global.json {
@@ -51,7 +66,7 @@ pub fn run(session: &Session<'_>, args: &Diff) -> Result<u8, Failure> {
     }
     one_sided(session, &old.snapshot, &new.snapshot, "only in the older snapshot");
     one_sided(session, &new.snapshot, &old.snapshot, "only in the newer snapshot");
-    Ok(0)
+    Ok(code)
 }
 
 fn one_sided(

@@ -62,9 +62,8 @@ impl Listed<'_> {
         if let Some(accessed) = self.accessed_ns {
             value["accessed"] = output::rfc3339(accessed).into();
         }
-        if std::str::from_utf8(self.name).is_err() {
-            let digits = self.name.iter().map(|byte| format!("{byte:02x}"));
-            value["name_hex"] = digits.collect::<String>().into();
+        if let Some(digits) = hex(self.name) {
+            value["name_hex"] = digits.into();
         }
         if let Some(target) = self.target {
             value["target"] = String::from_utf8_lossy(target).into();
@@ -103,6 +102,13 @@ impl Listed<'_> {
         }
         text
     }
+}
+
+/// The bytes of a name that is not UTF-8, in hexadecimal digits.
+pub fn hex(name: &[u8]) -> Option<String> {
+    let is_text = std::str::from_utf8(name).is_ok();
+    let digits = |byte: &u8| [byte >> 4, byte & 15].map(|digit| char::from_digit(digit.into(), 16));
+    (!is_text).then(|| name.iter().flat_map(digits).flatten().collect())
 }
 
 /// The name of a kind of file.

@@ -111,6 +111,8 @@ pub fn run(
     let to_stdout = match &cli.command {
         Command::Restore(restore) => volume_args::is_stdin(&restore.target),
         Command::Files(files) => matches!(files.command, FilesCommand::Cat { .. }),
+        Command::Cat(_) => true,
+        Command::Dump(dump) => dump.output.is_none(),
         _ => false,
     };
     if global.quiet {
@@ -149,6 +151,9 @@ fn dispatch(session: &Session<'_>, program: &Program, command: &Command) -> Resu
         Command::Show(args) => list::show(session, args),
         Command::Ls(args) => list::ls(session, args),
         Command::Cat(args) => trees::cat(session, args),
+        Command::Dump(args) => trees::dump(session, args),
+        Command::Find(args) => trees::find(session, args),
+        Command::Versions(args) => trees::versions(session, args),
         Command::Restore(args) => restore::run(session, args),
         Command::Files(args) => files::run(session, args),
         Command::Mount(args) => mount::run(session, args),

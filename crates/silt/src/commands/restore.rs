@@ -102,6 +102,10 @@ impl Restoring<'_> {
     }
 
     fn restore(&self, of: FoundVolume<'_>, target: &Path) -> Result<u8, Failure> {
+        if !self.args.tree.include.is_empty() || !self.args.tree.exclude.is_empty() {
+            let message = "--include and --exclude are for file trees, not for disks".to_owned();
+            return Err(Failure::Usage(message));
+        }
         let Self { session, args, found, .. } = self;
         let volume = of.volume();
         let range = args.range.as_deref();

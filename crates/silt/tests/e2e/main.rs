@@ -2,8 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that meets an unexpected error has failed")]
 
+mod archives;
 mod backups;
 mod bad_input;
+mod browse;
 mod clouds;
 mod commands;
 mod completions;

@@ -88,8 +88,10 @@ fn rules_leave_entries_out_and_disks_are_told_from_trees() {
     // All volumes of a snapshot: a disk becomes a file, a tree a folder.
     place.silt(&["restore", "both@latest", "all/"]).exits(0);
     assert!(place.path("all/vm.raw").is_file() && place.path("all/home/bob").is_dir());
+    place.silt(&["restore", "both@latest:vm", "x.raw", "--include", "*"]).exits(2).says("for file");
     place.silt(&["files", "both@latest:home", "ls"]).exits(1).says("file tree");
-    place.silt(&["diff", "both@latest:home", "both@latest:home"]).exits(1).says("file tree");
+    place.silt(&["diff", "both@latest:home", "both@latest:home"]).exits(0).says("0 added");
+    place.silt(&["diff", "both@latest:home", "both@latest:vm"]).exits(1).says("file tree");
     place.silt(&["ls", "both@latest:vm/etc"]).exits(1).says("silt files");
     place.silt(&["backup", "both", &home, "--changed", "map.json"]).exits(2).says("directory");
     place.silt(&["backup", "both", &home, "--exclude", "a[z-"]).exits(0);

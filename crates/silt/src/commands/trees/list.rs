@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use silt_format::tree::{Entry, EntryKind, OwnerName, State, Timestamp};
+use silt_format::tree::{Entry, EntryKind, OwnerName, State, Timestamp, Tree};
 use silt_format::{Error, ErrorKind};
 use siltstone::TreeVolume;
 
@@ -26,12 +26,12 @@ pub fn ls(session: &Session<'_>, args: &Ls) -> Result<u8, Failure> {
     let volume = TreeVolume::open(&repository, of, session.global.memory << 20)?;
     let path = named.path.unwrap_or_default();
     let entry = volume.find(path.as_bytes())?;
-    let mut lister = Lister { session, args, volume: &volume, rows: Vec::new() };
+    let mut lister = Lister { session, args, volume: &volume, rows: Rows::new() };
     if entry.metadata.kind == EntryKind::Directory {
         lister.directory(&entry)?;
     } else {
         lister.show(&entry, &entry.name);
-        lister.print();
+        lister.rows.print();
     }
     Ok(0)
 }
@@ -39,11 +39,59 @@ pub fn ls(session: &Session<'_>, args: &Ls) -> Result<u8, Failure> {
 /// Rows that are printed together, with columns of one width.
 const ROWS_MAX: usize = 1000;
 
+/// Rows of a long listing, which are printed a thousand at a time.
+pub struct Rows {
+    rows: Vec<Vec<String>>,
+}
+
+impl Rows {
+    pub fn new() -> Self {
+        Self { rows: Vec::new() }
+    }
+
+    /// Adds a row of [`listing::HEADER`]; before it the row may have a snapshot and its time.
+    pub fn add(&mut self, row: Vec<String>) {
+        self.rows.push(row);
+        if self.rows.len() >= ROWS_MAX {
+            self.print();
+        }
+    }
+
+    /// Prints what was added since the last time.
+    pub fn print(&mut self) {
+        let rows = std::mem::take(&mut self.rows);
+        let Some(columns) = rows.first().map(Vec::len) else { return };
+        let before = columns - listing::HEADER.len();
+        let header = [&["SNAPSHOT", "TIME"][..before], &listing::HEADER[..]].concat();
+        output::table(&header, &rows, &listing::RIGHT.map(|column| column + before));
+    }
+}
+
+/// An entry as it is shown under the name `path`.
+pub fn listed<'e>(tree: &Tree, path: &'e [u8], entry: &'e Entry) -> Listed<'e> {
+    let metadata = &entry.metadata;
+    Listed {
+        name: path,
+        kind: metadata.kind,
+        mode: metadata.mode,
+        inode: metadata.inode,
+        links: metadata.links,
+        uid: metadata.uid,
+        gid: metadata.gid,
+        user: name(&tree.users, metadata.uid),
+        group: name(&tree.groups, metadata.gid),
+        bytes: metadata.size,
+        modified_ns: nanoseconds(metadata.modified),
+        accessed_ns: None,
+        target: (metadata.kind == EntryKind::Symlink).then_some(&metadata.target),
+    }
+}
+
 struct Lister<'a> {
     session: &'a Session<'a>,
     args: &'a Ls,
     volume: &'a TreeVolume,
-    rows: Vec<Vec<String>>,
+    rows: Rows,
 }
 
 impl Lister<'_> {
@@ -61,52 +109,26 @@ impl Lister<'_> {
                 open.push((self.volume.entries(&entry), below));
             }
         }
-        self.print();
+        self.rows.print();
         Ok(())
     }
 
     fn show(&mut self, entry: &Entry, path: &[u8]) {
-        let tree = self.volume.tree();
-        let metadata = &entry.metadata;
-        let listed = Listed {
-            name: path,
-            kind: metadata.kind,
-            mode: metadata.mode,
-            inode: metadata.inode,
-            links: metadata.links,
-            uid: metadata.uid,
-            gid: metadata.gid,
-            user: name(&tree.users, metadata.uid),
-            group: name(&tree.groups, metadata.gid),
-            bytes: metadata.size,
-            modified_ns: nanoseconds(metadata.modified),
-            accessed_ns: None,
-            target: (metadata.kind == EntryKind::Symlink).then_some(&metadata.target),
-        };
+        let listed = listed(self.volume.tree(), path, entry);
         if self.session.global.json {
             let mut value = listed.json();
             value["state"] = state(entry.state).into();
             output::message("file", value);
         } else if self.args.long {
-            self.rows.push(listed.row());
-            if self.rows.len() >= ROWS_MAX {
-                self.print();
-            }
+            self.rows.add(listed.row());
         } else {
             output::line(&String::from_utf8_lossy(path));
-        }
-    }
-
-    fn print(&mut self) {
-        let rows = std::mem::take(&mut self.rows);
-        if !rows.is_empty() {
-            output::table(&listing::HEADER, &rows, &listing::RIGHT);
         }
     }
 }
 
 /// How well an entry was read.
-fn state(state: State) -> &'static str {
+pub fn state(state: State) -> &'static str {
     match state {
         State::Whole | State::Fresh => "whole",
         State::Changed => "changed",
@@ -121,7 +143,7 @@ fn name(names: &[OwnerName], id: u32) -> Option<String> {
 }
 
 /// A time of a file, as far as 64 bits of nanoseconds go.
-fn nanoseconds(time: Timestamp) -> i64 {
+pub fn nanoseconds(time: Timestamp) -> i64 {
     let seconds = time.seconds.saturating_mul(1_000_000_000);
     seconds.saturating_add(i64::from(time.nanoseconds))
 }

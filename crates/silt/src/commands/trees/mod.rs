@@ -1,5 +1,8 @@
 //! File trees: what is backed up of them, `silt ls` and `silt cat`, and restoring them.
 
+mod compare;
+mod dump;
+mod find;
 mod list;
 mod restore;
 
@@ -9,6 +12,9 @@ use silt_format::{Error, ErrorKind, VolumeKind};
 use silt_tree::{Marker, Rules, Trust};
 use siltstone::{Found, FoundVolume, TreeOptions};
 
+pub use compare::compare;
+pub use dump::dump;
+pub use find::{find, versions};
 pub use list::{cat, ls};
 pub use restore::restore;
 
@@ -50,9 +56,14 @@ pub fn is_tree(path: &Path) -> bool {
     path.is_dir()
 }
 
+/// Whether a volume of a snapshot is a file tree.
+pub fn is_tree_volume(of: &FoundVolume<'_>) -> bool {
+    matches!(of.volume().kind, VolumeKind::Tree(_))
+}
+
 /// The file tree of a snapshot: the one that is named, or the only one.
 pub fn tree<'f>(found: &'f Found, name: Option<&str>) -> Result<FoundVolume<'f>, Failure> {
-    let is_tree = |of: &FoundVolume<'_>| matches!(of.volume().kind, VolumeKind::Tree(_));
+    let is_tree = is_tree_volume;
     if let Some(name) = name {
         let of = found.volume(name)?;
         if is_tree(&of) {

@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use serde_json::json;
-use silt_format::VolumeKind;
-use silt_tree::{Existing, MakeOptions, Missing, OwnerChoice, OwnerMap, Report, XattrChoice};
-use siltstone::{FoundVolume, Repository, TreeRestoreOptions, TreeVolume};
+use serde_json::{Value, json};
+use silt_format::{Error, VolumeKind};
+use silt_tree::{Existing, MakeOptions, Missing, OwnerChoice, OwnerMap, XattrChoice};
+use siltstone::{FoundVolume, PathRules, Repository, TreeRestoreOptions};
 
-use crate::cli::{Owners, Restore, Xattrs};
+use crate::cli::{Owners, Restore, TreeRestoreArgs, Xattrs};
 use crate::commands::{Failure, Session, short};
 use crate::output;
 
@@ -34,10 +34,12 @@ pub fn restore(
             return Err(Failure::Usage(format!("{name} is for disks, not for file trees")));
         }
     }
+    let rules = path_rules(&args.tree)?;
     if args.dry_run {
-        return announce(session, repository, of, path, target);
+        return announce(session, repository, of, path, target, &rules);
     }
     let options = TreeRestoreOptions {
+        rules,
         make: make_options(args, of)?,
         delete: args.tree.delete,
         jobs: session.global.jobs,
@@ -48,10 +50,6 @@ pub fn restore(
     let found = of.found();
     let (made, shown) = (&report.made, target.display());
     if session.global.json {
-        let failures = made.failures.iter().map(|failure| {
-            let path = String::from_utf8_lossy(&failure.path);
-            json!({"path": path, "error": failure.error.to_string()})
-        });
         let value = json!({
             "snapshot": found.snapshot.id.to_string(),
             "volume": of.volume().name,
@@ -62,7 +60,7 @@ pub fn restore(
             "removed": made.removed,
             "unreadable": report.unreadable,
             "failed": made.failed,
-            "failures": failures.collect::<Vec<_>>(),
+            "failures": failures_json(&made.failures),
             "owners_not_set": made.missing.owners,
             "xattrs_not_set": made.missing.xattrs,
             "flags_not_set": made.missing.flags,
@@ -94,20 +92,29 @@ pub fn restore(
         );
         session.warn(&message);
     }
-    Ok(failed(made))
+    Ok(failed(&made.failures, made.failed, "NOT restored"))
 }
 
 /// Prints the entries that failed, and returns the exit status.
-fn failed(made: &Report) -> u8 {
-    for failure in made.failures.iter().take(FAILURES_SHOWN) {
+pub fn failed(first: &[silt_tree::Failure], count: u64, how: &str) -> u8 {
+    for failure in first.iter().take(FAILURES_SHOWN) {
         let path = String::from_utf8_lossy(&failure.path);
-        output::note(&format!("silt: {path} is NOT restored: {}", failure.error));
+        output::note(&format!("silt: {path} is {how}: {}", failure.error));
     }
-    if made.failed == 0 {
+    if count == 0 {
         return 0;
     }
-    output::note(&format!("silt: {} entries are NOT restored", made.failed));
+    output::note(&format!("silt: {count} entries are {how}"));
     SOME_FAILED
+}
+
+/// Entries that failed as JSON.
+pub fn failures_json(failures: &[silt_tree::Failure]) -> Value {
+    let failures = failures.iter().map(|failure| {
+        let path = String::from_utf8_lossy(&failure.path);
+        json!({"path": path, "error": failure.error.to_string()})
+    });
+    failures.collect()
 }
 
 /// One line for each kind of attribute that could not be set.
@@ -146,18 +153,28 @@ fn make_options(args: &Restore, of: FoundVolume<'_>) -> Result<MakeOptions, Fail
     Ok(MakeOptions { existing, owners, xattrs, ..MakeOptions::default() })
 }
 
+fn path_rules(args: &TreeRestoreArgs) -> Result<PathRules, Failure> {
+    let usage = |error: Error| Failure::Usage(error.to_string());
+    let mut rules = PathRules::default();
+    for pattern in &args.include {
+        rules.include(pattern, false).map_err(usage)?;
+    }
+    for pattern in &args.exclude {
+        rules.exclude(pattern, false).map_err(usage)?;
+    }
+    Ok(rules)
+}
+
 fn announce(
     session: &Session<'_>,
     repository: &Repository,
     of: FoundVolume<'_>,
     path: &str,
     target: &Path,
+    rules: &PathRules,
 ) -> Result<u8, Failure> {
-    let volume = TreeVolume::open(repository, of, session.global.memory << 20)?;
-    let entry = volume.find(path.as_bytes())?;
-    let below = entry.subtree.as_ref();
-    let entries = below.map_or(1, |subtree| subtree.entries_below);
-    let bytes = below.map_or(entry.metadata.size, |subtree| subtree.bytes_below);
+    let memory_bytes = session.global.memory << 20;
+    let plan = repository.plan_tree_restore(of, path.as_bytes(), rules, memory_bytes)?;
     if session.global.json {
         let value = json!({
             "dry_run": true,
@@ -165,20 +182,28 @@ fn announce(
             "volume": of.volume().name,
             "path": path,
             "target": target.to_string_lossy(),
-            "entries": entries,
-            "bytes": bytes,
+            "entries": plan.entries(),
+            "files": plan.files,
+            "directories": plan.directories,
+            "bytes": plan.bytes,
+            "failed": plan.failures.count,
+            "failures": failures_json(&plan.failures.first),
         });
         output::message("summary", value);
-        return Ok(0);
+    } else {
+        output::line(&format!(
+            "Would restore {} entries ({} files, {} directories), {}, of volume '{}' of snapshot \
+             {} ({}, {}) to {}",
+            plan.entries(),
+            plan.files,
+            plan.directories,
+            output::bytes(plan.bytes),
+            of.volume().name,
+            short(of.found().snapshot.id),
+            of.found().head.shown(),
+            output::time(of.found().snapshot.time_ns),
+            target.display()
+        ));
     }
-    output::line(&format!(
-        "Would restore {entries} entries, {}, of volume '{}' of snapshot {} ({}, {}) to {}",
-        output::bytes(bytes),
-        of.volume().name,
-        short(of.found().snapshot.id),
-        of.found().head.shown(),
-        output::time(of.found().snapshot.time_ns),
-        target.display()
-    ));
-    Ok(0)
+    Ok(failed(&plan.failures.first, plan.failures.count, "NOT readable"))
 }
