@@ -6,10 +6,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use jiff::tz::TimeZone;
 use silt_format::number::to_u64;
+use silt_format::tree::Entry;
 use silt_format::{
     Error, ErrorKind, Head, Id, ObjectRange, Result, SeriesId, SnapshotEntry, VolumeKind,
 };
-use siltstone::{Found, ReadCache, Repository, Selector, VolumeReader, When};
+use siltstone::{
+    Found, FoundVolume, ReadCache, Repository, Selector, TreeVolume, VolumeReader, When,
+};
 
 use crate::snapshot_name::parse_with_volume;
 
@@ -59,6 +62,23 @@ pub struct VolumeInfo {
     pub name: String,
     /// Its size in bytes.
     pub bytes: u64,
+    /// The root directory of a file tree; `None` for a disk.
+    pub root: Option<Arc<Entry>>,
+}
+
+impl VolumeInfo {
+    fn of(volume: siltstone::Volume) -> Self {
+        let root = match volume.kind {
+            VolumeKind::Disk => None,
+            VolumeKind::Tree(tree) => Some(Arc::new(tree.root)),
+        };
+        Self { name: volume.name, bytes: volume.bytes, root }
+    }
+
+    /// Whether it is a disk, not a file tree.
+    pub fn is_disk(&self) -> bool {
+        self.root.is_none()
+    }
 }
 
 /// Names one volume of one snapshot.
@@ -77,7 +97,24 @@ pub struct OpenVolume {
     id: VolumeId,
     series_name: String,
     time_ns: i64,
-    reader: VolumeReader,
+    content: Content,
+}
+
+/// What an open volume is read by.
+enum Content {
+    Disk(VolumeReader),
+    Tree(Box<TreeVolume>),
+}
+
+impl Content {
+    fn open(repository: &Repository, of: FoundVolume<'_>, cache: Arc<ReadCache>) -> Result<Self> {
+        Ok(match of.volume().kind {
+            VolumeKind::Disk => Self::Disk(VolumeReader::open_sharing(repository, of, cache)?),
+            VolumeKind::Tree(_) => {
+                Self::Tree(Box::new(TreeVolume::open_sharing(repository, of, cache)?))
+            }
+        })
+    }
 }
 
 impl OpenVolume {
@@ -96,9 +133,20 @@ impl OpenVolume {
         self.time_ns
     }
 
-    /// Returns its reader.
+    /// Returns the reader of its bytes.
     pub fn reader(&self) -> &VolumeReader {
-        &self.reader
+        match &self.content {
+            Content::Disk(reader) => reader,
+            Content::Tree(tree) => tree.content(),
+        }
+    }
+
+    /// Returns the file tree; `None` for a disk.
+    pub fn tree(&self) -> Option<&TreeVolume> {
+        match &self.content {
+            Content::Disk(_) => None,
+            Content::Tree(tree) => Some(tree),
+        }
     }
 }
 
@@ -291,12 +339,7 @@ impl Catalog {
             return Ok(Arc::clone(volumes));
         }
         let snapshot = self.repository.snapshot(series, entry)?;
-        let info =
-            |volume: siltstone::Volume| VolumeInfo { name: volume.name, bytes: volume.bytes };
-        // File trees are no block devices.
-        let is_disk = |volume: &siltstone::Volume| volume.kind == VolumeKind::Disk;
-        let volumes: Arc<[VolumeInfo]> =
-            snapshot.volumes.into_iter().filter(is_disk).map(info).collect();
+        let volumes: Arc<[VolumeInfo]> = snapshot.volumes.into_iter().map(VolumeInfo::of).collect();
         let mut state = lock(&self.state);
         if state.volumes.len() >= SNAPSHOTS_REMEMBERED_MAX {
             state.volumes.clear();
@@ -347,13 +390,14 @@ impl Catalog {
         }
     }
 
-    /// The volume that a name such as `web1@latest:root` or `3f9a01bc:root` means now. A snapshot's
-    /// only volume need not be named.
+    /// The disk that a name such as `web1@latest:root` or `3f9a01bc:root` means now. A snapshot's
+    /// only disk need not be named.
     pub fn resolve(&self, name: &str) -> Result<VolumeId> {
         let (selector, volume) = parse_with_volume(name, &self.options.zone)?;
         let (series, entry) = self.snapshot(&selector)?;
         let volumes = self.volumes(series.id, &entry)?;
-        let volume = pick(&volumes, volume.as_deref())?;
+        let disks: Vec<_> = volumes.iter().filter(|volume| volume.is_disk()).collect();
+        let volume = pick(&disks, volume.as_deref())?;
         Ok(VolumeId { series: series.id, snapshot: entry.id, volume: volume.name.clone() })
     }
 
@@ -378,12 +422,12 @@ impl Catalog {
         let found = Found { head, snapshot, entry, key };
         let volume = found.volume(&id.volume)?;
         let cache = Arc::clone(&self.cache);
-        let reader = VolumeReader::open_sharing(&self.repository, volume, cache)?;
+        let content = Content::open(&self.repository, volume, cache)?;
         let opened = Arc::new(OpenVolume {
             id: id.clone(),
             series_name: found.head.shown().to_owned(),
             time_ns: found.entry.time_ns,
-            reader,
+            content,
         });
         let mut open = lock(&self.open);
         // Another thread may have opened it meanwhile.
@@ -448,7 +492,7 @@ fn at(series: Arc<ListedSeries>, when: When) -> Result<(Arc<ListedSeries>, Snaps
 }
 
 /// The volume called so, or the only one.
-fn pick<'v>(volumes: &'v [VolumeInfo], name: Option<&str>) -> Result<&'v VolumeInfo> {
+fn pick<'v>(volumes: &[&'v VolumeInfo], name: Option<&str>) -> Result<&'v VolumeInfo> {
     let names = || volumes.iter().map(|each| each.name.as_str()).collect::<Vec<_>>().join(", ");
     match (name, volumes) {
         (None, [only]) => Ok(only),
@@ -456,9 +500,12 @@ fn pick<'v>(volumes: &'v [VolumeInfo], name: Option<&str>) -> Result<&'v VolumeI
             "the snapshot has several volumes; say which behind a colon: {}",
             names()
         ))),
-        (Some(name), _) => volumes.iter().find(|each| each.name == name).ok_or_else(|| {
-            let message = format!("the snapshot has no volume '{name}'; there are: {}", names());
-            Error::new(ErrorKind::NotFound, message)
-        }),
+        (Some(name), _) => {
+            volumes.iter().find(|each| each.name == name).copied().ok_or_else(|| {
+                let message =
+                    format!("the snapshot has no volume '{name}'; there are: {}", names());
+                Error::new(ErrorKind::NotFound, message)
+            })
+        }
     }
 }

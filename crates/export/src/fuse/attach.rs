@@ -59,6 +59,12 @@ pub fn check_mount_point(folder: &Path) -> Result<()> {
     Ok(())
 }
 
+/// The options by which other users see the folder, each only the files that permissions let him
+/// see. A user who mounts for himself can read the repository, and so reads all files.
+fn others(allow_other: bool) -> &'static str {
+    if allow_other { ",allow_other,default_permissions" } else { "" }
+}
+
 /// Mounts at a folder. Returns what requests are read from.
 pub fn mount(folder: &Path, allow_other: bool) -> Result<OwnedFd> {
     if is_root() { mount_directly(folder, allow_other) } else { ask_helper(folder, allow_other) }
@@ -73,11 +79,10 @@ fn mount_directly(folder: &Path, allow_other: bool) -> Result<OwnedFd> {
         }
         error => Error::io(format!("open {DEVICE}"), error.into()),
     })?;
-    let other = if allow_other { ",allow_other" } else { "" };
+    let other = others(allow_other);
     let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
     let options = format!(
-        "fd={},rootmode=40555,user_id={},group_id={},default_permissions,max_read={READ_BYTES_MAX}\
-         {other}",
+        "fd={},rootmode=40555,user_id={},group_id={},max_read={READ_BYTES_MAX}{other}",
         device.as_raw_fd(),
         uid.as_raw(),
         gid.as_raw(),
@@ -104,10 +109,9 @@ fn ask_helper(folder: &Path, allow_other: bool) -> Result<OwnedFd> {
     let (ours, theirs) = UnixStream::pair().map_err(failed)?;
     // The helper inherits its end by number.
     rustix::io::fcntl_setfd(&theirs, FdFlags::empty()).map_err(|error| failed(error.into()))?;
-    let other = if allow_other { ",allow_other" } else { "" };
+    let other = others(allow_other);
     let options = format!(
-        "ro,nosuid,nodev,noatime,fsname=silt,subtype=silt,default_permissions,\
-         max_read={READ_BYTES_MAX}{other}"
+        "ro,nosuid,nodev,noatime,fsname=silt,subtype=silt,max_read={READ_BYTES_MAX}{other}"
     );
     let mut command = Command::new(HELPER);
     command.args(["-o", &options, "--"]).arg(folder);

@@ -49,9 +49,19 @@ pub fn of_series(name: &str) -> String {
     if name == BY_ID { "%62y-id".to_owned() } else { encoded(name) }
 }
 
-/// The file of a volume.
-pub fn of_volume(name: &str) -> String {
+/// The file of a disk.
+pub fn of_disk(name: &str) -> String {
     encoded(name) + SUFFIX
+}
+
+/// The folder of a file tree, which no disk's file is called.
+pub fn of_tree(name: &str) -> String {
+    let mut shown = encoded(name);
+    if shown.ends_with(SUFFIX) {
+        shown.truncate(shown.len() - SUFFIX.len());
+        shown.push_str("%2Eraw");
+    }
+    shown
 }
 
 /// A time in UTC, to the second, without colons: `2026-11-20T18-30-05Z`.
@@ -77,9 +87,12 @@ mod tests {
         assert_eq!(of_series("../x"), "%2E.%2Fx");
         assert_eq!(of_series("100%\n"), "100%25%0A");
         assert_ne!(of_series(BY_ID), BY_ID);
-        assert_eq!(of_volume("root"), "root.raw");
+        assert_eq!(of_disk("root"), "root.raw");
+        assert_eq!(of_tree("root"), "root");
+        assert_eq!(of_tree("root.raw"), "root%2Eraw");
+        assert_ne!(of_tree("root.raw"), of_tree("root%2Eraw"));
         let (one, two) = ("ä".repeat(300), "ä".repeat(301));
-        assert!(of_volume(&one).len() <= 255 && of_volume(&one) != of_volume(&two));
+        assert!(of_disk(&one).len() <= 255 && of_disk(&one) != of_disk(&two));
         assert_eq!(of_time(1_795_199_405_999_999_999), "2026-11-20T18-30-05Z");
     }
 }

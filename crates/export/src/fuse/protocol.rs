@@ -20,6 +20,8 @@ pub const OPEN: u32 = 14;
 pub const READ: u32 = 15;
 pub const STATFS: u32 = 17;
 pub const RELEASE: u32 = 18;
+pub const GETXATTR: u32 = 22;
+pub const LISTXATTR: u32 = 23;
 pub const INIT: u32 = 26;
 pub const OPENDIR: u32 = 27;
 pub const READDIR: u32 = 28;
@@ -35,6 +37,7 @@ const DO_READDIRPLUS: u32 = 1 << 13;
 const READDIRPLUS_AUTO: u32 = 1 << 14;
 const ASYNC_DIO: u32 = 1 << 15;
 const PARALLEL_DIROPS: u32 = 1 << 18;
+const POSIX_ACL: u32 = 1 << 20;
 const MAX_PAGES: u32 = 1 << 22;
 
 /// What is opened again keeps the pages that the kernel has of it.
@@ -84,10 +87,11 @@ impl<'a> Request<'a> {
         self.body.get(at..)?.first_chunk().map(|bytes| u64::from_ne_bytes(*bytes))
     }
 
-    /// The name that the body is.
-    pub fn name(&self) -> Option<&'a str> {
-        let end = self.body.iter().position(|byte| *byte == 0)?;
-        std::str::from_utf8(&self.body[..end]).ok()
+    /// The name at `at` of the body, without the zero at its end.
+    pub fn name(&self, at: usize) -> Option<&'a [u8]> {
+        let name = self.body.get(at..)?;
+        let end = name.iter().position(|byte| *byte == 0)?;
+        Some(&name[..end])
     }
 }
 
@@ -174,34 +178,53 @@ impl Reply {
     }
 }
 
+/// A point in time.
+#[derive(Clone, Copy, Debug)]
+pub struct Time {
+    /// Since 1970.
+    pub seconds: i64,
+    pub nanoseconds: u32,
+}
+
+impl Time {
+    pub fn of_ns(time_ns: i64) -> Self {
+        let nanoseconds = u32::try_from(time_ns.rem_euclid(1_000_000_000)).unwrap_or(0);
+        Self { seconds: time_ns.div_euclid(1_000_000_000), nanoseconds }
+    }
+}
+
 /// What the kernel is told of a file.
 #[derive(Clone, Copy, Debug)]
 pub struct Attributes {
-    pub node: u64,
+    /// The number that programs see.
+    pub inode: u64,
     pub bytes: u64,
-    pub time_ns: i64,
+    /// Of 512 bytes each. Programs look for holes only in files whose blocks are fewer than their
+    /// size takes.
+    pub blocks: u64,
+    pub modified: Time,
+    pub changed: Time,
     pub mode: u32,
     pub links: u32,
     pub uid: u32,
     pub gid: u32,
+    /// Of a device file: the major number in bits 8 to 19, the minor one in the others.
+    pub device: u32,
 }
 
 impl Attributes {
     fn encode(&self, reply: &mut Reply) {
-        let seconds = self.time_ns.div_euclid(1_000_000_000).cast_unsigned();
-        let nanoseconds = u32::try_from(self.time_ns.rem_euclid(1_000_000_000)).unwrap_or(0);
-        // Programs look for holes only in files that take less space than their size.
-        let blocks = self.bytes.div_ceil(512);
-        let blocks = if blocks > 1 { blocks - 1 } else { blocks };
-        reply.long(self.node).long(self.bytes).long(blocks);
-        for _ in 0..3 {
-            reply.long(seconds);
+        // Access times are not kept.
+        let times = [self.modified, self.modified, self.changed];
+        reply.long(self.inode).long(self.bytes).long(self.blocks);
+        for time in times {
+            reply.long(time.seconds.cast_unsigned());
         }
-        for _ in 0..3 {
-            reply.word(nanoseconds);
+        for time in times {
+            reply.word(time.nanoseconds);
         }
         reply.word(self.mode).word(self.links).word(self.uid).word(self.gid);
-        reply.word(0).word(4096).word(0);
+        reply.word(self.device).word(4096).word(0);
     }
 
     /// `fuse_attr_out`.
@@ -210,9 +233,9 @@ impl Attributes {
         self.encode(reply);
     }
 
-    /// `fuse_entry_out`.
-    pub fn entry(&self, name_valid_s: u64, valid_s: u64, reply: &mut Reply) {
-        reply.long(self.node).long(0).long(name_valid_s).long(valid_s).word(0).word(0);
+    /// `fuse_entry_out` of the node with this number.
+    pub fn entry(&self, node: u64, valid_s: u64, reply: &mut Reply) {
+        reply.long(node).long(0).long(valid_s).long(valid_s).word(0).word(0);
         self.encode(reply);
     }
 }
@@ -222,22 +245,29 @@ pub const ENTRY_BYTES: usize = 128;
 pub const DIRENT_BYTES: usize = 24;
 
 /// `fuse_dirent`: `next` is where the listing goes on.
-pub fn dirent(node: u64, next: u64, mode: u32, name: &str, reply: &mut Reply) {
+pub fn dirent(inode: u64, next: u64, mode: u32, name: &[u8], reply: &mut Reply) {
     let length = u32::try_from(name.len()).unwrap_or(0);
-    reply.long(node).long(next).word(length).word(mode >> 12).bytes(name.as_bytes());
+    reply.long(inode).long(next).word(length).word(mode >> 12).bytes(name);
     let padding = name.len().next_multiple_of(8) - name.len();
     reply.bytes(&[0; 8][..padding]);
 }
 
-/// Answers `INIT`; `None` for a kernel that is too old.
-pub fn init(request: &Request<'_>, reply: &mut Reply) -> Option<()> {
+/// Answers `INIT`; `None` for a kernel that is too old. With `checks_access` the kernel checks
+/// permissions, also those of ACLs.
+pub fn init(request: &Request<'_>, checks_access: bool, reply: &mut Reply) -> Option<()> {
     let (major, minor) = (request.word(0)?, request.word(4)?);
     let (read_ahead, offered) = (request.word(8)?, request.word(12)?);
     if major != MAJOR || minor < MINOR_MIN {
         return None;
     }
-    let wanted =
-        ASYNC_READ | DO_READDIRPLUS | READDIRPLUS_AUTO | ASYNC_DIO | PARALLEL_DIROPS | MAX_PAGES;
+    let acls = if checks_access { POSIX_ACL } else { 0 };
+    let wanted = acls
+        | ASYNC_READ
+        | DO_READDIRPLUS
+        | READDIRPLUS_AUTO
+        | ASYNC_DIO
+        | PARALLEL_DIROPS
+        | MAX_PAGES;
     reply.word(MAJOR).word(minor.min(MINOR_MAX)).word(read_ahead.max(1 << 20));
     reply.word(offered & wanted);
     reply.half(BACKGROUND_MAX).half(BACKGROUND_MAX / 4 * 3);
@@ -256,14 +286,27 @@ mod tests {
     #[test]
     fn replies_have_the_sizes_of_the_kernels_structures() {
         let mut reply = Reply::new();
-        let of = Attributes { node: 1, bytes: 2, time_ns: -1, mode: 3, links: 4, uid: 5, gid: 6 };
+        let modified = Time::of_ns(-1);
+        let of = Attributes {
+            inode: 1,
+            bytes: 2,
+            blocks: 1,
+            modified,
+            changed: modified,
+            mode: 3,
+            links: 4,
+            uid: 5,
+            gid: 6,
+            device: 7,
+        };
+        assert_eq!((modified.seconds, modified.nanoseconds), (-1, 999_999_999));
         of.entry(1, 1, &mut reply);
         assert_eq!(reply.body_bytes(), ENTRY_BYTES);
         reply.clear();
         of.reply(1, &mut reply);
         assert_eq!(reply.body_bytes(), 104);
         reply.clear();
-        dirent(1, 2, 0o040_000, "123456789", &mut reply);
+        dirent(1, 2, 0o040_000, b"123456789", &mut reply);
         assert_eq!(reply.body_bytes(), DIRENT_BYTES + 16);
         let header = [0_u8; IN_HEADER];
         let mut message = header.to_vec();
@@ -271,10 +314,10 @@ mod tests {
             message.extend_from_slice(&word.to_ne_bytes());
         }
         reply.clear();
-        init(&Request::decode(&message).unwrap(), &mut reply).unwrap();
+        init(&Request::decode(&message).unwrap(), true, &mut reply).unwrap();
         assert_eq!(reply.body_bytes(), 64);
         assert!(Request::decode(&message[..39]).is_none());
         message[IN_HEADER + 4] = 27;
-        assert!(init(&Request::decode(&message).unwrap(), &mut reply).is_none());
+        assert!(init(&Request::decode(&message).unwrap(), true, &mut reply).is_none());
     }
 }

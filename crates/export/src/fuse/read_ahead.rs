@@ -8,9 +8,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
-use silt_format::Result;
 use silt_format::number::{to_u64, to_usize};
+use silt_format::{Error, Result};
 
+use super::inside::Inside;
 use super::protocol::Reply;
 use crate::catalog::{OpenVolume, lock};
 
@@ -46,9 +47,11 @@ struct State {
     windows: VecDeque<Window>,
 }
 
-/// An open file.
+/// An open file: a disk, or a file of a tree.
 pub struct OpenFile {
     pub volume: Arc<OpenVolume>,
+    /// The file of a tree.
+    pub inside: Option<Arc<Inside>>,
     state: Mutex<State>,
     arrived: Condvar,
     /// All windows there are, of all files.
@@ -91,10 +94,10 @@ impl ReadAhead {
         Ok(Self { orders, spare, count: Arc::default() })
     }
 
-    /// An open file of a volume.
-    pub fn open(&self, volume: Arc<OpenVolume>) -> Arc<OpenFile> {
+    /// An open file of a volume: the volume itself if it is a disk.
+    pub fn open(&self, volume: Arc<OpenVolume>, inside: Option<Arc<Inside>>) -> Arc<OpenFile> {
         let (state, arrived) = (Mutex::default(), Condvar::new());
-        Arc::new(OpenFile { volume, state, arrived, count: Arc::clone(&self.count) })
+        Arc::new(OpenFile { volume, inside, state, arrived, count: Arc::clone(&self.count) })
     }
 
     /// Puts what is at `offset` into the body of a reply: as many bytes as are wanted, or less at
@@ -106,10 +109,10 @@ impl ReadAhead {
         wanted: usize,
         reply: &mut Reply,
     ) -> Result<()> {
-        let bytes = file.volume.reader().bytes();
+        let bytes = file.bytes();
         let length = to_u64(wanted).min(bytes.saturating_sub(offset));
         if !file.is_sequential(offset, length) {
-            let read = file.volume.reader().read_at(offset, reply.body(to_usize(length)))?;
+            let read = file.read_at(offset, reply.body(to_usize(length)))?;
             reply.truncate(read);
             return Ok(());
         }
@@ -131,7 +134,7 @@ impl ReadAhead {
             let here = to_usize(((index + 1) * WINDOW_BYTES - at).min(to_u64(rest.len())));
             let (part, behind) = rest.split_at_mut(here);
             if !file.copy(index, to_usize(at % WINDOW_BYTES), part) {
-                file.volume.reader().read_at(at, part)?;
+                file.read_at(at, part)?;
             }
             at += to_u64(here);
             rest = behind;
@@ -141,7 +144,7 @@ impl ReadAhead {
 
     /// Has the windows behind `index` read, as far as there is room for them.
     fn order(&self, file: &Arc<OpenFile>, index: u64) {
-        let last = file.volume.reader().bytes().saturating_sub(1) / WINDOW_BYTES;
+        let last = file.bytes().saturating_sub(1) / WINDOW_BYTES;
         let mut state = lock(&file.state);
         for wanted in index + 1..=(index + AHEAD).min(last) {
             if state.windows.iter().any(|window| window.index == wanted) {
@@ -176,6 +179,24 @@ impl ReadAhead {
 }
 
 impl OpenFile {
+    fn bytes(&self) -> u64 {
+        match &self.inside {
+            Some(inside) => inside.entry.metadata.size,
+            None => self.volume.reader().bytes(),
+        }
+    }
+
+    /// Reads from `offset` on and returns the number of bytes, fewer than asked for only at the
+    /// end.
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<usize> {
+        let Some(inside) = &self.inside else {
+            return self.volume.reader().read_at(offset, into);
+        };
+        let tree = self.volume.tree().ok_or_else(|| Error::corrupt("the volume is a disk"))?;
+        let read = tree.read_at(&inside.entry, offset, into);
+        read.map_err(|error| error.context(format!("read {}", inside.shown())))
+    }
+
     /// Whether reads have come one behind the other; notes this one.
     fn is_sequential(&self, offset: u64, length: u64) -> bool {
         let mut state = lock(&self.state);
@@ -215,10 +236,9 @@ fn work(orders: &Mutex<Receiver<Order>>, spare: &Spare) {
     loop {
         let Ok((file, index)) = lock(orders).recv() else { return };
         let offset = index * WINDOW_BYTES;
-        let reader = file.volume.reader();
         let mut bytes = lock(spare).pop().unwrap_or_default();
-        bytes.resize(to_usize(WINDOW_BYTES.min(reader.bytes() - offset)), 0);
-        let content = match reader.read_at(offset, &mut bytes) {
+        bytes.resize(to_usize(WINDOW_BYTES.min(file.bytes() - offset)), 0);
+        let content = match file.read_at(offset, &mut bytes) {
             Ok(_) => Content::Ready(Arc::new(bytes)),
             Err(_) => Content::Failed,
         };

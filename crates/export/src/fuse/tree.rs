@@ -5,8 +5,10 @@ use std::sync::{Arc, Mutex};
 
 use silt_format::{Error, ErrorKind, Id, Result, SeriesId, SnapshotEntry};
 
+use super::inside::{Directory, Inside, Place, Trees};
 use super::names::{self, BY_ID, LATEST};
-use crate::catalog::{Catalog, ListedSeries, VolumeId, lock};
+use super::protocol::{Attributes, Time};
+use crate::catalog::{Catalog, ListedSeries, OpenVolume, VolumeId, VolumeInfo, lock};
 
 const FOLDER: u32 = 0o040_555;
 const FILE: u32 = 0o100_444;
@@ -23,7 +25,10 @@ pub enum Key {
     /// The link to a series' newest snapshot.
     Latest(SeriesId),
     Snapshot(SeriesId, Id),
+    /// A disk.
     Volume(VolumeId),
+    /// An entry of a file tree.
+    Inside(Arc<VolumeId>, Place),
 }
 
 /// A file or folder.
@@ -34,6 +39,15 @@ pub struct Node {
     pub bytes: u64,
     /// Of a snapshot.
     entry: Option<Arc<SnapshotEntry>>,
+    /// In a file tree.
+    pub inside: Option<Arc<Inside>>,
+}
+
+/// The entries of a folder.
+pub enum Listing {
+    Known(Vec<(String, Node)>),
+    /// A directory of a file tree.
+    Directory(Directory),
 }
 
 impl Node {
@@ -41,11 +55,19 @@ impl Node {
         Self::new(Key::Root, 0)
     }
 
-    fn new(key: Key, time_ns: i64) -> Self {
-        Self { key, time_ns, bytes: 0, entry: None }
+    pub fn new(key: Key, time_ns: i64) -> Self {
+        Self { key, time_ns, bytes: 0, entry: None, inside: None }
+    }
+
+    /// A node in a file tree.
+    pub fn inside(key: Key, inside: Inside) -> Self {
+        Self { inside: Some(Arc::new(inside)), ..Self::new(key, 0) }
     }
 
     pub fn mode(&self) -> u32 {
+        if let Some(inside) = &self.inside {
+            return inside.mode();
+        }
         match self.key {
             Key::Volume(_) => FILE,
             Key::IdLink(..) | Key::Latest(_) => LINK,
@@ -55,7 +77,31 @@ impl Node {
 
     /// Whether what the name means never changes while its folder is there.
     pub fn is_lasting(&self) -> bool {
-        matches!(self.key, Key::Volume(_) | Key::ById)
+        matches!(self.key, Key::Volume(_) | Key::Inside(..) | Key::ById)
+    }
+
+    /// The attributes of the node with this number. What was not backed up is of `owner`, a user
+    /// and a group.
+    pub fn attributes(&self, number: u64, mounted_ns: i64, owner: (u32, u32)) -> Attributes {
+        if let Some(inside) = &self.inside {
+            return inside.attributes(number, &self.key);
+        }
+        let time = Time::of_ns(if self.time_ns == 0 { mounted_ns } else { self.time_ns });
+        // One block less than its size takes says that a disk may have holes.
+        let blocks = self.bytes.div_ceil(512);
+        Attributes {
+            inode: number,
+            bytes: self.bytes,
+            blocks: if blocks > 1 { blocks - 1 } else { blocks },
+            modified: time,
+            changed: time,
+            mode: self.mode(),
+            // One link says that subfolders are not counted.
+            links: 1,
+            uid: owner.0,
+            gid: owner.1,
+            device: 0,
+        }
     }
 }
 
@@ -119,6 +165,7 @@ type Index = Arc<Vec<Arc<Indexed>>>;
 /// The files and folders of a catalog.
 pub struct Tree {
     catalog: Catalog,
+    trees: Trees,
     index: Mutex<Index>,
 }
 
@@ -128,7 +175,7 @@ fn gone() -> Error {
 
 impl Tree {
     pub fn new(catalog: Catalog) -> Self {
-        Self { catalog, index: Mutex::default() }
+        Self { catalog, trees: Trees::default(), index: Mutex::default() }
     }
 
     pub fn catalog(&self) -> &Catalog {
@@ -174,16 +221,28 @@ impl Tree {
 
     fn volumes(&self, series: SeriesId, entry: &Arc<SnapshotEntry>) -> Result<Vec<(String, Node)>> {
         let volumes = self.catalog.volumes(series, entry)?;
-        let of = |volume: &crate::catalog::VolumeInfo| {
+        let of = |volume: &VolumeInfo| {
             let id = VolumeId { series, snapshot: entry.id, volume: volume.name.clone() };
+            if let Some(root) = &volume.root {
+                return (names::of_tree(&volume.name), Inside::root(id, root));
+            }
             let node = Node::new(Key::Volume(id), entry.time_ns);
-            (names::of_volume(&volume.name), Node { bytes: volume.bytes, ..node })
+            (names::of_disk(&volume.name), Node { bytes: volume.bytes, ..node })
         };
         Ok(volumes.iter().map(of).collect())
     }
 
-    /// What is called `name` in a folder.
-    pub fn look_up(&self, folder: &Node, name: &str) -> Result<Option<Node>> {
+    /// Opens a file tree.
+    pub fn open_tree(&self, id: &VolumeId) -> Result<Arc<OpenVolume>> {
+        self.trees.open(&self.catalog, id)
+    }
+
+    /// The entry `name` of a folder, whose node number is `number`.
+    pub fn look_up(&self, folder: &Node, number: u64, name: &[u8]) -> Result<Option<Node>> {
+        if let Some(inside) = &folder.inside {
+            return self.trees.look_up(&self.catalog, inside, number, name);
+        }
+        let Ok(name) = std::str::from_utf8(name) else { return Ok(None) };
         match &folder.key {
             Key::Root if name == BY_ID => Ok(Some(Node::new(Key::ById, 0))),
             Key::Root => {
@@ -231,8 +290,16 @@ impl Tree {
         }
     }
 
-    /// All that is in a folder.
-    pub fn list(&self, folder: &Node) -> Result<Vec<(String, Node)>> {
+    /// The entries of a folder, whose node number is `number`.
+    pub fn list(&self, folder: &Node, number: u64) -> Result<Listing> {
+        if let Some(inside) = &folder.inside {
+            let volume = self.open_tree(&inside.volume)?;
+            return Ok(Listing::Directory(Directory::new(volume, (**inside).clone(), number)));
+        }
+        self.list_known(folder).map(Listing::Known)
+    }
+
+    fn list_known(&self, folder: &Node) -> Result<Vec<(String, Node)>> {
         match &folder.key {
             Key::Root => {
                 let index = self.index()?;
@@ -264,16 +331,20 @@ impl Tree {
     }
 
     /// What a link leads to.
-    pub fn target(&self, link: &Node) -> Result<String> {
+    pub fn target(&self, link: &Node) -> Result<Vec<u8>> {
+        if let Some(inside) = &link.inside {
+            return Ok(inside.entry.metadata.target.clone());
+        }
         match &link.key {
             Key::Latest(series) => {
                 let of = self.series(*series)?;
-                of.snapshots.last().map(|(name, _)| name.clone()).ok_or_else(gone)
+                let name = of.snapshots.last().map(|(name, _)| name.clone());
+                name.map(String::into_bytes).ok_or_else(gone)
             }
             Key::IdLink(series, id) => {
                 let of = self.series(*series)?;
                 let at = of.by_id.get(id).ok_or_else(gone)?;
-                Ok(format!("../{}/{}", of.folder, of.snapshots[*at].0))
+                Ok(format!("../{}/{}", of.folder, of.snapshots[*at].0).into_bytes())
             }
             _ => Err(Error::invalid("not a link")),
         }

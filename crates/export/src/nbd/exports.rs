@@ -49,7 +49,8 @@ impl Exports {
                 continue;
             }
             let (series, entry) = catalog.snapshot(&selector)?;
-            for info in &*catalog.volumes(series.id, &entry)? {
+            let volumes = catalog.volumes(series.id, &entry)?;
+            for info in volumes.iter().filter(|volume| volume.is_disk()) {
                 let volume = info.name.clone();
                 let id = VolumeId { series: series.id, snapshot: entry.id, volume };
                 given.push((format!("{name}:{}", info.name), id));
@@ -153,7 +154,8 @@ impl Exports {
             Err(error) => return Err(error),
         };
         let time = time(entry.time_ns);
-        for volume in volumes.iter().take(LISTED_MAX.saturating_sub(listed.len())) {
+        let disks = volumes.iter().filter(|volume| volume.is_disk());
+        for volume in disks.take(LISTED_MAX.saturating_sub(listed.len())) {
             let about = format!("{} of {time}, {} bytes", series.name, volume.bytes);
             listed.push((format!("{name}:{}", volume.name), about));
         }

@@ -1,6 +1,7 @@
 //! File trees: writing the pages of directories, and reading them.
 
 mod cursor;
+mod pages;
 mod reader;
 mod volume;
 mod writer;

@@ -1,18 +1,22 @@
 //! A file tree of a snapshot, open for reading.
 
+use std::sync::Arc;
+
 use silt_format::number::{to_u64, to_usize};
 use silt_format::tree::{Entry, EntryKind, Extent, State, Tree};
 use silt_format::{Error, ErrorKind, Result, SEGMENT_BYTES, SeriesId, VolumeKind};
 
 use super::cursor::Cursor;
+use super::pages::PageCache;
 use super::reader::TreeReader;
 use crate::repository::{FoundVolume, Repository};
-use crate::volume_reader::VolumeReader;
+use crate::volume_reader::{ReadCache, VolumeReader};
 
 /// A file tree of a snapshot: its entries, and the content of its files. Any number of threads may
 /// use it.
 pub struct TreeVolume {
-    reader: TreeReader,
+    pub(super) reader: TreeReader,
+    pub(super) pages: PageCache,
     content: VolumeReader,
     tree: Tree,
     series: SeriesId,
@@ -23,21 +27,46 @@ impl TreeVolume {
     ///
     /// `Invalid` if it is a disk.
     pub fn open(repository: &Repository, of: FoundVolume<'_>, memory_bytes: u64) -> Result<Self> {
+        Self::with_content(repository, of, |of| VolumeReader::open(repository, of, memory_bytes))
+    }
+
+    /// Opens a volume whose content is cached in `cache`, which must belong to the repository.
+    ///
+    /// `Invalid` if it is a disk.
+    pub fn open_sharing(
+        repository: &Repository,
+        of: FoundVolume<'_>,
+        cache: Arc<ReadCache>,
+    ) -> Result<Self> {
+        Self::with_content(repository, of, |of| VolumeReader::open_sharing(repository, of, cache))
+    }
+
+    fn with_content<'f>(
+        repository: &Repository,
+        of: FoundVolume<'f>,
+        open: impl FnOnce(FoundVolume<'f>) -> Result<VolumeReader>,
+    ) -> Result<Self> {
         let VolumeKind::Tree(tree) = &of.volume().kind else {
             let message = format!("{} is a disk, not a file tree", of.describe());
             return Err(Error::new(ErrorKind::Invalid, message));
         };
         Ok(Self {
             reader: TreeReader::new(&repository.objects, &of.found().head),
-            content: VolumeReader::open(repository, of, memory_bytes)?,
+            pages: PageCache::new(),
             tree: (**tree).clone(),
             series: of.found().head.series,
+            content: open(of)?,
         })
     }
 
     /// The series that the tree belongs to.
     pub fn series(&self) -> SeriesId {
         self.series
+    }
+
+    /// The reader of the volume's bytes, in which the content of all files lies.
+    pub fn content(&self) -> &VolumeReader {
+        &self.content
     }
 
     /// The root directory, the names of owners, and sums.

@@ -20,6 +20,7 @@ mod memory;
 mod mistakes;
 mod month;
 mod mounts;
+mod mounts_trees;
 mod nbd_sources;
 mod nbdsh;
 mod packaging;
@@ -29,6 +30,9 @@ mod restores;
 mod s3;
 mod sharing;
 mod status;
+#[path = "../../../tree/tests/tree/kit.rs"]
+#[expect(dead_code, reason = "other tests use the rest")]
+mod tree_kit;
 mod trees;
 mod verified;
 

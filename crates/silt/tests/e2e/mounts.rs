@@ -81,7 +81,7 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 /// Whether something is mounted at a folder.
-fn is_mounted(folder: &Path) -> bool {
+pub fn is_mounted(folder: &Path) -> bool {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
     mounts.lines().any(|line| line.split(' ').nth(1) == folder.to_str())
 }

@@ -1,0 +1,249 @@
+//! File trees: their entries as nodes, and their directories part by part.
+
+use std::collections::VecDeque;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{Arc, Mutex};
+
+use silt_format::number::{to_u64, to_usize};
+use silt_format::tree::{DeviceNumber, Entry, EntryKind, State};
+use silt_format::{Error, ErrorKind, Result};
+use siltstone::TreeVolume;
+
+use super::protocol::{Attributes, Time};
+use super::tree::{Key, Node};
+use crate::catalog::{Catalog, OpenVolume, VolumeId, lock};
+
+/// Trees that stay open though no file of theirs is.
+const RECENT_MAX: usize = 8;
+/// Entries of a directory that a listing keeps, and about how much memory they take.
+const PART_ENTRIES_MAX: usize = 1024;
+const PART_BYTES_MAX: usize = 1 << 20;
+/// Set in the inode numbers of files with several names, and in no node number.
+const LINKED: u64 = 1 << 63;
+
+/// Where an entry of a file tree is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Place {
+    /// The root directory.
+    Root,
+    /// A file with several names: its kind, file system and inode number.
+    Linked(EntryKind, u16, u64),
+    /// The directory's node number, and the name in it.
+    Name(u64, Vec<u8>),
+}
+
+/// An entry of a file tree.
+#[derive(Clone, Debug)]
+pub struct Inside {
+    pub volume: Arc<VolumeId>,
+    pub entry: Arc<Entry>,
+}
+
+impl Inside {
+    /// The node of a tree's root directory.
+    pub fn root(volume: VolumeId, root: &Arc<Entry>) -> Node {
+        let volume = Arc::new(volume);
+        let key = Key::Inside(Arc::clone(&volume), Place::Root);
+        Node::inside(key, Self { volume, entry: Arc::clone(root) })
+    }
+
+    /// The node of an entry of this directory, whose node number is `number`.
+    fn child(&self, number: u64, entry: Entry) -> Node {
+        let metadata = &entry.metadata;
+        let place = if metadata.links > 1 && metadata.kind != EntryKind::Directory {
+            Place::Linked(metadata.kind, metadata.file_system, metadata.inode)
+        } else {
+            Place::Name(number, entry.name.clone())
+        };
+        let volume = Arc::clone(&self.volume);
+        let key = Key::Inside(Arc::clone(&volume), place);
+        Node::inside(key, Self { volume, entry: Arc::new(entry) })
+    }
+
+    /// Type and permissions.
+    pub fn mode(&self) -> u32 {
+        let kind = match self.entry.metadata.kind {
+            EntryKind::File => 0o100_000,
+            EntryKind::Directory => 0o040_000,
+            EntryKind::Symlink => 0o120_000,
+            EntryKind::Fifo => 0o010_000,
+            EntryKind::Socket => 0o140_000,
+            EntryKind::CharDevice => 0o020_000,
+            EntryKind::BlockDevice => 0o060_000,
+        };
+        kind | u32::from(self.entry.metadata.mode)
+    }
+
+    /// The attributes of the node with this key and number.
+    pub fn attributes(&self, number: u64, key: &Key) -> Attributes {
+        let metadata = &self.entry.metadata;
+        let time = |time: silt_format::tree::Timestamp| Time {
+            seconds: time.seconds,
+            nanoseconds: time.nanoseconds,
+        };
+        let stored = self.entry.extents.iter().filter(|extent| extent.address.is_some());
+        let bytes = match metadata.kind {
+            EntryKind::Symlink => to_u64(metadata.target.len()),
+            _ => metadata.size,
+        };
+        let is_linked = matches!(key, Key::Inside(_, Place::Linked(..)));
+        Attributes {
+            inode: if is_linked { linked_inode(key) } else { number },
+            bytes,
+            blocks: stored.map(|extent| extent.bytes).sum::<u64>().div_ceil(512),
+            modified: time(metadata.modified),
+            changed: time(metadata.changed),
+            mode: self.mode(),
+            links: metadata.links,
+            uid: metadata.uid,
+            gid: metadata.gid,
+            device: device(metadata.device),
+        }
+    }
+
+    /// The next data or, unless `is_data`, the next hole from `offset` on. What the backup could
+    /// not read is data, so that programs come to read it and see the error.
+    pub fn next_extent(&self, offset: u64, is_data: bool) -> Option<u64> {
+        let mut start = 0;
+        for extent in &self.entry.extents {
+            let end = start + extent.bytes;
+            let has_data = extent.address.is_some() || self.entry.state == State::Unreadable;
+            if offset < end && has_data == is_data {
+                return Some(offset.max(start));
+            }
+            start = end;
+        }
+        // Every file ends in a hole.
+        (!is_data && offset < start).then_some(start)
+    }
+
+    /// How messages call it.
+    pub fn shown(&self) -> String {
+        let (id, name) = (&self.volume, &self.entry.name);
+        format!("'{}' of volume {} of snapshot {}", name.escape_ascii(), id.volume, id.snapshot)
+    }
+}
+
+/// The inode number of a file with several names: the same as long as the folder is mounted, so
+/// that programs find all names even if the kernel forgets the file in between.
+fn linked_inode(key: &Key) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    key.hash(&mut hasher);
+    hasher.finish() | LINKED
+}
+
+/// A device number as the kernel has it in 32 bits.
+fn device(device: DeviceNumber) -> u32 {
+    let (major, minor) = (device.major & 0xfff, device.minor & 0xf_ffff);
+    (minor & 0xff) | (major << 8) | ((minor & !0xff) << 12)
+}
+
+fn tree(volume: &OpenVolume) -> Result<&TreeVolume> {
+    volume.tree().ok_or_else(|| Error::corrupt("a file tree has become a disk"))
+}
+
+/// The file trees that were used last, which stay open.
+#[derive(Default)]
+pub struct Trees {
+    recent: Mutex<VecDeque<Arc<OpenVolume>>>,
+}
+
+impl Trees {
+    /// Opens a tree.
+    pub fn open(&self, catalog: &Catalog, id: &VolumeId) -> Result<Arc<OpenVolume>> {
+        let mut recent = lock(&self.recent);
+        if let Some(place) = recent.iter().position(|open| open.id() == id)
+            && let Some(open) = recent.remove(place)
+        {
+            recent.push_back(Arc::clone(&open));
+            return Ok(open);
+        }
+        drop(recent);
+        let open = match catalog.open(id) {
+            Err(error) if error.kind() == ErrorKind::Busy => {
+                // Those that nobody uses make room.
+                lock(&self.recent).clear();
+                catalog.open(id)?
+            }
+            opened => opened?,
+        };
+        let mut recent = lock(&self.recent);
+        recent.push_back(Arc::clone(&open));
+        if recent.len() > RECENT_MAX {
+            recent.pop_front();
+        }
+        Ok(open)
+    }
+
+    /// The entry `name` of a directory, whose node number is `number`.
+    pub fn look_up(
+        &self,
+        catalog: &Catalog,
+        directory: &Inside,
+        number: u64,
+        name: &[u8],
+    ) -> Result<Option<Node>> {
+        let volume = self.open(catalog, &directory.volume)?;
+        let entry = tree(&volume)?.entry_in(&directory.entry, name)?;
+        Ok(entry.map(|entry| directory.child(number, entry)))
+    }
+}
+
+/// A directory that is being listed. Holds a part of its entries, and for each part that was read
+/// the name that comes before it.
+pub struct Directory {
+    pub inside: Inside,
+    volume: Arc<OpenVolume>,
+    number: u64,
+    read: Mutex<Read>,
+}
+
+struct Read {
+    /// The place of the first entry held.
+    start: u64,
+    entries: Arc<Vec<Entry>>,
+    /// Where parts begin, and the names before them; in ascending order.
+    marks: Vec<(u64, Vec<u8>)>,
+}
+
+impl Directory {
+    /// A listing from the beginning.
+    pub fn new(volume: Arc<OpenVolume>, inside: Inside, number: u64) -> Self {
+        let read = Read { start: 0, entries: Arc::default(), marks: vec![(0, Vec::new())] };
+        Self { inside, volume, number, read: Mutex::new(read) }
+    }
+
+    /// The entries from place `from` on, as many as are read at once; none at the end.
+    pub fn part(&self, from: u64) -> Result<(Arc<Vec<Entry>>, usize)> {
+        let mut read = lock(&self.read);
+        let held = read.start..read.start + to_u64(read.entries.len());
+        if held.contains(&from) {
+            return Ok((Arc::clone(&read.entries), to_usize(from - read.start)));
+        }
+        let place = read.marks.partition_point(|(start, _)| *start <= from);
+        let (mut start, mut before) = read.marks[place.saturating_sub(1)].clone();
+        loop {
+            let tree = tree(&self.volume)?;
+            let (count_max, bytes_max) = (PART_ENTRIES_MAX, PART_BYTES_MAX);
+            let entry = &self.inside.entry;
+            let entries = tree.entries_after(entry, &before, count_max, bytes_max)?;
+            let Some(last) = entries.last() else { return Ok((Arc::default(), 0)) };
+            before.clone_from(&last.name);
+            let end = start + to_u64(entries.len());
+            if read.marks.last().is_some_and(|(last, _)| *last < end) {
+                read.marks.push((end, before.clone()));
+            }
+            if from < end {
+                read.entries = Arc::new(entries);
+                read.start = start;
+                return Ok((Arc::clone(&read.entries), to_usize(from - start)));
+            }
+            start = end;
+        }
+    }
+
+    /// The node of an entry.
+    pub fn node(&self, entry: &Entry) -> Node {
+        self.inside.child(self.number, entry.clone())
+    }
+}
