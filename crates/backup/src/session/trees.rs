@@ -19,8 +19,8 @@ use crate::tree::{Assembly, CONTENT, KnownTree, NewMap, OldSegments, TreeFeed, T
 impl BackupSession<'_> {
     /// Backs up the directory `root` and everything below it under `name`.
     ///
-    /// Files that are as they were in the parent, by the metadata that `options` trust, are not
-    /// read. What can't be read is a warning, counted in the tree, and the rest is backed up.
+    /// Does not read files whose metadata, as far as `options` trust it, equals the parent's. A
+    /// file that cannot be read causes a warning and is counted in the tree; the rest is backed up.
     /// Fails with `NotFound` if there is no such directory.
     pub fn add_tree(&mut self, name: &str, root: &Path, options: &TreeOptions) -> Result<&Volume> {
         check_name("volume", name)?;

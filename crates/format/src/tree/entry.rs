@@ -22,7 +22,7 @@ pub struct Extent {
     pub bytes: u64,
 }
 
-/// How well an entry was read.
+/// How completely an entry was read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum State {
@@ -31,10 +31,11 @@ pub enum State {
     Whole = 0,
     /// It changed while it was read, twice: its content may be of several points in time.
     Changed = 1,
-    /// Its content, or that of the directory, could not be read; ranges that failed are holes.
+    /// Its content, or the list of a directory, could not be read completely; ranges that failed
+    /// are holes.
     Unreadable = 2,
-    /// Completely, but so soon after its last change that its times don't prove the next state to
-    /// be the same: the next backup reads it again.
+    /// Completely, but so soon after its last change that equal times do not prove equal content:
+    /// the next backup reads it again.
     Fresh = 3,
 }
 
@@ -44,9 +45,9 @@ pub struct Entry {
     /// The name, any bytes but zero and `/`, at most 255 of them, not `.` or `..`. Only the root
     /// of a tree has an empty name.
     pub name: Vec<u8>,
-    /// Everything else that is known of it.
+    /// Its metadata.
     pub metadata: Metadata,
-    /// How well it was read.
+    /// How completely it was read.
     pub state: State,
     /// The content of a regular file in order, as many bytes as its size.
     pub extents: Vec<Extent>,

@@ -10,7 +10,7 @@ pub const NAMES_MAX: usize = 65_536;
 /// Maximum number of segments that a snapshot notes as sparse.
 pub const SPARSE_SEGMENTS_MAX: usize = 65_536;
 
-/// Numbers of things in a tree.
+/// Counts of entries of a tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TreeCounts {
     /// Regular files.
@@ -23,7 +23,7 @@ pub struct TreeCounts {
     pub unreadable: u64,
     /// Files that changed while they were read.
     pub changed: u64,
-    /// Entries left out by the rules of the backup; not what is below them.
+    /// Entries that the backup's rules exclude, without the entries below them.
     pub excluded: u64,
     /// Entries that were removed after their directory was listed, before they were read.
     pub vanished: u64,
@@ -38,11 +38,11 @@ pub struct OwnerName {
     pub name: Vec<u8>,
 }
 
-/// The file tree of a volume: its root directory, and what holds for all of it.
+/// The file tree of a volume: its root directory, and data about the whole tree.
 ///
-/// The content of files lies in the volume's bytes, at the addresses that extents say. A segment
-/// holds a part of one large file, or small files one after the other. Segments are numbered in
-/// the order in which the series stored them, so a backup adds segments and changes none.
+/// The content of files is in the volume's bytes, at the addresses in extents. A segment holds a
+/// part of one large file, or small files one after the other. A backup adds segments with new
+/// numbers and changes none of its parent's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tree {
     /// The root, a directory without a name.
@@ -53,8 +53,8 @@ pub struct Tree {
     pub groups: Vec<OwnerName>,
     /// Sums over the tree.
     pub counts: TreeCounts,
-    /// Segments of small files of which little is still referred to, in ascending order: the next
-    /// backup reads the rest of their files and stores them together with others.
+    /// Segments of small files of which little is still referred to, in ascending order. The next
+    /// backup reads their remaining files and stores them together with others.
     pub sparse_segments: Vec<u64>,
 }
 
