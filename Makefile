@@ -1,5 +1,5 @@
 # `make demo` shows the program at work on real disks; `make test` runs everything that must hold.
-.PHONY: demo test bench ci build
+.PHONY: demo test bench ci build package package-test
 build:
 	cargo build --release --locked -p silt
 demo:
@@ -7,6 +7,12 @@ demo:
 # Against restic, Borg, Kopia and rustic, whichever is on the PATH.
 bench:
 	scripts/bench.sh
+# A Debian package, in target/package.
+package:
+	scripts/package.sh
+# The package in a Debian that is booted for it; needs root.
+package-test:
+	scripts/package-test.sh
 test:
 	scripts/test.sh
 ci: test

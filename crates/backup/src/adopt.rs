@@ -1,11 +1,11 @@
-//! Containers of an interrupted backup: found, offered to detection, verified when a chunk of them
-//! matches, and adopted when used.
+//! Adopts containers of an interrupted backup: finds them, offers them to detection, and verifies
+//! them when a chunk matches.
 //!
-//! They may be incomplete: their writer may have died between two places, or before a folder was
-//! durable; frames may be damaged, and directories may be written by a host that cannot read data.
-//! So each is read and every chunk compared with its fingerprint before a reference points to it,
-//! and every place gets it before a head names it. A write-only host, which cannot open frames,
-//! adopts nothing.
+//! They may be incomplete, because their writer may have died between two places, or before a
+//! folder was durable. Frames may be damaged, and directories may be written by a host that cannot
+//! read data. So before a reference points to a container, the backup reads all of it and compares
+//! every chunk with its fingerprint. Before a head names it, every place gets it. A write-only
+//! host, which cannot open frames, adopts nothing.
 
 use std::collections::BTreeSet;
 

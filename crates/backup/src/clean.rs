@@ -1,4 +1,4 @@
-//! Whether a changed-blocks map can be believed, and what it leaves to be read.
+//! Decides whether a changed-blocks map can be trusted, and which segments must be read.
 
 use std::collections::HashSet;
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! Packing new chunks into frames and frames into containers.
+//! Packs new chunks into frames, and frames into containers.
 
 use std::sync::Arc;
 
@@ -44,7 +44,7 @@ struct OpenContainer {
     body: AlignedBuffer,
 }
 
-/// The numbers and tags of containers that are durable: what a head may name.
+/// The numbers and tags of durable containers: proof for a commit.
 pub struct DurableContainers(pub Vec<(u32, ObjectTag)>);
 
 impl ContainerWriter {
@@ -77,12 +77,12 @@ impl ContainerWriter {
         self.next_number
     }
 
-    /// Lets numbering begin behind containers that an interrupted backup has left.
+    /// Starts numbering after containers that an interrupted backup has left.
     pub fn start_at(&mut self, number: u32) {
         self.next_number = self.next_number.max(number);
     }
 
-    /// Adds a chunk; the reference holds once the session has committed.
+    /// Adds a chunk. The returned reference becomes valid when the session commits.
     pub fn append(
         &mut self,
         pipeline: &Pipeline<'_>,
@@ -115,9 +115,9 @@ impl ContainerWriter {
         Ok(Reference::new(self.store, open.number, slot))
     }
 
-    /// Hands the frame that is being filled to the workers, and closes the container when the
-    /// frames that have come back from them fill it. How far the workers may lag is fixed, so
-    /// containers end at the same chunk whatever their speed.
+    /// Hands the current frame to the workers, and closes the container when the finished frames
+    /// fill it. The workers may lag by a fixed number of frames, so containers end at the same
+    /// chunk whatever the workers' speed.
     pub fn end_frame(&mut self, pipeline: &Pipeline<'_>) -> Result<()> {
         let Some(open) = &mut self.open else { return Ok(()) };
         let Some(frame) = open.packer.end_frame(|| pipeline.frame_buffer()) else {

@@ -1,4 +1,4 @@
-//! Which part of a volume is scanned next, and reading it.
+//! Decides which part of a volume is scanned next, and reads it.
 
 use silt_format::number::{to_u64, to_usize};
 use silt_format::{BLOCK_BYTES, ByteSpan, Error, Result, SEGMENT_BYTES};

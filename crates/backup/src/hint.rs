@@ -10,12 +10,12 @@ use super::scan::Scanner;
 use super::session::BackupSession;
 use super::survey::Survey;
 
-/// A hint of what to read of a volume.
+/// A hint which segments of a volume to read.
 #[derive(Clone, Copy)]
 pub enum Hint<'a> {
     /// Everything is read.
     None,
-    /// A hypervisor or a storage system says what has changed; samples are checked.
+    /// A changed-blocks map of a hypervisor or a storage system; samples of it are compared.
     Map(&'a ChangedMap),
     /// A scan of our own, which holds as long as the series has the same parent.
     Survey(&'a Survey),

@@ -1,9 +1,9 @@
 //! Backing up: source, segments, chunks, detection, packing, storage, and the commit.
 //!
-//! [`BackupSession`] is a backup of one series. Its one committing thread takes scanned segments
-//! from a [`Pipeline`] of workers in the order of the volume. Rounds of several series drive the
-//! same parts: [`SurveySession`] scans and records without storing, [`ScanRecorder`] holds what was
-//! found, and a [`Hint`] hands that to the backup.
+//! A [`BackupSession`] backs up one series. One thread, the committer, takes scanned segments from
+//! a [`Pipeline`] of workers in the order of the volume. Rounds of several series use the same
+//! parts: a [`SurveySession`] scans and stores nothing, a [`ScanRecorder`] records the results, and
+//! a [`Hint`] passes them to the backup.
 
 mod adopt;
 mod clean;

@@ -1,4 +1,4 @@
-//! Building a volume's map, sharing every page that is as in the parent.
+//! Builds a volume's map; shares every unchanged page with the parent.
 
 use std::sync::Arc;
 

@@ -1,20 +1,20 @@
-//! How a backup is made.
+//! Options of a backup.
 
 use silt_format::{Chunking, SIGNATURES};
 
 /// The VM-centric scheme's number of similar segments.
 const SIMILAR_SEGMENTS: usize = 10;
 
-/// How a backup is made.
+/// Options of a backup.
 #[derive(Clone, Debug, Default)]
 pub struct BackupOptions {
     /// Labels of the snapshot.
     pub tags: Vec<String>,
-    /// How to cut segments; by default as the repository's configuration says.
+    /// The chunking of segments; by default that of the repository's configuration.
     pub chunking: Option<Chunking>,
     /// How many threads read, scan and compress; 0 for two more than cores.
     pub jobs: usize,
-    /// Bytes of memory to work with, 0 for what the context says.
+    /// Memory limit in bytes; 0 stands for the context's limit.
     pub memory_bytes: u64,
     /// Read and deduplicate as if the series had no snapshot.
     pub no_parent: bool,
@@ -26,10 +26,10 @@ pub struct BackupOptions {
     pub program: String,
 }
 
-/// Where a backup looks for the chunks of a segment that has changed. A level that is off finds
-/// nothing: the backup takes less memory and reads less, and stores more.
+/// The levels that look for the chunks of a changed segment. If a level is off, the backup uses
+/// less memory and reads less, and stores more.
 ///
-/// [`Volume::levels`](silt_format::Volume::levels) says how many bytes each level has found.
+/// [`Volume::levels`](silt_format::Volume::levels) holds the bytes that each level has found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DetectionOptions {
     /// Look in the parent's segment at the same offset.
@@ -39,8 +39,8 @@ pub struct DetectionOptions {
     /// By how many signatures similar segments are found, at most eight. With 0 none are, and
     /// containers of an interrupted backup are not used.
     pub similar_signatures: usize,
-    /// In how many similar segments to look, those with most signatures in common first. No more
-    /// than 96 are ever found.
+    /// Maximum number of similar segments to search; those with the most equal signatures come
+    /// first. At most 96 are found.
     pub similar_segments: usize,
     /// Look in the shared store.
     pub shared: bool,

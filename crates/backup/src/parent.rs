@@ -1,10 +1,10 @@
-//! The snapshot that a backup builds upon, and whether its segments can be trusted.
+//! The snapshot with which a backup compares, and whether its segments can be trusted.
 //!
-//! A backup takes over segments whose digest equals the parent's without further reads. It trusts
-//! snapshots that it signed itself, or that were signed by a key that could remove everything
-//! anyway. For a snapshot signed by another key, it first verifies that each recipe has the digest
-//! beside it, and that each slot holds the chunk that the recipe expects. Otherwise a stolen host
-//! key could decide what later backups restore to.
+//! A backup reuses segments whose digest equals the parent's without reading more. It trusts
+//! snapshots that its own key signed, or that were signed by a key that may remove, which could
+//! destroy everything anyway. For a snapshot signed by another key, it first verifies that each
+//! recipe proves the digest beside it, and that each slot holds the chunk that the recipe expects.
+//! Otherwise a stolen host key could decide what later backups restore to.
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
 //! Workers that scan segments and seal frames.
 //!
-//! One thread, the committer, owns all decisions: it takes scanned segments in the volume's order,
-//! so what is stored does not depend on how the workers were scheduled. Every queue is bounded:
-//! segments by the number of buffers, frames by the limits below. Without workers the committer
+//! One thread, the committer, makes all decisions. It takes scanned segments in the volume's order,
+//! so the stored objects do not depend on the scheduling of the workers. Every queue is bounded:
+//! segments by the number of buffers, frames by the limits below. Without workers, the committer
 //! does a task itself whenever it would have to wait.
 
 use std::collections::{HashMap, VecDeque};
@@ -185,7 +185,7 @@ impl Tools {
     }
 }
 
-/// What the threads of one volume's backup share.
+/// The state that the threads of one volume's backup share.
 pub struct Pipeline<'a> {
     state: Mutex<PipelineState>,
     changed: Condvar,
@@ -246,7 +246,7 @@ impl<'a> Pipeline<'a> {
         Ok(pipeline)
     }
 
-    /// A pipeline that scans nothing, and packs what it is given.
+    /// Returns a pipeline that scans nothing and only seals frames.
     pub fn of_packing(kept: &'a Buffers, zstd_level: i32, workers: usize) -> Self {
         let state = Mutex::new(PipelineState { ended: true, ..PipelineState::default() });
         let (changed, tools) = (Condvar::new(), Mutex::default());

@@ -171,7 +171,7 @@ pub struct RecordedSegments<'s> {
 }
 
 impl RecordedSegments<'_> {
-    /// The record of a segment, if there is one; those before it are passed over.
+    /// Returns the record of a segment, if there is one; skips the records before it.
     pub fn take(&mut self, index: u64) -> Result<Option<RecordedSegment>> {
         loop {
             if self.ahead.is_none() {

@@ -1,4 +1,4 @@
-//! A worker's processing of a segment: zeros, digest, chunks, fingerprints, signatures.
+//! Processes a segment in a worker: zeros, digest, chunks, fingerprints, signatures.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::tree::{Cutter, OldSegments, TreeClaim, TreeEvent};
 pub struct DraftChunk {
     pub range: Range<usize>,
     pub fingerprint: Fingerprint,
-    /// Where it is, once a level has found it; zeros are found from the start.
+    /// Its reference, once a level has found it; that of zeros is known from the start.
     pub found: Option<(Reference, Level)>,
     /// Whether its bytes are in the segment's buffer.
     pub is_read: bool,
@@ -39,10 +39,10 @@ pub struct SegmentDraft {
     pub digest: SegmentDigest,
     /// The signatures of its stored chunks.
     pub signatures: Signatures,
-    /// Segments of the parent that hold about the same: that at the same offset of a disk, those
+    /// Segments of the parent with similar content: the one at the same offset of a disk, or those
     /// that held the same files of a tree.
     pub parents: Vec<SegmentEntry>,
-    /// Whether it was made from the record of a scan: then the shared store was asked already.
+    /// Whether it was made from the record of a scan; the shared store was then searched already.
     pub recalled: bool,
 }
 

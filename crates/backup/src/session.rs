@@ -152,7 +152,7 @@ pub(super) fn check_name(what: &str, name: &str) -> Result<()> {
 }
 
 impl<'r> BackupSession<'r> {
-    /// Begins a backup of the series called `name`, making the series if need be.
+    /// Begins a backup of the series called `name`; creates the series if necessary.
     ///
     /// Fails with `Busy` while another backup of the series runs.
     pub fn begin(repository: &'r Repository, name: &str, options: BackupOptions) -> Result<Self> {

@@ -1,4 +1,4 @@
-//! Finding segments whose signatures equal those of a new one, in bounded memory.
+//! Finds segments that share signatures with a new one, in bounded memory.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! Scanning a volume without storing anything: what of it is new to its series?
+//! Scans a volume without storing anything, to find the data that is new to its series.
 
 use silt_format::number::to_u64;
 use silt_format::{ALONE, ByteSpan, Error, Fingerprint, Id, Result, SEGMENT_BYTES};
@@ -19,15 +19,15 @@ pub struct Survey {
     pub changed: Option<ChangedMap>,
     /// Whether the segments that were given out are all that a backup has to read.
     pub is_complete: bool,
-    /// Whether a backup has those segments only, and not the volume.
+    /// Whether the backup can read only those segments, because the volume was released.
     pub is_spooled: bool,
     /// Ranges that could not be read.
     pub unreadable: Vec<ByteSpan>,
-    /// What was found of the segments that are not as in the parent, if whoever asked has kept it.
+    /// The results for the segments that differ from the parent, if the caller has recorded them.
     pub recorded: Option<RecordedScan>,
 }
 
-/// Takes what a survey finds.
+/// Receives the results of a survey.
 pub trait NewData {
     /// A chunk that no level has found: its fingerprint, where it begins in the volume, its bytes.
     fn chunk(&mut self, fingerprint: &Fingerprint, offset: u64, bytes: usize) -> Result<()>;
@@ -37,8 +37,8 @@ pub trait NewData {
     fn segment(&mut self, draft: &SegmentDraft, is_whole: bool) -> Result<()>;
 }
 
-/// A session that looks at volumes and stores nothing: what a survey has put into the tables of
-/// the session was not stored, so no backup may use them.
+/// A session that scans volumes and stores nothing. The tables of the session refer to chunks that
+/// were not stored, so no backup may use them.
 pub struct SurveySession<'r>(BackupSession<'r>);
 
 impl<'r> From<BackupSession<'r>> for SurveySession<'r> {

@@ -38,16 +38,17 @@ impl SegmentDigester {
         Self { key, fingerprinter }
     }
 
-    /// The digest of a segment of at most [`SEGMENT_BYTES`]; a longer one is a bug and panics.
-    /// `blocks` is filled with what it was made of.
+    /// Returns the digest of a segment of at most [`SEGMENT_BYTES`]; panics if it is longer, which
+    /// is a bug. Fills `blocks` with the places and fingerprints of the blocks that are not all
+    /// zero.
     ///
-    /// It is the first 16 bytes of keyed BLAKE3 over, in this order: the fingerprints of all blocks
-    /// of [`BLOCK_BYTES`] that are not all zero (the last block may be short); a bitmap of
-    /// `ceil(blocks / 8)` bytes in which bit `i % 8` of byte `i / 8` says that block `i` is not
-    /// zero; the segment's length in bytes as a little-endian `u32`. The length gives the size of
-    /// the bitmap and the bitmap the place of every block, so segments that differ in more than
-    /// blocks of one fingerprint never feed the same bytes. Where chunks are blocks, a segment is
-    /// so hashed once for both; zero blocks cost their scan alone.
+    /// The digest is the first 16 bytes of keyed BLAKE3 over, in this order: the fingerprints of
+    /// all blocks of [`BLOCK_BYTES`] that are not all zero (the last block may be short); a bitmap
+    /// of `ceil(blocks / 8)` bytes in which bit `i % 8` of byte `i / 8` is set if block `i` is not
+    /// zero; the segment's length in bytes as a little-endian `u32`. The length determines the size
+    /// of the bitmap, and the bitmap the place of every block. So two different segments give the
+    /// same input only if two different blocks have one fingerprint. If chunks are blocks, each
+    /// byte is hashed once for both purposes; zero blocks only cost their scan.
     pub fn digest(&self, segment: &[u8], blocks: &mut DigestedBlocks) -> SegmentDigest {
         assert!(segment.len() <= SEGMENT_BYTES, "a segment of {} bytes is too long", segment.len());
         let mut bitmap = [0; BITMAP_BYTES_MAX];

@@ -1,8 +1,8 @@
-//! Cut points, fingerprints, segment digests and signatures: everything that is computed from the
+//! Cut points, fingerprints, segment digests and signatures: all values that are computed from the
 //! bytes of a volume before anything is looked up or stored.
 //!
-//! All functions are pure, and every value is part of the stored format: the golden vectors in
-//! `tests/` pin it.
+//! All functions are pure. Every value is part of the stored format; the golden vectors in `tests/`
+//! fix it.
 
 mod cut;
 mod digest;

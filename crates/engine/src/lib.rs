@@ -1,9 +1,9 @@
 //! The Siltstone library: back up, list, verify and restore volumes.
 //!
-//! A [`Repository`] is in a [`storage`]: a folder, memory, or whatever implements
-//! [`Storage`](crate::storage::Storage). It holds series of snapshots; a snapshot has volumes,
-//! which come from a [`source`] and are restored to a target, or read at any offset
-//! by a [`VolumeReader`].
+//! A [`Repository`] is in a [`storage`]: a folder, memory, or any implementation of
+//! [`Storage`](crate::storage::Storage). It holds series of snapshots. A snapshot has volumes,
+//! which come from a [`source`] and are restored to a target, or read at any offset by a
+//! [`VolumeReader`].
 //!
 //! ```
 //! use std::sync::Arc;
@@ -42,11 +42,11 @@
 //! ```
 //!
 //! Operations run in a [`Context`]: an [`Env`] gives time and random numbers, an [`Observer`]
-//! receives [`Event`]s, a [`CancelToken`] stops the operation. [`SystemEnv::context`] is a context
-//! of the system's clock and of no observer. A process that runs several operations at once gives
-//! each its own by [`Context::operation`] and [`Repository::for_operation`]. Errors name the object
-//! or file that they are about; [`ErrorKind`] says what a program can do about one, [`Advice`] what
-//! its user can do.
+//! receives [`Event`]s, a [`CancelToken`] stops the operation. [`SystemEnv::context`] returns a
+//! context with the system's clock and no observer. A process that runs several operations at once
+//! gives each its own context with [`Context::operation`] and [`Repository::for_operation`]. An
+//! error names the object or file; its [`ErrorKind`] says what a program can do, its [`Advice`]
+//! what a user can do.
 
 mod api;
 mod check;

@@ -1,4 +1,4 @@
-//! An open repository, with all that can be done with it.
+//! An open repository and its operations.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -74,7 +74,7 @@ impl Repository {
         Self(self.0.within(storage))
     }
 
-    /// The same repository for one operation of several that run at once; see
+    /// Returns the same repository for one of several concurrent operations; see
     /// [`silt_repository::Repository::for_operation`].
     #[must_use]
     pub fn for_operation(&self, context: Context) -> Self {
@@ -92,7 +92,7 @@ impl Repository {
         self.0.with_places_by(names, open).map(Self)
     }
 
-    /// Begins a backup of the series called `series`, making the series if need be; see
+    /// Begins a backup of the series called `series`; creates the series if necessary; see
     /// [`BackupSession::begin`].
     pub fn backup(&self, series: &str, options: BackupOptions) -> Result<BackupSession<'_>> {
         BackupSession::begin(&self.0, series, options)

@@ -75,8 +75,8 @@ impl Repository {
         Ok(())
     }
 
-    /// Counts the snapshots and objects of the series called `names`, or of all series, by listing
-    /// storage.
+    /// Counts the snapshots and objects of the series in `names`, or of all series if it is empty,
+    /// by listing storage.
     pub fn stats(&self, names: &[String]) -> Result<Vec<SeriesStats>> {
         let mut all = Vec::new();
         for head in self.heads(names)? {

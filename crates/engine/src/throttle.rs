@@ -90,13 +90,13 @@ impl<T> Throttled<T> {
         Self { inner, read: None, write: None }
     }
 
-    /// Limits what is read; `None` is no limit.
+    /// Limits the bytes read; `None` is no limit.
     #[must_use]
     pub fn reads(self, limit: Option<Arc<Throttle>>) -> Self {
         Self { read: limit, ..self }
     }
 
-    /// Limits what is written; `None` is no limit.
+    /// Limits the bytes written; `None` is no limit.
     #[must_use]
     pub fn writes(self, limit: Option<Arc<Throttle>>) -> Self {
         Self { write: limit, ..self }

@@ -1,5 +1,5 @@
-//! Which series, snapshots and volumes a repository has, kept up to date while a server runs; and
-//! the volumes that are open.
+//! The series, snapshots and volumes of a repository, kept up to date while a server runs; and the
+//! open volumes.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -24,10 +24,10 @@ const LISTS_ONE_IN: u64 = 8;
 /// How a [`Catalog`] behaves.
 #[derive(Clone, Debug)]
 pub struct CatalogOptions {
-    /// Most bytes that all open volumes together keep in memory: what was read, and the lists of
-    /// their series' objects.
+    /// Memory limit of all open volumes together, in bytes: cached data, and the lists of their
+    /// series' objects.
     pub memory_bytes: u64,
-    /// For how many nanoseconds a listing is used before storage is asked again.
+    /// Time in nanoseconds for which a listing is used before storage is listed again.
     pub refresh_ns: u64,
     /// The time zone of times in names.
     pub zone: TimeZone,
@@ -96,7 +96,7 @@ impl OpenVolume {
         self.time_ns
     }
 
-    /// What reads it.
+    /// Returns its reader.
     pub fn reader(&self) -> &VolumeReader {
         &self.reader
     }
@@ -128,8 +128,8 @@ struct Opened {
 
 /// The series, snapshots and volumes of a repository.
 ///
-/// Storage is asked again at most once per [`CatalogOptions::refresh_ns`]: one listing of all
-/// series' states, and the heads that have changed. Any number of threads may ask at once.
+/// Lists storage at most once per [`CatalogOptions::refresh_ns`]: one listing of the states of all
+/// series, and the heads that have changed. Any number of threads may use a catalog at once.
 pub struct Catalog {
     repository: Repository,
     options: CatalogOptions,
@@ -284,7 +284,7 @@ impl Catalog {
         Ok(series)
     }
 
-    /// The volumes of a snapshot. Reads the snapshot once; what it says never changes.
+    /// Returns the volumes of a snapshot. Reads each snapshot once, because snapshots never change.
     pub fn volumes(&self, series: SeriesId, entry: &SnapshotEntry) -> Result<Arc<[VolumeInfo]>> {
         let key = (series, entry.id);
         if let Some(volumes) = lock(&self.state).volumes.get(&key) {
@@ -357,11 +357,11 @@ impl Catalog {
         Ok(VolumeId { series: series.id, snapshot: entry.id, volume: volume.name.clone() })
     }
 
-    /// Opens a volume; all who have it open at the same time share one [`OpenVolume`]. It is closed
-    /// when the last of them drops it.
+    /// Opens a volume. All concurrent users of a volume share one [`OpenVolume`]; it is closed when
+    /// the last of them drops it.
     ///
-    /// Fails as `NotFound` if the snapshot was deleted, as `Busy` if too many volumes are open, or
-    /// if their lists of objects take too much memory; one volume can be opened always.
+    /// Fails with `NotFound` if the snapshot was deleted; with `Busy` if too many volumes are open,
+    /// or if their lists of objects take too much memory. One volume can always be opened.
     pub fn open(&self, id: &VolumeId) -> Result<Arc<OpenVolume>> {
         if let Some(open) = lock(&self.open).get(id).and_then(|opened| opened.volume.upgrade()) {
             return Ok(open);

@@ -1,7 +1,7 @@
-//! Snapshots shown to other programs without restoring them.
+//! Makes snapshots readable by other programs without a restore.
 //!
-//! [`snapshot_name`] parses the names that people give snapshots; [`catalog`] lists series,
-//! snapshots and volumes, and opens volumes; [`nbd`] shows them as block devices, [`fuse`] as a
+//! [`snapshot_name`] parses users' names of snapshots; [`catalog`] lists series, snapshots and
+//! volumes, and opens volumes; [`nbd`] exports them as block devices, [`fuse`] mounts them as a
 //! folder of files.
 
 pub mod catalog;

@@ -1,4 +1,4 @@
-//! How people name snapshots and volumes: `web1@latest`, `web1@2026-11-20:root`, `3f9a01bc:root`.
+//! Users' names of snapshots and volumes: `web1@latest`, `web1@2026-11-20:root`, `3f9a01bc:root`.
 
 use jiff::civil;
 use jiff::tz::TimeZone;
@@ -8,11 +8,11 @@ use siltstone::{Selector, When};
 /// Fewest digits of an id.
 const ID_DIGITS_MIN: usize = 4;
 
-/// Parses the name of a snapshot and, behind a colon, of a volume of it. Times are of `zone`
-/// unless they say otherwise.
+/// Parses the name of a snapshot and, after a colon, of one of its volumes. Times without a zone
+/// are in `zone`.
 ///
-/// Times contain colons too: a colon separates a volume only if the text as a whole is not the name
-/// of a snapshot. Fails as `Invalid` if the text names no snapshot.
+/// Times contain colons, too: a colon separates a volume only if the whole text is not the name of
+/// a snapshot. Fails with `Invalid` if the text names no snapshot.
 pub fn parse_with_volume(text: &str, zone: &TimeZone) -> Result<(Selector, Option<String>)> {
     let whole = parse_snapshot(text, zone);
     if let (Err(_), Some((snapshot, volume))) = (&whole, text.rsplit_once(':')) {

@@ -1,4 +1,4 @@
-//! How much may be read of an image before it counts as leading in circles.
+//! Bounds the bytes read of an image, because a damaged or hostile file system can lead in circles.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -11,7 +11,7 @@ pub trait Disk: Send + Sync {
     /// Its size in bytes.
     fn bytes(&self) -> u64;
 
-    /// Reads from `offset` on. Returns the number of bytes read, which is less than asked for only
+    /// Reads from `offset` on. Returns the number of bytes read, which is less than requested only
     /// at the end.
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<usize>;
 }

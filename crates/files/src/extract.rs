@@ -1,8 +1,8 @@
 //! Copying files and directories out of an image into a folder.
 //!
-//! Every name is made inside a folder that is held open, must be new there, and is never followed
-//! if it is a link: whatever an image holds, and whatever another program does to the folder
-//! meanwhile, nothing is written outside it.
+//! Every name is created inside a folder that is held open. It must be new there, and is never
+//! followed if it is a link. So nothing is written outside the folder, whatever an image holds, and
+//! whatever another program does to the folder meanwhile.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
@@ -38,10 +38,10 @@ pub struct CopyOptions {
     pub owners: bool,
 }
 
-/// What was copied.
+/// The result of a copy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CopyReport {
-    /// Regular files, each once though it has several names.
+    /// Number of regular files; a file with several names counts once.
     pub files: u64,
     /// Directories.
     pub directories: u64,
@@ -51,7 +51,7 @@ pub struct CopyReport {
     pub hard_links: u64,
     /// The sizes of the files.
     pub bytes: u64,
-    /// What could not be copied, and why.
+    /// Files that could not be copied, with the reason.
     pub left_out: Vec<String>,
     /// How many were left out; `left_out` has the first of them.
     pub left_out_count: u64,
@@ -82,11 +82,11 @@ struct Copy<'a> {
     on_left_out: &'a mut dyn FnMut(&str),
 }
 
-/// Copies a file, link or directory with all it holds into the folder `target`, as `name`; without
-/// a name, what a directory holds goes into the folder itself. Links are copied as links.
+/// Copies a file, link or directory with its contents into the folder `target`, as `name`; without
+/// a name, a directory's contents go directly into the folder. Links are copied as links.
 ///
-/// The folder is made unless it is there. Nothing in it is overwritten: `AlreadyExists` where the
-/// name is taken. Files that can't be copied are left out and reported, also through `on_left_out`.
+/// Creates the folder if it does not exist. Overwrites nothing: fails with `AlreadyExists` if the
+/// name exists. Files that cannot be copied are skipped and reported, also through `on_left_out`.
 pub fn copy_out(
     ext: &Ext,
     inode: &Inode,

@@ -1,10 +1,10 @@
 //! Files and folders inside disk images, read without mounting anything.
 //!
-//! A [`Disk`] is an image; [`Layout`] says which partitions it has and which file system each
-//! holds; [`Ext`] reads ext2, ext3 and ext4; [`copy_out`] copies from one to a folder.
+//! A [`Disk`] is an image; its [`Layout`] holds the partitions and the file system of each; [`Ext`]
+//! reads ext2, ext3 and ext4; [`copy_out`] copies from a file system to a folder.
 //!
-//! Images are hostile input: whoever controls a guest controls every byte of its disk. All lengths
-//! and counts are bounded before they allocate, a [`Budget`] bounds how much is read, no directory
+//! Images are hostile input: a user of a guest controls every byte of its disk. All lengths and
+//! counts are bounded before memory is allocated, a [`Budget`] bounds the bytes read, no directory
 //! is entered twice, and nothing is written outside the target folder.
 
 mod budget;

@@ -35,7 +35,7 @@ pub struct Partition {
     pub bytes: u64,
     /// The name that a GPT gives it.
     pub name: String,
-    /// What it holds.
+    /// Its file system or other content.
     pub file_system: FileSystem,
 }
 

@@ -1,4 +1,4 @@
-//! Telling file systems and other contents of partitions by their magic numbers.
+//! Recognises file systems and other contents of partitions by their magic numbers.
 
 use std::fmt;
 
@@ -7,12 +7,12 @@ use siltstone::Result;
 use crate::disk::Region;
 use crate::little_endian::{u16_at, u32_at};
 
-/// What a partition or disk holds.
+/// The content of a partition or disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileSystem {
     /// ext2, ext3 or ext4, which this crate reads.
     Ext,
-    /// Something else that is known by this name.
+    /// Another known content, by name.
     Other(&'static str),
     /// Nothing but zeros where file systems begin.
     Empty,
@@ -58,7 +58,7 @@ const MAGIC: [(usize, &[u8], &str); 19] = [
 ];
 
 impl FileSystem {
-    /// Tells what a region holds.
+    /// Returns the content of a region.
     pub fn of(region: &Region) -> Result<Self> {
         let bytes = region.beginning(PROBE_BYTES)?;
         let known = MAGIC.iter().find(|(at, magic, _)| {

@@ -187,7 +187,8 @@ impl Directory {
         all.filter_map(|number| self.slot(number).map(|slot| (number, slot)))
     }
 
-    /// The numbers of all slots: those of chunks, ascending, then those of links.
+    /// Iterates over the numbers of all slots: first those of chunks, ascending, then those of
+    /// links.
     pub fn slot_numbers(&self) -> impl Iterator<Item = u16> + '_ {
         let links = self.links.iter().map(|link| link.slot);
         self.slots().map(|(number, _)| number).chain(links)

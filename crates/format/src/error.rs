@@ -80,28 +80,28 @@ impl Error {
         Self::new(kind, operation).with_source(source)
     }
 
-    /// The same error with another kind.
+    /// Returns the error with another kind.
     #[must_use]
     pub fn with_kind(mut self, kind: ErrorKind) -> Self {
         self.0.kind = kind;
         self
     }
 
-    /// The same error with advice for the user.
+    /// Returns the error with advice for the user.
     #[must_use]
     pub fn with_advice(mut self, advice: Advice) -> Self {
         self.0.advice = Some(advice);
         self
     }
 
-    /// The same error, caused by `source`.
+    /// Returns the error with `source` as its cause.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         self.0.source = Some(source.into());
         self
     }
 
-    /// The same error with the operation in which it occurred (outermost last).
+    /// Returns the error with the operation in which it occurred (outermost last).
     #[must_use]
     pub fn context(mut self, operation: impl Into<String>) -> Self {
         self.0.context.push(operation.into());

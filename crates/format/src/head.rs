@@ -186,7 +186,7 @@ pub struct Head {
 }
 
 impl Head {
-    /// The name to show: the alias, or else the own name.
+    /// Returns the name to show: the alias, or else the series' own name.
     pub fn shown(&self) -> &str {
         self.alias.as_deref().unwrap_or(&self.name)
     }

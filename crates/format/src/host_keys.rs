@@ -21,12 +21,14 @@ pub struct HostKeys {
 }
 
 impl HostKeys {
-    /// Encodes a wrapped key: all keys, or for a [write-only key](ObjectKind::WriteKey) those of a
-    /// host that only writes. Such a host opens only the metadata of `series` if these are all
-    /// names, otherwise that of every series. With `is_alone` it shares nothing and cannot test
-    /// what others hold.
+    /// Encodes the secret of a key object: all keys for a full key; for a [write-only
+    /// key](ObjectKind::WriteKey), the keys that its host needs. If all patterns in `series` are
+    /// full names, such a host opens only the metadata of these series, otherwise that of every
+    /// series. With `is_alone`, its series share nothing, and the host cannot test guesses of other
+    /// series' chunks.
     ///
-    /// Fails with `Denied` unless all keys are known.
+    /// Fails with `Denied` if this host's own key is write-only, with `Invalid` if `is_alone` is
+    /// combined with a prefix.
     pub fn expose(
         &self,
         kind: ObjectKind,

@@ -303,8 +303,8 @@ impl Keyring {
         }
     }
 
-    /// The key of chunk fingerprints in `domain`, or of `series` if the domain is [`ALONE`].
-    /// Without the domain's keys it is a key that nobody else has: check
+    /// Returns the key of chunk fingerprints in `domain`, or of `series` if the domain is
+    /// [`ALONE`]. If this host lacks the domain's keys, returns a key that nobody else has: check
     /// [`has_domain`](Self::has_domain) first.
     pub fn fingerprint_key(&self, domain: u32, series: SeriesId) -> [u8; 32] {
         match &self.digests {
@@ -335,8 +335,9 @@ impl Keyring {
         ContentHash(hash)
     }
 
-    /// The id of the series called `name` in `domain`, which reveals neither. Keys for some series
-    /// know only their ids; for another name this returns an id that no series has.
+    /// Returns the id of the series called `name` in `domain`; the id reveals neither. A host with
+    /// keys for some series knows only their ids; for another name, this returns an id that no
+    /// series has.
     pub fn series_id(&self, domain: u32, name: &str) -> SeriesId {
         let ids = match &self.series {
             SeriesKeys::All { ids, .. } => ids,

@@ -19,7 +19,7 @@ pub const AUTHORITY_COPY: &str = "authority.copy";
 pub const ROOT: &str = "root/";
 /// The prefix of key objects.
 pub const KEYS: &str = "root/keys/";
-/// Sorts after the names of all keys, and before those of lists of places and writers.
+/// A name that sorts after all keys, and before the lists of places and writers.
 pub const BEHIND_KEYS: &str = "root/l";
 /// The prefix of lists of writers.
 pub const WRITERS: &str = "root/writers/";

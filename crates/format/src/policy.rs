@@ -32,14 +32,14 @@ impl Period {
     }
 }
 
-/// The rules that say which snapshots of a series are kept. A rule of 0 keeps none, one of
-/// [`u32::MAX`] all.
+/// The rules that decide which snapshots of a series are kept. A rule of 0 keeps none, one of
+/// [`u32::MAX`] keeps all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RetentionPolicy {
     /// Number of newest snapshots to keep.
     pub last: u32,
-    /// Number of hours with snapshots, of each of which the newest snapshot is kept. The next
-    /// fields do so for days, weeks, months and years.
+    /// Number of hours that have a snapshot; the newest snapshot of each is kept. The next fields
+    /// do the same for days, weeks, months and years.
     pub hourly: u32,
     /// See `hourly`.
     pub daily: u32,

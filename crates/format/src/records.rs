@@ -156,7 +156,7 @@ pub struct KeyLabel {
     pub host: String,
     /// The user who created it.
     pub user: String,
-    /// What it is for, in the words of the user who created it; may be empty.
+    /// The purpose of the key, in the words of the user who created it; may be empty.
     pub purpose: String,
 }
 

@@ -18,7 +18,7 @@ const CONTEXT: &[u8] = b"siltstone 2026 v1 object and its writer";
 /// Cache entries for a seed and its public key begin with this, in place of a signature.
 const SEED_OF: &[u8] = b"seed of the public key";
 
-/// What an Ed25519 key pair is made from: 32 random bytes.
+/// The seed of an Ed25519 key pair: 32 random bytes.
 #[derive(Clone)]
 pub struct SigningSeed([u8; 32]);
 

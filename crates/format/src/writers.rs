@@ -1,4 +1,4 @@
-//! The list of writers: which key may write what. The administrator signs it.
+//! The list of writers: the rights of every key. The administrator signs it.
 
 use crate::codec::{Decoder, Encoder, REQUIRED, unsupported};
 use crate::envelope::{Id, SeriesId};
@@ -55,7 +55,8 @@ pub enum WriterState {
 }
 
 impl Writer {
-    /// Returns whether it may write the series called `name`, or might before it was removed.
+    /// Returns whether the key may write the series called `name`, or was allowed to before it was
+    /// removed.
     pub fn covers(&self, name: &str) -> bool {
         self.series.iter().any(|pattern| match pattern.strip_suffix('*') {
             Some(beginning) => name.starts_with(beginning),

@@ -1,7 +1,6 @@
-//! Objects in containers of Azure's blob storage and in buckets of Google's cloud storage.
+//! Storage in containers of Azure Blob Storage and in buckets of Google Cloud Storage.
 //!
-//! Both create names with a condition, so that of several hosts that create one object exactly one
-//! succeeds.
+//! Both create objects conditionally: if several hosts create one object, exactly one succeeds.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -106,8 +105,8 @@ impl CloudStorage {
         })
     }
 
-    /// The storage at `az://CONTAINER` or `az://CONTAINER/FOLDER` of the account that the variables
-    /// `AZURE_...` name; nothing is asked of it yet.
+    /// Opens the storage at `az://CONTAINER` or `az://CONTAINER/FOLDER`. The variables `AZURE_...`
+    /// name the account. Sends no request.
     #[cfg(feature = "azure")]
     pub fn azure(location: &str, settings: &Settings) -> Result<Self> {
         use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
@@ -134,8 +133,8 @@ impl CloudStorage {
         Ok(storage)
     }
 
-    /// The storage at `gs://BUCKET` or `gs://BUCKET/FOLDER`, with the credentials that the
-    /// variables `GOOGLE_...` name; nothing is asked of it yet.
+    /// Opens the storage at `gs://BUCKET` or `gs://BUCKET/FOLDER`. The variables `GOOGLE_...` name
+    /// the credentials. Sends no request.
     #[cfg(feature = "google")]
     pub fn google(location: &str, settings: &Settings) -> Result<Self> {
         use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
@@ -170,14 +169,15 @@ impl CloudStorage {
         self.folder.wait_for(creator.put_opts(path, payload.clone(), options)).map(drop)
     }
 
-    /// The server's token for what comes behind a name, if the last list ended there.
+    /// Returns the server's token to continue a listing after `after`, if the previous page ended
+    /// there.
     fn resume(&self, prefix: &str, after: Option<&Key>) -> Option<String> {
         let last = self.resumption.lock().unwrap_or_else(PoisonError::into_inner).take()?;
         (last.prefix == prefix && Some(&last.after) == after).then_some(last.token)
     }
 
-    /// Not every server knows where to begin; what it gives of names that come before is passed
-    /// over, and the next page is asked for by the server's own token.
+    /// Returns the next page. Some servers ignore `after`: their early names are skipped, and the
+    /// next page is requested with the server's own token.
     fn page(&self, prefix: &str, after: Option<&Key>) -> Result<ListPage> {
         let whole = format!("{}{prefix}", self.folder.prefix);
         let mut options = PaginatedListOptions {
@@ -195,7 +195,8 @@ impl CloudStorage {
         Ok(ListPage { objects, truncated: true })
     }
 
-    /// The object that is called as the prefix is, where lists lack it and it comes behind `after`.
+    /// Returns the object whose name equals the prefix, if listings omit it and it sorts after
+    /// `after`.
     fn called(&self, prefix: &str, after: Option<&Key>) -> Result<Option<(Key, u64)>> {
         let is_listed = self.lists_prefix || after.is_some_and(|after| after.as_str() >= prefix);
         let Some(key) = Key::new(prefix).ok().filter(|_| !is_listed) else { return Ok(None) };

@@ -1,4 +1,4 @@
-//! What is asked of a store: each request is paid for.
+//! Counts the requests to a store; each one costs money.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,8 +1,8 @@
-//! What the errors of clients mean.
+//! Maps errors of clients to error kinds.
 //!
-//! An error has a kind by the first of these that tells one: the rule of the store's own client,
-//! the error code in the answer, the type that the client gives the error, the answer's status, and
-//! the few texts of [`WORDS`].
+//! The first of these rules that applies decides the kind: the rule of the store's own client, the
+//! error code in the response, the client's error type, the status of the response, and the texts
+//! of [`WORDS`].
 
 use object_store::Error as Cause;
 use silt_format::{Error, ErrorKind};
@@ -10,15 +10,15 @@ use silt_format::{Error, ErrorKind};
 use crate::refusal::Refusal;
 use crate::witness::Outcome;
 
-/// Says what an error of one store's client means, if only that client has errors of its kind.
+/// Returns the kind of an error that only one store's client has; `None` for all other errors.
 pub type KindOf = fn(&Cause) -> Option<ErrorKind>;
 
 /// Most bytes of a message that are passed on.
 const MESSAGE_BYTES_MAX: usize = 400;
 
-/// What the client says of an answer of success without a type of its own for it: that the range it
-/// asked for is not that of the object, where that ends before the range or is empty, and that an
-/// object must not be deleted, which S3 says for each object in the body (`DeleteObjects`).
+/// Texts of client errors that have no type of their own: the range of the response differs from
+/// the requested one (the object is shorter, or empty), and a deletion was denied, which S3 reports
+/// for each object in the body of the response (`DeleteObjects`).
 pub(crate) const WORDS: [(&str, ErrorKind); 3] = [
     ("Failed to parse value for CONTENT_RANGE header", ErrorKind::Invalid),
     ("Wanted range starting at", ErrorKind::Invalid),
@@ -37,7 +37,7 @@ impl Failure {
         Self { error, outcome }
     }
 
-    /// The same as this program's own error: `what` was done in `location`.
+    /// Converts the failure to an [`Error`]: `what` was tried in `location`.
     pub(crate) fn told(&self, location: &str, what: &str, kind_of: KindOf) -> Error {
         let refusal = self.outcome.refusal.as_deref();
         if self.outcome.lacks_credentials {
@@ -88,7 +88,7 @@ fn kind_of_words(text: &str) -> Option<ErrorKind> {
     found.map(|(_, kind)| *kind)
 }
 
-/// How a store at a location is given credentials.
+/// Says how the user can provide credentials for a location.
 fn credentials(location: &str) -> &'static str {
     match location.split_once("://") {
         Some(("az", _)) => "set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
@@ -97,7 +97,8 @@ fn credentials(location: &str) -> &'static str {
     }
 }
 
-/// What an error says, once: the client's repeat themselves, and show whole answers of servers.
+/// The first line of an error's text, shortened: clients repeat themselves, and include whole
+/// responses.
 fn short(text: &str) -> &str {
     let line = text.lines().next().unwrap_or(text);
     let line = line.split(": Error performing").take(2).last().unwrap_or(line);

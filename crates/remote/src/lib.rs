@@ -1,6 +1,6 @@
-//! Objects in object stores: buckets of S3-compatible stores, of Azure and of Google.
+//! Storage in object stores: S3-compatible stores, Azure and Google.
 //!
-//! [`ObjectFolder`] is what storages of further stores are made of, in crates of their own.
+//! Crates with storages for other stores build on [`ObjectFolder`].
 
 #[cfg(any(feature = "azure", feature = "google"))]
 mod cloud;

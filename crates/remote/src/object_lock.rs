@@ -1,11 +1,11 @@
-//! How and until when new objects are locked.
+//! How new objects are locked, and until when.
 
 use jiff::{SignedDuration, Timestamp, Unit};
 
-/// Who may lift a lock.
+/// Who can remove a lock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LockMode {
-    /// Whoever has the right `s3:BypassGovernanceRetention`.
+    /// Users with the permission `s3:BypassGovernanceRetention`.
     #[default]
     Governance,
     /// Nobody, not even the owner of the account.
@@ -13,7 +13,7 @@ pub enum LockMode {
 }
 
 impl LockMode {
-    /// As the store calls it.
+    /// The store's name of the mode.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Governance => "GOVERNANCE",
@@ -25,14 +25,14 @@ impl LockMode {
 /// How new objects are locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lock {
-    /// Who may lift it.
+    /// Who can remove the lock.
     pub mode: LockMode,
-    /// For how long.
+    /// Duration of the lock.
     pub days: u32,
 }
 
 impl Lock {
-    /// The date until which what is locked now stays, in seconds.
+    /// The end of a lock that is created now, in seconds since 1970.
     pub(crate) fn until(self) -> Timestamp {
         after_days(now(), self.days)
     }

@@ -1,4 +1,4 @@
-//! What a store says where it does not do as it was asked, and what that means.
+//! Error responses of stores, and the error kinds that they mean.
 
 use http::StatusCode;
 use serde::Deserialize;
@@ -29,11 +29,11 @@ const CODES: [(&str, ErrorKind); 16] = [
     ("ContainerBeingDeleted", ErrorKind::Unavailable),
 ];
 
-/// What messages say of a bucket without Object Lock: Amazon's and MinIO's, whose code is that of
-/// any request that is wrong (`InvalidRequest`).
+/// Texts in messages about a bucket without Object Lock, of Amazon and of MinIO; their code,
+/// `InvalidRequest`, also stands for other errors.
 const NO_LOCKS: [&str; 2] = ["Object Lock Configuration", "ObjectLockConfiguration"];
 
-/// An answer that says that a request failed.
+/// An error response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub(crate) status: StatusCode,
@@ -42,7 +42,7 @@ pub(crate) struct Refusal {
     pub(crate) message: String,
 }
 
-/// The body of such an answer, in S3, Azure and Google's XML interface.
+/// The body of an error response, in S3, Azure and Google's XML interface.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct Body {
@@ -60,27 +60,27 @@ impl Refusal {
         Self { status, code, message }
     }
 
-    /// The refusal in an answer whose status says success: S3 begins some before it knows how they
-    /// will end, to complete an upload and to copy an object (API Reference,
-    /// `CompleteMultipartUpload`).
+    /// Returns the error in a response whose status is success. S3 sends the status of some
+    /// requests before it knows their result: to complete an upload and to copy an object (API
+    /// Reference, `CompleteMultipartUpload`).
     pub(crate) fn hidden(status: StatusCode, body: &str) -> Option<Self> {
         let refusal = body.contains("<Error>").then(|| Self::new(status, body))?;
         (!refusal.code.is_empty()).then_some(refusal)
     }
 
-    /// Whether the bucket has no Object Lock, which was asked for.
+    /// Whether the request asked for a lock, but the bucket has no Object Lock.
     pub(crate) fn has_no_locks(&self) -> bool {
         self.code == "ObjectLockConfigurationNotFoundError"
             || NO_LOCKS.iter().any(|words| self.message.contains(words))
     }
 
-    /// What the code means, if it says more than the status.
+    /// The kind that the error code means, if it says more than the status.
     pub(crate) fn kind_of_code(&self) -> Option<ErrorKind> {
         let known = CODES.iter().find(|(code, _)| *code == self.code);
         known.map(|(_, kind)| *kind)
     }
 
-    /// What the status means; none for what says nothing but that it failed.
+    /// The kind that the status means; `None` if it says only that the request failed.
     pub(crate) fn kind_of_status(&self) -> Option<ErrorKind> {
         Some(match self.status.as_u16() {
             404 => ErrorKind::NotFound,
@@ -92,7 +92,8 @@ impl Refusal {
         })
     }
 
-    /// What it means: whatever is not known may be otherwise at the next try.
+    /// The kind of the error; `Unavailable` if code and status are unknown, because a retry may
+    /// succeed.
     pub(crate) fn kind(&self) -> ErrorKind {
         let kind = self.kind_of_code().or_else(|| self.kind_of_status());
         kind.unwrap_or(ErrorKind::Unavailable)

@@ -1,4 +1,4 @@
-//! How a store is reached.
+//! Settings of a connection to a store.
 
 use std::sync::Once;
 use std::time::Duration;
@@ -18,19 +18,19 @@ const RETRY_TIMEOUT: Duration = Duration::from_mins(2);
 const RETRIES_MAX: usize = 8;
 const CONNECTIONS: usize = 4;
 
-/// How a store is reached; what is not set here comes from the environment.
+/// Settings of a connection to a store. Settings that are not set here come from the environment.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
-    /// The variables that the programs of AWS, Azure and Google know, by name.
+    /// Environment variables that the programs of AWS, Azure and Google use, by name.
     pub environment: Vec<(String, String)>,
-    /// Storage classes of new objects, as the store calls them, by the beginnings of names; the
-    /// first that fits counts.
+    /// Storage classes of new objects, by prefixes of object names; the first prefix that matches
+    /// counts.
     pub storage_classes: Vec<(String, String)>,
-    /// Most objects that are uploaded at once, and connections that are kept open, instead of 4.
+    /// Maximum number of concurrent uploads and of idle connections; 4 if not set.
     pub connections: Option<usize>,
-    /// How long a request may take, instead of 60 s.
+    /// Time limit of a request; 60 s if not set.
     pub timeout: Option<Duration>,
-    /// How often a request is repeated, instead of 8 times.
+    /// Number of retries of a request; 8 if not set.
     pub retries: Option<usize>,
     /// How new objects are locked.
     pub lock: Option<Lock>,

@@ -1,8 +1,8 @@
-//! What the last request of a call was answered.
+//! Records how the last request of a call ended.
 //!
-//! The client of object stores turns some statuses into errors of a kind, and all others, with the
-//! body of the answer, into text. So what sends the requests notes each refusal for the call that
-//! is waited for, and what judges the call's error finds it there.
+//! The client of object stores converts some statuses to typed errors, and all others, with the
+//! response's body, to text. So the code that sends requests records each error response, and the
+//! code that interprets the call's error reads the record.
 
 use std::cell::RefCell;
 
@@ -14,7 +14,7 @@ use object_store::client::{
 
 use crate::refusal::Refusal;
 
-/// Most bytes of an answer that refuses; the client is not given more either.
+/// Maximum number of bytes of an error response that are read; the client gets no more either.
 const REFUSAL_BYTES_MAX: usize = 64 << 10;
 
 /// Where the client asks for credentials when nobody has given it any: the machine that it runs on,
@@ -27,9 +27,9 @@ const METADATA_PATH: &str = "/metadata/identity/oauth2/token";
 /// How the last request of a call ended.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outcome {
-    /// What the answer says, if it is a refusal.
+    /// The error response, if there was one.
     pub(crate) refusal: Option<Box<Refusal>>,
-    /// Whether it asked for credentials, and did not succeed.
+    /// Whether the last request asked for credentials and failed.
     pub(crate) lacks_credentials: bool,
 }
 
@@ -37,7 +37,7 @@ tokio::task_local! {
     static LAST: RefCell<Outcome>;
 }
 
-/// Waits for a call, and says how its last request ended.
+/// Waits for a call; also returns how its last request ended.
 pub(crate) async fn witnessed<T>(call: impl Future<Output = T>) -> (T, Outcome) {
     let call = async {
         let result = call.await;

@@ -1,5 +1,5 @@
-//! Read-ahead: if a request takes as long as many bytes, a few large reads are faster than many
-//! small ones.
+//! Read-ahead: if a request takes as long as the transfer of many bytes, a few large reads are
+//! faster than many small ones.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -214,8 +214,8 @@ pub struct Blocks<'o> {
     pub end: u64,
 }
 
-/// What one reader is about to read. A part is fetched when its first block is asked for; whatever
-/// goes wrong, the block is read by itself then, and the error is that of this read.
+/// The blocks that one reader will read next. A part is fetched when its first block is requested.
+/// If the fetch fails, the reader reads the block by itself, and reports the error of that read.
 #[derive(Default)]
 pub struct Ahead {
     runs: Vec<Run>,
@@ -223,12 +223,13 @@ pub struct Ahead {
 }
 
 impl Ahead {
-    /// Shares what is read with other readers.
+    /// Shares the parts that are read with other readers.
     pub fn share(&mut self, parts: &Arc<Parts>) {
         self.parts = Some(Arc::clone(parts));
     }
 
-    /// Replaces what is expected. Nothing is expected of a storage whose requests cost nothing.
+    /// Replaces the announced blocks. For a storage whose requests cost no time, nothing is
+    /// announced.
     pub fn expect<'o>(&mut self, storage: &dyn Storage, objects: impl Iterator<Item = Blocks<'o>>) {
         self.runs.clear();
         let gap_bytes = storage.request_bytes();
@@ -258,7 +259,7 @@ impl Ahead {
         }
     }
 
-    /// Reads all that is expected now, for those that share it.
+    /// Reads all announced blocks now, for the readers that share them.
     pub fn fetch(&self, storage: &dyn Storage) {
         let Some(parts) = &self.parts else { return };
         for place in self.runs.iter().flat_map(|run| run.places(&run.range)) {

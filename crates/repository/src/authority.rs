@@ -1,4 +1,4 @@
-//! The administrator decides which keys may write what, where the repository is, and what is
+//! The administrator: decides which keys may write what, where the repository is, and what is
 //! removed.
 //!
 //! In an append-only repository the administrator has a password, and a key that backup hosts do

@@ -1,7 +1,7 @@
 //! Bounds the number of objects that a head may list by the number that exist.
 //!
-//! A head lists ranges of numbers, so that a few damaged or forged bytes can name 2^32 of them.
-//! Before following them one by one, a process checks that storage holds about that many.
+//! A head lists ranges of numbers, so a few damaged or forged bytes can name 2^32 of them. Before a
+//! process follows them one by one, it checks that storage holds about as many objects.
 
 use silt_format::{Advice, Error, Head, ObjectSet, Result, names};
 

@@ -11,8 +11,8 @@ const FIXED_BYTES: u64 = 16 << 20;
 /// The maximum useful memory: more does not find more duplicates.
 const SHARES_MAX: u64 = 64;
 
-/// The split. One share is what is left of the default budget after the fixed part; buffers grow
-/// and shrink with the number of shares.
+/// The split of an operation's memory. One share is the default budget minus the fixed part;
+/// buffers grow and shrink with the number of shares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
     /// Shares in hundredths.
@@ -20,8 +20,8 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// The split of `memory_bytes`; 0 stands for the default, and less than the least for the
-    /// least.
+    /// Returns the split of `memory_bytes`. 0 stands for the default; less than the minimum counts
+    /// as the minimum.
     pub fn new(memory_bytes: u64) -> Self {
         let bytes = if memory_bytes == 0 { MEMORY_BYTES_DEFAULT } else { memory_bytes };
         let share = MEMORY_BYTES_DEFAULT - FIXED_BYTES;
@@ -38,18 +38,18 @@ impl Budget {
         configured.min(self.part(8 * MIB).max(MIB))
     }
 
-    /// How many segments are held at once: one for each worker and one that is being placed, or
-    /// some more where that is little.
+    /// Number of segments in memory: one for each worker and one that is being placed, but at least
+    /// four, or two with little memory.
     pub fn segment_buffers(self, workers: usize) -> usize {
         (workers + 1).max(if self.centishares < 50 { 2 } else { 4 })
     }
 
-    /// Most workers: each takes a segment's buffers.
+    /// Maximum number of workers; each needs the buffers of one segment.
     pub fn workers(self, wanted: usize) -> usize {
         wanted.min((self.part(16 * MIB) / (4 * MIB)).max(1))
     }
 
-    /// Most containers that are uploaded at once: each is held.
+    /// Maximum number of containers that are uploaded at once; each is in memory.
     pub fn uploads(self, wanted: usize) -> usize {
         wanted.min((self.part(16 * MIB) / (8 * MIB)).max(1))
     }
@@ -74,7 +74,7 @@ impl Budget {
         self.part(12 * MIB)
     }
 
-    /// Bytes of containers that are far away kept in a restore.
+    /// Bytes of container parts from distant storage that a restore keeps.
     pub fn parts_bytes(self) -> usize {
         self.part(24 * MIB)
     }

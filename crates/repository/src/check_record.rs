@@ -21,7 +21,7 @@ pub struct Avoided {
 }
 
 impl Avoided {
-    /// What the check records of a series and of the shared store say.
+    /// Combines the check records of a series and of the shared store.
     pub fn new(record: &CheckRecord, shared: &CheckRecord) -> Self {
         let mut slots: HashMap<(u16, u32), Vec<(u16, u16)>> = HashMap::new();
         for (store, record) in [(PRIVATE_STORE, record), (SHARED_STORE, shared)] {
@@ -49,7 +49,7 @@ impl Avoided {
 }
 
 impl Repository {
-    /// What `check` last wrote down of a series.
+    /// Reads the newest check record of a series.
     pub fn check_record(&self, series: SeriesId) -> Result<(u64, CheckRecord)> {
         let newest = self.objects.newest_name(Numbered::Check, series)?;
         self.read_check_record(series, newest)
@@ -83,14 +83,14 @@ impl Repository {
         }
     }
 
-    /// What `check` last wrote down of a domain's shared store.
+    /// Reads the newest check record of a domain's shared store.
     pub fn shared_check_record(&self, domain: u32) -> Result<CheckRecord> {
         let id = self.objects.keys.shared_store_id(domain);
         Ok(self.check_record(id)?.1)
     }
 }
 
-/// Adds the recipes below `roots` that cannot be read to what `check` remembers of a series.
+/// Adds the recipes below `roots` that cannot be read to the check record of a series.
 pub fn record_damaged_recipes(
     repository: &Repository,
     head: &Head,
@@ -119,11 +119,11 @@ pub fn record_damaged_recipes(
     state.save(repository, head)
 }
 
-/// What `check` remembers of a series, and what of it is stored.
+/// The check record of a series, and the version of it that is stored.
 pub struct RecordState {
     number: u64,
     saved: CheckRecord,
-    /// What it remembers now.
+    /// The current record.
     pub record: CheckRecord,
 }
 
@@ -133,7 +133,7 @@ impl RecordState {
         Self { number, saved: record.clone(), record }
     }
 
-    /// Stores the record if it has changed, and removes those before.
+    /// Stores the record if it has changed, and removes its predecessors.
     pub fn save(&mut self, repository: &Repository, head: &Head) -> Result<()> {
         if self.record == self.saved {
             return Ok(());

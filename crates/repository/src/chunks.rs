@@ -28,7 +28,7 @@ type ContainerKey = (SeriesId, u32, ObjectTag);
 /// Decoded frames by container and number.
 type FrameCache = WeightedCache<(ContainerKey, u16), Arc<Vec<u8>>>;
 
-/// What readers of chunks keep in memory; any number of readers share one.
+/// The caches of chunk readers; any number of readers can share one.
 pub struct ChunkCache {
     open: Mutex<WeightedCache<ContainerKey, Arc<Container>>>,
     frames: Mutex<FrameCache>,
@@ -242,7 +242,7 @@ impl ChunkReader {
         self.objects.expect(blocks, scratch);
     }
 
-    /// Reads what these chunks need now, for the threads that will read them.
+    /// Reads the data of these chunks now, for the threads that will read them.
     pub fn fetch(&self, references: impl Iterator<Item = Reference>, scratch: &mut Scratch) {
         self.expect(references, scratch);
         self.objects.fetch(scratch);
@@ -374,7 +374,7 @@ impl ChunkReader {
         ))
     }
 
-    /// What computes the fingerprints of the series' chunks.
+    /// Returns the fingerprinter of the series' chunks.
     pub fn fingerprinter(&self) -> &Fingerprinter {
         &self.fingerprinter
     }

@@ -85,17 +85,18 @@ impl Repository {
 /// A stretch of a volume, and which ranges of it may differ from another state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChangedStretch {
-    /// Where the stretch ends; it begins where it was asked for.
+    /// End of the stretch; it begins at the requested offset.
     pub end: u64,
     /// The ranges that may differ, in offset order. Elsewhere the bytes are the same.
     pub spans: Vec<ByteSpan>,
 }
 
-/// Which ranges of `new` from `offset` on may differ from `old`, by the two maps: no data is read.
+/// Returns the ranges of `new` from `offset` on that may differ from `old`. Compares the two maps;
+/// reads no data.
 ///
-/// The stretch is as long as one look at the maps tells, at least up to the end of the segment of
-/// `offset` or of the volume. What is beyond the end of `old` differs. Both readers must be of one
-/// series. Returns `None` at the end of `new`.
+/// The stretch is as long as can be determined from one read of the maps, and ends at the end of
+/// `offset`'s segment or of the volume at the earliest. Everything beyond the end of `old` counts
+/// as different. Both readers must be of one series. Returns `None` at the end of `new`.
 pub fn changed_stretch(
     old: &VolumeReader,
     new: &VolumeReader,

@@ -11,7 +11,7 @@ use crate::objects::{Objects, Scratch};
 pub struct StoredChunk<'r> {
     /// Its bytes, unverified.
     pub bytes: &'r [u8],
-    /// Its fingerprint, as the container's directory says.
+    /// Its fingerprint, from the container's directory.
     pub fingerprint: Fingerprint,
 }
 

@@ -81,7 +81,7 @@ impl DeadSlots {
         slots.into_iter().any(|range| (range.first..=range.last).contains(&reference.slot()))
     }
 
-    /// What is dead by either.
+    /// Returns the slots that are in either set.
     #[must_use]
     pub fn union(self, other: Self) -> Self {
         let mut ranges = self.0;

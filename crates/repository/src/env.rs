@@ -1,4 +1,5 @@
-//! What operations run in: clock, entropy and process, the observer, memory, and how to stop.
+//! The environment of operations: clock, entropy and process, the observer, memory, and
+//! cancellation.
 
 use std::sync::Arc;
 
@@ -60,8 +61,8 @@ pub struct Process {
     pub start: u64,
 }
 
-/// Each operation reports to the observer under its id, and fails with `Interrupted` once its
-/// token is cancelled.
+/// The context of an operation. The operation reports to the observer under its id, and fails with
+/// `Interrupted` once its token is cancelled.
 #[derive(Clone)]
 pub struct Context {
     /// Clock, entropy and process.
@@ -79,14 +80,14 @@ pub struct Context {
 }
 
 impl Context {
-    /// A context whose operations use the default amount of memory.
+    /// Returns a context whose operations use the default amount of memory.
     pub fn new(env: Arc<dyn Env>, observer: Arc<dyn Observer>) -> Self {
         let (cancel, id) = (CancelToken::default(), OperationId::next());
         Self { env, observer, memory_bytes: 0, cancel, id }
     }
 
-    /// A context for one operation of several: with an id of its own, and a cancel token that is
-    /// also cancelled with this context's.
+    /// Returns a context for one of several concurrent operations, with an id of its own. Its
+    /// cancel token is also cancelled with this context's.
     #[must_use]
     pub fn operation(&self) -> Self {
         Self { cancel: self.cancel.child(), id: OperationId::next(), ..self.clone() }
@@ -102,22 +103,24 @@ impl Context {
         self.observer.event(self.id, &Event::Warning(&warning.into()));
     }
 
-    /// The budget of an operation that may use `memory_bytes`, 0 for what the context says.
+    /// Returns the budget of an operation that may use `memory_bytes`; 0 stands for the context's
+    /// limit.
     pub fn budget(&self, memory_bytes: u64) -> Budget {
         Budget::new(if memory_bytes == 0 { self.memory_bytes } else { memory_bytes })
     }
 
-    /// So many random bytes.
+    /// Returns `N` random bytes.
     pub fn random<const N: usize>(&self) -> [u8; N] {
         let mut bytes = [0; N];
         self.env.entropy(&mut bytes);
         bytes
     }
-    /// How many threads work beside the caller's, at least one; 0 where the caller does all work.
+    /// Returns the number of threads that work besides the caller's, at least one; 0 if the caller
+    /// does all work.
     pub fn workers(&self, wanted: usize) -> usize {
         if self.env.is_single_threaded() { 0 } else { wanted.max(1) }
     }
-    /// A random number that is neither zero nor all ones.
+    /// Returns a random number that is neither zero nor all ones.
     pub fn random_id(&self) -> u64 {
         loop {
             let id = u64::from_le_bytes(self.random());

@@ -20,6 +20,8 @@ pub enum Activity {
     Restore,
     /// Stored data is read and verified.
     Check,
+    /// Snapshots are followed down to their chunks.
+    CheckStructure,
     /// Containers are rewritten without their dead chunks.
     Reclaim,
     /// Chunks of a series are replaced by links to the shared store.
@@ -45,6 +47,7 @@ impl Activity {
             Self::Share => "share",
             Self::Restore => "restore",
             Self::Check => "check",
+            Self::CheckStructure => "check structure",
             Self::Reclaim => "reclaim",
             Self::Repoint => "repoint",
             Self::CopyPopular => "popular",
@@ -104,12 +107,13 @@ pub struct Warning {
 }
 
 impl Warning {
-    /// A warning; `message` names the object and says what happens now.
+    /// Returns a warning; `message` names the object and the consequence.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), advice: None }
     }
 
-    /// A warning of an error after which the operation went on; `consequence` says how.
+    /// Returns a warning about an error that did not stop the operation; `consequence` says how it
+    /// continued.
     pub fn after(error: &Error, consequence: &str) -> Self {
         let message = format!("{error}; {consequence}");
         Self { kind: error.kind(), message, advice: error.advice().cloned() }
@@ -127,7 +131,7 @@ impl Warning {
         self.kind
     }
 
-    /// What the user can do about it.
+    /// Returns advice for the user, if there is any.
     pub fn advice(&self) -> Option<&Advice> {
         self.advice.as_ref()
     }
@@ -156,7 +160,8 @@ pub enum Event<'e> {
     Warning(&'e Warning),
 }
 
-/// Receives the events of operations, from several threads at once and often: it must be quick.
+/// Receives the events of operations, often and from several threads at once, so it must return
+/// quickly.
 pub trait Observer: Send + Sync {
     /// Takes note of an event of an operation.
     fn event(&self, operation: OperationId, event: &Event<'_>);

@@ -50,7 +50,7 @@ pub struct DamagedHead {
 }
 
 impl Repository {
-    /// The newest heads of all series, or of those in `names` if any are given.
+    /// Returns the newest heads of all series, or of those in `names` unless it is empty.
     ///
     /// A damaged head gives a warning, so that the other series stay usable. Fails if a series
     /// given by name does not exist or is damaged.
@@ -142,9 +142,9 @@ impl Repository {
         Ok(found)
     }
 
-    /// The generation of the newest head of every series that this key opens, by listing the
-    /// repository's state once and reading none of it. [`head`](Repository::head) may pass over a
-    /// newest head that is refused.
+    /// Returns the generation of the newest head of every series that this key opens. Lists the
+    /// repository's state once, and reads no head. [`head`](Repository::head) may skip the newest
+    /// head if it is refused.
     pub fn newest_generations(&self) -> Result<Vec<(SeriesId, u64)>> {
         let shared = self.objects.keys.shared_store_id(DEFAULT_DOMAIN);
         let mut newest: Vec<(SeriesId, u64)> = Vec::new();
@@ -189,8 +189,8 @@ impl Repository {
         }
     }
 
-    /// The newest head of the series that is shown under `name`, which is not its own. Reads the
-    /// newest heads of all series that this key opens; damaged ones are passed over.
+    /// Returns the newest head of the series whose alias is `name`. Reads the newest heads of all
+    /// series that this key opens; skips damaged ones.
     pub fn shown_as(&self, name: &str) -> Result<Option<Head>> {
         self.find_head(&|head| head.alias.as_deref() == Some(name))
     }

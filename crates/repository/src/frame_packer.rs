@@ -4,7 +4,7 @@
 use silt_format::number::{to_u16, to_u32};
 use silt_format::{Directory, Fingerprint, Frame, Link};
 
-/// A frame that is full: what is to be compressed and sealed.
+/// A full frame: its raw bytes, to be compressed and sealed.
 pub struct RawFrame {
     /// Its place in the container.
     pub number: u16,
@@ -23,12 +23,12 @@ pub struct FramePacker {
 }
 
 impl FramePacker {
-    /// A packer of frames of about `frame_bytes`; `buffer` is what the first is filled in.
+    /// Returns a packer of frames of about `frame_bytes`; it fills the first frame into `buffer`.
     pub fn new(frame_bytes: usize, buffer: Vec<u8>) -> Self {
         Self { frame_bytes, directory: Directory::default(), raw: buffer }
     }
 
-    /// Whether the frame has to end before a chunk of so many bytes.
+    /// Whether the frame must end before a chunk of `bytes` bytes.
     pub fn must_end_before(&self, bytes: usize) -> bool {
         !self.raw.is_empty() && self.raw.len() + bytes > self.frame_bytes
     }
@@ -45,7 +45,7 @@ impl FramePacker {
         self.directory.links.push(link);
     }
 
-    /// Ends the frame that is being filled, unless it is empty; the next is filled in what `next`
+    /// Ends the current frame, unless it is empty; fills the next one into the buffer that `next`
     /// returns.
     pub fn end_frame(&mut self, next: impl FnOnce() -> Vec<u8>) -> Option<RawFrame> {
         if self.raw.is_empty() {
@@ -74,7 +74,7 @@ impl FramePacker {
         self.directory.fingerprints.len() + self.directory.links.len()
     }
 
-    /// The directory as it is stored, once every frame has its place.
+    /// Returns the directory in its stored form; every frame must have its place.
     pub fn directory(&self) -> Vec<u8> {
         assert!(self.raw.is_empty(), "a frame that has not ended is not in the directory");
         self.directory.encode()

@@ -6,7 +6,7 @@ use silt_format::{ContentHash, Error, Hashed, Result};
 use crate::objects::Objects;
 
 impl Objects {
-    /// Fails with `Corrupt` unless `plain` has the content hash that what refers to it holds.
+    /// Fails with `Corrupt` unless `plain` has the content hash in the reference to it.
     pub fn require_hash(
         &self,
         of: Hashed,
@@ -37,7 +37,7 @@ impl PartHashes {
         objects.keys.content_hash(of, &self.0)
     }
 
-    /// Fails with `Corrupt` unless the whole has the content hash that what refers to it holds.
+    /// Fails with `Corrupt` unless the whole has the content hash in the reference to it.
     pub fn require(
         &self,
         objects: &Objects,

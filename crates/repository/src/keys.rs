@@ -22,7 +22,7 @@ use crate::sync::lock;
 pub struct KeyInfo {
     /// Its id.
     pub id: Id,
-    /// Who made it, and when.
+    /// The creator, and the time of creation.
     pub label: KeyLabel,
     /// Whether it only backs up, and reads no data.
     pub is_write_only: bool,
@@ -40,7 +40,7 @@ pub struct KeyAccess {
     pub is_write_only: bool,
     /// The series that it may write: names, or beginnings of names and `*`.
     pub series: Vec<String>,
-    /// Whether its series share nothing with others, and it cannot test what they hold.
+    /// Whether its series share nothing, and the key cannot test guesses of other series' chunks.
     pub is_alone: bool,
 }
 
@@ -230,10 +230,12 @@ impl Repository {
         Ok(())
     }
 
-    /// Removes the key whose id begins with `prefix`; what is signed with it from now on is
-    /// refused. The last key that reads is never removed, not even by several processes that remove
-    /// different keys at once: each removes the key's copy first and then checks the others, and a
-    /// key without its copy does not count.
+    /// Removes the key whose id begins with `prefix`; objects that it signs from now on are
+    /// refused.
+    ///
+    /// The last key that can read is never removed, even if several processes remove different keys
+    /// at once. Each process first removes the key's copy and then checks the other keys; a key
+    /// without its copy does not count.
     pub fn remove_key(&self, prefix: &str) -> Result<Id> {
         let administrator = self.administrator()?;
         let keys = key_objects(&*self.objects.storage)?;

@@ -20,8 +20,8 @@ const SKEW_NS: i64 = 60 * 1_000_000_000;
 /// Interval between checks whether a series is free.
 const LOOK_AGAIN_NS: u64 = 2 * 1_000_000_000;
 
-/// A held lease; dropped without [`release`](Self::release) it is given back if storage allows, and
-/// else left to expire.
+/// A held lease. If it is dropped without [`release`](Self::release), it is released if storage
+/// allows, and otherwise expires.
 pub struct HeldLease {
     objects: Arc<Objects>,
     series: SeriesId,
@@ -125,12 +125,12 @@ impl Drop for HeldLease {
     }
 }
 
-/// Waits while another process holds the lease of a series, `newest`, as long as the user has
-/// patience, and fails with `Busy` then. Whether it has waited: what was read of the series before
-/// may be old.
+/// Waits while another process holds the lease of a series, `newest`, at most for the environment's
+/// `patience_ns`; then fails with `Busy`. Returns whether it has waited: data that was read about
+/// the series before may be outdated.
 ///
-/// What takes so little time that a lease of its own would cost more than the work that it might
-/// save does no more than that.
+/// Operations that take so little time that a lease would cost more than it could save only call
+/// this.
 pub fn wait_while_held(
     objects: &Objects,
     series: SeriesId,

@@ -1,11 +1,11 @@
 //! A Siltstone repository: its objects, and how they are read and changed.
 //!
-//! From the bottom up: [`mod@env`] is time, chance and messages; [`objects`] reads and writes
-//! sealed objects in a storage; [`heads`], [`lease`] and [`settle`] are the commit; [`chunks`] and
-//! [`map`] read what containers and recipe packs hold; [`runs`] sorts and searches more
-//! fingerprints than memory holds; [`repository`] is an open repository, and [`mod@open`],
-//! [`keys`], [`authority`], [`places`], [`history`] and [`find`] are what can be asked of one. The
-//! operations (backups, restores, checks, deletions) are in the crate `siltstone`.
+//! From the bottom up: [`mod@env`] provides time, random numbers and messages; [`objects`] reads
+//! and writes sealed objects in a storage; [`heads`], [`lease`] and [`settle`] implement the
+//! commit; [`chunks`] and [`map`] read containers and recipe packs; [`runs`] sorts and searches
+//! more fingerprints than memory holds. [`repository`] is an open repository; [`mod@open`],
+//! [`keys`], [`authority`], [`places`], [`history`] and [`find`] add methods to it. The operations
+//! (backups, restores, checks, deletions) are in the crate `siltstone`.
 
 pub mod ahead;
 pub mod authority;

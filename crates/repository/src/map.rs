@@ -18,7 +18,7 @@ const OPEN_PACK_WEIGHT: usize = 1 << 10;
 const PAGES_BYTES: usize = 1 << 20;
 const PAGE_WEIGHT: usize = PAGE_ENTRIES * size_of::<Option<SegmentEntry>>();
 
-/// What computes the digests of a series' segments.
+/// Returns the digester of a series' segments.
 pub fn digester(objects: &Objects, head: &Head) -> SegmentDigester {
     let keys = &objects.keys;
     let fingerprinter = Fingerprinter::new(keys.fingerprint_key(head.domain, head.series));
@@ -132,7 +132,7 @@ impl MapReader {
         Ok(at)
     }
 
-    /// What the map says of a segment, `None` for zeros.
+    /// Returns the map's entry of a segment, `None` for zeros.
     pub fn entry(&self, root: MapRoot, segment: u64) -> Result<Option<SegmentEntry>> {
         let leaf = segment / PAGE_ENTRIES as u64;
         let Some(block) = self.page_ref(root, 0, leaf)? else { return Ok(None) };
@@ -142,7 +142,7 @@ impl MapReader {
         Ok(place(segment).and_then(|place| entries.get(place).copied().flatten()))
     }
 
-    /// The same if the pages that say it are in memory, else `None`.
+    /// The same if all pages that lead to it are in memory, otherwise `None`.
     pub fn entry_in_memory(&self, root: MapRoot, segment: u64) -> Option<Option<SegmentEntry>> {
         let mut pages = lock(&self.pages.0);
         let mut at = root.page;
@@ -160,7 +160,7 @@ impl MapReader {
         None
     }
 
-    /// The first segment at or behind `from` that is not all zeros.
+    /// Returns the first segment at or after `from` that is not all zeros.
     pub fn next_segment(&self, root: MapRoot, from: u64) -> Result<Option<(u64, SegmentEntry)>> {
         match root.page {
             Some(page) => self.next_below(page, root.level, 0, from),
@@ -241,8 +241,8 @@ impl MapReader {
     }
 
     /// Calls `visit` with every segment of `root` whose recipe none of `others` has at the same
-    /// place, and `on_page` with every page above them. What `others` share is passed over without
-    /// reading.
+    /// offset, and `on_page` with every page above them. Pages that `others` share are skipped
+    /// without reading.
     pub fn walk_unshared(
         &self,
         root: MapRoot,
@@ -318,8 +318,8 @@ impl MapReader {
         Recipe::decode(raw).context(|| self.describe(block))
     }
 
-    /// The recipe of a segment, which must be what the segment's digest was made of: who backs up
-    /// takes a segment over by its digest alone.
+    /// Returns the recipe of a segment. Fails with `Corrupt` unless the recipe proves the segment's
+    /// digest, because backups reuse segments by their digest alone.
     pub fn segment_recipe(
         &self,
         entry: &SegmentEntry,

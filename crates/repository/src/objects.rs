@@ -62,7 +62,7 @@ pub struct OpenObject {
     pub name: String,
     /// Its kind.
     pub kind: ObjectKind,
-    /// What opens its blocks.
+    /// The sealer that opens its blocks.
     pub sealer: Sealer,
 }
 
@@ -76,7 +76,7 @@ pub struct Objects {
     pub scheme: SealScheme,
     /// The keys that this process holds.
     pub keys: Keyring,
-    /// What this process signs with.
+    /// The signing key of this process.
     pub signer: Arc<Signer>,
     /// The trusted signers.
     pub believed: Arc<Believed>,
@@ -88,11 +88,11 @@ pub struct Objects {
     pub places: u64,
     /// Whether something was done with them already, so that the places may have changed since.
     pub is_used: AtomicBool,
-    /// When the lists of places and writers were last looked at.
+    /// Time of the last check of the lists of places and writers.
     pub looked_ns: AtomicI64,
-    /// What sends containers.
+    /// The threads that upload containers.
     pub uploader: SharedUploader,
-    /// What backups fill.
+    /// Buffers that backups fill, reused between volumes.
     pub buffers: Arc<Buffers>,
 }
 
@@ -163,12 +163,12 @@ impl Objects {
         }
     }
 
-    /// What seals and opens the blocks of an object with this header.
+    /// Returns the sealer of an object with this header.
     pub fn sealer(&self, header: &Header) -> Sealer {
         self.keys.sealer(header)
     }
 
-    /// Begins a container: its header, and what seals its blocks.
+    /// Begins a container: returns its header and its sealer.
     pub fn begin_container(&self, address: Address) -> Result<(Header, Sealer)> {
         self.keys.begin_container(self.new_header(address), self.context.random())
     }
@@ -192,7 +192,7 @@ impl Objects {
         self.sealed_by(&self.signer, address, plain)
     }
 
-    /// The same, signed by somebody else.
+    /// The same, signed by `signer`.
     pub fn sealed_by(&self, signer: &Signer, address: Address, plain: &[u8]) -> Result<Vec<u8>> {
         let header = self.new_header(address);
         let mut object = header.encode().to_vec();
@@ -311,8 +311,8 @@ impl Objects {
         Ok(OpenObject { name: name.to_owned(), kind: address.kind, sealer })
     }
 
-    /// Reads the directory of an object with many blocks; `decode` answers with it and with the end
-    /// of the last block, where the directory must begin.
+    /// Reads the directory of an object with many blocks. `decode` returns the directory and the
+    /// end of the last block, where the directory must begin.
     pub fn read_directory<T>(
         &self,
         object: &OpenObject,
@@ -351,13 +351,13 @@ impl Objects {
         })
     }
 
-    /// Says which blocks of which objects are about to be read with `scratch`: where that saves
-    /// time, they are read together.
+    /// Announces the blocks that will be read with `scratch`. If that saves time, adjacent ones are
+    /// read together.
     pub fn expect<'o>(&self, objects: impl Iterator<Item = Blocks<'o>>, scratch: &mut Scratch) {
         scratch.ahead.expect(&self.storage, objects);
     }
 
-    /// Reads all that is expected with `scratch` now, for those that share it.
+    /// Reads all announced blocks now, for the readers that share `scratch`.
     pub fn fetch(&self, scratch: &Scratch) {
         scratch.ahead.fetch(&self.storage);
     }

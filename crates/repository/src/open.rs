@@ -129,7 +129,7 @@ impl Repository {
         Ok(())
     }
 
-    /// Opens the repository in `storage`; `password` is asked for only if it is encrypted.
+    /// Opens the repository in `storage`; calls `password` only if it is encrypted.
     ///
     /// Fails with `NoRepository` if there is none, with `WrongPassword` if the password opens no
     /// key. A damaged configuration gives a warning if its copy is intact.

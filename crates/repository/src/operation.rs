@@ -25,9 +25,9 @@ impl fmt::Display for OperationId {
 
 /// Stops an operation from another thread.
 ///
-/// The operation fails as [`Interrupted`](silt_format::ErrorKind::Interrupted) at its next safe
-/// point, usually within a second. The repository stays whole, and the next backup uses what was
-/// uploaded.
+/// The operation fails with [`Interrupted`](silt_format::ErrorKind::Interrupted) at its next safe
+/// point, usually within a second. The repository stays intact, and the next backup uses the
+/// uploaded containers.
 #[derive(Clone, Debug, Default)]
 pub struct CancelToken(Arc<Token>);
 

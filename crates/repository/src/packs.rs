@@ -36,7 +36,7 @@ struct OpenPack {
     entries: Vec<BlockEntry>,
 }
 
-/// The numbers and tags of packs that are durable: what a head may name.
+/// The numbers and tags of durable packs: proof for a commit.
 pub struct DurablePacks(Vec<(u32, ObjectTag)>);
 
 impl DurablePacks {
@@ -73,12 +73,12 @@ impl PackWriter {
         self.next_number
     }
 
-    /// Lets numbering begin behind packs that an interrupted backup has left.
+    /// Starts numbering after packs that an interrupted backup has left.
     pub fn start_at(&mut self, number: u32) {
         self.next_number = self.next_number.max(number);
     }
 
-    /// Adds a block; the answer says where it will be.
+    /// Adds a block; returns a reference to it.
     pub fn append(&mut self, kind: BlockKind, raw: &[u8]) -> Result<BlockRef> {
         let open = match &mut self.open {
             Some(open) => open,
@@ -130,7 +130,7 @@ impl PackWriter {
         Ok(())
     }
 
-    /// Writes what is left; returns the proof that every pack is durable.
+    /// Writes the last pack; returns the proof that every pack is durable.
     pub fn finish(&mut self) -> Result<DurablePacks> {
         self.close()?;
         Ok(DurablePacks(std::mem::take(&mut self.durable)))

@@ -281,7 +281,8 @@ impl Repository {
         }
     }
 
-    /// The places of the repository; none if it is where it was opened and nowhere else.
+    /// Returns the places of the repository; none if it is only at the location by which it was
+    /// opened.
     pub fn places(&self) -> Vec<PlaceInfo> {
         let Some(places) = &self.places else { return Vec::new() };
         let info = |replica: &Replica, is_shared| PlaceInfo {

@@ -1,9 +1,9 @@
-//! Names that series are shown under, and labels of snapshots that exist.
+//! Aliases of series, and labels of existing snapshots.
 //!
 //! Ids and keys derive from a series' own name, which never changes. Its head can hold another
-//! name, the alias, that is shown instead. An alias is never the own name of another series, so
-//! that a name means one series: a rename looks for series of its name, and a first backup for
-//! aliases, each after it has written its own.
+//! name, the alias, which is shown instead. An alias is never the own name of another series, so a
+//! name means one series. A rename looks for series of its name, and a first backup for aliases,
+//! each after it has written its own.
 
 use silt_format::names::Numbered;
 use silt_format::{Advice, Error, ErrorKind, Head, Id, Result};
@@ -33,8 +33,8 @@ fn taken(message: String) -> Error {
 }
 
 impl Repository {
-    /// The own name of the series called `name`: by its own name, or else by the one it is shown
-    /// under. Returns `name` if there is no such series yet.
+    /// Returns the own name of the series called `name`, which may be its own name or its alias.
+    /// Returns `name` if there is no such series yet.
     pub fn own_name(&self, name: &str) -> Result<String> {
         if self.objects.newest_name(Numbered::Head, self.series_id(name))?.is_some() {
             return Ok(name.to_owned());
@@ -42,8 +42,8 @@ impl Repository {
         Ok(self.shown_as(name)?.map_or_else(|| name.to_owned(), |head| head.name))
     }
 
-    /// Fails with `AlreadyExists` if another series is shown under this name. A first backup calls
-    /// it once the series' record is written.
+    /// Fails with `AlreadyExists` if another series has this alias. A first backup calls it after
+    /// it has written the series record.
     pub fn require_unused_name(&self, name: &str) -> Result<()> {
         match self.shown_as(name)? {
             None => Ok(()),
@@ -54,12 +54,11 @@ impl Repository {
         }
     }
 
-    /// Shows a series, given by either of its names, under another name.
+    /// Gives a series, named by its own name or its alias, the alias `shown`.
     ///
     /// Fails with `AlreadyExists` if another series has or had that name, or a write-only key may
-    /// make one; with `Denied` without the right to change the series; with `Busy` while another
-    /// process changes it. If another process has taken the name meanwhile, the old name is shown
-    /// again.
+    /// create one; with `Denied` without the right to change the series; with `Busy` while another
+    /// process changes it. If another process has taken the name meanwhile, the rename is undone.
     pub fn rename(&self, name: &str, shown: &str) -> Result<Renamed> {
         if !series::is_name(shown) {
             return Err(Error::invalid(format!(

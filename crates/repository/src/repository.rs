@@ -37,7 +37,7 @@ pub struct Repository {
     pub opened_by: Option<Id>,
     /// The administrator's signing key of an append-only repository, once opened.
     pub authority: Option<Arc<Signer>>,
-    /// What was listed of the root while it was opened, until it is used.
+    /// The listing of `root/` from opening, until it is used.
     pub root: Option<Vec<Key>>,
     /// Its places, if it has more than the one that it was opened by.
     pub places: Option<OpenPlaces>,
@@ -96,7 +96,7 @@ impl Found {
         self.snapshot.volumes.iter().map(|volume| FoundVolume { found: self, volume })
     }
 
-    /// The volume of this name; `NotFound` names those that there are.
+    /// Returns the volume of this name. Fails with `NotFound`, naming the existing volumes.
     pub fn volume(&self, name: &str) -> Result<FoundVolume<'_>> {
         self.volumes().find(|found| found.volume.name == name).ok_or_else(|| {
             let there: Vec<_> =
@@ -181,7 +181,7 @@ impl Repository {
         Ok(ids)
     }
 
-    /// Reads the record of a series, which says its name.
+    /// Reads the series record, which holds the name.
     pub fn series_record(&self, id: SeriesId) -> Result<SeriesRecord> {
         let name = names::series(id);
         let context = || format!("read series record {name}");
@@ -196,7 +196,7 @@ impl Repository {
         }
     }
 
-    /// The id that the series called `name` has.
+    /// Returns the id of the series called `name`.
     pub fn series_id(&self, name: &str) -> SeriesId {
         self.objects.keys.series_id(DEFAULT_DOMAIN, name)
     }
@@ -222,7 +222,7 @@ impl Repository {
         Ok((snapshot, self.is_encrypted().then_some(by.id)))
     }
 
-    /// Reads a snapshot, and says who has signed it.
+    /// Reads a snapshot; also returns its signer.
     pub fn snapshot_signed(
         &self,
         series: SeriesId,
@@ -242,7 +242,7 @@ impl Repository {
         Ok((snapshot, by))
     }
 
-    /// The same repository for one operation of several that run at once: its events have the
+    /// Returns the same repository for one of several concurrent operations: its events have the
     /// context's id, and the context's token stops it alone. Caches and upload threads are shared.
     #[must_use]
     pub fn for_operation(&self, context: Context) -> Self {

@@ -11,7 +11,7 @@ use silt_format::{Error, Id, Result, RetentionPolicy, SnapshotEntry};
 /// The reason for keeping the oldest snapshot although no rule keeps it for its period.
 const OLDEST: &str = "oldest";
 
-/// A snapshot and what a policy needs to know about it.
+/// The properties of a snapshot on which a policy depends.
 #[derive(Clone, Debug)]
 pub struct Candidate {
     /// Its id.
@@ -51,8 +51,9 @@ struct Rule {
     last: Option<i64>,
 }
 
-/// Decides about all snapshots of one series or group, newest first. `now_ns` tells which are dated
-/// in the future: those are kept, and periods are not counted from them. Days begin as `zone` says.
+/// Decides about all snapshots of one series or group, newest first. Snapshots later than `now_ns`
+/// are dated in the future: they are kept, and periods are not counted from them. Days begin at
+/// midnight in `zone`.
 pub fn apply_policy(
     policy: &RetentionPolicy,
     candidates: &[Candidate],

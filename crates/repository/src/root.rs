@@ -14,7 +14,7 @@ const CLEAR_KEY_BYTES: usize = 32;
 
 /// Where the master key comes from.
 pub enum Secret<F> {
-    /// A password that is still to be asked for.
+    /// A function that returns the password, called only if it is needed.
     Asked(F),
     /// A password that has opened nothing yet.
     Password(Vec<u8>),
@@ -24,7 +24,7 @@ pub enum Secret<F> {
     Taken,
 }
 
-/// What opening a configuration yields.
+/// The result of opening a configuration.
 pub struct Opened {
     /// The header of the configuration.
     pub header: Header,

@@ -21,12 +21,13 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// What this process and this machine know of a repository.
+    /// Loads the newest heads that this process and this machine have seen of a repository.
     pub fn new(repository: RepositoryId, env: &Arc<dyn Env>) -> Self {
         Self { repository, env: Arc::clone(env), newest: Mutex::default() }
     }
 
-    /// Fails with `Corrupt` if what storage shows as the newest is older than what was seen before.
+    /// Fails with `Corrupt` if the newest head that storage shows is older than one that was seen
+    /// before.
     pub fn compare(&self, series: SeriesId, newest: u64) -> Result<()> {
         let known = self.known(series, 0);
         if newest >= known {
@@ -44,8 +45,8 @@ impl Seen {
         .with_advice(Advice::AcceptOlderState))
     }
 
-    /// Notes for this process what was read, and whole: a name alone may have been put there by
-    /// anybody.
+    /// Records for this process an intact head that was read. A name alone does not count: anyone
+    /// may have created it.
     pub fn met(&self, series: SeriesId, newest: u64) {
         self.known(series, newest);
     }
@@ -59,7 +60,7 @@ impl Seen {
         *known
     }
 
-    /// Notes for later processes, too, what is durable.
+    /// Records a durable head for later processes, too.
     pub fn note(&self, series: SeriesId, newest: u64) {
         self.met(series, newest);
         self.env.note_newest(self.repository, series, newest);

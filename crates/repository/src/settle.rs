@@ -18,9 +18,9 @@ use crate::objects::{Address, Objects, is_damage, key};
 /// How long the last look at the lists of places and writers remains valid.
 const LATELY_NS: u64 = 60 * 1_000_000_000;
 
-/// Fails with `Busy` if the list of places is not the one any more by which the repository was
-/// opened; and reads the list of writers, if there is a newer one. Whoever changes either list
-/// writes it before looking for what was committed until then.
+/// Fails with `Busy` if the list of places has changed since the repository was opened; reads the
+/// list of writers, if there is a newer one. A process that changes either list writes it before it
+/// looks for earlier commits.
 pub fn verify_unchanged(objects: &Objects) -> Result<()> {
     objects.looked_ns.store(objects.context.env.now_ns(), Ordering::SeqCst);
     let (mut newest, mut writers) = (0, 0);
@@ -43,13 +43,13 @@ pub fn verify_unchanged(objects: &Objects) -> Result<()> {
     ))
 }
 
-/// The same for who did something else since the repository was opened.
+/// The same after other work since the repository was opened.
 pub fn verify_unchanged_since_opened(objects: &Objects) -> Result<()> {
     if objects.is_used.swap(true, Ordering::SeqCst) { verify_unchanged(objects) } else { Ok(()) }
 }
 
-/// The same for who has not looked for a while and is about to commit with the key called `signer`:
-/// what was prepared in vain is not written. `Denied` if the key was removed.
+/// The same before a commit with the key `signer`, if the last check is some time ago: it saves
+/// writing objects in vain. Fails with `Denied` if the key was removed.
 pub fn verify_unchanged_lately(objects: &Objects, signer: Id) -> Result<()> {
     let since = objects.context.env.now_ns() - objects.looked_ns.load(Ordering::SeqCst);
     if since.unsigned_abs() > LATELY_NS || objects.believed.writers().0 == 0 {

@@ -1,4 +1,4 @@
-//! What the payloads of records mean.
+//! The payloads of records in runs.
 
 use silt_format::{Fingerprint, Record, Reference};
 
@@ -30,7 +30,7 @@ impl SharedRecord {
     }
 }
 
-/// Who has a chunk: while the chunks of all series are sorted together.
+/// The series that has a chunk, while the chunks of all series are sorted together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
     /// The series' number in this sorting.
@@ -66,8 +66,9 @@ impl Owner {
     }
 }
 
-/// A place as the key to sort by, so that containers are read one after the other: the first eleven
-/// bytes of an owner's payload. What is known of the place is the payload then.
+/// Returns a record whose key is the place of a chunk, so that containers are read one after the
+/// other: the key is the first eleven bytes of the owner's payload. `payload` becomes the record's
+/// payload.
 pub fn by_place(owner: Owner, payload: [u8; 12]) -> Record {
     let mut key = [0; 20];
     key[..12].copy_from_slice(&owner.encode(Fingerprint([0; 20])).payload);

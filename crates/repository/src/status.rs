@@ -25,8 +25,8 @@ pub struct SeriesStatus {
     pub series: String,
     /// How many snapshots it has.
     pub snapshots: u64,
-    /// The newest snapshot that can be read, of which every byte of its source was read, and that
-    /// is not dated in the future.
+    /// The newest snapshot that can be read, whose source was read completely, and that is not
+    /// dated in the future.
     pub newest_good: Option<GoodSnapshot>,
     /// Newer snapshots that are not good: unreadable, of a source that could not be read in full,
     /// or dated in the future.
@@ -34,8 +34,8 @@ pub struct SeriesStatus {
     /// When the container was verified that was verified longest ago, in seconds since 1970;
     /// `None` while some container was never verified, or there are none.
     pub verified_since_s: Option<u64>,
-    /// Since when every segment of the newest good snapshot's volumes was read or compared, in
-    /// nanoseconds since 1970, where changed-blocks maps were trusted; else `None`.
+    /// If changed-blocks maps were trusted: the time since which every segment of the newest good
+    /// snapshot's volumes has been read or compared, in nanoseconds since 1970; otherwise `None`.
     pub proven_since_ns: Option<i64>,
     /// Containers and recipes that a check found damaged and that were not stored again since.
     pub damaged_objects: u64,

@@ -1,5 +1,5 @@
-//! What storages are told of a repository's objects, of which they know nothing: what is worth
-//! keeping at hand, and which objects are in the places of the shared store.
+//! Rules for storages, which know nothing of a repository's objects: which objects to cache, and
+//! which objects are in the places of the shared store.
 
 use silt_format::names::{self, Numbered};
 use silt_format::number::to_u64;
@@ -9,8 +9,8 @@ use silt_storage::{BEGINNING_BYTES, CachePolicy, End, Keep, Key, Named, Place};
 // Headers are what the cache tells objects of one name apart by.
 const _: () = assert!(HEADER_BYTES == BEGINNING_BYTES);
 
-/// What of a repository is worth keeping at hand where storage is far away: objects of which many
-/// small parts are read, those that are read each time, and the directories of containers.
+/// The objects of a repository to cache if storage is far away: objects of which many small parts
+/// are read, those that every process reads, and the directories of containers.
 pub const CACHE_POLICY: CachePolicy = CachePolicy { keep, end: directory };
 
 fn keep(key: &Key) -> Keep {

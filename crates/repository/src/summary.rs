@@ -178,7 +178,7 @@ impl StoredSummary {
         Ok(())
     }
 
-    /// Fails with `Corrupt` unless all that was read is what the snapshot refers to.
+    /// Fails with `Corrupt` unless the vector that was read has the content hash in the snapshot.
     pub fn finish(self, objects: &Objects) -> Result<()> {
         let what = || format!("summary vector {}", names::summary(self.series, self.summary.id, 0));
         self.hashes.require(objects, Hashed::Summary, self.summary.hash, what)

@@ -27,7 +27,8 @@ impl SystemEnv {
         Self { process, interrupted }
     }
 
-    /// The environment of this process, of whose operations nobody is told and which nobody stops.
+    /// Returns the environment of this process, with no observer and a cancel token that nobody
+    /// cancels.
     pub fn context() -> Context {
         let env = Arc::new(Self::new(Arc::new(AtomicBool::new(false))));
         Context::new(env, Arc::new(Silent))

@@ -1,4 +1,4 @@
-//! Where a few thousand fingerprints are, by open addressing.
+//! A table of the references of a few thousand fingerprints, with open addressing.
 
 use silt_format::number::{to_u32, to_usize};
 use silt_format::{Fingerprint, Reference};

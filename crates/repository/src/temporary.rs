@@ -18,7 +18,7 @@ pub struct TemporaryFile {
     end: u64,
 }
 
-/// Reads what was written before it was made, and later too.
+/// Reads blocks that were written before or after the reader was created.
 #[derive(Clone)]
 pub struct TemporaryReader {
     file: Arc<File>,
@@ -38,7 +38,7 @@ impl TemporaryFile {
         self.end
     }
 
-    /// Appends a block, which is sealed in place, and says where it begins.
+    /// Appends a block, which is sealed in place; returns its offset.
     pub fn append(&mut self, block: &mut Vec<u8>) -> Result<u64> {
         let start = self.end;
         self.sealer.seal(start, block, 0);
@@ -49,7 +49,7 @@ impl TemporaryFile {
         Ok(start)
     }
 
-    /// A reader, once a block was written.
+    /// Returns a reader; `None` before the first block.
     pub fn reader(&self) -> Option<TemporaryReader> {
         let file = self.file.as_ref()?;
         Some(TemporaryReader { file: Arc::clone(file), sealer: Arc::clone(&self.sealer) })

@@ -1,5 +1,5 @@
-//! Containers on their way to storage: threads of their own send them, for all sessions of a
-//! repository that run in this process.
+//! Uploads containers: separate threads send them, for all sessions of a repository that run in
+//! this process.
 
 use std::sync::{Arc, MutexGuard};
 
@@ -52,7 +52,7 @@ fn send(objects: &Objects, upload: Upload) -> (Result<()>, Option<AlignedBuffer>
     (result.map(|_| ()), spare)
 }
 
-/// What one session uploads. Others may upload at the same time: all share threads and buffers.
+/// The uploads of one session. Others may upload at the same time: all share threads and buffers.
 pub struct Uploads {
     objects: Arc<Objects>,
     uploader: Arc<Uploader>,
@@ -62,7 +62,8 @@ pub struct Uploads {
 }
 
 impl Uploads {
-    /// At most `limit` containers are under way at once; one more may be being filled.
+    /// Returns the uploads of a new session. At most `limit` containers are sent at once; one more
+    /// may be filled meanwhile.
     pub fn new(objects: &Arc<Objects>, limit: usize) -> Self {
         let mut shared = lock(&objects.uploader.0);
         let uploader = shared.upgrade().unwrap_or_else(|| Arc::new(Uploader(Arc::default())));

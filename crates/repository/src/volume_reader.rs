@@ -1,5 +1,5 @@
-//! Random access to a volume of a snapshot: any thread reads any range, and gets what was backed up
-//! or an error.
+//! Random access to a volume of a snapshot, from any thread: a read returns the bytes that were
+//! backed up, or an error.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,8 +24,8 @@ const IDLE_MAX: usize = 16;
 /// Bytes of a reader's own pages.
 const PAGES_BYTES: usize = 1 << 20;
 
-/// What readers of volumes keep in memory. Readers of one repository that are opened with the same
-/// cache share it, and together keep no more than it holds.
+/// The cache of volume readers. Readers of one repository that are opened with the same cache share
+/// it and its memory bound.
 pub struct ReadCache {
     chunks: Arc<ChunkCache>,
     pages: Arc<PageCache>,
@@ -61,13 +61,13 @@ impl ReadCache {
 
 /// Reads a volume of a snapshot at any offset, from several threads at once.
 ///
-/// Every byte is verified by its chunk's fingerprint before it is given out. Frames that were
-/// decoded, container directories and recipes are kept in memory up to the bound that it was
-/// opened with, and shared by all threads. Of storage that is far away, what the rest of a segment
-/// needs is read together where a read goes on at the last one's end.
+/// Every byte is verified by its chunk's fingerprint before it is returned. Decoded frames,
+/// container directories and recipes are cached up to the memory bound, and shared by all threads.
+/// From distant storage, a read that continues the previous one also fetches the rest of its
+/// segment.
 ///
-/// A reclaim that rewrites containers meanwhile is followed. Once the snapshot was deleted and its
-/// space reclaimed, reads fail as `NotFound` or `Corrupt`.
+/// Reads continue while a reclaim rewrites containers. If the snapshot was deleted and its space
+/// reclaimed, they fail with `NotFound` or `Corrupt`.
 pub struct VolumeReader {
     map: MapReader,
     chunks: ChunkReader,
@@ -82,7 +82,7 @@ pub struct VolumeReader {
     last_end: AtomicU64,
 }
 
-/// What one thread reads with.
+/// The buffers of one reading thread.
 #[derive(Default)]
 pub struct ReadBuffers {
     cursor: Cursor,
@@ -96,7 +96,7 @@ pub struct ReadBuffers {
 }
 
 impl ReadBuffers {
-    /// What requests that are made ahead go through.
+    /// Returns the scratch for requests that are made ahead.
     pub fn scratch(&mut self) -> &mut Scratch {
         &mut self.scratch
     }
@@ -146,14 +146,13 @@ pub fn placed(recipe: &Recipe) -> impl Iterator<Item = Placed> + '_ {
 }
 
 impl VolumeReader {
-    /// Opens a volume; `memory_bytes` bounds what is kept, 0 for what the repository's context
-    /// says.
+    /// Opens a volume. `memory_bytes` bounds the reader's cache; 0 stands for the context's limit.
     pub fn open(repository: &Repository, of: FoundVolume<'_>, memory_bytes: u64) -> Result<Self> {
         let cache = ReadCache::within(repository, memory_bytes);
         Self::open_sharing(repository, of, Arc::new(cache))
     }
 
-    /// Opens a volume whose reader keeps what it has read in `cache`, which is the repository's.
+    /// Opens a volume whose reader caches its data in `cache`, which must belong to the repository.
     pub fn open_sharing(
         repository: &Repository,
         of: FoundVolume<'_>,
@@ -196,7 +195,7 @@ impl VolumeReader {
         ByteSpan { offset, length }
     }
 
-    /// The first segment at or behind `from` that is not all zeros.
+    /// Returns the first segment at or after `from` that is not all zeros.
     pub fn next_segment(&self, from: u64) -> Result<Option<(u64, SegmentEntry)>> {
         self.map.next_segment(self.root, from)
     }
@@ -225,8 +224,9 @@ impl VolumeReader {
 
     /// Reads chunks that are not zeros to their places in `into`, and verifies them together.
     ///
-    /// `on_damage` is told which of `wanted` can't be had and why; its error ends the reading. What
-    /// is in the place of such a chunk is undefined.
+    /// Calls `on_damage` for each chunk of `wanted` that cannot be read, with the error; if
+    /// `on_damage` returns an error, reading ends. The bytes in place of such a chunk are
+    /// undefined.
     pub fn read_chunks(
         &self,
         wanted: &[Placed],
@@ -258,11 +258,11 @@ impl VolumeReader {
         Ok(())
     }
 
-    /// Reads from `offset` on; the answer is how many bytes, fewer than asked for only at the end
-    /// of the volume.
+    /// Reads from `offset` on. Returns the number of bytes read: fewer than requested only at the
+    /// end of the volume.
     ///
-    /// `Corrupt` or `NotFound` names the object where data is damaged or missing; what is in `into`
-    /// is undefined then.
+    /// Fails with `Corrupt` or `NotFound`, naming the object, if data is damaged or missing; the
+    /// contents of `into` are then undefined.
     pub fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<usize> {
         let length = to_u64(into.len()).min(self.bytes.saturating_sub(offset));
         let into = &mut into[..to_usize(length)];
@@ -288,11 +288,12 @@ impl VolumeReader {
         Ok(to_usize(length))
     }
 
-    /// Reads from `offset` on if all that this takes is in memory, and returns whether all of it is
-    /// zeros. Returns `None` if it is not in memory, goes beyond the end or can't be read; what is
-    /// in `into` is undefined then, and [`read_at`](Self::read_at) says why.
+    /// Reads from `offset` on if everything needed is in memory. Returns whether the bytes are all
+    /// zeros. Returns `None` if something is not in memory, the range goes beyond the end, or it
+    /// cannot be read; the contents of `into` are then undefined, and [`read_at`](Self::read_at)
+    /// reports the reason.
     ///
-    /// Every byte is verified as by `read_at`; no request of storage is made and no frame decoded.
+    /// Every byte is verified as by `read_at`. Makes no storage request and decodes no frame.
     pub fn read_in_memory(&self, offset: u64, into: &mut [u8]) -> Option<bool> {
         if offset.checked_add(to_u64(into.len()))? > self.bytes {
             return None;

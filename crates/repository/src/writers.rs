@@ -1,5 +1,5 @@
-//! Trust: objects that others rely on are signed, and the list of writers says which keys may sign
-//! them.
+//! Signatures: objects that others rely on are signed, and the list of writers says which keys may
+//! sign them.
 //!
 //! A host can seal anything with the keys that it holds, but it cannot sign in another's name: each
 //! key has its own signing key, and the list of writers, which only the administrator signs, says

@@ -1,5 +1,6 @@
 //! The command line.
 
+mod completion;
 mod config;
 mod copies;
 mod deletion;
@@ -19,6 +20,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub use completion::{Complete, Manual};
 pub use config::ConfigCommand;
 pub use copies::{Copies, CopiesCommand};
 pub use deletion::{
@@ -27,7 +29,7 @@ pub use deletion::{
 };
 pub use files::{Files, FilesCommand};
 pub use global::Global;
-pub use help::{command, page, topic};
+pub use help::{Topic, command, introduction, page, topic};
 pub use key::{Cost, Key, NewKey, NewPassword};
 pub use mount::{Mount, Unmount};
 pub use popular::{Build as PopularBuild, Choice as PopularChoice, Popular};
@@ -280,11 +282,20 @@ They can be brought back with `silt undelete` until a reclaim frees their space.
     #[command(after_help = "Examples:
   silt completion bash > /etc/bash_completion.d/silt
   silt completion zsh > /usr/local/share/zsh/site-functions/_silt
-  silt completion fish > ~/.config/fish/completions/silt.fish")]
+  silt completion fish > ~/.config/fish/completions/silt.fish
+
+Of bash, zsh and fish it offers the names of series, snapshots, volumes and profiles as well, if the
+password is in a file or a variable.")]
     Completion {
         /// The shell.
         shell: clap_complete::Shell,
     },
+    /// Print the candidates for a word of a command line, for the scripts of `completion`
+    #[command(hide = true)]
+    Complete(Complete),
+    /// Write the manual pages to a folder, for packages
+    #[command(hide = true)]
+    Manual(Manual),
     /// Print the help of a command, or one of the topics options, buckets, environment, fleet,
     /// profiles and trees
     #[command(after_help = "Examples:

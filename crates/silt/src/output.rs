@@ -45,6 +45,11 @@ pub fn line(text: &str) {
     print(&visible(text));
 }
 
+/// Prints two columns with a tab between them.
+pub fn columns(left: &str, right: &str) {
+    print(&format!("{}\t{}", visible(left), visible(right)));
+}
+
 /// Whether `--quiet` was given.
 static IS_QUIET: AtomicBool = AtomicBool::new(false);
 

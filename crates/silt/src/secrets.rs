@@ -1,7 +1,7 @@
 //! Where passwords come from: environment, files, commands, and the terminal.
 
 use std::io::{BufRead, IsTerminal};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use silt_format::Error;
 
@@ -10,6 +10,12 @@ use crate::output;
 
 /// How often a password is asked for if it is wrong.
 const ATTEMPTS: u32 = 3;
+
+/// What the name of a systemd credential begins with where it stands in place of a file.
+const CREDENTIAL: &str = "credential:";
+
+/// The folder of credentials that are not encrypted, for commands that are run by hand.
+const CREDENTIAL_STORE: &str = "/etc/credstore";
 
 /// The variables that can hold one password.
 pub struct Variables {
@@ -80,6 +86,16 @@ pub fn password(
     not_empty(password)
 }
 
+/// Returns the password if it is in a file or in a variable. Nothing is asked for and no command
+/// is run.
+pub fn at_hand(variables: &Variables, file: Option<&Path>) -> Result<Vec<u8>, Error> {
+    let none = || Error::new(silt_format::ErrorKind::Denied, "the password is not at hand");
+    if variable(variables.command).is_some() || is_asked(variables, file) {
+        return Err(none());
+    }
+    password(variables, file, "--password-file", "", false).map_err(|_| none())
+}
+
 /// Returns the password that a shell command prints.
 pub fn by_command(command: &str) -> Result<Vec<u8>, Failure> {
     not_empty(from_command(command.as_ref())?)
@@ -117,7 +133,26 @@ pub fn attempts<T>(
     attempt()
 }
 
+/// Whether a path is the name of a systemd credential.
+pub fn is_credential(path: &Path) -> bool {
+    path.to_str().is_some_and(|text| text.starts_with(CREDENTIAL))
+}
+
+/// Returns the file of a password: the path itself, or that of a credential. A service has its
+/// credentials in a folder of its own; without one, the folder is that of the machine.
+fn file_of(path: &Path) -> Result<PathBuf, Failure> {
+    let Some(name) = path.to_str().and_then(|text| text.strip_prefix(CREDENTIAL)) else {
+        return Ok(path.to_owned());
+    };
+    if name.is_empty() || name.contains('/') || name == "." || name == ".." {
+        return Err(Failure::Usage(format!("'{name}' cannot be the name of a credential")));
+    }
+    let folder = variable("CREDENTIALS_DIRECTORY").unwrap_or_else(|| CREDENTIAL_STORE.into());
+    Ok(PathBuf::from(folder).join(name))
+}
+
 fn from_file(path: &Path) -> Result<Vec<u8>, Failure> {
+    let path = &file_of(path)?;
     let what = || format!("read the password file {}", path.display());
     // NotFound would be reported as a missing repository.
     let file = std::fs::File::open(path)

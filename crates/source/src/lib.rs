@@ -1,8 +1,8 @@
 //! Sources and targets of volumes.
 //!
-//! A [`VolumeSource`] is a raw file, a block device, a qcow2 image with its backing chain, or a
-//! byte stream; a volume is restored to a [`VolumeTarget`]. All I/O is synchronous and positioned,
-//! so that several threads may read and write concurrently.
+//! A [`VolumeSource`] is a raw file, a block device, a qcow2 image with its backing chain, an
+//! export of an NBD server, or a byte stream. A volume is restored to a [`VolumeTarget`]. All I/O
+//! is synchronous and positioned, so that several threads may read and write concurrently.
 
 mod changed;
 mod in_use;

@@ -68,7 +68,7 @@ pub trait VolumeSource: Send + Sync {
     /// Returns the source's properties.
     fn info(&self) -> SourceInfo;
 
-    /// Whether `read_at` must be called in order and without gaps.
+    /// Returns whether `read_at` must be called in order and without gaps.
     fn is_sequential(&self) -> bool;
 
     /// Returns the extent that holds `offset`, clipped to begin there, as long as can be determined
@@ -85,16 +85,16 @@ pub trait VolumeSource: Send + Sync {
     /// fails.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize>;
 
-    /// Returns the map of changes that the source itself keeps, in grains of so many bytes; `None`
-    /// if it was not opened for one.
+    /// Returns the changed blocks that the source itself knows, in grains of `grain` bytes; `None`
+    /// if it was opened without a changed-blocks context.
     ///
     /// Fails with NotFound if the source keeps no such map, otherwise as reading fails.
     fn changed_map(&self, _grain: u64) -> Result<Option<ChangedMap>> {
         Ok(None)
     }
 
-    /// Returns the reason why nothing more can be read, if that is so: a server has gone, for
-    /// example. A failed read after which others may succeed, as of a bad sector, is none.
+    /// Returns the reason why no read can succeed any more, for example because the server is gone.
+    /// A single failed read, such as a bad sector, is not such a reason.
     fn failure(&self) -> Option<Error> {
         None
     }

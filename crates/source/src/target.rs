@@ -44,8 +44,8 @@ pub trait VolumeTarget: Send + Sync {
 
     /// Makes everything written durable, and the volume visible under its name.
     ///
-    /// A target dropped without it stays visibly unfinished: a partial file beside the name, or a
-    /// marker in place of the first block.
+    /// A target that is dropped before `finish` stays visibly unfinished: a partial file beside the
+    /// name, or a marker in place of the first block.
     fn finish(self: Box<Self>) -> Result<()>;
 }
 

@@ -1,11 +1,12 @@
-//! A bounded cache, in a local folder, of objects of which many small parts are read, and of the
-//! ends of larger ones. Which objects these are, and where their ends begin, a policy says.
+//! A bounded cache in a local folder. It holds whole objects of which many small parts are read,
+//! and the ends of larger ones. A [`CachePolicy`] says which objects these are, and where their
+//! ends begin.
 //!
-//! A name may come to hold another object: what an interrupted backup left is removed, and the
-//! number is used again. So nothing is taken from the cache before the object's beginning was read
-//! from the storage itself, once a process, and was the same; objects begin with random bytes of
-//! their own. Where storage tells tags of many objects at once, one that has not changed since will
-//! do. Names that never hold anything else are an exception.
+//! A name can come to hold another object, for example after a rollback. So before a process uses a
+//! cached object for the first time, it reads the object's beginning from the storage and compares
+//! it; objects begin with random bytes of their own. If the storage lists tags of many objects at
+//! once, an unchanged tag is enough. Names of [`Keep::Settled`] hold one object for ever and are
+//! not compared.
 
 mod kept;
 
@@ -23,7 +24,7 @@ use crate::{
     ByteRange, Guarantees, Key, ListPage, ObjectMeta, PutMode, Storage, TAIL_BYTES, TagPage, Usage,
 };
 
-/// Objects of which more would be kept are not kept.
+/// Maximum size of a cached object; larger ones are not cached.
 const OBJECT_BYTES_MAX: u64 = 32 << 20;
 pub use self::kept::BEGINNING_BYTES;
 
@@ -39,7 +40,7 @@ const BEGINNINGS_MAX: usize = 256;
 /// What tells an object from another of the same name.
 const BEGINNING: ByteRange = ByteRange::Bounded { offset: 0, length: BEGINNING_BYTES as u64 };
 
-/// Keeps objects that a policy names, or parts of them, as files with a digest each.
+/// Caches objects that a policy selects, or parts of them, as files with a digest each.
 pub struct CachedStorage {
     inner: Arc<dyn Storage>,
     folder: PathBuf,
@@ -51,7 +52,7 @@ pub struct CachedStorage {
     comparing: [Mutex<()>; COMPARED_AT_ONCE],
 }
 
-/// The part of an object that is kept.
+/// The part of an object that is cached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
     /// Nothing.
@@ -64,22 +65,23 @@ pub enum Keep {
     Ends,
 }
 
-/// What is kept of which objects, which those know who put them.
+/// Which objects are cached. The caller defines it, because a storage does not know what its
+/// objects are.
 #[derive(Clone, Copy, Debug)]
 pub struct CachePolicy {
-    /// What is kept of the object of a name.
+    /// Returns the part of an object that is cached.
     pub keep: fn(&Key) -> Keep,
-    /// Finds the end of an object of which [`Keep::Ends`] is kept in its last bytes; none if they
-    /// do not tell. These bytes come from the storage: nothing is verified yet.
+    /// Finds the end of an object with [`Keep::Ends`] in its last bytes; `None` if they do not
+    /// tell. The bytes come from the storage and are not verified.
     pub end: fn(&[u8]) -> Option<End>,
 }
 
-/// The end of an object, from some offset on.
+/// The end of an object, from an offset on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct End {
-    /// Where it begins. More is kept where readers ask for more at first ([`TAIL_BYTES`]).
+    /// Offset of its first byte. More is cached if readers first ask for more ([`TAIL_BYTES`]).
     pub offset: u64,
-    /// Bytes of the object.
+    /// Size of the object in bytes.
     pub object_bytes: u64,
 }
 

@@ -35,8 +35,8 @@ pub enum CrashingOperation {
 /// fail.
 ///
 /// Later operations fail with `Interrupted` and change nothing. The storage below, usually an `Arc`
-/// of a [`MemoryStorage`](crate::MemoryStorage), holds what survived. To stop a program everywhere,
-/// first count its operations without a crash, then strike at each of them.
+/// of a [`MemoryStorage`](crate::MemoryStorage), holds the state after the crash. To stop a program
+/// at every operation, first count its operations without a crash, then strike at each of them.
 #[derive(Debug)]
 pub struct CrashStorage<S> {
     inner: S,

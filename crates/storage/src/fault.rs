@@ -1,4 +1,4 @@
-//! A wrapper that makes operations fail as a rule says.
+//! A wrapper whose operations fail as a rule decides.
 
 #[cfg(test)]
 mod tests;
@@ -20,10 +20,10 @@ pub enum Fault {
     Pass,
     /// It fails with this kind, and nothing was done.
     FailBefore(ErrorKind),
-    /// It is carried out, and its answer replaced by this kind: a lost response. An error of its
-    /// own stays as it is.
+    /// The operation is executed, and its result replaced by an error of this kind: a lost
+    /// response. If the operation itself fails, its own error stays.
     FailAfter(ErrorKind),
-    /// A read returns no more than this many bytes of what it should, as if that were all.
+    /// A read returns at most this many bytes, as if the object ended there.
     TruncateRead {
         /// Bytes left.
         bytes: u64,
@@ -39,10 +39,9 @@ pub enum Fault {
 
 /// Decides about operations; closures `Fn(&Operation, u64) -> Fault` are rules.
 pub trait FaultRule: Send + Sync {
-    /// What happens to `operation`, the `index`-th (from 0) that reaches the wrapper.
+    /// Returns the fault of `operation`, the `index`-th (from 0) that reaches the wrapper.
     ///
-    /// The faults of reads are for gets alone; given to another operation they are a bug of the
-    /// rule, and panic.
+    /// `TruncateRead` and `FlipRead` are for gets only; for another operation the wrapper panics.
     fn decide(&self, operation: &Operation, index: u64) -> Fault;
 }
 
@@ -52,7 +51,7 @@ impl<F: Fn(&Operation, u64) -> Fault + Send + Sync> FaultRule for F {
     }
 }
 
-/// A storage whose operations fail as a rule says.
+/// A storage whose operations fail as a rule decides.
 pub struct FaultStorage<S> {
     inner: S,
     rule: Box<dyn FaultRule>,

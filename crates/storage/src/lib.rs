@@ -1,10 +1,10 @@
 //! Named immutable objects.
 //!
-//! A [`Storage`] keeps byte objects under flat names ([`Key`]) and does not interpret them. An
-//! object is created once, read in ranges, listed and deleted; it is never changed, and no
-//! operation overwrites one. This crate has storages in memory, in a folder and in several places,
-//! wrappers that inject faults, record and crash, and the [`conformance`] suite that each of them
-//! passes.
+//! A [`Storage`] holds byte objects under flat names ([`Key`]) and does not interpret them. An
+//! object is created once, read in ranges, listed and deleted. No operation changes or overwrites
+//! it. This crate has storages in memory, in a folder and in several places; wrappers that inject
+//! faults, record and crash; and the [`conformance`] suite, which every storage and every wrapper
+//! must pass.
 //!
 //! Only the [`durable`] module syncs files and renames them into place.
 

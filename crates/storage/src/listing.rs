@@ -18,9 +18,10 @@ pub struct ListPage {
     pub truncated: bool,
 }
 
-/// A page of a listing as it must be: in order, below the prefix, behind `after`.
+/// Returns a page of a listing after checking it: names in order, below the prefix, after `after`.
 ///
-/// `Unavailable` where it is not: what relies on the first being the newest would be led astray.
+/// Fails with `Unavailable` if the page violates this, because callers rely on the first name being
+/// the newest.
 pub fn list_page<S: Storage + ?Sized>(
     storage: &S,
     prefix: &str,

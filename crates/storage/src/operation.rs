@@ -60,7 +60,7 @@ impl OperationKind {
     /// All kinds.
     pub const ALL: [Self; 5] = [Self::Put, Self::Get, Self::Head, Self::Delete, Self::List];
 
-    /// Whether it changes what is stored.
+    /// Whether it creates or deletes objects.
     pub fn is_mutation(self) -> bool {
         matches!(self, Self::Put | Self::Delete)
     }

@@ -1,13 +1,13 @@
-//! Whether a storage does what the rest relies on, in a few requests.
+//! Tests in a few requests whether a storage can hold a repository.
 
 use silt_format::{Error, ErrorKind, Result};
 
 use crate::{ByteRange, Key, PutMode, Storage, list_all};
 
-/// Tries conditional creation, reading, ranges and listing after writing, and deletion, with an
-/// object called `name`, which must not exist and is removed again.
+/// Tests conditional creation, reading, ranges, listing after writing, and deletion. The test uses
+/// an object called `name`, which must not exist; it is removed afterwards.
 ///
-/// Fails with `Unsupported` and says what is missing.
+/// Fails with `Unsupported` if the storage lacks one of them; the message says which.
 pub fn probe(storage: &dyn Storage, name: &Key) -> Result<()> {
     let missing = |what: &str| {
         let place = storage.describe();

@@ -1,4 +1,4 @@
-//! Some objects elsewhere than all others.
+//! Stores some objects in a storage of their own.
 
 use std::sync::Arc;
 
@@ -11,25 +11,26 @@ use crate::{ByteRange, Guarantees, Key, ListPage, ObjectMeta, PutMode, Storage, 
 /// One of the two storages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// The one for most objects.
+    /// The storage of all other objects.
     Main,
-    /// The one for objects that are kept apart.
+    /// The separate storage.
     Apart,
 }
 
-/// Names whose place is asked for.
+/// The name, or the prefix of names, whose place is looked up.
 #[derive(Clone, Copy, Debug)]
 pub enum Named<'a> {
     /// One object's whole name.
     Object(&'a Key),
-    /// All names that begin so.
+    /// All names with this prefix.
     Prefix(&'a str),
 }
 
-/// Says where objects are; none where that differs among those that begin with a prefix.
+/// Returns the place of an object or of all objects with a prefix; `None` if the latter are in both
+/// places.
 type PlaceOf = dyn Fn(Named<'_>) -> Option<Place> + Send + Sync;
 
-/// Keeps some objects in a storage of their own, and all others in another.
+/// Stores some objects in one storage, and all others in another.
 pub struct Routed {
     main: Arc<dyn Storage>,
     apart: Arc<dyn Storage>,
@@ -37,10 +38,11 @@ pub struct Routed {
 }
 
 impl Routed {
-    /// Keeps objects in `apart` or `main`, as `place_of` says of their names. That is asked for
-    /// each operation, answers the same each time, and names a place for every prefix of which one
-    /// of both storages holds all objects: other prefixes are listed in both. An object for which
-    /// it names none is in `main`.
+    /// Stores each object in `apart` or `main`; `place_of` decides by its name.
+    ///
+    /// Every operation calls `place_of`, which must always return the same place for a name. For a
+    /// prefix it returns the storage that holds all of its objects, or `None` if both may; then
+    /// both are listed. An object for which it returns `None` is in `main`.
     pub fn new(
         main: Arc<dyn Storage>,
         apart: Arc<dyn Storage>,

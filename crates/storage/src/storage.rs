@@ -11,7 +11,7 @@ use crate::{Key, ListPage, TagPage, Usage};
 /// Maximum number of bytes that one [`Storage::get`] returns; larger objects are read in ranges.
 pub const READ_BYTES_MAX: u64 = 256 << 20;
 
-/// What [`Storage::put`] guarantees. Neither mode overwrites.
+/// How durable a new object is when [`Storage::put`] returns. Neither mode overwrites.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PutMode {
@@ -82,7 +82,8 @@ pub struct ObjectMeta {
     pub modified_ms: Option<u64>,
 }
 
-/// The guarantees of a storage; callers check those that they rely on.
+/// The guarantees of a storage. A repository with several writers needs all of them; the
+/// [conformance suite](crate::conformance) tests visibility as far as a storage claims it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "independent yes-or-no promises, not states")]
 pub struct Guarantees {
@@ -114,20 +115,21 @@ impl Guarantees {
 pub trait Storage: Send + Sync {
     /// Creates the object `key` from the concatenated pieces of `body`.
     ///
-    /// All of the object appears at once, durable when the call returns unless `mode` says
-    /// otherwise. Fails with `AlreadyExists` if the object exists, which is then durable too; with
-    /// `Invalid` if the name is below another object, or objects are below it, and the storage
-    /// detects it.
+    /// The whole object appears at once. When the call returns, it is durable unless `mode` says
+    /// otherwise. Fails with `AlreadyExists` if the object exists; the existing object is then
+    /// durable, too. Fails with `Invalid` if the name is below another object, or if objects are
+    /// below the name, and the storage detects it.
     ///
     /// The sender may keep references to the bytes for a while after the call returns.
     fn put_bytes(&self, key: &Key, body: &[Bytes], mode: PutMode) -> Result<()>;
 
-    /// The same; returns the new object's tag if the storage has one: see [`tags`](Self::tags).
+    /// The same as [`put_bytes`](Self::put_bytes); returns the new object's tag if the storage has
+    /// one: see [`tags`](Self::tags).
     fn put_tagged(&self, key: &Key, body: &[Bytes], mode: PutMode) -> Result<Option<String>> {
         self.put_bytes(key, body, mode).map(|()| None)
     }
 
-    /// The same with borrowed bytes, which are copied.
+    /// The same as [`put_bytes`](Self::put_bytes) with borrowed bytes, which are copied.
     fn put(&self, key: &Key, body: &[&[u8]], mode: PutMode) -> Result<()> {
         let body: Vec<Bytes> = body.iter().map(|piece| Bytes::copy_from_slice(piece)).collect();
         self.put_bytes(key, &body, mode)
@@ -135,11 +137,11 @@ pub trait Storage: Send + Sync {
 
     /// Replaces the contents of `into` with a range of the object.
     ///
-    /// `into` is empty after an error. `NotFound` if there is no such object; see
+    /// `into` is empty after an error. Fails with `NotFound` if there is no such object; see
     /// [`ByteRange::resolve`] for ranges that do not fit.
     fn get(&self, key: &Key, range: ByteRange, into: &mut Vec<u8>) -> Result<()>;
 
-    /// Number of places that may hold an object; each can be read separately.
+    /// Returns the number of places that may hold an object; each can be read separately.
     fn copies(&self, _key: &Key) -> usize {
         1
     }
@@ -179,8 +181,9 @@ pub trait Storage: Send + Sync {
     /// [`list_all`](crate::list_all) iterates over all pages.
     fn list(&self, prefix: &str, after: Option<&Key>) -> Result<ListPage>;
 
-    /// Tags of the first objects whose names begin with `prefix` and sort after `after`: an equal
-    /// tag means that the object is the same. `None` if the storage has no tags.
+    /// Returns the tags of the first objects whose names begin with `prefix` and sort after
+    /// `after`. An equal tag means that the object is the same. Returns `None` if the storage has
+    /// no tags.
     fn tags(&self, _prefix: &str, _after: Option<&Key>) -> Result<Option<TagPage>> {
         Ok(None)
     }
@@ -191,26 +194,27 @@ pub trait Storage: Send + Sync {
         false
     }
 
-    /// The best number of objects to create in parallel.
+    /// Returns the best number of objects to create in parallel.
     fn uploads(&self) -> usize {
         1
     }
 
-    /// Number of bytes read in about the time of one request's latency; 0 if that is negligible. A
-    /// gap of up to this size between two wanted ranges is better read than skipped.
+    /// Returns the number of bytes that arrive in about the time of one request; 0 if that time is
+    /// negligible. Readers read a gap of up to this size between two wanted ranges instead of
+    /// skipping it.
     fn request_bytes(&self) -> u64 {
         0
     }
 
-    /// The requests so far, if the storage counts them.
+    /// Returns the requests so far, if the storage counts them.
     fn usage(&self) -> Option<Usage> {
         None
     }
 
-    /// The guarantees of this storage.
+    /// Returns the guarantees of this storage.
     fn guarantees(&self) -> Guarantees;
 
-    /// The location, for messages: a path or an address without secrets.
+    /// Returns the location for messages: a path or an address, without secrets.
     fn describe(&self) -> String;
 }
 

@@ -34,7 +34,7 @@ pub use silt_format::Chunking;
 /// ```
 pub use silt_format::Config;
 
-/// What one try of a password costs, in memory and passes of Argon2id.
+/// The cost of one attempt with a password: memory and passes of Argon2id.
 ///
 /// ```
 /// use siltstone::{ErrorKind, KdfCost};
@@ -47,7 +47,7 @@ pub use silt_format::Config;
 /// ```
 pub use silt_format::KdfCost;
 
-/// Who made a key, when, and on which host.
+/// The creator of a key: user, host and time.
 ///
 /// ```
 /// use siltstone::{KeyLabel, SystemEnv};
@@ -109,7 +109,7 @@ pub use silt_format::RetentionPolicy;
 /// ```
 pub use silt_repository::authority::Administrator;
 
-/// What the holder of a new key may do.
+/// The rights of a new key.
 ///
 /// ```
 /// # use {std::sync::Arc, siltstone::{*, storage::MemoryStorage}};

@@ -1,8 +1,8 @@
-//! Contexts, events and errors: what every operation has.
+//! Contexts, events and errors, which all operations use.
 
 pub use silt_repository::budget::{MEMORY_BYTES_DEFAULT, MEMORY_BYTES_MIN};
 
-/// What the user can do about an [`Error`] or a [`Warning`]; the program words it for its own
+/// Advice for the user about an [`Error`] or a [`Warning`]; the program words it for its own
 /// commands.
 ///
 /// ```
@@ -18,7 +18,7 @@ pub use silt_repository::budget::{MEMORY_BYTES_DEFAULT, MEMORY_BYTES_MIN};
 /// ```
 pub use silt_format::Advice;
 
-/// The error of every operation: its kind, its message, and what the user can do.
+/// The error of every operation: its kind, its message, and advice for the user.
 ///
 /// ```
 /// # use {std::sync::Arc, siltstone::{*, storage::MemoryStorage}};
@@ -80,7 +80,7 @@ pub use silt_format::Lease;
 /// ```
 pub use silt_format::Result;
 
-/// The environment of operations: their observer, their memory limit, how they are stopped.
+/// The context of an operation: clock and entropy, observer, memory limit, cancellation.
 ///
 /// A process that runs several operations at once gives each its own context.
 ///

@@ -158,7 +158,7 @@ pub use silt_format::Snapshot;
 /// ```
 pub use silt_format::SnapshotEntry;
 
-/// A volume of a [`Snapshot`]: its size, its source, and what it added to storage.
+/// A volume of a [`Snapshot`]: its size, its source, and the bytes that it added to storage.
 ///
 /// ```
 /// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
@@ -177,7 +177,7 @@ pub use silt_format::SnapshotEntry;
 /// ```
 pub use silt_format::Volume;
 
-/// The heads of all series, with those that are damaged or not there yet.
+/// The heads of all series, and the series whose head is damaged or missing.
 ///
 /// ```
 /// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};

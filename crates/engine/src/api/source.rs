@@ -1,4 +1,4 @@
-//! Where volumes come from, and what they are restored to.
+//! Sources of volumes, and targets of restores.
 
 pub use silt_source::{open_source, open_target};
 
@@ -61,7 +61,7 @@ pub use silt_source::Extent;
 /// ```
 pub use silt_source::ExtentKind;
 
-/// Which format a source has, where its name does not say.
+/// The format of a source, if its name does not determine it.
 ///
 /// ```
 /// use siltstone::source::{FormatChoice, SourceFormat, SourceOptions, open_source};

@@ -60,7 +60,7 @@ pub use silt_storage::CachedStorage;
 /// ```
 pub use silt_storage::DryRunStorage;
 
-/// What a [`Storage`] promises; a repository needs all of it for several writers at once.
+/// The guarantees of a [`Storage`]; a repository needs all of them for several writers at once.
 ///
 /// ```
 /// use siltstone::storage::{Guarantees, LocalStorage, Storage};
@@ -108,7 +108,7 @@ pub use silt_storage::Keep;
 /// ```
 pub use silt_storage::CachePolicy;
 
-/// What a repository keeps of its objects.
+/// The objects of a repository that a cache keeps.
 ///
 /// ```
 /// use siltstone::storage::{CACHE_POLICY, Keep, Key};
@@ -226,7 +226,7 @@ pub use silt_storage::PutMode;
 
 /// A store of named objects that never change.
 ///
-/// A wrapper passes every method on, those with defaults too:
+/// A wrapper forwards every method, including those with defaults:
 ///
 /// ```
 /// use bytes::Bytes;

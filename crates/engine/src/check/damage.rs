@@ -1,4 +1,4 @@
-//! Collecting damage by object, with the snapshots and ranges that it hurts.
+//! Collects damage by object, with the snapshots and ranges that it affects.
 
 use std::collections::BTreeMap;
 
@@ -76,7 +76,7 @@ pub struct Affected {
     pub volume: Option<String>,
     /// The first thousand ranges that can't be restored, in offset order.
     pub spans: Vec<ByteSpan>,
-    /// Bytes in all ranges, also those beyond the first thousand.
+    /// Bytes in all ranges, including those beyond the first thousand.
     pub bytes: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Reading containers and verifying every byte of them.
+//! Reads containers and verifies every byte of them.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;

@@ -1,5 +1,5 @@
-//! Objects that a head lists and storage does not, as ranges: a head can list far more than there
-//! is.
+//! Finds objects that a head lists and storage lacks, as ranges, because a forged head can list far
+//! more objects than exist.
 
 use silt_format::{ObjectSet, ObjectTag, Result, names};
 use silt_repository::objects::Objects;

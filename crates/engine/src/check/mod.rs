@@ -1,4 +1,4 @@
-//! Verifying a repository: its structure, its data, and whom damage hurts.
+//! Verifies a repository: its structure, its data, and the snapshots that damage affects.
 
 mod damage;
 mod data;
@@ -43,7 +43,7 @@ const TRIES_MAX: usize = 5;
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum DataCheck {
-    /// None: only what the structure needs.
+    /// No data: only the objects that the structure needs.
     #[default]
     None,
     /// Every byte. An interrupted pass continues where it stopped.

@@ -1,4 +1,4 @@
-//! Following every snapshot of a series down to the slots of its chunks.
+//! Follows every snapshot of a series down to the slots of its chunks.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -11,6 +11,7 @@ use silt_format::{
 };
 use silt_repository::check_record::{Avoided, RecordState};
 use silt_repository::chunks::ChunkReader;
+use silt_repository::event::{Activity, Progress};
 use silt_repository::map::{MapReader, Once};
 use silt_repository::objects::{Address, Objects, Scratch, is_damage};
 use silt_repository::summary::verify_summary;
@@ -56,8 +57,10 @@ pub(crate) fn verify(
     };
     let mut previous: Option<Snapshot> = None;
     let (mut summaries, mut is_readable) = (HashSet::new(), true);
-    for entry in &head.snapshots {
+    let total = Some(to_u64(head.snapshots.len()));
+    for (done, entry) in (0..).zip(&head.snapshots) {
         objects.context.check_interrupted()?;
+        objects.context.report(Progress::objects(Activity::CheckStructure, done, total));
         let Some(snapshot) = walk.snapshot(entry)? else {
             is_readable = false;
             continue;

@@ -1,4 +1,4 @@
-//! Objects that nothing names: what interrupted runs have left.
+//! Counts unreferenced objects, which interrupted runs have left.
 
 use std::collections::{BTreeSet, HashSet};
 

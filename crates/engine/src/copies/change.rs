@@ -1,8 +1,9 @@
 //! Adds and removes places.
 //!
-//! The list is written first, in the place that decided so far; then all objects are copied to the
-//! new places. The place that decides next is always one of the previous list, so it has everything
-//! that was reported as done under it. A new place counts as incomplete until it is filled.
+//! The list is written first, to the place that has decided so far; then all objects are copied to
+//! the new places. The next deciding place is always one of the previous list, so it has everything
+//! that was reported as committed under that list. A new place counts as incomplete until it is
+//! filled.
 
 use silt_format::names::{self, Numbered};
 use silt_format::{Advice, Error, ErrorKind, Header, ObjectKind, Places, Result, SeriesId};
@@ -354,13 +355,13 @@ impl Repository {
         self.put_places(location, &list, open)
     }
 
-    /// Says that the place that was at `old` is at `new` now: its disk is mounted elsewhere, its
+    /// Records that the place at `old` is now at `new`: its disk is mounted elsewhere, or its
     /// bucket has another name. Returns how complete the place counts as.
     ///
-    /// `AlreadyExists` while the repository is still found at `old`; `Conflict` if what is at `new`
-    /// does not know the places as they are now, so that it can't be what was at `old`. Where
-    /// the list has another complete copy, the place counts as incomplete until
-    /// [`add_place`](Self::add_place) has compared the two, as `new` may be an old copy.
+    /// Fails with `AlreadyExists` while the repository is still found at `old`; with `Conflict` if
+    /// the repository at `new` has an older list of places, because then it cannot be the one from
+    /// `old`. If the list has another complete copy, the place counts as incomplete until
+    /// [`add_place`](Self::add_place) has compared the two, because `new` may be an old copy.
     pub fn move_place(&self, old: &str, new: &str, open: &OpenPlace<'_>) -> Result<Completeness> {
         self.require_changeable()?;
         let mut list = self.places.as_ref().map(|places| places.list.clone()).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Making all places of a repository alike again.
+//! Repairs differences between the places of a repository.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ use crate::repository::Repository;
 pub struct HealOptions {
     /// Compares every byte, not only the names and sizes of objects.
     pub read_data: bool,
-    /// Reports what would be done, and changes nothing.
+    /// Reports the changes, and makes none.
     pub dry_run: bool,
 }
 
@@ -71,8 +71,8 @@ pub struct HealReport {
     pub copied_bytes: u64,
     /// Objects that are damaged or missing in every place.
     pub lost: Vec<String>,
-    /// Objects that differ between places although both copies are whole, because each place was
-    /// used without the other. No reference says which copy is right, so both are left.
+    /// Objects that differ between places although both copies are intact, because each place was
+    /// used without the other. No reference says which copy is right, so both stay.
     pub conflicts: Vec<String>,
 }
 

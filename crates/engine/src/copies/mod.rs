@@ -1,4 +1,4 @@
-//! Copies of a repository: adding, moving and removing them, and making them alike again.
+//! Copies of a repository: adds, moves and removes them, and repairs differences between them.
 
 mod change;
 mod heal;

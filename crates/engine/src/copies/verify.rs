@@ -1,4 +1,4 @@
-//! Whether the bytes of an object are whole: every block of it, whatever it is.
+//! Verifies every block of an object, whatever its kind.
 
 use std::sync::Arc;
 

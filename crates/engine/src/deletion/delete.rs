@@ -66,7 +66,7 @@ pub struct DeleteReport {
     pub references: u64,
     /// Chunks that are now known to be dead; not counted if no snapshot is left.
     pub dead_chunks: u64,
-    /// Whether no snapshot is left, so that everything the series stored is dead.
+    /// Whether no snapshot is left, so that all chunks of the series are dead.
     pub is_all_dead: bool,
     /// The expected number of dead chunks that were missed.
     pub leaked_chunks: f64,
@@ -124,7 +124,7 @@ impl Repository {
         Ok(report)
     }
 
-    /// Protects a snapshot from deletion, whatever a policy says.
+    /// Protects a snapshot from deletion by any policy.
     ///
     /// Fails with `NotFound` if the series has no such snapshot, and with `Busy` while another
     /// process changes the series. Protecting a protected snapshot changes nothing.

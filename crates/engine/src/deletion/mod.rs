@@ -1,8 +1,8 @@
-//! Deleting snapshots at once, finding out exactly what is dead, and giving its space back.
+//! Deletes snapshots immediately, finds exactly which chunks are dead, and frees their space.
 //!
-//! Deletion is approximate: what no living snapshot's summary vector holds is dead. What the
-//! vectors hold by chance stays, is forecast, and is found by an exact sweep. Space comes back when
-//! containers are rewritten under the same references.
+//! Deletion is approximate: chunks that no living snapshot's summary vector contains are dead. Dead
+//! chunks that a vector contains by chance stay; the head forecasts their number, and an exact
+//! sweep finds them. Space is freed when containers are rewritten under the same references.
 
 mod delete;
 mod named;

@@ -1,4 +1,4 @@
-//! Which objects of a series a head names.
+//! Lists the objects of a series that a head names.
 
 use std::collections::HashSet;
 

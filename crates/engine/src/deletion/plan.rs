@@ -1,4 +1,4 @@
-//! The plan of a reclaim: what goes, and what is rewritten.
+//! The plan of a reclaim: which objects are removed, and which containers are rewritten.
 
 use std::collections::HashMap;
 
@@ -46,10 +46,10 @@ pub struct ReclaimOptions {
     pub leak_share_max: f64,
     /// How long containers of interrupted backups are kept for the next backup to use, in seconds.
     pub grace_s: u64,
-    /// How long deleted snapshots can be brought back, in seconds; by default as the series' policy
-    /// says, else not at all.
+    /// Time in which deleted snapshots can be brought back, in seconds; by default that of the
+    /// series' policy, otherwise none.
     pub keep_deleted_s: Option<u64>,
-    /// The same where neither `keep_deleted_s` nor a policy says, in seconds.
+    /// The same if neither `keep_deleted_s` nor a policy is set, in seconds.
     pub keep_deleted_unless_said_s: u64,
     /// Bytes of memory for the marks of a sweep, 0 for the default.
     pub memory_bytes: u64,
@@ -98,7 +98,7 @@ pub struct ReclaimReport {
     pub rewritten_bytes: u64,
     /// Recipe packs that were removed.
     pub dropped_packs: u64,
-    /// Objects that were removed, including those that interrupted runs had left.
+    /// Number of objects removed, including those that interrupted runs had left.
     pub removed_objects: u64,
     /// Bytes of all objects that were removed.
     pub removed_bytes: u64,

@@ -46,7 +46,7 @@ impl Repository {
         edit.finish()
     }
 
-    /// The policies of the series called `names`, or of all.
+    /// Returns the policies of the series in `names`, or of all if it is empty.
     pub fn policies(&self, names: &[String]) -> Result<Vec<SeriesPolicy>> {
         let heads = self.heads(names)?.into_iter();
         let shown = |head: &silt_format::Head| head.shown().to_owned();

@@ -1,7 +1,7 @@
-//! Giving the space of what is dead back: a plan that can be printed, and its execution.
+//! Frees the space of dead chunks: a plan that can be printed, and its execution.
 //!
-//! Everything that is removed is first dropped from the head. That commit is also a fence: a backup
-//! that began before it can't commit any more, so what it may have relied on can go.
+//! Every object is dropped from the head before it is removed. That commit is also a fence: a
+//! backup that began earlier can no longer commit, so no snapshot can refer to the removed objects.
 
 use std::collections::{HashMap, HashSet};
 
@@ -75,8 +75,8 @@ impl Repository {
     }
 
     /// Plans a reclaim of a series and executes the plan under one lease: drops and rewrites
-    /// containers, drops recipe packs and what interrupted runs have left. Backups of other series
-    /// and restores go on meanwhile.
+    /// containers, drops recipe packs, and removes objects that interrupted runs have left. Backups
+    /// of other series and restores continue meanwhile.
     pub fn reclaim(&self, series: &str, options: &ReclaimOptions) -> Result<ReclaimReport> {
         let Some(mut edit) = self.edit_finished(series)? else {
             return self.reclaim_unfinished(series, options);

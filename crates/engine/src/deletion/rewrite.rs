@@ -1,4 +1,4 @@
-//! Rewriting a container under the same references, without its dead slots.
+//! Rewrites a container under the same references, without its dead slots.
 
 use std::collections::BTreeSet;
 

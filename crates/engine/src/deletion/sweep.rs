@@ -1,9 +1,9 @@
 //! Finds dead slots of a series exactly: marks the references of living snapshots, and sweeps the
 //! containers.
 //!
-//! Memory is bounded by processing containers in windows, each of which reads all recipes once: one
-//! bit for every slot of a window. This is the grouped mark-and-sweep of the papers, with as many
-//! phases as the memory limit requires.
+//! Memory is bounded: containers are processed in windows, with one bit for every slot of a window.
+//! Each window reads all recipes once. This is the grouped mark-and-sweep of the papers, with as
+//! many phases as the memory limit requires.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -99,7 +99,7 @@ pub(crate) struct Swept {
 
 impl Repository {
     /// Finds exactly which chunks of a series are dead, including those that approximate deletions
-    /// have leaked, and notes them in the head.
+    /// have leaked, and records them in the head.
     pub fn sweep(&self, series: &str, options: SweepOptions) -> Result<SweepReport> {
         let mut edit = Edit::begin(self, self.series_id(series), series)?;
         let report = edit.sweep(options)?;

@@ -1,4 +1,4 @@
-//! Giving back what an interrupted first backup of a series has left.
+//! Frees the space of an interrupted first backup of a series.
 
 use silt_format::Result;
 use silt_repository::objects::key;

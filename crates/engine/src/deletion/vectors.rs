@@ -1,4 +1,4 @@
-//! Asking the summary vectors of several snapshots at once.
+//! Looks up references in the summary vectors of several snapshots at once.
 
 use std::collections::HashSet;
 

@@ -1,4 +1,4 @@
-//! Copying chunks from private stores to the shared one.
+//! Copies chunks from private stores to the shared one.
 
 use silt_format::number::to_u32;
 use silt_format::{

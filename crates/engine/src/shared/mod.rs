@@ -1,9 +1,9 @@
 //! Chunks that series of a domain have in common, stored once.
 //!
-//! The shared store is made of containers, dead lists and heads like a series' private store, and
-//! of an index: runs that say where each fingerprint is. A chunk becomes shared when it is copied
-//! there; from then on backups refer to the copy, and the slots of private containers are replaced
-//! by links to it.
+//! The shared store consists of containers, dead lists and heads, like a series' private store, and
+//! of an index: runs that hold the place of each fingerprint. A chunk becomes shared when it is
+//! copied there. From then on backups refer to the copy, and links to it replace the slots of
+//! private containers.
 
 mod copy;
 mod owners;

@@ -1,4 +1,4 @@
-//! Who has which chunk.
+//! Which series have which chunks.
 
 use std::collections::HashMap;
 use std::path::Path;

@@ -1,8 +1,8 @@
 //! Chooses popular chunks and copies them to the shared store: the popular data set of the papers.
 //!
-//! Every chunk of every series is sorted by fingerprint; in how many series each occurs is counted
-//! as they pass by. The most popular are sorted again, by where they are, and copied in that order,
-//! so that containers are read once and neighbours stay neighbours.
+//! The fingerprints of all chunks of all series are sorted; one pass then counts in how many series
+//! each occurs. The most popular chunks are sorted again, by their places, and copied in that
+//! order. So each container is read once, and adjacent chunks stay adjacent.
 
 use std::path::PathBuf;
 
@@ -81,7 +81,7 @@ pub struct PopularOptions {
     pub dry_run: bool,
 }
 
-/// The counts of chunks, and what was copied to the shared store.
+/// The counts of chunks, and the chunks copied to the shared store.
 ///
 /// ```
 /// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
@@ -151,8 +151,8 @@ struct Choice {
 }
 
 impl Repository {
-    /// Counts in how many series each chunk occurs, and copies those that the policy chooses to the
-    /// shared store. Private copies stay until [`repoint`](Self::repoint).
+    /// Counts in how many series each chunk occurs, and copies the chunks that the policy selects
+    /// to the shared store. Private copies stay until [`repoint`](Self::repoint).
     ///
     /// Fails with `Busy` while another process changes the shared store.
     pub fn build_popular(&self, options: &PopularOptions) -> Result<PopularReport> {

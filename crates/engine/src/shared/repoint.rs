@@ -1,8 +1,8 @@
-//! Replacing private copies of shared chunks by links to them.
+//! Replaces private copies of shared chunks by links to them.
 //!
 //! Containers are rewritten under the same references, so snapshots, recipes and summary vectors
-//! stay as they are; one commit makes it so for a whole series. A private copy goes only after the
-//! shared one was read and verified.
+//! stay as they are. One commit does this for a whole series. A private copy is removed only after
+//! the shared one was read and verified.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;

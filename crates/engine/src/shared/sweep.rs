@@ -55,7 +55,7 @@ pub struct SharedSweepOptions {
     pub memory_bytes: u64,
     /// How the space of dead chunks is freed.
     pub reclaim: ReclaimOptions,
-    /// Reports what would be condemned and freed, and changes nothing.
+    /// Reports the chunks that would be condemned and freed, and changes nothing.
     pub dry_run: bool,
 }
 
@@ -98,11 +98,11 @@ pub struct SharedSweepReport {
 }
 
 impl Repository {
-    /// Deletes from the shared store what no series refers to.
+    /// Deletes chunks from the shared store to which no series refers.
     ///
-    /// `Busy` while another process changes the store; series that are being backed up are waited
-    /// for by the next sweep. Fails if a snapshot can't be read: what it refers to must not be
-    /// deleted.
+    /// Fails with `Busy` while another process changes the store, and if a snapshot cannot be read,
+    /// because its chunks must not be deleted. Condemned slots of series that are being backed up
+    /// wait for the next sweep.
     pub fn sweep_shared(&self, options: &SharedSweepOptions) -> Result<SharedSweepReport> {
         let mut report = SharedSweepReport::default();
         let store = self.objects.keys.shared_store_id(DEFAULT_DOMAIN);

@@ -1,4 +1,4 @@
-//! Which exports there are, and what their names mean.
+//! The exports of a server, and the meaning of their names.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ pub const CHANGED_LISTED_MAX: usize = 100;
 
 /// An export that a client has chosen.
 pub struct Export {
-    /// What the client called it.
+    /// The name that the client used.
     pub name: String,
     /// The volume.
     pub volume: Arc<OpenVolume>,
@@ -66,7 +66,7 @@ impl Exports {
         &self.catalog
     }
 
-    /// Logs what went wrong because of a client, unless there was much of that lately.
+    /// Logs an error that a client caused, unless there were many lately.
     pub fn warn(&self, error: &Error) {
         let repository = self.catalog.repository();
         match self.limit.judge(repository.objects.context.env.now_ns()) {
@@ -107,8 +107,9 @@ impl Exports {
         Ok((found.1.clone(), true))
     }
 
-    /// The names of exports, each with a description: those given, or the newest snapshot of each
-    /// series and then as many others as may be listed, the newest of each series first.
+    /// Returns the names of exports with descriptions: the configured exports, or the newest
+    /// snapshot of each series, then as many others as the limit allows, the newest of each series
+    /// first.
     pub fn list(&self) -> Result<Vec<(String, String)>> {
         if !self.given.is_empty() {
             let given = self.given.iter().take(LISTED_MAX);
@@ -167,8 +168,9 @@ impl Exports {
         Ok(others.take(CHANGED_LISTED_MAX).map(|id| id.to_string()).collect())
     }
 
-    /// The volume called like an export's in another snapshot of its series; `None` if there is
-    /// none. `name` is an id or the beginning of one, `latest`, or names the series, too.
+    /// Returns the volume of the same name as an export's in another snapshot of its series; `None`
+    /// if there is none. `name` is an id or a prefix of one, or `latest`; it may include the
+    /// series.
     pub fn other(&self, export: &Export, name: &str) -> Result<Option<Arc<OpenVolume>>> {
         let id = export.volume.id();
         let series_name = export.volume.series_name();

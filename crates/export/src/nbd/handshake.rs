@@ -33,11 +33,11 @@ const ALLOCATION: &str = "base:allocation";
 /// Smallest, best and largest request, in bytes.
 pub const BLOCK_BYTES: (u32, u32, u32) = (1, 4096, 32 << 20);
 
-/// What a metadata context says.
+/// A metadata context.
 pub enum Context {
     /// Where holes are.
     Allocation,
-    /// What may differ from another state of the volume.
+    /// Ranges that may differ from another state of the volume.
     ChangedSince(Arc<OpenVolume>),
 }
 
@@ -51,7 +51,7 @@ pub struct Session {
     pub contexts: Vec<Context>,
 }
 
-/// What a client may use.
+/// The parts of a server that a handshake uses.
 pub struct Terms<'s> {
     /// The exports.
     pub exports: &'s Exports,
@@ -65,7 +65,7 @@ pub struct Terms<'s> {
 enum Next {
     /// Another option.
     Option,
-    /// The requests, by what was negotiated.
+    /// The client goes on to requests, with the negotiated session.
     Requests(Box<Session>),
     /// Nothing.
     End,

@@ -1,4 +1,4 @@
-//! A bound of what clients can make a server log.
+//! Limits the messages that clients can cause in a server's log.
 
 use std::sync::Mutex;
 
@@ -9,7 +9,7 @@ const MESSAGES_MAX: u64 = 20;
 /// How long a period is.
 const PERIOD_NS: i64 = 60_000_000_000;
 
-/// Counts what is logged because of clients' requests.
+/// Counts the messages that clients' requests cause.
 #[derive(Debug, Default)]
 pub struct LogLimit(Mutex<Period>);
 
@@ -19,12 +19,12 @@ struct Period {
     count: u64,
 }
 
-/// What becomes of a message.
+/// The decision about a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It is logged.
     Log,
-    /// It is logged, behind a word of how many were left out before it.
+    /// Log it, after a note of how many were omitted before it.
     LogAfter(u64),
     /// It is left out.
     LeaveOut,

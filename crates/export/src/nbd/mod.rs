@@ -1,10 +1,10 @@
 //! A read-only NBD server: the volumes of snapshots as block devices.
 //!
-//! [`Server::run`] accepts connections until it is told to stop. Each connection has a thread that
-//! negotiates and reads requests, and answers those itself whose data is in memory; the rest goes
-//! to a few threads of the connection, which reply as they finish, in any order. A client that does
-//! not take its replies keeps only its own threads waiting. Nothing that a client sends makes a
-//! connection hold more than [`CONNECTION_BYTES_MAX`].
+//! [`Server::run`] accepts connections until it is stopped. Each connection has a thread that
+//! negotiates and reads requests. It answers requests whose data is in memory itself; a few other
+//! threads of the connection do the rest, and reply in any order. A client that does not read its
+//! replies blocks only its own threads. A connection never holds more than
+//! [`CONNECTION_BYTES_MAX`], whatever the client sends.
 
 mod exports;
 mod handshake;

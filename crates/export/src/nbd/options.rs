@@ -2,14 +2,14 @@
 
 use silt_source::nbd::wire::STRING_BYTES_MAX;
 
-/// Longest data of an option that is looked at.
+/// Maximum size of an option's data; longer options are skipped.
 pub const OPTION_BYTES_MAX: usize = 64 << 10;
 /// Most kinds of information that a client may ask for at once.
 const INFOS_MAX: usize = 64;
 /// Most queries of metadata contexts at once.
 const QUERIES_MAX: usize = 64;
 
-/// What `INFO` and `GO` ask.
+/// The data of `INFO` and `GO`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InfoRequest {
     /// The export.
@@ -18,7 +18,7 @@ pub struct InfoRequest {
     pub wanted: Vec<u16>,
 }
 
-/// What `LIST_META_CONTEXT` and `SET_META_CONTEXT` ask.
+/// The data of `LIST_META_CONTEXT` and `SET_META_CONTEXT`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContextRequest {
     /// The export.

@@ -1,4 +1,4 @@
-//! Replies as they are sent.
+//! The encoding of replies.
 
 use silt_format::number::to_u64;
 use silt_source::nbd::wire::{
@@ -69,7 +69,7 @@ fn chunk_header(out: &mut Vec<u8>, to: To, kind: u16, is_last: bool, payload: us
     }
 }
 
-/// Appends the chunk that ends a reply and says nothing.
+/// Appends the chunk that ends a reply without data.
 pub fn none(out: &mut Vec<u8>, to: To) {
     chunk_header(out, to, chunk::NONE, true, 0);
 }
@@ -92,8 +92,7 @@ pub fn hole(out: &mut Vec<u8>, to: To, is_last: bool, offset: u64, length: u64) 
     out.extend_from_slice(&u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes());
 }
 
-/// Appends a chunk of extents, of which there is at least one. Without extended headers no length
-/// is beyond 32 bits.
+/// Appends a chunk of at least one extent. Without extended headers, lengths have at most 32 bits.
 pub fn extents(out: &mut Vec<u8>, to: To, is_last: bool, context: u32, all: &[(u64, u32)]) {
     let is_extended = to.form == ReplyForm::Extended;
     if !is_extended {

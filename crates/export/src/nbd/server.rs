@@ -1,4 +1,4 @@
-//! Accepting connections.
+//! Accepts connections.
 
 use std::collections::HashMap;
 use std::fs;
@@ -44,9 +44,9 @@ pub enum Listener {
 }
 
 impl Listener {
-    /// Listens on a Unix socket at `path` that its owner alone may use.
+    /// Listens on a Unix socket at `path` that only its owner can use.
     ///
-    /// A socket that is there is replaced if nobody listens on it, else this fails as
+    /// An existing socket is replaced if nobody listens on it; otherwise this fails with
     /// `AlreadyExists`.
     pub fn unix(path: &Path) -> Result<Self> {
         let failed = |error| Error::io(format!("listen on {}", path.display()), error);
@@ -124,7 +124,7 @@ impl Listener {
         }
     }
 
-    /// The address as an NBD URI without an export, and what comes behind the export.
+    /// Returns the address as an NBD URI, with `export` as the export's name.
     pub fn uri(&self, export: &str) -> String {
         match self {
             Self::Unix(listener, _) => {
@@ -194,11 +194,11 @@ impl Drop for Listener {
 /// How a server behaves.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
-    /// Most connections at once; more are closed.
+    /// Maximum number of connections; further ones are closed.
     pub connections_max: usize,
     /// Most threads of a connection that read data.
     pub threads: usize,
-    /// The server ends when nobody was connected for so many nanoseconds; none to go on.
+    /// Time without connections, in nanoseconds, after which the server ends; `None` for never.
     pub idle_exit_ns: Option<u64>,
     /// TLS, which clients must use then.
     pub tls: Option<TlsServer>,
@@ -234,8 +234,8 @@ impl Server {
         self.exports.catalog().repository().objects.context.env.is_interrupted()
     }
 
-    /// Serves connections until the environment says that the user has asked to stop, or nobody
-    /// was connected for long. Requests that are under way then are answered.
+    /// Serves connections until the user asks to stop, or nobody was connected for the time of
+    /// `idle_exit_ns`. Requests in progress are still answered.
     pub fn run(&self, listeners: &[Listener]) -> Result<()> {
         std::thread::scope(|scope| {
             let (mut number, mut used_ns) = (0_u64, self.now_ns());

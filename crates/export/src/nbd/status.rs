@@ -1,4 +1,4 @@
-//! Block status: what the metadata contexts say of a range. No data is read for it.
+//! Block status: the states of a range in the metadata contexts. Reads no data.
 
 use silt_format::Result;
 use silt_source::nbd::wire::allocation;

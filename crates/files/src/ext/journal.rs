@@ -1,8 +1,8 @@
 //! Replaying the journal of a file system that was not unmounted, in memory.
 //!
-//! Follows `jbd2/recovery.c`: blocks of committed transactions count instead of those in place,
-//! unless the same or a later transaction revokes them. A log ends at the first block that is not
-//! of the next transaction.
+//! Follows `jbd2/recovery.c`: blocks of committed transactions replace those in place, unless the
+//! same or a later transaction revokes them. A log ends at the first block that does not belong to
+//! the next transaction.
 
 use std::collections::BTreeMap;
 

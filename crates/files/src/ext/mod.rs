@@ -38,10 +38,10 @@ pub struct Ext {
 }
 
 impl Ext {
-    /// Opens the file system in a region. A journal that was not emptied is replayed in memory.
+    /// Opens the file system in a region. If its journal was not emptied, replays it in memory.
     ///
-    /// Fails with `Unsupported` where the file system uses what is not read here, and with
-    /// `Corrupt` where it contradicts itself.
+    /// Fails with `Unsupported` if the file system uses a feature that this reader lacks, and with
+    /// `Corrupt` if it contradicts itself.
     pub fn open(region: Region) -> Result<Self> {
         let mut bytes = vec![0; SUPERBLOCK_BYTES];
         region.read(SUPERBLOCK_OFFSET, &mut bytes)?;
@@ -228,8 +228,8 @@ impl Ext {
         found.map(|number| self.inode(number)).transpose()
     }
 
-    /// The inode at a path from the root. Links on the way are followed within the file system; the
-    /// last part only if `follows` says so.
+    /// Returns the inode at a path from the root. Symbolic links in the path are followed within
+    /// the file system; one in the last part only if `follows` is set.
     pub fn find(&self, path: &[u8], follows: bool) -> Result<Inode> {
         let shown = String::from_utf8_lossy(path).into_owned();
         let fails = |kind, what: &str| Error::new(kind, format!("{shown}: {what}"));

@@ -27,7 +27,7 @@ const RO_COMPAT_METADATA_CSUM: u32 = 0x400;
 const COMPAT_HAS_JOURNAL: u32 = 0x4;
 const COMPAT_SPARSE_SUPER2: u32 = 0x200;
 
-/// What a superblock says.
+/// The fields of a superblock.
 #[derive(Clone, Debug)]
 pub struct Superblock {
     pub block_bytes: u64,

@@ -1,4 +1,5 @@
-//! A folder of an object store: names, reads and deletions, whichever client reaches the store.
+//! A folder of an object store: names, reads, deletions and retries, independent of the store's
+//! client.
 
 mod pages;
 mod tries;
@@ -21,40 +22,41 @@ use crate::witness::witnessed;
 
 pub(crate) use tries::FIRST_WAIT;
 
-/// How many bytes arrive in about the time that a request takes by itself: 5 ms at 100 MB/s, within
-/// one data centre; from farther away it is more.
+/// Number of bytes that arrive in about the time of one request: 5 ms at 100 MB/s, inside one data
+/// centre. From farther away it is more.
 pub const REQUEST_BYTES: u64 = 512 << 10;
 
-/// The objects below one prefix of a store that the crate `object_store` has a client of.
+/// The objects below one prefix of a store for which the crate `object_store` has a client.
 ///
-/// A [`Storage`](silt_storage::Storage) of such a store is made of one: `get`, `head` and `delete`
-/// do what that trait says of them, `ask` and `create` repeat what fails. The client's calls are
-/// asynchronous; here they are waited for, on a runtime of the folder's own, so that no method may
-/// be called from within another runtime.
+/// A [`Storage`](silt_storage::Storage) of such a store is built on one: `get`, `head` and `delete`
+/// implement the methods of that trait; `ask` and `create` send a request and repeat it if it
+/// fails. The client is asynchronous; the folder waits for its calls on a runtime of its own. So do
+/// not call any method from another runtime.
 pub struct ObjectFolder {
     store: Arc<dyn ObjectStore>,
     pub(crate) runtime: Runtime,
-    /// What all names begin with: empty, or ends with a slash.
+    /// The prefix of all names: empty, or ends with a slash.
     pub(crate) prefix: String,
     pub(crate) location: String,
-    /// How often something is tried whose answer was lost or broke off; the client repeats all else
-    /// by itself.
+    /// Number of attempts if a response was lost or broke off; the client repeats other failures
+    /// itself.
     pub(crate) tries: u32,
     pub(crate) counters: Counters,
-    /// Whether the store reads the end of an object whose size it was not told.
+    /// Whether the store can read the end of an object whose size is unknown.
     pub(crate) has_tails: bool,
-    /// Says what the client's errors mean, before the rules that all stores share.
+    /// The kinds of the client's own errors; applied before the common rules.
     kind_of: KindOf,
 }
 
-/// Whether no object's name begins so. Some servers refuse to list such names.
+/// Whether no object name can begin with `prefix`. Some servers refuse to list such a prefix.
 pub fn begins_no_name(prefix: &str) -> bool {
     Key::new(format!("{prefix}0")).is_err()
 }
 
 impl ObjectFolder {
-    /// The folder `prefix` of a store, called `location` in messages. Its calls are waited for on
-    /// `runtime`; what fails because the store cannot be reached is tried `retries` times more.
+    /// Returns the folder `prefix` of a store; messages call it `location`. The folder waits for
+    /// the client's calls on `runtime`. If the store cannot be reached, a request is repeated up to
+    /// `retries` times.
     pub fn new(
         store: Arc<dyn ObjectStore>,
         runtime: Runtime,
@@ -75,29 +77,29 @@ impl ObjectFolder {
         }
     }
 
-    /// The same folder with a rule for errors that only its client has. Where the rule returns
-    /// none, the common ones decide.
+    /// Returns the same folder with a rule for errors that only its client has. If the rule returns
+    /// `None`, the common rules decide.
     #[must_use]
     pub fn with_error_kinds(self, kind_of: KindOf) -> Self {
         Self { kind_of, ..self }
     }
 
-    /// The runtime on which calls are waited for.
+    /// Returns the runtime on which the folder waits for calls.
     pub fn runtime(&self) -> &Runtime {
         &self.runtime
     }
 
-    /// The location that messages name, with no slash at its end.
+    /// Returns the location for messages, without a slash at the end.
     pub fn location(&self) -> &str {
         &self.location
     }
 
-    /// What all names in the store begin with: empty, or ends with a slash.
+    /// Returns the prefix of all names in the store: empty, or ends with a slash.
     pub fn prefix(&self) -> &str {
         &self.prefix
     }
 
-    /// Counts an attempt to create an object of so many bytes.
+    /// Counts an attempt to create an object of `bytes` bytes.
     pub fn count_put(&self, bytes: usize) {
         self.counters.put(bytes);
     }
@@ -107,18 +109,20 @@ impl ObjectFolder {
         self.counters.list();
     }
 
-    /// The requests that were counted.
+    /// Returns the number of requests so far.
     pub fn usage(&self) -> Usage {
         self.counters.usage()
     }
 
-    /// The object's name in the store. Fails with `Invalid` where the store has no such names.
+    /// Returns the object's name in the store. Fails with `Invalid` if the store does not allow the
+    /// name.
     pub fn path(&self, key: &Key) -> Result<Path> {
         let name = format!("{}{key}", self.prefix);
         Path::parse(&name).map_err(|error| Error::invalid(format!("{name}: {error}")))
     }
 
-    /// The object that has a name in the store; none if the name is not one of a repository's.
+    /// Returns the key of an object by its name in the store; `None` if the name is not one of a
+    /// repository.
     pub fn key(&self, path: &Path) -> Option<Key> {
         Key::new(path.as_ref().strip_prefix(self.prefix.as_str())?).ok()
     }
@@ -127,7 +131,7 @@ impl ObjectFolder {
         failure.told(&self.location, what, self.kind_of)
     }
 
-    /// Waits for a call of the client.
+    /// Waits for a call of the client, and returns its result.
     pub fn wait_for<T>(
         &self,
         call: impl Future<Output = object_store::Result<T>>,
@@ -136,8 +140,8 @@ impl ObjectFolder {
         result.map_err(|error| Failure::new(error, outcome))
     }
 
-    /// Whether the object holds exactly these bytes: then it was this storage that created it, and
-    /// the answer was lost. False also if it cannot be read.
+    /// Returns whether the object holds exactly these bytes. Then an earlier attempt created it,
+    /// and its response was lost. Also returns `false` if the object cannot be read.
     pub fn is_ours(&self, key: &Key, body: &[Bytes]) -> bool {
         let length = body.iter().map(|piece| piece.len() as u64).sum::<u64>();
         if !self.head(key).is_ok_and(|found| found.size == length) {
@@ -234,15 +238,14 @@ impl ObjectFolder {
         }
     }
 
-    /// The size and age of an object. Fails with `NotFound`.
+    /// Returns the size and age of an object. Fails with `NotFound` if it does not exist.
     pub fn head(&self, key: &Key) -> Result<ObjectMeta> {
         let found = self.found(key)?;
         let modified_ms = u64::try_from(found.last_modified.timestamp_millis()).ok();
         Ok(ObjectMeta { size: found.size, modified_ms })
     }
 
-    /// Deletes objects, one after the other in the order given; those that are not there are no
-    /// error.
+    /// Deletes objects one after the other, in the given order; missing ones are ignored.
     pub fn delete(&self, keys: &[Key]) -> Result<()> {
         // One by one: the order is part of the promise.
         for key in keys {

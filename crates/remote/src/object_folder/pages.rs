@@ -1,4 +1,4 @@
-//! Lists of names, page by page.
+//! Lists names, page by page.
 
 use object_store::list::{PaginatedListOptions, PaginatedListResult, PaginatedListStore};
 use silt_format::{Error, ErrorKind, Result};

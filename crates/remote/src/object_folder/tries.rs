@@ -1,4 +1,4 @@
-//! What is repeated, how often, and after how long.
+//! Retries: which requests are repeated, how often, and after which delay.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
@@ -23,8 +23,8 @@ impl ObjectFolder {
         self.runtime.block_on(async { tokio::time::sleep(time).await });
     }
 
-    /// Calls `ask` until it succeeds or fails for good: what the client does not repeat by itself
-    /// are answers that break off. `what` begins the message of the error.
+    /// Calls `ask` until it succeeds or fails permanently. Repeats requests whose response broke
+    /// off, which the client does not repeat itself. `what` begins the error message.
     pub fn ask<T>(&self, what: &str, mut ask: impl FnMut() -> Result<T, Failure>) -> Result<T> {
         let mut tries = 0;
         loop {
@@ -40,9 +40,9 @@ impl ObjectFolder {
         }
     }
 
-    /// Creates an object by `put_once`, which repeats nothing by itself: whether an earlier try may
-    /// have come through decides what an object that is there already means; `is_ours` finds out.
-    /// Fails with `AlreadyExists` if another object has the name.
+    /// Creates an object with `put_once`, which must not repeat anything itself. If an earlier
+    /// attempt may have succeeded and the object now exists, `is_ours` decides whether it is the
+    /// one that was sent.
     pub fn create(
         &self,
         key: &Key,

@@ -16,10 +16,10 @@ use crate::object_lock::{Lock, after_days, now};
 const MODE: &str = "x-amz-object-lock-mode";
 const UNTIL: &str = "x-amz-object-lock-retain-until-date";
 
-/// What extending locks came to.
+/// The result of extending locks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Extended {
-    /// Objects looked at.
+    /// Number of objects examined.
     pub objects: u64,
     /// Versions whose lock ends later now.
     pub extended: u64,
@@ -44,9 +44,9 @@ impl S3Storage {
         self.lock
     }
 
-    /// Lets the locks of all objects that `wanted` chooses end no sooner than those of new ones; a
-    /// lock that has lost less than a quarter of its time is left as it is. `progress` hears what
-    /// was looked at.
+    /// Extends the locks of all objects that `wanted` selects, to the date of new locks. A lock
+    /// that has lost less than a quarter of its time is not changed. Reports each examined object
+    /// to `progress`.
     pub fn extend_locks(
         &self,
         wanted: impl Fn(&Key) -> bool,

@@ -1,7 +1,7 @@
-//! Objects in a bucket of an S3-compatible store.
+//! Storage in a bucket of an S3-compatible store.
 //!
-//! Names are created with a condition (`If-None-Match: *`), so that of several hosts that create
-//! one object exactly one succeeds, with no other server.
+//! Objects are created conditionally (`If-None-Match: *`): if several hosts create one object,
+//! exactly one succeeds. No other server is needed.
 
 mod client;
 mod credentials;
@@ -54,7 +54,7 @@ pub struct S3Storage {
 }
 
 impl S3Storage {
-    /// The storage at `s3://BUCKET` or `s3://BUCKET/PREFIX`; nothing is asked of it yet.
+    /// Opens the storage at `s3://BUCKET` or `s3://BUCKET/PREFIX`. Sends no request.
     pub fn open(location: &str, settings: &Settings) -> Result<Self> {
         let (bucket, prefix) = split_location(location)?;
         let reached = settings.bucket(bucket)?;

@@ -1,4 +1,4 @@
-//! What the client has no way to say of an object that is put: its CRC-32C, and its lock.
+//! Adds request headers that the client cannot send: the CRC-32C of a new object, and its lock.
 
 use std::sync::{Arc, OnceLock};
 

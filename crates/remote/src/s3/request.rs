@@ -1,4 +1,4 @@
-//! Requests that the client has no call for: versions and locks of objects.
+//! Requests that the client cannot send: versions and locks of objects.
 
 use std::time::Duration;
 

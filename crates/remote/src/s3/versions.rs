@@ -1,4 +1,4 @@
-//! Versions of objects: what was there at a time, and how to have it back.
+//! Versions of objects: finds the state at a given time, and restores it.
 
 use std::collections::BTreeMap;
 
@@ -22,23 +22,22 @@ pub struct Version {
     pub id: String,
     /// When it was made.
     pub modified: Timestamp,
-    /// What tells contents apart; none for a marker of a deletion.
+    /// Identifies the content; `None` for a delete marker.
     pub content: Option<(String, u64)>,
 }
 
-/// What brings a repository back to a time.
+/// The changes that restore a repository to its state at a given time.
 #[derive(Clone, Debug, Default)]
 pub struct Rollback {
     /// Versions that were deleted or overwritten since: they become the current ones again.
     pub restored: Vec<Version>,
-    /// Objects that are newer and stand above what was there: they are deleted, to which their
-    /// versions stay.
+    /// Newer objects that take precedence over older ones. They are deleted; their versions stay.
     pub hidden: Vec<Key>,
 }
 
 impl Rollback {
-    /// Finds what has to be done. `versions` are those of each object from the newest on;
-    /// `is_above` says which newer objects take the place of older ones that have other names.
+    /// Computes the changes. `versions` holds the versions of each object, newest first; `is_above`
+    /// says which newer objects take precedence over older objects of other names.
     pub fn plan(versions: &[Version], at: Timestamp, is_above: impl Fn(&Key) -> bool) -> Self {
         let mut by_key: BTreeMap<&Key, Vec<&Version>> = BTreeMap::new();
         for version in versions {
@@ -89,7 +88,7 @@ struct Listed {
 }
 
 impl S3Storage {
-    /// Every version of every object, those of an object from the newest on.
+    /// Returns every version of every object; the versions of an object newest first.
     pub fn versions(&self) -> Result<Vec<Version>> {
         let mut found = Vec::new();
         self.each_version(|version| {

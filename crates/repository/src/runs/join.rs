@@ -1,4 +1,4 @@
-//! Answering requests from an index in one pass over both.
+//! Joins requests with an index in one pass over both.
 
 use silt_format::{Fingerprint, Record, Result};
 
@@ -7,13 +7,12 @@ use super::merge::Stream;
 /// Most records of one fingerprint that are held at once; what is above is passed over.
 const EQUAL_RECORDS_MAX: usize = 1 << 16;
 
-/// Takes a fingerprint, its requests, and what the index knows of it.
+/// Receives a fingerprint, its requests, and the index's records of it.
 pub type Answer<'a> = dyn FnMut(&Fingerprint, &[Record], &[Record]) -> Result<()> + 'a;
 
-/// Calls `each` with every fingerprint that was asked for, its requests, and what the index knows
-/// of it.
+/// Calls `each` with every requested fingerprint, its requests, and the index's records of it.
 ///
-/// Memory is one batch of each stream and the records of one fingerprint.
+/// Holds one batch of each stream and the records of one fingerprint in memory.
 pub fn join(
     requests: &mut Stream<'_>,
     index: &mut Stream<'_>,

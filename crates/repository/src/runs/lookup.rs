@@ -1,4 +1,4 @@
-//! Looking single fingerprints up in runs: a filter says no, or one block is read.
+//! Looks up single fingerprints in runs: a filter excludes most runs; otherwise one block is read.
 
 use std::sync::Arc;
 

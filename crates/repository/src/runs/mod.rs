@@ -1,9 +1,9 @@
 //! The sorted-run engine: sort under a budget, write, merge, join, look up.
 //!
-//! What many series have in common is found by sorting, not by look-ups: requests and index are
-//! both in the order of their fingerprints, and one pass over the two, a few hundred KiB at a time,
-//! answers them all whatever their sizes. Counting, exact detection and sweeping of the shared
-//! store are this pass.
+//! Chunks that many series have in common are found by sorting, not by look-ups. Requests and index
+//! are both sorted by fingerprint, so one pass over both answers all requests, whatever their
+//! sizes, with a few hundred KiB in memory. Counting, exact detection and sweeping of the shared
+//! store use this pass.
 //!
 //! A [`Sorter`] sorts records in bounded memory. A [`RunWriter`] stores sorted records as a run
 //! under a [`RunRef`](silt_format::RunRef), a [`RunReader`] reads it back as a [`Stream`], and

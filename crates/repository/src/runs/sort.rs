@@ -14,9 +14,10 @@ use crate::temporary::{TemporaryFile, TemporaryReader};
 /// Most spills that are merged at once; each takes a block's memory.
 const FAN_IN_MAX: usize = 64;
 
-/// Collects records and gives them back in order, within a budget of memory.
+/// Collects records and returns them in order, within a memory budget.
 ///
-/// What does not fit goes to a file that has no name, sealed with a key that ends with the process.
+/// Records that do not fit into memory go to a file without a name, sealed with a key that ends
+/// with the process.
 pub struct Sorter {
     records_max: usize,
     held: Vec<Record>,

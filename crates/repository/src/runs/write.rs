@@ -86,7 +86,7 @@ impl RunWriter {
         Ok(())
     }
 
-    /// Writes what is left; the answer is the proof that all of the run is durable.
+    /// Writes the last partitions; returns the proof that the whole run is durable.
     pub fn finish(mut self) -> Result<DurableRun> {
         self.close_until(self.run.partitions())?;
         Ok(DurableRun { run: self.run, stored_bytes: self.stored_bytes })

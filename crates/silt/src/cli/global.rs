@@ -26,7 +26,8 @@ pub struct Global {
     /// Use this profile of the configuration file.
     #[arg(long, global = true, env = "SILT_PROFILE", value_name = "NAME")]
     pub profile: Option<String>,
-    /// Read the password from the first line of this file.
+    /// Read the password from the first line of this file, or of the systemd credential NAME if it
+    /// is credential:NAME.
     #[arg(long, global = true, value_name = "FILE")]
     pub password_file: Option<PathBuf>,
     /// Read the administrator's password of an append-only repository from the first line of this

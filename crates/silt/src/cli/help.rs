@@ -86,7 +86,8 @@ The configuration file is that of --config or SILT_CONFIG, otherwise $XDG_CONFIG
 
   [profiles.home]
   repository = \"/backup/silt\"
-  password-file = \"password\"        # or password-command = \"pass show silt\"
+  password-file = \"password\"        # or \"credential:NAME\", a credential of systemd
+                                      # or password-command = \"pass show silt\"
   memory = 128                        # as the options of these names; see `silt help options`
   jobs = 4
   limit-read = 200
@@ -179,6 +180,18 @@ pub fn page(topic: Topic) -> StyledStr {
         Topic::Trees => rendered_trees(),
         Topic::Fleet => StyledStr::from(FLEET),
         Topic::Profiles => StyledStr::from(PROFILES),
+    }
+}
+
+/// A topic's text without the options that its page lists.
+pub fn introduction(topic: Topic) -> &'static str {
+    match topic {
+        Topic::Options => "",
+        Topic::Buckets => BUCKETS_INTRODUCTION,
+        Topic::Environment => ENVIRONMENT,
+        Topic::Trees => TREES_INTRODUCTION,
+        Topic::Fleet => FLEET,
+        Topic::Profiles => PROFILES,
     }
 }
 

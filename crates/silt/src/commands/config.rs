@@ -149,6 +149,12 @@ pub fn apply(global: &mut Global, matches: &ArgMatches) -> Result<Chosen, Failur
     Ok(chosen)
 }
 
+/// The names of the profiles of the configuration file.
+pub fn profiles(global: &Global) -> Result<Vec<String>, Failure> {
+    let found = find(global)?;
+    Ok(found.map(|(_, file)| file.profiles.into_keys().collect()).unwrap_or_default())
+}
+
 /// The configuration file: the one that is named, that of the user, or that of the machine.
 fn find(global: &Global) -> Result<Option<(PathBuf, File)>, Failure> {
     if let Some(path) = &global.config {
@@ -205,7 +211,8 @@ fn read(path: &Path) -> Result<File, Failure> {
 fn located(mut profile: Profile, file: &Path) -> Profile {
     let file = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
     let folder = file.parent().unwrap_or(Path::new("/"));
-    for path in [&mut profile.password_file, &mut profile.cache_dir].into_iter().flatten() {
+    let password = profile.password_file.as_mut().filter(|it| !secrets::is_credential(it));
+    for path in password.into_iter().chain(&mut profile.cache_dir) {
         *path = folder.join(&*path);
     }
     if let Some(repository) = profile.repository.as_mut().filter(|it| !it.contains("://")) {

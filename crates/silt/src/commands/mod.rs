@@ -2,6 +2,7 @@
 
 mod backup;
 mod check;
+mod completion;
 mod config;
 mod copies;
 mod delete;
@@ -15,6 +16,7 @@ mod key;
 mod list;
 mod listing;
 mod made_here;
+mod manual;
 mod mount;
 mod policy;
 mod popular;
@@ -32,7 +34,7 @@ mod volume_args;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use clap::{ArgMatches, CommandFactory};
+use clap::ArgMatches;
 use serde_json::{Value, json};
 use silt_format::{ByteSpan, Error, ErrorKind, Head, KdfCost, Level, LevelBytes, Snapshot, Volume};
 use silt_storage::{DryRunStorage, Storage, Usage};
@@ -89,12 +91,19 @@ pub fn run(
     // These need no settings, so that they work whatever the file is like.
     let needs_settings = !matches!(
         cli.command,
-        Command::Help { .. } | Command::Completion { .. } | Command::Version | Command::Umount(_)
+        Command::Help { .. }
+            | Command::Completion { .. }
+            | Command::Complete(_)
+            | Command::Manual(_)
+            | Command::Version
+            | Command::Umount(_)
     );
     let chosen =
         if needs_settings { config::apply(&mut cli.global, matches)? } else { Chosen::default() };
     let cli = &*cli;
-    if let Some(file) = &cli.global.log_file {
+    // A tab is no run of the program.
+    let log_file = cli.global.log_file.as_ref();
+    if let Some(file) = log_file.filter(|_| !matches!(cli.command, Command::Complete(_))) {
         output::log_to(file)
             .map_err(|error| Error::io(format!("open the log {}", file.display()), error))?;
     }
@@ -170,10 +179,14 @@ fn dispatch(session: &Session<'_>, program: &Program, command: &Command) -> Resu
         Command::Key(args) => key::run(session, args),
         Command::Config(args) => Ok(config::run(session.global, &session.chosen, args)),
         Command::Completion { shell } => {
-            let name = program.name;
-            clap_complete::generate(*shell, &mut Cli::command(), name, &mut std::io::stdout());
+            completion::script(program, *shell);
             Ok(0)
         }
+        Command::Complete(args) => {
+            completion::candidates(program, args);
+            Ok(0)
+        }
+        Command::Manual(args) => manual::write(args),
         Command::Help { words } => help::run(program.name, words),
         Command::Version => {
             version(session.global.json);

@@ -145,7 +145,11 @@ pub fn can(what: &str) -> bool {
             let loads = python.env("PATH", "/usr/bin:/bin").args(["-c", "import nbd"]).status();
             loads.is_ok_and(|status| status.success())
         }
-        "faketime" | "fio" | "rsync" => Command::new(what).arg("--version").output().is_ok(),
+        "faketime" | "fio" | "rsync" | "bash" | "zsh" | "fish" | "systemd-analyze" => {
+            Command::new(what).arg("--version").output().is_ok()
+        }
+        // It has no option for its version.
+        "mandoc" => Command::new(what).stdin(Stdio::null()).output().is_ok(),
         "nbd" => {
             let runs = |program: &str| Command::new(program).arg("--version").output().is_ok();
             ["nbdinfo", "nbdcopy", "qemu-img", "qemu-io"].into_iter().all(runs)

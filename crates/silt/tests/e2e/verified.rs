@@ -8,7 +8,8 @@ use crate::mounts::Mounted;
 
 const SIZE: &str = "--size=64m";
 /// Blocks with a checksum and their own offset.
-const BLOCKS: [&str; 3] = ["--bs=16k", "--verify=crc32c", "--verify_fatal=1"];
+const BLOCKS: [&str; 4] =
+    ["--bs=16k", "--verify=crc32c", "--verify_fatal=1", "--verify_state_save=0"];
 
 /// Whether fio finds all blocks that it has written, in random order.
 fn verifies(arguments: &[String]) -> bool {

@@ -1,10 +1,10 @@
 //! The client's side of the second phase of a connection: requests and replies.
 //!
-//! Any number of threads share a connection. Each sends its requests and waits for the replies to
-//! them. The input of the connection is passed from thread to thread: the one that has it reads the
-//! next header; if the reply is to another thread's request, that one goes on with the payload. So
-//! data goes from the socket into the buffer of the thread that wants it, and no thread is needed
-//! beside those that read.
+//! Any number of threads share a connection. Each sends its requests and waits for their replies.
+//! One thread at a time reads the socket: it reads the next header, and if the reply is for another
+//! thread, hands the socket to that thread, which reads the payload. So data goes from the socket
+//! directly into the buffer of the thread that wants it, and the connection needs no thread of its
+//! own.
 
 use std::collections::HashMap;
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -26,7 +26,7 @@ const ERROR_BYTES_MAX: u64 = 8 << 10;
 /// Most errors in one reply.
 const ERRORS_MAX: usize = 16;
 
-/// What a request asks for, and what becomes of the reply.
+/// A request, and the code that receives its reply.
 pub trait Exchange {
     /// The request; its cookie is not set yet.
     fn request(&self) -> Request;
@@ -34,7 +34,7 @@ pub trait Exchange {
     fn simple(&mut self, input: &mut Turn<'_>) -> Result<()>;
     /// Receives a chunk's payload of `length` bytes; errors come elsewhere.
     fn chunk(&mut self, kind: u16, length: u64, input: &mut Turn<'_>) -> Result<()>;
-    /// Whether everything that was asked for has come.
+    /// Whether the whole reply has arrived.
     fn is_complete(&self) -> bool;
 }
 
@@ -144,7 +144,7 @@ impl Connection {
         Self { channel, terms, state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    /// What was negotiated.
+    /// Returns the negotiated terms.
     pub fn terms(&self) -> &Terms {
         &self.terms
     }
@@ -160,8 +160,9 @@ impl Connection {
         state.lost.as_ref().map(|(kind, why)| Error::new(*kind, why.clone()))
     }
 
-    /// Sends requests, several at a time, and receives the replies. Returns the first error that
-    /// the server replied with once all replies are there; any other error ends the connection.
+    /// Sends requests, several at a time, and receives the replies. If the server refuses some,
+    /// returns the first of its errors after all replies have arrived; any other error ends the
+    /// connection.
     pub fn exchange<E: Exchange>(&self, exchanges: impl Iterator<Item = E>) -> Result<()> {
         let done = self.try_exchange(exchanges);
         done.map_err(|error| self.lose(&error))?.map_or(Ok(()), Err)

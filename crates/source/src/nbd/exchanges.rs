@@ -1,4 +1,4 @@
-//! What is asked of a server: data and block status.
+//! The requests to a server: data and block status.
 
 use silt_format::Result;
 

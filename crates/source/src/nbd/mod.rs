@@ -1,7 +1,7 @@
-//! The NBD protocol: what both ends share, and a client.
+//! The NBD protocol: the parts that both ends share, and a client.
 //!
-//! [`wire`] has the protocol's numbers and layouts, [`Channel`] a socket with or without TLS. A
-//! client [`connect`]s to the server of a [`Uri`], and reads from a [`Connection`].
+//! [`wire`] holds the protocol's numbers and layouts; a [`Channel`] is a socket with or without
+//! TLS. A client [`connect`]s to the server of a [`Uri`], and reads from a [`Connection`].
 
 mod channel;
 mod connection;

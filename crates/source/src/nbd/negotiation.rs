@@ -18,7 +18,7 @@ const REPLY_BYTES_MAX: u32 = 64 << 10;
 const REPLIES_MAX: usize = 256;
 /// Most characters of a server's message that are shown.
 const MESSAGE_CHARS_MAX: usize = 300;
-/// Largest export: what a changed-blocks map can describe.
+/// Maximum size of an export in bytes: the limit of changed-blocks maps.
 pub const EXPORT_BYTES_MAX: u64 = 1 << 50;
 /// Largest smallest block, as the protocol has it.
 const BLOCK_BYTES_MIN_MAX: u32 = 64 << 10;

@@ -34,11 +34,11 @@ pub struct SourceOptions {
     /// Read images that another program has open for writing; the backup may then not be of a
     /// single point in time.
     pub allow_in_use: bool,
-    /// Folders, files and devices where backing files may be, besides the image's own folder. An
-    /// image names its backing file itself, so a guest or user who can write to it could name any
-    /// file of this machine.
+    /// Folders, files and devices, besides the image's own folder, where backing files may be. An
+    /// image names its backing file itself, so a guest or user who can write to the image could
+    /// otherwise name any file of this machine.
     pub allow_backing: Vec<PathBuf>,
-    /// The metadata context with which an NBD server tells what has changed, such as
+    /// The metadata context in which an NBD server reports changed blocks, such as
     /// `qemu:dirty-bitmap:NAME`; for [`VolumeSource::changed_map`].
     pub changed_context: Option<String>,
 }

@@ -1,12 +1,13 @@
-//! The files of the cache: what each holds of its object, and where.
+//! The files of the cache: the parts of an object that each holds, and their places in the file.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::ops::Range;
 use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::Path;
 
-/// How much of an object's beginning tells it from another of the same name. Of objects of which
-/// only the ends are kept, readers read just this much first, so that it is kept as well.
+/// Size of the beginning that distinguishes an object from another of the same name. Readers of
+/// objects with [`Keep::Ends`](super::Keep::Ends) read exactly this many bytes first, so that they
+/// are cached, too.
 pub const BEGINNING_BYTES: usize = 96;
 const DIGEST_BYTES: usize = 32;
 /// Digest, object size and where the rest begins; then come the beginning and the rest.

@@ -1,4 +1,5 @@
-//! Reading what is shared again: chunks that follow each other in one volume at once.
+//! Reads chunks that become shared for a second time: chunks that are adjacent in one volume with
+//! one read.
 
 use std::ops::Range;
 

@@ -1,9 +1,9 @@
 //! Predicts a round's cost from its load: the cost model of multi-stage deduplication (Zhang et
 //! al., HotStorage 2013), in seconds and bytes.
 //!
-//! Each stage waits for the machine with the most requests; what a machine owns of the
-//! fingerprints' space is even. The terms of the network are those of the paper: a message's
-//! latency for each full set of send buffers.
+//! Each stage waits for the machine with the most requests; the fingerprints' space is divided
+//! evenly among the machines. The network terms are those of the paper: one message latency for
+//! each full set of send buffers.
 
 /// The speeds of a machine, the sizes of records, and the expected duplicates.
 ///
@@ -28,7 +28,7 @@ pub struct CostModel {
     pub store_bytes_per_s: f64,
     /// The latency of a message, in seconds.
     pub message_s: f64,
-    /// What is sent in one message to each machine, together, in bytes.
+    /// Size of one message to each machine, together, in bytes.
     pub message_bytes: f64,
     /// Comparing a request with the index, in seconds.
     pub compare_s: f64,
@@ -42,8 +42,8 @@ pub struct CostModel {
     pub duplicate_share: f64,
     /// Of the requests, the share that repeats a new one of the same round.
     pub new_duplicate_share: f64,
-    /// Whether the first scan copies what has changed to a local file, so that volumes are not
-    /// needed after it.
+    /// Whether the first scan copies changed data to a local file, so that volumes are not needed
+    /// after it.
     pub spool: bool,
 }
 

@@ -1,10 +1,10 @@
-//! A round: many series backed up together, so that what they have in common is stored once from
-//! the start.
+//! A round: many series backed up together, so that their common chunks are stored once from the
+//! start.
 //!
-//! Each volume is scanned; the fingerprints of what is new to its series are sorted with those of
-//! all others, and with those that other series have stored. What two or more series have goes to
-//! the shared store, in the order of the volumes; then each series is backed up as usual, reading
-//! only what the scan found changed, and finds the shared chunks in the index.
+//! Each volume is scanned. The fingerprints of chunks that are new to their series are sorted
+//! together, with those of all chunks that other series have stored. Chunks of two or more series
+//! go to the shared store, in the order of the volumes. Then each series is backed up as usual: it
+//! reads only the segments that the scan found changed, and finds the shared chunks in the index.
 
 mod batch;
 mod cost;
@@ -94,8 +94,8 @@ pub struct RoundMember<'a> {
 /// ```
 #[derive(Clone, Debug)]
 pub struct RoundOptions {
-    /// A folder for temporary files, which take about 32 bytes a stored chunk and 24 a chunk of
-    /// what has changed, and what has changed itself if it is spooled.
+    /// A folder for temporary files. They take about 32 bytes for each stored chunk and 24 for each
+    /// changed chunk, and hold the changed data itself if it is spooled.
     pub folder: PathBuf,
     /// Bytes of memory to sort in, 0 for the default.
     pub memory_bytes: u64,
@@ -152,7 +152,7 @@ pub struct RoundReport {
     pub scan_ms: u64,
     /// Sorting, joining and choosing.
     pub compare_ms: u64,
-    /// Reading what is shared again, and storing it.
+    /// Duration of reading shared chunks again and storing them, in milliseconds.
     pub share_ms: u64,
     /// Backing up the series.
     pub backup_ms: u64,
@@ -267,12 +267,12 @@ impl NewData for Found<'_> {
 }
 
 impl Repository {
-    /// Backs up many series together. Chunks that two or more of them have, or one of them and any
+    /// Backs up many series together. Chunks of two or more of them, or of one of them and any
     /// other series of the repository, are stored once.
     ///
-    /// Each series commits separately; a failed one is listed in the report, and the others go on.
-    /// If another process is changing the shared store, or this key may not change it, nothing new
-    /// is shared, with a warning.
+    /// Each series commits separately; the report lists failed ones, and the others continue. If
+    /// another process is changing the shared store, or this key may not change it, no new chunks
+    /// are shared, with a warning.
     pub fn backup_round(
         &self,
         members: Vec<RoundMember<'_>>,

@@ -293,7 +293,7 @@ fn silt_to_f64(number: usize) -> f64 {
     to_u64(number) as f64
 }
 
-/// What determines the memory of a machine in rounds over its volumes.
+/// The sizes that determine the memory of a machine in rounds over its volumes.
 ///
 /// ```
 /// use siltstone::RoundMemory;

@@ -1,6 +1,6 @@
-//! The sessions of a round overlap at their ends: while the volumes of one are read, the one before
-//! it commits and the one after it begins, so that the processors need not wait for the storage's
-//! answers.
+//! The sessions of a round overlap at their ends: while the volumes of one are read, its
+//! predecessor commits and its successor begins. So the processors need not wait for responses of
+//! the storage.
 
 use std::thread::{Scope, ScopedJoinHandle};
 

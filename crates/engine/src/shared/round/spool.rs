@@ -1,4 +1,4 @@
-//! A volume's changed segments in a temporary file, so that the volume itself can be let go.
+//! A volume's changed segments in a temporary file, so that the volume can be released.
 
 use std::sync::{Mutex, PoisonError};
 
