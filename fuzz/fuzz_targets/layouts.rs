@@ -3,6 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use silt_format::tree::TreePage;
 use silt_format::{
     BlockReader, CheckRecord, Config, Directory, Footer, HEADER_BYTES, Head, Header, Lease,
     MasterKey, Page, Places, Recipe, RunDirectory, SeriesRecord, Signed, Snapshot, WrappedKey,
@@ -11,7 +12,7 @@ use silt_format::{
 
 fuzz_target!(|data: &[u8]| {
     let Some((choice, bytes)) = data.split_first() else { return };
-    match choice % 21 {
+    match choice % 23 {
         0 => drop(Header::decode(bytes)),
         1 => drop(Footer::decode(bytes)),
         2 => {
@@ -23,7 +24,7 @@ fuzz_target!(|data: &[u8]| {
         3 => drop(decode_blocks(bytes)),
         4 => drop(Recipe::decode(bytes)),
         5 | 6 => {
-            let level = choice % 19 - 5;
+            let level = choice % 23 - 5;
             if let Ok(page) = Page::decode(bytes, level) {
                 assert_eq!(Page::decode(&page.encode(), level).ok(), Some(page));
             }
@@ -73,6 +74,12 @@ fuzz_target!(|data: &[u8]| {
                 && let Ok(signed) = Signed::split(&header, rest)
             {
                 assert!(!signed.is_by(&[1; 32]));
+            }
+        }
+        20 | 21 => {
+            let level = choice % 23 - 20;
+            if let Ok(page) = TreePage::decode(bytes, level) {
+                assert_eq!(TreePage::decode(&page.encode(), level).ok(), Some(page));
             }
         }
         _ => drop(WrappedKey::label(bytes, &MasterKey::new([0; 32]).into())),

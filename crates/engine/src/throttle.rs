@@ -1,9 +1,11 @@
 //! Limits of bytes per second, so that a backup does not disturb the guests beside it.
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use silt_format::number::to_u64;
+use silt_format::tree::Metadata;
 use silt_format::{Error, Result};
 use silt_repository::env::Env;
 use silt_repository::sync::lock;
@@ -11,6 +13,7 @@ use silt_source::{ChangedMap, Extent, SourceInfo, VolumeSource, VolumeTarget};
 use silt_storage::{
     ByteRange, Guarantees, Key, ListPage, ObjectMeta, PutMode, Storage, TagPage, Usage,
 };
+use silt_tree::{FileSource, FileSystemTraits, Found, Owners, Step, TreeSource};
 
 const SECOND_NS: u128 = 1_000_000_000;
 
@@ -128,6 +131,41 @@ impl VolumeSource for Throttled<Box<dyn VolumeSource>> {
     }
     fn failure(&self) -> Option<Error> {
         self.inner.failure()
+    }
+}
+
+impl TreeSource for Throttled<Box<dyn TreeSource>> {
+    fn next(&mut self) -> Result<Option<Step>> {
+        self.inner.next()
+    }
+    fn complete(&mut self, found: &mut Found) -> bool {
+        self.inner.complete(found)
+    }
+    fn open_file(&mut self, found: &Found) -> Result<Box<dyn FileSource>> {
+        let file = self.inner.open_file(found)?;
+        Ok(Box::new(Throttled::new(file).reads(self.read.clone())))
+    }
+    fn vanished(&self) -> u64 {
+        self.inner.vanished()
+    }
+    fn traits(&self, file_system: u16) -> FileSystemTraits {
+        self.inner.traits(file_system)
+    }
+    fn owners(&self) -> Owners {
+        self.inner.owners()
+    }
+}
+
+impl FileSource for Throttled<Box<dyn FileSource>> {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        Self::take(self.read.as_ref(), to_u64(buffer.len()));
+        self.inner.read_at(offset, buffer)
+    }
+    fn status(&self) -> Result<Metadata> {
+        self.inner.status()
+    }
+    fn next_data(&self, offset: u64, size: u64) -> Result<Option<Range<u64>>> {
+        self.inner.next_data(offset, size)
     }
 }
 

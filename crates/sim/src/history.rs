@@ -6,11 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use silt_format::{Config, Error, ErrorKind, Id, KdfCost, KeyLabel, Result};
 use siltstone::{
     Administrator, BackupOptions, CheckOptions, DataCheck, DeleteMethod, HealOptions, KeyAccess,
-    PlaceInfo, PopularOptions, Protection, ReclaimOptions, Repository, RestoreOptions, RoundMember,
-    RoundOptions, SharePolicy, SharedSweepOptions, SweepOptions,
+    PlaceInfo, PopularOptions, Protection, ReclaimOptions, Repository, RoundMember, RoundOptions,
+    SharePolicy, SharedSweepOptions, SweepOptions,
 };
 
-use crate::disk::{Source, Target};
+use crate::content::{self, Content};
+use crate::disk::Source;
 use crate::model::Model;
 use crate::plan::{Action, Exact, Host, Keep, Plan, Role, Series, Work};
 use crate::process::Process;
@@ -56,6 +57,12 @@ impl Stage {
     /// A process of a host; the one after the last is the auditor.
     pub fn process(&self, host: usize, skew_minutes: i64) -> Arc<Process> {
         Process::new(&self.world, host, skew_minutes, self.plan.folders, self.plan.seed)
+    }
+
+    /// What a series is backed up from changes now.
+    fn change(&self, series: Series) -> Content {
+        let now_ns = self.world.state().now_ns;
+        self.model().change(series, now_ns)
     }
 
     fn spool() -> std::path::PathBuf {
@@ -381,30 +388,36 @@ fn options() -> BackupOptions {
     BackupOptions { jobs: 1, ..BackupOptions::default() }
 }
 
-/// Changes a series' disk and backs it up.
+/// Changes what a series is backed up from, and backs it up.
 pub fn backup(stage: &Stage, repository: &Repository, series: Series) -> Result<()> {
-    let image = stage.model().change(series);
+    let content = stage.change(series);
+    let expected = stage.model().tries(series, &content);
     let mut session = repository.backup(series.name(), options())?;
-    session.add_volume("disk", &Source(image.to_vec()), None)?;
+    content.add_to(&mut session)?;
     let report = session.finish()?;
-    stage.model().made(series, report.snapshot.id.0, &image);
+    stage.model().made(series, report.snapshot.id.0, &expected);
     Ok(())
 }
 
 fn round(stage: &Stage, repository: &Repository) -> Result<()> {
-    let images: Vec<_> =
-        Series::ALL.into_iter().map(|series| (series, stage.model().change(series))).collect();
-    let members = images.iter().map(|(series, image)| RoundMember {
-        series: series.name().to_owned(),
-        volumes: vec![("disk".to_owned(), Box::new(Source(image.to_vec())) as _)],
-        options: options(),
-        on_released: None,
-    });
+    let mut members = Vec::new();
+    let mut expected = Vec::new();
+    for series in Series::ALL {
+        let Some(content) = stage.change(series).only_disk() else { continue };
+        expected.push((series, stage.model().tries(series, &content)));
+        let volumes = content.disk.map(|disk| ("disk".to_owned(), Box::new(Source(disk)) as _));
+        members.push(RoundMember {
+            series: series.name().to_owned(),
+            volumes: volumes.into_iter().collect(),
+            options: options(),
+            on_released: None,
+        });
+    }
     let options = RoundOptions { folder: Stage::spool(), memory_bytes: 0, spool: false };
-    let report = repository.backup_round(members.collect(), &options)?;
-    for ((series, image), backup) in images.iter().zip(report.backups) {
+    let report = repository.backup_round(members, &options)?;
+    for ((series, expected), backup) in expected.iter().zip(report.backups) {
         if let Ok(backup) = backup {
-            stage.model().made(*series, backup.snapshot.id.0, image);
+            stage.model().made(*series, backup.snapshot.id.0, expected);
         }
     }
     Ok(())
@@ -470,10 +483,7 @@ pub fn restore(
     by: &str,
 ) -> Result<()> {
     let found = repository.find(&siltstone::Selector::Id(id.to_string()))?;
-    let volume = &found.snapshot.volumes[0];
-    let target = Target::new(volume.bytes);
-    let options = RestoreOptions { jobs: 1, ..RestoreOptions::default() };
-    repository.restore(found.volume(&volume.name)?, &target, options)?;
-    stage.model().restored(series, id.0, &target.into_bytes(), by);
+    let restored = content::restored(repository, &found)?;
+    stage.model().restored(series, id.0, &restored, by);
     Ok(())
 }

@@ -5,6 +5,7 @@
 //! the plan: the same plan gives the same events. In the end the repository is compared with what
 //! its users were told.
 
+mod content;
 mod disk;
 mod history;
 mod model;
@@ -13,9 +14,12 @@ mod play;
 mod process;
 mod random;
 mod shrink;
+mod tree;
 mod verify;
 mod world;
 
-pub use plan::{Action, Class, Exact, Fault, Host, Keep, Kind, Plan, Point, Series, Work, Wrong};
+pub use plan::{
+    Action, Class, Exact, Fault, Host, Keep, Kind, Plan, Point, Series, Shape, Work, Wrong,
+};
 pub use play::{Outcome, play};
 pub use shrink::shrink;

@@ -3,14 +3,18 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use silt_format::tree::Timestamp;
+
+use crate::content::Content;
 use crate::disk;
-use crate::plan::Series;
+use crate::plan::{Plan, Series, Shape};
 use crate::random::Random;
+use crate::tree::MemoryTree;
 
 /// What is known of one snapshot.
 #[derive(Clone, Debug)]
 pub struct Known {
-    /// Its disk, if the backup was reported as done.
+    /// What a restore must bring back, if the backup was reported as done.
     pub image: Option<Arc<Vec<u8>>>,
     /// Whether it must be listed; `None` while uncertain.
     pub is_living: Option<bool>,
@@ -23,32 +27,56 @@ pub struct Known {
 /// What was attempted, and which results were reported.
 pub struct Model {
     images: BTreeMap<Series, Vec<u8>>,
-    /// Every disk that was ever backed up, or tried to be.
+    trees: BTreeMap<Series, MemoryTree>,
+    shapes: [Shape; 2],
+    /// What every backup that was ever tried would restore to.
     tried: BTreeMap<Series, Vec<Arc<Vec<u8>>>>,
     /// Snapshots by series and id.
     pub known: BTreeMap<(Series, u64), Known>,
     /// What must not be.
     pub violations: Vec<String>,
     random: Random,
+    random_of_trees: Random,
 }
 
 impl Model {
     /// A model of a repository without snapshots.
-    pub fn new(seed: u64) -> Self {
-        let mut random = Random(seed ^ 0x000d_15c5);
+    pub fn new(plan: &Plan) -> Self {
+        let mut random = Random(plan.seed ^ 0x000d_15c5);
+        let mut random_of_trees = Random(plan.seed ^ 0x0007_4ee5);
         let image = disk::image(&mut random);
         let images = Series::ALL.into_iter().map(|series| (series, image.clone())).collect();
-        let (tried, known) = (BTreeMap::new(), BTreeMap::new());
-        Self { images, tried, known, violations: Vec::new(), random }
+        let tree = MemoryTree::new(&mut random_of_trees, timestamp(0));
+        let trees = Series::ALL.into_iter().map(|series| (series, tree.clone())).collect();
+        let (tried, known, violations) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
+        let shapes = plan.shapes;
+        Self { images, trees, shapes, tried, known, violations, random, random_of_trees }
     }
 
-    /// A disk changes, and is about to be backed up.
-    pub fn change(&mut self, series: Series) -> Arc<Vec<u8>> {
-        let image = self.images.entry(series).or_default();
-        disk::change(image, &mut self.random);
-        let image = Arc::new(image.clone());
-        self.tried.entry(series).or_default().push(Arc::clone(&image));
-        image
+    /// What a series is backed up from changes at this time, and is about to be backed up.
+    pub fn change(&mut self, series: Series, now_ns: i64) -> Content {
+        let shape = self.shapes[series as usize];
+        let mut content = Content::default();
+        if shape != Shape::Tree
+            && let Some(image) = self.images.get_mut(&series)
+        {
+            disk::change(image, &mut self.random);
+            content.disk = Some(image.clone());
+        }
+        if shape != Shape::Disk
+            && let Some(tree) = self.trees.get_mut(&series)
+        {
+            tree.change(&mut self.random_of_trees, timestamp(now_ns));
+            content.tree = Some(tree.clone());
+        }
+        content
+    }
+
+    /// Somebody tries to back this up; returns what it restores to.
+    pub fn tries(&mut self, series: Series, content: &Content) -> Arc<Vec<u8>> {
+        let expected = Arc::new(content.expected());
+        self.tried.entry(series).or_default().push(Arc::clone(&expected));
+        expected
     }
 
     /// A snapshot was reported as made.
@@ -95,7 +123,13 @@ impl Model {
         };
         if !is_right {
             self.violations
-                .push(format!("{by}: {}@{id:016x} restores to a wrong disk", series.name()));
+                .push(format!("{by}: {}@{id:016x} restores to something else", series.name()));
         }
     }
+}
+
+/// A time as a file has it.
+fn timestamp(now_ns: i64) -> Timestamp {
+    let nanoseconds = u32::try_from(now_ns.rem_euclid(1_000_000_000)).unwrap_or(0);
+    Timestamp { seconds: now_ns.div_euclid(1_000_000_000), nanoseconds }
 }

@@ -15,10 +15,24 @@ pub struct Plan {
     pub folders: bool,
     /// Whether the repository is encrypted and append-only.
     pub guarded: bool,
+    /// What each series is backed up from, in the order of [`Series::ALL`].
+    pub shapes: [Shape; 2],
     /// What is done before anything goes wrong.
     pub prelude: Vec<Action>,
     /// What the hosts do.
     pub hosts: Vec<Host>,
+}
+
+/// What a series is backed up from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Shape {
+    /// A disk.
+    #[default]
+    Disk,
+    /// A file tree.
+    Tree,
+    /// A disk and a file tree.
+    Both,
 }
 
 /// One host: its processes, one after the other.
@@ -60,9 +74,9 @@ pub struct Work {
 /// An operation on the repository. Numbers choose among what there is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Changes a disk and backs it up.
+    /// Changes a disk or file tree and backs it up.
     Backup(Series),
-    /// Backs all series up together.
+    /// Backs the disks of all series up together.
     Round,
     /// Deletes one snapshot.
     Delete(Series, u64, Exact),
@@ -284,7 +298,12 @@ impl Plan {
         }
         let hosts = 2 + random.below(3);
         let hosts = (0..hosts).map(|_| host(theme, folders, &mut random)).collect();
-        Self { seed, places, folders, guarded: theme == Theme::Guarded, prelude, hosts }
+        let guarded = theme == Theme::Guarded;
+        // Drawn apart: the rest of a seed's plan does not depend on it.
+        let mut random = Random(seed ^ 0x0005_4a9e);
+        let shapes = [Shape::Disk, Shape::Disk, Shape::Tree, Shape::Tree, Shape::Both];
+        let shapes = [random.of(&shapes), random.of(&shapes)];
+        Self { seed, places, folders, guarded, shapes, prelude, hosts }
     }
 }
 

@@ -26,7 +26,7 @@ pub struct Outcome {
 pub fn play(plan: &Plan, keeps_events: bool) -> Outcome {
     let hosts = plan.hosts.len();
     let world = World::new(plan.seed, plan.places.max(1), hosts, keeps_events);
-    let model = Mutex::new(Model::new(plan.seed));
+    let model = Mutex::new(Model::new(plan));
     let stage = Stage { plan: plan.clone(), world, model };
     let begun = catch_unwind(AssertUnwindSafe(|| {
         begin(&stage)?;

@@ -124,6 +124,9 @@ impl Env for Process {
     fn is_single_threaded(&self) -> bool {
         true
     }
+    fn sleep_ns(&self, nanoseconds: u64) {
+        self.world.pass(self.host, i64::try_from(nanoseconds).unwrap_or(i64::MAX));
+    }
 }
 
 impl Observer for Process {

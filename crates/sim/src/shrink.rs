@@ -1,6 +1,6 @@
 //! Making a plan that fails small: whatever can be left out, is.
 
-use crate::plan::{Plan, Role};
+use crate::plan::{Plan, Role, Shape};
 use crate::play::play;
 
 /// The smallest plan found that still violates something, and how.
@@ -54,6 +54,10 @@ fn smaller(plan: &Plan) -> Vec<Plan> {
                 });
             }
         }
+    }
+    for series in 0..plan.shapes.len() {
+        without(&|plan| plan.shapes[series] = Shape::Disk);
+        without(&|plan| plan.shapes[series] = Shape::Tree);
     }
     without(&|plan| plan.places = 1);
     without(&|plan| plan.guarded = false);

@@ -4,7 +4,8 @@
 //! entry. [`Rules`] say which entries it leaves out. [`Trust`] decides whether a file is as it was
 //! in an earlier backup. [`Maker`] makes a tree again from names and metadata. Every file is
 //! reached through the descriptor of its directory, one name at a time, so neither long paths nor
-//! directories that are renamed meanwhile matter. Nothing here knows of repositories.
+//! directories that are renamed meanwhile matter. [`TreeSource`] is what a backup reads: a walk, or
+//! a tree of another kind. Nothing here knows of repositories.
 
 mod attributes;
 mod descent;
@@ -16,6 +17,7 @@ mod names;
 mod owners;
 mod patterns;
 mod rules;
+mod source;
 mod status;
 mod unchanged;
 mod walk;
@@ -30,5 +32,6 @@ pub use mounts::{FileSystemTraits, file_system_traits};
 pub use owners::{OwnerMap, Owners};
 pub use patterns::{PATTERN_BYTES_MAX, PATTERNS_MAX};
 pub use rules::{Marker, Reason, Rules};
+pub use source::{FileSource, TreeSource};
 pub use unchanged::{GRANULARITY_SECONDS, Trust};
 pub use walk::{DEPTH_MAX, Found, Step, Walk};

@@ -2,13 +2,14 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use silt_format::number::to_u64;
 use silt_format::tree::{NAMES_MAX, Tree};
 use silt_format::{Error, Level, LevelBytes, MapRoot, Result, Volume, VolumeKind};
 use silt_repository::event::{Activity, Progress};
 use silt_repository::tree::TreeReader;
-use silt_tree::{Owners, Walk};
+use silt_tree::{TreeSource, Walk};
 
 use super::{BackupSession, check_name, scan_jobs};
 use crate::pipeline::Pipeline;
@@ -25,13 +26,32 @@ impl BackupSession<'_> {
         check_name("volume", name)?;
         self.require_new_volume(name)?;
         let walk = Walk::open(root, &options.rules)?;
+        self.add_tree_from(name, &root.display().to_string(), Box::new(walk), options)
+    }
+
+    /// Backs up a file tree from any source, which is called `description` in the snapshot. The
+    /// rules of `options` are the source's to apply.
+    pub fn add_tree_from(
+        &mut self,
+        name: &str,
+        description: &str,
+        source: Box<dyn TreeSource + '_>,
+        options: &TreeOptions,
+    ) -> Result<&Volume> {
+        check_name("volume", name)?;
+        self.require_new_volume(name)?;
         let parent = self.parent.as_ref();
         let parent = parent.and_then(|parent| parent.volumes.iter().find(|v| v.name == name));
+        let root = parent.and_then(Volume::tree).map(|tree| &tree.root);
+        let expected_bytes =
+            root.and_then(|root| root.subtree.as_ref()).map(|below| below.bytes_below);
         let (old, known) = self.known_tree(parent);
         let scanner = self.scanner_of_tree()?;
         let before = self.containers.stored_bytes + self.packs.stored_bytes;
-        let mut volume = empty(name, root);
-        let feed = TreeFeed::new(self.context.clone(), walk, options, known, &old)?;
+        let mut volume = empty(name, description);
+        let owners = source.owners();
+        let feed = TreeFeed::new(self.context.clone(), source, options, known, &old)?;
+        let seen_bytes = feed.seen_bytes();
         let mut assembly = Assembly::new(NewMap::new(&old));
         let workers = self.context.workers(self.budget.workers(scan_jobs(self.options.jobs)));
         let objects = Arc::clone(&self.repository.objects);
@@ -50,11 +70,13 @@ impl BackupSession<'_> {
                     self.context.check_interrupted()?;
                     self.take_tree(outcome, pipeline, &mut assembly, &mut volume)?;
                     let stored = self.containers.stored_bytes + self.packs.stored_bytes - before;
-                    let done = volume.levels.total();
+                    // The tree is about as large as it was.
+                    let done = seen_bytes.load(Ordering::Relaxed);
+                    let total = expected_bytes.map(|bytes| bytes.max(done));
                     self.context.report(Progress {
                         new_bytes: volume.levels.get(Level::New),
                         stored_bytes: stored,
-                        ..Progress::bytes(Activity::Backup, done, None)
+                        ..Progress::bytes(Activity::Backup, done, total)
                     });
                 }
                 self.containers.close(pipeline)
@@ -65,7 +87,6 @@ impl BackupSession<'_> {
         let root = root.ok_or_else(|| Error::invalid("the walk of a tree did not end"))?;
         (counts.excluded, counts.vanished) = (excluded, vanished);
         let (map, bytes, sparse_segments) = map.finish(&old, &mut self.packs)?;
-        let owners = Owners::of_this_machine().unwrap_or_default();
         let (mut users, mut groups) = (owners.users(&users), owners.groups(&groups));
         users.truncate(NAMES_MAX);
         groups.truncate(NAMES_MAX);
@@ -131,12 +152,12 @@ impl BackupSession<'_> {
 }
 
 /// The volume of a tree before anything of it was read.
-fn empty(name: &str, root: &Path) -> Volume {
+fn empty(name: &str, description: &str) -> Volume {
     Volume {
         kind: VolumeKind::Disk,
         name: name.to_owned(),
         bytes: 0,
-        source: root.display().to_string(),
+        source: description.to_owned(),
         source_format: "tree".to_owned(),
         chunking: CONTENT,
         root: MapRoot { level: 0, page: None },

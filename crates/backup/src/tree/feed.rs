@@ -1,17 +1,21 @@
 //! The walk through a tree, which hands out what is to be stored.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use silt_format::number::to_u64;
 use silt_format::tree::{Entry, EntryKind, Metadata, State};
 use silt_format::{Error, ErrorKind, Result, SEGMENT_BYTES};
 use silt_repository::env::Context;
 use silt_repository::event::Warning;
-use silt_tree::{Found, Step, Walk};
+use silt_tree::{Found, Step, TreeSource};
 
 use super::cuts::{Cut, Cutter, Way};
 use super::events::{TreeClaim, TreeEvent};
-use super::known::{KnownTree, has_same_attributes, is_unchanged, problem, settled, timestamp};
+use super::known::{
+    KnownTree, TICK_NS, has_same_attributes, is_unchanged, problem, settled, timestamp,
+};
 use super::map::OldSegments;
 use super::options::TreeOptions;
 use super::reading::{Next, Reading, has_changed, update};
@@ -28,7 +32,7 @@ const BEFORE_MAX: usize = 16;
 /// Walks a tree beside the parent's, and reads what changed.
 pub(crate) struct TreeFeed<'a> {
     context: Context,
-    walk: Walk,
+    walk: Box<dyn TreeSource + 'a>,
     options: &'a TreeOptions,
     known: KnownTree,
     old: &'a OldSegments,
@@ -42,14 +46,14 @@ pub(crate) struct TreeFeed<'a> {
     pub(crate) excluded: u64,
     ended: bool,
     warnings: Vec<Warning>,
-    /// Bytes of files that were looked at.
-    pub(crate) seen_bytes: u64,
+    /// Bytes of the files that were read or taken over, for progress.
+    seen_bytes: Arc<AtomicU64>,
 }
 
 impl<'a> TreeFeed<'a> {
     pub(crate) fn new(
         context: Context,
-        walk: Walk,
+        walk: Box<dyn TreeSource + 'a>,
         options: &'a TreeOptions,
         known: KnownTree,
         old: &'a OldSegments,
@@ -68,7 +72,7 @@ impl<'a> TreeFeed<'a> {
             excluded: 0,
             ended: false,
             warnings: Vec::new(),
-            seen_bytes: 0,
+            seen_bytes: Arc::default(),
         })
     }
 
@@ -108,6 +112,11 @@ impl<'a> TreeFeed<'a> {
         }
     }
 
+    /// Counts the bytes of the files that were read or taken over.
+    pub(crate) fn seen_bytes(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.seen_bytes)
+    }
+
     /// Entries that were gone when it was their turn.
     pub(crate) fn vanished(&self) -> u64 {
         self.walk.vanished()
@@ -122,6 +131,7 @@ impl<'a> TreeFeed<'a> {
     fn take(&mut self, buffer: &[u8]) -> TreeClaim {
         let mut claim = std::mem::take(&mut self.claim);
         claim.bytes = buffer.len();
+        self.seen_bytes.fetch_add(to_u64(claim.bytes), Ordering::Relaxed);
         let mut met = HashSet::new();
         claim.before.retain(|segment| met.insert(*segment));
         claim.before.truncate(BEFORE_MAX);
@@ -224,7 +234,7 @@ impl<'a> TreeFeed<'a> {
             if !self.complete(&mut found, Some(old)) {
                 return Ok(false);
             }
-            self.seen_bytes += old.metadata.size;
+            self.seen_bytes.fetch_add(old.metadata.size, Ordering::Relaxed);
             let state = State::Whole;
             let (name, extents) = (found.name, old.extents.clone());
             let metadata = Metadata { size: old.metadata.size, ..found.metadata };
@@ -246,6 +256,7 @@ impl<'a> TreeFeed<'a> {
             self.waiting = Some(Box::new((found, old)));
             return Ok(true);
         }
+        let opened = timestamp(self.context.env.now_ns());
         if !self.walk.complete(&mut found) {
             return Ok(false);
         }
@@ -267,7 +278,8 @@ impl<'a> TreeFeed<'a> {
         let before = old.as_ref().map(|old| old.segments().collect()).unwrap_or_default();
         self.met(&found.metadata);
         let way = way(&found.name);
-        let mut reading = Reading::new(file, found.name, found.metadata, before, way);
+        let how = (way, opened);
+        let mut reading = Reading::new(file, found.name, found.metadata, before, how);
         if reading.metadata.size >= LARGE_BYTES || !self.read_small(&mut reading, buffer) {
             self.reading = Some(reading);
             return Ok(!buffer.is_empty());
@@ -308,7 +320,6 @@ impl<'a> TreeFeed<'a> {
     /// Reads a small file to the end of the buffer; returns `false` if it outgrew that.
     fn read_small(&mut self, reading: &mut Reading, buffer: &mut Vec<u8>) -> bool {
         let (start, events) = (buffer.len(), self.claim.events.len());
-        let opened = timestamp(self.context.env.now_ns());
         let state = loop {
             if let Err(error) = self.read_pieces(reading, buffer) {
                 self.warnings.push(problem(&error));
@@ -316,13 +327,12 @@ impl<'a> TreeFeed<'a> {
                 break State::Unreadable;
             }
             match reading.file.status() {
-                Ok(now) if !has_changed(&reading.metadata, &now) => {
-                    break settled(&reading.metadata, opened);
+                Ok(now) if !has_changed(&reading.metadata, &now) && !reading.is_doubtful() => {
+                    break settled(&reading.metadata, reading.opened);
                 }
-                Ok(now) if !reading.again => {
+                Ok(_) if !reading.again && self.restart(reading) => {
                     buffer.truncate(start);
                     self.claim.events.truncate(events);
-                    reading.restart(&now);
                     if !has_room(&reading.metadata, buffer) {
                         return false;
                     }
@@ -337,6 +347,18 @@ impl<'a> TreeFeed<'a> {
         }
         self.end(reading, state);
         true
+    }
+
+    /// Begins to read a file again that changed, or may have, while it was read. Waits before, so
+    /// that a change has another time than those before.
+    fn restart(&self, reading: &mut Reading) -> bool {
+        self.context.env.sleep_ns(u64::from(TICK_NS));
+        let opened = timestamp(self.context.env.now_ns());
+        let now = reading.file.status();
+        now.is_ok_and(|now| {
+            reading.restart(&now, opened);
+            true
+        })
     }
 
     /// Reads all of a small file.
@@ -386,13 +408,13 @@ impl<'a> TreeFeed<'a> {
             return Ok(true);
         }
         let now = reading.file.status();
-        let opened = timestamp(self.context.env.now_ns());
         let state = match now {
             _ if reading.failed => State::Unreadable,
-            Ok(now) if !has_changed(&reading.metadata, &now) => settled(&reading.metadata, opened),
-            Ok(now) if !reading.again => {
+            Ok(now) if !has_changed(&reading.metadata, &now) && !reading.is_doubtful() => {
+                settled(&reading.metadata, reading.opened)
+            }
+            Ok(_) if !reading.again && self.restart(&mut reading) => {
                 self.claim.events.push(TreeEvent::Again);
-                reading.restart(&now);
                 self.reading = Some(reading);
                 return Ok(true);
             }
@@ -421,7 +443,6 @@ impl<'a> TreeFeed<'a> {
     }
 
     fn end(&mut self, reading: &mut Reading, state: State) {
-        self.seen_bytes += reading.metadata.size;
         let mut metadata = reading.metadata.clone();
         if state == State::Changed
             && let Ok(now) = reading.file.status()

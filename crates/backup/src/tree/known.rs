@@ -83,6 +83,23 @@ pub(crate) fn settled(metadata: &Metadata, read: Timestamp) -> State {
     if metadata.changed < read { State::Whole } else { State::Fresh }
 }
 
+/// How far the clock that stamps files may be behind, so that two changes get the same time: a
+/// kernel's tick, and some more.
+pub(crate) const TICK_NS: u32 = 20_000_000;
+
+/// Whether a file changed so shortly before it was opened that its time may not show a change
+/// while it was read.
+pub(crate) fn is_doubtful(metadata: &Metadata, opened: Timestamp) -> bool {
+    let tick_before = match opened.nanoseconds.checked_sub(TICK_NS) {
+        Some(nanoseconds) => Timestamp { nanoseconds, ..opened },
+        None => Timestamp {
+            seconds: opened.seconds.saturating_sub(1),
+            nanoseconds: opened.nanoseconds + (1_000_000_000 - TICK_NS),
+        },
+    };
+    (tick_before..=opened).contains(&metadata.changed)
+}
+
 /// A time of this machine's clock as a file has it.
 pub(crate) fn timestamp(time_ns: i64) -> Timestamp {
     let nanoseconds = time_ns.rem_euclid(1_000_000_000);
@@ -95,4 +112,44 @@ pub(crate) fn timestamp(time_ns: i64) -> Timestamp {
 /// The error of an entry that stays in the snapshot without its content.
 pub(crate) fn problem(error: &Error) -> Warning {
     Warning::from(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use silt_format::tree::DeviceNumber;
+
+    use super::*;
+
+    fn changed(seconds: i64, nanoseconds: u32) -> Metadata {
+        let changed = Timestamp { seconds, nanoseconds };
+        Metadata {
+            kind: EntryKind::File,
+            mode: 0,
+            uid: 0,
+            gid: 0,
+            modified: changed,
+            changed,
+            size: 0,
+            inode: 0,
+            file_system: 0,
+            links: 1,
+            target: Vec::new(),
+            device: DeviceNumber::default(),
+            flags: 0,
+            xattrs: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn only_a_change_within_a_tick_before_the_opening_is_doubtful() {
+        let opened = Timestamp { seconds: 100, nanoseconds: 5_000_000 };
+        assert!(is_doubtful(&changed(100, 5_000_000), opened));
+        assert!(is_doubtful(&changed(100, 0), opened));
+        assert!(is_doubtful(&changed(99, 985_000_000), opened));
+        assert!(!is_doubtful(&changed(99, 984_999_999), opened));
+        assert!(!is_doubtful(&changed(100, 5_000_001), opened), "another clock stamps it");
+        let opened = Timestamp { seconds: 100, nanoseconds: 20_000_000 };
+        assert!(is_doubtful(&changed(100, 0), opened));
+        assert!(!is_doubtful(&changed(99, 999_999_999), opened));
+    }
 }

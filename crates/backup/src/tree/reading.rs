@@ -1,9 +1,11 @@
 //! Reading files into segments.
 
 use silt_format::number::to_u64;
-use silt_format::tree::Metadata;
+use silt_format::tree::{Metadata, Timestamp};
 use silt_format::{Result, SEGMENT_BYTES};
-use silt_tree::OpenFile;
+use silt_tree::FileSource;
+
+use super::known::is_doubtful;
 
 /// Whether a file changed between two looks at its status.
 pub(crate) fn has_changed(before: &Metadata, after: &Metadata) -> bool {
@@ -19,7 +21,7 @@ pub(crate) fn update(metadata: &mut Metadata, now: &Metadata) {
 
 /// A large file whose content is being read, part by part.
 pub(crate) struct Reading {
-    pub(crate) file: OpenFile,
+    pub(crate) file: Box<dyn FileSource>,
     pub(crate) name: Vec<u8>,
     pub(crate) metadata: Metadata,
     /// Up to where it was read.
@@ -33,6 +35,8 @@ pub(crate) struct Reading {
     /// Ranges that could not be read.
     pub(crate) failed: bool,
     pub(crate) way: super::cuts::Way,
+    /// When reading began: what changed too shortly before may change again unseen.
+    pub(crate) opened: Timestamp,
 }
 
 /// What comes next of a large file.
@@ -45,19 +49,25 @@ pub(crate) enum Next {
 
 impl Reading {
     pub(crate) fn new(
-        file: OpenFile,
+        file: Box<dyn FileSource>,
         name: Vec<u8>,
         metadata: Metadata,
         before: Vec<u64>,
-        way: super::cuts::Way,
+        (way, opened): (super::cuts::Way, Timestamp),
     ) -> Self {
         let (offset, data_end, again, failed) = (0, 0, false, false);
-        Self { file, name, metadata, offset, data_end, again, before, failed, way }
+        Self { file, name, metadata, offset, data_end, again, before, failed, way, opened }
+    }
+
+    /// Whether its times may not show a change while it was read.
+    pub(crate) fn is_doubtful(&self) -> bool {
+        is_doubtful(&self.metadata, self.opened)
     }
 
     /// Begins anew with the metadata as it is now.
-    pub(crate) fn restart(&mut self, now: &Metadata) {
+    pub(crate) fn restart(&mut self, now: &Metadata, opened: Timestamp) {
         update(&mut self.metadata, now);
+        self.opened = opened;
         (self.offset, self.data_end, self.again) = (0, 0, true);
     }
 

@@ -9,6 +9,8 @@ use super::VolumePath;
 
 /// Maximum number of ranges listed per volume; further ones are only counted.
 const SPANS_MAX: usize = 1000;
+/// Maximum number of paths listed per volume; further ones are only counted.
+const PATHS_MAX: usize = 1000;
 
 /// A damaged object.
 ///
@@ -78,6 +80,25 @@ pub struct Affected {
     pub spans: Vec<ByteSpan>,
     /// Bytes in all ranges, including those beyond the first thousand.
     pub bytes: u64,
+    /// Of a file tree: the paths of the first thousand files that can't be restored completely,
+    /// and of directories with entries that are lost, which end in `/`.
+    pub paths: Vec<Vec<u8>>,
+    /// Number of all such files and directories.
+    pub path_count: u64,
+}
+
+impl Affected {
+    fn of(series: &str, snapshot: Option<Id>, volume: Option<&str>) -> Self {
+        Self {
+            series: series.to_owned(),
+            snapshot,
+            volume: volume.map(str::to_owned),
+            spans: Vec::new(),
+            bytes: 0,
+            paths: Vec::new(),
+            path_count: 0,
+        }
+    }
 }
 
 /// All damage met so far.
@@ -129,25 +150,13 @@ impl Findings {
 
     /// Notes damage that hides a whole series.
     pub(crate) fn whole_series(&mut self, object: &str, error: &Error, series: &str) {
-        let affected = Affected {
-            series: series.to_owned(),
-            snapshot: None,
-            volume: None,
-            spans: Vec::new(),
-            bytes: 0,
-        };
+        let affected = Affected::of(series, None, None);
         self.entry(object, &error.to_string()).affected.push(affected);
     }
 
     /// Notes damage that hides a whole snapshot.
     pub(crate) fn whole_snapshot(&mut self, object: &str, error: &str, series: &str, id: Id) {
-        let affected = Affected {
-            series: series.to_owned(),
-            snapshot: Some(id),
-            volume: None,
-            spans: Vec::new(),
-            bytes: 0,
-        };
+        let affected = Affected::of(series, Some(id), None);
         self.entry(object, error).affected.push(affected);
     }
 
@@ -159,25 +168,7 @@ impl Findings {
         place: VolumePath<'_>,
         span: ByteSpan,
     ) {
-        let damage = self.entry(object, error);
-        let last = damage.affected.last_mut().filter(|affected| {
-            affected.snapshot == Some(place.snapshot)
-                && affected.series == place.series
-                && affected.volume.as_deref() == Some(place.volume)
-        });
-        let affected = if let Some(last) = last {
-            last
-        } else {
-            damage.affected.push(Affected {
-                series: place.series.to_owned(),
-                snapshot: Some(place.snapshot),
-                volume: Some(place.volume.to_owned()),
-                spans: Vec::new(),
-                bytes: 0,
-            });
-            let newest = damage.affected.len() - 1;
-            &mut damage.affected[newest]
-        };
+        let affected = self.affected(object, error, place);
         affected.bytes += span.length;
         let room = affected.spans.len() < SPANS_MAX;
         match affected.spans.last_mut() {
@@ -185,6 +176,30 @@ impl Findings {
             _ if room => affected.spans.push(span),
             _ => {}
         }
+    }
+
+    /// Notes damage of a file of a tree, or of a directory of which entries are lost.
+    pub(crate) fn path(&mut self, object: &str, error: &str, place: VolumePath<'_>, path: &[u8]) {
+        let affected = self.affected(object, error, place);
+        affected.path_count += 1;
+        if affected.paths.len() < PATHS_MAX {
+            affected.paths.push(path.to_vec());
+        }
+    }
+
+    /// How an object hurts a volume; those of one volume are noted one after the other.
+    fn affected(&mut self, object: &str, error: &str, place: VolumePath<'_>) -> &mut Affected {
+        let all = &mut self.entry(object, error).affected;
+        let is_last = all.last().is_some_and(|last| {
+            last.snapshot == Some(place.snapshot)
+                && last.series == place.series
+                && last.volume.as_deref() == Some(place.volume)
+        });
+        if !is_last {
+            all.push(Affected::of(place.series, Some(place.snapshot), Some(place.volume)));
+        }
+        let newest = all.len() - 1;
+        &mut all[newest]
     }
 
     /// All of it; `sees_all` says of a series' id whether everybody who may refer to its chunks was

@@ -4,6 +4,7 @@ mod damage;
 mod data;
 mod lists;
 mod missing;
+mod paths;
 mod structure;
 mod unreferenced;
 
@@ -247,4 +248,6 @@ pub(crate) struct VolumePath<'a> {
     pub(crate) series: &'a str,
     pub(crate) snapshot: Id,
     pub(crate) volume: &'a str,
+    /// Whether the volume is a file tree.
+    pub(crate) is_tree: bool,
 }

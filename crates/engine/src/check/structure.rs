@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, HashSet};
 
 use silt_format::number::to_u64;
-use silt_format::tree::{Entry, Tree, TreePage};
 use silt_format::{
     BlockRef, ByteSpan, DamagedSlots, Error, Head, MapRoot, ObjectKind, ObjectTag, PAGE_ENTRIES,
     PRIVATE_STORE, Page, RecipeChunk, Reference, Result, SEGMENT_BYTES, SegmentEntry, Snapshot,
@@ -19,6 +18,7 @@ use silt_repository::tree::TreeReader;
 
 use super::damage::Findings;
 use super::missing::Compared;
+use super::paths::Hurt;
 use super::{CheckOptions, CheckReport, DataCheck, VolumePath, lists, unreferenced};
 use crate::repository::Repository;
 
@@ -50,6 +50,7 @@ pub(crate) fn verify(
         findings,
         missing,
         trees: TreeReader::new(objects, head),
+        hurt: Hurt::default(),
         is_thorough: options.data == DataCheck::All,
         tree_pages: HashSet::new(),
         newly_damaged: BTreeMap::new(),
@@ -152,10 +153,10 @@ fn note_missing(containers: &Compared, state: &mut RecordState) -> HashSet<u32> 
     noted
 }
 
-struct Walk<'a> {
-    repository: &'a Repository,
+pub(super) struct Walk<'a> {
+    pub(super) repository: &'a Repository,
     head: &'a Head,
-    reader: MapReader,
+    pub(super) reader: MapReader,
     chunks: ChunkReader,
     avoided: Avoided,
     scratch: Scratch,
@@ -163,13 +164,15 @@ struct Walk<'a> {
     recipes: u64,
     /// What of the volume was met.
     once: Once,
-    findings: &'a mut Findings,
+    pub(super) findings: &'a mut Findings,
     missing: Missing,
-    trees: TreeReader,
+    pub(super) trees: TreeReader,
+    /// What is damaged of the current volume, if it is a tree.
+    pub(super) hurt: Hurt,
     /// Whether what snapshots share is looked at for each of them.
-    is_thorough: bool,
+    pub(super) is_thorough: bool,
     /// Pages of directories that were found whole: pack and offset.
-    tree_pages: HashSet<(u32, u32)>,
+    pub(super) tree_pages: HashSet<(u32, u32)>,
     newly_damaged: BTreeMap<u32, (ObjectTag, Vec<u16>)>,
     damaged_recipes: Vec<BlockRef>,
 }
@@ -196,13 +199,24 @@ impl Walk<'_> {
         before: Option<&Volume>,
     ) -> Result<()> {
         let series = self.head.name.clone();
-        let place = VolumePath { series: &series, snapshot: snapshot.id, volume: &volume.name };
+        let place = VolumePath {
+            series: &series,
+            snapshot: snapshot.id,
+            volume: &volume.name,
+            is_tree: matches!(volume.kind, VolumeKind::Tree(_)),
+        };
         self.once = Once::default();
+        self.hurt = Hurt::default();
         if let VolumeKind::Tree(tree) = &volume.kind {
-            self.tree(tree, volume, place)?;
+            self.tree(tree, volume)?;
         }
-        let Some(page) = volume.root.page else { return Ok(()) };
-        self.page(page, volume.root.level, 0, volume, before, place)
+        if let Some(page) = volume.root.page {
+            self.page(page, volume.root.level, 0, volume, before, place)?;
+        }
+        match &volume.kind {
+            VolumeKind::Tree(tree) if !self.hurt.is_empty() => self.name_paths(tree, volume, place),
+            _ => Ok(()),
+        }
     }
 
     /// Checks a page and what is below it; `first` is its first segment.
@@ -259,53 +273,6 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Checks the pages of a file tree, and that the content of its files is in the volume.
-    fn tree(&mut self, tree: &Tree, volume: &Volume, place: VolumePath<'_>) -> Result<()> {
-        let subtree = tree.root.subtree.as_ref();
-        let mut left: Vec<_> = subtree.map(|root| (root.page, root.level)).into_iter().collect();
-        let whole = ByteSpan { offset: 0, length: volume.bytes };
-        while let Some((block, level)) = left.pop() {
-            self.repository.objects.context.check_interrupted()?;
-            let is_known = self.tree_pages.contains(&(block.pack, block.offset));
-            if is_known && !self.is_thorough && self.is_whole() {
-                continue;
-            }
-            let page = match self.trees.page(block, level) {
-                Ok(page) => page,
-                Err(error) => {
-                    self.damaged(block, &error, whole, place)?;
-                    continue;
-                }
-            };
-            self.tree_pages.insert((block.pack, block.offset));
-            match page {
-                TreePage::Branch(level, children) => {
-                    left.extend(children.iter().map(|child| (child.page, level - 1)));
-                }
-                TreePage::Leaf(entries) => {
-                    for entry in &entries {
-                        left.extend(entry.subtree.map(|subtree| (subtree.page, subtree.level)));
-                        if let Some(error) = self.content_error(entry, volume) {
-                            self.damaged(block, &error, whole, place)?;
-                        }
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// What is wrong with the content of a file, as far as the map tells.
-    fn content_error(&self, entry: &Entry, volume: &Volume) -> Option<Error> {
-        let lacks = |segment: u64| {
-            segment >= volume.bytes / to_u64(SEGMENT_BYTES)
-                || matches!(self.reader.entry(volume.root, segment), Ok(None))
-        };
-        let segment = entry.segments().find(|segment| lacks(*segment))?;
-        let name = entry.name.escape_ascii();
-        Some(Error::corrupt(format!("the content of '{name}' is missing: no segment {segment}")))
-    }
-
     fn summary(&mut self, snapshot: &Snapshot, summary: SummaryRef, is_all: bool) -> Result<()> {
         let (objects, series) = (&self.repository.objects, self.head.series);
         let roots: Vec<MapRoot> = snapshot.volumes.iter().map(|v| v.root).collect();
@@ -315,7 +282,7 @@ impl Walk<'_> {
         self.findings.note_if_damaged(read, &names::summary(series, summary.id, 0))
     }
 
-    fn is_whole(&self) -> bool {
+    pub(super) fn is_whole(&self) -> bool {
         self.findings.is_empty() && self.avoided.is_empty()
     }
 
@@ -329,11 +296,23 @@ impl Walk<'_> {
         if !is_damage(error) {
             return Err(Error::new(error.kind(), error.to_string()));
         }
+        self.note_span(&self.pack_name(block), &error.to_string(), place, span);
+        Ok(())
+    }
+
+    /// Notes that a damaged object holds a range of a volume.
+    fn note_span(&mut self, object: &str, error: &str, place: VolumePath<'_>, span: ByteSpan) {
+        self.findings.span(object, error, place, span);
+        if place.is_tree {
+            self.hurt.add(object, span);
+        }
+    }
+
+    /// The name of a block's pack, or of the run of missing ones that it is in.
+    pub(super) fn pack_name(&self, block: BlockRef) -> String {
         let tag = self.head.packs.tag(block.pack).unwrap_or(ObjectTag::NONE);
         let object = self.missing.packs.missing_name(block.pack);
-        let object = object.unwrap_or_else(|| names::pack(self.head.series, block.pack, tag));
-        self.findings.span(&object, &error.to_string(), place, span);
-        Ok(())
+        object.unwrap_or_else(|| names::pack(self.head.series, block.pack, tag))
     }
 
     fn recipe(
@@ -377,7 +356,7 @@ impl Walk<'_> {
             let holder = self.chunks.holder(chunk.reference).unwrap_or(chunk.reference);
             let object = self.missing_name(holder);
             let object = object.unwrap_or_else(|| self.chunks.container_name(holder));
-            self.findings.span(&object, &error, place, here);
+            self.note_span(&object, &error, place, here);
             let is_private = chunk.reference.store() == PRIVATE_STORE;
             if is_private && !self.avoided.has(chunk.reference) {
                 let number = chunk.reference.container();

@@ -9,6 +9,7 @@ use silt_format::tree::{Entry, EntryKind, State};
 use silt_repository::FoundVolume;
 use silt_repository::event::{Activity, Progress};
 use silt_repository::jobs::jobs;
+use silt_repository::objects::is_damage;
 use silt_repository::tree::TreeVolume;
 use silt_tree::{FileStep, MakeOptions, Maker, OpenFile, PresentFile, Report};
 
@@ -175,7 +176,15 @@ impl TreeRestore<'_> {
         let mut open = vec![self.volume.entries(root)];
         while let Some(entries) = open.last_mut() {
             self.repository.objects.context.check_interrupted()?;
-            let Some(entry) = self.volume.next(entries)? else {
+            let next = match self.volume.next(entries) {
+                // The pages behind one that is damaged can still be read.
+                Err(error) if is_damage(&error) => {
+                    self.maker.incomplete(error);
+                    continue;
+                }
+                next => next?,
+            };
+            let Some(entry) = next else {
                 open.pop();
                 self.remove_others();
                 if !open.is_empty() {

@@ -28,6 +28,8 @@ mod shared;
 mod sources;
 mod status;
 mod tags;
+mod tree_changes;
+mod tree_damage;
 #[path = "../../../tree/tests/tree/kit.rs"]
 #[expect(dead_code, reason = "other tests use the rest")]
 mod tree_kit;

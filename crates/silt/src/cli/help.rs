@@ -72,6 +72,9 @@ A fleet file lists series and their volumes, for `silt backup --fleet FILE` and
   after = \"lvremove --yes vg/web1-backup\"
   [series.db1]
   volumes = { root = \"/vm/db1.raw\" }
+  [series.home]
+  volumes = { files = \"/home\" }
+  tree = { exclude = [\"*.tmp\"], one-file-system = true }    # as in `silt help trees`
 
 `before` runs before the volumes of a series are opened, and `after` once they are no longer
 needed, also if the backup failed. SILT_SERIES holds the name of the series. Passwords are not

@@ -3,12 +3,14 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use serde::{Deserialize, Serialize};
 
 /// The heading of options for file trees.
 pub const FILE_TREES: &str = "File trees";
 
 /// What of a file tree is backed up.
-#[derive(Args)]
+#[derive(Args, Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct TreeArgs {
     /// Leave out entries of a directory tree that match this pattern, in the syntax of gitignore;
     /// may be given several times. A pattern that begins with `!` includes entries again.

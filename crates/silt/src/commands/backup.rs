@@ -9,7 +9,10 @@ use silt_format::{Chunking, Error, ErrorKind, Level, ResultExt, SEGMENT_BYTES, S
 use silt_source::{
     ChangedMap, FormatChoice, MapForm, SourceOptions, StreamSource, VolumeSource, open_source,
 };
-use siltstone::{Activity, BackupOptions, BackupReport, Repository, Throttled};
+use silt_tree::{TreeSource, Walk};
+use siltstone::{
+    Activity, BackupOptions, BackupReport, BackupSession, Repository, Throttled, TreeOptions,
+};
 
 use super::made_here::MadeHere;
 use super::volume_args::{PathText, VolumeArg, changed_args, changed_context, is_stdin};
@@ -90,7 +93,7 @@ fn run_one(session: &Session<'_>, args: &Backup, series: &str) -> Result<u8, Fai
         };
         let map = changed.get(&index);
         match source {
-            Source::Tree(root) => drop(backup.add_tree(&name, root, &tree_options)?),
+            Source::Tree(root) => add_tree(session, &mut backup, (&name, root), &tree_options)?,
             Source::Disk(disk) => {
                 let grain = silt_format::number::to_u64(SEGMENT_BYTES);
                 let map = match map {
@@ -106,8 +109,10 @@ fn run_one(session: &Session<'_>, args: &Backup, series: &str) -> Result<u8, Fai
     warn_of_missing(session, backup.parent(), &made);
     let report = backup.finish()?;
     session.reporter.finish();
-    let is_disk = |source: &Source<'_>| matches!(source, Source::Disk(_));
-    if !args.dry_run && sources.iter().all(is_disk) {
+    if sources.iter().any(|source| matches!(source, Source::Tree(_))) {
+        made.tree = Some(args.tree.clone());
+    }
+    if !args.dry_run {
         made_here.note(repository.series_id(&own_name), &own_name, &made);
     }
     let code = conclude(session, args, &report);
@@ -115,6 +120,18 @@ fn run_one(session: &Session<'_>, args: &Backup, series: &str) -> Result<u8, Fai
         forget::apply_stored(session, &repository, &own_name)?;
     }
     Ok(code)
+}
+
+/// Backs up a directory as a volume.
+pub fn add_tree(
+    session: &Session<'_>,
+    backup: &mut BackupSession<'_>,
+    (name, root): (&str, &Path),
+    options: &TreeOptions,
+) -> Result<(), Error> {
+    let walk: Box<dyn TreeSource> = Box::new(Walk::open(root, &options.rules)?);
+    let source = Box::new(Throttled::new(walk).reads(session.read_limit()));
+    backup.add_tree_from(name, &root.display().to_string(), source, options).map(drop)
 }
 
 /// Opens the sources of a snapshot.
@@ -129,10 +146,9 @@ fn open_sources<'a>(
     for (index, volume) in volumes.iter().enumerate() {
         let map = changed.get(&index);
         if trees::is_tree(volume.path) {
-            let shown = volume.path.display();
-            let option = if limit.is_some() { Some("--limit-read") } else { None };
-            if let Some(option) = option.or(map.map(|_| "--changed")) {
-                let message = format!("{option} is for disks, but {shown} is a directory");
+            if map.is_some() {
+                let shown = volume.path.display();
+                let message = format!("--changed is for disks, but {shown} is a directory");
                 return Err(Failure::Usage(message));
             }
             sources.push(Source::Tree(volume.path));

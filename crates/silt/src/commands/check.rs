@@ -1,6 +1,8 @@
 //! `silt check`.
 
 use serde_json::{Value, json};
+use silt_format::Id;
+use silt_format::number::to_u64;
 use siltstone::{
     Activity, Affected, CheckOptions, CheckReport, Damage, DataCheck, Progress, Repository,
 };
@@ -11,6 +13,8 @@ use crate::cli::Check;
 use crate::location::Locks;
 use crate::output;
 
+/// Maximum number of paths printed per volume; JSON has more.
+const PATHS_SHOWN: usize = 20;
 /// Maximum number of ranges printed per volume; JSON has more.
 const SPANS_SHOWN: usize = 8;
 
@@ -132,12 +136,15 @@ fn print_json(report: &CheckReport, locks: Option<Locks>) {
 }
 
 fn affected_json(affected: &Affected) -> Value {
+    let paths = affected.paths.iter().map(|path| String::from_utf8_lossy(path));
     json!({
         "series": affected.series,
         "snapshot": affected.snapshot.map(|id| id.to_string()),
         "volume": affected.volume,
         "bytes": affected.bytes,
         "spans": spans(&affected.spans),
+        "paths": paths.collect::<Vec<_>>(),
+        "path_count": affected.path_count,
     })
 }
 
@@ -197,6 +204,10 @@ fn print_damage(damage: &Damage) {
             output::line(&format!("  affects all of snapshot {id} of series '{series}'"));
             continue;
         };
+        if affected.path_count > 0 {
+            print_paths(affected, snapshot, volume);
+            continue;
+        }
         let shown = affected.spans.iter().take(SPANS_SHOWN);
         let ranges: Vec<String> =
             shown.map(|s| format!("{}..{}", s.offset, s.offset + s.length)).collect();
@@ -208,5 +219,22 @@ fn print_damage(damage: &Damage) {
             short(snapshot),
             ranges.join(", ")
         ));
+    }
+}
+
+/// The files of a tree that damage hurts, one a line.
+fn print_paths(affected: &Affected, snapshot: Id, volume: &str) {
+    output::line(&format!(
+        "  affects {} entries of {}@{} volume '{volume}':",
+        affected.path_count,
+        affected.series,
+        short(snapshot)
+    ));
+    for path in affected.paths.iter().take(PATHS_SHOWN) {
+        output::line(&format!("    {}", String::from_utf8_lossy(path).escape_debug()));
+    }
+    let more = affected.path_count - to_u64(affected.paths.len().min(PATHS_SHOWN));
+    if more > 0 {
+        output::line(&format!("    and {more} more"));
     }
 }

@@ -98,7 +98,11 @@ fn absolute(series: &Series) -> Option<Series> {
         Some((name.clone(), PathText(path)))
     });
     let volumes = volumes.collect::<Option<_>>()?;
-    Some(Series { volumes, ..series.clone() })
+    let mut series = Series { volumes, ..series.clone() };
+    for file in series.tree.iter_mut().flat_map(|tree| &mut tree.exclude_file) {
+        *file = std::path::absolute(&*file).ok()?;
+    }
+    Some(series)
 }
 
 fn write(folder: &Path, file: &Path, note: &Note) -> Result<(), Error> {

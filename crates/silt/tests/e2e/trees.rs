@@ -95,3 +95,74 @@ fn rules_leave_entries_out_and_disks_are_told_from_trees() {
     place.silt(&["backup", "both", &home, "--exclude", "a[z-"]).exits(0);
     place.silt(&["restore", "both@latest:/", "x", "--range", "0-1"]).exits(2).says("for disks");
 }
+
+#[test]
+fn damage_is_named_by_path_and_the_rest_is_restored() {
+    let place = Place::new();
+    let root = place.path("home");
+    fs::create_dir_all(root.join("deep")).unwrap();
+    fs::write(root.join("deep/large"), crate::kit::disk(5, 3)).unwrap();
+    fs::write(root.join("deep/small"), b"small").unwrap();
+    let home = place.text("home");
+    // As fast as the limit allows.
+    place.silt(&["backup", "home", &home, "--limit-read", "1"]).exits(0);
+    // The containers of the small file and of the large one are filled one after the other.
+    let large = place.objects("containers").remove(0);
+    crate::kit::damage(&large);
+    let run = place.silt(&["check", "--read-data", "--json"]).exits(5);
+    let damage = run.messages().into_iter().find(|m| m["message_type"] == "damage").unwrap();
+    let hurt = &damage["affected"][0];
+    assert_eq!((&hurt["paths"][0], &hurt["path_count"]), (&"/deep/large".into(), &1.into()));
+    let run = place.silt(&["check"]).exits(5);
+    run.says("affects 1 entries of home@");
+    run.says("    /deep/large");
+    let run = place.silt(&["restore", "home@latest:/", "out"]).exits(5);
+    run.says("deep/large is NOT restored");
+    assert_eq!(place.read("out/deep/small"), b"small");
+    assert!(!place.path("out/deep/large").exists());
+    // The next backup reads the file again.
+    place.silt(&["backup", "home", &home]).exits(0);
+    place.silt(&["restore", "home@latest:/", "healed"]).exits(0);
+    assert!(place.read("healed/deep/large") == place.read("home/deep/large"));
+}
+
+#[test]
+fn all_and_fleets_back_trees_up_as_they_were_backed_up_by_hand() {
+    let place = Place::new();
+    let home = tree(&place);
+    let image = place.write("vm.raw", &crate::kit::disk(1, 4));
+    place.silt(&["backup", "home", &home, "--exclude", "*.tmp", "-x"]).exits(0);
+    place.silt(&["backup", "vm", &image]).exits(0);
+    let names = |snapshot: &str| place.silt(&["ls", snapshot, "-R"]).exits(0).printed();
+    assert!(!names("home@latest:/").contains("draft.tmp"));
+
+    // The record holds what was left out.
+    fs::write(place.path("home/alice/new.txt"), b"new").unwrap();
+    fs::write(place.path("home/alice/new.tmp"), b"new").unwrap();
+    place.silt(&["backup", "--all"]).exits(0);
+    let listed = names("home@latest:/");
+    assert!(listed.contains("new.txt") && !listed.contains(".tmp"), "{listed}");
+    let count =
+        |series: &str| place.silt(&["snapshots", series, "--json"]).exits(0).messages().len();
+    assert_eq!((count("home"), count("vm")), (2, 2));
+
+    let fleet = [
+        "[series.mixed.volumes]",
+        &format!("files = {home:?}"),
+        &format!("disk = {image:?}"),
+        "[series.mixed.tree]",
+        "exclude = [\"*.txt\"]",
+        "one-file-system = true",
+        "[series.vm.volumes]",
+        &format!("vm = {image:?}"),
+        "[series.gone.volumes]",
+        "files = \"/nowhere\"",
+    ]
+    .join("\n");
+    place.write("fleet.toml", fleet.as_bytes());
+    // What can't be found fails only its own series.
+    place.silt(&["backup", "--fleet", "fleet.toml"]).exits(1).says("'gone' was not backed up");
+    let listed = names("mixed@latest:/");
+    assert!(listed.contains("draft.tmp") && !listed.contains(".txt"), "{listed}");
+    assert_eq!((count("mixed"), count("vm")), (1, 3));
+}

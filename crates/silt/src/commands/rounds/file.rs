@@ -7,8 +7,10 @@ use std::process::{Command, Stdio};
 use serde::{Deserialize, Serialize};
 use silt_format::{Error, ErrorKind};
 
+use crate::cli::TreeArgs;
 use crate::commands::Failure;
 use crate::commands::made_here::MadeHere;
+use crate::commands::trees::is_tree;
 use crate::commands::volume_args::PathText;
 use crate::secrets;
 
@@ -35,12 +37,24 @@ pub struct Series {
     /// A command to run once they are no longer needed.
     #[serde(default)]
     pub after: Option<String>,
+    /// What of its file trees is backed up; as the command line says if it is missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tree: Option<TreeArgs>,
     /// The name in the file, if the series is called by the one it is shown under.
     #[serde(skip)]
     pub given: Option<String>,
 }
 
 impl Fleet {
+    /// Takes out the series with file trees, which are not backed up in rounds.
+    pub fn take_trees(&mut self) -> BTreeMap<String, Series> {
+        let has_tree = |series: &Series| series.volumes.values().any(|PathText(it)| is_tree(it));
+        let all = std::mem::take(&mut self.series);
+        let (trees, disks) = all.into_iter().partition(|(_, series)| has_tree(series));
+        self.series = disks;
+        trees
+    }
+
     /// The same with the own names of its series.
     pub fn with_own_names(
         self,

@@ -7,17 +7,18 @@ use serde_json::json;
 use silt_format::Error;
 use silt_source::VolumeSource;
 use siltstone::{
-    Activity, BackupOptions, Repository, RoundMember, RoundOptions, RoundReport, Throttled,
+    Activity, BackupOptions, BackupReport, Repository, RoundMember, RoundOptions, RoundReport,
+    Throttled,
 };
 
 use super::file::{self, Fleet, Series, run_hook};
 use super::forecast::{self, Plan};
 use super::{expected_line, planned_json};
 use crate::cli::Backup;
-use crate::commands::backup::{conclude, open, options, repository, warn_of_mount};
+use crate::commands::backup::{add_tree, conclude, open, options, repository, warn_of_mount};
 use crate::commands::made_here::MadeHere;
 use crate::commands::volume_args::PathText;
-use crate::commands::{Failure, Session, exit_code, forget, temporary_folder};
+use crate::commands::{Failure, Session, exit_code, forget, temporary_folder, trees};
 use crate::{output, snapshot_name};
 
 /// A volume's name and the open volume.
@@ -53,19 +54,17 @@ pub fn run(session: &Session<'_>, args: &Backup) -> Result<u8, Failure> {
         None => file::made_here(&MadeHere::new(session, &repository))?,
     };
     let made_here = MadeHere::new(session, &repository);
-    let fleet = fleet.with_own_names(|name| made_here.own_name(&repository, name))?;
+    let mut fleet = fleet.with_own_names(|name| made_here.own_name(&repository, name))?;
+    let trees = fleet.take_trees();
     let mut options = options(session, args, chunking);
     options.tags.extend(fleet.tags.iter().cloned());
-    let plan = forecast::plan(&repository, &fleet, &args.rounds)?;
     let code = Cell::new(0);
     let rounds = Rounds { session, args, fleet: &fleet, options, repository, made_here, code };
-    // Each volume is scanned, and then stored.
-    let stages = [Activity::Scan, Activity::Backup];
-    stages.iter().for_each(|stage| session.reporter.expect(*stage, &plan.sizes_from(0)));
-    for number in 0..plan.schedule.rounds.len() {
-        rounds.run(&plan, number)?;
-        let left = plan.sizes_from(number + 1).len();
-        stages.iter().for_each(|stage| session.reporter.end_parts(*stage, left));
+    if !fleet.series.is_empty() {
+        rounds.run_all()?;
+    }
+    for (name, series) in &trees {
+        rounds.run_alone(name, series)?;
     }
     Ok(rounds.code.get())
 }
@@ -97,6 +96,62 @@ fn of_profile(session: &Session<'_>, args: &Backup) -> Result<Fleet, Failure> {
 }
 
 impl Rounds<'_> {
+    /// Backs up the series without file trees.
+    fn run_all(&self) -> Result<(), Failure> {
+        let plan = forecast::plan(&self.repository, self.fleet, &self.args.rounds)?;
+        // Each volume is scanned, and then stored.
+        let stages = [Activity::Scan, Activity::Backup];
+        let reporter = &self.session.reporter;
+        stages.iter().for_each(|stage| reporter.expect(*stage, &plan.sizes_from(0)));
+        for number in 0..plan.schedule.rounds.len() {
+            self.run(&plan, number)?;
+            let left = plan.sizes_from(number + 1).len();
+            stages.iter().for_each(|stage| reporter.end_parts(*stage, left));
+        }
+        Ok(())
+    }
+
+    /// Backs up a series with a file tree, outside of rounds.
+    fn run_alone(&self, name: &str, series: &Series) -> Result<(), Failure> {
+        if let Some(command) = &series.before
+            && let Err(error) = run_hook(series.given.as_deref().unwrap_or(name), "before", command)
+        {
+            self.failed(name, &error);
+            return Ok(());
+        }
+        let result = self.back_up_alone(name, series);
+        self.after(name, series);
+        self.session.reporter.finish();
+        match result {
+            Ok(report) => {
+                self.note_code(conclude(self.session, self.args, &report));
+                self.made_here.note(self.repository.series_id(name), name, series);
+                if self.args.forget {
+                    forget::apply_stored(self.session, &self.repository, name)?;
+                }
+            }
+            Err(error) => self.failed(name, &error),
+        }
+        Ok(())
+    }
+
+    fn back_up_alone(&self, name: &str, series: &Series) -> Result<BackupReport, Error> {
+        let tree_options = trees::options(series.tree.as_ref().unwrap_or(&self.args.tree));
+        let tree_options = tree_options.map_err(|failure| Error::invalid(failure.to_string()))?;
+        let mut backup = self.repository.backup(name, self.options.clone())?;
+        for (volume, PathText(path)) in &series.volumes {
+            if trees::is_tree(path) {
+                add_tree(self.session, &mut backup, (volume, path), &tree_options)?;
+            } else {
+                warn_of_mount(self.session, path);
+                let source = open(path, self.args)?;
+                let source = Throttled::new(source).reads(self.session.read_limit());
+                backup.add_volume(volume, &source, None)?;
+            }
+        }
+        backup.finish()
+    }
+
     fn run(&self, plan: &Plan, number: usize) -> Result<(), Failure> {
         let mut members = Vec::new();
         for name in plan.members(number) {

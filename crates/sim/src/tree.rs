@@ -1,0 +1,445 @@
+//! File trees in memory, and how they change.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use silt_format::number::{to_u64, to_usize};
+use silt_format::tree::{DeviceNumber, Entry, EntryKind, Metadata, State, Timestamp, Xattr};
+use silt_format::{Error, ErrorKind, Result};
+use silt_tree::{FileSource, FileSystemTraits, Found, Owners, Step, TreeSource};
+use siltstone::TreeVolume;
+
+use crate::random::Random;
+
+const ROOT: u64 = 1;
+const BLOCK: usize = 4096;
+/// The most entries that a tree begins with.
+const ENTRIES: usize = 12;
+/// The most changes of a day.
+const CHANGES: usize = 10;
+/// Sizes of files that have segments of their own, or leave theirs sparse.
+const LARGE: [usize; 3] = [700_000, 1_200_000, 2_500_000];
+
+/// A file, directory, link or pipe.
+#[derive(Clone)]
+struct Node {
+    metadata: Metadata,
+    content: Arc<Vec<u8>>,
+    entries: BTreeMap<Vec<u8>, u64>,
+}
+
+/// A file tree. As on a real file system, the number of a file that was removed is given again.
+#[derive(Clone)]
+pub struct MemoryTree {
+    nodes: BTreeMap<u64, Node>,
+    /// Whether some files are large: these histories take longer.
+    has_large: bool,
+}
+
+/// The name of an entry, in a directory.
+type Place = (u64, Vec<u8>);
+
+impl MemoryTree {
+    /// A tree with a few entries.
+    pub fn new(random: &mut Random, now: Timestamp) -> Self {
+        let mut tree = Self { nodes: BTreeMap::new(), has_large: random.once_in(6) };
+        tree.nodes.insert(ROOT, node(EntryKind::Directory, ROOT, now));
+        for _ in 0..=random.below(ENTRIES) {
+            tree.add(random, now);
+        }
+        tree
+    }
+
+    /// A day of change; each change gets the time `now`.
+    pub fn change(&mut self, random: &mut Random, now: Timestamp) {
+        for _ in 0..random.below(CHANGES) {
+            match random.below(9) {
+                0 => self.remove_one(random, now),
+                1 => self.rename(random, now),
+                2 => self.link(random, now),
+                3 => self.change_metadata(random, now),
+                4..=6 => self.write(random, now),
+                _ => self.add(random, now),
+            }
+        }
+    }
+
+    fn node(&mut self, inode: u64) -> &mut Node {
+        let lost = || node(EntryKind::Directory, inode, Timestamp { seconds: 0, nanoseconds: 0 });
+        self.nodes.entry(inode).or_insert_with(lost)
+    }
+
+    /// All names, each directory before what is in it.
+    fn places(&self) -> Vec<Place> {
+        let of = |(inode, node): (&u64, &Node)| {
+            let inode = *inode;
+            node.entries.keys().map(|name| (inode, name.clone())).collect::<Vec<_>>()
+        };
+        self.nodes.iter().flat_map(of).collect()
+    }
+
+    fn at(&self, place: &Place) -> Option<u64> {
+        self.nodes.get(&place.0)?.entries.get(&place.1).copied()
+    }
+
+    fn some(&self, random: &mut Random, kind: EntryKind) -> Option<(Place, u64)> {
+        let found = |place: Place| self.at(&place).map(|inode| (place, inode));
+        let is_kind = |(_, inode): &(Place, u64)| {
+            self.nodes.get(inode).is_some_and(|node| node.metadata.kind == kind)
+        };
+        let mut all: Vec<_> = self.places().into_iter().filter_map(found).filter(is_kind).collect();
+        if all.is_empty() {
+            return None;
+        }
+        Some(all.swap_remove(random.below(all.len())))
+    }
+
+    /// The root, or one of the other directories.
+    fn directory(&self, random: &mut Random) -> u64 {
+        if random.once_in(2) {
+            return ROOT;
+        }
+        self.some(random, EntryKind::Directory).map_or(ROOT, |(_, inode)| inode)
+    }
+
+    /// Adds an entry, in place of the one that has its name.
+    fn add(&mut self, random: &mut Random, now: Timestamp) {
+        let place = (self.directory(random), name(random));
+        self.remove(&place, now);
+        let inode =
+            (ROOT..u64::MAX).find(|inode| !self.nodes.contains_key(inode)).unwrap_or(u64::MAX);
+        let kind = random.of(&[
+            EntryKind::File,
+            EntryKind::File,
+            EntryKind::File,
+            EntryKind::File,
+            EntryKind::Directory,
+            EntryKind::Symlink,
+            EntryKind::Fifo,
+        ]);
+        let mut new = node(kind, inode, now);
+        match kind {
+            EntryKind::File => {
+                new.content = Arc::new(content(random, self.has_large));
+                new.metadata.size = to_u64(new.content.len());
+            }
+            EntryKind::Symlink => new.metadata.target = name(random),
+            _ => {}
+        }
+        self.nodes.insert(inode, new);
+        self.enter(place, inode, now);
+    }
+
+    fn enter(&mut self, place: Place, inode: u64, now: Timestamp) {
+        let directory = self.node(place.0);
+        (directory.metadata.modified, directory.metadata.changed) = (now, now);
+        directory.entries.insert(place.1, inode);
+    }
+
+    fn remove_one(&mut self, random: &mut Random, now: Timestamp) {
+        let places = self.places();
+        if !places.is_empty() {
+            self.remove(&places[random.below(places.len())], now);
+        }
+    }
+
+    /// Removes a name, and with the last name of a directory what is in it.
+    fn remove(&mut self, place: &Place, now: Timestamp) {
+        let directory = self.node(place.0);
+        let Some(inode) = directory.entries.remove(&place.1) else { return };
+        (directory.metadata.modified, directory.metadata.changed) = (now, now);
+        let below: Vec<_> = self.node(inode).entries.keys().cloned().collect();
+        below.into_iter().for_each(|name| self.remove(&(inode, name), now));
+        let node = self.node(inode);
+        node.metadata.changed = now;
+        node.metadata.links -= 1;
+        if node.metadata.links == 0 {
+            self.nodes.remove(&inode);
+        }
+    }
+
+    /// Gives an entry another name, in place of the one that has it.
+    fn rename(&mut self, random: &mut Random, now: Timestamp) {
+        let kind = random.of(&[EntryKind::File, EntryKind::Directory]);
+        let Some((from, inode)) = self.some(random, kind) else { return };
+        let to = (self.directory(random), name(random));
+        if from == to || self.is_below(to.0, inode) {
+            return;
+        }
+        // What is replaced may be the directory that holds the entry.
+        if self.at(&to).is_some_and(|replaced| replaced == inode || self.is_below(from.0, replaced))
+        {
+            return;
+        }
+        self.remove(&to, now);
+        self.node(from.0).entries.remove(&from.1);
+        (self.node(from.0).metadata.modified, self.node(from.0).metadata.changed) = (now, now);
+        self.enter(to, inode, now);
+        self.node(inode).metadata.changed = now;
+    }
+
+    /// Whether a directory is another one, or in it.
+    fn is_below(&self, inode: u64, above: u64) -> bool {
+        let Some(node) = self.nodes.get(&above) else { return false };
+        inode == above || node.entries.values().any(|below| self.is_below(inode, *below))
+    }
+
+    fn link(&mut self, random: &mut Random, now: Timestamp) {
+        let Some((_, inode)) = self.some(random, EntryKind::File) else { return };
+        let place = (self.directory(random), name(random));
+        if self.at(&place).is_none() {
+            let node = self.node(inode);
+            node.metadata.links += 1;
+            node.metadata.changed = now;
+            self.enter(place, inode, now);
+        }
+    }
+
+    fn change_metadata(&mut self, random: &mut Random, now: Timestamp) {
+        let Some((_, inode)) = self.some(random, EntryKind::File) else { return };
+        let value = vec![0; random.below(3000)];
+        let metadata = &mut self.node(inode).metadata;
+        metadata.mode ^= 0o111;
+        metadata.uid = random.of(&[0, 1000]);
+        metadata.xattrs = vec![Xattr { name: b"user.note".to_vec(), value }];
+        metadata.changed = now;
+    }
+
+    /// Changes the content of a file: in place, by an insertion, at its end, or all of it.
+    fn write(&mut self, random: &mut Random, now: Timestamp) {
+        let Some((_, inode)) = self.some(random, EntryKind::File) else { return };
+        let has_large = self.has_large;
+        let node = self.node(inode);
+        let mut bytes = node.content.to_vec();
+        let keeps_modified = random.once_in(3);
+        let at = random.below(bytes.len() + 1);
+        match random.below(4) {
+            0 => {
+                let end = bytes.len().min(at + 100);
+                random.fill(&mut bytes[at..end]);
+            }
+            1 => drop(bytes.splice(at..at, content(random, false))),
+            2 => bytes.truncate(at),
+            _ => bytes = content(random, has_large),
+        }
+        node.metadata.size = to_u64(bytes.len());
+        node.content = Arc::new(bytes);
+        node.metadata.changed = now;
+        if !keeps_modified {
+            node.metadata.modified = now;
+        }
+    }
+
+    /// All that a restore must bring back, in one sequence of bytes.
+    pub fn manifest(&self) -> Vec<u8> {
+        let mut manifest = Manifest::default();
+        self.list(ROOT, &mut Vec::new(), &mut manifest);
+        manifest.0
+    }
+
+    fn list(&self, inode: u64, path: &mut Vec<u8>, manifest: &mut Manifest) {
+        let Some(node) = self.nodes.get(&inode) else { return };
+        manifest.add(path, &node.metadata, &node.content);
+        for (name, below) in &node.entries {
+            let length = path.len();
+            path.push(b'/');
+            path.extend_from_slice(name);
+            self.list(*below, path, manifest);
+            path.truncate(length);
+        }
+    }
+
+    /// The tree as a backup reads it.
+    pub fn source(&self) -> Box<dyn TreeSource + '_> {
+        Box::new(Reading { tree: self, open: Vec::new(), has_begun: false })
+    }
+}
+
+fn node(kind: EntryKind, inode: u64, now: Timestamp) -> Node {
+    let metadata = Metadata {
+        kind,
+        mode: 0o644,
+        uid: 1000,
+        gid: 100,
+        modified: now,
+        changed: now,
+        size: 0,
+        inode,
+        file_system: 0,
+        links: 1,
+        target: Vec::new(),
+        device: DeviceNumber::default(),
+        flags: 0,
+        xattrs: Vec::new(),
+    };
+    Node { metadata, content: Arc::default(), entries: BTreeMap::new() }
+}
+
+/// One of few names, so that they come again; not all are text.
+fn name(random: &mut Random) -> Vec<u8> {
+    let mut name = random.of(&[&b"a"[..], b"b.txt", b"c.db", b"d\xff", b"e e"]).to_vec();
+    if random.once_in(2) {
+        name.push(random.of(b"0123456789"));
+    }
+    name
+}
+
+/// The content of a file: random, text, zeros at some places; most are small.
+fn content(random: &mut Random, may_be_large: bool) -> Vec<u8> {
+    if may_be_large && random.once_in(4) {
+        let mut bytes = vec![random.of(b"xyz"); random.of(&LARGE)];
+        random.fill(&mut bytes[..8192]);
+        return bytes;
+    }
+    let most = random.of(&[0, 10, 2000, 2000, 10_000, 40_000]);
+    let mut bytes = vec![b'a'; random.below(most + 1)];
+    for block in bytes.chunks_mut(BLOCK) {
+        match random.below(6) {
+            0 => block.fill(0),
+            1 => {}
+            _ => random.fill(block),
+        }
+    }
+    bytes
+}
+
+/// What a tree is, as bytes that are compared.
+#[derive(Default)]
+struct Manifest(Vec<u8>);
+
+impl Manifest {
+    fn add(&mut self, path: &[u8], metadata: &Metadata, content: &[u8]) {
+        self.0.extend_from_slice(path.escape_ascii().to_string().as_bytes());
+        self.0.extend_from_slice(format!(": {metadata:?} ").as_bytes());
+        self.0.extend_from_slice(blake3::hash(content).to_hex().as_bytes());
+        self.0.push(b'\n');
+    }
+}
+
+/// Reads all of a tree from a snapshot, as [`MemoryTree::manifest`] gives it.
+pub fn restored(volume: &TreeVolume) -> Result<Vec<u8>> {
+    let mut manifest = Manifest::default();
+    restored_below(volume, &volume.tree().root, &mut Vec::new(), &mut manifest)?;
+    Ok(manifest.0)
+}
+
+fn restored_below(
+    volume: &TreeVolume,
+    entry: &Entry,
+    path: &mut Vec<u8>,
+    manifest: &mut Manifest,
+) -> Result<()> {
+    let mut content = vec![0; to_usize(entry.metadata.size)];
+    if entry.metadata.kind == EntryKind::File {
+        let read = volume.read_at(entry, 0, &mut content)?;
+        content.truncate(read);
+    }
+    if !matches!(entry.state, State::Whole | State::Fresh) {
+        let path = path.escape_ascii();
+        return Err(Error::invalid(format!("{path} is {:?}, and never changed", entry.state)));
+    }
+    manifest.add(path, &entry.metadata, &content);
+    let mut entries = volume.entries(entry);
+    while let Some(below) = volume.next(&mut entries)? {
+        let length = path.len();
+        path.push(b'/');
+        path.extend_from_slice(&below.name);
+        restored_below(volume, &below, path, manifest)?;
+        path.truncate(length);
+    }
+    Ok(())
+}
+
+/// A tree that is being backed up.
+struct Reading<'a> {
+    tree: &'a MemoryTree,
+    /// The entries to come of each open directory.
+    open: Vec<std::collections::btree_map::Iter<'a, Vec<u8>, u64>>,
+    has_begun: bool,
+}
+
+impl<'a> Reading<'a> {
+    fn enter(&mut self, name: &[u8], node: &'a Node) -> Step {
+        self.open.push(node.entries.iter());
+        Step::Enter(found(name, node))
+    }
+}
+
+/// An entry as the status of a file shows it.
+fn found(name: &[u8], node: &Node) -> Found {
+    let (flags, target, xattrs) = (0, Vec::new(), Vec::new());
+    let metadata = Metadata { flags, target, xattrs, ..node.metadata.clone() };
+    Found { name: name.to_vec(), metadata, problem: None }
+}
+
+impl TreeSource for Reading<'_> {
+    fn next(&mut self) -> Result<Option<Step>> {
+        let tree = self.tree;
+        let lost = || Error::invalid("an entry of a tree has no file");
+        if !self.has_begun {
+            self.has_begun = true;
+            return Ok(Some(self.enter(b"", tree.nodes.get(&ROOT).ok_or_else(lost)?)));
+        }
+        let Some(entries) = self.open.last_mut() else { return Ok(None) };
+        let Some((name, inode)) = entries.next() else {
+            self.open.pop();
+            return Ok(Some(Step::Leave(None)));
+        };
+        let node = tree.nodes.get(inode).ok_or_else(lost)?;
+        Ok(Some(match node.metadata.kind {
+            EntryKind::Directory => self.enter(name, node),
+            _ => Step::Entry(found(name, node)),
+        }))
+    }
+
+    fn complete(&mut self, found: &mut Found) -> bool {
+        let Some(node) = self.tree.nodes.get(&found.metadata.inode) else { return false };
+        found.metadata.clone_from(&node.metadata);
+        true
+    }
+
+    fn open_file(&mut self, found: &Found) -> Result<Box<dyn FileSource>> {
+        let node = self.tree.nodes.get(&found.metadata.inode);
+        let absent = || Error::new(ErrorKind::NotFound, "there is no such file");
+        Ok(Box::new(OpenFile(node.ok_or_else(absent)?.clone())))
+    }
+
+    fn vanished(&self) -> u64 {
+        0
+    }
+
+    fn traits(&self, _: u16) -> FileSystemTraits {
+        FileSystemTraits::default()
+    }
+
+    fn owners(&self) -> Owners {
+        Owners::default()
+    }
+}
+
+/// A file that is being read. Its blocks of zeros are holes.
+struct OpenFile(Node);
+
+impl FileSource for OpenFile {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        let rest = self.0.content.get(to_usize(offset)..).unwrap_or_default();
+        let length = buffer.len().min(rest.len());
+        buffer[..length].copy_from_slice(&rest[..length]);
+        Ok(length)
+    }
+
+    fn status(&self) -> Result<Metadata> {
+        Ok(self.0.metadata.clone())
+    }
+
+    fn next_data(&self, offset: u64, size: u64) -> Result<Option<Range<u64>>> {
+        let is_zero = |block: &[u8]| block.iter().all(|byte| *byte == 0);
+        let first = to_usize(offset) / BLOCK;
+        let mut blocks = (first..).zip(self.0.content.chunks(BLOCK).skip(first));
+        let start = blocks.by_ref().find(|(_, block)| !is_zero(block)).map(|(at, _)| at);
+        let end = blocks.find(|(_, block)| is_zero(block)).map(|(at, _)| to_u64(at * BLOCK));
+        let start = start.map(|at| to_u64(at * BLOCK).max(offset)).filter(|start| *start < size);
+        Ok(start.map(|start| start..end.unwrap_or(size).min(size)))
+    }
+}

@@ -1,0 +1,83 @@
+//! Trees that can be backed up: directories of this machine, and others.
+
+use std::ops::Range;
+
+use silt_format::Result;
+use silt_format::tree::Metadata;
+
+use crate::file::OpenFile;
+use crate::mounts::FileSystemTraits;
+use crate::owners::Owners;
+use crate::walk::{Found, Step, Walk};
+
+/// A file tree that a backup reads from its first step to its last.
+///
+/// Steps come depth first; the entries of a directory ascend in the byte order of their names.
+/// [`Walk`] is the source for directories of this machine.
+pub trait TreeSource: Send {
+    /// The next step; `None` behind the last, which leaves the root.
+    fn next(&mut self) -> Result<Option<Step>>;
+
+    /// Adds flags, extended attributes and the target of a link to the entry of the last step, and
+    /// brings its metadata up to date. Returns `false` if the entry is not there any more.
+    fn complete(&mut self, found: &mut Found) -> bool;
+
+    /// Opens the regular file of the last step. Fails with `NotFound` if it is not there any more.
+    fn open_file(&mut self, found: &Found) -> Result<Box<dyn FileSource>>;
+
+    /// Entries that were removed between the listing of their directory and their turn.
+    fn vanished(&self) -> u64;
+
+    /// The traits of a file system by its number in [`Metadata::file_system`].
+    fn traits(&self, file_system: u16) -> FileSystemTraits;
+
+    /// The names of users and groups where the tree comes from.
+    fn owners(&self) -> Owners;
+}
+
+/// A regular file that is open for reading.
+pub trait FileSource: Send {
+    /// Reads at an offset; returns fewer bytes than asked for only at the end of the file.
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize>;
+
+    /// The metadata of the file now, without flags, extended attributes and number of the file
+    /// system.
+    fn status(&self) -> Result<Metadata>;
+
+    /// The next range with data at or behind `offset`; `None` if only a hole follows, up to
+    /// `size`.
+    fn next_data(&self, offset: u64, size: u64) -> Result<Option<Range<u64>>>;
+}
+
+impl TreeSource for Walk {
+    fn next(&mut self) -> Result<Option<Step>> {
+        Self::next(self)
+    }
+    fn complete(&mut self, found: &mut Found) -> bool {
+        Self::complete(self, found)
+    }
+    fn open_file(&mut self, found: &Found) -> Result<Box<dyn FileSource>> {
+        Ok(Box::new(Self::open_file(self, found)?))
+    }
+    fn vanished(&self) -> u64 {
+        Self::vanished(self)
+    }
+    fn traits(&self, file_system: u16) -> FileSystemTraits {
+        Self::traits(self, file_system)
+    }
+    fn owners(&self) -> Owners {
+        Owners::of_this_machine().unwrap_or_default()
+    }
+}
+
+impl FileSource for OpenFile {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        Self::read_at(self, offset, buffer)
+    }
+    fn status(&self) -> Result<Metadata> {
+        Self::status(self)
+    }
+    fn next_data(&self, offset: u64, size: u64) -> Result<Option<Range<u64>>> {
+        Self::next_data(self, offset, size)
+    }
+}
