@@ -26,8 +26,9 @@ impl BackupSession<'_> {
         self.require_new_volume(name)?;
         let walk = Walk::open(root, &options.rules)?;
         let parent = self.parent.as_ref();
+        let began_ns = parent.map_or(0, |parent| parent.time_ns);
         let parent = parent.and_then(|parent| parent.volumes.iter().find(|v| v.name == name));
-        let (old, known) = self.known_tree(parent);
+        let (old, known) = self.known_tree(parent, began_ns);
         let scanner = self.scanner_of_tree()?;
         let before = self.containers.stored_bytes + self.packs.stored_bytes;
         let mut volume = empty(name, root);
@@ -80,7 +81,7 @@ impl BackupSession<'_> {
 
     /// The tree of this name in the parent, if its writer is believed: a forged entry would stand
     /// for a file that is never read.
-    fn known_tree(&self, parent: Option<&Volume>) -> (OldSegments, KnownTree) {
+    fn known_tree(&self, parent: Option<&Volume>, began_ns: i64) -> (OldSegments, KnownTree) {
         let reader = Arc::clone(&self.reader);
         let avoided = Arc::clone(&self.avoided);
         let pages = TreeReader::of(Arc::clone(&reader));
@@ -91,13 +92,13 @@ impl BackupSession<'_> {
         let Some((volume, tree)) = tree else {
             let none = MapRoot { level: 0, page: None };
             let old = OldSegments::new(reader, none, 0, &[], avoided);
-            return (old, KnownTree::new(pages, None));
+            return (old, KnownTree::new(pages, None, began_ns));
         };
         let count = volume.bytes / to_u64(silt_format::SEGMENT_BYTES);
         let repack = &tree.sparse_segments;
         let old = OldSegments::new(reader, volume.root, count, repack, avoided);
         let root = self.parent_is_trusted.then(|| tree.root.clone());
-        (old, KnownTree::new(pages, root))
+        (old, KnownTree::new(pages, root, began_ns))
     }
 
     /// Stores a part of the tree, and adds its entries.

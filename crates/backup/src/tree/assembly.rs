@@ -72,6 +72,10 @@ impl Assembly {
                 self.extend(Extent { address: Some(address), bytes: to_u64(bytes) });
                 Ok(())
             }
+            TreeEvent::Held { address, bytes } => {
+                self.extend(Extent { address: Some(address), bytes: to_u64(bytes) });
+                Ok(())
+            }
             TreeEvent::Hole(bytes) => {
                 self.extend(Extent { address: None, bytes });
                 Ok(())

@@ -18,6 +18,8 @@ const FIXED_SEGMENTS_FROM: u64 = 64 << 30;
 pub(crate) struct Cut {
     pub(crate) bytes: usize,
     pub(crate) way: Way,
+    /// Where the parent had the file's data, as many bytes in one segment.
+    pub(crate) held: Option<u64>,
 }
 
 /// How the content of a file is cut.

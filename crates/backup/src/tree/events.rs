@@ -25,6 +25,8 @@ pub(crate) enum TreeEvent {
     Pages(Vec<BlockRef>),
     /// Bytes of the segment that are content of the next file.
     Piece { start: usize, bytes: usize },
+    /// Bytes of a segment of the parent, from this address on, that are content of the next file.
+    Held { address: u64, bytes: usize },
     /// A hole of the next file.
     Hole(u64),
     /// The next file is read again: its pieces so far don't count.

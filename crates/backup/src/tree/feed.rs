@@ -14,7 +14,7 @@ use super::events::{TreeClaim, TreeEvent};
 use super::known::{KnownTree, has_same_attributes, is_unchanged, problem, settled, timestamp};
 use super::map::OldSegments;
 use super::options::TreeOptions;
-use super::reading::{Next, Reading, has_changed, update};
+use super::reading::{Before, Next, Reading, has_changed, update};
 
 /// Files from this size on have segments of their own.
 const LARGE_BYTES: u64 = 1 << 20;
@@ -133,11 +133,15 @@ impl<'a> TreeFeed<'a> {
         match step {
             Step::Enter(found) => self.enter(found)?,
             Step::Entry(found) => {
-                let old = self.known.entry(&found.name)?;
-                self.note_pages();
                 if found.metadata.kind == EntryKind::File {
+                    let trust = self.options.trust.on(self.walk.traits(found.metadata.file_system));
+                    let of_file = (trust, &found.metadata);
+                    let old = self.known.entry_of_file(&found.name, of_file)?;
+                    self.note_pages();
                     return self.file(found, old, buffer);
                 }
+                let old = self.known.entry(&found.name)?;
+                self.note_pages();
                 self.other(found, old.as_ref());
             }
             Step::Leave(error) => {
@@ -160,7 +164,7 @@ impl<'a> TreeFeed<'a> {
     }
 
     fn enter(&mut self, mut found: Found) -> Result<()> {
-        let old = self.known.enter(&found.name)?;
+        let old = self.known.enter(&found.name, &found.metadata)?;
         self.complete(&mut found, old.as_ref());
         let state = self.state(&mut found);
         let entry = Entry {
@@ -264,7 +268,7 @@ impl<'a> TreeFeed<'a> {
         if let Some(error) = found.problem.take() {
             self.warnings.push(problem(&error));
         }
-        let before = old.as_ref().map(|old| old.segments().collect()).unwrap_or_default();
+        let before = old.as_ref().map(Before::of).unwrap_or_default();
         self.met(&found.metadata);
         let way = way(&found.name);
         let mut reading = Reading::new(file, found.name, found.metadata, before, way);
@@ -332,7 +336,8 @@ impl<'a> TreeFeed<'a> {
         };
         let bytes = buffer.len() - start;
         if bytes > 0 {
-            self.claim.cuts.push(Cut { bytes, way: reading.way });
+            let held = reading.held(bytes);
+            self.claim.cuts.push(Cut { bytes, way: reading.way, held });
             self.claim.before.extend(reading.candidates(BEFORE_MAX));
         }
         self.end(reading, state);
@@ -378,7 +383,7 @@ impl<'a> TreeFeed<'a> {
             self.shorten(&mut reading, buffer);
         }
         if !buffer.is_empty() {
-            self.claim.cuts.push(Cut { bytes: buffer.len(), way: reading.way });
+            self.claim.cuts.push(Cut { bytes: buffer.len(), way: reading.way, held: None });
             self.claim.before.extend(before);
         }
         if !ended {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use silt_format::number::{to_u32, to_u64, to_usize};
 use silt_format::{
-    BlockKind, BlockRef, MapRoot, PAGE_ENTRIES, Page, Result, SEGMENT_BYTES, SegmentEntry,
+    BlockKind, BlockRef, MapRoot, PAGE_ENTRIES, Page, Recipe, Result, SEGMENT_BYTES, SegmentEntry,
 };
 use silt_repository::check_record::Avoided;
 use silt_repository::map::MapReader;
@@ -95,6 +95,19 @@ impl OldSegments {
         match self.reader.entry(self.root, segment) {
             Err(error) if is_damage(&error) => Ok(None),
             found => found,
+        }
+    }
+
+    /// The recipe of a segment, unless that can't be taken over.
+    pub(crate) fn recipe(&self, segment: u64) -> Result<Option<Recipe>> {
+        if !self.are_usable([segment].into_iter())? {
+            return Ok(None);
+        }
+        let Some(entry) = self.entry(segment)? else { return Ok(None) };
+        match self.reader.segment_recipe(&entry, &mut Scratch::default(), &mut Vec::new()) {
+            Ok(recipe) => Ok(Some(recipe)),
+            Err(error) if is_damage(&error) => Ok(None),
+            Err(error) => Err(error),
         }
     }
 

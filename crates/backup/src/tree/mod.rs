@@ -9,8 +9,10 @@ mod assembly;
 mod cuts;
 mod events;
 mod feed;
+mod held;
 mod known;
 mod map;
+mod moved;
 mod options;
 mod reading;
 
@@ -20,5 +22,6 @@ pub(crate) use assembly::Assembly;
 pub(crate) use cuts::{CONTENT, Cutter};
 pub(crate) use events::{TreeClaim, TreeEvent};
 pub(crate) use feed::TreeFeed;
+pub(crate) use held::CutSegment;
 pub(crate) use known::KnownTree;
 pub(crate) use map::{NewMap, OldSegments};

@@ -21,6 +21,7 @@ mod places;
 mod races;
 mod reader;
 mod replaced;
+mod rereads;
 mod retention;
 mod round_trip;
 mod rounds;
