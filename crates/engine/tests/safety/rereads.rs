@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use siltstone::{BackupReport, Level, Repository, TreeOptions, Volume};
+use siltstone::{BackupReport, Level, Repository, TreeOptions, Volume, VolumeKind};
 
 use crate::kit::{self, Random};
 use crate::tree_kit::{Scratch, assert_same, has};
@@ -165,4 +165,67 @@ fn a_large_file_is_found_again_whatever_the_size_of_its_segments() {
     let report = backup(&repository, &root);
     assert_eq!(volume(&report).root, volume(&before).root, "no segment is new");
     assert_eq!(volume(&report).levels.total(), 0);
+}
+
+fn sparse_segments(report: &BackupReport) -> &[u64] {
+    let VolumeKind::Tree(tree) = &volume(report).kind else { panic!("a tree") };
+    &tree.sparse_segments
+}
+
+#[test]
+fn segments_that_are_small_but_in_use_are_left_alone() {
+    let scratch = Scratch::new();
+    let root = scratch.folder("source");
+    let mut random = Random(8);
+    let mut file = |path: &str, bytes: usize| {
+        let mut content = vec![0; bytes];
+        random.fill(&mut content);
+        fs::write(root.join(path), content).unwrap();
+    };
+    // The ends of large files, and as many small files as one segment takes.
+    (0..6).for_each(|number| file(&format!("large {number}"), 4_600_000));
+    for folder in 0..9 {
+        fs::create_dir(root.join(format!("{folder}"))).unwrap();
+        (0..2000).for_each(|number| file(&format!("{folder}/{number}"), 150));
+    }
+    let (repository, world) = repository(&scratch);
+    let first = backup(&repository, &root);
+    for _ in 0..2 {
+        world.pass_seconds(86_400);
+        let next = backup(&repository, &root);
+        assert_eq!(sparse_segments(&next), [0_u64; 0]);
+        assert_eq!(volume(&next).levels.total(), 0, "nothing was read");
+        assert_eq!(volume(&next).root, volume(&first).root);
+    }
+}
+
+#[test]
+fn what_is_left_of_sparse_segments_is_put_together_once() {
+    if !has("rsync") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let root = scratch.folder("source");
+    let mut random = Random(9);
+    let mut write = |number: usize| {
+        let mut content = vec![0; 5000];
+        random.fill(&mut content);
+        fs::write(root.join(format!("{number:05}")), content).unwrap();
+    };
+    (0..5000).for_each(&mut write);
+    let (repository, world) = repository(&scratch);
+    backup(&repository, &root);
+    let next = || {
+        world.pass_seconds(86_400);
+        backup(&repository, &root)
+    };
+    (0..5000).filter(|number| number % 8 > 0).for_each(&mut write);
+    let sparse = next();
+    assert!(sparse_segments(&sparse).len() >= 4, "{:?}", sparse_segments(&sparse));
+    let together = next();
+    let levels = volume(&together).levels;
+    assert_eq!((levels.total(), levels.get(Level::New)), (625 * 5000, 0), "{levels:?}");
+    assert_eq!(sparse_segments(&together), [0_u64; 0]);
+    assert_eq!(volume(&next()).levels.total(), 0, "nothing was read");
+    assert_restored(&repository, &scratch, "restored");
 }
