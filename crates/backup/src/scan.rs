@@ -218,7 +218,7 @@ impl Scanner {
         }
         let (mut chunks, mut lengths, mut start) = (Vec::new(), Vec::new(), 0);
         for cut in &cuts {
-            cutter.cut(&data[start..start + cut.bytes], cut.way, &mut lengths);
+            cutter.cut(&data[start..start + cut.bytes], cut.kind, &mut lengths);
             for length in &lengths {
                 chunks.push(zeros(start..start + *length as usize));
                 start += *length as usize;

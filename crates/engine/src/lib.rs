@@ -80,4 +80,6 @@ pub use shared::{
 };
 pub use stats::SeriesStats;
 pub use throttle::{Throttle, Throttled};
-pub use trees::{TreeRestoreOptions, TreeRestoreReport};
+pub use trees::{
+    TreeRestoreOptions, TreeRestoreReport, TuneMeasure, TuneOptions, TuneReport, TunedKind, tune,
+};

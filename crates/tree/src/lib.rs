@@ -21,7 +21,7 @@ mod unchanged;
 mod walk;
 
 pub use file::OpenFile;
-pub use kind::{FileKind, MAGIC_BYTES};
+pub use kind::{MAGIC_BYTES, kind_of};
 pub use make::{
     Existing, FAILURES_MAX, Failure, FileStep, MakeOptions, Maker, Missing, NewFile, OwnerChoice,
     PresentFile, Report, XattrChoice,

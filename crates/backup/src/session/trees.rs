@@ -13,7 +13,12 @@ use silt_tree::{Owners, Walk};
 use super::{BackupSession, check_name, scan_jobs};
 use crate::pipeline::Pipeline;
 use crate::scan::{Outcome, Scanned, TreeSegment};
-use crate::tree::{Assembly, CONTENT, KnownTree, NewMap, OldSegments, TreeFeed, TreeOptions};
+use crate::tree::{
+    ANY_LENGTH, Assembly, Cutter, KnownTree, NewMap, OldSegments, TreeFeed, TreeOptions,
+};
+
+/// The highest level that a repository may have.
+const ZSTD_LEVEL_MAX: i32 = 19;
 
 impl BackupSession<'_> {
     /// Backs up the directory `root` and everything below it under `name`.
@@ -32,19 +37,20 @@ impl BackupSession<'_> {
         let scanner = self.scanner_of_tree()?;
         let before = self.containers.stored_bytes + self.packs.stored_bytes;
         let mut volume = empty(name, root);
-        let feed = TreeFeed::new(self.context.clone(), walk, options, known, &old)?;
+        let cutter = Cutter::new(&self.head.file_chunking.unwrap_or_default())?;
+        let feed = TreeFeed::new(self.context.clone(), walk, options, known, &old, cutter.clone());
         let mut assembly = Assembly::new(NewMap::new(&old));
         let workers = self.context.workers(self.budget.workers(scan_jobs(self.options.jobs)));
         let objects = Arc::clone(&self.repository.objects);
         let (excluded, vanished) = {
             let pipeline = Pipeline::of_tree(
-                (feed, &old),
+                (feed, &old, cutter),
                 &scanner,
                 &objects.buffers,
-                self.repository.config.zstd_level,
+                zstd_level(self.repository.config.zstd_level),
                 workers,
                 self.budget.segment_buffers(workers),
-            )?;
+            );
             pipeline.run(|pipeline| {
                 while let Some(outcome) = pipeline.next()? {
                     self.lease.keep()?;
@@ -62,7 +68,7 @@ impl BackupSession<'_> {
             })?;
             pipeline.left_out()
         };
-        let Assembly { map, root, mut counts, users, groups, .. } = assembly;
+        let Assembly { map, root, mut counts, kinds, users, groups, .. } = assembly;
         let root = root.ok_or_else(|| Error::invalid("the walk of a tree did not end"))?;
         (counts.excluded, counts.vanished) = (excluded, vanished);
         let (map, bytes, sparse_segments) = map.finish(&old, &mut self.packs)?;
@@ -70,7 +76,7 @@ impl BackupSession<'_> {
         let (mut users, mut groups) = (owners.users(&users), owners.groups(&groups));
         users.truncate(NAMES_MAX);
         groups.truncate(NAMES_MAX);
-        let tree = Tree { root, users, groups, counts, sparse_segments };
+        let tree = Tree { root, users, groups, counts, kinds, sparse_segments };
         (volume.root, volume.bytes) = (map, bytes);
         volume.kind = VolumeKind::Tree(Box::new(tree));
         volume.stored_bytes = self.containers.stored_bytes + self.packs.stored_bytes - before;
@@ -131,6 +137,12 @@ impl BackupSession<'_> {
     }
 }
 
+/// The compression of a tree's files: two levels above that of disks, since they are text more
+/// often and fewer bytes have to be compressed at all.
+fn zstd_level(configured: i32) -> i32 {
+    if configured > 0 { (configured + 2).min(ZSTD_LEVEL_MAX) } else { configured }
+}
+
 /// The volume of a tree before anything of it was read.
 fn empty(name: &str, root: &Path) -> Volume {
     Volume {
@@ -139,7 +151,7 @@ fn empty(name: &str, root: &Path) -> Volume {
         bytes: 0,
         source: root.display().to_string(),
         source_format: "tree".to_owned(),
-        chunking: CONTENT,
+        chunking: ANY_LENGTH,
         root: MapRoot { level: 0, page: None },
         levels: LevelBytes::default(),
         stored_bytes: 0,

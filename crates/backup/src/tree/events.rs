@@ -1,7 +1,7 @@
 //! What the walk hands to the committer.
 
 use silt_format::BlockRef;
-use silt_format::tree::{Entry, Metadata, State};
+use silt_format::tree::{Entry, FileKind, Metadata, State};
 
 use super::cuts::Cut;
 
@@ -32,7 +32,7 @@ pub(crate) enum TreeEvent {
     /// The next file is read again: its pieces so far don't count.
     Again,
     /// A file whose content came in pieces before.
-    File { name: Vec<u8>, metadata: Box<Metadata>, state: State },
+    File { name: Vec<u8>, metadata: Box<Metadata>, state: State, content: FileKind },
     /// Another name of a file that came before.
     Link { name: Vec<u8>, metadata: Box<Metadata> },
     /// An entry without content, or with the content that it had in the parent.

@@ -1,9 +1,9 @@
 //! Reading files into segments.
 
 use silt_format::number::{to_u64, to_usize};
-use silt_format::tree::{Entry, Metadata};
+use silt_format::tree::{Entry, FileKind, Metadata};
 use silt_format::{Result, SEGMENT_BYTES};
-use silt_tree::OpenFile;
+use silt_tree::{OpenFile, kind_of};
 
 /// Whether a file changed between two looks at its status.
 pub(crate) fn has_changed(before: &Metadata, after: &Metadata) -> bool {
@@ -32,7 +32,8 @@ pub(crate) struct Reading {
     before: Before,
     /// Ranges that could not be read.
     pub(crate) failed: bool,
-    pub(crate) way: super::cuts::Way,
+    /// Known once its beginning was read.
+    kind: Option<FileKind>,
 }
 
 /// What comes next of a large file.
@@ -44,21 +45,20 @@ pub(crate) enum Next {
 }
 
 impl Reading {
-    pub(crate) fn new(
-        file: OpenFile,
-        name: Vec<u8>,
-        metadata: Metadata,
-        before: Before,
-        way: super::cuts::Way,
-    ) -> Self {
-        let (offset, data_end, again, failed) = (0, 0, false, false);
-        Self { file, name, metadata, offset, data_end, again, before, failed, way }
+    pub(crate) fn new(file: OpenFile, name: Vec<u8>, metadata: Metadata, before: Before) -> Self {
+        let (offset, data_end, again, failed, kind) = (0, 0, false, false, None);
+        Self { file, name, metadata, offset, data_end, again, before, failed, kind }
+    }
+
+    /// The kind of the file by what was read of it; by its name if that is nothing.
+    pub(crate) fn kind(&self) -> FileKind {
+        self.kind.unwrap_or_else(|| kind_of(&[], &self.name))
     }
 
     /// Begins anew with the metadata as it is now.
     pub(crate) fn restart(&mut self, now: &Metadata) {
         update(&mut self.metadata, now);
-        (self.offset, self.data_end, self.again) = (0, 0, true);
+        (self.offset, self.data_end, self.again, self.kind) = (0, 0, true, None);
     }
 
     /// Appends up to `room` bytes of data to `buffer`, or passes over a hole.
@@ -86,6 +86,9 @@ impl Reading {
             // It became shorter while it was read.
             self.metadata.size = self.offset;
             return Ok(Next::End);
+        }
+        if self.offset == 0 {
+            self.kind = Some(kind_of(&buffer[at..], &self.name));
         }
         self.offset += to_u64(read);
         Ok(Next::Data(read))

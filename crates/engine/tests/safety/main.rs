@@ -12,6 +12,7 @@ mod deletion;
 mod forged;
 mod forger;
 mod forgeries;
+mod kinds;
 mod kit;
 mod lying;
 mod model;
