@@ -13,19 +13,10 @@ use silt_repository::event::Warning;
 use silt_repository::objects::{Scratch, is_damage};
 use silt_repository::shared_index::SharedLookup;
 
+pub use crate::draft::DraftChunk;
+
 use crate::parent::ParentVolume;
 use crate::tree::{CutSegment, Cutter, OldSegments, TreeClaim, TreeEvent};
-
-/// A chunk whose place is being looked for.
-#[derive(Clone, Debug)]
-pub struct DraftChunk {
-    pub range: Range<usize>,
-    pub fingerprint: Fingerprint,
-    /// Where it is, once a level has found it; zeros are found from the start.
-    pub found: Option<(Reference, Level)>,
-    /// Whether its bytes are in the segment's buffer.
-    pub is_read: bool,
-}
 
 /// A segment that is not as in the parent: its bytes and chunks.
 pub struct SegmentDraft {

@@ -98,8 +98,8 @@ enum Command {
     Mount(MountOptions),
     /// Measure file trees against restic and Kopia: backups, a restore, and many small files
     #[command(
-        after_help = "Example:\n  silt-bench trees --work /srv/bench --source linux-6.1.187 --source \
-                      linux-6.1.192 --restic restic --kopia kopia --small-files 1000000"
+        after_help = "Example:\n  silt-bench trees --work /srv/bench --source linux-6.1.187 \
+                      --source linux-6.1.192 --restic restic --kopia kopia --small-files 1000000"
     )]
     Trees(TreesOptions),
 }

@@ -265,8 +265,8 @@ They can be brought back with `silt undelete` until a reclaim frees their space.
   silt tune /srv/home --apply home
   silt tune /srv/home --reset home
 
-Prints, for each kind of files, how much each way of cutting saves, and how many bytes a second of one
-core saves. Files that are stored already stay as they are until they are read again.")]
+Prints, for each kind of files, how much each way of cutting saves, and how many bytes a second of
+one core saves. Files that are stored already stay as they are until they are read again.")]
     Tune(Tune),
     /// Show, set or remove the stored retention policies of series
     #[command(

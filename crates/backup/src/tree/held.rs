@@ -9,7 +9,7 @@ use silt_format::{Recipe, Result, SEGMENT_BYTES};
 use super::cuts::Cut;
 use super::events::TreeEvent;
 use super::map::OldSegments;
-use crate::scan::DraftChunk;
+use crate::draft::DraftChunk;
 
 /// A segment that was cut and fingerprinted.
 pub(crate) struct CutSegment<'a> {

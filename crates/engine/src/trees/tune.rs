@@ -153,8 +153,8 @@ impl TuneReport {
 
 /// Cuts the files of a directory in all ways and measures what each would save.
 ///
-/// Takes at most 45 MiB for fingerprints, and 16 MiB for data. Files that can't be read are counted.
-/// Fails with `NotFound` if there is no such directory.
+/// Takes at most 45 MiB for fingerprints, and 16 MiB for data. Files that can't be read are
+/// counted. Fails with `NotFound` if there is no such directory.
 ///
 /// ```
 /// # use siltstone::*;
