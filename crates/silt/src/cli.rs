@@ -14,6 +14,7 @@ mod rounds;
 mod series;
 mod serve;
 mod trees;
+mod tune;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -39,6 +40,7 @@ pub use serve::{Serve, ServeNbd};
 pub use trees::{
     Archive, Cat, Dump, Find, Ls, Owners, TreeArgs, TreeRestoreArgs, Versions, Xattrs,
 };
+pub use tune::Tune;
 
 const AFTER_HELP: &str = "Exit status:
   0  done                          5  damage found
@@ -292,6 +294,16 @@ They can be brought back with `silt undelete` until a reclaim frees their space.
         /// The name of the series, or `id:` and its id if its name cannot be read.
         series: String,
     },
+    /// Measure which chunk sizes suit the files of a directory, and use them
+    #[command(after_help = "Examples:
+  silt tune /srv/home
+  silt tune /srv/home --plot home.svg --json
+  silt tune /srv/home --apply home
+  silt tune /srv/home --reset home
+
+Prints, for each kind of files, how much each way of cutting saves, and how many bytes a second of
+one core saves. Files that are stored already stay as they are until they are read again.")]
+    Tune(Tune),
     /// Show, set or remove the stored retention policies of series
     #[command(
         subcommand,

@@ -2,7 +2,7 @@
 
 use crate::codec::{Decoder, Encoder};
 use crate::number::to_u16;
-use crate::tree::{Entry, EntryKind};
+use crate::tree::{Entry, EntryKind, FileKind, KindCounts};
 use crate::{Result, number::to_u32};
 
 /// Maximum number of owners and groups whose names are kept; the others have numbers only.
@@ -53,6 +53,8 @@ pub struct Tree {
     pub groups: Vec<OwnerName>,
     /// Sums over the tree.
     pub counts: TreeCounts,
+    /// Regular files by kind, at the place of each kind's number.
+    pub kinds: [KindCounts; FileKind::ALL.len()],
     /// Segments of small files of which little is still referred to, in ascending order. The next
     /// backup reads their remaining files and stores them together with others.
     pub sparse_segments: Vec<u64>,
@@ -78,6 +80,11 @@ impl Tree {
         }
         to.u32(to_u32(self.sparse_segments.len()));
         self.sparse_segments.iter().for_each(|segment| to.u64(*segment));
+        to.count(self.kinds.len());
+        for kind in self.kinds {
+            to.u64(kind.files);
+            to.u64(kind.bytes);
+        }
     }
 
     pub(crate) fn decode(from: &mut Decoder<'_>) -> Result<Self> {
@@ -101,7 +108,10 @@ impl Tree {
         if !in_order || sparse_segments.len() > SPARSE_SEGMENTS_MAX {
             return Err(from.corrupt("its sparse segments are not in order"));
         }
-        Ok(Self { root, users, groups, counts, sparse_segments })
+        let kinds =
+            from.list(16, |item| Ok(KindCounts { files: item.u64()?, bytes: item.u64()? }))?;
+        let kinds = kinds.try_into().map_err(|_| from.corrupt("it has other kinds of files"))?;
+        Ok(Self { root, users, groups, counts, kinds, sparse_segments })
     }
 }
 
