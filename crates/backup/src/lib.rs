@@ -10,6 +10,7 @@ mod clean;
 mod commit;
 mod container;
 mod detect;
+mod draft;
 mod feed;
 mod hint;
 mod known;

@@ -20,7 +20,7 @@ pub struct BackupOptions {
     pub no_parent: bool,
     /// Make the series one that shares nothing with others, if it is new.
     pub no_share: bool,
-    /// Where duplicates are looked for.
+    /// The levels that look for duplicates.
     pub detection: DetectionOptions,
     /// The program's name and version, for the record.
     pub program: String,

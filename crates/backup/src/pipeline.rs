@@ -227,13 +227,13 @@ impl<'a> Pipeline<'a> {
 
     /// A pipeline that scans a file tree.
     pub(crate) fn of_tree(
-        (feed, old): (TreeFeed<'a>, &'a OldSegments),
+        (feed, old, cutter): (TreeFeed<'a>, &'a OldSegments, Cutter),
         scanner: &'a Scanner,
         kept: &'a Buffers,
         zstd_level: i32,
         workers: usize,
         buffers: usize,
-    ) -> Result<Self> {
+    ) -> Self {
         let mut pipeline = Self::of_packing(kept, zstd_level, workers);
         {
             let mut state = pipeline.state();
@@ -241,9 +241,9 @@ impl<'a> Pipeline<'a> {
             state.buffers =
                 (0..buffers).map(|_| kept.segments.take().unwrap_or_default()).collect();
         }
-        let (feed, cutter) = (Mutex::new((feed, 0)), Cutter::new()?);
+        let feed = Mutex::new((feed, 0));
         pipeline.scanned = Some(Scan::Tree(Box::new(Tree { feed, old, cutter, scanner })));
-        Ok(pipeline)
+        pipeline
     }
 
     /// Returns a pipeline that scans nothing and only seals frames.

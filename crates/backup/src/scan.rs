@@ -13,19 +13,10 @@ use silt_repository::event::Warning;
 use silt_repository::objects::{Scratch, is_damage};
 use silt_repository::shared_index::SharedLookup;
 
-use crate::parent::ParentVolume;
-use crate::tree::{Cutter, OldSegments, TreeClaim, TreeEvent};
+pub use crate::draft::DraftChunk;
 
-/// A chunk whose place is being looked for.
-#[derive(Clone, Debug)]
-pub struct DraftChunk {
-    pub range: Range<usize>,
-    pub fingerprint: Fingerprint,
-    /// Its reference, once a level has found it; that of zeros is known from the start.
-    pub found: Option<(Reference, Level)>,
-    /// Whether its bytes are in the segment's buffer.
-    pub is_read: bool,
-}
+use crate::parent::ParentVolume;
+use crate::tree::{CutSegment, Cutter, OldSegments, TreeClaim, TreeEvent};
 
 /// A segment that is not as in the parent: its bytes and chunks.
 pub struct SegmentDraft {
@@ -204,32 +195,28 @@ impl Scanner {
         }
     }
 
-    /// Cuts a segment; all chunks count as zeros until they are looked at.
     /// Processes a part of a file tree. Hands the buffer back unless a draft keeps it.
     pub(crate) fn scan_tree(
         &self,
         claim: TreeClaim,
-        data: Vec<u8>,
+        mut data: Vec<u8>,
         (cutter, old): (&Cutter, &OldSegments),
         buffers: &mut ScanBuffers,
     ) -> Result<(Scanned, Option<Vec<u8>>)> {
-        let TreeClaim { events, cuts, before, bytes } = claim;
+        let TreeClaim { mut events, cuts, before, bytes } = claim;
         if bytes == 0 {
             return Ok((Scanned::Tree(events, TreeSegment::None), Some(data)));
         }
         let (mut chunks, mut lengths, mut start) = (Vec::new(), Vec::new(), 0);
-        for cut in cuts {
-            cutter.cut(&data[start..start + cut.bytes], cut.way, &mut lengths);
+        for cut in &cuts {
+            cutter.cut(&data[start..start + cut.bytes], cut.kind, &mut lengths);
             for length in &lengths {
                 chunks.push(zeros(start..start + *length as usize));
                 start += *length as usize;
             }
         }
         self.fingerprint(&data, &mut chunks, buffers);
-        if start < SEGMENT_BYTES {
-            chunks.push(zeros(start..SEGMENT_BYTES));
-        }
-        let digest = self.digest_chunks(&chunks);
+        let mut digest = self.digest_padded(&mut chunks);
         let mut parents = Vec::new();
         for number in before {
             let Some(entry) = old.entry(number)? else { continue };
@@ -238,11 +225,28 @@ impl Scanner {
             }
             parents.push(entry);
         }
+        let mut segment =
+            CutSegment { cuts: &cuts, chunks: &mut chunks, data: &mut data, events: &mut events };
+        if segment.leave_out_held(old)? {
+            if data.is_empty() {
+                return Ok((Scanned::Tree(events, TreeSegment::None), Some(data)));
+            }
+            digest = self.digest_padded(&mut chunks);
+        }
         let stored = chunks.iter().filter(|chunk| chunk.found.is_none());
         let signatures = signatures(stored.map(|chunk| &chunk.fingerprint));
         let (index, recalled) = (0, false);
         let draft = SegmentDraft { index, data, chunks, digest, signatures, parents, recalled };
         Ok((Scanned::Tree(events, TreeSegment::Draft(Box::new(draft))), None))
+    }
+
+    /// The digest of a segment with zeros behind the chunks, which are added to them.
+    fn digest_padded(&self, chunks: &mut Vec<DraftChunk>) -> SegmentDigest {
+        let end = chunks.last().map_or(0, |last| last.range.end);
+        if end < SEGMENT_BYTES {
+            chunks.push(zeros(end..SEGMENT_BYTES));
+        }
+        self.digest_chunks(chunks)
     }
 
     fn digest_chunks(&self, chunks: &[DraftChunk]) -> SegmentDigest {
@@ -253,6 +257,7 @@ impl Scanner {
         self.digester.digest_chunks(digested)
     }
 
+    /// Cuts a segment; all chunks count as zeros until they are looked at.
     fn cut(&self, data: &[u8], buffers: &mut ScanBuffers) -> Vec<DraftChunk> {
         self.chunker.cut(data, &mut buffers.lengths);
         let mut start = 0;

@@ -327,7 +327,7 @@ impl<'r> BackupSession<'r> {
 
     /// A scanner of a file tree, which brings what it compares with.
     fn scanner_of_tree(&self) -> Result<Scanner> {
-        self.scanner_beside(None, crate::tree::CONTENT)
+        self.scanner_beside(None, crate::tree::ANY_LENGTH)
     }
 
     fn scanner_beside(&self, parent: Option<ParentVolume>, chunking: Chunking) -> Result<Scanner> {

@@ -29,6 +29,7 @@ mod rounds;
 mod run;
 mod sharing;
 mod system;
+mod trees;
 mod workload;
 
 use std::path::PathBuf;
@@ -99,6 +100,37 @@ enum Command {
     /// Measure the mounted folder and files inside disks, as root or with the package fuse3
     #[command(after_help = "Example:\n  silt-bench mount --work /vm/bench --snapshots 10000")]
     Mount(MountOptions),
+    /// Measure file trees against restic and Kopia: backups, a restore, and many small files
+    #[command(
+        after_help = "Example:\n  silt-bench trees --work /srv/bench --source linux-6.1.187 \
+                      --source linux-6.1.192 --restic restic --kopia kopia --small-files 1000000"
+    )]
+    Trees(TreesOptions),
+}
+
+#[derive(clap::Args)]
+struct TreesOptions {
+    /// A folder for the tree, repositories and restored files; it must have room for all.
+    #[arg(long, value_name = "DIR")]
+    work: PathBuf,
+    /// A directory; the second one is its next version.
+    #[arg(long, value_name = "DIR")]
+    source: Vec<PathBuf>,
+    /// The restic program.
+    #[arg(long, value_name = "FILE")]
+    restic: Option<PathBuf>,
+    /// The Kopia program.
+    #[arg(long, value_name = "FILE")]
+    kopia: Option<PathBuf>,
+    /// Also measure a tree of this many small and empty files.
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    small_files: u64,
+    /// How many rounds.
+    #[arg(long, default_value_t = 3)]
+    runs: usize,
+    /// The silt program.
+    #[arg(long, default_value = "silt", value_name = "FILE")]
+    silt: PathBuf,
 }
 
 #[derive(clap::Args)]
@@ -346,6 +378,7 @@ fn main() -> ExitCode {
         Command::Boot(options) => boot::run(&options),
         Command::Memory(options) => memory::run(&options),
         Command::Mount(options) => mount::run(&options),
+        Command::Trees(options) => trees::run(&options),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

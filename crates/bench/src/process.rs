@@ -97,6 +97,16 @@ impl Call {
         Ok(Cost { wall_s, cpu_s, rss_bytes: ended.rusage.maxrss, ..Cost::default() })
     }
 
+    /// Runs the program, which must succeed and print nothing.
+    pub fn silent(&self) -> Result<()> {
+        let output = Command::new(&self.program).args(&self.arguments).output()?;
+        let printed = [output.stdout, output.stderr].concat();
+        if output.status.success() && printed.is_empty() {
+            return Ok(());
+        }
+        Err(format!("{} printed: {}", self.text(), String::from_utf8_lossy(&printed)).into())
+    }
+
     fn text(&self) -> String {
         let words = std::iter::once(&self.program).chain(&self.arguments);
         let words: Vec<_> = words.map(|word| word.to_string_lossy()).collect();

@@ -47,3 +47,34 @@ fn every_workload_runs_and_is_reported() {
     assert_eq!(json["measured"].as_array().unwrap().len(), 8, "eight workloads of one system");
     assert!(std::fs::read_to_string(work.join("results.svg")).unwrap().ends_with("</svg>\n"));
 }
+
+#[test]
+fn trees_are_measured() {
+    let folder = tempfile::tempdir().unwrap();
+    let versions = ["one", "two"].map(|name| folder.path().join(name));
+    for version in &versions {
+        std::fs::create_dir(version).unwrap();
+        std::fs::write(version.join("file"), version.to_str().unwrap()).unwrap();
+    }
+    let program = Path::new(env!("CARGO_BIN_EXE_silt-bench"));
+    let work = folder.path().join("work");
+    let output = Command::new(program)
+        .args(["trees", "--runs", "1", "--small-files", "10", "--work"])
+        .arg(&work)
+        .arg("--silt")
+        .arg(program.with_file_name("silt"))
+        .args(versions.iter().flat_map(|version| ["--source".as_ref(), version.as_os_str()]))
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    for task in ["first backup", "nothing changed", "next version", "restore", "repository of silt"]
+    {
+        assert!(text.contains(task), "{text}");
+    }
+    let json = std::fs::read_to_string(work.join("trees.json")).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let tasks: Vec<usize> =
+        json.as_array().unwrap().iter().map(|it| it["costs"].as_array().unwrap().len()).collect();
+    assert_eq!(tasks, [4, 2], "the small files have no later version");
+}

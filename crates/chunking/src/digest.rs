@@ -26,7 +26,8 @@ pub struct DigestedBlocks {
 }
 
 impl DigestedBlocks {
-    /// Where the blocks that are not all zero are in the segment, and their fingerprints, in order.
+    /// Iterates over the blocks that are not all zero: their ranges in the segment and their
+    /// fingerprints, in order.
     pub fn stored(&self) -> impl Iterator<Item = (Range<usize>, Fingerprint)> {
         self.stored.iter().cloned().zip(self.fingerprints.iter().copied())
     }

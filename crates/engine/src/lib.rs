@@ -83,5 +83,5 @@ pub use throttle::{Throttle, Throttled};
 pub use trees::{
     ArchiveFormat, ChangeKind, DumpReport, Failures, FileQuery, FileVersion, OwnerQuery,
     TreeChange, TreeDiff, TreePath, TreeRestoreOptions, TreeRestorePlan, TreeRestoreReport,
-    VersionsBy,
+    TuneMeasure, TuneOptions, TuneReport, TunedKind, VersionsBy, tune,
 };

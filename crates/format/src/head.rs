@@ -7,6 +7,7 @@ use crate::policy::RetentionPolicy;
 use crate::reference::ObjectSet;
 use crate::run::RunRef;
 use crate::summary::SummaryGeometry;
+use crate::tree::FileChunking;
 use crate::{ContentHash, Error, Result};
 
 const CORE: u16 = 1;
@@ -24,6 +25,7 @@ const CONDEMNED: u16 = 22;
 const DELTA_BASES: u16 = 24;
 const ALIAS: u16 = 25;
 const USERS: u16 = 26;
+const FILE_CHUNKING: u16 = 27;
 
 /// An entry of a head's store table, which resolves the store numbers in references.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -183,6 +185,8 @@ pub struct Head {
     pub alias: Option<String>,
     /// Of a shared store: the series that may use it, as of its last build or sweep.
     pub users: Vec<SeriesId>,
+    /// How files of trees are cut into chunks, if not by default.
+    pub file_chunking: Option<FileChunking>,
 }
 
 impl Head {
@@ -217,6 +221,7 @@ impl Head {
             delta_bases: Vec::new(),
             alias: None,
             users: Vec::new(),
+            file_chunking: None,
         }
     }
 
@@ -251,6 +256,9 @@ impl Head {
             to.section(POLICY, 0, |to| policy.encode(to));
         }
         self.encode_sharing(&mut to);
+        if let Some(chunking) = &self.file_chunking {
+            to.section(FILE_CHUNKING, REQUIRED, |to| chunking.encode(to));
+        }
         to.bytes
     }
 
@@ -341,6 +349,7 @@ impl Head {
                 DELTA_BASES => found.delta_bases = body.list(36, decode_dead)?,
                 ALIAS => found.alias = Some(body.string()?),
                 USERS => found.users = body.list(12, |item| Ok(SeriesId(item.array()?)))?,
+                FILE_CHUNKING => found.file_chunking = Some(FileChunking::decode(body)?),
                 _ => return Ok(false),
             }
             sections |= 1_u32 << tag;
@@ -364,6 +373,7 @@ impl Head {
                 delta_bases: found.delta_bases,
                 alias: found.alias,
                 users: found.users,
+                file_chunking: found.file_chunking,
                 ..core
             }),
             _ => Err(Error::corrupt("head: a section is missing")),

@@ -35,6 +35,7 @@ impl Head {
             delta_bases,
             alias,
             users,
+            file_chunking,
         } = self;
         before.generation.checked_add(1) == Some(*generation)
             && (series, domain, name) == (&before.series, &before.domain, &before.name)
@@ -47,6 +48,7 @@ impl Head {
             && keeps_snapshots(snapshots, before)
             && (deleted, dead, leak) == (&before.deleted, &before.dead, &before.leak)
             && (policy, alias, users) == (&before.policy, &before.alias, &before.users)
+            && *file_chunking == before.file_chunking
             && (runs, delta_bases) == (&before.runs, &before.delta_bases)
             && (condemned, condemned_in) == (&before.condemned, &before.condemned_in)
     }

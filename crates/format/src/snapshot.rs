@@ -26,7 +26,7 @@ const KEYS_SEGMENTS: u8 = 1;
 /// Bytes of a volume before its sections.
 const VOLUME_PREFIX_BYTES: usize = 5;
 
-/// How bytes of a volume were accounted for. The numbers are stored.
+/// The detection level of bytes of a volume. The numbers are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Level {
@@ -79,7 +79,7 @@ impl Level {
     }
 }
 
-/// The bytes of a volume that each level accounted for.
+/// Bytes of a volume by level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LevelBytes([u64; Level::ALL.len()]);
 
@@ -126,7 +126,8 @@ pub enum VolumeKind {
     Tree(Box<Tree>),
 }
 
-/// A source's name for the point in time of a snapshot, used later to ask what changed since.
+/// A source's name for the point in time of a snapshot; a later backup can ask the source what has
+/// changed since.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checkpoint {
     /// The volume's name.
@@ -144,7 +145,7 @@ pub struct Volume {
     pub kind: VolumeKind,
     /// Its name in the series.
     pub name: String,
-    /// Its size in bytes; of a file tree, that of the space in which its segments lie.
+    /// Its size in bytes; of a file tree, the size of its address space.
     pub bytes: u64,
     /// The path that it was read from.
     pub source: String,
@@ -162,12 +163,12 @@ pub struct Volume {
     pub unreadable: Vec<ByteSpan>,
     /// The backing files of the source, from the top down. The volume holds the combined content.
     pub backing: Vec<String>,
-    /// The extent to which a changed-blocks map was trusted; none if everything was read.
+    /// The use of a changed-blocks map; `None` if everything was read.
     pub map_proof: Option<MapProof>,
 }
 
-/// The segments that a changed-blocks map saved a backup from reading, and since when they are
-/// verified.
+/// The segments that a backup did not read because of a changed-blocks map, and the time since
+/// which all segments are verified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MapProof {
     /// Segments that the map called unchanged, including those that were compared anyway.

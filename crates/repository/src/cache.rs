@@ -18,7 +18,7 @@ struct Entry<V> {
 }
 
 impl<K: Hash + Eq + Copy, V: Clone> WeightedCache<K, V> {
-    /// An empty cache of at most so many bytes.
+    /// Returns an empty cache of at most `bytes_max` bytes.
     pub fn new(bytes_max: usize) -> Self {
         Self { entries: HashMap::new(), bytes_max, bytes: 0, clock: 0 }
     }
@@ -43,8 +43,8 @@ impl<K: Hash + Eq + Copy, V: Clone> WeightedCache<K, V> {
         }
     }
 
-    /// Adds a value that weighs `bytes`, and drops the least recently used ones that no longer fit.
-    /// Returns one that was dropped, for those who can use its memory again.
+    /// Adds a value of `bytes` bytes, and drops the least recently used values that no longer fit.
+    /// Returns one dropped value, so that the caller can reuse its memory.
     pub fn insert(&mut self, key: K, value: V, bytes: usize) -> Option<V> {
         self.clock += 1;
         let entry = Entry { value, bytes, used: self.clock };

@@ -65,12 +65,11 @@ pub struct Container {
     pub store: SeriesId,
     /// Its number there.
     pub number: u32,
-    /// Who has written it: part of its name.
-    /// Its writer's tag, part of its name.
+    /// The writer's tag, part of the container's name.
     pub tag: ObjectTag,
     /// The header and sealer for reading its frames.
     pub object: OpenObject,
-    /// Where its chunks are.
+    /// Its directory: the places of its chunks.
     pub directory: Directory,
 }
 

@@ -113,7 +113,7 @@ impl<'r> Edit<'r> {
         read_snapshots(self.repository, self.head.series, &self.head.snapshots)
     }
 
-    /// Where in the list of living snapshots `id` is.
+    /// Returns the index of `id` in the list of living snapshots.
     pub fn place(&self, id: Id) -> Result<usize> {
         let found = self.head.snapshots.iter().position(|entry| entry.id == id);
         found.ok_or_else(|| {

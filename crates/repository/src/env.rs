@@ -133,7 +133,7 @@ impl Context {
     pub fn now_s(&self) -> u64 {
         u64::try_from(self.env.now_ns() / 1_000_000_000).unwrap_or(0)
     }
-    /// Whether the operation, or the whole process, was asked to stop.
+    /// Whether the user has asked to stop the operation or the whole process.
     pub fn is_interrupted(&self) -> bool {
         self.cancel.is_cancelled() || self.env.is_interrupted()
     }

@@ -140,8 +140,8 @@ impl Repository {
         series == self.objects.keys.shared_store_id(DEFAULT_DOMAIN)
     }
 
-    /// The generation of the shared store's newest head. Whoever asks has read the heads that may
-    /// know it.
+    /// Returns the generation of the shared store's newest head. Call it only after reading the
+    /// heads that may know it.
     pub fn shared_generation(&self) -> Result<u64> {
         let shared = self.objects.keys.shared_store_id(DEFAULT_DOMAIN);
         let newest = heads::all(&self.objects, shared).next().transpose()?;

@@ -114,8 +114,8 @@ impl MapReader {
         Ok(page)
     }
 
-    /// Where the page of `level` is that covers the `index`-th range of that level, `None` for
-    /// zeros.
+    /// Returns the reference to the page of `level` that covers the `index`-th range of that level,
+    /// `None` for zeros.
     pub fn page_ref(&self, root: MapRoot, level: u8, index: u64) -> Result<Option<BlockRef>> {
         let mut at = root.page;
         for above in (level + 1..=root.level).rev() {

@@ -68,7 +68,7 @@ pub struct OpenObject {
 
 /// The objects of one repository.
 pub struct Objects {
-    /// Where they are: all places as one.
+    /// The storage of the objects: all places as one.
     pub storage: Arc<dyn Storage>,
     /// The repository that they belong to.
     pub repository: RepositoryId,
@@ -105,7 +105,7 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Shares with other readers what is read ahead.
+    /// Shares the parts that are read ahead with other readers.
     pub fn share(&mut self, parts: &Arc<Parts>) {
         self.ahead.share(parts);
     }

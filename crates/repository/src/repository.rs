@@ -21,9 +21,9 @@ use crate::series::{DEFAULT_DOMAIN, ID_PREFIX};
 pub struct OpenPlaces {
     /// The list by which it was opened.
     pub list: Places,
-    /// Where everything is, the shared store but for places of its own.
+    /// The places of the repository, which also hold the shared store unless it has its own.
     pub main: Arc<Replicated>,
-    /// Where the shared store is, if it has places of its own.
+    /// The places of the shared store, if it has its own.
     pub shared: Option<Arc<Replicated>>,
 }
 
@@ -128,7 +128,7 @@ impl Repository {
         self.objects.repository
     }
 
-    /// Where the repository is.
+    /// Returns the location of the repository.
     pub fn location(&self) -> String {
         self.objects.storage.describe()
     }

@@ -20,7 +20,7 @@ impl SharedRecord {
         Record { fingerprint, payload }
     }
 
-    /// What a record says.
+    /// Decodes a record.
     pub fn decode(record: &Record) -> Self {
         let (mut bits, mut bytes) = ([0; 8], [0; 4]);
         bits.copy_from_slice(&record.payload[..8]);
@@ -54,7 +54,7 @@ impl Owner {
         Record { fingerprint, payload }
     }
 
-    /// What a record says.
+    /// Decodes a record.
     pub fn decode(record: &Record) -> Self {
         let p = &record.payload;
         Self {

@@ -37,7 +37,7 @@ impl Table {
         place
     }
 
-    /// Where a chunk of this fingerprint is.
+    /// Returns the reference of the chunk with this fingerprint, if the table has it.
     pub fn get(&self, fingerprint: &Fingerprint) -> Option<Reference> {
         let number = self.places[self.place(fingerprint)].checked_sub(1)?;
         Some(self.entries[number as usize].1)

@@ -14,6 +14,7 @@ mod rounds;
 mod series;
 mod serve;
 mod trees;
+mod tune;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -39,11 +40,12 @@ pub use serve::{Serve, ServeNbd};
 pub use trees::{
     Archive, Cat, Dump, Find, Ls, Owners, TreeArgs, TreeRestoreArgs, Versions, Xattrs,
 };
+pub use tune::Tune;
 
 const AFTER_HELP: &str = "Exit status:
   0  done                          5  damage found
   1  failed                       10  no repository there
-  2  wrong usage                  11  another backup of the series is running
+  2  wrong usage                  11  another backup or reclaim of the series
   3  backup made, but a source    12  wrong password
      was partly unreadable        13  refused: rights, keys, safety checks
                                   20  `silt status`: a series is too old or damaged
@@ -154,9 +156,9 @@ Snapshots in a row with the same content are one version. Times are those of the
   silt files web1@2026-11-20:root get /var/www /tmp/restored
   silt files web1@latest:root --partition 3 ls /home
 
-Reads ext2, ext3 and ext4, on the disk itself or in a partition (MBR, GPT). A journal that was not
-emptied is replayed in memory. Of the image nothing is trusted: `get` writes nothing outside its
-folder. For other file systems, LVM and encrypted disks see `silt help mount`.")]
+Reads ext2, ext3 and ext4, on the disk itself or in a partition (MBR, GPT). The journal of a disk
+that was not unmounted cleanly is replayed in memory. `get` writes nothing outside its folder,
+whatever the image says. For other file systems, LVM and encrypted disks see `silt help mount`.")]
     Files(Files),
     /// Show all snapshots as a read-only folder, without restoring them
     #[command(after_help = "Examples:
@@ -168,9 +170,9 @@ folder. For other file systems, LVM and encrypted disks see `silt help mount`.")
 
 The folder holds SERIES/DATE/VOLUME.raw, links SERIES/latest, and links by-id/ID for the ids that
 `silt snapshots` lists. DATE is in UTC. New snapshots appear while it is mounted. Every byte is
-verified before it is given out; where data are damaged, reads of that range alone fail.
+verified before it is given out; reads of a damaged range fail, all others work.
 
-What is inside a disk:
+To open what is inside a disk:
   losetup --read-only --partscan --find --show /mnt/backups/web1/latest/root.raw
   guestfish --ro --format=raw -i -a /mnt/backups/web1/latest/root.raw
   qemu-img convert -O qcow2 /mnt/backups/web1/latest/root.raw web1.qcow2
@@ -221,8 +223,8 @@ R renamed. Content is compared where it is stored differently, not by times.")]
 
 Exit status 20 if a series is damaged, has no good snapshot, or none younger than --max-age.
 A snapshot is good if it can be read, its source was read in full, and it is not dated in the
-future. VERIFIED is since when all stored data of the series was read by `silt check`, MAP since
-when every segment was read or compared although changed-blocks maps were used.")]
+future. VERIFIED: since this time, `silt check --read-data` has read all data of the series. MAP:
+since this time, every segment was read or compared; - without changed-blocks maps.")]
     Status(Status),
     /// Delete snapshots by retention rules: those given, the profile's, or each series' stored ones
     #[command(after_help = "Examples:
@@ -230,8 +232,8 @@ when every segment was read or compared although changed-blocks maps were used."
   silt forget web1 --keep-last 10 --keep-within 30d
   silt forget --reclaim
 
-Times are in the local time zone. Snapshots dated in the future and protected ones are kept. With
---keep-within and --min-age, a host that can only add snapshots cannot push out good ones.")]
+Times are in the local time zone. Snapshots dated in the future and protected ones are kept. To stop
+a stolen host from pushing out good snapshots with new ones, use --keep-within and --min-age.")]
     Forget(Forget),
     /// Delete snapshots; `silt reclaim` frees their space
     #[command(after_help = "Examples:
@@ -292,6 +294,16 @@ They can be brought back with `silt undelete` until a reclaim frees their space.
         /// The name of the series, or `id:` and its id if its name cannot be read.
         series: String,
     },
+    /// Measure which chunk sizes suit the files of a directory, and use them
+    #[command(after_help = "Examples:
+  silt tune /srv/home
+  silt tune /srv/home --plot home.svg --json
+  silt tune /srv/home --apply home
+  silt tune /srv/home --reset home
+
+Prints, for each kind of files, how much each way of cutting saves, and how many bytes a second of
+one core saves. Files that are stored already stay as they are until they are read again.")]
+    Tune(Tune),
     /// Show, set or remove the stored retention policies of series
     #[command(
         subcommand,

@@ -1,7 +1,7 @@
 //! The Siltstone program as a library.
 //!
-//! A program with further kinds of storage is a call of [`main_with`] in a crate of its own, so
-//! that their clients are no part of what everybody builds.
+//! A program with further kinds of storage calls [`main_with`] from a crate of its own, so `silt`
+//! itself does not depend on their clients.
 
 mod advice;
 mod cli;

@@ -13,7 +13,7 @@ use crate::{
     TagPage, Usage,
 };
 
-/// What happens to one operation.
+/// The fault of one operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// Nothing: it is carried out.

@@ -1,39 +1,12 @@
 //! What a file is used for, by its first bytes and its name.
 
-/// How many bytes of the start of a file [`FileKind::of`] looks at.
-pub const MAGIC_BYTES: usize = 512;
-
-/// What a file is used for. Files of one kind are likely to share content.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum FileKind {
-    /// The image of a disk or of a memory.
-    DiskImage,
-    /// A database, or its log.
-    Database,
-    /// Text: source code, configuration, logs, markup.
-    Text,
-    /// A document of an office suite, a PDF, a book.
-    Document,
-    /// Mail.
-    Mail,
-    /// A photograph or another picture.
-    Photo,
-    /// Sound.
-    Audio,
-    /// Moving pictures.
-    Video,
-    /// An archive, a package, or other compressed data.
-    Archive,
-    /// A program, library or object file.
-    Executable,
-    /// Anything else.
-    Other,
-}
-
-use FileKind::{
+use silt_format::tree::FileKind;
+use silt_format::tree::FileKind::{
     Archive, Audio, Database, DiskImage, Document, Executable, Mail, Other, Photo, Text, Video,
 };
+
+/// How many bytes of the start of a file [`kind_of`] looks at.
+pub const MAGIC_BYTES: usize = 512;
 
 /// First bytes that tell a kind: offset, bytes, kind. The first that fits counts.
 const MAGIC: [(usize, &[u8], FileKind); 62] = [
@@ -187,28 +160,21 @@ const ENDINGS: [(&str, FileKind); 82] = [
     ("o", Executable),
 ];
 
-impl FileKind {
-    /// All kinds.
-    pub const ALL: [Self; 11] = [
-        DiskImage, Database, Text, Document, Mail, Photo, Audio, Video, Archive, Executable, Other,
-    ];
-
-    /// The kind of a file by its first bytes, at most [`MAGIC_BYTES`], then by its name. Text is
-    /// what has no control characters and no other kind.
-    pub fn of(start: &[u8], name: &[u8]) -> Self {
-        let start = &start[..start.len().min(MAGIC_BYTES)];
-        let magic = MAGIC.iter().find(|(offset, bytes, _)| {
-            start.get(*offset..).is_some_and(|rest| rest.starts_with(bytes))
-        });
-        if let Some((_, _, kind)) = magic {
-            return *kind;
-        }
-        let by_name = by_name(name);
-        // TypeScript and transport streams share an ending, as others do.
-        let is_doubtful = by_name
-            .is_none_or(|kind| matches!(kind, Video | Archive | Database | Executable | DiskImage));
-        if is_doubtful && is_text(start) { Text } else { by_name.unwrap_or(Other) }
+/// The kind of a file by its first bytes, at most [`MAGIC_BYTES`], then by its name. Text is what
+/// has no control characters and no other kind.
+pub fn kind_of(start: &[u8], name: &[u8]) -> FileKind {
+    let start = &start[..start.len().min(MAGIC_BYTES)];
+    let magic = MAGIC.iter().find(|(offset, bytes, _)| {
+        start.get(*offset..).is_some_and(|rest| rest.starts_with(bytes))
+    });
+    if let Some((_, _, kind)) = magic {
+        return *kind;
     }
+    let by_name = by_name(name);
+    // TypeScript and transport streams share an ending, as others do.
+    let is_doubtful = by_name
+        .is_none_or(|kind| matches!(kind, Video | Archive | Database | Executable | DiskImage));
+    if is_doubtful && is_text(start) { Text } else { by_name.unwrap_or(Other) }
 }
 
 fn by_name(name: &[u8]) -> Option<FileKind> {
@@ -231,43 +197,43 @@ mod tests {
 
     #[test]
     fn first_bytes_come_before_names() {
-        assert_eq!(FileKind::of(b"QFI\xfb\0\0\0\x03", b"photo.jpg"), DiskImage);
-        assert_eq!(FileKind::of(b"\xff\xd8\xff\xe0", b"x.db"), Photo);
-        assert_eq!(FileKind::of(b"RIFF\x10\0\0\0WAVEfmt ", b"x"), Audio);
-        assert_eq!(FileKind::of(b"RIFF\x10\0\0\0WEBP", b"x"), Photo);
-        assert_eq!(FileKind::of(b"\0\0\0\x18ftypmp42", b"x"), Video);
-        assert_eq!(FileKind::of(b"\0\0\0\x18ftypheic", b"x"), Photo);
-        assert_eq!(FileKind::of(b"SQLite format 3\0", b"places"), Database);
-        assert_eq!(FileKind::of(b"Return-Path: <a@b>\n", b"1234.M5:2,S"), Mail);
+        assert_eq!(kind_of(b"QFI\xfb\0\0\0\x03", b"photo.jpg"), DiskImage);
+        assert_eq!(kind_of(b"\xff\xd8\xff\xe0", b"x.db"), Photo);
+        assert_eq!(kind_of(b"RIFF\x10\0\0\0WAVEfmt ", b"x"), Audio);
+        assert_eq!(kind_of(b"RIFF\x10\0\0\0WEBP", b"x"), Photo);
+        assert_eq!(kind_of(b"\0\0\0\x18ftypmp42", b"x"), Video);
+        assert_eq!(kind_of(b"\0\0\0\x18ftypheic", b"x"), Photo);
+        assert_eq!(kind_of(b"SQLite format 3\0", b"places"), Database);
+        assert_eq!(kind_of(b"Return-Path: <a@b>\n", b"1234.M5:2,S"), Mail);
         let mut tar = vec![0; 512];
         tar[257..262].copy_from_slice(b"ustar");
-        assert_eq!(FileKind::of(&tar, b"x.bin"), Archive);
+        assert_eq!(kind_of(&tar, b"x.bin"), Archive);
         let mut office = b"PK\x03\x04".to_vec();
         office.resize(30, 0);
         office.extend(b"[Content_Types].xml");
-        assert_eq!(FileKind::of(&office, b"x"), Document);
-        assert_eq!(FileKind::of(b"PK\x03\x04rest", b"x"), Archive);
+        assert_eq!(kind_of(&office, b"x"), Document);
+        assert_eq!(kind_of(b"PK\x03\x04rest", b"x"), Archive);
     }
 
     #[test]
     fn names_decide_where_bytes_do_not() {
-        assert_eq!(FileKind::of(&[0; 600], b"disk.RAW"), DiskImage);
-        assert_eq!(FileKind::of(&[0, 1, 2], b"a.ibd"), Database);
-        assert_eq!(FileKind::of(b"G@\x11\x10\0", b"a.ts"), Video);
-        assert_eq!(FileKind::of(b"const x = 1;\n", b"a.ts"), Text);
-        assert_eq!(FileKind::of(b"Subject: x\n", b"a.eml"), Mail);
-        assert_eq!(FileKind::of(b"\0", b"unknown"), Other);
-        assert_eq!(FileKind::of(b"", b"empty"), Other);
-        assert_eq!(FileKind::of(b"", b".raw"), DiskImage);
+        assert_eq!(kind_of(&[0; 600], b"disk.RAW"), DiskImage);
+        assert_eq!(kind_of(&[0, 1, 2], b"a.ibd"), Database);
+        assert_eq!(kind_of(b"G@\x11\x10\0", b"a.ts"), Video);
+        assert_eq!(kind_of(b"const x = 1;\n", b"a.ts"), Text);
+        assert_eq!(kind_of(b"Subject: x\n", b"a.eml"), Mail);
+        assert_eq!(kind_of(b"\0", b"unknown"), Other);
+        assert_eq!(kind_of(b"", b"empty"), Other);
+        assert_eq!(kind_of(b"", b".raw"), DiskImage);
     }
 
     #[test]
     fn text_may_be_cut_within_a_character() {
         let text = "\u{e4}".repeat(400);
-        assert_eq!(FileKind::of(text.as_bytes(), b"x"), Text);
-        assert_eq!(FileKind::of(&text.as_bytes()[..511], b"x"), Text);
-        assert_eq!(FileKind::of(b"caf\xe9 latin-1", b"x"), Other);
-        assert_eq!(FileKind::of(b"#!/bin/sh\necho\n", b"script"), Text);
+        assert_eq!(kind_of(text.as_bytes(), b"x"), Text);
+        assert_eq!(kind_of(&text.as_bytes()[..511], b"x"), Text);
+        assert_eq!(kind_of(b"caf\xe9 latin-1", b"x"), Other);
+        assert_eq!(kind_of(b"#!/bin/sh\necho\n", b"script"), Text);
     }
 
     #[test]
@@ -275,10 +241,10 @@ mod tests {
         for (at, (offset, bytes, kind)) in MAGIC.iter().enumerate() {
             let mut start = vec![0x80; *offset];
             start.extend(*bytes);
-            assert_eq!(FileKind::of(&start, b""), *kind, "row {at}");
+            assert_eq!(kind_of(&start, b""), *kind, "row {at}");
         }
         for (ending, kind) in ENDINGS {
-            assert_eq!(FileKind::of(&[0], format!("x.{ending}").as_bytes()), kind, "{ending}");
+            assert_eq!(kind_of(&[0], format!("x.{ending}").as_bytes()), kind, "{ending}");
         }
     }
 }

@@ -27,7 +27,7 @@ mod walk;
 
 pub use archive::{ArchiveEntry, TarWriter, ZipWriter};
 pub use file::OpenFile;
-pub use kind::{FileKind, MAGIC_BYTES};
+pub use kind::{MAGIC_BYTES, kind_of};
 pub use make::{
     Existing, FAILURES_MAX, Failure, FileStep, MakeOptions, Maker, Missing, NewFile, OwnerChoice,
     PresentFile, Report, XattrChoice,

@@ -359,15 +359,6 @@ impl Maker {
         std::mem::take(&mut frame.others.found)
     }
 
-    /// Notes that not all entries of the current directory are known, which counts as a failure
-    /// of the directory. [`others`](Self::others) then says nothing about it.
-    pub fn incomplete(&mut self, error: Error) {
-        self.fail(b"", error);
-        if let Some(frame) = self.frames.last_mut() {
-            frame.others = Others::default();
-        }
-    }
-
     /// Removes an entry of the current directory, and everything below it. What is mounted there
     /// is not touched. Returns `false` if something could not be removed.
     pub fn remove(&mut self, name: &[u8]) -> bool {

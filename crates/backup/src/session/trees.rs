@@ -14,13 +14,18 @@ use silt_tree::{TreeSource, Walk};
 use super::{BackupSession, check_name, scan_jobs};
 use crate::pipeline::Pipeline;
 use crate::scan::{Outcome, Scanned, TreeSegment};
-use crate::tree::{Assembly, CONTENT, KnownTree, NewMap, OldSegments, TreeFeed, TreeOptions};
+use crate::tree::{
+    ANY_LENGTH, Assembly, Cutter, KnownTree, NewMap, OldSegments, TreeFeed, TreeOptions,
+};
+
+/// The highest level that a repository may have.
+const ZSTD_LEVEL_MAX: i32 = 19;
 
 impl BackupSession<'_> {
     /// Backs up the directory `root` and everything below it under `name`.
     ///
-    /// Files that are as they were in the parent, by the metadata that `options` trust, are not
-    /// read. What can't be read is a warning, counted in the tree, and the rest is backed up.
+    /// Does not read files whose metadata, as far as `options` trust it, equals the parent's. A
+    /// file that cannot be read causes a warning and is counted in the tree; the rest is backed up.
     /// Fails with `NotFound` if there is no such directory.
     pub fn add_tree(&mut self, name: &str, root: &Path, options: &TreeOptions) -> Result<&Volume> {
         check_name("volume", name)?;
@@ -41,29 +46,32 @@ impl BackupSession<'_> {
         check_name("volume", name)?;
         self.require_new_volume(name)?;
         let parent = self.parent.as_ref();
+        let began_ns = parent.map_or(0, |parent| parent.time_ns);
         let parent = parent.and_then(|parent| parent.volumes.iter().find(|v| v.name == name));
         let root = parent.and_then(Volume::tree).map(|tree| &tree.root);
         let expected_bytes =
             root.and_then(|root| root.subtree.as_ref()).map(|below| below.bytes_below);
-        let (old, known) = self.known_tree(parent);
+        let (old, known) = self.known_tree(parent, began_ns);
         let scanner = self.scanner_of_tree()?;
         let before = self.containers.stored_bytes + self.packs.stored_bytes;
         let mut volume = empty(name, description);
         let owners = source.owners();
-        let feed = TreeFeed::new(self.context.clone(), source, options, known, &old)?;
+        let cutter = Cutter::new(&self.head.file_chunking.unwrap_or_default())?;
+        let context = self.context.clone();
+        let feed = TreeFeed::new(context, source, options, known, &old, cutter.clone());
         let seen_bytes = feed.seen_bytes();
         let mut assembly = Assembly::new(NewMap::new(&old));
         let workers = self.context.workers(self.budget.workers(scan_jobs(self.options.jobs)));
         let objects = Arc::clone(&self.repository.objects);
         let (excluded, vanished) = {
             let pipeline = Pipeline::of_tree(
-                (feed, &old),
+                (feed, &old, cutter),
                 &scanner,
                 &objects.buffers,
-                self.repository.config.zstd_level,
+                zstd_level(self.repository.config.zstd_level),
                 workers,
                 self.budget.segment_buffers(workers),
-            )?;
+            );
             pipeline.run(|pipeline| {
                 while let Some(outcome) = pipeline.next()? {
                     self.lease.keep()?;
@@ -83,14 +91,14 @@ impl BackupSession<'_> {
             })?;
             pipeline.left_out()
         };
-        let Assembly { map, root, mut counts, users, groups, .. } = assembly;
+        let Assembly { map, root, mut counts, kinds, users, groups, .. } = assembly;
         let root = root.ok_or_else(|| Error::invalid("the walk of a tree did not end"))?;
         (counts.excluded, counts.vanished) = (excluded, vanished);
         let (map, bytes, sparse_segments) = map.finish(&old, &mut self.packs)?;
         let (mut users, mut groups) = (owners.users(&users), owners.groups(&groups));
         users.truncate(NAMES_MAX);
         groups.truncate(NAMES_MAX);
-        let tree = Tree { root, users, groups, counts, sparse_segments };
+        let tree = Tree { root, users, groups, counts, kinds, sparse_segments };
         (volume.root, volume.bytes) = (map, bytes);
         volume.kind = VolumeKind::Tree(Box::new(tree));
         volume.stored_bytes = self.containers.stored_bytes + self.packs.stored_bytes - before;
@@ -101,7 +109,7 @@ impl BackupSession<'_> {
 
     /// The tree of this name in the parent, if its writer is believed: a forged entry would stand
     /// for a file that is never read.
-    fn known_tree(&self, parent: Option<&Volume>) -> (OldSegments, KnownTree) {
+    fn known_tree(&self, parent: Option<&Volume>, began_ns: i64) -> (OldSegments, KnownTree) {
         let reader = Arc::clone(&self.reader);
         let avoided = Arc::clone(&self.avoided);
         let pages = TreeReader::of(Arc::clone(&reader));
@@ -112,13 +120,13 @@ impl BackupSession<'_> {
         let Some((volume, tree)) = tree else {
             let none = MapRoot { level: 0, page: None };
             let old = OldSegments::new(reader, none, 0, &[], avoided);
-            return (old, KnownTree::new(pages, None));
+            return (old, KnownTree::new(pages, None, began_ns));
         };
         let count = volume.bytes / to_u64(silt_format::SEGMENT_BYTES);
         let repack = &tree.sparse_segments;
         let old = OldSegments::new(reader, volume.root, count, repack, avoided);
         let root = self.parent_is_trusted.then(|| tree.root.clone());
-        (old, KnownTree::new(pages, root))
+        (old, KnownTree::new(pages, root, began_ns))
     }
 
     /// Stores a part of the tree, and adds its entries.
@@ -151,6 +159,12 @@ impl BackupSession<'_> {
     }
 }
 
+/// The compression of a tree's files: two levels above that of disks, since they are text more
+/// often and fewer bytes have to be compressed at all.
+fn zstd_level(configured: i32) -> i32 {
+    if configured > 0 { (configured + 2).min(ZSTD_LEVEL_MAX) } else { configured }
+}
+
 /// The volume of a tree before anything of it was read.
 fn empty(name: &str, description: &str) -> Volume {
     Volume {
@@ -159,7 +173,7 @@ fn empty(name: &str, description: &str) -> Volume {
         bytes: 0,
         source: description.to_owned(),
         source_format: "tree".to_owned(),
-        chunking: CONTENT,
+        chunking: ANY_LENGTH,
         root: MapRoot { level: 0, page: None },
         levels: LevelBytes::default(),
         stored_bytes: 0,

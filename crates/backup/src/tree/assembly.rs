@@ -3,7 +3,9 @@
 use std::collections::{BTreeSet, HashMap};
 
 use silt_format::number::to_u64;
-use silt_format::tree::{Entry, EntryKind, Extent, Metadata, State, TreeCounts};
+use silt_format::tree::{
+    Entry, EntryKind, Extent, FileKind, KindCounts, Metadata, State, TreeCounts,
+};
 use silt_format::{Error, Result, SEGMENT_BYTES};
 use silt_repository::objects::Objects;
 use silt_repository::packs::PackWriter;
@@ -16,6 +18,7 @@ use super::map::NewMap;
 struct Linked {
     extents: Vec<Extent>,
     state: State,
+    content: FileKind,
     size: u64,
     left: u32,
 }
@@ -27,6 +30,7 @@ pub(crate) struct Assembly {
     extents: Vec<Extent>,
     linked: HashMap<(u16, u64), Linked>,
     pub(crate) counts: TreeCounts,
+    pub(crate) kinds: [KindCounts; FileKind::ALL.len()],
     pub(crate) users: BTreeSet<u32>,
     pub(crate) groups: BTreeSet<u32>,
     pub(crate) root: Option<Entry>,
@@ -40,6 +44,7 @@ impl Assembly {
             extents: Vec::new(),
             linked: HashMap::new(),
             counts: TreeCounts::default(),
+            kinds: Default::default(),
             users: BTreeSet::new(),
             groups: BTreeSet::new(),
             root: None,
@@ -56,7 +61,7 @@ impl Assembly {
     ) -> Result<()> {
         match event {
             TreeEvent::Enter(entry) => {
-                self.count(&entry.metadata, entry.state);
+                self.count(&entry);
                 self.writer.enter(*entry);
                 Ok(())
             }
@@ -72,6 +77,10 @@ impl Assembly {
                 self.extend(Extent { address: Some(address), bytes: to_u64(bytes) });
                 Ok(())
             }
+            TreeEvent::Held { address, bytes } => {
+                self.extend(Extent { address: Some(address), bytes: to_u64(bytes) });
+                Ok(())
+            }
             TreeEvent::Hole(bytes) => {
                 self.extend(Extent { address: None, bytes });
                 Ok(())
@@ -80,10 +89,10 @@ impl Assembly {
                 self.extents.clear();
                 Ok(())
             }
-            TreeEvent::File { name, metadata, state } => {
+            TreeEvent::File { name, metadata, state, content } => {
                 let extents = std::mem::take(&mut self.extents);
                 let metadata = *metadata;
-                let entry = Entry { name, metadata, state, extents, subtree: None };
+                let entry = Entry { name, metadata, state, content, extents, subtree: None };
                 self.add(entry, objects, packs)
             }
             TreeEvent::Link { name, metadata } => {
@@ -91,9 +100,11 @@ impl Assembly {
                 let Some(linked) = self.linked.get(&id) else {
                     return Err(Error::invalid("a file is missing whose other name came before"));
                 };
-                let (extents, state) = (linked.extents.clone(), linked.state);
+                let (extents, state, content) =
+                    (linked.extents.clone(), linked.state, linked.content);
                 let metadata = Metadata { size: linked.size, ..*metadata };
-                self.add(Entry { name, metadata, state, extents, subtree: None }, objects, packs)
+                let entry = Entry { name, metadata, state, content, extents, subtree: None };
+                self.add(entry, objects, packs)
             }
             TreeEvent::Entry(entry) => self.add(*entry, objects, packs),
             TreeEvent::Leave => {
@@ -117,7 +128,7 @@ impl Assembly {
     }
 
     fn add(&mut self, entry: Entry, objects: &Objects, packs: &mut PackWriter) -> Result<()> {
-        self.count(&entry.metadata, entry.state);
+        self.count(&entry);
         self.note_link(&entry);
         let segment_bytes = to_u64(SEGMENT_BYTES);
         for extent in &entry.extents {
@@ -147,17 +158,23 @@ impl Assembly {
             return;
         }
         let (extents, state) = (entry.extents.clone(), entry.state);
-        let left = metadata.links - 1;
-        self.linked.insert(id, Linked { extents, state, size: metadata.size, left });
+        let (content, size, left) = (entry.content, metadata.size, metadata.links - 1);
+        self.linked.insert(id, Linked { extents, state, content, size, left });
     }
 
-    fn count(&mut self, metadata: &Metadata, state: State) {
+    fn count(&mut self, entry: &Entry) {
+        let metadata = &entry.metadata;
         match metadata.kind {
-            EntryKind::File => self.counts.files += 1,
+            EntryKind::File => {
+                self.counts.files += 1;
+                let kind = &mut self.kinds[entry.content.index()];
+                kind.files += 1;
+                kind.bytes += metadata.size;
+            }
             EntryKind::Directory => self.counts.directories += 1,
             _ => self.counts.others += 1,
         }
-        match state {
+        match entry.state {
             State::Unreadable => self.counts.unreadable += 1,
             State::Changed => self.counts.changed += 1,
             State::Whole | State::Fresh => {}

@@ -2,12 +2,11 @@
 
 use silt_chunking::Chunker;
 use silt_format::number::to_usize;
+use silt_format::tree::{FileChunking, FileKind};
 use silt_format::{Chunking, Result, SEGMENT_BYTES};
 
-/// Chunks of files of which nothing else is known.
-pub(crate) const CONTENT: Chunking = Chunking::FastCdc { min: 2048, avg: 8192, max: 65_536 };
-/// Chunks of files that are changed in place: disk images and databases.
-const IN_PLACE: Chunking = Chunking::Fixed { bytes: 4096 };
+/// What recipes of trees say of their chunks: they are of any length.
+pub(crate) const ANY_LENGTH: Chunking = Chunking::FastCdc { min: 2048, avg: 8192, max: 65_536 };
 /// The least size of a segment of a large file whose chunks are content-defined.
 const SEGMENT_BYTES_MIN: usize = SEGMENT_BYTES / 2;
 /// Files from this size on have segments of fixed size: a list of all others would be too long.
@@ -17,35 +16,30 @@ const FIXED_SEGMENTS_FROM: u64 = 64 << 30;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cut {
     pub(crate) bytes: usize,
-    pub(crate) way: Way,
+    pub(crate) kind: FileKind,
+    /// Where the parent had the file's data, as many bytes in one segment.
+    pub(crate) held: Option<u64>,
 }
 
-/// How the content of a file is cut.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
-    /// Where its content says, so that an insertion shifts little.
-    Content,
-    /// At multiples of 4 KiB.
-    InPlace,
-}
-
-/// Chunkers of all ways.
+/// Chunkers of all kinds of files.
+#[derive(Clone)]
 pub(crate) struct Cutter {
-    content: Chunker,
-    in_place: Chunker,
+    /// At the place of each kind's number.
+    chunkers: Vec<(Chunking, Chunker)>,
 }
 
 impl Cutter {
-    pub(crate) fn new() -> Result<Self> {
-        Ok(Self { content: Chunker::new(CONTENT)?, in_place: Chunker::new(IN_PLACE)? })
+    pub(crate) fn new(chunking: &FileChunking) -> Result<Self> {
+        let chunkers = FileKind::ALL.iter().map(|kind| {
+            let chunking = chunking.of(*kind);
+            Ok((chunking, Chunker::new(chunking)?))
+        });
+        Ok(Self { chunkers: chunkers.collect::<Result<_>>()? })
     }
 
-    /// Appends the lengths of a part's chunks.
-    pub(crate) fn cut(&self, data: &[u8], way: Way, lengths: &mut Vec<u32>) {
-        match way {
-            Way::Content => self.content.cut(data, lengths),
-            Way::InPlace => self.in_place.cut(data, lengths),
-        }
+    /// The lengths of a part's chunks, put into `lengths` after clearing it.
+    pub(crate) fn cut(&self, data: &[u8], kind: FileKind, lengths: &mut Vec<u32>) {
+        self.chunkers[kind.index()].1.cut(data, lengths);
     }
 
     /// How many of the first bytes of a large file's rest make the next segment. `data` is a full
@@ -54,12 +48,14 @@ impl Cutter {
     /// The segment ends with a chunk: of those that end in its second half, that with the least
     /// hash of its last bytes. So an insertion changes the segments around it, and those behind
     /// are found again.
-    pub(crate) fn segment_bytes(&self, data: &[u8], way: Way, file_bytes: u64) -> usize {
-        if way == Way::InPlace || file_bytes >= FIXED_SEGMENTS_FROM {
+    pub(crate) fn segment_bytes(&self, data: &[u8], kind: FileKind, file_bytes: u64) -> usize {
+        let (chunking, chunker) = &self.chunkers[kind.index()];
+        let is_fixed = matches!(chunking, Chunking::Fixed { .. });
+        if is_fixed || file_bytes >= FIXED_SEGMENTS_FROM {
             return data.len();
         }
         let mut lengths = Vec::new();
-        self.content.cut(data, &mut lengths);
+        chunker.cut(data, &mut lengths);
         // The last chunk is cut by the end of the buffer.
         lengths.pop();
         let mut end = 0;

@@ -1,7 +1,7 @@
 //! What the walk hands to the committer.
 
 use silt_format::BlockRef;
-use silt_format::tree::{Entry, Metadata, State};
+use silt_format::tree::{Entry, FileKind, Metadata, State};
 
 use super::cuts::Cut;
 
@@ -25,12 +25,14 @@ pub(crate) enum TreeEvent {
     Pages(Vec<BlockRef>),
     /// Bytes of the segment that are content of the next file.
     Piece { start: usize, bytes: usize },
+    /// Bytes of a segment of the parent, from this address on, that are content of the next file.
+    Held { address: u64, bytes: usize },
     /// A hole of the next file.
     Hole(u64),
     /// The next file is read again: its pieces so far don't count.
     Again,
     /// A file whose content came in pieces before.
-    File { name: Vec<u8>, metadata: Box<Metadata>, state: State },
+    File { name: Vec<u8>, metadata: Box<Metadata>, state: State, content: FileKind },
     /// Another name of a file that came before.
     Link { name: Vec<u8>, metadata: Box<Metadata> },
     /// An entry without content, or with the content that it had in the parent.

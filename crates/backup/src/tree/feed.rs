@@ -5,20 +5,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use silt_format::number::to_u64;
-use silt_format::tree::{Entry, EntryKind, Metadata, State};
+use silt_format::tree::{Entry, EntryKind, FileKind, Metadata, State};
 use silt_format::{Error, ErrorKind, Result, SEGMENT_BYTES};
 use silt_repository::env::Context;
 use silt_repository::event::Warning;
 use silt_tree::{Found, Step, TreeSource};
 
-use super::cuts::{Cut, Cutter, Way};
+use super::cuts::{Cut, Cutter};
 use super::events::{TreeClaim, TreeEvent};
 use super::known::{
     KnownTree, TICK_NS, has_same_attributes, is_unchanged, problem, settled, timestamp,
 };
 use super::map::OldSegments;
 use super::options::TreeOptions;
-use super::reading::{Next, Reading, has_changed, update};
+use super::reading::{Before, Next, Reading, has_changed, update};
 
 /// Files from this size on have segments of their own.
 const LARGE_BYTES: u64 = 1 << 20;
@@ -57,14 +57,15 @@ impl<'a> TreeFeed<'a> {
         options: &'a TreeOptions,
         known: KnownTree,
         old: &'a OldSegments,
-    ) -> Result<Self> {
-        Ok(Self {
+        cutter: Cutter,
+    ) -> Self {
+        Self {
             context,
             walk,
             options,
             known,
             old,
-            cutter: Cutter::new()?,
+            cutter,
             claim: TreeClaim::default(),
             waiting: None,
             reading: None,
@@ -73,7 +74,7 @@ impl<'a> TreeFeed<'a> {
             ended: false,
             warnings: Vec::new(),
             seen_bytes: Arc::default(),
-        })
+        }
     }
 
     /// The next part of the tree; `None` behind the last. The bytes of its segment are put into
@@ -143,11 +144,15 @@ impl<'a> TreeFeed<'a> {
         match step {
             Step::Enter(found) => self.enter(found)?,
             Step::Entry(found) => {
-                let old = self.known.entry(&found.name)?;
-                self.note_pages();
                 if found.metadata.kind == EntryKind::File {
+                    let trust = self.options.trust.on(self.walk.traits(found.metadata.file_system));
+                    let of_file = (trust, &found.metadata);
+                    let old = self.known.entry_of_file(&found.name, of_file)?;
+                    self.note_pages();
                     return self.file(found, old, buffer);
                 }
+                let old = self.known.entry(&found.name)?;
+                self.note_pages();
                 self.other(found, old.as_ref());
             }
             Step::Leave(error) => {
@@ -170,7 +175,7 @@ impl<'a> TreeFeed<'a> {
     }
 
     fn enter(&mut self, mut found: Found) -> Result<()> {
-        let old = self.known.enter(&found.name)?;
+        let old = self.known.enter(&found.name, &found.metadata)?;
         self.complete(&mut found, old.as_ref());
         let state = self.state(&mut found);
         let entry = Entry {
@@ -178,6 +183,7 @@ impl<'a> TreeFeed<'a> {
             metadata: found.metadata,
             state,
             extents: Vec::new(),
+            content: FileKind::Other,
             subtree: None,
         };
         self.claim.events.push(TreeEvent::Enter(Box::new(entry)));
@@ -195,6 +201,7 @@ impl<'a> TreeFeed<'a> {
             metadata: found.metadata,
             state,
             extents: Vec::new(),
+            content: FileKind::Other,
             subtree: None,
         };
         self.claim.events.push(TreeEvent::Entry(Box::new(entry)));
@@ -236,12 +243,12 @@ impl<'a> TreeFeed<'a> {
             }
             self.seen_bytes.fetch_add(old.metadata.size, Ordering::Relaxed);
             let state = State::Whole;
-            let (name, extents) = (found.name, old.extents.clone());
+            let (name, extents, content) = (found.name, old.extents.clone(), old.content);
             let metadata = Metadata { size: old.metadata.size, ..found.metadata };
             if !self.is_met(&metadata) {
                 self.met(&metadata);
             }
-            let entry = Entry { name, metadata, state, extents, subtree: None };
+            let entry = Entry { name, metadata, state, content, extents, subtree: None };
             self.claim.events.push(TreeEvent::Entry(Box::new(entry)));
             return Ok(false);
         }
@@ -275,11 +282,9 @@ impl<'a> TreeFeed<'a> {
         if let Some(error) = found.problem.take() {
             self.warnings.push(problem(&error));
         }
-        let before = old.as_ref().map(|old| old.segments().collect()).unwrap_or_default();
+        let before = old.as_ref().map(Before::of).unwrap_or_default();
         self.met(&found.metadata);
-        let way = way(&found.name);
-        let how = (way, opened);
-        let mut reading = Reading::new(file, found.name, found.metadata, before, how);
+        let mut reading = Reading::new(file, found.name, found.metadata, before, opened);
         if reading.metadata.size >= LARGE_BYTES || !self.read_small(&mut reading, buffer) {
             self.reading = Some(reading);
             return Ok(!buffer.is_empty());
@@ -313,8 +318,9 @@ impl<'a> TreeFeed<'a> {
         }
         self.warnings.push(problem(error));
         self.claim.events.extend(hole(found.metadata.size));
-        let (name, metadata) = (found.name, Box::new(found.metadata));
-        self.claim.events.push(TreeEvent::File { name, metadata, state: State::Unreadable });
+        let content = silt_tree::kind_of(&[], &found.name);
+        let (name, metadata, state) = (found.name, Box::new(found.metadata), State::Unreadable);
+        self.claim.events.push(TreeEvent::File { name, metadata, state, content });
     }
 
     /// Reads a small file to the end of the buffer; returns `false` if it outgrew that.
@@ -342,7 +348,8 @@ impl<'a> TreeFeed<'a> {
         };
         let bytes = buffer.len() - start;
         if bytes > 0 {
-            self.claim.cuts.push(Cut { bytes, way: reading.way });
+            let held = reading.held(bytes);
+            self.claim.cuts.push(Cut { bytes, kind: reading.kind(), held });
             self.claim.before.extend(reading.candidates(BEFORE_MAX));
         }
         self.end(reading, state);
@@ -400,7 +407,8 @@ impl<'a> TreeFeed<'a> {
             self.shorten(&mut reading, buffer);
         }
         if !buffer.is_empty() {
-            self.claim.cuts.push(Cut { bytes: buffer.len(), way: reading.way });
+            let (bytes, kind) = (buffer.len(), reading.kind());
+            self.claim.cuts.push(Cut { bytes, kind, held: None });
             self.claim.before.extend(before);
         }
         if !ended {
@@ -434,7 +442,7 @@ impl<'a> TreeFeed<'a> {
         if !one_piece {
             return;
         }
-        let bytes = self.cutter.segment_bytes(buffer, reading.way, reading.metadata.size);
+        let bytes = self.cutter.segment_bytes(buffer, reading.kind(), reading.metadata.size);
         reading.unread(buffer.len() - bytes);
         buffer.truncate(bytes);
         if let Some(TreeEvent::Piece { bytes: piece, .. }) = self.claim.events.last_mut() {
@@ -451,9 +459,10 @@ impl<'a> TreeFeed<'a> {
             update(&mut metadata, &now);
             metadata.size = size;
         }
+        let content = reading.kind();
         let name = std::mem::take(&mut reading.name);
         let metadata = Box::new(metadata);
-        self.claim.events.push(TreeEvent::File { name, metadata, state });
+        self.claim.events.push(TreeEvent::File { name, metadata, state, content });
     }
 }
 
@@ -461,12 +470,6 @@ impl<'a> TreeFeed<'a> {
 fn has_room(metadata: &Metadata, buffer: &[u8]) -> bool {
     let room = SEGMENT_BYTES - buffer.len();
     buffer.is_empty() || (metadata.size < LARGE_BYTES && metadata.size <= to_u64(room))
-}
-
-/// How a file is cut, by its name.
-fn way(name: &[u8]) -> Way {
-    let is_image = [&b".qcow2"[..], b".raw", b".img", b".vmdk", b".vdi", b".db", b".sqlite"];
-    if is_image.iter().any(|end| name.ends_with(end)) { Way::InPlace } else { Way::Content }
 }
 
 /// A hole of this many bytes, unless it is empty.

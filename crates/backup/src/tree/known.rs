@@ -9,6 +9,8 @@ use silt_tree::{GRANULARITY_SECONDS, Trust};
 
 use silt_format::{Error, Result};
 
+use super::moved::{FileNumber, Moved};
+
 /// After every time of a file: the parent says itself which entries its times don't prove.
 const LONG_AGO: Timestamp = Timestamp { seconds: i64::MAX, nanoseconds: 0 };
 
@@ -16,36 +18,88 @@ const LONG_AGO: Timestamp = Timestamp { seconds: i64::MAX, nanoseconds: 0 };
 pub(crate) struct KnownTree {
     reader: TreeReader,
     root: Option<Entry>,
-    /// One for each open directory; `None` where the parent has no directory of the name.
-    cursors: Vec<Option<Cursor>>,
+    /// When the parent began.
+    began: Timestamp,
+    /// One for each open directory.
+    places: Vec<Place>,
+    /// Made when a directory seems to have been renamed.
+    moved: Option<Moved>,
     warnings: Vec<Warning>,
 }
 
+/// A directory that is walked.
+struct Place {
+    number: FileNumber,
+    /// `None` where the parent has no such directory.
+    cursor: Option<Cursor>,
+    /// Whether the parent may have it under another path, which was not looked for yet.
+    may_have_moved: bool,
+}
+
 impl KnownTree {
-    pub(crate) fn new(reader: TreeReader, root: Option<Entry>) -> Self {
-        Self { reader, root, cursors: Vec::new(), warnings: Vec::new() }
+    /// The tree of a parent that began at a time in nanoseconds since 1970.
+    pub(crate) fn new(reader: TreeReader, root: Option<Entry>, began_ns: i64) -> Self {
+        let (began, places, warnings) = (timestamp(began_ns), Vec::new(), Vec::new());
+        Self { reader, root, began, places, moved: None, warnings }
     }
 
     /// Enters a directory below the current one, or the root. Returns the parent's entry.
-    pub(crate) fn enter(&mut self, name: &[u8]) -> Result<Option<Entry>> {
-        let entry = if self.cursors.is_empty() { self.root.take() } else { self.entry(name)? };
+    pub(crate) fn enter(&mut self, name: &[u8], metadata: &Metadata) -> Result<Option<Entry>> {
+        let is_root = self.places.is_empty();
+        let entry = if is_root { self.root.clone() } else { self.entry(name)? };
         let directory = entry.filter(|entry| entry.metadata.kind == EntryKind::Directory);
-        self.cursors.push(directory.as_ref().map(|entry| self.reader.entries(entry)));
+        let cursor = directory.as_ref().map(|entry| self.reader.entries(entry));
+        let number = (metadata.file_system, metadata.inode);
+        let is_same = directory.as_ref().is_some_and(|old| is_number(old, number));
+        let may_have_moved = !is_root && !is_same && self.root.is_some();
+        self.places.push(Place { number, cursor, may_have_moved });
         Ok(directory)
     }
 
     pub(crate) fn leave(&mut self) {
-        self.cursors.pop();
+        self.places.pop();
+    }
+
+    /// The same as [`entry`](Self::entry), also in a directory that had another path in the parent.
+    ///
+    /// A file that did not change since before the parent, in a directory that the parent does not
+    /// have under its name, came with its directory: renaming a file alone changes its change time.
+    pub(crate) fn entry_of_file(
+        &mut self,
+        name: &[u8],
+        (trust, metadata): (Trust, &Metadata),
+    ) -> Result<Option<Entry>> {
+        let found = self.entry(name)?;
+        let (began, has_numbers) = (self.began, trust == Trust::default());
+        let Some(place) = self.places.last_mut() else { return Ok(found) };
+        let is_known = || found.as_ref().is_some_and(|old| is_unchanged(trust, old, metadata));
+        if !place.may_have_moved || !has_numbers || metadata.changed >= began || is_known() {
+            return Ok(found);
+        }
+        place.may_have_moved = false;
+        let number = place.number;
+        let moved = match (self.moved.take(), &self.root) {
+            (Some(moved), _) => moved,
+            (None, Some(root)) => Moved::read(&self.reader, root)?,
+            (None, None) => return Ok(found),
+        };
+        let subtree = moved.find(number);
+        self.moved = Some(moved);
+        let (Some(subtree), Some(place)) = (subtree, self.places.last_mut()) else {
+            return Ok(found);
+        };
+        place.cursor = Some(self.reader.entries_below(&subtree));
+        Ok(self.entry(name)?.or(found))
     }
 
     /// The parent's entry of this name in the current directory. Names are asked for in ascending
     /// order. A directory that can't be read counts as empty, with a warning.
     pub(crate) fn entry(&mut self, name: &[u8]) -> Result<Option<Entry>> {
-        let Some(place) = self.cursors.last_mut() else { return Ok(None) };
-        let Some(cursor) = place else { return Ok(None) };
+        let Some(place) = self.places.last_mut() else { return Ok(None) };
+        let Some(cursor) = &mut place.cursor else { return Ok(None) };
         match cursor.seek(&self.reader, name) {
             Err(error) if is_damage(&error) => {
-                *place = None;
+                place.cursor = None;
                 self.warnings.push(Warning::after(&error, "its files are read again"));
                 Ok(None)
             }
@@ -55,13 +109,17 @@ impl KnownTree {
 
     /// Pages of the current directory that were read since the last call.
     pub(crate) fn take_pages(&mut self) -> Vec<BlockRef> {
-        let cursor = self.cursors.last_mut().and_then(Option::as_mut);
+        let cursor = self.places.last_mut().and_then(|place| place.cursor.as_mut());
         cursor.map(Cursor::take_read).unwrap_or_default()
     }
 
     pub(crate) fn take_warnings(&mut self) -> Vec<Warning> {
         std::mem::take(&mut self.warnings)
     }
+}
+
+fn is_number(entry: &Entry, number: FileNumber) -> bool {
+    (entry.metadata.file_system, entry.metadata.inode) == number
 }
 
 /// Whether the content of an entry is as it was in the parent.

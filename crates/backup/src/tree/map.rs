@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use silt_format::number::{to_u32, to_u64, to_usize};
 use silt_format::{
-    BlockKind, BlockRef, MapRoot, PAGE_ENTRIES, Page, Result, SEGMENT_BYTES, SegmentEntry,
+    BlockKind, BlockRef, MapRoot, PAGE_ENTRIES, Page, Recipe, Result, SEGMENT_BYTES, SegmentEntry,
 };
 use silt_repository::check_record::Avoided;
 use silt_repository::map::MapReader;
@@ -16,8 +16,10 @@ use silt_repository::sync::lock;
 use crate::map_builder::MapBuilder;
 use crate::parent::ParentVolume;
 
-/// Segments of which less than this is referred to are sparse.
+/// Segments of which less than this is referred to may be sparse.
 const SPARSE_BYTES: u32 = 1 << 20;
+/// Maximum number of segments of which a backup finds out whether they are sparse.
+const EXAMINED_MAX: usize = 4096;
 /// Sparse segments are put together once they hold this much.
 const REPACK_BYTES: u64 = 2 << 20;
 const PAGE_SEGMENTS: u64 = PAGE_ENTRIES as u64;
@@ -96,6 +98,27 @@ impl OldSegments {
             Err(error) if is_damage(&error) => Ok(None),
             found => found,
         }
+    }
+
+    /// The recipe of a segment, unless that can't be taken over.
+    pub(crate) fn recipe(&self, segment: u64) -> Result<Option<Recipe>> {
+        if !self.are_usable([segment].into_iter())? {
+            return Ok(None);
+        }
+        let Some(entry) = self.entry(segment)? else { return Ok(None) };
+        match self.reader.segment_recipe(&entry, &mut Scratch::default(), &mut Vec::new()) {
+            Ok(recipe) => Ok(Some(recipe)),
+            Err(error) if is_damage(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Bytes of a segment without the zeros behind its last file; 0 if it can't be taken over.
+    fn content_bytes(&self, segment: u64) -> Result<u64> {
+        let Some(recipe) = self.recipe(segment)? else { return Ok(0) };
+        let behind = recipe.chunks.last().filter(|last| last.reference.is_zero());
+        let behind = behind.map_or(0, |last| last.length);
+        Ok(u64::from(recipe.segment_bytes() - behind))
     }
 
     /// The page of the map that covers these segments, with its place.
@@ -191,7 +214,8 @@ impl NewMap {
         }
         let bytes = count * to_u64(SEGMENT_BYTES);
         let root = map.finish(bytes, packs, Some(&parent))?;
-        Ok((root, bytes, self.sparse()))
+        let sparse = self.sparse(old)?;
+        Ok((root, bytes, sparse))
     }
 
     /// The parent's page without the segments that no file refers to any more.
@@ -220,19 +244,30 @@ impl NewMap {
         packs.append(BlockKind::Page, &Page::Leaf(left).encode()).map(Some)
     }
 
-    fn sparse(&self) -> Vec<u64> {
-        let mut sparse: Vec<(u64, u32)> = self
+    /// Segments of the parent of which less than half is still referred to, if they hold enough
+    /// to be put together. A segment that is small, but all of it in use, wastes nothing.
+    fn sparse(&self, old: &OldSegments) -> Result<Vec<u64>> {
+        let mut candidates: Vec<(u32, u64)> = self
             .live
             .iter()
-            .filter(|(_, live)| **live < SPARSE_BYTES)
-            .map(|(segment, live)| (*segment, *live))
+            .filter(|(segment, live)| **segment < self.first && **live < SPARSE_BYTES)
+            .map(|(segment, live)| (*live, *segment))
             .collect();
-        let bytes: u64 = sparse.iter().map(|(_, live)| u64::from(*live)).sum();
+        candidates.sort_unstable();
+        candidates.truncate(EXAMINED_MAX);
+        let (mut sparse, mut bytes) = (Vec::new(), 0);
+        for (live, segment) in candidates {
+            if old.content_bytes(segment)? / 2 > u64::from(live) {
+                sparse.push(segment);
+                bytes += u64::from(live);
+            }
+        }
         if bytes < REPACK_BYTES || sparse.len() < 2 {
-            return Vec::new();
+            return Ok(Vec::new());
         }
         sparse.sort_unstable();
-        sparse.truncate(silt_format::tree::SPARSE_SEGMENTS_MAX);
-        sparse.into_iter().map(|(segment, _)| segment).collect()
+        Ok(sparse)
     }
 }
+
+const _: () = assert!(EXAMINED_MAX <= silt_format::tree::SPARSE_SEGMENTS_MAX);

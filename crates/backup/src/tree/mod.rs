@@ -9,16 +9,19 @@ mod assembly;
 mod cuts;
 mod events;
 mod feed;
+mod held;
 mod known;
 mod map;
+mod moved;
 mod options;
 mod reading;
 
 pub use options::TreeOptions;
 
 pub(crate) use assembly::Assembly;
-pub(crate) use cuts::{CONTENT, Cutter};
+pub(crate) use cuts::{ANY_LENGTH, Cutter};
 pub(crate) use events::{TreeClaim, TreeEvent};
 pub(crate) use feed::TreeFeed;
+pub(crate) use held::CutSegment;
 pub(crate) use known::KnownTree;
 pub(crate) use map::{NewMap, OldSegments};

@@ -1,9 +1,9 @@
 //! Reading files into segments.
 
-use silt_format::number::to_u64;
-use silt_format::tree::{Metadata, Timestamp};
+use silt_format::number::{to_u64, to_usize};
+use silt_format::tree::{Entry, FileKind, Metadata, Timestamp};
 use silt_format::{Result, SEGMENT_BYTES};
-use silt_tree::FileSource;
+use silt_tree::{FileSource, kind_of};
 
 use super::known::is_doubtful;
 
@@ -30,11 +30,12 @@ pub(crate) struct Reading {
     data_end: u64,
     /// Whether it was read from its start again because it changed.
     pub(crate) again: bool,
-    /// Segments of the parent that hold the file, in its order.
-    pub(crate) before: Vec<u64>,
+    /// Where the parent has the content.
+    before: Before,
     /// Ranges that could not be read.
     pub(crate) failed: bool,
-    pub(crate) way: super::cuts::Way,
+    /// Known once its beginning was read.
+    kind: Option<FileKind>,
     /// When reading began: what changed too shortly before may change again unseen.
     pub(crate) opened: Timestamp,
 }
@@ -52,11 +53,11 @@ impl Reading {
         file: Box<dyn FileSource>,
         name: Vec<u8>,
         metadata: Metadata,
-        before: Vec<u64>,
-        (way, opened): (super::cuts::Way, Timestamp),
+        before: Before,
+        opened: Timestamp,
     ) -> Self {
-        let (offset, data_end, again, failed) = (0, 0, false, false);
-        Self { file, name, metadata, offset, data_end, again, before, failed, way, opened }
+        let (offset, data_end, again, failed, kind) = (0, 0, false, false, None);
+        Self { file, name, metadata, offset, data_end, again, before, failed, kind, opened }
     }
 
     /// Whether its times may not show a change while it was read.
@@ -64,11 +65,16 @@ impl Reading {
         is_doubtful(&self.metadata, self.opened)
     }
 
+    /// The kind of the file by what was read of it; by its name if that is nothing.
+    pub(crate) fn kind(&self) -> FileKind {
+        self.kind.unwrap_or_else(|| kind_of(&[], &self.name))
+    }
+
     /// Begins anew with the metadata as it is now.
     pub(crate) fn restart(&mut self, now: &Metadata, opened: Timestamp) {
         update(&mut self.metadata, now);
         self.opened = opened;
-        (self.offset, self.data_end, self.again) = (0, 0, true);
+        (self.offset, self.data_end, self.again, self.kind) = (0, 0, true, None);
     }
 
     /// Appends up to `room` bytes of data to `buffer`, or passes over a hole.
@@ -89,13 +95,16 @@ impl Reading {
         }
         let wanted = to_u64(room).min(self.data_end - self.offset);
         let at = buffer.len();
-        buffer.resize(at + silt_format::number::to_usize(wanted), 0);
+        buffer.resize(at + to_usize(wanted), 0);
         let read = self.file.read_at(self.offset, &mut buffer[at..])?;
         buffer.truncate(at + read);
         if read == 0 {
             // It became shorter while it was read.
             self.metadata.size = self.offset;
             return Ok(Next::End);
+        }
+        if self.offset == 0 {
+            self.kind = Some(kind_of(&buffer[at..], &self.name));
         }
         self.offset += to_u64(read);
         Ok(Next::Data(read))
@@ -114,10 +123,52 @@ impl Reading {
         rest
     }
 
-    /// Where the parent may hold what comes next: about the same part of the file.
+    /// Segments of the parent that may hold what comes next, at most this many.
     pub(crate) fn candidates(&self, most: usize) -> impl Iterator<Item = u64> {
-        let about = silt_format::number::to_usize(self.offset) / SEGMENT_BYTES;
-        let first = about.saturating_sub(1).min(self.before.len());
-        self.before[first..].iter().take(most).copied()
+        self.before.near(self.offset).take(most)
+    }
+
+    /// Where the parent has this many bytes of data one after the other, if they are all that the
+    /// file had.
+    pub(crate) fn held(&self, bytes: usize) -> Option<u64> {
+        self.before.whole.filter(|whole| whole.1 == to_u64(bytes)).map(|whole| whole.0)
+    }
+}
+
+/// Where the parent has the content of a file.
+#[derive(Default)]
+pub(crate) struct Before {
+    /// Offsets in the file in ascending order, and the segment of the parent from there on.
+    segments: Vec<(u64, u64)>,
+    /// Address and length of the data, if it is in one piece.
+    whole: Option<(u64, u64)>,
+}
+
+impl Before {
+    /// That of an entry of the parent.
+    pub(crate) fn of(entry: &Entry) -> Self {
+        let segment_bytes = to_u64(SEGMENT_BYTES);
+        let (mut before, mut offset, mut is_whole) = (Self::default(), 0, true);
+        for extent in &entry.extents {
+            if let Some(address) = extent.address {
+                let end = address + extent.bytes;
+                for segment in address / segment_bytes..end.div_ceil(segment_bytes) {
+                    let skipped = (segment * segment_bytes).saturating_sub(address);
+                    before.segments.push((offset + skipped, segment));
+                }
+                let (first, bytes) = before.whole.unwrap_or((address, 0));
+                is_whole &= first + bytes == address;
+                before.whole = Some((first, bytes + extent.bytes));
+            }
+            offset += extent.bytes;
+        }
+        before.whole = before.whole.filter(|_| is_whole);
+        before
+    }
+
+    /// The segments from shortly before an offset on.
+    fn near(&self, offset: u64) -> impl Iterator<Item = u64> {
+        let behind = self.segments.partition_point(|(start, _)| *start <= offset);
+        self.segments[behind.saturating_sub(2)..].iter().map(|(_, segment)| *segment)
     }
 }

@@ -21,6 +21,33 @@ pub use silt_repository::retention::apply_policy;
 /// ```
 pub use silt_format::Chunking;
 
+/// How the files of trees are cut into chunks, by kind.
+///
+/// ```
+/// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
+/// # let (storage, context) = (Arc::new(MemoryStorage::new()), SystemEnv::context());
+/// # let (config, none) = (Config::default(), Protection::None);
+/// # let repository = Repository::init(storage.clone(), context, config, &none, None)?;
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let mut backup = repository.backup("home", BackupOptions::default())?;
+/// # backup.add_tree("files", folder.path(), &TreeOptions::default())?;
+/// # backup.finish()?;
+/// let mut chunking = repository.file_chunking("home")?;
+/// assert_eq!(chunking.of(FileKind::DiskImage), Chunking::Fixed { bytes: 4096 });
+/// chunking.set(FileKind::Text, Chunking::FastCdc { min: 512, avg: 2048, max: 16_384 })?;
+/// repository.set_file_chunking("home", Some(chunking))?;
+/// assert_eq!(repository.file_chunking("home")?, chunking);
+/// # Ok::<(), siltstone::Error>(())
+/// ```
+pub use silt_format::tree::FileChunking;
+
+/// ```
+/// use siltstone::FileKind;
+/// assert!(FileKind::ALL.iter().all(|kind| FileKind::ALL[kind.index()] == *kind));
+/// assert_eq!(FileKind::DiskImage.name(), "disk-image");
+/// ```
+pub use silt_format::tree::FileKind;
+
 /// The settings of a repository, chosen when it is made.
 ///
 /// ```

@@ -244,7 +244,7 @@ fn page_of(subtree: Option<&Subtree>) -> Option<(BlockRef, u8)> {
 
 #[cfg(test)]
 mod tests {
-    use silt_format::tree::{DeviceNumber, Extent, Metadata, State, Timestamp};
+    use silt_format::tree::{DeviceNumber, Extent, FileKind, Metadata, State, Timestamp};
 
     use super::*;
 
@@ -270,6 +270,7 @@ mod tests {
                 xattrs: Vec::new(),
             },
             state: State::Whole,
+            content: FileKind::default(),
             extents: extents.collect(),
             subtree: None,
         }

@@ -1,5 +1,6 @@
-//! Reading and restoring file trees.
+//! Reading and restoring file trees, and how they are cut.
 
+mod chunking;
 mod content;
 mod diff;
 mod dump;
@@ -9,6 +10,7 @@ mod pair;
 mod plan;
 mod restore;
 mod selected;
+mod tune;
 mod versions;
 mod walk;
 
@@ -17,5 +19,6 @@ pub use dump::{ArchiveFormat, DumpReport};
 pub use find::{FileQuery, OwnerQuery};
 pub use plan::TreeRestorePlan;
 pub use restore::{TreeRestoreOptions, TreeRestoreReport};
+pub use tune::{TuneMeasure, TuneOptions, TuneReport, TunedKind, tune};
 pub use versions::{FileVersion, TreePath, VersionsBy};
 pub use walk::Failures;

@@ -149,7 +149,7 @@ fn all_fields_are_known(head: &Head, range: ObjectRange, run: RunRef, list: Dead
         next_pack: _,
         stores: _, containers: _, packs: _, snapshots: _, summary: _, deleted: _, dead: _, leak: _,
         policy: _, runs: _, condemned: _, condemned_in: _, delta_bases: _, alias: _,
-        users: _,
+        users: _, file_chunking: _,
     } = head;
     let ObjectRange { first: _, count: _, tag: _ } = range;
     let RunRef { id: _, use_: _, partition_bits: _, records: _, hash: _ } = run;
@@ -283,6 +283,7 @@ fn changes_of_deletions() -> Vec<Change> {
         |head| head.delta_bases.push(made_up()),
         |head| head.users.clear(),
         |head| head.users.push(head.series),
+        |head| head.file_chunking = Some(siltstone::FileChunking::default()),
         |head| head.alias = Some("x".to_owned()),
     ]
 }

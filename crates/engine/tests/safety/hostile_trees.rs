@@ -6,8 +6,8 @@ use std::os::unix::fs::symlink;
 use std::sync::Arc;
 
 use silt_format::tree::{
-    DeviceNumber, Entry, EntryKind, Extent, Metadata, State, Subtree, Timestamp, TreeBranch,
-    TreePage,
+    DeviceNumber, Entry, EntryKind, Extent, FileKind, Metadata, State, Subtree, Timestamp,
+    TreeBranch, TreePage,
 };
 use silt_format::{BlockKind, BlockRef, ObjectTag, SEGMENT_BYTES};
 use silt_repository::map::MapReader;
@@ -39,7 +39,9 @@ fn entry(name: &[u8], kind: EntryKind) -> Entry {
         flags: 0,
         xattrs: Vec::new(),
     };
-    Entry { name: name.to_vec(), metadata, state: State::Whole, extents: Vec::new(), subtree: None }
+    let (state, extents) = (State::Whole, Vec::new());
+    let content = FileKind::default();
+    Entry { name: name.to_vec(), metadata, state, content, extents, subtree: None }
 }
 
 fn file(name: &[u8]) -> Entry {

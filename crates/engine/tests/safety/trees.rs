@@ -19,7 +19,7 @@ use crate::tree_kit::{Scratch, assert_same, awkward_tree, has};
 
 /// A repository whose clock is an hour ahead of the files that a test makes, so that their times
 /// prove that they did not change.
-fn repository(scratch: &Scratch) -> (Repository, Arc<World>) {
+pub fn repository(scratch: &Scratch) -> (Repository, Arc<World>) {
     let world = World::new(1);
     let probe = scratch.path("probe");
     fs::write(&probe, b"").unwrap();
@@ -27,13 +27,13 @@ fn repository(scratch: &Scratch) -> (Repository, Arc<World>) {
     (kit::init(Arc::new(MemoryStorage::new()), &world).unwrap(), world)
 }
 
-fn backup(repository: &Repository, root: &Path) -> BackupReport {
+pub fn backup(repository: &Repository, root: &Path) -> BackupReport {
     let mut session = repository.backup("home", kit::options()).unwrap();
     session.add_tree("files", root, &TreeOptions::default()).unwrap();
     session.finish().unwrap()
 }
 
-fn restore(repository: &Repository, found: &Found, target: &Path) {
+pub fn restore(repository: &Repository, found: &Found, target: &Path) {
     let volume = found.volume("files").unwrap();
     let options = TreeRestoreOptions { jobs: 2, ..TreeRestoreOptions::default() };
     let report = repository.restore_tree(volume, b"/", target, &options).unwrap();
@@ -41,7 +41,7 @@ fn restore(repository: &Repository, found: &Found, target: &Path) {
     assert_eq!(report.unreadable, 0);
 }
 
-fn assert_whole(repository: &Repository) {
+pub fn assert_whole(repository: &Repository) {
     let options = CheckOptions { data: DataCheck::All, ..CheckOptions::default() };
     let report = repository.check(&options).unwrap();
     assert!(report.damage.is_empty(), "{:?}", report.damage);
@@ -77,7 +77,7 @@ fn every_oddity_comes_back_and_an_unchanged_tree_is_not_read_again() {
 }
 
 /// Paths of the files of a tree.
-fn files(root: &Path) -> Vec<PathBuf> {
+pub fn files(root: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut left = vec![root.to_owned()];
     while let Some(folder) = left.pop() {
@@ -107,7 +107,7 @@ fn bytes(random: &mut Random) -> Vec<u8> {
 }
 
 #[expect(clippy::disallowed_methods, reason = "the user renames a file")]
-fn rename(from: &Path, to: PathBuf) {
+pub fn rename(from: &Path, to: PathBuf) {
     fs::rename(from, to).unwrap();
 }
 

@@ -35,13 +35,13 @@ pub const BLOCK_BYTES: (u32, u32, u32) = (1, 4096, 32 << 20);
 
 /// A metadata context.
 pub enum Context {
-    /// Where holes are.
+    /// Holes and zeros.
     Allocation,
     /// Ranges that may differ from another state of the volume.
     ChangedSince(Arc<OpenVolume>),
 }
 
-/// What was negotiated.
+/// The result of a negotiation.
 pub struct Session {
     /// The export.
     pub export: Export,

@@ -40,7 +40,7 @@ const LOGGED_MAX: usize = 1000;
 pub struct Transmission<'t> {
     /// Where requests come from.
     pub channel: &'t Channel,
-    /// What was negotiated.
+    /// The negotiated session.
     pub session: &'t Session,
     /// The exports.
     pub exports: &'t Exports,

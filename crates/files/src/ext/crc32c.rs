@@ -18,7 +18,8 @@ const TABLE: [u32; 256] = {
     table
 };
 
-/// The checksum of `bytes` behind those that `seed` is the checksum of; begins with `!0`.
+/// Returns the checksum of `bytes` that follow bytes whose checksum is `seed`; the first call
+/// passes `!0`.
 pub fn crc32c(seed: u32, bytes: &[u8]) -> u32 {
     bytes.iter().fold(seed, |crc, byte| TABLE[usize::from(crc.to_le_bytes()[0] ^ byte)] ^ crc >> 8)
 }

@@ -57,7 +57,7 @@ impl Kind {
 pub struct Time {
     /// The seconds; negative before 1970.
     pub seconds: i64,
-    /// The nanoseconds behind them.
+    /// Nanoseconds after the second.
     pub nanoseconds: u32,
 }
 
@@ -71,11 +71,11 @@ impl Time {
 /// A range of a file that has data on the disk. Between ranges there are zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// Where it is in the file, in bytes.
+    /// Offset in the file, in bytes.
     pub offset: u64,
-    /// How long it is.
+    /// Its length in bytes.
     pub length: u64,
-    /// Where it is in the file system, in bytes.
+    /// Offset in the file system, in bytes.
     pub at: u64,
 }
 

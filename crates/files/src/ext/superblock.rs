@@ -117,7 +117,7 @@ impl Superblock {
         self.incompat & INCOMPAT_64BIT != 0
     }
 
-    /// Where the descriptor of a group is, in bytes.
+    /// Returns the offset of a group's descriptor, in bytes.
     pub fn descriptor_offset(&self, group: u64) -> u64 {
         let per_block = self.block_bytes / self.descriptor_bytes;
         let (index, within) = (group / per_block, group % per_block * self.descriptor_bytes);

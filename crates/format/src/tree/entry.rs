@@ -2,12 +2,13 @@
 
 use crate::codec::{Decoder, Encoder};
 use crate::number::{to_u16, to_u32};
-use crate::tree::{EntryKind, Metadata, NAME_BYTES_MAX, Subtree};
+use crate::tree::{EntryKind, FileKind, Metadata, NAME_BYTES_MAX, Subtree};
 use crate::{Result, SEGMENT_BYTES};
 
 const HAS_EXTENTS: u8 = 1;
 const HAS_SUBTREE: u8 = 2;
-const HAS_ALL: u8 = HAS_EXTENTS | HAS_SUBTREE;
+const HAS_CONTENT: u8 = 4;
+const HAS_ALL: u8 = HAS_EXTENTS | HAS_SUBTREE | HAS_CONTENT;
 /// Stands for the address of a hole.
 const HOLE: u64 = u64::MAX;
 /// Encoded size of an extent in bytes.
@@ -22,7 +23,7 @@ pub struct Extent {
     pub bytes: u64,
 }
 
-/// How well an entry was read.
+/// How completely an entry was read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum State {
@@ -31,10 +32,11 @@ pub enum State {
     Whole = 0,
     /// It changed while it was read, twice: its content may be of several points in time.
     Changed = 1,
-    /// Its content, or that of the directory, could not be read; ranges that failed are holes.
+    /// Its content, or the list of a directory, could not be read completely; ranges that failed
+    /// are holes.
     Unreadable = 2,
-    /// Completely, but so soon after its last change that its times don't prove the next state to
-    /// be the same: the next backup reads it again.
+    /// Completely, but so soon after its last change that equal times do not prove equal content:
+    /// the next backup reads it again.
     Fresh = 3,
 }
 
@@ -44,10 +46,12 @@ pub struct Entry {
     /// The name, any bytes but zero and `/`, at most 255 of them, not `.` or `..`. Only the root
     /// of a tree has an empty name.
     pub name: Vec<u8>,
-    /// Everything else that is known of it.
+    /// Its metadata.
     pub metadata: Metadata,
-    /// How well it was read.
+    /// How completely it was read.
     pub state: State,
+    /// What a regular file is used for.
+    pub content: FileKind,
     /// The content of a regular file in order, as many bytes as its size.
     pub extents: Vec<Extent>,
     /// The entries of a directory; `None` if it has none.
@@ -66,6 +70,7 @@ impl Entry {
         let mut has = 0;
         has |= if self.extents.is_empty() { 0 } else { HAS_EXTENTS };
         has |= if self.subtree.is_none() { 0 } else { HAS_SUBTREE };
+        has |= if self.content == FileKind::Other { 0 } else { HAS_CONTENT };
         to.u16(to_u16(self.name.len()));
         to.raw(&self.name);
         to.u8(has);
@@ -80,6 +85,9 @@ impl Entry {
         }
         if let Some(subtree) = &self.subtree {
             subtree.encode(to);
+        }
+        if has & HAS_CONTENT != 0 {
+            to.u8(self.content as u8);
         }
     }
 
@@ -119,7 +127,9 @@ impl Entry {
             from.list(EXTENT_BYTES, Extent::decode)?
         };
         let subtree = if has & HAS_SUBTREE == 0 { None } else { Some(Subtree::decode(from)?) };
-        let entry = Self { name, metadata, state, extents, subtree };
+        let content =
+            if has & HAS_CONTENT == 0 { FileKind::Other } else { FileKind::decode(from)? };
+        let entry = Self { name, metadata, state, content, extents, subtree };
         entry.check(from)?;
         Ok(entry)
     }
@@ -127,7 +137,8 @@ impl Entry {
     /// Refuses content that does not fit the kind and the size.
     fn check(&self, from: &Decoder<'_>) -> Result<()> {
         let kind = self.metadata.kind;
-        let misplaced = (!self.extents.is_empty() && kind != EntryKind::File)
+        let has_content = !self.extents.is_empty() || self.content != FileKind::Other;
+        let misplaced = (has_content && kind != EntryKind::File)
             || (self.subtree.is_some() && kind != EntryKind::Directory);
         let bytes = self.extents.iter().try_fold(0_u64, |sum, e| sum.checked_add(e.bytes));
         if misplaced || bytes != Some(self.metadata.size) {

@@ -76,7 +76,7 @@ pub struct Xattr {
     pub value: Vec<u8>,
 }
 
-/// Everything about a file but its name and content.
+/// The metadata of a file: everything except its name and content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Metadata {
     /// The type of the file.
@@ -95,8 +95,8 @@ pub struct Metadata {
     pub size: u64,
     /// The inode number.
     pub inode: u64,
-    /// Which of the tree's file systems it is on: 0 is that of the root, others count from 1 in
-    /// the order in which the walk met them.
+    /// The number of its file system: 0 is that of the root, others count from 1 in the order in
+    /// which the walk met them.
     pub file_system: u16,
     /// Number of names that the file has (`st_nlink`); 1 for directories.
     pub links: u32,

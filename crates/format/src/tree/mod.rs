@@ -1,11 +1,13 @@
 //! File trees: the metadata of files, and the pages that hold the entries of directories.
 
 mod entry;
+mod kind;
 mod metadata;
 mod page;
 mod volume;
 
 pub use entry::{Entry, Extent, State};
+pub use kind::{FileChunking, FileKind, KindCounts};
 pub use metadata::{DeviceNumber, EntryKind, Metadata, Timestamp, Xattr};
 pub use page::{Subtree, TREE_LEVELS_MAX, TREE_PAGE_BYTES_MAX, TreeBranch, TreePage};
 pub use volume::{NAMES_MAX, OwnerName, SPARSE_SEGMENTS_MAX, Tree, TreeCounts};

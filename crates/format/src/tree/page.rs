@@ -11,7 +11,7 @@ pub const TREE_LEVELS_MAX: u8 = 8;
 pub const TREE_PAGE_BYTES_MAX: usize = 128 << 10;
 const LAYOUT: u8 = 1;
 
-/// The entries of a directory, and the sums over everything below it.
+/// The entries of a directory, and sums over all entries below it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Subtree {
     /// The level of the root page.

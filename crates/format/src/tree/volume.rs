@@ -2,7 +2,7 @@
 
 use crate::codec::{Decoder, Encoder};
 use crate::number::to_u16;
-use crate::tree::{Entry, EntryKind};
+use crate::tree::{Entry, EntryKind, FileKind, KindCounts};
 use crate::{Result, number::to_u32};
 
 /// Maximum number of owners and groups whose names are kept; the others have numbers only.
@@ -10,7 +10,7 @@ pub const NAMES_MAX: usize = 65_536;
 /// Maximum number of segments that a snapshot notes as sparse.
 pub const SPARSE_SEGMENTS_MAX: usize = 65_536;
 
-/// Numbers of things in a tree.
+/// Counts of entries of a tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TreeCounts {
     /// Regular files.
@@ -23,7 +23,7 @@ pub struct TreeCounts {
     pub unreadable: u64,
     /// Files that changed while they were read.
     pub changed: u64,
-    /// Entries left out by the rules of the backup; not what is below them.
+    /// Entries that the backup's rules exclude, without the entries below them.
     pub excluded: u64,
     /// Entries that were removed after their directory was listed, before they were read.
     pub vanished: u64,
@@ -38,11 +38,11 @@ pub struct OwnerName {
     pub name: Vec<u8>,
 }
 
-/// The file tree of a volume: its root directory, and what holds for all of it.
+/// The file tree of a volume: its root directory, and data about the whole tree.
 ///
-/// The content of files lies in the volume's bytes, at the addresses that extents say. A segment
-/// holds a part of one large file, or small files one after the other. Segments are numbered in
-/// the order in which the series stored them, so a backup adds segments and changes none.
+/// The content of files is in the volume's bytes, at the addresses in extents. A segment holds a
+/// part of one large file, or small files one after the other. A backup adds segments with new
+/// numbers and changes none of its parent's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tree {
     /// The root, a directory without a name.
@@ -53,8 +53,10 @@ pub struct Tree {
     pub groups: Vec<OwnerName>,
     /// Sums over the tree.
     pub counts: TreeCounts,
-    /// Segments of small files of which little is still referred to, in ascending order: the next
-    /// backup reads the rest of their files and stores them together with others.
+    /// Regular files by kind, at the place of each kind's number.
+    pub kinds: [KindCounts; FileKind::ALL.len()],
+    /// Segments of small files of which little is still referred to, in ascending order. The next
+    /// backup reads their remaining files and stores them together with others.
     pub sparse_segments: Vec<u64>,
 }
 
@@ -78,6 +80,11 @@ impl Tree {
         }
         to.u32(to_u32(self.sparse_segments.len()));
         self.sparse_segments.iter().for_each(|segment| to.u64(*segment));
+        to.count(self.kinds.len());
+        for kind in self.kinds {
+            to.u64(kind.files);
+            to.u64(kind.bytes);
+        }
     }
 
     pub(crate) fn decode(from: &mut Decoder<'_>) -> Result<Self> {
@@ -101,7 +108,10 @@ impl Tree {
         if !in_order || sparse_segments.len() > SPARSE_SEGMENTS_MAX {
             return Err(from.corrupt("its sparse segments are not in order"));
         }
-        Ok(Self { root, users, groups, counts, sparse_segments })
+        let kinds =
+            from.list(16, |item| Ok(KindCounts { files: item.u64()?, bytes: item.u64()? }))?;
+        let kinds = kinds.try_into().map_err(|_| from.corrupt("it has other kinds of files"))?;
+        Ok(Self { root, users, groups, counts, kinds, sparse_segments })
     }
 }
 

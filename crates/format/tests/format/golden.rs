@@ -51,6 +51,7 @@ fn every_layout_of_version_1_is_read() {
     assert_eq!(Head::decode(&golden("head-deletions")).unwrap(), deletions);
     assert_eq!(Head::decode(&golden("head-sharing")).unwrap(), values::head_sharing());
     assert_eq!(Head::decode(&golden("head-reserved")).unwrap(), values::head_reserved());
+    assert_eq!(Head::decode(&golden("head-files")).unwrap(), values::head_files());
     let deltas = values::directory_with_deltas();
     let read = Directory::decode(&golden("container-deltas")).unwrap();
     assert_eq!((&read, read.delta(2)), (&deltas, deltas.deltas.last()));

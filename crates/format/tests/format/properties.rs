@@ -1,6 +1,7 @@
 //! What holds for every value.
 
 use proptest::prelude::*;
+use silt_format::tree::FileChunking;
 use silt_format::{
     BlockReader, BlockWriter, Chunking, Directory, Fingerprint, Frame, Head, Header, Id,
     ObjectKind, ObjectSet, ObjectTag, Recipe, RecipeChunk, Reference, SealScheme, SeriesId, Signed,
@@ -263,6 +264,7 @@ fn before_and_after() -> (Head, Head) {
         delta_bases: reserved.delta_bases,
         users: sharing.users,
         alias: reserved.alias,
+        file_chunking: values::head_files().file_chunking,
         runs: sharing.runs,
         condemned: sharing.condemned,
         condemned_in: sharing.condemned_in,
@@ -305,7 +307,7 @@ fn all_fields_are_known(head: &Head) {
         generation: _, series: _, domain: _, name: _, writer: _, next_container: _, next_pack: _,
         stores: _, containers: _, packs: _, snapshots: _, summary: _, deleted: _, dead: _, leak: _,
         policy: _, runs: _, condemned: _, condemned_in: _, delta_bases: _, alias: _, writers: _,
-        users: _,
+        users: _, file_chunking: _,
     } = head;
     for StoreEntry { number: _, kind: _, id: _, seen: _, places: _ } in &head.stores {}
     for SnapshotEntry { id: _, time_ns: _, flags: _, hash: _, labels: _ } in &head.snapshots {}
@@ -393,6 +395,8 @@ fn changes_of_deletions() -> Vec<Change> {
         |head| head.users.push(values::SERIES),
         |head| head.delta_bases.push(head.delta_bases[0]),
         |head| head.alias = None,
+        |head| head.file_chunking = None,
+        |head| head.file_chunking = Some(FileChunking::default()),
         |head| head.alias = Some("renamed".to_owned()),
     ]
 }

@@ -1,8 +1,8 @@
 //! One fixed value of every layout.
 
 use silt_format::tree::{
-    DeviceNumber, Entry, EntryKind, Extent, Metadata, OwnerName, State, Subtree, Timestamp, Tree,
-    TreeBranch, TreeCounts, TreePage, Xattr,
+    DeviceNumber, Entry, EntryKind, Extent, FileChunking, FileKind, KindCounts, Metadata,
+    OwnerName, State, Subtree, Timestamp, Tree, TreeBranch, TreeCounts, TreePage, Xattr,
 };
 use silt_format::{
     BlockEntry, BlockKind, BlockRef, ByteSpan, CheckRecord, Checkpoint, Chunking, Config,
@@ -157,7 +157,8 @@ fn metadata(kind: EntryKind, inode: u64) -> Metadata {
 
 fn tree_entry(name: &[u8], metadata: Metadata) -> Entry {
     let (state, extents, subtree) = (State::Whole, Vec::new(), None);
-    Entry { name: name.to_vec(), metadata, state, extents, subtree }
+    let content = FileKind::Other;
+    Entry { name: name.to_vec(), metadata, state, content, extents, subtree }
 }
 
 fn subtree() -> Subtree {
@@ -199,6 +200,7 @@ pub fn tree_leaf() -> TreePage {
         Extent { address: Some(12_345), bytes: 1 },
     ];
     entries[1].state = State::Changed;
+    entries[1].content = FileKind::Executable;
     entries[4].subtree = Some(subtree());
     entries[5].state = State::Unreadable;
     entries[6].state = State::Fresh;
@@ -233,6 +235,7 @@ pub fn tree_snapshot() -> Snapshot {
             excluded: 6,
             vanished: 7,
         },
+        kinds: std::array::from_fn(|i| KindCounts { files: i as u64, bytes: 100 * i as u64 }),
         sparse_segments: vec![1, 9],
     };
     snapshot.volumes.truncate(1);
@@ -339,6 +342,7 @@ pub fn head() -> Head {
         delta_bases: Vec::new(),
         alias: None,
         users: Vec::new(),
+        file_chunking: None,
         writers: 3,
     }
 }
@@ -410,6 +414,14 @@ pub fn head_reserved() -> Head {
         alias: Some("webserver".to_owned()),
         ..head()
     }
+}
+
+/// A head that says how files are cut.
+pub fn head_files() -> Head {
+    let mut chunking = FileChunking::default();
+    chunking.set(FileKind::DiskImage, Chunking::Fixed { bytes: 8192 }).unwrap();
+    chunking.set(FileKind::Video, Chunking::FastCdc { min: 512, avg: 2048, max: 16_384 }).unwrap();
+    Head { file_chunking: Some(chunking), ..head() }
 }
 
 /// Two chunks with two deltas between them, as a later version may store them.
@@ -548,6 +560,7 @@ pub fn encoded() -> Vec<(&'static str, Vec<u8>)> {
         ("head-deletions", head_after_deletions().encode()),
         ("head-sharing", head_sharing().encode()),
         ("head-reserved", head_reserved().encode()),
+        ("head-files", head_files().encode()),
         ("container-links", directory_with_links().encode()),
         ("container-deltas", directory_with_deltas().encode()),
         ("run-directory", run_directory().encode()),

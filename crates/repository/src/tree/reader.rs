@@ -39,6 +39,11 @@ impl TreeReader {
         Cursor::new(directory.subtree.as_ref())
     }
 
+    /// The entries of the directory that has this subtree.
+    pub fn entries_below(&self, subtree: &Subtree) -> Cursor {
+        Cursor::new(Some(subtree))
+    }
+
     /// The entry `name` of a directory; reads one page of each level.
     pub fn lookup(&self, directory: &Entry, name: &[u8]) -> Result<Option<Entry>> {
         let Some(subtree) = &directory.subtree else { return Ok(None) };

@@ -14,9 +14,9 @@ const COLUMNS: usize = 96;
 
 const ENVIRONMENT: &str = "\
 SILT_REPOSITORY           the repository, instead of --repo
-SILT_PASSWORD             the password; or its file, or a command that prints it:
-SILT_PASSWORD_FILE        only one of the three, or --password-file, may be set
-SILT_PASSWORD_COMMAND
+SILT_PASSWORD             the password
+SILT_PASSWORD_FILE        a file with the password in its first line
+SILT_PASSWORD_COMMAND     a command that prints it. Set one of these three, or --password-file
 SILT_NEW_PASSWORD, SILT_NEW_PASSWORD_FILE, SILT_NEW_PASSWORD_COMMAND
                           the same for the new password of key add and key passwd
 SILT_ADMIN_PASSWORD, SILT_ADMIN_PASSWORD_FILE, SILT_ADMIN_PASSWORD_COMMAND
@@ -24,24 +24,24 @@ SILT_ADMIN_PASSWORD, SILT_ADMIN_PASSWORD_FILE, SILT_ADMIN_PASSWORD_COMMAND
 SILT_S3_..., SILT_CACHE_DIR, SILT_CACHE_SIZE, SILT_NO_CACHE
                           repositories in buckets: see `silt help buckets`
 SILT_CONFIG, SILT_PROFILE
-                          the configuration file, and the profile to use of it
+                          the configuration file, and which of its profiles to use
 TZ                        the time zone of times that are read and printed
 XDG_CACHE_HOME, XDG_STATE_HOME, XDG_CONFIG_HOME, HOME
                           where the cache, this machine's records and silt.toml are
 
-An option of the command line takes precedence over its variable, and that over a profile.
+Command-line options take precedence over variables, and these over the profile.
 ";
 
 const BUCKETS_INTRODUCTION: &str = "\
 A repository in a bucket: s3://BUCKET/PREFIX, az://CONTAINER/PREFIX or gs://BUCKET/PREFIX.
 
-Variable              Behind location   Meaning
+Variable              In the location   Meaning
 SILT_S3_CLASS         class=            storage class of new objects
 SILT_S3_METADATA_CLASS  metadata-class= class of everything but containers; default: as class
 SILT_S3_CONNECTIONS   connections=      parallel uploads, 4 by default
 SILT_S3_TIMEOUT       timeout=          seconds per request, 60 by default
 SILT_S3_RETRIES       retries=          retries per request, 8 by default
-SILT_S3_LOCK          lock=             Object Lock, in days: 30d
+SILT_S3_LOCK          lock=             time of Object Lock in days: 30d
 SILT_S3_LOCK_MODE     lock-mode=        governance (the default) or compliance
 SILT_S3_PRICES                          prices, to print the cost of the requests
 SILT_CACHE_DIR                          folder of the cache
@@ -50,8 +50,8 @@ SILT_NO_CACHE                           use no cache
 
 Access is set up as for the programs of the store: AWS_ACCESS_KEY_ID, AWS_PROFILE,
 AWS_ENDPOINT_URL, AZURE_STORAGE_ACCOUNT_NAME, GOOGLE_APPLICATION_CREDENTIALS and others.
-An option behind the location takes precedence over one of the command line, and that over
-its variable: s3://bucket/vms?class=STANDARD_IA&connections=8
+Options in the location take precedence over command-line options, and these over variables:
+s3://bucket/vms?class=STANDARD_IA&connections=8
 
 ";
 
@@ -110,9 +110,9 @@ The configuration file is that of --config or SILT_CONFIG, otherwise $XDG_CONFIG
   [profiles.home.series.web1]         # as in a fleet file
   volumes = { root = \"/dev/vg/web1\" }
 
-`silt backup` backs up all series of the profile, `silt backup web1` one of them. Relative paths
-begin at the folder of the file. An option takes precedence over its variable, that over the
-profile, and that over the default. `silt config show` shows what is in effect, and why.
+`silt backup` backs up all series of the profile, `silt backup web1` one of them. `silt forget`
+applies the rules to all series of the repository. Relative paths begin at the folder of the file.
+Options take precedence over variables, and these over the profile: see `silt config show`.
 ";
 
 /// A page of help that belongs to no command.

@@ -204,6 +204,7 @@ pub fn show(session: &Session<'_>, args: &OneSnapshot) -> Result<u8, Failure> {
             ));
         }
         print_levels(&volume.levels);
+        trees::print_kinds(volume);
         for span in &volume.unreadable {
             let end = span.offset + span.length;
             output::line(&format!(

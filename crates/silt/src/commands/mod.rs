@@ -29,6 +29,7 @@ mod serve;
 mod stats;
 mod status;
 mod trees;
+mod tune;
 mod volume_args;
 
 use std::sync::Arc;
@@ -180,6 +181,7 @@ fn dispatch(session: &Session<'_>, program: &Program, command: &Command) -> Resu
         Command::Rounds(Rounds::Plan(args)) => rounds::plan(session, args),
         Command::Serve(args) => serve::run(session, args),
         Command::Recover { series } => reclaim::recover(session, series),
+        Command::Tune(args) => tune::run(session, args),
         Command::Policy(args) => policy::run(session, args),
         Command::Key(args) => key::run(session, args),
         Command::Config(args) => Ok(config::run(session.global, &session.chosen, args)),
@@ -487,6 +489,7 @@ fn volume_json(volume: &Volume) -> Value {
         "chunking": volume.chunking.to_string(),
         "stored_bytes": volume.stored_bytes,
         "levels": levels_json(&volume.levels),
+        "kinds": trees::kinds_json(volume),
         "unreadable": spans(&volume.unreadable),
     })
 }

@@ -1,5 +1,5 @@
-//! Where repositories are: folders, buckets of S3-compatible stores, of Azure and of Google, and
-//! the kinds of storage that a program adds.
+//! Locations of repositories: folders, buckets of S3-compatible stores, Azure and Google, and the
+//! kinds of storage that a program adds.
 
 #[cfg(feature = "s3")]
 mod bucket;
@@ -18,7 +18,7 @@ const CACHE_MIB_DEFAULT: u64 = 512;
 
 pub use price::Prices;
 
-/// Where and how much is kept of what is far away.
+/// The cache of distant repositories.
 #[derive(Clone, Debug, Default)]
 pub struct Cache {
     /// The folder; none for no cache.
@@ -27,7 +27,7 @@ pub struct Cache {
     pub mib: Option<u64>,
 }
 
-/// Opens storages by their locations, and knows what was asked of them.
+/// Opens storages by their locations, and counts their requests.
 #[derive(Default)]
 pub struct Opener {
     /// Most objects that are uploaded at once, if it is said.
@@ -46,9 +46,9 @@ pub struct Opener {
 pub struct StorageKind {
     /// The part of a location before `://`.
     pub scheme: &'static str,
-    /// What a location looks like, for messages: `hdfs://NAMENODE:PORT/FOLDER`.
+    /// The form of a location, for messages: `hdfs://NAMENODE:PORT/FOLDER`.
     pub form: &'static str,
-    /// Opens the storage at a location, which is passed with all its options. Writes nothing.
+    /// Opens the storage at a location, which includes its options. Writes nothing.
     pub open: fn(&str) -> Result<Arc<dyn Storage>>,
 }
 

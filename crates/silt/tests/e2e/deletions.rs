@@ -125,6 +125,8 @@ fn an_append_only_repository_asks_for_the_administrator() {
     host(&["backup", "vm", "disk.raw"]).exits(0);
     host(&["backup", "vm", "disk.raw"]).exits(0);
     host(&["delete", "vm@latest"]).exits(13).says("SILT_ADMIN_PASSWORD");
+    host(&["tune", ".", "--reset", "vm"]).exits(13).says("SILT_ADMIN_PASSWORD");
+    silt(&["tune", ".", "--apply", "vm"]).exits(0).says("as proposed");
     std::fs::write(place.path("wrong"), "guess\n").unwrap();
     host(&["delete", "vm@latest", "--admin-password-file", "wrong"]).exits(12);
     silt(&["delete", "vm@latest"]).exits(0);

@@ -41,7 +41,7 @@ impl Socket {
         };
     }
 
-    /// Sends what is written at once, and notices peers that are gone.
+    /// Sets the socket to send written bytes immediately, and to notice peers that are gone.
     pub fn prepare(&self) -> io::Result<()> {
         if let Self::Tcp(socket) = self {
             socket.set_nodelay(true)?;
@@ -126,7 +126,7 @@ impl Channel {
         &self.socket
     }
 
-    /// Goes on with TLS; nothing may have been read beyond what was asked for.
+    /// Starts TLS. No bytes beyond the previous message may have been read.
     pub fn start_tls(&mut self, connection: impl Into<Connection>) -> io::Result<()> {
         let mut connection = connection.into();
         let mut socket = &*self.socket;

@@ -41,7 +41,7 @@ pub struct Wanted<'w> {
 pub struct Terms {
     /// Size of the export in bytes, at most [`EXPORT_BYTES_MAX`].
     pub bytes: u64,
-    /// What the export can do; see [`transmission_flag`](super::wire::transmission_flag).
+    /// The export's capabilities; see [`transmission_flag`](super::wire::transmission_flag).
     pub flags: u16,
     /// Smallest request, a power of two; offsets and lengths are multiples of it.
     pub block_bytes: u32,

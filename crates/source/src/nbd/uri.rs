@@ -41,7 +41,7 @@ pub struct UriTls {
 #[derive(Clone, PartialEq, Eq)]
 pub struct Uri {
     text: OsString,
-    /// Where the server is.
+    /// The server's address.
     pub address: Address,
     /// The export's name: UTF-8 in theory, any bytes but NUL here.
     pub export: Vec<u8>,

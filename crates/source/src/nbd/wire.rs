@@ -3,7 +3,7 @@
 
 use crate::number::{be_u32, be_u64};
 
-/// What a server says first: `NBDMAGIC`.
+/// The first bytes that a server sends: `NBDMAGIC`.
 pub const GREETING_MAGIC: u64 = 0x4e42_444d_4147_4943;
 /// Begins the second word of the greeting, and every option: `IHAVEOPT`.
 pub const OPTION_MAGIC: u64 = 0x4948_4156_454f_5054;
@@ -38,18 +38,18 @@ pub const EXTENDED_CHUNK_HEADER_BYTES: usize = 32;
 pub const PORT: u16 = 10809;
 /// Longest string, in bytes.
 pub const STRING_BYTES_MAX: usize = 4096;
-/// Bytes of zeros behind the reply to `EXPORT_NAME`, unless negotiated away.
+/// Number of zeros after the reply to `EXPORT_NAME`, unless negotiated away.
 pub const EXPORT_NAME_ZEROES: usize = 124;
 
 /// Flags of the greeting and of the client's reply to it.
 pub mod handshake_flag {
     /// Fixed newstyle.
     pub const FIXED_NEWSTYLE: u16 = 1 << 0;
-    /// No zeros behind the reply to `EXPORT_NAME`.
+    /// No zeros after the reply to `EXPORT_NAME`.
     pub const NO_ZEROES: u16 = 1 << 1;
 }
 
-/// What is negotiated.
+/// Options of the negotiation.
 pub mod option {
     /// Choose an export and begin, without a way to fail.
     pub const EXPORT_NAME: u32 = 1;
@@ -103,19 +103,19 @@ pub mod option_reply {
     pub const ERR_EXT_HEADER_REQD: u32 = (1 << 31) + 10;
 }
 
-/// What is said of an export.
+/// Information about an export.
 pub mod info {
     /// Its size and flags.
     pub const EXPORT: u16 = 0;
     /// Its name.
     pub const NAME: u16 = 1;
-    /// What it is, for people.
+    /// A description, for people.
     pub const DESCRIPTION: u16 = 2;
     /// Smallest, best and largest request.
     pub const BLOCK_SIZE: u16 = 3;
 }
 
-/// What an export can do.
+/// Capabilities of an export.
 pub mod transmission_flag {
     /// The flags mean something.
     pub const HAS_FLAGS: u16 = 1 << 0;
@@ -141,7 +141,7 @@ pub mod command {
     pub const WRITE: u16 = 1;
     /// End the session.
     pub const DISC: u16 = 2;
-    /// Make what was written durable.
+    /// Make completed writes durable.
     pub const FLUSH: u16 = 3;
     /// Give a range up.
     pub const TRIM: u16 = 4;
@@ -161,7 +161,7 @@ pub mod command_flag {
     pub const DF: u16 = 1 << 2;
     /// One extent for each metadata context.
     pub const REQ_ONE: u16 = 1 << 3;
-    /// The length is that of a payload behind an extended header.
+    /// The length is that of a payload after an extended header.
     pub const PAYLOAD_LEN: u16 = 1 << 5;
 }
 
@@ -214,7 +214,7 @@ pub struct Request {
     pub flags: u16,
     /// The kind; see [`command`].
     pub command: u16,
-    /// What the reply names the request by.
+    /// Identifies the request in its replies.
     pub cookie: u64,
     /// Where the range begins.
     pub offset: u64,
@@ -294,14 +294,14 @@ pub enum ReplyForm {
 pub struct ReplyHeader {
     /// The request's cookie.
     pub cookie: u64,
-    /// What follows.
+    /// The part after the header.
     pub body: ReplyBody,
 }
 
-/// What follows the header of a reply.
+/// The part of a reply after its header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyBody {
-    /// The bytes that were asked for if the error is 0, else nothing.
+    /// The requested bytes if the error is 0, otherwise nothing.
     Simple {
         /// The error's number.
         error: u32,

@@ -8,7 +8,9 @@ mod restore;
 
 use std::path::Path;
 
-use silt_format::{Error, ErrorKind, VolumeKind};
+use serde_json::{Value, json};
+use silt_format::tree::{FileKind, KindCounts};
+use silt_format::{Error, ErrorKind, Volume, VolumeKind};
 use silt_tree::{Marker, Rules, Trust};
 use siltstone::{Found, FoundVolume, TreeOptions};
 
@@ -20,7 +22,7 @@ pub use restore::restore;
 
 use super::Failure;
 use crate::cli::TreeArgs;
-use crate::snapshot_name;
+use crate::{output, snapshot_name};
 
 /// How trees are backed up, as the command line says.
 pub fn options(args: &TreeArgs) -> Result<TreeOptions, Failure> {
@@ -49,6 +51,34 @@ pub fn options(args: &TreeArgs) -> Result<TreeOptions, Failure> {
     rules.one_file_system = args.one_file_system;
     let trust = Trust { ignore_inode: args.ignore_inode, ignore_changed: args.ignore_ctime };
     Ok(TreeOptions { rules, trust, reread: args.reread })
+}
+
+/// Prints how much a tree has of each kind of files.
+pub fn print_kinds(volume: &Volume) {
+    let Some(tree) = volume.tree() else { return };
+    let all: u64 = tree.kinds.iter().map(|kind| kind.bytes).sum();
+    let mut kinds: Vec<_> = FileKind::ALL.iter().zip(tree.kinds).collect();
+    kinds.retain(|(_, counts)| counts.files > 0);
+    kinds.sort_by_key(|(_, counts)| std::cmp::Reverse(counts.bytes));
+    let row = |(kind, counts): (&FileKind, KindCounts)| {
+        vec![
+            format!("  {}", kind.name()),
+            counts.files.to_string(),
+            output::bytes(counts.bytes),
+            output::percent(counts.bytes, all),
+        ]
+    };
+    let rows: Vec<_> = kinds.into_iter().map(row).collect();
+    output::table(&["  KIND", "FILES", "BYTES", "SHARE"], &rows, &[1, 2, 3]);
+}
+
+/// The same as JSON, by the names of the kinds.
+pub fn kinds_json(volume: &Volume) -> Value {
+    let Some(tree) = volume.tree() else { return Value::Null };
+    let pairs = FileKind::ALL.iter().zip(tree.kinds).map(|(kind, counts)| {
+        (kind.name().to_owned(), json!({"files": counts.files, "bytes": counts.bytes}))
+    });
+    Value::Object(pairs.collect())
 }
 
 /// Whether a volume on the command line is a directory tree.

@@ -1,0 +1,343 @@
+//! How well each way of cutting works for the kinds of files of a tree.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use silt_chunking::{Chunker, Fingerprinter};
+use silt_format::number::{to_u64, to_usize};
+use silt_format::tree::{EntryKind, FileChunking, FileKind};
+use silt_format::{Chunking, Result, SEGMENT_BYTES};
+use silt_repository::env::Context;
+use silt_repository::event::{Activity, Progress};
+use silt_tree::{MAGIC_BYTES, Rules, Step, Walk, kind_of};
+
+/// Sizes in KiB that are measured; the format has no fixed sizes below 4 KiB.
+const FIXED_KIB: [u32; 4] = [4, 8, 16, 32];
+const CONTENT_KIB: [u32; 6] = [1, 2, 4, 8, 16, 32];
+/// Bytes of a file that are cut at a time.
+const PART_BYTES: u64 = 16 << 20;
+/// Chunks of one way that are remembered at a time; from more on, some are drawn by fingerprint.
+const REMEMBERED_MAX: usize = 16_384;
+/// Bytes of a recipe for each chunk: its length and its fingerprint.
+const RECIPE_BYTES: u64 = 24;
+/// A proposal saves at least this share, in percent, of the bytes that the best way saves.
+const ENOUGH_PERCENT: u64 = 95;
+/// Less than one in this many bytes saved is no reason for a proposal.
+const LEAST_SAVED: u64 = 100;
+
+/// What is measured.
+///
+/// ```
+/// # use siltstone::*;
+/// # let folder = tempfile::tempdir().unwrap();
+/// # std::fs::write(folder.path().join("notes.txt"), b"remember").unwrap();
+/// let options = TuneOptions { bytes_max: 4, ..TuneOptions::default() };
+/// let report = tune(&SystemEnv::context(), folder.path(), &options)?;
+/// assert_eq!((report.kinds[0].bytes, report.kinds[0].measured_bytes), (8, 0));
+/// # Ok::<(), siltstone::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct TuneOptions {
+    /// What is left out.
+    pub rules: Rules,
+    /// Bytes of each kind that are measured; of a file that would exceed them, nothing is.
+    pub bytes_max: u64,
+}
+
+impl Default for TuneOptions {
+    fn default() -> Self {
+        Self { rules: Rules::default(), bytes_max: 512 << 20 }
+    }
+}
+
+/// One way to cut the files of a kind.
+///
+/// ```
+/// # use siltstone::{Chunking, TuneMeasure};
+/// let chunking = Chunking::Fixed { bytes: 4096 };
+/// let time_ns = 500_000_000;
+/// let measure = TuneMeasure { chunking, chunks: 100, unique_bytes: 200_000, time_ns };
+/// assert_eq!(measure.saved_bytes(409_600), 409_600 - 200_000 - 100 * 24);
+/// assert_eq!(measure.efficiency(409_600), 2.0 * 207_200.0);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TuneMeasure {
+    /// How files were cut.
+    pub chunking: Chunking,
+    /// Number of chunks, without those of zeros alone.
+    pub chunks: u64,
+    /// Bytes of chunks that differ; an estimate within 2 % if there are more than 16,384 of them.
+    pub unique_bytes: u64,
+    /// Time to cut and fingerprint on one core, in nanoseconds.
+    pub time_ns: u64,
+}
+
+impl TuneMeasure {
+    /// How many of `bytes` need not be stored: neither as a chunk nor in a recipe. Compression does
+    /// not count.
+    pub fn saved_bytes(&self, bytes: u64) -> u64 {
+        bytes.saturating_sub(self.unique_bytes + RECIPE_BYTES * self.chunks)
+    }
+
+    /// Deduplication efficiency: bytes saved per second (AppDedupe's DE).
+    #[expect(clippy::cast_precision_loss, reason = "a ratio")]
+    pub fn efficiency(&self, bytes: u64) -> f64 {
+        self.saved_bytes(bytes) as f64 * 1e9 / self.time_ns.max(1) as f64
+    }
+}
+
+/// The files of one kind.
+///
+/// ```
+/// # use siltstone::*;
+/// # let folder = tempfile::tempdir().unwrap();
+/// for name in ["a.txt", "b.txt"] {
+///     std::fs::write(folder.path().join(name), "all work and no play\n".repeat(3000)).unwrap();
+/// }
+/// let report = tune(&SystemEnv::context(), folder.path(), &TuneOptions::default())?;
+/// let text: &TunedKind = &report.kinds[0];
+/// assert_eq!((text.kind.name(), text.files, text.measures.len()), ("text", 2, 10));
+/// assert!(text.proposed.is_some(), "one of the two is saved");
+/// # Ok::<(), siltstone::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct TunedKind {
+    /// The kind.
+    pub kind: FileKind,
+    /// Number of its files.
+    pub files: u64,
+    /// Bytes of its files.
+    pub bytes: u64,
+    /// Bytes that were measured.
+    pub measured_bytes: u64,
+    /// The ways that were measured: fixed sizes, then content-defined ones, from small to large.
+    pub measures: Vec<TuneMeasure>,
+    /// The way with the highest efficiency of those that save at least 95 % of what the best saves;
+    /// none if that is less than 1 % of the bytes.
+    pub proposed: Option<Chunking>,
+}
+
+/// How well each way of cutting works for each kind of files of a tree.
+///
+/// ```
+/// # use siltstone::*;
+/// # let folder = tempfile::tempdir().unwrap();
+/// # std::fs::write(folder.path().join("song"), b"ID3 la la").unwrap();
+/// let report = tune(&SystemEnv::context(), folder.path(), &TuneOptions::default())?;
+/// assert_eq!(report.kinds.len(), 1, "there is only a song");
+/// let before = FileChunking::default();
+/// assert_eq!(report.proposal(before), before, "and nothing in it twice");
+/// # Ok::<(), siltstone::Error>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct TuneReport {
+    /// The kinds that there are files of.
+    pub kinds: Vec<TunedKind>,
+    /// Number of files that could not be read.
+    pub unreadable: u64,
+}
+
+impl TuneReport {
+    /// `present` with what is proposed in its place.
+    pub fn proposal(&self, present: FileChunking) -> FileChunking {
+        let mut chunking = present;
+        for kind in &self.kinds {
+            if let Some(proposed) = kind.proposed {
+                // The measured ways are within the format's bounds.
+                let _ = chunking.set(kind.kind, proposed);
+            }
+        }
+        chunking
+    }
+}
+
+/// Cuts the files of a directory in all ways and measures what each would save.
+///
+/// Takes at most 45 MiB for fingerprints, and 16 MiB for data. Files that can't be read are
+/// counted. Fails with `NotFound` if there is no such directory.
+///
+/// ```
+/// # use siltstone::*;
+/// # let folder = tempfile::tempdir().unwrap();
+/// std::fs::write(folder.path().join("notes.txt"), "remember the milk\n".repeat(5000)).unwrap();
+/// let report = tune(&SystemEnv::context(), folder.path(), &TuneOptions::default())?;
+/// assert_eq!(report.kinds[0].measured_bytes, 90_000);
+/// # Ok::<(), siltstone::Error>(())
+/// ```
+pub fn tune(context: &Context, root: &Path, options: &TuneOptions) -> Result<TuneReport> {
+    let mut tuning = Tuning {
+        context,
+        fingerprinter: Fingerprinter::new(context.random()),
+        bytes_max: options.bytes_max,
+        kinds: Vec::new(),
+        data: Vec::new(),
+        read: 0,
+    };
+    let mut walk = Walk::open(root, &options.rules)?;
+    let mut unreadable = 0;
+    while let Some(step) = walk.next()? {
+        context.check_interrupted()?;
+        match step {
+            Step::Entry(found) if found.metadata.kind == EntryKind::File => {
+                let Ok(file) = walk.open_file(&found) else {
+                    unreadable += 1;
+                    continue;
+                };
+                let read = tuning.file(&file, &found.name, found.metadata.size);
+                unreadable += u64::from(read.is_err());
+            }
+            Step::Failed(..) => unreadable += 1,
+            _ => {}
+        }
+    }
+    let mut kinds: Vec<TunedKind> = tuning.kinds.into_iter().map(KindTuning::end).collect();
+    kinds.sort_by_key(|kind| std::cmp::Reverse(kind.bytes));
+    Ok(TuneReport { kinds, unreadable })
+}
+
+struct Tuning<'a> {
+    context: &'a Context,
+    fingerprinter: Fingerprinter,
+    bytes_max: u64,
+    kinds: Vec<KindTuning>,
+    data: Vec<u8>,
+    read: u64,
+}
+
+struct KindTuning {
+    kind: FileKind,
+    files: u64,
+    bytes: u64,
+    measured_bytes: u64,
+    ways: Vec<Way>,
+}
+
+/// One way to cut, and the chunks so far.
+struct Way {
+    chunker: Chunker,
+    measure: TuneMeasure,
+    chunks: Sample,
+}
+
+impl Tuning<'_> {
+    fn file(&mut self, file: &silt_tree::OpenFile, name: &[u8], bytes: u64) -> Result<()> {
+        let mut start = [0; MAGIC_BYTES];
+        let read = file.read_at(0, &mut start)?;
+        let kind = kind_of(&start[..read], name);
+        let known = self.kinds.iter().position(|tuning| tuning.kind == kind);
+        let place = known.unwrap_or(self.kinds.len());
+        if known.is_none() {
+            self.kinds.push(KindTuning::new(kind)?);
+        }
+        let tuning = &mut self.kinds[place];
+        tuning.files += 1;
+        tuning.bytes += bytes;
+        if tuning.measured_bytes + bytes > self.bytes_max {
+            return Ok(());
+        }
+        let mut at = 0;
+        while at < bytes {
+            self.data.resize(to_usize((bytes - at).min(PART_BYTES)), 0);
+            let read = file.read_at(at, &mut self.data)?;
+            if read == 0 {
+                break;
+            }
+            let data = &self.data[..read];
+            for way in &mut tuning.ways {
+                way.take(self.context, &self.fingerprinter, data);
+            }
+            at += to_u64(read);
+            tuning.measured_bytes += to_u64(read);
+            self.read += to_u64(read);
+            self.context.report(Progress::bytes(Activity::Scan, self.read, None));
+        }
+        Ok(())
+    }
+}
+
+impl KindTuning {
+    fn new(kind: FileKind) -> Result<Self> {
+        let fixed = FIXED_KIB.map(|kib| Chunking::Fixed { bytes: kib << 10 });
+        let content = CONTENT_KIB.map(|kib| {
+            let avg = kib << 10;
+            Chunking::FastCdc { min: avg / 4, avg, max: avg * 8 }
+        });
+        let ways = fixed.into_iter().chain(content).map(Way::new).collect::<Result<_>>()?;
+        Ok(Self { kind, files: 0, bytes: 0, measured_bytes: 0, ways })
+    }
+
+    fn end(self) -> TunedKind {
+        let Self { kind, files, bytes, measured_bytes, ways } = self;
+        let end = |way: Way| TuneMeasure { unique_bytes: way.chunks.bytes(), ..way.measure };
+        let measures: Vec<TuneMeasure> = ways.into_iter().map(end).collect();
+        let saved = |measure: &&TuneMeasure| measure.saved_bytes(measured_bytes);
+        let best = measures.iter().map(|measure| saved(&measure)).max().unwrap_or(0);
+        let enough = measures.iter().filter(|measure| {
+            best > measured_bytes / LEAST_SAVED && saved(measure) >= best * ENOUGH_PERCENT / 100
+        });
+        let proposed = enough
+            .max_by(|a, b| a.efficiency(measured_bytes).total_cmp(&b.efficiency(measured_bytes)));
+        let proposed = proposed.map(|measure| measure.chunking);
+        TunedKind { kind, files, bytes, measured_bytes, measures, proposed }
+    }
+}
+
+impl Way {
+    fn new(chunking: Chunking) -> Result<Self> {
+        let measure = TuneMeasure { chunking, chunks: 0, unique_bytes: 0, time_ns: 0 };
+        Ok(Self { chunker: Chunker::new(chunking)?, measure, chunks: Sample::default() })
+    }
+
+    fn take(&mut self, context: &Context, fingerprinter: &Fingerprinter, data: &[u8]) {
+        let began = context.env.now_ns();
+        let (mut at, mut ranges, mut lengths) = (0, Vec::new(), Vec::new());
+        while at < data.len() {
+            let end = data.len().min(at + SEGMENT_BYTES);
+            self.chunker.cut(&data[at..end], &mut lengths);
+            // The end of the window is no cut, unless it is that of the file's part.
+            if end < data.len() && lengths.len() > 1 {
+                lengths.pop();
+            }
+            for length in &lengths {
+                ranges.push(at..at + *length as usize);
+                at += *length as usize;
+            }
+        }
+        ranges.retain(|range| !silt_chunking::is_zero(&data[range.clone()]));
+        let mut fingerprints = Vec::new();
+        fingerprinter.fingerprint_many(data, &ranges, &mut fingerprints);
+        let took = context.env.now_ns().saturating_sub(began);
+        self.measure.time_ns += u64::try_from(took).unwrap_or(0);
+        self.measure.chunks += to_u64(ranges.len());
+        for (range, fingerprint) in ranges.iter().zip(&fingerprints) {
+            let key = fingerprint.0[..8].iter().fold(0, |key, byte| key << 8 | u64::from(*byte));
+            self.chunks.add(key, silt_format::number::to_u32(range.len()));
+        }
+    }
+}
+
+/// Distinct chunks, or a share of them: those whose fingerprint begins with `halvings` zero bits.
+#[derive(Default)]
+struct Sample {
+    lengths: HashMap<u64, u32>,
+    halvings: u32,
+}
+
+impl Sample {
+    fn add(&mut self, key: u64, length: u32) {
+        if key.leading_zeros() < self.halvings {
+            return;
+        }
+        self.lengths.insert(key, length);
+        while self.lengths.len() > REMEMBERED_MAX {
+            self.halvings += 1;
+            let halvings = self.halvings;
+            self.lengths.retain(|key, _| key.leading_zeros() >= halvings);
+        }
+    }
+
+    fn bytes(&self) -> u64 {
+        let bytes: u64 = self.lengths.values().map(|length| u64::from(*length)).sum();
+        bytes << self.halvings.min(20)
+    }
+}
