@@ -102,14 +102,16 @@ pub struct OpenVolume {
 
 /// What an open volume is read by.
 enum Content {
-    Disk(VolumeReader),
+    Disk(Box<VolumeReader>),
     Tree(Box<TreeVolume>),
 }
 
 impl Content {
     fn open(repository: &Repository, of: FoundVolume<'_>, cache: Arc<ReadCache>) -> Result<Self> {
         Ok(match of.volume().kind {
-            VolumeKind::Disk => Self::Disk(VolumeReader::open_sharing(repository, of, cache)?),
+            VolumeKind::Disk => {
+                Self::Disk(Box::new(VolumeReader::open_sharing(repository, of, cache)?))
+            }
             VolumeKind::Tree(_) => {
                 Self::Tree(Box::new(TreeVolume::open_sharing(repository, of, cache)?))
             }

@@ -2,7 +2,7 @@
 //!
 //! [`snapshot_name`] parses users' names of snapshots; [`catalog`] lists series, snapshots and
 //! volumes, and opens volumes; [`nbd`] exports them as block devices, [`fuse`] mounts them as a
-//! folder of files.
+//! folder of files and directories.
 
 pub mod catalog;
 pub mod fuse;

@@ -103,7 +103,7 @@ impl Server {
         let name = request.name(0).ok_or(Refusal::Code(Errno::NOENT))?;
         let found = self.tree.look_up(&folder, request.node, name);
         let found = found.map_err(|error| self.refusal(&folder, error))?;
-        self.entry(found.ok_or(Refusal::Code(Errno::NOENT))?, reply);
+        self.entry(&found.ok_or(Refusal::Code(Errno::NOENT))?, reply);
         Ok(())
     }
 
@@ -112,10 +112,10 @@ impl Server {
     }
 
     /// Tells the kernel of a node. Returns its inode number.
-    fn entry(&self, node: Node, reply: &mut Reply) -> u64 {
+    fn entry(&self, node: &Node, reply: &mut Reply) -> u64 {
         let number = lock(&self.nodes).remember(node.clone());
         let attributes = node.attributes(number, self.mounted_ns, self.owner);
-        attributes.entry(number, valid_s(&node), reply);
+        attributes.entry(number, valid_s(node), reply);
         attributes.inode
     }
 
@@ -208,18 +208,18 @@ impl Server {
                     if !page.has_room(name.as_bytes()) {
                         break;
                     }
-                    self.add(&mut page, to_u64(at) + 1, name.as_bytes(), node.clone());
+                    self.add(&mut page, to_u64(at) + 1, name.as_bytes(), node);
                 }
             }
             Listing::Directory(directory) => {
                 let part = directory.part(from);
                 let (entries, skipped) =
                     part.map_err(|error| self.failed_listing(&directory.inside, error))?;
-                for (entry, next) in entries.iter().skip(skipped).zip(from + 1..) {
+                for (entry, next) in entries.iter().skip(skipped).zip(from.saturating_add(1)..) {
                     if !page.has_room(&entry.name) {
                         break;
                     }
-                    self.add(&mut page, next, &entry.name, directory.node(entry));
+                    self.add(&mut page, next, &entry.name, &directory.node(entry));
                 }
             }
         }
@@ -232,7 +232,7 @@ impl Server {
     }
 
     /// Adds a name to a listing; `next` is where the listing goes on.
-    fn add(&self, page: &mut Page<'_>, next: u64, name: &[u8], node: Node) {
+    fn add(&self, page: &mut Page<'_>, next: u64, name: &[u8], node: &Node) {
         let (mode, mut number) = (node.mode(), UNKNOWN_NODE);
         if page.with_attributes {
             let is_untold = node.inside.is_some() && lock(&self.nodes).count() >= NODES_LISTED_MAX;

@@ -119,8 +119,12 @@ impl Inside {
 
     /// How messages call it.
     pub fn shown(&self) -> String {
-        let (id, name) = (&self.volume, &self.entry.name);
-        format!("'{}' of volume {} of snapshot {}", name.escape_ascii(), id.volume, id.snapshot)
+        let (id, name) = (&self.volume, self.entry.name.escape_ascii());
+        let of = format!("volume {} of snapshot {}", id.volume, id.snapshot);
+        if self.entry.name.is_empty() {
+            return format!("the root directory of {of}");
+        }
+        format!("'{name}' of {of}")
     }
 }
 

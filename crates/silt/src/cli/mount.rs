@@ -8,7 +8,8 @@ use clap::Args;
 pub struct Mount {
     /// An empty folder.
     pub folder: PathBuf,
-    /// Let other users see the folder. Users other than root need `user_allow_other` in
+    /// Let other users see the folder, and of file trees what the files' permissions allow them.
+    /// Users other than root need `user_allow_other` in
     /// /etc/fuse.conf.
     #[arg(long)]
     pub allow_other: bool,

@@ -355,6 +355,11 @@ fn any_user_can_mount() {
     let image = disk(19, 2);
     place.write("disk.raw", &image);
     place.silt(&["backup", "web1", "root=disk.raw"]).exits(0);
+    // A file of root, which the user may read from the repository all the same.
+    fs::create_dir(place.path("home")).unwrap();
+    place.write("home/secret", b"of root");
+    fs::set_permissions(place.path("home/secret"), fs::Permissions::from_mode(0o600)).unwrap();
+    place.silt(&["backup", "home", "home"]).exits(0);
     fs::copy(env!("CARGO_BIN_EXE_silt"), place.path("silt")).unwrap();
     fs::set_permissions(place.folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
     fs::create_dir(place.path("mounted")).unwrap();
@@ -365,6 +370,7 @@ fn any_user_can_mount() {
         $user ./silt mount mounted --background
         ! ls mounted 2>/dev/null
         $user cat mounted/web1/latest/root.raw > copy.raw
+        $user cat mounted/home/latest/home/secret > copy
         ! $user ./silt mount mounted
         $user ./silt umount mounted
         $user ./silt mount mounted --background
@@ -376,5 +382,5 @@ fn any_user_can_mount() {
     shell.args(["--mount", "sh", "-c", script]).env_clear().envs(given);
     shell.current_dir(place.folder.path()).stdin(Stdio::null());
     Run::of(&mut shell).exits(0).says("already");
-    assert!(place.read("copy.raw") == image);
+    assert!(place.read("copy.raw") == image && place.read("copy") == b"of root");
 }

@@ -1,7 +1,7 @@
 //! File trees in a mounted folder, as other programs see them.
 
 use std::fs;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -150,4 +150,33 @@ fn of_a_damaged_tree_the_other_files_can_be_read() {
     assert!(failed > 0 && failed < 4, "{failed} files can't be read");
     let name = containers[0].file_name().unwrap().to_str().unwrap();
     mounted.end("-TERM").exits(0).says(name);
+}
+
+#[test]
+fn others_see_what_permissions_and_acls_allow() {
+    if !can("fuse") || !can("root") {
+        return;
+    }
+    let (place, scratch) = (Place::new(), Scratch::new());
+    let source = scratch.folder("source");
+    let missing = awkward_tree(&source);
+    place.silt(&["backup", "files", source.to_str().unwrap()]).exits(0);
+    fs::set_permissions(place.folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::create_dir(place.path("mounted")).unwrap();
+    place.silt(&["mount", "mounted", "--allow-other", "--background"]).exits(0);
+    let root = place.path("mounted/files/latest/source");
+    let can_read = |user: &str, name: &str| {
+        let mut reader = Command::new("setpriv");
+        reader.args([&format!("--reuid={user}"), "--regid=65534", "--clear-groups", "cat"]);
+        let read = reader.arg(root.join(name)).stderr(Stdio::null()).output().unwrap();
+        assert_eq!(read.status.success(), read.stdout == fs::read(source.join(name)).unwrap());
+        read.status.success()
+    };
+    assert!(can_read("65534", "mode-644") && !can_read("65534", "mode-400"));
+    assert!(can_read("1256", "mode-400"), "its owner can");
+    assert!(fs::read(root.join("mode-0")).is_ok(), "root can");
+    if !missing.contains(&"acl") {
+        assert!(can_read("1234", "attributes") && !can_read("65534", "attributes"));
+    }
+    place.silt(&["umount", "mounted"]).exits(0);
 }
