@@ -40,7 +40,7 @@ wanted=("$@")
 # What a reclaim removes was not dropped by a commit first, so who began before can still commit.
 mutate fence "$engine/deletion/reclaim.rs" 's/(let replaced = self\.replace_dead\(&plan\.reclaimable, &plan\.drop\)\?;\n\s*)self\.commit\(\)\?;/$1/'
 # Numbers that a fence took back are given to containers that are left, which the next backup then adopts.
-mutate numbers-behind-orphans "$engine/deletion/reclaim.rs" 's/self\.head\.next_container = plan\.next_container;//'
+mutate numbers-behind-orphans "$engine/deletion/plan.rs" 's/head\.next_container = self\.next_container;//'
 # A writer that slept through many commits does not look whether its number was free again.
 mutate base-check "$repository/heads.rs" 's/if newest >= head\.generation\.saturating_add\(HEADS_KEPT\)/if newest == 0/'
 # Chunks of the shared store die without waiting for backups that do not know that they are condemned.

@@ -168,9 +168,10 @@ whatever the image says. For other file systems, LVM and encrypted disks see `si
   cmp /vm/web1.raw /mnt/backups/web1/2026-11-20T18-30-05Z/root.raw
   silt umount /mnt/backups
 
-The folder holds SERIES/DATE/VOLUME.raw for disks and SERIES/DATE/VOLUME/ for file trees, links
-SERIES/latest, and links by-id/ID for the ids that `silt snapshots` lists. DATE is in UTC. New snapshots appear while it is mounted. Every byte is
-verified before it is given out; reads of a damaged range fail, all others work.
+The folder holds SERIES/DATE/VOLUME.raw for disks, SERIES/DATE/VOLUME/ for file trees, links
+SERIES/latest, and links by-id/ID for the ids that `silt snapshots` lists. DATE is in UTC. New
+snapshots appear while it is mounted. Every byte is verified before it is given out; reads of a
+damaged range fail, all others work.
 
 To open what is inside a disk:
   losetup --read-only --partscan --find --show /mnt/backups/web1/latest/root.raw

@@ -3,17 +3,10 @@
 //! A program with further kinds of storage calls [`main_with`] from a crate of its own, so `silt`
 //! itself does not depend on their clients.
 
-mod advice;
 mod cli;
 mod commands;
-mod confirm;
-mod failure;
 mod location;
 mod noted;
-mod output;
-mod progress;
-mod secrets;
-mod snapshot_name;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -22,6 +15,7 @@ use std::sync::atomic::AtomicBool;
 use clap::FromArgMatches;
 pub use location::StorageKind;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use silt_terminal::{advice, confirm, failure, output, progress, secrets, snapshot_name};
 
 /// A program that is this library: `silt`, or one with further kinds of storage.
 #[derive(Clone, Copy, Debug)]

@@ -78,11 +78,11 @@ pub struct Forget {
         hide_possible_values = true
     )]
     pub group_by: Vec<Group>,
-    /// Reclaim the space afterwards. Snapshots deleted just now can be brought back for as long
-    /// as the series' policy says, otherwise for a day.
+    /// Reclaim the space afterwards. What was deleted just now can be brought back for a day, or
+    /// as long as the policy says.
     #[arg(long)]
     pub reclaim: bool,
-    /// How long deleted snapshots can be brought back, such as 7d; 0 frees their space now.
+    /// How long they can be brought back, such as 7d; 0 frees the space now.
     #[arg(long, value_name = "PERIOD", requires = "reclaim")]
     pub keep_deleted: Option<String>,
     /// Delete more than half of a series' snapshots without asking.

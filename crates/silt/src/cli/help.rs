@@ -153,17 +153,19 @@ pub fn command() -> Command {
         command.max_term_width(COLUMNS_MAX).disable_help_flag(true).arg(help_flag()).mut_args(
             |arg| if arg.is_global_set() && arg.get_id() != "help" { arg.hide(true) } else { arg },
         );
-    let command = command.mut_subcommand("backup", |backup| {
-        let trees = names_of(&backup, |arg| arg.get_help_heading() == Some(FILE_TREES));
-        let after = backup.get_after_help().map(ToString::to_string).unwrap_or_default();
-        let trees = line_of("File trees:", &trees, "see `silt help trees`");
-        let backup = backup.after_help(format!("{after}\n\n{trees}"));
-        backup.mut_args(|arg| {
-            let is_hidden = arg.get_help_heading() == Some(FILE_TREES);
-            if is_hidden { arg.hide(true) } else { arg }
-        })
-    });
+    let command = command.mut_subcommand("backup", with_trees_by_name);
+    let command = command.mut_subcommand("tune", with_trees_by_name);
     with_note(command, &note)
+}
+
+/// A command that names its options for file trees in one line.
+fn with_trees_by_name(command: Command) -> Command {
+    let is_of_trees = |arg: &Arg| arg.get_help_heading() == Some(FILE_TREES);
+    let names = names_of(&command, is_of_trees);
+    let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+    let line = line_of("File trees:", &names, "see `silt help trees`");
+    let command = command.after_help(format!("{after}\n\n{line}"));
+    command.mut_args(|arg| if is_of_trees(&arg) { arg.hide(true) } else { arg })
 }
 
 /// `--help`, which is as short as `-h`.
@@ -277,7 +279,7 @@ mod tests {
 
     /// Commands whose own options, arguments and examples need more, and why.
     const LONG: [(&str, usize, &str); 1] =
-        [("silt backup", 75, "it has 22 options of its own, six of them for rounds")];
+        [("silt backup", 77, "it has 22 options of its own, six of them for rounds")];
 
     /// The pages of a command and of its subcommands, by their names.
     fn pages(command: &mut Command, name: &str, found: &mut Vec<(String, String)>) {

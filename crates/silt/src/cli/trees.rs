@@ -55,10 +55,10 @@ pub struct TreeRestoreArgs {
     /// With --in-place: remove everything from the target that is not in the snapshot.
     #[arg(long, requires = "in_place", help_heading = FILE_TREES)]
     pub delete: bool,
-    /// Who owns restored files: the original owners by number or by name, or the user who restores.
+    /// Owners of restored files: the original ones by number or name, or you.
     #[arg(long, value_enum, default_value_t = Owners::Numbers, help_heading = FILE_TREES)]
     pub owners: Owners,
-    /// Which extended attributes are restored.
+    /// Extended attributes.
     #[arg(long, value_enum, default_value_t = Xattrs::All, help_heading = FILE_TREES)]
     pub xattrs: Xattrs,
     /// Restore only what matches this pattern (gitignore).

@@ -67,7 +67,9 @@ fn quiet_prints_nothing_on_success() {
 /// The last report of an activity, and the greatest total of the run that was told.
 fn last_status(messages: &[serde_json::Value], operation: &str) -> (serde_json::Value, u64) {
     let mut statuses = messages.iter().filter(|message| message["message_type"] == "status");
-    let total = statuses.clone().map(|it| it["run_total_bytes"].as_u64().unwrap()).max().unwrap();
+    // What counts objects has no bytes.
+    let in_bytes = statuses.clone().filter(|it| it.get("done_objects").is_none());
+    let total = in_bytes.map(|it| it["run_total_bytes"].as_u64().unwrap()).max().unwrap();
     let last = statuses.rfind(|it| it["operation"] == operation).unwrap();
     (last.clone(), total)
 }

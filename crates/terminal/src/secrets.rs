@@ -19,8 +19,11 @@ const CREDENTIAL_STORE: &str = "/etc/credstore";
 
 /// The variables that can hold one password.
 pub struct Variables {
+    /// The one that holds the password itself.
     pub value: &'static str,
+    /// The one that holds the path of a file with the password.
     pub file: &'static str,
+    /// The one that holds a command that prints the password.
     pub command: &'static str,
 }
 
@@ -115,7 +118,7 @@ pub fn is_asked(variables: &Variables, file: Option<&Path>) -> bool {
 }
 
 /// Runs `attempt`, which takes a password; if the password is asked for and wrong, up to
-/// [`ATTEMPTS`] times.
+/// three times.
 pub fn attempts<T>(
     is_asked: bool,
     mut attempt: impl FnMut() -> Result<T, Failure>,

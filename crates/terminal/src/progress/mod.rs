@@ -23,9 +23,13 @@ const QUIET_START: Duration = Duration::from_secs(1);
 /// How progress is shown.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Style {
+    /// Not at all.
     Silent,
+    /// As a bar that moves, on a terminal.
     Bar,
+    /// As lines from time to time.
     Log,
+    /// As JSON messages.
     Json,
 }
 

@@ -18,7 +18,9 @@ pub fn parse_with_volume(text: &str) -> Result<(Selector, Option<String>), Failu
 
 /// A snapshot, and a place in a file tree of it.
 pub struct WithPath {
+    /// The snapshot.
     pub selector: Selector,
+    /// The volume, if one is named.
     pub volume: Option<String>,
     /// With a slash at its start.
     pub path: Option<String>,

@@ -1,0 +1,10 @@
+//! What the programs print and ask: messages for people and as JSON, progress, errors with advice,
+//! confirmations, passwords, and names of snapshots.
+
+pub mod advice;
+pub mod confirm;
+pub mod failure;
+pub mod output;
+pub mod progress;
+pub mod secrets;
+pub mod snapshot_name;
