@@ -116,6 +116,12 @@ struct Indexed {
     by_id: HashMap<Id, usize>,
 }
 
+/// The name of a snapshot that no other one takes over: if the first of two within a second is
+/// deleted, the second is shown by the time alone, which the kernel still knows as the first.
+fn exact_name(entry: &SnapshotEntry) -> String {
+    format!("{}-{}", names::of_time(entry.time_ns), names::short(entry.id))
+}
+
 impl Indexed {
     fn new(listed: Arc<ListedSeries>) -> Self {
         let mut entries: Vec<_> = listed.snapshots.iter().cloned().map(Arc::new).collect();
@@ -125,7 +131,7 @@ impl Indexed {
         let mut by_id = HashMap::with_capacity(entries.len());
         for (at, entry) in entries.into_iter().enumerate() {
             let time = names::of_time(entry.time_ns);
-            let exact = format!("{time}-{}", names::short(entry.id));
+            let exact = exact_name(&entry);
             by_id.insert(entry.id, at);
             by_name.insert(exact.clone(), at);
             // Of two within a second the first has the time alone.
@@ -148,14 +154,14 @@ impl Indexed {
     }
 
     fn latest(&self) -> Option<Node> {
-        let (name, entry) = self.snapshots.last()?;
-        let bytes = name.len() as u64;
+        let (_, entry) = self.snapshots.last()?;
+        let bytes = exact_name(entry).len() as u64;
         Some(Node { bytes, ..Node::new(Key::Latest(self.listed.id), entry.time_ns) })
     }
 
     fn id_link(&self, at: usize) -> Node {
-        let (name, entry) = &self.snapshots[at];
-        let bytes = (name.len() + self.folder.len() + 4) as u64;
+        let (_, entry) = &self.snapshots[at];
+        let bytes = (exact_name(entry).len() + self.folder.len() + 4) as u64;
         Node { bytes, ..Node::new(Key::IdLink(self.listed.id, entry.id), entry.time_ns) }
     }
 }
@@ -338,13 +344,14 @@ impl Tree {
         match &link.key {
             Key::Latest(series) => {
                 let of = self.series(*series)?;
-                let name = of.snapshots.last().map(|(name, _)| name.clone());
-                name.map(String::into_bytes).ok_or_else(gone)
+                let newest = of.snapshots.last().map(|(_, entry)| exact_name(entry));
+                newest.map(String::into_bytes).ok_or_else(gone)
             }
             Key::IdLink(series, id) => {
                 let of = self.series(*series)?;
                 let at = of.by_id.get(id).ok_or_else(gone)?;
-                Ok(format!("../{}/{}", of.folder, of.snapshots[*at].0).into_bytes())
+                let name = exact_name(&of.snapshots[*at].1);
+                Ok(format!("../{}/{name}", of.folder).into_bytes())
             }
             _ => Err(Error::invalid("not a link")),
         }
