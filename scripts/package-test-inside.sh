@@ -33,10 +33,19 @@ chmod 600 /srv/web1.raw
 # By hand the credential comes from the machine's folder.
 silt --quiet init --kdf-memory 8 --kdf-passes 1
 
-step "the timer is enabled, and its service backs up, twice"
+step "the timer is enabled and starts a backup; the service is started once more by hand"
+install -d /etc/systemd/system/silt-backup@default.timer.d
+printf '[Timer]\nOnActiveSec=2s\nRandomizedDelaySec=0\nAccuracySec=1s\n' \
+  >/etc/systemd/system/silt-backup@default.timer.d/soon.conf
+systemctl daemon-reload
 systemctl enable --quiet --now silt-backup@default.timer
 systemctl list-timers --no-pager | grep -q silt-backup@default.timer
-systemctl start silt-backup@default.service
+for _ in $(seq 120); do
+  [ "$(systemctl show -P ExecMainExitTimestampMonotonic silt-backup@default.service)" = 0 ] || break
+  sleep 1
+done
+[ "$(systemctl show -P Result silt-backup@default.service)" = success ]
+[ "$(silt snapshots --json | wc -l)" -eq 1 ]
 dd if=/dev/urandom of=/srv/web1.raw bs=1M seek=40 count=1 conv=notrunc status=none
 systemctl start silt-backup@default.service
 [ "$(silt snapshots --json | wc -l)" -eq 2 ]

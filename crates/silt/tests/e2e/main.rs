@@ -15,6 +15,7 @@ mod deletions;
 mod exports;
 mod files;
 mod interrupts;
+mod json;
 mod kit;
 mod memory;
 mod mistakes;
