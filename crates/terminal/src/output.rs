@@ -81,7 +81,7 @@ pub fn be_quiet() {
 }
 
 /// Prints a line about what was done, unless `--quiet` is given. What a command was asked for, such
-/// as a list, is printed by [`line`].
+/// as a list, is printed by [`line()`].
 pub fn done(text: &str) {
     log(text);
     if !IS_QUIET.load(Ordering::Relaxed) {
