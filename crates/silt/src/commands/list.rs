@@ -1,6 +1,6 @@
 //! `silt snapshots`, `silt show` and `silt ls`.
 
-use silt_format::{Head, Id, Level, LevelBytes, Snapshot, SnapshotEntry};
+use silt_format::{Head, Id, Level, LevelBytes, Snapshot, SnapshotEntry, Volume};
 
 use siltstone::{AllHeads, Repository};
 
@@ -184,7 +184,7 @@ pub fn show(session: &Session<'_>, args: &OneSnapshot) -> Result<u8, Failure> {
         output::line(&format!(
             "Volume '{}': {} from {} ({}), {}, added {}",
             volume.name,
-            output::bytes(volume.bytes),
+            output::bytes(shown_bytes(volume)),
             volume.source,
             volume.source_format,
             volume.chunking,
@@ -252,6 +252,12 @@ fn print_levels(levels: &LevelBytes) {
     output::table(&["  LEVEL", "BYTES", "SHARE", "WHAT"], &rows, &[1, 2]);
 }
 
+/// The size of a disk, or of all files of a tree; a tree's address space is larger than these.
+fn shown_bytes(volume: &Volume) -> u64 {
+    let Some(tree) = volume.tree() else { return volume.bytes };
+    tree.root.subtree.as_ref().map_or(0, |below| below.bytes_below)
+}
+
 pub fn ls(session: &Session<'_>, args: &Ls) -> Result<u8, Failure> {
     if args.snapshot.contains('/') {
         return trees::ls(session, args);
@@ -274,7 +280,7 @@ pub fn ls(session: &Session<'_>, args: &Ls) -> Result<u8, Failure> {
             let levels = &volume.levels;
             vec![
                 volume.name.clone(),
-                output::bytes(volume.bytes),
+                output::bytes(shown_bytes(volume)),
                 output::bytes(levels.total() - levels.get(Level::Zero)),
                 output::bytes(levels.get(Level::New)),
                 output::bytes(volume.stored_bytes),

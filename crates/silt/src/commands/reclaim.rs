@@ -200,11 +200,9 @@ pub fn recover(session: &Session<'_>, series: &str) -> Result<u8, Failure> {
     if session.global.json {
         output::message("recovered", json!({"series": series, "recovered": recovered}));
     } else if recovered {
-        output::done(&format!(
-            "Brought back what was removed from {series} without the administrator"
-        ));
+        output::done(&format!("Series {series} continues from its last good head"));
     } else {
-        output::done(&format!("Nothing was removed from {series} without the administrator"));
+        output::done(&format!("Series {series} needs no recovery: its heads are good"));
     }
     Ok(0)
 }

@@ -212,3 +212,17 @@ fn kinds_are_shown_measured_and_cut_as_measured() {
     place.silt(&["tune", &home, "--apply", "nobody"]).exits(1);
     place.silt(&["check", "--read-data"]).exits(0).says("No damage found");
 }
+
+#[test]
+fn the_size_of_a_tree_is_that_of_its_files() {
+    let place = Place::new();
+    fs::create_dir_all(place.path("small")).unwrap();
+    fs::write(place.path("small/file"), "12345").unwrap();
+    for _ in 0..2 {
+        place.silt(&["backup", "small", "small"]).exits(0);
+    }
+    place.silt(&["show", "small@latest"]).exits(0).says("Volume 'small': 5 B from");
+    let listed = place.silt(&["ls", "small@latest"]).exits(0).out;
+    let row: Vec<_> = listed.lines().nth(1).unwrap().split_whitespace().take(3).collect();
+    assert_eq!(row, ["small", "5", "B"], "{listed}");
+}
