@@ -74,8 +74,8 @@ pub type Answer = std::result::Result<(), Refusal>;
 pub const REFUSED: Refusal = Refusal::Code(Errno::INVAL);
 
 impl Mount {
-    /// Mounts a catalog at an empty folder. When this returns, the folder can be listed as soon as
-    /// [`Mount::serve`] runs.
+    /// Mounts a catalog at an empty folder, which can be used when this returns. [`Mount::serve`]
+    /// unmounts it in the end.
     pub fn new(catalog: Catalog, folder: &Path, options: MountOptions) -> Result<Self> {
         attach::check_mount_point(folder)?;
         let folder = std::fs::canonicalize(folder)
@@ -96,11 +96,29 @@ impl Mount {
             owner: (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()),
         };
         let mount = Self { folder, server: Arc::new(server), threads: options.threads.max(2) };
-        if let Err(error) = mount.server.greet(options.allow_other) {
+        let started = mount.server.greet(options.allow_other);
+        if let Err(error) = started.and_then(|()| mount.start()) {
             let _ = attach::unmount(&mount.folder, true);
             return Err(error);
         }
+        // The folder itself is asked for here, which takes threads that answer; and while it is
+        // asked for, it can't be unmounted.
+        attach::read_far_ahead(&mount.folder);
         Ok(mount)
+    }
+
+    fn start(&self) -> Result<()> {
+        self.server.running.store(self.threads, Ordering::SeqCst);
+        for _ in 0..self.threads {
+            let server = Arc::clone(&self.server);
+            let work = move || {
+                server.work();
+                server.running.fetch_sub(1, Ordering::SeqCst);
+            };
+            let thread = std::thread::Builder::new().name("fuse".to_owned());
+            thread.spawn(work).map_err(|error| Error::io("start threads", error))?;
+        }
+        Ok(())
     }
 
     /// Where it is mounted.
@@ -113,21 +131,6 @@ impl Mount {
     /// Programs that use the folder then get errors; a thread that still reads from storage is left
     /// to end by itself.
     pub fn serve(&self, env: &dyn Env) -> Result<()> {
-        self.server.running.store(self.threads, Ordering::SeqCst);
-        for _ in 0..self.threads {
-            let server = Arc::clone(&self.server);
-            let thread = std::thread::Builder::new().name("fuse".to_owned());
-            let spawned = thread.spawn(move || {
-                server.work();
-                server.running.fetch_sub(1, Ordering::SeqCst);
-            });
-            if let Err(error) = spawned {
-                let _ = attach::unmount(&self.folder, true);
-                return Err(Error::io("start threads", error));
-            }
-        }
-        // The folder itself is asked for here, which takes threads that answer.
-        attach::read_far_ahead(&self.folder);
         let runs = || self.server.running.load(Ordering::SeqCst) == self.threads;
         while runs() && !env.is_interrupted() {
             env.sleep_ns(LOOK_NS);

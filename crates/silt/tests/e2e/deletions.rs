@@ -131,7 +131,7 @@ fn an_append_only_repository_asks_for_the_administrator() {
     host(&["delete", "vm@latest", "--admin-password-file", "wrong"]).exits(12);
     silt(&["delete", "vm@latest"]).exits(0);
     silt(&["reclaim"]).exits(0);
-    silt(&["recover", "vm"]).exits(0).says("Nothing was removed");
+    silt(&["recover", "vm"]).exits(0).says("needs no recovery");
     host(&["backup", "vm", "disk.raw"]).exits(0);
     host(&["check", "--read-data"]).exits(0);
 }
