@@ -9,6 +9,7 @@ mod adopt;
 mod clean;
 mod commit;
 mod container;
+mod described;
 mod detect;
 mod draft;
 mod feed;
@@ -26,6 +27,7 @@ mod survey;
 mod tree;
 
 pub use container::ContainerWriter;
+pub use described::{ReplicaPeer, Taken};
 pub use hint::Hint;
 pub use options::{BackupOptions, DetectionOptions};
 pub use pipeline::Pipeline;

@@ -2,6 +2,8 @@
 
 use silt_format::{Chunking, SIGNATURES};
 
+use crate::described::Taken;
+
 /// The VM-centric scheme's number of similar segments.
 const SIMILAR_SEGMENTS: usize = 10;
 
@@ -24,6 +26,8 @@ pub struct BackupOptions {
     pub detection: DetectionOptions,
     /// The program's name and version, for the record.
     pub program: String,
+    /// Circumstances of a snapshot that was taken elsewhere or earlier; `None` for a backup now.
+    pub taken: Option<Taken>,
 }
 
 /// The levels that look for the chunks of a changed segment. If a level is off, the backup uses

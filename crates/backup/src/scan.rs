@@ -163,7 +163,7 @@ impl Scanner {
     }
 
     /// The parent's entry; a damaged map counts as no parent, with a warning.
-    pub(super) fn parent_entry(
+    pub(crate) fn parent_entry(
         &self,
         index: u64,
         warnings: &mut Vec<Warning>,
@@ -179,7 +179,7 @@ impl Scanner {
     }
 
     /// Whether the parent's recipe can be shared: it refers to nothing known to be damaged.
-    fn is_usable(&self, entry: &SegmentEntry, buffers: &mut ScanBuffers) -> Result<bool> {
+    pub(crate) fn is_usable(&self, entry: &SegmentEntry, buffers: &mut ScanBuffers) -> Result<bool> {
         if self.avoided.is_empty() {
             return Ok(true);
         }

@@ -28,6 +28,7 @@ use silt_source::{ChangedMap, SourceFormat, VolumeSource};
 use self::segments::Detection;
 use super::commit::{Commit, commit};
 use super::container::ContainerWriter;
+use super::described::Taken;
 use super::feed::Feed;
 use super::hint::Hint;
 use super::known::Known;
@@ -74,21 +75,21 @@ pub struct BackupSession<'r> {
     pub(super) budget: Budget,
     session: [u8; 16],
     /// Before the lease: dropped, it waits for what is being written.
-    containers: ContainerWriter,
+    pub(super) containers: ContainerWriter,
     pub(super) lease: HeldLease,
     head: Head,
     pub(super) parent: Option<Snapshot>,
     /// Whether the parent's writer could have removed everything anyway, or is this one.
     parent_is_trusted: bool,
-    reader: Arc<MapReader>,
+    pub(super) reader: Arc<MapReader>,
     pub(super) avoided: Arc<Avoided>,
-    packs: PackWriter,
+    pub(super) packs: PackWriter,
     known: Known,
     /// Made with the first segment that is not as in the parent.
     detection: Option<Detection>,
     /// The shared store's index, unless it is empty or not to be asked.
     shared: Option<SharedLookup>,
-    volumes: Vec<Volume>,
+    pub(super) volumes: Vec<Volume>,
     pub(super) started_ns: i64,
     added_references: u64,
     pub(super) map_distrusted: bool,
@@ -330,7 +331,7 @@ impl<'r> BackupSession<'r> {
         self.scanner_beside(None, crate::tree::ANY_LENGTH)
     }
 
-    fn scanner_beside(&self, parent: Option<ParentVolume>, chunking: Chunking) -> Result<Scanner> {
+    pub(super) fn scanner_beside(&self, parent: Option<ParentVolume>, chunking: Chunking) -> Result<Scanner> {
         let keys = &self.repository.objects.keys;
         let (domain, series) = (self.head.domain, self.head.series);
         let fingerprinter = Fingerprinter::new(keys.fingerprint_key(domain, series));
@@ -357,7 +358,7 @@ impl<'r> BackupSession<'r> {
     }
 
     /// Fails if the snapshot has a volume of this name already.
-    fn require_new_volume(&self, name: &str) -> Result<()> {
+    pub(super) fn require_new_volume(&self, name: &str) -> Result<()> {
         if self.volumes.iter().any(|volume| volume.name == name) {
             return Err(Error::invalid(format!(
                 "two volumes are named '{name}'; give them different names"
@@ -451,14 +452,22 @@ impl<'r> BackupSession<'r> {
         };
         let now_ns = self.context.env.now_ns();
         let duration_ms = now_ns.saturating_sub(self.started_ns) / 1_000_000;
+        let taken = self.options.taken.take().unwrap_or_else(|| Taken {
+            time_ns: self.started_ns,
+            duration_ms: u64::try_from(duration_ms).unwrap_or(0),
+            host: self.context.env.process().host,
+            program: self.options.program.clone(),
+            origin: None,
+        });
         let snapshot = Snapshot {
             id: Id(self.context.random_id()),
             series: self.head.series,
-            time_ns: self.started_ns,
-            duration_ms: u64::try_from(duration_ms).unwrap_or(0),
+            time_ns: taken.time_ns,
+            duration_ms: taken.duration_ms,
             parent: parent.map(|parent| parent.id),
-            host: self.context.env.process().host,
-            program: self.options.program.clone(),
+            host: taken.host,
+            program: taken.program,
+            origin: taken.origin,
             volumes: self.volumes,
             checkpoints: Vec::new(),
             summary: kept,

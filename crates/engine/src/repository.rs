@@ -60,6 +60,17 @@ impl Repository {
             .map(Self)
     }
 
+    /// Creates a replica of this repository; see [`silt_repository::Repository::init_replica`].
+    pub fn init_replica(
+        &self,
+        storage: Arc<dyn Storage>,
+        context: Context,
+        protection: &Protection,
+        administrator: Option<&Administrator>,
+    ) -> Result<Self> {
+        self.0.init_replica(storage, context, protection, administrator).map(Self)
+    }
+
     /// Opens the repository in `storage`; see [`silt_repository::Repository::open`].
     pub fn open(
         storage: Arc<dyn Storage>,

@@ -48,7 +48,7 @@ impl MasterKey {
     pub fn expose(&self) -> &[u8; 32] {
         &self.0
     }
-    fn derive(&self, context: &str) -> [u8; 32] {
+    pub(crate) fn derive(&self, context: &str) -> [u8; 32] {
         blake3::derive_key(context, &self.0)
     }
     /// The administrator's signing key of a repository that is not append-only: everyone with the

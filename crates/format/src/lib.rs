@@ -22,6 +22,7 @@ mod policy;
 mod recipe;
 mod records;
 mod reference;
+pub mod replica;
 mod run;
 mod seal;
 mod signature;

@@ -70,6 +70,11 @@ impl Sealer {
         Self { blocks: Cipher::new(class_key, header), directory: None }
     }
 
+    /// Returns a sealer of a connection's records.
+    pub(crate) fn of_key(key: LessSafeKey) -> Self {
+        Self { blocks: Cipher::Aes256Gcm(Box::new(key)), directory: None }
+    }
+
     /// Returns a sealer with one key for data blocks, if it is known, and another for their
     /// directory.
     pub(crate) fn of_data(

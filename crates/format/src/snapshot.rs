@@ -4,6 +4,7 @@ use crate::codec::{Decoder, Encoder, REQUIRED, unsupported};
 use crate::envelope::{Id, SeriesId};
 use crate::page::MapRoot;
 use crate::recipe::{decode_chunking, encode_chunking};
+use crate::replica::Origin;
 use crate::summary::SummaryGeometry;
 use crate::tree::Tree;
 use crate::{Chunking, ContentHash, Error, Result};
@@ -12,6 +13,7 @@ const CORE: u16 = 1;
 const VOLUMES: u16 = 2;
 const SUMMARY: u16 = 3;
 const CHECKPOINTS: u16 = 4;
+const ORIGIN: u16 = 5;
 
 /// The sections of a volume.
 const DISK: u16 = 1;
@@ -223,6 +225,8 @@ pub struct Snapshot {
     pub checkpoints: Vec<Checkpoint>,
     /// Its summary vector, if it refers to anything.
     pub summary: Option<SummaryRef>,
+    /// The snapshot that it is a copy of, if it was replicated.
+    pub origin: Option<Origin>,
 }
 
 impl Snapshot {
@@ -261,6 +265,9 @@ impl Snapshot {
                 }
             });
         }
+        if let Some(origin) = &self.origin {
+            to.section(ORIGIN, 0, |to| origin.encode(to));
+        }
         to.bytes
     }
 
@@ -268,6 +275,7 @@ impl Snapshot {
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut snapshot = None;
         let (mut volumes, mut summary, mut checkpoints) = (None, None, Vec::new());
+        let mut origin = None;
         Decoder::new(bytes, "snapshot").sections(|tag, body| {
             match tag {
                 CORE => snapshot = Some(decode_core(body)?),
@@ -281,13 +289,14 @@ impl Snapshot {
                     });
                 }
                 CHECKPOINTS => checkpoints = body.list(6, decode_checkpoint)?,
+                ORIGIN => origin = Some(Origin::decode(body)?),
                 _ => return Ok(false),
             }
             Ok(true)
         })?;
         match (snapshot, volumes) {
             (Some(snapshot), Some(volumes)) => {
-                Ok(Self { volumes, checkpoints, summary, ..snapshot })
+                Ok(Self { volumes, checkpoints, summary, origin, ..snapshot })
             }
             _ => Err(Error::corrupt("snapshot: a section is missing")),
         }
@@ -321,6 +330,7 @@ fn decode_core(body: &mut Decoder<'_>) -> Result<Snapshot> {
         volumes: Vec::new(),
         checkpoints: Vec::new(),
         summary: None,
+        origin: None,
     })
 }
 

@@ -36,6 +36,8 @@ pub enum Activity {
     ExtendLocks,
     /// Objects of a test are removed.
     CleanUp,
+    /// A volume is copied to another repository.
+    Replicate,
 }
 
 impl Activity {
@@ -55,6 +57,7 @@ impl Activity {
             Self::RollBack => "rollback",
             Self::ExtendLocks => "extend locks",
             Self::CleanUp => "clean up",
+            Self::Replicate => "replicate",
         }
     }
 }

@@ -44,9 +44,44 @@ impl Repository {
     pub fn init(
         storage: Arc<dyn Storage>,
         context: Context,
-        mut config: Config,
+        config: Config,
         protection: &Protection,
         administrator: Option<&Administrator>,
+    ) -> Result<Self> {
+        let master = MasterKey::new(context.random());
+        Self::init_with(master, (storage, context), config, (protection, administrator))
+    }
+
+    /// Creates a replica of this repository in `storage`, which must not hold another one: a
+    /// repository with the same secret and settings, an id of its own, and a password of its own.
+    ///
+    /// Fails with `Denied` if this key can't read data, with `Invalid` if only one of the two would
+    /// be encrypted.
+    pub fn init_replica(
+        &self,
+        storage: Arc<dyn Storage>,
+        context: Context,
+        protection: &Protection,
+        administrator: Option<&Administrator>,
+    ) -> Result<Self> {
+        let Some(master) = self.objects.keys.master() else {
+            let message = "a write-only key does not have the secret that a replica needs";
+            return Err(Error::new(ErrorKind::Denied, message));
+        };
+        if self.is_encrypted() != matches!(protection, Protection::Password { .. }) {
+            return Err(Error::invalid(
+                "a replica is encrypted if and only if the repository is: both have one secret",
+            ));
+        }
+        let config = self.config.clone();
+        Self::init_with(master.clone(), (storage, context), config, (protection, administrator))
+    }
+
+    fn init_with(
+        master: MasterKey,
+        (storage, context): (Arc<dyn Storage>, Context),
+        mut config: Config,
+        (protection, administrator): (&Protection, Option<&Administrator>),
     ) -> Result<Self> {
         config.created_ns = context.env.now_ns();
         config.validate()?;
@@ -61,7 +96,6 @@ impl Repository {
             Protection::Password { .. } => SealScheme::Aes256Gcm,
             Protection::None => SealScheme::Checksum,
         };
-        let master = MasterKey::new(context.random());
         let (is_append_only, is_encrypted) =
             (administrator.is_some(), scheme == SealScheme::Aes256Gcm);
         let seed = match administrator {

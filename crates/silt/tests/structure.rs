@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// Crates from the bottom up: each may use those before it, and no other.
-const CRATES: [&str; 16] = [
+const CRATES: [&str; 17] = [
     "format",
     "chunking",
     "storage",
@@ -16,6 +16,7 @@ const CRATES: [&str; 16] = [
     "tree",
     "repository",
     "backup",
+    "replicate",
     "engine",
     "files",
     "export",

@@ -1,5 +1,7 @@
 //! Processes a changed segment: looks up its chunks, stores new ones, and writes its recipe.
 
+use std::collections::HashSet;
+
 use silt_format::number::{to_u32, to_u64};
 use silt_format::{
     BlockKind, Fingerprint, Level, PRIVATE_STORE, Recipe, RecipeChunk, Reference, Result,
@@ -39,8 +41,31 @@ impl BackupSession<'_> {
         Ok(())
     }
 
+    /// Looks again for chunks that no level has found and that are not among `received`: they were
+    /// on their way for an earlier segment. Returns the numbers of those that are not found, one of
+    /// each fingerprint.
+    pub(crate) fn resolve_again(
+        &mut self,
+        draft: &mut SegmentDraft,
+        received: &HashSet<Fingerprint>,
+    ) -> Result<Vec<usize>> {
+        let detection = self.take_detection()?;
+        let (mut lacking, mut seen) = (Vec::new(), HashSet::new());
+        for (number, chunk) in draft.chunks.iter_mut().enumerate() {
+            if chunk.found.is_some() || received.contains(&chunk.fingerprint) {
+                continue;
+            }
+            chunk.found = detection.recall(&chunk.fingerprint);
+            if chunk.found.is_none() && seen.insert(chunk.fingerprint) {
+                lacking.push(number);
+            }
+        }
+        self.detection = Some(detection);
+        Ok(lacking)
+    }
+
     /// Stores what is new of a segment, and writes its recipe.
-    pub(super) fn place(
+    pub(crate) fn place(
         &mut self,
         draft: &mut SegmentDraft,
         pipeline: &Pipeline<'_>,

@@ -1,0 +1,199 @@
+//! Segments on their way, from their description to their place in the map.
+
+use std::collections::{HashSet, VecDeque};
+
+use silt_format::replica::Span;
+use silt_format::number::to_u64;
+use silt_format::{Error, Fingerprint, Result, SegmentDigest, SegmentEntry, Signatures};
+
+use crate::scan::SegmentDraft;
+
+/// Maximum size of chunks that are asked for at once, in bytes; one segment may be more.
+const WANTED_BYTES_MAX: usize = 8 << 20;
+
+/// A run of segments, or a segment, that is not in the map yet.
+pub(super) struct Arrival {
+    /// The first segment's number.
+    pub first: u64,
+    /// Number of segments; more than one only of zeros and of those as in the parent.
+    pub count: u64,
+    pub state: State,
+}
+
+pub(super) enum State {
+    Zeros,
+    /// As in the parent.
+    Parent,
+    /// The parent has the same segment.
+    Same(SegmentEntry),
+    /// Its chunks are asked for.
+    Listed(SegmentDigest, Signatures, Option<SegmentEntry>),
+    /// Its chunks are known.
+    Draft(Box<Wanting>),
+}
+
+/// A segment whose new chunks are on their way.
+pub(super) struct Wanting {
+    pub draft: SegmentDraft,
+    /// Numbers of the chunks that were asked for, in the order in which their bytes come.
+    pub wanted: Vec<usize>,
+    /// Their bytes, as far as they have come.
+    pub bytes: Vec<u8>,
+    /// How many bytes they have.
+    pub wanted_bytes: usize,
+    /// Whether they were asked for.
+    is_asked: bool,
+}
+
+impl Wanting {
+    /// The fingerprints of the chunks that were asked for.
+    pub fn fingerprints(&self) -> HashSet<Fingerprint> {
+        self.wanted.iter().map(|number| self.draft.chunks[*number].fingerprint).collect()
+    }
+
+    pub fn is_complete(&self) -> bool {
+        self.is_asked && self.bytes.len() == self.wanted_bytes
+    }
+}
+
+/// The segments on their way, in the order of the volume.
+#[derive(Default)]
+pub(super) struct Arrivals {
+    waiting: VecDeque<Arrival>,
+    /// Segments whose chunks were asked for, once for each time.
+    expected: VecDeque<u64>,
+    /// Segments whose chunks are to be asked for.
+    unasked: VecDeque<u64>,
+    /// Bytes that were asked for and have not come.
+    asked_bytes: usize,
+    /// Fingerprints of chunks that are on their way.
+    coming: HashSet<Fingerprint>,
+    /// The number of the next segment that is described.
+    pub described: u64,
+}
+
+impl Arrivals {
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Adds what comes next in the volume.
+    pub fn push(&mut self, count: u64, state: State) {
+        self.waiting.push_back(Arrival { first: self.described, count, state });
+        self.described += count;
+    }
+
+    /// The next one, if it can be placed now.
+    pub fn pop_complete(&mut self) -> Option<Arrival> {
+        let is_complete = match &self.waiting.front()?.state {
+            State::Listed(..) => false,
+            State::Draft(wanting) => wanting.is_complete(),
+            _ => true,
+        };
+        if is_complete { self.waiting.pop_front() } else { None }
+    }
+
+    /// Puts back what could not be placed.
+    pub fn push_front(&mut self, arrival: Arrival) {
+        self.waiting.push_front(arrival);
+    }
+
+    /// The segment of this number, which must be described and not placed.
+    fn find(&mut self, segment: u64) -> Result<&mut Arrival> {
+        let place = self.waiting.partition_point(|arrival| arrival.first < segment);
+        let found = self.waiting.get_mut(place).filter(|arrival| arrival.first == segment);
+        found.ok_or_else(|| Error::invalid(format!("nobody asked for segment {segment}")))
+    }
+
+    /// The digest of a segment whose chunks were asked for, and the parent's entry beside it.
+    pub fn listed(&mut self, segment: u64) -> Result<(SegmentDigest, Signatures, Option<SegmentEntry>)> {
+        match &self.find(segment)?.state {
+            State::Listed(digest, signatures, parent) => Ok((*digest, *signatures, *parent)),
+            _ => Err(Error::invalid(format!("the chunks of segment {segment} came unasked"))),
+        }
+    }
+
+    /// Notes the chunks of a segment. Those that no level has found, and that are not on their way
+    /// already, are to be asked for.
+    pub fn resolved(&mut self, segment: u64, draft: SegmentDraft) -> Result<()> {
+        let mut wanting = Wanting {
+            draft,
+            wanted: Vec::new(),
+            bytes: Vec::new(),
+            wanted_bytes: 0,
+            is_asked: false,
+        };
+        for (number, chunk) in wanting.draft.chunks.iter().enumerate() {
+            if chunk.found.is_none() && self.coming.insert(chunk.fingerprint) {
+                wanting.wanted.push(number);
+                wanting.wanted_bytes += chunk.range.len();
+            }
+        }
+        self.find(segment)?.state = State::Draft(Box::new(wanting));
+        self.unasked.push_back(segment);
+        Ok(())
+    }
+
+    /// The next chunks to ask for, if there is room for them.
+    pub fn next_to_ask(&mut self) -> Result<Option<(u64, Vec<Span>)>> {
+        let Some(&segment) = self.unasked.front() else { return Ok(None) };
+        let asked_bytes = self.asked_bytes;
+        let State::Draft(wanting) = &mut self.find(segment)?.state else { return Ok(None) };
+        let bytes = wanting.wanted_bytes;
+        if asked_bytes > 0 && asked_bytes + bytes > WANTED_BYTES_MAX {
+            return Ok(None);
+        }
+        wanting.is_asked = true;
+        let mut spans = Vec::new();
+        wanting.wanted.iter().for_each(|number| Span::push(&mut spans, to_u64(*number)));
+        self.unasked.pop_front();
+        if bytes > 0 {
+            self.expected.push_back(segment);
+            self.asked_bytes += bytes;
+        }
+        Ok(Some((segment, spans)))
+    }
+
+    /// Asks for chunks of a segment that were expected to be known by now.
+    pub fn ask_again(&mut self, arrival: &mut Arrival, lacking: &[usize]) -> Vec<Span> {
+        let State::Draft(wanting) = &mut arrival.state else { return Vec::new() };
+        let mut spans = Vec::new();
+        for number in lacking {
+            let bytes = wanting.draft.chunks[*number].range.len();
+            wanting.wanted.push(*number);
+            wanting.wanted_bytes += bytes;
+            self.asked_bytes += bytes;
+            self.coming.insert(wanting.draft.chunks[*number].fingerprint);
+            Span::push(&mut spans, to_u64(*number));
+        }
+        self.expected.push_back(arrival.first);
+        spans
+    }
+
+    /// Takes bytes of chunks in the order in which they were asked for.
+    pub fn take(&mut self, mut bytes: &[u8]) -> Result<()> {
+        while !bytes.is_empty() {
+            let unasked = || Error::invalid("the source sent data that nobody asked for");
+            let segment = *self.expected.front().ok_or_else(unasked)?;
+            let State::Draft(wanting) = &mut self.find(segment)?.state else {
+                return Err(unasked());
+            };
+            let part = bytes.len().min(wanting.wanted_bytes - wanting.bytes.len());
+            wanting.bytes.extend_from_slice(&bytes[..part]);
+            let is_whole = wanting.bytes.len() == wanting.wanted_bytes;
+            bytes = &bytes[part..];
+            self.asked_bytes -= part;
+            if is_whole {
+                self.expected.pop_front();
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets the chunks of a segment that was placed.
+    pub fn placed(&mut self, wanting: &Wanting) {
+        for number in &wanting.wanted {
+            self.coming.remove(&wanting.draft.chunks[*number].fingerprint);
+        }
+    }
+}

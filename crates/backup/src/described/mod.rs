@@ -1,0 +1,118 @@
+//! Volumes that another repository with the same secret describes.
+//!
+//! Segments come as digests. Of those that the parent lacks, the chunks come as fingerprints; of
+//! these, the ones that no level finds come as bytes, which are compared with their fingerprints
+//! before they are stored. Everything else is as in a backup.
+
+mod arrivals;
+mod segments;
+mod steps;
+
+use silt_format::replica::{Origin, ReplicaMessage, SourceMessage};
+use silt_format::{ALONE, Error, LevelBytes, MapRoot, Result, SeriesId, Volume, VolumeKind};
+
+use crate::session::{BackupSession, check_name};
+
+/// The end of a connection that describes volumes.
+pub trait ReplicaPeer {
+    /// Sends a message, at the latest before the next message is received.
+    fn send(&mut self, message: ReplicaMessage) -> Result<()>;
+    /// Waits for the next message.
+    fn receive(&mut self) -> Result<SourceMessage>;
+}
+
+/// Circumstances of a snapshot that was taken elsewhere or earlier.
+#[derive(Clone, Debug)]
+pub struct Taken {
+    /// When the backup began, in nanoseconds since 1970.
+    pub time_ns: i64,
+    /// How long it took, in milliseconds.
+    pub duration_ms: u64,
+    /// The host that made it.
+    pub host: String,
+    /// The program that made it.
+    pub program: String,
+    /// The snapshot that it is a copy of.
+    pub origin: Option<Origin>,
+}
+
+/// The error of a message that must not come now.
+pub(crate) fn unexpected(message: &SourceMessage) -> Error {
+    let name = match message {
+        SourceMessage::Ask { .. } => "a question",
+        SourceMessage::Begin(_) => "a snapshot",
+        SourceMessage::Segments(_) => "segments",
+        SourceMessage::Chunks { .. } => "chunks",
+        SourceMessage::Data(_) => "data",
+        SourceMessage::Steps(_) => "entries",
+        SourceMessage::End => "the end of a volume",
+        SourceMessage::Commit => "a commit",
+        SourceMessage::Abort => return aborted(),
+        SourceMessage::Bye => "the end of the connection",
+    };
+    Error::invalid(format!("the source sent {name} at the wrong time"))
+}
+
+/// The error of a snapshot that the source has given up.
+fn aborted() -> Error {
+    Error::new(silt_format::ErrorKind::Interrupted, "the source gave the snapshot up")
+}
+
+impl BackupSession<'_> {
+    /// The snapshot that this session compares with, as the source knows it.
+    pub fn parent_origin(&self) -> Option<Origin> {
+        let repository = self.repository.id();
+        self.parent.as_ref().map(|parent| {
+            parent.origin.unwrap_or(Origin { repository, snapshot: parent.id })
+        })
+    }
+
+    /// Fails with `Invalid` unless the series has this id and domain: otherwise its keys differ from
+    /// the source's, and nothing could be recognised.
+    pub fn require_series(&self, id: SeriesId, domain: u32) -> Result<()> {
+        let head = self.head();
+        if head.domain != domain {
+            return Err(Error::invalid(
+                "the series shares chunks with others in one of the repositories and not in the \
+                 other",
+            ));
+        }
+        if domain == ALONE && head.series != id {
+            return Err(Error::invalid(
+                "a series that shares nothing has keys of its own, which depend on its name; \
+                 replicate it under the same name",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Adds a copy of `volume` that `peer` describes: first its segments up to
+    /// [`End`](SourceMessage::End); of a file tree, then its entries up to the next one.
+    ///
+    /// Fails with `Corrupt` if bytes or chunks are not what they were announced to be, with
+    /// `Invalid` if the peer breaks the protocol, and with `Interrupted` if it gives the snapshot
+    /// up.
+    pub fn add_described(&mut self, volume: &Volume, peer: &mut dyn ReplicaPeer) -> Result<()> {
+        check_name("volume", &volume.name)?;
+        self.require_new_volume(&volume.name)?;
+        let before = self.stored_so_far();
+        let mut copy = Volume {
+            kind: VolumeKind::Disk,
+            root: MapRoot { level: 0, page: None },
+            levels: LevelBytes::default(),
+            stored_bytes: 0,
+            ..volume.clone()
+        };
+        copy.root = self.take_segments(volume, &mut copy, peer)?;
+        if let VolumeKind::Tree(tree) = &volume.kind {
+            copy.kind = VolumeKind::Tree(Box::new(self.take_steps(volume, tree, peer)?));
+        }
+        copy.stored_bytes = self.stored_so_far() - before;
+        self.volumes.push(copy);
+        Ok(())
+    }
+
+    fn stored_so_far(&self) -> u64 {
+        self.containers.stored_bytes + self.packs.stored_bytes
+    }
+}

@@ -1,0 +1,356 @@
+//! Takes the segments of a described volume.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use silt_format::number::{to_u64, to_usize};
+use silt_format::replica::{Described, ReplicaMessage, SourceMessage, Span};
+use silt_format::{
+    Chunking, Error, Fingerprint, Level, MapRoot, Recipe, Reference, Result, SEGMENT_BYTES,
+    SegmentEntry, Volume, segment_count,
+};
+use silt_repository::event::{Activity, Progress};
+
+use super::arrivals::{Arrival, Arrivals, State, Wanting};
+use super::{ReplicaPeer, unexpected};
+use crate::map_builder::MapBuilder;
+use crate::parent::ParentVolume;
+use crate::pipeline::Pipeline;
+use crate::scan::{DraftChunk, ScanBuffers, Scanner, SegmentDraft};
+use crate::session::{BackupSession, scan_jobs};
+
+/// Maximum size of a volume that is replicated, in bytes: bounds the time that a peer's claims
+/// cost.
+const VOLUME_BYTES_MAX: u64 = 1 << 52;
+
+/// A described volume that is being added.
+struct Adding<'v> {
+    /// As it is at the source.
+    volume: &'v Volume,
+    segments: u64,
+    scanner: Scanner,
+    map: MapBuilder,
+    arrivals: Arrivals,
+    buffers: ScanBuffers,
+    /// A segment's bytes, of which only new chunks are filled in.
+    data: Vec<u8>,
+    fingerprints: Vec<Fingerprint>,
+    placed: u64,
+}
+
+impl Adding<'_> {
+    /// Size of a segment in bytes.
+    fn bytes_of(&self, segment: u64) -> u64 {
+        let start = segment * to_u64(SEGMENT_BYTES);
+        self.volume.bytes.saturating_sub(start).min(to_u64(SEGMENT_BYTES))
+    }
+
+    fn bytes_of_run(&self, first: u64, count: u64) -> u64 {
+        let bytes = self.volume.bytes;
+        let at = |segment: u64| segment.saturating_mul(to_u64(SEGMENT_BYTES)).min(bytes);
+        at(first + count) - at(first)
+    }
+
+    /// The parent's entry, if a backup may refer to what it refers to.
+    fn parent_entry(&mut self, segment: u64) -> Result<Option<(SegmentEntry, bool)>> {
+        let entry = self.scanner.parent_entry(segment, &mut Vec::new())?;
+        let Some(entry) = entry else { return Ok(None) };
+        let is_usable = self.scanner.is_usable(&entry, &mut self.buffers)?;
+        Ok(Some((entry, is_usable)))
+    }
+
+    /// Takes descriptions, and returns the segments whose chunks are needed.
+    fn describe(&mut self, segments: Vec<Described>) -> Result<Vec<Span>> {
+        let mut needed = Vec::new();
+        for described in segments {
+            let at = self.arrivals.described;
+            let count = match described {
+                Described::Zeros(count) | Described::Parent(count) => count,
+                Described::Segment(..) => 1,
+            };
+            if count == 0 || count > self.segments - at {
+                return Err(Error::invalid("the source described segments behind the volume"));
+            }
+            match described {
+                Described::Zeros(count) => self.arrivals.push(count, State::Zeros),
+                Described::Parent(count) => self.describe_parents(count, &mut needed)?,
+                Described::Segment(digest, signatures) => {
+                    let parent = self.parent_entry(at)?;
+                    match parent {
+                        Some((entry, true)) if entry.digest == digest && digest.is_known() => {
+                            self.arrivals.push(1, State::Same(entry));
+                        }
+                        parent => {
+                            Span::push(&mut needed, at);
+                            let parent = parent.map(|(entry, _)| entry);
+                            self.arrivals.push(1, State::Listed(digest, signatures, parent));
+                        }
+                    }
+                }
+            }
+        }
+        Ok(needed)
+    }
+
+    /// Takes a run of segments as in the parent; what of it is known to be damaged is asked for.
+    fn describe_parents(&mut self, count: u64, needed: &mut Vec<Span>) -> Result<()> {
+        if self.scanner.parent.is_none() {
+            return Err(Error::invalid("the source compared with a volume that is not the parent's"));
+        }
+        if self.scanner.avoided.is_empty() {
+            self.arrivals.push(count, State::Parent);
+            return Ok(());
+        }
+        for _ in 0..count {
+            let at = self.arrivals.described;
+            match self.parent_entry(at)? {
+                None => self.arrivals.push(1, State::Zeros),
+                Some((entry, true)) => self.arrivals.push(1, State::Same(entry)),
+                Some((entry, false)) => {
+                    Span::push(needed, at);
+                    let state = State::Listed(entry.digest, entry.signatures, Some(entry));
+                    self.arrivals.push(1, state);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A draft of a segment whose chunks have come as a recipe, which proves its digest.
+    fn draft(&mut self, segment: u64, recipe: &[u8]) -> Result<SegmentDraft> {
+        let (digest, signatures, parent) = self.arrivals.listed(segment)?;
+        let recipe = Recipe::decode(recipe)?;
+        let wrong = |why: &str| {
+            Error::corrupt(format!("the chunks of segment {segment} that the source sent {why}"))
+        };
+        if u64::from(recipe.segment_bytes()) != self.bytes_of(segment) {
+            return Err(wrong("do not fill it"));
+        }
+        if !fits(&recipe, self.volume.chunking) {
+            return Err(wrong("are not cut as the volume's"));
+        }
+        if self.scanner.digester.digest_recipe(&recipe, digest.kind) != Some(digest) {
+            return Err(wrong("do not have its digest"));
+        }
+        let mut start = 0;
+        let chunks = recipe.chunks.iter().map(|chunk| {
+            let range = start..start + chunk.length as usize;
+            start = range.end;
+            let found = chunk.reference.is_zero().then_some((Reference::ZERO, Level::Zero));
+            DraftChunk { range, fingerprint: chunk.fingerprint, found, is_read: true }
+        });
+        Ok(SegmentDraft {
+            index: segment,
+            data: Vec::new(),
+            chunks: chunks.collect(),
+            digest,
+            signatures,
+            parents: parent.into_iter().collect(),
+            recalled: false,
+        })
+    }
+}
+
+/// Whether chunks are as long as a volume's chunking cuts them.
+fn fits(recipe: &Recipe, chunking: Chunking) -> bool {
+    match chunking {
+        Chunking::FastCdc { .. } => true,
+        Chunking::Fixed { bytes } => match recipe.chunks.split_last() {
+            Some((last, full)) => {
+                full.iter().all(|chunk| chunk.length == bytes) && last.length <= bytes
+            }
+            None => true,
+        },
+    }
+}
+
+impl BackupSession<'_> {
+    /// Takes a volume's segments, and returns the root of its map.
+    pub(super) fn take_segments(
+        &mut self,
+        volume: &Volume,
+        copy: &mut Volume,
+        peer: &mut dyn ReplicaPeer,
+    ) -> Result<MapRoot> {
+        if volume.bytes > VOLUME_BYTES_MAX {
+            return Err(Error::invalid(format!("a volume of {} bytes is too large", volume.bytes)));
+        }
+        let kind = std::mem::discriminant(&volume.kind);
+        let is_it = |old: &&Volume| {
+            old.name == volume.name && std::mem::discriminant(&old.kind) == kind
+        };
+        let parent = self.parent.as_ref().and_then(|parent| parent.volumes.iter().find(is_it));
+        let parent = parent
+            .map(|old| ParentVolume { reader: Arc::clone(&self.reader), root: old.root });
+        let mut adding = Adding {
+            volume,
+            segments: segment_count(volume.bytes),
+            scanner: self.scanner_beside(parent, volume.chunking)?,
+            map: MapBuilder::new(),
+            arrivals: Arrivals::default(),
+            buffers: ScanBuffers::new(),
+            data: self.repository.objects.buffers.segments.take().unwrap_or_default(),
+            fingerprints: Vec::new(),
+            placed: 0,
+        };
+        let workers = self.context.workers(self.budget.workers(scan_jobs(self.options.jobs)));
+        let objects = Arc::clone(&self.repository.objects);
+        let zstd_level = self.repository.config.zstd_level;
+        let pipeline = Pipeline::of_packing(&objects.buffers, zstd_level, workers);
+        pipeline.run(|pipeline| {
+            self.converse(&mut adding, copy, pipeline, peer)?;
+            self.containers.close(pipeline)
+        })?;
+        objects.buffers.segments.keep([std::mem::take(&mut adding.data)]);
+        let parent = adding.scanner.parent.as_ref();
+        adding.map.finish(volume.bytes, &mut self.packs, parent)
+    }
+
+    /// Takes messages until every segment is placed and the source has said that it was the last.
+    fn converse(
+        &mut self,
+        adding: &mut Adding<'_>,
+        copy: &mut Volume,
+        pipeline: &Pipeline<'_>,
+        peer: &mut dyn ReplicaPeer,
+    ) -> Result<()> {
+        let mut has_ended = false;
+        loop {
+            while let Some((segment, chunks)) = adding.arrivals.next_to_ask()? {
+                peer.send(ReplicaMessage::Want { segment, chunks })?;
+            }
+            self.place_arrivals(adding, copy, pipeline, peer)?;
+            if has_ended && adding.arrivals.is_empty() {
+                return Ok(());
+            }
+            self.lease.keep()?;
+            self.context.check_interrupted()?;
+            match peer.receive()? {
+                SourceMessage::Segments(segments) if !has_ended => {
+                    let needed = adding.describe(segments)?;
+                    peer.send(ReplicaMessage::Need(needed))?;
+                }
+                SourceMessage::Chunks { segment, recipe } => {
+                    let mut draft = adding.draft(segment, &recipe)?;
+                    self.resolve(&mut draft)?;
+                    adding.arrivals.resolved(segment, draft)?;
+                }
+                SourceMessage::Data(bytes) => adding.arrivals.take(&bytes)?,
+                SourceMessage::End if !has_ended => {
+                    if adding.arrivals.described != adding.segments {
+                        return Err(Error::invalid("the source ended a volume too early"));
+                    }
+                    has_ended = true;
+                }
+                other => return Err(unexpected(&other)),
+            }
+        }
+    }
+
+    /// Places the segments that are complete, in order.
+    fn place_arrivals(
+        &mut self,
+        adding: &mut Adding<'_>,
+        copy: &mut Volume,
+        pipeline: &Pipeline<'_>,
+        peer: &mut dyn ReplicaPeer,
+    ) -> Result<()> {
+        let before = adding.placed;
+        while let Some(mut arrival) = adding.arrivals.pop_complete() {
+            if let State::Draft(wanting) = &mut arrival.state {
+                let received = wanting.fingerprints();
+                let lacking = self.resolve_again(&mut wanting.draft, &received)?;
+                if !lacking.is_empty() {
+                    let chunks = adding.arrivals.ask_again(&mut arrival, &lacking);
+                    let segment = arrival.first;
+                    adding.arrivals.push_front(arrival);
+                    peer.send(ReplicaMessage::Want { segment, chunks })?;
+                    break;
+                }
+            }
+            adding.placed = arrival.first + arrival.count;
+            self.place_arrival(adding, arrival, copy, pipeline)?;
+        }
+        if adding.placed > before {
+            peer.send(ReplicaMessage::Placed { end: adding.placed })?;
+            let done = adding.bytes_of_run(0, adding.placed);
+            self.context.report(Progress {
+                new_bytes: copy.levels.get(Level::New),
+                ..Progress::bytes(Activity::Replicate, done, Some(adding.volume.bytes))
+            });
+        }
+        Ok(())
+    }
+
+    fn place_arrival(
+        &mut self,
+        adding: &mut Adding<'_>,
+        arrival: Arrival,
+        copy: &mut Volume,
+        pipeline: &Pipeline<'_>,
+    ) -> Result<()> {
+        let Arrival { first, count, state } = arrival;
+        let bytes = adding.bytes_of_run(first, count);
+        let mut push = |adding: &mut Adding<'_>, entry| {
+            adding.map.push(entry, &mut self.packs, adding.scanner.parent.as_ref())
+        };
+        match state {
+            State::Zeros => {
+                copy.levels.add(Level::Zero, bytes);
+                (0..count).try_for_each(|_| push(adding, None))
+            }
+            State::Parent => {
+                copy.levels.add(Level::Digest, bytes);
+                (first..first + count).try_for_each(|segment| {
+                    let parent = adding.scanner.parent.as_ref();
+                    let entry = parent.map(|parent| parent.reader.entry(parent.root, segment));
+                    push(adding, entry.transpose()?.flatten())
+                })
+            }
+            State::Same(entry) => {
+                copy.levels.add(Level::Digest, bytes);
+                push(adding, Some(entry))
+            }
+            State::Draft(mut wanting) => {
+                fill(adding, &mut wanting)?;
+                adding.arrivals.placed(&wanting);
+                let entry = self.place(&mut wanting.draft, pipeline, copy)?;
+                adding.data = std::mem::take(&mut wanting.draft.data);
+                adding.map.push(Some(entry), &mut self.packs, adding.scanner.parent.as_ref())
+            }
+            State::Listed(..) => Err(Error::invalid("a segment is placed before its chunks came")),
+        }
+    }
+}
+
+/// Puts the bytes of every chunk that no level has found to its place in the segment, and verifies
+/// them.
+fn fill(adding: &mut Adding<'_>, wanting: &mut Wanting) -> Result<()> {
+    let Wanting { draft, wanted, bytes, .. } = wanting;
+    let (mut places, mut ranges, mut at) = (HashMap::new(), Vec::new(), 0);
+    for number in &*wanted {
+        let chunk = &draft.chunks[*number];
+        let range = at..at + chunk.range.len();
+        at = range.end;
+        ranges.push(range.clone());
+        places.insert(chunk.fingerprint, range);
+    }
+    adding.scanner.fingerprinter.fingerprint_many(bytes, &ranges, &mut adding.fingerprints);
+    for (number, found) in wanted.iter().zip(&adding.fingerprints) {
+        if *found != draft.chunks[*number].fingerprint {
+            return Err(Error::corrupt(format!(
+                "chunk {number} of segment {} that the source sent does not have its fingerprint",
+                draft.index
+            )));
+        }
+    }
+    let mut data = std::mem::take(&mut adding.data);
+    data.resize(to_usize(adding.bytes_of(draft.index)), 0);
+    for chunk in draft.chunks.iter().filter(|chunk| chunk.found.is_none()) {
+        let place = places.get(&chunk.fingerprint).filter(|at| at.len() == chunk.range.len());
+        let place = place.ok_or_else(|| Error::invalid("a chunk was neither found nor sent"))?;
+        data[chunk.range.clone()].copy_from_slice(&bytes[place.clone()]);
+    }
+    draft.data = data;
+    Ok(())
+}

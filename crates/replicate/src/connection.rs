@@ -1,0 +1,360 @@
+//! Messages as sealed records on a stream of bytes.
+//!
+//! After the hellos, every record is a length `u32` and a sealed body. The body is a codec `u8` and
+//! a message, stored or as the next part of a zstd stream that lasts as long as the connection.
+
+use std::io::{BufReader, BufWriter, Read, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+
+use silt_format::number::{to_u32, to_u64};
+use silt_format::replica::{
+    HELLO_BYTES, Hello, MESSAGE_BYTES_MAX, ReplicaMessage, ReplicaRole, SESSION_TAG_BYTES,
+    SessionKeys, SourceMessage,
+};
+use silt_format::{MasterKey, Sealer};
+use silt_backup::{BackupOptions, ReplicaPeer};
+use silt_format::{Error, ErrorKind, Result};
+use silt_repository::Repository;
+use zstd::stream::raw::{
+    CParameter, DParameter, Decoder, Encoder, InBuffer, Operation, OutBuffer,
+};
+
+use crate::replica::Replica;
+use crate::source::Source;
+
+/// Size of the window of a connection's zstd stream, as a power of two.
+const WINDOW_LOG: u32 = 23;
+/// Messages of the replica that are read ahead.
+const MESSAGES_AHEAD: usize = 64;
+/// Size of the buffers of both directions, in bytes.
+const BUFFER_BYTES: usize = 64 << 10;
+/// Messages below this size are not worth compressing, in bytes.
+const COMPRESSED_BYTES_MIN: usize = 64;
+
+const STORED: u8 = 0;
+const ZSTD: u8 = 1;
+
+/// Bytes on the stream in both directions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Bytes that were sent.
+    pub sent_bytes: u64,
+    /// Bytes that were received.
+    pub received_bytes: u64,
+}
+
+/// The error of a stream that ends, fails, or brings something else than was sent.
+fn broken(what: &str, error: std::io::Error) -> Error {
+    if error.kind() == std::io::ErrorKind::UnexpectedEof {
+        let message = "the other end closed the connection";
+        return Error::new(ErrorKind::Unavailable, message);
+    }
+    Error::io(format!("{what} the other end"), error)
+}
+
+/// Writes records.
+struct RecordWriter<W: Write> {
+    stream: BufWriter<W>,
+    encoder: Encoder<'static>,
+    number: u64,
+    bytes: Arc<AtomicU64>,
+}
+
+impl<W: Write> RecordWriter<W> {
+    fn new(stream: W, level: i32, bytes: Arc<AtomicU64>) -> Result<Self> {
+        let failed = |error| Error::io("compress", error);
+        let mut encoder = Encoder::new(level).map_err(failed)?;
+        encoder.set_parameter(CParameter::WindowLog(WINDOW_LOG)).map_err(failed)?;
+        let stream = BufWriter::with_capacity(BUFFER_BYTES, stream);
+        Ok(Self { stream, encoder, number: 0, bytes })
+    }
+
+    fn write(&mut self, message: &[u8], sealer: &Sealer) -> Result<()> {
+        let failed = |error| broken("write to", error);
+        let mut body = vec![0; 4];
+        if message.len() < COMPRESSED_BYTES_MIN {
+            body.push(STORED);
+            body.extend_from_slice(message);
+        } else {
+            body.push(ZSTD);
+            body.extend_from_slice(&to_u32(message.len()).to_le_bytes());
+            self.compress(message, &mut body).map_err(failed)?;
+        }
+        sealer.seal(self.number, &mut body, 4);
+        self.number += 1;
+        let length = to_u32(body.len() - 4);
+        body[..4].copy_from_slice(&length.to_le_bytes());
+        self.bytes.fetch_add(to_u64(body.len()), Ordering::Relaxed);
+        self.stream.write_all(&body).map_err(failed)
+    }
+
+    fn compress(&mut self, message: &[u8], into: &mut Vec<u8>) -> std::io::Result<()> {
+        let mut input = InBuffer::around(message);
+        let mut piece = vec![0; zstd::zstd_safe::compress_bound(message.len()).min(1 << 17)];
+        while input.pos() < message.len() {
+            let mut output = OutBuffer::around(&mut piece[..]);
+            self.encoder.run(&mut input, &mut output)?;
+            into.extend_from_slice(output.as_slice());
+        }
+        loop {
+            let mut output = OutBuffer::around(&mut piece[..]);
+            let left = self.encoder.flush(&mut output)?;
+            into.extend_from_slice(output.as_slice());
+            if left == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        self.stream.flush().map_err(|error| broken("write to", error))
+    }
+}
+
+/// Reads records.
+struct RecordReader<R: Read> {
+    stream: BufReader<R>,
+    decoder: Decoder<'static>,
+    number: u64,
+    bytes: Arc<AtomicU64>,
+    body: Vec<u8>,
+}
+
+impl<R: Read> RecordReader<R> {
+    fn new(stream: R, bytes: Arc<AtomicU64>) -> Result<Self> {
+        let failed = |error| Error::io("decompress", error);
+        let mut decoder = Decoder::new().map_err(failed)?;
+        decoder.set_parameter(DParameter::WindowLogMax(WINDOW_LOG)).map_err(failed)?;
+        let stream = BufReader::with_capacity(BUFFER_BYTES, stream);
+        Ok(Self { stream, decoder, number: 0, bytes, body: Vec::new() })
+    }
+
+    /// The next message.
+    fn read(&mut self, sealer: &Sealer) -> Result<Vec<u8>> {
+        let failed = |error| broken("read from", error);
+        let mut length = [0; 4];
+        self.stream.read_exact(&mut length).map_err(failed)?;
+        let length = u32::from_le_bytes(length) as usize;
+        if !(SESSION_TAG_BYTES + 1..=MESSAGE_BYTES_MAX + 1024).contains(&length) {
+            return Err(Error::invalid(format!("the other end sent a record of {length} bytes")));
+        }
+        // As much as comes, not as much as is claimed.
+        self.body.clear();
+        let mut part = (&mut self.stream).take(to_u64(length));
+        part.read_to_end(&mut self.body).map_err(failed)?;
+        if self.body.len() < length {
+            return Err(failed(std::io::ErrorKind::UnexpectedEof.into()));
+        }
+        self.bytes.fetch_add(to_u64(length + 4), Ordering::Relaxed);
+        let opened = sealer.open(self.number, &mut self.body);
+        let opened = opened.map_err(|_| {
+            let message = "a record of the connection was changed on its way";
+            Error::new(ErrorKind::Unavailable, message)
+        })?;
+        self.number += 1;
+        match opened.split_first() {
+            Some((&STORED, message)) => Ok(message.to_vec()),
+            Some((&ZSTD, rest)) if rest.len() >= 4 => {
+                let (raw, packed) = rest.split_at(4);
+                let raw = u32::from_le_bytes([raw[0], raw[1], raw[2], raw[3]]) as usize;
+                decompress(&mut self.decoder, packed, raw)
+            }
+            _ => Err(Error::invalid("the other end sent a record of an unknown kind")),
+        }
+    }
+}
+
+/// The next `raw` bytes of a stream, which `packed` must hold exactly.
+fn decompress(decoder: &mut Decoder<'static>, packed: &[u8], raw: usize) -> Result<Vec<u8>> {
+    let wrong = || Error::invalid("the other end sent a record that does not decompress");
+    if raw > MESSAGE_BYTES_MAX {
+        return Err(wrong());
+    }
+    let mut message = vec![0; raw];
+    let (mut input, mut at) = (InBuffer::around(packed), 0);
+    while at < raw {
+        let mut output = OutBuffer::around(&mut message[at..]);
+        let before = input.pos();
+        decoder.run(&mut input, &mut output).map_err(|_| wrong())?;
+        let written = output.pos();
+        if written == 0 && input.pos() == before {
+            return Err(wrong());
+        }
+        at += written;
+    }
+    // The rest of the packed bytes ends the part and yields nothing.
+    let mut nothing = [0; 1];
+    while input.pos() < packed.len() {
+        let mut output = OutBuffer::around(&mut nothing[..]);
+        let before = input.pos();
+        decoder.run(&mut input, &mut output).map_err(|_| wrong())?;
+        if output.pos() > 0 || input.pos() == before {
+            return Err(wrong());
+        }
+    }
+    Ok(message)
+}
+
+/// A stream of bytes in both directions.
+pub type Stream<'s> = (Box<dyn Read + Send + 's>, Box<dyn Write + Send + 's>);
+
+/// A connection to the other end, after the hellos.
+pub struct Connection<'s> {
+    keys: SessionKeys,
+    reader: RecordReader<Box<dyn Read + Send + 's>>,
+    writer: RecordWriter<Box<dyn Write + Send + 's>>,
+    received: Arc<AtomicU64>,
+    sent: Arc<AtomicU64>,
+}
+
+impl<'s> Connection<'s> {
+    /// Says hello as `role` for `repository`, and checks that the other end has the same secret.
+    ///
+    /// `level` is the zstd level of what is sent. Fails with `Invalid` if the other end does not
+    /// speak the protocol, has another secret or the same repository, with `Denied` if this end has
+    /// a write-only key.
+    pub fn open(
+        repository: &Repository,
+        role: ReplicaRole,
+        (mut from, mut to): Stream<'s>,
+        level: i32,
+    ) -> Result<Self> {
+        let Some(master) = repository.objects.keys.master() else {
+            let message = "replication needs a key that can read data; this one is write-only";
+            return Err(Error::new(ErrorKind::Denied, message));
+        };
+        let nonce = repository.objects.context.random();
+        let ours = Hello::new(role, repository.id(), master, nonce);
+        to.write_all(&ours.encode()).map_err(|error| broken("write to", error))?;
+        to.flush().map_err(|error| broken("write to", error))?;
+        let mut bytes = [0; HELLO_BYTES];
+        from.read_exact(&mut bytes).map_err(|error| broken("read from", error))?;
+        let keys = agree(master, &ours, &bytes)?;
+        let (sent, received) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        sent.store(to_u64(HELLO_BYTES), Ordering::Relaxed);
+        received.store(to_u64(HELLO_BYTES), Ordering::Relaxed);
+        Ok(Self {
+            keys,
+            reader: RecordReader::new(from, Arc::clone(&received))?,
+            writer: RecordWriter::new(to, level, Arc::clone(&sent))?,
+            received,
+            sent,
+        })
+    }
+
+    /// Bytes on the stream so far.
+    pub fn traffic(&self) -> Traffic {
+        Traffic {
+            sent_bytes: self.sent.load(Ordering::Relaxed),
+            received_bytes: self.received.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Sends what a source produces until it is done. A thread reads the replica's messages.
+    pub(crate) fn send_from(&mut self, source: &mut Source<'_>) -> Result<()> {
+        let Self { keys, reader, writer, .. } = self;
+        let (to, messages) = sync_channel(MESSAGES_AHEAD);
+        std::thread::scope(|scope| {
+            let sealer = &keys.replica;
+            scope.spawn(move || read_messages(reader, sealer, &to));
+            let sent = send_all(source, writer, &keys.source, &messages);
+            // The reading thread ends with the stream, or with its next message.
+            drop(messages);
+            sent
+        })
+    }
+}
+
+/// The keys that both ends derive.
+fn agree(master: &MasterKey, ours: &Hello, theirs: &[u8; HELLO_BYTES]) -> Result<SessionKeys> {
+    let expected = match ours.role {
+        ReplicaRole::Source => ReplicaRole::Replica,
+        ReplicaRole::Replica => ReplicaRole::Source,
+    };
+    let theirs = Hello::decode(theirs, expected)?;
+    if theirs.secret != ours.secret {
+        return Err(Error::invalid(
+            "the other end's repository has another secret: it was not made as a replica of this \
+             one, or of one that this one replicates",
+        ));
+    }
+    if theirs.repository == ours.repository {
+        return Err(Error::invalid("both ends have the same repository"));
+    }
+    let (source, replica) = match ours.role {
+        ReplicaRole::Source => (ours, &theirs),
+        ReplicaRole::Replica => (&theirs, ours),
+    };
+    Ok(SessionKeys::new(master, source, replica))
+}
+
+fn read_messages(
+    reader: &mut RecordReader<Box<dyn Read + Send + '_>>,
+    sealer: &Sealer,
+    to: &SyncSender<Result<ReplicaMessage>>,
+) {
+    loop {
+        let message = reader.read(sealer).and_then(|bytes| ReplicaMessage::decode(&bytes));
+        let is_end = message.is_err();
+        if to.send(message).is_err() || is_end {
+            return;
+        }
+    }
+}
+
+fn send_all(
+    source: &mut Source<'_>,
+    writer: &mut RecordWriter<Box<dyn Write + Send + '_>>,
+    sealer: &Sealer,
+    messages: &Receiver<Result<ReplicaMessage>>,
+) -> Result<()> {
+    let gone = || Error::new(ErrorKind::Unavailable, "the other end closed the connection");
+    loop {
+        loop {
+            match messages.try_recv() {
+                Ok(message) => source.take(message?)?,
+                Err(TryRecvError::Empty) => break,
+                Err(TryRecvError::Disconnected) => return Err(gone()),
+            }
+        }
+        match source.produce()? {
+            Some(message) => {
+                writer.write(&message.encode(), sealer)?;
+                if message == SourceMessage::Bye {
+                    return writer.flush();
+                }
+            }
+            None => {
+                writer.flush()?;
+                source.take(messages.recv().map_err(|_| gone())??)?;
+            }
+        }
+    }
+}
+
+/// The replica's end of a connection.
+struct Served<'c, 's>(&'c mut Connection<'s>);
+
+impl ReplicaPeer for Served<'_, '_> {
+    fn send(&mut self, message: ReplicaMessage) -> Result<()> {
+        self.0.writer.write(&message.encode(), &self.0.keys.replica)
+    }
+
+    fn receive(&mut self) -> Result<SourceMessage> {
+        self.0.writer.flush()?;
+        SourceMessage::decode(&self.0.reader.read(&self.0.keys.source)?)
+    }
+}
+
+/// Takes snapshots from the other end of a connection until it says goodbye; returns their number.
+pub fn serve(
+    repository: &Repository,
+    options: BackupOptions,
+    connection: &mut Connection<'_>,
+) -> Result<u64> {
+    let served = Replica::new(repository, options).serve(&mut Served(connection));
+    connection.writer.flush()?;
+    served
+}

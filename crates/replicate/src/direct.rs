@@ -1,0 +1,83 @@
+//! Replication inside one process, which has both repositories open.
+
+use std::collections::VecDeque;
+
+use silt_format::replica::{ReplicaMessage, SourceMessage};
+use silt_backup::{BackupOptions, ReplicaPeer};
+use silt_format::{Error, ErrorKind, Result};
+use silt_repository::Repository;
+
+use crate::connection::Connection;
+use crate::replica::Replica;
+use crate::source::{ReplicateOptions, ReplicateReport, Source};
+
+/// A source that is asked for its next message whenever the replica waits for one.
+struct Direct<'s, 'r> {
+    source: &'s mut Source<'r>,
+    sent: VecDeque<ReplicaMessage>,
+}
+
+impl ReplicaPeer for Direct<'_, '_> {
+    fn send(&mut self, message: ReplicaMessage) -> Result<()> {
+        self.sent.push_back(message);
+        Ok(())
+    }
+
+    fn receive(&mut self) -> Result<SourceMessage> {
+        while let Some(message) = self.sent.pop_front() {
+            self.source.take(message)?;
+        }
+        let message = self.source.produce()?;
+        message.ok_or_else(|| Error::invalid("both ends of a replication wait for each other"))
+    }
+}
+
+/// Brings snapshots of `source` to `replica`, a repository with the same secret.
+///
+/// Fails with `Invalid` if the repositories have different secrets or are the same one. Snapshots
+/// that can't be read, or that the replica refuses, are in the report.
+pub fn replicate(
+    source: &Repository,
+    replica: &Repository,
+    options: ReplicateOptions,
+    replica_options: BackupOptions,
+) -> Result<ReplicateReport> {
+    require_one_secret(source, replica)?;
+    let mut source = Source::new(source, options)?;
+    let mut direct = Direct { source: &mut source, sent: VecDeque::new() };
+    Replica::new(replica, replica_options).serve(&mut direct)?;
+    Ok(source.into_report())
+}
+
+fn require_one_secret(source: &Repository, replica: &Repository) -> Result<()> {
+    if source.id() == replica.id() {
+        return Err(Error::invalid("the source and the destination are the same repository"));
+    }
+    let master = |repository: &Repository| {
+        repository.objects.keys.master().map(|master| *master.expose())
+    };
+    let (Some(ours), Some(theirs)) = (master(source), master(replica)) else {
+        let message = "replication needs keys that can read data, for both repositories";
+        return Err(Error::new(ErrorKind::Denied, message));
+    };
+    if ours != theirs {
+        return Err(Error::invalid(
+            "the destination was not made as a replica of this repository: its secret is another, \
+             so nothing in it can be recognised",
+        ));
+    }
+    Ok(())
+}
+
+/// Brings snapshots of `source` to the replica at the other end of a connection.
+///
+/// `watch` is called with the report so far after each message.
+pub fn replicate_over(
+    source: &Repository,
+    options: ReplicateOptions,
+    connection: &mut Connection<'_>,
+) -> Result<ReplicateReport> {
+    let mut source = Source::new(source, options)?;
+    connection.send_from(&mut source)?;
+    Ok(source.into_report())
+}

@@ -1,0 +1,174 @@
+//! The end that takes snapshots.
+
+use silt_format::replica::{Begin, KnownSnapshot, Origin, ReplicaMessage, SourceMessage};
+use silt_format::{ALONE, Head, SnapshotEntry};
+use silt_backup::{BackupOptions, BackupReport, BackupSession, ReplicaPeer, Taken};
+use silt_format::{Error, ErrorKind, Result};
+use silt_repository::Repository;
+
+/// The end that takes snapshots.
+pub struct Replica<'r> {
+    repository: &'r Repository,
+    options: BackupOptions,
+    committed: u64,
+}
+
+impl<'r> Replica<'r> {
+    /// A replica in `repository`; of `options`, jobs, memory and detection count.
+    pub fn new(repository: &'r Repository, options: BackupOptions) -> Self {
+        Self { repository, options, committed: 0 }
+    }
+
+    /// Answers a source until it ends the connection; returns the number of snapshots that were
+    /// committed.
+    ///
+    /// Fails if the connection does, or if the source breaks the protocol. A snapshot that can't
+    /// be taken is refused, and the next one is waited for.
+    pub fn serve(&mut self, peer: &mut dyn ReplicaPeer) -> Result<u64> {
+        let mut next = None;
+        loop {
+            let message = match next.take() {
+                Some(message) => message,
+                None => peer.receive()?,
+            };
+            match message {
+                SourceMessage::Ask { series } => {
+                    let answer = self.known(&series).unwrap_or_else(|error| failed(&error));
+                    peer.send(answer)?;
+                }
+                SourceMessage::Begin(begin) => next = self.take(*begin, peer)?,
+                SourceMessage::Bye => return Ok(self.committed),
+                _ => return Err(Error::invalid("the source sent a message at the wrong time")),
+            }
+        }
+    }
+
+    /// The snapshots of a series that are here, living and deleted.
+    fn known(&self, series: &str) -> Result<ReplicaMessage> {
+        let id = self.repository.series_id(series);
+        let head = match self.repository.head(id) {
+            Ok(Some(head)) => head,
+            Ok(None) => return Ok(ReplicaMessage::Known(Vec::new())),
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                return Ok(ReplicaMessage::Known(Vec::new()));
+            }
+            Err(error) => return Err(error),
+        };
+        let mut known = Vec::new();
+        for entry in &head.snapshots {
+            known.push(self.known_snapshot(&head, entry, false));
+        }
+        for deleted in &head.deleted {
+            known.push(self.known_snapshot(&head, &deleted.entry, true));
+        }
+        Ok(ReplicaMessage::Known(known))
+    }
+
+    /// A snapshot that can't be read stands for itself.
+    fn known_snapshot(
+        &self,
+        head: &Head,
+        entry: &SnapshotEntry,
+        is_deleted: bool,
+    ) -> KnownSnapshot {
+        let snapshot = self.repository.snapshot(head.series, entry).ok();
+        let itself = Origin { repository: self.repository.id(), snapshot: entry.id };
+        let origin = snapshot.and_then(|snapshot| snapshot.origin).unwrap_or(itself);
+        KnownSnapshot { origin, time_ns: entry.time_ns, is_deleted }
+    }
+
+    /// Takes a snapshot. Returns the message that comes after it, if it was read already.
+    fn take(
+        &mut self,
+        begin: Begin,
+        peer: &mut dyn ReplicaPeer,
+    ) -> Result<Option<SourceMessage>> {
+        let mut line = Line { peer, failure: None };
+        match self.add(begin, &mut line) {
+            Ok(report) => {
+                self.committed += 1;
+                line.peer.send(ReplicaMessage::Committed {
+                    snapshot: report.snapshot.id,
+                    generation: report.generation,
+                    stored_bytes: report.stored_bytes,
+                })?;
+                Ok(None)
+            }
+            // The connection has failed, not the snapshot.
+            Err(error) if line.failure.is_some() => Err(error),
+            // The source knows that it has given up.
+            Err(error) if error.kind() == ErrorKind::Interrupted => Ok(None),
+            Err(error) => {
+                line.peer.send(failed(&error))?;
+                skip(line.peer).map(Some)
+            }
+        }
+    }
+
+    fn add(&self, begin: Begin, line: &mut Line<'_>) -> Result<BackupReport> {
+        let Begin { series, domain, labels, origin, snapshot } = begin;
+        let options = BackupOptions {
+            tags: labels,
+            no_share: domain == ALONE,
+            taken: Some(Taken {
+                time_ns: snapshot.time_ns,
+                duration_ms: snapshot.duration_ms,
+                host: snapshot.host.clone(),
+                program: snapshot.program.clone(),
+                origin: Some(origin),
+            }),
+            ..self.options.clone()
+        };
+        let mut session: BackupSession<'_> = BackupSession::begin(self.repository, &series, options)?;
+        session.require_series(snapshot.series, domain)?;
+        line.send(ReplicaMessage::Ready { parent: session.parent_origin() })?;
+        for volume in &snapshot.volumes {
+            session.add_described(volume, line)?;
+        }
+        match line.receive()? {
+            SourceMessage::Commit => session.finish(),
+            SourceMessage::Abort => {
+                Err(Error::new(ErrorKind::Interrupted, "the source gave the snapshot up"))
+            }
+            _ => Err(Error::invalid("the source sent a message in place of the commit")),
+        }
+    }
+}
+
+/// A connection that remembers whether it has failed.
+struct Line<'p> {
+    peer: &'p mut dyn ReplicaPeer,
+    failure: Option<()>,
+}
+
+impl ReplicaPeer for Line<'_> {
+    fn send(&mut self, message: ReplicaMessage) -> Result<()> {
+        let sent = self.peer.send(message);
+        self.failure = self.failure.or(sent.is_err().then_some(()));
+        sent
+    }
+
+    fn receive(&mut self) -> Result<SourceMessage> {
+        let received = self.peer.receive();
+        self.failure = self.failure.or(received.is_err().then_some(()));
+        received
+    }
+}
+
+/// Reads on until the source begins something else.
+fn skip(peer: &mut dyn ReplicaPeer) -> Result<SourceMessage> {
+    loop {
+        let message = peer.receive()?;
+        let is_next = matches!(
+            message,
+            SourceMessage::Begin(_) | SourceMessage::Ask { .. } | SourceMessage::Bye
+        );
+        if is_next {
+            return Ok(message);
+        }
+    }
+}
+
+fn failed(error: &Error) -> ReplicaMessage {
+    ReplicaMessage::Failed { kind: error.kind(), message: error.to_string() }
+}

@@ -1,0 +1,382 @@
+//! The end that has the snapshots.
+//!
+//! A [`Source`] is driven from outside: [`take`](Source::take) hands it a message of the replica,
+//! [`produce`](Source::produce) asks for its next message. It never waits, so a test or a
+//! simulator decides about every step.
+
+mod plan;
+mod steps;
+mod volume;
+
+use std::collections::VecDeque;
+
+use silt_format::replica::{Begin, Origin, ReplicaMessage, SourceMessage};
+use silt_format::{Head, Id};
+use silt_format::{Error, ErrorKind, Result};
+use silt_repository::{Found, Repository};
+
+use self::plan::Planned;
+use self::steps::StepWalk;
+use self::volume::VolumeSource;
+
+/// Questions that are asked before the first is answered.
+const QUESTIONS_MAX: usize = 64;
+
+/// Which snapshots are brought to a replica.
+#[derive(Clone, Debug, Default)]
+pub struct ReplicateOptions {
+    /// Names of series; all if empty.
+    pub series: Vec<String>,
+    /// Put in front of the names of series at the replica.
+    pub prefix: String,
+    /// Only snapshots with one of these labels, if there are any.
+    pub tags: Vec<String>,
+    /// Of the snapshots that a replica lacks, only this many of the newest of each series.
+    pub newest: Option<usize>,
+    /// Only find out what would be sent.
+    pub dry_run: bool,
+    /// Memory limit in bytes; 0 stands for the context's limit.
+    pub memory_bytes: u64,
+}
+
+/// What became of a snapshot.
+#[derive(Clone, Debug)]
+pub enum Outcome {
+    /// It would be sent.
+    Planned,
+    /// The replica has committed it, under this id.
+    Sent(Id),
+    /// It was deleted meanwhile.
+    Gone,
+    /// It could not be sent, or the replica did not take it.
+    Failed(ErrorKind, String),
+}
+
+/// A snapshot that the replica lacked.
+#[derive(Clone, Debug)]
+pub struct SnapshotOutcome {
+    /// The series at the source.
+    pub series: String,
+    /// Its name at the replica.
+    pub to: String,
+    /// The snapshot at the source.
+    pub snapshot: Id,
+    /// When the backup began, in nanoseconds since 1970.
+    pub time_ns: i64,
+    /// Size of its volumes in bytes.
+    pub bytes: u64,
+    /// Bytes of chunks that were sent, before compression.
+    pub sent_bytes: u64,
+    /// What became of it.
+    pub outcome: Outcome,
+}
+
+/// The result of a replication.
+#[derive(Clone, Debug, Default)]
+pub struct ReplicateReport {
+    /// Snapshots that the replica lacked, in the order in which they were sent.
+    pub snapshots: Vec<SnapshotOutcome>,
+    /// Number of snapshots that the replica had already.
+    pub present: u64,
+    /// Series that were not replicated, and why.
+    pub refused: Vec<(String, String)>,
+}
+
+impl ReplicateReport {
+    /// Whether everything that was to be sent was sent.
+    pub fn is_complete(&self) -> bool {
+        let is_fine = |snapshot: &SnapshotOutcome| {
+            !matches!(snapshot.outcome, Outcome::Failed(..))
+        };
+        self.refused.is_empty() && self.snapshots.iter().all(is_fine)
+    }
+}
+
+/// What the source is doing.
+enum Stage {
+    /// Asks what the replica has.
+    Asking,
+    /// Begins the next snapshot.
+    Next,
+    /// Waits until the replica is ready for one.
+    Starting,
+    /// Sends a volume's segments.
+    Segments(Box<VolumeSource>),
+    /// Sends a tree's entries.
+    Steps(Box<StepWalk>),
+    /// Waits until the replica has committed.
+    Committing,
+    /// The replica does not take the snapshot.
+    Refused(ErrorKind, String),
+    Done,
+}
+
+/// The end that has the snapshots.
+pub struct Source<'r> {
+    repository: &'r Repository,
+    options: ReplicateOptions,
+    heads: Vec<Head>,
+    asked: usize,
+    answered: usize,
+    planned: VecDeque<Planned>,
+    current: Option<Current>,
+    stage: Stage,
+    report: ReplicateReport,
+}
+
+/// The snapshot that is being sent.
+struct Current {
+    planned: Planned,
+    found: Found,
+    /// The snapshot that the replica compares it with.
+    parent: Option<Found>,
+    /// The next volume.
+    volume: usize,
+    sent_bytes: u64,
+}
+
+impl<'r> Source<'r> {
+    /// Prepares to replicate snapshots of `repository`.
+    pub fn new(repository: &'r Repository, options: ReplicateOptions) -> Result<Self> {
+        let heads = repository.heads(&options.series)?;
+        Ok(Self {
+            repository,
+            options,
+            heads,
+            asked: 0,
+            answered: 0,
+            planned: VecDeque::new(),
+            current: None,
+            stage: Stage::Asking,
+            report: ReplicateReport::default(),
+        })
+    }
+
+    /// The report, once [`produce`](Self::produce) has returned [`Bye`](SourceMessage::Bye).
+    pub fn into_report(self) -> ReplicateReport {
+        self.report
+    }
+
+    /// What is reported so far.
+    pub fn report(&self) -> &ReplicateReport {
+        &self.report
+    }
+
+    /// Takes a message of the replica.
+    ///
+    /// Fails with `Invalid` if the replica breaks the protocol.
+    pub fn take(&mut self, message: ReplicaMessage) -> Result<()> {
+        match (message, &mut self.stage) {
+            (ReplicaMessage::Known(known), Stage::Asking) if self.answered < self.asked => {
+                let head = &self.heads[self.answered];
+                self.answered += 1;
+                plan::plan(
+                    (self.repository, head),
+                    &known,
+                    &self.options,
+                    (&mut self.planned, &mut self.report),
+                )?;
+                if self.answered == self.heads.len() {
+                    self.stage = Stage::Next;
+                }
+                Ok(())
+            }
+            (ReplicaMessage::Failed { kind, message }, Stage::Asking)
+                if self.answered < self.asked =>
+            {
+                let name = self.heads[self.answered].name.clone();
+                self.answered += 1;
+                self.report.refused.push((name, format!("{kind:?}: {message}")));
+                if self.answered == self.heads.len() {
+                    self.stage = Stage::Next;
+                }
+                Ok(())
+            }
+            (ReplicaMessage::Ready { parent }, Stage::Starting) => self.start(parent),
+            (ReplicaMessage::Need(segments), Stage::Segments(volume)) => volume.need(segments),
+            (ReplicaMessage::Want { segment, chunks }, Stage::Segments(volume)) => {
+                volume.want(segment, &chunks)
+            }
+            (ReplicaMessage::Placed { end }, Stage::Segments(volume)) => volume.placed(end),
+            (ReplicaMessage::Committed { snapshot, .. }, Stage::Committing) => {
+                self.end(Outcome::Sent(snapshot));
+                Ok(())
+            }
+            // The replica may fail while other answers of it are on their way.
+            (ReplicaMessage::Failed { kind, message }, Stage::Starting | Stage::Committing) => {
+                self.end(Outcome::Failed(kind, message));
+                Ok(())
+            }
+            (ReplicaMessage::Failed { kind, message }, Stage::Segments(_) | Stage::Steps(_)) => {
+                self.stage = Stage::Refused(kind, message);
+                Ok(())
+            }
+            (other, _) => {
+                let name = name_of(&other);
+                Err(Error::invalid(format!("the replica sent {name} at the wrong time")))
+            }
+        }
+    }
+
+    /// The next message to the replica; `None` if it has to say something first.
+    pub fn produce(&mut self) -> Result<Option<SourceMessage>> {
+        self.repository.objects.context.check_interrupted()?;
+        loop {
+            match &mut self.stage {
+                Stage::Asking => return Ok(self.ask()),
+                Stage::Next => match self.begin()? {
+                    Some(message) => return Ok(Some(message)),
+                    None if self.planned.is_empty() => self.stage = Stage::Done,
+                    None => {}
+                },
+                Stage::Starting | Stage::Committing => return Ok(None),
+                Stage::Done => return Ok(Some(SourceMessage::Bye)),
+                Stage::Refused(kind, message) => {
+                    let outcome = Outcome::Failed(*kind, std::mem::take(message));
+                    self.end(outcome);
+                }
+                Stage::Segments(_) | Stage::Steps(_) => match self.send_volume() {
+                    Ok(Some(Some(message))) => return Ok(Some(message)),
+                    Ok(Some(None)) => return Ok(None),
+                    Ok(None) => {}
+                    Err(error) => return self.give_up(error).map(Some),
+                },
+            }
+        }
+    }
+
+    fn ask(&mut self) -> Option<SourceMessage> {
+        if self.heads.is_empty() {
+            self.stage = Stage::Done;
+            return Some(SourceMessage::Bye);
+        }
+        let head = self.heads.get(self.asked)?;
+        if self.asked - self.answered >= QUESTIONS_MAX {
+            return None;
+        }
+        self.asked += 1;
+        Some(SourceMessage::Ask { series: plan::replica_name(&self.options, head) })
+    }
+
+    /// Begins the next snapshot; `None` if it can't be sent.
+    fn begin(&mut self) -> Result<Option<SourceMessage>> {
+        let Some(planned) = self.planned.pop_front() else { return Ok(None) };
+        if self.options.dry_run {
+            let bytes = planned.bytes;
+            self.report.snapshots.push(planned.outcome(bytes, 0, Outcome::Planned));
+            return Ok(None);
+        }
+        let found = match plan::find(self.repository, &planned) {
+            Ok(found) => found,
+            Err(error) => {
+                let outcome = outcome_of(&error)?;
+                self.report.snapshots.push(planned.outcome(0, 0, outcome));
+                return Ok(None);
+            }
+        };
+        let message = SourceMessage::Begin(Box::new(Begin {
+            series: planned.to.clone(),
+            domain: found.head.domain,
+            labels: found.entry.labels.clone(),
+            origin: planned.origin,
+            snapshot: found.snapshot.clone(),
+        }));
+        self.current = Some(Current { planned, found, parent: None, volume: 0, sent_bytes: 0 });
+        self.stage = Stage::Starting;
+        Ok(Some(message))
+    }
+
+    /// Begins the first volume of a snapshot that the replica will compare with `parent`.
+    fn start(&mut self, parent: Option<Origin>) -> Result<()> {
+        let Some(current) = &mut self.current else { return Ok(()) };
+        current.parent = match parent {
+            Some(parent) => plan::find_origin(self.repository, &current.found.head, parent)?,
+            None => None,
+        };
+        self.open_volume()
+    }
+
+    /// Opens the next volume.
+    fn open_volume(&mut self) -> Result<()> {
+        let Some(current) = &self.current else { return Ok(()) };
+        let volume =
+            VolumeSource::open(self.repository, current, self.options.memory_bytes)?;
+        self.stage = Stage::Segments(Box::new(volume));
+        Ok(())
+    }
+
+    /// The next message of the volume: `Some(None)` if the replica has to say something first, and
+    /// `None` if the stage has changed.
+    #[expect(clippy::option_option, reason = "a message, none for now, or look again")]
+    fn send_volume(&mut self) -> Result<Option<Option<SourceMessage>>> {
+        let Some(current) = &mut self.current else { return Ok(None) };
+        match &mut self.stage {
+            Stage::Segments(volume) => {
+                if let Some(message) = volume.produce()? {
+                    if let SourceMessage::Data(bytes) = &message {
+                        current.sent_bytes += silt_format::number::to_u64(bytes.len());
+                    }
+                    return Ok(Some(Some(message)));
+                }
+                if !volume.is_placed() {
+                    return Ok(Some(None));
+                }
+                if let Some(walk) = StepWalk::begin(self.repository, current)? {
+                    self.stage = Stage::Steps(Box::new(walk));
+                    return Ok(None);
+                }
+            }
+            Stage::Steps(walk) => {
+                if let Some(message) = walk.produce()? {
+                    return Ok(Some(Some(message)));
+                }
+            }
+            _ => return Ok(None),
+        }
+        current.volume += 1;
+        if current.volume < current.found.snapshot.volumes.len() {
+            self.open_volume()?;
+            return Ok(None);
+        }
+        self.stage = Stage::Committing;
+        Ok(Some(Some(SourceMessage::Commit)))
+    }
+
+    /// Ends the current snapshot.
+    fn end(&mut self, outcome: Outcome) {
+        if let Some(current) = self.current.take() {
+            let bytes = current.found.snapshot.volumes.iter().map(|volume| volume.bytes).sum();
+            let outcome = current.planned.outcome(bytes, current.sent_bytes, outcome);
+            self.report.snapshots.push(outcome);
+        }
+        self.stage = Stage::Next;
+    }
+
+    /// Gives up a snapshot that can't be read; other errors end the replication.
+    fn give_up(&mut self, error: Error) -> Result<SourceMessage> {
+        let outcome = outcome_of(&error)?;
+        self.end(outcome);
+        Ok(SourceMessage::Abort)
+    }
+}
+
+/// What becomes of a snapshot that can't be read; an error if it is not about that snapshot.
+fn outcome_of(error: &Error) -> Result<Outcome> {
+    match error.kind() {
+        ErrorKind::NotFound => Ok(Outcome::Gone),
+        ErrorKind::Corrupt => Ok(Outcome::Failed(ErrorKind::Corrupt, error.to_string())),
+        kind => Err(Error::new(kind, error.to_string())),
+    }
+}
+
+fn name_of(message: &ReplicaMessage) -> &'static str {
+    match message {
+        ReplicaMessage::Known(_) => "a list of snapshots",
+        ReplicaMessage::Ready { .. } => "that it is ready",
+        ReplicaMessage::Need(_) => "needed segments",
+        ReplicaMessage::Want { .. } => "wanted chunks",
+        ReplicaMessage::Placed { .. } => "placed segments",
+        ReplicaMessage::Committed { .. } => "a commit",
+        ReplicaMessage::Failed { .. } => "a failure",
+    }
+}

@@ -1,0 +1,133 @@
+//! Which snapshots a replica lacks.
+
+use std::collections::{HashSet, VecDeque};
+
+use silt_format::replica::{KnownSnapshot, Origin};
+use silt_format::{Head, Id, Snapshot, SnapshotEntry};
+use silt_format::{Error, ErrorKind, Result};
+use silt_repository::find::Selector;
+use silt_repository::{Found, Repository};
+
+use super::{Outcome, ReplicateOptions, ReplicateReport, SnapshotOutcome};
+
+/// A snapshot that will be sent.
+pub(super) struct Planned {
+    pub series: String,
+    pub to: String,
+    pub snapshot: Id,
+    pub time_ns: i64,
+    pub bytes: u64,
+    pub origin: Origin,
+}
+
+impl Planned {
+    pub fn outcome(self, bytes: u64, sent_bytes: u64, outcome: Outcome) -> SnapshotOutcome {
+        let Self { series, to, snapshot, time_ns, .. } = self;
+        SnapshotOutcome { series, to, snapshot, time_ns, bytes, sent_bytes, outcome }
+    }
+}
+
+/// The name of a series at the replica.
+pub(super) fn replica_name(options: &ReplicateOptions, head: &Head) -> String {
+    format!("{}{}", options.prefix, head.name)
+}
+
+/// The snapshot that a snapshot of `repository` is a copy of, or itself.
+fn origin_of(repository: &Repository, snapshot: &Snapshot) -> Origin {
+    let itself = Origin { repository: repository.id(), snapshot: snapshot.id };
+    snapshot.origin.unwrap_or(itself)
+}
+
+/// Plans the snapshots of a series that come after the newest one that the replica has ever had of
+/// it.
+pub(super) fn plan(
+    (repository, head): (&Repository, &Head),
+    known: &[KnownSnapshot],
+    options: &ReplicateOptions,
+    (planned, report): (&mut VecDeque<Planned>, &mut ReplicateReport),
+) -> Result<()> {
+    let there: HashSet<Origin> = known.iter().map(|known| known.origin).collect();
+    let (mut lacked, mut has_common) = (Vec::new(), known.is_empty());
+    // From the newest on, since the newest common one ends the search.
+    for entry in head.snapshots.iter().rev() {
+        let snapshot = match repository.snapshot(head.series, entry) {
+            Ok(snapshot) => snapshot,
+            Err(error) if error.kind() == ErrorKind::Corrupt => {
+                let why = format!("snapshot {}: {error}", entry.id);
+                report.refused.push((head.name.clone(), why));
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
+        let origin = origin_of(repository, &snapshot);
+        if there.contains(&origin) {
+            report.present += 1;
+            has_common = true;
+            break;
+        }
+        lacked.push((entry, snapshot, origin));
+    }
+    if !has_common && !lacked.is_empty() {
+        // The replica's series is not a copy of this one, or only of what was deleted here since.
+        let ours = known.iter().any(|known| known.origin.repository == repository.id());
+        if !ours {
+            let to = replica_name(options, head);
+            let why = format!(
+                "the replica's series '{to}' holds other snapshots; choose a prefix for the names"
+            );
+            report.refused.push((head.name.clone(), why));
+            return Ok(());
+        }
+    }
+    let newest_ns = known.iter().map(|known| known.time_ns).max();
+    lacked.retain(|(entry, snapshot, _)| {
+        newest_ns.is_none_or(|newest_ns| snapshot.time_ns > newest_ns) && is_wanted(entry, options)
+    });
+    lacked.truncate(options.newest.unwrap_or(usize::MAX));
+    for (entry, snapshot, origin) in lacked.into_iter().rev() {
+        planned.push_back(Planned {
+            series: head.name.clone(),
+            to: replica_name(options, head),
+            snapshot: entry.id,
+            time_ns: snapshot.time_ns,
+            bytes: snapshot.volumes.iter().map(|volume| volume.bytes).sum(),
+            origin,
+        });
+    }
+    Ok(())
+}
+
+fn is_wanted(entry: &SnapshotEntry, options: &ReplicateOptions) -> bool {
+    options.tags.is_empty() || entry.labels.iter().any(|label| options.tags.contains(label))
+}
+
+/// The snapshot as it is now; `NotFound` if it was deleted.
+pub(super) fn find(repository: &Repository, planned: &Planned) -> Result<Found> {
+    repository.find(&Selector::Id(planned.snapshot.to_string()))
+}
+
+/// The snapshot of a series that is, or is a copy of, `origin`; `None` if there is none, or if it
+/// can't be read.
+pub(super) fn find_origin(
+    repository: &Repository,
+    head: &Head,
+    origin: Origin,
+) -> Result<Option<Found>> {
+    for entry in head.snapshots.iter().rev() {
+        let snapshot = match repository.snapshot(head.series, entry) {
+            Err(error) if is_lost(&error) => continue,
+            snapshot => snapshot?,
+        };
+        if origin_of(repository, &snapshot) == origin {
+            return match repository.find(&Selector::Id(entry.id.to_string())) {
+                Err(error) if is_lost(&error) => Ok(None),
+                found => found.map(Some),
+            };
+        }
+    }
+    Ok(None)
+}
+
+fn is_lost(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound)
+}

@@ -1,0 +1,293 @@
+//! Describes the segments of a volume, and sends chunks that the replica asks for.
+
+use std::collections::{HashMap, VecDeque};
+
+use silt_format::number::{to_u16, to_u64, to_usize};
+use silt_format::replica::{Described, SEGMENTS_PER_MESSAGE_MAX, SourceMessage, Span};
+use silt_format::{
+    Chunking, MapRoot, PAGE_ENTRIES, Page, Recipe, Reference, SegmentEntry, segment_count,
+};
+use silt_format::{Error, Result};
+use silt_repository::volume_reader::{Placed, ReadBuffers};
+use silt_repository::{Repository, VolumeReader};
+
+use super::Current;
+
+/// How far descriptions go ahead of what the replica has placed, in segments.
+const SEGMENTS_AHEAD: u64 = 8192;
+/// Messages with descriptions that are not answered yet.
+const UNANSWERED_MAX: usize = 4;
+/// Size of recipes that were sent and not answered yet, in bytes.
+const RECIPES_AHEAD_BYTES: usize = 2 << 20;
+/// Size of a message with data, in bytes: once it has as many, it is sent.
+const DATA_BYTES: usize = 256 << 10;
+
+/// A segment whose chunks the replica has asked for.
+struct Wanted {
+    chunks: VecDeque<(silt_format::RecipeChunk, usize)>,
+}
+
+/// The volume that is being sent.
+pub(super) struct VolumeSource {
+    reader: VolumeReader,
+    root: MapRoot,
+    /// The map of the parent's volume.
+    parent: Option<MapRoot>,
+    chunking: Chunking,
+    segments: u64,
+    described: u64,
+    placed: u64,
+    /// Ends of the descriptions that are not answered.
+    unanswered: VecDeque<u64>,
+    has_ended: bool,
+    needed: VecDeque<Span>,
+    /// Recipes that were sent and not answered, and their encoded sizes.
+    recipes: HashMap<u64, (Recipe, usize)>,
+    recipes_bytes: usize,
+    wanted: VecDeque<Wanted>,
+    buffers: ReadBuffers,
+}
+
+impl VolumeSource {
+    pub fn open(repository: &Repository, current: &Current, memory_bytes: u64) -> Result<Self> {
+        let volume = &current.found.snapshot.volumes[current.volume];
+        let of = current.found.volume(&volume.name)?;
+        let kind = std::mem::discriminant(&volume.kind);
+        let parent = current.parent.as_ref().and_then(|parent| {
+            let mut old = parent.snapshot.volumes.iter();
+            old.find(|old| {
+                old.name == volume.name && std::mem::discriminant(&old.kind) == kind
+            })
+        });
+        Ok(Self {
+            reader: VolumeReader::open(repository, of, memory_bytes)?,
+            root: volume.root,
+            parent: parent.map(|parent| parent.root),
+            chunking: volume.chunking,
+            segments: segment_count(volume.bytes),
+            described: 0,
+            placed: 0,
+            unanswered: VecDeque::new(),
+            has_ended: false,
+            needed: VecDeque::new(),
+            recipes: HashMap::new(),
+            recipes_bytes: 0,
+            wanted: VecDeque::new(),
+            buffers: ReadBuffers::default(),
+        })
+    }
+
+    /// Whether the replica has placed every segment.
+    pub fn is_placed(&self) -> bool {
+        self.has_ended && self.placed == self.segments
+    }
+
+    /// Takes the answer to the oldest unanswered description.
+    pub fn need(&mut self, segments: Vec<Span>) -> Result<()> {
+        let unasked = || Error::invalid("the replica needs segments that were not described");
+        let end = self.unanswered.pop_front().ok_or_else(unasked)?;
+        if segments.last().is_some_and(|last| last.numbers().end > end) {
+            return Err(unasked());
+        }
+        self.needed.extend(segments);
+        Ok(())
+    }
+
+    /// Takes the numbers of the chunks of a segment that the replica lacks.
+    pub fn want(&mut self, segment: u64, chunks: &[Span]) -> Result<()> {
+        if segment < self.placed || segment >= self.described {
+            return Err(Error::invalid("the replica wants chunks of a segment that is not described"));
+        }
+        let recipe = match self.recipes.remove(&segment) {
+            Some((recipe, bytes)) => {
+                self.recipes_bytes -= bytes;
+                recipe
+            }
+            // It was answered before, and is asked for again.
+            None => self.recipe(segment)?,
+        };
+        let mut wanted = Wanted { chunks: VecDeque::new() };
+        for number in chunks.iter().flat_map(Span::numbers) {
+            let chunk = recipe.chunks.get(to_usize(number));
+            let chunk = chunk.filter(|chunk| !chunk.reference.is_zero());
+            let chunk = chunk.ok_or_else(|| {
+                Error::invalid(format!("the replica wants chunk {number} of segment {segment}"))
+            })?;
+            wanted.chunks.push_back((*chunk, chunk.length as usize));
+        }
+        if !wanted.chunks.is_empty() {
+            self.wanted.push_back(wanted);
+        }
+        Ok(())
+    }
+
+    /// Takes the number of segments that are in the replica.
+    pub fn placed(&mut self, end: u64) -> Result<()> {
+        if end < self.placed || end > self.described {
+            return Err(Error::invalid("the replica placed segments that were not described"));
+        }
+        self.placed = end;
+        Ok(())
+    }
+
+    /// The next message; `None` if the replica has to say something first.
+    pub fn produce(&mut self) -> Result<Option<SourceMessage>> {
+        if !self.wanted.is_empty() {
+            return self.data().map(Some);
+        }
+        if self.recipes_bytes < RECIPES_AHEAD_BYTES
+            && let Some(segment) = self.next_needed()
+        {
+            return self.chunks(segment).map(Some);
+        }
+        let is_far_ahead = self.described - self.placed >= SEGMENTS_AHEAD
+            || self.unanswered.len() >= UNANSWERED_MAX;
+        if self.described < self.segments && !is_far_ahead {
+            return self.describe().map(Some);
+        }
+        if self.described == self.segments && !self.has_ended {
+            self.has_ended = true;
+            return Ok(Some(SourceMessage::End));
+        }
+        Ok(None)
+    }
+
+    fn next_needed(&mut self) -> Option<u64> {
+        let span = self.needed.front_mut()?;
+        let segment = span.first;
+        (span.first, span.count) = (segment + 1, span.count - 1);
+        if span.count == 0 {
+            self.needed.pop_front();
+        }
+        Some(segment)
+    }
+
+    fn recipe(&mut self, segment: u64) -> Result<Recipe> {
+        let entry = self.reader.map().entry(self.root, segment)?;
+        let entry = entry.ok_or_else(|| {
+            Error::invalid(format!("the replica needs segment {segment}, which is all zeros"))
+        })?;
+        self.reader.recipe(segment, &entry, &mut self.buffers)
+    }
+
+    /// The chunks of a segment, with their places in it for references.
+    fn chunks(&mut self, segment: u64) -> Result<SourceMessage> {
+        let recipe = self.recipe(segment)?;
+        let mut sent = recipe.clone();
+        for (number, chunk) in sent.chunks.iter_mut().enumerate() {
+            if !chunk.reference.is_zero() {
+                chunk.reference = Reference::new(0, 0, to_u16(number));
+            }
+        }
+        let bytes = sent.encode(self.chunking);
+        self.recipes_bytes += bytes.len();
+        self.recipes.insert(segment, (recipe, bytes.len()));
+        Ok(SourceMessage::Chunks { segment, recipe: bytes })
+    }
+
+    /// Bytes of the chunks that were asked for, verified.
+    fn data(&mut self) -> Result<SourceMessage> {
+        let mut chunks: Vec<Placed> = Vec::new();
+        let mut end = 0;
+        while end < DATA_BYTES
+            && let Some(wanted) = self.wanted.front_mut()
+        {
+            match wanted.chunks.pop_front() {
+                Some((chunk, bytes)) => {
+                    chunks.push((chunk, end..end + bytes));
+                    end += bytes;
+                }
+                None => drop(self.wanted.pop_front()),
+            }
+        }
+        let done = |wanted: &Wanted| wanted.chunks.is_empty();
+        while self.wanted.front().is_some_and(done) {
+            self.wanted.pop_front();
+        }
+        let mut bytes = vec![0; end];
+        let damaged = &mut |_, error| Err(error);
+        self.reader.read_chunks(&chunks, &mut bytes, &mut self.buffers, damaged)?;
+        Ok(SourceMessage::Data(bytes))
+    }
+
+    /// Describes the next segments.
+    fn describe(&mut self) -> Result<SourceMessage> {
+        let mut all: Vec<Described> = Vec::new();
+        let from = self.described;
+        while all.len() < SEGMENTS_PER_MESSAGE_MAX
+            && self.described < self.segments
+            && self.described - from < SEGMENTS_AHEAD
+        {
+            let at = self.described;
+            if at.is_multiple_of(to_u64(PAGE_ENTRIES)) {
+                if let Some(run) = self.page_run(at)? {
+                    self.described += count_of(&run);
+                    join(&mut all, run);
+                    continue;
+                }
+            }
+            let entry = self.reader.map().entry(self.root, at)?;
+            let old = match self.parent {
+                Some(parent) => self.parent_entry(parent, at)?,
+                None => None,
+            };
+            let described = match (entry, old) {
+                (None, _) => Described::Zeros(1),
+                (Some(entry), Some(old)) if is_same(&entry, &old) => Described::Parent(1),
+                (Some(entry), _) => Described::Segment(entry.digest, entry.signatures),
+            };
+            self.described += 1;
+            join(&mut all, described);
+        }
+        self.unanswered.push_back(self.described);
+        Ok(SourceMessage::Segments(all))
+    }
+
+    /// The segments of a leaf page that is empty, or the same as the parent's.
+    fn page_run(&self, at: u64) -> Result<Option<Described>> {
+        let index = at / to_u64(PAGE_ENTRIES);
+        let count = to_u64(PAGE_ENTRIES).min(self.segments - at);
+        let map = self.reader.map();
+        let Some(page) = map.page_ref(self.root, 0, index)? else {
+            return Ok(Some(Described::Zeros(count)));
+        };
+        let Some(parent) = self.parent else { return Ok(None) };
+        // A parent that can't be read has nothing in common.
+        let old = map.page_ref(parent, 0, index).ok().flatten();
+        if old != Some(page) {
+            return Ok(None);
+        }
+        // The last page of the parent may be shorter.
+        let is_whole = match &*map.page(page, 0)? {
+            Page::Leaf(entries) => to_u64(entries.len()) >= count,
+            Page::Branch(..) => false,
+        };
+        Ok(is_whole.then_some(Described::Parent(count)))
+    }
+
+    /// The parent's entry; a parent that can't be read has none.
+    fn parent_entry(&self, parent: MapRoot, at: u64) -> Result<Option<SegmentEntry>> {
+        Ok(self.reader.map().entry(parent, at).ok().flatten())
+    }
+}
+
+fn is_same(entry: &SegmentEntry, old: &SegmentEntry) -> bool {
+    entry.recipe == old.recipe && entry.digest == old.digest
+}
+
+fn count_of(run: &Described) -> u64 {
+    match run {
+        Described::Zeros(count) | Described::Parent(count) => *count,
+        Described::Segment(..) => 1,
+    }
+}
+
+/// Appends a run, to the last one if it is of the same kind.
+fn join(all: &mut Vec<Described>, run: Described) {
+    match (all.last_mut(), run) {
+        (Some(Described::Zeros(last)), Described::Zeros(count))
+        | (Some(Described::Parent(last)), Described::Parent(count)) => *last += count,
+        (_, run) => all.push(run),
+    }
+}
+

@@ -1,0 +1,101 @@
+//! Disks are replicated.
+
+use silt_replicate::{Outcome, ReplicateOptions};
+
+use crate::kit::*;
+
+#[test]
+fn snapshots_arrive_whole_and_only_what_is_missing_is_sent() {
+    let here = site();
+    let mut disk = noise(1, 3 * SEGMENT + 5000);
+    disk[SEGMENT..SEGMENT + 300_000].fill(0);
+    back_up(&here, "web1", &[("root", &disk)]);
+    let there = replica_of(&here);
+    let first = send(&here, &there);
+    assert!(first.is_complete());
+    assert_eq!(first.snapshots.len(), 1);
+    assert!(read(&there, "web1", "root") == disk);
+
+    // A chunk changes, another one moves.
+    disk[10_000..10_010].fill(7);
+    let moved = disk[4096..8192].to_vec();
+    disk[2 * SEGMENT..2 * SEGMENT + 4096].copy_from_slice(&moved);
+    back_up(&here, "web1", &[("root", &disk)]);
+    let second = send(&here, &there);
+    assert_eq!((second.snapshots.len(), second.present), (1, 1));
+    assert_eq!(second.snapshots[0].sent_bytes, 4096);
+    assert!(read(&there, "web1", "root") == disk);
+
+    let third = send(&here, &there);
+    assert_eq!((third.snapshots.len(), third.present), (0, 1));
+    check(&there);
+}
+
+#[test]
+fn a_chunk_that_occurs_often_is_sent_once() {
+    let here = site();
+    let block = noise(3, 4096);
+    let disk: Vec<u8> = block.iter().copied().cycle().take(5 * SEGMENT).collect();
+    back_up(&here, "web1", &[("root", &disk)]);
+    let there = replica_of(&here);
+    let report = send(&here, &there);
+    assert_eq!(report.snapshots[0].sent_bytes, 4096);
+    assert!(read(&there, "web1", "root") == disk);
+    check(&there);
+}
+
+#[test]
+fn what_identifies_a_snapshot_is_kept() {
+    let here = site();
+    let made = back_up(&here, "web1", &[("root", &noise(1, 10_000)), ("data", &noise(2, 20_000))]);
+    let there = replica_of(&here);
+    let report = send_by(
+        &here,
+        &there,
+        ReplicateOptions { prefix: "site1-".to_owned(), ..ReplicateOptions::default() },
+    );
+    let Outcome::Sent(id) = &report.snapshots[0].outcome else { panic!("{report:?}") };
+    let head = &there.repository.heads(&["site1-web1".to_owned()]).unwrap()[0];
+    let copy = there.repository.snapshot(head.series, &head.snapshots[0]).unwrap();
+    assert_eq!(copy.id, *id);
+    assert_eq!(copy.time_ns, made.snapshot.time_ns);
+    assert_eq!(copy.host, made.snapshot.host);
+    let origin = copy.origin.unwrap();
+    assert_eq!(origin.repository, here.repository.id());
+    assert_eq!(origin.snapshot, made.snapshot.id);
+    assert_eq!(copy.volumes.len(), 2);
+}
+
+#[test]
+fn replicas_of_replicas_come_back_to_nobody_twice() {
+    let first = site();
+    back_up(&first, "web1", &[("root", &noise(1, SEGMENT))]);
+    let second = replica_of(&first);
+    let third = replica_of(&second);
+    assert_eq!(send(&first, &second).snapshots.len(), 1);
+    assert_eq!(send(&second, &third).snapshots.len(), 1);
+    // The ring is closed, and the short way taken.
+    for (from, to) in [(&third, &first), (&first, &third), (&second, &first)] {
+        let report = send(from, to);
+        assert_eq!((report.snapshots.len(), report.present), (0, 1));
+    }
+    assert!(read(&third, "web1", "root") == noise(1, SEGMENT));
+}
+
+#[test]
+fn two_sources_do_not_mix_their_series() {
+    let first = site();
+    back_up(&first, "web1", &[("root", &noise(1, SEGMENT))]);
+    let other = replica_of(&first);
+    back_up(&other, "web1", &[("root", &noise(2, SEGMENT))]);
+    let there = replica_of(&first);
+    assert!(send(&first, &there).is_complete());
+    let report = send(&other, &there);
+    assert_eq!(report.refused.len(), 1);
+    assert!(report.refused[0].1.contains("prefix"));
+    let prefixed = ReplicateOptions { prefix: "b-".to_owned(), ..ReplicateOptions::default() };
+    assert!(send_by(&other, &there, prefixed).is_complete());
+    assert!(read(&there, "web1", "root") == noise(1, SEGMENT));
+    assert!(read(&there, "b-web1", "root") == noise(2, SEGMENT));
+    check(&there);
+}

@@ -1,0 +1,6 @@
+//! Replication between repositories in memory.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+mod disks;
+mod kit;
