@@ -1,8 +1,13 @@
 //! Repositories in memory, and disks made of noise.
 
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
-use silt_replicate::{ReplicateOptions, ReplicateReport, replicate};
+use silt_format::replica::ReplicaRole;
+use silt_replicate::{
+    Connection, ReplicateOptions, ReplicateReport, Traffic, replicate, replicate_over, serve,
+};
 use siltstone::source::StreamSource;
 use siltstone::storage::MemoryStorage;
 use siltstone::{
@@ -85,3 +90,54 @@ pub fn check(site: &Site) {
     assert!(report.damage.is_empty(), "{:?}", report.damage);
 }
 
+
+/// Replicates through a connection on a pair of sockets, the replica in a thread of its own.
+/// `wrap` may change what the source writes to.
+pub fn send_over(
+    from: &Site,
+    to: &Site,
+    wrap: impl FnOnce(UnixStream) -> Box<dyn Write + Send>,
+) -> (silt_format::Result<(ReplicateReport, Traffic)>, silt_format::Result<u64>) {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    std::thread::scope(|scope| {
+        let served = scope.spawn(move || {
+            let writer = Box::new(theirs.try_clone().unwrap());
+            let stream = (Box::new(theirs) as Box<dyn Read + Send>, writer as _);
+            let mut connection =
+                Connection::open(&to.repository, ReplicaRole::Replica, stream, 3)?;
+            serve(&to.repository, BackupOptions::default(), &mut connection)
+        });
+        let writer = wrap(ours.try_clone().unwrap());
+        let stream = (Box::new(ours.try_clone().unwrap()) as Box<dyn Read + Send>, writer);
+        let sent = Connection::open(&from.repository, ReplicaRole::Source, stream, 3);
+        let sent = sent.and_then(|mut connection| {
+            let options = ReplicateOptions::default();
+            let report = replicate_over(&from.repository, options, &mut connection)?;
+            Ok((report, connection.traffic()))
+        });
+        drop(ours);
+        (sent, served.join().unwrap())
+    })
+}
+
+/// A stream that ends after some bytes.
+pub struct Cut {
+    pub stream: UnixStream,
+    pub left: usize,
+}
+
+impl Write for Cut {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        if self.left == 0 {
+            self.stream.shutdown(std::net::Shutdown::Both)?;
+            return Err(std::io::ErrorKind::BrokenPipe.into());
+        }
+        let part = bytes.len().min(self.left);
+        self.left -= part;
+        self.stream.write(&bytes[..part])
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.stream.flush()
+    }
+}

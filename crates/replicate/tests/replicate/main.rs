@@ -2,5 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+mod connections;
 mod disks;
 mod kit;
+mod trees;
