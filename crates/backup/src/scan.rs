@@ -179,7 +179,11 @@ impl Scanner {
     }
 
     /// Whether the parent's recipe can be shared: it refers to nothing known to be damaged.
-    pub(crate) fn is_usable(&self, entry: &SegmentEntry, buffers: &mut ScanBuffers) -> Result<bool> {
+    pub(crate) fn is_usable(
+        &self,
+        entry: &SegmentEntry,
+        buffers: &mut ScanBuffers,
+    ) -> Result<bool> {
         if self.avoided.is_empty() {
             return Ok(true);
         }

@@ -331,7 +331,11 @@ impl<'r> BackupSession<'r> {
         self.scanner_beside(None, crate::tree::ANY_LENGTH)
     }
 
-    pub(super) fn scanner_beside(&self, parent: Option<ParentVolume>, chunking: Chunking) -> Result<Scanner> {
+    pub(super) fn scanner_beside(
+        &self,
+        parent: Option<ParentVolume>,
+        chunking: Chunking,
+    ) -> Result<Scanner> {
         let keys = &self.repository.objects.keys;
         let (domain, series) = (self.head.domain, self.head.series);
         let fingerprinter = Fingerprinter::new(keys.fingerprint_key(domain, series));

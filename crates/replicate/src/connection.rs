@@ -6,20 +6,19 @@
 use std::io::{BufReader, BufWriter, Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
+use std::time::Duration;
 
+use silt_backup::{BackupOptions, ReplicaPeer};
 use silt_format::number::{to_u32, to_u64};
 use silt_format::replica::{
     HELLO_BYTES, Hello, MESSAGE_BYTES_MAX, ReplicaMessage, ReplicaRole, SESSION_TAG_BYTES,
     SessionKeys, SourceMessage,
 };
-use silt_format::{MasterKey, Sealer};
-use silt_backup::{BackupOptions, ReplicaPeer};
 use silt_format::{Error, ErrorKind, Result};
+use silt_format::{MasterKey, Sealer};
 use silt_repository::Repository;
-use zstd::stream::raw::{
-    CParameter, DParameter, Decoder, Encoder, InBuffer, Operation, OutBuffer,
-};
+use zstd::stream::raw::{CParameter, DParameter, Decoder, Encoder, InBuffer, Operation, OutBuffer};
 
 use crate::replica::Replica;
 use crate::source::Source;
@@ -28,6 +27,8 @@ use crate::source::Source;
 const WINDOW_LOG: u32 = 23;
 /// Messages of the replica that are read ahead.
 const MESSAGES_AHEAD: usize = 64;
+/// How often it is looked whether to stop.
+const LOOK: Duration = Duration::from_millis(200);
 /// Size of the buffers of both directions, in bytes.
 const BUFFER_BYTES: usize = 64 << 10;
 /// Messages below this size are not worth compressing, in bytes.
@@ -198,13 +199,21 @@ fn decompress(decoder: &mut Decoder<'static>, packed: &[u8], raw: usize) -> Resu
 }
 
 /// A stream of bytes in both directions.
-pub type Stream<'s> = (Box<dyn Read + Send + 's>, Box<dyn Write + Send + 's>);
+pub struct Stream<'s> {
+    /// What the other end sends.
+    pub reader: Box<dyn Read + Send + 's>,
+    /// What the other end receives.
+    pub writer: Box<dyn Write + Send + 's>,
+    /// Ends both directions, so that a read that waits returns.
+    pub close: Box<dyn Fn() + Send + Sync + 's>,
+}
 
 /// A connection to the other end, after the hellos.
 pub struct Connection<'s> {
     keys: SessionKeys,
     reader: RecordReader<Box<dyn Read + Send + 's>>,
     writer: RecordWriter<Box<dyn Write + Send + 's>>,
+    close: Box<dyn Fn() + Send + Sync + 's>,
     received: Arc<AtomicU64>,
     sent: Arc<AtomicU64>,
 }
@@ -218,13 +227,11 @@ impl<'s> Connection<'s> {
     pub fn open(
         repository: &Repository,
         role: ReplicaRole,
-        (mut from, mut to): Stream<'s>,
+        stream: Stream<'s>,
         level: i32,
     ) -> Result<Self> {
-        let Some(master) = repository.objects.keys.master() else {
-            let message = "replication needs a key that can read data; this one is write-only";
-            return Err(Error::new(ErrorKind::Denied, message));
-        };
+        let Stream { reader: mut from, writer: mut to, close } = stream;
+        let master = master_of(repository)?;
         let nonce = repository.objects.context.random();
         let ours = Hello::new(role, repository.id(), master, nonce);
         to.write_all(&ours.encode()).map_err(|error| broken("write to", error))?;
@@ -239,6 +246,7 @@ impl<'s> Connection<'s> {
             keys,
             reader: RecordReader::new(from, Arc::clone(&received))?,
             writer: RecordWriter::new(to, level, Arc::clone(&sent))?,
+            close,
             received,
             sent,
         })
@@ -252,19 +260,35 @@ impl<'s> Connection<'s> {
         }
     }
 
+    /// Ends both directions.
+    pub fn close(&self) {
+        (self.close)();
+    }
+
     /// Sends what a source produces until it is done. A thread reads the replica's messages.
     pub(crate) fn send_from(&mut self, source: &mut Source<'_>) -> Result<()> {
-        let Self { keys, reader, writer, .. } = self;
+        let Self { keys, reader, writer, close, .. } = self;
         let (to, messages) = sync_channel(MESSAGES_AHEAD);
         std::thread::scope(|scope| {
             let sealer = &keys.replica;
             scope.spawn(move || read_messages(reader, sealer, &to));
             let sent = send_all(source, writer, &keys.source, &messages);
-            // The reading thread ends with the stream, or with its next message.
+            if sent.is_err() {
+                close();
+            }
+            // The reading thread ends with the stream, which the replica closes after a goodbye.
             drop(messages);
             sent
         })
     }
+}
+
+/// The secret that both ends have.
+pub(crate) fn master_of(repository: &Repository) -> Result<&MasterKey> {
+    repository.objects.keys.master().ok_or_else(|| {
+        let message = "replication needs a key that can read data; this one is write-only";
+        Error::new(ErrorKind::Denied, message)
+    })
 }
 
 /// The keys that both ends derive.
@@ -328,7 +352,14 @@ fn send_all(
             }
             None => {
                 writer.flush()?;
-                source.take(messages.recv().map_err(|_| gone())??)?;
+                let message = loop {
+                    match messages.recv_timeout(LOOK) {
+                        Err(RecvTimeoutError::Timeout) => source.check_interrupted()?,
+                        Err(RecvTimeoutError::Disconnected) => return Err(gone()),
+                        Ok(message) => break message?,
+                    }
+                };
+                source.take(message)?;
             }
         }
     }

@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-use silt_format::replica::{ReplicaMessage, SourceMessage};
 use silt_backup::{BackupOptions, ReplicaPeer};
+use silt_format::replica::{ReplicaMessage, SourceMessage};
 use silt_format::{Error, ErrorKind, Result};
 use silt_repository::Repository;
 
@@ -53,9 +53,8 @@ fn require_one_secret(source: &Repository, replica: &Repository) -> Result<()> {
     if source.id() == replica.id() {
         return Err(Error::invalid("the source and the destination are the same repository"));
     }
-    let master = |repository: &Repository| {
-        repository.objects.keys.master().map(|master| *master.expose())
-    };
+    let master =
+        |repository: &Repository| repository.objects.keys.master().map(|master| *master.expose());
     let (Some(ours), Some(theirs)) = (master(source), master(replica)) else {
         let message = "replication needs keys that can read data, for both repositories";
         return Err(Error::new(ErrorKind::Denied, message));

@@ -6,10 +6,15 @@
 
 mod connection;
 mod direct;
+mod listen;
+mod pinned;
 mod replica;
 mod source;
+mod transport;
 
-pub use connection::{Connection, Traffic, serve};
+pub use connection::{Connection, Stream, Traffic, serve};
 pub use direct::{replicate, replicate_over};
+pub use listen::{ListenOptions, Listener};
 pub use replica::Replica;
 pub use source::{Outcome, ReplicateOptions, ReplicateReport, SnapshotOutcome, Source};
+pub use transport::{Destination, Line};

@@ -1,8 +1,8 @@
 //! The end that takes snapshots.
 
+use silt_backup::{BackupOptions, BackupReport, BackupSession, ReplicaPeer, Taken};
 use silt_format::replica::{Begin, KnownSnapshot, Origin, ReplicaMessage, SourceMessage};
 use silt_format::{ALONE, Head, SnapshotEntry};
-use silt_backup::{BackupOptions, BackupReport, BackupSession, ReplicaPeer, Taken};
 use silt_format::{Error, ErrorKind, Result};
 use silt_repository::Repository;
 
@@ -78,11 +78,7 @@ impl<'r> Replica<'r> {
     }
 
     /// Takes a snapshot. Returns the message that comes after it, if it was read already.
-    fn take(
-        &mut self,
-        begin: Begin,
-        peer: &mut dyn ReplicaPeer,
-    ) -> Result<Option<SourceMessage>> {
+    fn take(&mut self, begin: Begin, peer: &mut dyn ReplicaPeer) -> Result<Option<SourceMessage>> {
         let mut line = Line { peer, failure: None };
         match self.add(begin, &mut line) {
             Ok(report) => {
@@ -119,7 +115,8 @@ impl<'r> Replica<'r> {
             }),
             ..self.options.clone()
         };
-        let mut session: BackupSession<'_> = BackupSession::begin(self.repository, &series, options)?;
+        let mut session: BackupSession<'_> =
+            BackupSession::begin(self.repository, &series, options)?;
         session.require_series(snapshot.series, domain)?;
         line.send(ReplicaMessage::Ready { parent: session.parent_origin() })?;
         for volume in &snapshot.volumes {

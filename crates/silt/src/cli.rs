@@ -10,6 +10,7 @@ mod help;
 mod key;
 mod mount;
 mod popular;
+mod replicate;
 mod rounds;
 mod series;
 mod serve;
@@ -34,6 +35,7 @@ pub use help::{Topic, command, introduction, page, topic};
 pub use key::{Cost, Key, NewKey, NewPassword};
 pub use mount::{Mount, Unmount};
 pub use popular::{Build as PopularBuild, Choice as PopularChoice, Popular};
+pub use replicate::{Replicate, ServeReplica};
 pub use rounds::{Choice as RoundsChoice, Plan as PlanRounds, Rounds};
 pub use series::{Remove, Rename, Tag, TagChange};
 pub use serve::{Serve, ServeNbd};
@@ -289,6 +291,18 @@ They can be brought back with `silt undelete` until a reclaim frees their space.
     /// Show snapshots to other programs without restoring them
     #[command(subcommand)]
     Serve(Serve),
+    /// Bring snapshots to a replica of the repository at another site
+    #[command(after_help = "Examples:
+  silt replicate --to /mnt/second --init
+  silt replicate --to ssh://backup@offsite/backup/replica --limit-write 1
+  silt replicate --to tcp://offsite:7420 web1 db1 --newest 1
+  silt replicate --to s3://bucket/replica --dry-run
+  silt replicate --to 'exec:podman exec -i offsite silt serve replica -r /replica'
+
+A replica is a repository with the same secret and a password of its own. Only what it lacks is
+sent: segments are compared by their digests, then chunks by their fingerprints. Snapshots older
+than the newest one there are not sent. An interrupted replication goes on where it was.")]
+    Replicate(Replicate),
     /// Repair a series with a damaged newest head, and bring back snapshots dropped by force
     #[command(after_help = "Examples:\n  silt recover web1")]
     Recover {

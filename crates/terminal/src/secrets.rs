@@ -41,6 +41,13 @@ pub const NEW: Variables = Variables {
     command: "SILT_NEW_PASSWORD_COMMAND",
 };
 
+/// The password of a replica.
+pub const REPLICA: Variables = Variables {
+    value: "SILT_TO_PASSWORD",
+    file: "SILT_TO_PASSWORD_FILE",
+    command: "SILT_TO_PASSWORD_COMMAND",
+};
+
 /// The password of the administrator of an append-only repository.
 pub const ADMINISTRATOR: Variables = Variables {
     value: "SILT_ADMIN_PASSWORD",

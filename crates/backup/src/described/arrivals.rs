@@ -2,8 +2,8 @@
 
 use std::collections::{HashSet, VecDeque};
 
-use silt_format::replica::Span;
 use silt_format::number::to_u64;
+use silt_format::replica::Span;
 use silt_format::{Error, Fingerprint, Result, SegmentDigest, SegmentEntry, Signatures};
 
 use crate::scan::SegmentDraft;
@@ -106,7 +106,10 @@ impl Arrivals {
     }
 
     /// The digest of a segment whose chunks were asked for, and the parent's entry beside it.
-    pub fn listed(&mut self, segment: u64) -> Result<(SegmentDigest, Signatures, Option<SegmentEntry>)> {
+    pub fn listed(
+        &mut self,
+        segment: u64,
+    ) -> Result<(SegmentDigest, Signatures, Option<SegmentEntry>)> {
         match &self.find(segment)?.state {
             State::Listed(digest, signatures, parent) => Ok((*digest, *signatures, *parent)),
             _ => Err(Error::invalid(format!("the chunks of segment {segment} came unasked"))),

@@ -62,9 +62,9 @@ impl BackupSession<'_> {
     /// The snapshot that this session compares with, as the source knows it.
     pub fn parent_origin(&self) -> Option<Origin> {
         let repository = self.repository.id();
-        self.parent.as_ref().map(|parent| {
-            parent.origin.unwrap_or(Origin { repository, snapshot: parent.id })
-        })
+        self.parent
+            .as_ref()
+            .map(|parent| parent.origin.unwrap_or(Origin { repository, snapshot: parent.id }))
     }
 
     /// Fails with `Invalid` unless the series has this id and domain: otherwise its keys differ from

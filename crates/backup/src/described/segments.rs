@@ -9,7 +9,6 @@ use silt_format::{
     Chunking, Error, Fingerprint, Level, MapRoot, Recipe, Reference, Result, SEGMENT_BYTES,
     SegmentEntry, Volume, segment_count,
 };
-use silt_repository::event::{Activity, Progress};
 
 use super::arrivals::{Arrival, Arrivals, State, Wanting};
 use super::{ReplicaPeer, unexpected};
@@ -95,7 +94,9 @@ impl Adding<'_> {
     /// Takes a run of segments as in the parent; what of it is known to be damaged is asked for.
     fn describe_parents(&mut self, count: u64, needed: &mut Vec<Span>) -> Result<()> {
         if self.scanner.parent.is_none() {
-            return Err(Error::invalid("the source compared with a volume that is not the parent's"));
+            return Err(Error::invalid(
+                "the source compared with a volume that is not the parent's",
+            ));
         }
         if self.scanner.avoided.is_empty() {
             self.arrivals.push(count, State::Parent);
@@ -176,12 +177,11 @@ impl BackupSession<'_> {
             return Err(Error::invalid(format!("a volume of {} bytes is too large", volume.bytes)));
         }
         let kind = std::mem::discriminant(&volume.kind);
-        let is_it = |old: &&Volume| {
-            old.name == volume.name && std::mem::discriminant(&old.kind) == kind
-        };
+        let is_it =
+            |old: &&Volume| old.name == volume.name && std::mem::discriminant(&old.kind) == kind;
         let parent = self.parent.as_ref().and_then(|parent| parent.volumes.iter().find(is_it));
-        let parent = parent
-            .map(|old| ParentVolume { reader: Arc::clone(&self.reader), root: old.root });
+        let parent =
+            parent.map(|old| ParentVolume { reader: Arc::clone(&self.reader), root: old.root });
         let mut adding = Adding {
             volume,
             segments: segment_count(volume.bytes),
@@ -273,11 +273,6 @@ impl BackupSession<'_> {
         }
         if adding.placed > before {
             peer.send(ReplicaMessage::Placed { end: adding.placed })?;
-            let done = adding.bytes_of_run(0, adding.placed);
-            self.context.report(Progress {
-                new_bytes: copy.levels.get(Level::New),
-                ..Progress::bytes(Activity::Replicate, done, Some(adding.volume.bytes))
-            });
         }
         Ok(())
     }

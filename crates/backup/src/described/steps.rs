@@ -160,4 +160,3 @@ impl Tracing<'_> {
         Err(Error::corrupt(format!("the source sent an entry '{name}' that is not sound")))
     }
 }
-

@@ -15,6 +15,7 @@ pub const SESSION_TAG_BYTES: usize = TAG_BYTES;
 const MAGIC: &[u8; 8] = b"SILTREPL";
 const CONTEXT: &str = "siltstone 2026 v1 replication";
 const SECRET_ID: &[u8] = b"secret";
+const TRANSPORT: &[u8] = b"TLS";
 
 /// The end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,12 +45,7 @@ pub struct Hello {
 
 impl Hello {
     /// The hello of an end whose repository has the secret `master`.
-    pub fn new(
-        role: Role,
-        repository: RepositoryId,
-        master: &MasterKey,
-        nonce: [u8; 32],
-    ) -> Self {
+    pub fn new(role: Role, repository: RepositoryId, master: &MasterKey, nonce: [u8; 32]) -> Self {
         let key = root_key(master);
         let mut secret = [0; 16];
         secret.copy_from_slice(&blake3::keyed_hash(&key, SECRET_ID).as_bytes()[..16]);
@@ -101,6 +97,11 @@ impl Hello {
         hello.nonce.copy_from_slice(&bytes[48..]);
         Ok(hello)
     }
+}
+
+/// The seed of the Ed25519 key by which both ends of a TLS connection know each other.
+pub fn transport_seed(master: &MasterKey) -> Zeroizing<[u8; 32]> {
+    Zeroizing::new(*blake3::keyed_hash(&root_key(master), TRANSPORT).as_bytes())
 }
 
 fn root_key(master: &MasterKey) -> Zeroizing<[u8; 32]> {

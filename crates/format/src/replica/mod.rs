@@ -10,6 +10,7 @@ mod wanted;
 
 pub use hello::{
     HELLO_BYTES, Hello, PROTOCOL_VERSION, Role as ReplicaRole, SESSION_TAG_BYTES, SessionKeys,
+    transport_seed,
 };
 pub use source::{Begin, Described, SourceMessage};
 pub use tree::TreeStep;

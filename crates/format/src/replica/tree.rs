@@ -1,9 +1,9 @@
 //! Steps through a file tree, depth-first in the order of names.
 
+use crate::Result;
 use crate::codec::{Decoder, Encoder};
 use crate::number::to_u16;
 use crate::tree::{Entry, NAME_BYTES_MAX};
-use crate::Result;
 
 const ENTER: u8 = 1;
 const ENTRY: u8 = 2;

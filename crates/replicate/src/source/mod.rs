@@ -11,8 +11,9 @@ mod volume;
 use std::collections::VecDeque;
 
 use silt_format::replica::{Begin, Origin, ReplicaMessage, SourceMessage};
-use silt_format::{Head, Id};
 use silt_format::{Error, ErrorKind, Result};
+use silt_format::{Head, Id};
+use silt_repository::event::{Activity, Progress};
 use silt_repository::{Found, Repository};
 
 use self::plan::Planned;
@@ -85,9 +86,7 @@ pub struct ReplicateReport {
 impl ReplicateReport {
     /// Whether everything that was to be sent was sent.
     pub fn is_complete(&self) -> bool {
-        let is_fine = |snapshot: &SnapshotOutcome| {
-            !matches!(snapshot.outcome, Outcome::Failed(..))
-        };
+        let is_fine = |snapshot: &SnapshotOutcome| !matches!(snapshot.outcome, Outcome::Failed(..));
         self.refused.is_empty() && self.snapshots.iter().all(is_fine)
     }
 }
@@ -162,6 +161,11 @@ impl<'r> Source<'r> {
         &self.report
     }
 
+    /// Fails with `Interrupted` if the user asked to stop.
+    pub(crate) fn check_interrupted(&self) -> Result<()> {
+        self.repository.objects.context.check_interrupted()
+    }
+
     /// Takes a message of the replica.
     ///
     /// Fails with `Invalid` if the replica breaks the protocol.
@@ -197,7 +201,16 @@ impl<'r> Source<'r> {
             (ReplicaMessage::Want { segment, chunks }, Stage::Segments(volume)) => {
                 volume.want(segment, &chunks)
             }
-            (ReplicaMessage::Placed { end }, Stage::Segments(volume)) => volume.placed(end),
+            (ReplicaMessage::Placed { end }, Stage::Segments(volume)) => {
+                volume.placed(end)?;
+                let sent_bytes = self.current.as_ref().map_or(0, |current| current.sent_bytes);
+                let (done, total) = volume.progress();
+                self.repository.objects.context.report(Progress {
+                    new_bytes: sent_bytes,
+                    ..Progress::bytes(Activity::Replicate, done, Some(total))
+                });
+                Ok(())
+            }
             (ReplicaMessage::Committed { snapshot, .. }, Stage::Committing) => {
                 self.end(Outcome::Sent(snapshot));
                 Ok(())
@@ -220,7 +233,7 @@ impl<'r> Source<'r> {
 
     /// The next message to the replica; `None` if it has to say something first.
     pub fn produce(&mut self) -> Result<Option<SourceMessage>> {
-        self.repository.objects.context.check_interrupted()?;
+        self.check_interrupted()?;
         loop {
             match &mut self.stage {
                 Stage::Asking => return Ok(self.ask()),
@@ -299,8 +312,7 @@ impl<'r> Source<'r> {
     /// Opens the next volume.
     fn open_volume(&mut self) -> Result<()> {
         let Some(current) = &self.current else { return Ok(()) };
-        let volume =
-            VolumeSource::open(self.repository, current, self.options.memory_bytes)?;
+        let volume = VolumeSource::open(self.repository, current, self.options.memory_bytes)?;
         self.stage = Stage::Segments(Box::new(volume));
         Ok(())
     }

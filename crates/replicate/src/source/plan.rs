@@ -3,8 +3,8 @@
 use std::collections::{HashSet, VecDeque};
 
 use silt_format::replica::{KnownSnapshot, Origin};
-use silt_format::{Head, Id, Snapshot, SnapshotEntry};
 use silt_format::{Error, ErrorKind, Result};
+use silt_format::{Head, Id, Snapshot, SnapshotEntry};
 use silt_repository::find::Selector;
 use silt_repository::{Found, Repository};
 

@@ -1,9 +1,9 @@
 //! Walks a file tree beside the one that the replica has.
 
+use silt_format::Result;
 use silt_format::replica::{SourceMessage, TreeStep};
 use silt_format::tree::{Entry, EntryKind};
 use silt_format::{Volume, VolumeKind};
-use silt_format::Result;
 use silt_repository::Repository;
 use silt_repository::tree::{Cursor as TreeCursor, TreeReader};
 
@@ -38,7 +38,12 @@ impl StepWalk {
         let volume = &current.found.snapshot.volumes[current.volume];
         let VolumeKind::Tree(tree) = &volume.kind else { return Ok(None) };
         let old = current.parent.as_ref().and_then(|parent| {
-            parent.snapshot.volumes.iter().filter(|old| old.name == volume.name).find_map(Volume::tree)
+            parent
+                .snapshot
+                .volumes
+                .iter()
+                .filter(|old| old.name == volume.name)
+                .find_map(Volume::tree)
         });
         let head = &current.found.head;
         let old_head = current.parent.as_ref().map_or(head, |parent| &parent.head);

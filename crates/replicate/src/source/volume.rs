@@ -5,7 +5,8 @@ use std::collections::{HashMap, VecDeque};
 use silt_format::number::{to_u16, to_u64, to_usize};
 use silt_format::replica::{Described, SEGMENTS_PER_MESSAGE_MAX, SourceMessage, Span};
 use silt_format::{
-    Chunking, MapRoot, PAGE_ENTRIES, Page, Recipe, Reference, SegmentEntry, segment_count,
+    Chunking, MapRoot, PAGE_ENTRIES, Page, Recipe, Reference, SEGMENT_BYTES, SegmentEntry,
+    segment_count,
 };
 use silt_format::{Error, Result};
 use silt_repository::volume_reader::{Placed, ReadBuffers};
@@ -55,9 +56,7 @@ impl VolumeSource {
         let kind = std::mem::discriminant(&volume.kind);
         let parent = current.parent.as_ref().and_then(|parent| {
             let mut old = parent.snapshot.volumes.iter();
-            old.find(|old| {
-                old.name == volume.name && std::mem::discriminant(&old.kind) == kind
-            })
+            old.find(|old| old.name == volume.name && std::mem::discriminant(&old.kind) == kind)
         });
         Ok(Self {
             reader: VolumeReader::open(repository, of, memory_bytes)?,
@@ -82,6 +81,12 @@ impl VolumeSource {
         self.has_ended && self.placed == self.segments
     }
 
+    /// Bytes that the replica has placed, and bytes of the volume.
+    pub fn progress(&self) -> (u64, u64) {
+        let bytes = self.reader.bytes();
+        (self.placed.saturating_mul(to_u64(SEGMENT_BYTES)).min(bytes), bytes)
+    }
+
     /// Takes the answer to the oldest unanswered description.
     pub fn need(&mut self, segments: Vec<Span>) -> Result<()> {
         let unasked = || Error::invalid("the replica needs segments that were not described");
@@ -96,7 +101,9 @@ impl VolumeSource {
     /// Takes the numbers of the chunks of a segment that the replica lacks.
     pub fn want(&mut self, segment: u64, chunks: &[Span]) -> Result<()> {
         if segment < self.placed || segment >= self.described {
-            return Err(Error::invalid("the replica wants chunks of a segment that is not described"));
+            return Err(Error::invalid(
+                "the replica wants chunks of a segment that is not described",
+            ));
         }
         let recipe = match self.recipes.remove(&segment) {
             Some((recipe, bytes)) => {
@@ -290,4 +297,3 @@ fn join(all: &mut Vec<Described>, run: Described) {
         (_, run) => all.push(run),
     }
 }
-

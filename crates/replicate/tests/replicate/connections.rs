@@ -1,10 +1,10 @@
 //! Replication over a stream that may end anywhere, or have somebody else at its end.
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::os::unix::net::UnixStream;
 
-use silt_format::replica::ReplicaRole;
 use silt_format::ErrorKind;
+use silt_format::replica::ReplicaRole;
 use silt_replicate::Connection;
 use siltstone::ReclaimOptions;
 
@@ -118,7 +118,7 @@ fn what_is_no_replica_is_told_apart_from_a_broken_line() {
         theirs.write_all(answer).unwrap();
         theirs.shutdown(std::net::Shutdown::Write).unwrap();
         let writer = Box::new(ours.try_clone().unwrap());
-        let stream = (Box::new(ours) as Box<dyn Read + Send>, writer as _);
+        let stream = stream_of(ours, writer);
         let opened = Connection::open(&here.repository, ReplicaRole::Source, stream, 3);
         assert_eq!(opened.err().unwrap().kind(), expected);
     }

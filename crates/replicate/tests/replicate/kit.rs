@@ -1,12 +1,13 @@
 //! Repositories in memory, and disks made of noise.
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use silt_format::replica::ReplicaRole;
 use silt_replicate::{
-    Connection, ReplicateOptions, ReplicateReport, Traffic, replicate, replicate_over, serve,
+    Connection, ReplicateOptions, ReplicateReport, Stream, Traffic, replicate, replicate_over,
+    serve,
 };
 use siltstone::source::StreamSource;
 use siltstone::storage::MemoryStorage;
@@ -90,6 +91,12 @@ pub fn check(site: &Site) {
     assert!(report.damage.is_empty(), "{:?}", report.damage);
 }
 
+/// A stream on a socket, with another way of writing.
+pub fn stream_of(socket: UnixStream, writer: Box<dyn Write + Send>) -> Stream<'static> {
+    let closed = socket.try_clone().unwrap();
+    let close = Box::new(move || drop(closed.shutdown(std::net::Shutdown::Both)));
+    Stream { reader: Box::new(socket), writer, close }
+}
 
 /// Replicates through a connection on a pair of sockets, the replica in a thread of its own.
 /// `wrap` may change what the source writes to.
@@ -102,13 +109,12 @@ pub fn send_over(
     std::thread::scope(|scope| {
         let served = scope.spawn(move || {
             let writer = Box::new(theirs.try_clone().unwrap());
-            let stream = (Box::new(theirs) as Box<dyn Read + Send>, writer as _);
-            let mut connection =
-                Connection::open(&to.repository, ReplicaRole::Replica, stream, 3)?;
+            let stream = stream_of(theirs, writer);
+            let mut connection = Connection::open(&to.repository, ReplicaRole::Replica, stream, 3)?;
             serve(&to.repository, BackupOptions::default(), &mut connection)
         });
         let writer = wrap(ours.try_clone().unwrap());
-        let stream = (Box::new(ours.try_clone().unwrap()) as Box<dyn Read + Send>, writer);
+        let stream = stream_of(ours.try_clone().unwrap(), writer);
         let sent = Connection::open(&from.repository, ReplicaRole::Source, stream, 3);
         let sent = sent.and_then(|mut connection| {
             let options = ReplicateOptions::default();

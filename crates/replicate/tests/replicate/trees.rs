@@ -4,9 +4,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 
-use siltstone::{
-    BackupOptions, Selector, TreeOptions, TreeVolume, VolumeKind, When,
-};
+use siltstone::{BackupOptions, Selector, TreeOptions, TreeVolume, VolumeKind, When};
 
 use crate::kit::*;
 
@@ -19,10 +17,8 @@ fn back_up_tree(site: &Site, root: &Path) {
 
 /// Every entry of the newest tree with its metadata, and the content of files.
 fn entries(site: &Site) -> Vec<(String, String, Vec<u8>)> {
-    let found = site
-        .repository
-        .find(&Selector::Time(Some("home".to_owned()), When::Latest))
-        .unwrap();
+    let found =
+        site.repository.find(&Selector::Time(Some("home".to_owned()), When::Latest)).unwrap();
     let volume = found.volume("files").unwrap();
     let VolumeKind::Tree(tree) = &volume.volume().kind else { panic!("a tree") };
     let reader = TreeVolume::open(&site.repository, volume, 0).unwrap();

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
+use super::ServeReplica;
+
 #[derive(Subcommand)]
 pub enum Serve {
     /// Show volumes of snapshots as read-only block devices, by the NBD protocol
@@ -22,6 +24,14 @@ web1@2026-11-20:data, 3f9a01bc:root. With one volume on the command line it may 
     trial.qcow2
   nbdinfo --map=silt:changed-since:3f9a01bc 'nbd+unix:///web1@latest:root?socket=/run/silt.sock'")]
     Nbd(ServeNbd),
+    /// Take snapshots that `silt replicate` sends from another machine
+    #[command(after_help = "Examples:
+  silt serve replica -r /backup/replica --listen 0.0.0.0:7420
+  silt replicate --to ssh://backup@offsite/backup/replica
+
+By default the command serves one source on standard input and output, as `silt replicate` runs it
+by ssh. Only a source with the secret of this repository is let in, and it can only add snapshots.")]
+    Replica(ServeReplica),
 }
 
 #[derive(Args)]

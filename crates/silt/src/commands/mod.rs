@@ -21,6 +21,7 @@ mod mount;
 mod policy;
 mod popular;
 mod reclaim;
+mod replicate;
 mod repo;
 mod restore;
 mod rounds;
@@ -43,7 +44,7 @@ use siltstone::{Context, Found, FoundVolume, Repository, Throttle, Throttled, Wa
 
 use self::config::Chosen;
 use crate::Program;
-use crate::cli::{Cli, Command, Cost, FilesCommand, Global, Popular, Repo, Rounds};
+use crate::cli::{Cli, Command, Cost, FilesCommand, Global, Popular, Repo, Rounds, Serve};
 pub use crate::failure::Failure;
 use crate::failure::exit_code;
 use crate::location::{Cache, Opener, Prices, names_of};
@@ -114,6 +115,7 @@ pub fn run(
         Command::Files(files) => matches!(files.command, FilesCommand::Cat { .. }),
         Command::Cat(_) => true,
         Command::Dump(dump) => dump.output.is_none(),
+        Command::Serve(Serve::Replica(serve)) => serve.listen.is_none(),
         _ => false,
     };
     if global.quiet {
@@ -180,6 +182,7 @@ fn dispatch(session: &Session<'_>, program: &Program, command: &Command) -> Resu
         Command::Popular(Popular::Build(args)) => popular::build(session, args),
         Command::Rounds(Rounds::Plan(args)) => rounds::plan(session, args),
         Command::Serve(args) => serve::run(session, args),
+        Command::Replicate(args) => replicate::run(session, args),
         Command::Recover { series } => reclaim::recover(session, series),
         Command::Tune(args) => tune::run(session, args),
         Command::Policy(args) => policy::run(session, args),

@@ -1,0 +1,215 @@
+//! Ways to the other end: a program that is started, or a TCP connection with TLS.
+
+use std::io::{Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use silt_format::{Error, ErrorKind, Result};
+use silt_repository::Repository;
+use silt_source::nbd::{Channel, Socket};
+
+use crate::connection::Stream;
+use crate::pinned;
+
+/// How long a connection may take to be made.
+const CONNECT: Duration = Duration::from_secs(30);
+
+/// Where a replica is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Destination {
+    /// A repository that this program opens itself.
+    Location(String),
+    /// A shell command that serves a replica on its standard input and output.
+    Shell(String),
+    /// A program on another machine, by SSH.
+    Ssh {
+        /// The host, with the user if one is given.
+        host: String,
+        /// The port, unless it is the usual one.
+        port: Option<u16>,
+        /// The location of the repository there.
+        path: String,
+    },
+    /// A server that listens on a TCP port.
+    Tcp(String),
+}
+
+impl Destination {
+    /// Parses `exec:COMMAND`, `ssh://[USER@]HOST[:PORT]/PATH`, `tcp://HOST:PORT`; everything else
+    /// is a location.
+    ///
+    /// Fails with `Invalid` if a part is missing.
+    pub fn parse(text: &str) -> Result<Self> {
+        let wrong = |why: &str| Error::invalid(format!("{text}: {why}"));
+        if let Some(command) = text.strip_prefix("exec:") {
+            if command.trim().is_empty() {
+                return Err(wrong("the command is missing"));
+            }
+            return Ok(Self::Shell(command.to_owned()));
+        }
+        if let Some(address) = text.strip_prefix("tcp://") {
+            if address.rsplit_once(':').is_none_or(|(host, _)| host.is_empty()) {
+                return Err(wrong("the address must be HOST:PORT"));
+            }
+            return Ok(Self::Tcp(address.to_owned()));
+        }
+        let Some(rest) = text.strip_prefix("ssh://") else {
+            return Ok(Self::Location(text.to_owned()));
+        };
+        let (host, path) = rest.split_once('/').ok_or_else(|| wrong("the path is missing"))?;
+        // `/~/backup` is below the user's home directory, as in Git's addresses.
+        let path = path.strip_prefix("~/").map_or_else(|| format!("/{path}"), str::to_owned);
+        let (host, port) = match host.rsplit_once(':') {
+            Some((host, port)) if !port.ends_with(']') => {
+                let port = port.parse().map_err(|_| wrong("the port is not a number"))?;
+                (host, Some(port))
+            }
+            _ => (host, None),
+        };
+        // A host that begins with a dash would be an option of ssh.
+        if host.is_empty() || host.starts_with('-') || path.len() < 2 {
+            return Err(wrong("host or path is missing"));
+        }
+        let host = host.to_owned();
+        Ok(Self::Ssh { host, port, path })
+    }
+}
+
+/// A way to the other end that is open.
+pub struct Line {
+    child: Option<Arc<Mutex<Child>>>,
+    name: String,
+}
+
+impl Line {
+    /// Opens a way to a replica that is not a location. `program` is the program that runs on the
+    /// other machine.
+    ///
+    /// Fails with `Unavailable` if there is none, with `Denied` if a server does not prove the
+    /// secret of `repository`.
+    pub fn open(
+        repository: &Repository,
+        to: &Destination,
+        program: &str,
+    ) -> Result<(Self, Stream<'static>)> {
+        match to {
+            Destination::Location(_) => {
+                Err(Error::invalid("a location is opened and not connected to"))
+            }
+            Destination::Shell(command) => {
+                let mut shell = Command::new("sh");
+                shell.args(["-c", command]);
+                Self::start(shell, "the command".to_owned())
+            }
+            Destination::Ssh { host, port, path } => {
+                let mut ssh = Command::new("ssh");
+                ssh.args(["-T", "-o", "BatchMode=yes"]);
+                ssh.args(port.map(|port| format!("-p{port}")));
+                let command = format!("{program} serve replica -r {}", quoted(path));
+                ssh.args(["--", host, &command]);
+                Self::start(ssh, format!("ssh to {host}"))
+            }
+            Destination::Tcp(address) => connect(repository, address),
+        }
+    }
+
+    fn start(mut command: Command, name: String) -> Result<(Self, Stream<'static>)> {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let child = command.spawn();
+        let mut child = child.map_err(|error| Error::io(format!("start {name}"), error))?;
+        let (Some(to), Some(from)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(Error::invalid("a program without standard input and output"));
+        };
+        let child = Arc::new(Mutex::new(child));
+        let closed = Arc::clone(&child);
+        let close = Box::new(move || {
+            let _ = closed.lock().unwrap_or_else(PoisonError::into_inner).kill();
+        });
+        let stream = Stream { reader: Box::new(from), writer: Box::new(to), close };
+        Ok((Self { child: Some(child), name }, stream))
+    }
+
+    /// Waits for the end of a program that was started, after its stream is dropped.
+    ///
+    /// Fails with `Unavailable` if it ended with an error.
+    pub fn end(self) -> Result<()> {
+        let Some(child) = self.child else { return Ok(()) };
+        let status = child.lock().unwrap_or_else(PoisonError::into_inner).wait();
+        let status = status.map_err(|error| Error::io(format!("wait for {}", self.name), error))?;
+        if status.success() {
+            return Ok(());
+        }
+        let message = format!("{} ended with {status}", self.name);
+        Err(Error::new(ErrorKind::Unavailable, message))
+    }
+}
+
+/// A word for a shell.
+fn quoted(word: &str) -> String {
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+/// A channel as a reader and a writer.
+pub(crate) struct Wire(pub Arc<Channel>);
+
+impl Read for Wire {
+    fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+        self.0.read(into)
+    }
+}
+
+impl Write for Wire {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.write_all(bytes)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+pub(crate) fn stream(channel: Channel) -> Stream<'static> {
+    let channel = Arc::new(channel);
+    let closed = Arc::clone(&channel);
+    Stream {
+        reader: Box::new(Wire(Arc::clone(&channel))),
+        writer: Box::new(Wire(channel)),
+        close: Box::new(move || closed.close()),
+    }
+}
+
+fn connect(repository: &Repository, address: &str) -> Result<(Line, Stream<'static>)> {
+    let failed = |error| Error::io(format!("connect to {address}"), error);
+    let mut last = std::io::ErrorKind::NotFound.into();
+    for found in address.to_socket_addrs().map_err(failed)? {
+        match TcpStream::connect_timeout(&found, CONNECT) {
+            Ok(socket) => {
+                let socket = Arc::new(Socket::Tcp(socket));
+                socket.prepare().map_err(failed)?;
+                socket.set_read_timeout(Some(CONNECT)).map_err(failed)?;
+                let mut channel = Channel::new(Arc::clone(&socket));
+                let tls = pinned::client(crate::connection::master_of(repository)?)?;
+                channel.start_tls(tls).map_err(|error| untrusted(address, error))?;
+                socket.set_read_timeout(None).map_err(failed)?;
+                return Ok((Line { child: None, name: address.to_owned() }, stream(channel)));
+            }
+            Err(error) => last = error,
+        }
+    }
+    Err(failed(last))
+}
+
+/// The error of a handshake that failed.
+pub(crate) fn untrusted(whom: &str, error: std::io::Error) -> Error {
+    let is_about_keys = error.kind() == std::io::ErrorKind::InvalidData;
+    if is_about_keys {
+        let message = format!(
+            "{whom} does not prove the repository's secret: it is no replica of this repository"
+        );
+        return Error::new(ErrorKind::Denied, message).with_source(error);
+    }
+    Error::io(format!("agree on TLS with {whom}"), error)
+}
