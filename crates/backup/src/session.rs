@@ -454,15 +454,7 @@ impl<'r> BackupSession<'r> {
                 |error| note_damage(self.repository, &self.head, &self.reader, &roots, error);
             Some(written.map_err(noted)?)
         };
-        let now_ns = self.context.env.now_ns();
-        let duration_ms = now_ns.saturating_sub(self.started_ns) / 1_000_000;
-        let taken = self.options.taken.take().unwrap_or_else(|| Taken {
-            time_ns: self.started_ns,
-            duration_ms: u64::try_from(duration_ms).unwrap_or(0),
-            host: self.context.env.process().host,
-            program: self.options.program.clone(),
-            origin: None,
-        });
+        let taken = taken(&self.context, &mut self.options, self.started_ns);
         let snapshot = Snapshot {
             id: Id(self.context.random_id()),
             series: self.head.series,
@@ -506,6 +498,19 @@ impl<'r> BackupSession<'r> {
             adopted_containers,
         })
     }
+}
+
+/// The circumstances of a snapshot: as given, or those of a backup that began at `started_ns` and
+/// ends now.
+fn taken(context: &Context, options: &mut BackupOptions, started_ns: i64) -> Taken {
+    let duration_ns = context.env.now_ns().saturating_sub(started_ns);
+    options.taken.take().unwrap_or_else(|| Taken {
+        time_ns: started_ns,
+        duration_ms: u64::try_from(duration_ns / 1_000_000).unwrap_or(0),
+        host: context.env.process().host,
+        program: options.program.clone(),
+        origin: None,
+    })
 }
 
 /// Writes down which of the parent's recipes turned out to be damaged, if that is what `error`

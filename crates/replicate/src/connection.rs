@@ -48,7 +48,8 @@ pub struct Traffic {
 
 /// The error of a stream that ends, fails, or brings something else than was sent.
 fn broken(what: &str, error: std::io::Error) -> Error {
-    if error.kind() == std::io::ErrorKind::UnexpectedEof {
+    use std::io::ErrorKind as Io;
+    if matches!(error.kind(), Io::UnexpectedEof | Io::BrokenPipe | Io::ConnectionReset) {
         let message = "the other end closed the connection";
         return Error::new(ErrorKind::Unavailable, message);
     }
@@ -343,25 +344,22 @@ fn send_all(
                 Err(TryRecvError::Disconnected) => return Err(gone()),
             }
         }
-        match source.produce()? {
-            Some(message) => {
-                writer.write(&message.encode(), sealer)?;
-                if message == SourceMessage::Bye {
-                    return writer.flush();
-                }
+        if let Some(message) = source.produce()? {
+            writer.write(&message.encode(), sealer)?;
+            if message == SourceMessage::Bye {
+                return writer.flush();
             }
-            None => {
-                writer.flush()?;
-                let message = loop {
-                    match messages.recv_timeout(LOOK) {
-                        Err(RecvTimeoutError::Timeout) => source.check_interrupted()?,
-                        Err(RecvTimeoutError::Disconnected) => return Err(gone()),
-                        Ok(message) => break message?,
-                    }
-                };
-                source.take(message)?;
-            }
+            continue;
         }
+        writer.flush()?;
+        let message = loop {
+            match messages.recv_timeout(LOOK) {
+                Err(RecvTimeoutError::Timeout) => source.check_interrupted()?,
+                Err(RecvTimeoutError::Disconnected) => return Err(gone()),
+                Ok(message) => break message?,
+            }
+        };
+        source.take(message)?;
     }
 }
 

@@ -11,10 +11,14 @@ use crate::connection::Connection;
 use crate::replica::Replica;
 use crate::source::{ReplicateOptions, ReplicateReport, Source};
 
+/// Called with each message of the source before the replica takes it; an error ends the replication.
+pub type Watch<'w> = dyn FnMut(&SourceMessage) -> Result<()> + 'w;
+
 /// A source that is asked for its next message whenever the replica waits for one.
 struct Direct<'s, 'r> {
     source: &'s mut Source<'r>,
     sent: VecDeque<ReplicaMessage>,
+    watch: &'s mut Watch<'s>,
 }
 
 impl ReplicaPeer for Direct<'_, '_> {
@@ -28,7 +32,10 @@ impl ReplicaPeer for Direct<'_, '_> {
             self.source.take(message)?;
         }
         let message = self.source.produce()?;
-        message.ok_or_else(|| Error::invalid("both ends of a replication wait for each other"))
+        let waits = || Error::invalid("both ends of a replication wait for each other");
+        let message = message.ok_or_else(waits)?;
+        (self.watch)(&message)?;
+        Ok(message)
     }
 }
 
@@ -42,9 +49,21 @@ pub fn replicate(
     options: ReplicateOptions,
     replica_options: BackupOptions,
 ) -> Result<ReplicateReport> {
+    replicate_watched(source, replica, options, replica_options, &mut |_| Ok(()))
+}
+
+/// The same, and calls `watch` with each message of the source.
+pub fn replicate_watched(
+    source: &Repository,
+    replica: &Repository,
+    options: ReplicateOptions,
+    replica_options: BackupOptions,
+    watch: &mut Watch<'_>,
+) -> Result<ReplicateReport> {
     require_one_secret(source, replica)?;
     let mut source = Source::new(source, options)?;
-    let mut direct = Direct { source: &mut source, sent: VecDeque::new() };
+    let mut direct =
+        Direct { source: &mut source, sent: VecDeque::new(), watch: &mut |message| watch(message) };
     Replica::new(replica, replica_options).serve(&mut direct)?;
     Ok(source.into_report())
 }
@@ -69,8 +88,6 @@ fn require_one_secret(source: &Repository, replica: &Repository) -> Result<()> {
 }
 
 /// Brings snapshots of `source` to the replica at the other end of a connection.
-///
-/// `watch` is called with the report so far after each message.
 pub fn replicate_over(
     source: &Repository,
     options: ReplicateOptions,

@@ -79,7 +79,7 @@ impl<'r> Replica<'r> {
 
     /// Takes a snapshot. Returns the message that comes after it, if it was read already.
     fn take(&mut self, begin: Begin, peer: &mut dyn ReplicaPeer) -> Result<Option<SourceMessage>> {
-        let mut line = Line { peer, failure: None };
+        let mut line = Line { peer, has_failed: false, is_given_up: false };
         match self.add(begin, &mut line) {
             Ok(report) => {
                 self.committed += 1;
@@ -91,11 +91,14 @@ impl<'r> Replica<'r> {
                 Ok(None)
             }
             // The connection has failed, not the snapshot.
-            Err(error) if line.failure.is_some() => Err(error),
+            Err(error) if line.has_failed => Err(error),
             // The source knows that it has given up.
-            Err(error) if error.kind() == ErrorKind::Interrupted => Ok(None),
+            Err(_) if line.is_given_up => Ok(None),
             Err(error) => {
                 line.peer.send(failed(&error))?;
+                if error.kind() == ErrorKind::Interrupted {
+                    return Err(error);
+                }
                 skip(line.peer).map(Some)
             }
         }
@@ -135,19 +138,22 @@ impl<'r> Replica<'r> {
 /// A connection that remembers whether it has failed.
 struct Line<'p> {
     peer: &'p mut dyn ReplicaPeer,
-    failure: Option<()>,
+    has_failed: bool,
+    /// Whether the source gave the snapshot up.
+    is_given_up: bool,
 }
 
 impl ReplicaPeer for Line<'_> {
     fn send(&mut self, message: ReplicaMessage) -> Result<()> {
         let sent = self.peer.send(message);
-        self.failure = self.failure.or(sent.is_err().then_some(()));
+        self.has_failed |= sent.is_err();
         sent
     }
 
     fn receive(&mut self) -> Result<SourceMessage> {
         let received = self.peer.receive();
-        self.failure = self.failure.or(received.is_err().then_some(()));
+        self.has_failed |= received.is_err();
+        self.is_given_up |= matches!(received, Ok(SourceMessage::Abort));
         received
     }
 }

@@ -67,8 +67,8 @@ impl BackupSession<'_> {
             .map(|parent| parent.origin.unwrap_or(Origin { repository, snapshot: parent.id }))
     }
 
-    /// Fails with `Invalid` unless the series has this id and domain: otherwise its keys differ from
-    /// the source's, and nothing could be recognised.
+    /// Fails with `Invalid` unless the series has this id and domain: otherwise its keys differ
+    /// from the source's, and nothing could be recognised.
     pub fn require_series(&self, id: SeriesId, domain: u32) -> Result<()> {
         let head = self.head();
         if head.domain != domain {

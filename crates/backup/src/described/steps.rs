@@ -92,7 +92,7 @@ impl BackupSession<'_> {
                     if is_last {
                         return Ok(None);
                     }
-                    entry = require(tracing.old(|cursor, pages| cursor.next(pages))?, &last)?;
+                    entry = require(tracing.old(Cursor::next)?, &last)?;
                 }
             }
             TreeStep::Leave => {

@@ -23,6 +23,7 @@ mod places;
 mod races;
 mod reader;
 mod replaced;
+mod replication;
 mod rereads;
 mod retention;
 mod round_trip;

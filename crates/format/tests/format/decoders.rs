@@ -1,5 +1,6 @@
 //! The decoder of every layout that has golden bytes.
 
+use silt_format::replica::{HELLO_BYTES, Hello, ReplicaMessage, ReplicaRole, SourceMessage};
 use silt_format::tree::TreePage;
 use silt_format::{
     BlockReader, CheckRecord, Config, Directory, Footer, HEADER_BYTES, Head, Header, Keyring,
@@ -28,7 +29,7 @@ pub fn decode(name: &str, bytes: &[u8]) -> Result<(), silt_format::Error> {
         "page-branch" => Page::decode(bytes, 1).map(drop),
         "tree-leaf" => TreePage::decode(bytes, 0).map(drop),
         "tree-branch" => TreePage::decode(bytes, 1).map(drop),
-        "snapshot" | "snapshot-tree" => Snapshot::decode(bytes).map(drop),
+        "snapshot" | "snapshot-tree" | "snapshot-copied" => Snapshot::decode(bytes).map(drop),
         "head" | "head-deletions" | "head-sharing" | "head-reserved" | "head-files" => {
             Head::decode(bytes).map(|head| {
                 // What a reader asks first; none of it follows the numbers of a range.
@@ -64,6 +65,16 @@ pub fn decode(name: &str, bytes: &[u8]) -> Result<(), silt_format::Error> {
         "key" | "key-write-only" | "key-one-series" | "key-alone" => {
             WrappedKey::label(bytes, &master()).map(drop)
         }
+        "hello" => {
+            let short = || silt_format::Error::corrupt("a hello has 80 bytes");
+            let bytes: &[u8; HELLO_BYTES] = bytes.try_into().map_err(|_| short())?;
+            Hello::decode(bytes, ReplicaRole::Source).map(drop)
+        }
+        "message-ask" | "message-begin" | "message-segments" | "message-chunks"
+        | "message-data" | "message-steps" | "message-end" | "message-commit" | "message-abort"
+        | "message-bye" => SourceMessage::decode(bytes).map(drop),
+        "message-known" | "message-ready" | "message-need" | "message-want" | "message-placed"
+        | "message-committed" | "message-failed" => ReplicaMessage::decode(bytes).map(drop),
         "summary-partition" | "ids" => Ok(()),
         other => panic!("no decoder for {other}"),
     }

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use silt_format::replica::{Hello, ReplicaMessage, ReplicaRole, SourceMessage};
 use silt_format::tree::TreePage;
 use silt_format::{
     BlockReader, CheckRecord, Config, Directory, ErrorKind, Footer, HEADER_BYTES, Hashed, Head,
@@ -9,7 +10,7 @@ use silt_format::{
     Snapshot, WrappedKey, decode_blocks,
 };
 
-use crate::values;
+use crate::{messages, values};
 
 fn path(name: &str) -> PathBuf {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/format/v1");
@@ -75,6 +76,21 @@ fn every_layout_of_version_1_is_read() {
     assert_eq!(silt_format::Places::decode(&golden("places")).unwrap(), values::places());
     assert_eq!(CheckRecord::decode(&golden("check")).unwrap(), values::check_record());
     assert_eq!(silt_format::Writers::decode(&golden("writers")).unwrap(), values::writers());
+    let copied = Snapshot::decode(&golden("snapshot-copied")).unwrap();
+    assert_eq!(copied, messages::copied_snapshot());
+}
+
+#[test]
+fn every_message_of_version_1_is_read() {
+    let hello = golden("hello").try_into().unwrap();
+    assert_eq!(Hello::decode(&hello, ReplicaRole::Source).unwrap(), messages::hello());
+    assert!(Hello::decode(&hello, ReplicaRole::Replica).is_err());
+    for (name, message) in messages::of_source() {
+        assert_eq!(SourceMessage::decode(&golden(name)).unwrap(), message);
+    }
+    for (name, message) in messages::of_replica() {
+        assert_eq!(ReplicaMessage::decode(&golden(name)).unwrap(), message);
+    }
 }
 
 #[test]

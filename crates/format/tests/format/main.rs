@@ -5,5 +5,6 @@
 mod decoders;
 mod golden;
 mod hostile;
+mod messages;
 mod properties;
 mod values;

@@ -16,6 +16,8 @@ use silt_format::{
     WrappedKey, Writer, WriterState, Writers,
 };
 
+use crate::messages;
+
 pub const SERIES: SeriesId = SeriesId([5; 12]);
 
 pub fn master() -> Keyring {
@@ -303,6 +305,7 @@ pub fn snapshot() -> Snapshot {
             references: 1000,
             hash: hash(90),
         }),
+        origin: None,
     }
 }
 
@@ -543,7 +546,7 @@ pub fn encoded() -> Vec<(&'static str, Vec<u8>)> {
     let (cdc, cdc_chunking) = cdc_recipe();
     let (key_header, cost, label) = key_parts();
     let key = wrapped(&key_header, cost, &label, ("*", false));
-    vec![
+    let mut all = vec![
         ("header", header(ObjectKind::Container, SealScheme::Aes256Gcm).encode().to_vec()),
         ("footer", footer().encode().to_vec()),
         ("container-directory", directory().encode()),
@@ -582,7 +585,12 @@ pub fn encoded() -> Vec<(&'static str, Vec<u8>)> {
         ("sealed-checksum", sealed(SealScheme::Checksum)),
         ("sealed-to-key", sealed_to_key()),
         ("summary-partition", partition()),
-    ]
+    ];
+    all.push(("snapshot-copied", messages::copied_snapshot().encode()));
+    all.push(("hello", messages::hello().encode().to_vec()));
+    all.extend(messages::of_source().into_iter().map(|(name, message)| (name, message.encode())));
+    all.extend(messages::of_replica().into_iter().map(|(name, message)| (name, message.encode())));
+    all
 }
 
 pub fn places() -> silt_format::Places {

@@ -252,7 +252,7 @@ impl<'r> Source<'r> {
                     Ok(Some(Some(message))) => return Ok(Some(message)),
                     Ok(Some(None)) => return Ok(None),
                     Ok(None) => {}
-                    Err(error) => return self.give_up(error).map(Some),
+                    Err(error) => return self.give_up(&error).map(Some),
                 },
             }
         }
@@ -282,7 +282,7 @@ impl<'r> Source<'r> {
         let found = match plan::find(self.repository, &planned) {
             Ok(found) => found,
             Err(error) => {
-                let outcome = outcome_of(&error)?;
+                let outcome = outcome_of(self.repository, &planned, &error)?;
                 self.report.snapshots.push(planned.outcome(0, 0, outcome));
                 return Ok(None);
             }
@@ -333,7 +333,7 @@ impl<'r> Source<'r> {
                 if !volume.is_placed() {
                     return Ok(Some(None));
                 }
-                if let Some(walk) = StepWalk::begin(self.repository, current)? {
+                if let Some(walk) = StepWalk::begin(self.repository, current) {
                     self.stage = Stage::Steps(Box::new(walk));
                     return Ok(None);
                 }
@@ -365,20 +365,28 @@ impl<'r> Source<'r> {
     }
 
     /// Gives up a snapshot that can't be read; other errors end the replication.
-    fn give_up(&mut self, error: Error) -> Result<SourceMessage> {
-        let outcome = outcome_of(&error)?;
-        self.end(outcome);
+    fn give_up(&mut self, error: &Error) -> Result<SourceMessage> {
+        if let Some(current) = &self.current {
+            let outcome = outcome_of(self.repository, &current.planned, error)?;
+            self.end(outcome);
+        }
         Ok(SourceMessage::Abort)
     }
 }
 
 /// What becomes of a snapshot that can't be read; an error if it is not about that snapshot.
-fn outcome_of(error: &Error) -> Result<Outcome> {
-    match error.kind() {
-        ErrorKind::NotFound => Ok(Outcome::Gone),
-        ErrorKind::Corrupt => Ok(Outcome::Failed(ErrorKind::Corrupt, error.to_string())),
-        kind => Err(Error::new(kind, error.to_string())),
+fn outcome_of(repository: &Repository, planned: &Planned, error: &Error) -> Result<Outcome> {
+    let kind = error.kind();
+    if !matches!(kind, ErrorKind::Corrupt | ErrorKind::NotFound) {
+        return Err(Error::new(kind, error.to_string()));
     }
+    // What a reclaim has removed looks like damage.
+    let is_gone = matches!(
+        plan::find(repository, planned),
+        Err(error) if error.kind() == ErrorKind::NotFound
+    );
+    let damaged = || Outcome::Failed(ErrorKind::Corrupt, error.to_string());
+    Ok(if is_gone { Outcome::Gone } else { damaged() })
 }
 
 fn name_of(message: &ReplicaMessage) -> &'static str {

@@ -57,6 +57,8 @@ pub(super) fn plan(
                 report.refused.push((head.name.clone(), why));
                 continue;
             }
+            // It was deleted since the head was read.
+            Err(error) if error.kind() == ErrorKind::NotFound => continue,
             Err(error) => return Err(error),
         };
         let origin = origin_of(repository, &snapshot);

@@ -34,9 +34,9 @@ pub(super) struct StepWalk {
 
 impl StepWalk {
     /// Begins with the current volume; `None` if it is a disk.
-    pub fn begin(repository: &Repository, current: &Current) -> Result<Option<Self>> {
+    pub fn begin(repository: &Repository, current: &Current) -> Option<Self> {
         let volume = &current.found.snapshot.volumes[current.volume];
-        let VolumeKind::Tree(tree) = &volume.kind else { return Ok(None) };
+        let VolumeKind::Tree(tree) = &volume.kind else { return None };
         let old = current.parent.as_ref().and_then(|parent| {
             parent
                 .snapshot
@@ -47,14 +47,14 @@ impl StepWalk {
         });
         let head = &current.found.head;
         let old_head = current.parent.as_ref().map_or(head, |parent| &parent.head);
-        Ok(Some(Self {
+        Some(Self {
             reader: TreeReader::new(&repository.objects, head),
             old_reader: TreeReader::new(&repository.objects, old_head),
             root: Some((tree.root.clone(), old.map(|old| old.root.clone()))),
             open: Vec::new(),
             same: None,
             has_ended: false,
-        }))
+        })
     }
 
     /// The next message; `None` at the end.
@@ -64,7 +64,7 @@ impl StepWalk {
         }
         let (mut steps, mut bytes) = (Vec::new(), 0);
         if let Some((root, old)) = self.root.take() {
-            self.enter(root, old, &mut steps)?;
+            self.enter(root, old, &mut steps);
         }
         while bytes < STEPS_BYTES && !self.open.is_empty() {
             let before = steps.len();
@@ -112,7 +112,8 @@ impl StepWalk {
         }
         self.end_same(steps);
         if entry.metadata.kind == EntryKind::Directory {
-            return self.enter(entry, old, steps);
+            self.enter(entry, old, steps);
+            return Ok(());
         }
         steps.push(TreeStep::Entry(Box::new(entry)));
         Ok(())
@@ -126,19 +127,13 @@ impl StepWalk {
         }
     }
 
-    fn enter(
-        &mut self,
-        mut entry: Entry,
-        old: Option<Entry>,
-        steps: &mut Vec<TreeStep>,
-    ) -> Result<()> {
+    fn enter(&mut self, mut entry: Entry, old: Option<Entry>, steps: &mut Vec<TreeStep>) {
         let old = old.filter(|old| old.metadata.kind == EntryKind::Directory);
         let mut old = old.map(|old| self.old_reader.entries(&old));
         let next_old = advance(old.as_mut(), &self.old_reader);
         self.open.push(Open { entries: self.reader.entries(&entry), old, next_old });
         entry.subtree = None;
         steps.push(TreeStep::Enter(Box::new(entry)));
-        Ok(())
     }
 }
 

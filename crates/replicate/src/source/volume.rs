@@ -226,18 +226,15 @@ impl VolumeSource {
             && self.described - from < SEGMENTS_AHEAD
         {
             let at = self.described;
-            if at.is_multiple_of(to_u64(PAGE_ENTRIES)) {
-                if let Some(run) = self.page_run(at)? {
-                    self.described += count_of(&run);
-                    join(&mut all, run);
-                    continue;
-                }
+            if at.is_multiple_of(to_u64(PAGE_ENTRIES))
+                && let Some(run) = self.page_run(at)?
+            {
+                self.described += count_of(&run);
+                join(&mut all, run);
+                continue;
             }
             let entry = self.reader.map().entry(self.root, at)?;
-            let old = match self.parent {
-                Some(parent) => self.parent_entry(parent, at)?,
-                None => None,
-            };
+            let old = self.parent.and_then(|parent| self.parent_entry(parent, at));
             let described = match (entry, old) {
                 (None, _) => Described::Zeros(1),
                 (Some(entry), Some(old)) if is_same(&entry, &old) => Described::Parent(1),
@@ -273,8 +270,8 @@ impl VolumeSource {
     }
 
     /// The parent's entry; a parent that can't be read has none.
-    fn parent_entry(&self, parent: MapRoot, at: u64) -> Result<Option<SegmentEntry>> {
-        Ok(self.reader.map().entry(parent, at).ok().flatten())
+    fn parent_entry(&self, parent: MapRoot, at: u64) -> Option<SegmentEntry> {
+        self.reader.map().entry(parent, at).ok().flatten()
     }
 }
 

@@ -23,22 +23,20 @@ pub fn context() -> Context {
 }
 
 pub struct Site {
-    pub storage: Arc<MemoryStorage>,
     pub repository: Repository,
 }
 
 pub fn site() -> Site {
     let storage = Arc::new(MemoryStorage::new());
     let repository =
-        Repository::init(storage.clone(), context(), Config::default(), &Protection::None, None);
-    Site { storage, repository: repository.unwrap() }
+        Repository::init(storage, context(), Config::default(), &Protection::None, None);
+    Site { repository: repository.unwrap() }
 }
 
 pub fn replica_of(site: &Site) -> Site {
     let storage = Arc::new(MemoryStorage::new());
-    let repository =
-        site.repository.init_replica(storage.clone(), context(), &Protection::None, None);
-    Site { storage, repository: repository.unwrap() }
+    let repository = site.repository.init_replica(storage, context(), &Protection::None, None);
+    Site { repository: repository.unwrap() }
 }
 
 /// Bytes that do not compress and do not repeat.

@@ -29,8 +29,8 @@ web1@2026-11-20:data, 3f9a01bc:root. With one volume on the command line it may 
   silt serve replica -r /backup/replica --listen 0.0.0.0:7420
   silt replicate --to ssh://backup@offsite/backup/replica
 
-By default the command serves one source on standard input and output, as `silt replicate` runs it
-by ssh. Only a source with the secret of this repository is let in, and it can only add snapshots.")]
+By default the command serves one source on standard input and output: `silt replicate` runs it so
+by ssh. Only a source with the secret of this repository is let in. It can only add snapshots.")]
     Replica(ServeReplica),
 }
 

@@ -234,8 +234,15 @@ fn print_json(snapshot: &SnapshotOutcome) {
         Outcome::Failed(_, why) => ("failed", None, Some(why)),
     };
     let value = json!({
-        "series": series, "to": to, "snapshot": snapshot.to_string(), "time_ns": time_ns,
-        "bytes": bytes, "sent_bytes": sent_bytes, "outcome": name, "id": id, "error": error,
+        "series": series,
+        "to": to,
+        "snapshot": snapshot.to_string(),
+        "time": output::rfc3339(*time_ns),
+        "bytes": bytes,
+        "sent_bytes": sent_bytes,
+        "outcome": name,
+        "id": id,
+        "error": error,
     });
     output::message("replicated", value);
 }

@@ -2,17 +2,7 @@
 
 use std::path::Path;
 
-use crate::kit::Place;
-
-/// Bytes that differ from block to block and with `seed`.
-fn noise(seed: u64, bytes: usize) -> Vec<u8> {
-    let mut state = seed;
-    let word = std::iter::repeat_with(|| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(seed | 1);
-        (state >> 16).to_le_bytes()
-    });
-    word.flatten().take(bytes).collect()
-}
+use crate::kit::{Place, noise};
 
 /// A place with a series of three days, oldest first.
 fn three_days() -> (Place, Vec<String>) {

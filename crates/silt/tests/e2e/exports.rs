@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
-use crate::kit::{Place, Run, can, damage, tool};
+use crate::kit::{Place, Run, can, damage, noise, tool};
 
 /// A server that was started, and is ended when this is dropped.
 pub struct Served {
@@ -57,18 +57,6 @@ impl Drop for Served {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-/// Bytes that neither repeat nor compress.
-fn noise(seed: u64, length: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state.to_le_bytes()[0]
-    };
-    (0..length).map(|_| next()).collect()
 }
 
 /// Data, a hole, and an end that is no multiple of 512.

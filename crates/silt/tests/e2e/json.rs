@@ -7,13 +7,13 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::kit::{Place, changed, damage, disk};
+use crate::kit::{Place, Run, changed, damage, disk};
 
 const RECORDED: &str = include_str!("json.golden.txt");
 const DOCUMENT: &str = include_str!("../../../../docs/JSON.md");
 
 /// Commands in their order; each is run with `--json`.
-const COMMANDS: [&str; 61] = [
+const COMMANDS: [&str; 64] = [
     "backup web1 root=disk.raw --tag nightly",
     "backup home home",
     "CHANGE",
@@ -72,6 +72,9 @@ const COMMANDS: [&str; 61] = [
     "copies add copy",
     "copies",
     "copies heal",
+    "replicate --to replica --dry-run --init",
+    "replicate --to replica --init --kdf-memory 8 --kdf-passes 1",
+    "replicate --to replica --prefix a- --dry-run",
     "key list",
     "config check",
     "version",
@@ -99,7 +102,7 @@ fn shape(value: &Value) -> String {
 /// The messages that one command prints, each kind once. Progress depends on the time.
 fn messages(place: &Place, command: &str, told: &mut String, names: &mut Vec<String>) {
     let words: Vec<&str> = command.split(' ').chain(["--json"]).collect();
-    let run = place.silt(&words);
+    let run = Run::of(place.command().env("SILT_TO_PASSWORD", "theirs").args(&words));
     writeln!(told, "{command} -> {}", run.code).unwrap();
     let mut kinds = Vec::new();
     for line in run.out.lines().chain(run.err.lines()).filter(|line| line.starts_with('{')) {

@@ -238,3 +238,15 @@ pub fn is_a_repository(location: &str, variables: &[(String, String)]) {
     let messages = unchanged.messages();
     assert!(messages.iter().any(|message| message["message_type"] == "requests"));
 }
+
+/// Bytes that neither repeat nor compress.
+pub fn noise(seed: u64, length: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()[0]
+    };
+    (0..length).map(|_| next()).collect()
+}

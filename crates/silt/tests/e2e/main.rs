@@ -27,6 +27,7 @@ mod nbdsh;
 mod packaging;
 mod profiles;
 mod renames;
+mod replicate;
 mod restores;
 mod s3;
 mod sharing;
