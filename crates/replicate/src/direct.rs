@@ -11,7 +11,8 @@ use crate::connection::Connection;
 use crate::replica::Replica;
 use crate::source::{ReplicateOptions, ReplicateReport, Source};
 
-/// Called with each message of the source before the replica takes it; an error ends the replication.
+/// Called with each message of the source before the replica takes it; an error ends the
+/// replication.
 pub type Watch<'w> = dyn FnMut(&SourceMessage) -> Result<()> + 'w;
 
 /// A source that is asked for its next message whenever the replica waits for one.

@@ -81,14 +81,17 @@ fn send(
         let report = replicate_over(repository, options, &mut connection)?;
         Ok((report, connection.traffic()))
     });
-    match (sent, line.end()) {
-        (Ok(sent), Ok(())) => Ok(sent),
-        (Ok(_), Err(error)) => Err(error.into()),
+    let ended = line.end();
+    match (sent, ended) {
         // The program has said why it ended, or ends because this one does.
         (Err(error), Err(ended)) if error.kind() == ErrorKind::Unavailable => {
             Err(error.context(ended.to_string()).into())
         }
-        (Err(error), _) => Err(error.into()),
+        (sent, ended) => {
+            let sent = sent?;
+            ended?;
+            Ok(sent)
+        }
     }
 }
 
