@@ -1,9 +1,12 @@
 # `make demo` shows the program at work on real disks; `make test` runs everything that must hold.
-.PHONY: demo test bench ci build package package-test
+.PHONY: demo demo-replicate test bench ci build package package-test
 build:
 	cargo build --release --locked -p silt
 demo:
 	scripts/demo.sh
+# A day's change of a disk over a thin link; two network namespaces as root.
+demo-replicate:
+	scripts/demo-replicate.sh
 # Against restic, Borg, Kopia and rustic, whichever is on the PATH.
 bench:
 	scripts/bench.sh

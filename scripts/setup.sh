@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what the demo and the tests need and this machine lacks: Debian packages, cargo-deny, MinIO, Azurite
 # and HDFS.
-# usage: scripts/setup.sh [demo|test]
+# usage: scripts/setup.sh [demo|demo-replicate|test]
 set -euo pipefail
 purpose=${1:-test}
 cargo_deny_version=0.18.9
@@ -16,6 +16,7 @@ declare -A package_of=(
 )
 # What only tests ask.
 [ "$purpose" != test ] || package_of+=([sfdisk]=fdisk [fusermount3]=fuse3 [rsync]=rsync [bsdtar]=libarchive-tools [unzip]=unzip [getfattr]=attr [getfacl]=acl [lsattr]=e2fsprogs [git]=git [setpriv]=util-linux [systemd-analyze]=systemd [mandoc]=mandoc [man]=man-db [zsh]=zsh [fish]=fish [nbdsh]=python3-libnbd [restic]=restic [faketime]=faketime [fio]=fio [ip]=iproute2 [tc]=iproute2 [java]=default-jre-headless [mvn]=maven [npm]=npm)
+[ "$purpose" != demo-replicate ] || package_of+=([rsync]=rsync [ip]=iproute2 [tc]=iproute2 [bc]=bc)
 missing=()
 for command in "${!package_of[@]}"; do
   PATH="$PATH:/sbin:/usr/sbin" command -v "$command" >/dev/null || missing+=("${package_of[$command]}")
