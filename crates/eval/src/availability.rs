@@ -106,8 +106,8 @@ pub fn table(trials: usize) -> Table {
         }
     }
     table.note(format!(
-        "If d of p hosts fail, a block with r copies survives with probability 1 - C(d,r)/C(p,r). A \
-         snapshot survives if all its blocks do: {} mixed blocks, or {} of its own with {COPIES} \
+        "If d of p hosts fail, a block with r copies survives with probability 1 - C(d,r)/C(p,r). \
+         A snapshot survives if all its blocks do: {} mixed blocks, or {} of its own with {COPIES} \
          copies and {} shared ones with {SHARED_COPIES}. Both layouts are fitted to the published \
          figures. {trials} trials each.",
         PUBLISHED.mixed, PUBLISHED.own, PUBLISHED.shared

@@ -165,9 +165,9 @@ pub fn rounds_by_memory() -> Table {
     }
     table.note(format!(
         "Memory by (D V / r) [1/(k q) + b m/q + 1/k], with D = 8.8 GB changed in a volume, V = 25 \
-         volumes, r = 136, q = 400 partitions, b = 10 snapshots, m = 22.8 % new. The slides use k = \
-         12 for 100 MB and report 90 MB; the formula gives {:.0} MB for 12 rounds, and 18 rounds \
-         for 100 MB.",
+         volumes, r = 136, q = 400 partitions, b = 10 snapshots, m = 22.8 % new. The slides use \
+         k = 12 for 100 MB and report 90 MB; the formula gives {:.0} MB for 12 rounds, and 18 \
+         rounds for 100 MB.",
         memory(12) / 1e6
     ));
     table
