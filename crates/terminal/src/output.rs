@@ -137,7 +137,7 @@ pub fn error(as_json: bool, text: &str, code: u8) {
 }
 
 /// Formats a number with its noun: `1 snapshot`, `2 snapshots`, `2 entries`, `2 series`.
-pub fn count<N: std::fmt::Display + PartialEq + From<u8>>(number: N, noun: &str) -> String {
+pub fn count<N: Copy + std::fmt::Display + PartialEq + From<u8>>(number: N, noun: &str) -> String {
     if number == N::from(1) || noun.ends_with('s') {
         return format!("{number} {noun}");
     }
