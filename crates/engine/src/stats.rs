@@ -31,9 +31,9 @@ pub struct SeriesStats {
     pub name: String,
     /// The number of living snapshots.
     pub snapshots: u64,
-    /// Bytes of all volumes of all living snapshots.
+    /// Bytes of all volumes of all living snapshots: sizes of disks, and of the files of trees.
     pub logical_bytes: u64,
-    /// Bytes of them that are not zeros, as their backups counted.
+    /// The same without zeros of disks, as their backups counted.
     pub data_bytes: u64,
     /// How the bytes of all living snapshots were accounted for.
     pub levels: LevelBytes,
@@ -90,11 +90,18 @@ impl Repository {
                     other => other?,
                 };
                 stats.snapshots += 1;
-                stats.logical_bytes += snapshot.volumes.iter().map(|v| v.bytes).sum::<u64>();
                 stats.levels.merge(&snapshot.levels());
+                for volume in &snapshot.volumes {
+                    let bytes = volume.logical_bytes();
+                    stats.logical_bytes += bytes;
+                    let levels = &volume.levels;
+                    stats.data_bytes += match volume.tree() {
+                        None => levels.total() - levels.get(silt_format::Level::Zero),
+                        // Its levels are those of the files that were read.
+                        Some(_) => bytes,
+                    };
+                }
             }
-            let zeros = stats.levels.get(silt_format::Level::Zero);
-            stats.data_bytes = stats.levels.total() - zeros;
             self.count_objects(head.series, &mut stats)?;
             // The leftovers of an interrupted first backup are not a series.
             if stats.snapshots + stats.containers > 0 || !head.deleted.is_empty() {

@@ -106,9 +106,10 @@ pub fn table(trials: usize) -> Table {
         }
     }
     table.note(format!(
-        "A block with r copies survives d of p failures with 1 - C(d,r)/C(p,r), a snapshot if all \
-         its blocks do: {} mixed ones, or {} of its own with {COPIES} copies and {} shared ones \
-         with {SHARED_COPIES}, both fitted to the published figures. {trials} trials each.",
+        "If d of p hosts fail, a block with r copies survives with probability 1 - C(d,r)/C(p,r). \
+         A snapshot survives if all its blocks do: {} mixed blocks, or {} of its own with {COPIES} \
+         copies and {} shared ones with {SHARED_COPIES}. Both layouts are fitted to the published \
+         figures. {trials} trials each.",
         PUBLISHED.mixed, PUBLISHED.own, PUBLISHED.shared
     ));
     table
@@ -146,8 +147,8 @@ pub fn counted(trace: &Trace, own: &[(usize, usize)], hosts: usize) -> Table {
         table.row(vec![failed.to_string(), percent(layout.of_mixed(failed, 100)), percent(own)]);
     }
     table.note(format!(
-        "A machine's last snapshot depends on {:.1} blocks where chunks go to hosts by their \
-         fingerprints, and on {:.1} of its own and {:.1} shared ones where {:.0} % of the \
+        "A machine's last snapshot depends on {:.1} blocks if fingerprints decide which host \
+         stores a chunk, and on {:.1} blocks of its own and {:.1} shared ones if {:.0} % of the \
          different chunks are shared.",
         layout.mixed,
         layout.own,

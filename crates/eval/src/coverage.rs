@@ -59,10 +59,10 @@ pub fn table(machines: &str, trace: &Trace, outcomes: &Outcomes) -> (Table, Stri
         ]);
     }
     table.note(format!(
-        "E(s) = [(1-d) + d s^(1-a) - s u] / (1-u), with d left by deduplication inside each \
-         machine, u different, a the exponent of Zipf's law. Published data: d = 0.1205, u = \
-         0.048, a = 0.687 fitted at 2 %. This trace: d = {:.4}, u = {:.4}, a = {exponent:.3} \
-         fitted at 2 %.",
+        "E(s) = [(1-d) + d s^(1-a) - s u] / (1-u), where d is the share of the data that \
+         deduplication inside each machine leaves, u the share of different chunks, and a the \
+         exponent of Zipf's law. Published data: d = 0.1205, u = 0.048, a = 0.687 fitted at 2 %. \
+         This trace: d = {:.4}, u = {:.4}, a = {exponent:.3} fitted at 2 %.",
         shares.1, shares.0
     ));
     let plot = plot(

@@ -318,9 +318,9 @@ pub fn table(scale: f64, hosts: usize, folder: &Path) -> Result<Table> {
         }
     }
     table.note(format!(
-        "{hosts} hosts with {:.1} % of the requests of a host of the published cluster, and the \
-         buffers of one of a hundred hosts with 35 MB. Hours are those of the cost model ({:.2}) \
-         and 10 ms for each write, scaled to all requests.",
+        "{hosts} hosts, each with {:.1} % of the requests of a host of the published cluster, and \
+         with the buffers that one of a hundred hosts has in 35 MB. Hours are those of the cost \
+         model ({:.2}) and 10 ms for each write, scaled to all requests.",
         scale * 100.0,
         base_hours()
     ));

@@ -176,7 +176,7 @@ fn run(options: &Tables) -> Result<()> {
         let machines = format!("{} recorded machines", recorded.machines.len());
         let outcomes = schemes::run_all(&recorded)?;
         let mut table = schemes::table(&machines, &recorded, &outcomes);
-        table.note("The published figures are of other machines, and many more of them.");
+        table.note("The published figures come from other machines, and many more of them.");
         add("efficiency-recorded", &table)?;
         let (table, svg) = coverage::table(&machines, &recorded, &outcomes);
         add("coverage-recorded", &table)?;

@@ -129,12 +129,11 @@ pub fn comparison() -> Table {
         table.row(std::iter::once(way.name.to_owned()).chain(cells).collect());
     }
     table.note(format!(
-        "Look-ups take {:.1} times as long as rounds; published: 21 times. A look-up's time, a \
-         seek for the chunks at the same place of 2.92 dirty segments, the published length of \
-         their runs, comes close to the published hours; the rest follows from 22 % of 40 GB \
-         changed, 50 MB/s and the cost model, with the index read in each round. The slides count \
-         5.5 TB over the network and 4.84 TB stored, from other shares than the 74.5 % that is \
-         used here.",
+        "Look-ups take {:.1} times as long as rounds; published: 21 times. One seek for the chunks \
+         at the same place of 2.92 dirty segments, the published length of a run of them, gives \
+         nearly the published hours. The rest follows from 22 % of 40 GB changed, 50 MB/s and the \
+         cost model, with the index read in each round. The slides count 5.5 TB over the network \
+         and 4.84 TB stored, with other shares than the 74.5 % used here.",
         looked_up / schedule.total_s()
     ));
     table
@@ -165,9 +164,10 @@ pub fn rounds_by_memory() -> Table {
         ]);
     }
     table.note(format!(
-        "By (D V / r) [1/(k q) + b m/q + 1/k] with D = 8.8 GB changed in a volume, V = 25 volumes, \
-         r = 136, q = 400 partitions, b = 10 snapshots, m = 22.8 % new. The slides take k = 12 for \
-         100 MB and report 90 MB; the formula gives {:.0} MB for 12, and 18 rounds for 100 MB.",
+        "Memory by (D V / r) [1/(k q) + b m/q + 1/k], with D = 8.8 GB changed in a volume, V = 25 \
+         volumes, r = 136, q = 400 partitions, b = 10 snapshots, m = 22.8 % new. The slides use \
+         k = 12 for 100 MB and report 90 MB; the formula gives {:.0} MB for 12 rounds, and 18 \
+         rounds for 100 MB.",
         memory(12) / 1e6
     ));
     table
@@ -233,8 +233,8 @@ pub fn schedules() -> Table {
         }
     }
     table.note(
-        "The papers describe A0 and A1, and announce a second improvement without saying what it \
-         is; A2 is this program's.",
+        "The papers describe A0 and A1. They announce a second improvement without describing it; \
+         A2 is Siltstone's own.",
     );
     table
 }

@@ -364,6 +364,13 @@ impl Volume {
         }
     }
 
+    /// Returns the size of a disk, or the total size of the files of a tree, in bytes. A file with
+    /// several names counts for each.
+    pub fn logical_bytes(&self) -> u64 {
+        let Some(tree) = self.tree() else { return self.bytes };
+        tree.root.subtree.as_ref().map_or(0, |below| below.bytes_below)
+    }
+
     fn encode(&self, to: &mut Encoder) {
         to.u8(match &self.kind {
             VolumeKind::Disk => KIND_DISK,

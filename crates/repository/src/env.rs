@@ -144,7 +144,7 @@ impl Context {
         }
         Err(silt_format::Error::new(
             silt_format::ErrorKind::Interrupted,
-            "interrupted; the repository is whole, and what was uploaded is used by the next run",
+            "interrupted; the repository is intact, and the next run uses the uploaded data",
         ))
     }
 }

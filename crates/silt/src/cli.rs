@@ -45,14 +45,18 @@ pub use trees::{
 pub use tune::Tune;
 
 const AFTER_HELP: &str = "Exit status:
-  0  done                          5  damage found
-  1  failed                       10  no repository there
-  2  wrong usage                  11  another backup or reclaim of the series
-  3  backup made, but a source    12  wrong password
-     was partly unreadable        13  refused: rights, keys, safety checks
-                                  20  `silt status`: a series is too old or damaged
-                                 130  interrupted
-  4  backup made, but the changed-blocks map was wrong (everything was read)
+    0  done
+    1  failed
+    2  wrong usage
+    3  backup made, but a source was partly unreadable
+    4  backup made, but the changed-blocks map was wrong (everything was read)
+    5  damage found, or files that could not be restored
+   10  no repository there
+   11  another process works on the series
+   12  wrong password
+   13  refused: rights, keys, an existing target, safety checks
+   20  `silt status`: a series is too old or damaged
+  130  interrupted
 
 Examples:
   silt init -r /backup/silt
@@ -61,7 +65,7 @@ Examples:
   silt snapshots
   silt restore web1@latest:root /vm/web1-restored.raw";
 
-/// Back up virtual machine disks, deduplicated in 4 KiB blocks, and restore them.
+/// Back up disks of virtual machines, and directories, with deduplication, and restore them.
 #[derive(Parser)]
 #[command(name = "silt", version, after_help = AFTER_HELP, disable_help_subcommand = true)]
 pub struct Cli {
@@ -105,49 +109,49 @@ pub enum Command {
     /// List a snapshot's volumes, or the files of a file tree
     #[command(after_help = "Examples:
   silt ls web1@2026-11-20
-  silt ls home@latest:/etc -l
-  silt ls home@latest:etc/ssh -lR --json")]
+  silt ls home@latest:etc/ssh -l
+  silt ls home@latest:home/alice -lR --json")]
     Ls(Ls),
-    /// Write files of a file tree to standard output
+    /// Print files of a file tree to standard output
     #[command(after_help = "Examples:
-  silt cat home@latest:/etc/fstab
+  silt cat home@latest:etc/fstab
   silt cat home@2026-11-20:etc/hosts > hosts")]
     Cat(Cat),
     /// Find files in a snapshot, or in all snapshots of a series
     #[command(after_help = "Examples:
   silt find home@latest --name '*.conf' --newer-than 7d
-  silt find home@latest:/srv --type f --larger-than 1GiB -l
+  silt find home@latest:home/alice --type f --larger-than 1GiB -l
   silt find home --name lost.txt
   silt find home --iname '*invoice*' --owner alice --json
 
-Without conditions every entry is listed. Of a series the snapshots are searched from the oldest
-on, and of each only what the one before did not have in the same state.")]
+Without conditions, all entries are listed. In a series, the snapshots are searched from the oldest
+to the newest, and each state of an entry is listed once, with the first snapshot that has it.")]
     Find(Find),
     /// Write a file tree to standard output as an archive
     #[command(after_help = "Examples:
-  silt dump home@latest | tar -t
-  silt dump home@latest:/srv | ssh web2 tar -C /srv -x --acls --xattrs --xattrs-include='*'
-  silt dump home@latest:/srv --format zip -o srv.zip
+  silt dump home@latest:etc | tar -t
+  silt dump home@latest:home | ssh web2 tar -C /srv/home -x --acls --xattrs --xattrs-include='*'
+  silt dump home@latest:home/alice --format zip -o alice.zip
 
-Exit status 5 if entries could not be read: they are named and left out; large files have zeros in
-place of damaged parts.")]
+If files cannot be read, they are named, and the exit status is 5. Those above 1 MiB are in the
+archive, with zeros in place of damaged parts; the others are left out.")]
     Dump(Dump),
     /// List the versions of a file in the snapshots of its series
     #[command(after_help = "Examples:
-  silt versions home:/etc/fstab
-  silt versions both:etc/ssh/sshd_config --attributes
-  silt cat home@2026-11-20:/etc/fstab
+  silt versions home:etc/fstab
+  silt versions home:etc/ssh/sshd_config --attributes
+  silt cat home@2026-11-20:etc/fstab
 
-Snapshots in a row with the same content are one version. Times are those of the snapshots.")]
+Consecutive snapshots with the same content are one version. TIME is that of its first snapshot.")]
     Versions(Versions),
-    /// Write a volume of a snapshot to a file, a device or standard output
+    /// Restore a volume to a file, a device or standard output, or files to a folder
     #[command(after_help = "Examples:
   silt restore web1@latest /vm/web1.raw
   silt restore web1@latest /vm/web1/
   silt restore web1@latest:data /dev/vg/web1-data --force
   silt restore web1@2026-11-20:root /vm/web1.qcow2 --format qcow2
-  silt restore home@latest /srv/restored --include '*.conf'
-  silt restore home@latest:/alice/mail /srv/home/alice/mail --in-place --delete
+  silt restore home@latest:etc /srv/restored --include '*.conf'
+  silt restore home@latest:home/alice/mail /srv/home/alice/mail --in-place --delete
   silt restore web1@latest:root - --range 1MiB+4KiB | xxd")]
     Restore(Restore),
     /// List and copy single files of a disk that was backed up, without restoring it
@@ -172,7 +176,7 @@ whatever the image says. For other file systems, LVM and encrypted disks see `si
 
 The folder holds SERIES/DATE/VOLUME.raw for disks, SERIES/DATE/VOLUME/ for file trees, links
 SERIES/latest, and links by-id/ID for the ids that `silt snapshots` lists. DATE is in UTC. New
-snapshots appear while it is mounted. Every byte is verified before it is given out; reads of a
+snapshots appear while it is mounted. Every byte is verified before a program gets it: reads of a
 damaged range fail, all others work.
 
 To open what is inside a disk:
@@ -209,11 +213,11 @@ package fuse3.")]
     /// Show what differs between two snapshots: files of file trees, ranges of disks
     #[command(after_help = "Examples:
   silt diff web1@2026-11-19 web1@latest
-  silt diff home@2026-11-19:/etc home@latest:/etc
+  silt diff home@2026-11-19:etc/ssh home@latest:etc/ssh
   silt diff home@2026-11-19 home@latest --json
 
-Of file trees: + added, - removed, M content differs, U only attributes differ, T another type,
-R renamed. Content is compared where it is stored differently, not by times.")]
+File trees: + added, - removed, M content differs, U only attributes differ, T type differs,
+R renamed. Content is compared, not times; equal stored data is not read.")]
     Diff(Diff),
     /// Show statistics: snapshots, sizes and stored bytes per series
     #[command(after_help = "Examples:\n  silt stats\n  silt stats web1 --json")]
@@ -226,8 +230,8 @@ R renamed. Content is compared where it is stored differently, not by times.")]
 
 Exit status 20 if a series is damaged, has no good snapshot, or none younger than --max-age.
 A snapshot is good if it can be read, its source was read in full, and it is not dated in the
-future. VERIFIED: since this time, `silt check --read-data` has read all data of the series. MAP:
-since this time, every segment was read or compared; - without changed-blocks maps.")]
+future. VERIFIED: `silt check --read-data` has read all data of the series since this time. MAP:
+every segment was read or compared since this time; - without changed-blocks maps.")]
     Status(Status),
     /// Delete snapshots by retention rules: those given, the profile's, or each series' stored ones
     #[command(after_help = "Examples:
@@ -269,7 +273,7 @@ They can be brought back with `silt undelete` until a reclaim frees their space.
     /// Add or remove tags of snapshots
     #[command(subcommand)]
     Tag(Tag),
-    /// Free the space of deleted snapshots, while other series are backed up and restored
+    /// Free the space of deleted snapshots; other series can be backed up meanwhile
     #[command(after_help = "Examples:
   silt reclaim
   silt reclaim web1 --min-dead 0 --sweep
@@ -316,8 +320,8 @@ than the newest one there are not sent. An interrupted replication goes on where
   silt tune /srv/home --apply home
   silt tune /srv/home --reset home
 
-Prints, for each kind of files, how much each way of cutting saves, and how many bytes a second of
-one core saves. Files that are stored already stay as they are until they are read again.")]
+Prints, for each kind of files and each chunking, how much deduplication saves, and how much of it
+per second of one core. Stored files keep their chunks until they change.")]
     Tune(Tune),
     /// Show, set or remove the stored retention policies of series
     #[command(
@@ -345,8 +349,8 @@ one core saves. Files that are stored already stay as they are until they are re
   silt completion zsh > /usr/local/share/zsh/site-functions/_silt
   silt completion fish > ~/.config/fish/completions/silt.fish
 
-Of bash, zsh and fish it offers the names of series, snapshots, volumes and profiles as well, if the
-password is in a file or a variable.")]
+The scripts for bash, zsh and fish also complete the names of series, snapshots, volumes and
+profiles, if the password is in a file or a variable.")]
     Completion {
         /// The shell.
         shell: clap_complete::Shell,
@@ -432,8 +436,8 @@ pub struct Backup {
     /// an NBD export the server's own qemu:dirty-bitmap:BITMAP. With several volumes: NAME=FILE.
     #[arg(long, value_name = "[NAME=]FILE")]
     pub changed: Vec<OsString>,
-    /// The program that wrote the maps. By default their content tells; an empty map, as `rbd diff`
-    /// writes it if nothing has changed, needs this option.
+    /// The program that wrote the maps; by default it is recognized by their content. An empty map,
+    /// as `rbd diff` writes it if nothing has changed, needs this option.
     #[arg(long, value_enum, value_name = "PROGRAM", requires = "changed")]
     pub changed_form: Option<ChangedForm>,
     /// Tag the snapshot; may be given several times.
@@ -494,10 +498,10 @@ pub struct ListSnapshots {
     /// Only snapshots that were deleted and can still be brought back.
     #[arg(long)]
     pub deleted: bool,
-    /// Only snapshots with this tag, or one of these if it is given several times.
+    /// Only snapshots with this tag, or with one of several.
     #[arg(long, value_name = "TAG")]
     pub tag: Vec<String>,
-    /// Only snapshots that this host made, or one of these.
+    /// Only snapshots made by this host, or by one of several.
     #[arg(long, value_name = "HOST")]
     pub host: Vec<String>,
     /// Only snapshots older than this, such as 30d.
@@ -519,10 +523,10 @@ pub struct OneSnapshot {
 
 #[derive(Args)]
 pub struct Restore {
-    /// SNAPSHOT, or SNAPSHOT:VOLUME if the snapshot has several volumes.
+    /// SNAPSHOT or SNAPSHOT:VOLUME; for a part of a file tree also SNAPSHOT:[VOLUME]/PATH.
     pub snapshot: String,
-    /// A file, a block device, - for standard output, or a folder, in which each volume becomes a
-    /// file of its own.
+    /// A file, a block device, - for standard output, or a folder for one file per volume. For a
+    /// file tree: the folder for its files.
     pub target: PathBuf,
     /// Format of the target: by default qcow2 if its name ends in .qcow2, otherwise raw.
     #[arg(long, value_enum)]

@@ -71,8 +71,7 @@ pub fn main_with(program: &Program) -> ExitCode {
     };
     match output::failure() {
         Some(error) if code == 0 => {
-            let message =
-                format!("what was to be printed is not all there: standard output: {error}");
+            let message = format!("the output is incomplete: standard output: {error}");
             output::error(cli.global.json, &message, 1);
             ExitCode::from(1)
         }

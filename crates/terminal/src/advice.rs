@@ -37,7 +37,7 @@ fn text(advice: &Advice) -> Option<String> {
         Advice::ShowSnapshot => {
             "`silt show` prints the time since which every segment is known to be right"
         }
-        Advice::Check => "`silt check` reports what is missing",
+        Advice::Check => "`silt check` names the missing objects",
         Advice::KeepSomething => "add at least one --keep rule",
         Advice::HealPlaces => "`silt copies heal` replaces damaged objects with good copies",
         Advice::AddPlace => "`silt copies add` adds a copy or brings one up to date",

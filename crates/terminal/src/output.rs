@@ -136,6 +136,17 @@ pub fn error(as_json: bool, text: &str, code: u8) {
     }
 }
 
+/// Formats a number with its noun: `1 snapshot`, `2 snapshots`, `2 entries`, `2 series`.
+pub fn count<N: Copy + std::fmt::Display + PartialEq + From<u8>>(number: N, noun: &str) -> String {
+    if number == N::from(1) || noun.ends_with('s') {
+        return format!("{number} {noun}");
+    }
+    match noun.strip_suffix('y') {
+        Some(stem) => format!("{number} {stem}ies"),
+        None => format!("{number} {noun}s"),
+    }
+}
+
 /// Formats a number of bytes for people, in powers of 1024.
 pub fn bytes(count: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
@@ -199,5 +210,21 @@ pub fn table(header: &[&str], rows: &[Vec<String>], right: &[usize]) {
     print(&mut header.iter().copied());
     for row in &rows {
         print(&mut row.iter().map(String::as_str));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::count;
+
+    #[test]
+    fn one_is_singular() {
+        assert_eq!(count(1_u64, "snapshot"), "1 snapshot");
+        assert_eq!(count(0_u64, "snapshot"), "0 snapshots");
+        assert_eq!(count(1_usize, "entry"), "1 entry");
+        assert_eq!(count(2_usize, "directory"), "2 directories");
+        assert_eq!(count(1_u64, "series"), "1 series");
+        assert_eq!(count(2_u64, "series"), "2 series");
+        assert_eq!(count(3_u64, "recipe pack"), "3 recipe packs");
     }
 }

@@ -38,7 +38,7 @@ pub fn parse_with_path(text: &str) -> Result<WithPath, Failure> {
         None => parse_with_volume(before)?,
     };
     if volume.is_none() && !before.ends_with(':') {
-        return Err(usage(format!("'{text}' is not a place in a snapshot; use SNAPSHOT:/PATH")));
+        return Err(usage(format!("'{text}' is not a path in a snapshot; use SNAPSHOT:/PATH")));
     }
     Ok(WithPath { selector, volume, path: Some(path.to_owned()) })
 }

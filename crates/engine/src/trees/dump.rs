@@ -269,7 +269,9 @@ impl Dump<'_> {
             }
         }
         match first {
-            Some(error) => self.failed(path, error.context("zeros are in place of what follows")),
+            Some(error) => {
+                self.failed(path, error.context("damaged parts are zeros in the archive"))
+            }
             None => Ok(()),
         }
     }

@@ -73,7 +73,7 @@ impl Exports {
         match self.limit.judge(repository.objects.context.env.now_ns()) {
             Verdict::Log => repository.warn(error),
             Verdict::LogAfter(count) => {
-                let message = format!("{count} warnings because of clients were left out");
+                let message = format!("warnings about clients that were not shown: {count}");
                 repository.warn(Warning::new(ErrorKind::Unavailable, message));
                 repository.warn(error);
             }

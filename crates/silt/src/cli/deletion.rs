@@ -78,11 +78,11 @@ pub struct Forget {
         hide_possible_values = true
     )]
     pub group_by: Vec<Group>,
-    /// Reclaim the space afterwards. What was deleted just now can be brought back for a day, or
-    /// as long as the policy says.
+    /// Reclaim the space afterwards. The snapshots deleted now can be brought back for a day, or as
+    /// long as the policy says.
     #[arg(long)]
     pub reclaim: bool,
-    /// How long they can be brought back, such as 7d; 0 frees the space now.
+    /// How long these can be brought back, such as 7d; 0 frees the space now.
     #[arg(long, value_name = "PERIOD", requires = "reclaim")]
     pub keep_deleted: Option<String>,
     /// Delete more than half of a series' snapshots without asking.
@@ -113,8 +113,8 @@ pub struct Reclaim {
     /// Rewrite containers that are at least this many percent dead.
     #[arg(long, default_value_t = 20.0, value_name = "PERCENT")]
     pub min_dead: f64,
-    /// Always find dead chunks exactly. By default this is done only if dead chunks that are not
-    /// known exceed 1 percent of the series' stored data, by forecast.
+    /// Always find dead chunks exactly. By default, this is done only if a forecast says that
+    /// unknown dead chunks exceed 1 percent of the stored data of the series.
     #[arg(long, alias = "repair")]
     pub sweep: bool,
     /// How long to keep the uploads of an interrupted backup for the next one, such as 24h.

@@ -27,7 +27,7 @@ SILT_CONFIG, SILT_PROFILE
                           the configuration file, and which of its profiles to use
 TZ                        the time zone of times that are read and printed
 XDG_CACHE_HOME, XDG_STATE_HOME, XDG_CONFIG_HOME, HOME
-                          where the cache, this machine's records and silt.toml are
+                          the folders of the cache, this machine's records and silt.toml
 
 Command-line options take precedence over variables, and these over the profile.
 ";
@@ -35,20 +35,20 @@ Command-line options take precedence over variables, and these over the profile.
 const BUCKETS_INTRODUCTION: &str = "\
 A repository in a bucket: s3://BUCKET/PREFIX, az://CONTAINER/PREFIX or gs://BUCKET/PREFIX.
 
-Variable              In the location   Meaning
-SILT_S3_CLASS         class=            storage class of new objects
-SILT_S3_METADATA_CLASS  metadata-class= class of everything but containers; default: as class
-SILT_S3_CONNECTIONS   connections=      parallel uploads, 4 by default
-SILT_S3_TIMEOUT       timeout=          seconds per request, 60 by default
-SILT_S3_RETRIES       retries=          retries per request, 8 by default
-SILT_S3_LOCK          lock=             time of Object Lock in days: 30d
-SILT_S3_LOCK_MODE     lock-mode=        governance (the default) or compliance
-SILT_S3_PRICES                          prices, to print the cost of the requests
-SILT_CACHE_DIR                          folder of the cache
-SILT_CACHE_SIZE                         MiB of the cache per repository, 512 by default
-SILT_NO_CACHE                           use no cache
+Variable                 In the location   Meaning
+SILT_S3_CLASS            class=            storage class of new objects
+SILT_S3_METADATA_CLASS   metadata-class=   class of everything but containers; default: as class
+SILT_S3_CONNECTIONS      connections=      parallel uploads, 4 by default
+SILT_S3_TIMEOUT          timeout=          seconds per request, 60 by default
+SILT_S3_RETRIES          retries=          retries per request, 8 by default
+SILT_S3_LOCK             lock=             lock new objects for this many days, such as 30d
+SILT_S3_LOCK_MODE        lock-mode=        governance (the default) or compliance
+SILT_S3_PRICES                             prices, to print the cost of the requests
+SILT_CACHE_DIR                             folder of the cache
+SILT_CACHE_SIZE                            size of the cache per repository in MiB, 512 by default
+SILT_NO_CACHE                              use no cache
 
-Access is set up as for the programs of the store: AWS_ACCESS_KEY_ID, AWS_PROFILE,
+Credentials are set as for the programs of the store: AWS_ACCESS_KEY_ID, AWS_PROFILE,
 AWS_ENDPOINT_URL, AZURE_STORAGE_ACCOUNT_NAME, GOOGLE_APPLICATION_CREDENTIALS and others.
 Options in the location take precedence over command-line options, and these over variables:
 s3://bucket/vms?class=STANDARD_IA&connections=8
@@ -57,7 +57,7 @@ s3://bucket/vms?class=STANDARD_IA&connections=8
 
 const TREES_INTRODUCTION: &str = "\
 A directory is backed up as a file tree: `silt backup home /srv/home etc=/etc`. These options
-of `silt backup` choose what is read and what is left out:
+of `silt backup` leave entries out, and decide which files are read again:
 
 ";
 
@@ -77,19 +77,19 @@ A fleet file lists series and their volumes, for `silt backup --fleet FILE` and
   tree = { exclude = [\"*.tmp\"], one-file-system = true }    # as in `silt help trees`
 
 `before` runs before the volumes of a series are opened, and `after` once they are no longer
-needed, also if the backup failed. SILT_SERIES holds the name of the series. Passwords are not
-passed on.
+needed, even if the backup failed. SILT_SERIES holds the name of the series. The commands get
+no passwords.
 ";
 
 const PROFILES: &str = "\
 The configuration file is that of --config or SILT_CONFIG, otherwise $XDG_CONFIG_HOME/silt/silt.toml
 (~/.config/silt/silt.toml), otherwise /etc/silt/silt.toml. Everything in it is optional:
 
-  default-profile = \"home\"          # otherwise the profile called default, if there is one
+  default-profile = \"home\"            # otherwise the profile called default, if there is one
 
   [profiles.home]
   repository = \"/backup/silt\"
-  password-file = \"password\"        # or \"credential:NAME\", a credential of systemd
+  password-file = \"password\"          # or \"credential:NAME\", a systemd credential
                                       # or password-command = \"pass show silt\"
   memory = 128                        # as the options of these names; see `silt help options`
   jobs = 4
@@ -100,7 +100,7 @@ The configuration file is that of --config or SILT_CONFIG, otherwise $XDG_CONFIG
   cache-dir = \"/var/cache/silt\"
   cache-size = 1024
   cache = true
-  tags = [\"nightly\"]                # of the snapshots of its series
+  tags = [\"nightly\"]                  # of the snapshots of its series
 
   [profiles.home.retention]           # the rules of `silt forget`
   keep-daily = 7
@@ -111,7 +111,7 @@ The configuration file is that of --config or SILT_CONFIG, otherwise $XDG_CONFIG
   volumes = { root = \"/dev/vg/web1\" }
 
 `silt backup` backs up all series of the profile, `silt backup web1` one of them. `silt forget`
-applies the rules to all series of the repository. Relative paths begin at the folder of the file.
+applies the rules to all series of the repository. Relative paths start at the folder of the file.
 Options take precedence over variables, and these over the profile: see `silt config show`.
 ";
 

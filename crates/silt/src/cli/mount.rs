@@ -8,12 +8,11 @@ use clap::Args;
 pub struct Mount {
     /// An empty folder.
     pub folder: PathBuf,
-    /// Let other users see the folder, and of file trees what the files' permissions allow them.
-    /// Users other than root need `user_allow_other` in
-    /// /etc/fuse.conf.
+    /// Let other users see the folder; in file trees, permissions of files then apply. Users other
+    /// than root need `user_allow_other` in /etc/fuse.conf.
     #[arg(long)]
     pub allow_other: bool,
-    /// Return as soon as the folder can be used, and go on in the background; by default the
+    /// Return as soon as the folder can be used, and serve it in the background. By default, the
     /// program runs until it is interrupted or the folder is unmounted.
     #[arg(long)]
     pub background: bool,

@@ -59,7 +59,7 @@ pub struct ServeNbd {
     /// Listen without TLS: anyone on the network can read the volumes.
     #[arg(long, conflicts_with = "tls_cert")]
     pub no_tls: bool,
-    /// End when nobody was connected for this many seconds.
+    /// Exit when no client was connected for this many seconds.
     #[arg(long, value_name = "SECONDS")]
     pub idle_exit: Option<u64>,
     /// Allow at most this many connections at once.

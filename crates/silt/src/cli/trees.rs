@@ -12,14 +12,14 @@ pub const FILE_TREES: &str = "File trees";
 #[derive(Args, Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct TreeArgs {
-    /// Leave out entries of a directory tree that match this pattern, in the syntax of gitignore;
-    /// may be given several times. A pattern that begins with `!` includes entries again.
+    /// Leave out entries that match this pattern (gitignore); may be given several times. A pattern
+    /// with a slash starts at the directory that is backed up. `!` includes entries again.
     #[arg(long, value_name = "PATTERN", help_heading = FILE_TREES)]
     pub exclude: Vec<String>,
     /// Like --exclude, but ignore the case of letters.
     #[arg(long, value_name = "PATTERN", help_heading = FILE_TREES)]
     pub iexclude: Vec<String>,
-    /// Leave out what matches a pattern in this file, one pattern per line.
+    /// Leave out entries that match a pattern in this file, one pattern per line.
     #[arg(long, value_name = "FILE", help_heading = FILE_TREES)]
     pub exclude_file: Vec<PathBuf>,
     /// Leave out the content of directories that are caches (CACHEDIR.TAG).
@@ -35,16 +35,16 @@ pub struct TreeArgs {
     /// Leave out files with the flag `nodump`.
     #[arg(long, help_heading = FILE_TREES)]
     pub exclude_nodump: bool,
-    /// Leave out what is mounted below the directory.
+    /// Leave out the content of other file systems that are mounted below the directory.
     #[arg(long, short = 'x', help_heading = FILE_TREES)]
     pub one_file_system: bool,
-    /// Read all files, even those whose metadata did not change.
+    /// Read all files, even unchanged ones.
     #[arg(long, help_heading = FILE_TREES)]
     pub reread: bool,
-    /// Do not compare inode numbers. They are ignored on FUSE, NFS and SMB anyway.
+    /// Do not compare inode numbers. They are ignored on FUSE, SMB, 9p, FAT and overlayfs anyway.
     #[arg(long, help_heading = FILE_TREES)]
     pub ignore_inode: bool,
-    /// Do not compare change times.
+    /// Do not compare change times. They are ignored on FUSE, NFS, SMB, 9p and FAT anyway.
     #[arg(long, help_heading = FILE_TREES)]
     pub ignore_ctime: bool,
 }
@@ -52,19 +52,19 @@ pub struct TreeArgs {
 /// How a file tree is restored.
 #[derive(Args)]
 pub struct TreeRestoreArgs {
-    /// With --in-place: remove everything from the target that is not in the snapshot.
+    /// With --in-place: remove entries that are not in the snapshot.
     #[arg(long, requires = "in_place", help_heading = FILE_TREES)]
     pub delete: bool,
-    /// Owners of restored files: the original ones by number or name, or you.
+    /// Owners of restored files: the original ones by number or by name, or you.
     #[arg(long, value_enum, default_value_t = Owners::Numbers, help_heading = FILE_TREES)]
     pub owners: Owners,
     /// Extended attributes.
     #[arg(long, value_enum, default_value_t = Xattrs::All, help_heading = FILE_TREES)]
     pub xattrs: Xattrs,
-    /// Restore only what matches this pattern (gitignore).
+    /// Restore only entries that match this pattern (gitignore).
     #[arg(long, value_name = "PATTERN", help_heading = FILE_TREES)]
     pub include: Vec<String>,
-    /// Leave out what matches, and keep it in the target.
+    /// Leave out entries that match this pattern; --delete keeps them.
     #[arg(long, value_name = "PATTERN", help_heading = FILE_TREES)]
     pub exclude: Vec<String>,
 }
@@ -85,13 +85,13 @@ pub enum Xattrs {
 
 #[derive(Args)]
 pub struct Ls {
-    /// SNAPSHOT lists its volumes, SNAPSHOT:/PATH a directory of its file tree, and
-    /// SNAPSHOT:VOLUME/PATH one of several trees.
+    /// SNAPSHOT lists its volumes, SNAPSHOT:/PATH a directory of its only file tree, and
+    /// SNAPSHOT:VOLUME/PATH a directory of one of several.
     pub snapshot: String,
     /// Show mode, owner, size and time.
     #[arg(long, short)]
     pub long: bool,
-    /// List directories below, too.
+    /// List subdirectories, too.
     #[arg(long, short = 'R')]
     pub recursive: bool,
 }
@@ -106,15 +106,14 @@ pub struct Cat {
 #[derive(Args)]
 pub struct Find {
     /// SNAPSHOT, SNAPSHOT:/PATH or SNAPSHOT:VOLUME/PATH; or SERIES, SERIES:/PATH or
-    /// SERIES:VOLUME/PATH for all snapshots of a series, in which each state of an entry is listed
-    /// once.
+    /// SERIES:VOLUME/PATH to search all snapshots of a series.
     #[arg(value_name = "SNAPSHOT|SERIES")]
     pub place: String,
-    /// Entries whose name matches this pattern; one with a slash is compared with the whole path,
-    /// as in .gitignore. If given several times, any of them.
+    /// Entries whose name matches this pattern, or one of several. A pattern with a slash is
+    /// compared with the whole path, as in .gitignore.
     #[arg(long, value_name = "GLOB")]
     pub name: Vec<String>,
-    /// The same, whatever the case of letters.
+    /// Like --name, but ignore the case of letters.
     #[arg(long, value_name = "GLOB")]
     pub iname: Vec<String>,
     /// Entries of these types: f, d, l, p, s, c, b as in find(1).
@@ -123,7 +122,7 @@ pub struct Find {
     /// Entries modified since this time, or within this period, such as 7d.
     #[arg(long, value_name = "TIME|PERIOD")]
     pub newer_than: Option<String>,
-    /// Entries modified before this time, or not within this period.
+    /// Entries modified before this time, or longer ago than this period.
     #[arg(long, value_name = "TIME|PERIOD")]
     pub older_than: Option<String>,
     /// Files larger than this, such as 10MiB.
@@ -132,7 +131,7 @@ pub struct Find {
     /// Files smaller than this.
     #[arg(long, value_name = "SIZE")]
     pub smaller_than: Option<String>,
-    /// Entries of this owner, by number or by the name on the host that was backed up.
+    /// Entries of this owner: a number, or the name on the host that was backed up.
     #[arg(long, value_name = "USER")]
     pub owner: Option<String>,
     /// Show mode, owner, size and time.
@@ -145,7 +144,7 @@ pub struct Versions {
     /// SERIES:/PATH, or SERIES:VOLUME/PATH, of a file or a directory.
     #[arg(value_name = "SERIES:/PATH")]
     pub place: String,
-    /// List changes of attributes, such as permissions, also where the content stayed the same.
+    /// Also begin a new version when only attributes, such as permissions, have changed.
     #[arg(long)]
     pub attributes: bool,
 }

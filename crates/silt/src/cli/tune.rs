@@ -11,16 +11,16 @@ use super::TreeArgs;
 pub struct Tune {
     /// A directory whose files are like those that are backed up.
     pub path: PathBuf,
-    /// How much of each kind of files is measured.
+    /// Measure at most this much of each kind of files.
     #[arg(long, value_name = "SIZE", default_value = "512MiB")]
     pub limit: String,
-    /// Draw bytes saved per second over chunk sizes into this file, as SVG.
+    /// Write a plot of bytes saved per second over chunk sizes to this file, as SVG.
     #[arg(long, value_name = "FILE")]
     pub plot: Option<PathBuf>,
-    /// Let later backups of this series cut files as proposed.
+    /// Use the proposed chunkings in later backups of this series.
     #[arg(long, value_name = "SERIES")]
     pub apply: Option<String>,
-    /// Let later backups of this series cut files by default again, and measure nothing.
+    /// Use the default chunkings again in later backups of this series; measure nothing.
     #[arg(long, value_name = "SERIES", conflicts_with_all = ["apply", "plot"])]
     pub reset: Option<String>,
     #[command(flatten)]

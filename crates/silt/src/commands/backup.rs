@@ -332,9 +332,9 @@ pub fn conclude(session: &Session<'_>, args: &Backup, report: &BackupReport) -> 
         return 3;
     }
     if missed > 0 {
+        let entries = output::count(missed, "entry");
         output::note(&format!(
-            "silt: {missed} files or directories could not be read as a whole; what could not be \
-             read is missing from the snapshot"
+            "silt: {entries} could not be read completely; the snapshot lacks the rest"
         ));
         return 3;
     }
@@ -349,11 +349,11 @@ fn print_summary(args: &Backup, report: &BackupReport) {
             let Some(tree) = volume.tree() else { continue };
             let (counts, below) = (tree.counts, tree.root.subtree.as_ref());
             print(&format!(
-                "  '{}': {} files, {} directories, {} others, {}; {} left out",
+                "  '{}': {}, {}, {}, {}; {} left out",
                 volume.name,
-                counts.files,
-                counts.directories,
-                counts.others,
+                output::count(counts.files, "file"),
+                output::count(counts.directories, "directory"),
+                output::count(counts.others, "other"),
                 output::bytes(below.map_or(0, |below| below.bytes_below)),
                 counts.excluded
             ));
@@ -363,17 +363,20 @@ fn print_summary(args: &Backup, report: &BackupReport) {
     let zeros = levels.get(Level::Zero);
     let read = levels.total() - zeros;
     let seconds = snapshot.duration_ms.max(1);
-    let rate = u128::from(levels.total()) * 1000 / u128::from(seconds);
+    let bytes = snapshot.volumes.iter().map(Volume::logical_bytes).sum::<u64>();
+    let rate = u128::from(bytes) * 1000 / u128::from(seconds);
+    // Files of trees that did not change are not read.
+    let has_tree = snapshot.volumes.iter().any(|volume| volume.tree().is_some());
+    let part = if has_tree { "read" } else { "data" };
     let what = if args.dry_run { "Would make snapshot of" } else { "Made snapshot of" };
     let parent =
         snapshot.parent.map_or("no parent".to_owned(), |id| format!("parent {}", short(id)));
     let id = if args.dry_run { String::new() } else { format!(" {}", short(snapshot.id)) };
     print(&format!("{what} {}:{id} ({parent})", report.series));
     print(&format!(
-        "  {} in {} volume{}, {} of it data; {}.{:03} s, {}/s",
-        output::bytes(levels.total()),
-        snapshot.volumes.len(),
-        if snapshot.volumes.len() == 1 { "" } else { "s" },
+        "  {} in {}, {} of it {part}; {}.{:03} s, {}/s",
+        output::bytes(bytes),
+        output::count(snapshot.volumes.len(), "volume"),
         output::bytes(read),
         seconds / 1000,
         seconds % 1000,
@@ -389,15 +392,15 @@ fn print_summary(args: &Backup, report: &BackupReport) {
         snapshot.volumes.iter().filter_map(|volume| Some((volume, volume.map_proof.as_ref()?)))
     {
         print(&format!(
-            "  volume '{}': {} segments unchanged according to the map, {} of them compared",
-            volume.name, proof.clean, proof.compared
+            "  volume '{}': {} unchanged according to the map, {} of them compared",
+            volume.name,
+            output::count(proof.clean, "segment"),
+            proof.compared
         ));
     }
     if report.adopted_containers > 0 {
-        print(&format!(
-            "  {} containers of an interrupted backup were reused",
-            report.adopted_containers
-        ));
+        let containers = output::count(report.adopted_containers, "container");
+        print(&format!("  reused {containers} of an interrupted backup"));
     }
     print_trees();
 }

@@ -48,12 +48,16 @@ pub fn run(session: &Session<'_>, args: &Check) -> Result<u8, Failure> {
     } else {
         print(&report);
         if let Some(Locks { objects, extended, overwritten }) = locks {
-            output::done(&format!("Extended {extended} locks of {objects} objects."));
+            output::done(&format!(
+                "Extended {} of {}.",
+                output::count(extended, "lock"),
+                output::count(objects, "object")
+            ));
             if overwritten > 0 {
                 output::line(&format!(
-                    "{overwritten} objects were overwritten, by `silt copies heal` or by \
-                     someone else. The first and the newest version of each stay locked; see `silt \
-                     repo rollback --dry-run`."
+                    "Found {} overwritten by `silt copies heal` or by someone else. The first and \
+                     the newest version of each stay locked; see `silt repo rollback --dry-run`.",
+                    output::count(overwritten, "object")
                 ));
             }
         }
@@ -150,22 +154,23 @@ fn affected_json(affected: &Affected) -> Value {
 
 fn print(report: &CheckReport) {
     output::done(&format!(
-        "Checked {} series, {} snapshots, {} recipes, {} containers.",
-        report.series, report.snapshots, report.recipes, report.containers
+        "Checked {} series, {}, {}, {}.",
+        report.series,
+        output::count(report.snapshots, "snapshot"),
+        output::count(report.recipes, "recipe"),
+        output::count(report.containers, "container")
     ));
     if report.verified_bytes > 0 {
         let went_on = if report.resumed { ", continuing an interrupted pass" } else { "" };
         output::done(&format!(
-            "Read and verified {} containers with {}{went_on}.",
-            report.verified_containers,
+            "Read and verified {} with {}{went_on}.",
+            output::count(report.verified_containers, "container"),
             output::bytes(report.verified_bytes)
         ));
     }
     if report.unreferenced > 0 {
-        output::done(&format!(
-            "{} objects of interrupted backups are unused; this is harmless.",
-            report.unreferenced
-        ));
+        let objects = output::count(report.unreferenced, "unused object");
+        output::done(&format!("Found {objects} of interrupted backups; this is harmless."));
     }
     let (harmless, damage): (Vec<&Damage>, Vec<&Damage>) =
         report.damage.iter().partition(|damage| damage.is_harmless);
@@ -183,8 +188,8 @@ fn print(report: &CheckReport) {
     }
     damage.into_iter().for_each(print_damage);
     output::line(
-        "The next backup stores the lost data that it needs again. To read the rest of a damaged \
-         volume, use `silt restore --salvage`.",
+        "The next backup stores the lost data that it needs again. To restore the rest of a \
+         damaged disk, use `silt restore --salvage`.",
     );
 }
 
@@ -225,8 +230,8 @@ fn print_damage(damage: &Damage) {
 /// The files of a tree that damage hurts, one a line.
 fn print_paths(affected: &Affected, snapshot: Id, volume: &str) {
     output::line(&format!(
-        "  affects {} entries of {}@{} volume '{volume}':",
-        affected.path_count,
+        "  affects {} of {}@{} volume '{volume}':",
+        output::count(affected.path_count, "entry"),
         affected.series,
         short(snapshot)
     ));

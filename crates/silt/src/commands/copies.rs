@@ -153,8 +153,8 @@ fn print(session: &Session<'_>, report: &HealReport, dry_run: bool) -> u8 {
     output::outcome(
         dry_run,
         &format!(
-            "{} objects compared: {} {would}copied, {} {would}replaced ({} written)",
-            report.checked_objects,
+            "{} compared: {} {would}copied, {} {would}replaced ({} written)",
+            output::count(report.checked_objects, "object"),
             report.copied_objects,
             report.replaced_objects,
             output::bytes(report.copied_bytes)
@@ -167,8 +167,8 @@ fn print(session: &Session<'_>, report: &HealReport, dry_run: bool) -> u8 {
     }
     for name in &report.conflicts {
         output::note(&format!(
-            "silt: {name} is intact in two copies and differs: each was used without the other; \
-             both are left unchanged"
+            "silt: {name} is intact in two copies, but differs: each was used without the other; \
+             both stay unchanged"
         ));
     }
     code

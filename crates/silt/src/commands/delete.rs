@@ -82,15 +82,12 @@ pub fn print(session: &Session<'_>, series: &str, report: &DeleteReport, space: 
     let ids: Vec<String> = report.deleted.iter().map(|id| short(*id)).collect();
     let verb = if dry_run { "Would delete" } else { "Deleted" };
     let dead = if report.is_all_dead {
-        "everything that the series stored is dead now".to_owned()
+        "all chunks of the series are now dead".to_owned()
     } else {
-        format!(
-            "{} chunks are dead now, about {:.1} more may be",
-            report.dead_chunks, report.leaked_chunks
-        )
+        let dead = output::count(report.dead_chunks, "chunk");
+        format!("{dead} now dead, perhaps about {:.1} more", report.leaked_chunks)
     };
-    let count =
-        if ids.len() == 1 { "1 snapshot".to_owned() } else { format!("{} snapshots", ids.len()) };
+    let count = output::count(ids.len(), "snapshot");
     output::outcome(dry_run, &format!("{verb} {count} of {series}: {}; {dead}", ids.join(", ")));
     if let Some(Space { now_bytes, later_bytes }) = space {
         let later = if later_bytes > 0 {

@@ -51,11 +51,11 @@ pub fn run(session: &Session<'_>, args: &Diff) -> Result<u8, Failure> {
             continue;
         }
         output::line(&format!(
-            "Volume '{}': {} of {} differ in {} ranges",
+            "Volume '{}': {} of {} differ, in {}",
             new_volume.name,
             output::bytes(diff.bytes),
             output::bytes(new_volume.bytes),
-            diff.spans.len()
+            output::count(diff.spans.len(), "range")
         ));
         for span in diff.spans.iter().take(SPANS_SHOWN) {
             output::line(&format!("  {}+{}", span.offset, span.length));

@@ -94,8 +94,7 @@ fn choose<'l>(args: &Files, layout: &'l Layout) -> Result<&'l Partition, Failure
             }
             (Some(_), Some(_), _) => {
                 return Err(Failure::Usage(format!(
-                    "several partitions hold files that can be read; say which with --partition: \
-                     {}",
+                    "several partitions can be read; choose one with --partition: {}",
                     listed()
                 )));
             }
@@ -105,7 +104,7 @@ fn choose<'l>(args: &Files, layout: &'l Layout) -> Result<&'l Partition, Failure
         FileSystem::Ext => Ok(chosen),
         FileSystem::Empty => Err(unread(&format!("{} is empty", title(chosen))).into()),
         FileSystem::Unknown => {
-            Err(unread(&format!("{} holds nothing that is known", title(chosen))).into())
+            Err(unread(&format!("{} holds no known file system", title(chosen))).into())
         }
         FileSystem::Other(name) => Err(unread(&format!("{} holds {name}", title(chosen))).into()),
     }
@@ -113,8 +112,8 @@ fn choose<'l>(args: &Files, layout: &'l Layout) -> Result<&'l Partition, Failure
 
 fn unread(what: &str) -> Error {
     let message = format!(
-        "{what}; `silt files` reads ext2, ext3 and ext4 alone. `silt mount FOLDER` shows the disk \
-         as a file, which the system (losetup, mount) or guestfish can open: see OPERATIONS, \
+        "{what}; `silt files` reads only ext2, ext3 and ext4. `silt mount FOLDER` shows the disk \
+         as a file that the system (losetup, mount) or guestfish can open: see OPERATIONS, \
          \"Single files\""
     );
     Error::new(ErrorKind::Unsupported, message)
@@ -297,10 +296,10 @@ fn get(
             count => format!("; {count} left out"),
         };
         output::line(&format!(
-            "Copied {} files, {} directories and {} links to {}, {}{left_out}",
-            report.files,
-            report.directories,
-            report.symlinks + report.hard_links,
+            "Copied {}, {} and {} to {}, {}{left_out}",
+            output::count(report.files, "file"),
+            output::count(report.directories, "directory"),
+            output::count(report.symlinks + report.hard_links, "link"),
             folder.display(),
             output::bytes(report.bytes),
         ));

@@ -136,7 +136,7 @@ fn row(series: &str, entry: &SnapshotEntry, snapshot: &Snapshot, key: Option<Id>
         output::time(snapshot.time_ns),
         series.to_owned(),
         snapshot.volumes.len().to_string(),
-        output::bytes(levels.total()),
+        output::bytes(snapshot.volumes.iter().map(Volume::logical_bytes).sum()),
         output::bytes(levels.get(Level::New)),
         output::bytes(snapshot.stored_bytes()),
         key.map_or_else(String::new, short),
@@ -174,8 +174,8 @@ pub fn show(session: &Session<'_>, args: &OneSnapshot) -> Result<u8, Failure> {
     }
     if let Some(summary) = snapshot.summary {
         output::line(&format!(
-            "Summary    {} references in {}",
-            summary.references,
+            "Summary    {} in {}",
+            output::count(summary.references, "reference"),
             output::bytes(summary.geometry.bytes())
         ));
     }
@@ -184,7 +184,7 @@ pub fn show(session: &Session<'_>, args: &OneSnapshot) -> Result<u8, Failure> {
         output::line(&format!(
             "Volume '{}': {} from {} ({}), {}, added {}",
             volume.name,
-            output::bytes(shown_bytes(volume)),
+            output::bytes(volume.logical_bytes()),
             volume.source,
             volume.source_format,
             volume.chunking,
@@ -195,11 +195,11 @@ pub fn show(session: &Session<'_>, args: &OneSnapshot) -> Result<u8, Failure> {
         }
         if let Some(proof) = &volume.map_proof {
             output::line(&format!(
-                "  map: {} of {} segments not read, except {} that were compared; every segment \
-                 was read or compared since {}",
-                proof.clean - proof.compared.min(proof.clean),
-                silt_format::segment_count(volume.bytes),
+                "  map: {} called unchanged, {} of them compared, {} not read; every segment was \
+                 read or compared since {}",
+                output::count(proof.clean, "segment"),
                 proof.compared,
+                proof.clean - proof.compared.min(proof.clean),
                 output::time(proof.since_ns())
             ));
         }
@@ -252,12 +252,6 @@ fn print_levels(levels: &LevelBytes) {
     output::table(&["  LEVEL", "BYTES", "SHARE", "WHAT"], &rows, &[1, 2]);
 }
 
-/// The size of a disk, or of all files of a tree; a tree's address space is larger than these.
-fn shown_bytes(volume: &Volume) -> u64 {
-    let Some(tree) = volume.tree() else { return volume.bytes };
-    tree.root.subtree.as_ref().map_or(0, |below| below.bytes_below)
-}
-
 pub fn ls(session: &Session<'_>, args: &Ls) -> Result<u8, Failure> {
     if args.snapshot.contains('/') {
         return trees::ls(session, args);
@@ -280,7 +274,7 @@ pub fn ls(session: &Session<'_>, args: &Ls) -> Result<u8, Failure> {
             let levels = &volume.levels;
             vec![
                 volume.name.clone(),
-                output::bytes(shown_bytes(volume)),
+                output::bytes(volume.logical_bytes()),
                 output::bytes(levels.total() - levels.get(Level::Zero)),
                 output::bytes(levels.get(Level::New)),
                 output::bytes(volume.stored_bytes),

@@ -106,7 +106,7 @@ fn absolute(series: &Series) -> Option<Series> {
 }
 
 fn write(folder: &Path, file: &Path, note: &Note) -> Result<(), Error> {
-    let failed = |error| Error::io("note what was backed up", error);
+    let failed = |error| Error::io("record the backup", error);
     let text = serde_json::to_string_pretty(note).map_err(|error| failed(error.into()))?;
     if std::fs::read_to_string(file).is_ok_and(|there| there == text) {
         return Ok(());

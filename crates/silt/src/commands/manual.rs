@@ -31,7 +31,8 @@ pub fn write(args: &Manual) -> Result<u8, Failure> {
     for page in &pages {
         page.write(folder, args.date.as_deref().unwrap_or_default()).map_err(failed)?;
     }
-    output::done(&format!("Wrote {} manual pages to {}.", pages.len(), folder.display()));
+    let count = output::count(pages.len(), "manual page");
+    output::done(&format!("Wrote {count} to {}.", folder.display()));
     Ok(0)
 }
 

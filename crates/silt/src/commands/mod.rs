@@ -223,9 +223,9 @@ fn print_requests(global: &Global, requests: &Usage) -> Result<(), Failure> {
     }
     let cost = dollars.map_or_else(String::new, |dollars| format!("; {dollars:.6} USD"));
     output::note(&format!(
-        "{} requests: {puts} put, {gets} get, {heads} head, {lists} list, {deletes} delete; {} \
-         sent, {} received{cost}",
-        puts + gets + heads + lists + deletes,
+        "{}: {puts} put, {gets} get, {heads} head, {lists} list, {deletes} delete; {} sent, {} \
+         received{cost}",
+        output::count(puts + gets + heads + lists + deletes, "request"),
         output::bytes(sent_bytes),
         output::bytes(received_bytes),
     ));

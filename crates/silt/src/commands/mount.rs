@@ -93,7 +93,7 @@ fn in_background(session: &Session<'_>, args: &Mount) -> Result<u8, Failure> {
 
 pub fn unmount(args: &Unmount) -> Result<u8, Failure> {
     fuse::unmount(&args.folder, args.force).map_err(|error| match error.kind() {
-        ErrorKind::Busy => error.context("--force unmounts it all the same"),
+        ErrorKind::Busy => error.context("--force unmounts it anyway"),
         _ => error,
     })?;
     Ok(0)

@@ -101,7 +101,7 @@ fn to_text(policy: &RetentionPolicy) -> String {
     }
     if policy.keep_deleted_s > 0 {
         text = format!(
-            "{text}; deleted ones can be brought back for {}",
+            "{text}; deleted snapshots can be brought back for {}",
             hours(policy.keep_deleted_s)
         );
     }

@@ -93,11 +93,11 @@ fn repoint(
             output::message("repointed", value);
         } else {
             output::done(&format!(
-                "{}: {} in {} chunks are now links to the shared store ({} containers rewritten)",
+                "{}: replaced {}, {}, by links to the shared store ({} rewritten)",
                 head.shown(),
+                output::count(report.linked_chunks, "chunk"),
                 output::bytes(report.linked_bytes),
-                report.linked_chunks,
-                report.rewritten_containers
+                output::count(report.rewritten_containers, "container")
             ));
         }
     }
@@ -164,8 +164,8 @@ fn print(session: &Session<'_>, report: &PopularReport, savings: Option<&Savings
         return;
     }
     output::line(&format!(
-        "{} distinct chunks in {} series, {} counted per series",
-        report.unique_chunks,
+        "{} in {} series, {} counted per series",
+        output::count(report.unique_chunks, "distinct chunk"),
         report.series,
         report.private_chunks()
     ));
@@ -179,8 +179,10 @@ fn print(session: &Session<'_>, report: &PopularReport, savings: Option<&Savings
         return;
     }
     output::line(&format!(
-        "Chosen: {} chunks, each in at least {} series; {} were already shared",
-        report.chosen_chunks, report.series_min, report.present_chunks
+        "Chosen: {}, each in at least {} series; {} of them already shared",
+        output::count(report.chosen_chunks, "chunk"),
+        report.series_min,
+        report.present_chunks
     ));
     if let Some(&Savings { freed_bytes, shared_bytes }) = savings {
         output::line(&format!(
@@ -193,8 +195,8 @@ fn print(session: &Session<'_>, report: &PopularReport, savings: Option<&Savings
     }
     if !dry_run {
         output::line(&format!(
-            "Copied {} chunks, {} in {} stored",
-            report.copied_chunks,
+            "Copied {}: {}, {} stored",
+            output::count(report.copied_chunks, "chunk"),
             output::bytes(report.copied_bytes),
             output::bytes(report.stored_bytes)
         ));

@@ -93,14 +93,14 @@ fn sweep_shared(
     let verb = if dry_run { "would free" } else { "freed" };
     let print = |text: &str| output::outcome(dry_run, text);
     print(&format!(
-        "shared store: {verb} {}; {} chunks, {} of them without a reference",
+        "shared store: {verb} {}; {}, {} of them without a reference",
         output::bytes(report.reclaimed.freed_bytes()),
-        report.slots,
+        output::count(report.slots, "chunk"),
         report.condemned_slots
     ));
     if !report.waiting_for.is_empty() {
         print(&format!(
-            "  the next reclaim after the running backups of {} deletes them",
+            "  backups of {} are running; the next reclaim after them deletes these chunks",
             report.waiting_for.join(", ")
         ));
     }
@@ -215,10 +215,8 @@ fn sweep_json(sweep: &SweepReport) -> Value {
 }
 
 fn sweep_text(sweep: &SweepReport) -> String {
-    format!(
-        "{} of {} chunks are dead, {} of them were not known to be dead",
-        sweep.dead_slots, sweep.slots, sweep.leaked_slots
-    )
+    let all = output::count(sweep.slots, "chunk");
+    format!("{} of {all} dead, {} of them newly found", sweep.dead_slots, sweep.leaked_slots)
 }
 
 /// Prints the result for a series; of a dry run, also the bytes that are freed later.
@@ -248,13 +246,12 @@ fn print(session: &Session<'_>, series: &str, report: &ReclaimReport, later: Opt
     let verb = if dry_run { "would free" } else { "freed" };
     let print = |text: &str| output::outcome(dry_run, text);
     print(&format!(
-        "{series}: {verb} {} ({} containers dropped, {} rewritten, {} recipe packs dropped, {} \
-         objects removed)",
+        "{series}: {verb} {} ({} dropped, {} rewritten, {} dropped, {} removed)",
         output::bytes(report.freed_bytes()),
-        report.dropped_containers,
+        output::count(report.dropped_containers, "container"),
         report.rewritten_containers,
-        report.dropped_packs,
-        report.removed_objects,
+        output::count(report.dropped_packs, "recipe pack"),
+        output::count(report.removed_objects, "object"),
     ));
     if let Some(sweep) = report.sweep {
         print(&format!("  exact sweep: {}", sweep_text(&sweep)));

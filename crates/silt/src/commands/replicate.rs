@@ -223,8 +223,7 @@ fn print(session: &Session<'_>, report: &ReplicateReport, traffic: Option<LineTr
     });
     let is_plan = report.snapshots.iter().any(|s| matches!(s.outcome, Outcome::Planned));
     if !is_plan {
-        let plural = if sent_count == 1 { "" } else { "s" };
-        output::done(&format!("Replicated {sent_count} snapshot{plural}{link}."));
+        output::done(&format!("Replicated {}{link}.", output::count(sent_count, "snapshot")));
     }
 }
 

@@ -67,7 +67,7 @@ impl Restoring<'_> {
     fn restore_all(&self, volumes: &[FoundVolume<'_>]) -> Result<u8, Failure> {
         let folder = &self.args.target;
         if self.args.range.is_some() && volumes.len() > 1 {
-            let message = "--range is of one volume: name it as SNAPSHOT:VOLUME".to_owned();
+            let message = "--range is for one volume: name it as SNAPSHOT:VOLUME".to_owned();
             return Err(Failure::Usage(message));
         }
         if !self.args.dry_run {

@@ -51,10 +51,10 @@ pub fn remove(session: &Session<'_>, args: &Remove) -> Result<u8, Failure> {
         return Ok(0);
     }
     if !args.dry_run && !args.yes {
-        let question = format!("delete all {} snapshots of {shown}", ids.len());
+        let count = output::count(ids.len(), "snapshot");
         confirm::ask(
-            &question,
-            "pass --yes to do so without asking, or --dry-run to see what goes",
+            &format!("delete series {shown} with its {count}"),
+            "pass --yes to delete it without asking, or --dry-run to see what would be deleted",
         )?;
     }
     let report = repository.delete(&head.name, &ids, DeleteMethod::Approximate)?;
@@ -72,7 +72,9 @@ pub fn remove(session: &Session<'_>, args: &Remove) -> Result<u8, Failure> {
         return Ok(0);
     }
     delete::print(session, &shown, &report, space);
-    output::done("`silt undelete` brings them back until a reclaim has freed their space.");
+    if !args.dry_run {
+        output::done("`silt undelete` brings them back until a reclaim has freed their space.");
+    }
     Ok(0)
 }
 

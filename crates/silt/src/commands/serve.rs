@@ -79,7 +79,7 @@ fn listeners(args: &ServeNbd, has_tls: bool) -> Result<Vec<Listener>, Failure> {
     listeners.extend(args.socket.as_deref().map(Listener::unix).transpose()?);
     listeners.extend(args.listen.map(Listener::tcp).transpose()?);
     if listeners.is_empty() {
-        return Err(usage("say where to listen: --socket PATH or --listen ADDR:PORT"));
+        return Err(usage("pass an address to listen on: --socket PATH or --listen ADDR:PORT"));
     }
     Ok(listeners)
 }
@@ -87,7 +87,7 @@ fn listeners(args: &ServeNbd, has_tls: bool) -> Result<Vec<Listener>, Failure> {
 fn refused() -> Failure {
     Failure::Usage(
         "without TLS everybody on the network could read the volumes: use --tls-cert, --tls-key \
-         and --tls-client-ca, or --socket with an SSH tunnel; --no-tls listens all the same"
+         and --tls-client-ca, or --socket with an SSH tunnel; --no-tls listens anyway"
             .to_owned(),
     )
 }

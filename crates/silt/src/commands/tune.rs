@@ -32,7 +32,8 @@ pub fn run(session: &Session<'_>, args: &Tune) -> Result<u8, Failure> {
         store(session, series, Some(&report))?;
     }
     if report.unreadable > 0 {
-        output::note(&format!("{} files could not be read", report.unreadable));
+        let files = output::count(report.unreadable, "file");
+        output::note(&format!("silt: {files} could not be read"));
     }
     Ok(if report.unreadable > 0 { 3 } else { 0 })
 }
@@ -49,9 +50,9 @@ fn store(session: &Session<'_>, series: &str, report: Option<&TuneReport>) -> Re
     if session.global.json {
         output::message("tuned", json!({"series": series, "chunking": chunking_json(proposal)}));
     } else if proposal.is_some() {
-        output::done(&format!("{series}: files that change are cut as proposed from now on"));
+        output::done(&format!("{series}: later backups cut changed files as proposed"));
     } else {
-        output::done(&format!("{series}: files that change are cut by default from now on"));
+        output::done(&format!("{series}: later backups cut changed files by default"));
     }
     Ok(())
 }
@@ -102,7 +103,7 @@ fn print(report: &TuneReport) {
     output::table(&["KIND", "MEASURED", "CHUNKING", "SAVED", "MiB/s SAVED", ""], &rows, &[1, 3, 4]);
     for kind in report.kinds.iter().filter(|kind| kind.proposed.is_none()) {
         let name = kind.kind.name();
-        output::line(&format!("{name}: hardly anything is there twice, so nothing is proposed."));
+        output::line(&format!("{name}: hardly any duplicates, so nothing is proposed."));
     }
 }
 

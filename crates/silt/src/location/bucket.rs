@@ -32,7 +32,7 @@ fn settings_in(
         let pair = option.split_once('=').filter(|(name, _)| OPTIONS.contains(name));
         let unknown = || {
             let known = OPTIONS.join(", ");
-            Error::invalid(format!("{location}: '{option}' is no option; there are {known}"))
+            Error::invalid(format!("{location}: unknown option '{option}'; use {known}"))
         };
         given.push(pair.ok_or_else(unknown)?);
     }
@@ -50,7 +50,7 @@ fn settings_in(
     };
     let number = |name: &str| -> Result<Option<u64>> {
         let parsed = text(name).map(|value| value.parse());
-        parsed.transpose().map_err(|_| Error::invalid(format!("SILT_S3_{name} is no number")))
+        parsed.transpose().map_err(|_| Error::invalid(format!("SILT_S3_{name} is not a number")))
     };
     let count = |name: &str| number(name).map(|number| number.map(to_usize));
     let data_class = text("CLASS");
@@ -73,13 +73,13 @@ fn lock(time: Option<&str>, mode: Option<&str>) -> Result<Option<Lock>> {
     let Some(time) = time else { return Ok(None) };
     let days = time.strip_suffix('d').unwrap_or(time).parse().ok();
     let days = days.filter(|days| (1..=36_500).contains(days)).ok_or_else(|| {
-        Error::invalid(format!("'{time}' is no time of a lock; use days, such as 30d"))
+        Error::invalid(format!("'{time}' is not a lock time; use days, such as 30d"))
     })?;
     let mode = match mode.map(str::to_ascii_lowercase).as_deref() {
         None | Some("governance") => LockMode::Governance,
         Some("compliance") => LockMode::Compliance,
         Some(other) => {
-            let message = format!("'{other}' is no mode of a lock; use governance or compliance");
+            let message = format!("'{other}' is not a lock mode; use governance or compliance");
             return Err(Error::invalid(message));
         }
     };

@@ -19,9 +19,9 @@ impl Prices {
         for item in text.split(',').map(str::trim).filter(|item| !item.is_empty()) {
             let wrong = || {
                 let message = format!(
-                    "'{item}' is no price; use put, list and get in dollars for a million requests \
-                     and \
-                     received in dollars for a GB, such as put=5,list=5,get=0.4,received=0.09"
+                    "'{item}' is not a price; use put, list and get in dollars per million \
+                     requests, and received in dollars per GB, such as \
+                     put=5,list=5,get=0.4,received=0.09"
                 );
                 Error::invalid(message)
             };

@@ -164,11 +164,11 @@ fn trees_are_compared_file_by_file() {
     let run = place.silt(&["diff", &ids[0], &ids[1]]).exits(0);
     run.says("R /mail/large -> /etc/large");
     run.says("U /mail/inbox (mode)");
-    run.says("2 added, 2 removed, 1 with other content");
+    run.says("2 added, 2 removed, 1 with different content");
 
     // A part of each tree, and the same tree twice.
     let (old, new) = (format!("{}:/mail/old", ids[0]), format!("{}:/older", ids[1]));
-    place.silt(&["diff", &old, &new]).exits(0).says("0 added, 0 removed, 0 with other content");
+    place.silt(&["diff", &old, &new]).exits(0).says("0 added, 0 removed, 0 with different content");
     let run = place.silt(&["diff", &ids[0], &ids[0], "--json"]).exits(0);
     assert!(of_type(&run, "change").is_empty());
     place.silt(&["diff", &old, "srv@latest:/nowhere"]).exits(1).says("there is no '/nowhere'");
@@ -201,7 +201,7 @@ fn files_are_found_in_a_snapshot_and_in_a_series() {
     assert_eq!(find("srv@latest", &["--owner", "4294967295"]), [""; 0]);
     place.silt(&["find", "srv@latest", "--type", "x"]).exits(2).says("is not a type");
     place.silt(&["find", "srv@latest", "--newer-than", "soon"]).exits(2).says("neither a time");
-    place.silt(&["find", "srv@latest:/nowhere"]).exits(1).says("no such place");
+    place.silt(&["find", "srv@latest:/nowhere"]).exits(1).says("no file tree has");
     place.silt(&["find", "nobody"]).exits(1).says("no series 'nobody'");
 
     // Of a series each state of a file is found once.

@@ -69,7 +69,7 @@ fn nothing_that_a_terminal_obeys_is_printed() {
 #[test]
 fn help_has_examples_and_the_exit_statuses() {
     let place = Place::new();
-    place.silt(&["--help"]).exits(0).says("11  another backup");
+    place.silt(&["--help"]).exits(0).says("11  another process");
     for command in
         ["init", "backup", "snapshots", "show", "ls", "restore", "check", "diff", "stats"]
     {

@@ -83,7 +83,7 @@ fn a_policy_is_given_or_stored_and_protection_stands_above_it() {
     place
         .silt(&["policy", "show"])
         .exits(0)
-        .says("vm: keep last 1; deleted ones can be brought back for 2d");
+        .says("vm: keep last 1; deleted snapshots can be brought back for 2d");
     place
         .silt(&["forget", "--min-age", "3d", "--keep-last", "1"])
         .exits(0)

@@ -42,7 +42,7 @@ fn single_files_are_listed_printed_and_copied() {
     let hostname = listed.iter().find(|file| file["name"] == "hostname").unwrap();
     assert_eq!((&hostname["type"], &hostname["bytes"]), (&"file".into(), &5.into()));
     assert_eq!(files(&["cat", "/etc/name", "etc/hostname"]).exits(0).out, "web1\nweb1\n");
-    files(&["get", "/etc", "out"]).exits(0).says("Copied 2 files, 2 directories and 1 links");
+    files(&["get", "/etc", "out"]).exits(0).says("Copied 2 files, 2 directories and 1 link");
     assert_eq!(fs::read(place.path("out/etc/name")).unwrap(), b"web1\n");
     assert_eq!(fs::read(place.path("out/etc/conf.d/a\tb")).unwrap(), vec![3; 100_000]);
     // Nothing is overwritten.
@@ -59,7 +59,7 @@ fn what_cannot_be_read_is_named() {
     files(&["web1@latest:root", "cat", "/etc"]).exits(1).says("directory");
     files(&["web1@latest:root", "ls", "/", "--partition", "7"]).exits(2).says("2 (ext2/3/4)");
     files(&["web1@latest:root", "ls", "/", "--partition", "1"]).exits(1).says("empty");
-    files(&["web1@latest:swap", "ls"]).exits(1).says("nothing that is known");
+    files(&["web1@latest:swap", "ls"]).exits(1).says("no known file system");
     files(&["web1@latest", "ls"]).exits(2).says("several volumes");
     let mut image = vec![0; 1 << 20];
     image[..4].copy_from_slice(b"XFSB");

@@ -109,7 +109,7 @@ fn a_first_backup_that_was_interrupted_leaves_nothing_for_good() {
     finish(child);
     assert!(place.objects("containers").len() > before.len());
     let checked = place.silt(&["check"]).exits(0);
-    checked.says("objects of interrupted backups");
+    checked.says("of interrupted backups");
     checked.says("Checked 1 series");
     // Within the time of grace the next backup may use it.
     place.silt(&["reclaim"]).exits(0);

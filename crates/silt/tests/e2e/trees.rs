@@ -116,7 +116,7 @@ fn damage_is_named_by_path_and_the_rest_is_restored() {
     let hurt = &damage["affected"][0];
     assert_eq!((&hurt["paths"][0], &hurt["path_count"]), (&"/deep/large".into(), &1.into()));
     let run = place.silt(&["check"]).exits(5);
-    run.says("affects 1 entries of home@");
+    run.says("affects 1 entry of home@");
     run.says("    /deep/large");
     let run = place.silt(&["restore", "home@latest:/", "out"]).exits(5);
     run.says("deep/large is NOT restored");

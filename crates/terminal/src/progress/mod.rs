@@ -237,8 +237,8 @@ fn bar_text(shown: &Shown) -> String {
 
 fn objects_text(shown: &Shown) -> String {
     match shown.total {
-        None => format!("{} objects", shown.done),
-        Some(total) => format!("{} of {total} objects", shown.done),
+        None => output::count(shown.done, "object"),
+        Some(total) => format!("{} of {}", shown.done, output::count(total, "object")),
     }
 }
 

@@ -96,8 +96,8 @@ fn print(
     output::outcome(
         args.dry_run,
         &format!(
-            "{restored} {objects} objects ({}) as they were at {}, and {deleted} {hidden} newer \
-             heads and lists.",
+            "{restored} {} ({}) to the state at {}, and {deleted} newer heads and lists: {hidden}.",
+            output::count(objects, "object"),
             output::bytes(bytes),
             output::time(at_ns),
         ),
@@ -105,8 +105,8 @@ fn print(
     if !keys.is_empty() && !args.keys {
         let keys: Vec<_> = keys.iter().map(ToString::to_string).collect();
         output::line(&format!(
-            "Keys that were removed or overwritten since stay so: {}. If you did not do that, run \
-             this again with --keys.",
+            "These keys were removed or overwritten after that time, and stay so: {}. If you did \
+             not do that, run this again with --keys.",
             keys.join(", ")
         ));
     }

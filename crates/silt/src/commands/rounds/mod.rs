@@ -40,9 +40,8 @@ pub fn plan(session: &Session<'_>, args: &PlanRounds) -> Result<u8, Failure> {
     }
     let rounds = plan.schedule.rounds.len();
     output::line(&format!(
-        "{rounds} round{} of {} series, {:.1} s expected; each volume is needed for {:.1} s on \
-         average",
-        if rounds == 1 { "" } else { "s" },
+        "{} of {} series, {:.1} s expected; each volume is needed for {:.1} s on average",
+        output::count(rounds, "round"),
         plan.names.len(),
         plan.schedule.total_s(),
         plan.schedule.mean_held_s(&plan.model, &plan.vms),

@@ -270,9 +270,9 @@ impl Rounds<'_> {
             String::new()
         };
         output::line(&format!(
-            "Round of {} series: {} new chunks, {} shared by several ({} in {} stored){spooled}",
+            "Round of {} series: {}, {} shared by several ({} in {} stored){spooled}",
             report.backups.len(),
-            report.requested_chunks,
+            output::count(report.requested_chunks, "new chunk"),
             report.shared_chunks,
             output::bytes(report.shared_bytes),
             output::bytes(report.stored_bytes)

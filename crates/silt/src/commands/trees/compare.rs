@@ -45,8 +45,8 @@ pub fn compare(
         output::message("diff", value);
     } else {
         output::line(&format!(
-            "Volume '{name}': {} added, {} removed, {} with other content, {} with other \
-             attributes, {} of another type, {} renamed; {} new, {} gone",
+            "Volume '{name}': {} added, {} removed, {} with different content, {} with different \
+             attributes, {} of a different type, {} renamed; {} new, {} gone",
             diff.added,
             diff.removed,
             diff.content,

@@ -71,12 +71,12 @@ pub fn dump(session: &Session<'_>, args: &Dump) -> Result<u8, Failure> {
         output::message_beside("summary", value, file.is_none());
     }
     for (count, what) in [
-        (report.left_out, "entries are of types that the archive can't have"),
-        (report.unreadable, "entries could not be read when they were backed up"),
+        (report.left_out, "left out: the archive format does not support the type"),
+        (report.unreadable, "incomplete: the backup could not read everything"),
     ] {
         if count > 0 {
-            session.warn(&format!("{count} {what}"));
+            session.warn(&format!("{} {what}", output::count(count, "entry")));
         }
     }
-    Ok(failed(&report.failures.first, report.failures.count, "NOT in the archive as a whole"))
+    Ok(failed(&report.failures.first, report.failures.count, "NOT complete in the archive"))
 }

@@ -127,7 +127,7 @@ pub fn find(session: &Session<'_>, args: &Find) -> Result<u8, Failure> {
     }
     finder.rows.print();
     if !finder.searched {
-        let message = format!("there is no such place in a file tree: '{}'", args.place);
+        let message = format!("no file tree has '{}'", args.place);
         return Err(Error::new(ErrorKind::NotFound, message).into());
     }
     Ok(if finder.failed > 0 { 5 } else { 0 })
@@ -256,7 +256,7 @@ pub fn versions(session: &Session<'_>, args: &Versions) -> Result<u8, Failure> {
     let repository = session.open(Traffic::Restore, false)?;
     let place = series_place(&repository, &args.place)?.filter(|place| !place.path.is_empty());
     let Some(place) = place else {
-        let message = format!("'{}' is not a place in a series; use SERIES:/PATH", args.place);
+        let message = format!("'{}' is not a path in a series; use SERIES:/PATH", args.place);
         return Err(Failure::Usage(message));
     };
     let at = TreePath { volume: place.volume.as_deref(), path: place.path.as_bytes() };

@@ -155,7 +155,7 @@ pub fn cat(session: &Session<'_>, args: &Cat) -> Result<u8, Failure> {
     for text in &args.files {
         let named = snapshot_name::parse_with_path(text)?;
         let Some(path) = named.path else {
-            let message = format!("'{text}' names no file: use SNAPSHOT:/PATH");
+            let message = format!("'{text}' does not name a file; use SNAPSHOT:/PATH");
             return Err(Failure::Usage(message));
         };
         let found = repository.find(&named.selector)?;

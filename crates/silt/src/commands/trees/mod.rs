@@ -112,7 +112,7 @@ pub fn tree<'f>(found: &'f Found, name: Option<&str>) -> Result<FoundVolume<'f>,
         (Some(first), Some(_)) => {
             let names = found.volumes().filter(is_tree).map(|of| of.volume().name.clone());
             Err(Failure::Usage(format!(
-                "the snapshot has several file trees ({}); name one, as in {}@latest:{}/etc",
+                "the snapshot has several file trees ({}); name one, as in {}@latest:{}/PATH",
                 names.collect::<Vec<_>>().join(", "),
                 found.head.shown(),
                 first.volume().name

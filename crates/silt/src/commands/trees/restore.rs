@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
-use silt_format::{Error, VolumeKind};
+use silt_format::{Error, ErrorKind, VolumeKind};
 use silt_tree::{Existing, MakeOptions, Missing, OwnerChoice, OwnerMap, XattrChoice};
 use siltstone::{FoundVolume, PathRules, Repository, TreeRestoreOptions};
 
@@ -69,8 +69,8 @@ pub fn restore(
         output::message("summary", value);
     } else {
         output::done(&format!(
-            "Restored {} entries, {}, of volume '{}' of snapshot {} ({}, {}) to {shown}",
-            made.made,
+            "Restored {}, {}, of volume '{}' of snapshot {} ({}, {}) to {shown}",
+            output::count(made.made, "entry"),
             output::bytes(report.bytes),
             of.volume().name,
             short(found.snapshot.id),
@@ -78,21 +78,20 @@ pub fn restore(
             output::time(found.snapshot.time_ns),
         ));
         if made.removed > 0 {
-            output::done(&format!(
-                "Removed {} entries that were not in the snapshot",
-                made.removed
-            ));
+            let removed = output::count(made.removed, "entry");
+            output::done(&format!("Removed {removed} not in the snapshot"));
         }
     }
     warn_of_missing(session, &made.missing);
     if report.unreadable > 0 {
-        let message = format!(
-            "{} entries could not be read when they were backed up; what was not read is missing",
-            report.unreadable
-        );
-        session.warn(&message);
+        let entries = output::count(report.unreadable, "entry");
+        session.warn(&format!("{entries} incomplete: the backup could not read everything"));
     }
-    Ok(failed(&made.failures, made.failed, "NOT restored"))
+    let code = failed(&made.failures, made.failed, "NOT restored");
+    if made.failures.iter().any(|it| it.error.kind() == ErrorKind::AlreadyExists) {
+        output::note("silt: pass --in-place to rewrite entries that differ, or --force");
+    }
+    Ok(code)
 }
 
 /// Prints the entries that failed, and returns the exit status.
@@ -104,7 +103,8 @@ pub fn failed(first: &[silt_tree::Failure], count: u64, how: &str) -> u8 {
     if count == 0 {
         return 0;
     }
-    output::note(&format!("silt: {count} entries are {how}"));
+    let verb = if count == 1 { "is" } else { "are" };
+    output::note(&format!("silt: {} {verb} {how}", output::count(count, "entry")));
     SOME_FAILED
 }
 
@@ -119,14 +119,14 @@ pub fn failures_json(failures: &[silt_tree::Failure]) -> Value {
 
 /// One line for each kind of attribute that could not be set.
 fn warn_of_missing(session: &Session<'_>, missing: &Missing) {
-    for (count, what) in [
-        (missing.owners, "owners were not set; run as root, or use --owners me"),
-        (missing.xattrs, "extended attributes were not set: a privilege or the file system lacks"),
-        (missing.flags, "entries have no inode flags: a privilege or the file system lacks"),
-        (missing.devices, "devices were not made; only root can make them"),
+    for (count, what, why) in [
+        (missing.owners, "entry", "without owner; run as root, or use --owners me"),
+        (missing.xattrs, "extended attribute", "not set: a privilege is missing, or not supported"),
+        (missing.flags, "entry", "without inode flags: a privilege is missing, or not supported"),
+        (missing.devices, "device", "not created; only root can create devices"),
     ] {
         if count > 0 {
-            session.warn(&format!("{count} {what}"));
+            session.warn(&format!("{} {why}", output::count(count, what)));
         }
     }
 }
@@ -192,11 +192,10 @@ fn announce(
         output::message("summary", value);
     } else {
         output::line(&format!(
-            "Would restore {} entries ({} files, {} directories), {}, of volume '{}' of snapshot \
-             {} ({}, {}) to {}",
-            plan.entries(),
-            plan.files,
-            plan.directories,
+            "Would restore {} ({}, {}), {}, of volume '{}' of snapshot {} ({}, {}) to {}",
+            output::count(plan.entries(), "entry"),
+            output::count(plan.files, "file"),
+            output::count(plan.directories, "directory"),
             output::bytes(plan.bytes),
             of.volume().name,
             short(of.found().snapshot.id),

@@ -73,7 +73,7 @@ fn what_is_deleted_and_overwritten_in_a_locked_bucket_comes_back() {
     bucket.silt(&["check", "--read-data"]).exits(0).says("No damage found");
     bucket.silt(&["repo", "rollback", "--at", "2020-01-01"]).exits(10);
     bucket.location = "s3://locked/vms?locks=1d".to_owned();
-    bucket.silt(&["snapshots"]).exits(1).says("is no option");
+    bucket.silt(&["snapshots"]).exits(1).says("unknown option");
 }
 
 /// A password that was removed because it was stolen opens nothing after a rollback.
