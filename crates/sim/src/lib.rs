@@ -8,6 +8,7 @@
 mod content;
 mod disk;
 mod history;
+mod live;
 mod model;
 mod plan;
 mod play;
