@@ -13,7 +13,7 @@ use siltstone::{
 
 use crate::content::{self, Content, Data};
 use crate::disk::Source;
-use crate::model::Model;
+use crate::model::{Attempt, Model};
 use crate::plan::{Action, Exact, Host, Keep, Plan, Role, Series, Work};
 use crate::process::Process;
 use crate::random::Random;
@@ -343,14 +343,7 @@ fn act_in_place(
             };
             repository.add_key(password, COST, &KeyLabel::default(), &access).map(drop)
         }
-        Action::RemoveKey(which) => {
-            let keys = repository.keys()?;
-            if keys.is_empty() {
-                return Ok(());
-            }
-            let id = keys[one_of(which, keys.len())].id.to_string();
-            repository.remove_key(&id).map(drop)
-        }
+        Action::RemoveKey(which) => remove_key(repository, which),
         Action::Recover(series) => match repository.recover(series.name()) {
             Ok(true) => {
                 stage.violated(format!("{} is taken for tampered with", series.name()));
@@ -360,6 +353,16 @@ fn act_in_place(
         },
         Action::AddPlace(_) | Action::AddSharedPlace(_) | Action::RemovePlace(_) => Ok(()),
     }
+}
+
+/// Removes one of the passwords.
+fn remove_key(repository: &Repository, which: u64) -> Result<()> {
+    let keys = repository.keys()?;
+    if keys.is_empty() {
+        return Ok(());
+    }
+    let id = keys[one_of(which, keys.len())].id.to_string();
+    repository.remove_key(&id).map(drop)
 }
 
 /// What is known after something was tried: what it does if it was done, what was if it was
@@ -427,11 +430,23 @@ pub fn backup(
 ) -> Result<()> {
     let content = stage.change(process, series);
     let attempt = stage.model().tries(series, &content);
-    let mut session = repository.backup(series.name(), options())?;
-    content.add_to(&mut session, process, &stage.model, attempt)?;
-    let report = session.finish()?;
-    stage.model().made(attempt, report.snapshot.id.0);
+    stage.model().begin_backup(series);
+    let made = make(stage, process, repository, (content, attempt));
+    stage.model().end_backup(series);
+    stage.model().made(attempt, made?.0);
     Ok(())
+}
+
+/// Makes a snapshot.
+fn make(
+    stage: &Stage,
+    process: &Arc<Process>,
+    repository: &Repository,
+    (content, attempt): (Content, Attempt),
+) -> Result<Id> {
+    let mut session = repository.backup(attempt.series.name(), options())?;
+    content.add_to(&mut session, process, &stage.model, attempt)?;
+    Ok(session.finish()?.snapshot.id)
 }
 
 fn round(stage: &Stage, process: &Process, repository: &Repository) -> Result<()> {

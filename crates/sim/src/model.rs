@@ -45,6 +45,8 @@ pub struct Model {
     trees: BTreeMap<Series, [MemoryTree; TREES]>,
     shapes: [Shape; 2],
     tick_ns: i64,
+    /// How many backups of each series run.
+    running: BTreeMap<Series, usize>,
     /// What every backup that was ever tried would restore to.
     tried: BTreeMap<Series, Vec<Image>>,
     /// Snapshots by series and id.
@@ -64,7 +66,7 @@ impl Model {
     pub fn new(plan: &Plan) -> Self {
         let mut random = Random(plan.seed ^ 0x000d_15c5);
         let mut random_of_trees = Random(plan.seed ^ 0x0007_4ee5);
-        let mut random_of_volumes = Random(plan.seed ^ 0x0070_1e5);
+        let mut random_of_volumes = Random(plan.seed ^ 0x0070_01e5);
         let image = disk::image(&mut random);
         let images = Series::ALL.into_iter().map(|series| (series, image.clone())).collect();
         let tree = MemoryTree::new(1, &mut random_of_trees, timestamp(0));
@@ -76,6 +78,7 @@ impl Model {
             trees,
             shapes: plan.shapes,
             tick_ns: i64::from(plan.tick_ms) * 1_000_000,
+            running: BTreeMap::new(),
             tried: BTreeMap::new(),
             known: BTreeMap::new(),
             violations: Vec::new(),
@@ -101,9 +104,14 @@ impl Model {
             volumes.push((NAMES[0], Data::Disk(image.clone())));
         }
         let now = timestamp(self.stamp_ns(now_ns));
+        // A backup reads the state that it began with, whatever others change: what it reads late
+        // would look settled.
+        let stands_still = self.tick_ns > 0 && self.is_running(series, 1);
         let trees = self.trees.get_mut(&series);
         for (tree, name) in trees.into_iter().flatten().zip(&NAMES[1..]).take(shape.trees()) {
-            tree.change(&mut self.random_of_trees, now);
+            if !stands_still {
+                tree.change(&mut self.random_of_trees, now);
+            }
             let random = &mut self.random_of_volumes;
             let races = self.tick_ns > 0 && random.once_in(2);
             let race = races.then(|| Race::draw(tree, self.tick_ns, random));
@@ -113,6 +121,21 @@ impl Model {
             vary(&mut volumes, &mut self.random_of_volumes);
         }
         Content { volumes }
+    }
+
+    /// Whether at least so many backups of a series run.
+    fn is_running(&self, series: Series, count: usize) -> bool {
+        self.running.get(&series).is_some_and(|running| *running >= count)
+    }
+
+    /// A backup begins to run.
+    pub fn begin_backup(&mut self, series: Series) {
+        *self.running.entry(series).or_default() += 1;
+    }
+
+    /// A backup runs no more.
+    pub fn end_backup(&mut self, series: Series) {
+        *self.running.entry(series).or_default() -= 1;
     }
 
     /// Somebody tries to back this up.
@@ -132,6 +155,9 @@ impl Model {
         (before, after): (&MemoryTree, &MemoryTree),
         inode: u64,
     ) -> bool {
+        if self.is_running(attempt.series, 2) {
+            return false;
+        }
         let trees = self.trees.get_mut(&attempt.series).into_iter().flatten();
         let Some(tree) = trees.into_iter().find(|tree| tree.is_as_in(before, inode)) else {
             return false;

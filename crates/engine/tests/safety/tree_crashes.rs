@@ -15,6 +15,9 @@ use crate::tree_damage::{ALL, Files, ahead_s, backup, find, on_disk, stored};
 use crate::tree_kit::Scratch;
 use crate::trees::rename;
 
+/// Damages an object.
+type Hurt<'h> = &'h dyn Fn(&mut Vec<u8>);
+
 /// Four days of a tree; the numbers of its segments begin anew on the last.
 struct Days {
     _scratch: Scratch,
@@ -227,7 +230,7 @@ fn a_backup_carries_on_no_page_that_is_not_what_its_parent_wrote() {
     for (number, (name, bytes)) in objects.iter().enumerate() {
         let half = usize::try_from(bytes / 2).unwrap();
         let older = read(&objects[(number + objects.len() - 1) % objects.len()].0);
-        let hurts: [&dyn Fn(&mut Vec<u8>); 4] = [
+        let hurts: [Hurt<'_>; 4] = [
             &|object| object.clone_from(&older),
             &|object| object[half] ^= 1,
             &|object| object[100] ^= 1,

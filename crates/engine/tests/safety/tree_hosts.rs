@@ -32,6 +32,9 @@ use crate::tree_kit::Scratch;
 const COST: KdfCost = KdfCost { memory_kib: 8 << 10, passes: 1, lanes: 1 };
 const SECRET: &[u8] = b"what nobody else may know";
 
+/// Changes the entries of a root and the map of a volume.
+type Forgery<'f> = &'f dyn Fn(&mut Vec<Entry>, &mut MapRoot);
+
 /// A tree, and a repository with several keys.
 struct Case {
     scratch: Scratch,
@@ -116,7 +119,7 @@ impl Case {
 
     /// Commits a snapshot with the keys of a host, whose volume is what `change` makes of that of
     /// the newest one.
-    fn forge(&self, password: &[u8], change: &dyn Fn(&mut Vec<Entry>, &mut MapRoot)) -> Id {
+    fn forge(&self, password: &[u8], change: Forgery<'_>) -> Id {
         let (thief, forger) = (self.open(password), Forger::steal(&self.storage, password));
         let found = kit::latest(&thief, "home").unwrap();
         let volume = TreeVolume::open(&thief, found.volume("files").unwrap(), 0).unwrap();
@@ -296,7 +299,7 @@ fn pages_that_a_stolen_key_commits_are_named_and_leave_all_else_alone() {
         }
     };
     let empties = |_: &mut Vec<Entry>, map: &mut MapRoot| map.page = None;
-    let changes: [&dyn Fn(&mut Vec<Entry>, &mut MapRoot); 3] = [&climbs, &elsewhere, &empties];
+    let changes: [Forgery<'_>; 3] = [&climbs, &elsewhere, &empties];
     for (number, change) in changes.into_iter().enumerate() {
         let mut case = Case::new(false);
         case.backup(b"again");
