@@ -1,16 +1,10 @@
 //! What a series is backed up from: disks and file trees.
 
-use std::sync::{Arc, Mutex};
-
 use silt_format::{Result, VolumeKind};
-use siltstone::{
-    BackupSession, Found, Repository, RestoreOptions, TreeOptions, TreeVolume, Volume,
-};
+use siltstone::{Found, Repository, RestoreOptions, TreeVolume, Volume};
 
-use crate::disk::{Source, Target};
-use crate::live::{Live, Race};
-use crate::model::{Attempt, Model};
-use crate::process::Process;
+use crate::disk::Target;
+use crate::race::Race;
 use crate::tree::{self, MemoryTree};
 
 /// The volumes of one backup, each with its name.
@@ -43,27 +37,6 @@ impl Content {
             Data::Tree(tree, _) => tree.manifest(),
         });
         expected.collect()
-    }
-
-    /// Backs all of it up.
-    pub fn add_to(
-        self,
-        session: &mut BackupSession<'_>,
-        process: &Arc<Process>,
-        model: &Arc<Mutex<Model>>,
-        attempt: Attempt,
-    ) -> Result<()> {
-        for (number, (name, data)) in self.volumes.into_iter().enumerate() {
-            match data {
-                Data::Disk(bytes) => session.add_volume(name, &Source(bytes), None)?,
-                Data::Tree(tree, race) => {
-                    let live = Live::new(*tree, race, process, model, (attempt, number));
-                    let options = TreeOptions::default();
-                    session.add_tree_from(name, "memory", live.source(), &options)?
-                }
-            };
-        }
-        Ok(())
     }
 }
 

@@ -13,6 +13,7 @@ use siltstone::{
 
 use crate::content::{self, Content, Data};
 use crate::disk::Source;
+use crate::live::add_to;
 use crate::model::{Attempt, Model};
 use crate::plan::{Action, Exact, Host, Keep, Plan, Role, Series, Work};
 use crate::process::Process;
@@ -445,7 +446,7 @@ fn make(
     (content, attempt): (Content, Attempt),
 ) -> Result<Id> {
     let mut session = repository.backup(attempt.series.name(), options())?;
-    content.add_to(&mut session, process, &stage.model, attempt)?;
+    add_to(&mut session, content, process, &stage.model, attempt)?;
     Ok(session.finish()?.snapshot.id)
 }
 

@@ -13,6 +13,7 @@ mod model;
 mod plan;
 mod play;
 mod process;
+mod race;
 mod random;
 mod shrink;
 mod tree;

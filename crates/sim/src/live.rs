@@ -7,54 +7,17 @@ use silt_format::number::{to_u64, to_usize};
 use silt_format::tree::{EntryKind, Metadata};
 use silt_format::{Error, ErrorKind, Result};
 use silt_tree::{FileSource, FileSystemTraits, Found, Owners, Step, TreeSource};
-use siltstone::Env;
+use siltstone::{BackupSession, Env, TreeOptions};
 
+use crate::content::{Content, Data};
+use crate::disk::Source;
 use crate::model::{Attempt, Model, timestamp};
 use crate::process::Process;
-use crate::random::Random;
+use crate::race::{Moment, Race};
 use crate::tree::{BLOCK, MemoryTree, Node};
 
 /// How long a machine stands still where a backup would not expect it.
 const PAUSE_NS: u64 = 5_000_000_000;
-
-/// One change of a tree in the middle of its backup.
-#[derive(Clone)]
-pub struct Race {
-    /// Which entry changes.
-    inode: u64,
-    /// When.
-    moment: Moment,
-    /// How.
-    random: Random,
-}
-
-/// When an entry changes, as its backup goes.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Moment {
-    /// After its metadata was read. Then time passes.
-    Completed,
-    /// Right before it is opened.
-    Opened,
-    /// While it is read.
-    Read,
-    /// After it was read, before its status is looked at once more.
-    Status,
-    /// After its backup.
-    Done,
-}
-
-impl Race {
-    /// A change of one entry of a tree. If times are coarse, a file is not changed while it is
-    /// read: nothing shows that.
-    pub fn draw(tree: &MemoryTree, tick_ns: i64, random: &mut Random) -> Self {
-        let mut moments = vec![Moment::Completed, Moment::Opened, Moment::Status, Moment::Done];
-        if tick_ns <= 10_000_000 {
-            moments.push(Moment::Read);
-        }
-        let (inode, moment) = (tree.some_number(random), random.of(&moments));
-        Self { inode, moment, random: Random(random.bits()) }
-    }
-}
 
 /// A tree of a series during a backup.
 pub struct Live {
@@ -237,4 +200,24 @@ impl FileSource for OpenFile {
         let start = start.map(|at| to_u64(at * BLOCK).max(offset)).filter(|start| *start < size);
         Ok(start.map(|start| start..end.unwrap_or(size).min(size)))
     }
+}
+
+/// Backs all volumes up.
+pub fn add_to(
+    session: &mut BackupSession<'_>,
+    content: Content,
+    process: &Arc<Process>,
+    model: &Arc<Mutex<Model>>,
+    attempt: Attempt,
+) -> Result<()> {
+    for (number, (name, data)) in content.volumes.into_iter().enumerate() {
+        match data {
+            Data::Disk(bytes) => session.add_volume(name, &Source(bytes), None)?,
+            Data::Tree(tree, race) => {
+                let live = Live::new(*tree, race, process, model, (attempt, number));
+                session.add_tree_from(name, "memory", live.source(), &TreeOptions::default())?
+            }
+        };
+    }
+    Ok(())
 }

@@ -6,8 +6,8 @@ use silt_format::tree::Timestamp;
 
 use crate::content::{Content, Data};
 use crate::disk;
-use crate::live::Race;
 use crate::plan::{Plan, Series, Shape};
+use crate::race::Race;
 use crate::random::Random;
 use crate::tree::MemoryTree;
 

@@ -93,7 +93,8 @@ impl Days {
         days
     }
 
-    /// Stops `action` at every storage operation; afterwards either state is whole, and all goes on.
+    /// Stops `action` at every storage operation; afterwards either state is whole, and all goes
+    /// on.
     fn stop_everywhere(&self, action: &dyn Fn(&Repository) -> Result<()>) -> u32 {
         let before = self.whole(&self.repository);
         let complete = Arc::new(self.storage.snapshot());
