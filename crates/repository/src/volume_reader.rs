@@ -72,6 +72,8 @@ pub struct VolumeReader {
     map: MapReader,
     chunks: ChunkReader,
     root: MapRoot,
+    /// Whether files refer to its segments, none of which may be missing then.
+    is_tree: bool,
     bytes: u64,
     /// For messages.
     name: String,
@@ -145,6 +147,12 @@ pub fn placed(recipe: &Recipe) -> impl Iterator<Item = Placed> + '_ {
     })
 }
 
+/// A segment that a file refers to: zeros of a disk are not in the map, holes of files have no
+/// segment.
+fn missing(index: u64) -> Error {
+    Error::corrupt(format!("segment {index} of a file tree is not in its map"))
+}
+
 impl VolumeReader {
     /// Opens a volume. `memory_bytes` bounds the reader's cache; 0 stands for the context's limit.
     pub fn open(repository: &Repository, of: FoundVolume<'_>, memory_bytes: u64) -> Result<Self> {
@@ -163,6 +171,7 @@ impl VolumeReader {
             map: MapReader::sharing(objects, head, Arc::clone(&cache.pages)),
             chunks: ChunkReader::sharing(objects, head, Arc::clone(&cache.chunks))?,
             root: of.volume().root,
+            is_tree: of.volume().tree().is_some(),
             bytes: of.volume().bytes,
             name: of.describe(),
             is_far: objects.storage.request_bytes() > 0,
@@ -306,6 +315,7 @@ impl VolumeReader {
             let here = rest.len().min(to_usize(span.length) - from);
             let (part, behind) = rest.split_at_mut(here);
             match self.map.entry_in_memory(self.root, index)? {
+                None if self.is_tree => return None,
                 None => part.fill(0),
                 Some(entry) => is_zero &= self.read_part_in_memory(index, &entry, from, part)?,
             }
@@ -391,6 +401,9 @@ impl VolumeReader {
         buffers: &mut ReadBuffers,
     ) -> Result<()> {
         let Some(segment) = self.segment(index, buffers)? else {
+            if self.is_tree {
+                return Err(missing(index));
+            }
             into.fill(0);
             return Ok(());
         };

@@ -1,60 +1,55 @@
-//! What a series is backed up from: a disk, a file tree, or both.
+//! What a series is backed up from: disks and file trees.
 
 use silt_format::{Result, VolumeKind};
-use siltstone::{
-    BackupSession, Found, Repository, RestoreOptions, TreeOptions, TreeVolume, Volume,
-};
+use siltstone::{Found, Repository, RestoreOptions, TreeVolume, Volume};
 
-use crate::disk::{Source, Target};
+use crate::disk::Target;
+use crate::race::Race;
 use crate::tree::{self, MemoryTree};
 
-/// The volumes of one backup.
+/// The volumes of one backup, each with its name.
 #[derive(Clone, Default)]
 pub struct Content {
-    /// The disk.
-    pub disk: Option<Vec<u8>>,
-    /// The file tree.
-    pub tree: Option<MemoryTree>,
+    /// In their order.
+    pub volumes: Vec<(&'static str, Data)>,
+}
+
+/// What a volume is backed up from.
+#[derive(Clone)]
+pub enum Data {
+    /// The bytes of a disk.
+    Disk(Vec<u8>),
+    /// A file tree, and how it changes meanwhile.
+    Tree(Box<MemoryTree>, Option<Race>),
 }
 
 impl Content {
-    /// The same without the tree; `None` if nothing is left.
-    pub fn only_disk(&self) -> Option<Self> {
-        self.disk.is_some().then(|| Self { disk: self.disk.clone(), tree: None })
+    /// The same without trees; `None` if nothing is left.
+    pub fn only_disks(mut self) -> Option<Self> {
+        self.volumes.retain(|(_, data)| matches!(data, Data::Disk(_)));
+        (!self.volumes.is_empty()).then_some(self)
     }
 
-    /// What a restore must bring back.
-    pub fn expected(&self) -> Vec<u8> {
-        let mut bytes = self.disk.clone().unwrap_or_default();
-        bytes.extend(self.tree.iter().flat_map(MemoryTree::manifest));
-        bytes
-    }
-
-    /// Backs all of it up.
-    pub fn add_to(&self, session: &mut BackupSession<'_>) -> Result<()> {
-        if let Some(disk) = &self.disk {
-            session.add_volume("disk", &Source(disk.clone()), None)?;
-        }
-        if let Some(tree) = &self.tree {
-            session.add_tree_from("tree", "memory", tree.source(), &TreeOptions::default())?;
-        }
-        Ok(())
+    /// What a restore must bring back of each volume.
+    pub fn expected(&self) -> Vec<Vec<u8>> {
+        let expected = self.volumes.iter().map(|(_, data)| match data {
+            Data::Disk(bytes) => bytes.clone(),
+            Data::Tree(tree, _) => tree.manifest(),
+        });
+        expected.collect()
     }
 }
 
-/// Restores all volumes of a snapshot, in their order.
-pub fn restored(repository: &Repository, found: &Found) -> Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    for volume in &found.snapshot.volumes {
-        bytes.extend(match volume.kind {
-            VolumeKind::Disk => restored_disk(repository, found, volume)?,
-            VolumeKind::Tree(_) => {
-                let volume = found.volume(&volume.name)?;
-                tree::restored(&TreeVolume::open(repository, volume, 0)?)?
-            }
-        });
-    }
-    Ok(bytes)
+/// Restores the volumes of a snapshot, in their order.
+pub fn restored(repository: &Repository, found: &Found) -> Result<Vec<Vec<u8>>> {
+    let volumes = found.snapshot.volumes.iter().map(|volume| match volume.kind {
+        VolumeKind::Disk => restored_disk(repository, found, volume),
+        VolumeKind::Tree(_) => {
+            let volume = found.volume(&volume.name)?;
+            tree::restored(&TreeVolume::open(repository, volume, 0)?)
+        }
+    });
+    volumes.collect()
 }
 
 fn restored_disk(repository: &Repository, found: &Found, volume: &Volume) -> Result<Vec<u8>> {

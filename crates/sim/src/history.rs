@@ -3,18 +3,21 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use silt_format::{Config, Error, ErrorKind, Id, KdfCost, KeyLabel, Result};
+use silt_format::tree::{FileChunking, FileKind};
+use silt_format::{Chunking, Config, Error, ErrorKind, Id, KdfCost, KeyLabel, Result};
 use siltstone::{
     Administrator, BackupOptions, CheckOptions, DataCheck, DeleteMethod, HealOptions, KeyAccess,
     PlaceInfo, PopularOptions, Protection, ReclaimOptions, Repository, RoundMember, RoundOptions,
     SharePolicy, SharedSweepOptions, SweepOptions,
 };
 
-use crate::content::{self, Content};
+use crate::content::{self, Content, Data};
 use crate::disk::Source;
-use crate::model::Model;
+use crate::live::add_to;
+use crate::model::{Attempt, Model};
 use crate::plan::{Action, Exact, Host, Keep, Plan, Role, Series, Work};
 use crate::process::Process;
+use crate::random::Random;
 use crate::world::{World, minutes_ns};
 
 /// The locations of places.
@@ -35,7 +38,7 @@ pub struct Stage {
     pub plan: Plan,
     /// Time and places.
     pub world: Arc<World>,
-    pub(crate) model: Mutex<Model>,
+    pub(crate) model: Arc<Mutex<Model>>,
 }
 
 impl Stage {
@@ -60,8 +63,10 @@ impl Stage {
     }
 
     /// What a series is backed up from changes now.
-    fn change(&self, series: Series) -> Content {
+    fn change(&self, process: &Process, series: Series) -> Content {
         let now_ns = self.world.state().now_ns;
+        // Files are stamped by the machine that is backed up, or by another one.
+        let now_ns = if self.plan.tick_ms > 0 { now_ns + process.skew_ns } else { now_ns };
         self.model().change(series, now_ns)
     }
 
@@ -271,17 +276,25 @@ fn act(
             (None, repository.remove_place(&location, &opener(process)))
         }
         action => {
-            let done = act_in_place(stage, &repository, action);
+            let done = act_in_place(stage, process, &repository, action);
             (Some(repository), done)
         }
     }
 }
 
 /// Does something that leaves the places as they are.
-fn act_in_place(stage: &Stage, repository: &Repository, action: Action) -> Result<()> {
+fn act_in_place(
+    stage: &Stage,
+    process: &Arc<Process>,
+    repository: &Repository,
+    action: Action,
+) -> Result<()> {
     match action {
-        Action::Backup(series) => backup(stage, repository, series),
-        Action::Round => round(stage, repository),
+        Action::Backup(series) => backup(stage, process, repository, series),
+        Action::Round => round(stage, process, repository),
+        Action::Tune(series, which) => {
+            repository.set_file_chunking(series.name(), file_chunking(which))
+        }
         Action::Delete(series, which, exact) => {
             let Some(id) = choose(repository, series, which, false)? else { return Ok(()) };
             let method = match exact {
@@ -331,14 +344,7 @@ fn act_in_place(stage: &Stage, repository: &Repository, action: Action) -> Resul
             };
             repository.add_key(password, COST, &KeyLabel::default(), &access).map(drop)
         }
-        Action::RemoveKey(which) => {
-            let keys = repository.keys()?;
-            if keys.is_empty() {
-                return Ok(());
-            }
-            let id = keys[one_of(which, keys.len())].id.to_string();
-            repository.remove_key(&id).map(drop)
-        }
+        Action::RemoveKey(which) => remove_key(repository, which),
         Action::Recover(series) => match repository.recover(series.name()) {
             Ok(true) => {
                 stage.violated(format!("{} is taken for tampered with", series.name()));
@@ -348,6 +354,16 @@ fn act_in_place(stage: &Stage, repository: &Repository, action: Action) -> Resul
         },
         Action::AddPlace(_) | Action::AddSharedPlace(_) | Action::RemovePlace(_) => Ok(()),
     }
+}
+
+/// Removes one of the passwords.
+fn remove_key(repository: &Repository, which: u64) -> Result<()> {
+    let keys = repository.keys()?;
+    if keys.is_empty() {
+        return Ok(());
+    }
+    let id = keys[one_of(which, keys.len())].id.to_string();
+    repository.remove_key(&id).map(drop)
 }
 
 /// What is known after something was tried: what it does if it was done, what was if it was
@@ -388,36 +404,74 @@ fn options() -> BackupOptions {
     BackupOptions { jobs: 1, ..BackupOptions::default() }
 }
 
+/// Ways to cut files into chunks; `None` for the usual one.
+fn file_chunking(which: u64) -> Option<FileChunking> {
+    let small = Chunking::FastCdc { min: 1024, avg: 4096, max: 16384 };
+    let fixed = Chunking::Fixed { bytes: 4096 };
+    let large = Chunking::Fixed { bytes: 65536 };
+    let choices = [small, fixed, large];
+    if which.is_multiple_of(4) {
+        return None;
+    }
+    let mut random = Random(which);
+    let mut chunking = FileChunking::default();
+    for kind in FileKind::ALL {
+        // All of these are within the bounds of the format.
+        let _ = chunking.set(kind, random.of(&choices));
+    }
+    Some(chunking)
+}
+
 /// Changes what a series is backed up from, and backs it up.
-pub fn backup(stage: &Stage, repository: &Repository, series: Series) -> Result<()> {
-    let content = stage.change(series);
-    let expected = stage.model().tries(series, &content);
-    let mut session = repository.backup(series.name(), options())?;
-    content.add_to(&mut session)?;
-    let report = session.finish()?;
-    stage.model().made(series, report.snapshot.id.0, &expected);
+pub fn backup(
+    stage: &Stage,
+    process: &Arc<Process>,
+    repository: &Repository,
+    series: Series,
+) -> Result<()> {
+    let content = stage.change(process, series);
+    let attempt = stage.model().tries(series, &content);
+    stage.model().begin_backup(series);
+    let made = make(stage, process, repository, (content, attempt));
+    stage.model().end_backup(series);
+    stage.model().made(attempt, made?.0);
     Ok(())
 }
 
-fn round(stage: &Stage, repository: &Repository) -> Result<()> {
+/// Makes a snapshot.
+fn make(
+    stage: &Stage,
+    process: &Arc<Process>,
+    repository: &Repository,
+    (content, attempt): (Content, Attempt),
+) -> Result<Id> {
+    let mut session = repository.backup(attempt.series.name(), options())?;
+    add_to(&mut session, content, process, &stage.model, attempt)?;
+    Ok(session.finish()?.snapshot.id)
+}
+
+fn round(stage: &Stage, process: &Process, repository: &Repository) -> Result<()> {
     let mut members = Vec::new();
-    let mut expected = Vec::new();
+    let mut attempts = Vec::new();
     for series in Series::ALL {
-        let Some(content) = stage.change(series).only_disk() else { continue };
-        expected.push((series, stage.model().tries(series, &content)));
-        let volumes = content.disk.map(|disk| ("disk".to_owned(), Box::new(Source(disk)) as _));
+        let Some(content) = stage.change(process, series).only_disks() else { continue };
+        attempts.push(stage.model().tries(series, &content));
+        let volumes = content.volumes.into_iter().filter_map(|(name, data)| match data {
+            Data::Disk(bytes) => Some((name.to_owned(), Box::new(Source(bytes)) as _)),
+            Data::Tree(..) => None,
+        });
         members.push(RoundMember {
             series: series.name().to_owned(),
-            volumes: volumes.into_iter().collect(),
+            volumes: volumes.collect(),
             options: options(),
             on_released: None,
         });
     }
     let options = RoundOptions { folder: Stage::spool(), memory_bytes: 0, spool: false };
     let report = repository.backup_round(members, &options)?;
-    for ((series, expected), backup) in expected.iter().zip(report.backups) {
+    for (attempt, backup) in attempts.iter().zip(report.backups) {
         if let Ok(backup) = backup {
-            stage.model().made(*series, backup.snapshot.id.0, expected);
+            stage.model().made(*attempt, backup.snapshot.id.0);
         }
     }
     Ok(())

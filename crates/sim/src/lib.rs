@@ -8,10 +8,12 @@
 mod content;
 mod disk;
 mod history;
+mod live;
 mod model;
 mod plan;
 mod play;
 mod process;
+mod race;
 mod random;
 mod shrink;
 mod tree;

@@ -17,6 +17,11 @@ pub struct Plan {
     pub guarded: bool,
     /// What each series is backed up from, in the order of [`Series::ALL`].
     pub shapes: [Shape; 2],
+    /// If this is not 0, files are stamped by the clock of the host that changes them, rounded down
+    /// to so many milliseconds, and trees change during backups, too. All hosts must have the same
+    /// clock then. If it is 0, another machine stamps the files, whose clock is right, and each
+    /// change has a time of its own.
+    pub tick_ms: u32,
     /// What is done before anything goes wrong.
     pub prelude: Vec<Action>,
     /// What the hosts do.
@@ -33,6 +38,32 @@ pub enum Shape {
     Tree,
     /// A disk and a file tree.
     Both,
+    /// Two file trees.
+    Trees,
+    /// A disk and two file trees, of which some are left out at times, and which may take each
+    /// other's names.
+    Varied,
+}
+
+impl Shape {
+    /// Whether there is a disk.
+    pub fn has_disk(self) -> bool {
+        matches!(self, Self::Disk | Self::Both | Self::Varied)
+    }
+
+    /// How many file trees there are.
+    pub fn trees(self) -> usize {
+        match self {
+            Self::Disk => 0,
+            Self::Tree | Self::Both => 1,
+            Self::Trees | Self::Varied => 2,
+        }
+    }
+
+    /// Whether snapshots have different volumes.
+    pub fn varies(self) -> bool {
+        self == Self::Varied
+    }
 }
 
 /// One host: its processes, one after the other.
@@ -88,6 +119,8 @@ pub enum Action {
     SweepSeries(Series),
     /// Gives space back.
     Reclaim(Series, Keep),
+    /// Lets the files of a series be cut in another way, or in the usual one.
+    Tune(Series, u64),
     /// Copies to the shared store what several series have.
     Popular,
     /// Replaces private copies by links.
@@ -297,13 +330,43 @@ impl Plan {
             prelude.push(Action::AddPlace(random.bits()));
         }
         let hosts = 2 + random.below(3);
-        let hosts = (0..hosts).map(|_| host(theme, folders, &mut random)).collect();
+        let hosts: Vec<Host> = (0..hosts).map(|_| host(theme, folders, &mut random)).collect();
         let guarded = theme == Theme::Guarded;
         // Drawn apart: the rest of a seed's plan does not depend on it.
         let mut random = Random(seed ^ 0x0005_4a9e);
         let shapes = [Shape::Disk, Shape::Disk, Shape::Tree, Shape::Tree, Shape::Both];
         let shapes = [random.of(&shapes), random.of(&shapes)];
-        Self { seed, places, folders, guarded, shapes, prelude, hosts }
+        let mut plan = Self { seed, places, folders, guarded, shapes, tick_ms: 0, prelude, hosts };
+        plan.draw_trees(&mut Random(seed ^ 0x0007_12ee));
+        plan
+    }
+
+    /// Adds what concerns file trees alone.
+    fn draw_trees(&mut self, random: &mut Random) {
+        for shape in &mut self.shapes {
+            *shape = match *shape {
+                Shape::Both if random.once_in(2) => Shape::Varied,
+                Shape::Tree if random.once_in(4) => Shape::Trees,
+                shape => shape,
+            };
+        }
+        if self.shapes.iter().all(|shape| shape.trees() == 0) {
+            return;
+        }
+        if random.once_in(3) {
+            self.tick_ms = random.of(&[4, 10, 1000, 2000]);
+            let skew_minutes = self.hosts.first().map_or(0, |host| host.skew_minutes);
+            self.hosts.iter_mut().for_each(|host| host.skew_minutes = skew_minutes);
+        }
+        for host in &mut self.hosts {
+            if random.once_in(4) {
+                let after_minutes = random.of(&[0, 0, 1, 10]);
+                let action = Action::Tune(series(random), random.bits());
+                let faults = (0..random.below(2)).map(|_| fault(self.folders, random)).collect();
+                let place = random.below(host.work.len() + 1);
+                host.work.insert(place, Work { after_minutes, action, faults });
+            }
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Playing a plan from its beginning to what must hold in the end.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use silt_format::Error;
 
@@ -26,7 +26,7 @@ pub struct Outcome {
 pub fn play(plan: &Plan, keeps_events: bool) -> Outcome {
     let hosts = plan.hosts.len();
     let world = World::new(plan.seed, plan.places.max(1), hosts, keeps_events);
-    let model = Mutex::new(Model::new(plan));
+    let model = Arc::new(Mutex::new(Model::new(plan)));
     let stage = Stage { plan: plan.clone(), world, model };
     let begun = catch_unwind(AssertUnwindSafe(|| {
         begin(&stage)?;

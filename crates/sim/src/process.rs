@@ -21,7 +21,8 @@ pub struct Process {
     pub world: Arc<World>,
     host: usize,
     id: u32,
-    skew_ns: i64,
+    /// By how much its clock is ahead.
+    pub skew_ns: i64,
     folders: bool,
     is_dead: AtomicBool,
     /// What is still to go wrong, and how many operations before it.

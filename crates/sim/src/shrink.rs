@@ -43,7 +43,9 @@ fn smaller(plan: &Plan) -> Vec<Plan> {
         });
     }
     for (host, all) in plan.hosts.iter().enumerate() {
-        without(&|plan| plan.hosts[host].skew_minutes = 0);
+        if plan.tick_ms == 0 {
+            without(&|plan| plan.hosts[host].skew_minutes = 0);
+        }
         without(&|plan| plan.hosts[host].stays_open = false);
         without(&|plan| plan.hosts[host].role = Role::Administrator);
         for (work, one) in all.work.iter().enumerate() {
@@ -57,8 +59,13 @@ fn smaller(plan: &Plan) -> Vec<Plan> {
     }
     for series in 0..plan.shapes.len() {
         without(&|plan| plan.shapes[series] = Shape::Disk);
-        without(&|plan| plan.shapes[series] = Shape::Tree);
+        if plan.shapes[series] != Shape::Disk {
+            without(&|plan| plan.shapes[series] = Shape::Tree);
+        }
     }
+    // One clock stamps the files and is read by all hosts.
+    without(&|plan| plan.hosts.iter_mut().for_each(|host| host.skew_minutes = 0));
+    without(&|plan| plan.tick_ms = 0);
     without(&|plan| plan.places = 1);
     without(&|plan| plan.guarded = false);
     plans

@@ -1,19 +1,17 @@
 //! File trees in memory, and how they change.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::sync::Arc;
 
 use silt_format::number::{to_u64, to_usize};
 use silt_format::tree::{DeviceNumber, Entry, EntryKind, Metadata, State, Timestamp, Xattr};
-use silt_format::{Error, ErrorKind, Result};
-use silt_tree::{FileSource, FileSystemTraits, Found, Owners, Step, TreeSource};
+use silt_format::{Error, Result};
 use siltstone::TreeVolume;
 
 use crate::random::Random;
 
-const ROOT: u64 = 1;
-const BLOCK: usize = 4096;
+/// Content is made of blocks of this size; those of zeros are holes.
+pub const BLOCK: usize = 4096;
 /// The most entries that a tree begins with.
 const ENTRIES: usize = 12;
 /// The most changes of a day.
@@ -23,15 +21,20 @@ const LARGE: [usize; 3] = [700_000, 1_200_000, 2_500_000];
 
 /// A file, directory, link or pipe.
 #[derive(Clone)]
-struct Node {
-    metadata: Metadata,
-    content: Arc<Vec<u8>>,
-    entries: BTreeMap<Vec<u8>, u64>,
+pub struct Node {
+    /// All that is known of it but its content.
+    pub metadata: Metadata,
+    /// What a file holds.
+    pub content: Arc<Vec<u8>>,
+    /// What a directory holds.
+    pub entries: BTreeMap<Vec<u8>, u64>,
 }
 
 /// A file tree. As on a real file system, the number of a file that was removed is given again.
 #[derive(Clone)]
 pub struct MemoryTree {
+    /// The number of the root, the least of all.
+    pub root: u64,
     nodes: BTreeMap<u64, Node>,
     /// Whether some files are large: these histories take longer.
     has_large: bool,
@@ -42,9 +45,9 @@ type Place = (u64, Vec<u8>);
 
 impl MemoryTree {
     /// A tree with a few entries.
-    pub fn new(random: &mut Random, now: Timestamp) -> Self {
-        let mut tree = Self { nodes: BTreeMap::new(), has_large: random.once_in(6) };
-        tree.nodes.insert(ROOT, node(EntryKind::Directory, ROOT, now));
+    pub fn new(root: u64, random: &mut Random, now: Timestamp) -> Self {
+        let mut tree = Self { root, nodes: BTreeMap::new(), has_large: random.once_in(6) };
+        tree.nodes.insert(root, node(EntryKind::Directory, root, now));
         for _ in 0..=random.below(ENTRIES) {
             tree.add(random, now);
         }
@@ -62,6 +65,71 @@ impl MemoryTree {
                 4..=6 => self.write(random, now),
                 _ => self.add(random, now),
             }
+        }
+    }
+
+    /// A file, directory, link or pipe by its number.
+    pub fn get(&self, inode: u64) -> Option<&Node> {
+        self.nodes.get(&inode)
+    }
+
+    /// The number of a file, or of anything.
+    pub fn some_number(&self, random: &mut Random) -> u64 {
+        let some = self.some(random, EntryKind::File).filter(|_| !random.once_in(4));
+        let numbers: Vec<u64> = self.nodes.keys().copied().collect();
+        some.map_or_else(|| numbers[random.below(numbers.len())], |(_, inode)| inode)
+    }
+
+    /// Changes an entry at a time that may be the one that it has: a file gets other bytes, of
+    /// which there are as many; others, and those without content, get another attribute.
+    pub fn change_in_place(&mut self, inode: u64, random: &mut Random, now: Timestamp) {
+        let node = self.node(inode);
+        if node.content.is_empty() {
+            // The names of a file are looked at one by one.
+            if node.metadata.links == 1 {
+                let mut value = vec![0; 8];
+                random.fill(&mut value);
+                node.metadata.xattrs = vec![Xattr { name: b"user.note".to_vec(), value }];
+                node.metadata.changed = now;
+            }
+            return;
+        }
+        let mut bytes = node.content.to_vec();
+        let at = random.below(bytes.len());
+        let end = bytes.len().min(at + BLOCK);
+        random.fill(&mut bytes[at..end]);
+        bytes[at] = !node.content[at];
+        node.content = Arc::new(bytes);
+        node.metadata.changed = now;
+        // Some programs set the time back.
+        if !random.once_in(3) {
+            node.metadata.modified = now;
+        }
+    }
+
+    /// Whether an entry is what it is in another tree.
+    pub fn is_as_in(&self, other: &Self, inode: u64) -> bool {
+        match (self.nodes.get(&inode), other.nodes.get(&inode)) {
+            (Some(here), Some(there)) => {
+                here.metadata == there.metadata
+                    && here.entries == there.entries
+                    && Arc::ptr_eq(&here.content, &there.content)
+            }
+            _ => false,
+        }
+    }
+
+    /// Lets an entry have the extended attributes that it has in another tree.
+    pub fn keep_attributes(&mut self, other: &Self, inode: u64) {
+        if let Some(there) = other.nodes.get(&inode) {
+            self.node(inode).metadata.xattrs.clone_from(&there.metadata.xattrs);
+        }
+    }
+
+    /// Lets an entry be what it is in another tree.
+    pub fn copy_from(&mut self, other: &Self, inode: u64) {
+        if let Some(node) = other.nodes.get(&inode) {
+            self.nodes.insert(inode, node.clone());
         }
     }
 
@@ -98,9 +166,9 @@ impl MemoryTree {
     /// The root, or one of the other directories.
     fn directory(&self, random: &mut Random) -> u64 {
         if random.once_in(2) {
-            return ROOT;
+            return self.root;
         }
-        self.some(random, EntryKind::Directory).map_or(ROOT, |(_, inode)| inode)
+        self.some(random, EntryKind::Directory).map_or(self.root, |(_, inode)| inode)
     }
 
     /// Adds an entry, in place of the one that has its name.
@@ -108,7 +176,7 @@ impl MemoryTree {
         let place = (self.directory(random), name(random));
         self.remove(&place, now);
         let inode =
-            (ROOT..u64::MAX).find(|inode| !self.nodes.contains_key(inode)).unwrap_or(u64::MAX);
+            (self.root..u64::MAX).find(|inode| !self.nodes.contains_key(inode)).unwrap_or(u64::MAX);
         let kind = random.of(&[
             EntryKind::File,
             EntryKind::File,
@@ -234,7 +302,7 @@ impl MemoryTree {
     /// All that a restore must bring back, in one sequence of bytes.
     pub fn manifest(&self) -> Vec<u8> {
         let mut manifest = Manifest::default();
-        self.list(ROOT, &mut Vec::new(), &mut manifest);
+        self.list(self.root, &mut Vec::new(), &mut manifest);
         manifest.0
     }
 
@@ -248,11 +316,6 @@ impl MemoryTree {
             self.list(*below, path, manifest);
             path.truncate(length);
         }
-    }
-
-    /// The tree as a backup reads it.
-    pub fn source(&self) -> Box<dyn TreeSource + '_> {
-        Box::new(Reading { tree: self, open: Vec::new(), has_begun: false })
     }
 }
 
@@ -349,97 +412,4 @@ fn restored_below(
         path.truncate(length);
     }
     Ok(())
-}
-
-/// A tree that is being backed up.
-struct Reading<'a> {
-    tree: &'a MemoryTree,
-    /// The entries to come of each open directory.
-    open: Vec<std::collections::btree_map::Iter<'a, Vec<u8>, u64>>,
-    has_begun: bool,
-}
-
-impl<'a> Reading<'a> {
-    fn enter(&mut self, name: &[u8], node: &'a Node) -> Step {
-        self.open.push(node.entries.iter());
-        Step::Enter(found(name, node))
-    }
-}
-
-/// An entry as the status of a file shows it.
-fn found(name: &[u8], node: &Node) -> Found {
-    let (flags, target, xattrs) = (0, Vec::new(), Vec::new());
-    let metadata = Metadata { flags, target, xattrs, ..node.metadata.clone() };
-    Found { name: name.to_vec(), metadata, problem: None }
-}
-
-impl TreeSource for Reading<'_> {
-    fn next(&mut self) -> Result<Option<Step>> {
-        let tree = self.tree;
-        let lost = || Error::invalid("an entry of a tree has no file");
-        if !self.has_begun {
-            self.has_begun = true;
-            return Ok(Some(self.enter(b"", tree.nodes.get(&ROOT).ok_or_else(lost)?)));
-        }
-        let Some(entries) = self.open.last_mut() else { return Ok(None) };
-        let Some((name, inode)) = entries.next() else {
-            self.open.pop();
-            return Ok(Some(Step::Leave(None)));
-        };
-        let node = tree.nodes.get(inode).ok_or_else(lost)?;
-        Ok(Some(match node.metadata.kind {
-            EntryKind::Directory => self.enter(name, node),
-            _ => Step::Entry(found(name, node)),
-        }))
-    }
-
-    fn complete(&mut self, found: &mut Found) -> bool {
-        let Some(node) = self.tree.nodes.get(&found.metadata.inode) else { return false };
-        found.metadata.clone_from(&node.metadata);
-        true
-    }
-
-    fn open_file(&mut self, found: &Found) -> Result<Box<dyn FileSource>> {
-        let node = self.tree.nodes.get(&found.metadata.inode);
-        let absent = || Error::new(ErrorKind::NotFound, "there is no such file");
-        Ok(Box::new(OpenFile(node.ok_or_else(absent)?.clone())))
-    }
-
-    fn vanished(&self) -> u64 {
-        0
-    }
-
-    fn traits(&self, _: u16) -> FileSystemTraits {
-        FileSystemTraits::default()
-    }
-
-    fn owners(&self) -> Owners {
-        Owners::default()
-    }
-}
-
-/// A file that is being read. Its blocks of zeros are holes.
-struct OpenFile(Node);
-
-impl FileSource for OpenFile {
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-        let rest = self.0.content.get(to_usize(offset)..).unwrap_or_default();
-        let length = buffer.len().min(rest.len());
-        buffer[..length].copy_from_slice(&rest[..length]);
-        Ok(length)
-    }
-
-    fn status(&self) -> Result<Metadata> {
-        Ok(self.0.metadata.clone())
-    }
-
-    fn next_data(&self, offset: u64, size: u64) -> Result<Option<Range<u64>>> {
-        let is_zero = |block: &[u8]| block.iter().all(|byte| *byte == 0);
-        let first = to_usize(offset) / BLOCK;
-        let mut blocks = (first..).zip(self.0.content.chunks(BLOCK).skip(first));
-        let start = blocks.by_ref().find(|(_, block)| !is_zero(block)).map(|(at, _)| at);
-        let end = blocks.find(|(_, block)| is_zero(block)).map(|(at, _)| to_u64(at * BLOCK));
-        let start = start.map(|at| to_u64(at * BLOCK).max(offset)).filter(|start| *start < size);
-        Ok(start.map(|start| start..end.unwrap_or(size).min(size)))
-    }
 }

@@ -140,8 +140,12 @@ fn process(stage: &Stage) -> Arc<Process> {
     stage.process(stage.plan.hosts.len(), 0)
 }
 
-/// Opens the repository by the first place that holds it and is reached.
 fn open(stage: &Stage) -> Result<Repository> {
+    open_by(stage, &process(stage))
+}
+
+/// Opens the repository by the first place that holds it and is reached.
+fn open_by(stage: &Stage, process: &Arc<Process>) -> Result<Repository> {
     let place = {
         let state = stage.world.state();
         let holds = |place: &crate::world::Place| {
@@ -150,7 +154,7 @@ fn open(stage: &Stage) -> Result<Repository> {
         };
         state.places.iter().position(holds).unwrap_or(0)
     };
-    history::open_where_it_is(stage, &process(stage), place, Role::Administrator)
+    history::open_where_it_is(stage, process, place, Role::Administrator)
 }
 
 fn with_only(stage: &Stage, alone: &[usize], opened_by: usize) -> Result<()> {
@@ -197,8 +201,10 @@ fn look(stage: &Stage, repository: &Repository, by: &str, data: DataCheck) -> Re
 /// The next backup and reclaim work without repair by hand.
 fn goes_on(stage: &Stage) -> Result<()> {
     for series in Series::ALL {
-        let repository = open(stage)?;
-        backup(stage, &repository, series).map_err(|error| error.context("the next backup"))?;
+        let process = process(stage);
+        let repository = open_by(stage, &process)?;
+        backup(stage, &process, &repository, series)
+            .map_err(|error| error.context("the next backup"))?;
         reclaim(&repository, series, Keep::Nothing)
             .map_err(|error| error.context("the next reclaim"))?;
     }

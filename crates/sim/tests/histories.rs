@@ -44,6 +44,98 @@ fn play_all(plan: &Plan) {
     }
 }
 
+/// Plays a plan with file trees: one, two, and some of a disk and two; with times of their own and
+/// with those that a kernel or an old file system gives.
+fn play_trees(plan: &Plan) {
+    for seed in 0..24 {
+        let shapes = [Shape::Tree, Shape::Trees, Shape::Varied, Shape::Varied];
+        let ticks_ms = [0, 4, 2000];
+        let place = |seed: u64, count: usize| usize::try_from(seed).unwrap_or(0) % count;
+        let (shape, tick_ms) = (shapes[place(seed, 4)], ticks_ms[place(seed, 3)]);
+        let plan = Plan { seed, shapes: [shape; 2], tick_ms, ..plan.clone() };
+        let outcome = play(&plan, true);
+        let events = outcome.events.join("\n");
+        assert!(outcome.violations.is_empty(), "{plan:#?}\n{events}\n{:#?}", outcome.violations);
+    }
+}
+
+/// The files of a series are cut in other ways while one of its backups sleeps, and others go on.
+#[test]
+fn files_are_cut_in_another_way_while_a_backup_sleeps() {
+    let tune = |which| Action::Tune(Series::Vm, which);
+    for class in [Class::Recipes, Class::Containers, Class::Snapshots, Class::Heads] {
+        play_trees(&Plan {
+            places: 1,
+            prelude: vec![BACKUP, BACKUP],
+            hosts: vec![
+                host(vec![
+                    fails(0, BACKUP, (Kind::Put, class, 0), Wrong::Sleep(600)),
+                    does(0, BACKUP),
+                ]),
+                host(vec![does(1, tune(5)), does(0, BACKUP), does(0, tune(4)), does(0, BACKUP)]),
+                host(vec![
+                    fails(2, tune(7), (Kind::Put, Class::Heads, 0), Wrong::LoseAnswer),
+                    does(0, BACKUP),
+                    does(0, Action::Delete(Series::Vm, 1, Exact::Yes)),
+                    does(0, Action::Reclaim(Series::Vm, Keep::Nothing)),
+                ]),
+            ],
+            ..Plan::default()
+        });
+    }
+}
+
+/// Volumes are left out of some snapshots, and the numbers of their segments begin anew, while
+/// another host sleeps that has seen the old ones.
+#[test]
+fn a_tree_that_was_left_out_comes_back_while_a_backup_sleeps() {
+    let delete = |which| Action::Delete(Series::Vm, which, Exact::No);
+    for class in [Class::Recipes, Class::Containers, Class::Heads] {
+        play_trees(&Plan {
+            places: 1,
+            prelude: vec![BACKUP, BACKUP, Action::Round, BACKUP],
+            hosts: vec![
+                host(vec![
+                    fails(0, BACKUP, (Kind::Put, class, 0), Wrong::Sleep(600)),
+                    does(0, BACKUP),
+                ]),
+                host(vec![
+                    does(1, BACKUP),
+                    does(0, Action::Round),
+                    does(0, BACKUP),
+                    does(0, delete(1)),
+                    does(0, delete(2)),
+                    does(0, Action::Reclaim(Series::Vm, Keep::Nothing)),
+                    does(0, Action::Undelete(Series::Vm, 0)),
+                    does(0, BACKUP),
+                ]),
+            ],
+            ..Plan::default()
+        });
+    }
+}
+
+/// Files change in the tick of the clock in which they are backed up, on machines whose clocks are
+/// right or wrong.
+#[test]
+fn a_change_in_the_tick_of_a_backup_is_in_the_next_one() {
+    for skew_minutes in [0, 3, -3, 1440, -1440] {
+        for tick_ms in [4, 10, 1000, 2000] {
+            for seed in 0..12 {
+                let work = vec![does(0, BACKUP), does(0, BACKUP), does(0, BACKUP)];
+                let one = Host { skew_minutes, ..host(work) };
+                let shapes = [[Shape::Tree; 2], [Shape::Trees; 2]][usize::from(seed % 4 == 3)];
+                let hosts = vec![one.clone(), one];
+                let plan = Plan { seed, places: 1, tick_ms, shapes, hosts, ..Plan::default() };
+                let outcome = play(&plan, true);
+                let events = outcome.events.join("\n");
+                let violations = outcome.violations;
+                assert!(violations.is_empty(), "{plan:#?}\n{events}\n{violations:#?}");
+            }
+        }
+    }
+}
+
 /// A backup sleeps while the place that decides is removed and another host commits to the other
 /// place.
 #[test]
@@ -195,6 +287,27 @@ fn a_place_has_no_head_before_what_it_names() {
                     (Kind::Put, Class::Containers, 0),
                     Wrong::Sleep(2000),
                 )]),
+            ],
+            ..Plan::default()
+        });
+    }
+}
+
+/// A head is visible in one place and not durable when a healing brings it to the other; the power
+/// fails, and a writer that slept finds its number free.
+#[test]
+fn a_head_is_durable_where_it_is_before_it_is_copied() {
+    for action in [BACKUP, Action::Protect(Series::Vm, 1), Action::Tune(Series::Vm, 5)] {
+        let sleeps = (Kind::Put, Class::Leases, 0);
+        play_all(&Plan {
+            places: 2,
+            prelude: vec![BACKUP, Action::AddPlace(1)],
+            hosts: vec![
+                host(vec![fails(0, action, sleeps, Wrong::Sleep(600))]),
+                host(vec![
+                    fails(10, action, (Kind::Put, Class::Heads, 0), Wrong::LosePower(60)),
+                    does(0, Action::Heal),
+                ]),
             ],
             ..Plan::default()
         });

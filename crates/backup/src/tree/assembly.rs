@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use silt_format::number::to_u64;
 use silt_format::tree::{
-    Entry, EntryKind, Extent, FileKind, KindCounts, Metadata, State, TreeCounts,
+    Entry, EntryKind, Extent, FileKind, KindCounts, Metadata, State, Timestamp, TreeCounts,
 };
 use silt_format::{Error, Result, SEGMENT_BYTES};
 use silt_repository::objects::Objects;
@@ -14,12 +14,15 @@ use silt_repository::tree::TreeWriter;
 use super::events::TreeEvent;
 use super::map::NewMap;
 
-/// A file with several names: its content, and how many names are still to come.
+/// A file with several names: its content, with the times that it had then, and how many names are
+/// still to come.
 struct Linked {
     extents: Vec<Extent>,
     state: State,
     content: FileKind,
     size: u64,
+    modified: Timestamp,
+    changed: Timestamp,
     left: u32,
 }
 
@@ -102,7 +105,9 @@ impl Assembly {
                 };
                 let (extents, state, content) =
                     (linked.extents.clone(), linked.state, linked.content);
-                let metadata = Metadata { size: linked.size, ..*metadata };
+                // The file may have changed since: later times would prove what was not read.
+                let Linked { size, modified, changed, .. } = *linked;
+                let metadata = Metadata { size, modified, changed, ..*metadata };
                 let entry = Entry { name, metadata, state, content, extents, subtree: None };
                 self.add(entry, objects, packs)
             }
@@ -159,7 +164,9 @@ impl Assembly {
         }
         let (extents, state) = (entry.extents.clone(), entry.state);
         let (content, size, left) = (entry.content, metadata.size, metadata.links - 1);
-        self.linked.insert(id, Linked { extents, state, content, size, left });
+        let (modified, changed) = (metadata.modified, metadata.changed);
+        let linked = Linked { extents, state, content, size, modified, changed, left };
+        self.linked.insert(id, linked);
     }
 
     fn count(&mut self, entry: &Entry) {

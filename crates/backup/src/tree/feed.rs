@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use silt_format::number::to_u64;
-use silt_format::tree::{Entry, EntryKind, FileKind, Metadata, State};
+use silt_format::tree::{Entry, EntryKind, FileKind, Metadata, State, Timestamp};
 use silt_format::{Error, ErrorKind, Result, SEGMENT_BYTES};
 use silt_repository::env::Context;
 use silt_repository::event::Warning;
@@ -176,8 +176,9 @@ impl<'a> TreeFeed<'a> {
 
     fn enter(&mut self, mut found: Found) -> Result<()> {
         let old = self.known.enter(&found.name, &found.metadata)?;
+        let looked = self.now();
         self.complete(&mut found, old.as_ref());
-        let state = self.state(&mut found);
+        let state = self.state(&mut found, looked);
         let entry = Entry {
             name: found.name,
             metadata: found.metadata,
@@ -192,10 +193,11 @@ impl<'a> TreeFeed<'a> {
 
     /// A link, pipe, socket or device.
     fn other(&mut self, mut found: Found, old: Option<&Entry>) {
+        let looked = self.now();
         if !self.complete(&mut found, old) {
             return;
         }
-        let state = self.state(&mut found);
+        let state = self.state(&mut found, looked);
         let entry = Entry {
             name: found.name,
             metadata: found.metadata,
@@ -219,13 +221,17 @@ impl<'a> TreeFeed<'a> {
         }
     }
 
-    /// The state of an entry that has no content.
-    fn state(&mut self, found: &mut Found) -> State {
+    /// The state of an entry that has no content, and was looked at from `looked` on.
+    fn state(&mut self, found: &mut Found, looked: Timestamp) -> State {
         if let Some(error) = found.problem.take() {
             self.warnings.push(problem(&error));
             return State::Unreadable;
         }
-        settled(&found.metadata, timestamp(self.context.env.now_ns()))
+        settled(&found.metadata, looked)
+    }
+
+    fn now(&self) -> Timestamp {
+        timestamp(self.context.env.now_ns())
     }
 
     /// Takes a file over from the parent or reads it; returns whether the claim must be handed out
@@ -263,7 +269,7 @@ impl<'a> TreeFeed<'a> {
             self.waiting = Some(Box::new((found, old)));
             return Ok(true);
         }
-        let opened = timestamp(self.context.env.now_ns());
+        let opened = self.now();
         if !self.walk.complete(&mut found) {
             return Ok(false);
         }
@@ -334,7 +340,7 @@ impl<'a> TreeFeed<'a> {
             }
             match reading.file.status() {
                 Ok(now) if !has_changed(&reading.metadata, &now) && !reading.is_doubtful() => {
-                    break settled(&reading.metadata, reading.opened);
+                    break reading.settled();
                 }
                 Ok(_) if !reading.again && self.restart(reading) => {
                     buffer.truncate(start);
@@ -360,7 +366,7 @@ impl<'a> TreeFeed<'a> {
     /// that a change has another time than those before.
     fn restart(&self, reading: &mut Reading) -> bool {
         self.context.env.sleep_ns(u64::from(TICK_NS));
-        let opened = timestamp(self.context.env.now_ns());
+        let opened = self.now();
         let now = reading.file.status();
         now.is_ok_and(|now| {
             reading.restart(&now, opened);
@@ -419,7 +425,7 @@ impl<'a> TreeFeed<'a> {
         let state = match now {
             _ if reading.failed => State::Unreadable,
             Ok(now) if !has_changed(&reading.metadata, &now) && !reading.is_doubtful() => {
-                settled(&reading.metadata, reading.opened)
+                reading.settled()
             }
             Ok(_) if !reading.again && self.restart(&mut reading) => {
                 self.claim.events.push(TreeEvent::Again);

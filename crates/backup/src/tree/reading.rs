@@ -1,11 +1,11 @@
 //! Reading files into segments.
 
 use silt_format::number::{to_u64, to_usize};
-use silt_format::tree::{Entry, FileKind, Metadata, Timestamp};
+use silt_format::tree::{Entry, FileKind, Metadata, State, Timestamp};
 use silt_format::{Result, SEGMENT_BYTES};
 use silt_tree::{FileSource, kind_of};
 
-use super::known::is_doubtful;
+use super::known::{is_doubtful, settled};
 
 /// Whether a file changed between two looks at its status.
 pub(crate) fn has_changed(before: &Metadata, after: &Metadata) -> bool {
@@ -38,6 +38,8 @@ pub(crate) struct Reading {
     kind: Option<FileKind>,
     /// When reading began: what changed too shortly before may change again unseen.
     pub(crate) opened: Timestamp,
+    /// The change time with which flags and extended attributes were read.
+    attributes_changed: Timestamp,
 }
 
 /// What comes next of a large file.
@@ -57,7 +59,29 @@ impl Reading {
         opened: Timestamp,
     ) -> Self {
         let (offset, data_end, again, failed, kind) = (0, 0, false, false, None);
-        Self { file, name, metadata, offset, data_end, again, before, failed, kind, opened }
+        let attributes_changed = metadata.changed;
+        Self {
+            file,
+            name,
+            metadata,
+            offset,
+            data_end,
+            again,
+            before,
+            failed,
+            kind,
+            opened,
+            attributes_changed,
+        }
+    }
+
+    /// The state of a file that was read whole. If it changed after its attributes were read, they
+    /// may be older than its times, and are read again next time.
+    pub(crate) fn settled(&self) -> State {
+        if self.metadata.changed != self.attributes_changed {
+            return State::Fresh;
+        }
+        settled(&self.metadata, self.opened)
     }
 
     /// Whether its times may not show a change while it was read.

@@ -198,6 +198,14 @@ impl Repository {
             }
             return Ok(());
         };
+        if !options.dry_run {
+            // A head that a power failure takes away here would stay in the other places only, and
+            // the next writer would commit another one under its name.
+            match places[good].settle(key) {
+                Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+                settled => settled?,
+            }
+        }
         for (number, place) in places.iter().enumerate().filter(|(number, _)| *number != good) {
             let (mut there, mut is_damaged) = (Vec::new(), false);
             match place.get(key, ByteRange::Full, &mut there) {

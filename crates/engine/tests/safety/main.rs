@@ -33,10 +33,14 @@ mod sources;
 mod status;
 mod tags;
 mod tree_changes;
+mod tree_crashes;
 mod tree_damage;
+mod tree_hosts;
 #[path = "../../../tree/tests/tree/kit.rs"]
 #[expect(dead_code, reason = "other tests use the rest")]
 mod tree_kit;
+mod tree_places;
+mod tree_sharing;
 mod trees;
 mod write_only;
 mod writers;

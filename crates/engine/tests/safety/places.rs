@@ -17,34 +17,40 @@ use siltstone::{
 use crate::kit::{self, World};
 use crate::{rounds, shared};
 
-const ALL_DATA: HealOptions = HealOptions { read_data: true, dry_run: false };
+pub const ALL_DATA: HealOptions = HealOptions { read_data: true, dry_run: false };
 
 /// Storages by their locations; one that is not there can't be reached.
 #[derive(Default)]
-struct Disks(Mutex<BTreeMap<String, Arc<MemoryStorage>>>);
+pub struct Disks(pub Mutex<BTreeMap<String, Arc<MemoryStorage>>>);
 
 impl Disks {
-    fn with(locations: &[&str]) -> Self {
+    pub fn with(locations: &[&str]) -> Self {
         let disks = locations.iter().map(|name| ((*name).to_owned(), Arc::default()));
         Self(Mutex::new(disks.collect()))
     }
 
-    fn get(&self, location: &str) -> Arc<MemoryStorage> {
+    pub fn get(&self, location: &str) -> Arc<MemoryStorage> {
         Arc::clone(&self.0.lock().unwrap()[location])
     }
 
-    fn open(&self, location: &str) -> Result<Arc<dyn Storage>> {
+    pub fn open(&self, location: &str) -> Result<Arc<dyn Storage>> {
         let disks = self.0.lock().unwrap();
         let found = disks.get(location).map(|disk| Arc::clone(disk) as Arc<dyn Storage>);
         found.ok_or_else(|| Error::new(ErrorKind::Unavailable, "the disk is not there"))
     }
 
-    fn repository(&self, location: &str, world: &Arc<World>) -> Result<Repository> {
+    pub fn repository(&self, location: &str, world: &Arc<World>) -> Result<Repository> {
         let open = |location: &str| self.open(location);
         kit::open(self.open(location)?, world)?.with_places(location, &open)
     }
 
-    fn add(&self, here: &str, location: &str, is_shared: bool, world: &Arc<World>) -> Repository {
+    pub fn add(
+        &self,
+        here: &str,
+        location: &str,
+        is_shared: bool,
+        world: &Arc<World>,
+    ) -> Repository {
         let open = |location: &str| self.open(location);
         let repository = self.repository(here, world).unwrap();
         let added = if is_shared {
@@ -55,7 +61,7 @@ impl Disks {
         added.unwrap().0
     }
 
-    fn objects(&self, location: &str) -> BTreeMap<String, Vec<u8>> {
+    pub fn objects(&self, location: &str) -> BTreeMap<String, Vec<u8>> {
         let disk = self.get(location);
         let keys = list_all(&*disk, "", None).map(|item| item.unwrap().0);
         let keys = keys.filter(|key| !Numbered::Lease.is(key.as_str()));
@@ -68,7 +74,7 @@ impl Disks {
     }
 }
 
-fn replace(disk: &MemoryStorage, name: &str, bytes: Option<&[u8]>) {
+pub fn replace(disk: &MemoryStorage, name: &str, bytes: Option<&[u8]>) {
     let key = Key::new(name).unwrap();
     disk.delete(std::slice::from_ref(&key)).unwrap();
     bytes.iter().for_each(|bytes| disk.put(&key, &[bytes], PutMode::Create).unwrap());

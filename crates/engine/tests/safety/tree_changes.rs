@@ -4,8 +4,8 @@ use std::fs::{self, File, OpenOptions};
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use silt_format::Result;
 use silt_format::tree::{Entry, EntryKind, Metadata, State};
@@ -16,12 +16,13 @@ use silt_tree::{
 use siltstone::{Protection, Repository, SystemEnv, TreeOptions, TreeVolume};
 
 use crate::kit::{self, World};
-use crate::tree_kit::Scratch;
+use crate::tree_kit::{Scratch, set_xattr};
 
-/// A directory whose files take long to read.
+/// A directory whose files take long to read, or whose entries take long to look at.
 struct Slow {
     walk: Walk,
     world: Arc<World>,
+    is_slow_to_look_at: bool,
 }
 
 struct SlowFile(Box<dyn FileSource>, Arc<World>);
@@ -31,7 +32,11 @@ impl TreeSource for Slow {
         self.walk.next()
     }
     fn complete(&mut self, found: &mut Seen) -> bool {
-        self.walk.complete(found)
+        let is_there = self.walk.complete(found);
+        if self.is_slow_to_look_at {
+            self.world.pass_seconds(60);
+        }
+        is_there
     }
     fn open_file(&mut self, found: &Seen) -> Result<Box<dyn FileSource>> {
         let file = TreeSource::open_file(&mut self.walk, found)?;
@@ -76,13 +81,206 @@ fn a_file_that_changed_right_before_it_was_opened_is_read_again_next_time() {
         let repository = kit::init(Arc::new(MemoryStorage::new()), &world).unwrap();
         let mut session = repository.backup("home", kit::options()).unwrap();
         let walk = Walk::open(&root, &Rules::default()).unwrap();
-        let source = Box::new(Slow { walk, world: world.clone() });
+        let source = Box::new(Slow { walk, world: world.clone(), is_slow_to_look_at: false });
         session.add_tree_from("files", "slow", source, &TreeOptions::default()).unwrap();
         session.finish().unwrap();
         let found = kit::latest(&repository, "home").unwrap();
         let volume = TreeVolume::open(&repository, found.volume("files").unwrap(), 0).unwrap();
         assert_eq!(volume.find(name.as_bytes()).unwrap().state, State::Fresh, "{name}");
         fs::remove_file(root.join(name)).unwrap();
+    }
+}
+
+/// The same of attributes: what counts is when they were looked at, however long that took.
+#[test]
+fn attributes_that_changed_right_before_they_were_read_are_read_again_next_time() {
+    let scratch = Scratch::new();
+    let root = scratch.folder("source");
+    fs::create_dir(root.join("folder")).unwrap();
+    std::os::unix::fs::symlink("somewhere", root.join("link")).unwrap();
+    let world = World::new(1);
+    let changed = fs::symlink_metadata(root.join("link")).unwrap().ctime();
+    world.pass_seconds(changed + 1 - 1_790_000_000);
+    let repository = kit::init(Arc::new(MemoryStorage::new()), &world).unwrap();
+    for state in [State::Fresh, State::Whole] {
+        let mut session = repository.backup("home", kit::options()).unwrap();
+        let walk = Walk::open(&root, &Rules::default()).unwrap();
+        let source = Box::new(Slow { walk, world: world.clone(), is_slow_to_look_at: true });
+        session.add_tree_from("files", "slow", source, &TreeOptions::default()).unwrap();
+        session.finish().unwrap();
+        let found = kit::latest(&repository, "home").unwrap();
+        let volume = TreeVolume::open(&repository, found.volume("files").unwrap(), 0).unwrap();
+        // The root is looked at first, and the clock goes on from there.
+        assert_eq!(volume.tree().root.state, state);
+        if state == State::Whole {
+            assert_eq!(volume.find(b"folder").unwrap().state, state);
+            assert_eq!(volume.find(b"link").unwrap().state, state);
+        }
+    }
+}
+
+/// A directory in which something happens around the turn of an entry.
+struct Eventful<'e> {
+    walk: Walk,
+    /// Before the step behind this name, or after that to this name.
+    name: &'static [u8],
+    is_before: bool,
+    event: Option<Box<dyn FnOnce() + Send + 'e>>,
+    last: Vec<u8>,
+}
+
+impl TreeSource for Eventful<'_> {
+    fn next(&mut self) -> Result<Option<Step>> {
+        if self.is_before && self.last == self.name {
+            self.event.take().into_iter().for_each(|event| event());
+        }
+        let step = self.walk.next()?;
+        if let Some(Step::Entry(found)) = &step {
+            self.last.clone_from(&found.name);
+        }
+        if !self.is_before && self.last == self.name {
+            self.event.take().into_iter().for_each(|event| event());
+        }
+        Ok(step)
+    }
+    fn complete(&mut self, found: &mut Seen) -> bool {
+        self.walk.complete(found)
+    }
+    fn open_file(&mut self, found: &Seen) -> Result<Box<dyn FileSource>> {
+        TreeSource::open_file(&mut self.walk, found)
+    }
+    fn vanished(&self) -> u64 {
+        self.walk.vanished()
+    }
+    fn traits(&self, file_system: u16) -> FileSystemTraits {
+        self.walk.traits(file_system)
+    }
+    fn owners(&self) -> Owners {
+        Owners::default()
+    }
+}
+
+/// A file is changed between its two names: under neither does a later backup take what it read
+/// before for what the file holds now.
+#[test]
+fn a_file_that_changes_between_its_names_is_read_again_under_both() {
+    for (has_parent, is_before) in [(false, false), (false, true), (true, false), (true, true)] {
+        let scratch = Scratch::new();
+        let root = scratch.folder("source");
+        fs::write(root.join("a"), [1; 9000]).unwrap();
+        fs::hard_link(root.join("a"), root.join("b")).unwrap();
+        let world = World::new(1);
+        let changed = fs::metadata(root.join("a")).unwrap().ctime();
+        world.pass_seconds(changed + 3600 - 1_790_000_000);
+        let repository = kit::init(Arc::new(MemoryStorage::new()), &world).unwrap();
+        let backup = |event: Option<Box<dyn FnOnce() + Send + '_>>| {
+            world.pass_seconds(3600);
+            let mut session = repository.backup("home", kit::options()).unwrap();
+            let walk = Walk::open(&root, &Rules::default()).unwrap();
+            let name: &[u8] = if is_before { b"a" } else { b"b" };
+            let source = Eventful { walk, name, is_before, event, last: Vec::new() };
+            let options = TreeOptions::default();
+            session.add_tree_from("files", "eventful", Box::new(source), &options).unwrap();
+            session.finish().unwrap();
+        };
+        if has_parent {
+            backup(None);
+        }
+        backup(Some(Box::new(|| fs::write(root.join("a"), [2; 9000]).unwrap())));
+        for _ in 0..2 {
+            backup(None);
+            let found = kit::latest(&repository, "home").unwrap();
+            let volume = TreeVolume::open(&repository, found.volume("files").unwrap(), 0).unwrap();
+            for name in [&b"a"[..], b"b"] {
+                let file = volume.find(name).unwrap();
+                let is_new = read(&volume, &file).iter().all(|byte| *byte == 2);
+                assert!(is_new, "{} {has_parent} {is_before}", name.escape_ascii());
+            }
+        }
+    }
+}
+
+type Event = Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>;
+
+/// A directory in which something happens behind the first bytes that are read of a file.
+struct Interrupted {
+    walk: Walk,
+    event: Event,
+}
+
+struct InterruptedFile(Box<dyn FileSource>, Event);
+
+impl TreeSource for Interrupted {
+    fn next(&mut self) -> Result<Option<Step>> {
+        self.walk.next()
+    }
+    fn complete(&mut self, found: &mut Seen) -> bool {
+        self.walk.complete(found)
+    }
+    fn open_file(&mut self, found: &Seen) -> Result<Box<dyn FileSource>> {
+        let file = TreeSource::open_file(&mut self.walk, found)?;
+        Ok(Box::new(InterruptedFile(file, self.event.clone())))
+    }
+    fn vanished(&self) -> u64 {
+        self.walk.vanished()
+    }
+    fn traits(&self, file_system: u16) -> FileSystemTraits {
+        self.walk.traits(file_system)
+    }
+    fn owners(&self) -> Owners {
+        Owners::default()
+    }
+}
+
+impl FileSource for InterruptedFile {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        let read = self.0.read_at(offset, buffer);
+        self.1.lock().unwrap().take().into_iter().for_each(|event| event());
+        read
+    }
+    fn status(&self) -> Result<Metadata> {
+        self.0.status()
+    }
+    fn next_data(&self, offset: u64, size: u64) -> Result<Option<Range<u64>>> {
+        self.0.next_data(offset, size)
+    }
+}
+
+/// The file is read again, and its attributes were read before: the change is not taken for known.
+#[test]
+fn an_attribute_that_changes_while_its_file_is_read_is_in_the_next_backup() {
+    for bytes in [9000, 5 << 20] {
+        let scratch = Scratch::new();
+        let root = scratch.folder("source");
+        let path = root.join("file");
+        fs::write(&path, vec![7; bytes]).unwrap();
+        if !set_xattr(&path, "user.note", b"before") {
+            eprintln!("SKIPPED: the temporary folder has no extended attributes");
+            return;
+        }
+        let world = World::new(1);
+        let changed = fs::metadata(&path).unwrap().ctime();
+        world.pass_seconds(changed + 3600 - 1_790_000_000);
+        let repository = kit::init(Arc::new(MemoryStorage::new()), &world).unwrap();
+        let happens: Box<dyn FnOnce() + Send> = Box::new(move || {
+            assert!(set_xattr(&path, "user.note", b"after"));
+        });
+        let event = Arc::new(Mutex::new(Some(happens)));
+        for _ in 0..2 {
+            world.pass_seconds(3600);
+            let mut session = repository.backup("home", kit::options()).unwrap();
+            let walk = Walk::open(&root, &Rules::default()).unwrap();
+            let source = Box::new(Interrupted { walk, event: event.clone() });
+            let options = TreeOptions::default();
+            session.add_tree_from("files", "interrupted", source, &options).unwrap();
+            session.finish().unwrap();
+        }
+        assert!(event.lock().unwrap().is_none(), "it has happened");
+        let found = kit::latest(&repository, "home").unwrap();
+        let volume = TreeVolume::open(&repository, found.volume("files").unwrap(), 0).unwrap();
+        let xattrs = volume.find(b"file").unwrap().metadata.xattrs;
+        let note = xattrs.iter().find(|xattr| xattr.name == b"user.note").unwrap();
+        assert_eq!(note.value, b"after", "{bytes}");
     }
 }
 

@@ -17,14 +17,14 @@ use siltstone::{
 use crate::kit::{self, Random, World};
 use crate::tree_kit::Scratch;
 
-const ALL: CheckOptions =
+pub const ALL: CheckOptions =
     CheckOptions { series: Vec::new(), data: DataCheck::All, restart: true, jobs: 2 };
 
 /// Files by their paths with a `/` in front; directories have no content and end in `/`.
-type Files = BTreeMap<Vec<u8>, Vec<u8>>;
+pub type Files = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// What is in a folder.
-fn on_disk(root: &Path) -> Files {
+pub fn on_disk(root: &Path) -> Files {
     fn add(folder: &Path, path: &[u8], files: &mut Files) {
         for entry in fs::read_dir(folder).unwrap() {
             let entry = entry.unwrap();
@@ -47,7 +47,7 @@ fn on_disk(root: &Path) -> Files {
 }
 
 /// What is in a tree of a snapshot.
-fn stored(repository: &Repository, found: &Found) -> Files {
+pub fn stored(repository: &Repository, found: &Found) -> Files {
     fn add(volume: &TreeVolume, directory: &Entry, path: &[u8], files: &mut Files) {
         let mut entries = volume.entries(directory);
         while let Some(entry) = volume.next(&mut entries).unwrap() {
@@ -69,7 +69,7 @@ fn stored(repository: &Repository, found: &Found) -> Files {
 }
 
 /// Three folders with small files, and a large one.
-fn first_day(root: &Path) {
+pub fn first_day(root: &Path) {
     let mut random = Random(1);
     for folder in ["a", "b/c", "d"] {
         fs::create_dir_all(root.join(folder)).unwrap();
@@ -86,7 +86,7 @@ fn first_day(root: &Path) {
 }
 
 /// Some files change, one goes, one comes, one is renamed.
-fn second_day(root: &Path) {
+pub fn second_day(root: &Path) {
     let mut bytes = vec![0; 40_000];
     Random(2).fill(&mut bytes);
     fs::write(root.join("a/file1"), &bytes).unwrap();
@@ -97,20 +97,20 @@ fn second_day(root: &Path) {
 }
 
 /// By how many seconds a clock is to go on so that the times of files prove what did not change.
-fn ahead_s(scratch: &Scratch) -> i64 {
+pub fn ahead_s(scratch: &Scratch) -> i64 {
     use std::os::unix::fs::MetadataExt;
     let probe = scratch.path("probe");
     fs::write(&probe, b"").unwrap();
     fs::metadata(probe).unwrap().ctime() - 1_790_000_000 + 3600
 }
 
-fn backup(repository: &Repository, root: &Path) -> silt_format::Result<BackupReport> {
+pub fn backup(repository: &Repository, root: &Path) -> silt_format::Result<BackupReport> {
     let mut session = repository.backup("home", kit::options())?;
     session.add_tree("files", root, &TreeOptions::default())?;
     session.finish()
 }
 
-fn find(repository: &Repository, id: Id) -> Found {
+pub fn find(repository: &Repository, id: Id) -> Found {
     kit::find(repository, &Selector::Id(id.to_string())).unwrap()
 }
 

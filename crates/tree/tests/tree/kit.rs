@@ -103,7 +103,8 @@ pub fn set_modified(path: &Path, seconds: i64, nanoseconds: i64) {
     utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
 }
 
-fn set_xattr(path: &Path, name: &str, value: &[u8]) -> bool {
+/// Sets an extended attribute; returns whether the file system takes it.
+pub fn set_xattr(path: &Path, name: &str, value: &[u8]) -> bool {
     lsetxattr(path, name, value, XattrFlags::empty()).is_ok()
 }
 
