@@ -1,4 +1,4 @@
-//! What a series is backed up from: a disk, a file tree, or both.
+//! The sources of a series: a disk, a file tree, or both.
 
 use silt_format::{Result, VolumeKind};
 use siltstone::{
@@ -18,19 +18,19 @@ pub struct Content {
 }
 
 impl Content {
-    /// The same without the tree; `None` if nothing is left.
+    /// Returns the content without the tree; `None` if there is no disk.
     pub fn only_disk(&self) -> Option<Self> {
         self.disk.is_some().then(|| Self { disk: self.disk.clone(), tree: None })
     }
 
-    /// What a restore must bring back.
+    /// Returns the bytes that [`restored`] must return.
     pub fn expected(&self) -> Vec<u8> {
         let mut bytes = self.disk.clone().unwrap_or_default();
         bytes.extend(self.tree.iter().flat_map(MemoryTree::manifest));
         bytes
     }
 
-    /// Backs all of it up.
+    /// Backs up all volumes.
     pub fn add_to(&self, session: &mut BackupSession<'_>) -> Result<()> {
         if let Some(disk) = &self.disk {
             session.add_volume("disk", &Source(disk.clone()), None)?;
@@ -42,7 +42,7 @@ impl Content {
     }
 }
 
-/// Restores all volumes of a snapshot, in their order.
+/// Restores all volumes of a snapshot, and returns their bytes one after the other.
 pub fn restored(repository: &Repository, found: &Found) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     for volume in &found.snapshot.volumes {

@@ -1,4 +1,4 @@
-//! One history: the beginning, the hosts, and what must hold in the end.
+//! One history: preparing the repository, and running the hosts.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,17 +19,17 @@ use crate::world::{World, minutes_ns};
 
 /// The locations of places.
 pub const LOCATIONS: [&str; 4] = ["a", "b", "c", "d"];
-/// What a container holds, in bytes: the least that a repository can be made with.
+/// Size of a container in bytes: the minimum.
 const CONTAINER_BYTES: u32 = 64 << 10;
 
-/// What opens the keys that read, that only write, and that sign.
+/// The passwords of the full key, the write-only key, and the administrator's key.
 const READS: &[u8] = b"reads";
 const WRITES: &[u8] = b"writes";
 const SIGNS: &[u8] = b"signs";
-/// The least that the format allows.
+/// The lowest cost that the format allows.
 const COST: KdfCost = KdfCost { memory_kib: 8 << 10, passes: 1, lanes: 1 };
 
-/// What all hosts of a history share.
+/// The state that all hosts of a history share.
 pub struct Stage {
     /// The plan.
     pub plan: Plan,
@@ -39,27 +39,27 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// What was tried and told.
+    /// Locks the model.
     pub fn model(&self) -> MutexGuard<'_, Model> {
         self.model.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes an event down.
+    /// Records an event.
     pub fn note(&self, event: std::fmt::Arguments<'_>) {
         self.world.state().note(event);
     }
 
-    /// A violation, for the record.
+    /// Records a violation.
     pub fn violated(&self, what: String) {
         self.model().violations.push(what);
     }
 
-    /// A process of a host; the one after the last is the auditor.
+    /// Starts a process of a host. The host after the last one is the auditor.
     pub fn process(&self, host: usize, skew_minutes: i64) -> Arc<Process> {
         Process::new(&self.world, host, skew_minutes, self.plan.folders, self.plan.seed)
     }
 
-    /// What a series is backed up from changes now.
+    /// Changes the sources of a series, and returns them.
     fn change(&self, series: Series) -> Content {
         let now_ns = self.world.state().now_ns;
         self.model().change(series, now_ns)
@@ -70,7 +70,7 @@ impl Stage {
     }
 }
 
-/// Opens the repository by one of the places.
+/// Opens the repository at one of its places.
 pub fn open(stage: &Stage, process: &Arc<Process>, place: usize, role: Role) -> Result<Repository> {
     let password = || match role {
         _ if !stage.plan.guarded => Err(Error::invalid("nothing is encrypted here")),
@@ -84,7 +84,7 @@ pub fn open(stage: &Stage, process: &Arc<Process>, place: usize, role: Role) -> 
     repository.with_places(LOCATIONS[place], &opener(process))
 }
 
-/// Opens places by their locations.
+/// Returns a function that opens a place by its location.
 pub fn opener(process: &Arc<Process>) -> impl Fn(&str) -> Result<Arc<dyn silt_storage::Storage>> {
     let process = Arc::clone(process);
     move |location| {
@@ -94,17 +94,17 @@ pub fn opener(process: &Arc<Process>) -> impl Fn(&str) -> Result<Arc<dyn silt_st
     }
 }
 
-/// What a panic said.
+/// Returns the message of a panic.
 pub fn text(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().cloned();
     text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default()
 }
 
-/// Makes the repository, and does what comes before all trouble.
+/// Creates the repository and runs the prelude.
 pub fn begin(stage: &Stage) -> Result<()> {
     let auditor = stage.plan.hosts.len();
     let process = stage.process(auditor, 0);
-    // How well data is compressed changes nothing of what can go wrong.
+    // The compression level has no influence on the faults, so use the fastest.
     let config = Config {
         container_bytes: CONTAINER_BYTES,
         frame_bytes: 8 << 10,
@@ -141,8 +141,7 @@ pub fn begin(stage: &Stage) -> Result<()> {
     Ok(())
 }
 
-/// Whether an operation may be refused although nothing is wrong, because it has nothing to work
-/// on.
+/// Returns whether an error means only that the operation had nothing to work on.
 fn is_refusal(kind: ErrorKind) -> bool {
     use ErrorKind::{AlreadyExists, Denied, Invalid, NoRepository, NotFound};
     matches!(kind, AlreadyExists | Denied | Invalid | NoRepository | NotFound)
@@ -201,7 +200,7 @@ fn run_host(stage: &Stage, number: usize, host: &Host) {
     }
 }
 
-/// The place by which users open the repository: the first one that holds it.
+/// Returns the place at which users open the repository: the first reachable one that contains it.
 fn place_to_open(stage: &Stage) -> usize {
     let state = stage.world.state();
     let now_ns = state.now_ns;
@@ -212,8 +211,8 @@ fn place_to_open(stage: &Stage) -> usize {
     found.unwrap_or(0)
 }
 
-/// Opens the repository by one of its places. Opening a removed place gives the current location
-/// and forbids changes.
+/// Opens the repository at a place. If that place was removed, opens it at one of the current
+/// places instead: the removed one permits no changes.
 pub fn open_where_it_is(
     stage: &Stage,
     process: &Arc<Process>,
@@ -227,7 +226,7 @@ pub fn open_where_it_is(
     }
 }
 
-/// A place, or else the first that can be reached of those that the repository lists.
+/// Returns `place` if the repository lists it, otherwise the first listed place that is reachable.
 fn listed(repository: &Repository, place: usize) -> usize {
     let places = repository.places();
     if places.is_empty() || places.iter().any(|listed| listed.location == LOCATIONS[place]) {
@@ -238,7 +237,7 @@ fn listed(repository: &Repository, place: usize) -> usize {
     reached.find_map(known).unwrap_or(place)
 }
 
-/// Does something; gives the repository back, if it is still open.
+/// Runs an action. Returns the repository, if it is still open, and the action's result.
 fn act(
     stage: &Stage,
     process: &Arc<Process>,
@@ -267,7 +266,7 @@ fn act(
                 return (Some(repository), Ok(()));
             }
             let location = places[one_of(which, places.len())].location.clone();
-            // Whoever changes the places opens the repository anew.
+            // After a change of the places, the repository must be opened again.
             (None, repository.remove_place(&location, &opener(process)))
         }
         action => {
@@ -277,7 +276,7 @@ fn act(
     }
 }
 
-/// Does something that leaves the places as they are.
+/// Runs an action that does not change the places.
 fn act_in_place(stage: &Stage, repository: &Repository, action: Action) -> Result<()> {
     match action {
         Action::Backup(series) => backup(stage, repository, series),
@@ -350,8 +349,8 @@ fn act_in_place(stage: &Stage, repository: &Repository, action: Action) -> Resul
     }
 }
 
-/// What is known after something was tried: what it does if it was done, what was if it was
-/// refused.
+/// Returns the state after an attempt: `after` if it succeeded, `before` if it was refused, and
+/// `None`, for unknown, after any other error.
 fn certain(done: &Result<()>, after: Option<bool>, before: Option<bool>) -> Option<bool> {
     match done {
         Ok(()) => after,
@@ -360,12 +359,12 @@ fn certain(done: &Result<()>, after: Option<bool>, before: Option<bool>) -> Opti
     }
 }
 
-/// A number below `count`, which is over 0.
+/// Maps `which` to a number below `count`, which is greater than 0.
 fn one_of(which: u64, count: usize) -> usize {
     usize::try_from(which % silt_format::number::to_u64(count)).unwrap_or(0)
 }
 
-/// One of a series' snapshots, or of its deleted ones.
+/// Chooses one of a series' snapshots, or one of its deleted snapshots; `None` if there is none.
 fn choose(
     repository: &Repository,
     series: Series,
@@ -388,7 +387,7 @@ fn options() -> BackupOptions {
     BackupOptions { jobs: 1, ..BackupOptions::default() }
 }
 
-/// Changes what a series is backed up from, and backs it up.
+/// Changes the sources of a series, and backs them up.
 pub fn backup(stage: &Stage, repository: &Repository, series: Series) -> Result<()> {
     let content = stage.change(series);
     let expected = stage.model().tries(series, &content);
@@ -423,12 +422,12 @@ fn round(stage: &Stage, repository: &Repository) -> Result<()> {
     Ok(())
 }
 
-/// Gives a series' space back.
+/// Reclaims a series.
 pub fn reclaim(repository: &Repository, series: Series, keep: Keep) -> Result<()> {
     let options = match keep {
         Keep::Nothing => thorough(),
         Keep::Usual => {
-            // A plan that somebody looks at before it is executed.
+            // Plan and execution as two operations, as for a user who reads the plan first.
             let plan = repository.plan_reclaim(series.name(), &ReclaimOptions::default())?;
             return repository.execute_reclaim(&plan).map(drop);
         }
@@ -437,7 +436,7 @@ pub fn reclaim(repository: &Repository, series: Series, keep: Keep) -> Result<()
     repository.reclaim(series.name(), &options).map(drop)
 }
 
-/// Everything that is dead goes.
+/// Returns options with which a reclaim removes everything dead.
 pub fn thorough() -> ReclaimOptions {
     ReclaimOptions {
         dead_share_min: 0.0,
@@ -458,7 +457,7 @@ fn popular(repository: &Repository) -> Result<()> {
     repository.build_popular(&options).map(drop)
 }
 
-/// Deletes from the shared store; the series that it has to wait for.
+/// Deletes dead chunks from the shared store. Returns the series that it has to wait for.
 pub fn sweep(repository: &Repository) -> Result<Vec<String>> {
     let options = SharedSweepOptions {
         spool: Stage::spool(),
@@ -469,12 +468,12 @@ pub fn sweep(repository: &Repository) -> Result<Vec<String>> {
     Ok(repository.sweep_shared(&options)?.waiting_for)
 }
 
-/// Checks every byte.
+/// Returns options for a check of every byte.
 pub fn all_data() -> CheckOptions {
     CheckOptions { data: DataCheck::All, jobs: 1, ..CheckOptions::default() }
 }
 
-/// Restores a snapshot and compares it with what was backed up.
+/// Restores a snapshot and compares it with the content that was backed up.
 pub fn restore(
     stage: &Stage,
     repository: &Repository,

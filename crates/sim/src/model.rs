@@ -1,4 +1,4 @@
-//! The model: what must be true of the repository, updated as the history runs.
+//! The model: the expected state of the repository, updated while the history runs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,36 +11,36 @@ use crate::plan::{Plan, Series, Shape};
 use crate::random::Random;
 use crate::tree::MemoryTree;
 
-/// What is known of one snapshot.
+/// The expected state of one snapshot.
 #[derive(Clone, Debug)]
 pub struct Known {
-    /// What a restore must bring back, if the backup was reported as done.
+    /// The bytes that a restore must return; `None` if the backup was not reported as done.
     pub image: Option<Arc<Vec<u8>>>,
-    /// Whether it must be listed; `None` while uncertain.
+    /// Whether it must be listed; `None` while unknown.
     pub is_living: Option<bool>,
-    /// Counts what was tried with it.
+    /// Number of attempts to delete it or to bring it back.
     attempts: u64,
-    /// How many of these haven't ended.
+    /// Number of these attempts that have not ended.
     pending: u64,
 }
 
-/// What was attempted, and which results were reported.
+/// The attempted operations and their reported results.
 pub struct Model {
     images: BTreeMap<Series, Vec<u8>>,
     trees: BTreeMap<Series, MemoryTree>,
     shapes: [Shape; 2],
-    /// What every backup that was ever tried would restore to.
+    /// The content of every backup that was ever attempted.
     tried: BTreeMap<Series, Vec<Arc<Vec<u8>>>>,
     /// Snapshots by series and id.
     pub known: BTreeMap<(Series, u64), Known>,
-    /// What must not be.
+    /// Violations found so far.
     pub violations: Vec<String>,
     random: Random,
     random_of_trees: Random,
 }
 
 impl Model {
-    /// A model of a repository without snapshots.
+    /// Returns the model of a repository without snapshots.
     pub fn new(plan: &Plan) -> Self {
         let mut random = Random(plan.seed ^ 0x000d_15c5);
         let mut random_of_trees = Random(plan.seed ^ 0x0007_4ee5);
@@ -53,7 +53,7 @@ impl Model {
         Self { images, trees, shapes, tried, known, violations, random, random_of_trees }
     }
 
-    /// What a series is backed up from changes at this time, and is about to be backed up.
+    /// Changes the sources of a series at this time, and returns them to be backed up.
     pub fn change(&mut self, series: Series, now_ns: i64) -> Content {
         let shape = self.shapes[series as usize];
         let mut content = Content::default();
@@ -72,17 +72,17 @@ impl Model {
         content
     }
 
-    /// Somebody tries to back this up; returns what it restores to.
+    /// Records the attempt of a backup. Returns the bytes that a restore must return.
     pub fn tries(&mut self, series: Series, content: &Content) -> Arc<Vec<u8>> {
         let expected = Arc::new(content.expected());
         self.tried.entry(series).or_default().push(Arc::clone(&expected));
         expected
     }
 
-    /// A snapshot was reported as made.
+    /// Records that a backup was reported as done.
     pub fn made(&mut self, series: Series, id: u64, image: &Arc<Vec<u8>>) {
         let image = Some(Arc::clone(image));
-        // Others may have seen it, and deleted it, before its maker was told.
+        // Another host may have seen and deleted it before this was reported.
         let known = self.entry(series, id);
         known.image = image;
         if known.attempts == 0 {
@@ -95,8 +95,8 @@ impl Model {
         self.known.entry((series, id)).or_insert(unknown)
     }
 
-    /// Somebody begins to delete a snapshot, or to bring it back; with what it returns the end is
-    /// told.
+    /// Records the begin of an attempt to delete a snapshot or to bring it back. Returns the number
+    /// of the attempt for [`end`](Self::end), and whether the snapshot was living.
     pub fn begin(&mut self, series: Series, id: u64) -> (u64, Option<bool>) {
         let known = self.entry(series, id);
         known.attempts += 1;
@@ -104,7 +104,8 @@ impl Model {
         (known.attempts, known.is_living.take())
     }
 
-    /// It was done, or certainly not done. Of attempts that overlap, nobody knows which came last.
+    /// Records the end of an attempt, with the state of the snapshot if it is certain. The state is
+    /// unknown if another attempt overlapped: either may have come last.
     pub fn end(&mut self, series: Series, id: u64, attempt: u64, is_living: Option<bool>) {
         let known = self.entry(series, id);
         known.pending -= 1;
@@ -112,7 +113,8 @@ impl Model {
         known.is_living = is_living.filter(|_| was_alone);
     }
 
-    /// Somebody restored a snapshot.
+    /// Compares a restored snapshot with its expected bytes. If its backup was not reported as
+    /// done, it must be one of the attempted ones.
     pub fn restored(&mut self, series: Series, id: u64, bytes: &[u8], by: &str) {
         let known = self.known.get(&(series, id)).and_then(|known| known.image.as_deref());
         let is_right = match known {
@@ -128,7 +130,7 @@ impl Model {
     }
 }
 
-/// A time as a file has it.
+/// Converts nanoseconds since 1970 into the form of a file's times.
 fn timestamp(now_ns: i64) -> Timestamp {
     let nanoseconds = u32::try_from(now_ns.rem_euclid(1_000_000_000)).unwrap_or(0);
     Timestamp { seconds: now_ns.div_euclid(1_000_000_000), nanoseconds }
