@@ -325,7 +325,7 @@ fn quoted(code: &str) -> (String, usize) {
 /// Returns the first word of a message that a library may not use: the name of the program, a flag,
 /// or an environment variable. Literals without a space are not messages.
 fn forbidden(message: &str) -> Option<&str> {
-    let of_others = ["qemu-img", "nbdinfo", "rbd"].iter().any(|other| message.contains(other));
+    let of_others = PROGRAMS_OF_OTHERS.iter().any(|other| message.contains(other));
     let mut braces = 0_usize;
     let ends_word = |letter: char| {
         // The names in `{}` are of constants and variables of the code.
@@ -345,6 +345,9 @@ fn forbidden(message: &str) -> Option<&str> {
         *word == "silt" || (is_flag && !of_others) || (is_variable && !OTHERS.contains(word))
     })
 }
+
+/// Programs whose flags a message may name, because the user runs them beside this one.
+const PROGRAMS_OF_OTHERS: [&str; 5] = ["qemu-img", "nbdinfo", "rbd", "restic", "borg"];
 
 /// Names that other programs define: a text of S3 servers, and the variable of systemd's sockets.
 const OTHERS: [&str; 2] = ["CONTENT_RANGE", "LISTEN_FDS"];
