@@ -21,7 +21,8 @@ use super::signature_index::{Candidate, SignatureIndex};
 /// index.
 const GROUP_CHUNKS: usize = 512;
 
-/// Left-over containers that are durable in every place and whole: what a head may name (I-5).
+/// Left-over containers that were verified and are durable in every place, so that a head may name
+/// them (I-5).
 #[derive(Default)]
 pub(crate) struct AdoptedContainers(Vec<(u32, ObjectTag)>);
 
@@ -35,7 +36,7 @@ impl AdoptedContainers {
     }
 }
 
-/// A left-over container of which every chunk was compared with its fingerprint.
+/// A left-over container whose chunks were all compared with their fingerprints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Proven {
     number: u32,
@@ -43,8 +44,8 @@ pub(crate) struct Proven {
 }
 
 impl Proven {
-    /// Reads a container and verifies all that is in it; `Corrupt` if anything is not what its
-    /// directory says.
+    /// Reads a container and verifies all its chunks. Fails with `Corrupt` if anything differs from
+    /// its directory.
     pub(crate) fn read(
         objects: &Objects,
         series: SeriesId,
@@ -72,7 +73,8 @@ pub(crate) struct Orphans {
 }
 
 impl Orphans {
-    /// Lists what lies behind the head's numbers; readable containers join the index.
+    /// Lists the containers and packs after those of the head, and adds readable containers to the
+    /// index.
     pub(crate) fn find(objects: &Objects, head: &Head, index: &mut SignatureIndex) -> Result<Self> {
         let mut orphans = Self {
             containers: BTreeSet::new(),
@@ -116,8 +118,7 @@ impl Orphans {
         }
     }
 
-    /// Adopts the containers that the new snapshot refers to: from now on they are durable in every
-    /// place.
+    /// Adopts the containers that the new snapshot refers to: makes them durable in every place.
     pub(crate) fn adopt(
         self,
         objects: &Objects,
@@ -138,8 +139,8 @@ impl Orphans {
     }
 }
 
-/// The objects below `prefix` from the number `next` on, ascending, one of each number: the first
-/// that is listed. `first` is a name that `next` has.
+/// Returns the objects below `prefix` with numbers from `next` on, in ascending order. Of several
+/// objects with one number, returns the first that is listed. `first` is a name with number `next`.
 fn behind_head(
     objects: &Objects,
     prefix: &str,

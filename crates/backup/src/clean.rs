@@ -14,15 +14,15 @@ use super::feed::read_or_mark;
 use super::parent::ParentVolume;
 use super::scan::{ScanBuffers, Scanner};
 
-/// One in this many clean segments is read and compared at random.
+/// One in this many clean segments is compared, chosen at random.
 const SAMPLE_ONE_IN: u64 = 200;
-/// In addition, each backup compares one in this many, in turn: after as many backups, every
-/// segment has been read or compared.
+/// In addition, each backup compares one in this many, in turns. After this number of backups,
+/// every segment has been read or compared.
 const TURNS: usize = 30;
 const SAMPLES_MIN: u64 = 8;
 const SAMPLES_MAX: u64 = 256;
 
-/// The segments that need not be read: clean by the map, and whole in the parent.
+/// The segments that need not be read: clean by the map, and readable in the parent.
 pub(crate) struct CleanSegments<'a> {
     map: &'a ChangedMap,
     /// Segments that could not be read last time.
@@ -34,10 +34,10 @@ pub(crate) struct CleanSegments<'a> {
 pub(crate) enum MapCheck<'a> {
     /// The compared segments agree with the map.
     Trusted(CleanSegments<'a>, MapProof),
-    /// It cannot be used, for a reason that is not an error.
+    /// The map cannot be used, for this reason, which is not an error.
     Unusable(String),
-    /// A segment that it calls clean has changed, given by its bytes; and since when that may be
-    /// so.
+    /// A segment has changed that the map calls clean: its range in bytes, and the time since which
+    /// it may have been wrong.
     Wrong(Range<u64>, Option<i64>),
 }
 
@@ -51,13 +51,13 @@ impl<'a> CleanSegments<'a> {
         Self { map, rescan: rescan.collect(), segments: segment_count(volume_bytes) }
     }
 
-    /// Whether the parent's entry of a segment is taken over unseen.
+    /// Returns whether the parent's entry of a segment is reused without reading the segment.
     pub(crate) fn is_clean(&self, segment: u64) -> bool {
         !self.map.is_changed(segment) && !self.rescan.contains(&segment)
     }
 
-    /// The segments that a scan has found to be as in the parent, or `None` if the parent's map
-    /// can't be read.
+    /// Returns the segments that a scan found equal to the parent's; `None` if the parent's map
+    /// cannot be read.
     pub(crate) fn scanned(
         map: &'a ChangedMap,
         volume_bytes: u64,
@@ -118,23 +118,23 @@ impl<'a> CleanSegments<'a> {
         Ok(MapCheck::Trusted(clean, proof))
     }
 
-    /// When the segments of each turn were compared last, as the parent knows it, and whose turn it
-    /// is: of those for which that is longest ago.
+    /// Returns the times when the segments of each turn were last compared, from the parent, and
+    /// the next turn: the one with the earliest time.
     fn next_turn(volume: &Volume, parent_ns: i64, now_ns: i64) -> (MapProof, usize) {
         let known = volume.map_proof.as_ref().map(|proof| &proof.compared_ns);
         let compared_ns = match known {
             Some(known) if known.len() == TURNS => known.clone(),
             // Written by a program with another number of turns.
             Some(known) => vec![known.iter().copied().min().unwrap_or(parent_ns); TURNS],
-            // All of it was read.
+            // The parent read the whole volume.
             None => vec![parent_ns.min(now_ns); TURNS],
         };
         let turn = (0..TURNS).min_by_key(|turn| compared_ns[*turn]).unwrap_or(0);
         (MapProof { clean: 0, compared: 0, compared_ns }, turn)
     }
 
-    /// The first clean segment, others at random, and those whose turn it is; and how many clean
-    /// ones there are.
+    /// Returns the segments to compare, which are the first clean one, some at random, and those of
+    /// this turn; and the number of clean segments.
     fn samples(&self, context: &Context, turn: usize) -> (Vec<u64>, u64) {
         let clean = (0..self.segments).filter(|segment| self.is_clean(*segment));
         let count = to_u64(clean.clone().count());

@@ -20,7 +20,7 @@ use super::pipeline::{FRAMES_IN_FLIGHT, FrameJob, Pipeline};
 pub struct ContainerWriter {
     objects: Arc<Objects>,
     series: SeriesId,
-    /// What references call the store.
+    /// The number of the store in references.
     store: u16,
     container_bytes: usize,
     frame_bytes: usize,
@@ -38,7 +38,7 @@ struct OpenContainer {
     number: u32,
     sealer: Arc<Sealer>,
     packer: FramePacker,
-    /// Tickets and numbers of the frames whose bytes have not come back yet, oldest first.
+    /// Tickets and numbers of the frames that are still being sealed, oldest first.
     tickets: std::collections::VecDeque<(u64, u16)>,
     /// Header and sealed frames.
     body: AlignedBuffer,
@@ -48,7 +48,7 @@ struct OpenContainer {
 pub struct DurableContainers(pub Vec<(u32, ObjectTag)>);
 
 impl ContainerWriter {
-    /// A writer of the containers of a store from `next` on, under the session's tag.
+    /// Returns a writer of containers from number `next` on, with the session's tag.
     pub fn new(
         objects: &Arc<Objects>,
         (series, store): (SeriesId, u16),
@@ -72,7 +72,7 @@ impl ContainerWriter {
         })
     }
 
-    /// The number that the next container gets.
+    /// Returns the number of the next container.
     pub fn next_number(&self) -> u32 {
         self.next_number
     }

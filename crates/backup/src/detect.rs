@@ -23,7 +23,8 @@ pub(crate) trait Detector: Send {
         known: &mut Known,
         packs: &PackWriter,
     ) -> Result<()>;
-    /// Whether a chunk was placed shortly before; asked for each chunk just before it is stored.
+    /// Returns where a chunk was placed shortly before. Called for each chunk just before it would
+    /// be stored.
     fn recall(&self, _fingerprint: &Fingerprint) -> Option<Reference> {
         None
     }
@@ -33,7 +34,7 @@ pub(crate) trait Detector: Send {
     fn written(&mut self, _signatures: &Signatures, _recipe: BlockRef) {}
 }
 
-/// The levels of a scheme in the order in which they are tried.
+/// Returns the levels that are switched on, in the order in which they are tried.
 pub(crate) fn levels(
     options: &DetectionOptions,
     index: SignatureIndex,
@@ -55,7 +56,7 @@ pub(crate) fn levels(
     levels
 }
 
-/// Looks a draft's unresolved chunks up in one candidate.
+/// Looks up a draft's unresolved chunks in one candidate.
 fn resolve_in(
     draft: &mut SegmentDraft,
     candidate: Candidate,
@@ -70,7 +71,7 @@ fn resolve_in(
     Ok(())
 }
 
-/// The parent's segments that held the same.
+/// Looks in the parent's segments at the same offset of a disk, or with the same files of a tree.
 struct SameOffset;
 
 impl Detector for SameOffset {
@@ -93,7 +94,8 @@ impl Detector for SameOffset {
     }
 }
 
-/// Some segments with equal signatures: the parent's, and this snapshot's own earlier ones.
+/// Looks in segments with equal signatures: those of the parent, earlier ones of this backup, and
+/// containers that an interrupted backup has left.
 struct Similar {
     index: SignatureIndex,
 }
@@ -128,7 +130,7 @@ impl Detector for Similar {
     }
 }
 
-/// The shared store: what the index of its chunks says.
+/// Looks in the index of the shared store.
 struct SharedLevel(SharedLookup);
 
 impl Detector for SharedLevel {
@@ -141,7 +143,7 @@ impl Detector for SharedLevel {
         _known: &mut Known,
         _packs: &PackWriter,
     ) -> Result<()> {
-        // Of a segment that was recalled a worker has asked.
+        // For a recalled segment, a worker has already searched the shared store.
         if draft.recalled || draft.unresolved() == 0 {
             return Ok(());
         }
@@ -153,11 +155,11 @@ impl Detector for SharedLevel {
     }
 }
 
-/// The chunks placed last: a table in which a newer chunk takes an older one's place.
+/// Looks among the chunks placed last: a hash table in which a newer chunk replaces an older one.
 #[derive(Default)]
 struct Recent {
-    /// A power of two of places, or none: grows with what is stored, since most disks have hardly
-    /// changed.
+    /// Its length is a power of two, or zero. It grows with the number of placed chunks: most
+    /// backups place few.
     places: Vec<Option<(Fingerprint, Reference)>>,
     placed: usize,
 }

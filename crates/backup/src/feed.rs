@@ -7,12 +7,12 @@ use silt_source::{ExtentKind, VolumeSource};
 use super::clean::CleanSegments;
 use super::recorded::{RecordedSegment, RecordedSegments};
 
-/// How often a read that failed is tried again before the range counts as unreadable.
+/// Number of times that a failed read is repeated before its range counts as unreadable.
 const READ_RETRIES: usize = 2;
 /// Maximum number of segments in one claim, so that progress is visible and queues stay balanced.
 const RUN_SEGMENTS_MAX: u64 = 4096;
 
-/// A part of the volume that one worker deals with, in the order of the volume.
+/// A part of the volume that one worker processes, in the order of the volume.
 #[derive(Debug)]
 pub(crate) enum Claim {
     /// Segments that are zeros or holes.
@@ -20,7 +20,7 @@ pub(crate) enum Claim {
         segments: u64,
         bytes: u64,
     },
-    /// Segments that the changed-blocks map says are as in the parent.
+    /// Segments that are equal to the parent's, according to the changed-blocks map.
     Clean {
         first: u64,
         segments: u64,
@@ -38,7 +38,7 @@ pub(crate) struct SegmentClaim {
     pub(crate) bytes: usize,
     /// Whether its bytes are in the buffer already.
     pub(crate) filled: bool,
-    /// What is known of it from an earlier scan.
+    /// Its record, from an earlier scan.
     pub(crate) recorded: Option<RecordedSegment>,
 }
 
@@ -46,11 +46,11 @@ pub(crate) struct SegmentClaim {
 pub(crate) struct Feed<'a> {
     source: &'a dyn VolumeSource,
     clean: Option<&'a CleanSegments<'a>>,
-    /// What a scan has recorded of the segments that are to be read.
+    /// The records of a scan, for the segments that must be read.
     recorded: Option<RecordedSegments<'a>>,
     size: Option<u64>,
     next: u64,
-    /// Up to where the source is known to hold zeros.
+    /// Offset up to which the source is known to be zeros.
     zeros_until: u64,
     /// Bytes handed out; at the end the volume's size.
     pub(crate) bytes: u64,
@@ -66,7 +66,7 @@ impl<'a> Feed<'a> {
         Self { source, clean, recorded, size, next: 0, zeros_until: 0, bytes: 0 }
     }
 
-    /// The next part, and its place in the order of parts.
+    /// Returns the next part. If the source is sequential, reads its segment into `buffer`.
     pub(crate) fn claim(&mut self, buffer: &mut Vec<u8>) -> Result<Claim> {
         let start = self.next * to_u64(SEGMENT_BYTES);
         let Some(size) = self.size else { return self.claim_unsized(buffer) };
@@ -116,7 +116,7 @@ impl<'a> Feed<'a> {
         Ok(Claim::Segment(SegmentClaim { index, bytes, filled, recorded }))
     }
 
-    /// The next part of a stream, whose end shows when it comes.
+    /// Returns the next part of a stream, whose size is unknown.
     fn claim_unsized(&mut self, buffer: &mut Vec<u8>) -> Result<Claim> {
         buffer.resize(SEGMENT_BYTES, 0);
         let read = self.source.read_at(self.bytes, buffer).map_err(not_ours)?;
@@ -143,7 +143,7 @@ impl<'a> Feed<'a> {
         (0..most).find(|i| !clean.is_clean(self.next + i)).unwrap_or(most)
     }
 
-    /// How many of the next `most` segments the map, if there is one, calls changed.
+    /// Returns how many of the next `most` segments must be read before the next clean one.
     fn changed_segments(&self, most: u64) -> u64 {
         let Some(clean) = self.clean else { return most };
         (0..most).find(|i| clean.is_clean(self.next + i)).unwrap_or(most)
@@ -154,7 +154,7 @@ impl<'a> Feed<'a> {
     }
 }
 
-/// A damaged source is not damage to the repository.
+/// Changes the kind `Corrupt` to `Invalid`: a damaged source is not damage to the repository.
 fn not_ours(error: Error) -> Error {
     match error.kind() {
         silt_format::ErrorKind::Corrupt => error.with_kind(silt_format::ErrorKind::Invalid),
@@ -162,7 +162,7 @@ fn not_ours(error: Error) -> Error {
     }
 }
 
-/// Reads `buffer.len()` bytes at `offset`; what cannot be read becomes zeros and is listed.
+/// Reads `buffer.len()` bytes at `offset`. Blocks that cannot be read become zeros and are listed.
 pub(crate) fn read_or_mark(
     source: &dyn VolumeSource,
     offset: u64,

@@ -1,4 +1,4 @@
-//! Hints on which segments must be read.
+//! Hints about the segments that must be read.
 
 use silt_format::{Advice, Error, ErrorKind, MapProof, Result, Volume, VolumeKind};
 use silt_repository::event::Warning;
@@ -10,14 +10,14 @@ use super::scan::Scanner;
 use super::session::BackupSession;
 use super::survey::Survey;
 
-/// A hint which segments of a volume to read.
+/// A hint about the segments of a volume that must be read.
 #[derive(Clone, Copy)]
 pub enum Hint<'a> {
     /// Everything is read.
     None,
-    /// A changed-blocks map of a hypervisor or a storage system; samples of it are compared.
+    /// A changed-blocks map of a hypervisor or a storage system. Samples of it are compared.
     Map(&'a ChangedMap),
-    /// A scan of our own, which holds as long as the series has the same parent.
+    /// A survey, which is valid as long as the series has the same parent.
     Survey(&'a Survey),
 }
 
@@ -27,7 +27,7 @@ impl BackupSession<'_> {
         self.parent.as_ref()?.volumes.iter().find(is_it)
     }
 
-    /// The segments that need not be read, or `None` if all must be.
+    /// Returns the segments that need not be read; `None` if all must be read.
     pub(super) fn clean_segments<'m>(
         &mut self,
         hint: Hint<'m>,
@@ -92,7 +92,7 @@ impl BackupSession<'_> {
         }
     }
 
-    /// What a survey has recorded of the segments to read, if it still holds.
+    /// Returns the records of a survey, if it is still valid.
     pub(super) fn recorded<'m>(&self, hint: Hint<'m>) -> Option<RecordedSegments<'m>> {
         let Hint::Survey(survey) = hint else { return None };
         let recorded = survey.recorded.as_ref().filter(|_| self.still_holds(survey));
@@ -104,8 +104,8 @@ impl BackupSession<'_> {
         parent == survey.parent && self.avoided.is_empty()
     }
 
-    /// A survey says which segments are as in the snapshot that was the parent then: it says
-    /// nothing of another, and nothing while stored chunks are known to be damaged.
+    /// Checks a survey. It is valid only for the parent that it was compared with, and not while
+    /// stored chunks are known to be damaged.
     fn check_survey<'m>(
         &self,
         survey: &'m Survey,

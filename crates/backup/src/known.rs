@@ -1,4 +1,4 @@
-//! The chunks of one candidate as a table, and a bounded cache of such tables.
+//! A bounded cache of tables that find the chunks of a candidate by fingerprint.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use silt_repository::table::Table;
 use super::adopt::Proven;
 use super::signature_index::Candidate;
 
-/// Tables of the candidates used last.
+/// The tables of the candidates that were used last.
 pub(crate) struct Known {
     objects: Arc<Objects>,
     series: SeriesId,
@@ -24,7 +24,7 @@ pub(crate) struct Known {
     avoided: Arc<Avoided>,
     tables: WeightedCache<Candidate, Arc<Table>>,
     fingerprinter: Fingerprinter,
-    /// The left-over containers that were found whole.
+    /// Containers of an interrupted backup that were verified completely.
     pub(crate) proven: BTreeSet<Proven>,
     scratch: Scratch,
     raw: Vec<u8>,
@@ -52,7 +52,8 @@ impl Known {
         }
     }
 
-    /// The chunks of a candidate, none with a warning if it is damaged: a duplicate is missed then.
+    /// Returns the chunks of a candidate by fingerprint. If the candidate is damaged, warns and
+    /// returns an empty table: the backup then only misses duplicates.
     pub(crate) fn table(&mut self, candidate: Candidate, packs: &PackWriter) -> Result<Arc<Table>> {
         if let Some(table) = self.tables.get(&candidate) {
             return Ok(table);

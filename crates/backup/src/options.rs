@@ -14,7 +14,7 @@ pub struct BackupOptions {
     pub tags: Vec<String>,
     /// The chunking of segments; by default that of the repository's configuration.
     pub chunking: Option<Chunking>,
-    /// How many threads read, scan and compress; 0 for two more than cores.
+    /// Number of threads that read, scan and compress; 0 for two more than cores.
     pub jobs: usize,
     /// Memory limit in bytes; 0 stands for the context's limit.
     pub memory_bytes: u64,
@@ -40,8 +40,8 @@ pub struct DetectionOptions {
     pub same_offset: bool,
     /// Look among the chunks that this backup placed last.
     pub recent: bool,
-    /// By how many signatures similar segments are found, at most eight. With 0 none are, and
-    /// containers of an interrupted backup are not used.
+    /// Number of signatures by which similar segments are found, at most eight. With 0, similar
+    /// segments and containers of an interrupted backup are not used.
     pub similar_signatures: usize,
     /// Maximum number of similar segments to search; those with the most equal signatures come
     /// first. At most 96 are found.

@@ -22,9 +22,10 @@ pub(crate) struct ParentVolume {
     pub(crate) root: MapRoot,
 }
 
-/// The newest snapshot that can be built upon; others are passed over with a warning.
+/// Returns the newest snapshot that the backup can build upon. Skips unusable ones with a warning.
 ///
-/// The second value says whether its writer is this one, or one that could remove everything.
+/// The second value tells whether its writer is trusted: it is this one, or one that may remove
+/// everything anyway.
 pub(super) fn newest_sound(
     repository: &Repository,
     head: &Head,
@@ -52,8 +53,8 @@ pub(super) fn newest_sound(
     Ok(None)
 }
 
-/// Fails with `Corrupt` unless each recipe has the digest beside it and each slot the recipe's
-/// chunk.
+/// Verifies a snapshot of another writer. Fails with `Corrupt` if a recipe does not match the
+/// digest beside it, or a slot does not contain the chunk of the recipe.
 fn verify(repository: &Repository, head: &Head, snapshot: &Snapshot) -> Result<()> {
     let objects = &repository.objects;
     let reader = Arc::new(MapReader::new(objects, head));

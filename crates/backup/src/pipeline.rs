@@ -51,7 +51,7 @@ enum Task {
 }
 
 impl PipelineState {
-    /// What can be done now, if anything.
+    /// Returns a task that can be done now.
     fn next_task(&mut self) -> Option<Task> {
         // Frames first: the committer may be waiting for them, never for a claim not yet made.
         if let Some(job) = self.frames.pop_front() {
@@ -66,7 +66,7 @@ impl PipelineState {
     }
 }
 
-/// What is scanned.
+/// The volume that is scanned.
 enum Scan<'a> {
     Disk(Disk<'a>),
     Tree(Box<Tree<'a>>),
@@ -87,7 +87,7 @@ struct Disk<'a> {
     scanner: &'a Scanner,
 }
 
-/// What a worker has done.
+/// The result of a worker's step.
 enum Step {
     /// There is no claim left.
     End(Vec<u8>),
@@ -163,7 +163,7 @@ impl Disk<'_> {
         if !filled
             && let Some(error) = read_or_mark(self.source, offset, &mut buffer, &mut unreadable)
         {
-            // Zeros stand for what can't be read of a disk, not for a disk that has gone.
+            // Unreadable ranges of a disk become zeros, but not those of a disk that is gone.
             self.source.failure().map_or(Ok(()), Err)?;
             warnings.push(Warning::from(&error));
         }
@@ -173,7 +173,7 @@ impl Disk<'_> {
     }
 }
 
-/// What one thread seals and scans with.
+/// The buffers and writers of one thread.
 struct Tools {
     writer: BlockWriter,
     buffers: ScanBuffers,
@@ -189,9 +189,9 @@ impl Tools {
 pub struct Pipeline<'a> {
     state: Mutex<PipelineState>,
     changed: Condvar,
-    /// None where only what is handed in is packed.
+    /// The volume to scan; `None` if the pipeline only seals frames.
     scanned: Option<Scan<'a>>,
-    /// Where buffers come from, and go to in the end.
+    /// The pool of buffers.
     kept: &'a Buffers,
     zstd_level: i32,
     workers: usize,
@@ -225,7 +225,7 @@ impl<'a> Pipeline<'a> {
         }
     }
 
-    /// A pipeline that scans a file tree.
+    /// Returns a pipeline that scans a file tree.
     pub(crate) fn of_tree(
         (feed, old, cutter): (TreeFeed<'a>, &'a OldSegments, Cutter),
         scanner: &'a Scanner,
@@ -267,7 +267,7 @@ impl<'a> Pipeline<'a> {
         })
     }
 
-    /// The volume's size, once its end was reached.
+    /// Returns the volume's size, once its end was reached.
     pub(crate) fn volume_bytes(&self) -> u64 {
         match &self.scanned {
             Some(Scan::Disk(disk)) => lock(&disk.feed).0.bytes,
@@ -275,7 +275,8 @@ impl<'a> Pipeline<'a> {
         }
     }
 
-    /// How many entries of a tree were left out by rules, and how many were gone at their turn.
+    /// Returns the number of entries of a tree that were left out by rules, and the number of those
+    /// that were removed before the walk reached them.
     pub(crate) fn left_out(&self) -> (u64, u64) {
         match &self.scanned {
             Some(Scan::Tree(tree)) => {
@@ -286,7 +287,7 @@ impl<'a> Pipeline<'a> {
         }
     }
 
-    /// The outcome of the next claim in order, or `None` at the volume's end.
+    /// Returns the outcome of the next claim in order; `None` at the volume's end.
     pub(crate) fn next(&self) -> Result<Option<Outcome>> {
         let mut state = self.state();
         loop {
@@ -304,7 +305,7 @@ impl<'a> Pipeline<'a> {
         }
     }
 
-    /// Reads and scans the segment of a draft as a whole, whatever is recorded of it.
+    /// Reads and scans the segment of a draft as a whole, without the record of a scan.
     pub(crate) fn rescan(&self, draft: SegmentDraft) -> Result<Outcome> {
         let Some(Scan::Disk(disk)) = &self.scanned else {
             return Err(Error::invalid("there is no volume to read a segment from"));
@@ -324,7 +325,7 @@ impl<'a> Pipeline<'a> {
         self.changed.notify_all();
     }
 
-    /// A frame buffer to fill.
+    /// Returns a buffer for a frame.
     pub(crate) fn frame_buffer(&self) -> Vec<u8> {
         self.kept.frames.take().unwrap_or_default()
     }
@@ -341,7 +342,7 @@ impl<'a> Pipeline<'a> {
         self.changed.notify_all();
     }
 
-    /// The sealed frame of a ticket; waits for it.
+    /// Waits for the sealed frame of a ticket, and returns it.
     pub(crate) fn sealed(&self, ticket: u64) -> Result<Vec<u8>> {
         let mut state = self.state();
         loop {
@@ -390,7 +391,7 @@ impl<'a> Pipeline<'a> {
         }
     }
 
-    /// The next task of a worker; `None` once there will be none.
+    /// Waits for a worker's next task, and returns it; `None` at the end.
     fn task(&self) -> Option<Task> {
         let mut state = self.state();
         loop {

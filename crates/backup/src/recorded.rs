@@ -1,9 +1,8 @@
 //! The results of a scan for segments that differ from the parent, kept in a temporary file, so
 //! that the following backup reads only data that it will store.
 //!
-//! A record is a hint like any other (I-6): bytes are stored under the fingerprint that they have
-//! when they are read, and a segment that has changed since the scan is read and scanned as a
-//! whole.
+//! A record is only a hint (I-6): bytes are stored under the fingerprint that they have when they
+//! are read, and a segment that has changed since the scan is read and scanned as a whole.
 
 #[cfg(test)]
 mod tests;
@@ -19,20 +18,20 @@ use silt_source::VolumeSource;
 
 use super::scan::{DraftChunk, ScanBuffers, Scanner, SegmentDraft};
 
-/// Records are gathered up to this many bytes and sealed as one block.
+/// Records are collected up to this many bytes and sealed as one block.
 const BLOCK_BYTES: usize = 64 << 10;
-/// Chunks to read with no more bytes than this between them are read at once.
+/// Chunks with at most this many bytes between them are read by one request.
 const GAP_BYTES: usize = 64 << 10;
-/// The two bits of a chunk's length that say what the scan has found.
+/// The two highest bits of a chunk's length hold the result of the scan.
 const KIND_SHIFT: u32 = 30;
 
 /// The result of the scan for a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Seen {
     Zero,
-    /// The series has it.
+    /// The series has the chunk.
     InSeries,
-    /// The series has it not; the shared store may.
+    /// The series does not have the chunk. The shared store may have it.
     New,
 }
 
@@ -48,7 +47,7 @@ struct RecordedChunk {
 pub struct RecordedSegment {
     index: u64,
     digest: SegmentDigest,
-    /// None if the segment was all zeros.
+    /// Empty if the segment was all zeros.
     chunks: Vec<RecordedChunk>,
 }
 
@@ -65,7 +64,7 @@ impl RecordedSegment {
         for chunk in chunks {
             let kind = match chunk.found {
                 Some((_, Level::Zero)) => 0_u32,
-                // Asked again when the backup begins: the store may have changed by then.
+                // The backup searches the shared store again: it may have changed by then.
                 None | Some((_, Level::Shared)) => 2,
                 Some(_) => 1,
             };
@@ -101,7 +100,7 @@ fn array<'b, const N: usize>(from: &mut &'b [u8]) -> Option<&'b [u8; N]> {
     Some(first)
 }
 
-/// Writes the record of one volume's scan; `file` may hold others.
+/// Writes the record of one volume's scan. One file may hold the records of several volumes.
 pub struct ScanRecorder<'f> {
     file: &'f mut TemporaryFile,
     buffer: Vec<u8>,
@@ -110,12 +109,12 @@ pub struct ScanRecorder<'f> {
 }
 
 impl<'f> ScanRecorder<'f> {
-    /// A recorder at the end of `file`.
+    /// Starts a record at the end of `file`.
     pub fn new(file: &'f mut TemporaryFile) -> Self {
         Self { file, buffer: Vec::new(), blocks: Vec::new() }
     }
 
-    /// Adds a segment; their numbers must rise.
+    /// Adds a segment. Numbers of segments must ascend.
     pub fn push(&mut self, draft: &SegmentDraft) -> Result<()> {
         self.add(draft.index, draft.digest, &draft.chunks)
     }
@@ -164,7 +163,7 @@ pub struct RecordedSegments<'s> {
     scan: &'s RecordedScan,
     next_block: usize,
     buffer: Vec<u8>,
-    /// Up to where the block in `buffer` was read.
+    /// Offset up to which the block in `buffer` was read.
     at: usize,
     /// The next segment, once it was read.
     ahead: Option<RecordedSegment>,
@@ -204,9 +203,10 @@ impl RecordedSegments<'_> {
 }
 
 impl Scanner {
-    /// A draft of a segment as the scan saw it. What neither the series nor the shared store has is
-    /// read into its place in `data`, which is as long as the segment and begins at `offset` of the
-    /// volume; `None` if that is not as it was, or can't be read.
+    /// Makes a draft of a segment from its record. Reads the chunks that neither the series nor the
+    /// shared store has into their places in `data`, which is as long as the segment and begins at
+    /// `offset` of the volume. Returns `None` if these have changed since the scan or cannot be
+    /// read.
     pub(super) fn recall(
         &self,
         recorded: RecordedSegment,
@@ -245,7 +245,8 @@ impl Scanner {
         Ok(Some(draft))
     }
 
-    /// Asks the shared store for what was new to the series: what it has need not be read.
+    /// Looks in the shared store for the chunks that are new to the series. Those found need not be
+    /// read.
     fn find_shared(&self, chunks: &mut [DraftChunk]) -> Result<()> {
         let Some(shared) = &self.shared else { return Ok(()) };
         let mut find = shared.begin();
@@ -261,7 +262,8 @@ fn is_zero_chunk(chunk: &DraftChunk) -> bool {
     matches!(chunk.found, Some((_, Level::Zero)))
 }
 
-/// Reads parts of a segment that begins at `offset` into their places; whether all could be read.
+/// Reads parts of a segment, which begins at `offset` of the volume, into their places in `data`.
+/// Returns whether all of them could be read.
 fn read_ranges(
     source: &dyn VolumeSource,
     offset: u64,

@@ -18,7 +18,7 @@ pub use crate::draft::DraftChunk;
 use crate::parent::ParentVolume;
 use crate::tree::{CutSegment, Cutter, OldSegments, TreeClaim, TreeEvent};
 
-/// A segment that is not as in the parent: its bytes and chunks.
+/// A segment that differs from the parent's: its bytes and chunks.
 pub struct SegmentDraft {
     /// Its number in the volume.
     pub index: u64,
@@ -26,7 +26,7 @@ pub struct SegmentDraft {
     pub data: Vec<u8>,
     /// Its chunks in order.
     pub chunks: Vec<DraftChunk>,
-    /// The digest of all of it.
+    /// The digest of the whole segment.
     pub digest: SegmentDigest,
     /// The signatures of its stored chunks.
     pub signatures: Signatures,
@@ -38,12 +38,12 @@ pub struct SegmentDraft {
 }
 
 impl SegmentDraft {
-    /// Number of chunks that no level has found yet.
+    /// Returns the number of chunks that no level has found yet.
     pub fn unresolved(&self) -> usize {
         self.chunks.iter().filter(|chunk| chunk.found.is_none()).count()
     }
 
-    /// Whether a chunk that no level has found was not read, either.
+    /// Returns whether there is a chunk that no level has found and that was not read.
     pub fn lacks_bytes(&self) -> bool {
         self.recalled && self.chunks.iter().any(|chunk| chunk.found.is_none() && !chunk.is_read)
     }
@@ -53,7 +53,7 @@ impl SegmentDraft {
 pub(crate) enum Scanned {
     /// Segments of zeros.
     Zeros { segments: u64, bytes: u64 },
-    /// Segments taken from the parent without looking.
+    /// Segments that are taken from the parent without being read.
     Clean { first: u64, segments: u64, bytes: u64 },
     /// A segment equal to the parent's.
     Same { entry: SegmentEntry, bytes: u64 },
@@ -73,7 +73,7 @@ pub(crate) enum TreeSegment {
     Draft(Box<SegmentDraft>),
 }
 
-/// A claim's outcome with what went wrong on the way.
+/// The result of a claim, with unreadable ranges and warnings.
 pub(crate) struct Outcome {
     pub scanned: Scanned,
     pub unreadable: Vec<ByteSpan>,
@@ -81,7 +81,7 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    /// One with which nothing went wrong.
+    /// Returns an outcome without problems.
     pub fn of(scanned: Scanned) -> Self {
         Self { scanned, unreadable: Vec::new(), warnings: Vec::new() }
     }
@@ -119,8 +119,8 @@ impl ScanBuffers {
 }
 
 impl Scanner {
-    /// Scans the segment at `index` whose bytes are `data`; hands `data` back unless a draft keeps
-    /// it.
+    /// Scans the segment number `index` with the bytes `data`. Returns `data` for reuse unless a
+    /// draft keeps it.
     pub fn scan(
         &self,
         index: u64,
@@ -148,7 +148,8 @@ impl Scanner {
         Ok((Scanned::Draft(Box::new(draft)), None))
     }
 
-    /// The digest of a segment, and its chunks, if it was made of them and not of blocks.
+    /// Returns the digest of a segment. Also returns its chunks if the digest was made of chunks
+    /// and not of blocks.
     pub(super) fn digest(
         &self,
         data: &[u8],
@@ -199,7 +200,7 @@ impl Scanner {
         }
     }
 
-    /// Processes a part of a file tree. Hands the buffer back unless a draft keeps it.
+    /// Processes a part of a file tree. Returns the buffer for reuse unless a draft keeps it.
     pub(crate) fn scan_tree(
         &self,
         claim: TreeClaim,
@@ -244,7 +245,7 @@ impl Scanner {
         Ok((Scanned::Tree(events, TreeSegment::Draft(Box::new(draft))), None))
     }
 
-    /// The digest of a segment with zeros behind the chunks, which are added to them.
+    /// Adds a chunk of zeros that fills up the segment, and returns the segment's digest.
     fn digest_padded(&self, chunks: &mut Vec<DraftChunk>) -> SegmentDigest {
         let end = chunks.last().map_or(0, |last| last.range.end);
         if end < SEGMENT_BYTES {
@@ -261,7 +262,7 @@ impl Scanner {
         self.digester.digest_chunks(digested)
     }
 
-    /// Cuts a segment; all chunks count as zeros until they are looked at.
+    /// Cuts a segment. All chunks count as zeros until [`fingerprint`](Self::fingerprint).
     fn cut(&self, data: &[u8], buffers: &mut ScanBuffers) -> Vec<DraftChunk> {
         self.chunker.cut(data, &mut buffers.lengths);
         let mut start = 0;
@@ -273,8 +274,8 @@ impl Scanner {
         chunks.collect()
     }
 
-    /// The chunks of a segment that was just digested, where they are the blocks that the digest
-    /// was made of.
+    /// Returns the chunks of a segment whose digest was just made, if the chunks are the blocks of
+    /// the digest.
     fn blocks(&self, data: &[u8], buffers: &mut ScanBuffers) -> Vec<DraftChunk> {
         let mut chunks = self.cut(data, buffers);
         for (range, fingerprint) in buffers.blocks.stored() {
@@ -284,7 +285,7 @@ impl Scanner {
         chunks
     }
 
-    /// Finds which chunks are not zeros, and their fingerprints.
+    /// Finds the chunks that are not zeros, and computes their fingerprints.
     fn fingerprint(&self, data: &[u8], chunks: &mut [DraftChunk], buffers: &mut ScanBuffers) {
         let mut stored = Vec::with_capacity(chunks.len());
         for chunk in chunks.iter_mut().filter(|chunk| !is_zero(&data[chunk.range.clone()])) {
@@ -300,13 +301,13 @@ impl Scanner {
     }
 }
 
-/// A chunk that is zeros until its fingerprint is known.
+/// Returns a chunk that counts as zeros until its fingerprint is known.
 fn zeros(range: Range<usize>) -> DraftChunk {
     let found = Some((Reference::ZERO, Level::Zero));
     DraftChunk { range, fingerprint: Fingerprint([0; 20]), found, is_read: true }
 }
 
-/// The error of a worker that met one no claim can survive.
+/// Adds the offset in the source to an error that ends the backup.
 pub(crate) fn source_error(error: Error, offset: u64) -> Error {
     error.context(format!("read the source at byte {offset}"))
 }

@@ -41,11 +41,11 @@ use super::scan::{Outcome, Scanned, Scanner};
 use silt_repository::jobs::jobs;
 use silt_repository::repository::Repository;
 
-/// Warnings about what is read that are given one by one: a source that has shrunk gives one a
+/// Maximum number of warnings about the sources. A source that has shrunk causes one for each
 /// segment.
 const WARNINGS_MAX: usize = 10;
 
-/// Workers that may wait for a disk while others have the processors.
+/// Number of additional workers, as some wait for the disk while others use the processors.
 const READING_JOBS: usize = 2;
 
 /// The result of a backup.
@@ -79,15 +79,15 @@ pub struct BackupSession<'r> {
     pub(super) lease: HeldLease,
     head: Head,
     pub(super) parent: Option<Snapshot>,
-    /// Whether the parent's writer could have removed everything anyway, or is this one.
+    /// Whether the parent's writer is this one, or one that may remove everything anyway.
     parent_is_trusted: bool,
     pub(super) reader: Arc<MapReader>,
     pub(super) avoided: Arc<Avoided>,
     pub(super) packs: PackWriter,
     known: Known,
-    /// Made with the first segment that is not as in the parent.
+    /// Created for the first segment that differs from the parent's.
     detection: Option<Detection>,
-    /// The shared store's index, unless it is empty or not to be asked.
+    /// The shared store's index; `None` if it is empty or not used.
     shared: Option<SharedLookup>,
     pub(super) volumes: Vec<Volume>,
     pub(super) started_ns: i64,
@@ -97,7 +97,7 @@ pub struct BackupSession<'r> {
     warnings: usize,
 }
 
-/// The head that a backup builds upon; where there is none, the series is made.
+/// Returns the head that a backup builds upon. Creates the series if there is none.
 fn base(
     repository: &Repository,
     (series, name): (SeriesId, &str),
@@ -106,8 +106,8 @@ fn base(
     started_ns: i64,
 ) -> Result<Head> {
     let objects = &repository.objects;
-    // Before its first commit a series is what its record says: a sweep of what is shared goes by
-    // that.
+    // Before its first commit, the record defines the domain of a series: a sweep of the shared
+    // store uses it.
     let empty = || {
         let is_alone = options.no_share || !objects.keys.has_domain(DEFAULT_DOMAIN);
         let wanted = if is_alone { ALONE } else { DEFAULT_DOMAIN };
@@ -115,7 +115,7 @@ fn base(
         Head::empty(series, domain, name)
     };
     let head = newest.map(|name| heads::base(objects, series, &name, empty)).transpose()?;
-    // A record that was lost is made again: without it, listings would not show the series.
+    // Create a lost record again: without it, listings would not show the series.
     if !objects.exists(&names::series(series))? {
         let domain = head.as_ref().map_or_else(|| empty().domain, |head| head.domain);
         make_series(repository, series, name, domain, started_ns)?;
@@ -141,7 +141,7 @@ fn base(
     Ok(head)
 }
 
-/// Refuses names that can't be named again.
+/// Fails with `Invalid` for names that a user could not enter.
 pub(super) fn check_name(what: &str, name: &str) -> Result<()> {
     if silt_repository::series::is_name(name) {
         return Ok(());
@@ -174,7 +174,7 @@ impl<'r> BackupSession<'r> {
         let parent = if options.no_parent { None } else { newest_sound(repository, &head)? };
         let (parent, trusted) = parent.unzip();
         let budget = objects.context.budget(options.memory_bytes);
-        // After the series' record and head: whoever condemns chunks counts on it.
+        // Must be after reading the series' record and head: condemning chunks relies on it.
         let shared = SharedIndex::open(objects, head.domain, budget.lookup_bytes())?;
         let (shared, shared_check) = shared.unzip();
         if let Some(shared) = &shared {
@@ -230,19 +230,19 @@ impl<'r> BackupSession<'r> {
         })
     }
 
-    /// The head that this backup builds upon.
+    /// Returns the head that this backup builds upon.
     pub(super) fn head(&self) -> &Head {
         &self.head
     }
 
-    /// The snapshot that this backup is compared with; `None` for a full backup.
+    /// Returns the snapshot that this backup compares with; `None` for a full backup.
     pub fn parent(&self) -> Option<&Snapshot> {
         self.parent.as_ref()
     }
 
     /// Backs up a volume under `name`.
     ///
-    /// With `changed`, only the ranges that may have changed are read, and samples of the others.
+    /// With `changed`, reads only the ranges that may have changed, and samples of the others.
     pub fn add_volume(
         &mut self,
         name: &str,
@@ -252,7 +252,7 @@ impl<'r> BackupSession<'r> {
         self.add_volume_by(name, source, changed.map_or(Hint::None, Hint::Map), &mut |_| {})
     }
 
-    /// The same with any hint; `watch` is notified of every step.
+    /// Backs up a volume under `name` with any kind of hint. Notifies `watch` of every step.
     pub fn add_volume_by(
         &mut self,
         name: &str,
@@ -326,7 +326,8 @@ impl<'r> BackupSession<'r> {
         self.scanner_beside(parent, chunking)
     }
 
-    /// A scanner of a file tree, which brings what it compares with.
+    /// Returns a scanner for a file tree. It has no parent: each part of a tree lists the parent's
+    /// segments to compare with.
     fn scanner_of_tree(&self) -> Result<Scanner> {
         self.scanner_beside(None, crate::tree::ANY_LENGTH)
     }
@@ -349,7 +350,7 @@ impl<'r> BackupSession<'r> {
         })
     }
 
-    /// Gives a warning about a source, up to a number of them.
+    /// Reports a warning about a source, up to [`WARNINGS_MAX`] of them.
     fn warn(&mut self, warning: Warning) {
         match self.warnings {
             0..WARNINGS_MAX => self.context.warn(warning),
@@ -371,7 +372,7 @@ impl<'r> BackupSession<'r> {
         Ok(())
     }
 
-    /// Adds what a worker found out to the volume.
+    /// Adds a worker's result to the volume.
     fn take(
         &mut self,
         outcome: Outcome,
@@ -409,11 +410,13 @@ impl<'r> BackupSession<'r> {
                 volume.levels.add(Level::Digest, bytes);
                 map.push(Some(entry), &mut self.packs, parent)
             }
-            Scanned::Tree(..) => Err(Error::invalid("a part of a tree came from a disk")),
+            Scanned::Tree(..) => {
+                Err(Error::invalid("the pipeline of a disk returned a part of a tree"))
+            }
             Scanned::Draft(mut draft) => {
                 self.resolve(&mut draft)?;
                 if draft.lacks_bytes() {
-                    // A chunk that the scan has found is not found again.
+                    // A chunk that the scan has found is no longer there: read the segment.
                     let outcome = pipeline.rescan(*draft)?;
                     return self.take(outcome, pipeline, map, volume, scanner);
                 }
@@ -424,12 +427,12 @@ impl<'r> BackupSession<'r> {
         }
     }
 
-    /// Commits the snapshot: durable and visible on return.
+    /// Commits the snapshot, which is durable and visible on return.
     pub fn finish(mut self) -> Result<BackupReport> {
         if self.volumes.is_empty() {
             return Err(Error::invalid("a snapshot needs at least one volume"));
         }
-        // What looks chunks up is needed no more, while another session may begin.
+        // Free the memory for lookups: another session may begin now.
         let Known { proven, .. } = self.known;
         drop(self.shared);
         let objects = &self.repository.objects;
@@ -534,8 +537,8 @@ fn note_damage(
     }
 }
 
-/// How many workers read and scan: by default some more than cores, so that these have work while
-/// others wait for what they read.
+/// Returns the number of workers that read and scan. By default a few more than cores, so that the
+/// cores have work while some workers wait for the disk.
 pub(super) fn scan_jobs(wanted: usize) -> usize {
     if wanted == 0 { jobs(0) + READING_JOBS } else { jobs(wanted) }
 }

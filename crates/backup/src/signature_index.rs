@@ -11,7 +11,7 @@ use super::options::DetectionOptions;
 const CHAIN_MAX: usize = 12;
 const END: u32 = u32::MAX;
 
-/// Where chunks that may be in a new segment can be looked up.
+/// A place to look for the chunks of a new segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Candidate {
     /// A recipe of this series.
@@ -23,13 +23,13 @@ pub(crate) enum Candidate {
 /// Maps each signature to the segments that have it, newest first.
 ///
 /// Once it is full, only signatures whose hash falls below a threshold are kept, and the threshold
-/// is halved each time. Both sides sample alike, so similar segments still meet, only on fewer of
-/// their eight signatures.
+/// is halved each time. Stored and searched segments are sampled in the same way, so similar
+/// segments still share signatures, only fewer than eight.
 pub(crate) struct SignatureIndex {
     places_max: usize,
-    /// How many of a segment's signatures are held and compared.
+    /// Number of signatures of each segment that are stored and compared.
     signatures: usize,
-    /// Most candidates that one search names.
+    /// Maximum number of candidates that one search returns.
     candidates_max: usize,
     heads: HashMap<(u8, u32), u32>,
     places: Vec<(u32, u32)>,
@@ -38,7 +38,8 @@ pub(crate) struct SignatureIndex {
 }
 
 impl SignatureIndex {
-    /// An empty index of at most `places_max` places: eight make a full segment.
+    /// Returns an empty index of at most `places_max` places. A segment takes one place for each of
+    /// its signatures, at most eight.
     pub(crate) fn new(places_max: usize, options: &DetectionOptions) -> Self {
         Self {
             places_max,
@@ -51,7 +52,7 @@ impl SignatureIndex {
         }
     }
 
-    /// Whether a search never names a candidate.
+    /// Returns whether searches never find a candidate.
     pub(crate) fn is_off(&self) -> bool {
         self.signatures == 0 || self.candidates_max == 0
     }
@@ -80,7 +81,7 @@ impl SignatureIndex {
         self.places.push((id, next));
     }
 
-    /// A minimum is small by nature; its low bits are as good as random.
+    /// Decides by the low bits: signatures are minima, so their high bits are not random.
     fn is_sampled(&self, value: u32) -> bool {
         value & ((1 << self.sampled_bits) - 1) == 0
     }
@@ -93,7 +94,7 @@ impl SignatureIndex {
                 Self { heads: HashMap::new(), places: Vec::new(), candidates: Vec::new(), ..*self };
             let old = std::mem::replace(self, empty);
             let mut kept = HashMap::new();
-            // In their order, so that the same input finds the same candidates.
+            // In a fixed order, so that the same input gives the same candidates.
             let heads: std::collections::BTreeMap<_, _> = old.heads.into_iter().collect();
             for ((bucket, value), head) in heads {
                 if !self.is_sampled(value) {
@@ -119,7 +120,7 @@ impl SignatureIndex {
         }
     }
 
-    /// The candidates that share most signatures with a segment, most first.
+    /// Returns the candidates that share the most signatures with a segment, best first.
     pub(crate) fn search(&self, signatures: &Signatures) -> Vec<Candidate> {
         let mut ids = Vec::with_capacity(SIGNATURES * CHAIN_MAX);
         for (bucket, &value) in (0_u8..).zip(&signatures.0[..self.signatures]) {
@@ -136,7 +137,7 @@ impl SignatureIndex {
         ids.sort_unstable();
         let mut votes: Vec<(usize, u32)> =
             ids.chunk_by(|a, b| a == b).map(|same| (same.len(), same[0])).collect();
-        // Of equally similar ones the newest is the best guess.
+        // Of equally similar candidates, the newest is the best guess.
         votes.sort_unstable_by(|a, b| b.cmp(a));
         votes.truncate(self.candidates_max);
         votes.into_iter().map(|(_, id)| self.candidates[id as usize]).collect()

@@ -15,9 +15,10 @@ use super::session::{BackupSession, check_name, scan_jobs};
 pub struct Survey {
     /// The snapshot that the volume was compared with.
     pub parent: Option<Id>,
-    /// Which segments are not as in the parent, if it has this volume and of this size.
+    /// The segments that differ from the parent; `None` if it does not have this volume with this
+    /// size.
     pub changed: Option<ChangedMap>,
-    /// Whether the segments that were given out are all that a backup has to read.
+    /// Whether a backup has to read only the segments that [`NewData`] has received.
     pub is_complete: bool,
     /// Whether the backup can read only those segments, because the volume was released.
     pub is_spooled: bool,
@@ -29,11 +30,12 @@ pub struct Survey {
 
 /// Receives the results of a survey.
 pub trait NewData {
-    /// A chunk that no level has found: its fingerprint, where it begins in the volume, its bytes.
+    /// Receives a chunk that no level has found: its fingerprint, its offset in the volume, and its
+    /// size.
     fn chunk(&mut self, fingerprint: &Fingerprint, offset: u64, bytes: usize) -> Result<()>;
-    /// A segment of zeros that had to be read.
+    /// Receives the number of a segment of zeros that had to be read.
     fn zeros(&mut self, index: u64) -> Result<()>;
-    /// A segment that is not as in the parent, and whether all of it could be read.
+    /// Receives a segment that differs from the parent, and whether all of it could be read.
     fn segment(&mut self, draft: &SegmentDraft, is_whole: bool) -> Result<()>;
 }
 
@@ -48,8 +50,8 @@ impl<'r> From<BackupSession<'r>> for SurveySession<'r> {
 }
 
 impl SurveySession<'_> {
-    /// Scans a volume and hands out every chunk that neither its series nor the shared store has,
-    /// and every segment that differs from the parent. `watch` receives the progress of every step.
+    /// Scans a volume. Passes on every chunk that neither its series nor the shared store has, and
+    /// every segment that differs from the parent. `watch` receives the progress of every step.
     pub fn survey(
         &mut self,
         name: &str,
@@ -79,7 +81,7 @@ impl SurveySession<'_> {
             self.0.budget.segment_buffers(workers),
         );
         let (mut segment, mut changed, mut unreadable) = (0_u64, Vec::new(), Vec::new());
-        // A segment that is as in the parent is not handed out: then the map must say so.
+        // Segments equal to the parent's are not passed on, so the map must contain them.
         let parent_bytes = self.0.parent_volume(name).map(|volume| volume.bytes);
         let is_comparable = size.is_some() && parent_bytes == size && self.0.avoided.is_empty();
         let mut is_complete = is_comparable || parent_bytes.is_none();
@@ -102,7 +104,7 @@ impl SurveySession<'_> {
                         changed.extend((!outcome.unreadable.is_empty()).then_some(segment));
                         segment += 1;
                     }
-                    Scanned::Tree(..) => return Err(Error::invalid("a disk is no tree")),
+                    Scanned::Tree(..) => return Err(Error::invalid("a tree instead of a disk")),
                     Scanned::Draft(mut draft) => {
                         changed.push(segment);
                         self.look_up(&mut draft, segment * to_u64(SEGMENT_BYTES), found)?;

@@ -1,8 +1,8 @@
 //! Makes snapshots readable by other programs without a restore.
 //!
-//! [`snapshot_name`] parses users' names of snapshots; [`catalog`] lists series, snapshots and
-//! volumes, and opens volumes; [`nbd`] exports them as block devices, [`fuse`] mounts them as a
-//! folder of files and directories.
+//! [`nbd`] exports volumes as block devices, [`fuse`] mounts them as a folder of files and
+//! directories. [`catalog`] lists series, snapshots and volumes, and opens volumes.
+//! [`snapshot_name`] parses the names that users give to snapshots.
 
 pub mod catalog;
 pub mod fuse;

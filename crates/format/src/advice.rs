@@ -77,4 +77,17 @@ pub enum Advice {
     AllowBackingFolder,
     /// Name the program that wrote the changed-blocks map.
     NameMapForm,
+    /// Unmount the folder.
+    Unmount {
+        /// The folder, as the user has named it.
+        folder: String,
+    },
+    /// Use a bucket that has Object Lock, or do not lock objects.
+    UseBucketWithLocks,
+    /// Provide credentials for an S3 server.
+    GiveS3Credentials,
+    /// Provide credentials for Azure Blob Storage.
+    GiveAzureCredentials,
+    /// Provide credentials for Google Cloud Storage.
+    GiveGoogleCredentials,
 }

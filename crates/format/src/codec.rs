@@ -168,6 +168,6 @@ impl<'a> Decoder<'a> {
 pub(crate) fn unsupported(layout: &str, what: &str) -> Error {
     Error::new(
         ErrorKind::Unsupported,
-        format!("{layout}: this version does not know {what}; use a newer silt"),
+        format!("{layout}: this version does not know {what}; use a newer version"),
     )
 }

@@ -5,7 +5,7 @@
 //! of [`WORDS`].
 
 use object_store::Error as Cause;
-use silt_format::{Error, ErrorKind};
+use silt_format::{Advice, Error, ErrorKind};
 
 use crate::refusal::Refusal;
 use crate::witness::Outcome;
@@ -13,7 +13,7 @@ use crate::witness::Outcome;
 /// Returns the kind of an error that only one store's client has; `None` for all other errors.
 pub type KindOf = fn(&Cause) -> Option<ErrorKind>;
 
-/// Most bytes of a message that are passed on.
+/// Maximum length in bytes of a message that is passed on.
 const MESSAGE_BYTES_MAX: usize = 400;
 
 /// Texts of client errors that have no type of their own: the range of the response differs from
@@ -41,16 +41,13 @@ impl Failure {
     pub(crate) fn told(&self, location: &str, what: &str, kind_of: KindOf) -> Error {
         let refusal = self.outcome.refusal.as_deref();
         if self.outcome.lacks_credentials {
-            let hint = credentials(location);
-            let message = format!("{what} in {location}: there are no credentials; {hint}");
-            return Error::new(ErrorKind::Denied, message);
+            let message = format!("{what} in {location}: there are no credentials");
+            return Error::new(ErrorKind::Denied, message).with_advice(credentials(location));
         }
         if refusal.is_some_and(Refusal::has_no_locks) {
-            let message = format!(
-                "{what}: the bucket of {location} has no Object Lock; make one that has, or unset \
-                 SILT_S3_LOCK"
-            );
-            return Error::new(ErrorKind::Unsupported, message);
+            let message = format!("{what}: the bucket of {location} has no Object Lock");
+            return Error::new(ErrorKind::Unsupported, message)
+                .with_advice(Advice::UseBucketWithLocks);
         }
         let kind = self.kind(kind_of);
         if kind == ErrorKind::NoRepository {
@@ -88,17 +85,17 @@ fn kind_of_words(text: &str) -> Option<ErrorKind> {
     found.map(|(_, kind)| *kind)
 }
 
-/// Says how the user can provide credentials for a location.
-fn credentials(location: &str) -> &'static str {
+/// Returns the advice to provide credentials for a location.
+fn credentials(location: &str) -> Advice {
     match location.split_once("://") {
-        Some(("az", _)) => "set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
-        Some(("gs", _)) => "set GOOGLE_APPLICATION_CREDENTIALS to the file of a service account",
-        _ => "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or use a profile",
+        Some(("az", _)) => Advice::GiveAzureCredentials,
+        Some(("gs", _)) => Advice::GiveGoogleCredentials,
+        _ => Advice::GiveS3Credentials,
     }
 }
 
-/// The first line of an error's text, shortened: clients repeat themselves, and include whole
-/// responses.
+/// Returns the first line of an error's text, shortened: clients repeat themselves, and include
+/// whole responses.
 fn short(text: &str) -> &str {
     let line = text.lines().next().unwrap_or(text);
     let line = line.split(": Error performing").take(2).last().unwrap_or(line);

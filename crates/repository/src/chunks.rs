@@ -424,7 +424,7 @@ pub fn open_container(
         return Err(Error::corrupt(message));
     }
     if !directory.deltas.is_empty() {
-        let message = format!("container {name} holds deltas; use a newer silt");
+        let message = format!("container {name} holds deltas; use a newer version to read it");
         return Err(Error::new(ErrorKind::Unsupported, message));
     }
     Ok(Container { store: series, number, tag, object, directory })

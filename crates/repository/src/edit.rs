@@ -77,7 +77,7 @@ impl<'r> Edit<'r> {
         head.as_ref().map_or(Ok(()), |head| heads::settle(objects, head))?;
         let empty = || Head::empty(series, crate::series::DEFAULT_DOMAIN, name);
         if head.as_ref().is_some_and(|head| !head.delta_bases.is_empty()) {
-            let message = format!("series '{name}' holds deltas; use a newer silt to change it");
+            let message = format!("series '{name}' holds deltas; use a newer version to change it");
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
         Ok(Self { repository, head: head.unwrap_or_else(empty), session, lease })

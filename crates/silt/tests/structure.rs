@@ -274,27 +274,129 @@ fn files_and_lines_can_be_read() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The libraries know no commands, no flags and no variables of the program: whoever embeds them
-/// has others. What a user can do is an `Advice`.
+/// The string literals of Rust code, with escapes other than line continuations left as they are.
+fn literals(code: &str) -> Vec<String> {
+    let (mut found, mut rest) = (Vec::new(), code);
+    while let Some(at) = rest.find(['"', '\'', '/', 'r']) {
+        let (before, here) = rest.split_at(at);
+        let hashes = here[1..].bytes().take_while(|&byte| byte == b'#').count();
+        let is_word = before.ends_with(|letter: char| letter.is_alphanumeric() || letter == '_');
+        let end = if here.starts_with("//") {
+            here.find('\n')
+        } else if here.starts_with('r') && here[1 + hashes..].starts_with('"') && !is_word {
+            let (start, close) = (2 + hashes, format!("\"{}", "#".repeat(hashes)));
+            let length = here[start..].find(&close).unwrap();
+            found.push(here[start..start + length].to_owned());
+            Some(start + length + close.len())
+        } else if here.starts_with('"') {
+            let (text, end) = quoted(here);
+            found.push(text);
+            Some(end)
+        } else if here.starts_with("'\"'") || here.starts_with("'\\") {
+            // A character that would look like a quote. Others, and lifetimes, do no harm.
+            here[2..].find('\'').map(|length| 2 + length.max(1) + 1)
+        } else {
+            Some(1)
+        };
+        let Some(end) = end else { break };
+        rest = &here[end..];
+    }
+    found
+}
+
+/// The text of the literal at the beginning of `code`, and where the code goes on.
+fn quoted(code: &str) -> (String, usize) {
+    let (mut text, mut letters) = (String::new(), code.char_indices().skip(1).peekable());
+    while let Some((at, letter)) = letters.next() {
+        match (letter, letters.peek()) {
+            ('"', _) => return (text, at + 1),
+            ('\\', Some((_, '\n'))) => {
+                while letters.next_if(|(_, letter)| letter.is_whitespace()).is_some() {}
+            }
+            ('\\', _) => {
+                text.push(letter);
+                text.extend(letters.next().map(|(_, escaped)| escaped));
+            }
+            _ => text.push(letter),
+        }
+    }
+    panic!("a string without an end: {code}");
+}
+
+/// Returns the first word of a message that a library may not use: the name of the program, a flag,
+/// or an environment variable. Literals without a space are not messages.
+fn forbidden(message: &str) -> Option<&str> {
+    let of_others = PROGRAMS_OF_OTHERS.iter().any(|other| message.contains(other));
+    let mut braces = 0_usize;
+    let ends_word = |letter: char| {
+        // The names in `{}` are of constants and variables of the code.
+        braces += usize::from(letter == '{');
+        let is_inside = braces > 0;
+        braces -= usize::from(letter == '}' && is_inside);
+        is_inside || !(letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_'))
+    };
+    let mut words = message.split(ends_word).filter(|_| message.contains(' '));
+    words.find(|word| {
+        let is_flag = word
+            .strip_prefix("--")
+            .is_some_and(|name| name.starts_with(|letter: char| letter.is_ascii_lowercase()));
+        let is_variable = word.contains('_')
+            && word.starts_with(|letter: char| letter.is_ascii_uppercase())
+            && !word.contains(|letter: char| letter.is_ascii_lowercase());
+        *word == "silt" || (is_flag && !of_others) || (is_variable && !OTHERS.contains(word))
+    })
+}
+
+/// Programs whose flags a message may name, because the user runs them beside this one.
+const PROGRAMS_OF_OTHERS: [&str; 5] = ["qemu-img", "nbdinfo", "rbd", "restic", "borg"];
+
+/// Names that other programs define: a text of S3 servers, and the variable of systemd's sockets.
+const OTHERS: [&str; 2] = ["CONTENT_RANGE", "LISTEN_FDS"];
+
+/// Programs that embed the libraries have other commands, flags and variables. So a message says
+/// what to do by an `Advice`, which the program words.
 #[test]
-fn no_message_of_a_library_names_a_command_or_a_flag() {
+fn no_message_of_a_library_names_a_command_a_flag_or_a_variable() {
     let mut found = Vec::new();
-    for name in ["format", "chunking", "storage", "source", "tree", "repository", "engine"] {
-        for (path, text) in files(&root().join("crates").join(name).join("src")) {
-            for line in product(&text).lines().filter(|line| !line.trim().starts_with("//")) {
-                let is_flag = |(at, _): (usize, &str)| {
-                    let rest = &line[at + " --".len()..];
-                    rest.starts_with(|c: char| c.is_ascii_lowercase())
-                };
-                let names_flag = line.match_indices(" --").any(is_flag);
-                let of_others = ["qemu-img", "nbdinfo", "rbd"].iter().any(|it| line.contains(it));
-                if line.contains("`silt ") || line.contains("SILT_") || names_flag && !of_others {
-                    found.push(format!("{}: {}", path.display(), line.trim()));
-                }
+    let libraries: Vec<_> = CRATES.iter().take_while(|name| **name != "terminal").collect();
+    assert!(libraries.contains(&&"remote") && libraries.contains(&&"export"));
+    for name in libraries {
+        let source = root().join("crates").join(name).join("src");
+        let (tests, servers) = (Path::new("tests.rs"), source.join("server"));
+        for (path, text) in files(&source) {
+            // Not part of the program: tests, and the servers that tests start.
+            if path.ends_with(tests) || (*name == "remote" && path.starts_with(&servers)) {
+                continue;
+            }
+            for message in literals(product(&text)) {
+                let word = forbidden(&message);
+                found.extend(word.map(|word| format!("{}: {word}: {message}", path.display())));
             }
         }
     }
     assert!(found.is_empty(), "{found:#?}");
+}
+
+#[test]
+fn a_message_that_names_a_command_is_found() {
+    let code = r##"
+        // "no literal"
+        fn f<'a>(it: &'a str) -> char { '"' }
+        let one = format!("run `silt \
+                           umount {folder}` first \"now\"");
+        let two = [r#"pass --force" "#, "plain", '\''.to_string() + "two words"];
+    "##;
+    let texts = literals(code);
+    assert_eq!(texts[0], r#"run `silt umount {folder}` first \"now\""#);
+    assert_eq!(texts[1..], [r#"pass --force" "#, "plain", "two words"]);
+    let named: Vec<_> = texts.iter().map(|text| forbidden(text)).collect();
+    assert_eq!(named, [Some("silt"), Some("--force"), None, None]);
+    assert_eq!(forbidden("unset SILT_S3_LOCK"), Some("SILT_S3_LOCK"));
+    assert_eq!(forbidden("set AWS_REGION first"), Some("AWS_REGION"));
+    assert_eq!(forbidden("{} of {max:?}: pass --force"), Some("--force"));
+    for allowed in ["AWS_REGION", "run qemu-img --x", "a -- b", "most {BYTES_MAX} {:?}", "silt"] {
+        assert_eq!(forbidden(allowed), None, "{allowed}");
+    }
 }
 
 /// A public type of `siltstone`, or a re-export of names that may be types.

@@ -1,4 +1,4 @@
-//! Disks in memory, and how they change.
+//! Disks in memory, and their random changes.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -9,7 +9,7 @@ use silt_source::{Extent, ExtentKind, SourceFormat, SourceInfo, VolumeSource, Vo
 use crate::random::Random;
 
 const BLOCK: usize = 4096;
-/// How large disks are: several containers of the least size.
+/// Size of a disk in blocks: enough for several containers of the minimum size.
 const BLOCKS: usize = 40;
 
 /// A disk to back up.
@@ -39,16 +39,16 @@ impl VolumeSource for Source {
     }
 }
 
-/// Where a disk is restored to.
+/// A disk to restore to.
 pub struct Target(Mutex<Vec<u8>>);
 
 impl Target {
-    /// An empty disk.
+    /// Returns a disk of zeros.
     pub fn new(bytes: u64) -> Self {
         Self(Mutex::new(vec![0; to_usize(bytes)]))
     }
 
-    /// What was restored.
+    /// Returns the restored bytes.
     pub fn into_bytes(self) -> Vec<u8> {
         self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
@@ -80,7 +80,7 @@ impl VolumeTarget for Target {
     }
 }
 
-/// A new disk.
+/// Returns a new disk of zeros, equal blocks and random blocks.
 pub fn image(random: &mut Random) -> Vec<u8> {
     let mut bytes = vec![0; BLOCKS * BLOCK];
     for block in bytes.chunks_mut(BLOCK) {
@@ -93,7 +93,7 @@ pub fn image(random: &mut Random) -> Vec<u8> {
     bytes
 }
 
-/// A day of change: some blocks are new, some zeros, a few are moved, or nothing has changed.
+/// Changes a disk as in a day: writes, zeroes and copies some blocks, or none.
 pub fn change(bytes: &mut [u8], random: &mut Random) {
     for _ in 0..random.below(12) {
         let at = random.below(BLOCKS) * BLOCK;

@@ -1,4 +1,4 @@
-//! One history: the beginning, the hosts, and what must hold in the end.
+//! One history: preparing the repository, and running the hosts.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,17 +22,17 @@ use crate::world::{World, minutes_ns};
 
 /// The locations of places.
 pub const LOCATIONS: [&str; 4] = ["a", "b", "c", "d"];
-/// What a container holds, in bytes: the least that a repository can be made with.
+/// Size of a container in bytes: the minimum.
 const CONTAINER_BYTES: u32 = 64 << 10;
 
-/// What opens the keys that read, that only write, and that sign.
+/// The passwords of the full key, the write-only key, and the administrator's key.
 const READS: &[u8] = b"reads";
 const WRITES: &[u8] = b"writes";
 const SIGNS: &[u8] = b"signs";
-/// The least that the format allows.
+/// The lowest cost that the format allows.
 const COST: KdfCost = KdfCost { memory_kib: 8 << 10, passes: 1, lanes: 1 };
 
-/// What all hosts of a history share.
+/// The state that all hosts of a history share.
 pub struct Stage {
     /// The plan.
     pub plan: Plan,
@@ -42,22 +42,22 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// What was tried and told.
+    /// Locks the model.
     pub fn model(&self) -> MutexGuard<'_, Model> {
         self.model.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes an event down.
+    /// Records an event.
     pub fn note(&self, event: std::fmt::Arguments<'_>) {
         self.world.state().note(event);
     }
 
-    /// A violation, for the record.
+    /// Records a violation.
     pub fn violated(&self, what: String) {
         self.model().violations.push(what);
     }
 
-    /// A process of a host; the one after the last is the auditor.
+    /// Starts a process of a host. The host after the last one is the auditor.
     pub fn process(&self, host: usize, skew_minutes: i64) -> Arc<Process> {
         Process::new(&self.world, host, skew_minutes, self.plan.folders, self.plan.seed)
     }
@@ -75,7 +75,7 @@ impl Stage {
     }
 }
 
-/// Opens the repository by one of the places.
+/// Opens the repository at one of its places.
 pub fn open(stage: &Stage, process: &Arc<Process>, place: usize, role: Role) -> Result<Repository> {
     let password = || match role {
         _ if !stage.plan.guarded => Err(Error::invalid("nothing is encrypted here")),
@@ -89,7 +89,7 @@ pub fn open(stage: &Stage, process: &Arc<Process>, place: usize, role: Role) -> 
     repository.with_places(LOCATIONS[place], &opener(process))
 }
 
-/// Opens places by their locations.
+/// Returns a function that opens a place by its location.
 pub fn opener(process: &Arc<Process>) -> impl Fn(&str) -> Result<Arc<dyn silt_storage::Storage>> {
     let process = Arc::clone(process);
     move |location| {
@@ -99,17 +99,17 @@ pub fn opener(process: &Arc<Process>) -> impl Fn(&str) -> Result<Arc<dyn silt_st
     }
 }
 
-/// What a panic said.
+/// Returns the message of a panic.
 pub fn text(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().cloned();
     text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default()
 }
 
-/// Makes the repository, and does what comes before all trouble.
+/// Creates the repository and runs the prelude.
 pub fn begin(stage: &Stage) -> Result<()> {
     let auditor = stage.plan.hosts.len();
     let process = stage.process(auditor, 0);
-    // How well data is compressed changes nothing of what can go wrong.
+    // The compression level has no influence on the faults, so use the fastest.
     let config = Config {
         container_bytes: CONTAINER_BYTES,
         frame_bytes: 8 << 10,
@@ -146,8 +146,7 @@ pub fn begin(stage: &Stage) -> Result<()> {
     Ok(())
 }
 
-/// Whether an operation may be refused although nothing is wrong, because it has nothing to work
-/// on.
+/// Returns whether an error means only that the operation had nothing to work on.
 fn is_refusal(kind: ErrorKind) -> bool {
     use ErrorKind::{AlreadyExists, Denied, Invalid, NoRepository, NotFound};
     matches!(kind, AlreadyExists | Denied | Invalid | NoRepository | NotFound)
@@ -206,7 +205,7 @@ fn run_host(stage: &Stage, number: usize, host: &Host) {
     }
 }
 
-/// The place by which users open the repository: the first one that holds it.
+/// Returns the place at which users open the repository: the first reachable one that contains it.
 fn place_to_open(stage: &Stage) -> usize {
     let state = stage.world.state();
     let now_ns = state.now_ns;
@@ -217,8 +216,8 @@ fn place_to_open(stage: &Stage) -> usize {
     found.unwrap_or(0)
 }
 
-/// Opens the repository by one of its places. Opening a removed place gives the current location
-/// and forbids changes.
+/// Opens the repository at a place. If that place was removed, opens it at one of the current
+/// places instead: the removed one permits no changes.
 pub fn open_where_it_is(
     stage: &Stage,
     process: &Arc<Process>,
@@ -232,7 +231,7 @@ pub fn open_where_it_is(
     }
 }
 
-/// A place, or else the first that can be reached of those that the repository lists.
+/// Returns `place` if the repository lists it, otherwise the first listed place that is reachable.
 fn listed(repository: &Repository, place: usize) -> usize {
     let places = repository.places();
     if places.is_empty() || places.iter().any(|listed| listed.location == LOCATIONS[place]) {
@@ -243,7 +242,7 @@ fn listed(repository: &Repository, place: usize) -> usize {
     reached.find_map(known).unwrap_or(place)
 }
 
-/// Does something; gives the repository back, if it is still open.
+/// Runs an action. Returns the repository, if it is still open, and the action's result.
 fn act(
     stage: &Stage,
     process: &Arc<Process>,
@@ -272,7 +271,7 @@ fn act(
                 return (Some(repository), Ok(()));
             }
             let location = places[one_of(which, places.len())].location.clone();
-            // Whoever changes the places opens the repository anew.
+            // After a change of the places, the repository must be opened again.
             (None, repository.remove_place(&location, &opener(process)))
         }
         action => {
@@ -376,12 +375,12 @@ fn certain(done: &Result<()>, after: Option<bool>, before: Option<bool>) -> Opti
     }
 }
 
-/// A number below `count`, which is over 0.
+/// Maps `which` to a number below `count`, which is greater than 0.
 fn one_of(which: u64, count: usize) -> usize {
     usize::try_from(which % silt_format::number::to_u64(count)).unwrap_or(0)
 }
 
-/// One of a series' snapshots, or of its deleted ones.
+/// Chooses one of a series' snapshots, or one of its deleted snapshots; `None` if there is none.
 fn choose(
     repository: &Repository,
     series: Series,
@@ -477,12 +476,12 @@ fn round(stage: &Stage, process: &Process, repository: &Repository) -> Result<()
     Ok(())
 }
 
-/// Gives a series' space back.
+/// Reclaims a series.
 pub fn reclaim(repository: &Repository, series: Series, keep: Keep) -> Result<()> {
     let options = match keep {
         Keep::Nothing => thorough(),
         Keep::Usual => {
-            // A plan that somebody looks at before it is executed.
+            // Plan and execution as two operations, as for a user who reads the plan first.
             let plan = repository.plan_reclaim(series.name(), &ReclaimOptions::default())?;
             return repository.execute_reclaim(&plan).map(drop);
         }
@@ -491,7 +490,7 @@ pub fn reclaim(repository: &Repository, series: Series, keep: Keep) -> Result<()
     repository.reclaim(series.name(), &options).map(drop)
 }
 
-/// Everything that is dead goes.
+/// Returns options with which a reclaim removes everything dead.
 pub fn thorough() -> ReclaimOptions {
     ReclaimOptions {
         dead_share_min: 0.0,
@@ -512,7 +511,7 @@ fn popular(repository: &Repository) -> Result<()> {
     repository.build_popular(&options).map(drop)
 }
 
-/// Deletes from the shared store; the series that it has to wait for.
+/// Deletes dead chunks from the shared store. Returns the series that it has to wait for.
 pub fn sweep(repository: &Repository) -> Result<Vec<String>> {
     let options = SharedSweepOptions {
         spool: Stage::spool(),
@@ -523,12 +522,12 @@ pub fn sweep(repository: &Repository) -> Result<Vec<String>> {
     Ok(repository.sweep_shared(&options)?.waiting_for)
 }
 
-/// Checks every byte.
+/// Returns options for a check of every byte.
 pub fn all_data() -> CheckOptions {
     CheckOptions { data: DataCheck::All, jobs: 1, ..CheckOptions::default() }
 }
 
-/// Restores a snapshot and compares it with what was backed up.
+/// Restores a snapshot and compares it with the content that was backed up.
 pub fn restore(
     stage: &Stage,
     repository: &Repository,

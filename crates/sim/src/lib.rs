@@ -1,9 +1,9 @@
-//! Deterministic interleaving: what hosts that sleep, die and wake up late do to a repository.
+//! A deterministic simulator of several hosts that use one repository, and that sleep, die and wake
+//! up late.
 //!
-//! A plan, drawn from a seed, says what several hosts do and what goes wrong at which storage
-//! operation. One thread runs at a time, time is virtual, and everything that happens follows from
-//! the plan: the same plan gives the same events. In the end the repository is compared with what
-//! its users were told.
+//! A plan, drawn from a seed, lists the operations of each host and the faults at storage
+//! operations. One thread runs at a time and time is virtual, so the same plan gives the same
+//! events. At the end, the repository is compared with the results that its users were told.
 
 mod content;
 mod disk;

@@ -20,22 +20,22 @@ struct Arguments {
 enum Command {
     /// Plays histories, and shrinks the first that loses something.
     Run {
-        /// How many.
+        /// Number of histories.
         #[arg(long, default_value_t = 2000)]
         histories: u64,
         /// The first seed.
         #[arg(long, default_value_t = 0)]
         seed: u64,
-        /// How many at once.
+        /// Number of histories that are played at a time.
         #[arg(long, default_value_t = 2)]
         jobs: usize,
-        /// Goes on after a failure and counts.
+        /// Continue after a failure, and count failures.
         #[arg(long)]
         all: bool,
-        /// With encrypted append-only repositories, keys and hosts that only write; slower.
+        /// Play histories of encrypted append-only repositories with write-only hosts; slower.
         #[arg(long)]
         guarded: bool,
-        /// Only says which seed failed first, and how.
+        /// Do not shrink the first failure.
         #[arg(long)]
         no_shrink: bool,
     },
@@ -43,10 +43,10 @@ enum Command {
     Replay {
         /// Its seed.
         seed: u64,
-        /// Shrinks it first.
+        /// Shrink it first.
         #[arg(long)]
         shrink: bool,
-        /// The seed is one of the guarded histories.
+        /// The seed is of a guarded history.
         #[arg(long)]
         guarded: bool,
     },
@@ -54,10 +54,10 @@ enum Command {
 
 #[expect(
     clippy::disallowed_methods,
-    reason = "how many histories a second is for the person who waits"
+    reason = "the rate is printed for the user and has no influence on histories"
 )]
 fn main() -> ExitCode {
-    // What panics is told with its history.
+    // Panics are reported as violations of their history.
     std::panic::set_hook(Box::new(|_| {}));
     match Arguments::parse().command {
         Command::Run { histories, seed, jobs, all, guarded, no_shrink } => {
@@ -97,7 +97,7 @@ fn drawing(guarded: bool) -> fn(u64) -> Plan {
     if guarded { Plan::draw_guarded } else { Plan::draw }
 }
 
-/// Plays histories on several threads; the seeds of those that lost something, in order.
+/// Plays histories on several threads. Returns the seeds of those that failed, in ascending order.
 fn run(histories: u64, first: u64, jobs: usize, all: bool, draw: fn(u64) -> Plan) -> Vec<u64> {
     let next = AtomicU64::new(first);
     let failed = Mutex::new(Vec::new());

@@ -1,4 +1,4 @@
-//! The model: what must be true of the repository, updated as the history runs.
+//! The model: the expected state of the repository, updated while the history runs.
 
 use std::collections::BTreeMap;
 
@@ -33,13 +33,13 @@ pub struct Known {
     by: Option<Attempt>,
     /// Whether it must be listed; `None` while uncertain.
     pub is_living: Option<bool>,
-    /// Counts what was tried with it.
+    /// Number of attempts to delete it or to bring it back.
     attempts: u64,
-    /// How many of these haven't ended.
+    /// Number of these attempts that have not ended.
     pending: u64,
 }
 
-/// What was attempted, and which results were reported.
+/// The attempted operations and their reported results.
 pub struct Model {
     images: BTreeMap<Series, Vec<u8>>,
     trees: BTreeMap<Series, [MemoryTree; TREES]>,
@@ -51,7 +51,7 @@ pub struct Model {
     tried: BTreeMap<Series, Vec<Image>>,
     /// Snapshots by series and id.
     pub known: BTreeMap<(Series, u64), Known>,
-    /// What must not be.
+    /// Violations found so far.
     pub violations: Vec<String>,
     random: Random,
     random_of_trees: Random,
@@ -62,7 +62,7 @@ pub struct Model {
 const NAMES: [&str; 3] = ["disk", "tree", "more"];
 
 impl Model {
-    /// A model of a repository without snapshots.
+    /// Returns the model of a repository without snapshots.
     pub fn new(plan: &Plan) -> Self {
         let mut random = Random(plan.seed ^ 0x000d_15c5);
         let mut random_of_trees = Random(plan.seed ^ 0x0007_4ee5);
@@ -93,7 +93,7 @@ impl Model {
         now_ns - now_ns.rem_euclid(self.tick_ns.max(1))
     }
 
-    /// What a series is backed up from changes at this time, and is about to be backed up.
+    /// Changes the sources of a series at this time, and returns them to be backed up.
     pub fn change(&mut self, series: Series, now_ns: i64) -> Content {
         let shape = self.shapes[series as usize];
         let mut volumes = Vec::new();
@@ -190,8 +190,8 @@ impl Model {
         self.known.entry((series, id)).or_insert(unknown)
     }
 
-    /// Somebody begins to delete a snapshot, or to bring it back; with what it returns the end is
-    /// told.
+    /// Records the begin of an attempt to delete a snapshot or to bring it back. Returns the number
+    /// of the attempt for [`end`](Self::end), and whether the snapshot was living.
     pub fn begin(&mut self, series: Series, id: u64) -> (u64, Option<bool>) {
         let known = self.entry(series, id);
         known.attempts += 1;
@@ -199,7 +199,8 @@ impl Model {
         (known.attempts, known.is_living.take())
     }
 
-    /// It was done, or certainly not done. Of attempts that overlap, nobody knows which came last.
+    /// Records the end of an attempt, with the state of the snapshot if it is certain. The state is
+    /// unknown if another attempt overlapped: either may have come last.
     pub fn end(&mut self, series: Series, id: u64, attempt: u64, is_living: Option<bool>) {
         let known = self.entry(series, id);
         known.pending -= 1;

@@ -1,21 +1,21 @@
-//! What happens in a history, as data: who does what, and where it goes wrong. Plans are drawn from
-//! a seed, printed, shrunk, and kept as tests.
+//! A history as data: the operations of each host, and the faults. Plans are drawn from a seed,
+//! printed, shrunk, and kept as tests.
 
 use crate::random::Random;
 
-/// A history: a quiet beginning, then several hosts at once.
+/// A history: a prelude without faults, then several hosts at the same time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// What disks and small decisions are drawn from.
+    /// The seed of disks and small decisions.
     pub seed: u64,
-    /// How many places there are; the repository begins in the first.
+    /// Number of places. The repository is created in the first.
     pub places: usize,
-    /// Whether places are folders, whose renames may be lost with the power, or buckets, whose
-    /// requests may be repeated late.
+    /// Whether places are folders, which can lose renames with the power, or buckets, which can
+    /// repeat requests late.
     pub folders: bool,
     /// Whether the repository is encrypted and append-only.
     pub guarded: bool,
-    /// What each series is backed up from, in the order of [`Series::ALL`].
+    /// The sources of each series, in the order of [`Series::ALL`].
     pub shapes: [Shape; 2],
     /// If this is not 0, files are stamped by the clock of the host that changes them, rounded down
     /// to so many milliseconds, and trees change during backups, too. All hosts must have the same
@@ -24,11 +24,11 @@ pub struct Plan {
     pub tick_ms: u32,
     /// What is done before anything goes wrong.
     pub prelude: Vec<Action>,
-    /// What the hosts do.
+    /// The hosts.
     pub hosts: Vec<Host>,
 }
 
-/// What a series is backed up from.
+/// The sources of a series.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Shape {
     /// A disk.
@@ -69,55 +69,55 @@ impl Shape {
 /// One host: its processes, one after the other.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Host {
-    /// By how many minutes its clock is ahead.
+    /// Number of minutes that its clock is ahead.
     pub skew_minutes: i64,
-    /// Whether one process does everything, as an agent would, and opens the repository once.
+    /// Whether a single process runs all operations, like an agent, and opens the repository once.
     pub stays_open: bool,
-    /// What it may do in a guarded repository.
+    /// Its keys in a guarded repository.
     pub role: Role,
-    /// What it does.
+    /// Its operations.
     pub work: Vec<Work>,
 }
 
-/// Which keys a host of a guarded repository has.
+/// The keys of a host of a guarded repository.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Role {
-    /// One that reads, and the one that signs.
+    /// A full key and the administrator's key.
     #[default]
     Administrator,
-    /// One that reads.
+    /// A full key.
     Host,
-    /// One that only writes.
+    /// A write-only key.
     WriteOnly,
 }
 
 /// One operation of a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Work {
-    /// How many minutes the host waits before it.
+    /// Number of minutes that the host waits before it.
     pub after_minutes: u64,
-    /// What it does.
+    /// The operation.
     pub action: Action,
-    /// What goes wrong.
+    /// The faults during it.
     pub faults: Vec<Fault>,
 }
 
-/// An operation on the repository. Numbers choose among what there is.
+/// An operation on the repository. A number chooses one of the existing snapshots, keys or places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Changes a disk or file tree and backs it up.
+    /// Changes the sources of a series and backs them up.
     Backup(Series),
-    /// Backs the disks of all series up together.
+    /// Backs up the disks of all series together.
     Round,
-    /// Deletes one snapshot.
+    /// Deletes a snapshot.
     Delete(Series, u64, Exact),
-    /// Brings a deleted snapshot back.
+    /// Brings back a deleted snapshot.
     Undelete(Series, u64),
-    /// Protects a snapshot, or ends that, so many times; each is a commit.
+    /// Protects and unprotects a snapshot in turns. The number is that of the commits.
     Protect(Series, u64),
-    /// Finds out exactly what is dead.
+    /// Finds all dead chunks of a series by mark and sweep.
     SweepSeries(Series),
-    /// Gives space back.
+    /// Reclaims a series.
     Reclaim(Series, Keep),
     /// Lets the files of a series be cut in another way, or in the usual one.
     Tune(Series, u64),
@@ -125,34 +125,34 @@ pub enum Action {
     Popular,
     /// Replaces private copies by links.
     Repoint(Series),
-    /// Deletes from the shared store.
+    /// Deletes dead chunks from the shared store.
     Sweep,
     /// Checks everything.
     Check,
     /// Restores a snapshot.
     Restore(Series, u64),
-    /// Makes places alike.
+    /// Compares all places and repairs them.
     Heal,
-    /// Adds a place that the repository does not have.
+    /// Adds a place to the repository.
     AddPlace(u64),
-    /// Gives the shared store a place of its own, or one more.
+    /// Adds a place to the shared store.
     AddSharedPlace(u64),
-    /// Goes on without one of the places.
+    /// Removes a place.
     RemovePlace(u64),
-    /// Adds a password, one that only writes if so wished.
+    /// Adds a key: a write-only one if `true`, otherwise a full one.
     AddKey(bool),
-    /// Removes a password.
+    /// Removes a key.
     RemoveKey(u64),
-    /// Undoes what heads did that were not signed and had to be; there is none.
+    /// Recovers a series. There is no tampering in a history, so this must do nothing.
     Recover(Series),
 }
 
-/// Which series.
+/// A series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Series {
     /// Called `vm`.
     Vm,
-    /// Called `other`; its disk begins as the first one's.
+    /// Called `other`. Its first disk and tree are the same as those of `vm`.
     Other,
 }
 
@@ -160,7 +160,7 @@ impl Series {
     /// All series.
     pub const ALL: [Self; 2] = [Self::Vm, Self::Other];
 
-    /// Its name.
+    /// Returns the name of the series.
     pub fn name(self) -> &'static str {
         match self {
             Self::Vm => "vm",
@@ -169,7 +169,7 @@ impl Series {
     }
 }
 
-/// How it is found out what a deletion leaves dead.
+/// How a deletion finds the chunks that become dead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exact {
     /// By reading all recipes.
@@ -178,53 +178,53 @@ pub enum Exact {
     No,
 }
 
-/// What a reclaim keeps.
+/// Dead data that a reclaim keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
-    /// Nothing that nobody needs.
+    /// Nothing.
     Nothing,
-    /// Containers of which little is dead, and what was left a short time ago.
+    /// As by default: containers with few dead chunks, recently deleted snapshots, recent orphans.
     Usual,
     /// Deleted snapshots.
     Deleted,
 }
 
-/// Something that goes wrong at a storage operation.
+/// A fault at a storage operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// At which operation of the action.
+    /// The storage operation.
     pub at: Point,
-    /// What.
+    /// The fault.
     pub what: Wrong,
 }
 
-/// A storage operation, by its kind and how many of them came before.
+/// A storage operation of an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Point {
     /// The method.
     pub kind: Kind,
-    /// Which objects; all if none is said.
+    /// The class of the object; `None` for any.
     pub class: Option<Class>,
-    /// How many such operations of the action come before.
+    /// Number of such operations of the action before it.
     pub nth: u64,
 }
 
 /// A method of a storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// Creating.
+    /// Creates an object.
     Put,
-    /// Deleting.
+    /// Deletes an object.
     Delete,
-    /// Reading.
+    /// Reads an object.
     Get,
-    /// Looking at one.
+    /// Reads the size of an object, or makes it durable.
     Head,
-    /// Listing.
+    /// Lists objects.
     List,
 }
 
-/// The kinds of objects that matter, by the beginnings of their names.
+/// A class of objects, by the beginning of their names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
     /// Series records.
@@ -248,7 +248,7 @@ pub enum Class {
 }
 
 impl Class {
-    /// The class of an object or of a listing, by its name or prefix.
+    /// Returns the class of an object by its name, or of a listing by its prefix.
     pub fn of(name: &str) -> Self {
         let mut parts = name.split('/');
         match (parts.next().unwrap_or_default(), parts.nth(1).unwrap_or_default()) {
@@ -265,32 +265,32 @@ impl Class {
     }
 }
 
-/// What goes wrong.
+/// A kind of fault. The numbers are minutes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wrong {
-    /// The host stands still right before the operation, for so many minutes.
+    /// The host sleeps this long right before the operation.
     Sleep(u64),
     /// The process dies before the operation takes effect.
     Kill,
     /// The process dies after the operation took effect.
     KillAfter,
-    /// The process dies when the object is visible and not durable, and so many minutes later the
-    /// power fails. In a bucket, as [`KillAfter`](Self::KillAfter).
+    /// The process dies when the object is visible but not durable, and the power fails this much
+    /// later. In a bucket, the same as [`KillAfter`](Self::KillAfter).
     LosePower(u64),
-    /// The operation takes effect, and its answer is lost.
+    /// The operation takes effect, but its response is lost.
     LoseAnswer,
-    /// The response is lost, and the operation takes effect this many minutes later.
+    /// The response is lost, and the operation takes effect this much later.
     Late(u64),
-    /// The operation is repeated so many minutes later, unseen.
+    /// The operation takes effect, and once more this much later, unseen.
     Repeat(u64),
-    /// The place can't be reached from now on, for so many minutes.
+    /// The place is unreachable for this long, from this operation on.
     Away(u64),
 }
 
 const MINUTES: [u64; 5] = [1, 7, 60, 600, 2000];
 
 impl Plan {
-    /// The plan of a seed.
+    /// Draws the plan of a seed.
     pub fn draw(seed: u64) -> Self {
         let mut random = Random(seed);
         let theme = random.of(&[
@@ -305,7 +305,8 @@ impl Plan {
         Self::draw_with(theme, seed, random)
     }
 
-    /// The plan of a seed for a guarded repository, whose passwords take long to try.
+    /// Draws the plan of a seed for a guarded repository. Playing it is slower, as each password
+    /// takes long to try.
     pub fn draw_guarded(seed: u64) -> Self {
         Self::draw_with(Theme::Guarded, seed, Random(seed))
     }
@@ -332,7 +333,7 @@ impl Plan {
         let hosts = 2 + random.below(3);
         let hosts: Vec<Host> = (0..hosts).map(|_| host(theme, folders, &mut random)).collect();
         let guarded = theme == Theme::Guarded;
-        // Drawn apart: the rest of a seed's plan does not depend on it.
+        // Drawn separately, so that the rest of a seed's plan does not depend on it.
         let mut random = Random(seed ^ 0x0005_4a9e);
         let shapes = [Shape::Disk, Shape::Disk, Shape::Tree, Shape::Tree, Shape::Both];
         let shapes = [random.of(&shapes), random.of(&shapes)];
@@ -370,16 +371,17 @@ impl Plan {
     }
 }
 
-/// What a history is about: rare combinations come more often where few operations are drawn from.
+/// The set of operations from which a history is drawn. With few different operations, rare
+/// combinations are more frequent.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Theme {
     Series,
     Reclaim,
     Places,
     Sharing,
-    /// One sleeps in the middle of writing to places that others add and remove meanwhile.
+    /// A host sleeps while it writes to places that others add and remove meanwhile.
     Moves,
-    /// One sleeps through so many commits of one series that the numbers of heads are free again.
+    /// A host sleeps during many commits of one series, until numbers of heads are free again.
     Commits,
     All,
     Guarded,
@@ -449,7 +451,7 @@ impl Theme {
     }
 }
 
-/// What commits to one series, often.
+/// Returns operations that often commit to one series.
 fn many_commits(number: u64, exact: Exact, keep: Keep) -> [Action; 8] {
     [
         Action::Backup(Series::Vm),
@@ -463,7 +465,7 @@ fn many_commits(number: u64, exact: Exact, keep: Keep) -> [Action; 8] {
     ]
 }
 
-/// What is done while places come and go.
+/// Returns operations while places are added and removed.
 fn of_places(number: u64) -> [Action; 7] {
     [
         Action::Backup(Series::Vm),
@@ -476,7 +478,7 @@ fn of_places(number: u64) -> [Action; 7] {
     ]
 }
 
-/// What is done to one series.
+/// Returns operations on one series.
 fn of_one_series(one: Series, number: u64, [backup, delete, reclaim]: [Action; 3]) -> [Action; 12] {
     [
         backup,
@@ -494,7 +496,7 @@ fn of_one_series(one: Series, number: u64, [backup, delete, reclaim]: [Action; 3
     ]
 }
 
-/// What is done in a guarded repository.
+/// Returns operations on a guarded repository.
 fn guarded(one: Series, number: u64, usual: [Action; 3]) -> Vec<Action> {
     let mut actions = usual.repeat(2);
     actions.extend([

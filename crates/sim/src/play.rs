@@ -1,4 +1,4 @@
-//! Playing a plan from its beginning to what must hold in the end.
+//! Playing a plan, and verifying its result.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
@@ -11,18 +11,18 @@ use crate::plan::Plan;
 use crate::verify;
 use crate::world::World;
 
-/// What a history came to.
+/// The result of a history.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// What must not be and was; empty if all is well.
+    /// The violations; empty if all is well.
     pub violations: Vec<String>,
-    /// The same for the same plan and the same code.
+    /// A digest of all events: the same for the same plan and the same code.
     pub digest: String,
-    /// What happened, if it was asked for.
+    /// All events, if they were kept.
     pub events: Vec<String>,
 }
 
-/// Plays a plan.
+/// Plays a plan, and verifies the repository at the end.
 pub fn play(plan: &Plan, keeps_events: bool) -> Outcome {
     let hosts = plan.hosts.len();
     let world = World::new(plan.seed, plan.places.max(1), hosts, keeps_events);

@@ -1,4 +1,4 @@
-//! A process of a host: its clock and chance, and how it reaches the places.
+//! A process of a host: its clock, its entropy, and its access to the places.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,13 +25,13 @@ pub struct Process {
     pub skew_ns: i64,
     folders: bool,
     is_dead: AtomicBool,
-    /// What is still to go wrong, and how many operations before it.
+    /// The remaining faults, each with the number of matching operations before it.
     faults: Mutex<Vec<(Fault, u64)>>,
     entropy: Mutex<Random>,
 }
 
 impl Process {
-    /// A process of a host whose clock is ahead by so many minutes.
+    /// Starts a process of a host whose clock is ahead by `skew_minutes`.
     pub fn new(
         world: &Arc<World>,
         host: usize,
@@ -52,34 +52,34 @@ impl Process {
         })
     }
 
-    /// What goes wrong from now on.
+    /// Sets the faults of the next operations.
     pub fn expect(&self, faults: &[Fault]) {
         let faults = faults.iter().map(|fault| (*fault, fault.at.nth)).collect();
         *self.faults.lock().unwrap_or_else(PoisonError::into_inner) = faults;
     }
 
-    /// Whether it has died.
+    /// Returns whether it has ended.
     pub fn is_dead(&self) -> bool {
         self.is_dead.load(Ordering::SeqCst)
     }
 
-    /// The process ends.
+    /// Ends the process.
     pub fn end(&self) {
         self.is_dead.store(true, Ordering::SeqCst);
         self.world.state().dead.insert(self.id);
     }
 
-    /// What the engine is given.
+    /// Returns a context for the library, with this process as environment and observer.
     pub fn context(self: &Arc<Self>) -> Context {
         Context::new(Arc::clone(self) as _, Arc::clone(self) as _)
     }
 
-    /// A place as this process reaches it.
+    /// Returns a place as this process accesses it.
     pub fn place(self: &Arc<Self>, place: usize) -> Arc<dyn Storage> {
         Arc::new(Reached { process: Arc::clone(self), place })
     }
 
-    /// What goes wrong at an operation.
+    /// Returns the fault at an operation, if there is one, and removes it.
     fn wrong(&self, kind: Kind, name: &str) -> Option<Wrong> {
         let mut faults = self.faults.lock().unwrap_or_else(PoisonError::into_inner);
         let class = Class::of(name);
@@ -104,7 +104,7 @@ impl Process {
 impl Env for Process {
     fn now_ns(&self) -> i64 {
         let mut state = self.world.state();
-        // Two looks never show the same time.
+        // The clock never shows the same time twice.
         state.now_ns += 1_000;
         state.now_ns + self.skew_ns
     }
@@ -139,17 +139,17 @@ impl Observer for Process {
     }
 }
 
-/// A place as one process reaches it.
+/// A place as one process accesses it.
 struct Reached {
     process: Arc<Process>,
     place: usize,
 }
 
-/// How an operation ends.
+/// The effect of an operation.
 enum Effect {
-    /// As it should; durable or not.
+    /// It takes effect, durably or not.
     Now { durable: bool },
-    /// Not at all.
+    /// It has no effect.
     None,
 }
 
@@ -162,7 +162,8 @@ impl Reached {
         Error::new(ErrorKind::Unavailable, format!("place {} did not answer", self.place))
     }
 
-    /// Carries one operation out, or lets it go wrong. `change` is what a mutation changes.
+    /// Runs an operation, or its fault. `change` is the change of a mutation, to run it again
+    /// later.
     fn operate<T>(
         &self,
         kind: Kind,

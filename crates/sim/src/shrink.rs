@@ -1,9 +1,9 @@
-//! Making a plan that fails small: whatever can be left out, is.
+//! Shrinking a failing plan: removing every part that is not needed for the failure.
 
 use crate::plan::{Plan, Role, Shape};
 use crate::play::play;
 
-/// The smallest plan found that still violates something, and how.
+/// Returns the smallest plan found that still fails, and its violations.
 pub fn shrink(plan: &Plan) -> (Plan, Vec<String>) {
     let mut best = plan.clone();
     let mut violations = play(&best, false).violations;
@@ -19,7 +19,7 @@ pub fn shrink(plan: &Plan) -> (Plan, Vec<String>) {
     }
 }
 
-/// Plans with one thing less, the largest first.
+/// Returns all plans with one part removed or simplified, those with the largest part first.
 fn smaller(plan: &Plan) -> Vec<Plan> {
     let mut plans = Vec::new();
     let mut without = |change: &dyn Fn(&mut Plan)| {

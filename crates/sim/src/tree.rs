@@ -1,4 +1,4 @@
-//! File trees in memory, and how they change.
+//! File trees in memory, and their random changes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,9 +14,9 @@ use crate::random::Random;
 pub const BLOCK: usize = 4096;
 /// The most entries that a tree begins with.
 const ENTRIES: usize = 12;
-/// The most changes of a day.
+/// The number of changes in a day is below this.
 const CHANGES: usize = 10;
-/// Sizes of files that have segments of their own, or leave theirs sparse.
+/// Sizes of large files in bytes. They have segments of their own, or leave a shared one sparse.
 const LARGE: [usize; 3] = [700_000, 1_200_000, 2_500_000];
 
 /// A file, directory, link or pipe.
@@ -30,17 +30,17 @@ pub struct Node {
     pub entries: BTreeMap<Vec<u8>, u64>,
 }
 
-/// A file tree. As on a real file system, the number of a file that was removed is given again.
+/// A file tree. As on a real file system, inode numbers of removed files are reused.
 #[derive(Clone)]
 pub struct MemoryTree {
     /// The number of the root, the least of all.
     pub root: u64,
     nodes: BTreeMap<u64, Node>,
-    /// Whether some files are large: these histories take longer.
+    /// Whether some files are large. Such histories take longer, so they are rare.
     has_large: bool,
 }
 
-/// The name of an entry, in a directory.
+/// A directory's inode number, and the name of an entry in it.
 type Place = (u64, Vec<u8>);
 
 impl MemoryTree {
@@ -54,7 +54,7 @@ impl MemoryTree {
         tree
     }
 
-    /// A day of change; each change gets the time `now`.
+    /// Changes the tree as in a day. All changes get the time `now`.
     pub fn change(&mut self, random: &mut Random, now: Timestamp) {
         for _ in 0..random.below(CHANGES) {
             match random.below(9) {
@@ -138,7 +138,7 @@ impl MemoryTree {
         self.nodes.entry(inode).or_insert_with(lost)
     }
 
-    /// All names, each directory before what is in it.
+    /// Returns all names, by ascending inode number of their directories.
     fn places(&self) -> Vec<Place> {
         let of = |(inode, node): (&u64, &Node)| {
             let inode = *inode;
@@ -163,7 +163,7 @@ impl MemoryTree {
         Some(all.swap_remove(random.below(all.len())))
     }
 
-    /// The root, or one of the other directories.
+    /// Returns the root, or another directory.
     fn directory(&self, random: &mut Random) -> u64 {
         if random.once_in(2) {
             return self.root;
@@ -171,7 +171,7 @@ impl MemoryTree {
         self.some(random, EntryKind::Directory).map_or(self.root, |(_, inode)| inode)
     }
 
-    /// Adds an entry, in place of the one that has its name.
+    /// Adds an entry. Replaces an existing entry of the same name.
     fn add(&mut self, random: &mut Random, now: Timestamp) {
         let place = (self.directory(random), name(random));
         self.remove(&place, now);
@@ -212,7 +212,7 @@ impl MemoryTree {
         }
     }
 
-    /// Removes a name, and with the last name of a directory what is in it.
+    /// Removes a name. Removes a directory with everything below it.
     fn remove(&mut self, place: &Place, now: Timestamp) {
         let directory = self.node(place.0);
         let Some(inode) = directory.entries.remove(&place.1) else { return };
@@ -227,7 +227,7 @@ impl MemoryTree {
         }
     }
 
-    /// Gives an entry another name, in place of the one that has it.
+    /// Renames an entry. Replaces an existing entry of the new name.
     fn rename(&mut self, random: &mut Random, now: Timestamp) {
         let kind = random.of(&[EntryKind::File, EntryKind::Directory]);
         let Some((from, inode)) = self.some(random, kind) else { return };
@@ -235,7 +235,7 @@ impl MemoryTree {
         if from == to || self.is_below(to.0, inode) {
             return;
         }
-        // What is replaced may be the directory that holds the entry.
+        // Do not replace the entry itself, or a directory above it.
         if self.at(&to).is_some_and(|replaced| replaced == inode || self.is_below(from.0, replaced))
         {
             return;
@@ -247,7 +247,7 @@ impl MemoryTree {
         self.node(inode).metadata.changed = now;
     }
 
-    /// Whether a directory is another one, or in it.
+    /// Returns whether `inode` is `above` or below it.
     fn is_below(&self, inode: u64, above: u64) -> bool {
         let Some(node) = self.nodes.get(&above) else { return false };
         inode == above || node.entries.values().any(|below| self.is_below(inode, *below))
@@ -274,7 +274,7 @@ impl MemoryTree {
         metadata.changed = now;
     }
 
-    /// Changes the content of a file: in place, by an insertion, at its end, or all of it.
+    /// Changes the content of a file: overwrites, inserts, truncates or replaces it.
     fn write(&mut self, random: &mut Random, now: Timestamp) {
         let Some((_, inode)) = self.some(random, EntryKind::File) else { return };
         let has_large = self.has_large;
@@ -299,7 +299,7 @@ impl MemoryTree {
         }
     }
 
-    /// All that a restore must bring back, in one sequence of bytes.
+    /// Returns everything that a restore must bring back, as bytes that can be compared.
     pub fn manifest(&self) -> Vec<u8> {
         let mut manifest = Manifest::default();
         self.list(self.root, &mut Vec::new(), &mut manifest);
@@ -339,7 +339,7 @@ fn node(kind: EntryKind, inode: u64, now: Timestamp) -> Node {
     Node { metadata, content: Arc::default(), entries: BTreeMap::new() }
 }
 
-/// One of few names, so that they come again; not all are text.
+/// Returns one of a few names, so that names repeat. Some are not UTF-8.
 fn name(random: &mut Random) -> Vec<u8> {
     let mut name = random.of(&[&b"a"[..], b"b.txt", b"c.db", b"d\xff", b"e e"]).to_vec();
     if random.once_in(2) {
@@ -348,7 +348,7 @@ fn name(random: &mut Random) -> Vec<u8> {
     name
 }
 
-/// The content of a file: random, text, zeros at some places; most are small.
+/// Returns the content of a file: random bytes, text and zeros; mostly small.
 fn content(random: &mut Random, may_be_large: bool) -> Vec<u8> {
     if may_be_large && random.once_in(4) {
         let mut bytes = vec![random.of(b"xyz"); random.of(&LARGE)];
@@ -367,7 +367,7 @@ fn content(random: &mut Random, may_be_large: bool) -> Vec<u8> {
     bytes
 }
 
-/// What a tree is, as bytes that are compared.
+/// A description of a tree as bytes, to compare trees.
 #[derive(Default)]
 struct Manifest(Vec<u8>);
 
@@ -380,7 +380,7 @@ impl Manifest {
     }
 }
 
-/// Reads all of a tree from a snapshot, as [`MemoryTree::manifest`] gives it.
+/// Reads a whole tree from a snapshot, and returns it as [`MemoryTree::manifest`] does.
 pub fn restored(volume: &TreeVolume) -> Result<Vec<u8>> {
     let mut manifest = Manifest::default();
     restored_below(volume, &volume.tree().root, &mut Vec::new(), &mut manifest)?;

@@ -1,5 +1,5 @@
-//! What must hold in the end: nothing that somebody was told is lost, the repository goes on by
-//! itself, and nothing is left that nothing names.
+//! The checks at the end of a history: no reported snapshot is lost, the repository continues to
+//! work without repair, and no unreferenced object is left.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use crate::plan::{Action, Keep, Role, Series};
 use crate::process::Process;
 use crate::world::minutes_ns;
 
-/// All that was late has come after so many minutes.
+/// After this time, all late operations have taken effect.
 const QUIET_MINUTES: u64 = 20_000;
 
-/// Looks at what a history has left.
+/// Verifies the repository at the end of a history.
 pub fn verify(stage: &Stage) {
     let auditor = stage.plan.hosts.len();
     stage.world.pass(auditor, minutes_ns(QUIET_MINUTES));
@@ -39,7 +39,7 @@ fn try_verify(stage: &Stage) -> Result<()> {
         places.filter_map(|place| at(&place.location)).collect()
     };
     let (copies, shared) = (of(false), of(true));
-    // Each complete set of places by itself.
+    // Every combination of one copy and one shared store must work by itself.
     for copy in &copies {
         for store in if shared.is_empty() { &copies[..1] } else { &shared[..] } {
             let alone: Vec<usize> =
@@ -55,8 +55,8 @@ fn try_verify(stage: &Stage) -> Result<()> {
     wastes_nothing(stage)
 }
 
-/// Whether places are repositories of their own now: of two hosts each went on without the other's
-/// place, which was away. Nobody can put them together again but a person.
+/// Returns whether the places have become separate repositories: two hosts each removed the other's
+/// place while it was unreachable. Only a person can merge them again.
 fn is_split(stage: &Stage) -> Result<bool> {
     let mut found: Vec<BTreeSet<String>> = Vec::new();
     for place in holding(stage) {
@@ -76,7 +76,7 @@ fn is_split(stage: &Stage) -> Result<bool> {
     Ok(found.iter().any(|one| found.iter().any(|other| one.is_disjoint(other))))
 }
 
-/// The places that hold a configuration.
+/// Returns the places that contain a configuration.
 fn holding(stage: &Stage) -> Vec<usize> {
     let state = stage.world.state();
     let places = (0..).zip(&state.places);
@@ -85,7 +85,7 @@ fn holding(stage: &Stage) -> Vec<usize> {
     holding.map(|(place, _)| place).collect()
 }
 
-/// What somebody was told is in one of the parts, and can be restored there.
+/// Verifies that each reported snapshot can be restored from one of the separate repositories.
 fn look_at_both(stage: &Stage) -> Result<()> {
     let mut work = stage.plan.hosts.iter().flat_map(|host| &host.work);
     if !work.any(|work| matches!(work.action, Action::RemovePlace(_))) {
@@ -94,7 +94,7 @@ fn look_at_both(stage: &Stage) -> Result<()> {
     let mut found = BTreeSet::new();
     let all = 0..stage.world.state().places.len();
     for place in holding(stage) {
-        // As it is, or without one that it doesn't agree with.
+        // With all other places, and without each of them, as it may conflict with one.
         for away in all.clone() {
             if away != place {
                 stage.world.state().places[away].away_until_ns = i64::MAX;
@@ -119,7 +119,7 @@ fn look_at_both(stage: &Stage) -> Result<()> {
     Ok(())
 }
 
-/// Restores every snapshot that is listed.
+/// Restores every listed snapshot. Returns the results by series and id.
 fn restore_all(
     stage: &Stage,
     repository: &Repository,
@@ -169,9 +169,8 @@ fn with_only(stage: &Stage, alone: &[usize], opened_by: usize) -> Result<()> {
     looked
 }
 
-/// Every snapshot that must be there is, none that must not be, and all that are restore: that
-/// reads what they need. What nothing needs is read where all places are there, as `data` says, and
-/// at the very end.
+/// Verifies that exactly the expected snapshots are listed, that all of them can be restored, and
+/// that a check finds no damage. `data` selects the data that the check reads besides.
 fn look(stage: &Stage, repository: &Repository, by: &str, data: DataCheck) -> Result<()> {
     let listed = restore_all(stage, repository, by)?;
     for ((series, id), restored) in &listed {
@@ -190,7 +189,7 @@ fn look(stage: &Stage, repository: &Repository, by: &str, data: DataCheck) -> Re
         }
     }
     let report = repository.check(&CheckOptions { data, ..all_data() })?;
-    // Who adds or removes a password may have died between its key and the copy of it.
+    // A process that added or removed a key may have died between the key and its copy.
     let is_half = |name: &str| names::key_id(name).is_some();
     if let Some(damage) = report.damage.iter().find(|damage| !is_half(&damage.object)) {
         stage.violated(format!("{by}: {} is damaged: {}", damage.object, damage.error));
@@ -198,7 +197,7 @@ fn look(stage: &Stage, repository: &Repository, by: &str, data: DataCheck) -> Re
     Ok(())
 }
 
-/// The next backup and reclaim work without repair by hand.
+/// Verifies that the next backup, reclaim and sweep work without repair.
 fn goes_on(stage: &Stage) -> Result<()> {
     for series in Series::ALL {
         let process = process(stage);
@@ -215,7 +214,7 @@ fn goes_on(stage: &Stage) -> Result<()> {
     Ok(())
 }
 
-/// After healing, sweeps and reclaims, the places hold what is named and nothing else.
+/// Verifies that after healing, sweeps and reclaims no unreferenced object is left.
 fn wastes_nothing(stage: &Stage) -> Result<()> {
     let repository = open(stage)?;
     let healed = repository.heal_copies(HealOptions { read_data: true, dry_run: false })?;

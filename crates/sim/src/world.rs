@@ -1,8 +1,8 @@
-//! Simulated time, hosts that take turns, and places that hold objects: everything that a process
-//! can observe.
+//! Simulated time, hosts that take turns, and places that contain objects: everything that a
+//! process can observe.
 //!
-//! Each host is a thread; only the one with the lowest time runs. Every storage operation and every
-//! reading of the clock takes some time, so that operations interleave.
+//! Each host is a thread. Only the host with the lowest time runs. Every storage operation takes
+//! some time, so that operations of different hosts interleave.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{Arguments, Write as _};
@@ -15,7 +15,7 @@ use crate::random::Random;
 
 /// Nanoseconds of a minute.
 pub const MINUTE_NS: i64 = 60_000_000_000;
-/// When histories begin.
+/// The time at which histories begin, in nanoseconds since 1970.
 const BEGINNING_NS: i64 = 1_790_000_000_000_000_000;
 /// The time of a host that has ended.
 const NEVER: i64 = i64::MAX;
@@ -34,10 +34,9 @@ pub struct Object {
 /// A place: a folder or a bucket.
 #[derive(Default)]
 pub struct Place {
-    /// What it holds.
+    /// Its objects.
     pub objects: BTreeMap<Key, Object>,
-    /// What a power failure brings back: removed by a process that died before the folder was
-    /// durable.
+    /// Objects whose deletion is not durable: a power failure brings them back.
     undone: BTreeMap<Key, Object>,
     /// The time until which it is unreachable.
     pub away_until_ns: i64,
@@ -50,12 +49,13 @@ pub enum Change {
     Put(Key, Arc<Vec<u8>>),
     /// Removes an object.
     Delete(Key),
-    /// Takes away what is not durable.
+    /// Undoes all changes that are not durable.
     LosePower,
 }
 
 impl Place {
-    /// Creates an object; `AlreadyExists` if there is one, which is durable then.
+    /// Creates an object. Fails with `AlreadyExists` if it exists; with `is_durable`, the existing
+    /// object then becomes durable.
     pub fn put(
         &mut self,
         key: &Key,
@@ -77,7 +77,7 @@ impl Place {
         Ok(())
     }
 
-    /// Removes an object; for good, or until the power fails.
+    /// Removes an object: durably, or until the power fails.
     pub fn delete(&mut self, key: &Key, is_durable: bool) {
         if let Some(object) = self.objects.remove(key)
             && !is_durable
@@ -98,7 +98,7 @@ impl Place {
 
     fn change(&mut self, change: &Change, now_ns: i64) {
         match change {
-            // One that is there already stays as it is.
+            // An existing object stays as it is.
             Change::Put(key, bytes) => drop(self.put(key, bytes, now_ns, true)),
             Change::Delete(key) => self.delete(key, true),
             Change::LosePower => self.lose_power(),
@@ -106,28 +106,29 @@ impl Place {
     }
 }
 
-/// A change that comes later.
+/// A change that takes effect later.
 struct Late {
     at_ns: i64,
     place: usize,
     change: Change,
 }
 
-/// All that changes.
+/// The state of the world.
 pub struct State {
-    /// The true time.
+    /// The true time in nanoseconds since 1970.
     pub now_ns: i64,
     /// The places.
     pub places: Vec<Place>,
     /// Processes that have ended.
     pub dead: BTreeSet<u32>,
-    /// What happened, if somebody wants to read it.
+    /// All events, if they are kept.
     pub events: Option<Vec<String>>,
     digest: blake3::Hasher,
-    /// The event that was noted last.
+    /// The last event.
     line: String,
-    /// When each host goes on.
+    /// The time at which each host continues.
     ready_ns: Vec<i64>,
+    /// The host that runs.
     turn: usize,
     late: Vec<Late>,
     random: Random,
@@ -135,10 +136,10 @@ pub struct State {
 }
 
 impl State {
-    /// Writes an event down.
+    /// Records an event.
     pub fn note(&mut self, event: Arguments<'_>) {
         self.line.clear();
-        // A string takes all.
+        // Writing to a string cannot fail.
         let _ = writeln!(self.line, "{event}");
         self.digest.update(self.line.as_bytes());
         if let Some(events) = &mut self.events {
@@ -148,14 +149,14 @@ impl State {
         }
     }
 
-    /// Lets a change take effect this many minutes later.
+    /// Schedules a change to take effect this many minutes later.
     pub fn later(&mut self, minutes: u64, place: usize, change: Change) {
         let at_ns = self.now_ns.saturating_add(minutes_ns(minutes));
         self.late.push(Late { at_ns, place, change });
         self.late.sort_by_key(|late| late.at_ns);
     }
 
-    /// A number for a new process.
+    /// Returns the id of a new process.
     pub fn new_process(&mut self) -> u32 {
         self.next_process += 1;
         self.next_process
@@ -180,7 +181,7 @@ impl State {
     }
 }
 
-/// Minutes as nanoseconds.
+/// Converts minutes to nanoseconds.
 pub fn minutes_ns(minutes: u64) -> i64 {
     i64::try_from(minutes).unwrap_or(i64::MAX).saturating_mul(MINUTE_NS)
 }
@@ -192,7 +193,7 @@ pub struct World {
 }
 
 impl World {
-    /// A world with empty places; the host after the last is the auditor, who begins.
+    /// Returns a world with empty places. The host after the last one is the auditor, which begins.
     pub fn new(seed: u64, places: usize, hosts: usize, keeps_events: bool) -> Arc<Self> {
         let mut ready_ns = vec![NEVER; hosts];
         ready_ns.push(BEGINNING_NS);
@@ -213,17 +214,17 @@ impl World {
         Arc::new(Self { state: Mutex::new(state), turns })
     }
 
-    /// What there is now.
+    /// Locks the state.
     pub fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets time pass for a host; others go on meanwhile.
+    /// Lets time pass for a host. Others run meanwhile.
     pub fn pass(&self, host: usize, nanoseconds: i64) {
         drop(self.pass_in(self.state(), host, nanoseconds));
     }
 
-    /// A storage operation's time passes.
+    /// Lets the time of a storage operation pass, and `more_ns` nanoseconds.
     pub fn pass_a_little<'s>(
         &'s self,
         mut state: MutexGuard<'s, State>,
@@ -259,7 +260,7 @@ impl World {
         state
     }
 
-    /// Lets all hosts begin; the auditor waits until they have ended.
+    /// Starts all hosts, and waits until they have ended. Called by the auditor.
     pub fn let_hosts_begin(&self) {
         let mut state = self.state();
         let (now_ns, auditor) = (state.now_ns, self.turns.len() - 1);
@@ -273,12 +274,12 @@ impl World {
         state.ready_ns[auditor] = now_ns;
     }
 
-    /// A host's thread begins: it waits for its turn.
+    /// Waits for the first turn of a host. Called by the host's thread.
     pub fn begin(&self, host: usize) {
         drop(self.wait(self.state(), host));
     }
 
-    /// A host's thread has ended.
+    /// Ends a host. Called by the host's thread.
     pub fn end(&self, host: usize) {
         let mut state = self.state();
         state.ready_ns[host] = NEVER;
@@ -287,7 +288,7 @@ impl World {
         self.turns[next].notify_one();
     }
 
-    /// A digest of all events, which identifies this history.
+    /// Returns a digest of all events, which identifies this history.
     pub fn digest(&self) -> String {
         self.state().digest.finalize().to_hex()[..16].to_owned()
     }

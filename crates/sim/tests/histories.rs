@@ -1,13 +1,13 @@
-//! Histories that once lost something, and new ones.
+//! Histories that failed once, and newly drawn ones.
 
 use silt_sim::{
     Action, Class, Exact, Fault, Host, Keep, Kind, Plan, Point, Series, Shape, Work, Wrong, play,
     shrink,
 };
 
-/// How many histories are drawn and played; SILT_SIM_HISTORIES says otherwise.
+/// Number of histories that are drawn and played, unless `SILT_SIM_HISTORIES` is set.
 const HISTORIES: u64 = 2000;
-/// Passwords take long to try.
+/// Fewer, as each password takes long to try.
 const GUARDED_HISTORIES: u64 = 60;
 
 const BACKUP: Action = Action::Backup(Series::Vm);
@@ -29,7 +29,7 @@ fn fails(after_minutes: u64, action: Action, point: (Kind, Class, u64), what: Wr
 fn play_all(plan: &Plan) {
     for seed in 0..40 {
         for folders in [false, true] {
-            // What protects a series does not depend on what it is backed up from.
+            // A series must be safe with every kind of source.
             let shapes = [Shape::Disk, Shape::Tree, Shape::Both];
             let shapes = [shapes[usize::try_from(seed % 3).unwrap_or(0)]; 2];
             let plan = Plan { seed, folders, shapes, ..plan.clone() };
@@ -153,8 +153,8 @@ fn a_writer_that_sleeps_while_a_place_is_removed_replaces_nothing() {
     }
 }
 
-/// A reclaim dies before its second head and leaves a rewritten container; who removes that is
-/// repeated late, when a third has rewritten the same container again.
+/// A reclaim dies before its second head and leaves a rewritten container. The request that removes
+/// it is repeated late, after a third reclaim has rewritten the same container again.
 #[test]
 fn no_name_of_a_rewritten_container_is_given_twice() {
     let (nothing, usual) = (Keep::Nothing, Keep::Usual);
@@ -202,8 +202,8 @@ fn a_container_whose_folder_was_not_synced_is_synced_before_it_is_named() {
     });
 }
 
-/// The first backup of a series wakes up when the first head was made, followed by many, and
-/// removed.
+/// The first backup of a series sleeps while another host creates the first head and many more, and
+/// the first head is removed.
 #[test]
 fn a_first_backup_that_wakes_up_late_is_told_so() {
     play_all(&Plan {
@@ -220,8 +220,8 @@ fn a_first_backup_that_wakes_up_late_is_told_so() {
     });
 }
 
-/// A round dies when the shared store's head is visible and not durable; a backup refers to what it
-/// names, and the power fails.
+/// A round dies when the shared store's head is visible but not durable. A backup refers to chunks
+/// that this head names, and the power fails.
 #[test]
 fn a_shared_head_is_durable_before_anything_refers_to_what_it_names() {
     play_all(&Plan {
@@ -234,8 +234,7 @@ fn a_shared_head_is_durable_before_anything_refers_to_what_it_names() {
     });
 }
 
-/// The place that decides can't be reached while another is being added, and somebody opens that
-/// one.
+/// The first place is unreachable while another is being added, and a host opens that one.
 #[test]
 fn a_place_that_is_being_added_is_not_taken_for_the_repository() {
     for action in [Action::AddPlace(1), Action::AddSharedPlace(1)] {
@@ -252,7 +251,7 @@ fn a_place_that_is_being_added_is_not_taken_for_the_repository() {
     }
 }
 
-/// The place from which another is filled can't be reached any more in the middle of it.
+/// The place from which another is filled becomes unreachable in the middle.
 #[test]
 fn a_place_is_not_complete_if_what_it_is_filled_from_has_gone_away() {
     for class in [Class::Containers, Class::Recipes, Class::Heads] {
@@ -268,8 +267,8 @@ fn a_place_is_not_complete_if_what_it_is_filled_from_has_gone_away() {
     }
 }
 
-/// A backup that does not know a new place commits beside it, a healing that sees it dies in the
-/// middle, and who added the place goes on with what was there before.
+/// A backup that does not know a new place commits without it. A healing that knows it dies in the
+/// middle. The host that added the place continues with the objects that it had listed before.
 #[test]
 fn a_place_has_no_head_before_what_it_names() {
     for nth in 0..2 {
@@ -335,8 +334,8 @@ fn a_head_is_not_built_upon_if_another_is_in_its_place() {
     });
 }
 
-/// Who fills a place dies when an object there is visible and not durable; another goes on, and
-/// sees it there, before the power fails.
+/// A host that fills a place dies when an object there is visible but not durable. Another host
+/// continues and sees the object, before the power fails.
 #[test]
 fn a_place_is_complete_only_with_what_stays_there() {
     for class in [Class::Containers, Class::Recipes, Class::Snapshots] {
@@ -362,8 +361,8 @@ fn a_place_is_complete_only_with_what_stays_there() {
     }
 }
 
-/// A process that knows no place but the first adds one that others use for the shared store
-/// meanwhile.
+/// A process that knows only the first place adds a place that another host adds for the shared
+/// store meanwhile.
 #[test]
 fn who_knows_an_old_list_of_places_changes_none() {
     for sleeps in [None, Some(Class::Places), Some(Class::Others)] {
@@ -387,7 +386,7 @@ fn who_knows_an_old_list_of_places_changes_none() {
     }
 }
 
-/// Of two passwords that read each is removed by somebody, at once.
+/// Two hosts each remove one of the two full keys at the same time.
 #[test]
 fn the_last_key_that_reads_stays() {
     for seed in 0..12 {
@@ -411,7 +410,7 @@ fn the_last_key_that_reads_stays() {
     }
 }
 
-/// A process that opened the repository before a place was added goes on for long.
+/// A process opened the repository before a place was added, and works for a long time.
 #[test]
 fn a_process_that_does_not_know_a_place_tells_nobody_that_it_has_committed() {
     play_all(&Plan {

@@ -11,22 +11,23 @@ pub fn with_advice(message: &str, advice: Option<&Advice>) -> String {
 }
 
 fn text(advice: &Advice) -> Option<String> {
-    let text = match advice {
-        Advice::RecoverSeries { series } => {
-            return Some(format!(
-                "`silt recover {series}` restores the last trusted head and brings back snapshots \
-                 that later heads removed"
-            ));
-        }
-        Advice::UnprotectSnapshot { snapshot } => {
-            return Some(format!("run `silt unprotect {snapshot}` first"));
-        }
-        Advice::FinishKeyRemoval { key } => {
-            return Some(format!(
-                "if the removal was interrupted, finish it with another key: `silt key remove \
-                 {key}`"
-            ));
-        }
+    Some(match advice {
+        Advice::RecoverSeries { series } => format!(
+            "`silt recover {series}` restores the last trusted head and brings back snapshots \
+             that later heads removed"
+        ),
+        Advice::UnprotectSnapshot { snapshot } => format!("run `silt unprotect {snapshot}` first"),
+        Advice::FinishKeyRemoval { key } => format!(
+            "if the removal was interrupted, finish it with another key: `silt key remove {key}`"
+        ),
+        Advice::Unmount { folder } => format!("run `silt umount {folder}` first"),
+        advice => fixed_text(advice)?.to_owned(),
+    })
+}
+
+/// Returns the text of an advice without fields.
+fn fixed_text(advice: &Advice) -> Option<&'static str> {
+    Some(match advice {
         Advice::InitRepository => "`silt init` makes one",
         Advice::ListSnapshots => "`silt snapshots` lists them",
         Advice::ListDeletedSnapshots => {
@@ -70,7 +71,37 @@ fn text(advice: &Advice) -> Option<String> {
             "if it is part of the disk, pass --allow-backing with its folder"
         }
         Advice::NameMapForm => "if `rbd diff` wrote it, pass --changed-form rbd",
+        Advice::UseBucketWithLocks => "use a bucket that has Object Lock, or unset SILT_S3_LOCK",
+        Advice::GiveS3Credentials => {
+            "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or use a profile"
+        }
+        Advice::GiveAzureCredentials => {
+            "set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY"
+        }
+        Advice::GiveGoogleCredentials => {
+            "set GOOGLE_APPLICATION_CREDENTIALS to the file of a service account"
+        }
         _ => return None,
-    };
-    Some(text.to_owned())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn advice_names_the_commands_and_variables_of_this_program() {
+        let unmount = Advice::Unmount { folder: "mnt".to_owned() };
+        for (advice, wanted) in [
+            (unmount, "`silt umount mnt`"),
+            (Advice::UseBucketWithLocks, "SILT_S3_LOCK"),
+            (Advice::GiveS3Credentials, "AWS_ACCESS_KEY_ID"),
+            (Advice::GiveAzureCredentials, "AZURE_STORAGE_ACCOUNT_KEY"),
+            (Advice::GiveGoogleCredentials, "GOOGLE_APPLICATION_CREDENTIALS"),
+        ] {
+            let message = with_advice("it failed", Some(&advice));
+            assert!(message.starts_with("it failed; ") && message.contains(wanted), "{message}");
+        }
+        assert_eq!(with_advice("it failed", None), "it failed");
+    }
 }

@@ -10,16 +10,17 @@ use rustix::io::Errno;
 use silt_format::tree::{XATTR_BYTES_MAX, XATTRS_BYTES_MAX, Xattr};
 use silt_format::{Error, ErrorKind, Result};
 
-/// Maximum size of the list of names, as of Linux.
+/// Maximum size of the list of names in bytes: the limit of Linux.
 const LIST_BYTES_MAX: usize = 64 << 10;
 const NAME_BYTES_MAX: usize = 255;
-/// How often a list or a value that grows meanwhile is read again.
+/// Maximum number of attempts to read a list or value that grows meanwhile.
 const ATTEMPTS: usize = 8;
 
-/// The inode flags that a program can set and that are not merely a state of the file system:
-/// secure removal, undelete, compression, synchronous, immutable, append only, no dump, no access
-/// times, journalled data, no tail, synchronous directory, top directory, no copy on write, direct
-/// access, project inheritance, case folding.
+/// The inode flags that a program can set. Flags that only report a state of the file system are
+/// not among them. In ascending order of their bits: secure removal, undelete, compression,
+/// synchronous, immutable, append only, no dump, no access times, journalled data, no tail,
+/// synchronous directory, top directory, no copy on write, direct access, project inheritance,
+/// case folding.
 pub(crate) const SETTABLE_FLAGS: u32 = 0x1
     | 0x2
     | 0x4
@@ -42,13 +43,13 @@ pub(crate) const APPEND: u32 = 0x20;
 /// Flags that only an empty file or directory can get: no copy on write, case folding.
 pub(crate) const EARLY_FLAGS: u32 = 0x80_0000 | 0x4000_0000;
 
-/// A file whose attributes are read or written: open for reading, or a name in a directory.
-///
-/// Names go through `/proc/self/fd`, so that only the directory's descriptor is resolved: the
-/// calls on attributes that take a directory are newer than the kernels in use.
+/// A file whose extended attributes are read.
 #[derive(Clone, Copy)]
 pub(crate) enum Subject<'a> {
+    /// Open for reading or writing.
     Open(BorrowedFd<'a>),
+    /// A name in a directory; not followed if it is a symbolic link. The path goes through
+    /// `/proc/self/fd`: kernels before 6.13 have no call that takes a directory's descriptor.
     Name(BorrowedFd<'a>, &'a [u8]),
     /// A link in `/proc/self/fd`, which is followed.
     Path(&'a [u8]),
@@ -84,7 +85,7 @@ impl Subject<'_> {
     }
 }
 
-/// The names of the extended attributes of a file, in ascending order.
+/// Returns the names of the extended attributes of a file, in ascending order.
 pub(crate) fn xattr_names(of: Subject<'_>) -> Result<Vec<Vec<u8>>, Errno> {
     let mut buffer = vec![0; 1024];
     for _ in 0..ATTEMPTS {
@@ -100,7 +101,7 @@ pub(crate) fn xattr_names(of: Subject<'_>) -> Result<Vec<Vec<u8>>, Errno> {
             Err(Errno::RANGE) if buffer.len() < LIST_BYTES_MAX => {
                 buffer.resize(LIST_BYTES_MAX, 0);
             }
-            // The file system has none.
+            // The file system does not have extended attributes.
             Err(Errno::NOTSUP | Errno::NOSYS) => return Ok(Vec::new()),
             Err(Errno::INTR) => {}
             Err(error) => return Err(error),
@@ -109,9 +110,9 @@ pub(crate) fn xattr_names(of: Subject<'_>) -> Result<Vec<Vec<u8>>, Errno> {
     Err(Errno::AGAIN)
 }
 
-/// The extended attributes of a file as the kernel gives them, in the order of their names. Fails
-/// with an error that says so if they exceed the limits of the format. An attribute that may not
-/// be read, or that was removed meanwhile, is left out; the first such refusal is the second part.
+/// Returns the extended attributes of a file in the order of their names, and the error of the
+/// first one that could not be read. Attributes that cannot be read, or that were removed
+/// meanwhile, are left out. Fails with `Unsupported` if they exceed the limits of the format.
 pub(crate) fn xattrs(of: Subject<'_>) -> Result<(Vec<Xattr>, Option<Error>)> {
     let failed = |error: Errno| Error::io("reading extended attributes", error.into());
     let names = xattr_names(of).map_err(failed)?;
@@ -156,7 +157,7 @@ fn value(of: Subject<'_>, name: &[u8]) -> Result<Option<Vec<u8>>, Errno> {
     Err(Errno::AGAIN)
 }
 
-/// The inode flags of an open file that can be set; none where the file system has none.
+/// Returns those inode flags of an open file that can be set; 0 if the file system has no flags.
 pub(crate) fn flags(file: impl AsFd) -> Result<u32, Errno> {
     match ioctl_getflags(file) {
         Ok(flags) => Ok(flags.bits() & SETTABLE_FLAGS),

@@ -1,4 +1,4 @@
-//! The directories from a root down to the current one, of which few are open.
+//! The directories from a root down to the current one. A limited number of them is open.
 
 use std::sync::Arc;
 
@@ -10,7 +10,8 @@ use crate::status::{FileId, open_at, status_of};
 
 /// Maximum number of directories that are open at a time.
 pub(crate) const OPEN_MAX: usize = 128;
-/// How many are left open when a directory far above is opened again.
+/// Number of directories that stay open, from the current one upwards, after a closed one had to
+/// be opened again.
 const REOPENED_MAX: usize = OPEN_MAX / 2;
 
 struct Level {
@@ -19,12 +20,12 @@ struct Level {
     directory: Option<Arc<OwnedFd>>,
 }
 
-/// The way from a root to a directory below it. Descriptors of directories far above are closed;
-/// they are opened again from the root, by one name at a time, and must be the same directories.
+/// The path from a root to a directory below it. Directories far above the current one are closed.
+/// They are opened again from the root, one name at a time, and must still be the same directories.
 pub(crate) struct Descent {
     levels: Vec<Level>,
     open: usize,
-    /// The uppermost level but the root whose directory may be open.
+    /// The uppermost level below the root whose directory may be open.
     first_open: usize,
 }
 
@@ -38,7 +39,7 @@ impl Descent {
         let directory = Some(Arc::new(directory));
         self.levels.push(Level { name: name.to_vec(), id, directory });
         self.open += 1;
-        // The root stays open: it is what the others are found from.
+        // The root stays open: the others are opened again from there.
         while self.open > OPEN_MAX {
             if self.levels[self.first_open].directory.take().is_some() {
                 self.open -= 1;
@@ -47,7 +48,7 @@ impl Descent {
         }
     }
 
-    /// Goes up to the directory above; the root is not left.
+    /// Goes up to the directory above. Does nothing at the root.
     pub(crate) fn pop(&mut self) {
         if self.levels.len() > 1
             && let Some(level) = self.levels.pop()
@@ -57,7 +58,7 @@ impl Descent {
         }
     }
 
-    /// The current directory. Fails if it had to be opened again and is no longer where it was.
+    /// Returns the current directory. Fails if it has to be opened again and was moved or replaced.
     pub(crate) fn current(&mut self) -> Result<Arc<OwnedFd>, Errno> {
         let last = self.levels.len() - 1;
         if self.levels[last].directory.is_none() {
@@ -66,7 +67,7 @@ impl Descent {
         self.levels[last].directory.clone().ok_or(Errno::STALE)
     }
 
-    /// Opens the levels from `REOPENED_MAX` above `last` down to it.
+    /// Opens level `last` from the root, and leaves the lowest `REOPENED_MAX` levels open.
     fn reopen(&mut self, last: usize) -> Result<(), Errno> {
         let first = (last + 1).saturating_sub(REOPENED_MAX).max(1);
         let mut above = self.levels[0].directory.clone().ok_or(Errno::STALE)?;
@@ -85,7 +86,6 @@ impl Descent {
         Ok(())
     }
 
-    /// The root.
     pub(crate) fn root(&self) -> Option<Arc<OwnedFd>> {
         self.levels[0].directory.clone()
     }

@@ -1,4 +1,4 @@
-//! A regular file that is open for reading.
+//! Regular files that are open for reading.
 
 use std::fs::File;
 use std::ops::Range;
@@ -12,7 +12,7 @@ use silt_format::{Error, Result};
 
 use crate::status::status_of;
 
-/// A regular file, open for reading. It stays the same file whatever happens to its name.
+/// A regular file that is open for reading. It stays the same file if its name is moved or removed.
 #[derive(Debug)]
 pub struct OpenFile {
     file: File,
@@ -27,7 +27,8 @@ impl OpenFile {
         self.file.into()
     }
 
-    /// Reads at an offset; returns fewer bytes than asked for only at the end of the file.
+    /// Reads at an offset in bytes. Returns the number of bytes read, which is less than the length
+    /// of `buffer` only at the end of the file.
     pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         let mut filled = 0;
         while filled < buffer.len() {
@@ -41,16 +42,16 @@ impl OpenFile {
         Ok(filled)
     }
 
-    /// The status of the file now: its metadata without flags, extended attributes and number of
-    /// the file system. A file has changed while it was read if size, `modified` or `changed`
-    /// differ from before.
+    /// Returns the current metadata of the file, without flags, extended attributes and number of
+    /// the file system. If size, `modified` or `changed` differ from before, the file was changed
+    /// meanwhile.
     pub fn status(&self) -> Result<Metadata> {
         let status = status_of(&self.file).map_err(|error| Error::io("status", error.into()))?;
         Ok(status.metadata)
     }
 
-    /// The next range with data at or behind `offset`; `None` if only a hole follows, up to
-    /// `size`. On a file system that does not know of holes, everything is data.
+    /// Returns the next range with data at or after `offset`, cut at `size`; `None` if only a hole
+    /// follows. If the file system cannot report holes, the whole rest is data.
     pub fn next_data(&self, offset: u64, size: u64) -> Result<Option<Range<u64>>> {
         if offset >= size {
             return Ok(None);
@@ -64,7 +65,7 @@ impl OpenFile {
         if start >= size {
             return Ok(None);
         }
-        // The file may have become shorter since; then the rest ends where it was said to.
+        // The file may have become shorter meanwhile. The range then ends at `size`.
         let end = match seek(&self.file, SeekFrom::Hole(start)) {
             Ok(end) if end > start => end.min(size),
             Ok(_) | Err(Errno::NXIO) => size,

@@ -1,14 +1,14 @@
-//! What a file is used for, by its first bytes and its name.
+//! The kind of a file, by its first bytes and its name.
 
 use silt_format::tree::FileKind;
 use silt_format::tree::FileKind::{
     Archive, Audio, Database, DiskImage, Document, Executable, Mail, Other, Photo, Text, Video,
 };
 
-/// How many bytes of the start of a file [`kind_of`] looks at.
+/// Number of bytes at the start of a file that [`kind_of`] looks at.
 pub const MAGIC_BYTES: usize = 512;
 
-/// First bytes that tell a kind: offset, bytes, kind. The first that fits counts.
+/// Byte sequences that identify a kind: offset, bytes, kind. The first match counts.
 const MAGIC: [(usize, &[u8], FileKind); 62] = [
     (0, b"QFI\xfb", DiskImage),
     (0, b"KDMV", DiskImage),
@@ -74,7 +74,7 @@ const MAGIC: [(usize, &[u8], FileKind); 62] = [
     (0, b"MZ", Executable),
 ];
 
-/// Ends of names, in lower case, where first bytes do not decide.
+/// File name extensions in lower case. They count only if no byte sequence matches.
 const ENDINGS: [(&str, FileKind); 82] = [
     ("raw", DiskImage),
     ("img", DiskImage),
@@ -160,8 +160,9 @@ const ENDINGS: [(&str, FileKind); 82] = [
     ("o", Executable),
 ];
 
-/// The kind of a file by its first bytes, at most [`MAGIC_BYTES`], then by its name. Text is what
-/// has no control characters and no other kind.
+/// Returns the kind of a file by its first bytes, at most [`MAGIC_BYTES`], then by its name. A file
+/// with an unknown or ambiguous extension is text if `start` is UTF-8 and has no control characters
+/// but those of text, such as tab and escape.
 pub fn kind_of(start: &[u8], name: &[u8]) -> FileKind {
     let start = &start[..start.len().min(MAGIC_BYTES)];
     let magic = MAGIC.iter().find(|(offset, bytes, _)| {
@@ -171,7 +172,7 @@ pub fn kind_of(start: &[u8], name: &[u8]) -> FileKind {
         return *kind;
     }
     let by_name = by_name(name);
-    // TypeScript and transport streams share an ending, as others do.
+    // Some extensions are ambiguous: `.ts` is TypeScript or an MPEG transport stream.
     let is_doubtful = by_name
         .is_none_or(|kind| matches!(kind, Video | Archive | Database | Executable | DiskImage));
     if is_doubtful && is_text(start) { Text } else { by_name.unwrap_or(Other) }
@@ -187,7 +188,7 @@ fn is_text(start: &[u8]) -> bool {
     let is_plain = |&byte: &u8| byte >= 0x20 && byte != 0x7f || matches!(byte, 7..=13 | 27);
     !start.is_empty()
         && start.iter().all(is_plain)
-        // A character may be cut at the end.
+        // The last character may be cut off.
         && std::str::from_utf8(start).map_or_else(|error| error.error_len().is_none(), |_| true)
 }
 

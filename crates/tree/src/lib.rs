@@ -1,12 +1,13 @@
-//! Directories of this machine: walking them, reading their metadata, and making them again.
+//! Directories of this machine: walking them, reading their metadata, and recreating them.
 //!
-//! [`Walk`] goes through a directory tree in the order of names and reads the metadata of every
-//! entry. [`Rules`] say which entries it leaves out. [`Trust`] decides whether a file is as it was
-//! in an earlier backup. [`Maker`] makes a tree again from names and metadata, and
-//! [`TarWriter`] and [`ZipWriter`] write it as an archive. Every file is
-//! reached through the descriptor of its directory, one name at a time, so neither long paths nor
-//! directories that are renamed meanwhile matter. [`TreeSource`] is what a backup reads: a walk, or
-//! a tree of another kind. Nothing here knows of repositories.
+//! [`Walk`] visits a directory tree in the order of names and reads the metadata of every entry.
+//! [`Rules`] select the entries that it leaves out. [`Trust`] decides whether a file is unchanged
+//! since an earlier backup. [`Maker`] recreates a tree from names and metadata; [`TarWriter`] and
+//! [`ZipWriter`] write it as an archive. A backup reads a [`TreeSource`]: a walk, or a tree from
+//! elsewhere. Nothing here knows about repositories.
+//!
+//! Every file is opened relative to the descriptor of its directory, one name at a time. Paths may
+//! therefore have any length, and directories may be renamed meanwhile.
 
 mod archive;
 mod attributes;

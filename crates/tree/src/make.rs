@@ -1,4 +1,4 @@
-//! Making a directory tree from names and metadata.
+//! Recreating a directory tree from names and metadata.
 
 mod apply;
 mod file;
@@ -28,26 +28,30 @@ use crate::names::{Names, is_name};
 use crate::status::{Status, open_at, open_path, shown, status_at, status_of};
 use crate::walk::DEPTH_MAX;
 
-/// Permissions of what is being made, until its own are set.
+/// Permissions of a new directory until its own are set.
 const PRIVATE: Mode = Mode::RWXU;
-/// How many temporary names are tried.
+/// Maximum number of temporary names that are tried for one entry.
 const ATTEMPTS: usize = 1000;
-/// Files with several names whose immutable flag is set at the end; further ones get none.
+/// Maximum number of files with hard links whose flags are set at the end, because these forbid
+/// further links. The flags of other such files are counted as missing.
 const DEFERRED_MAX: usize = 65_536;
-/// File systems that are synced at the end; more are unusual, and the kernel syncs them later.
+/// Maximum number of file systems that are synced at the end. The kernel writes others to disk
+/// later.
 const SYNCED_MAX: usize = 64;
 
 /// A directory that is being made.
 struct Frame {
-    /// `None` for a root whose metadata is not given.
+    /// `None` for the target, unless [`Maker::root`] was called.
     metadata: Option<Metadata>,
+    /// Length of the path of the directory above.
     path_bytes: usize,
-    /// Shared with the new files of the directory, to know whether some are not complete.
+    /// Cloned into the new files of the directory. More than one reference means that some of them
+    /// are not complete.
     open: Arc<()>,
     others: Others,
 }
 
-/// The names that a directory had before and that have not been made again.
+/// The names that a directory had before and that have not been made this time.
 #[derive(Default)]
 struct Others {
     before: Names,
@@ -56,7 +60,7 @@ struct Others {
 }
 
 impl Others {
-    /// Notes the names before the one that comes next.
+    /// Collects the old names before `name`, which is made next; all the rest for `None`.
     fn up_to(&mut self, name: Option<&[u8]>) {
         while self.next < self.before.len() {
             let next = self.before.name(self.next);
@@ -72,7 +76,8 @@ impl Others {
     }
 }
 
-/// A directory that was left while files in it were not complete.
+/// A directory that was left and whose attributes are not set yet, as files in it may be
+/// incomplete.
 struct Left {
     directory: Arc<OwnedFd>,
     metadata: Metadata,
@@ -80,17 +85,19 @@ struct Left {
     open: Arc<()>,
 }
 
-/// Makes a directory tree below a target.
+/// Recreates a directory tree below a target.
 ///
-/// Entries are given top down: a directory is entered, its entries are made in ascending order of
-/// their names, then it is left. Everything is reached through descriptors of directories, one
-/// name at a time, without following symbolic links, so that nothing outside of the target is
-/// changed whatever the names say and whoever swaps directories meanwhile. Every file but a
-/// directory is made under a temporary name and renamed when it is complete.
+/// The caller goes top down: it enters a directory, makes its entries in ascending order of their
+/// names, and leaves it. All entries but directories are made under a temporary name and renamed
+/// when they are complete.
 ///
-/// Attributes are set in the order that keeps them: content, owner, extended attributes, mode,
-/// times, and flags such as immutable last; those of a directory when it is left. An entry that
-/// fails does not stop the others: failures are collected in the [`Report`].
+/// Nothing outside of the target is changed, even by hostile names, and even if another process
+/// swaps directories meanwhile: every entry is reached through the descriptor of its directory, one
+/// name at a time, without following symbolic links.
+///
+/// Attributes are set in an order in which none resets another: content, owner, extended
+/// attributes, mode, times, and last flags such as immutable. Those of a directory are set after it
+/// is left. An entry that fails does not stop the others: the [`Report`] collects the failures.
 pub struct Maker {
     target: Vec<u8>,
     options: MakeOptions,
@@ -99,16 +106,17 @@ pub struct Maker {
     left: Vec<Left>,
     path: Vec<u8>,
     report: Report,
-    /// Flags that forbid further names of a file: the path of each file, and its flags.
+    /// Files whose flags forbid further hard links, and are therefore set at the end: the path
+    /// below the target, and the flags.
     deferred: Vec<(Vec<Vec<u8>>, u32)>,
-    /// The file systems that were written to.
+    /// The file systems that were written to: device number, and a directory on it.
     synced: Vec<((u32, u32), Arc<OwnedFd>)>,
     temporary: u64,
 }
 
 impl Maker {
-    /// Opens the directory `target`, or makes it and those above it. If it is a symbolic link, it
-    /// is followed.
+    /// Opens the directory `target`. Creates it and the directories above it if they do not exist.
+    /// Follows `target` if it is a symbolic link.
     pub fn open(target: &Path, options: MakeOptions) -> Result<Self> {
         use std::os::unix::ffi::OsStrExt as _;
         let shown = target.display();
@@ -143,15 +151,15 @@ impl Maker {
         Ok(maker)
     }
 
-    /// Gives the target itself the attributes of a directory, at the end.
+    /// Requests that the target itself gets these attributes, at the end.
     pub fn root(&mut self, metadata: &Metadata) {
         if let Some(root) = self.frames.first_mut() {
             root.metadata = Some(metadata.clone());
         }
     }
 
-    /// Makes a directory, or takes the one that is there, and enters it. Returns `false` if that
-    /// failed: then what is below it is to be skipped, and it is not to be left.
+    /// Makes a directory, or uses the existing one, and enters it. Returns `false` if that failed.
+    /// The caller must then skip its entries, and must not call [`leave`](Self::leave) for it.
     pub fn enter(&mut self, name: &[u8], metadata: &Metadata) -> bool {
         let entered = self.check(name, metadata.kind == EntryKind::Directory).and_then(|parent| {
             if self.frames.len() >= DEPTH_MAX {
@@ -185,8 +193,8 @@ impl Maker {
         true
     }
 
-    /// Sets the attributes of the current directory and goes up. While new files of it are not
-    /// complete, that waits until the last of them is.
+    /// Goes up to the directory above, and sets the attributes of the current one. If new files in
+    /// it are not complete, its attributes are set after the last of them is.
     pub fn leave(&mut self) {
         if self.frames.len() < 2 {
             return;
@@ -212,7 +220,7 @@ impl Maker {
         self.sweep();
     }
 
-    /// Sets the attributes of directories that were left and whose files are complete.
+    /// Sets the attributes of those directories that were left and have no incomplete files.
     fn sweep(&mut self) {
         let mut at = 0;
         while at < self.left.len() {
@@ -235,8 +243,8 @@ impl Maker {
         }
     }
 
-    /// Gives a file of the tree, whose path below the target is `first`, a further name. Returns
-    /// `false` if that failed.
+    /// Makes a hard link to the file whose path below the target is `first`. Returns `false` if
+    /// that failed.
     pub fn link_to(&mut self, name: &[u8], metadata: &Metadata, first: &[Vec<u8>]) -> bool {
         let is_file = metadata.kind != EntryKind::Directory;
         let result = self
@@ -256,7 +264,7 @@ impl Maker {
         let failed = |error: Errno| Error::io("making a hard link", error.into());
         let status = status_at(&*source, source_name).map_err(failed)?;
         if status.metadata.kind != metadata.kind {
-            return Err(Error::new(ErrorKind::Conflict, "its first name is another file now"));
+            return Err(Error::new(ErrorKind::Conflict, "the file to link to was replaced"));
         }
         if let Ok(present) = status_at(&**directory, name) {
             if present.id() == status.id() {
@@ -271,13 +279,13 @@ impl Maker {
         let published = if made == Ok(status.id()) {
             publish(directory, &temporary, name)
         } else {
-            Err(Error::new(ErrorKind::Conflict, "its first name is another file now"))
+            Err(Error::new(ErrorKind::Conflict, "the file to link to was replaced"))
         };
         discard_unless(published, directory, &temporary)
     }
 
-    /// Makes a symbolic link, pipe, socket or device. Returns `false` if that failed, or if it is
-    /// a device that this user may not make.
+    /// Makes a symbolic link, pipe, socket or device. Returns `false` if that failed. A device that
+    /// this user may not make is no failure: [`Missing::devices`] counts it.
     pub fn other(&mut self, name: &[u8], metadata: &Metadata) -> bool {
         let is_other = !matches!(metadata.kind, EntryKind::Directory | EntryKind::File);
         let result = self.check(name, is_other).and_then(|directory| {
@@ -305,14 +313,15 @@ impl Maker {
         self.made(name, result)
     }
 
-    /// What already has a name, if it differs from what is to be made in attributes at most.
+    /// Returns the existing entry with this name if only its attributes may differ from `metadata`,
+    /// and if [`Existing`] permits to keep it. Fails if it exists and may not be replaced.
     fn same_other(
         &self,
         directory: &Arc<OwnedFd>,
         name: &[u8],
         metadata: &Metadata,
     ) -> Result<Option<OwnedFd>> {
-        let failed = |error: Errno| Error::io("looking at what is there", error.into());
+        let failed = |error: Errno| Error::io("reading the existing entry", error.into());
         let present = match open_path(&**directory, name) {
             Ok(present) => present,
             Err(Errno::NOENT) => return Ok(None),
@@ -330,18 +339,18 @@ impl Maker {
         Ok((is_same && self.options.existing == Existing::KeepIfSame).then_some(present))
     }
 
-    /// Sets the attributes of what was made under a temporary name, if it is still that.
+    /// Sets the attributes of a new entry under its temporary name. Fails if it was replaced.
     fn dress_other(
         &mut self,
         directory: &Arc<OwnedFd>,
         temporary: &[u8],
         metadata: &Metadata,
     ) -> Result<()> {
-        let failed = |error: Errno| Error::io("opening what was made", error.into());
+        let failed = |error: Errno| Error::io("opening the new entry", error.into());
         let made = open_path(&**directory, temporary).map_err(failed)?;
         let status = status_of(&made).map_err(failed)?.metadata;
         if status.kind != metadata.kind || status.links != 1 {
-            return Err(Error::new(ErrorKind::Conflict, "it was replaced while it was made"));
+            return Err(Error::new(ErrorKind::Conflict, "it was replaced meanwhile"));
         }
         self.apply_path(&made, metadata)
     }
@@ -350,17 +359,17 @@ impl Maker {
         Handle::Path(file).apply(metadata, &self.options, &mut self.report.missing)
     }
 
-    /// The names that the current directory had before and that were not made again. To be called
-    /// once all its entries were made, in ascending order of their names, before it is left.
-    /// Empty unless [`MakeOptions::lists_others`] is set.
+    /// Returns the names that the current directory had before and that were not made this time.
+    /// Call it once, after all entries were made in ascending order of their names and before
+    /// [`leave`](Self::leave). Empty unless [`MakeOptions::lists_others`] is set.
     pub fn others(&mut self) -> Vec<Vec<u8>> {
         let Some(frame) = self.frames.last_mut() else { return Vec::new() };
         frame.others.up_to(None);
         std::mem::take(&mut frame.others.found)
     }
 
-    /// Removes an entry of the current directory, and everything below it. What is mounted there
-    /// is not touched. Returns `false` if something could not be removed.
+    /// Removes an entry of the current directory, and everything below it except mounted file
+    /// systems. Returns `false` if something could not be removed.
     pub fn remove(&mut self, name: &[u8]) -> bool {
         let directory = match self.check_name(name) {
             Ok(directory) => directory,
@@ -376,7 +385,7 @@ impl Maker {
     }
 
     /// Leaves all directories, sets the remaining attributes and syncs the file systems that were
-    /// written to. Fails if syncing does: then nothing is known to be on disk.
+    /// written to. Fails if a sync fails: the tree may then not be on disk.
     pub fn finish(mut self) -> Result<Report> {
         while self.frames.len() > 1 {
             self.leave();
@@ -386,7 +395,7 @@ impl Maker {
             self.left(root, frame, Vec::new());
         }
         for left in std::mem::take(&mut self.left) {
-            let error = Error::new(ErrorKind::Invalid, "files in it were not completed");
+            let error = Error::new(ErrorKind::Invalid, "files in it are not complete");
             self.report.fail(left.path, error);
         }
         for (_, directory) in &self.synced {
@@ -411,13 +420,13 @@ impl Maker {
         }
     }
 
-    /// The directory of a path below the target, and the last name.
+    /// Opens the directory of a path below the target; returns it with the last name of the path.
     fn find<'a>(&mut self, path: &'a [Vec<u8>]) -> Result<(Arc<OwnedFd>, &'a [u8])> {
         let Some((name, above)) = path.split_last() else {
-            return Err(Error::invalid("the path of its first name is empty"));
+            return Err(Error::invalid("the path of the file to link to is empty"));
         };
         if !path.iter().all(|name| is_name(name)) {
-            return Err(Error::invalid("a name on its path is not the name of a file"));
+            return Err(Error::invalid("its path contains an invalid file name"));
         }
         let failed = |error: Errno| Error::io("opening a directory above it", error.into());
         let mut directory = self.descent.root().ok_or(Errno::STALE).map_err(failed)?;
@@ -428,11 +437,12 @@ impl Maker {
         Ok((directory, name))
     }
 
-    /// Refuses names that are none and kinds that do not fit; returns the current directory.
+    /// Returns the current directory. Fails if `name` cannot be a file name, or if `kind_fits` is
+    /// false.
     fn check(&mut self, name: &[u8], kind_fits: bool) -> Result<Arc<OwnedFd>> {
         let directory = self.check_name(name)?;
         if !kind_fits {
-            return Err(Error::invalid("its metadata is of another kind of file"));
+            return Err(Error::invalid("its metadata has another type"));
         }
         if let Some(frame) = self.frames.last_mut() {
             frame.others.up_to(Some(name));
@@ -442,7 +452,7 @@ impl Maker {
 
     fn check_name(&mut self, name: &[u8]) -> Result<Arc<OwnedFd>> {
         if !is_name(name) {
-            return Err(Error::invalid("it is not the name of a file"));
+            return Err(Error::invalid("it is not a valid file name"));
         }
         self.descent
             .current()
@@ -452,7 +462,7 @@ impl Maker {
     /// Fails if an existing file may not be replaced.
     fn may_replace(&self, present: &Status) -> Result<()> {
         if self.options.existing == Existing::Refuse {
-            return Err(Error::new(ErrorKind::AlreadyExists, "it is there already"));
+            return Err(Error::new(ErrorKind::AlreadyExists, "it exists already"));
         }
         if present.metadata.kind == EntryKind::Directory {
             return Err(Error::new(ErrorKind::AlreadyExists, "a directory has its name"));
@@ -460,7 +470,8 @@ impl Maker {
         Ok(())
     }
 
-    /// Makes a directory, or opens the one that is there; says whether it is new.
+    /// Makes a directory, or opens the existing one; returns it with its status, and whether it is
+    /// new.
     fn open_directory(
         &mut self,
         parent: &Arc<OwnedFd>,
@@ -492,7 +503,7 @@ impl Maker {
         }
     }
 
-    /// Calls `make` with temporary names until one is free; returns it.
+    /// Calls `make` with temporary names until one of them is free, and returns that name.
     fn temporary(&mut self, make: impl Fn(&[u8]) -> Result<(), Errno>) -> Result<Vec<u8>> {
         let process = rustix::process::getpid().as_raw_pid();
         for _ in 0..ATTEMPTS {
@@ -518,13 +529,13 @@ impl Maker {
         }
     }
 
-    /// Notes the failure of an entry of the current directory; returns `false`.
-    /// Notes that the entry at a path below the target can't be made, for a reason outside of this
-    /// machine.
-    pub fn refuse(&mut self, path: Vec<u8>, error: Error) {
+    /// Notes that the entry at a path below the target cannot be made, for a reason that the
+    /// caller knows.
+    pub fn note_failure(&mut self, path: Vec<u8>, error: Error) {
         self.report.fail(path, error);
     }
 
+    /// Notes the failure of an entry of the current directory; returns `false`.
     fn fail(&mut self, name: &[u8], error: Error) -> bool {
         self.report.fail([&self.path, name].concat(), error);
         false
@@ -544,7 +555,7 @@ fn make_other(directory: &OwnedFd, name: &[u8], metadata: &Metadata) -> Result<(
     mknodat(directory, name, kind, Mode::RUSR | Mode::WUSR, device)
 }
 
-/// Gives what is complete its name.
+/// Renames a complete entry from its temporary name to its name.
 fn publish(directory: &OwnedFd, temporary: &[u8], name: &[u8]) -> Result<()> {
     let renamed = match renameat(directory, temporary, directory, name) {
         // An immutable file is in the way.
@@ -557,9 +568,9 @@ fn publish(directory: &OwnedFd, temporary: &[u8], name: &[u8]) -> Result<()> {
     renamed.map_err(|error| Error::io("renaming it into place", error.into()))
 }
 
-/// Removes the temporary name unless it was renamed.
+/// Removes the temporary name if it is still there; returns `published`.
 fn discard_unless(published: Result<()>, directory: &OwnedFd, temporary: &[u8]) -> Result<()> {
-    // Renaming a file onto another name of the same file leaves both.
+    // It can be there after success: renaming onto a hard link of the same file keeps both names.
     match unlinkat(directory, temporary, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => published,
         Err(error) => published.and(Err(Error::io("removing a temporary name", error.into()))),

@@ -1,4 +1,4 @@
-//! Types of file systems.
+//! Types of file systems, and how far their metadata can be trusted.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use rustix::fd::AsFd;
 use rustix::fs::{fstatfs, statfs};
 use silt_format::{Error, Result};
 
-/// File systems of the kernel that hold no files of anybody, by their names in `mountinfo`.
+/// Types of file systems in which the kernel shows its own state, as named in `mountinfo`.
 const PSEUDO: [&str; 23] = [
     "autofs",
     "binder",
@@ -32,13 +32,13 @@ const PSEUDO: [&str; 23] = [
     "sysfs",
     "tracefs",
 ];
-/// Where memory of running programs is, a tmpfs as `/tmp` may be.
+/// A tmpfs here holds the state of running programs. One elsewhere, such as `/tmp`, holds files.
 const RUN: [&str; 2] = ["/run", "/var/run"];
-/// Maximum size of the table of mounts in bytes; a larger one is not searched.
+/// Maximum number of bytes of the mount table that are searched.
 const TABLE_BYTES_MAX: u64 = 64 << 20;
 
-/// Whether a mount is of the kernel, such as `/proc`, or holds the state of running programs, as
-/// `/run` does. `false` if the mount is not in the table any more.
+/// Returns whether a mount is a file system of the kernel, such as `/proc`, or holds the state of
+/// running programs, such as `/run`. `false` if the mount is no longer in the table.
 pub(crate) fn is_pseudo(mount: u64) -> bool {
     use std::io::Read as _;
     let mut table = Vec::new();
@@ -62,18 +62,18 @@ fn is_pseudo_in(table: &str, mount: u64) -> bool {
     PSEUDO.contains(&kind) || kind == "tmpfs" && is_run
 }
 
-/// How far times and numbers of a file system can be trusted.
+/// How far the inode numbers and times of a file system can be trusted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FileSystemTraits {
-    /// The common name of a file system that is known for unreliable numbers or times.
+    /// The name of the type if its inode numbers or times are known to be unreliable.
     pub name: Option<&'static str>,
     /// The inode number of a file may change from one mount to the next.
     pub has_unstable_inodes: bool,
-    /// The change time may be that of the local machine or of a cache.
+    /// The change time may come from the clock of this machine or from a cache.
     pub has_unstable_changed: bool,
 }
 
-/// The traits of the file system that a path is on. Symbolic links are followed.
+/// Returns the traits of the file system that a path is on. Follows symbolic links.
 pub fn file_system_traits(path: &Path) -> Result<FileSystemTraits> {
     let found = statfs(path)
         .map_err(|error| Error::io(format!("file system of '{}'", path.display()), error.into()))?;
@@ -84,7 +84,8 @@ pub(crate) fn traits_of(file: impl AsFd) -> FileSystemTraits {
     fstatfs(file).map_or_else(|_| FileSystemTraits::default(), |found| traits(magic(found.f_type)))
 }
 
-/// The magic number has 32 bits; the field is wider, signed or not.
+/// Returns the magic number of a file system type: the low 32 bits of a field that is wider, and
+/// signed on some platforms.
 fn magic(field: impl Into<i64>) -> u32 {
     let bytes = field.into().to_le_bytes();
     u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])

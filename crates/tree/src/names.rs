@@ -1,4 +1,4 @@
-//! The names of a directory, compactly: ten million of them must fit in memory.
+//! The names in a directory, stored compactly: ten million of them must fit in memory.
 
 use std::mem::MaybeUninit;
 
@@ -9,24 +9,24 @@ use silt_format::number::to_u32;
 
 /// Size of the buffer for `getdents64` in bytes.
 const BUFFER_BYTES: usize = 128 << 10;
-/// Maximum size of all names of a directory in bytes, so that 32 bits say where one begins.
+/// Maximum size in bytes of all names of a directory, so that offsets fit into 32 bits.
 const NAMES_BYTES_MAX: usize = u32::MAX as usize;
 const HEADER_BYTES: usize = 2;
 
-/// The names of a directory in byte order, each with its type if the file system says it.
+/// The names in a directory in byte order, each with its type if the file system lists types.
 ///
-/// Takes the bytes of the names and six bytes for each.
+/// Takes six bytes for each name besides the name itself.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
-    /// Of each name: its type, its length, its bytes.
+    /// For each name: one byte for its type, one for its length, then the name.
     bytes: Vec<u8>,
-    /// Where the names begin in `bytes`, in the order of the names.
+    /// Offsets of the entries in `bytes`, in the order of the names.
     starts: Vec<u32>,
 }
 
 impl Names {
-    /// Reads the names of an open directory, from where its descriptor is. Returns those that were
-    /// read before an error, and the error.
+    /// Reads the names in an open directory, from the current position of its descriptor. Returns
+    /// the names read up to the first error, and that error.
     pub(crate) fn read(directory: &OwnedFd) -> (Self, Option<Errno>) {
         let mut names = Self::default();
         let mut buffer = vec![MaybeUninit::uninit(); BUFFER_BYTES];
@@ -50,7 +50,7 @@ impl Names {
         }
         let bytes = &names.bytes;
         names.starts.sort_unstable_by(|&a, &b| name_at(bytes, a).cmp(name_at(bytes, b)));
-        // A file that is renamed meanwhile may be listed twice under one name.
+        // If a file is renamed meanwhile, a name can be listed twice.
         names.starts.dedup_by(|a, b| name_at(bytes, *a) == name_at(bytes, *b));
         (names, problem)
     }
@@ -59,7 +59,7 @@ impl Names {
         if name == b"." || name == b".." {
             return Ok(());
         }
-        // A damaged file system, or one of FUSE, can list names that are none.
+        // A damaged file system, or a FUSE server, can list invalid names.
         if !is_name(name) {
             return Err(Errno::IO);
         }
@@ -82,12 +82,12 @@ impl Names {
         self.starts.len()
     }
 
-    /// The name at a place in the order.
+    /// Returns the name with this position in the order.
     pub(crate) fn name(&self, at: usize) -> &[u8] {
         name_at(&self.bytes, self.starts[at])
     }
 
-    /// Whether the name is one of a directory; `None` if the file system does not say.
+    /// Returns whether the entry is a directory; `None` if the file system does not list types.
     pub(crate) fn is_directory(&self, at: usize) -> Option<bool> {
         match self.bytes[self.starts[at] as usize] {
             0 => Some(false),
@@ -96,7 +96,7 @@ impl Names {
         }
     }
 
-    /// Forgets all names but one.
+    /// Removes all names but one.
     pub(crate) fn retain_only(&mut self, name: &[u8]) {
         let bytes = &self.bytes;
         self.starts.retain(|&start| name_at(bytes, start) == name);
@@ -112,7 +112,7 @@ fn name_at(bytes: &[u8], start: u32) -> &[u8] {
     &bytes[name..name + usize::from(bytes[name - 1])]
 }
 
-/// Whether bytes can name an entry of a directory.
+/// Returns whether a directory can have an entry of this name.
 pub(crate) fn is_name(name: &[u8]) -> bool {
     (1..=silt_format::tree::NAME_BYTES_MAX).contains(&name.len())
         && name != b"."

@@ -1,4 +1,4 @@
-//! Names of owners and groups.
+//! Names of users and groups, and mapping their ids between machines.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -12,8 +12,8 @@ const GROUPS: &str = "/etc/group";
 /// Maximum size of either file in bytes.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
-/// The owners and groups of a machine, from `/etc/passwd` and `/etc/group`. Those of directory
-/// services such as LDAP are not among them and keep their numbers.
+/// The users and groups of a machine, from `/etc/passwd` and `/etc/group`. It does not include
+/// those of directory services such as LDAP; their ids are not mapped.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Owners {
     users: BTreeMap<u32, Vec<u8>>,
@@ -21,23 +21,23 @@ pub struct Owners {
 }
 
 impl Owners {
-    /// Those of this machine. A file that does not exist has none.
+    /// Reads those of this machine. A file that does not exist counts as empty.
     pub fn of_this_machine() -> Result<Self> {
         Ok(Self::parse(&read(USERS)?, &read(GROUPS)?))
     }
 
-    /// Those in the content of `/etc/passwd` and `/etc/group`. Of several names of a number, the
-    /// first counts; lines that are none are skipped.
+    /// Parses the content of `/etc/passwd` and `/etc/group`. If an id has several names, the first
+    /// counts. Malformed lines are skipped.
     pub fn parse(users: &[u8], groups: &[u8]) -> Self {
         Self { users: lines(users), groups: lines(groups) }
     }
 
-    /// The names of these owners, at most [`NAMES_MAX`], as a tree stores them.
+    /// Returns the names of these user ids, at most [`NAMES_MAX`], in ascending order of the ids.
     pub fn users(&self, numbers: &BTreeSet<u32>) -> Vec<OwnerName> {
         named(&self.users, numbers)
     }
 
-    /// The names of these groups, at most [`NAMES_MAX`], as a tree stores them.
+    /// Returns the names of these group ids, at most [`NAMES_MAX`], in ascending order of the ids.
     pub fn groups(&self, numbers: &BTreeSet<u32>) -> Vec<OwnerName> {
         named(&self.groups, numbers)
     }
@@ -76,7 +76,7 @@ fn lines(text: &[u8]) -> BTreeMap<u32, Vec<u8>> {
     found
 }
 
-/// Numbers of owners and groups on this machine for those of another.
+/// Maps user and group ids of another machine to those of this one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OwnerMap {
     users: BTreeMap<u32, u32>,
@@ -84,25 +84,25 @@ pub struct OwnerMap {
 }
 
 impl OwnerMap {
-    /// Maps every number of `users` and `groups` to the number that its name has in `here`.
-    /// Numbers whose name is not known here are kept.
+    /// Maps every id in `users` and `groups` to the id that its name has in `here`. Ids whose name
+    /// is unknown here are kept.
     pub fn by_name(users: &[OwnerName], groups: &[OwnerName], here: &Owners) -> Self {
         Self { users: mapped(users, &here.users), groups: mapped(groups, &here.groups) }
     }
 
-    /// The number of an owner here.
+    /// Returns the user id on this machine.
     pub fn user(&self, id: u32) -> u32 {
         self.users.get(&id).copied().unwrap_or(id)
     }
 
-    /// The number of a group here.
+    /// Returns the group id on this machine.
     pub fn group(&self, id: u32) -> u32 {
         self.groups.get(&id).copied().unwrap_or(id)
     }
 }
 
 fn mapped(names: &[OwnerName], here: &BTreeMap<u32, Vec<u8>>) -> BTreeMap<u32, u32> {
-    // The lowest number counts where several have one name.
+    // If several ids have the same name, the lowest counts.
     let ids: BTreeMap<&[u8], u32> = here.iter().rev().map(|(id, name)| (&**name, *id)).collect();
     names.iter().filter_map(|owner| Some((owner.id, *ids.get(&*owner.name)?))).collect()
 }

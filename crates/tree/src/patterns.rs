@@ -12,7 +12,7 @@ pub const PATTERNS_MAX: usize = 65_536;
 /// Maximum length of a pattern in bytes.
 pub const PATTERN_BYTES_MAX: usize = 4096;
 
-/// Patterns in the order in which they were given; a later one wins.
+/// Patterns in the order in which they were given. If several match, the last one counts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Patterns {
     all: Vec<Pattern>,
@@ -21,29 +21,30 @@ pub(crate) struct Patterns {
 #[derive(Clone, Debug)]
 struct Pattern {
     text: String,
-    /// `None` if it matches nothing, as a class that is not closed.
+    /// `None` if it matches nothing, for example because a class is not closed.
     glob: Option<Glob>,
     is_negated: bool,
     directories_only: bool,
 }
 
 impl Patterns {
-    /// Adds a line of a gitignore file. Empty lines and comments are not counted.
+    /// Adds a line of a gitignore file. Ignores empty lines and comments. Fails with `Invalid` if
+    /// the limits are exceeded.
     pub(crate) fn add(&mut self, line: &str, ignores_case: bool) -> Result<()> {
         let text = without_trailing_spaces(line);
         if text.is_empty() || text.starts_with('#') {
             return Ok(());
         }
         if text.len() > PATTERN_BYTES_MAX || self.all.len() >= PATTERNS_MAX {
-            let limits = format!("{PATTERNS_MAX} of {PATTERN_BYTES_MAX} bytes");
-            return Err(Error::invalid(format!("patterns exceed the limit of {limits}")));
+            let limits = format!("{PATTERNS_MAX} patterns of {PATTERN_BYTES_MAX} bytes");
+            return Err(Error::invalid(format!("the patterns exceed the limit of {limits}")));
         }
         let (is_negated, rest) = text.strip_prefix('!').map_or((false, text), |rest| (true, rest));
         let (directories_only, rest) =
             rest.strip_suffix('/').map_or((false, rest), |rest| (true, rest));
         let is_anchored = rest.contains('/');
         let rest = rest.strip_prefix('/').unwrap_or(rest);
-        // No path has an empty name.
+        // A pattern with an empty name matches nothing: no path has one.
         let is_hollow =
             rest.is_empty() || rest.starts_with('/') || rest.ends_with('/') || rest.contains("//");
         let glob = match translated(rest) {
@@ -62,17 +63,16 @@ impl Patterns {
         Ok(())
     }
 
-    /// Whether there is no pattern.
     pub(crate) fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
-    /// The text of a pattern.
+    /// Returns the text of a pattern by its number.
     pub(crate) fn text(&self, at: usize) -> Option<&str> {
         self.all.get(at).map(|pattern| pattern.text.as_str())
     }
 
-    /// All patterns, compiled.
+    /// Compiles all patterns. Fails with `Invalid` if they are too complex.
     pub(crate) fn compiled(&self) -> Result<Matcher> {
         let (mut set, mut uses) = (GlobSetBuilder::new(), Vec::new());
         for (at, pattern) in self.all.iter().enumerate() {
@@ -86,7 +86,7 @@ impl Patterns {
             }
         }
         let set = set.build().map_err(|error| {
-            Error::invalid(format!("{} patterns", uses.len())).with_source(error)
+            Error::invalid(format!("compiling {} patterns", uses.len())).with_source(error)
         })?;
         Ok(Matcher { set, uses, matches: Vec::new() })
     }
@@ -114,7 +114,7 @@ impl Matcher {
         self.uses.is_empty()
     }
 
-    /// The pattern that excludes a path below the root, by its place in the order.
+    /// Returns the number of the pattern that excludes a path below the root.
     pub(crate) fn excludes(&mut self, path: &[u8], is_directory: bool) -> Option<usize> {
         let candidate = Candidate::new(Path::new(OsStr::from_bytes(path)));
         self.set.matches_candidate_into(&candidate, &mut self.matches);
@@ -136,15 +136,16 @@ fn without_trailing_spaces(line: &str) -> &str {
     text
 }
 
-/// The glob of a pattern of gitignore, which has no alternatives in braces, escapes in classes,
-/// and names classes such as `[:digit:]`. `None` if the pattern matches nothing.
+/// Translates a pattern of gitignore into a glob of globset; `None` if it matches nothing. The two
+/// differ: gitignore has no alternatives in braces, but has escapes in classes and named classes
+/// such as `[:digit:]`.
 fn translated(pattern: &str) -> Option<String> {
     let (mut glob, mut letters) = (String::new(), pattern.chars());
     while let Some(letter) = letters.next() {
         match letter {
             '\\' => glob.extend(['\\', letters.next()?]),
             '{' | '}' | ',' => glob.extend(['\\', letter]),
-            // More than two are two.
+            // Three or more stars mean the same as two.
             '*' if glob.ends_with("**") => {}
             '[' => {
                 let (class, rest) = Class::parse(letters.as_str())?;
@@ -157,14 +158,14 @@ fn translated(pattern: &str) -> Option<String> {
     Some(glob)
 }
 
-/// A class of characters, as `wildmatch` of git reads it.
+/// A class of characters, as git's `wildmatch` reads it.
 struct Class {
     is_negated: bool,
     letters: Vec<char>,
 }
 
 impl Class {
-    /// Reads a class whose `[` was read; returns the text behind it.
+    /// Parses a class from the text after its `[`; returns it and the text after its `]`.
     fn parse(text: &str) -> Option<(Self, &str)> {
         let (is_negated, text) =
             text.strip_prefix(['!', '^']).map_or((false, text), |rest| (true, rest));
@@ -198,8 +199,8 @@ impl Class {
         Some((Self { is_negated, letters }, rest.as_str()))
     }
 
-    /// Appends the class. One that is not negated becomes alternatives, since a class of globset
-    /// has no escapes. Nothing matches `/`. `None` for an empty class.
+    /// Appends the class to a glob. A class that is not negated becomes alternatives, as classes of
+    /// globset have no escapes. No class matches `/`. Returns `None` for an empty class.
     fn write(&self, to: &mut String) -> Option<()> {
         let letters = self.letters.iter().filter(|&&letter| letter != '/');
         if self.is_negated {
@@ -221,13 +222,13 @@ impl Class {
     }
 }
 
-/// A class by its name.
+/// A named class, and the text after it.
 struct Named<'a> {
     contains: fn(u8) -> bool,
     rest: &'a str,
 }
 
-/// A named class whose `[` was read.
+/// Parses a named class, such as `[:digit:]`, from the text after its `[`.
 fn named(text: &str) -> Option<Named<'_>> {
     let (name, rest) = text.strip_prefix(':')?.split_once(":]")?;
     let contains: fn(u8) -> bool = match name {

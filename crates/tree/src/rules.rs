@@ -16,37 +16,38 @@ const HEADER_BYTES_MAX: usize = 4096;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Reason {
-    /// It matches a pattern, which [`Rules::pattern`] returns for this number.
+    /// It matches the pattern with this number; [`Rules::pattern`] returns the text.
     Pattern(usize),
-    /// The content of a directory that is marked as a cache by `CACHEDIR.TAG`.
+    /// It is in a directory that `CACHEDIR.TAG` marks as a cache.
     Cache,
-    /// The content of a directory with a marker, by its number among those given.
+    /// It is in a directory with a marker: an index into [`Rules::markers`].
     Marker(usize),
-    /// A file larger than the limit.
+    /// It is a file larger than the limit.
     TooLarge,
     /// Its flag `nodump` is set.
     NoDump,
-    /// It is on another mount than the root.
+    /// It is on another mount than its directory.
     OtherFileSystem,
-    /// It is on a file system of the kernel, such as `/proc`, or on that of `/run`.
+    /// It is on a file system of the kernel, such as `/proc`, or on the tmpfs of `/run`.
     PseudoFileSystem,
 }
 
-/// A file whose presence excludes everything beside it.
+/// A file whose presence excludes everything else in its directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Marker {
     /// The name of the file.
     pub name: Vec<u8>,
-    /// The bytes it must begin with; empty for any file.
+    /// The bytes that it must begin with; empty to accept any content.
     pub header: Vec<u8>,
 }
 
 impl Marker {
-    /// A marker from `NAME` or `NAME:HEADER`.
+    /// Parses `NAME` or `NAME:HEADER`. Fails with `Invalid` if `NAME` cannot be a file name or
+    /// `HEADER` is longer than 4,096 bytes.
     pub fn parse(text: &str) -> Result<Self> {
         let (name, header) = text.split_once(':').unwrap_or((text, ""));
         if !is_name(name.as_bytes()) || header.len() > HEADER_BYTES_MAX {
-            return Err(Error::invalid(format!("'{text}' is not the name of a marker file")));
+            return Err(Error::invalid(format!("'{text}' is not a valid marker")));
         }
         Ok(Self { name: name.into(), header: header.into() })
     }
@@ -56,28 +57,30 @@ impl Marker {
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
     patterns: Patterns,
-    /// Markers, such as `.nobackup`: a directory with such a file is kept with nothing but it.
+    /// Markers such as `.nobackup`. Of a directory that contains one, only the directory and the
+    /// marker are kept.
     pub markers: Vec<Marker>,
-    /// Leaves out the content of directories with a valid `CACHEDIR.TAG`, but for that file.
+    /// Leaves out the content of directories with a valid `CACHEDIR.TAG`, except that file.
     pub caches: bool,
-    /// Leaves out files with more bytes than this.
+    /// Leaves out files larger than this number of bytes.
     pub larger_than: Option<u64>,
     /// Leaves out entries whose flag `nodump` is set.
     pub nodump: bool,
-    /// Leaves out the content of directories on other mounts than the root, and such files.
+    /// Leaves out files on other mounts than the root, and the content of mounted directories.
     pub one_file_system: bool,
 }
 
 impl Rules {
-    /// Adds an exclude pattern in the syntax of gitignore, relative to the root: a later pattern
-    /// wins, `!` takes an entry in again unless its directory is left out. With `ignores_case`,
-    /// ASCII letters match either case.
+    /// Adds an exclude pattern in the syntax of gitignore, relative to the root. Later patterns
+    /// override earlier ones. `!` includes an entry again, unless its directory is left out. With
+    /// `ignores_case`, ASCII letters match in either case.
     pub fn exclude(&mut self, pattern: &str, ignores_case: bool) -> Result<()> {
         self.patterns.add(pattern, ignores_case)
     }
 
-    /// Adds the patterns of a file, one a line. Lines that are empty or begin with `#` are
-    /// comments.
+    /// Adds the patterns in the content of a file, one per line. Ignores empty lines and those that
+    /// begin with `#`. Fails with `Invalid`, and the number of the line, if a line is not UTF-8 or
+    /// not a valid pattern.
     pub fn exclude_lines(&mut self, file: &[u8], ignores_case: bool) -> Result<()> {
         let text = file.strip_prefix(b"\xef\xbb\xbf").unwrap_or(file);
         for (number, line) in (1..).zip(text.split(|&byte| byte == b'\n')) {
@@ -91,7 +94,7 @@ impl Rules {
         Ok(())
     }
 
-    /// The text of the pattern with a number, for messages.
+    /// Returns the text of the pattern with this number.
     pub fn pattern(&self, number: usize) -> Option<&str> {
         self.patterns.text(number)
     }
@@ -100,7 +103,7 @@ impl Rules {
         self.patterns.compiled()
     }
 
-    /// The files that exclude what is beside them: name, header, reason.
+    /// Returns all files that exclude the rest of their directory: name, header, reason.
     pub(crate) fn all_markers(&self) -> impl Iterator<Item = (&[u8], &[u8], Reason)> {
         let cache = self.caches.then_some((CACHE_MARKER, CACHE_HEADER, Reason::Cache));
         let others = self

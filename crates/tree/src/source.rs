@@ -1,4 +1,4 @@
-//! Trees that can be backed up: directories of this machine, and others.
+//! Trees that can be backed up: directories of this machine, and trees from elsewhere.
 
 use std::ops::Range;
 
@@ -12,40 +12,42 @@ use crate::walk::{Found, Step, Walk};
 
 /// A file tree that a backup reads from its first step to its last.
 ///
-/// Steps come depth first; the entries of a directory ascend in the byte order of their names.
+/// Steps come depth first, the entries of a directory in the byte order of their names.
 /// [`Walk`] is the source for directories of this machine.
 pub trait TreeSource: Send {
-    /// The next step; `None` behind the last, which leaves the root.
+    /// Returns the next step; `None` after the last, which leaves the root.
     fn next(&mut self) -> Result<Option<Step>>;
 
     /// Adds flags, extended attributes and the target of a link to the entry of the last step, and
-    /// brings its metadata up to date. Returns `false` if the entry is not there any more.
+    /// updates its metadata. Returns `false` if the entry no longer exists.
     fn complete(&mut self, found: &mut Found) -> bool;
 
-    /// Opens the regular file of the last step. Fails with `NotFound` if it is not there any more.
+    /// Opens the regular file of the last step. Fails with `NotFound` if it no longer exists.
     fn open_file(&mut self, found: &Found) -> Result<Box<dyn FileSource>>;
 
-    /// Entries that were removed between the listing of their directory and their turn.
+    /// Returns the number of entries that were removed after their directory was listed and before
+    /// they were reached.
     fn vanished(&self) -> u64;
 
-    /// The traits of a file system by its number in [`Metadata::file_system`].
+    /// Returns the traits of a file system by its number in [`Metadata::file_system`].
     fn traits(&self, file_system: u16) -> FileSystemTraits;
 
-    /// The names of users and groups where the tree comes from.
+    /// Returns the users and groups of the machine that the tree comes from.
     fn owners(&self) -> Owners;
 }
 
 /// A regular file that is open for reading.
 pub trait FileSource: Send {
-    /// Reads at an offset; returns fewer bytes than asked for only at the end of the file.
+    /// Reads at an offset in bytes. Returns the number of bytes read, which is less than the length
+    /// of `buffer` only at the end of the file.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize>;
 
-    /// The metadata of the file now, without flags, extended attributes and number of the file
-    /// system.
+    /// Returns the current metadata of the file, without flags, extended attributes and number of
+    /// the file system.
     fn status(&self) -> Result<Metadata>;
 
-    /// The next range with data at or behind `offset`; `None` if only a hole follows, up to
-    /// `size`.
+    /// Returns the next range with data at or after `offset`, cut at `size`; `None` if only a hole
+    /// follows.
     fn next_data(&self, offset: u64, size: u64) -> Result<Option<Range<u64>>>;
 }
 

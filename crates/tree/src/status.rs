@@ -1,4 +1,4 @@
-//! The status of files: `statx`, without attributes that need further calls.
+//! The status of files, from one call of `statx`.
 
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{
@@ -8,13 +8,12 @@ use rustix::fs::{
 use rustix::io::Errno;
 use silt_format::tree::{DeviceNumber, EntryKind, Metadata, Timestamp};
 
-/// What `statx` is asked for.
 const FIELDS: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::MNT_ID);
-/// Lets the kernel create no mount for a name that is only looked at.
+/// Does not follow links, and does not trigger automounts.
 const AT_NAME: AtFlags = AtFlags::SYMLINK_NOFOLLOW.union(AtFlags::NO_AUTOMOUNT);
 const MODE_BITS: u16 = 0o7777;
 
-/// Identifies a file on this machine while it exists.
+/// Identifies a file on this machine as long as it exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FileId {
     pub(crate) device: (u32, u32),
@@ -26,9 +25,9 @@ pub(crate) struct FileId {
 pub(crate) struct Status {
     /// The metadata without flags, extended attributes, link target and number of the file system.
     pub(crate) metadata: Metadata,
-    /// The file system.
+    /// The device number of the file system: major, minor.
     pub(crate) device: (u32, u32),
-    /// The mount, or the number of the device where the kernel has no ids of mounts.
+    /// The id of the mount; made from the device number if the kernel reports no mount ids.
     pub(crate) mount: u64,
     /// Whether the flag that excludes files from dumps is set.
     pub(crate) is_nodump: bool,
@@ -40,12 +39,12 @@ impl Status {
     }
 }
 
-/// The status of a name in a directory; symbolic links are not followed.
+/// Returns the status of a name in a directory. Does not follow symbolic links.
 pub(crate) fn status_at(directory: impl AsFd, name: &[u8]) -> Result<Status, Errno> {
     status(&statx(directory, name, AT_NAME, FIELDS)?)
 }
 
-/// The status of an open file.
+/// Returns the status of an open file.
 pub(crate) fn status_of(file: impl AsFd) -> Result<Status, Errno> {
     status(&statx(file, c"", AtFlags::EMPTY_PATH, FIELDS)?)
 }
@@ -100,9 +99,9 @@ fn timestamp(found: StatxTimestamp) -> Timestamp {
     Timestamp { seconds: found.tv_sec, nanoseconds: found.tv_nsec.min(999_999_999) }
 }
 
-/// Opens a name of a directory for reading without waiting for a pipe or a lease, and without
-/// changing its access time where that is permitted. `name` is one component, so `O_NOFOLLOW`
-/// protects all of it; `openat2` would add nothing and is missing in many containers.
+/// Opens a name in a directory for reading. Does not wait for a pipe or a lease, and does not
+/// change the access time if this user may prevent that. `name` is a single component, so
+/// `O_NOFOLLOW` protects all of it; `openat2` would add nothing, and many containers forbid it.
 pub(crate) fn open_at(directory: impl AsFd, name: &[u8], kind: OFlags) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | kind;
     match openat(&directory, name, flags | OFlags::NOATIME, Mode::empty()) {
@@ -111,12 +110,13 @@ pub(crate) fn open_at(directory: impl AsFd, name: &[u8], kind: OFlags) -> Result
     }
 }
 
-/// A descriptor of a name that can neither read nor write, for a file of any kind.
+/// Opens a name in a directory as a path: the descriptor can neither read nor write. Works for
+/// every type of entry.
 pub(crate) fn open_path(directory: impl AsFd, name: &[u8]) -> Result<OwnedFd, Errno> {
     openat(directory, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
 }
 
-/// A path as it is shown in messages.
+/// Formats a path for a message.
 pub(crate) fn shown(path: &[u8]) -> String {
     String::from_utf8_lossy(path).escape_debug().to_string()
 }

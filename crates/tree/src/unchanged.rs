@@ -1,14 +1,15 @@
-//! Whether a file is as an earlier backup found it, so that it need not be read again.
+//! Deciding by its metadata whether a file is unchanged since an earlier backup, so that it need
+//! not be read again.
 
 use silt_format::tree::{EntryKind, Metadata, Timestamp};
 
 use crate::mounts::FileSystemTraits;
 
-/// Time that may pass between two changes of a file with one and the same time stamp: that of the
-/// coarsest file system, FAT.
+/// Two changes of a file within this time can get the same time stamp. FAT is the coarsest file
+/// system.
 pub const GRANULARITY_SECONDS: i64 = 2;
 
-/// Which parts of metadata say that a file did not change.
+/// Which metadata is compared to decide that a file is unchanged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Trust {
     /// Inode numbers are not compared.
@@ -18,7 +19,7 @@ pub struct Trust {
 }
 
 impl Trust {
-    /// The same, without what the file system is known to get wrong.
+    /// Returns a copy that also ignores the metadata that is unreliable on this file system.
     #[must_use]
     pub fn on(self, file_system: FileSystemTraits) -> Self {
         Self {
@@ -27,19 +28,19 @@ impl Trust {
         }
     }
 
-    /// Whether the content of a file is as it was when `old` was read, by its status `new`.
-    /// `old_read` is the time at which the earlier backup opened the file, or took its status
-    /// where it read nothing, by the clock that also stamps files.
+    /// Returns whether a file with status `new` still has the content that an earlier backup read,
+    /// which saw the status `old`. `old_read` is the time when that backup opened the file, or read
+    /// its status if it did not open it, by the clock that also stamps files.
     ///
-    /// A file that was changed again right after it was read can have the time stamp that the
-    /// backup saw. It is therefore trusted only if it was last changed more than
-    /// [`GRANULARITY_SECONDS`] before it was opened. If not, this one file is read again.
+    /// A file that is changed again right after it was read can keep the time stamp that the backup
+    /// saw. Returns `true` only if its last change was more than [`GRANULARITY_SECONDS`] before
+    /// `old_read`.
     pub fn is_unchanged(self, old: &Metadata, new: &Metadata, old_read: Timestamp) -> bool {
         self.is_same(old, new) && self.is_settled(old, old_read)
     }
 
-    /// Whether flags, extended attributes and the target of a link are as they were: every change
-    /// of them changes the change time, so they are never trusted while it is ignored.
+    /// Returns whether flags, extended attributes and the target of a link are unchanged. Changing
+    /// them updates only the change time, so this is `false` if that is ignored.
     pub fn has_same_attributes(self, old: &Metadata, new: &Metadata, old_read: Timestamp) -> bool {
         !self.ignore_changed && self.is_unchanged(old, new, old_read)
     }

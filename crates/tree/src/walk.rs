@@ -1,4 +1,4 @@
-//! Going through a directory tree.
+//! Walking a directory tree.
 
 mod complete;
 mod window;
@@ -23,12 +23,12 @@ use crate::patterns::Matcher;
 use crate::rules::{Reason, Rules};
 use crate::status::{Status, open_at, shown, status_at, status_of};
 
-/// Maximum depth of directories; what is below them is reported as a problem.
+/// Maximum depth of directories. The content of deeper ones is reported as a problem.
 pub const DEPTH_MAX: usize = 65_536;
-/// How many entries of a directory have their status read at a time.
+/// Number of entries of a directory whose status is read at a time.
 const WINDOW: usize = 1024;
 const THREADS_MAX: usize = 4;
-/// How many directories keep the rest of their window while one below is walked.
+/// Number of directories, from the current one upwards, that keep the status of their next entries.
 const WINDOWS_MAX: usize = 64;
 
 /// An entry that a walk found.
@@ -38,14 +38,14 @@ pub struct Found {
     pub name: Vec<u8>,
     /// Its metadata. [`Walk::complete`] adds flags, extended attributes and the target of a link.
     pub metadata: Metadata,
-    /// Something that could not be read: the directory, attributes, or the file.
+    /// The first error from reading the directory, the attributes or the file.
     pub problem: Option<Error>,
 }
 
 impl Found {
-    /// Takes flags, extended attributes and link target from metadata that an earlier walk
-    /// completed, instead of reading them again with [`Walk::complete`]. Whether that is right is
-    /// decided by [`Trust::has_same_attributes`](crate::Trust::has_same_attributes).
+    /// Copies flags, extended attributes and link target from metadata that an earlier walk
+    /// completed, instead of calling [`Walk::complete`]. Do this only if
+    /// [`Trust::has_same_attributes`](crate::Trust::has_same_attributes) permits it.
     pub fn take_attributes(&mut self, from: &Metadata) {
         self.metadata.flags = from.flags;
         self.metadata.xattrs.clone_from(&from.xattrs);
@@ -56,37 +56,39 @@ impl Found {
 /// A step of a walk.
 #[derive(Debug)]
 pub enum Step {
-    /// A directory begins; the steps up to its [`Step::Leave`] are about its entries.
+    /// A directory begins. The steps up to its [`Step::Leave`] describe its entries.
     Enter(Found),
-    /// An entry of the current directory that is not a directory.
+    /// An entry of the current directory that is not a directory itself.
     Entry(Found),
-    /// The current directory ends. The error says that it was moved or replaced meanwhile, so
-    /// that its remaining entries are missing.
+    /// The current directory ends. With an error, its remaining entries are missing because it was
+    /// moved or replaced meanwhile.
     Leave(Option<Error>),
-    /// An entry of the current directory was left out, or, with an empty name, the remaining
-    /// content of the directory.
+    /// This entry of the current directory was left out; with an empty name, the rest of the
+    /// directory.
     Excluded(Vec<u8>, Reason),
-    /// Nothing is known of an entry of the current directory but its name.
+    /// The status of this entry of the current directory could not be read.
     Failed(Vec<u8>, Error),
 }
 
-/// What became of a directory that was to be entered.
+/// The result of entering a directory.
 enum Entered {
     Step(Step),
     Vanished,
     Failed(Errno),
-    /// Something that is not a directory has its name now.
+    /// The name now belongs to an entry that is not a directory.
     Replaced(Status),
 }
 
 /// A walk through a directory tree: depth first, the entries of a directory in byte order of
 /// their names. The same tree gives the same steps.
 ///
-/// Only descriptors of directories are used, one name at a time, and symbolic links are never
-/// followed, so that nothing outside of the root is read whatever is renamed meanwhile. At most
-/// 128 directories are open. Names of the directories from the root to the current one are in
-/// memory, with six bytes for each, and the status of at most 1,024 entries of each of the 64
-/// lowest: a status may have been read as long before as it took to deal with the entries between.
+/// Nothing outside of the root is read, even if entries are renamed meanwhile: the walk goes
+/// through descriptors of directories, one name at a time, and never follows symbolic links. At
+/// most 128 directories are open.
+///
+/// In memory are the names in all directories from the root to the current one, with six bytes for
+/// each, and the status of at most 1,024 entries in each of the 64 lowest. Such a status may be
+/// old: it was read before the entries in front of it were walked.
 pub struct Walk {
     root: Vec<u8>,
     rules: Rules,
@@ -95,8 +97,9 @@ pub struct Walk {
     frames: Vec<Frame>,
     /// The path of the current directory below the root, with a `/` behind each name.
     path: Vec<u8>,
+    /// The root, until the first step returns it.
     start: Option<Found>,
-    /// The file systems in the order in which they were met.
+    /// The file systems in the order in which the walk reached them.
     devices: Vec<((u32, u32), FileSystemTraits)>,
     /// The current file, if it was opened to complete its metadata.
     opened: Option<OpenFile>,
@@ -105,13 +108,12 @@ pub struct Walk {
 }
 
 impl Walk {
-    /// Starts at a directory. If `root` is a symbolic link, it is followed, as one that is named
-    /// on a command line is; no other link is. Fails with `NotFound` if there is no such
-    /// directory, with `Invalid` if it is something else, and with `Unsupported` if `/proc` is not
-    /// mounted.
+    /// Starts at a directory. Follows `root` if it is a symbolic link, but no other link. Fails
+    /// with `NotFound` if it does not exist, with `Invalid` if it is not a directory, and with
+    /// `Unsupported` if `/proc` is not mounted.
     pub fn open(root: &Path, rules: &Rules) -> Result<Self> {
         let shown = root.display();
-        // Attributes of links, pipes and devices are read through it.
+        // Attributes of links, pipes and devices are read through /proc.
         status_at(CWD, b"/proc/self/fd").map_err(|error| {
             Error::io("/proc, which must be mounted", error.into())
                 .with_kind(ErrorKind::Unsupported)
@@ -147,8 +149,8 @@ impl Walk {
         Ok(walk)
     }
 
-    /// The next step; `None` behind the last, which leaves the root. Fails if the tree has more
-    /// than 65,535 file systems.
+    /// Returns the next step; `None` after the last, which leaves the root. Fails with
+    /// `Unsupported` if the tree has more than 65,536 file systems.
     #[expect(clippy::should_implement_trait, reason = "an error ends no walk as it ends iterators")]
     pub fn next(&mut self) -> Result<Option<Step>> {
         self.opened = None;
@@ -179,10 +181,10 @@ impl Walk {
     }
 
     /// Adds flags, extended attributes and the target of a link to the entry of the last step, and
-    /// brings its metadata up to date. Returns `false` if the entry is not there any more. What
-    /// cannot be read is the entry's problem.
+    /// updates its metadata. Returns `false` if the entry no longer exists. Any other error goes
+    /// into [`Found::problem`].
     ///
-    /// A regular file is opened, and stays open for [`open_file`](Self::open_file).
+    /// Opens a regular file, and keeps it open for [`open_file`](Self::open_file).
     pub fn complete(&mut self, found: &mut Found) -> bool {
         let result = match found.metadata.kind {
             EntryKind::Directory => self.complete_directory(found),
@@ -202,8 +204,8 @@ impl Walk {
         true
     }
 
-    /// Opens the regular file of the last step for reading. Fails with `Conflict` if another file
-    /// has its name now.
+    /// Opens the regular file of the last step for reading. Fails with `NotFound` if it no longer
+    /// exists, and with `Conflict` if another file has its name now.
     pub fn open_file(&mut self, found: &Found) -> Result<OpenFile> {
         if let Some(file) = self.opened.take() {
             return Ok(file);
@@ -220,17 +222,18 @@ impl Walk {
         Ok(OpenFile::new(file))
     }
 
-    /// Entries that were removed between the listing of their directory and their turn.
+    /// Returns the number of entries that were removed after their directory was listed and before
+    /// the walk reached them.
     pub fn vanished(&self) -> u64 {
         self.vanished
     }
 
-    /// The traits of a file system by its number in [`Metadata::file_system`].
+    /// Returns the traits of a file system by its number in [`Metadata::file_system`].
     pub fn traits(&self, file_system: u16) -> FileSystemTraits {
         self.devices.get(usize::from(file_system)).map(|(_, traits)| *traits).unwrap_or_default()
     }
 
-    /// The path of the entry of the last step, beginning with the root as it was given.
+    /// Returns the path of the entry of the last step, beginning with the root as it was given.
     pub fn path_of(&self, found: &Found) -> Vec<u8> {
         let mut path = self.directory_path();
         if found.metadata.kind != EntryKind::Directory {
@@ -240,7 +243,7 @@ impl Walk {
         path
     }
 
-    /// The path of the current directory, beginning with the root as it was given.
+    /// Returns the path of the current directory, beginning with the root as it was given.
     pub fn directory_path(&self) -> Vec<u8> {
         let mut path = self.root.clone();
         if !self.path.is_empty() {
@@ -252,7 +255,7 @@ impl Walk {
         path
     }
 
-    /// Reads the next window of the current directory, or leaves it.
+    /// Reads the next window of the current directory, or leaves it after the last.
     fn refill(&mut self) -> Option<Step> {
         let frame = self.frames.last_mut()?;
         if frame.next < frame.names.len() {
@@ -312,7 +315,7 @@ impl Walk {
         Ok(())
     }
 
-    /// The step of an entry with this status; `None` if it vanished.
+    /// Returns the step of an entry with this status; `None` if it vanished.
     fn found(&mut self, name: Vec<u8>, mut status: Status) -> Result<Option<Step>> {
         if status.metadata.kind == EntryKind::Directory {
             match self.enter(&name, status)? {
@@ -329,12 +332,12 @@ impl Walk {
         Ok(Some(Step::Entry(Found { name, metadata: status.metadata, problem: None })))
     }
 
-    /// Enters a directory whose name had this status.
+    /// Enters a directory. `status` is that of its name and may be old.
     fn enter(&mut self, name: &[u8], mut status: Status) -> Result<Entered> {
         let above = self.frames.last().map_or(status.mount, |frame| frame.mount);
         let mut closed = self.closed(above, &status);
         if closed.is_some() {
-            // It is not even opened: that might mount something.
+            // Do not even open it: that can trigger an automount.
             self.number(&mut status, None)?;
             return Ok(self.push(name, status, Names::default(), closed, None, None));
         }
@@ -376,7 +379,7 @@ impl Walk {
         Ok(self.push(name, status, names, closed, Some(directory), problem))
     }
 
-    /// Why the content of a directory is left out.
+    /// Returns why the content of a directory is left out because of its mount.
     fn closed(&self, above: u64, status: &Status) -> Option<Reason> {
         if status.mount == above {
             None
@@ -396,7 +399,7 @@ impl Walk {
         directory: Option<OwnedFd>,
         problem: Option<Error>,
     ) -> Entered {
-        // Windows far above are read again when the walk comes back.
+        // Drop the window of a directory far above. It is read again when the walk comes back.
         if let Some(far) = self.frames.len().checked_sub(WINDOWS_MAX) {
             let far = &mut self.frames[far];
             far.next -= far.window.len();
@@ -424,7 +427,7 @@ impl Walk {
         Entered::Step(Step::Enter(found))
     }
 
-    /// The marker that excludes the content of a directory, and why.
+    /// Returns the marker that excludes the content of a directory: reason, and name of the marker.
     fn marked(&self, directory: &OwnedFd, names: &Names) -> Option<(Reason, Vec<u8>)> {
         let mut markers = self.rules.all_markers();
         let found = markers.find(|(name, header, _)| {
@@ -435,7 +438,8 @@ impl Walk {
         found.map(|(name, _, reason)| (reason, name.to_vec()))
     }
 
-    /// Notes the number of the file system in the metadata of a status.
+    /// Sets the number of the file system in the metadata of a status. Fails with `Unsupported` if
+    /// the tree has more than 65,536 file systems.
     fn number(&mut self, status: &mut Status, directory: Option<&OwnedFd>) -> Result<()> {
         let known = self.devices.iter().position(|(device, _)| *device == status.device);
         let number = known.unwrap_or(self.devices.len());

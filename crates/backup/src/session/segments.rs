@@ -16,14 +16,14 @@ use crate::pipeline::Pipeline;
 use crate::scan::SegmentDraft;
 use crate::signature_index::{Candidate, SignatureIndex};
 
-/// The chunk levels, and what an interrupted backup has left for them.
+/// The levels that look for chunks, and the containers that an interrupted backup has left.
 pub(super) struct Detection {
     levels: Vec<Box<dyn Detector>>,
     pub(super) orphans: Orphans,
 }
 
 impl Detection {
-    /// Asks every level for a chunk that may have been placed since the segment was looked at.
+    /// Asks every level for a chunk that may have been placed since the segment was scanned.
     fn recall(&self, fingerprint: &Fingerprint) -> Option<(Reference, Level)> {
         let mut levels = self.levels.iter();
         levels.find_map(|level| level.recall(fingerprint).map(|found| (found, level.level())))
@@ -81,7 +81,7 @@ impl BackupSession<'_> {
                 let bytes = &draft.data[chunk.range.clone()];
                 (self.containers.append(pipeline, bytes, chunk.fingerprint)?, Level::New)
             };
-            // Zeros behind the content of small files are in no file.
+            // The padding after small files belongs to no file and is not counted.
             if chunk.range.end <= draft.data.len() {
                 volume.levels.add(level, to_u64(chunk.range.len()));
             }
@@ -101,7 +101,7 @@ impl BackupSession<'_> {
         Ok(SegmentEntry { recipe: block, digest, signatures })
     }
 
-    /// Tells the levels of a placed chunk, and remembers which left-over containers are used.
+    /// Tells the levels about a placed chunk, and remembers which left-over containers are used.
     fn note(&mut self, reference: Reference, detection: &mut Detection, print: Fingerprint) {
         self.added_references += u64::from(reference.store() == PRIVATE_STORE);
         detection.orphans.used(reference);
@@ -112,7 +112,7 @@ impl BackupSession<'_> {
         self.detection.take().map_or_else(|| self.begin_detection(), Ok)
     }
 
-    /// Looks for what an interrupted backup has left, and indexes the parent's segments.
+    /// Finds the containers that an interrupted backup has left, and indexes the parent's segments.
     fn begin_detection(&mut self) -> Result<Detection> {
         let options = &self.options.detection;
         let mut index = SignatureIndex::new(self.budget.signature_places(), options);
@@ -127,7 +127,7 @@ impl BackupSession<'_> {
                 Ok(())
             });
             match indexed {
-                // The scan reports it where it meets it.
+                // The scan reports the damage when it reaches it.
                 Err(error) if is_damage(&error) => {}
                 other => other?,
             }

@@ -24,9 +24,9 @@ const ZSTD_LEVEL_MAX: i32 = 19;
 impl BackupSession<'_> {
     /// Backs up the directory `root` and everything below it under `name`.
     ///
-    /// Does not read files whose metadata, as far as `options` trust it, equals the parent's. A
-    /// file that cannot be read causes a warning and is counted in the tree; the rest is backed up.
-    /// Fails with `NotFound` if there is no such directory.
+    /// Does not read files whose metadata equals the parent's, as far as `options` trust it. If a
+    /// file cannot be read, warns and counts it in the tree, and backs up the others. Fails with
+    /// `NotFound` if there is no such directory.
     pub fn add_tree(&mut self, name: &str, root: &Path, options: &TreeOptions) -> Result<&Volume> {
         check_name("volume", name)?;
         self.require_new_volume(name)?;
@@ -34,8 +34,8 @@ impl BackupSession<'_> {
         self.add_tree_from(name, &root.display().to_string(), Box::new(walk), options)
     }
 
-    /// Backs up a file tree from any source, which is called `description` in the snapshot. The
-    /// rules of `options` are the source's to apply.
+    /// Backs up a file tree from any source. The snapshot records `description` as the source. Does
+    /// not apply the rules of `options`: the source must do that.
     pub fn add_tree_from(
         &mut self,
         name: &str,
@@ -78,7 +78,7 @@ impl BackupSession<'_> {
                     self.context.check_interrupted()?;
                     self.take_tree(outcome, pipeline, &mut assembly, &mut volume)?;
                     let stored = self.containers.stored_bytes + self.packs.stored_bytes - before;
-                    // The tree is about as large as it was.
+                    // The parent's size is the best estimate of the total.
                     let done = seen_bytes.load(Ordering::Relaxed);
                     let total = expected_bytes.map(|bytes| bytes.max(done));
                     self.context.report(Progress {
@@ -107,8 +107,8 @@ impl BackupSession<'_> {
         Ok(&self.volumes[last])
     }
 
-    /// The tree of this name in the parent, if its writer is believed: a forged entry would stand
-    /// for a file that is never read.
+    /// Returns the segments and entries of this volume in the parent. Without entries if the
+    /// parent's writer is not trusted: for a forged entry, the real file would never be read.
     fn known_tree(&self, parent: Option<&Volume>, began_ns: i64) -> (OldSegments, KnownTree) {
         let reader = Arc::clone(&self.reader);
         let avoided = Arc::clone(&self.avoided);
@@ -139,7 +139,7 @@ impl BackupSession<'_> {
     ) -> Result<()> {
         outcome.warnings.into_iter().for_each(|warning| self.warn(warning));
         let Scanned::Tree(events, segment) = outcome.scanned else {
-            return Err(Error::invalid("a part of a disk came from a tree"));
+            return Err(Error::invalid("the pipeline of a tree returned a part of a disk"));
         };
         let number = match segment {
             TreeSegment::None => None,
@@ -159,13 +159,13 @@ impl BackupSession<'_> {
     }
 }
 
-/// The compression of a tree's files: two levels above that of disks, since they are text more
-/// often and fewer bytes have to be compressed at all.
+/// Returns the compression level for a tree: two above that of disks. Files are text more often,
+/// and unchanged ones are not compressed again.
 fn zstd_level(configured: i32) -> i32 {
     if configured > 0 { (configured + 2).min(ZSTD_LEVEL_MAX) } else { configured }
 }
 
-/// The volume of a tree before anything of it was read.
+/// Returns the volume of a tree to which nothing was added yet.
 fn empty(name: &str, description: &str) -> Volume {
     Volume {
         kind: VolumeKind::Disk,

@@ -1,4 +1,4 @@
-//! Writing a tree's pages, once it is known where the content of its files is.
+//! Writing the pages of a tree once its files have addresses.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -26,11 +26,13 @@ struct Linked {
     left: u32,
 }
 
-/// A tree that is being written.
+/// The tree that is being written.
 pub(crate) struct Assembly {
     writer: TreeWriter,
     pub(crate) map: NewMap,
+    /// The content of the next file so far.
     extents: Vec<Extent>,
+    /// By number of the file system and inode number.
     linked: HashMap<(u16, u64), Linked>,
     pub(crate) counts: TreeCounts,
     pub(crate) kinds: [KindCounts; FileKind::ALL.len()],
@@ -54,7 +56,7 @@ impl Assembly {
         }
     }
 
-    /// Takes the next event; `segment` is the number of the one that pieces are in.
+    /// Processes the next event. `segment` is the number of the segment that pieces are in.
     pub(crate) fn take(
         &mut self,
         event: TreeEvent,
@@ -101,7 +103,7 @@ impl Assembly {
             TreeEvent::Link { name, metadata } => {
                 let id = (metadata.file_system, metadata.inode);
                 let Some(linked) = self.linked.get(&id) else {
-                    return Err(Error::invalid("a file is missing whose other name came before"));
+                    return Err(Error::invalid("the first name of a hard link is missing"));
                 };
                 let (extents, state, content) =
                     (linked.extents.clone(), linked.state, linked.content);
@@ -119,7 +121,7 @@ impl Assembly {
         }
     }
 
-    /// Appends to the content of the next file.
+    /// Appends to the content of the next file. Adjacent extents become one.
     fn extend(&mut self, next: Extent) {
         let joins = |last: &Extent| match (last.address, next.address) {
             (Some(address), Some(behind)) => address + last.bytes == behind,
@@ -148,7 +150,7 @@ impl Assembly {
         self.writer.add(objects, packs, entry)
     }
 
-    /// Notes the content of a file whose other names may follow.
+    /// Remembers the content of a file with hard links until its last name.
     fn note_link(&mut self, entry: &Entry) {
         let metadata = &entry.metadata;
         if metadata.kind != EntryKind::File || metadata.links < 2 {

@@ -1,30 +1,32 @@
-//! How the content of files is cut into chunks and segments.
+//! Cutting the content of files into chunks and segments.
 
 use silt_chunking::Chunker;
 use silt_format::number::to_usize;
 use silt_format::tree::{FileChunking, FileKind};
 use silt_format::{Chunking, Result, SEGMENT_BYTES};
 
-/// What recipes of trees say of their chunks: they are of any length.
+/// The chunking that is recorded for the volume of a tree. Its recipes store the length of each
+/// chunk, as every kind of file has a chunking of its own.
 pub(crate) const ANY_LENGTH: Chunking = Chunking::FastCdc { min: 2048, avg: 8192, max: 65_536 };
-/// The least size of a segment of a large file whose chunks are content-defined.
+/// Minimum size of a segment of a large file with content-defined chunks, except its last one.
 const SEGMENT_BYTES_MIN: usize = SEGMENT_BYTES / 2;
-/// Files from this size on have segments of fixed size: a list of all others would be too long.
+/// Files of at least this size get segments of fixed size. Each content-defined segment is an
+/// extent of its own, and the list of extents would be too long.
 const FIXED_SEGMENTS_FROM: u64 = 64 << 30;
 
-/// A part of a segment that is cut by itself.
+/// A part of a segment that is cut into chunks by itself: the data of one file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cut {
     pub(crate) bytes: usize,
     pub(crate) kind: FileKind,
-    /// Where the parent had the file's data, as many bytes in one segment.
+    /// The address of the file's data in the parent, if that is one piece of the same size.
     pub(crate) held: Option<u64>,
 }
 
-/// Chunkers of all kinds of files.
+/// The chunkers of all kinds of files.
 #[derive(Clone)]
 pub(crate) struct Cutter {
-    /// At the place of each kind's number.
+    /// Indexed by the number of the kind.
     chunkers: Vec<(Chunking, Chunker)>,
 }
 
@@ -37,17 +39,17 @@ impl Cutter {
         Ok(Self { chunkers: chunkers.collect::<Result<_>>()? })
     }
 
-    /// The lengths of a part's chunks, put into `lengths` after clearing it.
+    /// Cuts the data of a file of this kind; sets `lengths` to the lengths of its chunks in bytes.
     pub(crate) fn cut(&self, data: &[u8], kind: FileKind, lengths: &mut Vec<u32>) {
         self.chunkers[kind.index()].1.cut(data, lengths);
     }
 
-    /// How many of the first bytes of a large file's rest make the next segment. `data` is a full
-    /// segment, and the file goes on behind it.
+    /// Returns the length in bytes of the next segment of a large file. `data` is a full segment
+    /// from its start on, and the file continues after it.
     ///
-    /// The segment ends with a chunk: of those that end in its second half, that with the least
-    /// hash of its last bytes. So an insertion changes the segments around it, and those behind
-    /// are found again.
+    /// Of the chunks that end in the second half of `data`, the segment ends after the one with the
+    /// smallest hash of its last bytes. So an insertion changes only nearby segments; later ones
+    /// are cut as before.
     pub(crate) fn segment_bytes(&self, data: &[u8], kind: FileKind, file_bytes: u64) -> usize {
         let (chunking, chunker) = &self.chunkers[kind.index()];
         let is_fixed = matches!(chunking, Chunking::Fixed { .. });
@@ -56,7 +58,7 @@ impl Cutter {
         }
         let mut lengths = Vec::new();
         chunker.cut(data, &mut lengths);
-        // The last chunk is cut by the end of the buffer.
+        // The last chunk ends at the end of the buffer, not at a cut that depends on its content.
         lengths.pop();
         let mut end = 0;
         let mut best: Option<(u64, usize)> = None;
@@ -74,10 +76,10 @@ impl Cutter {
     }
 }
 
-/// Bytes before the end of a chunk that decide whether a segment ends with it.
+/// Number of bytes at the end of a chunk that decide whether a segment ends with it.
 const HASHED_BYTES: usize = 64;
 
-/// FNV-1a over words, and SplitMix64's finaliser.
+/// Returns FNV-1a over 64-bit words, mixed by the finaliser of SplitMix64.
 fn hash(bytes: &[u8]) -> u64 {
     let hash = bytes.chunks(8).fold(0xcbf2_9ce4_8422_2325_u64, |hash, word| {
         let mut padded = [0; 8];

@@ -1,4 +1,4 @@
-//! The walk through a tree, which hands out what is to be stored.
+//! Walking a tree and handing out its parts to the workers.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -20,16 +20,16 @@ use super::map::OldSegments;
 use super::options::TreeOptions;
 use super::reading::{Before, Next, Reading, has_changed, update};
 
-/// Files from this size on have segments of their own.
+/// Files of at least this size get segments of their own.
 const LARGE_BYTES: u64 = 1 << 20;
-/// Maximum number of files in a segment, so that its chunks can be counted in 16 bits.
+/// Maximum number of files in a segment, so that the number of its chunks fits into 16 bits.
 const FILES_MAX: usize = 4096;
 /// Maximum number of events in a claim, so that progress is visible and queues stay bounded.
 const EVENTS_MAX: usize = 4096;
-/// Maximum number of the parent's segments in which the chunks of a segment are looked for.
+/// Maximum number of the parent's segments that are searched for the chunks of a new segment.
 const BEFORE_MAX: usize = 16;
 
-/// Walks a tree beside the parent's, and reads what changed.
+/// Walks a tree and the parent's tree in parallel, and reads the files that changed.
 pub(crate) struct TreeFeed<'a> {
     context: Context,
     walk: Box<dyn TreeSource + 'a>,
@@ -38,15 +38,17 @@ pub(crate) struct TreeFeed<'a> {
     old: &'a OldSegments,
     cutter: Cutter,
     claim: TreeClaim,
-    /// An entry for which the current segment had no room.
+    /// A file that did not fit into the current segment, with its entry in the parent.
     waiting: Option<Box<(Found, Option<Entry>)>>,
+    /// The large file that is being read.
     reading: Option<Reading>,
-    /// Files with several names that came before: how many names are still to come.
+    /// Files with hard links, by number of the file system and inode number: the number of names
+    /// that are still to come.
     links: HashMap<(u16, u64), u32>,
     pub(crate) excluded: u64,
     ended: bool,
     warnings: Vec<Warning>,
-    /// Bytes of the files that were read or taken over, for progress.
+    /// Bytes of files that were read or reused, for progress.
     seen_bytes: Arc<AtomicU64>,
 }
 
@@ -77,8 +79,8 @@ impl<'a> TreeFeed<'a> {
         }
     }
 
-    /// The next part of the tree; `None` behind the last. The bytes of its segment are put into
-    /// `buffer`.
+    /// Returns the next part of the tree; `None` after the last. Replaces the content of `buffer`
+    /// by the bytes of its segment.
     pub(crate) fn claim(&mut self, buffer: &mut Vec<u8>) -> Result<Option<TreeClaim>> {
         buffer.clear();
         loop {
@@ -113,12 +115,12 @@ impl<'a> TreeFeed<'a> {
         }
     }
 
-    /// Counts the bytes of the files that were read or taken over.
+    /// Returns the counter of the bytes of files that were read or reused.
     pub(crate) fn seen_bytes(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.seen_bytes)
     }
 
-    /// Entries that were gone when it was their turn.
+    /// Returns the number of entries that were removed before the walk reached them.
     pub(crate) fn vanished(&self) -> u64 {
         self.walk.vanished()
     }
@@ -139,7 +141,7 @@ impl<'a> TreeFeed<'a> {
         claim
     }
 
-    /// Deals with a step of the walk; returns whether the claim is to be handed out first.
+    /// Processes a step of the walk. Returns whether the claim must be handed out now.
     fn step(&mut self, step: Step, buffer: &mut Vec<u8>) -> Result<bool> {
         match step {
             Step::Enter(found) => self.enter(found)?,
@@ -191,7 +193,7 @@ impl<'a> TreeFeed<'a> {
         Ok(())
     }
 
-    /// A link, pipe, socket or device.
+    /// Adds a link, pipe, socket or device.
     fn other(&mut self, mut found: Found, old: Option<&Entry>) {
         let looked = self.now();
         if !self.complete(&mut found, old) {
@@ -209,7 +211,8 @@ impl<'a> TreeFeed<'a> {
         self.claim.events.push(TreeEvent::Entry(Box::new(entry)));
     }
 
-    /// Adds attributes, from the parent where nothing changed; `false` if the entry is gone.
+    /// Adds flags, extended attributes and link target: the parent's if they are unchanged. Returns
+    /// `false` if the entry no longer exists.
     fn complete(&mut self, found: &mut Found, old: Option<&Entry>) -> bool {
         let trust = self.options.trust.on(self.walk.traits(found.metadata.file_system));
         match old.filter(|old| has_same_attributes(trust, old, &found.metadata)) {
@@ -234,8 +237,8 @@ impl<'a> TreeFeed<'a> {
         timestamp(self.context.env.now_ns())
     }
 
-    /// Takes a file over from the parent or reads it; returns whether the claim must be handed out
-    /// before.
+    /// Reuses the parent's content of a file, or reads it. Returns whether the claim must be handed
+    /// out now.
     fn file(&mut self, mut found: Found, old: Option<Entry>, buffer: &mut Vec<u8>) -> Result<bool> {
         let trust = self.options.trust.on(self.walk.traits(found.metadata.file_system));
         let old = old.filter(|old| old.metadata.kind == EntryKind::File);
@@ -251,14 +254,14 @@ impl<'a> TreeFeed<'a> {
             let state = State::Whole;
             let (name, extents, content) = (found.name, old.extents.clone(), old.content);
             let metadata = Metadata { size: old.metadata.size, ..found.metadata };
-            if !self.is_met(&metadata) {
-                self.met(&metadata);
+            if !self.counts_as_link(&metadata) {
+                self.remember_links(&metadata);
             }
             let entry = Entry { name, metadata, state, content, extents, subtree: None };
             self.claim.events.push(TreeEvent::Entry(Box::new(entry)));
             return Ok(false);
         }
-        if self.is_met(&found.metadata) {
+        if self.counts_as_link(&found.metadata) {
             if self.walk.complete(&mut found) {
                 let (name, metadata) = (found.name, Box::new(found.metadata));
                 self.claim.events.push(TreeEvent::Link { name, metadata });
@@ -273,7 +276,7 @@ impl<'a> TreeFeed<'a> {
         if !self.walk.complete(&mut found) {
             return Ok(false);
         }
-        // It may have grown since the directory was read.
+        // It may have grown since its status was read.
         if !has_room(&found.metadata, buffer) {
             self.waiting = Some(Box::new((found, old)));
             return Ok(true);
@@ -289,7 +292,7 @@ impl<'a> TreeFeed<'a> {
             self.warnings.push(problem(&error));
         }
         let before = old.as_ref().map(Before::of).unwrap_or_default();
-        self.met(&found.metadata);
+        self.remember_links(&found.metadata);
         let mut reading = Reading::new(file, found.name, found.metadata, before, opened);
         if reading.metadata.size >= LARGE_BYTES || !self.read_small(&mut reading, buffer) {
             self.reading = Some(reading);
@@ -298,16 +301,16 @@ impl<'a> TreeFeed<'a> {
         Ok(false)
     }
 
-    /// Notes a file that has other names.
-    fn met(&mut self, metadata: &Metadata) {
+    /// Remembers a file with hard links.
+    fn remember_links(&mut self, metadata: &Metadata) {
         if metadata.links > 1 {
             let id = (metadata.file_system, metadata.inode);
             self.links.entry(id).or_insert(metadata.links - 1);
         }
     }
 
-    /// Whether a file came before under another name.
-    fn is_met(&mut self, metadata: &Metadata) -> bool {
+    /// Returns whether the file came before under another name, and counts this name.
+    fn counts_as_link(&mut self, metadata: &Metadata) -> bool {
         let id = (metadata.file_system, metadata.inode);
         let Some(left) = self.links.get_mut(&id) else { return false };
         *left = left.saturating_sub(1);
@@ -317,7 +320,7 @@ impl<'a> TreeFeed<'a> {
         true
     }
 
-    /// A file that could not be opened: its content is a hole.
+    /// Adds a file that could not be opened: a hole of its size. Ignores one that no longer exists.
     fn unreadable(&mut self, found: Found, error: &Error) {
         if error.kind() == ErrorKind::NotFound {
             return;
@@ -329,7 +332,8 @@ impl<'a> TreeFeed<'a> {
         self.claim.events.push(TreeEvent::File { name, metadata, state, content });
     }
 
-    /// Reads a small file to the end of the buffer; returns `false` if it outgrew that.
+    /// Reads a small file and appends it to the buffer. Returns `false` if it has grown and no
+    /// longer fits.
     fn read_small(&mut self, reading: &mut Reading, buffer: &mut Vec<u8>) -> bool {
         let (start, events) = (buffer.len(), self.claim.events.len());
         let state = loop {
@@ -362,8 +366,9 @@ impl<'a> TreeFeed<'a> {
         true
     }
 
-    /// Begins to read a file again that changed, or may have, while it was read. Waits before, so
-    /// that a change has another time than those before.
+    /// Prepares to read a file again that may have changed while it was read. Waits for a tick of
+    /// the clock first, so that a later change gets a later time. Returns `false` if its status
+    /// cannot be read.
     fn restart(&self, reading: &mut Reading) -> bool {
         self.context.env.sleep_ns(u64::from(TICK_NS));
         let opened = self.now();
@@ -374,7 +379,7 @@ impl<'a> TreeFeed<'a> {
         })
     }
 
-    /// Reads all of a small file.
+    /// Reads the rest of a small file into the buffer.
     fn read_pieces(&mut self, reading: &mut Reading, buffer: &mut Vec<u8>) -> Result<()> {
         loop {
             let (start, room) = (buffer.len(), SEGMENT_BYTES - buffer.len());
@@ -438,9 +443,9 @@ impl<'a> TreeFeed<'a> {
         Ok(true)
     }
 
-    /// Ends a full segment of a large file where its content says.
+    /// Shortens a full segment of a large file to end at a content-defined place.
     fn shorten(&mut self, reading: &mut Reading, buffer: &mut Vec<u8>) {
-        // Only a segment that is one stretch of data can end anywhere.
+        // Only if the segment is a single piece: unreading must not cross a hole.
         let one_piece = matches!(
             self.claim.events.last(),
             Some(TreeEvent::Piece { start: 0, bytes }) if *bytes == SEGMENT_BYTES
@@ -472,13 +477,13 @@ impl<'a> TreeFeed<'a> {
     }
 }
 
-/// Whether a file fits into the rest of a segment, or the segment is still empty.
+/// Returns whether a file fits into the rest of a segment, or the segment is still empty.
 fn has_room(metadata: &Metadata, buffer: &[u8]) -> bool {
     let room = SEGMENT_BYTES - buffer.len();
     buffer.is_empty() || (metadata.size < LARGE_BYTES && metadata.size <= to_u64(room))
 }
 
-/// A hole of this many bytes, unless it is empty.
+/// Returns the event of a hole of this size; `None` for 0 bytes.
 fn hole(bytes: u64) -> Option<TreeEvent> {
     (bytes > 0).then_some(TreeEvent::Hole(bytes))
 }

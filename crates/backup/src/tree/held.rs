@@ -1,4 +1,4 @@
-//! Files that were read again, and whose content the parent holds.
+//! Reusing the parent's content of files that were read and turned out to be unchanged.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -20,8 +20,8 @@ pub(crate) struct CutSegment<'a> {
 }
 
 impl CutSegment<'_> {
-    /// Leaves out the files that the parent holds with the same chunks; their events refer to the
-    /// parent's segments then. Returns whether there were any.
+    /// Removes the files that the parent holds with the same chunks; their events then refer to the
+    /// parent's segments. Returns whether it removed any.
     pub(crate) fn leave_out_held(&mut self, old: &OldSegments) -> Result<bool> {
         let mut recipes = Recipes { old, recipes: HashMap::new() };
         let (mut start, mut first, mut parts) = (0, 0, Vec::with_capacity(self.cuts.len()));
@@ -46,7 +46,7 @@ impl CutSegment<'_> {
         Ok(true)
     }
 
-    /// Lets pieces refer to the parent's segments, or to their new place.
+    /// Updates the events: pieces refer to the parent's segments, or to their new place.
     fn refer(&mut self, parts: &[Part]) {
         let (mut at, mut left_out) = (0, 0);
         for event in self.events.iter_mut() {
@@ -66,7 +66,7 @@ impl CutSegment<'_> {
         }
     }
 
-    /// Removes the bytes and chunks that are left out.
+    /// Removes the bytes and chunks of the files that the parent holds.
     fn compact(&mut self, parts: &[Part]) {
         let (mut chunks, mut end) = (Vec::with_capacity(self.chunks.len()), 0);
         for part in parts.iter().filter(|part| part.held.is_none()) {
@@ -83,7 +83,7 @@ impl CutSegment<'_> {
     }
 }
 
-/// What one file has of a segment.
+/// The part of a segment that belongs to one file.
 struct Part {
     bytes: Range<usize>,
     chunks: Range<usize>,
@@ -103,7 +103,7 @@ struct Recipes<'a> {
 }
 
 impl Recipes<'_> {
-    /// Whether the parent has exactly these chunks at an address.
+    /// Returns whether the parent has exactly these chunks at an address.
     fn hold(&mut self, address: u64, chunks: &[DraftChunk]) -> Result<bool> {
         let segment = address / to_u64(SEGMENT_BYTES);
         let found = match self.recipes.entry(segment) {

@@ -1,4 +1,4 @@
-//! The parent's tree, walked beside the source.
+//! The parent's tree, walked in parallel with the source.
 
 use silt_format::BlockRef;
 use silt_format::tree::{Entry, EntryKind, Metadata, State, Timestamp};
@@ -11,39 +11,41 @@ use silt_format::{Error, Result};
 
 use super::moved::{FileNumber, Moved};
 
-/// After every time of a file: the parent says itself which entries its times don't prove.
-const LONG_AGO: Timestamp = Timestamp { seconds: i64::MAX, nanoseconds: 0 };
+/// Later than every time of a file, as the time when the parent read it. It switches off
+/// [`Trust`]'s own test for recent changes: the parent has recorded them as [`State::Fresh`].
+const FAR_FUTURE: Timestamp = Timestamp { seconds: i64::MAX, nanoseconds: 0 };
 
-/// The entries of the parent's tree beside the directories that are walked.
+/// The parent's entries of the directories that are being walked.
 pub(crate) struct KnownTree {
     reader: TreeReader,
     root: Option<Entry>,
-    /// When the parent began.
+    /// The start of the parent's backup.
     began: Timestamp,
-    /// One for each open directory.
+    /// One for each directory from the root to the current one.
     places: Vec<Place>,
-    /// Made when a directory seems to have been renamed.
+    /// Read when the first directory seems to have been renamed.
     moved: Option<Moved>,
     warnings: Vec<Warning>,
 }
 
-/// A directory that is walked.
+/// A directory that is being walked.
 struct Place {
     number: FileNumber,
-    /// `None` where the parent has no such directory.
+    /// `None` if the parent has no such directory.
     cursor: Option<Cursor>,
-    /// Whether the parent may have it under another path, which was not looked for yet.
+    /// Whether the parent may have it under another path that was not searched for yet.
     may_have_moved: bool,
 }
 
 impl KnownTree {
-    /// The tree of a parent that began at a time in nanoseconds since 1970.
+    /// Starts at the root of the parent's tree, or without a parent if `root` is `None`. `began_ns`
+    /// is the start of the parent's backup in nanoseconds since 1970.
     pub(crate) fn new(reader: TreeReader, root: Option<Entry>, began_ns: i64) -> Self {
         let (began, places, warnings) = (timestamp(began_ns), Vec::new(), Vec::new());
         Self { reader, root, began, places, moved: None, warnings }
     }
 
-    /// Enters a directory below the current one, or the root. Returns the parent's entry.
+    /// Enters the root, or a directory in the current one. Returns its entry in the parent.
     pub(crate) fn enter(&mut self, name: &[u8], metadata: &Metadata) -> Result<Option<Entry>> {
         let is_root = self.places.is_empty();
         let entry = if is_root { self.root.clone() } else { self.entry(name)? };
@@ -60,10 +62,12 @@ impl KnownTree {
         self.places.pop();
     }
 
-    /// The same as [`entry`](Self::entry), also in a directory that had another path in the parent.
+    /// Like [`entry`](Self::entry), but also finds a file whose directory was renamed since the
+    /// parent.
     ///
-    /// A file that did not change since before the parent, in a directory that the parent does not
-    /// have under its name, came with its directory: renaming a file alone changes its change time.
+    /// Renaming a file updates its change time; renaming its directory does not. So if a file is
+    /// not known under its path and has not changed since the parent began, its directory was
+    /// renamed.
     pub(crate) fn entry_of_file(
         &mut self,
         name: &[u8],
@@ -92,8 +96,8 @@ impl KnownTree {
         Ok(self.entry(name)?.or(found))
     }
 
-    /// The parent's entry of this name in the current directory. Names are asked for in ascending
-    /// order. A directory that can't be read counts as empty, with a warning.
+    /// Returns the parent's entry of this name in the current directory. Call it in ascending order
+    /// of names. If the parent's directory is damaged, warns and treats it as empty.
     pub(crate) fn entry(&mut self, name: &[u8]) -> Result<Option<Entry>> {
         let Some(place) = self.places.last_mut() else { return Ok(None) };
         let Some(cursor) = &mut place.cursor else { return Ok(None) };
@@ -107,7 +111,7 @@ impl KnownTree {
         }
     }
 
-    /// Pages of the current directory that were read since the last call.
+    /// Returns the parent's pages of the current directory that were read since the last call.
     pub(crate) fn take_pages(&mut self) -> Vec<BlockRef> {
         let cursor = self.places.last_mut().and_then(|place| place.cursor.as_mut());
         cursor.map(Cursor::take_read).unwrap_or_default()
@@ -122,31 +126,33 @@ fn is_number(entry: &Entry, number: FileNumber) -> bool {
     (entry.metadata.file_system, entry.metadata.inode) == number
 }
 
-/// Whether the content of an entry is as it was in the parent.
+/// Returns whether the content of an entry is unchanged since the parent.
 pub(crate) fn is_unchanged(trust: Trust, old: &Entry, new: &Metadata) -> bool {
-    old.state == State::Whole && trust.is_unchanged(&old.metadata, new, LONG_AGO)
+    old.state == State::Whole && trust.is_unchanged(&old.metadata, new, FAR_FUTURE)
 }
 
-/// Whether flags, extended attributes and the target of a link are as they were in the parent.
+/// Returns whether flags, extended attributes and the target of a link are unchanged since the
+/// parent.
 pub(crate) fn has_same_attributes(trust: Trust, old: &Entry, new: &Metadata) -> bool {
-    old.state == State::Whole && trust.has_same_attributes(&old.metadata, new, LONG_AGO)
+    old.state == State::Whole && trust.has_same_attributes(&old.metadata, new, FAR_FUTURE)
 }
 
-/// [`State::Fresh`] for what was read at `read` if it changed too shortly before.
+/// Returns the state of an entry that was read at `read`: [`State::Fresh`] if it changed so shortly
+/// before that a later change could get the same time, otherwise [`State::Whole`].
 ///
-/// The change time alone decides: every later change of content sets it to the time of the change,
-/// while the modification time is whatever a user has set.
+/// Only the change time counts. Every change of content sets it to the current time, whereas users
+/// can set the modification time.
 pub(crate) fn settled(metadata: &Metadata, read: Timestamp) -> State {
     let read = Timestamp { seconds: read.seconds.saturating_sub(GRANULARITY_SECONDS), ..read };
     if metadata.changed < read { State::Whole } else { State::Fresh }
 }
 
-/// How far the clock that stamps files may be behind, so that two changes get the same time: a
-/// kernel's tick, and some more.
+/// Two changes of a file within this time can get the same time stamp: a tick of the kernel's
+/// clock, with a margin.
 pub(crate) const TICK_NS: u32 = 20_000_000;
 
-/// Whether a file changed so shortly before it was opened that its time may not show a change
-/// while it was read.
+/// Returns whether a file changed so shortly before it was opened that a change during the reading
+/// could get the same time.
 pub(crate) fn is_doubtful(metadata: &Metadata, opened: Timestamp) -> bool {
     let tick_before = match opened.nanoseconds.checked_sub(TICK_NS) {
         Some(nanoseconds) => Timestamp { nanoseconds, ..opened },
@@ -158,7 +164,7 @@ pub(crate) fn is_doubtful(metadata: &Metadata, opened: Timestamp) -> bool {
     (tick_before..=opened).contains(&metadata.changed)
 }
 
-/// A time of this machine's clock as a file has it.
+/// Converts nanoseconds since 1970 into the form of a file's times.
 pub(crate) fn timestamp(time_ns: i64) -> Timestamp {
     let nanoseconds = time_ns.rem_euclid(1_000_000_000);
     Timestamp {
@@ -167,7 +173,7 @@ pub(crate) fn timestamp(time_ns: i64) -> Timestamp {
     }
 }
 
-/// The error of an entry that stays in the snapshot without its content.
+/// Returns the warning about an entry that could not be read.
 pub(crate) fn problem(error: &Error) -> Warning {
     Warning::from(error)
 }

@@ -1,4 +1,4 @@
-//! The map of a tree's volume: which segments of the parent stay, and those that are new.
+//! The map of a tree's volume: the parent's segments that are still used, and the new ones.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
@@ -16,11 +16,11 @@ use silt_repository::sync::lock;
 use crate::map_builder::MapBuilder;
 use crate::parent::ParentVolume;
 
-/// Segments of which less than this is referred to may be sparse.
+/// A segment is sparse if files refer to less than half of it, and to fewer bytes than this.
 const SPARSE_BYTES: u32 = 1 << 20;
-/// Maximum number of segments of which a backup finds out whether they are sparse.
+/// Maximum number of segments that a backup examines for being sparse.
 const EXAMINED_MAX: usize = 4096;
-/// Sparse segments are put together once they hold this much.
+/// Sparse segments are repacked once files refer to this many bytes in them.
 const REPACK_BYTES: u64 = 2 << 20;
 const PAGE_SEGMENTS: u64 = PAGE_ENTRIES as u64;
 
@@ -28,15 +28,16 @@ const PAGE_SEGMENTS: u64 = PAGE_ENTRIES as u64;
 pub(crate) struct OldSegments {
     reader: Arc<MapReader>,
     root: MapRoot,
-    /// How many numbers the parent's map covers.
+    /// Number of segments that the parent's map covers.
     pub(crate) count: u64,
-    /// Segments whose files are to be read again.
+    /// Sparse segments: their files are read and stored again.
     repack: HashSet<u64>,
     avoided: Arc<Avoided>,
+    /// Results of [`is_usable`](Self::is_usable).
     usable: Mutex<HashMap<u64, bool>>,
 }
 
-/// Segments whose usability is remembered.
+/// Maximum number of results that are remembered.
 const REMEMBERED_MAX: usize = 65_536;
 
 impl OldSegments {
@@ -51,8 +52,8 @@ impl OldSegments {
         Self { reader, root, count, repack, avoided, usable: Mutex::default() }
     }
 
-    /// Whether all of these segments can be taken over: each is in the map, none is known to be
-    /// damaged, and none is sparse.
+    /// Returns whether all of these segments can be reused: each is in the map, none is known to be
+    /// damaged, and none is to be repacked.
     pub(crate) fn are_usable(&self, segments: impl Iterator<Item = u64>) -> Result<bool> {
         for segment in segments {
             let known = lock(&self.usable).get(&segment).copied();
@@ -92,7 +93,7 @@ impl OldSegments {
         }
     }
 
-    /// The parent's entry of a segment; a damaged map has none.
+    /// Returns the parent's entry of a segment; `None` if the map is damaged there.
     pub(crate) fn entry(&self, segment: u64) -> Result<Option<SegmentEntry>> {
         match self.reader.entry(self.root, segment) {
             Err(error) if is_damage(&error) => Ok(None),
@@ -100,7 +101,7 @@ impl OldSegments {
         }
     }
 
-    /// The recipe of a segment, unless that can't be taken over.
+    /// Returns the recipe of a segment; `None` if the segment cannot be reused.
     pub(crate) fn recipe(&self, segment: u64) -> Result<Option<Recipe>> {
         if !self.are_usable([segment].into_iter())? {
             return Ok(None);
@@ -113,7 +114,8 @@ impl OldSegments {
         }
     }
 
-    /// Bytes of a segment without the zeros behind its last file; 0 if it can't be taken over.
+    /// Returns the bytes of a segment without the padding after its last file; 0 if it cannot be
+    /// reused.
     fn content_bytes(&self, segment: u64) -> Result<u64> {
         let Some(recipe) = self.recipe(segment)? else { return Ok(0) };
         let behind = recipe.chunks.last().filter(|last| last.reference.is_zero());
@@ -121,7 +123,7 @@ impl OldSegments {
         Ok(u64::from(recipe.segment_bytes() - behind))
     }
 
-    /// The page of the map that covers these segments, with its place.
+    /// Returns the map page with this number, and the reference to it.
     fn leaf(&self, leaf: u64) -> Result<Option<(BlockRef, Arc<Page>)>> {
         let Some(block) = self.reader.page_ref(self.root, 0, leaf)? else { return Ok(None) };
         Ok(Some((block, self.reader.page(block, 0)?)))
@@ -130,13 +132,13 @@ impl OldSegments {
 
 /// The segments that a snapshot of a tree refers to.
 pub(crate) struct NewMap {
-    /// One bit for each number of the parent's map.
+    /// One bit for each of the parent's segments: whether a file refers to it.
     kept: Vec<u64>,
-    /// The number of the first new segment: the first of a page of the map.
+    /// The number of the first new segment: new segments begin with a new page of the map.
     first: u64,
     leaf: Vec<Option<SegmentEntry>>,
     leaves: Vec<BlockRef>,
-    /// Bytes that files refer to, by segment.
+    /// Number of bytes that files refer to, by segment.
     live: HashMap<u64, u32>,
 }
 
@@ -172,7 +174,7 @@ impl NewMap {
         Ok(())
     }
 
-    /// Notes that a file refers to bytes of a segment.
+    /// Counts bytes of a segment that a file refers to.
     pub(crate) fn refer(&mut self, segment: u64, bytes: u64) {
         if let Some(bits) = self.kept.get_mut(to_usize(segment / 64)) {
             *bits |= 1 << (segment % 64);
@@ -185,8 +187,8 @@ impl NewMap {
         self.kept.get(to_usize(segment / 64)).is_some_and(|bits| bits & 1 << (segment % 64) != 0)
     }
 
-    /// Writes the map. Returns its root, the bytes that it covers, and the sparse segments that
-    /// the next backup is to put together.
+    /// Writes the map. Returns its root, the number of bytes that it covers, and the sparse
+    /// segments that the next backup should repack.
     pub(crate) fn finish(
         mut self,
         old: &OldSegments,
@@ -206,7 +208,7 @@ impl NewMap {
             map.take_leaf(block, packs, Some(&parent))?;
         }
         if self.leaves.is_empty() {
-            // Nothing is new: the map ends as before, and its pages can be shared.
+            // No segment is new: with the same end as before, the parent's pages can be shared.
             count = if last.is_some() { old.count } else { 0 };
         }
         for block in std::mem::take(&mut self.leaves) {
@@ -218,7 +220,8 @@ impl NewMap {
         Ok((root, bytes, sparse))
     }
 
-    /// The parent's page without the segments that no file refers to any more.
+    /// Writes the parent's page without the segments that no file refers to any more. Returns the
+    /// reference to it; `None` if no segment is left.
     fn old_leaf(
         &self,
         old: &OldSegments,
@@ -244,8 +247,8 @@ impl NewMap {
         packs.append(BlockKind::Page, &Page::Leaf(left).encode()).map(Some)
     }
 
-    /// Segments of the parent of which less than half is still referred to, if they hold enough
-    /// to be put together. A segment that is small, but all of it in use, wastes nothing.
+    /// Returns the sparse segments of the parent, in ascending order; none if repacking them is not
+    /// worth it. A small segment that is fully used is not sparse.
     fn sparse(&self, old: &OldSegments) -> Result<Vec<u64>> {
         let mut candidates: Vec<(u32, u64)> = self
             .live

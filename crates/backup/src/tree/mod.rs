@@ -1,9 +1,9 @@
 //! Backing up a file tree: walk, compare with the parent's entries, read, and write its pages.
 //!
-//! [`TreeFeed`] walks the tree beside the parent's pages. Entries that did not change are taken
-//! over; the others are read into segments, small files one after the other, large ones in
-//! segments of their own. The committer stores the segments in order and learns where each file's
-//! content is; [`Assembly`] writes the pages of the directories from that.
+//! [`TreeFeed`] walks the tree and the parent's pages in parallel. It reuses the parent's content
+//! of unchanged files, and reads the others into segments: small files share a segment, a large
+//! file has segments of its own. The committer stores the segments in order. Then the address of
+//! each file's content is known, and [`Assembly`] writes the pages of the directories.
 
 mod assembly;
 mod cuts;

@@ -1,4 +1,4 @@
-//! Directories of the parent by inode number, for those that were renamed.
+//! Finding a renamed directory in the parent by its inode number.
 
 use std::collections::HashSet;
 
@@ -7,21 +7,21 @@ use silt_format::tree::{Entry, EntryKind, Subtree, TreePage};
 use silt_repository::objects::is_damage;
 use silt_repository::tree::TreeReader;
 
-/// Maximum number of directories that are found by their numbers: 5 MiB. Files of others that were
-/// renamed are read again.
+/// Maximum number of directories in the table, which take 5 MiB. Files in other renamed directories
+/// are read again.
 const DIRECTORIES_MAX: usize = 65_536;
 
-/// A file system's number in the tree, and an inode number.
+/// The number of a file system in the tree, and an inode number.
 pub(crate) type FileNumber = (u16, u64);
 
-/// Directories of the parent by their numbers. Which directory is found proves nothing: each of its
-/// entries is compared as if it had the same path as before.
+/// The directories of the parent by their numbers. Finding a directory proves nothing, as inode
+/// numbers are reused: the metadata of each entry is compared as usual.
 pub(crate) struct Moved {
     directories: Vec<(FileNumber, Subtree)>,
 }
 
 impl Moved {
-    /// Reads all pages of the parent's tree; what is damaged is left out.
+    /// Reads all pages of the parent's tree. Stops without an error at the first damaged one.
     pub(crate) fn read(reader: &TreeReader, root: &Entry) -> Result<Self> {
         let mut directories = Vec::new();
         let read = reader.each_page(root, &mut HashSet::new(), &mut |_, page| {

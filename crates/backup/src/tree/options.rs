@@ -1,14 +1,14 @@
-//! How file trees are backed up.
+//! Options for the backup of a file tree.
 
 use silt_tree::{Rules, Trust};
 
-/// How a file tree is backed up.
+/// Options for the backup of a file tree.
 #[derive(Clone, Debug, Default)]
 pub struct TreeOptions {
-    /// What is left out.
+    /// The entries to leave out.
     pub rules: Rules,
-    /// What proves that a file is as it was in the parent.
+    /// The metadata to compare to decide that a file is unchanged since the parent.
     pub trust: Trust,
-    /// Reads all files, even those that did not change.
+    /// Read all files, even unchanged ones.
     pub reread: bool,
 }

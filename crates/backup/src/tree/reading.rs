@@ -7,45 +7,46 @@ use silt_tree::{FileSource, kind_of};
 
 use super::known::{is_doubtful, settled};
 
-/// Whether a file changed between two looks at its status.
+/// Returns whether a file was changed between two reads of its status.
 pub(crate) fn has_changed(before: &Metadata, after: &Metadata) -> bool {
     (before.size, before.modified, before.changed) != (after.size, after.modified, after.changed)
 }
 
-/// Takes over what a later look at the status of an open file says.
+/// Updates metadata with a later status of the open file.
 pub(crate) fn update(metadata: &mut Metadata, now: &Metadata) {
     (metadata.size, metadata.modified, metadata.changed) = (now.size, now.modified, now.changed);
     (metadata.mode, metadata.uid, metadata.gid) = (now.mode, now.uid, now.gid);
     metadata.links = now.links;
 }
 
-/// A large file whose content is being read, part by part.
+/// A file that is being read piece by piece.
 pub(crate) struct Reading {
     pub(crate) file: Box<dyn FileSource>,
     pub(crate) name: Vec<u8>,
     pub(crate) metadata: Metadata,
-    /// Up to where it was read.
+    /// Offset up to which it was read.
     pub(crate) offset: u64,
-    /// Up to where there is data before the next hole; behind `offset` while in data.
+    /// End of the current range of data. Not greater than `offset` before the next range is known.
     data_end: u64,
-    /// Whether it was read from its start again because it changed.
+    /// Whether this is the second attempt, because the file changed during the first.
     pub(crate) again: bool,
-    /// Where the parent has the content.
+    /// The content's place in the parent.
     before: Before,
-    /// Ranges that could not be read.
+    /// Whether a part could not be read.
     pub(crate) failed: bool,
-    /// Known once its beginning was read.
+    /// `None` until its beginning was read.
     kind: Option<FileKind>,
-    /// When reading began: what changed too shortly before may change again unseen.
+    /// When it was opened. If it changed too shortly before, a further change may not be seen.
     pub(crate) opened: Timestamp,
     /// The change time with which flags and extended attributes were read.
     attributes_changed: Timestamp,
 }
 
-/// What comes next of a large file.
+/// The next piece of a file.
 pub(crate) enum Next {
+    /// A hole of this size in bytes.
     Hole(u64),
-    /// This many bytes were appended to the buffer.
+    /// Data of this size in bytes, which was appended to the buffer.
     Data(usize),
     End,
 }
@@ -84,24 +85,24 @@ impl Reading {
         settled(&self.metadata, self.opened)
     }
 
-    /// Whether its times may not show a change while it was read.
+    /// Returns whether a change during the reading may not show in the file's times.
     pub(crate) fn is_doubtful(&self) -> bool {
         is_doubtful(&self.metadata, self.opened)
     }
 
-    /// The kind of the file by what was read of it; by its name if that is nothing.
+    /// Returns the kind of the file by its first bytes; by its name if nothing was read yet.
     pub(crate) fn kind(&self) -> FileKind {
         self.kind.unwrap_or_else(|| kind_of(&[], &self.name))
     }
 
-    /// Begins anew with the metadata as it is now.
+    /// Starts again from the beginning of the file, with its current metadata.
     pub(crate) fn restart(&mut self, now: &Metadata, opened: Timestamp) {
         update(&mut self.metadata, now);
         self.opened = opened;
         (self.offset, self.data_end, self.again, self.kind) = (0, 0, true, None);
     }
 
-    /// Appends up to `room` bytes of data to `buffer`, or passes over a hole.
+    /// Appends up to `room` bytes of data to `buffer`, or skips a hole.
     pub(crate) fn next(&mut self, buffer: &mut Vec<u8>, room: usize) -> Result<Next> {
         let size = self.metadata.size;
         if self.offset >= size {
@@ -134,12 +135,12 @@ impl Reading {
         Ok(Next::Data(read))
     }
 
-    /// Gives back the last bytes that were read, so that they are read again.
+    /// Goes back by this number of bytes, so that they are read again.
     pub(crate) fn unread(&mut self, bytes: usize) {
         self.offset -= to_u64(bytes);
     }
 
-    /// Passes over the rest, which can't be read: it becomes a hole.
+    /// Skips the rest after a read error. Returns its size in bytes; the caller adds a hole.
     pub(crate) fn give_up(&mut self) -> u64 {
         let rest = self.metadata.size - self.offset;
         self.offset = self.metadata.size;
@@ -147,29 +148,27 @@ impl Reading {
         rest
     }
 
-    /// Segments of the parent that may hold what comes next, at most this many.
+    /// Returns up to `most` of the parent's segments that probably hold the next content.
     pub(crate) fn candidates(&self, most: usize) -> impl Iterator<Item = u64> {
         self.before.near(self.offset).take(most)
     }
 
-    /// Where the parent has this many bytes of data one after the other, if they are all that the
-    /// file had.
+    /// Returns the address of the file's data in the parent, if that is one piece of this size.
     pub(crate) fn held(&self, bytes: usize) -> Option<u64> {
         self.before.whole.filter(|whole| whole.1 == to_u64(bytes)).map(|whole| whole.0)
     }
 }
 
-/// Where the parent has the content of a file.
+/// The place of a file's content in the parent.
 #[derive(Default)]
 pub(crate) struct Before {
-    /// Offsets in the file in ascending order, and the segment of the parent from there on.
+    /// Offsets in the file in ascending order, each with the segment that holds the content there.
     segments: Vec<(u64, u64)>,
-    /// Address and length of the data, if it is in one piece.
+    /// Address and length of the data, if it is one piece.
     whole: Option<(u64, u64)>,
 }
 
 impl Before {
-    /// That of an entry of the parent.
     pub(crate) fn of(entry: &Entry) -> Self {
         let segment_bytes = to_u64(SEGMENT_BYTES);
         let (mut before, mut offset, mut is_whole) = (Self::default(), 0, true);
@@ -190,7 +189,7 @@ impl Before {
         before
     }
 
-    /// The segments from shortly before an offset on.
+    /// Returns the segments from the one before `offset` on.
     fn near(&self, offset: u64) -> impl Iterator<Item = u64> {
         let behind = self.segments.partition_point(|(start, _)| *start <= offset);
         self.segments[behind.saturating_sub(2)..].iter().map(|(_, segment)| *segment)

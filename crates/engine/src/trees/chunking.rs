@@ -1,4 +1,4 @@
-//! How the files of a series are cut into chunks.
+//! The chunking of a series' files.
 
 use silt_format::Result;
 use silt_format::tree::FileChunking;
@@ -7,10 +7,9 @@ use crate::edit::Edit;
 use crate::repository::Repository;
 
 impl Repository {
-    /// Stores how the files of a series are cut from the next backup on, or removes that, so that
-    /// the default counts.
+    /// Sets the chunking of a series' files from the next backup on; `None` sets the default.
     ///
-    /// A file that is read again and cut otherwise than before is stored again.
+    /// If the chunking of a kind changes, a file of that kind is stored again when it is next read.
     pub fn set_file_chunking(&self, series: &str, chunking: Option<FileChunking>) -> Result<()> {
         let mut edit = Edit::begin_brief(self, self.series_id(series), series)?;
         if edit.head.file_chunking != chunking {
@@ -20,7 +19,7 @@ impl Repository {
         edit.finish()
     }
 
-    /// How the files of a series are cut.
+    /// Returns the chunking of a series' files.
     pub fn file_chunking(&self, series: &str) -> Result<FileChunking> {
         let heads = self.heads(&[series.to_owned()])?;
         Ok(heads.first().and_then(|head| head.file_chunking).unwrap_or_default())

@@ -1,4 +1,4 @@
-//! Whether two files of snapshots are the same.
+//! Comparing two entries of file trees.
 
 use silt_format::number::{to_u64, to_usize};
 use silt_format::tree::{Entry, EntryKind, Metadata};
@@ -9,7 +9,7 @@ use silt_repository::tree::TreeVolume;
 /// Bytes that are compared at a time.
 const COMPARED_BYTES: u64 = 256 << 10;
 
-/// Whether two regular files have the same bytes. Only what lies in segments that differ is read.
+/// Returns whether two regular files have the same content. Reads only segments that differ.
 pub(super) fn is_same_content(
     context: &Context,
     old: (&TreeVolume, &Entry),
@@ -43,14 +43,14 @@ pub(super) fn is_same_content(
     Ok(true)
 }
 
-/// Whether two directories are known to have the same entries below them.
+/// Returns whether two directories are known to have the same entries below them.
 pub(super) fn is_same_directory(old: &Entry, new: &Entry) -> bool {
     let page = |entry: &Entry| entry.subtree.map(|subtree| (subtree.page.hash, subtree.level));
     page(old) == page(new)
 }
 
-/// The names of the attributes in which two entries of one kind differ, of those that a restore
-/// sets.
+/// Returns the names of the attributes in which two entries of one type differ. Compares those that
+/// a restore sets.
 pub(super) fn differing_attributes(old: &Metadata, new: &Metadata) -> Vec<&'static str> {
     let differs = [
         ("mode", old.mode != new.mode),
@@ -65,7 +65,6 @@ pub(super) fn differing_attributes(old: &Metadata, new: &Metadata) -> Vec<&'stat
     differs.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
 }
 
-/// Whether an entry is a directory.
 pub(super) fn is_directory(entry: &Entry) -> bool {
     entry.metadata.kind == EntryKind::Directory
 }

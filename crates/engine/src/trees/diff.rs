@@ -13,10 +13,10 @@ use super::pair::{PairStep, PairWalk};
 use super::walk::{Failures, TreeStep, TreeWalk};
 use crate::repository::Repository;
 
-/// Changes that are kept to sort them by path and to find files that were moved. Of more, each is
-/// handed out when it is found.
+/// Maximum number of entries that are kept to find moved ones, and of changes that are kept to sort
+/// them by path.
 const KEPT_MAX: usize = 65_536;
-/// The bytes of paths of such changes.
+/// Maximum size in bytes of the paths of kept entries.
 const KEPT_BYTES_MAX: usize = 32 << 20;
 
 /// How an entry differs between two trees.
@@ -48,18 +48,18 @@ const KEPT_BYTES_MAX: usize = 32 << 20;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ChangeKind {
-    /// Only the newer tree has it.
+    /// Only the newer tree has the entry.
     Added,
-    /// Only the older tree has it.
+    /// Only the older tree has the entry.
     Removed,
-    /// Its content differs, and perhaps its attributes.
+    /// The content differs, and perhaps attributes.
     Content,
-    /// Only its attributes differ.
+    /// Only attributes differ.
     Attributes,
-    /// It is of another type, such as a link in place of a file.
+    /// The type differs, such as a link in place of a file.
     Type,
-    /// It has another path, and perhaps other attributes. Of a directory, entries below it are only
-    /// changes of their own if something else of them differs.
+    /// The path differs, and perhaps attributes. An entry below a moved directory is a change of
+    /// its own only if it differs in anything else.
     Moved,
 }
 
@@ -91,15 +91,15 @@ pub enum ChangeKind {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TreeChange {
-    /// How it differs.
+    /// The kind of difference.
     pub kind: ChangeKind,
     /// Its path in the newer tree, or in the older one if it was removed; without a leading slash.
     pub path: Vec<u8>,
-    /// The older path, if it was moved.
+    /// Its path in the older tree, if it was moved.
     pub old_path: Option<Vec<u8>>,
-    /// Its metadata in the older tree.
+    /// Its metadata in the older tree; `None` if it was added.
     pub old: Option<Box<Metadata>>,
-    /// Its metadata in the newer tree.
+    /// Its metadata in the newer tree; `None` if it was removed.
     pub new: Option<Box<Metadata>>,
     /// The attributes that differ: `mode`, `owner`, `group`, `modified`, `target`, `device`,
     /// `flags` or `xattrs`.
@@ -137,16 +137,16 @@ pub struct TreeDiff {
     pub removed: u64,
     /// Entries whose content differs.
     pub content: u64,
-    /// Entries of which only attributes differ.
+    /// Entries in which only attributes differ.
     pub attributes: u64,
     /// Entries of another type.
     pub types: u64,
-    /// Entries with another path; a directory is one, together with all below it.
+    /// Entries with another path. A directory counts once, with everything below it.
     pub moved: u64,
-    /// Sizes of the files that were added, and of the newer state of those whose content or type
+    /// Sum of the sizes in the newer tree of files that were added or whose content or type
     /// differs.
     pub added_bytes: u64,
-    /// Sizes of the files that were removed, and of the older state of those whose content or type
+    /// Sum of the sizes in the older tree of files that were removed or whose content or type
     /// differs.
     pub removed_bytes: u64,
     /// Entries that could not be read or compared.
@@ -154,13 +154,12 @@ pub struct TreeDiff {
 }
 
 impl Repository {
-    /// Compares what is at `old_path` in a file tree with what is at `new_path` in another, and
-    /// calls `sink` with each entry that differs: in the order of their paths, unless there are
-    /// more than 65,536.
+    /// Compares a path in a file tree with a path in another, and calls `sink` with each entry that
+    /// differs. The order is by path, unless there are more than 65,536 changes.
     ///
-    /// Pages of directories that both trees have are passed over, and content is read only where
-    /// segments of files of equal size differ. Files that were renamed are recognised within one
-    /// series, by inode, size and modification time.
+    /// Skips pages of directories that both trees have. Reads content only in segments that differ,
+    /// of files of equal size. Recognises renamed files within one series, by type, file system,
+    /// inode, size and modification time.
     pub fn diff_trees(
         &self,
         old: (FoundVolume<'_>, &[u8]),
@@ -189,7 +188,8 @@ impl Repository {
     }
 }
 
-/// What an entry keeps when it is renamed.
+/// The properties by which a renamed entry is recognised: type, file system, inode, size,
+/// modification time.
 type Identity = (EntryKind, u16, u64, u64, Timestamp);
 
 /// An entry that only one of the trees has.
@@ -211,14 +211,15 @@ struct Diff<'d> {
     old: &'d TreeVolume,
     new: &'d TreeVolume,
     kept: Kept,
-    /// Changes that were not handed out yet.
+    /// Changes that were not passed to `sink` yet.
     changes: Vec<TreeChange>,
     sink: &'d mut dyn FnMut(&TreeChange) -> Result<()>,
     report: TreeDiff,
 }
 
 impl<'d> Diff<'d> {
-    /// Compares what is below two directories; `prefix` is the newer one's path with a slash.
+    /// Compares everything below two directories. `prefix` is the path of the newer one with a
+    /// trailing slash; empty for the root.
     fn walk(&mut self, prefix: &[u8], old_root: &Entry, new_root: &Entry) -> Result<()> {
         let mut walk = PairWalk::new(self.old, self.new, old_root, new_root);
         while let Some(step) = walk.next_step()? {
@@ -242,8 +243,8 @@ impl<'d> Diff<'d> {
                             }
                         }
                         // A directory became something else, or the reverse.
-                        (true, false) => self.below(&path, &old, false)?,
-                        (false, true) => self.below(&path, &new, true)?,
+                        (true, false) => self.keep_below(&path, &old, false)?,
+                        (false, true) => self.keep_below(&path, &new, true)?,
                         _ => {}
                     }
                 }
@@ -259,7 +260,7 @@ impl<'d> Diff<'d> {
         Ok(())
     }
 
-    /// Compares two entries of one path, without what is below them.
+    /// Compares two entries of one path, but not the entries below them.
     fn pair(&mut self, path: Vec<u8>, old: &Entry, new: &Entry) -> Result<()> {
         let kind = if old.metadata.kind != new.metadata.kind {
             ChangeKind::Type
@@ -286,7 +287,8 @@ impl<'d> Diff<'d> {
         self.add(TreeChange { kind, path, old_path: None, old, new, attributes })
     }
 
-    /// Notes an entry that only one of the trees has.
+    /// Keeps an entry that only one of the trees has, to find moved ones. Reports it at once, with
+    /// everything below it, if too many are kept.
     fn one_sided(&mut self, path: Vec<u8>, mut entry: Entry, is_new: bool) -> Result<()> {
         entry.extents = Vec::new();
         let is_full =
@@ -297,15 +299,15 @@ impl<'d> Diff<'d> {
             return Ok(());
         }
         self.add(change_of(path.clone(), &entry, is_new))?;
-        if is_directory(&entry) { self.all_below(&path, &entry, is_new) } else { Ok(()) }
+        if is_directory(&entry) { self.report_below(&path, &entry, is_new) } else { Ok(()) }
     }
 
     fn volume(&self, is_new: bool) -> &'d TreeVolume {
         if is_new { self.new } else { self.old }
     }
 
-    /// Notes the entries of a directory that only one of the trees has.
-    fn below(&mut self, path: &[u8], directory: &Entry, is_new: bool) -> Result<()> {
+    /// Keeps the entries of a directory that only one of the trees has.
+    fn keep_below(&mut self, path: &[u8], directory: &Entry, is_new: bool) -> Result<()> {
         let mut walk = TreeWalk::new(self.volume(is_new), directory);
         while let Some(step) = walk.next_step()? {
             match step {
@@ -320,8 +322,8 @@ impl<'d> Diff<'d> {
         Ok(())
     }
 
-    /// Hands out everything below a directory that only one of the trees has.
-    fn all_below(&mut self, path: &[u8], directory: &Entry, is_new: bool) -> Result<()> {
+    /// Reports everything below a directory that only one of the trees has.
+    fn report_below(&mut self, path: &[u8], directory: &Entry, is_new: bool) -> Result<()> {
         let mut walk = TreeWalk::new(self.volume(is_new), directory);
         while let Some(step) = walk.next_step()? {
             self.repository.objects.context.check_interrupted()?;
@@ -343,8 +345,8 @@ impl<'d> Diff<'d> {
         Ok(())
     }
 
-    /// Finds what was moved among the entries that only one tree has, looks into the directories
-    /// that were not, and hands the rest out.
+    /// Finds moved entries among those that only one tree has. Enters the directories that were not
+    /// moved, to find moved entries in them, and reports the rest.
     fn finish(mut self) -> Result<TreeDiff> {
         loop {
             self.moved()?;
@@ -358,17 +360,17 @@ impl<'d> Diff<'d> {
             }
             for OneSided { path, entry, is_new } in directories {
                 self.add(change_of(path.clone(), &entry, is_new))?;
-                self.below(&path, &entry, is_new)?;
+                self.keep_below(&path, &entry, is_new)?;
             }
         }
         for OneSided { path, entry, is_new } in std::mem::take(&mut self.kept.entries) {
             self.add(change_of(path, &entry, is_new))?;
         }
-        self.hand_out()?;
+        self.pass_on()?;
         Ok(self.report)
     }
 
-    /// Hands out the entries that have another path in the newer tree.
+    /// Reports the kept entries that have another path in the newer tree, and removes them.
     fn moved(&mut self) -> Result<()> {
         let series = self.old.series();
         if series != self.new.series() {
@@ -411,7 +413,7 @@ impl<'d> Diff<'d> {
         Ok(())
     }
 
-    /// Counts a change, and keeps it until it can be handed out in order.
+    /// Counts a change, and keeps it to pass it to `sink` in order.
     fn add(&mut self, change: TreeChange) -> Result<()> {
         let report = &mut self.report;
         let count = match change.kind {
@@ -429,10 +431,10 @@ impl<'d> Diff<'d> {
             report.removed_bytes = report.removed_bytes.saturating_add(size(&change.old));
         }
         self.changes.push(change);
-        if self.changes.len() >= KEPT_MAX { self.hand_out() } else { Ok(()) }
+        if self.changes.len() >= KEPT_MAX { self.pass_on() } else { Ok(()) }
     }
 
-    fn hand_out(&mut self) -> Result<()> {
+    fn pass_on(&mut self) -> Result<()> {
         let mut changes = std::mem::take(&mut self.changes);
         changes.sort_by(|a, b| a.path.cmp(&b.path));
         changes.iter().try_for_each(|change| (self.sink)(change))

@@ -1,4 +1,4 @@
-//! File trees as archives.
+//! Writing file trees as archives.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -17,14 +17,14 @@ use super::selected::{Selected, SelectedWalk};
 use super::walk::Failures;
 use crate::repository::Repository;
 
-/// Bytes that are read at a time. A file that is not larger is read before its entry begins, so
-/// that a damaged one can be left out.
+/// Maximum number of bytes that are read at a time. A file up to this size is read before its entry
+/// begins, so that it can be left out if it is damaged.
 const READ_BYTES: u64 = 1 << 20;
-/// Maximum number of files with several names of which the first is remembered; the names of
-/// further ones become files of their own.
+/// Maximum number of files with hard links that are remembered at a time. Of others, each name
+/// becomes a separate file in the archive.
 const LINKS_MAX: usize = 1 << 20;
 
-/// A format of archives.
+/// The format of an archive.
 ///
 /// ```
 /// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
@@ -50,14 +50,14 @@ const LINKS_MAX: usize = 1 << 20;
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ArchiveFormat {
-    /// Tar in the pax format: everything but sockets and inode flags.
+    /// Tar in the pax format. Contains everything except sockets and inode flags.
     #[default]
     Tar,
-    /// Zip: files, directories and symbolic links with modes and times.
+    /// Zip. Contains files, directories and symbolic links with their modes and times.
     Zip,
 }
 
-/// What was written to an archive.
+/// The result of writing an archive.
 ///
 /// ```
 /// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
@@ -86,20 +86,20 @@ pub enum ArchiveFormat {
 pub struct DumpReport {
     /// Entries in the archive.
     pub entries: u64,
-    /// Bytes of content in it.
+    /// Sum of the sizes of its files in bytes.
     pub bytes: u64,
-    /// Entries of types that the format does not have.
+    /// Entries that were left out because the format does not have their type.
     pub left_out: u64,
-    /// Entries that the backup could not read as a whole; what it could not read is zeros.
+    /// Entries that the backup could not read completely. Missing content is zeros in the archive.
     pub unreadable: u64,
-    /// Entries that could not be read: they are not in the archive or, if they are large, have
-    /// zeros in place of what can't be read.
+    /// Entries that could not be read. They are not in the archive, except files of more than
+    /// 1 MiB: these have zeros in place of the unreadable parts.
     pub failures: Failures,
 }
 
 impl Repository {
-    /// Writes what is at `path` in a file tree to `out` as an archive: the content of a directory,
-    /// or a single entry.
+    /// Writes an archive of `path` in a file tree to `out`: the content of a directory, or a single
+    /// entry. An entry that cannot be read does not stop it; the report has the failures.
     pub fn dump_tree(
         &self,
         of: FoundVolume<'_>,
@@ -169,7 +169,7 @@ impl Writer<'_> {
     }
 }
 
-/// What the names of one file have in common.
+/// Identifies a file with hard links: type, file system, inode.
 type FileId = (EntryKind, u16, u64);
 
 fn id(entry: &Entry) -> FileId {
@@ -180,7 +180,7 @@ struct Dump<'d> {
     repository: &'d Repository,
     volume: &'d TreeVolume,
     writer: Writer<'d>,
-    /// The first name of each file with several, and how many names are to come.
+    /// For each file with hard links: its first path, and the number of names still to come.
     first_names: HashMap<FileId, (Vec<u8>, u32)>,
     buffer: Vec<u8>,
     total: u64,
@@ -192,7 +192,7 @@ impl Dump<'_> {
         self.report.unreadable += u64::from(entry.state == State::Unreadable);
         let metadata = &entry.metadata;
         if let Err(error) = self.volume.check_extents(entry) {
-            // Its size may be made up, and an archive of zeros as long.
+            // Its size may be forged; the archive would contain that many zeros.
             return self.failed(path, error);
         }
         let is_tar = matches!(self.writer, Writer::Tar(_));
@@ -243,8 +243,8 @@ impl Dump<'_> {
         Ok(())
     }
 
-    /// Writes content in parts. What can't be read becomes zeros, since the archive says already
-    /// how many bytes follow.
+    /// Writes content in parts. Parts that cannot be read become zeros: the size is already in the
+    /// archive.
     fn large(
         &mut self,
         path: &[u8],
@@ -276,7 +276,8 @@ impl Dump<'_> {
         }
     }
 
-    /// Appends a range of a file's content. Holes, and what the backup could not read, are zeros.
+    /// Appends a range of a file's content to `to`. Holes, and ranges that the backup could not
+    /// read, are zeros.
     fn read(&self, entry: &Entry, range: &Range<u64>, to: &mut Vec<u8>) -> Result<()> {
         let mut at = range.start;
         let mut start = 0;
@@ -306,7 +307,7 @@ impl Dump<'_> {
         Ok(())
     }
 
-    /// The first name of a file with several, if this is a further one.
+    /// Returns the first path of a file with hard links; `None` if this is the first.
     fn first_name(&mut self, path: &[u8], entry: &Entry) -> Option<Vec<u8>> {
         let metadata = &entry.metadata;
         if is_directory(entry) {
@@ -333,7 +334,7 @@ fn name(names: &[OwnerName], id: u32) -> Option<&[u8]> {
     Some(&names[place].name)
 }
 
-/// The ranges of a file that are not holes.
+/// Returns the ranges of a file that are not holes.
 fn data_ranges(entry: &Entry) -> Vec<Range<u64>> {
     let mut ranges: Vec<Range<u64>> = Vec::new();
     let mut start = 0;
@@ -350,7 +351,7 @@ fn data_ranges(entry: &Entry) -> Vec<Range<u64>> {
     ranges
 }
 
-/// All of a file as one range.
+/// Returns the whole file as one range; none if it is empty.
 fn whole(entry: &Entry) -> Vec<Range<u64>> {
     let size = entry.metadata.size;
     Vec::from_iter((size > 0).then_some(0..size))

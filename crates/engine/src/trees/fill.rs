@@ -1,4 +1,4 @@
-//! Writing the content of files, by several threads.
+//! Writing the content of files on several threads.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -10,16 +10,16 @@ use silt_repository::sync::lock;
 use silt_repository::tree::TreeVolume;
 use silt_tree::NewFile;
 
-/// Bytes that are read at a time.
+/// Maximum number of bytes that are read at a time.
 const READ_BYTES: u64 = 1 << 20;
 
-/// A file to fill.
+/// A new file whose content is to be written.
 pub(super) struct Job {
     pub(super) file: NewFile,
     pub(super) entry: Entry,
 }
 
-/// A file that was filled, or the reason why not.
+/// A file whose content was written, or could not be.
 pub(super) struct Filled {
     pub(super) file: NewFile,
     pub(super) bytes: u64,
@@ -30,16 +30,17 @@ pub(super) struct Filled {
 struct State {
     batches: VecDeque<Vec<Job>>,
     filled: Vec<Filled>,
-    /// Files that were handed in and not taken back.
+    /// Number of files that were passed to [`Filling::push`] and not yet returned by
+    /// [`Filling::take`].
     running: usize,
     ended: bool,
     has_panicked: bool,
 }
 
-/// Files on their way to and from the threads that fill them.
+/// The queues to and from the threads that write files.
 pub(super) struct Filling<'a> {
     volume: &'a TreeVolume,
-    /// Without threads, files are filled when they are handed in.
+    /// Number of threads. With 0, `push` writes the files itself.
     workers: usize,
     state: Mutex<State>,
     changed: Condvar,
@@ -50,7 +51,7 @@ impl<'a> Filling<'a> {
         Self { volume, workers, state: Mutex::default(), changed: Condvar::new() }
     }
 
-    /// Hands files in.
+    /// Passes files to the threads.
     pub(super) fn push(&self, batch: Vec<Job>) {
         let mut state = lock(&self.state);
         state.running += batch.len();
@@ -65,7 +66,8 @@ impl<'a> Filling<'a> {
         lock(&self.state).filled.extend(filled);
     }
 
-    /// Takes back what is filled; waits until at most this many files are on their way.
+    /// Waits until at most `running_max` files are not finished, and returns all finished ones.
+    /// Fails if a thread has panicked.
     pub(super) fn take(&self, running_max: usize) -> Result<Vec<Filled>> {
         let mut state = lock(&self.state);
         while state.running - state.filled.len() > running_max && !state.has_panicked {
@@ -78,13 +80,13 @@ impl<'a> Filling<'a> {
         Ok(std::mem::take(&mut state.filled))
     }
 
-    /// Lets the threads end once nothing is left.
+    /// Tells the threads to end once the queue is empty.
     pub(super) fn end(&self) {
         lock(&self.state).ended = true;
         self.changed.notify_all();
     }
 
-    /// Fills files until there will be none.
+    /// Runs a thread: writes files until [`end`](Self::end) was called and the queue is empty.
     pub(super) fn work(&self) {
         let _noted = NoteOnPanic(self);
         let mut buffer = Vec::new();
@@ -118,7 +120,7 @@ impl<'a> Filling<'a> {
         let mut at = 0;
         for extent in &entry.extents {
             let end = at + extent.bytes;
-            // What the backup could not read is a hole, and the entry says so.
+            // A range that the backup could not read is a hole, and the entry is marked.
             while extent.address.is_some() && at < end {
                 let wanted = (end - at).min(READ_BYTES);
                 buffer.resize(to_usize(wanted), 0);
@@ -132,7 +134,7 @@ impl<'a> Filling<'a> {
     }
 }
 
-/// Lets the thread that waits go on when one that fills panics.
+/// Wakes the waiting thread if a writing thread panics.
 struct NoteOnPanic<'f, 'a>(&'f Filling<'a>);
 
 impl Drop for NoteOnPanic<'_, '_> {

@@ -11,7 +11,7 @@ use super::pair::{PairStep, PairWalk};
 use super::walk::{Failures, TreeStep, TreeWalk};
 use crate::repository::Repository;
 
-/// An owner of files.
+/// The owner to search for.
 ///
 /// ```
 /// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
@@ -40,13 +40,13 @@ use crate::repository::Repository;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OwnerQuery {
-    /// By number.
+    /// The user id.
     Number(u32),
-    /// By the name on the host that was backed up.
+    /// The name on the host that was backed up.
     Name(Vec<u8>),
 }
 
-/// Which entries of a tree are looked for: those that meet every condition.
+/// A search for entries of a tree that meet all conditions.
 ///
 /// ```
 /// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
@@ -77,9 +77,9 @@ pub enum OwnerQuery {
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct FileQuery {
-    /// The paths; all if there are no patterns.
+    /// The paths; any if there are no patterns.
     pub names: PathRules,
-    /// The types; all if there are none.
+    /// The types; any if empty.
     pub kinds: Vec<EntryKind>,
     /// Modified at this time or later.
     pub modified_from: Option<Timestamp>,
@@ -115,7 +115,8 @@ impl<'q> Matcher<'q> {
         Ok(Self { query, names, owners, path: Vec::new() })
     }
 
-    /// Whether an entry of the directory at `above` is looked for; its path is then `self.path`.
+    /// Returns whether an entry of the directory at `above` meets all conditions. If so, sets
+    /// `self.path` to its path.
     fn matches(&mut self, above: &[u8], entry: &Entry) -> bool {
         let (query, metadata) = (self.query, &entry.metadata);
         let is_file = metadata.kind == EntryKind::File;
@@ -137,11 +138,11 @@ impl<'q> Matcher<'q> {
 }
 
 impl Repository {
-    /// Calls `sink` with the path of each entry below `path` that `query` looks for, in the order
-    /// of a walk; paths are relative to `path`. Reads directories and no content.
+    /// Calls `sink` with each entry below `path` that meets `query`, depth-first, and with its path
+    /// relative to `path`. Reads directories but no content.
     ///
-    /// Directories that can't be read are in the result; the others are searched. Returns `None` if
-    /// there is nothing at `path`.
+    /// Returns the directories that could not be read; all others were searched. Returns `None` if
+    /// `path` does not exist.
     pub fn find_files(
         &self,
         of: FoundVolume<'_>,
@@ -175,8 +176,8 @@ impl Repository {
         Ok(Some(failures))
     }
 
-    /// As [`find_files`](Self::find_files), of the entries of `new` that `old` does not have in
-    /// the same state. The time depends on what differs between the two.
+    /// Like [`find_files`](Self::find_files), but only for entries of `new` that differ from `old`
+    /// or are not in it. The time depends on the number of differences.
     pub fn find_new_files(
         &self,
         old: FoundVolume<'_>,

@@ -1,4 +1,4 @@
-//! Reading and restoring file trees, and how they are cut.
+//! Reading, searching, comparing and restoring file trees, and choosing their chunking.
 
 mod chunking;
 mod content;

@@ -1,4 +1,4 @@
-//! Going through two states of a tree at once.
+//! Walking two states of a tree in parallel.
 
 use silt_format::tree::Entry;
 use silt_format::{Error, ErrorKind, Result};
@@ -6,12 +6,12 @@ use silt_repository::objects::is_damage;
 use silt_repository::tree::{Cursor, TreeVolume};
 use silt_tree::DEPTH_MAX;
 
-/// What comes next of two trees.
+/// A step of a walk through two trees.
 #[expect(clippy::large_enum_variant, reason = "one at a time, taken apart at once")]
 pub(super) enum PairStep {
-    /// Entries of one name that differ, or an entry that only one of the trees has.
+    /// The old and the new entry of a name, if they differ or only one of them exists.
     Entry(Option<Entry>, Option<Entry>),
-    /// Entries of the current directory that can't be read.
+    /// Some entries of the current directory cannot be read.
     Failed(Error),
     /// The current directory ends.
     Leave,
@@ -29,8 +29,8 @@ struct Open {
     path_bytes: usize,
 }
 
-/// Goes through two states of a directory depth-first, in the order of names, and passes over
-/// pages that both have. So the time depends on what differs, and not on the sizes of the trees.
+/// Walks two states of a directory depth-first, in the order of names. Skips pages that both have,
+/// so its time depends on the differences and not on the sizes of the trees.
 pub(super) struct PairWalk<'v> {
     old: &'v TreeVolume,
     new: &'v TreeVolume,
@@ -58,7 +58,7 @@ impl<'v> PairWalk<'v> {
         self.open.push(Open { old, new, path_bytes: self.path.len() });
     }
 
-    /// Enters a directory of the current one, in the trees in which it is one.
+    /// Enters a directory in the current one; `None` for a tree that does not have it.
     pub(super) fn enter(
         &mut self,
         name: &[u8],
@@ -75,17 +75,17 @@ impl<'v> PairWalk<'v> {
         Ok(())
     }
 
-    /// The path of an entry of the current directory, relative to the first one.
+    /// Returns the path of an entry of the current directory, relative to the first directory.
     pub(super) fn path_of(&self, name: &[u8]) -> Vec<u8> {
         [&self.path, name].concat()
     }
 
-    /// The path of the current directory with a slash behind it, empty for the first one.
+    /// Returns the path of the current directory with a trailing slash; empty for the first one.
     pub(super) fn path(&self) -> &[u8] {
         &self.path
     }
 
-    /// The next step; `None` after the first directory was left.
+    /// Returns the next step; `None` after the first directory was left.
     pub(super) fn next_step(&mut self) -> Result<Option<PairStep>> {
         loop {
             let Some(open) = self.open.last_mut() else { return Ok(None) };
@@ -105,7 +105,7 @@ impl<'v> PairWalk<'v> {
 }
 
 impl Open {
-    /// The entries of the least name that comes next.
+    /// Returns the old and the new entry of the next name.
     fn next(
         &mut self,
         old: &TreeVolume,

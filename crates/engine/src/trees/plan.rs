@@ -1,4 +1,4 @@
-//! What a restore of a file tree would make.
+//! A preview of the restore of a file tree.
 
 use silt_format::Result;
 use silt_format::tree::{Entry, EntryKind};
@@ -10,7 +10,7 @@ use super::selected::{Selected, SelectedWalk};
 use super::walk::Failures;
 use crate::repository::Repository;
 
-/// What a restore of a file tree would make.
+/// The entries that a restore of a file tree would make.
 ///
 /// ```
 /// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
@@ -35,20 +35,20 @@ use crate::repository::Repository;
 /// ```
 #[derive(Debug, Default)]
 pub struct TreeRestorePlan {
-    /// Regular files; one with several names counts for each.
+    /// Regular files. Each hard link counts.
     pub files: u64,
     /// Directories, without the one whose content is restored.
     pub directories: u64,
     /// Symbolic links, pipes, sockets and devices.
     pub others: u64,
-    /// Sizes of the files in bytes.
+    /// Sum of the sizes of the files in bytes.
     pub bytes: u64,
-    /// Entries that can't be read.
+    /// Entries that cannot be read.
     pub failures: Failures,
 }
 
 impl TreeRestorePlan {
-    /// All entries.
+    /// Returns the number of all entries.
     pub fn entries(&self) -> u64 {
         self.files + self.directories + self.others
     }
@@ -64,8 +64,8 @@ impl TreeRestorePlan {
 }
 
 impl Repository {
-    /// What [`restore_tree`](Self::restore_tree) would make of what is at `path`: it reads
-    /// directories, no content, and does not look at the target.
+    /// Returns the entries that [`restore_tree`](Self::restore_tree) would make from `path`. Reads
+    /// directories but no content, and does not look at the target.
     pub fn plan_tree_restore(
         &self,
         of: FoundVolume<'_>,

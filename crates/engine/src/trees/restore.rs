@@ -16,15 +16,15 @@ use super::fill::{Filling, Job};
 use super::selected::{Selected, SelectedWalk};
 use crate::repository::Repository;
 
-/// Small files are handed to one thread together, as they are stored together.
+/// Small files are written by one thread in batches up to this size, as they share segments.
 const BATCH_BYTES: u64 = 1 << 20;
 const BATCH_FILES: usize = 32;
-/// Maximum number of files that are being written, each of which is open.
+/// Maximum number of files that are open for writing, besides the current batch.
 const FILES_MAX: usize = 128;
-/// Bytes that are compared at a time.
+/// Maximum number of bytes that are compared at a time.
 const COMPARED_BYTES: u64 = 256 << 10;
 
-/// How a file tree is restored.
+/// Options for restoring a file tree.
 ///
 /// ```
 /// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
@@ -48,15 +48,16 @@ const COMPARED_BYTES: u64 = 256 << 10;
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct TreeRestoreOptions {
-    /// How files are made, and what happens to those that are there.
+    /// Attributes to set, and the treatment of existing entries.
     pub make: MakeOptions,
-    /// Which entries are restored, by their paths below what is restored.
+    /// The entries to restore, by their paths relative to the restored directory.
     pub rules: PathRules,
-    /// Removes what is in the target and not in the snapshot, except for what `rules` leave out.
+    /// Remove entries of the target that are not in the snapshot, except those that `rules` leave
+    /// out.
     pub delete: bool,
-    /// The number of threads that write files; 0 for one per core.
+    /// Number of threads that write files; 0 for one per core.
     pub jobs: usize,
-    /// The memory limit in bytes; 0 for the context's.
+    /// Memory limit in bytes; 0 for the context's limit.
     pub memory_bytes: u64,
 }
 
@@ -86,22 +87,21 @@ pub struct TreeRestoreOptions {
 /// ```
 #[derive(Debug, Default)]
 pub struct TreeRestoreReport {
-    /// Bytes of the files that were written or found to be the same.
+    /// Sum of the sizes of files that were written, or existed with the same content, in bytes.
     pub bytes: u64,
-    /// Number of entries that the backup could not read as a whole; what it could not read of
-    /// them is missing.
+    /// Number of entries that the backup could not read completely. Their missing parts are holes.
     pub unreadable: u64,
-    /// What became of the entries.
+    /// Counts of entries, and failures.
     pub made: Report,
 }
 
 impl Repository {
-    /// Restores what is at `path` in a file tree into the directory `target`, which is made if
-    /// need be: the content of a directory, or a single entry.
+    /// Restores `path` in a file tree into the directory `target`: the content of a directory, or a
+    /// single entry. Creates `target` if it does not exist.
     ///
-    /// An entry that fails, because of damage or of the target, does not stop the others; failures
-    /// are in the report. Nothing outside of the target is written. On return, everything is
-    /// durable.
+    /// An entry that fails, because of damage or because of the target, does not stop the others;
+    /// the report has the failures. Writes nothing outside of the target. On return, everything is
+    /// durable. Fails with `NotFound` if `path` does not exist.
     pub fn restore_tree(
         &self,
         of: FoundVolume<'_>,
@@ -157,7 +157,7 @@ impl Drop for EndOnDrop<'_, '_> {
     }
 }
 
-/// The names on the way to an entry, from the root on.
+/// The components of a path below the target.
 type PathNames = Vec<Vec<u8>>;
 
 struct TreeRestore<'r> {
@@ -168,15 +168,15 @@ struct TreeRestore<'r> {
     options: &'r TreeRestoreOptions,
     batch: Vec<Job>,
     batch_bytes: u64,
-    /// The first name of each file with several: its path, and how many names are to come.
+    /// For each file with hard links: its first path, and the number of names still to come.
     linked: HashMap<(u16, u64), (PathNames, u32)>,
-    path: Vec<Vec<u8>>,
+    path: PathNames,
     total: Option<u64>,
     report: TreeRestoreReport,
 }
 
 impl TreeRestore<'_> {
-    /// Makes what is selected below a directory that was entered.
+    /// Makes the selected entries below a directory.
     fn directory(&mut self, root: &Entry) -> Result<()> {
         let mut walk = SelectedWalk::new(self.volume, root, &self.options.rules)?;
         while let Some(step) = walk.next_step()? {
@@ -191,7 +191,7 @@ impl TreeRestore<'_> {
                     }
                 }
                 Selected::Entry(_, entry) => self.entry(entry)?,
-                Selected::Failed(path, error) => self.maker.refuse(path, error),
+                Selected::Failed(path, error) => self.maker.note_failure(path, error),
                 Selected::Leave(is_whole) => {
                     self.remove_others(&mut walk, is_whole);
                     self.maker.leave();
@@ -202,8 +202,8 @@ impl TreeRestore<'_> {
         Ok(())
     }
 
-    /// Removes what the directory holds and the snapshot does not, unless patterns leave it out.
-    /// Nothing is removed beside entries that could not be read.
+    /// Removes entries of the directory that are not in the snapshot, unless patterns leave them
+    /// out. Removes nothing if some entries of the snapshot could not be read.
     fn remove_others(&mut self, walk: &mut SelectedWalk<'_>, is_whole: bool) {
         if self.options.delete && is_whole {
             for name in self.maker.others() {
@@ -230,7 +230,7 @@ impl TreeRestore<'_> {
                 if is_last {
                     self.linked.remove(&id);
                 }
-                // Its first name must be there.
+                // The first name must be complete before a link to it can be made.
                 self.collect(0)?;
                 self.maker.link_to(&entry.name, metadata, &first);
                 return Ok(());
@@ -250,7 +250,7 @@ impl TreeRestore<'_> {
         }
     }
 
-    /// Hands a file to the threads, or keeps it until there are more.
+    /// Adds a file to the batch, and passes a full batch to the threads.
     fn fill(&mut self, job: Job) -> Result<()> {
         self.batch_bytes = self.batch_bytes.saturating_add(job.entry.metadata.size);
         self.batch.push(job);
@@ -269,7 +269,7 @@ impl TreeRestore<'_> {
         }
     }
 
-    /// Completes what was written; waits until at most this many files are left.
+    /// Completes the files whose content was written. Waits until at most `running_max` are left.
     fn collect(&mut self, running_max: usize) -> Result<()> {
         if running_max == 0 {
             self.hand_in();
@@ -292,7 +292,7 @@ impl TreeRestore<'_> {
         self.repository.objects.context.report(progress);
     }
 
-    /// Keeps a file that is there if it has the same content, and replaces it otherwise.
+    /// Keeps an existing file if it has the same content, otherwise replaces it.
     fn present(&mut self, present: PresentFile, entry: Entry) -> Result<()> {
         if self.is_same(present.file(), &entry)? {
             self.report.bytes = self.report.bytes.saturating_add(entry.metadata.size);
@@ -306,7 +306,7 @@ impl TreeRestore<'_> {
         }
     }
 
-    /// Whether a file has the content of an entry. What can't be read differs.
+    /// Returns whether a file has the content of an entry; `false` if either cannot be read.
     fn is_same(&self, file: &OpenFile, entry: &Entry) -> Result<bool> {
         let (mut here, mut stored) = (Vec::new(), Vec::new());
         let mut at = 0;

@@ -1,4 +1,4 @@
-//! The entries of a tree that patterns select.
+//! Walking the entries of a tree that patterns select.
 
 use std::collections::VecDeque;
 
@@ -9,36 +9,36 @@ use silt_tree::{Choice, PathMatcher, PathRules};
 
 use super::walk::{TreeStep, TreeWalk};
 
-/// What comes next of the selected entries, with paths relative to the first directory.
+/// A step through the selected entries. Paths are relative to the first directory.
 pub(super) enum Selected {
-    /// A directory that is entered. Its entries follow.
+    /// A directory begins. Its entries follow.
     Enter(Vec<u8>, Entry),
-    /// Another entry.
+    /// An entry that is not a directory.
     Entry(Vec<u8>, Entry),
-    /// Entries at a path can't be read.
+    /// Some entries of the directory at this path, or below it, cannot be read.
     Failed(Vec<u8>, Error),
-    /// The current directory ends, and whether all its entries were read.
+    /// The current directory ends. `true` if all its entries were read.
     Leave(bool),
 }
 
 /// A directory that was entered.
 struct Frame {
-    /// The directory with its path, until it is handed out.
+    /// The directory with its path, until it is returned as a step.
     pending: Option<(Vec<u8>, Entry)>,
     is_taken: bool,
 }
 
-/// Goes through the entries that patterns select. A directory that is selected only for an entry
-/// below it comes right before that entry; one without such an entry does not come.
+/// Walks the entries that patterns select. Of the directories that are not selected themselves,
+/// returns only those on the path to a selected entry, right before the first such entry.
 pub(super) struct SelectedWalk<'v> {
     walk: TreeWalk<'v>,
     matcher: Option<PathMatcher>,
     frames: Vec<Frame>,
-    /// What was found and not handed out, each with the number of directories around it.
+    /// Steps that were not returned yet, each with the depth of its directory.
     found: VecDeque<(usize, Selected)>,
-    /// The number of directories around what was handed out last.
+    /// The depth of the directory of the step that was returned last.
     depth: usize,
-    /// The directory that was left last: its path, and whether it is taken.
+    /// The directory that was left last: its path, and whether it is selected.
     left: (Vec<u8>, bool),
 }
 
@@ -59,7 +59,7 @@ impl<'v> SelectedWalk<'v> {
         })
     }
 
-    /// The next step; `None` after the first directory was left.
+    /// Returns the next step; `None` after the first directory was left.
     pub(super) fn next_step(&mut self) -> Result<Option<Selected>> {
         loop {
             if let Some((depth, selected)) = self.found.pop_front() {
@@ -93,7 +93,7 @@ impl<'v> SelectedWalk<'v> {
             None => Choice::Taken,
         };
         let is_taken = choice == Choice::Taken;
-        if choice == Choice::Left {
+        if choice == Choice::LeftOut {
             return;
         }
         if is_taken && self.matcher.is_some() {
@@ -117,7 +117,7 @@ impl<'v> SelectedWalk<'v> {
         self.frames.push(Frame { pending, is_taken });
     }
 
-    /// Hands out the directories on the way to an entry that is taken.
+    /// Queues the directories on the path to a selected entry.
     fn hand_out_pending(&mut self) {
         for (depth, frame) in self.frames.iter_mut().enumerate() {
             if let Some((path, directory)) = frame.pending.take() {
@@ -126,7 +126,7 @@ impl<'v> SelectedWalk<'v> {
         }
     }
 
-    /// Passes over the directory that was handed out last and over everything in it.
+    /// Skips everything in the directory that the last step has entered.
     pub(super) fn skip(&mut self) {
         self.found.clear();
         while self.frames.len() > self.depth {
@@ -135,7 +135,8 @@ impl<'v> SelectedWalk<'v> {
         }
     }
 
-    /// Whether patterns select an entry of the directory that was left last, whatever its kind.
+    /// Returns whether patterns select this name in the directory that was left last, both as a
+    /// file and as a directory.
     pub(super) fn selects_in_left(&mut self, name: &[u8]) -> bool {
         let (directory, is_below) = (&self.left.0, self.left.1);
         let path = [directory, name].concat();

@@ -1,4 +1,4 @@
-//! How well each way of cutting works for the kinds of files of a tree.
+//! Measuring which chunking works best for each kind of file of a tree.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -11,21 +11,22 @@ use silt_repository::env::Context;
 use silt_repository::event::{Activity, Progress};
 use silt_tree::{MAGIC_BYTES, Rules, Step, Walk, kind_of};
 
-/// Sizes in KiB that are measured; the format has no fixed sizes below 4 KiB.
+/// Sizes in KiB that are measured. The format has no fixed sizes below 4 KiB.
 const FIXED_KIB: [u32; 4] = [4, 8, 16, 32];
 const CONTENT_KIB: [u32; 6] = [1, 2, 4, 8, 16, 32];
-/// Bytes of a file that are cut at a time.
+/// Maximum number of bytes of a file that are cut at a time.
 const PART_BYTES: u64 = 16 << 20;
-/// Chunks of one way that are remembered at a time; from more on, some are drawn by fingerprint.
+/// Maximum number of distinct chunks that are remembered for each chunking. If there are more, a
+/// sample is remembered, chosen by fingerprint.
 const REMEMBERED_MAX: usize = 16_384;
-/// Bytes of a recipe for each chunk: its length and its fingerprint.
+/// Size of a chunk in a recipe: its length and its fingerprint.
 const RECIPE_BYTES: u64 = 24;
-/// A proposal saves at least this share, in percent, of the bytes that the best way saves.
+/// A proposed chunking saves at least this percentage of the bytes that the best one saves.
 const ENOUGH_PERCENT: u64 = 95;
-/// Less than one in this many bytes saved is no reason for a proposal.
+/// There is no proposal if the best chunking saves less than one byte in this many.
 const LEAST_SAVED: u64 = 100;
 
-/// What is measured.
+/// Options for [`tune`].
 ///
 /// ```
 /// # use siltstone::*;
@@ -38,9 +39,10 @@ const LEAST_SAVED: u64 = 100;
 /// ```
 #[derive(Clone, Debug)]
 pub struct TuneOptions {
-    /// What is left out.
+    /// The entries to leave out.
     pub rules: Rules,
-    /// Bytes of each kind that are measured; of a file that would exceed them, nothing is.
+    /// Maximum number of bytes of each kind that are measured. A file that would exceed it is not
+    /// measured at all.
     pub bytes_max: u64,
 }
 
@@ -50,7 +52,7 @@ impl Default for TuneOptions {
     }
 }
 
-/// One way to cut the files of a kind.
+/// The result of one chunking for the files of a kind.
 ///
 /// ```
 /// # use siltstone::{Chunking, TuneMeasure};
@@ -62,31 +64,32 @@ impl Default for TuneOptions {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TuneMeasure {
-    /// How files were cut.
+    /// The chunking.
     pub chunking: Chunking,
-    /// Number of chunks, without those of zeros alone.
+    /// Number of chunks, without those that are all zeros.
     pub chunks: u64,
-    /// Bytes of chunks that differ; an estimate within 2 % if there are more than 16,384 of them.
+    /// Sum of the sizes of distinct chunks. If there are more than 16,384 of them, an estimate
+    /// within 2 %.
     pub unique_bytes: u64,
     /// Time to cut and fingerprint on one core, in nanoseconds.
     pub time_ns: u64,
 }
 
 impl TuneMeasure {
-    /// How many of `bytes` need not be stored: neither as a chunk nor in a recipe. Compression does
-    /// not count.
+    /// Returns how many of `bytes` need not be stored: those that are neither in a distinct chunk
+    /// nor taken by recipes. Does not consider compression.
     pub fn saved_bytes(&self, bytes: u64) -> u64 {
         bytes.saturating_sub(self.unique_bytes + RECIPE_BYTES * self.chunks)
     }
 
-    /// Deduplication efficiency: bytes saved per second (AppDedupe's DE).
+    /// Returns the deduplication efficiency: bytes saved per second (AppDedupe's DE).
     #[expect(clippy::cast_precision_loss, reason = "a ratio")]
     pub fn efficiency(&self, bytes: u64) -> f64 {
         self.saved_bytes(bytes) as f64 * 1e9 / self.time_ns.max(1) as f64
     }
 }
 
-/// The files of one kind.
+/// The results for the files of one kind.
 ///
 /// ```
 /// # use siltstone::*;
@@ -106,18 +109,18 @@ pub struct TunedKind {
     pub kind: FileKind,
     /// Number of its files.
     pub files: u64,
-    /// Bytes of its files.
+    /// Sum of their sizes in bytes.
     pub bytes: u64,
-    /// Bytes that were measured.
+    /// Number of bytes that were measured.
     pub measured_bytes: u64,
-    /// The ways that were measured: fixed sizes, then content-defined ones, from small to large.
+    /// The results of each chunking: fixed sizes, then content-defined ones, from small to large.
     pub measures: Vec<TuneMeasure>,
-    /// The way with the highest efficiency of those that save at least 95 % of what the best saves;
-    /// none if that is less than 1 % of the bytes.
+    /// The most efficient chunking of those that save at least 95 % as much as the best one; `None`
+    /// if the best one saves less than 1 % of the bytes.
     pub proposed: Option<Chunking>,
 }
 
-/// How well each way of cutting works for each kind of files of a tree.
+/// The results for each kind of file of a tree.
 ///
 /// ```
 /// # use siltstone::*;
@@ -131,19 +134,19 @@ pub struct TunedKind {
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct TuneReport {
-    /// The kinds that there are files of.
+    /// The kinds that occur, those with the most bytes first.
     pub kinds: Vec<TunedKind>,
     /// Number of files that could not be read.
     pub unreadable: u64,
 }
 
 impl TuneReport {
-    /// `present` with what is proposed in its place.
+    /// Returns `present` with the proposed chunkings in place of the present ones.
     pub fn proposal(&self, present: FileChunking) -> FileChunking {
         let mut chunking = present;
         for kind in &self.kinds {
             if let Some(proposed) = kind.proposed {
-                // The measured ways are within the format's bounds.
+                // This cannot fail: all measured chunkings are within the format's bounds.
                 let _ = chunking.set(kind.kind, proposed);
             }
         }
@@ -151,10 +154,10 @@ impl TuneReport {
     }
 }
 
-/// Cuts the files of a directory in all ways and measures what each would save.
+/// Cuts the files of a directory with each chunking, and measures how much each saves.
 ///
-/// Takes at most 45 MiB for fingerprints, and 16 MiB for data. Files that can't be read are
-/// counted. Fails with `NotFound` if there is no such directory.
+/// Uses at most 45 MiB of memory for fingerprints and 16 MiB for data. Counts files that cannot be
+/// read. Fails with `NotFound` if there is no such directory.
 ///
 /// ```
 /// # use siltstone::*;
@@ -212,7 +215,7 @@ struct KindTuning {
     ways: Vec<Way>,
 }
 
-/// One way to cut, and the chunks so far.
+/// One chunking, and its result so far.
 struct Way {
     chunker: Chunker,
     measure: TuneMeasure,
@@ -294,7 +297,7 @@ impl Way {
         while at < data.len() {
             let end = data.len().min(at + SEGMENT_BYTES);
             self.chunker.cut(&data[at..end], &mut lengths);
-            // The end of the window is no cut, unless it is that of the file's part.
+            // The last chunk ends with the window, not at a cut: cut it again in the next window.
             if end < data.len() && lengths.len() > 1 {
                 lengths.pop();
             }
@@ -316,7 +319,7 @@ impl Way {
     }
 }
 
-/// Distinct chunks, or a share of them: those whose fingerprint begins with `halvings` zero bits.
+/// Distinct chunks, or a sample of them: those whose fingerprint begins with `halvings` zero bits.
 #[derive(Default)]
 struct Sample {
     lengths: HashMap<u64, u32>,

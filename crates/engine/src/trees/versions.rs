@@ -10,7 +10,7 @@ use super::content::{differing_attributes, is_same_content, is_same_directory};
 use super::walk::Failures;
 use crate::repository::Repository;
 
-/// A state that a file has in one snapshot or in several in a row.
+/// A state of a file that one snapshot, or several in a row, contain.
 ///
 /// ```
 /// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
@@ -40,21 +40,21 @@ use crate::repository::Repository;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileVersion {
-    /// The first snapshot with it.
+    /// The first of these snapshots.
     pub first: SnapshotEntry,
-    /// The last snapshot with it before the next version.
+    /// The last of these snapshots.
     pub last: SnapshotEntry,
     /// The number of these snapshots.
     pub snapshots: u64,
-    /// The metadata in the last of them; `None` if there is no such file.
+    /// The metadata in the last of them; `None` if they do not contain the file.
     pub metadata: Option<Box<Metadata>>,
-    /// How it differs from the version before: `content`, `type`, or attributes as in
-    /// [`TreeChange::attributes`](super::TreeChange::attributes). Empty for the first one, and
-    /// where the file was not there before.
+    /// The differences from the version before: `content`, `type`, or attributes as in
+    /// [`TreeChange::attributes`](super::TreeChange::attributes). Empty for the first version, and
+    /// if the file did not exist before or does not exist now.
     pub changes: Vec<&'static str>,
 }
 
-/// Which versions of a file are told apart.
+/// The differences that make a new version of a file.
 ///
 /// ```
 /// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
@@ -83,14 +83,14 @@ pub struct FileVersion {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum VersionsBy {
-    /// Those with different content.
+    /// Content, type or the target of a link.
     #[default]
     Content,
-    /// Those with different content or attributes.
+    /// Content, type or any attribute.
     Attributes,
 }
 
-/// A place in the file trees of a series.
+/// A path in the file trees of a series.
 ///
 /// ```
 /// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
@@ -119,18 +119,19 @@ pub enum VersionsBy {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TreePath<'p> {
-    /// The volume; `None` for the only tree of each snapshot.
+    /// The name of the volume; `None` if each snapshot has a single tree.
     pub volume: Option<&'p str>,
     /// The path below its root.
     pub path: &'p [u8],
 }
 
 impl Repository {
-    /// Calls `sink` with the versions of a file, or of a directory with all below it, oldest
-    /// first. Snapshots that can't be read are in the result and passed over.
+    /// Calls `sink` with the versions of a file, or of a directory with everything below it, oldest
+    /// first. Skips snapshots that cannot be read and returns them. Fails with `Invalid` if `at`
+    /// names no volume and a snapshot has several trees.
     ///
-    /// Reads a page of each directory on the path for each snapshot, and content only where the
-    /// segments of two states of equal size differ.
+    /// For each snapshot, reads one page of each level of the directories on the path. Reads
+    /// content only in segments that differ between two states of equal size.
     pub fn file_versions(
         &self,
         head: &Head,
@@ -159,7 +160,7 @@ impl Repository {
         Ok(failures)
     }
 
-    /// The entry at a path in one snapshot; `None` if there is none.
+    /// Returns the entry at a path in one snapshot; `None` if there is none.
     fn state_in(
         &self,
         head: &Head,
@@ -233,7 +234,7 @@ impl Versions<'_> {
                 current.metadata = metadata;
                 Ok(())
             }
-            // Nothing is said of the time before the first version.
+            // Snapshots before the first version do not count as a version.
             None if metadata.is_none() => Ok(()),
             current => {
                 let (first, last) = (snapshot.clone(), snapshot.clone());

@@ -1,4 +1,4 @@
-//! Going through a file tree of a snapshot.
+//! Walking a file tree of a snapshot.
 
 use silt_format::tree::Entry;
 use silt_format::{Error, ErrorKind, Result};
@@ -6,18 +6,18 @@ use silt_repository::objects::is_damage;
 use silt_repository::tree::{Cursor, TreeVolume};
 use silt_tree::{DEPTH_MAX, FAILURES_MAX, Failure};
 
-/// What comes next of a tree.
+/// A step of a walk.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "one at a time, taken apart at once")]
 pub(super) enum TreeStep {
-    /// An entry of the current directory. A directory can be entered.
+    /// An entry of the current directory. [`TreeWalk::enter`] enters it if it is a directory.
     Entry(Entry),
-    /// Entries of the current directory that can't be read, because their page is damaged or not
-    /// one that a backup writes; those of other pages follow.
+    /// A page of the current directory is damaged, or not as a backup writes it. The entries of its
+    /// other pages follow.
     Failed(Error),
     /// The current directory ends, and its parent is the current one again.
     Leave {
-        /// Its path with a slash behind it, empty for the first directory.
+        /// Its path with a trailing slash; empty for the first directory.
         path: Vec<u8>,
         /// Whether all its entries were read.
         is_whole: bool,
@@ -30,8 +30,8 @@ struct Open {
     is_whole: bool,
 }
 
-/// Goes through a directory of a file tree depth-first, in byte order of the names. Holds a page of
-/// each directory on the way.
+/// Walks a directory of a file tree depth-first, in byte order of the names. Holds a page of each
+/// directory from the first to the current one.
 pub(super) struct TreeWalk<'v> {
     volume: &'v TreeVolume,
     open: Vec<Open>,
@@ -39,14 +39,14 @@ pub(super) struct TreeWalk<'v> {
 }
 
 impl<'v> TreeWalk<'v> {
-    /// A walk that begins in `directory`.
+    /// Starts a walk in `directory`.
     pub(super) fn new(volume: &'v TreeVolume, directory: &Entry) -> Self {
         let entries = volume.entries(directory);
         let root = Open { entries, path_bytes: 0, is_whole: true };
         Self { volume, open: vec![root], path: Vec::new() }
     }
 
-    /// The next step; `None` after the first directory was left.
+    /// Returns the next step; `None` after the first directory was left.
     pub(super) fn next_step(&mut self) -> Result<Option<TreeStep>> {
         let Some(open) = self.open.last_mut() else { return Ok(None) };
         match self.volume.next(&mut open.entries) {
@@ -65,7 +65,8 @@ impl<'v> TreeWalk<'v> {
         }
     }
 
-    /// Enters a directory of the current one. Fails if it is deeper than any backup goes.
+    /// Enters a directory in the current one. Fails with `Unsupported` if it is deeper than a
+    /// backup goes.
     pub(super) fn enter(&mut self, directory: &Entry) -> Result<()> {
         if self.open.len() >= DEPTH_MAX {
             let message = format!("deeper than {DEPTH_MAX} directories");
@@ -85,18 +86,18 @@ impl<'v> TreeWalk<'v> {
         }
     }
 
-    /// The path of an entry of the current directory, relative to the first one.
+    /// Returns the path of an entry of the current directory, relative to the first directory.
     pub(super) fn path_of(&self, name: &[u8]) -> Vec<u8> {
         [&self.path, name].concat()
     }
 
-    /// The path of the current directory with a slash behind it, empty for the first one.
+    /// Returns the path of the current directory with a trailing slash; empty for the first one.
     pub(super) fn path(&self) -> &[u8] {
         &self.path
     }
 }
 
-/// Entries that an operation could not handle; it went on without them.
+/// Entries that an operation could not process. It continued with the others.
 ///
 /// ```
 /// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
@@ -118,9 +119,9 @@ impl<'v> TreeWalk<'v> {
 /// ```
 #[derive(Debug, Default)]
 pub struct Failures {
-    /// The first of them, at most [`FAILURES_MAX`].
+    /// The first ones, at most [`FAILURES_MAX`].
     pub first: Vec<Failure>,
-    /// The number of all.
+    /// The number of all such entries.
     pub count: u64,
 }
 

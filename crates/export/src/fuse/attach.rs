@@ -1,4 +1,4 @@
-//! Mounting and unmounting, by the system as root and by `fusermount3` as anybody.
+//! Mounting and unmounting: by system calls as root, by `fusermount3` as another user.
 
 use std::ffi::CString;
 use std::io::IoSliceMut;
@@ -13,11 +13,11 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, FdFlags};
 use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
-use silt_format::{Error, ErrorKind, Result};
+use silt_format::{Advice, Error, ErrorKind, Result};
 
 use super::protocol::READ_BYTES_MAX;
 
-/// How far the kernel reads ahead: two reads of the largest size.
+/// Size of the kernel's read-ahead: two reads of the maximum size.
 const READ_AHEAD_BYTES: usize = 2 * READ_BYTES_MAX;
 const DEVICE: &str = "/dev/fuse";
 const HELPER: &str = "fusermount3";
@@ -27,17 +27,16 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Fails unless a repository can be mounted at `folder`: an empty folder that nothing is mounted
-/// at.
+/// Checks that a repository can be mounted at `folder`. Fails with `Invalid` if it is not a folder,
+/// and with `Denied` if it is not empty or something is mounted there.
 pub fn check_mount_point(folder: &Path) -> Result<()> {
     let shown = folder.display();
     let failed = |error: std::io::Error| {
         if error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()) {
-            let message = format!(
-                "the program that was mounted at {shown} has ended without unmounting; run `silt \
-                 umount {shown}` first"
-            );
-            return Error::new(ErrorKind::Denied, message);
+            let message =
+                format!("{shown} is still mounted, but the program that served it has ended");
+            let advice = Advice::Unmount { folder: shown.to_string() };
+            return Error::new(ErrorKind::Denied, message).with_advice(advice);
         }
         Error::io(format!("mount at {shown}"), error)
     };
@@ -45,7 +44,7 @@ pub fn check_mount_point(folder: &Path) -> Result<()> {
     if !found.is_dir() {
         return Err(Error::invalid(format!("{shown} is not a folder")));
     }
-    // The kernel may remember what the folder of a dead server is, but not what it holds.
+    // If its server is dead, the kernel may still know the folder's status, but not its entries.
     let mut entries = std::fs::read_dir(folder).map_err(failed)?;
     let above = std::fs::metadata(folder.join("..")).map_err(failed)?;
     if (above.dev(), above.ino()) == (found.dev(), found.ino()) || above.dev() != found.dev() {
@@ -53,19 +52,19 @@ pub fn check_mount_point(folder: &Path) -> Result<()> {
         return Err(Error::new(ErrorKind::Denied, message));
     }
     if entries.next().is_some() {
-        let message = format!("{shown} is not empty; what it holds could not be reached");
+        let message = format!("{shown} is not empty; a mount would hide its content");
         return Err(Error::new(ErrorKind::Denied, message));
     }
     Ok(())
 }
 
-/// The options by which other users see the folder, each only the files that permissions let him
-/// see. A user who mounts for himself can read the repository, and so reads all files.
+/// Returns the mount options that let other users see the folder, with the permissions of the
+/// files. Without them, the user who mounts can read all files, as he can read the repository.
 fn others(allow_other: bool) -> &'static str {
     if allow_other { ",allow_other,default_permissions" } else { "" }
 }
 
-/// Mounts at a folder. Returns what requests are read from.
+/// Mounts at a folder. Returns the FUSE device, from which requests are read.
 pub fn mount(folder: &Path, allow_other: bool) -> Result<OwnedFd> {
     if is_root() { mount_directly(folder, allow_other) } else { ask_helper(folder, allow_other) }
 }
@@ -94,8 +93,8 @@ fn mount_directly(folder: &Path, allow_other: bool) -> Result<OwnedFd> {
     Ok(device)
 }
 
-/// Lets the kernel ask for as much at once as a read may have; only root may. What can't be set
-/// stays as it is: smaller reads are no failure.
+/// Raises the kernel's read-ahead so that reads have the maximum size. Only root may do this.
+/// Ignores errors: reads are then smaller.
 pub fn read_far_ahead(folder: &Path) {
     let Ok(found) = std::fs::metadata(folder) else { return };
     let (major, minor) = (rustix::fs::major(found.dev()), rustix::fs::minor(found.dev()));
@@ -103,11 +102,12 @@ pub fn read_far_ahead(folder: &Path) {
     let _ = std::fs::write(setting, (READ_AHEAD_BYTES >> 10).to_string());
 }
 
-/// Has `fusermount3` mount, which may do so for any user; it passes the device back.
+/// Lets `fusermount3` mount, which may do this for every user. Returns the device that it passes
+/// back.
 fn ask_helper(folder: &Path, allow_other: bool) -> Result<OwnedFd> {
     let failed = |error: std::io::Error| Error::io(format!("run {HELPER}"), error);
     let (ours, theirs) = UnixStream::pair().map_err(failed)?;
-    // The helper inherits its end by number.
+    // The helper inherits its end of the socket, and gets the number in a variable.
     rustix::io::fcntl_setfd(&theirs, FdFlags::empty()).map_err(|error| failed(error.into()))?;
     let other = others(allow_other);
     let options = format!(
@@ -119,7 +119,7 @@ fn ask_helper(folder: &Path, allow_other: bool) -> Result<OwnedFd> {
     let child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn();
     let child = child.map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => {
-            let message = format!("{HELPER} is not there; install the package fuse3");
+            let message = format!("{HELPER} is not installed; install the package fuse3");
             Error::new(ErrorKind::Unsupported, message)
         }
         _ => failed(error),
@@ -130,7 +130,7 @@ fn ask_helper(folder: &Path, allow_other: bool) -> Result<OwnedFd> {
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
         let hint = if said.contains("user_allow_other") {
-            " (the administrator allows it by `user_allow_other` in /etc/fuse.conf)"
+            " (the administrator can allow it with `user_allow_other` in /etc/fuse.conf)"
         } else {
             ""
         };
@@ -139,10 +139,10 @@ fn ask_helper(folder: &Path, allow_other: bool) -> Result<OwnedFd> {
     }
     received
         .map_err(failed)?
-        .ok_or_else(|| Error::new(ErrorKind::Unavailable, format!("{HELPER} has passed no device")))
+        .ok_or_else(|| Error::new(ErrorKind::Unavailable, format!("{HELPER} passed no device")))
 }
 
-/// The file that is passed through a socket.
+/// Receives a file descriptor through a socket; `None` if the message has none.
 fn receive(socket: &UnixStream) -> std::io::Result<Option<OwnedFd>> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -157,8 +157,8 @@ fn receive(socket: &UnixStream) -> std::io::Result<Option<OwnedFd>> {
     Ok(None)
 }
 
-/// Unmounts what is mounted at a folder. `Busy` if a program uses it; `is_forced` takes it away
-/// all the same, and programs that use it get errors.
+/// Unmounts a folder. Fails with `Busy` if a program uses it, unless `is_forced`: programs that use
+/// it then get errors.
 pub fn unmount(folder: &Path, is_forced: bool) -> Result<()> {
     let shown = folder.display();
     if is_root() {

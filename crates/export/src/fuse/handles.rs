@@ -1,4 +1,4 @@
-//! Requests for files and folders: looking up, listing, reading and attributes.
+//! Requests for files and folders: look-ups, listings, reads and attributes.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,17 +16,17 @@ use super::server::{Answer, REFUSED, Refusal, Server};
 use super::tree::{Key, Listing, Node};
 use crate::catalog::{VolumeId, lock};
 
-/// The number of what was not looked up.
+/// The inode number of a listed entry that has no node yet.
 const UNKNOWN_NODE: u64 = 0xffff_ffff;
-/// For how long the kernel believes a name that may go, in seconds.
+/// How long the kernel may cache a name that can disappear, in seconds.
 const NAME_VALID_S: u64 = 5;
-/// For how long it believes what does not change.
+/// How long the kernel may cache a name that cannot change, in seconds.
 const LASTING_VALID_S: u64 = 3600;
-/// Most files and listings that are open at once.
+/// Maximum number of files and listings that are open at a time.
 const HANDLES_MAX: usize = 65_536;
-/// Files and folders that the kernel knows from which on listings of trees tell it no more of
-/// them, so that a listing of millions of names takes no memory for each. It then looks up those
-/// that programs use.
+/// If the kernel knows this many nodes, listings of file trees contain only names, without
+/// attributes. So a listing of millions of names does not take memory for each, and the kernel
+/// looks up those that programs use.
 const NODES_LISTED_MAX: usize = 100_000;
 
 enum Handle {
@@ -83,9 +83,10 @@ fn valid_s(node: &Node) -> u64 {
     if node.is_lasting() { LASTING_VALID_S } else { NAME_VALID_S }
 }
 
-/// A listing that is being put into a reply.
+/// A part of a listing that is being written to a reply.
 struct Page<'r> {
     with_attributes: bool,
+    /// Maximum size of the reply's body in bytes.
     room: usize,
     reply: &'r mut Reply,
 }
@@ -111,7 +112,7 @@ impl Server {
         node.attributes(number, self.mounted_ns, self.owner).reply(valid_s(node), reply);
     }
 
-    /// Tells the kernel of a node. Returns its inode number.
+    /// Adds a node to the reply, and remembers that the kernel knows it. Returns its inode number.
     fn entry(&self, node: &Node, reply: &mut Reply) -> u64 {
         let number = lock(&self.nodes).remember(node.clone());
         let attributes = node.attributes(number, self.mounted_ns, self.owner);
@@ -134,7 +135,7 @@ impl Server {
             }
             _ => return Err(Refusal::Code(Errno::ISDIR)),
         };
-        // A snapshot never changes, so pages that the kernel has stay right.
+        // A snapshot never changes, so the kernel may keep the pages in its cache.
         self.handles.add(Handle::File(file), fuse::FOPEN_KEEP_CACHE, reply)
     }
 
@@ -147,8 +148,8 @@ impl Server {
         read.map_err(|error| self.failed_read(file.volume.id(), error))
     }
 
-    /// Prints why bytes of a volume can't be read. They were there when it was opened: its bytes
-    /// are what is missing, not the file.
+    /// Warns about a failed read, and returns an I/O error. A missing object must not look like a
+    /// missing file: the file exists, only its content cannot be read.
     fn failed_read(&self, id: &VolumeId, error: Error) -> Refusal {
         // Reads of a deleted snapshot fail once its space is reclaimed.
         let error = match self.tree.catalog().is_deleted(id) {
@@ -162,7 +163,8 @@ impl Server {
         Refusal::Code(Errno::IO)
     }
 
-    /// The refusal of a request for `node`: in a file tree a failed read of a directory.
+    /// Returns the refusal of a failed request for `node`. In a file tree, a directory could not be
+    /// read.
     fn refusal(&self, node: &Node, error: Error) -> Refusal {
         match &node.inside {
             Some(inside) if error.kind() != ErrorKind::Busy => {
@@ -173,7 +175,7 @@ impl Server {
         }
     }
 
-    /// The next data or the next hole.
+    /// Answers `lseek` for the next data or the next hole.
     pub fn seek(&self, request: &Request<'_>, reply: &mut Reply) -> Answer {
         let (handle, offset) = (request.long(0).ok_or(REFUSED)?, request.long(8).ok_or(REFUSED)?);
         let is_data = match request.word(16).ok_or(REFUSED)? {
@@ -231,13 +233,13 @@ impl Server {
         self.failed_read(&inside.volume, error)
     }
 
-    /// Adds a name to a listing; `next` is where the listing goes on.
+    /// Adds a name to a listing. `next` is the offset at which the listing continues.
     fn add(&self, page: &mut Page<'_>, next: u64, name: &[u8], node: &Node) {
         let (mode, mut number) = (node.mode(), UNKNOWN_NODE);
         if page.with_attributes {
             let is_untold = node.inside.is_some() && lock(&self.nodes).count() >= NODES_LISTED_MAX;
             if is_untold {
-                // Without a number the kernel takes only the name.
+                // With node number 0, the kernel uses only the name.
                 page.reply.bytes(&[0; fuse::ENTRY_BYTES]);
             } else {
                 number = self.entry(node, page.reply);
@@ -246,7 +248,7 @@ impl Server {
         fuse::dirent(number, next, mode, name, page.reply);
     }
 
-    /// The value of an extended attribute.
+    /// Answers a request for the value of an extended attribute.
     pub fn xattr(&self, request: &Request<'_>, reply: &mut Reply) -> Answer {
         let name = request.name(8).ok_or(REFUSED)?;
         let node = self.node(request.node)?;
@@ -255,7 +257,7 @@ impl Server {
         sized(value, request, reply)
     }
 
-    /// The names of the extended attributes.
+    /// Answers a request for the names of the extended attributes.
     pub fn xattr_names(&self, request: &Request<'_>, reply: &mut Reply) -> Answer {
         let node = self.node(request.node)?;
         let ended = |xattr: &Xattr| [&xattr.name[..], &[0]].concat();
@@ -268,7 +270,8 @@ fn xattrs(node: &Node) -> &[Xattr] {
     node.inside.as_ref().map_or(&[], |inside| &inside.entry.metadata.xattrs)
 }
 
-/// Replies with bytes, or with their number if the program has no room for any.
+/// Replies with bytes, or with their number if the request allows 0 bytes. Fails with `ERANGE` if
+/// they do not fit.
 fn sized(bytes: &[u8], request: &Request<'_>, reply: &mut Reply) -> Answer {
     let room = to_usize(u64::from(request.word(0).ok_or(REFUSED)?));
     if room == 0 {
@@ -281,7 +284,8 @@ fn sized(bytes: &[u8], request: &Request<'_>, reply: &mut Reply) -> Answer {
     Ok(())
 }
 
-/// The next data or, unless `is_data`, the next hole of a disk.
+/// Returns the offset of the next data of a disk; of the next hole unless `is_data`. `None` at the
+/// end.
 fn next_extent(file: &OpenFile, offset: u64, is_data: bool) -> Result<Option<u64>, Error> {
     let mut at = offset;
     while let Some(extent) = file.volume.reader().extent_at(at)? {
@@ -290,6 +294,6 @@ fn next_extent(file: &OpenFile, offset: u64, is_data: bool) -> Result<Option<u64
         }
         at = extent.span.offset + extent.span.length;
     }
-    // Every file ends in a hole.
+    // The end of a file counts as a hole.
     Ok((!is_data && offset < at).then_some(at))
 }

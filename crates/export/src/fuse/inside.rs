@@ -1,4 +1,4 @@
-//! File trees: their entries as nodes, and their directories part by part.
+//! The entries of file trees as nodes, and listings of their directories.
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -13,20 +13,20 @@ use super::protocol::{Attributes, Time};
 use super::tree::{Key, Node};
 use crate::catalog::{Catalog, OpenVolume, VolumeId, lock};
 
-/// Trees that stay open though no file of theirs is.
+/// Maximum number of trees that stay open without open files.
 const RECENT_MAX: usize = 8;
-/// Entries of a directory that a listing keeps, and about how much memory they take.
+/// Maximum number of directory entries that a listing keeps, and their approximate size in bytes.
 const PART_ENTRIES_MAX: usize = 1024;
 const PART_BYTES_MAX: usize = 1 << 20;
-/// Set in the inode numbers of files with several names, and in no node number.
+/// This bit is set in the inode numbers of files with hard links, and in no node number.
 const LINKED: u64 = 1 << 63;
 
-/// Where an entry of a file tree is.
+/// Identifies an entry of a file tree.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Place {
     /// The root directory.
     Root,
-    /// A file with several names: its kind, file system and inode number.
+    /// A file with hard links: its type, file system and inode number.
     Linked(EntryKind, u16, u64),
     /// The directory's node number, and the name in it.
     Name(u64, Vec<u8>),
@@ -40,14 +40,14 @@ pub struct Inside {
 }
 
 impl Inside {
-    /// The node of a tree's root directory.
+    /// Returns the node of a tree's root directory.
     pub fn root(volume: VolumeId, root: &Arc<Entry>) -> Node {
         let volume = Arc::new(volume);
         let key = Key::Inside(Arc::clone(&volume), Place::Root);
         Node::inside(key, Self { volume, entry: Arc::clone(root) })
     }
 
-    /// The node of an entry of this directory, whose node number is `number`.
+    /// Returns the node of an entry in this directory, whose node number is `number`.
     fn child(&self, number: u64, entry: Entry) -> Node {
         let metadata = &entry.metadata;
         let place = if metadata.links > 1 && metadata.kind != EntryKind::Directory {
@@ -60,7 +60,7 @@ impl Inside {
         Node::inside(key, Self { volume, entry: Arc::new(entry) })
     }
 
-    /// Type and permissions.
+    /// Returns type and permissions, as in `st_mode`.
     pub fn mode(&self) -> u32 {
         let kind = match self.entry.metadata.kind {
             EntryKind::File => 0o100_000,
@@ -74,7 +74,7 @@ impl Inside {
         kind | u32::from(self.entry.metadata.mode)
     }
 
-    /// The attributes of the node with this key and number.
+    /// Returns the attributes of the node with this key and number.
     pub fn attributes(&self, number: u64, key: &Key) -> Attributes {
         let metadata = &self.entry.metadata;
         let time = |time: silt_format::tree::Timestamp| Time {
@@ -101,8 +101,9 @@ impl Inside {
         }
     }
 
-    /// The next data or, unless `is_data`, the next hole from `offset` on. What the backup could
-    /// not read is data, so that programs come to read it and see the error.
+    /// Returns the offset of the next data from `offset` on; of the next hole unless `is_data`.
+    /// `None` at the end. Ranges that the backup could not read count as data, so that programs
+    /// read them and get the error.
     pub fn next_extent(&self, offset: u64, is_data: bool) -> Option<u64> {
         let mut start = 0;
         for extent in &self.entry.extents {
@@ -113,11 +114,11 @@ impl Inside {
             }
             start = end;
         }
-        // Every file ends in a hole.
+        // The end of a file counts as a hole.
         (!is_data && offset < start).then_some(start)
     }
 
-    /// How messages call it.
+    /// Returns its name for messages.
     pub fn shown(&self) -> String {
         let (id, name) = (&self.volume, self.entry.name.escape_ascii());
         let of = format!("volume {} of snapshot {}", id.volume, id.snapshot);
@@ -128,15 +129,15 @@ impl Inside {
     }
 }
 
-/// The inode number of a file with several names: the same as long as the folder is mounted, so
-/// that programs find all names even if the kernel forgets the file in between.
+/// Returns the inode number of a file with hard links. It stays the same as long as the folder is
+/// mounted, even if the kernel forgets the file, so that programs recognise all its names.
 fn linked_inode(key: &Key) -> u64 {
     let mut hasher = DefaultHasher::new();
     key.hash(&mut hasher);
     hasher.finish() | LINKED
 }
 
-/// A device number as the kernel has it in 32 bits.
+/// Returns a device number in the kernel's 32-bit encoding.
 fn device(device: DeviceNumber) -> u32 {
     let (major, minor) = (device.major & 0xfff, device.minor & 0xf_ffff);
     (minor & 0xff) | (major << 8) | ((minor & !0xff) << 12)
@@ -146,14 +147,14 @@ fn tree(volume: &OpenVolume) -> Result<&TreeVolume> {
     volume.tree().ok_or_else(|| Error::corrupt("a file tree has become a disk"))
 }
 
-/// The file trees that were used last, which stay open.
+/// The file trees that were used last. They stay open.
 #[derive(Default)]
 pub struct Trees {
     recent: Mutex<VecDeque<Arc<OpenVolume>>>,
 }
 
 impl Trees {
-    /// Opens a tree.
+    /// Returns an open tree. Opens it if it is not among those used last.
     pub fn open(&self, catalog: &Catalog, id: &VolumeId) -> Result<Arc<OpenVolume>> {
         let mut recent = lock(&self.recent);
         if let Some(place) = recent.iter().position(|open| open.id() == id)
@@ -165,7 +166,7 @@ impl Trees {
         drop(recent);
         let open = match catalog.open(id) {
             Err(error) if error.kind() == ErrorKind::Busy => {
-                // Those that nobody uses make room.
+                // Too many volumes are open: close the trees that have no open files.
                 lock(&self.recent).clear();
                 catalog.open(id)?
             }
@@ -179,7 +180,7 @@ impl Trees {
         Ok(open)
     }
 
-    /// The entry `name` of a directory, whose node number is `number`.
+    /// Returns the entry `name` of a directory, whose node number is `number`.
     pub fn look_up(
         &self,
         catalog: &Catalog,
@@ -193,8 +194,8 @@ impl Trees {
     }
 }
 
-/// A directory that is being listed. Holds a part of its entries, and for each part that was read
-/// the name that comes before it.
+/// A directory that is being listed. Holds one part of its entries, and the last name before each
+/// part that was read, to read it again.
 pub struct Directory {
     pub inside: Inside,
     volume: Arc<OpenVolume>,
@@ -203,21 +204,22 @@ pub struct Directory {
 }
 
 struct Read {
-    /// The place of the first entry held.
+    /// Position of the first entry in `entries`.
     start: u64,
     entries: Arc<Vec<Entry>>,
-    /// Where parts begin, and the names before them; in ascending order.
+    /// For each part, in ascending order: the position of its first entry, and the name before it.
     marks: Vec<(u64, Vec<u8>)>,
 }
 
 impl Directory {
-    /// A listing from the beginning.
+    /// Starts a listing at the beginning of the directory.
     pub fn new(volume: Arc<OpenVolume>, inside: Inside, number: u64) -> Self {
         let read = Read { start: 0, entries: Arc::default(), marks: vec![(0, Vec::new())] };
         Self { inside, volume, number, read: Mutex::new(read) }
     }
 
-    /// The entries from place `from` on, as many as are read at once; none at the end.
+    /// Returns a part of the entries that contains position `from`, and the index of that position
+    /// in it; no entries at the end of the directory.
     pub fn part(&self, from: u64) -> Result<(Arc<Vec<Entry>>, usize)> {
         let mut read = lock(&self.read);
         let held = read.start..read.start + to_u64(read.entries.len());
@@ -246,7 +248,7 @@ impl Directory {
         }
     }
 
-    /// The node of an entry.
+    /// Returns the node of an entry.
     pub fn node(&self, entry: &Entry) -> Node {
         self.inside.child(self.number, entry.clone())
     }

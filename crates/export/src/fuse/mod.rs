@@ -1,7 +1,7 @@
 //! A repository as a read-only folder, through the kernel's FUSE.
 //!
-//! The layout is `SERIES/DATE/VOLUME.raw` for disks and `SERIES/DATE/VOLUME/` for file trees;
-//! `SERIES/latest` and `by-id/ID` are links to a `DATE`.
+//! Disks are files `SERIES/DATE/VOLUME.raw`, file trees are directories `SERIES/DATE/VOLUME/`.
+//! `SERIES/latest` and `by-id/ID` are symbolic links to a `DATE`.
 
 mod attach;
 mod handles;

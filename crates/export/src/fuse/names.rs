@@ -1,4 +1,4 @@
-//! Names of files for series, snapshots and volumes.
+//! File names for series, snapshots and volumes.
 
 use jiff::Timestamp;
 use silt_format::Id;
@@ -7,16 +7,17 @@ use silt_format::Id;
 pub const BY_ID: &str = "by-id";
 /// The link to a series' newest snapshot.
 pub const LATEST: &str = "latest";
-/// Behind a volume's name.
+/// The extension of a disk's file.
 const SUFFIX: &str = ".raw";
 
-/// Longest name that is shown whole; with its suffix it must fit in 255 bytes.
+/// Maximum length in bytes of a name that is not shortened. With its suffix it must fit into 255
+/// bytes.
 const NAME_BYTES_MAX: usize = 240;
-/// How much of a longer one is shown before its hash.
+/// Number of bytes of a shortened name before its hash.
 const CUT_BYTES: usize = 200;
 
-/// A name as that of a file: `/`, `%`, control characters and dots at the beginning are written as
-/// `%2F` and the like; of a long name the end is a hash.
+/// Encodes a name as a file name. `/`, `%`, control characters and a dot at the beginning become
+/// `%2F` and the like. The end of a long name is replaced by a hash.
 fn encoded(name: &str) -> String {
     let mut shown = String::with_capacity(name.len());
     for (at, letter) in name.char_indices() {
@@ -38,23 +39,23 @@ fn encoded(name: &str) -> String {
     shown
 }
 
-/// FNV-1a: two long names of one repository differ in it.
+/// Returns the FNV-1a hash of a name, which distinguishes long names with the same beginning.
 fn hash(name: &str) -> u64 {
     let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     name.bytes().fold(0xcbf2_9ce4_8422_2325, step)
 }
 
-/// The folder of a series.
+/// Returns the name of a series' folder.
 pub fn of_series(name: &str) -> String {
     if name == BY_ID { "%62y-id".to_owned() } else { encoded(name) }
 }
 
-/// The file of a disk.
+/// Returns the name of a disk's file.
 pub fn of_disk(name: &str) -> String {
     encoded(name) + SUFFIX
 }
 
-/// The folder of a file tree, which no disk's file is called.
+/// Returns the name of a file tree's folder. It differs from the names of all disks' files.
 pub fn of_tree(name: &str) -> String {
     let mut shown = encoded(name);
     if shown.ends_with(SUFFIX) {
@@ -64,7 +65,7 @@ pub fn of_tree(name: &str) -> String {
     shown
 }
 
-/// A time in UTC, to the second, without colons: `2026-11-20T18-30-05Z`.
+/// Formats a time in UTC, to the second, without colons: `2026-11-20T18-30-05Z`.
 pub fn of_time(time_ns: i64) -> String {
     Timestamp::from_nanosecond(i128::from(time_ns)).map_or_else(
         |_| time_ns.to_string(),
@@ -72,7 +73,7 @@ pub fn of_time(time_ns: i64) -> String {
     )
 }
 
-/// The first eight digits of an id.
+/// Returns the first eight digits of an id.
 pub fn short(id: Id) -> String {
     id.to_string()[..8].to_owned()
 }

@@ -10,11 +10,11 @@ pub const ROOT: u64 = 1;
 /// A file or folder that the kernel knows.
 struct Held {
     node: Arc<Node>,
-    /// How many times it was told of it.
+    /// Number of replies with this node that the kernel has not forgotten yet.
     lookups: u64,
 }
 
-/// The files and folders that the kernel knows. It says when it forgets one.
+/// The files and folders that the kernel knows. The kernel tells the server when it forgets one.
 pub struct Nodes {
     held: HashMap<u64, Held>,
     numbers: HashMap<Key, u64>,
@@ -31,17 +31,17 @@ impl Nodes {
         }
     }
 
-    /// How many there are.
+    /// Returns the number of nodes.
     pub fn count(&self) -> usize {
         self.held.len()
     }
 
-    /// The node with this number.
+    /// Returns the node with this number.
     pub fn get(&self, number: u64) -> Option<Arc<Node>> {
         self.held.get(&number).map(|held| Arc::clone(&held.node))
     }
 
-    /// The number of a node, one more time told to the kernel. No number is used twice.
+    /// Counts a reply with this node, and returns the node's number. A number is never reused.
     pub fn remember(&mut self, node: Node) -> u64 {
         let number = *self.numbers.entry(node.key.clone()).or_insert_with(|| {
             self.next += 1;

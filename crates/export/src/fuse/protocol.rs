@@ -1,13 +1,13 @@
-//! The messages of `fuse.h`, protocol 7.31, as far as a read-only file system needs them.
+//! The messages of `fuse.h`, protocol 7.31, that a read-only file system needs.
 //!
-//! Numbers are in the machine's order. The kernel sends no wrong messages, but lengths are checked
-//! all the same.
+//! Numbers are in the byte order of the machine. Lengths are checked, although the kernel should
+//! send only valid messages.
 
 use std::io::{IoSlice, Write};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The protocol's major number, and the least and most of its minor ones.
+/// The major version of the protocol, and the lowest and highest supported minor version.
 pub const MAJOR: u32 = 7;
 pub const MINOR_MIN: u32 = 28;
 pub const MINOR_MAX: u32 = 31;
@@ -40,17 +40,17 @@ const PARALLEL_DIROPS: u32 = 1 << 18;
 const POSIX_ACL: u32 = 1 << 20;
 const MAX_PAGES: u32 = 1 << 22;
 
-/// What is opened again keeps the pages that the kernel has of it.
+/// Reply to `OPEN`: the kernel may keep the pages that it has cached of this file.
 pub const FOPEN_KEEP_CACHE: u32 = 1 << 1;
 
 pub const SEEK_DATA: u32 = 3;
 pub const SEEK_HOLE: u32 = 4;
 
-/// Longest message from the kernel that is taken; it sends no data to a read-only file system.
+/// Maximum size of a message from the kernel in bytes. There are no writes, so it is small.
 pub const REQUEST_BYTES_MAX: usize = 64 << 10;
-/// Most bytes that a read asks for.
+/// Maximum size of a read in bytes.
 pub const READ_BYTES_MAX: usize = 1 << 20;
-/// Reads that the kernel makes ahead of programs, at once.
+/// Maximum number of the kernel's read-ahead requests at a time.
 const BACKGROUND_MAX: u16 = 64;
 const PAGE_BYTES: usize = 4096;
 
@@ -67,7 +67,7 @@ pub struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// Takes a message apart; `None` for what is none.
+    /// Decodes a message; `None` if it is too short.
     pub fn decode(message: &'a [u8]) -> Option<Self> {
         if message.len() < IN_HEADER {
             return None;
@@ -77,17 +77,17 @@ impl<'a> Request<'a> {
         Some(Self { opcode: of.word(4)?, unique: of.long(8)?, node: of.long(16)?, body })
     }
 
-    /// The 32-bit number at `at` of the body.
+    /// Returns the 32-bit number at offset `at` of the body.
     pub fn word(&self, at: usize) -> Option<u32> {
         self.body.get(at..)?.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes))
     }
 
-    /// The 64-bit number at `at` of the body.
+    /// Returns the 64-bit number at offset `at` of the body.
     pub fn long(&self, at: usize) -> Option<u64> {
         self.body.get(at..)?.first_chunk().map(|bytes| u64::from_ne_bytes(*bytes))
     }
 
-    /// The name at `at` of the body, without the zero at its end.
+    /// Returns the name at offset `at` of the body, without the zero at its end.
     pub fn name(&self, at: usize) -> Option<&'a [u8]> {
         let name = self.body.get(at..)?;
         let end = name.iter().position(|byte| *byte == 0)?;
@@ -95,10 +95,11 @@ impl<'a> Request<'a> {
     }
 }
 
-/// A reply while it is put together.
+/// A reply that is being built.
 pub struct Reply {
+    /// The header and the first part of the body.
     head: Vec<u8>,
-    /// Bytes behind the head, which are sent from where they are.
+    /// The rest of the body, which is sent without a copy.
     tail: Option<(Arc<Vec<u8>>, Range<usize>)>,
 }
 
@@ -107,13 +108,13 @@ impl Reply {
         Self { head: vec![0; OUT_HEADER], tail: None }
     }
 
-    /// Begins anew.
+    /// Makes the reply empty.
     pub fn clear(&mut self) {
         self.head.truncate(OUT_HEADER);
         self.tail = None;
     }
 
-    /// How long the body is.
+    /// Returns the length of the body in bytes, without the tail.
     pub fn body_bytes(&self) -> usize {
         self.head.len() - OUT_HEADER
     }
@@ -138,23 +139,23 @@ impl Reply {
         self
     }
 
-    /// A body of `length` bytes to be filled.
+    /// Sets the length of the body to `length` bytes, and returns it to be filled.
     pub fn body(&mut self, length: usize) -> &mut [u8] {
         self.head.resize(OUT_HEADER + length, 0);
         &mut self.head[OUT_HEADER..]
     }
 
-    /// Cuts the body off.
+    /// Shortens the body to `length` bytes.
     pub fn truncate(&mut self, length: usize) {
         self.head.truncate(OUT_HEADER + length);
     }
 
-    /// Lets a part of `bytes` come behind the body.
+    /// Adds a part of `bytes` after the body, without a copy.
     pub fn tail(&mut self, bytes: Arc<Vec<u8>>, range: Range<usize>) {
         self.tail = Some((bytes, range));
     }
 
-    /// Sends the message with its header; an error has no body.
+    /// Sends the reply with its header. A reply with an error has no body.
     pub fn finish(
         &mut self,
         unique: u64,
@@ -171,7 +172,7 @@ impl Reply {
         self.head[..4].copy_from_slice(&length.to_ne_bytes());
         self.head[4..8].copy_from_slice(&code.to_ne_bytes());
         self.head[8..16].copy_from_slice(&unique.to_ne_bytes());
-        // The kernel takes a message as a whole or not at all.
+        // The kernel accepts a message completely or not at all.
         let sent = device.write_vectored(&[IoSlice::new(&self.head), IoSlice::new(tail)])?;
         self.tail = None;
         if sent == bytes { Ok(()) } else { Err(std::io::ErrorKind::WriteZero.into()) }
@@ -193,14 +194,13 @@ impl Time {
     }
 }
 
-/// What the kernel is told of a file.
+/// The attributes of a file.
 #[derive(Clone, Copy, Debug)]
 pub struct Attributes {
-    /// The number that programs see.
+    /// The inode number that programs see.
     pub inode: u64,
     pub bytes: u64,
-    /// Of 512 bytes each. Programs look for holes only in files whose blocks are fewer than their
-    /// size takes.
+    /// Number of blocks of 512 bytes. Programs look for holes only if this is less than the size.
     pub blocks: u64,
     pub modified: Time,
     pub changed: Time,
@@ -208,13 +208,13 @@ pub struct Attributes {
     pub links: u32,
     pub uid: u32,
     pub gid: u32,
-    /// Of a device file: the major number in bits 8 to 19, the minor one in the others.
+    /// Of a device: the major number in bits 8 to 19, the minor number in the others.
     pub device: u32,
 }
 
 impl Attributes {
     fn encode(&self, reply: &mut Reply) {
-        // Access times are not kept.
+        // There are no access times: the modification time takes their place.
         let times = [self.modified, self.modified, self.changed];
         reply.long(self.inode).long(self.bytes).long(self.blocks);
         for time in times {
@@ -227,24 +227,26 @@ impl Attributes {
         reply.word(self.device).word(4096).word(0);
     }
 
-    /// `fuse_attr_out`.
+    /// Writes `fuse_attr_out`, which the kernel may cache for `valid_s` seconds.
     pub fn reply(&self, valid_s: u64, reply: &mut Reply) {
         reply.long(valid_s).word(0).word(0);
         self.encode(reply);
     }
 
-    /// `fuse_entry_out` of the node with this number.
+    /// Writes `fuse_entry_out` of the node with this number, which the kernel may cache for
+    /// `valid_s` seconds.
     pub fn entry(&self, node: u64, valid_s: u64, reply: &mut Reply) {
         reply.long(node).long(0).long(valid_s).long(valid_s).word(0).word(0);
         self.encode(reply);
     }
 }
 
-/// How long `fuse_entry_out` and the fixed part of `fuse_dirent` are.
+/// Size of `fuse_entry_out` in bytes.
 pub const ENTRY_BYTES: usize = 128;
+/// Size of the fixed part of `fuse_dirent` in bytes.
 pub const DIRENT_BYTES: usize = 24;
 
-/// `fuse_dirent`: `next` is where the listing goes on.
+/// Writes `fuse_dirent`. `next` is the offset at which the listing continues.
 pub fn dirent(inode: u64, next: u64, mode: u32, name: &[u8], reply: &mut Reply) {
     let length = u32::try_from(name.len()).unwrap_or(0);
     reply.long(inode).long(next).word(length).word(mode >> 12).bytes(name);
@@ -252,8 +254,8 @@ pub fn dirent(inode: u64, next: u64, mode: u32, name: &[u8], reply: &mut Reply) 
     reply.bytes(&[0; 8][..padding]);
 }
 
-/// Answers `INIT`; `None` for a kernel that is too old. With `checks_access` the kernel checks
-/// permissions, also those of ACLs.
+/// Answers `INIT`. Returns `None` if the kernel is too old. With `checks_access`, the kernel checks
+/// permissions, including ACLs.
 pub fn init(request: &Request<'_>, checks_access: bool, reply: &mut Reply) -> Option<()> {
     let (major, minor) = (request.word(0)?, request.word(4)?);
     let (read_ahead, offered) = (request.word(8)?, request.word(12)?);
@@ -271,7 +273,7 @@ pub fn init(request: &Request<'_>, checks_access: bool, reply: &mut Reply) -> Op
     reply.word(MAJOR).word(minor.min(MINOR_MAX)).word(read_ahead.max(1 << 20));
     reply.word(offered & wanted);
     reply.half(BACKGROUND_MAX).half(BACKGROUND_MAX / 4 * 3);
-    // Nothing is written, but the kernel wants room for a page.
+    // The maximum size of a write. There are no writes, but the kernel requires at least a page.
     reply.word(4096).word(1);
     let pages = u16::try_from(READ_BYTES_MAX / PAGE_BYTES).unwrap_or(u16::MAX);
     reply.half(pages).half(0);

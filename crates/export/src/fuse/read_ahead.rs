@@ -1,7 +1,7 @@
-//! Reading on where a program reads a volume from the front to the back.
+//! Reading ahead if a program reads a file sequentially.
 //!
-//! The kernel asks for 128 KiB at a time. What lies behind is read segment by segment in threads of
-//! its own, so that requests find it decoded and verified.
+//! The kernel asks for 128 KiB to 1 MiB at a time. Separate threads read the segments after that,
+//! so that later requests find them decoded and verified.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,23 +15,25 @@ use super::inside::Inside;
 use super::protocol::Reply;
 use crate::catalog::{OpenVolume, lock};
 
-/// What is read at once: a segment of the format.
+/// Size of a window, which is read at a time: a segment of the format.
 const WINDOW_BYTES: u64 = 2 << 20;
-/// Windows that are read ahead of a program.
+/// Number of windows that are read ahead of a program.
 const AHEAD: u64 = 3;
-/// Windows that an open file keeps; those behind the program are dropped first.
+/// Maximum number of windows of an open file. Those before the program's position are dropped
+/// first.
 const KEPT_MAX: usize = 6;
-/// Windows of all open files together: 64 MiB.
+/// Maximum number of windows of all open files together: 64 MiB.
 const WINDOWS_MAX: usize = 32;
-/// Requests that may come in another order than they were made in.
+/// A read within this distance of the last one counts as sequential: requests can arrive out of
+/// order.
 const NEAR_BYTES: u64 = 1 << 20;
-/// Reads one behind the other before more is read than was asked for.
+/// Number of sequential reads after which reading ahead begins.
 const SEQUENTIAL_MIN: u32 = 4;
 
 enum Content {
     Pending,
     Ready(Arc<Vec<u8>>),
-    /// It is read as it is asked for, so that an error is of those bytes alone.
+    /// Requests read their own range, so that only the damaged bytes give an error.
     Failed,
 }
 
@@ -54,7 +56,7 @@ pub struct OpenFile {
     pub inside: Option<Arc<Inside>>,
     state: Mutex<State>,
     arrived: Condvar,
-    /// All windows there are, of all files.
+    /// Number of windows of all open files.
     count: Arc<AtomicUsize>,
 }
 
@@ -65,12 +67,12 @@ impl Drop for OpenFile {
     }
 }
 
-/// A window that is to be read.
+/// A window to read: file, and number of the window.
 type Order = (Arc<OpenFile>, u64);
 
-/// Buffers of windows that were dropped.
+/// Buffers of dropped windows, to be reused.
 type Spare = Mutex<Vec<Vec<u8>>>;
-/// Most of them that are kept.
+/// Maximum number of such buffers.
 const SPARE_MAX: usize = 8;
 
 /// The threads that read ahead.
@@ -81,7 +83,7 @@ pub struct ReadAhead {
 }
 
 impl ReadAhead {
-    /// Starts `threads` threads, which end when this is dropped.
+    /// Starts `threads` threads. They end when this is dropped.
     pub fn start(threads: usize) -> std::io::Result<Self> {
         let (orders, taken) = sync_channel(WINDOWS_MAX);
         let taken = Arc::new(Mutex::new(taken));
@@ -94,14 +96,14 @@ impl ReadAhead {
         Ok(Self { orders, spare, count: Arc::default() })
     }
 
-    /// An open file of a volume: the volume itself if it is a disk.
+    /// Returns an open file: the volume itself if it is a disk, otherwise `inside`.
     pub fn open(&self, volume: Arc<OpenVolume>, inside: Option<Arc<Inside>>) -> Arc<OpenFile> {
         let (state, arrived) = (Mutex::default(), Condvar::new());
         Arc::new(OpenFile { volume, inside, state, arrived, count: Arc::clone(&self.count) })
     }
 
-    /// Puts what is at `offset` into the body of a reply: as many bytes as are wanted, or less at
-    /// the end.
+    /// Writes the content at `offset` to the body of a reply: `wanted` bytes, or fewer at the end
+    /// of the file.
     pub fn read(
         &self,
         file: &Arc<OpenFile>,
@@ -111,14 +113,14 @@ impl ReadAhead {
     ) -> Result<()> {
         let bytes = file.bytes();
         let length = to_u64(wanted).min(bytes.saturating_sub(offset));
-        if !file.is_sequential(offset, length) {
+        if !file.note_read(offset, length) {
             let read = file.read_at(offset, reply.body(to_usize(length)))?;
             reply.truncate(read);
             return Ok(());
         }
         let end = offset + length;
         self.order(file, end / WINDOW_BYTES);
-        // What lies in one window is sent from there.
+        // A range within one window is sent without a copy.
         let (index, from) = (offset / WINDOW_BYTES, to_usize(offset % WINDOW_BYTES));
         if length > 0
             && (end - 1) / WINDOW_BYTES == index
@@ -142,7 +144,7 @@ impl ReadAhead {
         Ok(())
     }
 
-    /// Has the windows behind `index` read, as far as there is room for them.
+    /// Orders the windows after `index`, as far as the limits permit.
     fn order(&self, file: &Arc<OpenFile>, index: u64) {
         let last = file.bytes().saturating_sub(1) / WINDOW_BYTES;
         let mut state = lock(&file.state);
@@ -186,8 +188,8 @@ impl OpenFile {
         }
     }
 
-    /// Reads from `offset` on and returns the number of bytes, fewer than asked for only at the
-    /// end.
+    /// Reads from `offset` on. Returns the number of bytes read, which is less than the length of
+    /// `into` only at the end.
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<usize> {
         let Some(inside) = &self.inside else {
             return self.volume.reader().read_at(offset, into);
@@ -197,8 +199,8 @@ impl OpenFile {
         read.map_err(|error| error.context(format!("read {}", inside.shown())))
     }
 
-    /// Whether reads have come one behind the other; notes this one.
-    fn is_sequential(&self, offset: u64, length: u64) -> bool {
+    /// Notes a read. Returns whether the last reads were sequential.
+    fn note_read(&self, offset: u64, length: u64) -> bool {
         let mut state = lock(&self.state);
         let is_near = offset.abs_diff(state.last_end) <= NEAR_BYTES;
         state.sequential = if is_near { state.sequential.saturating_add(1) } else { 0 };
@@ -207,14 +209,14 @@ impl OpenFile {
         state.sequential >= SEQUENTIAL_MIN
     }
 
-    /// Copies from a window; `false` where there is none.
+    /// Copies from a window. Returns `false` if there is no such window.
     fn copy(&self, index: u64, from: usize, into: &mut [u8]) -> bool {
         let Some(window) = self.window(index) else { return false };
         into.copy_from_slice(&window[from..from + into.len()]);
         true
     }
 
-    /// A window, for which it waits if it is being read; `None` where there is none.
+    /// Returns a window. Waits if it is being read. `None` if there is no such window.
     fn window(&self, index: u64) -> Option<Arc<Vec<u8>>> {
         let mut state = lock(&self.state);
         loop {

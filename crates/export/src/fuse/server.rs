@@ -21,19 +21,20 @@ use super::read_ahead::ReadAhead;
 use super::tree::{Node, Tree};
 use crate::catalog::{Catalog, lock};
 
-/// Most different messages that are printed of reads that fail.
+/// Maximum number of different warnings about failed requests.
 const MESSAGES_MAX: usize = 1000;
-/// How often it is looked whether to stop, and how many times at the end.
+/// Interval at which the server checks whether to stop.
 const LOOK_NS: u64 = 100_000_000;
+/// Maximum number of such intervals that it waits for its threads at the end.
 const LOOKS_AT_END: usize = 20;
 
-/// How to mount.
+/// Options for mounting.
 #[derive(Clone, Copy, Debug)]
 pub struct MountOptions {
-    /// Threads that answer requests.
+    /// Number of threads that answer requests.
     pub threads: usize,
-    /// Let other users see the folder; by default only who mounts it does, not even root. The
-    /// permissions of files then hold. Without it, who mounts the folder can read all files.
+    /// Let other users see the folder, as far as the permissions of the files allow. Without it,
+    /// only the user who mounts sees the folder, not even root, and can read all files.
     pub allow_other: bool,
 }
 
@@ -46,18 +47,18 @@ pub struct Server {
     running: AtomicUsize,
     printed: Mutex<HashSet<String>>,
     pub mounted_ns: i64,
-    /// User and group of folders that are no directories of a tree, and of disks.
+    /// User and group of disks, and of folders outside of file trees.
     pub owner: (u32, u32),
 }
 
-/// A folder that a repository is mounted at. It stays mounted until [`Mount::serve`] ends.
+/// A mounted repository. It stays mounted until [`Mount::serve`] ends.
 pub struct Mount {
     folder: PathBuf,
     server: Arc<Server>,
     threads: usize,
 }
 
-/// Why a request is refused: what the kernel is told, and what is printed.
+/// Why a request fails: a code for the kernel, or an error that also causes a warning.
 pub enum Refusal {
     Code(Errno),
     Error(Error),
@@ -74,8 +75,8 @@ pub type Answer = std::result::Result<(), Refusal>;
 pub const REFUSED: Refusal = Refusal::Code(Errno::INVAL);
 
 impl Mount {
-    /// Mounts a catalog at an empty folder, which can be used when this returns. [`Mount::serve`]
-    /// unmounts it in the end.
+    /// Mounts a catalog at an empty folder, which can be used on return. The end of
+    /// [`Mount::serve`] unmounts it.
     pub fn new(catalog: Catalog, folder: &Path, options: MountOptions) -> Result<Self> {
         attach::check_mount_point(folder)?;
         let folder = std::fs::canonicalize(folder)
@@ -101,8 +102,8 @@ impl Mount {
             let _ = attach::unmount(&mount.folder, true);
             return Err(error);
         }
-        // The folder itself is asked for here, which takes threads that answer; and while it is
-        // asked for, it can't be unmounted.
+        // This accesses the folder, so the threads must be running, and before `serve`: a folder
+        // that is being accessed cannot be unmounted.
         attach::read_far_ahead(&mount.folder);
         Ok(mount)
     }
@@ -121,22 +122,22 @@ impl Mount {
         Ok(())
     }
 
-    /// Where it is mounted.
+    /// Returns the folder at which it is mounted.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Serves until somebody unmounts the folder or the user asks to stop; then unmounts it.
+    /// Serves until the folder is unmounted or `env` is interrupted, and then unmounts it.
     ///
-    /// Programs that use the folder then get errors; a thread that still reads from storage is left
-    /// to end by itself.
+    /// Programs that still use the folder get errors. Does not wait longer than two seconds for
+    /// threads that still read from storage.
     pub fn serve(&self, env: &dyn Env) -> Result<()> {
         let runs = || self.server.running.load(Ordering::SeqCst) == self.threads;
         while runs() && !env.is_interrupted() {
             env.sleep_ns(LOOK_NS);
         }
         if !runs() {
-            // Somebody has unmounted it.
+            // It was unmounted from outside.
             return Ok(());
         }
         match attach::unmount(&self.folder, false) {
@@ -154,9 +155,10 @@ impl Mount {
 }
 
 impl Server {
-    /// Answers the first request, by which the kernel and the server agree on the protocol.
+    /// Answers the first request, in which the kernel and the server agree on the protocol's
+    /// version.
     fn greet(&self, checks_access: bool) -> Result<()> {
-        let failed = |error| Error::io("talk to the kernel's FUSE", error);
+        let failed = |error| Error::io("communicate with the kernel's FUSE", error);
         let mut message = vec![0; fuse::REQUEST_BYTES_MAX];
         let length = (&self.device).read(&mut message).map_err(failed)?;
         let mut reply = Reply::new();
@@ -166,7 +168,7 @@ impl Server {
             fuse::init(&request, checks_access, &mut reply).map(|()| request.unique)
         });
         let unique = agreed.ok_or_else(|| {
-            Error::new(ErrorKind::Unsupported, "the kernel's FUSE is older than Linux 4.20")
+            Error::new(ErrorKind::Unsupported, "the kernel's FUSE is older than that of Linux 4.20")
         })?;
         reply.finish(unique, None, &self.device).map_err(failed)
     }
@@ -192,12 +194,12 @@ impl Server {
                     lock(&self.nodes).forget(request.node, lookups);
                 }
                 fuse::BATCH_FORGET => self.forget_many(&request),
-                // What is asked for is answered soon enough.
+                // Ignored: every request is answered soon.
                 fuse::INTERRUPT => {}
                 _ => {
                     let error = self.answer(&request, &mut reply).err();
                     let code = error.map(|refusal| self.code(refusal));
-                    // The program that has asked may be gone.
+                    // This fails if the program that sent the request is gone.
                     let _ = reply.finish(request.unique, code, &self.device);
                 }
             }
@@ -241,7 +243,7 @@ impl Server {
                 Ok(())
             }
             fuse::STATFS => {
-                // Nothing is free, and names may have 255 bytes.
+                // No free space; names of up to 255 bytes.
                 reply.bytes(&[0; 40]).word(4096).word(255).word(4096).bytes(&[0; 28]);
                 Ok(())
             }
@@ -254,7 +256,7 @@ impl Server {
         lock(&self.nodes).get(number).ok_or(Refusal::Code(Errno::STALE))
     }
 
-    /// What the kernel is told; what is not just a missing name is printed, each message once.
+    /// Returns the code for the kernel. Warns about an error, once for each message.
     pub fn code(&self, refusal: Refusal) -> Errno {
         let error = match refusal {
             Refusal::Code(code) => return code,

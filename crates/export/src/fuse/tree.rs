@@ -1,4 +1,4 @@
-//! Which files and folders there are.
+//! The files and folders of a mounted repository.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -14,7 +14,7 @@ const FOLDER: u32 = 0o040_555;
 const FILE: u32 = 0o100_444;
 const LINK: u32 = 0o120_777;
 
-/// What a file or folder is, whatever it is called.
+/// Identifies a file or folder, independently of its name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Key {
     Root,
@@ -37,9 +37,9 @@ pub struct Node {
     pub key: Key,
     pub time_ns: i64,
     pub bytes: u64,
-    /// Of a snapshot.
+    /// Set for a snapshot.
     entry: Option<Arc<SnapshotEntry>>,
-    /// In a file tree.
+    /// Set for an entry of a file tree.
     pub inside: Option<Arc<Inside>>,
 }
 
@@ -59,7 +59,7 @@ impl Node {
         Self { key, time_ns, bytes: 0, entry: None, inside: None }
     }
 
-    /// A node in a file tree.
+    /// Returns the node of an entry of a file tree.
     pub fn inside(key: Key, inside: Inside) -> Self {
         Self { inside: Some(Arc::new(inside)), ..Self::new(key, 0) }
     }
@@ -75,19 +75,19 @@ impl Node {
         }
     }
 
-    /// Whether what the name means never changes while its folder is there.
+    /// Returns whether the name leads to the same node as long as its folder exists.
     pub fn is_lasting(&self) -> bool {
         matches!(self.key, Key::Volume(_) | Key::Inside(..) | Key::ById)
     }
 
-    /// The attributes of the node with this number. What was not backed up is of `owner`, a user
-    /// and a group.
+    /// Returns the attributes of the node, whose number is `number`. Nodes outside of file trees
+    /// belong to `owner`, a user and a group.
     pub fn attributes(&self, number: u64, mounted_ns: i64, owner: (u32, u32)) -> Attributes {
         if let Some(inside) = &self.inside {
             return inside.attributes(number, &self.key);
         }
         let time = Time::of_ns(if self.time_ns == 0 { mounted_ns } else { self.time_ns });
-        // One block less than its size takes says that a disk may have holes.
+        // One block less than its size: programs then look for holes in a disk.
         let blocks = self.bytes.div_ceil(512);
         Attributes {
             inode: number,
@@ -96,7 +96,7 @@ impl Node {
             modified: time,
             changed: time,
             mode: self.mode(),
-            // One link says that subfolders are not counted.
+            // One link means that the number of subfolders is unknown.
             links: 1,
             uid: owner.0,
             gid: owner.1,
@@ -105,19 +105,20 @@ impl Node {
     }
 }
 
-/// A series' snapshots by the names of their folders.
+/// The snapshots of a series by the names of their folders.
 struct Indexed {
     listed: Arc<ListedSeries>,
     folder: String,
-    /// The snapshots in the order of time, and what they are shown as.
+    /// The snapshots in the order of time, each with its listed name.
     snapshots: Vec<(String, Arc<SnapshotEntry>)>,
-    /// Where a name is in the list. Every snapshot has one with its id behind the time, too.
+    /// Index into the list by name: by the listed one, and by the exact name.
     by_name: HashMap<String, usize>,
     by_id: HashMap<Id, usize>,
 }
 
-/// The name of a snapshot that no other one takes over: if the first of two within a second is
-/// deleted, the second is shown by the time alone, which the kernel still knows as the first.
+/// Returns the exact name of a snapshot: its time and id. Links use it, because the name by time
+/// alone can change its meaning: if the first of two snapshots within a second is deleted, the
+/// second gets that name, which the kernel may still have cached for the first.
 fn exact_name(entry: &SnapshotEntry) -> String {
     format!("{}-{}", names::of_time(entry.time_ns), names::short(entry.id))
 }
@@ -134,7 +135,7 @@ impl Indexed {
             let exact = exact_name(&entry);
             by_id.insert(entry.id, at);
             by_name.insert(exact.clone(), at);
-            // Of two within a second the first has the time alone.
+            // Of several snapshots within a second, only the first is listed by its time alone.
             let name = if by_name.contains_key(&time) { exact } else { time };
             by_name.insert(name.clone(), at);
             snapshots.push((name, entry));
@@ -188,8 +189,8 @@ impl Tree {
         &self.catalog
     }
 
-    /// All series. Those that did not change since the last time are as they were; where storage
-    /// can't be reached, all are.
+    /// Returns all series. Reuses the index of series that did not change. If storage cannot be
+    /// reached, warns and returns the last index.
     fn index(&self) -> Result<Index> {
         let before = Arc::clone(&lock(&self.index));
         let listing = match self.catalog.series() {
@@ -238,12 +239,12 @@ impl Tree {
         Ok(volumes.iter().map(of).collect())
     }
 
-    /// Opens a file tree.
+    /// Returns an open file tree.
     pub fn open_tree(&self, id: &VolumeId) -> Result<Arc<OpenVolume>> {
         self.trees.open(&self.catalog, id)
     }
 
-    /// The entry `name` of a folder, whose node number is `number`.
+    /// Returns the entry `name` of a folder, whose node number is `number`.
     pub fn look_up(&self, folder: &Node, number: u64, name: &[u8]) -> Result<Option<Node>> {
         if let Some(inside) = &folder.inside {
             return self.trees.look_up(&self.catalog, inside, number, name);
@@ -280,7 +281,7 @@ impl Tree {
         }
     }
 
-    /// The snapshot whose id begins with the eight digits that listings show, if there is one.
+    /// Returns the link of the only snapshot whose id begins with these eight digits.
     fn by_short_id(&self, name: &str) -> Result<Option<Node>> {
         if name.len() != 8 {
             return Ok(None);
@@ -296,7 +297,7 @@ impl Tree {
         }
     }
 
-    /// The entries of a folder, whose node number is `number`.
+    /// Returns the entries of a folder, whose node number is `number`.
     pub fn list(&self, folder: &Node, number: u64) -> Result<Listing> {
         if let Some(inside) = &folder.inside {
             let volume = self.open_tree(&inside.volume)?;
@@ -336,7 +337,7 @@ impl Tree {
         }
     }
 
-    /// What a link leads to.
+    /// Returns the target of a symbolic link.
     pub fn target(&self, link: &Node) -> Result<Vec<u8>> {
         if let Some(inside) = &link.inside {
             return Ok(inside.entry.metadata.target.clone());

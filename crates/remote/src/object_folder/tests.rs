@@ -13,7 +13,7 @@ use object_store::{
     ClientOptions, GetOptions, GetRange, ObjectStore, ObjectStoreExt, PutMode, PutOptions,
     RetryConfig,
 };
-use silt_format::{Error, ErrorKind};
+use silt_format::{Advice, Error, ErrorKind};
 use silt_storage::{ByteRange, Key};
 
 use super::{ObjectFolder, runtime};
@@ -142,7 +142,8 @@ fn messages_hold_what_the_server_says() {
                 <Message>Bucket is missing Object Lock Configuration</Message></Error>";
     let error = failed(&store(answer(400, body)), &put);
     assert_eq!(error.kind(), ErrorKind::Unsupported);
-    assert!(error.to_string().contains("SILT_S3_LOCK"), "{error}");
+    assert_eq!(error.advice(), Some(&Advice::UseBucketWithLocks), "{error}");
+    assert_eq!(error.to_string(), "try: the bucket of s3://b/x has no Object Lock");
     // As much as somebody reads.
     let long = format!("<Error><Code>{}</Code></Error>", "x".repeat(1 << 20));
     assert!(failed(&store(answer(403, &long)), &list).to_string().len() < 500);
@@ -157,7 +158,7 @@ fn credentials_that_nobody_gave_are_asked_for() {
         let store: Arc<dyn ObjectStore> = Arc::new(builder(answers.clone()).build().unwrap());
         let error = failed(&store, &list);
         assert_eq!(error.kind(), ErrorKind::Denied, "{answers:?}");
-        assert!(error.to_string().contains("AWS_ACCESS_KEY_ID"), "{error}");
+        assert_eq!(error.advice(), Some(&Advice::GiveS3Credentials), "{error}");
     }
 }
 

@@ -1,22 +1,24 @@
-//! A place in a directory, moving forward.
+//! Reading the entries of a directory in order.
 
 use silt_format::tree::{Entry, Subtree, TreeBranch, TreePage};
 use silt_format::{BlockRef, Error, Result};
 
 use super::reader::TreeReader;
 
-/// Goes through the entries of a directory; holds one page of each level.
+/// Iterates over the entries of a directory in the order of their names. Holds one page of each
+/// level.
 #[derive(Debug, Default)]
 pub struct Cursor {
-    /// Pages that were not read yet, by level from the top; each list is reversed.
+    /// Pages that are still to be read, with their level, from the top level down; each list is
+    /// reversed.
     branches: Vec<(u8, Vec<TreeBranch>)>,
-    /// Entries of the current page, reversed.
+    /// The remaining entries of the current page, reversed.
     leaf: Vec<Entry>,
-    /// The root page until it is read.
+    /// The root page and its level, until it is read.
     root: Option<(BlockRef, u8)>,
-    /// Pages that were read since they were last taken.
+    /// Pages that were read since the last [`take_read`](Self::take_read).
     read: Vec<BlockRef>,
-    /// The name returned last, which all others come after.
+    /// The last name of the page read last. The names of the next page must be greater.
     last: Vec<u8>,
 }
 
@@ -26,9 +28,10 @@ impl Cursor {
         Self { root, ..Self::default() }
     }
 
-    /// The next entry; `None` at the end of the directory.
+    /// Returns the next entry; `None` at the end of the directory.
     ///
-    /// `Corrupt` if names do not ascend from page to page.
+    /// Fails if a page cannot be read, with `Corrupt` if names do not ascend from page to page. The
+    /// next call continues after that page.
     pub fn next(&mut self, reader: &TreeReader) -> Result<Option<Entry>> {
         if !self.fill(reader)? {
             return Ok(None);
@@ -36,7 +39,7 @@ impl Cursor {
         Ok(self.leaf.pop())
     }
 
-    /// Passes over all entries before `name`, and returns the one of this name if there is one.
+    /// Skips all entries before `name`. Returns the entry `name` if there is one.
     pub fn seek(&mut self, reader: &TreeReader, name: &[u8]) -> Result<Option<Entry>> {
         while self.fill(reader)? {
             let next = self.leaf.last().map(|entry| entry.name.as_slice().cmp(name));
@@ -49,8 +52,8 @@ impl Cursor {
         Ok(None)
     }
 
-    /// Passes over pages that come next both here and in `other`, which `other_reader` reads. They
-    /// are told by their hashes and not read.
+    /// Skips the next pages as long as they are the same in this cursor and in `other`. Compares
+    /// their hashes and does not read them.
     pub fn skip_same(
         &mut self,
         reader: &TreeReader,
@@ -78,12 +81,12 @@ impl Cursor {
         Ok(())
     }
 
-    /// The pages that were read since the last call.
+    /// Returns the pages that were read since the last call.
     pub fn take_read(&mut self) -> Vec<BlockRef> {
         std::mem::take(&mut self.read)
     }
 
-    /// Reads pages until there is an entry; `false` at the end.
+    /// Reads pages until there is an entry. Returns `false` at the end.
     fn fill(&mut self, reader: &TreeReader) -> Result<bool> {
         while self.leaf.is_empty() {
             if !self.read_page(reader)? {
@@ -93,7 +96,8 @@ impl Cursor {
         Ok(true)
     }
 
-    /// Reads the next page; `false` at the end. A page that can't be read is passed over.
+    /// Reads the next page. Returns `false` at the end. After an error, the next call reads the
+    /// page after it.
     fn read_page(&mut self, reader: &TreeReader) -> Result<bool> {
         let Some((block, level)) = self.take_page() else { return Ok(false) };
         let page = reader.page(block, level)?;
@@ -117,7 +121,7 @@ impl Cursor {
         Ok(true)
     }
 
-    /// The page that comes next, with its level.
+    /// Returns the next page and its level.
     fn peek(&mut self) -> Option<(BlockRef, u8)> {
         if self.root.is_some() {
             return self.root;

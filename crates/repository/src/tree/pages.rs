@@ -1,4 +1,4 @@
-//! Entries of a directory without a cursor: by name, and behind a name.
+//! Random access to the entries of a directory: by name, or from a name on.
 
 use std::sync::{Arc, Mutex};
 
@@ -9,10 +9,10 @@ use super::volume::TreeVolume;
 use crate::cache::WeightedCache;
 use crate::sync::lock;
 
-/// Bytes of decoded pages that an open tree keeps.
+/// Maximum size in bytes of the decoded pages that an open tree keeps.
 const PAGES_BYTES: usize = 2 << 20;
 
-/// Decoded pages of directories that were used last.
+/// The decoded pages of directories that were used last.
 pub struct PageCache(Mutex<WeightedCache<BlockRef, Arc<TreePage>>>);
 
 impl PageCache {
@@ -21,7 +21,7 @@ impl PageCache {
     }
 }
 
-/// The memory that an entry takes, about.
+/// Returns the approximate memory of an entry in bytes.
 fn weight(entry: &Entry) -> usize {
     let metadata = &entry.metadata;
     let xattrs = metadata.xattrs.iter().map(|xattr| xattr.name.len() + xattr.value.len());
@@ -42,8 +42,8 @@ fn page_weight(page: &TreePage) -> usize {
 }
 
 impl TreeVolume {
-    /// The entry `name` of a directory. Reads at most one page of each level; the pages used last
-    /// stay in memory.
+    /// Returns the entry `name` of a directory; `None` if there is none. Reads at most one page of
+    /// each level. The pages used last stay in memory.
     pub fn entry_in(&self, directory: &Entry, name: &[u8]) -> Result<Option<Entry>> {
         let Some(subtree) = &directory.subtree else { return Ok(None) };
         let (mut block, mut level) = (subtree.page, subtree.level);
@@ -62,11 +62,11 @@ impl TreeVolume {
         }
     }
 
-    /// The entries of a directory that come after the name `after`, from its beginning if that is
-    /// empty. Returns at most `count_max` of them, and stops at about `bytes_max` bytes of memory;
-    /// an empty list is the end of the directory.
+    /// Returns the entries of a directory after the name `after`; from its beginning if `after` is
+    /// empty. Returns at most `count_max` entries of together about `bytes_max` bytes of memory; an
+    /// empty list means the end of the directory.
     ///
-    /// Fails if a page can't be read and no entry comes before it.
+    /// If a page cannot be read, returns the entries before it; fails if there are none.
     pub fn entries_after(
         &self,
         directory: &Entry,
@@ -82,7 +82,7 @@ impl TreeVolume {
         }
     }
 
-    /// Adds the entries of a page to `part`; `false` once that is full.
+    /// Adds the entries of a page to `part`. Returns `false` once it is full.
     fn collect(&self, block: BlockRef, level: u8, part: &mut Part<'_>) -> Result<bool> {
         let page = self.page(block, level)?;
         match &*page {

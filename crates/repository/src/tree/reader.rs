@@ -10,23 +10,23 @@ use super::cursor::Cursor;
 use crate::map::MapReader;
 use crate::objects::{Objects, Scratch};
 
-/// Reads pages of the trees of one series.
+/// Reads the pages of one series' trees.
 pub struct TreeReader {
     map: Arc<MapReader>,
 }
 
 impl TreeReader {
-    /// A reader of the recipe packs that this head lists.
+    /// Returns a reader for the recipe packs that this head lists.
     pub fn new(objects: &Arc<Objects>, head: &Head) -> Self {
         Self::of(Arc::new(MapReader::new(objects, head)))
     }
 
-    /// A reader of what `map` can read.
+    /// Returns a reader for the same packs as `map`.
     pub fn of(map: Arc<MapReader>) -> Self {
         Self { map }
     }
 
-    /// The page at `block`, which must be of `level`.
+    /// Reads the page at `block`. Fails with `Corrupt` if its level is not `level`.
     pub fn page(&self, block: BlockRef, level: u8) -> Result<TreePage> {
         let mut raw = Vec::new();
         self.map.block(BlockKind::TreePage, block, &mut Scratch::default(), &mut raw)?;
@@ -34,17 +34,18 @@ impl TreeReader {
             .context(|| format!("read offset {} of recipe pack {:08x}", block.offset, block.pack))
     }
 
-    /// The entries of a directory in the order of their names.
+    /// Returns the entries of a directory in the order of their names.
     pub fn entries(&self, directory: &Entry) -> Cursor {
         Cursor::new(directory.subtree.as_ref())
     }
 
-    /// The entries of the directory that has this subtree.
+    /// Returns the entries of the directory that has this subtree.
     pub fn entries_below(&self, subtree: &Subtree) -> Cursor {
         Cursor::new(Some(subtree))
     }
 
-    /// The entry `name` of a directory; reads one page of each level.
+    /// Returns the entry `name` of a directory; `None` if there is none. Reads one page of each
+    /// level.
     pub fn lookup(&self, directory: &Entry, name: &[u8]) -> Result<Option<Entry>> {
         let Some(subtree) = &directory.subtree else { return Ok(None) };
         let (mut block, mut level) = (subtree.page, subtree.level);
@@ -63,9 +64,10 @@ impl TreeReader {
         }
     }
 
-    /// The entry at a path, which begins at `root`; empty components and `.` mean nothing.
+    /// Returns the entry at a path below `root`. Ignores empty components and `.`.
     ///
-    /// `NotFound` names the component that is missing, `Invalid` one that is no directory.
+    /// Fails with `NotFound` if a component does not exist, and with `Invalid` if one is not a
+    /// directory; the message names that component.
     pub fn find(&self, root: &Entry, path: &[u8]) -> Result<Entry> {
         let mut at = root.clone();
         let names = path.split(|byte| *byte == b'/');
@@ -83,8 +85,8 @@ impl TreeReader {
         Ok(at)
     }
 
-    /// The entry at a path, which begins at `root`; `None` if there is none, or if something on the
-    /// way is not a directory.
+    /// Returns the entry at a path below `root`; `None` if there is none, or if a component before
+    /// the last is not a directory.
     pub fn look_up(&self, root: &Entry, path: &[u8]) -> Result<Option<Entry>> {
         let mut at = root.clone();
         let names = path.split(|byte| *byte == b'/');
@@ -97,8 +99,8 @@ impl TreeReader {
         Ok(Some(at))
     }
 
-    /// Calls `visit` with every page of a directory and of all directories below it, except for
-    /// those in `seen`, to which it adds them. What is below a page in `seen` is passed over.
+    /// Calls `visit` with every page of a directory and of all directories below it. Adds the pages
+    /// to `seen`, as pack and offset. Skips pages that are in `seen`, and everything below them.
     pub fn each_page(
         &self,
         directory: &Entry,

@@ -1,4 +1,4 @@
-//! A file tree of a snapshot, open for reading.
+//! Reading a file tree of a snapshot.
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use super::reader::TreeReader;
 use crate::repository::{FoundVolume, Repository};
 use crate::volume_reader::{ReadCache, VolumeReader};
 
-/// A file tree of a snapshot: its entries, and the content of its files. Any number of threads may
-/// use it.
+/// A file tree of a snapshot: its entries, and the content of its files. Several threads may use it
+/// at the same time.
 pub struct TreeVolume {
     pub(super) reader: TreeReader,
     pub(super) pages: PageCache,
@@ -23,16 +23,16 @@ pub struct TreeVolume {
 }
 
 impl TreeVolume {
-    /// Opens a volume with at most this many bytes of caches, 0 for the context's share.
+    /// Opens a volume with caches of at most `memory_bytes` bytes; 0 for the context's limit.
     ///
-    /// `Invalid` if it is a disk.
+    /// Fails with `Invalid` if the volume is a disk.
     pub fn open(repository: &Repository, of: FoundVolume<'_>, memory_bytes: u64) -> Result<Self> {
         Self::with_content(repository, of, |of| VolumeReader::open(repository, of, memory_bytes))
     }
 
     /// Opens a volume whose content is cached in `cache`, which must belong to the repository.
     ///
-    /// `Invalid` if it is a disk.
+    /// Fails with `Invalid` if the volume is a disk.
     pub fn open_sharing(
         repository: &Repository,
         of: FoundVolume<'_>,
@@ -59,49 +59,51 @@ impl TreeVolume {
         })
     }
 
-    /// The series that the tree belongs to.
+    /// Returns the series that the tree belongs to.
     pub fn series(&self) -> SeriesId {
         self.series
     }
 
-    /// The reader of the volume's bytes, in which the content of all files lies.
+    /// Returns the reader of the volume's bytes, which contain the content of all files.
     pub fn content(&self) -> &VolumeReader {
         &self.content
     }
 
-    /// The root directory, the names of owners, and sums.
+    /// Returns the root directory, the names of users and groups, and the counts of entries.
     pub fn tree(&self) -> &Tree {
         &self.tree
     }
 
-    /// The entry at a path below the root; `/` and the empty path are the root.
+    /// Returns the entry at a path below the root; `/` and the empty path are the root.
     ///
-    /// `NotFound` if there is none.
+    /// Fails with `NotFound` if there is none, and with `Invalid` if a component before the last is
+    /// not a directory.
     pub fn find(&self, path: &[u8]) -> Result<Entry> {
         self.reader.find(&self.tree.root, path)
     }
 
-    /// The entry at a path below the root; `None` if there is none, or if something on the way is
-    /// not a directory.
+    /// Returns the entry at a path below the root; `None` if there is none, or if a component
+    /// before the last is not a directory.
     pub fn look_up(&self, path: &[u8]) -> Result<Option<Entry>> {
         self.reader.look_up(&self.tree.root, path)
     }
 
-    /// The entries of a directory in byte order of their names; take them with
+    /// Returns a cursor over the entries of a directory in byte order of their names, for
     /// [`next`](Self::next).
     pub fn entries(&self, directory: &Entry) -> Cursor {
         self.reader.entries(directory)
     }
 
-    /// The next entry of a directory; `None` at its end.
+    /// Returns the next entry of a directory; `None` at its end.
     pub fn next(&self, entries: &mut Cursor) -> Result<Option<Entry>> {
         entries.next(&self.reader)
     }
 
-    /// Reads content of a file from `offset` on and returns the number of bytes, fewer than asked
-    /// for only at the end of the file. Every byte is verified.
+    /// Reads a file's content from `offset` on. Returns the number of bytes read, which is less
+    /// than the length of `into` only at the end of the file. Verifies every byte.
     ///
-    /// `Unavailable` where the backup could not read the file.
+    /// Fails with `Unavailable` in a range that the backup could not read, and with `Invalid` if
+    /// the entry is not a regular file.
     pub fn read_at(&self, file: &Entry, offset: u64, into: &mut [u8]) -> Result<usize> {
         if file.metadata.kind != EntryKind::File {
             let name = file.name.escape_ascii();
@@ -131,17 +133,17 @@ impl TreeVolume {
         Ok(done)
     }
 
-    /// Fails with `Corrupt` if the content of a file ends behind the volume.
+    /// Fails with `Corrupt` if an extent of a file goes beyond the end of the volume.
     pub fn check_extents(&self, file: &Entry) -> Result<()> {
         let end = |extent: &Extent| extent.address.map_or(0, |address| address + extent.bytes);
         if file.extents.iter().any(|extent| end(extent) > self.content.bytes()) {
-            return Err(Error::corrupt("an extent of a file ends behind its volume"));
+            return Err(Error::corrupt("an extent of a file goes beyond the end of its volume"));
         }
         Ok(())
     }
 
-    /// Passes over entries that two directories have in common, as far as it can be told without
-    /// reading them.
+    /// Skips the next entries of two directories as long as they are in the same pages. Does not
+    /// read the skipped pages.
     pub fn skip_same(
         &self,
         entries: &mut Cursor,
@@ -151,8 +153,8 @@ impl TreeVolume {
         entries.skip_same(&self.reader, other_entries, &other.reader)
     }
 
-    /// The number of bytes from `offset` on that two files are known to have in common, without
-    /// reading them: what lies in the same segment of one series, or is a hole of both.
+    /// Returns the number of bytes from `offset` on that are known to be equal in two files without
+    /// reading them: they are in equal segments of one series, or a hole in both.
     pub fn known_same(
         &self,
         file: &Entry,
@@ -190,14 +192,14 @@ impl TreeVolume {
     fn read_fully(&self, address: u64, into: &mut [u8]) -> Result<()> {
         let read = self.content.read_at(address, into)?;
         if read < into.len() {
-            return Err(Error::corrupt("an extent of a file ends behind its volume"));
+            return Err(Error::corrupt("an extent of a file goes beyond the end of its volume"));
         }
         Ok(())
     }
 }
 
-/// Where the byte at `offset` of a file is, `None` for a hole, and the bytes up to the end of that
-/// extent.
+/// Returns the address of the byte at `offset` of a file, which is `None` in a hole, and the number
+/// of bytes up to the end of its extent. Returns `None` at the end of the file.
 fn place(file: &Entry, offset: u64) -> Option<(Option<u64>, u64)> {
     let mut start = 0;
     for extent in &file.extents {

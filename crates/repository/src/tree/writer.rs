@@ -10,15 +10,17 @@ use silt_format::{BlockKind, BlockRef, ContentHash, Error, Result};
 use crate::objects::Objects;
 use crate::packs::PackWriter;
 
-/// Bytes from which on a page may end.
+/// Minimum size of a page in bytes, except the last of its level.
 const PAGE_BYTES_MIN: usize = 16 << 10;
-/// A page ends behind one in this many names, by their hash: a new name shifts no other page.
+/// A page ends after a name whose hash is divisible by this. The boundaries depend on single names
+/// only, so a new name does not shift them.
 const NAMES_PER_PAGE: u64 = 256;
-/// The same of pages above others, whose items are smaller.
+/// The same for pages above the leaves, by the first names of the pages below. Doubled for each
+/// level.
 const PAGES_PER_PAGE: u64 = 256;
 
-/// Takes the entries of a tree depth-first, in the order of their names, and writes the pages of
-/// its directories. Holds one page of each level of each directory that is open.
+/// Writes the pages of a tree's directories. Takes the entries depth-first, in the order of their
+/// names. Holds one page of each level of each open directory.
 pub struct TreeWriter {
     open: Vec<Directory>,
 }
@@ -28,12 +30,13 @@ struct Directory {
     entry: Entry,
     leaf: Vec<Entry>,
     leaf_bytes: usize,
-    /// For each level above the leaves, the items of the page that is being filled.
+    /// For each level above the leaves: the items of the page that is being filled, and its size in
+    /// bytes.
     levels: Vec<(Vec<TreeBranch>, usize)>,
     entries: u64,
     entries_below: u64,
     bytes_below: u64,
-    /// Pages of the same directory before, which are not written again.
+    /// Stored pages of this directory, which need not be written again.
     known: HashMap<ContentHash, BlockRef>,
 }
 
@@ -44,12 +47,12 @@ impl Default for TreeWriter {
 }
 
 impl TreeWriter {
-    /// A writer without a root.
+    /// Returns a writer for an empty tree. The first [`enter`](Self::enter) begins its root.
     pub fn new() -> Self {
         Self { open: Vec::new() }
     }
 
-    /// Begins a directory below the one that is open, or the root; what it holds comes next.
+    /// Begins the root, or a directory in the open one. Its entries come next.
     pub fn enter(&mut self, entry: Entry) {
         self.open.push(Directory {
             entry,
@@ -63,22 +66,24 @@ impl TreeWriter {
         });
     }
 
-    /// Says that these pages of the open directory are stored.
+    /// Tells the writer that these pages of the open directory are stored already.
     pub fn know(&mut self, pages: &[BlockRef]) {
         if let Some(directory) = self.open.last_mut() {
             directory.known.extend(pages.iter().map(|page| (page.hash, *page)));
         }
     }
 
-    /// Adds an entry to the open directory; its name comes after those before.
+    /// Adds an entry to the open directory. Fails with `Invalid` if its name is not greater than
+    /// the one before.
     pub fn add(&mut self, objects: &Objects, packs: &mut PackWriter, entry: Entry) -> Result<()> {
         let Some(directory) = self.open.last_mut() else {
-            return Err(Error::invalid("an entry needs a directory"));
+            return Err(Error::invalid("an entry outside of a directory"));
         };
         directory.add(objects, packs, entry)
     }
 
-    /// Ends the open directory and adds it to the one around it. Returns the root once it ends.
+    /// Ends the open directory and adds it to its parent. Returns the root's entry when the root
+    /// ends, otherwise `None`.
     pub fn leave(&mut self, objects: &Objects, packs: &mut PackWriter) -> Result<Option<Entry>> {
         let Some(directory) = self.open.pop() else {
             return Err(Error::invalid("there is no directory to leave"));
@@ -123,7 +128,7 @@ impl Directory {
         self.push(objects, packs, 1, TreeBranch { first, page })
     }
 
-    /// Adds a page to the one above it.
+    /// Adds a page to the one above it, which is of level `level`.
     fn push(
         &mut self,
         objects: &Objects,
@@ -157,7 +162,7 @@ impl Directory {
         self.push(objects, packs, level + 1, TreeBranch { first, page })
     }
 
-    /// Ends all pages; the directory's entry then refers to the topmost.
+    /// Ends all pages. Returns the directory's entry, which refers to the top page.
     fn end(mut self, objects: &Objects, packs: &mut PackWriter) -> Result<Entry> {
         self.end_leaf(objects, packs)?;
         let mut level = 1;
@@ -181,7 +186,7 @@ impl Directory {
         Ok(self.entry)
     }
 
-    /// Writes a page unless the directory had the same one before.
+    /// Writes a page unless it is known to be stored. Returns the reference to it.
     fn store(
         &self,
         objects: &Objects,
@@ -197,7 +202,7 @@ impl Directory {
     }
 }
 
-/// Whether a page may end behind this name: so of one name in `one_in`.
+/// Returns whether a page may end after this name, which is true for one name in `one_in`.
 fn is_boundary(name: &[u8], one_in: u64) -> bool {
     // FNV-1a, and SplitMix64's finaliser, which spreads short names over all bits.
     let hash = name.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {

@@ -1,4 +1,4 @@
-//! A socket of an NBD connection, perhaps with TLS above it.
+//! The socket of an NBD connection, with or without TLS.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -10,9 +10,9 @@ use rustls::Connection;
 
 use crate::number::lock;
 
-/// Bytes that are read from a socket at once below TLS.
+/// Maximum number of encrypted bytes that are read from a socket at a time.
 const CIPHER_BYTES: usize = 32 << 10;
-/// Bytes that are encrypted at once.
+/// Maximum number of bytes that are encrypted at a time.
 const PLAIN_BYTES: usize = 64 << 10;
 
 /// A connected socket.
@@ -24,7 +24,7 @@ pub enum Socket {
 }
 
 impl Socket {
-    /// How long a read may wait; none for any time.
+    /// Sets the timeout of reads; `None` for no timeout.
     pub fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
         match self {
             Self::Unix(socket) => socket.set_read_timeout(timeout),
@@ -32,9 +32,9 @@ impl Socket {
         }
     }
 
-    /// Ends one or both directions.
+    /// Shuts down one or both directions.
     pub fn shutdown(&self, how: Shutdown) {
-        // It is gone already if this fails.
+        // If this fails, the connection is closed already.
         let _ = match self {
             Self::Unix(socket) => socket.shutdown(how),
             Self::Tcp(socket) => socket.shutdown(how),
@@ -72,25 +72,28 @@ impl Write for &Socket {
     }
 }
 
-/// TLS, and what was received and not decrypted yet.
+/// The state of TLS.
 struct Tls {
     connection: Connection,
+    /// Received bytes.
     cipher: Vec<u8>,
+    /// Offset in `cipher` from which they are not decrypted yet.
     from: usize,
 }
 
 impl Tls {
-    /// Decrypts what was received until there is something to read. Returns `None` if more must be
-    /// received.
+    /// Reads decrypted bytes into `into`, and decrypts received bytes if necessary. Returns `None`
+    /// if more must be received.
     fn read(&mut self, into: &mut [u8]) -> io::Result<Option<usize>> {
         loop {
             match self.connection.reader().read(into) {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                // A peer that hangs up without saying so in TLS has hung up all the same.
+                // A peer that closes the connection without `close_notify` has closed it, too.
                 Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(Some(0)),
                 other => return other.map(Some),
             }
-            // Only once all is read that was decrypted: there is a limit to that.
+            // All decrypted bytes are read now. Decrypting earlier could exceed the limit of the
+            // TLS library's buffer.
             let mut rest = &self.cipher[self.from..];
             if rest.is_empty() {
                 return Ok(None);
@@ -102,26 +105,26 @@ impl Tls {
     }
 }
 
-/// A connection's two directions. One thread reads; any thread writes.
+/// Both directions of a connection. One thread at a time may read; any thread may write.
 pub struct Channel {
     socket: Arc<Socket>,
     tls: Option<Mutex<Tls>>,
-    /// Held while something is sent, so that messages stay whole.
+    /// Held while a message is sent, so that messages are not mixed.
     sending: Mutex<()>,
 }
 
 impl Channel {
-    /// A channel without TLS.
+    /// Returns a channel without TLS.
     pub fn new(socket: Arc<Socket>) -> Self {
         Self { socket, tls: None, sending: Mutex::default() }
     }
 
-    /// Whether TLS is on.
+    /// Returns whether TLS is on.
     pub fn is_secure(&self) -> bool {
         self.tls.is_some()
     }
 
-    /// The socket below.
+    /// Returns the socket.
     pub fn socket(&self) -> &Socket {
         &self.socket
     }
@@ -137,7 +140,7 @@ impl Channel {
         Ok(())
     }
 
-    /// Reads some bytes, 0 at the end.
+    /// Reads at least one byte, and returns the number of bytes read; 0 at the end.
     pub fn read(&self, into: &mut [u8]) -> io::Result<usize> {
         let Some(tls) = &self.tls else { return read_some(&self.socket, into) };
         loop {
@@ -163,7 +166,7 @@ impl Channel {
         }
     }
 
-    /// Reads exactly as many bytes as fit.
+    /// Fills `into`. Fails with `UnexpectedEof` at the end.
     pub fn read_exact(&self, mut into: &mut [u8]) -> io::Result<()> {
         while !into.is_empty() {
             match self.read(into)? {
@@ -174,7 +177,7 @@ impl Channel {
         Ok(())
     }
 
-    /// Sends a whole message, or several, with nothing in between.
+    /// Sends one or more messages, with nothing in between.
     pub fn write_all(&self, bytes: &[u8]) -> io::Result<()> {
         self.write_with(|send| send(bytes))
     }
@@ -189,7 +192,7 @@ impl Channel {
         let Some(tls) = &self.tls else { return write(&mut |bytes| socket.write_all(bytes)) };
         let mut cipher = Vec::new();
         write(&mut |bytes| {
-            // With nothing to send, what TLS itself has to say is sent.
+            // With nothing to send, pending messages of TLS itself are sent.
             let pieces = bytes.chunks(PLAIN_BYTES).chain(bytes.is_empty().then_some(bytes));
             for piece in pieces {
                 cipher.clear();
@@ -213,7 +216,7 @@ impl Channel {
         })
     }
 
-    /// Says goodbye where TLS has a word for it, and hangs up.
+    /// Closes the connection; with TLS, sends `close_notify` first.
     pub fn close(&self) {
         if let Some(tls) = &self.tls {
             lock(tls).connection.send_close_notify();

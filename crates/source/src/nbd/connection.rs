@@ -16,25 +16,25 @@ use super::negotiation::{Terms, lost, shown, violation};
 use super::wire::{ReplyBody, ReplyForm, ReplyHeader, Request, chunk, command, errno};
 use crate::number::{be_u32, lock, to_usize};
 
-/// Most requests of a connection that wait for replies. Their bytes fit in a socket's buffer, so
-/// sending them never waits for replies to be received.
+/// Maximum number of requests of a connection that wait for replies. Their bytes fit into a
+/// socket's buffer, so sending them never waits until replies are received.
 pub const REQUESTS_MAX: usize = 16;
-/// Bytes that are read from a socket together where they are not data.
+/// Size of the input buffer in bytes. Larger pieces of data are read past it.
 const INPUT_BYTES: usize = 16 << 10;
-/// Longest payload of an error.
+/// Maximum length of the payload of an error in bytes.
 const ERROR_BYTES_MAX: u64 = 8 << 10;
-/// Most errors in one reply.
+/// Maximum number of errors in one reply.
 const ERRORS_MAX: usize = 16;
 
 /// A request, and the code that receives its reply.
 pub trait Exchange {
-    /// The request; its cookie is not set yet.
+    /// Returns the request, with cookie 0.
     fn request(&self) -> Request;
     /// Receives the payload of a simple reply.
     fn simple(&mut self, input: &mut Turn<'_>) -> Result<()>;
-    /// Receives a chunk's payload of `length` bytes; errors come elsewhere.
+    /// Receives the payload of a chunk, which has `length` bytes. Not called for errors.
     fn chunk(&mut self, kind: u16, length: u64, input: &mut Turn<'_>) -> Result<()>;
-    /// Whether the whole reply has arrived.
+    /// Returns whether the whole reply has arrived.
     fn is_complete(&self) -> bool;
 }
 
@@ -48,26 +48,26 @@ pub struct Connection {
 
 #[derive(Default)]
 struct State {
-    /// The input, unless a thread has it.
+    /// The input, unless a thread is reading it.
     input: Option<Input>,
-    /// A reply whose payload is next in the input, for the thread that asked.
+    /// A header whose payload is next in the input, for the thread that sent the request.
     parked: Option<ReplyHeader>,
-    /// The call that sent each request that waits for its reply.
+    /// The requests that wait for replies: cookie, and number of the call that sent it.
     waiting: HashMap<u64, u64>,
     calls: u64,
     cookies: u64,
-    /// Why the connection can't be used any more.
+    /// The error that has ended the connection.
     lost: Option<(ErrorKind, String)>,
 }
 
-/// Bytes that were received and not looked at.
+/// Received bytes that were not processed yet.
 struct Input {
     bytes: Vec<u8>,
     from: usize,
     to: usize,
 }
 
-/// The right to read the input, which goes back when this is dropped.
+/// The right to read the input. Dropping it returns the input to the connection.
 pub struct Turn<'c> {
     connection: &'c Connection,
     input: Option<Input>,
@@ -137,7 +137,7 @@ struct Open<E> {
 }
 
 impl Connection {
-    /// A connection whose negotiation is over.
+    /// Returns a connection after its negotiation.
     pub fn new(channel: Channel, terms: Terms) -> Self {
         let input = Some(Input { bytes: vec![0; INPUT_BYTES], from: 0, to: 0 });
         let state = State { input, ..State::default() };
@@ -149,12 +149,12 @@ impl Connection {
         &self.terms
     }
 
-    /// How many requests wait for replies.
+    /// Returns the number of requests that wait for replies.
     pub fn load(&self) -> usize {
         lock(&self.state).waiting.len()
     }
 
-    /// Why the connection can't be used any more, if so.
+    /// Returns the error that has ended the connection, if it is ended.
     pub fn failure(&self) -> Option<Error> {
         let state = lock(&self.state);
         state.lost.as_ref().map(|(kind, why)| Error::new(*kind, why.clone()))
@@ -339,7 +339,7 @@ impl Drop for Connection {
     }
 }
 
-/// The error for a request that the server has failed.
+/// Returns the error for a request to which the server has replied with an error.
 fn request_error(request: &Request, number: u32, message: &str) -> Error {
     let kind = match number {
         errno::EPERM => ErrorKind::Denied,

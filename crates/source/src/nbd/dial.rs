@@ -16,15 +16,17 @@ use super::connection::Connection;
 use super::negotiation::{Wanted, lost, negotiate};
 use super::uri::Address;
 
-/// How long a TCP connection may take.
+/// Timeout for establishing a TCP connection.
 const CONNECT_MAX: Duration = Duration::from_secs(30);
-/// How long a server may be silent while a reply is awaited.
+/// Timeout for replies once the export is open.
 const SILENCE_MAX: Duration = Duration::from_mins(5);
 
-/// Connects to a server and opens an export. `silence` is how long the server may be silent before
-/// the export is open.
+/// Connects to a server and opens an export. `silence` is the timeout for replies until the export
+/// is open.
 ///
-/// Fails as connecting does, and as described at [`Wanted`]'s fields.
+/// Fails with an I/O error if the connection fails, and with the errors of the negotiation:
+/// `NotFound` if the export does not exist, `Denied` if the server refuses it or the two sides do
+/// not agree on TLS.
 pub fn connect(address: &Address, wanted: &Wanted<'_>, silence: Duration) -> Result<Connection> {
     let socket = match address {
         Address::Tcp(host, port) => tcp(host, *port).map(Socket::Tcp),
@@ -33,7 +35,7 @@ pub fn connect(address: &Address, wanted: &Wanted<'_>, silence: Duration) -> Res
     over(socket.map_err(|error| Error::io("connecting to the server", error))?, wanted, silence)
 }
 
-/// Opens an export over a socket that is connected already.
+/// Opens an export over a connected socket.
 pub fn over(socket: Socket, wanted: &Wanted<'_>, silence: Duration) -> Result<Connection> {
     let socket = Arc::new(socket);
     socket.prepare().map_err(lost)?;

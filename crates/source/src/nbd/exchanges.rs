@@ -1,4 +1,4 @@
-//! The requests to a server: data and block status.
+//! Requests for data and for block status.
 
 use silt_format::Result;
 
@@ -7,26 +7,27 @@ use super::negotiation::violation;
 use super::wire::{Request, StatusExtent, chunk, command, decode_status};
 use crate::number::{be_u32, be_u64, to_usize};
 
-/// Most separate pieces of one reply to a read that are waited for to join.
+/// Maximum number of separate ranges of a read that have arrived while others are missing.
 const FRAGMENTS_MAX: usize = 1024;
-/// Longest payload of block status: a million extents.
+/// Maximum length in bytes of a payload of block status: a million extents.
 const STATUS_BYTES_MAX: u64 = (16 << 20) + 8;
 
 /// A read into a buffer.
 pub struct Read<'b> {
     offset: u64,
     into: &'b mut [u8],
-    /// The parts that have come, in order and apart, relative to the buffer.
+    /// The ranges of the buffer that have arrived: start and end, ascending, with gaps in between.
     filled: Vec<(usize, usize)>,
 }
 
 impl<'b> Read<'b> {
-    /// A read of as many bytes as `into` has.
+    /// Returns a read that fills `into` from `offset` on.
     pub fn new(offset: u64, into: &'b mut [u8]) -> Self {
         Self { offset, into, filled: Vec::new() }
     }
 
-    /// Notes a part that is about to come, and returns it.
+    /// Marks a part as arrived, and returns it to be filled. Fails if it is outside of the request,
+    /// or arrives twice.
     fn part(&mut self, offset: u64, length: u64) -> Result<&mut [u8]> {
         let outside = || violation(format!("{length} bytes at {offset} were not asked for"));
         let start = offset.checked_sub(self.offset).ok_or_else(outside)?;
@@ -41,7 +42,7 @@ impl<'b> Read<'b> {
             return Err(violation(format!("bytes at {offset} come twice")));
         }
         self.filled.insert(at, (start, end));
-        // Joined where they touch, so that the list stays short if the parts come in order.
+        // Join adjacent ranges. The list stays short if the parts arrive in order.
         if self.filled.get(at + 1).is_some_and(|(from, _)| *from == end) {
             self.filled[at].1 = self.filled.remove(at + 1).1;
         }
@@ -91,13 +92,13 @@ impl Exchange for Read<'_> {
 pub struct Status<'s> {
     offset: u64,
     length: u64,
-    /// The ids of the contexts, and where their extents go.
+    /// The ids of the contexts, each with the list for its extents.
     contexts: &'s mut [(u32, Vec<StatusExtent>)],
 }
 
 impl<'s> Status<'s> {
-    /// A request for each of these contexts, whose lists of extents are empty. All contexts that
-    /// were negotiated must be there.
+    /// Returns a request that fills the empty lists of these contexts. All negotiated contexts must
+    /// be among them.
     pub fn new(offset: u64, length: u64, contexts: &'s mut [(u32, Vec<StatusExtent>)]) -> Self {
         Self { offset, length, contexts }
     }

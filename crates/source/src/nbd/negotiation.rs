@@ -12,27 +12,27 @@ use super::wire::{
 };
 use crate::number::{be_u32, be_u64, to_usize};
 
-/// Longest data of a reply to an option.
+/// Maximum length in bytes of the data of a reply to an option.
 const REPLY_BYTES_MAX: u32 = 64 << 10;
-/// Most replies to one option.
+/// Maximum number of replies to one option.
 const REPLIES_MAX: usize = 256;
-/// Most characters of a server's message that are shown.
+/// Maximum number of characters of a server's message that are shown.
 const MESSAGE_CHARS_MAX: usize = 300;
 /// Maximum size of an export in bytes: the limit of changed-blocks maps.
 pub const EXPORT_BYTES_MAX: u64 = 1 << 50;
-/// Largest smallest block, as the protocol has it.
+/// Maximum value of a server's minimum block size in bytes, as the protocol defines it.
 const BLOCK_BYTES_MIN_MAX: u32 = 64 << 10;
-/// Largest request if the server does not say.
+/// Maximum size of a request in bytes, also if the server permits more.
 const REQUEST_BYTES_MAX: u32 = 32 << 20;
 
-/// An export to open, and how.
+/// An export to open.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted<'w> {
     /// The export's name.
     pub export: &'w [u8],
     /// The metadata contexts to select, if the server has them.
     pub contexts: &'w [String],
-    /// TLS, which the server must have then.
+    /// The TLS configuration, if TLS is required.
     pub tls: Option<&'w TlsClient>,
 }
 
@@ -43,11 +43,11 @@ pub struct Terms {
     pub bytes: u64,
     /// The export's capabilities; see [`transmission_flag`](super::wire::transmission_flag).
     pub flags: u16,
-    /// Smallest request, a power of two; offsets and lengths are multiples of it.
+    /// Minimum size of a request in bytes, a power of two. Offsets and lengths are multiples of it.
     pub block_bytes: u32,
-    /// Largest read.
+    /// Maximum size of a read in bytes.
     pub read_bytes_max: u32,
-    /// How replies come.
+    /// The form of replies.
     pub form: ReplyForm,
     /// The selected metadata contexts with their ids.
     pub contexts: Vec<(String, u32)>,
@@ -59,12 +59,12 @@ struct OptionReply {
     data: Vec<u8>,
 }
 
-/// An error for a server that does not keep to the protocol.
+/// Returns the error for a server that violates the protocol.
 pub fn violation(why: impl std::fmt::Display) -> Error {
     Error::invalid(format!("the server does not keep to the NBD protocol: {why}"))
 }
 
-/// An error of the connection.
+/// Returns the error for a failed connection.
 pub fn lost(error: io::Error) -> Error {
     match error.kind() {
         io::ErrorKind::UnexpectedEof
@@ -79,7 +79,7 @@ pub fn lost(error: io::Error) -> Error {
     }
 }
 
-/// A server's text, made fit to be shown.
+/// Returns a server's text for a message: without control characters, and shortened.
 pub fn shown(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(text);
     text.chars().filter(|char| !char.is_control()).take(MESSAGE_CHARS_MAX).collect()
@@ -87,9 +87,9 @@ pub fn shown(text: &[u8]) -> String {
 
 /// Negotiates with a server.
 ///
-/// Fails with NotFound for an export that does not exist; Denied if the server refuses, or if one
-/// side requires TLS and the other does not have it; Unsupported for servers of the old style;
-/// Invalid if the server does not keep to the protocol; Unavailable if the connection fails.
+/// Fails with `NotFound` if the export does not exist, `Denied` if the server refuses it or only
+/// one side has TLS, `Unsupported` if the server has only the old style of negotiation, `Invalid`
+/// if it violates the protocol, and `Unavailable` if the connection fails.
 pub fn negotiate(channel: &mut Channel, wanted: &Wanted<'_>) -> Result<Terms> {
     let no_zeroes = greet(channel)?;
     let mut client = Negotiation { channel, wanted };
@@ -139,7 +139,7 @@ fn check(terms: &Terms) -> Result<()> {
     Ok(())
 }
 
-/// Exchanges greetings. Returns whether the reply to `EXPORT_NAME` comes without zeros.
+/// Exchanges greetings. Returns whether the reply to `EXPORT_NAME` has no padding.
 fn greet(channel: &Channel) -> Result<bool> {
     let mut greeting = [0; 18];
     channel.read_exact(&mut greeting[..16]).map_err(lost)?;
@@ -190,7 +190,7 @@ impl Negotiation<'_> {
         Ok(OptionReply { kind, data })
     }
 
-    /// Sends an option and gives each reply before the last one to `each`; returns the last one.
+    /// Sends an option, calls `each` with every reply but the last, and returns the last.
     fn ask(
         &self,
         option: u32,
@@ -208,7 +208,7 @@ impl Negotiation<'_> {
         Err(violation(format!("option {option} has more than {REPLIES_MAX} replies")))
     }
 
-    /// Asks for something that has one reply. Returns whether the server does it.
+    /// Sends an option that has a single reply. Returns whether the server agrees.
     fn agree(&self, option: u32) -> Result<bool> {
         let reply = self.ask(option, &[], |_| Err(violation("a reply that was not asked for")))?;
         match reply.kind {
@@ -218,7 +218,7 @@ impl Negotiation<'_> {
         }
     }
 
-    /// The error for an option that was refused.
+    /// Returns the error for a refused option.
     fn refused(&self, reply: &OptionReply) -> Error {
         let export = shown(self.wanted.export);
         let (kind, why) = match reply.kind {
@@ -289,14 +289,14 @@ impl Negotiation<'_> {
                 _ => Err(violation("a metadata context that was not asked for")),
             }
         })?;
-        // The reply to GO says why, if the export can't be opened.
+        // If the export cannot be opened, the reply to `GO` has the reason.
         if reply.kind != option_reply::ACK {
             selected.clear();
         }
         Ok(selected)
     }
 
-    /// Chooses the export. Returns `false` if the server does not know this option.
+    /// Opens the export by `GO`. Returns `false` if the server does not know this option.
     fn go(&self, terms: &mut Terms) -> Result<bool> {
         let mut data = text(self.wanted.export);
         data.extend_from_slice(&1_u16.to_be_bytes());
@@ -331,7 +331,8 @@ impl Negotiation<'_> {
         }
     }
 
-    /// Chooses the export as servers before `GO` had it: a failure closes the connection.
+    /// Opens the export by `EXPORT_NAME`, for servers without `GO`. On failure, such a server
+    /// closes the connection.
     fn export_name(&self, terms: &mut Terms, no_zeroes: bool) -> Result<()> {
         self.send(option::EXPORT_NAME, self.wanted.export)?;
         let mut reply = [0; 10 + EXPORT_NAME_ZEROES];
@@ -353,7 +354,7 @@ fn length(data: &[u8]) -> [u8; 4] {
     count(data.len())
 }
 
-/// A string behind its length.
+/// Returns a string with its length in front.
 fn text(bytes: &[u8]) -> Vec<u8> {
     [&length(bytes), bytes].concat()
 }

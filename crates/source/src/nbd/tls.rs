@@ -1,4 +1,4 @@
-//! Certificates and keys of both ends of a TLS connection.
+//! TLS configuration of servers and clients: certificates and keys.
 
 use std::fs::File;
 use std::io::{self, BufReader};
@@ -11,29 +11,28 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection};
 use silt_format::{Error, Result};
 
-/// Largest file of certificates or keys.
+/// Maximum number of bytes that are read of a file with certificates or keys.
 const PEM_BYTES_MAX: u64 = 1 << 20;
-/// The authorities in a folder of certificates, as libnbd and QEMU call the files.
+/// File names in a folder of certificates, as libnbd and QEMU define them: the authorities, the
+/// client's certificate, and the client's key.
 const AUTHORITY_FILE: &str = "ca-cert.pem";
-/// The client's certificate there.
 const CLIENT_CERTIFICATE_FILE: &str = "client-cert.pem";
-/// The client's key there.
 const CLIENT_KEY_FILE: &str = "client-key.pem";
 
-/// How a server does TLS.
+/// The TLS configuration of a server.
 #[derive(Clone, Debug)]
 pub struct TlsOptions {
-    /// A PEM file with the server's certificate and those that lead to its authority.
+    /// A PEM file with the server's certificate and its chain up to the authority.
     pub certificate: PathBuf,
     /// A PEM file with the certificate's private key.
     pub key: PathBuf,
-    /// A PEM file with the authorities that clients' certificates must be of; none to let in
-    /// clients without certificates.
+    /// A PEM file with the authorities that may sign clients' certificates. With `None`, clients
+    /// need no certificate.
     pub client_authority: Option<PathBuf>,
 }
 
 impl TlsOptions {
-    /// Reads the files. Fails as `Invalid` if they hold no usable certificates or keys.
+    /// Reads the files. Fails with `Invalid` if they contain no usable certificates or keys.
     pub fn load(&self) -> Result<TlsServer> {
         let key = private_key(&self.key)?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -58,7 +57,7 @@ impl TlsOptions {
     }
 }
 
-/// A server's certificates, keys and demands.
+/// The loaded TLS configuration of a server.
 #[derive(Clone, Debug)]
 pub struct TlsServer(Arc<ServerConfig>);
 
@@ -77,10 +76,10 @@ pub struct TlsClient {
 }
 
 impl TlsClient {
-    /// Reads the authorities, certificate and key in the folder `certificates`, named as libnbd
-    /// and QEMU name them; without a folder, the system's authorities are trusted.
+    /// Reads authorities, certificate and key from the folder `certificates`, in files named as by
+    /// libnbd and QEMU. Without a folder, trusts the system's authorities.
     ///
-    /// Fails with Invalid if there are no authorities, or if a name or file is malformed.
+    /// Fails with `Invalid` if there are no authorities, or if a name or file is malformed.
     pub fn load(certificates: Option<&Path>, server: &str) -> Result<Self> {
         let name = ServerName::try_from(server.to_owned())
             .map_err(|_| Error::invalid(format!("'{server}' is not the name of a TLS server")))?;
@@ -114,7 +113,7 @@ impl TlsClient {
 
 fn system_authorities() -> Result<RootCertStore> {
     let mut roots = RootCertStore::empty();
-    // Some of the system's certificates may be in a form that is not supported.
+    // Ignore those of the system's certificates that the library does not support.
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     if roots.is_empty() {
         return Err(Error::invalid("the system has no certificates of authorities to trust"));

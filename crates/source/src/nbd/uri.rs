@@ -9,9 +9,9 @@ use silt_format::{Error, ErrorKind, Result};
 
 use super::wire::{PORT, STRING_BYTES_MAX};
 
-/// Longest URI in bytes.
+/// Maximum length of a URI in bytes.
 const URI_BYTES_MAX: usize = 16 << 10;
-/// The schemes, and whether they are of Unix sockets and of TLS.
+/// The schemes, each with whether it uses a Unix socket, and whether it uses TLS.
 const SCHEMES: [(&str, bool, bool); 4] = [
     ("nbd", false, false),
     ("nbds", false, true),
@@ -24,14 +24,14 @@ const SCHEMES: [(&str, bool, bool); 4] = [
 pub enum Address {
     /// A host, by name or number, and a TCP port.
     Tcp(String, u16),
-    /// The path of a Unix socket; one that begins with NUL is in the abstract namespace.
+    /// The path of a Unix socket; in the abstract namespace if it begins with NUL.
     Unix(OsString),
 }
 
-/// How to set up TLS.
+/// The TLS parameters of a URI.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UriTls {
-    /// The folder of certificates; none for the system's authorities.
+    /// The folder of certificates; `None` for the system's authorities.
     pub certificates: Option<PathBuf>,
     /// The server's name in its certificate, if it is not the host.
     pub hostname: Option<String>,
@@ -43,9 +43,9 @@ pub struct Uri {
     text: OsString,
     /// The server's address.
     pub address: Address,
-    /// The export's name: UTF-8 in theory, any bytes but NUL here.
+    /// The export's name. It should be UTF-8, but any bytes except NUL are accepted.
     pub export: Vec<u8>,
-    /// TLS, for the schemes that require it.
+    /// The TLS parameters; `None` for the schemes without TLS.
     pub tls: Option<UriTls>,
 }
 
@@ -61,7 +61,7 @@ impl fmt::Display for Uri {
     }
 }
 
-/// The scheme and the rest behind `//`, if the text is an NBD URI.
+/// Returns the properties of the scheme and the text after `://`, if the text is an NBD URI.
 fn scheme(text: &[u8]) -> Option<((bool, bool), &[u8])> {
     let at = text.windows(3).position(|window| window == b"://")?;
     let name = std::str::from_utf8(&text[..at]).ok()?;
@@ -71,15 +71,15 @@ fn scheme(text: &[u8]) -> Option<((bool, bool), &[u8])> {
 }
 
 impl Uri {
-    /// Whether a source's path is an NBD URI. A file of such a name is reached by `./`.
+    /// Returns whether a source's path is an NBD URI. For a file with such a name, prepend `./`.
     pub fn is_uri(text: &OsStr) -> bool {
         scheme(text.as_bytes()).is_some()
     }
 
     /// Parses a URI.
     ///
-    /// Fails with Invalid if it is not one of NBD, is malformed, or has parameters that are not
-    /// known; with Unsupported for the kinds of TLS that this program lacks.
+    /// Fails with `Invalid` if it is not an NBD URI, is malformed, or has unknown parameters, and
+    /// with `Unsupported` for kinds of TLS that are not supported.
     pub fn parse(text: &OsStr) -> Result<Self> {
         parse(text.as_bytes()).map_err(|Wrong(kind, why)| {
             let shown: String = text.to_string_lossy().chars().take(200).collect();
@@ -87,7 +87,7 @@ impl Uri {
         })
     }
 
-    /// The same URI with absolute paths, so that it means the same in any folder.
+    /// Returns the URI with absolute paths, so that it means the same in any folder.
     ///
     /// Fails with an I/O error if there is no current folder.
     pub fn absolute(&self) -> Result<OsString> {
@@ -128,7 +128,7 @@ impl Uri {
         Ok(OsString::from_vec(absolute))
     }
 
-    /// A name for the volume: the last word of the export's name, or the socket's name.
+    /// Returns a name for the volume: the last word of the export's name, or the socket's name.
     pub fn volume_name(&self) -> String {
         let socket = match &self.address {
             Address::Unix(path) if self.export.is_empty() => path.as_bytes(),
@@ -142,7 +142,7 @@ impl Uri {
         stem.unwrap_or("volume").to_owned()
     }
 
-    /// The name that the server's certificate must have.
+    /// Returns the name that the server's certificate must have.
     pub fn server_name(&self) -> &str {
         let named = self.tls.as_ref().and_then(|tls| tls.hostname.as_deref());
         named.unwrap_or(match &self.address {
@@ -152,7 +152,7 @@ impl Uri {
     }
 }
 
-/// Why a URI can't be used.
+/// The reason why a URI cannot be used.
 struct Wrong(ErrorKind, String);
 
 fn invalid<T>(why: impl Into<String>) -> Result<T, Wrong> {
@@ -174,7 +174,7 @@ fn parse(text: &[u8]) -> Result<Uri, Wrong> {
     };
     let export = decode(path)?;
     if export.contains(&0) || export.len() > STRING_BYTES_MAX {
-        return invalid("an export's name has no NUL and at most 4096 bytes");
+        return invalid("the export's name contains a NUL or is longer than 4096 bytes");
     }
     let query = Query::parse(query.unwrap_or_default())?;
     let address = match (is_unix, query.socket) {
@@ -234,10 +234,10 @@ fn without_user(authority: &[u8]) -> Result<&[u8], Wrong> {
 
 fn unix(authority: &[u8], socket: Vec<u8>) -> Result<Address, Wrong> {
     if !without_user(authority)?.is_empty() {
-        return invalid("a Unix socket has no host: write three slashes behind the colon");
+        return invalid("a Unix socket has no host: write three slashes after the colon");
     }
     if socket.iter().skip(1).any(|byte| *byte == 0) {
-        return invalid("the socket's path has a NUL");
+        return invalid("the socket's path contains a NUL");
     }
     Ok(Address::Unix(OsString::from_vec(socket)))
 }

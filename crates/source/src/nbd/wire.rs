@@ -1,5 +1,5 @@
-//! The numbers and fixed layouts of the NBD protocol, as doc/proto.md of NetworkBlockDevice/nbd has
-//! them. All numbers are sent in network byte order.
+//! The numbers and fixed layouts of the NBD protocol, as defined in doc/proto.md of
+//! NetworkBlockDevice/nbd. All numbers are sent in network byte order.
 
 use crate::number::{be_u32, be_u64};
 
@@ -36,7 +36,7 @@ pub const CHUNK_HEADER_BYTES: usize = 20;
 pub const EXTENDED_CHUNK_HEADER_BYTES: usize = 32;
 /// The TCP port of NBD servers.
 pub const PORT: u16 = 10809;
-/// Longest string, in bytes.
+/// Maximum length of a string in bytes.
 pub const STRING_BYTES_MAX: usize = 4096;
 /// Number of zeros after the reply to `EXPORT_NAME`, unless negotiated away.
 pub const EXPORT_NAME_ZEROES: usize = 124;
@@ -51,17 +51,17 @@ pub mod handshake_flag {
 
 /// Options of the negotiation.
 pub mod option {
-    /// Choose an export and begin, without a way to fail.
+    /// Open an export. The server cannot refuse except by closing the connection.
     pub const EXPORT_NAME: u32 = 1;
     /// End the session.
     pub const ABORT: u32 = 2;
     /// List the exports.
     pub const LIST: u32 = 3;
-    /// Go on with TLS.
+    /// Start TLS.
     pub const STARTTLS: u32 = 5;
     /// Describe an export.
     pub const INFO: u32 = 6;
-    /// Describe an export and begin.
+    /// Describe and open an export.
     pub const GO: u32 = 7;
     /// Use structured replies.
     pub const STRUCTURED_REPLY: u32 = 8;
@@ -79,25 +79,25 @@ pub mod option_reply {
     pub const ACK: u32 = 1;
     /// An export.
     pub const SERVER: u32 = 2;
-    /// Something about an export.
+    /// Information about an export.
     pub const INFO: u32 = 3;
     /// A metadata context.
     pub const META_CONTEXT: u32 = 4;
-    /// The option is not known.
+    /// The server does not know the option.
     pub const ERR_UNSUP: u32 = (1 << 31) + 1;
     /// The server does not allow it.
     pub const ERR_POLICY: u32 = (1 << 31) + 2;
-    /// The option makes no sense.
+    /// The option is invalid.
     pub const ERR_INVALID: u32 = (1 << 31) + 3;
-    /// TLS comes first.
+    /// The server requires TLS first.
     pub const ERR_TLS_REQD: u32 = (1 << 31) + 5;
     /// There is no such export.
     pub const ERR_UNKNOWN: u32 = (1 << 31) + 6;
-    /// The server is going down.
+    /// The server is shutting down.
     pub const ERR_SHUTDOWN: u32 = (1 << 31) + 7;
-    /// The server needs to tell block sizes first.
+    /// The client must request block sizes first.
     pub const ERR_BLOCK_SIZE_REQD: u32 = (1 << 31) + 8;
-    /// The option is longer than the server takes.
+    /// The option is longer than the server accepts.
     pub const ERR_TOO_BIG: u32 = (1 << 31) + 9;
     /// The option needs extended headers.
     pub const ERR_EXT_HEADER_REQD: u32 = (1 << 31) + 10;
@@ -109,27 +109,27 @@ pub mod info {
     pub const EXPORT: u16 = 0;
     /// Its name.
     pub const NAME: u16 = 1;
-    /// A description, for people.
+    /// A description for humans.
     pub const DESCRIPTION: u16 = 2;
-    /// Smallest, best and largest request.
+    /// Minimum, preferred and maximum size of requests.
     pub const BLOCK_SIZE: u16 = 3;
 }
 
 /// Capabilities of an export.
 pub mod transmission_flag {
-    /// The flags mean something.
+    /// The other flags are valid.
     pub const HAS_FLAGS: u16 = 1 << 0;
-    /// Writes are refused.
+    /// The export is read-only.
     pub const READ_ONLY: u16 = 1 << 1;
-    /// `FLUSH` is taken.
+    /// The server supports `FLUSH`.
     pub const SEND_FLUSH: u16 = 1 << 2;
-    /// The flag `FUA` is taken.
+    /// The server supports the flag `FUA`.
     pub const SEND_FUA: u16 = 1 << 3;
-    /// The flag `DF` is taken.
+    /// The server supports the flag `DF`.
     pub const SEND_DF: u16 = 1 << 7;
-    /// Several connections show the same.
+    /// Several connections see the same data.
     pub const CAN_MULTI_CONN: u16 = 1 << 8;
-    /// `CACHE` is taken.
+    /// The server supports `CACHE`.
     pub const SEND_CACHE: u16 = 1 << 10;
 }
 
@@ -143,7 +143,7 @@ pub mod command {
     pub const DISC: u16 = 2;
     /// Make completed writes durable.
     pub const FLUSH: u16 = 3;
-    /// Give a range up.
+    /// Discard a range.
     pub const TRIM: u16 = 4;
     /// Read a range ahead.
     pub const CACHE: u16 = 5;
@@ -155,13 +155,13 @@ pub mod command {
 
 /// Flags of requests.
 pub mod command_flag {
-    /// Durable before the reply.
+    /// Make the write durable before the reply.
     pub const FUA: u16 = 1 << 0;
-    /// One chunk of content at most.
+    /// Reply with at most one chunk of content.
     pub const DF: u16 = 1 << 2;
-    /// One extent for each metadata context.
+    /// Reply with one extent for each metadata context.
     pub const REQ_ONE: u16 = 1 << 3;
-    /// The length is that of a payload after an extended header.
+    /// The length is that of the payload after an extended header.
     pub const PAYLOAD_LEN: u16 = 1 << 5;
 }
 
@@ -169,7 +169,7 @@ pub mod command_flag {
 pub mod chunk {
     /// The flag of the last chunk.
     pub const FLAG_DONE: u16 = 1 << 0;
-    /// Nothing more.
+    /// No payload.
     pub const NONE: u16 = 0;
     /// Bytes at an offset.
     pub const OFFSET_DATA: u16 = 1;
@@ -187,9 +187,9 @@ pub mod chunk {
 
 /// States of the context `base:allocation`.
 pub mod allocation {
-    /// Nothing is stored.
+    /// The extent is not allocated.
     pub const HOLE: u32 = 1 << 0;
-    /// It reads as zeros.
+    /// The extent reads as zeros.
     pub const ZERO: u32 = 1 << 1;
 }
 
@@ -197,13 +197,13 @@ pub mod allocation {
 pub mod errno {
     /// The export is read-only.
     pub const EPERM: u32 = 1;
-    /// The data can't be read.
+    /// The data cannot be read.
     pub const EIO: u32 = 5;
-    /// The request makes no sense.
+    /// The request is invalid.
     pub const EINVAL: u32 = 22;
     /// The request is too large for one chunk.
     pub const EOVERFLOW: u32 = 75;
-    /// The server is going down.
+    /// The server is shutting down.
     pub const ESHUTDOWN: u32 = 108;
 }
 
@@ -216,13 +216,13 @@ pub struct Request {
     pub command: u16,
     /// Identifies the request in its replies.
     pub cookie: u64,
-    /// Where the range begins.
+    /// The offset of the range in bytes.
     pub offset: u64,
-    /// How long it is. Without extended headers it fits in 32 bits.
+    /// The length of the range in bytes. Without extended headers, it fits into 32 bits.
     pub length: u64,
 }
 
-/// The next `N` bytes, which are removed from `bytes`.
+/// Removes the next `N` bytes from `bytes` and returns them.
 fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
     let (taken, rest) = bytes.split_first_chunk()?;
     *bytes = rest;
@@ -230,13 +230,13 @@ fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
 }
 
 impl Request {
-    /// The request in these bytes, `None` if they do not begin with the right magic number.
+    /// Decodes a request; `None` if it does not begin with the right magic number.
     pub fn decode(bytes: &[u8; REQUEST_BYTES]) -> Option<Self> {
         Self::decode_any(bytes, REQUEST_MAGIC)
     }
 
-    /// The request with an extended header in these bytes, `None` if they do not begin with the
-    /// right magic number.
+    /// Decodes a request with an extended header; `None` if it does not begin with the right magic
+    /// number.
     pub fn decode_extended(bytes: &[u8; EXTENDED_REQUEST_BYTES]) -> Option<Self> {
         Self::decode_any(bytes, EXTENDED_REQUEST_MAGIC)
     }
@@ -258,8 +258,7 @@ impl Request {
         })
     }
 
-    /// The bytes of the request. Without `is_extended` a length beyond 32 bits is sent as the
-    /// largest that they hold.
+    /// Encodes the request. Without `is_extended`, a length beyond 32 bits becomes `u32::MAX`.
     pub fn encode(&self, is_extended: bool) -> Vec<u8> {
         let magic = if is_extended { EXTENDED_REQUEST_MAGIC } else { REQUEST_MAGIC };
         let mut bytes = Vec::with_capacity(EXTENDED_REQUEST_BYTES);
@@ -278,7 +277,7 @@ impl Request {
     }
 }
 
-/// How the replies of a connection begin.
+/// The form of the replies of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyForm {
     /// Each reply has one simple header.
@@ -318,8 +317,8 @@ pub enum ReplyBody {
 }
 
 impl ReplyHeader {
-    /// How many bytes a header has that begins with this magic number; `None` if no reply of this
-    /// form does.
+    /// Returns the length in bytes of a header that begins with this magic number; `None` if no
+    /// reply of this form begins with it.
     pub fn bytes(magic: u32, form: ReplyForm) -> Option<usize> {
         match (magic, form) {
             (SIMPLE_REPLY_MAGIC, ReplyForm::Simple | ReplyForm::Structured) => {
@@ -331,7 +330,7 @@ impl ReplyHeader {
         }
     }
 
-    /// The header in these bytes, as many as [`bytes`](Self::bytes) has said.
+    /// Decodes a header of the length that [`bytes`](Self::bytes) returns; `None` if it is shorter.
     pub fn decode(mut bytes: &[u8]) -> Option<Self> {
         let bytes = &mut bytes;
         let magic = u32::from_be_bytes(take(bytes)?);
@@ -344,7 +343,7 @@ impl ReplyHeader {
         let kind = u16::from_be_bytes(take(bytes)?);
         let cookie = u64::from_be_bytes(take(bytes)?);
         let length = if magic == EXTENDED_REPLY_MAGIC {
-            // The request's offset, which says nothing new.
+            // The request's offset, which is known from the cookie.
             take::<8>(bytes)?;
             u64::from_be_bytes(take(bytes)?)
         } else {
@@ -354,11 +353,11 @@ impl ReplyHeader {
     }
 }
 
-/// A length in bytes and a state.
+/// The length of an extent in bytes, and its state.
 pub type StatusExtent = (u64, u64);
 
-/// The metadata context's id and the extents in the payload of a chunk of block status; `None` if
-/// the payload is malformed, has no extent, or one without a length.
+/// Decodes the payload of a chunk of block status: the id of the metadata context, and the extents.
+/// `None` if the payload is malformed, has no extent, or has an empty one.
 pub fn decode_status(kind: u16, mut payload: &[u8]) -> Option<(u32, Vec<StatusExtent>)> {
     let bytes = &mut payload;
     let context = u32::from_be_bytes(take(bytes)?);
@@ -378,7 +377,8 @@ pub fn decode_status(kind: u16, mut payload: &[u8]) -> Option<(u32, Vec<StatusEx
     is_sound.then_some((context, extents))
 }
 
-/// The kind of an option and the length of its data; `None` if the bytes do not begin as one.
+/// Decodes the header of an option: its kind, and the length of its data. `None` if it does not
+/// begin with the right magic number.
 pub fn decode_option(bytes: &[u8; OPTION_HEADER_BYTES]) -> Option<(u32, u32)> {
     let (magic, rest) = bytes.split_first_chunk::<8>()?;
     let (option, rest) = rest.split_first_chunk::<4>()?;

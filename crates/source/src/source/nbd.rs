@@ -12,27 +12,28 @@ use crate::nbd::wire::{ReplyForm, StatusExtent, allocation, transmission_flag};
 use crate::nbd::{Connection, Read, Status, TlsClient, Uri, Wanted, connect, violation};
 use crate::number::{lock, to_usize};
 
-/// The context of holes and zeros.
+/// The metadata context for holes and zeros.
 const ALLOCATION: &str = "base:allocation";
-/// Most bytes of a request to read.
+/// Maximum size of a read request in bytes.
 const PIECE_BYTES_MAX: u32 = 256 << 10;
-/// Most connections to a server that allows several.
+/// Maximum number of connections to a server that allows several.
 const CONNECTIONS_MAX: usize = 4;
-/// How long a server may be silent before an export is open.
+/// Timeout for replies until an export is open.
 const SILENCE_MAX: Duration = Duration::from_mins(1);
-/// The same for the connections after the first: a server may let in one client at a time.
+/// The same for connections after the first. It is short, as a server may accept only one client at
+/// a time.
 const MORE_SILENCE_MAX: Duration = Duration::from_secs(2);
-/// Bytes of the volume whose block status is asked for at once.
+/// Size in bytes of the range for which block status is requested at a time.
 const WINDOW_BYTES: u64 = 1 << 30;
 /// The same with extended headers.
 const EXTENDED_WINDOW_BYTES: u64 = 256 << 30;
-/// Requests in a row that look for the end of a range of zeros.
+/// Maximum number of consecutive requests that look for the end of a range of zeros.
 const ZERO_REQUESTS_MAX: usize = 16;
-/// Shortest range of zeros that divides a read.
+/// Minimum size in bytes of a range of zeros that is not read.
 const ZERO_BYTES_MIN: u64 = 64 << 10;
-/// Replies of block status that say of less than this count as small steps.
+/// A reply with block status for fewer bytes than this counts as a small step.
 const STEP_BYTES_MIN: u64 = 4096;
-/// Most small steps through a volume.
+/// Maximum number of small steps through a volume, to stop at a server that hardly advances.
 const SMALL_STEPS_MAX: usize = 4096;
 
 /// An export of an NBD server, over one connection, or several if the server allows them.
@@ -50,11 +51,11 @@ struct Pool {
     may_grow: bool,
 }
 
-/// What is known of a range of the volume.
+/// The known block status of a range of the volume.
 #[derive(Default)]
 struct Window {
     from: u64,
-    /// Where each extent ends, and whether it is of zeros; in order, neighbours of different kinds.
+    /// For each extent in order: its end, and whether it is zeros. Adjacent extents differ.
     extents: Vec<(u64, bool)>,
     small_steps: usize,
 }
@@ -64,14 +65,15 @@ impl Window {
         self.extents.last().map_or(self.from, |(end, _)| *end)
     }
 
-    /// The end of the extent that holds `offset`, and whether it is of zeros, if that is known.
+    /// Returns the end of the extent that contains `offset`, and whether it is zeros; `None` if
+    /// unknown.
     fn find(&self, offset: u64) -> Option<(u64, bool)> {
         let at = self.extents.partition_point(|(end, _)| *end <= offset);
         self.extents.get(at).copied().filter(|_| offset >= self.from)
     }
 
-    /// Up to where the blocks from `at` on, at most to `end`, are either to be read or zeros. Short
-    /// ranges of zeros count as data.
+    /// Returns the end of the run of blocks that begins at `at`, at most `end`, and whether the run
+    /// is zeros. Short ranges of zeros count as data.
     fn run(&self, at: u64, end: u64, block_bytes: u64) -> (u64, bool) {
         let zeros_at = |at| {
             let (to, _) = self.find(at).filter(|(_, is_zero)| *is_zero)?;
@@ -98,7 +100,7 @@ impl Window {
 }
 
 impl NbdSource {
-    /// Connects to the server. With `changed`, the metadata context that tells changes is selected.
+    /// Connects to the server. `changed` is the metadata context with the changed blocks.
     pub(crate) fn open(text: &OsStr, changed: Option<&str>) -> Result<Self> {
         let uri = Uri::parse(text)?;
         let about = |error: Error| error.context(format!("NBD server {uri}"));
@@ -123,7 +125,8 @@ impl NbdSource {
         Arc::clone(&lock(&self.pool).connections[0])
     }
 
-    /// The connection with the fewest requests; another one is made while all are in use.
+    /// Returns the connection with the fewest waiting requests. Makes another one if all are in
+    /// use.
     fn pick(&self) -> Arc<Connection> {
         let mut pool = lock(&self.pool);
         let least = pool.connections.iter().min_by_key(|connection| connection.load());
@@ -132,7 +135,7 @@ impl NbdSource {
         if !pool.may_grow || is_full || least.load() == 0 {
             return least;
         }
-        // The others go on with the connections that there are.
+        // Other threads continue with the existing connections meanwhile.
         pool.may_grow = false;
         drop(pool);
         let contexts = &self.contexts;
@@ -145,14 +148,14 @@ impl NbdSource {
                 pool.may_grow = true;
                 more
             }
-            // One connection is enough.
+            // Not an error: the existing connections are enough.
             _ => least,
         }
     }
 
-    /// Asks for the block status of what begins at `offset`; `each` is given the extents of the
-    /// context, each by its end. Returns the end of the last one, or the error with which the
-    /// server has refused this request alone.
+    /// Requests the block status from `offset` on, and calls `each` with the end and the state of
+    /// each extent of the context. Returns the end of the last extent; as the inner error, that of
+    /// a request that the server has refused while the connection goes on.
     fn status(
         &self,
         context: &str,
@@ -193,7 +196,7 @@ impl NbdSource {
         Ok(Ok(at))
     }
 
-    /// Finds out about a range that begins at `offset`.
+    /// Replaces `window` by the block status of a range that begins at `offset`.
     fn look(&self, window: &mut Window, offset: u64) -> Result<()> {
         let mut small_steps = window.small_steps;
         *window = Window { from: offset, ..Window::default() };
@@ -203,10 +206,10 @@ impl NbdSource {
                 window.add(end, state & u64::from(allocation::ZERO) != 0);
             })?;
             if told.is_err() {
-                // Where holes are is only a hint.
+                // Holes only save reading, so treat the range as data.
                 window.add(at.saturating_add(WINDOW_BYTES).min(self.size), false);
             }
-            // The end of zeros is looked for, so that a reply that ends early costs no reading.
+            // If zeros are last, find their end: the reply may describe only a part of them.
             let is_zero = window.extents.last().is_some_and(|(_, is_zero)| *is_zero);
             if !is_zero || window.until() >= self.size {
                 break;
@@ -220,7 +223,7 @@ impl NbdSource {
         self.first().terms().contexts.iter().any(|(name, _)| name == ALLOCATION)
     }
 
-    /// Reads a range whose ends are at blocks.
+    /// Reads a range that is aligned to blocks.
     fn read_blocks(&self, offset: u64, into: &mut [u8]) -> Result<()> {
         let connection = self.pick();
         let terms = connection.terms();
@@ -294,7 +297,7 @@ impl VolumeSource for NbdSource {
             self.read_blocks(offset, buf).map_err(|error| self.about(error))?;
             return Ok(count);
         }
-        // The blocks at both ends are read as a whole.
+        // Not aligned: read the first and last block completely.
         let mut whole = vec![0; to_usize((end - start).min(u64::from(PIECE_BYTES_MAX)))];
         let (mut at, mut done) = (start, 0);
         while done < count {

@@ -10,7 +10,7 @@ use silt_source::{ExtentKind, SourceFormat, SourceOptions, VolumeSource, open_so
 
 use crate::qemu::{Images, KIB, MIB, qemu_io, succeed};
 
-/// A server in the background, which ends when this is dropped.
+/// A server in the background. Dropping it ends the server.
 struct Served {
     socket: PathBuf,
     pid_file: PathBuf,
@@ -66,7 +66,7 @@ fn whole(source: &dyn VolumeSource) -> Vec<u8> {
     bytes
 }
 
-/// Bytes that the source calls data.
+/// Returns the number of bytes that the source reports as data.
 fn data_bytes(source: &dyn VolumeSource) -> u64 {
     let (size, mut at, mut data) = (source.info().size.unwrap(), 0, 0);
     while at < size {
@@ -90,7 +90,7 @@ fn noise(seed: u64, length: u64) -> Vec<u8> {
     (0..length).map(|_| next()).collect()
 }
 
-/// A sparse image of 40 MiB: data at 0, 9 MiB and the end.
+/// Makes a sparse image of 40 MiB with data at 0, 9 MiB and the end.
 fn sparse(images: &Images) -> (PathBuf, Vec<u8>) {
     let (path, mut bytes) = (images.path("disk.raw"), vec![0; 40 << 20]);
     let file = std::fs::File::create(&path).unwrap();
@@ -121,7 +121,7 @@ fn raw_and_qcow2_images_are_read_from_qemu() {
         assert!(whole(&*source) == expected, "{format}");
         let data = data_bytes(&*source);
         assert!((3 * MIB..5 * MIB).contains(&data), "{format}: {data}");
-        // After the map is known as before it, and at odd places.
+        // Reads return the same with and without known block status, and at unaligned offsets.
         assert!(whole(&*source) == expected, "{format}");
         for (at, length) in [(1, 511), (3 * MIB - 7, 100_000), (9 * MIB + 1, 70_000)] {
             let (at_index, mut part) = (usize::try_from(at).unwrap(), vec![9; length]);
@@ -138,7 +138,7 @@ fn raw_and_qcow2_images_are_read_from_qemu() {
 fn threads_share_a_connection_or_have_several() {
     let images = Images::new();
     let (raw, expected) = sparse(&images);
-    // With -e 1 a second connection is never answered.
+    // With `-e 1`, the server never answers a second connection.
     for (name, shared) in [("several", "8"), ("one", "1")] {
         let served = Served::qemu(&images, name, &["-f", "raw", "-e", shared], &raw);
         let source = served.open("").unwrap();
@@ -245,7 +245,7 @@ fn a_server_that_is_gone_is_named() {
     }
     assert!(source.extent_at(0).is_err(), "so that a backup ends");
     let error = served.open("").err().unwrap().to_string();
-    // One that is ending may still take a connection, and closes it.
+    // A server that is shutting down may still accept a connection, and closes it.
     let is_said = error.contains("connecting") || error.contains("closed the connection");
     assert!(error.contains("nbd+unix:///?socket=") && is_said, "{error}");
 }

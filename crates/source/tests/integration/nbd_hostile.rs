@@ -1,5 +1,5 @@
-//! NBD servers that lie, flood and hang up. The same is done with random bytes by the fuzz target
-//! `nbd_client`.
+//! NBD servers that lie, flood and hang up. The fuzz target `nbd_client` does the same with random
+//! bytes.
 
 use std::io::Write;
 use std::net::Shutdown;
@@ -36,7 +36,7 @@ fn ack(option: u32) -> Vec<u8> {
     reply(option, option_reply::ACK, b"")
 }
 
-/// All of the negotiation before `GO`.
+/// Returns the server's part of the negotiation before `GO`.
 fn agreed() -> Vec<u8> {
     let context = [&CONTEXT.to_be_bytes()[..], b"base:allocation"].concat();
     [
@@ -96,7 +96,7 @@ fn error(cookie: u64, flags: u16, number: u32) -> Vec<u8> {
     part(cookie, flags, chunk::ERROR, &payload)
 }
 
-/// Block status of all, which is data.
+/// Returns a transcript up to a block status of data for the whole export.
 fn known() -> Vec<u8> {
     [ready(), status(1, CONTEXT, &[(1 << 20, 0)])].concat()
 }
@@ -130,15 +130,15 @@ fn good_extended() -> Vec<u8> {
     .concat()
 }
 
-/// Talks to a server that says `transcript` and hangs up: asks for the block status of all, and
-/// reads two pieces.
+/// Connects to a server that sends `transcript` and hangs up. Requests the block status of the
+/// whole export, and reads two pieces.
 fn drive(transcript: &[u8]) -> Result<(Vec<StatusExtent>, Vec<u8>)> {
     let (client, mut server) = UnixStream::pair().unwrap();
     let contexts = ["base:allocation".to_owned()];
     let wanted = Wanted { export: b"x", contexts: &contexts, tls: None };
     std::thread::scope(|scope| {
         scope.spawn(move || {
-            // The client may have left.
+            // The client may have closed the connection.
             let _ = server.write_all(transcript);
             let _ = server.shutdown(Shutdown::Write);
             let _ = std::io::copy(&mut server, &mut std::io::sink());
@@ -170,7 +170,7 @@ fn what_the_servers_below_differ_from_is_understood() {
     assert!(bytes.iter().all(|byte| *byte == 0));
 }
 
-/// Negotiations that go wrong, and what the client says of them.
+/// Returns failing negotiations, each with the client's error.
 fn bad_negotiations() -> Vec<(Vec<u8>, &'static str)> {
     let after = |rest: &[u8]| [&agreed()[..], rest].concat();
     let no_context = [
@@ -219,7 +219,7 @@ fn bad_negotiations() -> Vec<(Vec<u8>, &'static str)> {
     ]
 }
 
-/// Replies that go wrong, and what the client says of them.
+/// Returns bad replies, each with the client's error.
 fn bad_replies() -> Vec<(Vec<u8>, &'static str)> {
     let after = |rest: &[u8]| [&ready()[..], rest].concat();
     let read = |rest: &[u8]| [&known()[..], rest].concat();
@@ -290,13 +290,13 @@ fn changed_transcripts_end_too() {
                 2 => bytes[at] = [0, 0xff][random(2)],
                 _ => bytes.extend_from_within(at..),
             }
-            // An error or not: it ends, and takes no more memory than it may.
+            // With or without an error, it must end, and keep its memory limit.
             drop(drive(&bytes));
         }
     }
 }
 
-/// A source whose server says the same on each connection.
+/// Opens a source whose server sends the same on each connection.
 fn source_of(images: &Images, transcript: Vec<u8>) -> Result<Box<dyn VolumeSource>> {
     let socket = images.path("hostile.sock");
     let listener = UnixListener::bind(&socket).unwrap();

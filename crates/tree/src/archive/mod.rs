@@ -17,12 +17,12 @@ pub struct ArchiveEntry<'e> {
     pub path: &'e [u8],
     /// Its metadata.
     pub metadata: &'e Metadata,
-    /// The path of an earlier entry that is the same file.
+    /// For a further name of a file with hard links: the path of its first entry.
     pub link_to: Option<&'e [u8]>,
     /// The name of the owner, if it is known.
     pub user: Option<&'e [u8]>,
     /// The name of the group, if it is known.
     pub group: Option<&'e [u8]>,
-    /// The ranges of a regular file that are not holes, in ascending order.
+    /// The byte ranges of a regular file that are not holes, in ascending order.
     pub data: &'e [Range<u64>],
 }

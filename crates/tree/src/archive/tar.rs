@@ -1,8 +1,8 @@
 //! Tar archives in the pax format of POSIX.1-2001, with the extensions of GNU tar and star for
 //! sparse files and extended attributes.
 //!
-//! Written here and not by a library, because those at hand write neither sparse files that are not
-//! on disk nor names that are no text.
+//! The available libraries cannot write sparse files that are not on disk, nor names that are not
+//! UTF-8, so this is an implementation of its own.
 
 use std::io::Write;
 
@@ -13,13 +13,14 @@ use silt_format::{Error, ErrorKind, Result};
 use super::ArchiveEntry;
 
 const BLOCK_BYTES: usize = 512;
-/// Lengths of the fields for names and targets of links in a header.
+/// Length of the header fields for the name and for a link's target, in bytes.
 const NAME_BYTES: usize = 100;
+/// Length of the header fields for the names of user and group, in bytes.
 const OWNER_BYTES: usize = 32;
-/// The largest number of an octal field of eight and of twelve bytes.
+/// The largest numbers that octal fields of eight and of twelve bytes can hold.
 const OCTAL_8_MAX: u64 = 0o777_7777;
 const OCTAL_12_MAX: u64 = 0o777_7777_7777;
-/// Archives are padded to a multiple of this, as tar does.
+/// Archives are padded to a multiple of this size, as by tar.
 const RECORD_BYTES: u64 = 20 * 512;
 
 /// Writes a tar archive.
@@ -27,18 +28,19 @@ pub struct TarWriter<W: Write> {
     out: W,
     /// Bytes written so far.
     written: u64,
-    /// Bytes that the content of the current entry still has.
+    /// Bytes of the current entry's content that are still to be written.
     left: u64,
 }
 
 impl<W: Write> TarWriter<W> {
-    /// An archive that is written to `out`.
+    /// Starts an archive that is written to `out`.
     pub fn new(out: W) -> Self {
         Self { out, written: 0, left: 0 }
     }
 
-    /// Begins an entry. The bytes of its data ranges follow by [`data`](Self::data), unless it is
-    /// a link. Returns `false` for a socket, which an archive can't have.
+    /// Begins an entry. For a regular file that is not a link, the caller then passes the bytes of
+    /// the data ranges to [`data`](Self::data). Returns `false` and writes nothing for a socket: an
+    /// archive cannot contain sockets. Fails if the entry before lacks content.
     pub fn begin(&mut self, entry: &ArchiveEntry<'_>) -> Result<bool> {
         self.end_content()?;
         let metadata = entry.metadata;
@@ -78,7 +80,7 @@ impl<W: Write> TarWriter<W> {
         let plain_time = plain_seconds(metadata.modified);
         add_records(&mut records, entry, size);
         if kind != b'1' {
-            // A link is the file that it names, with all its attributes.
+            // A hard link shares the attributes of its file.
             metadata.xattrs.iter().for_each(|xattr| records.add_attribute(xattr));
         }
         let mut header = Header::new(&path, target, kind);
@@ -100,7 +102,7 @@ impl<W: Write> TarWriter<W> {
         Ok(true)
     }
 
-    /// Appends content of the current entry.
+    /// Appends content to the current entry. Fails with `Invalid` beyond the end of its data.
     pub fn data(&mut self, bytes: &[u8]) -> Result<()> {
         let Some(left) = self.left.checked_sub(to_u64(bytes.len())) else {
             return Err(Error::invalid("more content than the entry has"));
@@ -109,12 +111,12 @@ impl<W: Write> TarWriter<W> {
         self.write(bytes)
     }
 
-    /// Bytes of the current entry's content that were not written yet.
+    /// Returns the number of bytes of the current entry's content that are still to be written.
     pub fn left(&self) -> u64 {
         self.left
     }
 
-    /// Ends the archive and returns what it was written to.
+    /// Ends the archive and returns the writer. Fails if the last entry lacks content.
     pub fn finish(mut self) -> Result<W> {
         self.end_content()?;
         self.write(&[0; 2 * BLOCK_BYTES])?;
@@ -125,7 +127,7 @@ impl<W: Write> TarWriter<W> {
         Ok(self.out)
     }
 
-    /// Writes a header of extended attributes for the entry that follows.
+    /// Writes the extended header of the entry that follows.
     fn extended(&mut self, records: &[u8]) -> Result<()> {
         let mut header = Header::new(b"././@PaxHeader", b"", b'x');
         header.number(100, 8, 0o644);
@@ -141,7 +143,7 @@ impl<W: Write> TarWriter<W> {
 
     fn end_content(&mut self) -> Result<()> {
         if self.left > 0 {
-            return Err(Error::new(ErrorKind::Invalid, "the content of an entry is not complete"));
+            return Err(Error::new(ErrorKind::Invalid, "the entry before lacks content"));
         }
         self.pad()
     }
@@ -159,12 +161,12 @@ impl<W: Write> TarWriter<W> {
     }
 }
 
-/// Seconds of a time that a plain header can hold.
+/// Returns the seconds of a time if they fit into a plain header.
 fn plain_seconds(time: Timestamp) -> Option<u64> {
     u64::try_from(time.seconds).ok().filter(|seconds| *seconds <= OCTAL_12_MAX)
 }
 
-/// Adds what a plain header can't hold of numbers, owners and times.
+/// Adds records for numbers, owners and times that do not fit into a plain header.
 fn add_records(records: &mut Records, entry: &ArchiveEntry<'_>, size: u64) {
     let metadata = entry.metadata;
     for (name, number, max) in [
@@ -189,8 +191,9 @@ fn add_records(records: &mut Records, entry: &ArchiveEntry<'_>, size: u64) {
     }
 }
 
-/// The map of a sparse file in version 1.0 of GNU tar's format: number of ranges, then start and
-/// length of each, padded to a block. The last one ends where the file does.
+/// Returns the map of a sparse file in version 1.0 of GNU tar's format: the number of ranges, then
+/// start and length of each, as decimal lines padded to a block. The last range ends at the end of
+/// the file.
 fn sparse_map(entry: &ArchiveEntry<'_>) -> Vec<u8> {
     let size = entry.metadata.size;
     let ends_in_hole = entry.data.last().is_none_or(|last| last.end < size);
@@ -206,15 +209,15 @@ fn sparse_map(entry: &ArchiveEntry<'_>) -> Vec<u8> {
     map
 }
 
-/// The name that a program without support for sparse files gives to the map and the data.
+/// Returns the name under which a program without support for sparse files extracts map and data.
 fn sparse_name(path: &[u8]) -> Vec<u8> {
     let slash = path.iter().rposition(|byte| *byte == b'/');
     let (folder, name) = path.split_at(slash.map_or(0, |slash| slash + 1));
     [folder, b"GNUSparseFile.0/", name].concat()
 }
 
-/// An access control list as text, with numbers in place of names; `None` if it is none that Linux
-/// gives. Programs take lists as text only.
+/// Returns a POSIX ACL in its text form, with numeric ids. `None` if `value` is not in the layout
+/// of Linux. Programs that read archives accept only the text form.
 fn acl_text(value: &[u8]) -> Option<String> {
     let (version, entries) = value.split_first_chunk::<4>()?;
     let (entries, rest) = entries.as_chunks::<8>();
@@ -240,7 +243,7 @@ fn acl_text(value: &[u8]) -> Option<String> {
     Some(lines.join(","))
 }
 
-/// The key of an extended attribute, in which `=` would end the key.
+/// Returns the record key of an extended attribute. `=` is escaped: it would end the key.
 fn xattr_key(name: &[u8]) -> Vec<u8> {
     let mut key = b"SCHILY.xattr.".to_vec();
     for byte in name {
@@ -253,7 +256,7 @@ fn xattr_key(name: &[u8]) -> Vec<u8> {
     key
 }
 
-/// A time as a decimal number of seconds.
+/// Formats a time as a decimal number of seconds.
 fn decimal(time: Timestamp) -> String {
     let nanoseconds = i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanoseconds);
     let sign = if nanoseconds < 0 { "-" } else { "" };
@@ -266,7 +269,7 @@ fn decimal(time: Timestamp) -> String {
     format!("{sign}{seconds}.{}", digits.trim_end_matches('0'))
 }
 
-/// Records of an extended header: each begins with its own length.
+/// The records of an extended header. Each begins with its own length, including that number.
 #[derive(Default)]
 struct Records {
     bytes: Vec<u8>,
@@ -274,7 +277,7 @@ struct Records {
 
 impl Records {
     fn add(&mut self, key: &[u8], value: &[u8]) {
-        // " ", "=" and the end of the line.
+        // The space, "=" and the newline.
         let rest = key.len() + value.len() + 3;
         let mut length = rest + 1;
         while length != rest + length.to_string().len() {
@@ -283,9 +286,7 @@ impl Records {
         let line = [length.to_string().as_bytes(), b" ", key, b"=", value, b"\n"].concat();
         self.bytes.extend(line);
     }
-}
 
-impl Records {
     fn add_attribute(&mut self, xattr: &Xattr) {
         let key: Option<&[u8]> = match xattr.name.as_slice() {
             b"system.posix_acl_access" => Some(b"SCHILY.acl.access"),
@@ -302,7 +303,7 @@ impl Records {
 struct Header([u8; BLOCK_BYTES]);
 
 impl Header {
-    /// A header; longer names are cut, and an extended header has them whole.
+    /// Returns a header. Names that are too long are cut; the extended header has them in full.
     fn new(path: &[u8], target: &[u8], kind: u8) -> Self {
         let mut header = Self([0; BLOCK_BYTES]);
         header.text(0, NAME_BYTES, path);
@@ -317,7 +318,7 @@ impl Header {
         self.0[at..at + bytes].copy_from_slice(&text[..bytes]);
     }
 
-    /// An octal number that ends with a zero byte.
+    /// Writes an octal number that ends with a zero byte.
     fn number(&mut self, at: usize, bytes: usize, number: u64) {
         let digits = format!("{number:0width$o}", width = bytes - 1);
         self.text(at, bytes - 1, digits.as_bytes());

@@ -1,7 +1,7 @@
 //! Zip archives with 64-bit sizes, written to a stream.
 //!
-//! Written here on top of `flate2`, which is in use for qcow2 images anyway: libraries for zip keep
-//! every entry in memory as an object and bring a dozen packages.
+//! Built on `flate2`, which qcow2 images need anyway. Libraries for zip keep an object per entry in
+//! memory and add a dozen packages.
 
 use std::io::Write;
 
@@ -13,19 +13,21 @@ use silt_format::{Error, ErrorKind, Result};
 
 use super::ArchiveEntry;
 
-/// Maximum size of the list of entries, which is kept until the end: about three million entries.
+/// Maximum size in bytes of the list of entries, which stays in memory until the end. Enough for
+/// about three million entries.
 const DIRECTORY_BYTES_MAX: usize = 256 << 20;
-/// Files from this size on get fields of 64 bits. Compression makes no file larger by so much that
-/// one below it needs them.
+/// Files of at least this size get 64-bit fields. The margin below 4 GiB is for files that grow
+/// when they are deflated.
 const LARGE_BYTES: u64 = 0xf000_0000;
 const DEFLATED: u16 = 8;
-/// Names are UTF-8; sizes are behind the content.
+/// Flag of an entry: its name is UTF-8.
 const UTF8: u16 = 1 << 11;
+/// Flag of an entry: its sizes are behind the content.
 const SIZES_BEHIND: u16 = 1 << 3;
-/// Made on Unix, by version 4.5, which has fields of 64 bits.
+/// Made on Unix, by version 4.5 of the specification, the first with 64-bit fields.
 const MADE_BY: u16 = 0x032d;
 
-/// Counts what is written.
+/// Counts the bytes that are written.
 struct Counted<W: Write> {
     out: W,
     bytes: u64,
@@ -45,14 +47,15 @@ impl<W: Write> Write for Counted<W> {
 
 /// An entry whose content is being written.
 struct Current {
-    /// The record of the list of entries, up to where sizes are known.
     name: Vec<u8>,
     mode: u32,
     seconds: i64,
     flags: u16,
     is_large: bool,
+    /// Offset of its header in the archive.
     at: u64,
     crc: Crc,
+    /// Size of the content so far, before compression.
     bytes: u64,
 }
 
@@ -61,8 +64,8 @@ enum Output<W: Write> {
     Deflating(DeflateEncoder<Counted<W>>),
 }
 
-/// Writes a zip archive. Hard links become files of their own; extended attributes, owners and
-/// holes are lost.
+/// Writes a zip archive. It does not preserve extended attributes, owners and holes. Each name of
+/// a file with hard links becomes a separate file.
 pub struct ZipWriter<W: Write> {
     output: Option<Output<W>>,
     current: Option<Current>,
@@ -71,14 +74,16 @@ pub struct ZipWriter<W: Write> {
 }
 
 impl<W: Write> ZipWriter<W> {
-    /// An archive that is written to `out`.
+    /// Starts an archive that is written to `out`.
     pub fn new(out: W) -> Self {
         let output = Some(Output::Plain(Counted { out, bytes: 0 }));
         Self { output, current: None, directory: Vec::new(), entries: 0 }
     }
 
-    /// Begins an entry. The whole content of a file follows by [`data`](Self::data). Returns
-    /// `false` for pipes, sockets and devices, which an archive can't have, and for the root.
+    /// Begins an entry. For a file, the caller then passes the whole content, holes included, to
+    /// [`data`](Self::data). Returns `false` and writes nothing for the root, and for pipes,
+    /// sockets and devices, which an archive cannot contain. Fails with `Unsupported` if the list
+    /// of entries gets too long.
     pub fn begin(&mut self, entry: &ArchiveEntry<'_>) -> Result<bool> {
         let metadata = entry.metadata;
         let (kind, content) = match metadata.kind {
@@ -96,7 +101,7 @@ impl<W: Write> ZipWriter<W> {
             name.push(b'/');
         }
         if self.directory.len() + name.len() > DIRECTORY_BYTES_MAX {
-            let message = "more entries than a zip archive is written with";
+            let message = "too many entries for a zip archive: their list exceeds 256 MiB";
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
         let is_text = std::str::from_utf8(&name).is_ok();
@@ -119,7 +124,7 @@ impl<W: Write> ZipWriter<W> {
         Ok(true)
     }
 
-    /// Appends content of the current entry.
+    /// Appends content to the current entry.
     pub fn data(&mut self, bytes: &[u8]) -> Result<()> {
         let Some(current) = &mut self.current else {
             return Err(Error::invalid("content without an entry"));
@@ -132,7 +137,7 @@ impl<W: Write> ZipWriter<W> {
         }
     }
 
-    /// Ends the archive and returns what it was written to.
+    /// Ends the archive and returns the writer.
     pub fn finish(mut self) -> Result<W> {
         self.end_content()?;
         let Some(Output::Plain(mut out)) = self.output.take() else {
@@ -142,7 +147,7 @@ impl<W: Write> ZipWriter<W> {
         out.write_all(&self.directory).map_err(failed)?;
         let (bytes, end) = (to_u64(self.directory.len()), out.bytes);
         let mut tail = Fields::default();
-        // The end in 64 bits, where it is, and the end as it ever was.
+        // The 64-bit end record, its locator, and the original end record.
         tail.u32(0x0606_4b50).u64(44).u16(MADE_BY).u16(45).u32(0).u32(0);
         tail.u64(self.entries).u64(self.entries).u64(bytes).u64(start);
         tail.u32(0x0706_4b50).u32(0).u64(end).u32(1);
@@ -177,7 +182,7 @@ impl<W: Write> ZipWriter<W> {
         Ok(())
     }
 
-    /// Writes sizes and checksum of the current entry, and notes it for the list of entries.
+    /// Writes sizes and checksum of the current entry, and adds it to the list of entries.
     fn end_content(&mut self) -> Result<()> {
         let Some(current) = self.current.take() else { return Ok(()) };
         let Some(Output::Deflating(out)) = self.output.take() else {
@@ -232,17 +237,16 @@ fn failed(error: std::io::Error) -> Error {
 }
 
 fn length(bytes: usize) -> Result<u16> {
-    u16::try_from(bytes).map_err(|_| {
-        Error::new(ErrorKind::Unsupported, "its path is longer than zip archives can have")
-    })
+    u16::try_from(bytes)
+        .map_err(|_| Error::new(ErrorKind::Unsupported, "its path is too long for a zip archive"))
 }
 
-/// A number that is known to fit, or else the mark of fields of 64 bits.
+/// Returns a number as 32 bits, or the mark for "see the 64-bit field" if it does not fit.
 fn lowest(number: u64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-/// The extra field with a modification time in seconds, where 32 bits hold it.
+/// Returns the extra field with a modification time; empty if it does not fit into 32 bits.
 fn unix_time(seconds: i64) -> Vec<u8> {
     let Ok(seconds) = i32::try_from(seconds) else { return Vec::new() };
     let mut field = Fields::default();
@@ -271,7 +275,8 @@ impl Fields {
         self
     }
 
-    /// The field for local times, which has no time zone: 1980-01-01. An extra field has the time.
+    /// Writes 1980-01-01 into the field for the local time, which has no time zone. An extra field
+    /// has the real time.
     fn dos_time(&mut self) -> &mut Self {
         self.u16(0).u16(1 << 5 | 1)
     }

@@ -1,4 +1,4 @@
-//! Setting attributes, in the order in which none erases another.
+//! Setting attributes, in an order in which none resets another.
 
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{
@@ -14,15 +14,16 @@ use super::options::{MakeOptions, Missing, OwnerChoice, XattrChoice};
 use crate::attributes::{APPEND, EARLY_FLAGS, IMMUTABLE, SETTABLE_FLAGS, Subject, xattr_names};
 use crate::status::{Status, open_at, status_at, status_of};
 
-/// Set-user-id and set-group-id: not for the files of another owner.
+/// Set-user-id and set-group-id. Not set if the owner could not be set: the program would run as
+/// the wrong user.
 const SET_ID: u16 = 0o6000;
-/// Flags that most file systems have, for one that refuses the others.
+/// Flags that most file systems have; tried if a file system refuses all of the flags.
 const COMMON_FLAGS: u32 = IMMUTABLE | APPEND | 0x8 | 0x40 | 0x80 | 0x1_0000;
-/// Namespaces whose attributes are removed if they are not in the metadata: a new file may have
-/// inherited ACLs. Labels of security modules are the machine's own.
+/// Prefixes of attributes that are removed if the metadata does not have them, such as ACLs that a
+/// new file inherited. Labels of security modules belong to the machine and stay.
 const OWNED: [&[u8]; 4] = [b"user.", b"trusted.", b"system.posix_acl_", b"security.capability"];
 
-/// A file whose attributes are set.
+/// An open file, to set its attributes.
 #[derive(Clone, Copy)]
 pub(super) enum Handle<'a> {
     /// Open for reading or writing.
@@ -31,14 +32,14 @@ pub(super) enum Handle<'a> {
     Path(&'a OwnedFd),
 }
 
-/// Whose a file is.
+/// The owner of a file after an attempt to set it.
 #[derive(Clone, Copy)]
 enum Owned {
-    /// As it should be.
+    /// The wanted owner.
     Right,
-    /// The user's who makes it, by choice.
+    /// The user who restores, as the options ask for.
     Otherwise,
-    /// Another's, as a privilege is missing.
+    /// Not the wanted owner: a privilege is missing.
     Denied,
 }
 
@@ -49,13 +50,13 @@ impl Handle<'_> {
         }
     }
 
-    /// The path that the kernel resolves to the file itself, even if that is a symbolic link.
+    /// Returns a path that resolves to the file itself, even if that is a symbolic link.
     fn path(&self) -> String {
         format!("/proc/self/fd/{}", self.file().as_raw_fd())
     }
 
-    /// Sets everything but flags. What a privilege is missing for is counted and no error. After
-    /// an error the rest is set, too.
+    /// Sets all attributes but flags. An attribute that needs a missing privilege is counted in
+    /// `missing` and is no error. After an error it still sets the others.
     pub(super) fn apply(
         &self,
         metadata: &Metadata,
@@ -109,7 +110,8 @@ impl Handle<'_> {
         match self.chown(Some(user), Some(group)) {
             Ok(()) => Ok(Owned::Right),
             Err(Errno::PERM | Errno::INVAL | Errno::NOTSUP) => {
-                // A user may give a file to another of its groups; if not, it is counted anyway.
+                // Users may give their files to another group that they are in. The file counts as
+                // denied in either case.
                 if status.metadata.gid != gid {
                     let _ = self.chown(None, Some(group));
                 }
@@ -176,13 +178,13 @@ impl Handle<'_> {
     fn xattr_names(&self) -> Result<Vec<Vec<u8>>> {
         let names = match self {
             Self::Open(file) => xattr_names(Subject::Open(file.as_fd())),
-            // The path has no second part: the link in /proc must be followed here.
+            // The link in /proc must be followed: it leads to the file itself.
             Self::Path(_) => xattr_names(Subject::Path(self.path().as_bytes())),
         };
         names.map_err(|error| failed("listing attributes", error))
     }
 
-    /// Sets the modification time. The access time stays: it is not part of metadata.
+    /// Sets the modification time. Keeps the access time, which is not part of the metadata.
     fn set_times(&self, metadata: &Metadata) -> Result<(), Errno> {
         let modified = Timespec {
             tv_sec: metadata.modified.seconds,
@@ -199,8 +201,8 @@ impl Handle<'_> {
     }
 }
 
-/// Makes a directory writable that is there already, and sets flags that only an empty one can
-/// get. Whether that succeeds shows when it is filled.
+/// Makes an existing directory writable, and sets the flags that only an empty directory can get.
+/// Ignores errors: if they matter, filling the directory or setting its flags fails later.
 pub(super) fn prepare_directory(
     directory: &OwnedFd,
     status: &Status,
@@ -222,13 +224,13 @@ pub(super) fn set_early_flags(file: &OwnedFd, metadata: &Metadata, options: &Mak
         && !options.ignores_flags
         && let Ok(present) = ioctl_getflags(file)
     {
-        // A refusal is noticed when all flags are set.
+        // Setting all flags at the end counts a refusal.
         let _ = ioctl_setflags(file, IFlags::from_bits_retain(present.bits() | early));
     }
 }
 
-/// Clears flags of a name of a directory that forbid its removal. Devices and pipes are not opened
-/// and have none.
+/// Clears the flags of an entry that forbid its removal. Does nothing for devices and pipes: they
+/// have no flags, and must not be opened.
 pub(super) fn unlock(directory: &OwnedFd, name: &[u8]) {
     let has_flags = status_at(directory, name)
         .is_ok_and(|status| matches!(status.metadata.kind, EntryKind::File | EntryKind::Directory));
@@ -237,17 +239,17 @@ pub(super) fn unlock(directory: &OwnedFd, name: &[u8]) {
     }
 }
 
-/// Clears flags that forbid changes, if they are set.
+/// Clears those of `flags` that are set.
 pub(super) fn clear_flags(file: &OwnedFd, flags: u32) {
     if let Ok(present) = ioctl_getflags(file)
         && present.bits() & flags != 0
     {
-        // If it fails, so does the change that they forbid.
+        // If this fails, the change that they forbid fails as well.
         let _ = ioctl_setflags(file, IFlags::from_bits_retain(present.bits() & !flags));
     }
 }
 
-/// Sets the inode flags. Those that the file system does not have are counted as missing.
+/// Sets the inode flags. Counts the file in `missing` if some of them cannot be set.
 pub(super) fn set_flags(file: &OwnedFd, flags: u32, options: &MakeOptions, missing: &mut Missing) {
     let wanted = flags & SETTABLE_FLAGS;
     if options.ignores_flags {
@@ -265,7 +267,7 @@ pub(super) fn set_flags(file: &OwnedFd, flags: u32, options: &MakeOptions, missi
         |wanted| ioctl_setflags(file, IFlags::from_bits_retain(present & !SETTABLE_FLAGS | wanted));
     if set(wanted).is_err() {
         missing.flags += 1;
-        // Part of them is better than none, and it is counted as missing already.
+        // Some flags are better than none. The file is counted already.
         let _ = set(wanted & COMMON_FLAGS);
     }
 }

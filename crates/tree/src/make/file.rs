@@ -1,4 +1,4 @@
-//! Regular files that are being made, or that are there already.
+//! Regular files that are being made, or that exist already.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -16,20 +16,20 @@ use crate::attributes::{APPEND, IMMUTABLE};
 use crate::file::OpenFile;
 use crate::status::{open_at, status_at, status_of};
 
-/// What is to be done for a regular file.
+/// The next step for a regular file.
 #[derive(Debug)]
 pub enum FileStep {
-    /// Write its content, then [`Maker::complete`] it.
+    /// Write its content, then call [`Maker::complete`].
     New(NewFile),
-    /// A file of the same size and modification time is there: compare its content, then
-    /// [`Maker::keep`] or [`Maker::renew`] it.
+    /// A file of the same size and modification time exists. Compare its content, then call
+    /// [`Maker::keep`] or [`Maker::renew`].
     Present(PresentFile),
-    /// It failed, which is noted.
+    /// The file cannot be made; the report has the error.
     Failed,
 }
 
-/// A regular file that is being made under a temporary name. Dropped before it is complete, it is
-/// removed.
+/// A regular file that is being made under a temporary name. Dropping it before it is complete
+/// removes it.
 #[derive(Debug)]
 pub struct NewFile {
     file: Option<File>,
@@ -43,11 +43,12 @@ pub struct NewFile {
 }
 
 impl NewFile {
-    /// Writes at an offset. Ranges that are never written are holes. Several threads may write.
+    /// Writes at an offset in bytes. Ranges that are never written become holes. Several threads
+    /// may write at a time. Fails with `Invalid` beyond the size of the file.
     pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         let end = offset.checked_add(bytes.len() as u64);
         if end.is_none_or(|end| end > self.metadata.size) {
-            return Err(Error::invalid("writing behind the end of a file"));
+            return Err(Error::invalid("writing beyond the end of a file"));
         }
         let Some(file) = &self.file else { return Err(Error::invalid("the file is complete")) };
         file.write_all_at(bytes, offset).map_err(|error| {
@@ -59,13 +60,13 @@ impl NewFile {
 impl Drop for NewFile {
     fn drop(&mut self) {
         if self.file.is_some() {
-            // A failure leaves a file whose name says that it is temporary.
+            // If this fails, a file with a temporary name stays.
             let _ = unlinkat(&*self.directory, &*self.temporary, AtFlags::empty());
         }
     }
 }
 
-/// A regular file that is there already, of the size and modification time of one to be made.
+/// An existing regular file that has the name, size and modification time of the one to be made.
 #[derive(Debug)]
 pub struct PresentFile {
     file: OpenFile,
@@ -74,14 +75,14 @@ pub struct PresentFile {
 }
 
 impl PresentFile {
-    /// The file, to compare its content.
+    /// Returns the file, to compare its content.
     pub fn file(&self) -> &OpenFile {
         &self.file
     }
 }
 
 impl Maker {
-    /// Begins a regular file of the current directory.
+    /// Begins a regular file in the current directory.
     pub fn file(&mut self, name: &[u8], metadata: &Metadata) -> FileStep {
         let step = self.check(name, metadata.kind == EntryKind::File).and_then(|directory| {
             if let Some(present) = self.present(&directory, name, metadata)? {
@@ -95,7 +96,8 @@ impl Maker {
         })
     }
 
-    /// Sets attributes of a new file and gives it its name. Returns `false` if that failed.
+    /// Sets the attributes of a new file and renames it to its name. Returns `false` if that
+    /// failed.
     pub fn complete(&mut self, mut new: NewFile) -> bool {
         let result = self.complete_file(&mut new);
         let made = match result {
@@ -113,14 +115,14 @@ impl Maker {
         made
     }
 
-    /// Notes that the content of a new file could not be had, and removes the file.
+    /// Removes a new file and notes why its content is not available.
     pub fn give_up(&mut self, mut new: NewFile, error: Error) {
         self.report.fail(std::mem::take(&mut new.path), error);
         drop(new);
         self.sweep();
     }
 
-    /// Keeps a file that is there, and sets its attributes. Returns `false` if that failed.
+    /// Keeps an existing file and sets its attributes. Returns `false` if that failed.
     pub fn keep(&mut self, present: PresentFile) -> bool {
         let PresentFile { file, name, metadata, .. } = present;
         let file = file.into_fd();
@@ -133,7 +135,7 @@ impl Maker {
         self.made(&name, applied)
     }
 
-    /// Replaces a file that is there by a new one.
+    /// Begins a new file that replaces an existing one. `None` if that failed.
     pub fn renew(&mut self, present: &PresentFile) -> Option<NewFile> {
         let made = self
             .check_name(&present.name)
@@ -141,22 +143,23 @@ impl Maker {
         made.map_err(|error| self.fail(&present.name, error)).ok()
     }
 
-    /// The file that already has a name, if it may stay.
+    /// Returns the existing file with this name if it can be kept. Fails if it exists and may not
+    /// be replaced.
     fn present(
         &self,
         directory: &Arc<OwnedFd>,
         name: &[u8],
         metadata: &Metadata,
     ) -> Result<Option<PresentFile>> {
-        let failed = |error: Errno| Error::io("looking at what is there", error.into());
+        let failed = |error: Errno| Error::io("reading the existing entry", error.into());
         let status = match status_at(&**directory, name) {
             Ok(status) => status,
             Err(Errno::NOENT) => return Ok(None),
             Err(error) => return Err(failed(error)),
         };
         self.may_replace(&status)?;
-        // A file with several names is one of a group: it is made again together with them, as
-        // its other names may be elsewhere.
+        // If only one of the two has hard links, the file is replaced: other names of the existing
+        // file may be outside of the target.
         let may_stay = |now: &Metadata| {
             now.kind == EntryKind::File
                 && now.size == metadata.size
@@ -166,7 +169,7 @@ impl Maker {
         if self.options.existing != Existing::KeepIfSame || !may_stay(&status.metadata) {
             return Ok(None);
         }
-        // One that cannot be read is replaced.
+        // A file that cannot be read is replaced.
         let Ok(file) = open_at(&**directory, name, OFlags::empty()) else { return Ok(None) };
         let status = status_of(&file).map_err(failed)?;
         Ok(may_stay(&status.metadata).then(|| PresentFile {
@@ -212,7 +215,7 @@ impl Maker {
         let file = OwnedFd::from(file);
         let applied =
             Handle::Open(&file).apply(&new.metadata, &self.options, &mut self.report.missing);
-        // The content is worth having without an attribute.
+        // Even without some attribute, the content is worth keeping.
         if let Err(error) = publish(&new.directory, &new.temporary, &new.name) {
             // Dropping it removes the temporary name.
             new.file = Some(file.into());
@@ -222,7 +225,8 @@ impl Maker {
         applied
     }
 
-    /// A file that is immutable gets no further names, so that one with several waits.
+    /// Sets the flags of a file, or defers them to the end: an immutable file can get no further
+    /// hard links.
     fn set_or_defer_flags(&mut self, file: &OwnedFd, metadata: &Metadata, path: &[u8]) {
         let is_final = metadata.flags & (IMMUTABLE | APPEND) == 0;
         if metadata.links == 1 || is_final {

@@ -1,41 +1,41 @@
-//! How a tree is made, and what became of it.
+//! Options for recreating a tree, and the report of its result.
 
 use silt_format::Error;
 
 use crate::owners::OwnerMap;
 
-/// Maximum number of failures that a [`Report`] keeps; further ones are counted.
+/// Maximum number of failures that a [`Report`] keeps; further ones are only counted.
 pub const FAILURES_MAX: usize = 1000;
 
-/// What happens to an entry that is there already. Directories are always taken as they are.
+/// Treatment of entries that exist already. An existing directory is always used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Existing {
-    /// It is a failure.
+    /// Fail for this entry.
     #[default]
     Refuse,
-    /// It is replaced.
+    /// Replace the entry.
     Replace,
-    /// It is kept if it is of the same kind and, as a file, of the same size and modification
-    /// time, or, as a link or device, the same; its attributes are set. Otherwise it is replaced.
+    /// Keep a file of the same size and modification time, a link with the same target, or the
+    /// same device, and set its attributes. Replace anything else.
     KeepIfSame,
 }
 
-/// Who owns what is made.
+/// The owners of the new entries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum OwnerChoice {
-    /// The owner and group with the same numbers.
+    /// The user and group ids of the metadata.
     #[default]
     Numbers,
-    /// The owner and group with the numbers that a map gives.
+    /// The user and group ids of the metadata, mapped to those of this machine.
     Mapped(OwnerMap),
-    /// The user who makes it.
+    /// The user who runs this process.
     Maker,
 }
 
 /// Which extended attributes are set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum XattrChoice {
-    /// All, with ACLs and capabilities; those that are not in the metadata are removed.
+    /// All, including ACLs and capabilities. Attributes that are not in the metadata are removed.
     #[default]
     All,
     /// Those of the namespace `user.`.
@@ -44,18 +44,19 @@ pub enum XattrChoice {
     None,
 }
 
-/// How a tree is made.
+/// Options for recreating a tree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MakeOptions {
-    /// What happens to entries that are there already.
+    /// Treatment of entries that exist already.
     pub existing: Existing,
-    /// Who owns what is made.
+    /// The owners of the new entries.
     pub owners: OwnerChoice,
     /// Which extended attributes are set.
     pub xattrs: XattrChoice,
-    /// Leaves inode flags as the file system sets them.
+    /// Does not set inode flags.
     pub ignores_flags: bool,
-    /// Finds names that are there and that are not made: see [`Maker::others`](super::Maker).
+    /// Collects existing names that are not in the tree, for
+    /// [`Maker::others`](super::Maker::others).
     pub lists_others: bool,
 }
 
@@ -64,28 +65,29 @@ pub struct MakeOptions {
 pub struct Failure {
     /// Its path below the target.
     pub path: Vec<u8>,
-    /// What went wrong.
+    /// The error.
     pub error: Error,
 }
 
-/// Numbers of attributes that could not be set because a privilege is missing, or because the
-/// file system has none.
+/// Numbers of attributes that could not be set, because a privilege is missing or because the file
+/// system does not support them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Missing {
-    /// Entries whose owner or group was not set; they also have no set-user-id.
+    /// Entries whose owner or group was not set. Set-user-id and set-group-id are not set either,
+    /// except on directories.
     pub owners: u64,
     /// Extended attributes.
     pub xattrs: u64,
-    /// Entries with inode flags.
+    /// Entries whose inode flags were not, or not all, set.
     pub flags: u64,
-    /// Devices, which were not made.
+    /// Devices that were not made.
     pub devices: u64,
 }
 
-/// What became of a tree.
+/// The result of recreating a tree.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// Entries that were made, or are there as they should be.
+    /// Entries that were made or kept without an error, including those in `missing`.
     pub made: u64,
     /// Entries that were removed.
     pub removed: u64,

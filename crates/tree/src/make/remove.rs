@@ -19,8 +19,8 @@ struct Emptied {
     next: usize,
 }
 
-/// Removes an entry of a directory and what is below it; returns how many entries that were. It
-/// does not enter other mounts and follows no links.
+/// Removes an entry of a directory and everything below it; returns the number of entries removed.
+/// Follows no symbolic links. Fails with `Busy` if a file system is mounted below it.
 pub(super) fn remove(directory: &OwnedFd, name: &[u8]) -> Result<u64> {
     let Err(error) = unlink(directory, name) else { return Ok(1) };
     let is_directory = matches!(error, Errno::ISDIR | Errno::PERM);
@@ -64,7 +64,7 @@ pub(super) fn remove(directory: &OwnedFd, name: &[u8]) -> Result<u64> {
     }
 }
 
-/// Removes a name that is no directory, also one that is immutable.
+/// Removes an entry that is not a directory, even if it is immutable.
 pub(super) fn unlink(directory: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
     match unlinkat(directory, name, AtFlags::empty()) {
         Err(Errno::PERM) => {
@@ -75,7 +75,8 @@ pub(super) fn unlink(directory: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
     }
 }
 
-/// The status of a directory that is to be emptied; refuses one of another mount.
+/// Prepares a directory to be emptied and returns its status. Fails with `Busy` if it is on another
+/// mount.
 fn entered(directory: &OwnedFd, mount: u64) -> Result<Status> {
     let status = status_of(directory).map_err(failed)?;
     if status.mount != mount {

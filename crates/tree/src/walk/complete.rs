@@ -1,4 +1,4 @@
-//! The part of metadata that takes more calls than the status of a file.
+//! Metadata that `statx` does not report: flags, extended attributes, targets of links.
 
 use rustix::fd::AsFd;
 use rustix::fs::{OFlags, readlinkat};
@@ -14,7 +14,7 @@ use crate::status::{open_at, status_at, status_of};
 impl Walk {
     pub(super) fn complete_directory(&mut self, found: &mut Found) -> Result<()> {
         let is_open = self.frames.last().is_none_or(|frame| frame.is_open);
-        // A directory that could not be opened is not the current one of the descent.
+        // If the directory could not be opened, the descent is still at the one above it.
         let directory = self.descent.current().map_err(|error| failed("opening", error))?;
         if !is_open {
             let name = found.name.clone();
@@ -48,13 +48,14 @@ impl Walk {
         Ok(())
     }
 
-    /// Pipes and devices are never opened: that waits, or does something.
+    /// Completes a link, pipe, socket or device without opening it: opening a pipe can block, and
+    /// opening a device can have effects.
     pub(super) fn complete_other(&mut self, found: &mut Found) -> Result<()> {
         let directory = self.descent.current().map_err(|error| failed("opening", error))?;
         let name = found.name.clone();
         if found.metadata.kind == EntryKind::Symlink {
             let target = readlinkat(&*directory, &*name, Vec::new()).map_err(|error| {
-                // It is no link any more.
+                // `INVAL`: it is no longer a link.
                 if error == Errno::INVAL { replaced() } else { failed("reading the link", error) }
             })?;
             found.metadata.target = target.into_bytes();
@@ -81,12 +82,12 @@ fn read_xattrs(found: &mut Found, of: Subject<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Notes a problem; the first one stays.
+/// Notes a problem. The first one counts.
 pub(super) fn note(found: &mut Found, problem: Error) {
     found.problem.get_or_insert(problem);
 }
 
-/// Whether an error says that there is no such file any more.
+/// Returns whether an error means that the file no longer exists.
 pub(super) fn is_gone(error: &Error) -> bool {
     error.kind() == ErrorKind::NotFound
 }

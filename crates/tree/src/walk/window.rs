@@ -1,4 +1,4 @@
-//! Directories that are being walked, and the status of the next entries of each.
+//! The directories that are being walked, each with the status of its next entries.
 
 use std::collections::VecDeque;
 
@@ -15,10 +15,11 @@ use crate::patterns::Matcher;
 use crate::rules::{Reason, Rules};
 use crate::status::{Status, open_at, status_at, status_of};
 
-/// From how many entries on several threads read them: below, starting threads takes longer.
+/// Minimum number of entries to use several threads. For fewer, starting threads costs more than it
+/// saves.
 const PARALLEL_MIN: usize = 256;
 
-/// What is known of an entry of a window.
+/// The state of an entry of a window.
 pub(super) enum Seen {
     Status(Box<Status>),
     Excluded(Reason),
@@ -29,17 +30,17 @@ pub(super) enum Seen {
 /// A directory that is being walked.
 pub(super) struct Frame {
     pub(super) names: Names,
-    /// The next name that is not in the window.
+    /// Position of the first name after the window.
     pub(super) next: usize,
     pub(super) window: VecDeque<Seen>,
     pub(super) mount: u64,
     /// Length of the path of the directory above.
     pub(super) path_bytes: usize,
-    /// Whether its descriptor is in the descent.
+    /// Whether the directory could be opened and is a level of the descent.
     pub(super) is_open: bool,
-    /// Why its content is left out, but for the file of this name.
+    /// Why its content is left out, except the marker file of this name.
     pub(super) closed: Option<(Reason, Vec<u8>)>,
-    /// Why its remaining entries are missing.
+    /// The error that makes its remaining entries unreachable.
     pub(super) lost: Option<Errno>,
 }
 
@@ -50,8 +51,8 @@ impl Frame {
     }
 }
 
-/// Reads the status of the names from `first` on that have none in `window` yet, on `threads`
-/// threads if they are many.
+/// Fills the empty places of `window`, which begins at the name `first`, with the status of the
+/// names. Uses up to `threads` threads if the window is large.
 pub(super) fn read_statuses(
     directory: &OwnedFd,
     names: &Names,
@@ -71,7 +72,7 @@ pub(super) fn read_statuses(
             }
         }
     });
-    // Without a thread to spare, some have none yet.
+    // Places stay empty if a thread could not be started.
     read_some(directory, names, first, window);
 }
 
@@ -85,7 +86,7 @@ fn read_some(directory: &OwnedFd, names: &Names, first: usize, window: &mut [Opt
     }
 }
 
-/// The pattern that excludes a name in the directory with `path`.
+/// Returns the pattern that excludes a name in the directory `path`, which is restored on return.
 pub(super) fn matching(
     matcher: &mut Matcher,
     path: &mut Vec<u8>,
@@ -102,7 +103,7 @@ pub(super) fn matching(
     pattern.map(Reason::Pattern)
 }
 
-/// Why an entry is left out by its status.
+/// Returns why an entry is left out because of its status.
 pub(super) fn left_out(rules: &Rules, mount: u64, status: &Status) -> Option<Reason> {
     let is_file = status.metadata.kind == EntryKind::File;
     if rules.nodump && status.is_nodump {
@@ -111,7 +112,7 @@ pub(super) fn left_out(rules: &Rules, mount: u64, status: &Status) -> Option<Rea
     if is_file && rules.larger_than.is_some_and(|limit| status.metadata.size > limit) {
         return Some(Reason::TooLarge);
     }
-    // Of a directory only the content is left out, as what it is mounted on must be there again.
+    // Of a mounted directory, only the content is left out: the mount point is needed again.
     if status.metadata.kind == EntryKind::Directory || status.mount == mount {
         return None;
     }
@@ -121,7 +122,7 @@ pub(super) fn left_out(rules: &Rules, mount: u64, status: &Status) -> Option<Rea
     is_pseudo(status.mount).then_some(Reason::PseudoFileSystem)
 }
 
-/// Whether a regular file of a directory begins with these bytes.
+/// Returns whether a name in a directory is a regular file that begins with these bytes.
 pub(super) fn begins_with(directory: &OwnedFd, name: &[u8], header: &[u8]) -> Result<bool> {
     let failed = |error: Errno| silt_format::Error::io("opening a marker", error.into());
     if status_at(directory, name).map_err(failed)?.metadata.kind != EntryKind::File {

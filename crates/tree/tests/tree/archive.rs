@@ -1,4 +1,4 @@
-//! Archives, as other programs read them, and patterns that choose paths.
+//! Archives, read by other programs, and patterns that choose paths.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -78,7 +78,7 @@ fn large_files_in_zip_archives_have_sizes_of_64_bits() {
     let mut zip = ZipWriter::new(Vec::new());
     assert!(!zip.begin(&archived(b"", &metadata(EntryKind::Directory))).unwrap());
     assert!(zip.begin(&archived("gro\u{df}".as_bytes(), &large)).unwrap());
-    // The fields are those of a large file, whatever follows.
+    // The size in the metadata alone decides about 64-bit fields.
     zip.data(&b"many bytes ".repeat(1000)).unwrap();
     assert!(zip.begin(&archived(b"empty", &small)).unwrap());
     assert!(zip.begin(&archived(b"link", &link)).unwrap());
@@ -109,11 +109,11 @@ fn a_directory_that_is_included_comes_whole_and_one_on_the_way_does_not() {
         ("srv", true, false, Choice::Passed),
         ("srv/www", true, false, Choice::Taken),
         ("srv/www/index", false, true, Choice::Taken),
-        ("srv/www/index.tmp", false, true, Choice::Left),
-        ("srv/other", false, false, Choice::Left),
+        ("srv/www/index.tmp", false, true, Choice::LeftOut),
+        ("srv/other", false, false, Choice::LeftOut),
         ("etc/a.conf", false, false, Choice::Taken),
-        ("etc/test.conf", false, false, Choice::Left),
-        ("etc/dir.tmp", true, false, Choice::Left),
+        ("etc/test.conf", false, false, Choice::LeftOut),
+        ("etc/dir.tmp", true, false, Choice::LeftOut),
     ] {
         assert_eq!(matcher.choose(path.as_bytes(), is_directory, is_below), choice, "{path}");
     }

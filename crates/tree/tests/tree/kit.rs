@@ -1,6 +1,6 @@
-//! Awkward directory trees, copying one by walking it and making it again, and comparing two with
-//! other programs. The tests of other crates include this file by its path; it needs `rustix`,
-//! `tempfile` and `silt-tree`.
+//! Awkward directory trees: making them, copying them by walking and recreating them, and comparing
+//! them with other programs. The tests of other crates include this file by its path; it needs
+//! `rustix`, `tempfile` and `silt-tree`.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::{OsStr, OsString};
@@ -18,12 +18,12 @@ use rustix::fs::{
 use silt_format::tree::{DeviceNumber, EntryKind, Metadata, Timestamp};
 use silt_tree::{FileStep, Found, MakeOptions, Maker, OpenFile, Report, Rules, Step, Walk};
 
-/// Whether the test runs as root.
+/// Returns whether the test runs as root.
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Whether the test runs as root; says that the test is skipped if not.
+/// Returns whether the test runs as root. If not, prints that the test is skipped.
 #[expect(clippy::print_stdout, reason = "a skipped test says so")]
 pub fn can_act_as_root() -> bool {
     if !is_root() {
@@ -32,7 +32,7 @@ pub fn can_act_as_root() -> bool {
     is_root()
 }
 
-/// Whether another program is there. Where CI requires it, it must be.
+/// Returns whether another program is installed. Fails if CI requires it and it is missing.
 #[expect(clippy::print_stdout, reason = "a skipped test says so")]
 pub fn has(program: &str) -> bool {
     let able = Command::new("sh")
@@ -48,7 +48,7 @@ pub fn has(program: &str) -> bool {
     able
 }
 
-/// Runs another program, which must succeed, and returns what it prints.
+/// Runs another program, which must succeed, and returns its output.
 #[track_caller]
 pub fn tool(program: &str, args: &[&OsStr], folder: &Path) -> Vec<u8> {
     let path = "/usr/bin:/bin:/usr/sbin:/sbin";
@@ -59,7 +59,7 @@ pub fn tool(program: &str, args: &[&OsStr], folder: &Path) -> Vec<u8> {
     output.stdout
 }
 
-/// A temporary folder that is removed at the end, also with immutable files and long paths in it.
+/// A temporary folder that is removed at the end, even with immutable files and long paths in it.
 pub struct Scratch {
     path: PathBuf,
 }
@@ -78,7 +78,7 @@ impl Scratch {
         self.path.join(name)
     }
 
-    /// A new folder in it.
+    /// Makes a new folder in it.
     pub fn folder(&self, name: &str) -> PathBuf {
         let path = self.path(name);
         fs::create_dir_all(&path).unwrap();
@@ -108,7 +108,7 @@ pub fn set_xattr(path: &Path, name: &str, value: &[u8]) -> bool {
     lsetxattr(path, name, value, XattrFlags::empty()).is_ok()
 }
 
-/// Sets inode flags; returns whether the file system has them.
+/// Sets inode flags. Returns whether the file system supports them.
 pub fn set_flags(path: &Path, flags: IFlags) -> bool {
     ioctl_setflags(File::open(path).unwrap(), flags).is_ok()
 }
@@ -131,8 +131,8 @@ pub fn capability() -> Vec<u8> {
     [0x0200_0001_u32, 1 << 13, 0, 0, 0].into_iter().flat_map(u32::to_le_bytes).collect()
 }
 
-/// A tree with entries of every type and every oddity that this user and file system can make.
-/// Returns the names of oddities that are missing.
+/// Makes a tree with entries of every type and every oddity that this user and file system permit.
+/// Returns the names of missing oddities.
 pub fn awkward_tree(root: &Path) -> Vec<&'static str> {
     let mut missing = Vec::new();
     fs::create_dir_all(root).unwrap();
@@ -142,7 +142,7 @@ pub fn awkward_tree(root: &Path) -> Vec<&'static str> {
     add_attributes(root, &mut missing);
     add_specials(root, &mut missing);
     // Owners and modes.
-    // A file that its owner cannot read can be copied by root only.
+    // Only root can copy a file that its owner cannot read.
     let closed = if is_root() { 0o000 } else { 0o444 };
     let modes = [closed, 0o644, 0o4755, 0o2755, 0o6711, 0o1777, 0o400];
     for mode in modes {
@@ -188,7 +188,7 @@ fn add_names(root: &Path) {
         let folder = root.join("names").join(OsStr::from_bytes(name));
         fs::create_dir_all(folder.join("in it")).unwrap();
     }
-    // In the order of bytes, "a-b" is before "a/x".
+    // In byte order, "a-b" comes before "a/x".
     for name in ["a", "a-b", "a.b", "a0"] {
         fs::create_dir_all(root.join("order").join(name).join("x")).unwrap();
         fs::write(root.join("order").join(format!("{name}!")), b"").unwrap();
@@ -306,7 +306,7 @@ fn add_specials(root: &Path, missing: &mut Vec<&'static str>) {
     }
 }
 
-/// Makes directories in one another.
+/// Makes nested directories.
 pub fn deep_tree(root: &Path, name: &str, depth: usize) {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let mut directory = openat(CWD, root, flags, Mode::empty()).unwrap();
@@ -319,7 +319,7 @@ pub fn deep_tree(root: &Path, name: &str, depth: usize) {
     file.write_all_at(b"found", 0).unwrap();
 }
 
-/// A step of a walk, as text that can be compared.
+/// Formats a step of a walk, to compare steps.
 pub fn step_text(walk: &mut Walk, step: Step) -> String {
     let mut described = |kind: &str, mut found: Found| {
         let is_there = walk.complete(&mut found);
@@ -333,7 +333,7 @@ pub fn step_text(walk: &mut Walk, step: Step) -> String {
     }
 }
 
-/// Walks a tree to its end; what `visit` returns is collected.
+/// Walks a tree to its end, and collects the results of `visit`.
 pub fn walk_all<T>(
     root: &Path,
     rules: &Rules,
@@ -347,7 +347,7 @@ pub fn walk_all<T>(
     all
 }
 
-/// Copies the content of a file with its holes. `true` if it was to be written as a whole.
+/// Copies the content of a file with its holes. Stops if the file became shorter.
 fn copy_content(from: &OpenFile, size: u64, mut write: impl FnMut(u64, &[u8])) {
     let (mut at, mut buffer) = (0, vec![0; 1 << 20]);
     while let Some(range) = from.next_data(at, size).unwrap() {
@@ -364,7 +364,7 @@ fn copy_content(from: &OpenFile, size: u64, mut write: impl FnMut(u64, &[u8])) {
     }
 }
 
-/// Whether two files have the same bytes.
+/// Returns whether two files have the same content.
 fn is_same_content(a: &OpenFile, b: &OpenFile, size: u64) -> bool {
     let (mut left, mut right) = (vec![0; 1 << 16], vec![0; 1 << 16]);
     (0..size).step_by(1 << 16).all(|at| {
@@ -373,7 +373,7 @@ fn is_same_content(a: &OpenFile, b: &OpenFile, size: u64) -> bool {
     })
 }
 
-/// Walks a tree and makes it again elsewhere.
+/// Walks a tree and recreates it elsewhere.
 pub fn copy(from: &Path, to: &Path, options: MakeOptions) -> Report {
     let removes_others = options.lists_others;
     let mut walk = Walk::open(from, &Rules::default()).unwrap();
@@ -455,7 +455,7 @@ fn copy_entry(
     }
 }
 
-/// Paths below a folder, as `find` lists them.
+/// Returns the paths below a folder, as `find` lists them.
 fn paths(root: &Path) -> Vec<OsString> {
     let listed = tool("find", &[".".as_ref(), "-print0".as_ref()], root);
     let mut paths: Vec<OsString> = listed
@@ -467,7 +467,7 @@ fn paths(root: &Path) -> Vec<OsString> {
     paths
 }
 
-/// The groups of names of one file.
+/// Returns the groups of hard links.
 fn link_groups(root: &Path, paths: &[OsString]) -> BTreeSet<Vec<OsString>> {
     let mut groups: BTreeMap<(u64, u64), Vec<OsString>> = BTreeMap::new();
     for path in paths {
@@ -479,7 +479,7 @@ fn link_groups(root: &Path, paths: &[OsString]) -> BTreeSet<Vec<OsString>> {
     groups.into_values().collect()
 }
 
-/// Where the data of a file is.
+/// Returns the ranges of a file that are data.
 fn data_ranges(path: &Path) -> Vec<(u64, u64)> {
     use rustix::fs::{SeekFrom, seek};
     let file = File::open(path).unwrap();
@@ -491,7 +491,7 @@ fn data_ranges(path: &Path) -> Vec<(u64, u64)> {
     ranges
 }
 
-/// Compares two trees by rsync, getfattr, getfacl, lsattr, groups of hard links, and holes.
+/// Compares two trees by rsync, getfattr, getfacl and lsattr, and by hard links and holes.
 #[track_caller]
 pub fn assert_same(a: &Path, b: &Path) {
     let all = paths(a);
@@ -527,8 +527,8 @@ pub fn assert_same(a: &Path, b: &Path) {
     }
 }
 
-/// What another program prints, with its status ignored: lsattr fails for pipes. The extent flag
-/// of ext4 says how a file is stored, and is left out.
+/// Returns the output of another program. Ignores its exit status, as lsattr fails for pipes, and
+/// leaves out ext4's extent flag, which only tells how a file is stored.
 fn tool_lenient(program: &str, args: &[&OsStr], folder: &Path) -> String {
     let path = "/usr/bin:/bin:/usr/sbin:/sbin";
     let output = Command::new(program).args(args).current_dir(folder).env("PATH", path).output();
@@ -546,7 +546,7 @@ fn tool_lenient(program: &str, args: &[&OsStr], folder: &Path) -> String {
     lines.join("\n")
 }
 
-/// Metadata of a small file of the user.
+/// Returns the metadata of a small file of this user.
 pub fn metadata(kind: EntryKind) -> Metadata {
     Metadata {
         kind,
@@ -566,12 +566,12 @@ pub fn metadata(kind: EntryKind) -> Metadata {
     }
 }
 
-/// Runs an ignored test of this binary as a user without privileges; it must pass.
+/// Runs an ignored test of this binary as an unprivileged user. It must pass.
 #[track_caller]
 pub fn as_nobody(test: &str) {
     use std::os::unix::process::CommandExt as _;
     let binary = std::env::current_exe().unwrap();
-    // The folder of the binary may be closed to others.
+    // Other users may have no access to the folder of the binary.
     let scratch = Scratch::new();
     fs::set_permissions(scratch.path(""), Permissions::from_mode(0o777)).unwrap();
     let copied = scratch.path("tests");

@@ -1,4 +1,4 @@
-//! Directory trees: walked, made again, and compared by other programs.
+//! Directory trees: walked, recreated, and compared by other programs.
 
 #![expect(clippy::unwrap_used, reason = "a test that meets an unexpected error has failed")]
 

@@ -1,4 +1,4 @@
-//! Trees that are walked and made again.
+//! Trees that are walked and recreated.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -32,7 +32,7 @@ fn round_trip(scratch: &Scratch) {
     let report = copy(&a, &b, MakeOptions::default());
     assert_clean(&report);
     assert_same(&a, &b);
-    // Again over what is there, replaced and kept.
+    // Again over the existing entries, replacing and keeping them.
     for existing in [Existing::Replace, Existing::KeepIfSame] {
         let report = copy(&a, &b, with(existing));
         assert_clean(&report);
@@ -53,7 +53,7 @@ fn every_kind_of_entry_is_made_again_in_memory() {
     }
 }
 
-/// The comparison above can fail.
+/// The comparison above notices differences.
 #[test]
 fn trees_that_differ_in_a_time_are_not_the_same() {
     let scratch = Scratch::new();
@@ -116,7 +116,7 @@ fn hostile_names_and_kinds_are_refused() {
     assert!(!maker.enter(b"x", &file) && !maker.other(b"x", &file));
     assert!(!maker.link_to(b"x", &file, &[]));
     assert!(!maker.other(b"x", &Metadata { target: b"nul\0".into(), ..link.clone() }));
-    // Names through a link that was there, or that this tree made, lead nowhere.
+    // Nothing is made through links, neither existing ones nor those of this tree.
     assert!(maker.other(b"up", &link));
     assert!(!maker.link_to(b"y", &file, &[b"up".to_vec(), b"target".to_vec()]));
     assert!(maker.enter(b"up", &directory));
@@ -354,7 +354,7 @@ fn unprivileged() {
     assert_eq!(made.metadata().unwrap().permissions().mode() & 0o7777, 0o555);
     assert_eq!(made.join("file").metadata().unwrap().permissions().mode() & 0o7777, 0o711);
     fs::set_permissions(&made, fs::Permissions::from_mode(0o755)).unwrap();
-    // What may not be read is a problem of its entry, and the walk goes on.
+    // An unreadable file is a problem of its entry, and the walk continues.
     let root = scratch.folder("closed");
     for name in ["a", "c"] {
         fs::create_dir_all(root.join(name).join("below")).unwrap();

@@ -13,7 +13,7 @@ use silt_tree::{PATTERN_BYTES_MAX, Rules, Step};
 
 use crate::kit::{Scratch, has, walk_all};
 
-/// A tree whose names are made of few letters, so that patterns meet them.
+/// Makes a tree whose names consist of few letters, so that patterns match some of them.
 fn tree(root: &Path) -> Vec<String> {
     let files = [
         "a", "b/a", "b/b/a", "b/b/ab", "b/c/a", "b/c/b/a", "abc", "aXc", "A", "x.o", "b/x.o",
@@ -35,7 +35,7 @@ fn tree(root: &Path) -> Vec<String> {
     all.into_iter().collect()
 }
 
-/// The paths that a walk does not reach.
+/// Returns the paths that a walk leaves out.
 fn left_out(root: &Path, all: &[String], patterns: &str, ignores_case: bool) -> BTreeSet<String> {
     let mut rules = Rules::default();
     rules.exclude_lines(patterns.as_bytes(), ignores_case).unwrap();
@@ -50,7 +50,7 @@ fn left_out(root: &Path, all: &[String], patterns: &str, ignores_case: bool) -> 
     all.iter().filter(|path| !reached.contains(*path)).cloned().collect()
 }
 
-/// The paths that git ignores.
+/// Returns the paths that git ignores.
 fn ignored(scratch: &Scratch, all: &[String], patterns: &str, case: bool) -> BTreeSet<String> {
     let file = scratch.path("patterns");
     fs::write(&file, patterns).unwrap();
@@ -79,7 +79,7 @@ fn with_git(test: impl FnOnce(&Scratch, &[String])) {
     test(&scratch, &all);
 }
 
-/// Patterns with every part of the syntax, and some that have none.
+/// Returns patterns with every element of the syntax, and malformed ones.
 const CASES: &[&str] = &[
     "a",
     "/a",
@@ -221,7 +221,7 @@ fn pattern() -> impl Strategy<Value = String> {
     let end = prop_oneof![4 => Just(""), 1 => Just("/"), 1 => Just("/**"), 1 => Just("/*")];
     (start, prop::collection::vec(part, 1..6), end)
         .prop_map(|(start, parts, end)| format!("{start}{}{end}", parts.concat()))
-        // Against its manual, git gives `b**/a` the meaning of `b` and `**/a` together.
+        // Contrary to its manual, git reads `b**/a` as `b` followed by `**/a`.
         .prop_filter("two asterisks within a name", |pattern| {
             pattern.match_indices("**").all(|(at, _)| {
                 let before = pattern[..at].trim_end_matches('*');

@@ -1,4 +1,4 @@
-//! Trees that others change while they are walked or made.
+//! Trees that another thread changes while they are walked or made.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -11,8 +11,8 @@ use silt_tree::{Existing, FileStep, MakeOptions, Maker, Rules, Step, Walk};
 
 use crate::kit::{Scratch, metadata};
 
-/// Runs `work` while a thread swaps names in `folder`: a directory with a link to `outside` and
-/// back, a file with a link, and directories among each other. Returns how often it did.
+/// Runs `work` while a thread swaps names in `folder`: a directory and a link to `outside`, a file
+/// and a link, and two directories. Returns the number of swaps.
 fn while_swapping(folder: &Path, outside: &Path, work: impl FnOnce()) -> u64 {
     let (stop, swaps) = (AtomicBool::new(false), std::sync::atomic::AtomicU64::new(0));
     let aside = folder.with_extension("aside");
@@ -20,7 +20,7 @@ fn while_swapping(folder: &Path, outside: &Path, work: impl FnOnce()) -> u64 {
     symlink(outside, aside.join("link")).unwrap();
     std::thread::scope(|scope| {
         let swapper = scope.spawn(|| {
-            // Names come and go; a swap that meets none is tried again.
+            // A swap fails if a name does not exist at the moment; it is tried again.
             let swap = |a: &Path, b: &Path| renameat(CWD, a, CWD, b).is_ok();
             while !stop.load(Ordering::Relaxed) {
                 for name in ["a", "a/b", "a/b/c", "a/file", "d", "d/file"] {
@@ -29,7 +29,7 @@ fn while_swapping(folder: &Path, outside: &Path, work: impl FnOnce()) -> u64 {
                         swap(&aside.join("link"), &here);
                         std::thread::yield_now();
                         swap(&here, &aside.join("link"));
-                        // The maker may have made something new here meanwhile.
+                        // The maker may have made an entry here meanwhile.
                         if !swap(&kept, &here) {
                             let _ = fs::remove_dir_all(&kept);
                             let _ = fs::remove_file(&kept);
@@ -104,7 +104,7 @@ fn a_walk_reads_nothing_outside_of_its_root() {
     assert!(swaps > 100 && read > 300, "{swaps} swaps, {read} files");
 }
 
-/// The same, at the moments that matter.
+/// The same swaps, at the critical moments.
 #[test]
 fn a_link_that_takes_the_place_of_an_entry_is_not_followed() {
     let scratch = Scratch::new();
@@ -126,7 +126,7 @@ fn a_link_that_takes_the_place_of_an_entry_is_not_followed() {
     assert!(matches!(next(), Step::Enter(_)));
     assert!(matches!(next(), Step::Enter(found) if found.name == b"1 directory"));
     assert!(matches!(next(), Step::Leave(None)));
-    // The status of all entries is known now.
+    // The walk has read the status of all entries now.
     let Step::Entry(mut second) = next() else { panic!("2 file") };
     swap("2 file", &outside.join("secret"));
     assert!(walk.complete(&mut second));
@@ -162,7 +162,7 @@ fn nothing_outside_of_the_target_is_changed() {
         while let Some(step) = walk.next().unwrap() {
             if let Step::Enter(mut found) | Step::Entry(mut found) = step {
                 assert!(walk.complete(&mut found));
-                // Links to it are made and removed by nobody; also its change times stay.
+                // No links to it may be made or removed: its change time must stay, too.
                 all.push(format!("{:?} {:?}", found.name, found.metadata));
             }
         }
@@ -181,7 +181,7 @@ fn nothing_outside_of_the_target_is_changed() {
     assert!(swaps > 100 && made > 300, "{swaps} swaps, {made} entries");
 }
 
-/// Makes the tree once, with attributes that would show on files outside.
+/// Makes the tree once, with attributes that would be visible on files outside.
 fn make_round(target: &Path, options: MakeOptions) -> u64 {
     let xattrs = vec![Xattr { name: b"user.x".into(), value: b"made".into() }];
     let directory = Metadata { xattrs, mode: 0o751, ..metadata(EntryKind::Directory) };

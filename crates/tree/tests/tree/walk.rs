@@ -11,7 +11,7 @@ use silt_tree::{Marker, Rules, Step, Walk};
 
 use crate::kit::{Scratch, awkward_tree, can_act_as_root, set_flags, step_text, walk_all};
 
-/// The steps of a walk, by names.
+/// Returns the steps of a walk as text.
 fn names(root: &Path, rules: &Rules) -> Vec<String> {
     walk_all(root, rules, |_, step| match step {
         Step::Enter(found) => format!("{}/", String::from_utf8_lossy(&found.name)),
@@ -63,7 +63,7 @@ fn a_directory_may_have_more_entries_than_a_window() {
     assert_eq!(names(&root, &Rules::default()), expected);
 }
 
-/// Walks far down, so that windows above are dropped, and reads them again.
+/// A walk far down drops the windows above, and reads them again later.
 #[test]
 fn entries_behind_a_deep_directory_are_found() {
     let scratch = Scratch::new();
@@ -99,7 +99,7 @@ fn the_same_tree_gives_the_same_steps() {
 #[test]
 fn the_machine_is_walked_the_same_way_twice() {
     for root in ["/etc", "/usr"] {
-        // Something may be installed meanwhile.
+        // The system may change meanwhile, for example by an installation.
         let is_same = (0..5).any(|_| {
             let walk = || walk_all(Path::new(root), &Rules::default(), step_text);
             let (first, second) = (walk(), walk());
@@ -158,7 +158,7 @@ fn what_vanishes_meanwhile_is_counted_and_no_error() {
     assert_eq!(walk.vanished(), 3);
 }
 
-/// Far above, directories are closed and opened again by their names.
+/// Directories far above are closed, and opened again by their names.
 #[test]
 fn a_directory_that_is_moved_while_the_walk_is_far_below_is_noticed() {
     let scratch = Scratch::new();
@@ -172,7 +172,7 @@ fn a_directory_that_is_moved_while_the_walk_is_far_below_is_noticed() {
     for _ in 0..301 {
         assert!(matches!(walk.next().unwrap(), Some(Step::Enter(_))));
     }
-    // Another directory with the same content has the name of the first.
+    // Another directory with the same content has taken the name of the first.
     renameat(CWD, root.join("m"), CWD, scratch.path("moved")).unwrap();
     write(&root.join("m/m/z"), 0);
     let (mut found, mut lost) = (0, 0);
@@ -299,7 +299,7 @@ fn other_mounts_can_be_left_out() {
     assert!(closed(&rules));
     rules.one_file_system = false;
     assert!(!closed(&rules));
-    // File systems are numbered in the order in which they are met.
+    // File systems are numbered in the order in which the walk reaches them.
     let numbers = walk_all(Path::new("/dev"), &rules, |_, step| match step {
         Step::Enter(found) => Some((found.name, found.metadata.file_system)),
         _ => None,
@@ -308,7 +308,8 @@ fn other_mounts_can_be_left_out() {
     assert_eq!(numbers, [(Vec::new(), 0), (b"shm".to_vec(), 1)]);
 }
 
-/// One million files: what a walk takes beyond `statx` of each. Run it by hand, built for release.
+/// Measures the time of a walk through a million files beyond `statx` of each. Run it by hand,
+/// built for release.
 #[test]
 #[ignore = "it measures time"]
 #[expect(clippy::disallowed_methods, reason = "it measures time")]
@@ -360,8 +361,7 @@ fn speed() {
     }
 }
 
-/// One million entries in one directory: the memory that a walk takes for them. Run it by hand and
-/// alone.
+/// Measures the memory of a walk through a directory of a million entries. Run it by hand, alone.
 #[test]
 #[ignore = "it measures memory"]
 fn memory() {
