@@ -24,6 +24,11 @@ pub struct BackupOptions {
     pub detection: DetectionOptions,
     /// The program's name and version, for the record.
     pub program: String,
+    /// The time of the snapshot, in nanoseconds since 1970, if it was made elsewhere before; by
+    /// default the time at which the backup begins.
+    pub time_ns: Option<i64>,
+    /// The host of the snapshot, if it was made elsewhere; by default this one.
+    pub host: Option<String>,
 }
 
 /// The levels that look for the chunks of a changed segment. If a level is off, the backup uses

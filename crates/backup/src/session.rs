@@ -454,10 +454,10 @@ impl<'r> BackupSession<'r> {
         let snapshot = Snapshot {
             id: Id(self.context.random_id()),
             series: self.head.series,
-            time_ns: self.started_ns,
+            time_ns: self.options.time_ns.unwrap_or(self.started_ns),
             duration_ms: u64::try_from(duration_ms).unwrap_or(0),
             parent: parent.map(|parent| parent.id),
-            host: self.context.env.process().host,
+            host: self.options.host.unwrap_or_else(|| self.context.env.process().host),
             program: self.options.program.clone(),
             volumes: self.volumes,
             checkpoints: Vec::new(),
