@@ -172,7 +172,7 @@ fn what_bsdtar_archives_is_imported() {
 fn what_is_dumped_is_imported_as_it_was() {
     let place = Place::new();
     let (scratch, root) = awkward();
-    deep_tree(&root, &"d".repeat(200), 40);
+    deep_tree(&root, &"d".repeat(200), 15);
     place.silt(&["backup", "data", root.to_str().unwrap()]).exits(0);
     let mut dump = place.command();
     dump.args(["dump", "data@latest"]);
