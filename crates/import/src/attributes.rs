@@ -49,15 +49,12 @@ pub(crate) fn decoded(name: &[u8], all: bool) -> Vec<u8> {
             }
             _ => None,
         };
-        match escaped.filter(|byte| all || matches!(byte, b'%' | b'=')) {
-            Some(byte) => {
-                plain.push(byte);
-                rest = &behind[2..];
-            }
-            None => {
-                plain.push(*first);
-                rest = behind;
-            }
+        if let Some(byte) = escaped.filter(|byte| all || matches!(byte, b'%' | b'=')) {
+            plain.push(byte);
+            rest = &behind[2..];
+        } else {
+            plain.push(*first);
+            rest = behind;
         }
     }
     plain

@@ -271,12 +271,12 @@ fn snapshots_of_restic_are_imported_once_with_their_times() {
     fs::write(source.join("folder/deep/file"), b"second\n").unwrap();
     fs::write(source.join("new"), b"new\n").unwrap();
     whole_seconds(&source);
-    run(&mut restic(&[&backup[..], &["2020-02-03 04:05:06"]].concat()).env("TZ", "UTC"));
+    run(restic(&[&backup[..], &["2020-02-03 04:05:06"]].concat()).env("TZ", "UTC"));
     tool("cp", &["-a", &source_text, &place.text("copy")]);
     fs::write(source.join("folder/deep/file"), b"first\n").unwrap();
     fs::remove_file(source.join("new")).unwrap();
     whole_seconds(&source);
-    run(&mut restic(&[&backup[..], &["2020-01-02 03:04:05"]].concat()).env("TZ", "UTC"));
+    run(restic(&[&backup[..], &["2020-01-02 03:04:05"]].concat()).env("TZ", "UTC"));
 
     place.write("password", b"other\n");
     let other = |arguments: &[&str]| {
