@@ -26,8 +26,8 @@ pub struct BackupOptions {
     pub detection: DetectionOptions,
     /// The program's name and version, for the record.
     pub program: String,
-    /// Circumstances of a snapshot that was taken elsewhere or earlier; `None` for a backup now.
-    pub taken: Option<Taken>,
+    /// The circumstances of a snapshot that was taken elsewhere or earlier.
+    pub taken: Taken,
 }
 
 /// The levels that look for the chunks of a changed segment. If a level is off, the backup uses

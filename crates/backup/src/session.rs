@@ -457,16 +457,18 @@ impl<'r> BackupSession<'r> {
                 |error| note_damage(self.repository, &self.head, &self.reader, &roots, error);
             Some(written.map_err(noted)?)
         };
-        let taken = taken(&self.context, &mut self.options, self.started_ns);
+        let duration_ns = self.context.env.now_ns().saturating_sub(self.started_ns);
+        let duration_ms = u64::try_from(duration_ns / 1_000_000).unwrap_or(0);
+        let Taken { time_ns, host, program, origin, .. } = self.options.taken;
         let snapshot = Snapshot {
             id: Id(self.context.random_id()),
             series: self.head.series,
-            time_ns: taken.time_ns,
-            duration_ms: taken.duration_ms,
+            time_ns: time_ns.unwrap_or(self.started_ns),
+            duration_ms: self.options.taken.duration_ms.unwrap_or(duration_ms),
             parent: parent.map(|parent| parent.id),
-            host: taken.host,
-            program: taken.program,
-            origin: taken.origin,
+            host: host.unwrap_or_else(|| self.context.env.process().host),
+            program: program.unwrap_or(self.options.program),
+            origin,
             volumes: self.volumes,
             checkpoints: Vec::new(),
             summary: kept,
@@ -501,19 +503,6 @@ impl<'r> BackupSession<'r> {
             adopted_containers,
         })
     }
-}
-
-/// The circumstances of a snapshot: as given, or those of a backup that began at `started_ns` and
-/// ends now.
-fn taken(context: &Context, options: &mut BackupOptions, started_ns: i64) -> Taken {
-    let duration_ns = context.env.now_ns().saturating_sub(started_ns);
-    options.taken.take().unwrap_or_else(|| Taken {
-        time_ns: started_ns,
-        duration_ms: u64::try_from(duration_ns / 1_000_000).unwrap_or(0),
-        host: context.env.process().host,
-        program: options.program.clone(),
-        origin: None,
-    })
 }
 
 /// Writes down which of the parent's recipes turned out to be damaged, if that is what `error`

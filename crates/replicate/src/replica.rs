@@ -109,13 +109,13 @@ impl<'r> Replica<'r> {
         let options = BackupOptions {
             tags: labels,
             no_share: domain == ALONE,
-            taken: Some(Taken {
-                time_ns: snapshot.time_ns,
-                duration_ms: snapshot.duration_ms,
-                host: snapshot.host.clone(),
-                program: snapshot.program.clone(),
+            taken: Taken {
+                time_ns: Some(snapshot.time_ns),
+                duration_ms: Some(snapshot.duration_ms),
+                host: Some(snapshot.host.clone()),
+                program: Some(snapshot.program.clone()),
                 origin: Some(origin),
-            }),
+            },
             ..self.options.clone()
         };
         let mut session: BackupSession<'_> =

@@ -12,6 +12,8 @@ use crate::operation::OperationId;
 pub enum Activity {
     /// A volume is backed up.
     Backup,
+    /// An archive is read before it is backed up.
+    Unpack,
     /// A round looks for data that is new to a series.
     Scan,
     /// A round stores chunks that several machines have.
@@ -45,6 +47,7 @@ impl Activity {
     pub fn name(self) -> &'static str {
         match self {
             Self::Backup => "backup",
+            Self::Unpack => "unpack",
             Self::Scan => "scan",
             Self::Share => "share",
             Self::Restore => "restore",

@@ -7,6 +7,7 @@ mod deletion;
 mod files;
 mod global;
 mod help;
+mod import;
 mod key;
 mod mount;
 mod popular;
@@ -32,6 +33,7 @@ pub use deletion::{
 pub use files::{Files, FilesCommand};
 pub use global::Global;
 pub use help::{Topic, command, introduction, page, topic};
+pub use import::{Import, ImportHow, ImportTar};
 pub use key::{Cost, Key, NewKey, NewPassword};
 pub use mount::{Mount, Unmount};
 pub use popular::{Build as PopularBuild, Choice as PopularChoice, Popular};
@@ -95,6 +97,9 @@ pub enum Command {
   silt backup --fleet fleet.toml --spool --rounds 4
   silt backup --all")]
     Backup(Box<Backup>),
+    /// Import tar archives, and the snapshots of restic and Borg
+    #[command(subcommand)]
+    Import(Import),
     /// List snapshots
     #[command(after_help = "Examples:
   silt snapshots

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// Crates from the bottom up: each may use those before it, and no other.
-const CRATES: [&str; 17] = [
+const CRATES: [&str; 18] = [
     "format",
     "chunking",
     "storage",
@@ -15,6 +15,7 @@ const CRATES: [&str; 17] = [
     "source",
     "tree",
     "repository",
+    "import",
     "backup",
     "replicate",
     "engine",

@@ -32,6 +32,27 @@ impl Owners {
         Self { users: lines(users), groups: lines(groups) }
     }
 
+    /// Adds the name of an owner; of several names of a number, the first counts. Holds at most
+    /// [`NAMES_MAX`] names; further ones, and those that are empty, are left out.
+    pub fn add_user(&mut self, id: u32, name: &[u8]) {
+        add(&mut self.users, id, name);
+    }
+
+    /// Adds the name of a group in the same way.
+    pub fn add_group(&mut self, id: u32, name: &[u8]) {
+        add(&mut self.groups, id, name);
+    }
+
+    /// The lowest number of an owner of this name.
+    pub fn user_id(&self, name: &[u8]) -> Option<u32> {
+        self.users.iter().find(|(_, known)| *known == name).map(|(id, _)| *id)
+    }
+
+    /// The lowest number of a group of this name.
+    pub fn group_id(&self, name: &[u8]) -> Option<u32> {
+        self.groups.iter().find(|(_, known)| *known == name).map(|(id, _)| *id)
+    }
+
     /// Returns the names of these user ids, at most [`NAMES_MAX`], in ascending order of the ids.
     pub fn users(&self, numbers: &BTreeSet<u32>) -> Vec<OwnerName> {
         named(&self.users, numbers)
@@ -40,6 +61,13 @@ impl Owners {
     /// Returns the names of these group ids, at most [`NAMES_MAX`], in ascending order of the ids.
     pub fn groups(&self, numbers: &BTreeSet<u32>) -> Vec<OwnerName> {
         named(&self.groups, numbers)
+    }
+}
+
+fn add(known: &mut BTreeMap<u32, Vec<u8>>, id: u32, name: &[u8]) {
+    let is_name = (1..=usize::from(u16::MAX)).contains(&name.len());
+    if is_name && known.len() < NAMES_MAX && !known.contains_key(&id) {
+        known.insert(id, name.to_vec());
     }
 }
 
@@ -128,5 +156,13 @@ mod tests {
         assert_eq!(seen, [0, 2000, 1001, 9]);
         assert_eq!((map.group(50), map.group(1000)), (51, 1000));
         assert!(Owners::of_this_machine().unwrap().users(&BTreeSet::from([0])).len() == 1);
+        let mut more = there.clone();
+        [(1000, &b"other"[..]), (3000, b"carl"), (3001, b"")]
+            .into_iter()
+            .for_each(|(id, name)| more.add_user(id, name));
+        more.add_group(51, b"carl");
+        assert_eq!((more.user_id(b"anna"), more.user_id(b"carl")), (Some(1000), Some(3000)));
+        assert_eq!((more.user_id(b"other"), more.user_id(b"")), (None, None));
+        assert_eq!((more.group_id(b"carl"), more.group_id(b"anna")), (Some(51), None));
     }
 }

@@ -21,17 +21,18 @@ pub trait ReplicaPeer {
     fn receive(&mut self) -> Result<SourceMessage>;
 }
 
-/// Circumstances of a snapshot that was taken elsewhere or earlier.
-#[derive(Clone, Debug)]
+/// The circumstances of a snapshot that was taken elsewhere or earlier. `None` stands for those of a
+/// backup now.
+#[derive(Clone, Debug, Default)]
 pub struct Taken {
     /// When the backup began, in nanoseconds since 1970.
-    pub time_ns: i64,
+    pub time_ns: Option<i64>,
     /// How long it took, in milliseconds.
-    pub duration_ms: u64,
+    pub duration_ms: Option<u64>,
     /// The host that made it.
-    pub host: String,
+    pub host: Option<String>,
     /// The program that made it.
-    pub program: String,
+    pub program: Option<String>,
     /// The snapshot that it is a copy of.
     pub origin: Option<Origin>,
 }

@@ -84,3 +84,19 @@ pub use silt_backup::DetectionOptions;
 /// # Ok::<(), siltstone::Error>(())
 /// ```
 pub use silt_backup::TreeOptions;
+
+/// ```
+/// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
+/// # let (storage, context) = (Arc::new(MemoryStorage::new()), SystemEnv::context());
+/// # let (config, none) = (Config::default(), Protection::None);
+/// # let repository = Repository::init(storage.clone(), context, config, &none, None)?;
+/// let host = Some("old-server".to_owned());
+/// let taken = Taken { time_ns: Some(1_000_000_000), host, ..Taken::default() };
+/// let options = BackupOptions { taken, ..BackupOptions::default() };
+/// let mut backup = repository.backup("web1", options)?;
+/// backup.add_volume("root", &StreamSource::new(Box::new(&[7; 100_000][..])), None)?;
+/// let snapshot = backup.finish()?.snapshot;
+/// assert_eq!((snapshot.time_ns, snapshot.host.as_str()), (1_000_000_000, "old-server"));
+/// # Ok::<(), siltstone::Error>(())
+/// ```
+pub use silt_backup::Taken;

@@ -11,6 +11,7 @@ mod each;
 mod files;
 mod forget;
 mod help;
+mod import;
 mod init;
 mod key;
 mod list;
@@ -150,6 +151,7 @@ fn dispatch(session: &Session<'_>, program: &Program, command: &Command) -> Resu
     match command {
         Command::Init(args) => init::run(session, args),
         Command::Backup(args) => backup::run(session, args),
+        Command::Import(import) => import::run(session, import),
         Command::Snapshots(args) => list::snapshots(session, args),
         Command::Show(args) => list::show(session, args),
         Command::Ls(args) => list::ls(session, args),

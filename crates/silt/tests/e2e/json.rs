@@ -13,7 +13,7 @@ const RECORDED: &str = include_str!("json.golden.txt");
 const DOCUMENT: &str = include_str!("../../../../docs/JSON.md");
 
 /// Commands in their order; each is run with `--json`.
-const COMMANDS: [&str; 64] = [
+const COMMANDS: [&str; 65] = [
     "backup web1 root=disk.raw --tag nightly",
     "backup home home",
     "CHANGE",
@@ -33,6 +33,7 @@ const COMMANDS: [&str; 64] = [
     "find home --name *.txt",
     "versions home:/changed.txt",
     "dump home@latest:/ -o home.tar",
+    "import tar copy --file home.tar",
     "diff web1@ID0 web1@latest",
     "diff home@ID1 home@latest",
     "restore web1@latest:root restored.raw",

@@ -145,8 +145,8 @@ pub fn can(what: &str) -> bool {
             let loads = python.env("PATH", "/usr/bin:/bin").args(["-c", "import nbd"]).status();
             loads.is_ok_and(|status| status.success())
         }
-        "bsdtar" | "faketime" | "fio" | "rsync" | "unzip" | "bash" | "zsh" | "fish"
-        | "systemd-analyze" => Command::new(what).arg("--version").output().is_ok(),
+        "bsdtar" | "borg" | "faketime" | "fio" | "restic" | "rsync" | "unzip" | "bash" | "zsh"
+        | "fish" | "systemd-analyze" => Command::new(what).arg("--version").output().is_ok(),
         // It has no option for its version.
         "mandoc" => Command::new(what).stdin(Stdio::null()).output().is_ok(),
         "nbd" => {

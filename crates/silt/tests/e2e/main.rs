@@ -14,6 +14,7 @@ mod daily;
 mod deletions;
 mod exports;
 mod files;
+mod imports;
 mod interrupts;
 mod json;
 mod kit;

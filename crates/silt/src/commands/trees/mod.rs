@@ -18,7 +18,7 @@ pub use compare::compare;
 pub use dump::dump;
 pub use find::{find, versions};
 pub use list::{cat, ls};
-pub use restore::restore;
+pub use restore::{failures_json, restore};
 
 use super::Failure;
 use crate::cli::TreeArgs;
