@@ -1,8 +1,9 @@
 //! Deleting, keeping and reclaiming, as a user does it.
 
+use std::fs;
 use std::path::Path;
 
-use crate::kit::Place;
+use crate::kit::{Place, Run, disk, tool};
 
 /// Bytes that differ from block to block and with `seed`.
 fn noise(seed: u64, bytes: usize) -> Vec<u8> {
@@ -21,7 +22,7 @@ fn three_days() -> (Place, Vec<String>) {
     for day in 0..3 {
         let mut disk = noise(7, 3 << 20);
         disk[1 << 20..2 << 20].copy_from_slice(&noise(100 + day, 1 << 20));
-        std::fs::write(place.path("disk.raw"), disk).unwrap();
+        fs::write(place.path("disk.raw"), disk).unwrap();
         let run = place.silt(&["backup", "vm", "disk.raw", "--json"]).exits(0);
         ids.push(run.summary()["id"].as_str().unwrap().to_owned());
     }
@@ -35,7 +36,7 @@ fn listed(place: &Place, arguments: &[&str]) -> Vec<String> {
 }
 
 fn bytes_below(folder: &Path) -> u64 {
-    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
     let bytes = entries.map(|entry| match entry.metadata().unwrap() {
         data if data.is_dir() => bytes_below(&entry.path()),
         data => data.len(),
@@ -68,8 +69,8 @@ fn a_snapshot_is_deleted_brought_back_and_its_space_reclaimed() {
     place.silt(&["undelete", &ids[0]]).exits(1).says("no deleted snapshot has an id");
     place.silt(&["check", "--read-data"]).exits(0);
     place.silt(&["restore", "vm@latest", "out.raw"]).exits(0);
-    let same = std::fs::read(place.path("out.raw")).unwrap()
-        == std::fs::read(place.path("disk.raw")).unwrap();
+    let same =
+        fs::read(place.path("out.raw")).unwrap() == fs::read(place.path("disk.raw")).unwrap();
     assert!(same);
 }
 
@@ -112,8 +113,8 @@ fn a_policy_is_given_or_stored_and_protection_stands_above_it() {
 #[test]
 fn an_append_only_repository_asks_for_the_administrator() {
     let place = Place::new();
-    std::fs::write(place.path("disk.raw"), noise(1, 1 << 20)).unwrap();
-    std::fs::write(place.path("admin"), "boss\n").unwrap();
+    fs::write(place.path("disk.raw"), noise(1, 1 << 20)).unwrap();
+    fs::write(place.path("admin"), "boss\n").unwrap();
     let silt = |arguments: &[&str]| {
         place.silt(&[&["-r", "append", "--admin-password-file", "admin"], arguments].concat())
     };
@@ -127,11 +128,36 @@ fn an_append_only_repository_asks_for_the_administrator() {
     host(&["delete", "vm@latest"]).exits(13).says("SILT_ADMIN_PASSWORD");
     host(&["tune", ".", "--reset", "vm"]).exits(13).says("SILT_ADMIN_PASSWORD");
     silt(&["tune", ".", "--apply", "vm"]).exits(0).says("as proposed");
-    std::fs::write(place.path("wrong"), "guess\n").unwrap();
+    fs::write(place.path("wrong"), "guess\n").unwrap();
     host(&["delete", "vm@latest", "--admin-password-file", "wrong"]).exits(12);
     silt(&["delete", "vm@latest"]).exits(0);
     silt(&["reclaim"]).exits(0);
     silt(&["recover", "vm"]).exits(0).says("needs no recovery");
     host(&["backup", "vm", "disk.raw"]).exits(0);
     host(&["check", "--read-data"]).exits(0);
+}
+
+#[test]
+fn a_wrong_password_is_one_beside_a_damaged_copy() {
+    let place = Place::new();
+    let repository = place.text("other");
+    let image = place.write("a.raw", &disk(1, 4));
+    let silt = |password: &str, args: &[&str]| {
+        let mut command = place.command();
+        command.env("SILT_REPOSITORY", &repository).env("SILT_ADMIN_PASSWORD", password);
+        Run::of(command.args(args))
+    };
+    let init = ["init", "--append-only", "--kdf-memory", "8", "--kdf-passes", "1"];
+    silt("signs", &init).exits(0);
+    silt("signs", &["backup", "vm", &image]).exits(0);
+    let copies = tool("find", &[&repository, "-name", "*authority*"]);
+    let copies: Vec<_> = copies.lines().collect();
+    assert_eq!(copies.len(), 2, "{copies:?}");
+    for copy in copies {
+        let whole = fs::read(copy).unwrap();
+        fs::write(copy, &whole[..40]).unwrap();
+        silt("guesses", &["reclaim"]).exits(12).says("wrong password");
+        silt("signs", &["reclaim"]).exits(0);
+        fs::write(copy, &whole).unwrap();
+    }
 }
