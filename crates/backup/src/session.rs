@@ -113,7 +113,8 @@ fn base(
         let domain = repository.series_record(series).map_or(wanted, |record| record.domain);
         Head::empty(series, domain, name)
     };
-    let head = newest.map(|name| heads::base(objects, series, &name, empty)).transpose()?;
+    let head = newest.map(|name| heads::base(objects, series, &name, empty)).transpose();
+    let head = head.map_err(|error| heads::with_recovery(error, name))?;
     // A record that was lost is made again: without it, listings would not show the series.
     if !objects.exists(&names::series(series))? {
         let domain = head.as_ref().map_or_else(|| empty().domain, |head| head.domain);

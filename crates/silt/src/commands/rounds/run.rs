@@ -14,6 +14,7 @@ use siltstone::{
 use super::file::{self, Fleet, Series, run_hook};
 use super::forecast::{self, Plan};
 use super::{expected_line, planned_json};
+use crate::advice::with_advice;
 use crate::cli::Backup;
 use crate::commands::backup::{add_tree, conclude, open, options, repository, warn_of_mount};
 use crate::commands::made_here::MadeHere;
@@ -236,6 +237,7 @@ impl Rounds<'_> {
     fn failed(&self, series: &str, error: &Error) {
         let code = exit_code(error);
         let message = format!("series '{series}' was not backed up: {error}");
+        let message = with_advice(&message, error.advice());
         output::error(self.session.global.json, &message, code);
         self.note_code(code);
     }
