@@ -51,6 +51,7 @@ const AFTER_HELP: &str = "Exit status:
                                   20  `silt status`: a series is too old or damaged
                                  130  interrupted
   4  backup made, but the changed-blocks map was wrong (everything was read)
+  6  backup made, but --forget failed
 
 Examples:
   silt init -r /backup/silt

@@ -138,6 +138,54 @@ fn an_append_only_repository_asks_for_the_administrator() {
 }
 
 #[test]
+fn a_backup_that_could_not_forget_is_refused_before_it_begins() {
+    let place = Place::new();
+    let image = place.write("a.raw", &noise(3, 1 << 20));
+    place.write("fleet.toml", format!("[series.a]\nvolumes = {{ d = \"{image}\" }}").as_bytes());
+    let mut add = place.command();
+    add.args(["key", "add", "--write-only", "--series", "a"]);
+    Run::of(add.env("SILT_NEW_PASSWORD", "host")).exits(0);
+    let append_only = place.text("append-only");
+    let of = |args: &[&str]| {
+        let mut command = place.command();
+        command.args(args).env("SILT_REPOSITORY", &append_only);
+        Run::of(command.env("SILT_ADMIN_PASSWORD", "signs"))
+    };
+    of(&["init", "--append-only", "--kdf-memory", "8", "--kdf-passes", "1"]).exits(0);
+    let backups = [&["backup", "a", &image][..], &["backup", "--fleet", "fleet.toml"]];
+    for backup in backups {
+        let forgetting = [backup, &["--forget"]].concat();
+        let mut by_host = place.command();
+        let by_host = Run::of(by_host.args(&forgetting).env("SILT_PASSWORD", "host"));
+        by_host.exits(13).says("no backup was made");
+        of(&forgetting).exits(13).says("no backup was made");
+    }
+    assert!(place.objects("state").is_empty(), "not even a lease");
+    of(&["snapshots"]).exits(0).says("No snapshots");
+    for backup in backups {
+        of(backup).exits(0);
+        place.silt(&[backup, &["--forget"]].concat()).exits(0).says("no stored policy");
+    }
+}
+
+#[test]
+fn a_series_that_cannot_forget_does_not_stop_the_round() {
+    let place = Place::new();
+    let series = ["a", "b"].map(|name| {
+        let image = place.write(&format!("{name}.raw"), &noise(3, 1 << 20));
+        place.silt(&["backup", name, &image]).exits(0);
+        format!("[series.{name}]\nvolumes = {{ d = \"{image}\" }}\n")
+    });
+    place.silt(&["policy", "set", "a", "--keep-tag", "none"]).exits(0);
+    place.silt(&["policy", "set", "b", "--keep-last", "2"]).exits(0);
+    place.silt(&["backup", "b", "d=b.raw"]).exits(0);
+    place.write("fleet.toml", series.concat().as_bytes());
+    let run = place.silt(&["backup", "--fleet", "fleet.toml", "--forget"]).exits(6);
+    assert!(run.err.contains("the snapshot of 'a' was made"), "{}", run.err);
+    run.says("Deleted 1 snapshot of b");
+}
+
+#[test]
 fn a_wrong_password_is_one_beside_a_damaged_copy() {
     let place = Place::new();
     let repository = place.text("other");

@@ -128,7 +128,7 @@ impl Rounds<'_> {
                 self.note_code(conclude(self.session, self.args, &report));
                 self.made_here.note(self.repository.series_id(name), name, series);
                 if self.args.forget {
-                    forget::apply_stored(self.session, &self.repository, name)?;
+                    self.forget(name)?;
                 }
             }
             Err(error) => self.failed(name, &error),
@@ -185,7 +185,7 @@ impl Rounds<'_> {
         if self.args.forget {
             let made = names.iter().zip(&report.backups).filter(|(_, backup)| backup.is_ok());
             for (name, _) in made {
-                forget::apply_stored(self.session, &self.repository, name)?;
+                self.forget(name)?;
             }
         }
         Ok(())
@@ -226,6 +226,11 @@ impl Rounds<'_> {
             output::error(self.session.global.json, &Failure::from(error).to_string(), code);
             self.note_code(code);
         }
+    }
+
+    fn forget(&self, name: &str) -> Result<(), Failure> {
+        self.note_code(forget::after_backup(self.session, &self.repository, name)?);
+        Ok(())
     }
 
     fn note_code(&self, of_series: u8) {
