@@ -12,6 +12,7 @@ use silt_format::{
     StoreEntry, names,
 };
 
+use crate::check_record::RecordState;
 use crate::chunks::open_container;
 use crate::heads::{self, Reading};
 use crate::objects::is_damage;
@@ -194,6 +195,7 @@ impl Repository {
         }
         let mut head = self.united(good, &later)?;
         head.generation = generation;
+        RecordState::is_needed_again(&self.objects, id)?;
         let session = self.objects.context.random();
         heads::commit(&self.objects, &mut head, session, authority.as_deref())?;
         Ok(true)

@@ -1,6 +1,6 @@
 //! How well a series is protected: its newest good snapshot, its checks, known damage.
 
-use silt_format::{CheckRecord, Head, Id, Result, Snapshot, SnapshotEntry, Volume};
+use silt_format::{CheckRecord, DamagedSlots, Head, Id, Result, Snapshot, SnapshotEntry, Volume};
 
 use crate::find::AllHeads;
 use crate::objects::is_damage;
@@ -43,7 +43,8 @@ pub struct SeriesStatus {
     /// If changed-blocks maps were trusted: the time since which every segment of the newest good
     /// snapshot's volumes has been read or compared, in nanoseconds since 1970; otherwise `None`.
     pub proven_since_ns: Option<i64>,
-    /// Containers and recipes that a check found damaged and that were not stored again since.
+    /// Containers and recipes that are known to be damaged, without containers whose damaged
+    /// chunks no living snapshot needs.
     pub damaged_objects: u64,
     /// Whether all its snapshots were deleted.
     pub is_removed: bool,
@@ -126,7 +127,7 @@ impl Repository {
                 None => status.newer_bad += 1,
             }
         }
-        let (_, record) = self.check_record(head.series)?;
+        let (_, record) = self.objects.check_record(head.series)?;
         status.verified_since_s = verified_since_s(head, &record);
         status.damaged_objects = damaged_objects(head, &record);
         Ok(status)
@@ -150,8 +151,11 @@ fn verified_since_s(head: &Head, record: &CheckRecord) -> Option<u64> {
 }
 
 fn damaged_objects(head: &Head, record: &CheckRecord) -> u64 {
-    let is_listed = |number: u32, tag| head.containers.tag(number) == Some(tag);
-    let damaged = record.damaged.iter().filter(|slots| is_listed(slots.container, slots.tag));
+    let is_needed = |slots: &&DamagedSlots| {
+        head.containers.tag(slots.container) == Some(slots.tag)
+            && !record.unneeded.contains(&(slots.container, slots.tag))
+    };
+    let damaged = record.damaged.iter().filter(is_needed);
     let mut containers: Vec<u32> = damaged.map(|slots| slots.container).collect();
     containers.sort_unstable();
     containers.dedup();

@@ -38,6 +38,9 @@ fn text(advice: &Advice) -> Option<String> {
             "`silt show` prints the time since which every segment is known to be right"
         }
         Advice::Check => "`silt check` reports what is missing",
+        Advice::CheckData => {
+            "run `silt check --read-data` where the repository can be written, before you back up"
+        }
         Advice::KeepSomething => "add at least one --keep rule",
         Advice::HealPlaces => "`silt copies heal` replaces damaged objects with good copies",
         Advice::AddPlace => "`silt copies add` adds a copy or brings one up to date",

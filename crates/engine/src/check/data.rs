@@ -77,19 +77,22 @@ pub(crate) fn verify(
         if unsaved == SAVE_EVERY {
             unsaved = 0;
             state.record.verified = times.ranges();
-            state.save(repository, head)?;
+            state.record.unneeded.clear();
+            state.save(&repository.objects)?;
         }
         Ok(())
     });
     if !items.is_empty() {
         state.record.verified = times.ranges();
+        // The structure shows again what is needed.
+        state.record.unneeded.clear();
     }
     if outcome.is_ok() && options.data == DataCheck::All {
         state.record.pass_started_s = 0;
     }
     if outcome.is_err() {
         // Verifications before the interruption are kept.
-        state.save(repository, head)?;
+        state.save(&repository.objects)?;
     }
     outcome
 }
@@ -124,7 +127,7 @@ fn plan(
             } else {
                 state.record.pass_started_s = repository.objects.context.now_s();
                 // The start is stored at once, so that an interrupted pass is known as one.
-                state.save(repository, head)?;
+                state.save(&repository.objects)?;
             }
         }
         DataCheck::Percent(percent) => {
