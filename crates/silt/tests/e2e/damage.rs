@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::kit::{Place, damage, disk};
+use crate::kit::{Place, can, damage, disk, tool};
 
 /// A place with one snapshot of a disk, whose first container is then damaged.
 fn damaged_disk() -> (Place, String) {
@@ -11,6 +11,66 @@ fn damaged_disk() -> (Place, String) {
     place.silt(&["backup", "vm", &image]).exits(0);
     damage(&place.objects("containers")[0]);
     (place, image)
+}
+
+#[test]
+fn the_backup_after_a_failed_restore_is_whole() {
+    let (place, image) = damaged_disk();
+    place.silt(&["status"]).exits(0);
+    place.silt(&["restore", "vm@latest", "out.raw"]).exits(5).says("this is recorded");
+    let checks = place.objects("state");
+    place.silt(&["status"]).exits(20).says("`silt check` proves it");
+    // It is known now.
+    let again = ["restore", "vm@latest", "out.raw", "--salvage", "--force"];
+    place.silt(&again).exits(5).says("this is recorded");
+    assert_eq!(place.objects("state"), checks, "nothing new was recorded");
+    place.silt(&["backup", "vm", &image]).exits(0);
+    assert!(place.restored("vm@latest") == place.read("a.raw"));
+}
+
+#[test]
+fn a_damaged_recipe_is_recorded_by_the_restore_that_meets_it() {
+    let place = Place::new();
+    let image = place.write("a.raw", &disk(1, 8));
+    place.silt(&["backup", "vm", &image]).exits(0);
+    let pack = place.objects("recipes").remove(0);
+    let mut bytes = fs::read(&pack).unwrap();
+    // Behind the header are the recipes, at the end the map and the directory.
+    bytes[200] ^= 1;
+    fs::write(&pack, bytes).unwrap();
+    place.silt(&["restore", "vm@latest", "out.raw"]).exits(5).says("this is recorded");
+    place.silt(&["status"]).exits(20).says("damaged");
+    place.silt(&["backup", "vm", &image]).exits(0);
+    assert!(place.restored("vm@latest") == place.read("a.raw"));
+}
+
+#[test]
+fn a_file_that_is_read_from_damage_is_stored_again() {
+    let place = Place::new();
+    fs::create_dir(place.path("home")).unwrap();
+    fs::write(place.path("home/large"), disk(5, 3)).unwrap();
+    place.silt(&["backup", "home", "home"]).exits(0);
+    damage(&place.objects("containers")[0]);
+    place.silt(&["cat", "home@latest:/large"]).exits(5).says("this is recorded");
+    place.silt(&["backup", "home", "home"]).exits(0);
+    place.silt(&["restore", "home@latest:/", "out"]).exits(0);
+    assert!(place.read("out/large") == disk(5, 3));
+}
+
+#[test]
+fn a_restore_that_cannot_record_says_so() {
+    if !can("root") {
+        return;
+    }
+    let (place, _) = damaged_disk();
+    let repository = place.text("repository");
+    tool("mount", &["--bind", &repository, &repository]);
+    tool("mount", &["-o", "remount,bind,ro", &repository]);
+    let run = place.silt(&["restore", "vm@latest", "out.raw"]);
+    tool("umount", &[&repository]);
+    let run = run.exits(5);
+    assert!(run.err.contains("the next backup does not know of it"), "{}", run.err);
+    run.says("silt check --read-data");
 }
 
 #[test]
