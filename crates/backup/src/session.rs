@@ -11,7 +11,7 @@ use silt_format::{
     SEGMENT_BYTES, SeriesId, Snapshot, SummaryGeometry, Volume, VolumeKind, names,
 };
 use silt_repository::budget::Budget;
-use silt_repository::check_record::Avoided;
+use silt_repository::check_record::{Avoided, record_damaged_recipes};
 use silt_repository::env::Context;
 use silt_repository::event::{Activity, Progress, Warning};
 use silt_repository::heads;
@@ -114,7 +114,8 @@ fn base(
         let domain = repository.series_record(series).map_or(wanted, |record| record.domain);
         Head::empty(series, domain, name)
     };
-    let head = newest.map(|name| heads::base(objects, series, &name, empty)).transpose()?;
+    let head = newest.map(|name| heads::base(objects, series, &name, empty)).transpose();
+    let head = head.map_err(|error| heads::with_recovery(error, name))?;
     // Create a lost record again: without it, listings would not show the series.
     if !objects.exists(&names::series(series))? {
         let domain = head.as_ref().map_or_else(|| empty().domain, |head| head.domain);
@@ -181,9 +182,9 @@ impl<'r> BackupSession<'r> {
             shared.name_in(&mut head);
         }
         let shared = shared.filter(|index| options.detection.shared && !index.is_empty());
-        let (_, checked) = repository.read_check_record(series, state.check)?;
+        let (_, checked) = objects.read_check_record(series, state.check)?;
         let store = objects.keys.shared_store_id(head.domain);
-        let (_, shared_checked) = repository.read_check_record(store, shared_check.flatten())?;
+        let (_, shared_checked) = objects.read_check_record(store, shared_check.flatten())?;
         let avoided = Arc::new(Avoided::new(&checked, &shared_checked));
         let reader = Arc::new(MapReader::new(objects, &head));
         let mut config = repository.config.clone();
@@ -517,7 +518,8 @@ fn note_damage(
     if !is_damage(&error) {
         return error;
     }
-    match silt_repository::check_record::record_damaged_recipes(repository, head, reader, roots) {
+    let objects = &repository.objects;
+    match record_damaged_recipes(objects, head.series, reader, roots) {
         Ok(()) => error.context(
             "recipes of the parent are damaged; this was recorded. Run the backup again: it stores \
              their segments again",

@@ -22,6 +22,8 @@ pub enum Advice {
     ShowSnapshot,
     /// Check the repository to see which objects are missing.
     Check,
+    /// Check all data where the results can be recorded.
+    CheckData,
     /// Go on with an earlier head of the series, and bring back snapshots that later ones removed.
     RecoverSeries {
         /// The series' name, or its id with a prefix.

@@ -16,6 +16,7 @@ const ADMINISTRATOR: u16 = 2;
 const VERIFIED: u16 = 2;
 const DAMAGED: u16 = 3;
 const DAMAGED_BLOCKS: u16 = 4;
+const UNNEEDED: u16 = 5;
 
 /// The repository's settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -364,6 +365,9 @@ pub struct CheckRecord {
     pub damaged: Vec<DamagedSlots>,
     /// Recipes known to be damaged; new snapshots do not share them.
     pub damaged_blocks: Vec<BlockRef>,
+    /// Containers whose damaged slots no living snapshot referred to when they were checked, with
+    /// their tags.
+    pub unneeded: Vec<(u32, ObjectTag)>,
 }
 
 impl CheckRecord {
@@ -393,6 +397,15 @@ impl CheckRecord {
             to.count(self.damaged_blocks.len());
             self.damaged_blocks.iter().for_each(|block| block.encode(to));
         });
+        if !self.unneeded.is_empty() {
+            to.section(UNNEEDED, 0, |to| {
+                to.count(self.unneeded.len());
+                for (container, tag) in &self.unneeded {
+                    to.u32(*container);
+                    to.u64(tag.bits());
+                }
+            });
+        }
         to.bytes
     }
 
@@ -418,6 +431,10 @@ impl CheckRecord {
                 }
                 DAMAGED_BLOCKS => {
                     record.damaged_blocks = body.list(BlockRef::BYTES, BlockRef::decode)?;
+                }
+                UNNEEDED => {
+                    record.unneeded =
+                        body.list(12, |item| Ok((item.u32()?, ObjectTag::from_bits(item.u64()?))))?;
                 }
                 _ => return Ok(false),
             }

@@ -59,6 +59,7 @@ impl Repository {
             return Ok(());
         }
         let mut failure = Error::corrupt("the repository has no administrator's key");
+        let mut is_wrong = false;
         for name in [names::AUTHORITY, names::AUTHORITY_COPY] {
             let mut object = Vec::new();
             let read = self.objects.storage.get(&key(name)?, ByteRange::Full, &mut object);
@@ -70,14 +71,15 @@ impl Repository {
                     return Ok(());
                 }
                 Ok(_) => failure = Error::corrupt(format!("{name} belongs to another repository")),
-                Err(error) if error.kind() == ErrorKind::WrongPassword => {
-                    let message = "wrong password of the administrator";
-                    failure = Error::new(ErrorKind::WrongPassword, message);
+                Err(error) => {
+                    is_wrong |= error.kind() == ErrorKind::WrongPassword;
+                    failure = error;
                 }
-                Err(error) => failure = error,
             }
         }
-        Err(failure)
+        // A copy that refuses the password decides, even if the other one is damaged.
+        let message = "wrong password of the administrator";
+        Err(if is_wrong { Error::new(ErrorKind::WrongPassword, message) } else { failure })
     }
 
     /// Returns the signing key for heads that remove something, or `None` if this host's own key

@@ -5,13 +5,15 @@ use std::collections::{HashMap, HashSet};
 use crate::event::Warning;
 use silt_format::names::Numbered;
 use silt_format::{
-    BlockRef, CheckRecord, Error, ErrorKind, Head, MapRoot, ObjectKind, PRIVATE_STORE, Reference,
-    Result, ResultExt, SHARED_STORE, SeriesId,
+    Advice, BlockRef, CheckRecord, DamagedSlots, Error, ErrorKind, MapRoot, ObjectKind,
+    PRIVATE_STORE, Reference, Result, ResultExt, SHARED_STORE, SeriesId,
 };
 
 use crate::map::MapReader;
-use crate::objects::{Address, Scratch, is_damage};
-use crate::repository::Repository;
+use crate::objects::{Address, Objects, Scratch, is_damage};
+
+/// Maximum number of records of other processes that are merged before one of ours is stored.
+const MERGES_MAX: usize = 8;
 
 /// Slots and recipes that are known to be damaged and must not be referred to again.
 #[derive(Default)]
@@ -48,10 +50,10 @@ impl Avoided {
     }
 }
 
-impl Repository {
+impl Objects {
     /// Reads the newest check record of a series.
     pub fn check_record(&self, series: SeriesId) -> Result<(u64, CheckRecord)> {
-        let newest = self.objects.newest_name(Numbered::Check, series)?;
+        let newest = self.newest_name(Numbered::Check, series)?;
         self.read_check_record(series, newest)
     }
 
@@ -65,7 +67,7 @@ impl Repository {
         let number = Numbered::number(&name)
             .ok_or_else(|| Error::corrupt(format!("{name} is not the name of a check record")))?;
         let address = Address::new(ObjectKind::Check, series, number);
-        let read = self.objects.get_signed(&name, address).and_then(|(plain, by)| {
+        let read = self.get_signed(&name, address).and_then(|(plain, by)| {
             let mut record = CheckRecord::decode(&plain)?;
             if !by.is_full() {
                 // Who can't read data may have met damage, but has verified nothing.
@@ -76,7 +78,7 @@ impl Repository {
         match read.context(|| format!("read check record {name}")) {
             Ok(record) => Ok((number, record)),
             Err(error) if is_damage(&error) => {
-                self.warn(Warning::after(&error, "earlier verifications are forgotten"));
+                self.context.warn(Warning::after(&error, "earlier verifications are forgotten"));
                 Ok((number, CheckRecord::default()))
             }
             Err(error) => Err(error),
@@ -85,20 +87,19 @@ impl Repository {
 
     /// Reads the newest check record of a domain's shared store.
     pub fn shared_check_record(&self, domain: u32) -> Result<CheckRecord> {
-        let id = self.objects.keys.shared_store_id(domain);
+        let id = self.keys.shared_store_id(domain);
         Ok(self.check_record(id)?.1)
     }
 }
 
 /// Adds the recipes below `roots` that cannot be read to the check record of a series.
 pub fn record_damaged_recipes(
-    repository: &Repository,
-    head: &Head,
+    objects: &Objects,
+    series: SeriesId,
     reader: &MapReader,
     roots: &[MapRoot],
 ) -> Result<()> {
-    let (number, record) = repository.check_record(head.series)?;
-    let mut state = RecordState::new(number, record);
+    let mut state = RecordState::read(objects, series)?;
     let (mut scratch, mut raw) = (Scratch::default(), Vec::new());
     for root in roots {
         reader.walk(*root, &mut |_, entry| match reader.segment_recipe(
@@ -107,20 +108,18 @@ pub fn record_damaged_recipes(
             &mut raw,
         ) {
             Err(error) if is_damage(&error) => {
-                let damaged = &mut state.record.damaged_blocks;
-                if !damaged.contains(&entry.recipe) {
-                    damaged.push(entry.recipe);
-                }
+                state.add_recipe(entry.recipe);
                 Ok(())
             }
             other => other.map(|_| ()),
         })?;
     }
-    state.save(repository, head)
+    state.save(objects).map(drop)
 }
 
 /// The check record of a series, and the version of it that is stored.
 pub struct RecordState {
+    series: SeriesId,
     number: u64,
     saved: CheckRecord,
     /// The current record.
@@ -128,39 +127,103 @@ pub struct RecordState {
 }
 
 impl RecordState {
-    /// The record of this number as it was read.
-    pub fn new(number: u64, record: CheckRecord) -> Self {
-        Self { number, saved: record.clone(), record }
+    /// Reads the newest record of a series.
+    pub fn read(objects: &Objects, series: SeriesId) -> Result<Self> {
+        let (number, record) = objects.check_record(series)?;
+        Ok(Self { series, number, saved: record.clone(), record })
     }
 
-    /// Stores the record if it has changed, and removes its predecessors.
-    pub fn save(&mut self, repository: &Repository, head: &Head) -> Result<()> {
-        if self.record == self.saved {
-            return Ok(());
+    /// Records that snapshots may need damaged chunks again: some are about to be brought back.
+    pub fn is_needed_again(objects: &Objects, series: SeriesId) -> Result<()> {
+        let mut state = Self::read(objects, series)?;
+        state.record.unneeded.clear();
+        state.save(objects).map(drop)
+    }
+
+    /// Adds slots that are damaged.
+    pub fn add_slots(&mut self, slots: DamagedSlots) {
+        if !self.record.damaged.contains(&slots) {
+            self.record.damaged.push(slots);
         }
-        let objects = &repository.objects;
+        self.record.unneeded.retain(|(container, _)| *container != slots.container);
+    }
+
+    /// Adds a recipe that is damaged.
+    pub fn add_recipe(&mut self, recipe: BlockRef) {
+        if !self.record.damaged_blocks.contains(&recipe) {
+            self.record.damaged_blocks.push(recipe);
+        }
+    }
+
+    /// Stores the record if it has changed, and removes its predecessors. Damage that another
+    /// process has recorded meanwhile is added. Returns whether the record is stored; if it could
+    /// not be, warns that later backups do not know of the damage.
+    pub fn save(&mut self, objects: &Objects) -> Result<bool> {
+        if self.record == self.saved {
+            return Ok(true);
+        }
         let mut old = Vec::new();
-        for item in objects.names(&Numbered::Check.prefix(head.series), None)? {
+        for item in objects.names(&Numbered::Check.prefix(self.series), None)? {
             let (name, _) = item?;
             // Also those that an interrupted check has left.
             if Numbered::number(&name).is_some_and(|number| number <= self.number) {
                 old.push(name);
             }
         }
-        self.number += 1;
-        let name = Numbered::Check.name(head.series, self.number);
-        let address = Address::new(ObjectKind::Check, head.series, self.number);
-        let written = objects.put(&name, address, &self.record.encode());
-        self.saved = self.record.clone();
-        match written.and_then(|_| objects.delete(&old)) {
-            Err(error) if error.kind() == ErrorKind::Interrupted => Err(error),
-            // Storage is full or read-only, or a copy is out of reach; what is there is checked all
+        let is_stored = match self.put(objects) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => return Err(error),
+            // Storage is full or read-only, or a copy is out of reach; what is there is read all
             // the same.
             Err(error) => {
-                repository.warn(Warning::after(&error, "the results are not recorded"));
-                Ok(())
+                objects.context.warn(self.not_stored(&error));
+                false
             }
-            Ok(()) => Ok(()),
+            // Where nothing may be deleted, old records stay.
+            Ok(()) => objects.delete(&old).map_or_else(
+                |error| if error.kind() == ErrorKind::Interrupted { Err(error) } else { Ok(true) },
+                |()| Ok(true),
+            )?,
+        };
+        self.saved = self.record.clone();
+        Ok(is_stored)
+    }
+
+    fn not_stored(&self, error: &Error) -> Warning {
+        if self.record.damaged.is_empty() && self.record.damaged_blocks.is_empty() {
+            return Warning::after(error, "the results are not recorded");
         }
+        let why = "the damage is not recorded, so the next backup does not know of it";
+        Warning::after(error, why).with_advice(Advice::CheckData)
+    }
+
+    fn put(&mut self, objects: &Objects) -> Result<()> {
+        let mut merges = 0;
+        loop {
+            self.number += 1;
+            let name = Numbered::Check.name(self.series, self.number);
+            let address = Address::new(ObjectKind::Check, self.series, self.number);
+            match objects.put(&name, address, &self.record.encode()) {
+                Err(error) if error.kind() == ErrorKind::AlreadyExists && merges < MERGES_MAX => {
+                    merges += 1;
+                    let theirs = Self::read(objects, self.series)?;
+                    self.number = self.number.max(theirs.number);
+                    self.merge(&theirs.record);
+                }
+                other => return other.map(drop),
+            }
+        }
+    }
+
+    /// Adds the damage that `theirs` has beyond the record that both began with.
+    fn merge(&mut self, theirs: &CheckRecord) {
+        let saved = std::mem::take(&mut self.saved);
+        for slots in theirs.damaged.iter().filter(|slots| !saved.damaged.contains(slots)) {
+            self.add_slots(*slots);
+        }
+        let blocks = theirs.damaged_blocks.iter();
+        for block in blocks.filter(|block| !saved.damaged_blocks.contains(block)) {
+            self.add_recipe(*block);
+        }
+        self.saved = saved;
     }
 }

@@ -167,6 +167,16 @@ impl ChunkReader {
         store.ok_or_else(|| Error::corrupt(format!("store {number} is not in the head's table")))
     }
 
+    /// The objects that it reads.
+    pub fn objects(&self) -> &Arc<Objects> {
+        &self.objects
+    }
+
+    /// The id of a store, by its number in references.
+    pub fn store_id(&self, number: u16) -> Result<SeriesId> {
+        Ok(self.store(number)?.id)
+    }
+
     /// The name of the container that a reference names.
     pub fn container_name(&self, reference: Reference) -> String {
         let number = reference.container();

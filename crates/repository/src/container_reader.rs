@@ -31,6 +31,11 @@ impl<'o> ContainerReader<'o> {
         Self { objects, at: None, raw: Vec::new(), scratch: Scratch::default() }
     }
 
+    /// The objects that it reads.
+    pub fn objects(&self) -> &'o Objects {
+        self.objects
+    }
+
     /// Says that frames of a container are about to be read, so that they are read together where
     /// that saves time.
     pub fn expect(&mut self, container: &Container, wanted: impl Fn(u16) -> bool) {

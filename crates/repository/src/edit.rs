@@ -69,7 +69,9 @@ impl<'r> Edit<'r> {
             None => (objects.context.random(), None),
         };
         crate::settle::verify_unchanged_since_opened(objects)?;
-        let head = repository.verified_head(series)?;
+        let head = repository.verified_head(series);
+        let head =
+            head.map_err(|error| heads::with_recovery(error, &repository.called(series, name)))?;
         if head.is_none() && !heads::has_name(objects, series, name) {
             let message = format!("series {series} has no head and no record of its name");
             return Err(Error::corrupt(message));

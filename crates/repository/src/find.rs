@@ -180,7 +180,8 @@ impl Repository {
     }
 
     fn head_by_name(&self, name: &str) -> Result<Head> {
-        if let Some(head) = self.head(self.series_id(name))? {
+        let head = self.head(self.series_id(name));
+        if let Some(head) = head.map_err(|error| heads::with_recovery(error, name))? {
             return Ok(head);
         }
         match self.shown_as(name)? {

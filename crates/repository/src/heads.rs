@@ -3,8 +3,8 @@
 use crate::event::Warning;
 use silt_format::names::Numbered;
 use silt_format::{
-    ALONE, Error, ErrorKind, Head, ObjectKind, PRIVATE_STORE, Result, ResultExt, SHARED_STORE,
-    SeriesId, Signer, StoreEntry, names,
+    ALONE, Advice, Error, ErrorKind, Head, ObjectKind, PRIVATE_STORE, Result, ResultExt,
+    SHARED_STORE, SeriesId, Signer, StoreEntry, names,
 };
 
 use crate::believed::SignedBy;
@@ -123,6 +123,14 @@ pub fn newest_readable(objects: &Objects, series: SeriesId) -> Result<Option<Hea
         }
     }
     Ok(None)
+}
+
+/// Advises to recover the series called `name` if the error says that its newest head is damaged.
+pub fn with_recovery(error: Error, name: &str) -> Error {
+    if error.kind() == ErrorKind::Corrupt && error.advice().is_none() {
+        return error.with_advice(Advice::RecoverSeries { series: name.to_owned() });
+    }
+    error
 }
 
 fn passed_over(error: &Error) -> Warning {

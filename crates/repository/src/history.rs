@@ -12,6 +12,7 @@ use silt_format::{
     StoreEntry, names,
 };
 
+use crate::check_record::RecordState;
 use crate::chunks::open_container;
 use crate::heads::{self, Reading};
 use crate::objects::is_damage;
@@ -52,14 +53,19 @@ impl Repository {
             Err(found) => found,
         };
         let name = &found.good.name;
-        let is_named = series == self.series_id(name);
-        let called = if is_named { name.clone() } else { format!("{ID_PREFIX}{series}") };
+        let called = self.called(series, name);
         let message = format!(
             "{}: {}: the series was tampered with; nothing is deleted",
             found.name, found.why
         );
         let advice = Advice::RecoverSeries { series: called };
         Err(Error::new(ErrorKind::Denied, message).with_advice(advice))
+    }
+
+    /// The name by which `recover` finds a series: that of the shared store is its id.
+    pub fn called(&self, series: SeriesId, name: &str) -> String {
+        let is_named = series == self.series_id(name);
+        if is_named { name.to_owned() } else { format!("{ID_PREFIX}{series}") }
     }
 
     /// Fails as [`verified_head`](Self::verified_head) does.
@@ -189,6 +195,7 @@ impl Repository {
         }
         let mut head = self.united(good, &later)?;
         head.generation = generation;
+        RecordState::is_needed_again(&self.objects, id)?;
         let session = self.objects.context.random();
         heads::commit(&self.objects, &mut head, session, authority.as_deref())?;
         Ok(true)

@@ -24,6 +24,7 @@ pub mod edit;
 pub mod env;
 pub mod event;
 pub mod find;
+pub mod found_damage;
 pub mod frame_packer;
 pub mod hashes;
 pub mod heads;

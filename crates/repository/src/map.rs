@@ -63,6 +63,16 @@ impl MapReader {
         }
     }
 
+    /// The objects that it reads.
+    pub fn objects(&self) -> &Arc<Objects> {
+        &self.objects
+    }
+
+    /// The series whose packs it reads.
+    pub fn series(&self) -> SeriesId {
+        self.series
+    }
+
     /// Lets blocks of a pack be read that no head names yet.
     pub fn add_pack(&self, number: u32, tag: ObjectTag) {
         lock(&self.packs).push(number, tag);

@@ -1,8 +1,9 @@
 //! Sealed objects in storage: writing whole ones, reading them back verified.
 
 use crate::event::Warning;
-use std::sync::Arc;
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicI64};
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use silt_format::names::Numbered;
@@ -94,6 +95,8 @@ pub struct Objects {
     pub uploader: SharedUploader,
     /// Buffers that backups fill, reused between volumes.
     pub buffers: Arc<Buffers>,
+    /// Containers and recipe packs that were examined because they could not be read.
+    pub examined: Arc<Mutex<HashSet<(ObjectKind, SeriesId, u32)>>>,
 }
 
 /// Buffers and zstd context that one thread reads with.
@@ -134,6 +137,7 @@ impl Objects {
             context: self.context.clone(),
             uploader: SharedUploader::default(),
             buffers: Arc::default(),
+            examined: Arc::default(),
         }
     }
 
@@ -144,6 +148,7 @@ impl Objects {
             context,
             uploader: self.uploader.clone(),
             buffers: Arc::clone(&self.buffers),
+            examined: Arc::clone(&self.examined),
             ..self.with_storage(Arc::clone(&self.storage))
         }
     }

@@ -127,6 +127,7 @@ impl Repository {
             looked_ns: AtomicI64::new(now_ns),
             uploader: SharedUploader::default(),
             buffers: Arc::new(Buffers::default()),
+            examined: Arc::default(),
         };
         if let Some(administrator) = administrator {
             authority::create(&objects, administrator, &seed)?;
@@ -227,6 +228,7 @@ impl Repository {
             looked_ns: AtomicI64::new(now_ns),
             uploader: SharedUploader::default(),
             buffers: Arc::new(Buffers::default()),
+            examined: Arc::default(),
         };
         let root = root.map_or_else(|| list_root(&*objects.storage), Ok)?;
         match objects.load_writers(Some(&root)) {

@@ -1,6 +1,6 @@
 //! How well a series is protected: its newest good snapshot, its checks, known damage.
 
-use silt_format::{CheckRecord, Head, Id, Result, Snapshot, SnapshotEntry};
+use silt_format::{CheckRecord, DamagedSlots, Head, Id, Result, Snapshot, SnapshotEntry, Volume};
 
 use crate::find::AllHeads;
 use crate::objects::is_damage;
@@ -31,13 +31,20 @@ pub struct SeriesStatus {
     /// Newer snapshots that are not good: unreadable, of a source that could not be read in full,
     /// or dated in the future.
     pub newer_bad: u64,
+    /// Volumes that the newest snapshot lacks and the one before it has.
+    pub missing_volumes: Vec<String>,
+    /// Bytes of the newest snapshot's disks that could not be read from their sources.
+    pub unreadable_bytes: u64,
+    /// Files and directories of the newest snapshot that could not be read as a whole.
+    pub unreadable_entries: u64,
     /// When the container was verified that was verified longest ago, in seconds since 1970;
     /// `None` while some container was never verified, or there are none.
     pub verified_since_s: Option<u64>,
     /// If changed-blocks maps were trusted: the time since which every segment of the newest good
     /// snapshot's volumes has been read or compared, in nanoseconds since 1970; otherwise `None`.
     pub proven_since_ns: Option<i64>,
-    /// Containers and recipes that a check found damaged and that were not stored again since.
+    /// Containers and recipes that are known to be damaged, without containers whose damaged
+    /// chunks no living snapshot needs.
     pub damaged_objects: u64,
     /// Whether all its snapshots were deleted.
     pub is_removed: bool,
@@ -45,11 +52,26 @@ pub struct SeriesStatus {
     pub damage: Option<String>,
 }
 
+impl SeriesStatus {
+    /// Notes what the newest snapshot lacks of its sources, and of the volumes of the one before.
+    fn note_gaps(&mut self, newest: &Snapshot, before: Option<&Snapshot>) {
+        let is_missing = |name: &String| newest.volumes.iter().all(|volume| volume.name != *name);
+        let before = before.into_iter().flat_map(|before| &before.volumes);
+        self.missing_volumes =
+            before.map(|volume| volume.name.clone()).filter(is_missing).collect();
+        let unreadable = newest.volumes.iter().flat_map(|volume| &volume.unreadable);
+        self.unreadable_bytes = unreadable.map(|span| span.length).sum();
+        let trees = newest.volumes.iter().filter_map(Volume::tree);
+        self.unreadable_entries = trees.map(|tree| tree.counts.unreadable).sum();
+    }
+}
+
 impl Repository {
     /// How well the named series are protected, or all of them, in the order of their names.
     ///
     /// Reads the newest head and check record of each series, and snapshots from the newest on
-    /// until one is good. Series whose first backup did not end are listed without snapshots.
+    /// until one is good, at least two. Series whose first backup did not end are listed without
+    /// snapshots.
     /// Fails with `NotFound` if a named series does not exist.
     pub fn status(&self, names: &[String]) -> Result<Vec<SeriesStatus>> {
         let AllHeads { heads, damaged, unfinished } = self.all_heads(names)?;
@@ -82,12 +104,18 @@ impl Repository {
         let latest_ns = self.objects.context.env.now_ns().saturating_add(AHEAD_NS);
         let mut entries: Vec<&SnapshotEntry> = head.snapshots.iter().collect();
         entries.sort_by_key(|entry| std::cmp::Reverse(entry.time_ns));
-        for entry in entries {
-            let snapshot = match self.snapshot(head.series, entry) {
-                Ok(snapshot) => Some(snapshot),
-                Err(error) if is_damage(&error) => None,
-                Err(error) => return Err(error),
-            };
+        let read = |entry: &&SnapshotEntry| match self.snapshot(head.series, entry) {
+            Ok(snapshot) => Ok(Some(snapshot)),
+            Err(error) if is_damage(&error) => Ok(None),
+            Err(error) => Err(error),
+        };
+        let mut newest = entries.first().map(read).transpose()?.flatten();
+        if let Some(newest) = &newest {
+            let before = entries.get(1).map(read).transpose()?.flatten();
+            status.note_gaps(newest, before.as_ref());
+        }
+        for (place, entry) in entries.iter().enumerate() {
+            let snapshot = if place == 0 { newest.take() } else { read(entry)? };
             match snapshot.filter(|snapshot| is_good(snapshot, latest_ns)) {
                 Some(snapshot) => {
                     let (id, time_ns) = (snapshot.id, snapshot.time_ns);
@@ -99,7 +127,7 @@ impl Repository {
                 None => status.newer_bad += 1,
             }
         }
-        let (_, record) = self.check_record(head.series)?;
+        let (_, record) = self.objects.check_record(head.series)?;
         status.verified_since_s = verified_since_s(head, &record);
         status.damaged_objects = damaged_objects(head, &record);
         Ok(status)
@@ -123,8 +151,11 @@ fn verified_since_s(head: &Head, record: &CheckRecord) -> Option<u64> {
 }
 
 fn damaged_objects(head: &Head, record: &CheckRecord) -> u64 {
-    let is_listed = |number: u32, tag| head.containers.tag(number) == Some(tag);
-    let damaged = record.damaged.iter().filter(|slots| is_listed(slots.container, slots.tag));
+    let is_needed = |slots: &&DamagedSlots| {
+        head.containers.tag(slots.container) == Some(slots.tag)
+            && !record.unneeded.contains(&(slots.container, slots.tag))
+    };
+    let damaged = record.damaged.iter().filter(is_needed);
     let mut containers: Vec<u32> = damaged.map(|slots| slots.container).collect();
     containers.sort_unstable();
     containers.dedup();

@@ -13,8 +13,9 @@ use silt_format::{
 
 use crate::cache::WeightedCache;
 use crate::chunks::{ChunkCache, ChunkReader, Cursor};
+use crate::found_damage::{record_chunk, record_recipe};
 use crate::map::{MapReader, PageCache};
-use crate::objects::Scratch;
+use crate::objects::{Scratch, is_damage};
 use crate::repository::{FoundVolume, Repository};
 use crate::sync::lock;
 
@@ -65,6 +66,9 @@ impl ReadCache {
 /// container directories and recipes are cached up to the memory bound, and shared by all threads.
 /// From distant storage, a read that continues the previous one also fetches the rest of its
 /// segment.
+///
+/// Damage that a second read confirms is recorded as by a check, so that the next backup does not
+/// build upon it.
 ///
 /// Reads continue while a reclaim rewrites containers. If the snapshot was deleted and its space
 /// reclaimed, they fail with `NotFound` or `Corrupt`.
@@ -217,7 +221,12 @@ impl VolumeReader {
         buffers: &mut ReadBuffers,
     ) -> Result<Recipe> {
         let ReadBuffers { scratch, raw, .. } = buffers;
-        let recipe = self.map.segment_recipe(entry, scratch, raw)?;
+        let read = self.map.segment_recipe(entry, scratch, raw);
+        let recipe = read.inspect_err(|error| {
+            if is_damage(error) {
+                record_recipe(&self.map, self.root, entry);
+            }
+        })?;
         self.require_length(index, u64::from(recipe.segment_bytes()))?;
         Ok(recipe)
     }
@@ -254,17 +263,25 @@ impl VolumeReader {
                     read.push(number);
                     ranges.push(range.clone());
                 }
-                Err(error) => on_damage(number, error)?,
+                Err(error) => on_damage(number, self.met(chunk, error))?,
             }
         }
         self.chunks.fingerprinter().fingerprint_many(into, ranges, found);
         for (number, found) in read.iter().zip(&*found) {
             let (chunk, _) = &wanted[*number];
             if *found != chunk.fingerprint {
-                on_damage(*number, self.chunks.mismatch(chunk, *found))?;
+                on_damage(*number, self.met(chunk, self.chunks.mismatch(chunk, *found)))?;
             }
         }
         Ok(())
+    }
+
+    /// Records the damage that the error of a chunk tells of.
+    fn met(&self, chunk: &RecipeChunk, error: Error) -> Error {
+        if is_damage(&error) {
+            record_chunk(&self.chunks, chunk);
+        }
+        error
     }
 
     /// Reads from `offset` on. Returns the number of bytes read: fewer than requested only at the
@@ -439,10 +456,11 @@ impl VolumeReader {
     ) -> Result<()> {
         let ReadBuffers { cursor, scratch, chunk: bytes, .. } = buffers;
         bytes.resize(to_usize(u64::from(chunk.length)), 0);
-        self.chunks.read_unverified(chunk.reference, cursor, scratch, bytes)?;
+        let read = self.chunks.read_unverified(chunk.reference, cursor, scratch, bytes);
+        read.map_err(|error| self.met(chunk, error))?;
         let found = self.chunks.fingerprinter().fingerprint(bytes);
         if found != chunk.fingerprint {
-            return Err(self.chunks.mismatch(chunk, found));
+            return Err(self.met(chunk, self.chunks.mismatch(chunk, found)));
         }
         into.copy_from_slice(&bytes[skip..skip + into.len()]);
         Ok(())

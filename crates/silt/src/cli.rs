@@ -52,7 +52,8 @@ const AFTER_HELP: &str = "Exit status:
     2  wrong usage
     3  backup made, but a source was partly unreadable
     4  backup made, but the changed-blocks map was wrong (everything was read)
-    5  damage found, or files that could not be restored
+    5  damage found
+    6  backup made, but --forget failed
    10  no repository there
    11  another process works on the series
    12  wrong password

@@ -39,6 +39,9 @@ fn fixed_text(advice: &Advice) -> Option<&'static str> {
             "`silt show` prints the time since which every segment is known to be right"
         }
         Advice::Check => "`silt check` names the missing objects",
+        Advice::CheckData => {
+            "run `silt check --read-data` where the repository can be written, before you back up"
+        }
         Advice::KeepSomething => "add at least one --keep rule",
         Advice::HealPlaces => "`silt copies heal` replaces damaged objects with good copies",
         Advice::AddPlace => "`silt copies add` adds a copy or brings one up to date",

@@ -4,13 +4,12 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
 
 use silt_chunking::Fingerprinter;
-use silt_format::number::to_u16;
-use silt_format::{DamagedSlots, Error, Head, ObjectTag, Result, SeriesId, VerifiedRange, names};
+use silt_format::{Head, ObjectTag, Result, VerifiedRange, names};
 use silt_repository::check_record::RecordState;
-use silt_repository::chunks::open_container;
 use silt_repository::container_reader::ContainerReader;
 use silt_repository::event::{Activity, Progress};
-use silt_repository::objects::{Objects, is_damage};
+use silt_repository::found_damage::{FoundDamage, verify_container};
+use silt_repository::objects::Objects;
 use silt_repository::sync::lock;
 
 use super::damage::Findings;
@@ -32,8 +31,7 @@ struct Item {
 /// The result of reading one container.
 struct Verified {
     item: Item,
-    damaged: Vec<DamagedSlots>,
-    error: Option<Error>,
+    found: FoundDamage,
 }
 
 /// Verifies as many containers of a series as asked for, and those known to be damaged.
@@ -62,8 +60,8 @@ pub(crate) fn verify(
     let outcome = each_verified(repository, head, &items, jobs, &mut |verified| {
         let item = verified.item;
         state.record.damaged.retain(|slots| slots.container != item.number);
-        state.record.damaged.extend(&verified.damaged);
-        if let Some(error) = verified.error {
+        state.record.damaged.extend(&verified.found.damaged);
+        if let Some(error) = verified.found.error {
             let name = names::container(head.series, item.number, item.tag);
             findings.error(&name, &error);
         } else {
@@ -77,19 +75,22 @@ pub(crate) fn verify(
         if unsaved == SAVE_EVERY {
             unsaved = 0;
             state.record.verified = times.ranges();
-            state.save(repository, head)?;
+            state.record.unneeded.clear();
+            state.save(&repository.objects)?;
         }
         Ok(())
     });
     if !items.is_empty() {
         state.record.verified = times.ranges();
+        // The structure shows again what is needed.
+        state.record.unneeded.clear();
     }
     if outcome.is_ok() && options.data == DataCheck::All {
         state.record.pass_started_s = 0;
     }
     if outcome.is_err() {
         // Verifications before the interruption are kept.
-        state.save(repository, head)?;
+        state.save(&repository.objects)?;
     }
     outcome
 }
@@ -124,7 +125,7 @@ fn plan(
             } else {
                 state.record.pass_started_s = repository.objects.context.now_s();
                 // The start is stored at once, so that an interrupted pass is known as one.
-                state.save(repository, head)?;
+                state.save(&repository.objects)?;
             }
         }
         DataCheck::Percent(percent) => {
@@ -185,7 +186,9 @@ fn each_verified(
         loop {
             objects.context.check_interrupted()?;
             let Some(item) = lock(&next).next() else { return Ok(()) };
-            let verified = verify_one(objects, head.series, *item, &fingerprinter, &mut reader)?;
+            let container = (head.series, item.number, item.tag);
+            let found = verify_container(container, &fingerprinter, &mut reader)?;
+            let verified = Verified { item: *item, found };
             let mut shared = lock(&shared);
             if shared.1.is_err() {
                 return Ok(());
@@ -208,61 +211,6 @@ fn each_verified(
         }),
     }
     shared.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner).1
-}
-
-fn verify_one(
-    objects: &Objects,
-    series: SeriesId,
-    item: Item,
-    fingerprinter: &Fingerprinter,
-    reader: &mut ContainerReader<'_>,
-) -> Result<Verified> {
-    let mut verified = Verified { item, damaged: Vec::new(), error: None };
-    let slots = |first, last| DamagedSlots { container: item.number, tag: item.tag, first, last };
-    let container = match open_container(objects, series, item.number, item.tag) {
-        Ok(container) => container,
-        Err(error) if is_damage(&error) => {
-            verified.damaged.push(slots(0, u16::MAX));
-            verified.error = Some(error);
-            return Ok(verified);
-        }
-        Err(error) => return Err(error),
-    };
-    let directory = &container.directory;
-    reader.expect(&container, |_| true);
-    for frame in 0..to_u16(directory.frames.len()) {
-        let raw = match reader.frame(&container, frame) {
-            Ok(raw) => Some(raw),
-            Err(error) if is_damage(&error) => {
-                verified.error.get_or_insert(error);
-                None
-            }
-            Err(error) => return Err(error),
-        };
-        let runs = directory.runs.iter().filter(|run| run.frame == frame);
-        for run in runs {
-            for number in run.first..=run.first + (run.count - 1) {
-                let Some(slot) = directory.slot(number) else { continue };
-                let start = slot.offset as usize;
-                let bytes = raw.and_then(|raw| raw.get(start..start + slot.length as usize));
-                let expected = directory.fingerprints[slot.index as usize];
-                if bytes.is_some_and(|bytes| fingerprinter.fingerprint(bytes) == expected) {
-                    continue;
-                }
-                match verified.damaged.last_mut() {
-                    Some(last) if last.last + 1 == number => last.last = number,
-                    _ => verified.damaged.push(slots(number, number)),
-                }
-                verified.error.get_or_insert_with(|| {
-                    Error::corrupt(format!(
-                        "slot {number} of container {}: its fingerprint is not {expected}",
-                        container.object.name
-                    ))
-                });
-            }
-        }
-    }
-    Ok(verified)
 }
 
 /// When each container was verified.

@@ -12,6 +12,7 @@ use std::collections::BTreeSet;
 
 use silt_format::names::Numbered;
 use silt_format::{ErrorKind, Head, Id, Result, SeriesId, names};
+use silt_repository::check_record::RecordState;
 use silt_repository::objects::is_damage;
 use silt_repository::series::DEFAULT_DOMAIN;
 
@@ -140,13 +141,9 @@ impl Repository {
         for (name, error) in self.root_damage()? {
             findings.error(&name, &error);
         }
-        let mut series = self.series()?;
-        series.extend(self.unrecorded(&series)?);
-        // The shared store first: what is damaged there is damaged for its series.
         let shared = self.objects.keys.shared_store_id(DEFAULT_DOMAIN);
-        series.sort_by_key(|(id, _)| *id != shared);
         let mut checked = BTreeSet::new();
-        for (id, name) in series {
+        for (id, name) in self.series_to_check()? {
             if !options.series.is_empty() && !options.series.contains(&name) {
                 continue;
             }
@@ -168,6 +165,28 @@ impl Repository {
         let sees_sharers = options.series.is_empty() && self.objects.keys.opens_all();
         report.damage = findings.into_damage(|series| series != shared || sees_sharers);
         Ok(report)
+    }
+
+    /// Every series, the shared store first: what is damaged there is damaged for its series.
+    fn series_to_check(&self) -> Result<Vec<(SeriesId, String)>> {
+        let mut series = self.series()?;
+        series.extend(self.unrecorded(&series)?);
+        let shared = self.objects.keys.shared_store_id(DEFAULT_DOMAIN);
+        series.sort_by_key(|(id, _)| *id != shared);
+        Ok(series)
+    }
+
+    /// Checks the series again that are known to be damaged, and records what is whole now.
+    pub(crate) fn check_damaged_again(&self) -> Result<()> {
+        let (options, mut report) = (CheckOptions::default(), CheckReport::default());
+        for (id, name) in self.series_to_check()? {
+            let (_, record) = self.objects.check_record(id)?;
+            if !record.damaged.is_empty() || !record.damaged_blocks.is_empty() {
+                let mut findings = Findings::default();
+                self.check_still_series(id, &name, &options, &mut report, &mut findings)?;
+            }
+        }
+        Ok(())
     }
 
     /// Checks a series, and once more if something was found while a reclaim changed it: what it
@@ -229,11 +248,10 @@ impl Repository {
         let is_begun = !head.snapshots.is_empty() || !head.deleted.is_empty();
         let is_shared = id == self.objects.keys.shared_store_id(DEFAULT_DOMAIN);
         report.series += u64::from(is_begun && !is_shared);
-        let (number, record) = self.check_record(id)?;
-        let mut state = silt_repository::check_record::RecordState::new(number, record);
+        let mut state = RecordState::read(&self.objects, id)?;
         data::verify(self, &head, options, &mut state, report, findings)?;
         structure::verify(self, &head, options, &mut state, report, findings)?;
-        state.save(self, &head)
+        state.save(&self.objects).map(drop)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Follows every snapshot of a series down to the slots of its chunks.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use silt_format::number::to_u64;
 use silt_format::{
@@ -42,7 +42,7 @@ pub(crate) fn verify(
         head,
         reader: MapReader::new(objects, head),
         chunks: ChunkReader::new(objects, head, objects.context.budget(0))?,
-        avoided: Avoided::new(&state.record, &repository.shared_check_record(head.domain)?),
+        avoided: Avoided::new(&state.record, &objects.shared_check_record(head.domain)?),
         scratch: Scratch::default(),
         raw: Vec::new(),
         recipes: 0,
@@ -54,6 +54,8 @@ pub(crate) fn verify(
         is_thorough: options.data == DataCheck::All,
         tree_pages: HashSet::new(),
         newly_damaged: BTreeMap::new(),
+        needed: HashSet::new(),
+        is_blind: false,
         damaged_recipes: Vec::new(),
     };
     let mut previous: Option<Snapshot> = None;
@@ -79,20 +81,7 @@ pub(crate) fn verify(
         previous = Some(snapshot);
     }
     report.recipes += walk.recipes;
-    state.record.damaged_blocks = walk.damaged_recipes;
-    for (container, (tag, mut slots)) in walk.newly_damaged {
-        if walk.missing.containers.missing_name(container).is_some() {
-            if noted.insert(container) {
-                state.record.damaged.push(whole(container, tag));
-            }
-            continue;
-        }
-        slots.sort_unstable();
-        slots.dedup();
-        let ranges =
-            slots.into_iter().map(|slot| DamagedSlots { container, tag, first: slot, last: slot });
-        state.record.damaged.extend(ranges);
-    }
+    walk.record(state, &mut noted, is_readable);
     report.unreferenced +=
         unreferenced::beside_data(repository, head, is_readable.then_some(summaries))?;
     Ok(())
@@ -174,10 +163,39 @@ pub(super) struct Walk<'a> {
     /// Pages of directories that were found whole: pack and offset.
     pub(super) tree_pages: HashSet<(u32, u32)>,
     newly_damaged: BTreeMap<u32, (ObjectTag, Vec<u16>)>,
+    /// Private containers of which a damaged chunk is needed.
+    needed: HashSet<u32>,
+    /// Whether references could not be read, so that more may be needed.
+    is_blind: bool,
     damaged_recipes: Vec<BlockRef>,
 }
 
 impl Walk<'_> {
+    /// Records the damage that was found; `noted` are the missing containers that the record has.
+    fn record(self, state: &mut RecordState, noted: &mut HashSet<u32>, is_readable: bool) {
+        state.record.damaged_blocks = self.damaged_recipes;
+        for (container, (tag, mut slots)) in self.newly_damaged {
+            if self.missing.containers.missing_name(container).is_some() {
+                if noted.insert(container) {
+                    state.record.damaged.push(whole(container, tag));
+                }
+                continue;
+            }
+            slots.sort_unstable();
+            slots.dedup();
+            let slots = slots.into_iter();
+            let ranges = slots.map(|slot| DamagedSlots { container, tag, first: slot, last: slot });
+            state.record.damaged.extend(ranges);
+        }
+        // What is shared is needed by other series.
+        let shared = self.repository.objects.keys.shared_store_id(self.head.domain);
+        let is_known = is_readable && !self.is_blind && self.head.series != shared;
+        let damaged = state.record.damaged.iter().map(|slots| (slots.container, slots.tag));
+        let unneeded: BTreeSet<_> =
+            damaged.filter(|(container, _)| is_known && !self.needed.contains(container)).collect();
+        state.record.unneeded = unneeded.into_iter().collect();
+    }
+
     fn snapshot(&mut self, entry: &SnapshotEntry) -> Result<Option<Snapshot>> {
         match self.repository.snapshot(self.head.series, entry) {
             Ok(snapshot) => Ok(Some(snapshot)),
@@ -296,6 +314,7 @@ impl Walk<'_> {
         if !is_damage(error) {
             return Err(Error::new(error.kind(), error.to_string()));
         }
+        self.is_blind = true;
         self.note_span(&self.pack_name(block), &error.to_string(), place, span);
         Ok(())
     }
@@ -358,6 +377,9 @@ impl Walk<'_> {
             let object = object.unwrap_or_else(|| self.chunks.container_name(holder));
             self.note_span(&object, &error, place, here);
             let is_private = chunk.reference.store() == PRIVATE_STORE;
+            if is_private {
+                self.needed.insert(chunk.reference.container());
+            }
             if is_private && !self.avoided.has(chunk.reference) {
                 let number = chunk.reference.container();
                 let tag = self.head.containers.tag(number).unwrap_or(ObjectTag::NONE);

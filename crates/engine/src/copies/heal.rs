@@ -102,7 +102,8 @@ fn list_in(
 
 impl Repository {
     /// Compares the places of the repository, and replaces missing and damaged objects by whole
-    /// copies from other places. Every object is verified before it is copied.
+    /// copies from other places. Every object is verified before it is copied. Series that were
+    /// known to be damaged are checked again afterwards, so that their status is up to date.
     pub fn heal_copies(&self, options: HealOptions) -> Result<HealReport> {
         if !options.dry_run {
             self.require_changeable()?;
@@ -124,6 +125,9 @@ impl Repository {
             };
             let is_kept = |key: &Key| is_of_store(key) || is_root(key);
             self.heal_group(shared, &is_kept, options, &mut report)?;
+        }
+        if !options.dry_run {
+            self.check_damaged_again()?;
         }
         Ok(report)
     }

@@ -1,6 +1,7 @@
 //! Bringing deleted snapshots back.
 
 use silt_format::{DeletedEntry, Error, ErrorKind, Id, Result};
+use silt_repository::check_record::RecordState;
 use silt_repository::dead::{self, DeadSlots};
 
 use super::vectors::Vectors;
@@ -30,6 +31,7 @@ impl Repository {
         edit.head.dead = list.into_iter().collect();
         edit.head.snapshots.push(entry);
         edit.head.snapshots.sort_by_key(|entry| entry.time_ns);
+        RecordState::is_needed_again(&self.objects, edit.head.series)?;
         edit.commit()?;
         edit.finish()
     }

@@ -1,16 +1,17 @@
 //! Restoring a file tree, or a part of one, to a directory.
 
 use std::collections::HashMap;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-use silt_format::Result;
 use silt_format::number::{to_u64, to_usize};
 use silt_format::tree::{Entry, EntryKind, State};
+use silt_format::{Advice, Error, ErrorKind, Result};
 use silt_repository::FoundVolume;
 use silt_repository::event::{Activity, Progress};
 use silt_repository::jobs::jobs;
 use silt_repository::tree::TreeVolume;
-use silt_tree::{FileStep, MakeOptions, Maker, OpenFile, PathRules, PresentFile, Report};
+use silt_tree::{Existing, FileStep, MakeOptions, Maker, OpenFile, PathRules, PresentFile, Report};
 
 use super::fill::{Filling, Job};
 use super::selected::{Selected, SelectedWalk};
@@ -99,6 +100,9 @@ impl Repository {
     /// Restores `path` in a file tree into the directory `target`: the content of a directory, or a
     /// single entry. Creates `target` if it does not exist.
     ///
+    /// Fails with `AlreadyExists` before anything is written if `make.existing` is `Refuse`, there
+    /// are no `rules`, and the target has one of the entries that would be restored into it.
+    ///
     /// An entry that fails, because of damage or because of the target, does not stop the others;
     /// the report has the failures. Writes nothing outside of the target. On return, everything is
     /// durable. Fails with `NotFound` if `path` does not exist.
@@ -112,6 +116,9 @@ impl Repository {
         let context = &self.objects.context;
         let volume = TreeVolume::open(self, of, options.memory_bytes)?;
         let entry = volume.find(path)?;
+        if options.make.existing == Existing::Refuse && options.rules.is_empty() {
+            refuse_existing(&volume, path, &entry, target)?;
+        }
         let make = MakeOptions { lists_others: options.delete, ..options.make.clone() };
         let maker = Maker::open(target, make)?;
         let total = || entry.subtree.as_ref().map_or(entry.metadata.size, |tree| tree.bytes_below);
@@ -147,6 +154,34 @@ impl Repository {
             Ok(restore.report)
         })
     }
+}
+
+/// Fails with `AlreadyExists` if the target has an entry that would be restored into it, before
+/// anything is written.
+fn refuse_existing(volume: &TreeVolume, path: &[u8], entry: &Entry, target: &Path) -> Result<()> {
+    let failed = |error| Error::io(format!("list {}", target.display()), error);
+    let names = match std::fs::read_dir(target) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        names => names.map_err(failed)?,
+    };
+    for name in names {
+        let name = name.map_err(failed)?.file_name();
+        let is_restored = if entry.metadata.kind == EntryKind::Directory {
+            // What cannot be read is reported when it is restored.
+            let path = [path, b"/", name.as_bytes()].concat();
+            volume.look_up(&path).is_ok_and(|found| found.is_some())
+        } else {
+            name.as_bytes() == entry.name
+        };
+        if is_restored {
+            let there = target.join(name);
+            let message = format!("{} exists already; nothing was restored", there.display());
+            return Err(
+                Error::new(ErrorKind::AlreadyExists, message).with_advice(Advice::ReplaceTarget)
+            );
+        }
+    }
+    Ok(())
 }
 
 struct EndOnDrop<'f, 'a>(&'f Filling<'a>);

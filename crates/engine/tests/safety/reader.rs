@@ -3,8 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use silt_format::{ErrorKind, SEGMENT_BYTES};
-use silt_storage::{MemoryStorage, OperationKind, RecordingStorage, Storage, list_all};
+use silt_format::{DamagedSlots, ErrorKind, ObjectTag, SEGMENT_BYTES};
+use silt_repository::check_record::RecordState;
+use silt_storage::{
+    Fault, FaultStorage, MemoryStorage, Operation, OperationKind, RecordingStorage, Storage,
+    list_all,
+};
 use siltstone::{
     BackupOptions, DeleteMethod, MEMORY_BYTES_MIN, Repository, SharePolicy, VolumeReader,
 };
@@ -188,4 +192,73 @@ fn from_far_away_little_is_asked_for() {
     let (near, far) = (requests(0), requests(512 << 10));
     assert!(far.operations * 3 < near.operations, "{far:?} {near:?}");
     assert!(far.bytes < near.bytes * 3 / 2, "{far:?} {near:?}");
+}
+
+/// A bit that flips on the way says nothing of what is stored.
+#[test]
+fn damage_is_recorded_if_a_second_read_finds_it() {
+    let (world, image) = (World::new(1), image());
+    let flips = Arc::new(AtomicU64::new(0));
+    let left = Arc::clone(&flips);
+    let rule = move |operation: &Operation, _: u64| {
+        let is_data = matches!(operation, Operation::Get { key, .. }
+            if key.as_str().starts_with("containers/"));
+        let take = |left: u64| left.checked_sub(1);
+        if is_data && left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok() {
+            Fault::FlipRead { byte: 300, bit: 3 }
+        } else {
+            Fault::Pass
+        }
+    };
+    let storage = Arc::new(FaultStorage::new(MemoryStorage::new(), rule));
+    let repository = kit::init(storage, &world).unwrap();
+    kit::backup(&repository, "vm", &image).unwrap();
+    let series = repository.series_id("vm");
+    let read = |repository: &Repository| {
+        let found = kit::latest(repository, "vm").unwrap();
+        let reader = VolumeReader::open(repository, found.volume("disk").unwrap(), 0).unwrap();
+        reader.read_at(0, &mut vec![0; 1 << 20]).map(drop)
+    };
+    flips.store(1, Ordering::Relaxed);
+    assert_eq!(read(&repository).unwrap_err().kind(), ErrorKind::Corrupt);
+    assert_eq!(repository.objects.check_record(series).unwrap().0, 0, "a false alarm");
+    read(&repository).unwrap();
+    // Another process meets damage that stays.
+    let storage = Arc::clone(&repository.objects.storage);
+    let repository = kit::open(storage, &world).unwrap();
+    flips.store(u64::MAX, Ordering::Relaxed);
+    for _ in 0..3 {
+        assert_eq!(read(&repository).unwrap_err().kind(), ErrorKind::Corrupt);
+    }
+    let (number, record) = repository.objects.check_record(series).unwrap();
+    assert!(number == 1 && !record.damaged.is_empty(), "recorded once: {number}, {record:?}");
+    flips.store(0, Ordering::Relaxed);
+    kit::backup(&repository, "vm", &image).unwrap();
+    read(&repository).unwrap();
+}
+
+#[test]
+fn what_two_processes_find_at_once_is_recorded_together() {
+    let world = World::new(1);
+    let repository = kit::init(Arc::new(MemoryStorage::new()), &world).unwrap();
+    kit::backup(&repository, "vm", &image()).unwrap();
+    let (objects, series) = (&repository.objects, repository.series_id("vm"));
+    let slots = |slot| DamagedSlots { container: 0, tag: ObjectTag::NONE, first: slot, last: slot };
+    let mut both = [1, 2].map(|_| RecordState::read(objects, series).unwrap());
+    for (slot, state) in (1..).zip(&mut both) {
+        state.add_slots(slots(slot));
+        assert!(state.save(objects).unwrap());
+    }
+    let (number, record) = objects.check_record(series).unwrap();
+    assert_eq!((number, record.damaged.len()), (2, 2), "{record:?}");
+    // Who has healed one of them clears it, and keeps what others have found since.
+    let [mut stale, _] = both;
+    let mut healer = RecordState::read(objects, series).unwrap();
+    stale.add_slots(slots(3));
+    assert!(stale.save(objects).unwrap());
+    healer.record.damaged.retain(|damaged| damaged.first != 1);
+    assert!(healer.save(objects).unwrap());
+    let (_, record) = objects.check_record(series).unwrap();
+    let left: Vec<u16> = record.damaged.iter().map(|damaged| damaged.first).collect();
+    assert_eq!(left, [2, 3]);
 }

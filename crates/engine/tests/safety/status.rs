@@ -23,6 +23,9 @@ fn only_a_whole_snapshot_of_the_past_counts() {
     let source = MemorySource::new(&series.images[1]);
     *source.failing.lock().unwrap() = vec![ByteSpan { offset: 4096, length: 4096 }];
     kit::backup_with(&series.repository, "vm", &source, kit::options()).unwrap();
+    let partial = status(&series);
+    assert_eq!((partial.newer_bad, partial.unreadable_bytes), (1, 4096));
+    assert!(partial.missing_volumes.is_empty());
     // A host whose clock is a day ahead.
     series.world.pass_seconds(86_400);
     kit::backup(&series.repository, "vm", &series.images[1]).unwrap();

@@ -67,15 +67,15 @@ impl Exports {
         &self.catalog
     }
 
-    /// Logs an error that a client caused, unless there were many lately.
-    pub fn warn(&self, error: &Error) {
-        let repository = self.catalog.repository();
-        match self.limit.judge(repository.objects.context.env.now_ns()) {
-            Verdict::Log => repository.warn(error),
+    /// Logs a warning that a client caused: each text once a minute, and not too many.
+    pub fn warn(&self, warning: impl Into<Warning>) {
+        let (repository, warning) = (self.catalog.repository(), warning.into());
+        match self.limit.judge(repository.objects.context.env.now_ns(), &warning.to_string()) {
+            Verdict::Log => repository.warn(warning),
             Verdict::LogAfter(count) => {
                 let message = format!("warnings about clients that were not shown: {count}");
                 repository.warn(Warning::new(ErrorKind::Unavailable, message));
-                repository.warn(error);
+                repository.warn(warning);
             }
             Verdict::LeaveOut => {}
         }

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use crate::catalog::lock;
 
 /// Most messages in a period.
-const MESSAGES_MAX: u64 = 20;
+const MESSAGES_MAX: usize = 20;
 /// How long a period is.
 const PERIOD_NS: i64 = 60_000_000_000;
 
@@ -16,7 +16,8 @@ pub struct LogLimit(Mutex<Period>);
 #[derive(Debug, Default)]
 struct Period {
     began_ns: Option<i64>,
-    count: u64,
+    logged: Vec<String>,
+    left_out: u64,
 }
 
 /// The decision about a message.
@@ -31,20 +32,27 @@ pub enum Verdict {
 }
 
 impl LogLimit {
-    /// Decides on a message at a time.
-    pub fn judge(&self, now_ns: i64) -> Verdict {
+    /// Decides on a message at a time. A message is logged once in a period.
+    pub fn judge(&self, now_ns: i64, message: &str) -> Verdict {
         let mut period = lock(&self.0);
         let is_over = period.began_ns.is_none_or(|began_ns| {
             // A clock that was set back begins a period, too.
             !(0..PERIOD_NS).contains(&now_ns.saturating_sub(began_ns))
         });
-        let left_out = period.count.saturating_sub(MESSAGES_MAX);
         if is_over {
-            *period = Period { began_ns: Some(now_ns), count: 1 };
-            return if left_out > 0 { Verdict::LogAfter(left_out) } else { Verdict::Log };
+            let before = std::mem::take(&mut *period);
+            *period = Period { began_ns: Some(now_ns), ..Period::default() };
+            period.logged.push(message.to_owned());
+            let is_complete = before.left_out == 0;
+            return if is_complete { Verdict::Log } else { Verdict::LogAfter(before.left_out) };
         }
-        period.count += 1;
-        if period.count > MESSAGES_MAX { Verdict::LeaveOut } else { Verdict::Log }
+        let is_known = period.logged.iter().any(|logged| logged == message);
+        if is_known || period.logged.len() >= MESSAGES_MAX {
+            period.left_out += 1;
+            return Verdict::LeaveOut;
+        }
+        period.logged.push(message.to_owned());
+        Verdict::Log
     }
 }
 
@@ -56,14 +64,25 @@ mod tests {
     fn each_period_has_so_many_messages() {
         let limit = LogLimit::default();
         let logged = |now_ns, times: u64| {
-            let verdicts = (0..times).map(|_| limit.judge(now_ns));
+            let verdicts = (0..times).map(|time| limit.judge(now_ns, &time.to_string()));
             verdicts.filter(|verdict| *verdict == Verdict::Log).count()
         };
         assert_eq!(logged(5, 1000), 20);
         assert_eq!(logged(PERIOD_NS, 1000), 0);
-        assert_eq!(limit.judge(PERIOD_NS + 5), Verdict::LogAfter(1980));
+        assert_eq!(limit.judge(PERIOD_NS + 5, "later"), Verdict::LogAfter(1980));
         assert_eq!(logged(PERIOD_NS + 6, 1000), 19);
-        assert_eq!(limit.judge(0), Verdict::LogAfter(981), "a clock that was set back");
-        assert_eq!(limit.judge(PERIOD_NS), Verdict::Log);
+        assert_eq!(limit.judge(0, "earlier"), Verdict::LogAfter(981), "a clock that was set back");
+        assert_eq!(limit.judge(PERIOD_NS, "later"), Verdict::Log);
+    }
+
+    #[test]
+    fn a_message_is_logged_once_in_a_period() {
+        let limit = LogLimit::default();
+        assert_eq!(limit.judge(1, "no such export"), Verdict::Log);
+        for _ in 0..50 {
+            assert_eq!(limit.judge(2, "no such export"), Verdict::LeaveOut);
+        }
+        assert_eq!(limit.judge(3, "damage"), Verdict::Log, "repetitions leave room for others");
+        assert_eq!(limit.judge(PERIOD_NS + 1, "no such export"), Verdict::LogAfter(50));
     }
 }

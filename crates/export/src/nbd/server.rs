@@ -283,7 +283,7 @@ impl Server {
 
     fn warn(&self, message: &str) {
         let warning = Warning::new(ErrorKind::Unavailable, message);
-        self.exports.catalog().repository().warn(warning);
+        self.exports.warn(warning);
     }
 
     fn connection(&self, socket: Arc<Socket>) {

@@ -537,6 +537,7 @@ pub fn check_record() -> CheckRecord {
             last: 65_535,
         }],
         damaged_blocks: vec![block()],
+        unneeded: vec![(3, ObjectTag::rewritten(8))],
     }
 }
 

@@ -116,10 +116,9 @@ fn run_one(session: &Session<'_>, args: &Backup, series: &str) -> Result<u8, Fai
         made_here.note(repository.series_id(&own_name), &own_name, &made);
     }
     let code = conclude(session, args, &report);
-    if args.forget {
-        forget::apply_stored(session, &repository, &own_name)?;
-    }
-    Ok(code)
+    let forgotten =
+        if args.forget { forget::after_backup(session, &repository, &own_name)? } else { 0 };
+    Ok(if code == 0 { forgotten } else { code })
 }
 
 /// Backs up a directory as a volume.
@@ -224,7 +223,11 @@ impl Read for CommandOutput {
 
 /// Opens the repository to back up to.
 pub fn repository(session: &Session<'_>, args: &Backup) -> Result<Repository, Failure> {
-    session.open(Traffic::Backup, args.dry_run)
+    let repository = session.open(Traffic::Backup, args.dry_run)?;
+    if args.forget {
+        forget::require_right(&repository)?;
+    }
+    Ok(repository)
 }
 
 pub fn options(session: &Session<'_>, args: &Backup, chunking: Option<Chunking>) -> BackupOptions {

@@ -43,6 +43,9 @@ impl RetentionRules {
     }
 }
 
+/// The exit status if a backup was made, and `--forget` failed afterwards.
+const FORGET_FAILED: u8 = 6;
+
 /// A snapshot that a policy is applied to.
 struct Row {
     /// The series' name for people.
@@ -162,8 +165,35 @@ fn confirm_many(counts: &[(&str, usize, usize)], is_sure: bool) -> Result<(), Fa
     confirm::ask(&question, "pass --yes to delete them without asking, or --dry-run to list them")
 }
 
-/// Applies the stored policy of a series, for `backup --forget`.
-pub fn apply_stored(
+/// Fails with `Denied` if `backup --forget` could delete nothing, before anything is backed up.
+pub fn require_right(repository: &Repository) -> Result<(), Failure> {
+    let refused = "no backup was made, because this host may not delete what --forget would; leave \
+                   --forget out, and run `silt forget` where the password for it is";
+    let required = repository.required_authority().map(drop);
+    Ok(required.map_err(|error| error.context(refused))?)
+}
+
+/// Applies the stored policy of a series after its backup, and returns the exit status.
+pub fn after_backup(
+    session: &Session<'_>,
+    repository: &Repository,
+    series: &str,
+) -> Result<u8, Failure> {
+    match apply_stored(session, repository, series) {
+        Ok(()) => Ok(0),
+        Err(Failure::Error(error)) if error.kind() == ErrorKind::Interrupted => Err(error.into()),
+        Err(failure) => {
+            session.reporter.finish();
+            let message =
+                format!("the snapshot of '{series}' was made, but --forget failed: {failure}");
+            output::error(session.global.json, &message, FORGET_FAILED);
+            Ok(FORGET_FAILED)
+        }
+    }
+}
+
+/// Applies the stored policy of a series.
+fn apply_stored(
     session: &Session<'_>,
     repository: &Repository,
     series: &str,

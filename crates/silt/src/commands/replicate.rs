@@ -223,7 +223,10 @@ fn print(session: &Session<'_>, report: &ReplicateReport, traffic: Option<LineTr
     });
     let is_plan = report.snapshots.iter().any(|s| matches!(s.outcome, Outcome::Planned));
     if !is_plan {
-        output::done(&format!("Replicated {}{link}.", output::count(silt_format::number::to_u64(sent_count), "snapshot")));
+        output::done(&format!(
+            "Replicated {}{link}.",
+            output::count(silt_format::number::to_u64(sent_count), "snapshot")
+        ));
     }
 }
 

@@ -20,6 +20,12 @@ fn problems(
     if status.damage.is_some() || status.damaged_objects > 0 {
         found.push("damaged");
     }
+    if !status.missing_volumes.is_empty()
+        || status.unreadable_bytes > 0
+        || status.unreadable_entries > 0
+    {
+        found.push("incomplete");
+    }
     match (age_s, max_age_s) {
         (None, _) => found.push("no good snapshot"),
         (Some(age_s), Some(max_age_s)) if age_s > max_age_s => found.push("too old"),
@@ -65,9 +71,43 @@ pub fn run(session: &Session<'_>, args: &Status) -> Result<u8, Failure> {
         return Ok(0);
     }
     if !session.global.json {
+        let failing_ones = all.iter().filter(|status| failing.contains(&status.series.as_str()));
+        failing_ones.for_each(explain);
         output::note(&format!("silt: not protected: {}", failing.join(", ")));
     }
     Ok(NOT_PROTECTED)
+}
+
+/// Prints what is wrong with a series beyond its age, and the command that helps.
+fn explain(status: &SeriesStatus) {
+    let name = &status.series;
+    if status.damage.is_some() {
+        output::note(&format!(
+            "silt: {name}: the newest head cannot be read; `silt recover {name}` goes on with the \
+             one before"
+        ));
+    }
+    if status.damaged_objects > 0 {
+        output::note(&format!(
+            "silt: {name}: {} objects are damaged; once they are healed, or the snapshots that \
+             need them are deleted, `silt check` proves it and clears this state",
+            status.damaged_objects
+        ));
+    }
+    if !status.missing_volumes.is_empty() {
+        output::note(&format!(
+            "silt: {name}: the newest snapshot lacks volumes that the one before has: {}",
+            status.missing_volumes.join(", ")
+        ));
+    }
+    if status.unreadable_bytes > 0 || status.unreadable_entries > 0 {
+        output::note(&format!(
+            "silt: {name}: {} of disks, and {} files or directories, could not be read for the \
+             newest snapshot",
+            output::bytes(status.unreadable_bytes),
+            status.unreadable_entries
+        ));
+    }
 }
 
 fn row(status: &SeriesStatus, age_s: Option<u64>, problems: &[&str]) -> Vec<String> {
@@ -114,6 +154,9 @@ fn print_json(status: &SeriesStatus, age_s: Option<u64>, problems: &[&str]) {
         "newest_good_time": status.newest_good.map(|newest| output::rfc3339(newest.time_ns)),
         "age_s": age_s,
         "newer_bad_snapshots": status.newer_bad,
+        "missing_volumes": status.missing_volumes,
+        "unreadable_bytes": status.unreadable_bytes,
+        "unreadable_entries": status.unreadable_entries,
         "verified_since": status.verified_since_s.and_then(|time_s| time(time_s).ok()),
         "map_proven_since": status.proven_since_ns.map(output::rfc3339),
         "damaged_objects": status.damaged_objects,

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::process::Stdio;
 
-use crate::kit::{Place, changed, disk, tool};
+use crate::kit::{Place, changed, damage, disk, tool};
 
 fn restored(place: &Place, snapshot: &str) -> Vec<u8> {
     place.silt(&["restore", snapshot, "restored.raw", "--force"]).exits(0);
@@ -146,4 +146,31 @@ fn a_dirty_bitmap_served_over_nbd_is_a_map_and_an_allocation_map_is_not() {
     assert_eq!(levels["map"], 62 << 20, "all but one segment is clean: {levels}");
     assert!(restored(&place, "vm@latest")[8 << 20..][..65536].iter().all(|byte| *byte == 9));
     place.silt(&[&args[..], &["allocated.json"]].concat()).exits(1).says("dirty-bitmap");
+}
+
+#[test]
+fn a_backup_names_the_way_out_of_a_damaged_head() {
+    let place = Place::new();
+    let image = place.write("a.raw", &disk(1, 4));
+    place.silt(&["backup", "vm", &image]).exits(0);
+    place.silt(&["backup", "vm", &image, "--tag", "second"]).exits(0);
+    let head =
+        place.objects("state").into_iter().find(|path| path.to_str().unwrap().contains("heads"));
+    damage(&head.unwrap());
+    for command in [
+        &["backup", "vm", &image][..],
+        &["restore", "vm@latest", "out.raw"],
+        &["tag", "add", "vm@latest", "x"],
+        &["forget", "vm", "--keep-last", "1"],
+        &["status"],
+    ] {
+        place.silt(command).says("silt recover vm");
+    }
+    let of = |series: &str| format!("[series.{series}]\nvolumes = {{ a = \"{image}\" }}\n");
+    place.write("fleet.toml", [of("other"), of("vm")].concat().as_bytes());
+    let run = place.silt(&["backup", "--fleet", "fleet.toml"]).exits(5);
+    assert!(run.out.contains("Made snapshot of other"), "{}", run.printed());
+    run.says("silt recover vm");
+    place.silt(&["recover", "vm"]).exits(0);
+    place.silt(&["backup", "vm", &image]).exits(0);
 }

@@ -1,8 +1,9 @@
 //! Deleting, keeping and reclaiming, as a user does it.
 
+use std::fs;
 use std::path::Path;
 
-use crate::kit::{Place, noise};
+use crate::kit::{Place, Run, disk, noise, tool};
 
 /// A place with a series of three days, oldest first.
 fn three_days() -> (Place, Vec<String>) {
@@ -11,7 +12,7 @@ fn three_days() -> (Place, Vec<String>) {
     for day in 0..3 {
         let mut disk = noise(7, 3 << 20);
         disk[1 << 20..2 << 20].copy_from_slice(&noise(100 + day, 1 << 20));
-        std::fs::write(place.path("disk.raw"), disk).unwrap();
+        fs::write(place.path("disk.raw"), disk).unwrap();
         let run = place.silt(&["backup", "vm", "disk.raw", "--json"]).exits(0);
         ids.push(run.summary()["id"].as_str().unwrap().to_owned());
     }
@@ -25,7 +26,7 @@ fn listed(place: &Place, arguments: &[&str]) -> Vec<String> {
 }
 
 fn bytes_below(folder: &Path) -> u64 {
-    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
     let bytes = entries.map(|entry| match entry.metadata().unwrap() {
         data if data.is_dir() => bytes_below(&entry.path()),
         data => data.len(),
@@ -58,8 +59,8 @@ fn a_snapshot_is_deleted_brought_back_and_its_space_reclaimed() {
     place.silt(&["undelete", &ids[0]]).exits(1).says("no deleted snapshot has an id");
     place.silt(&["check", "--read-data"]).exits(0);
     place.silt(&["restore", "vm@latest", "out.raw"]).exits(0);
-    let same = std::fs::read(place.path("out.raw")).unwrap()
-        == std::fs::read(place.path("disk.raw")).unwrap();
+    let same =
+        fs::read(place.path("out.raw")).unwrap() == fs::read(place.path("disk.raw")).unwrap();
     assert!(same);
 }
 
@@ -102,8 +103,8 @@ fn a_policy_is_given_or_stored_and_protection_stands_above_it() {
 #[test]
 fn an_append_only_repository_asks_for_the_administrator() {
     let place = Place::new();
-    std::fs::write(place.path("disk.raw"), noise(1, 1 << 20)).unwrap();
-    std::fs::write(place.path("admin"), "boss\n").unwrap();
+    fs::write(place.path("disk.raw"), noise(1, 1 << 20)).unwrap();
+    fs::write(place.path("admin"), "boss\n").unwrap();
     let silt = |arguments: &[&str]| {
         place.silt(&[&["-r", "append", "--admin-password-file", "admin"], arguments].concat())
     };
@@ -117,11 +118,84 @@ fn an_append_only_repository_asks_for_the_administrator() {
     host(&["delete", "vm@latest"]).exits(13).says("SILT_ADMIN_PASSWORD");
     host(&["tune", ".", "--reset", "vm"]).exits(13).says("SILT_ADMIN_PASSWORD");
     silt(&["tune", ".", "--apply", "vm"]).exits(0).says("as proposed");
-    std::fs::write(place.path("wrong"), "guess\n").unwrap();
+    fs::write(place.path("wrong"), "guess\n").unwrap();
     host(&["delete", "vm@latest", "--admin-password-file", "wrong"]).exits(12);
     silt(&["delete", "vm@latest"]).exits(0);
     silt(&["reclaim"]).exits(0);
     silt(&["recover", "vm"]).exits(0).says("needs no recovery");
     host(&["backup", "vm", "disk.raw"]).exits(0);
     host(&["check", "--read-data"]).exits(0);
+}
+
+#[test]
+fn a_backup_that_could_not_forget_is_refused_before_it_begins() {
+    let place = Place::new();
+    let image = place.write("a.raw", &noise(3, 1 << 20));
+    place.write("fleet.toml", format!("[series.a]\nvolumes = {{ d = \"{image}\" }}").as_bytes());
+    let mut add = place.command();
+    add.args(["key", "add", "--write-only", "--series", "a"]);
+    Run::of(add.env("SILT_NEW_PASSWORD", "host")).exits(0);
+    let append_only = place.text("append-only");
+    let of = |args: &[&str]| {
+        let mut command = place.command();
+        command.args(args).env("SILT_REPOSITORY", &append_only);
+        Run::of(command.env("SILT_ADMIN_PASSWORD", "signs"))
+    };
+    of(&["init", "--append-only", "--kdf-memory", "8", "--kdf-passes", "1"]).exits(0);
+    let backups = [&["backup", "a", &image][..], &["backup", "--fleet", "fleet.toml"]];
+    for backup in backups {
+        let forgetting = [backup, &["--forget"]].concat();
+        let mut by_host = place.command();
+        let by_host = Run::of(by_host.args(&forgetting).env("SILT_PASSWORD", "host"));
+        by_host.exits(13).says("no backup was made");
+        of(&forgetting).exits(13).says("no backup was made");
+    }
+    assert!(place.objects("state").is_empty(), "not even a lease");
+    of(&["snapshots"]).exits(0).says("No snapshots");
+    for backup in backups {
+        of(backup).exits(0);
+        place.silt(&[backup, &["--forget"]].concat()).exits(0).says("no stored policy");
+    }
+}
+
+#[test]
+fn a_series_that_cannot_forget_does_not_stop_the_round() {
+    let place = Place::new();
+    let series = ["a", "b"].map(|name| {
+        let image = place.write(&format!("{name}.raw"), &noise(3, 1 << 20));
+        place.silt(&["backup", name, &image]).exits(0);
+        format!("[series.{name}]\nvolumes = {{ d = \"{image}\" }}\n")
+    });
+    place.silt(&["policy", "set", "a", "--keep-tag", "none"]).exits(0);
+    place.silt(&["policy", "set", "b", "--keep-last", "2"]).exits(0);
+    place.silt(&["backup", "b", "d=b.raw"]).exits(0);
+    place.write("fleet.toml", series.concat().as_bytes());
+    let run = place.silt(&["backup", "--fleet", "fleet.toml", "--forget"]).exits(6);
+    assert!(run.err.contains("the snapshot of 'a' was made"), "{}", run.err);
+    run.says("Deleted 1 snapshot of b");
+}
+
+#[test]
+fn a_wrong_password_is_one_beside_a_damaged_copy() {
+    let place = Place::new();
+    let repository = place.text("other");
+    let image = place.write("a.raw", &disk(1, 4));
+    let silt = |password: &str, args: &[&str]| {
+        let mut command = place.command();
+        command.env("SILT_REPOSITORY", &repository).env("SILT_ADMIN_PASSWORD", password);
+        Run::of(command.args(args))
+    };
+    let init = ["init", "--append-only", "--kdf-memory", "8", "--kdf-passes", "1"];
+    silt("signs", &init).exits(0);
+    silt("signs", &["backup", "vm", &image]).exits(0);
+    let copies = tool("find", &[&repository, "-name", "*authority*"]);
+    let copies: Vec<_> = copies.lines().collect();
+    assert_eq!(copies.len(), 2, "{copies:?}");
+    for copy in copies {
+        let whole = fs::read(copy).unwrap();
+        fs::write(copy, &whole[..40]).unwrap();
+        silt("guesses", &["reclaim"]).exits(12).says("wrong password");
+        silt("signs", &["reclaim"]).exits(0);
+        fs::write(copy, &whole).unwrap();
+    }
 }

@@ -11,6 +11,7 @@ mod commands;
 mod completions;
 mod copies;
 mod daily;
+mod damage;
 mod deletions;
 mod exports;
 mod files;

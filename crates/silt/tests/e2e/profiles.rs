@@ -131,3 +131,48 @@ fn errors_name_the_file_the_line_and_the_key() {
     silt(&place, &["snapshots"]).exits(1).says("silt.toml");
     place.silt(&["--profile", "home", "snapshots"]).exits(2).says("no configuration file");
 }
+
+/// Options that have a variable, except those of passwords: two sources of a password are refused.
+#[test]
+fn an_option_beats_its_variable() {
+    let place = Place::new();
+    let file = |name: &str| place.write(name, b"[profiles.a]\njobs = 1\n[profiles.b]\njobs = 2\n");
+    let (named, of_variable) = (file("named.toml"), file("variable.toml"));
+    let log = place.text("named.log");
+    let config = ["--config", named.as_str(), "--profile", "a"];
+    let rows: [(&[&str], &str, &str, &str, &str); 6] = [
+        (&["--repo", "named"], "SILT_REPOSITORY", "variable", "repository", "\"named\""),
+        (&["--cache-dir", "named"], "SILT_CACHE_DIR", "variable", "cache-dir", "\"named\""),
+        (&["--cache-size", "7"], "SILT_CACHE_SIZE", "8", "cache-size", "7"),
+        (&["--no-cache"], "SILT_NO_CACHE", "0", "cache", "false"),
+        (&config, "SILT_CONFIG", &of_variable, "file", &named),
+        (&config, "SILT_PROFILE", "b", "profile", "a"),
+    ];
+    for (option, variable, value, key, expected) in rows {
+        let mut command = place.command();
+        command.args(["config", "show", "--json"]).args(option).env(variable, value);
+        let shown = Run::of(&mut command).exits(0).messages().remove(0);
+        if ["file", "profile"].contains(&key) {
+            assert_eq!(shown[key], expected, "{variable}");
+            continue;
+        }
+        let settings = shown["settings"].as_array().unwrap();
+        let setting = settings.iter().find(|setting| setting["key"] == key).unwrap();
+        assert_eq!(setting["from"], "command line", "{variable}");
+        assert_eq!(setting["value"].to_string(), expected, "{variable}");
+    }
+    let mut command = place.command();
+    command.args(["status", "--log-file", &log]).env("SILT_LOG_FILE", place.text("variable.log"));
+    Run::of(&mut command).exits(0);
+    assert!(place.path("named.log").exists() && !place.path("variable.log").exists());
+    // It is parsed when a bucket is opened, which fails here.
+    let bucket = |options: &[&str]| {
+        let mut command = place.command();
+        command.args(["status", "-r", "s3://none?timeout=1&retries=0"]).args(options);
+        command.env("SILT_S3_CONNECTIONS", "many").env("AWS_ENDPOINT_URL", "http://127.0.0.1:9");
+        Run::of(command.env("AWS_ALLOW_HTTP", "true").env("AWS_ACCESS_KEY_ID", "none"))
+    };
+    bucket(&[]).says("SILT_S3_CONNECTIONS is no number");
+    let given = bucket(&["--connections", "3"]);
+    assert!(!given.printed().contains("is no number"), "{}", given.printed());
+}

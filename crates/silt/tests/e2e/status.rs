@@ -48,3 +48,19 @@ fn a_monitor_learns_what_a_check_has_found() {
     place.silt(&["check", "--read-data"]).exits(5);
     place.silt(&["status"]).exits(20).says("damaged");
 }
+
+#[test]
+fn a_monitor_learns_that_the_last_backup_left_something_out() {
+    let place = Place::new();
+    let image = place.write("a.raw", &disk(1, 4));
+    let (root, data) = (format!("root={image}"), format!("data={image}"));
+    place.silt(&["backup", "vm", &root, &data]).exits(0);
+    place.silt(&["status"]).exits(0).says("ok");
+    place.silt(&["backup", "vm", &root]).exits(0);
+    place.silt(&["status"]).exits(20).says("lacks volumes that the one before has: data");
+    let told = place.silt(&["status", "--json"]).exits(20).messages().remove(0);
+    assert_eq!(told["problems"], serde_json::json!(["incomplete"]));
+    assert_eq!(told["missing_volumes"], serde_json::json!(["data"]));
+    place.silt(&["backup", "vm", &root, &data]).exits(0);
+    place.silt(&["status"]).exits(0).says("ok");
+}

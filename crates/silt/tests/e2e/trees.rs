@@ -64,12 +64,44 @@ fn a_directory_is_backed_up_looked_into_and_restored() {
     fs::write(place.path("home/alice/notes.txt"), b"overwritten\n").unwrap();
     fs::write(place.path("home/alice/extra"), b"added later").unwrap();
     let alice = place.text("home/alice");
-    place.silt(&["restore", "home@latest:/alice", &alice]).exits(5).says("NOT restored");
+    let refused = place.silt(&["restore", "home@latest:/alice", &alice]).exits(13);
+    assert!(refused.err.contains("nothing was restored"), "{}", refused.err);
+    refused.says("--in-place");
     place.silt(&["restore", "home@latest:/alice", &alice, "--dry-run"]).exits(0).says("Would");
     assert!(place.path("home/alice/extra").exists());
     place.silt(&["restore", "home@latest:/alice", &alice, "--in-place", "--delete"]).exits(0);
     assert_eq!(differences(&place.text("out/alice"), &alice), "");
     place.silt(&["check", "--read-data"]).exits(0).says("No damage found");
+}
+
+#[test]
+fn what_a_folder_has_is_kept_and_refused_as_a_whole() {
+    let place = Place::new();
+    let home = tree(&place);
+    place.silt(&["backup", "home", &home]).exits(0);
+    let restore = |options: &[&str]| {
+        place.silt(&[&["restore", "home@latest:/alice", "there"], options].concat())
+    };
+    fs::create_dir(place.path("there")).unwrap();
+    fs::write(place.path("there/other"), b"other").unwrap();
+    fs::write(place.path("there/notes.txt"), b"mine").unwrap();
+    restore(&[]).exits(13).says("notes.txt exists already; nothing was restored");
+    restore(&["--json"]).exits(13).says("\"code\":13");
+    assert_eq!(fs::read_dir(place.path("there")).unwrap().count(), 2);
+    // A part of it: what exists is named, the rest restored, and it is no damage.
+    let part = restore(&["--include", "notes.txt", "--include", "mail/**"]).exits(13);
+    assert!(part.err.contains("notes.txt is NOT restored"), "{}", part.err);
+    part.says("--force replaces it");
+    assert_eq!(place.read("there/notes.txt"), b"mine");
+    assert!(place.path("there/mail/inbox").exists());
+    // A single file, and a folder with none of the names.
+    place.silt(&["restore", "home@latest:/alice/notes.txt", "there"]).exits(13);
+    fs::remove_dir_all(place.path("there/mail")).unwrap();
+    fs::remove_file(place.path("there/notes.txt")).unwrap();
+    restore(&[]).exits(0);
+    assert_eq!(place.read("there/notes.txt"), b"remember the milk\n");
+    assert_eq!(place.read("there/other"), b"other");
+    restore(&["--force"]).exits(0);
 }
 
 #[test]

@@ -18,6 +18,7 @@ use std::path::PathBuf;
 use silt_format::number::{to_u16, to_u32, to_u64};
 use silt_format::{Error, ErrorKind, Fingerprint, Record, Result};
 use silt_repository::event::{Activity, Progress, Warning};
+use silt_repository::objects::is_damage;
 use silt_repository::runs::{Sorted, Sorter, join};
 use silt_repository::series::DEFAULT_DOMAIN;
 use silt_repository::shared_record::Owner;
@@ -322,7 +323,14 @@ impl Round<'_, '_> {
             edit => edit?,
         };
         let (folder, bytes) = (&self.options.folder, self.options.memory_bytes);
-        let census = Census::new(self.repository, folder, bytes)?;
+        let census = match Census::new(self.repository, folder, bytes) {
+            // What a series has whose head cannot be read is not known.
+            Err(error) if is_damage(&error) => {
+                self.repository.warn(Warning::after(&error, "this round shares nothing new"));
+                return edit.finish();
+            }
+            census => census?,
+        };
         let chosen = self.choose(&census, &mut edit, &requests)?;
         drop(requests);
         self.report.compare_ms = self.elapsed_ms() - self.report.scan_ms;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use silt_format::{Error, Level, SeriesId, Snapshot, SnapshotEntry};
+use silt_format::{Error, ErrorKind, Level, SeriesId, Snapshot, SnapshotEntry};
 use silt_source::ExtentKind;
 use siltstone::{CostModel, Picking, Repository, Schedule, ScheduledVm, StageSeconds};
 
@@ -47,7 +47,8 @@ pub fn plan(
     for (name, series) in &fleet.series {
         let id = repository.series_id(name);
         let newest = stored.newest.get(&id);
-        let newest = newest.map(|newest| repository.snapshot(id, newest)).transpose()?;
+        let newest = newest.map(|newest| unless_damaged(repository.snapshot(id, newest)));
+        let newest = newest.transpose()?.flatten();
         let (scan_bytes, new_bytes) =
             newest.as_ref().map_or_else(|| of_volumes(series), of_snapshot);
         sizes.push(sizes_of(series, newest.as_ref()));
@@ -129,6 +130,14 @@ fn allocated(path: &Path) -> Option<f64> {
     Some(data as f64)
 }
 
+/// `None` for damage, which the backup of that series reports.
+fn unless_damaged<T>(read: Result<T, Error>) -> Result<Option<T>, Error> {
+    match read {
+        Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound) => Ok(None),
+        read => read.map(Some),
+    }
+}
+
 /// The state before the first round.
 struct Stored {
     /// Approximate number of chunks in the repository.
@@ -141,7 +150,7 @@ struct Stored {
 fn stored(repository: &Repository) -> Result<Stored, Error> {
     let (mut containers, mut newest) = (0_u64, BTreeMap::new());
     for id in repository.series_ids()? {
-        let Some(head) = repository.head(id)? else { continue };
+        let Some(head) = unless_damaged(repository.head(id))?.flatten() else { continue };
         containers += head.containers.len();
         newest.extend(head.snapshots.last().map(|entry| (id, entry.clone())));
     }

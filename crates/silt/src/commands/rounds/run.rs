@@ -14,6 +14,7 @@ use siltstone::{
 use super::file::{self, Fleet, Series, run_hook};
 use super::forecast::{self, Plan};
 use super::{expected_line, planned_json};
+use crate::advice::with_advice;
 use crate::cli::Backup;
 use crate::commands::backup::{add_tree, conclude, open, options, repository, warn_of_mount};
 use crate::commands::made_here::MadeHere;
@@ -127,7 +128,7 @@ impl Rounds<'_> {
                 self.note_code(conclude(self.session, self.args, &report));
                 self.made_here.note(self.repository.series_id(name), name, series);
                 if self.args.forget {
-                    forget::apply_stored(self.session, &self.repository, name)?;
+                    self.forget(name)?;
                 }
             }
             Err(error) => self.failed(name, &error),
@@ -184,7 +185,7 @@ impl Rounds<'_> {
         if self.args.forget {
             let made = names.iter().zip(&report.backups).filter(|(_, backup)| backup.is_ok());
             for (name, _) in made {
-                forget::apply_stored(self.session, &self.repository, name)?;
+                self.forget(name)?;
             }
         }
         Ok(())
@@ -227,6 +228,11 @@ impl Rounds<'_> {
         }
     }
 
+    fn forget(&self, name: &str) -> Result<(), Failure> {
+        self.note_code(forget::after_backup(self.session, &self.repository, name)?);
+        Ok(())
+    }
+
     fn note_code(&self, of_series: u8) {
         if self.code.get() == 0 {
             self.code.set(of_series);
@@ -236,6 +242,7 @@ impl Rounds<'_> {
     fn failed(&self, series: &str, error: &Error) {
         let code = exit_code(error);
         let message = format!("series '{series}' was not backed up: {error}");
+        let message = with_advice(&message, error.advice());
         output::error(self.session.global.json, &message, code);
         self.note_code(code);
     }

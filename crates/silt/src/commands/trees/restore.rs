@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 use silt_format::{Error, ErrorKind, VolumeKind};
 use silt_tree::{Existing, MakeOptions, Missing, OwnerChoice, OwnerMap, XattrChoice};
-use siltstone::{FoundVolume, PathRules, Repository, TreeRestoreOptions};
+use siltstone::{FoundVolume, PathRules, Repository, TreeRestoreOptions, TreeRestoreReport};
 
 use crate::cli::{Owners, Restore, TreeRestoreArgs, Xattrs};
 use crate::commands::{Failure, Session, short};
@@ -13,8 +13,6 @@ use crate::output;
 
 /// Failures that are printed one by one.
 const FAILURES_SHOWN: usize = 20;
-/// The exit status if some entries could not be restored.
-const SOME_FAILED: u8 = 5;
 
 /// Restores what is at `path` of a file tree into the folder `target`.
 pub fn restore(
@@ -45,7 +43,12 @@ pub fn restore(
         jobs: session.global.jobs,
         memory_bytes: session.global.memory << 20,
     };
-    let report = repository.restore_tree(of, path.as_bytes(), target, &options)?;
+    let report = repository.restore_tree(of, path.as_bytes(), target, &options);
+    let report = report.map_err(|error| match error.kind() {
+        // What exists was kept: a refusal, not a failure.
+        ErrorKind::AlreadyExists => error.with_kind(ErrorKind::Denied),
+        _ => error,
+    })?;
     session.reporter.finish();
     let found = of.found();
     let (made, shown) = (&report.made, target.display());
@@ -82,16 +85,23 @@ pub fn restore(
             output::done(&format!("Removed {removed} not in the snapshot"));
         }
     }
+    Ok(conclude(session, args, &report))
+}
+
+/// Warns of what is missing, and returns the exit status.
+fn conclude(session: &Session<'_>, args: &Restore, report: &TreeRestoreReport) -> u8 {
+    let made = &report.made;
     warn_of_missing(session, &made.missing);
     if report.unreadable > 0 {
         let entries = output::count(report.unreadable, "entry");
         session.warn(&format!("{entries} incomplete: the backup could not read everything"));
     }
-    let code = failed(&made.failures, made.failed, "NOT restored");
-    if made.failures.iter().any(|it| it.error.kind() == ErrorKind::AlreadyExists) {
-        output::note("silt: pass --in-place to rewrite entries that differ, or --force");
+    let exists = |failure: &silt_tree::Failure| failure.error.kind() == ErrorKind::AlreadyExists;
+    if !args.in_place && !args.force && made.failures.iter().any(exists) {
+        let hint = "silt: --in-place rewrites what exists and differs, --force replaces it";
+        output::note(hint);
     }
-    Ok(code)
+    failed(&made.failures, made.failed, "NOT restored")
 }
 
 /// Prints the entries that failed, and returns the exit status.
@@ -105,7 +115,17 @@ pub fn failed(first: &[silt_tree::Failure], count: u64, how: &str) -> u8 {
     }
     let verb = if count == 1 { "is" } else { "are" };
     output::note(&format!("silt: {} {verb} {how}", output::count(count, "entry")));
-    SOME_FAILED
+    let kinds = || first.iter().map(|failure| failure.error.kind());
+    match () {
+        () if kinds().any(is_damage) => 5,
+        () if kinds().any(|kind| kind == ErrorKind::AlreadyExists) => 13,
+        () => 1,
+    }
+}
+
+/// Whether the error of an entry is about the repository and not about the target.
+fn is_damage(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::Corrupt | ErrorKind::NotFound | ErrorKind::Unsupported)
 }
 
 /// Entries that failed as JSON.
