@@ -458,14 +458,12 @@ impl<'r> BackupSession<'r> {
                 |error| note_damage(self.repository, &self.head, &self.reader, &roots, error);
             Some(written.map_err(noted)?)
         };
-        let duration_ns = self.context.env.now_ns().saturating_sub(self.started_ns);
-        let duration_ms = u64::try_from(duration_ns / 1_000_000).unwrap_or(0);
-        let Taken { time_ns, host, program, origin, .. } = self.options.taken;
+        let Taken { time_ns, duration_ms, host, program, origin } = self.options.taken;
         let snapshot = Snapshot {
             id: Id(self.context.random_id()),
             series: self.head.series,
             time_ns: time_ns.unwrap_or(self.started_ns),
-            duration_ms: self.options.taken.duration_ms.unwrap_or(duration_ms),
+            duration_ms: duration_ms.unwrap_or_else(|| elapsed_ms(&self.context, self.started_ns)),
             parent: parent.map(|parent| parent.id),
             host: host.unwrap_or_else(|| self.context.env.process().host),
             program: program.unwrap_or(self.options.program),
@@ -504,6 +502,12 @@ impl<'r> BackupSession<'r> {
             adopted_containers,
         })
     }
+}
+
+/// Time since `started_ns`, in milliseconds.
+fn elapsed_ms(context: &Context, started_ns: i64) -> u64 {
+    let elapsed_ns = context.env.now_ns().saturating_sub(started_ns);
+    u64::try_from(elapsed_ns / 1_000_000).unwrap_or(0)
 }
 
 /// Writes down which of the parent's recipes turned out to be damaged, if that is what `error`

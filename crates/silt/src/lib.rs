@@ -5,7 +5,6 @@
 
 mod cli;
 mod commands;
-mod location;
 mod noted;
 
 use std::process::ExitCode;
@@ -13,8 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use clap::FromArgMatches;
-pub use location::StorageKind;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+pub use silt_location::StorageKind;
 use silt_terminal::{advice, confirm, failure, output, progress, secrets, snapshot_name};
 
 /// A program that is this library: `silt`, or one with further kinds of storage.

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// Crates from the bottom up: each may use those before it, and no other.
-const CRATES: [&str; 18] = [
+const CRATES: [&str; 19] = [
     "format",
     "chunking",
     "storage",
@@ -22,6 +22,7 @@ const CRATES: [&str; 18] = [
     "files",
     "export",
     "terminal",
+    "location",
     "sim",
     "silt",
     "eval",

@@ -21,8 +21,8 @@ pub trait ReplicaPeer {
     fn receive(&mut self) -> Result<SourceMessage>;
 }
 
-/// The circumstances of a snapshot that was taken elsewhere or earlier. `None` stands for those of a
-/// backup now.
+/// The circumstances of a snapshot that was taken elsewhere or earlier. `None` stands for those of
+/// a backup now.
 #[derive(Clone, Debug, Default)]
 pub struct Taken {
     /// When the backup began, in nanoseconds since 1970.

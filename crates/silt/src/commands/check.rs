@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 use silt_format::Id;
 use silt_format::number::to_u64;
+use silt_location::Locks;
 use siltstone::{
     Activity, Affected, CheckOptions, CheckReport, Damage, DataCheck, Progress, Repository,
 };
@@ -10,7 +11,6 @@ use siltstone::{
 use super::{Failure, Session, short, spans};
 use crate::advice::with_advice;
 use crate::cli::Check;
-use crate::location::Locks;
 use crate::output;
 
 /// Maximum number of paths printed per volume; JSON has more.

@@ -2,12 +2,12 @@
 
 use serde_json::json;
 use silt_format::{Error, ErrorKind};
+use silt_location::{absolute, names_of};
 use silt_storage::Key;
 use siltstone::{Completeness, HealOptions, HealReport, Repository};
 
 use super::{Failure, Session, Traffic};
 use crate::cli::{Copies, CopiesCommand};
-use crate::location::{absolute, names_of};
 use crate::output;
 
 /// The exit status if no place has an intact copy of an object.

@@ -40,6 +40,7 @@ use std::sync::atomic::AtomicBool;
 use clap::ArgMatches;
 use serde_json::{Value, json};
 use silt_format::{ByteSpan, Error, ErrorKind, Head, KdfCost, Level, LevelBytes, Snapshot, Volume};
+use silt_location::{Cache, Opener, Prices, names_of};
 use silt_storage::{DryRunStorage, Storage, Usage};
 use siltstone::{Context, Found, FoundVolume, Repository, Throttle, Throttled, Warning};
 
@@ -48,7 +49,6 @@ use crate::Program;
 use crate::cli::{Cli, Command, Cost, FilesCommand, Global, Popular, Repo, Rounds, Serve};
 pub use crate::failure::Failure;
 use crate::failure::exit_code;
-use crate::location::{Cache, Opener, Prices, names_of};
 use crate::noted::NotedEnv;
 use crate::output;
 use crate::progress::Reporter;

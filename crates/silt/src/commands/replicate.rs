@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde_json::json;
 use silt_format::ErrorKind;
 use silt_format::replica::ReplicaRole;
+use silt_location::names_of;
 use silt_replicate::{
     Connection, Destination, Line, ListenOptions, Listener, Outcome, ReplicateOptions,
     ReplicateReport, SnapshotOutcome, Stream, Traffic as LineTraffic, replicate, replicate_over,
@@ -16,7 +17,6 @@ use siltstone::{BackupOptions, Protection, Repository, Throttle};
 use super::init::label;
 use super::{Failure, PROGRAM, Session, Traffic, short};
 use crate::cli::{Replicate, ServeReplica};
-use crate::location::names_of;
 use crate::{output, secrets};
 
 /// Some snapshots were not replicated.

@@ -7,13 +7,13 @@ use std::sync::atomic::AtomicBool;
 
 use clap::{CommandFactory, FromArgMatches};
 use silt_format::Head;
+use silt_location::{Opener, StorageKind};
 use siltstone::{Context, Repository, Silent};
 
 use super::Candidate;
 use crate::cli::{Cli, Global};
 use crate::commands::config::{self, Chosen};
 use crate::commands::{Session, Traffic, short};
-use crate::location::{Opener, StorageKind};
 use crate::noted::NotedEnv;
 use crate::progress::Reporter;
 use crate::{output, secrets, snapshot_name};
