@@ -172,7 +172,7 @@ fn an_option_beats_its_variable() {
         command.env("SILT_S3_CONNECTIONS", "many").env("AWS_ENDPOINT_URL", "http://127.0.0.1:9");
         Run::of(command.env("AWS_ALLOW_HTTP", "true").env("AWS_ACCESS_KEY_ID", "none"))
     };
-    bucket(&[]).says("SILT_S3_CONNECTIONS is no number");
+    bucket(&[]).says("SILT_S3_CONNECTIONS is not a number");
     let given = bucket(&["--connections", "3"]);
-    assert!(!given.printed().contains("is no number"), "{}", given.printed());
+    assert!(!given.printed().contains("is not a number"), "{}", given.printed());
 }
