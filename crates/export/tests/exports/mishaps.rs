@@ -223,12 +223,16 @@ fn clients_cannot_fill_the_log() {
     let (storage, repository) = repository();
     backup(&repository, "vm", &[("disk", &noise(1, 5000))]);
     let running = Running::start(storage, &[], ServerOptions::default());
-    for _ in 0..100 {
+    let ask = |name: String| {
         let mut client = running.haggle();
-        client.send_option(option::EXPORT_NAME, b"nothing@latest:disk");
+        client.send_option(option::EXPORT_NAME, name.as_bytes());
         assert!(client.is_over());
-    }
-    assert_eq!(running.warnings.count("a client asked for export 'nothing@latest:disk'"), 20);
+    };
+    // A text is logged once, and of all texts some.
+    (0..100).for_each(|_| ask("nothing@latest:disk".to_owned()));
+    assert_eq!(running.warnings.count("a client asked for export 'nothing@latest:disk'"), 1);
+    (0..100).for_each(|number| ask(format!("nothing{number}@latest:disk")));
+    assert_eq!(running.warnings.count("a client asked for export 'nothing"), 20);
 }
 
 #[test]
