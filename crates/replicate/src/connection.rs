@@ -1,12 +1,12 @@
 //! Messages as sealed records on a stream of bytes.
 //!
-//! After the hellos, every record is a length `u32` and a sealed body. The body is a codec `u8` and
-//! a message, stored or as the next part of a zstd stream that lasts as long as the connection.
+//! After the hellos, every record is a length `u32`, its complement, and a sealed body. The body is
+//! a codec `u8` and //! a message, stored or as the next part of a zstd stream that lasts as long as the connection.
 
 use std::io::{BufReader, BufWriter, Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::time::Duration;
 
 use silt_backup::{BackupOptions, ReplicaPeer};
@@ -25,14 +25,18 @@ use crate::source::Source;
 
 /// Size of the window of a connection's zstd stream, as a power of two.
 const WINDOW_LOG: u32 = 23;
-/// Messages of the replica that are read ahead.
-const MESSAGES_AHEAD: usize = 64;
+/// Maximum size of messages of the replica that are read ahead, in bytes. They are always read, so
+/// that both ends never wait for each other; a replica that follows the protocol stays far below.
+const AHEAD_BYTES_MAX: u64 = 32 << 20;
 /// How often it is looked whether to stop.
 const LOOK: Duration = Duration::from_millis(200);
 /// Size of the buffers of both directions, in bytes.
 const BUFFER_BYTES: usize = 64 << 10;
 /// Messages below this size are not worth compressing, in bytes.
 const COMPRESSED_BYTES_MIN: usize = 64;
+
+/// Bytes before the body of a record: its length, and the length's complement.
+const LENGTH_BYTES: usize = 8;
 
 const STORED: u8 = 0;
 const ZSTD: u8 = 1;
@@ -56,6 +60,11 @@ fn broken(what: &str, error: std::io::Error) -> Error {
     Error::io(format!("{what} the other end"), error)
 }
 
+/// The error of a record that is not as it was sent.
+fn changed() -> Error {
+    Error::new(ErrorKind::Unavailable, "a record of the connection was changed on its way")
+}
+
 /// Writes records.
 struct RecordWriter<W: Write> {
     stream: BufWriter<W>,
@@ -75,7 +84,7 @@ impl<W: Write> RecordWriter<W> {
 
     fn write(&mut self, message: &[u8], sealer: &Sealer) -> Result<()> {
         let failed = |error| broken("write to", error);
-        let mut body = vec![0; 4];
+        let mut body = vec![0; LENGTH_BYTES];
         if message.len() < COMPRESSED_BYTES_MIN {
             body.push(STORED);
             body.extend_from_slice(message);
@@ -84,10 +93,11 @@ impl<W: Write> RecordWriter<W> {
             body.extend_from_slice(&to_u32(message.len()).to_le_bytes());
             self.compress(message, &mut body).map_err(failed)?;
         }
-        sealer.seal(self.number, &mut body, 4);
+        sealer.seal(self.number, &mut body, LENGTH_BYTES);
         self.number += 1;
-        let length = to_u32(body.len() - 4);
+        let length = to_u32(body.len() - LENGTH_BYTES);
         body[..4].copy_from_slice(&length.to_le_bytes());
+        body[4..8].copy_from_slice(&(!length).to_le_bytes());
         self.bytes.fetch_add(to_u64(body.len()), Ordering::Relaxed);
         self.stream.write_all(&body).map_err(failed)
     }
@@ -136,9 +146,15 @@ impl<R: Read> RecordReader<R> {
     /// The next message.
     fn read(&mut self, sealer: &Sealer) -> Result<Vec<u8>> {
         let failed = |error| broken("read from", error);
-        let mut length = [0; 4];
+        let (mut length, mut complement) = ([0; 4], [0; 4]);
         self.stream.read_exact(&mut length).map_err(failed)?;
-        let length = u32::from_le_bytes(length) as usize;
+        self.stream.read_exact(&mut complement).map_err(failed)?;
+        let length = u32::from_le_bytes(length);
+        // A wrong length would make both ends wait for each other.
+        if length != !u32::from_le_bytes(complement) {
+            return Err(changed());
+        }
+        let length = length as usize;
         if !(SESSION_TAG_BYTES + 1..=MESSAGE_BYTES_MAX + 1024).contains(&length) {
             return Err(Error::invalid(format!("the other end sent a record of {length} bytes")));
         }
@@ -149,12 +165,8 @@ impl<R: Read> RecordReader<R> {
         if self.body.len() < length {
             return Err(failed(std::io::ErrorKind::UnexpectedEof.into()));
         }
-        self.bytes.fetch_add(to_u64(length + 4), Ordering::Relaxed);
-        let opened = sealer.open(self.number, &mut self.body);
-        let opened = opened.map_err(|_| {
-            let message = "a record of the connection was changed on its way";
-            Error::new(ErrorKind::Unavailable, message)
-        })?;
+        self.bytes.fetch_add(to_u64(LENGTH_BYTES + length), Ordering::Relaxed);
+        let opened = sealer.open(self.number, &mut self.body).map_err(|_| changed())?;
         self.number += 1;
         match opened.split_first() {
             Some((&STORED, message)) => Ok(message.to_vec()),
@@ -269,10 +281,12 @@ impl<'s> Connection<'s> {
     /// Sends what a source produces until it is done. A thread reads the replica's messages.
     pub(crate) fn send_from(&mut self, source: &mut Source<'_>) -> Result<()> {
         let Self { keys, reader, writer, close, .. } = self;
-        let (to, messages) = sync_channel(MESSAGES_AHEAD);
+        let (to, messages) = channel();
+        let ahead = &AtomicU64::new(0);
         std::thread::scope(|scope| {
             let sealer = &keys.replica;
-            scope.spawn(move || read_messages(reader, sealer, &to));
+            scope.spawn(move || read_messages(reader, sealer, &to, ahead));
+            let messages = Messages { messages, ahead };
             let sent = send_all(source, writer, &keys.source, &messages);
             if sent.is_err() {
                 close();
@@ -315,15 +329,61 @@ fn agree(master: &MasterKey, ours: &Hello, theirs: &[u8; HELLO_BYTES]) -> Result
     Ok(SessionKeys::new(master, source, replica))
 }
 
+/// A message of the replica, and its size in bytes.
+type Received = (u64, Result<ReplicaMessage>);
+
+/// The messages of the replica that were read.
+struct Messages<'a> {
+    messages: Receiver<Received>,
+    ahead: &'a AtomicU64,
+}
+
+impl Messages<'_> {
+    fn take(&self, (bytes, message): Received) -> Result<ReplicaMessage> {
+        self.ahead.fetch_sub(bytes, Ordering::Relaxed);
+        message
+    }
+
+    /// The next message, if there is one.
+    fn poll(&self) -> Result<Option<ReplicaMessage>> {
+        match self.messages.try_recv() {
+            Ok(received) => self.take(received).map(Some),
+            Err(TryRecvError::Empty) => Ok(None),
+            Err(TryRecvError::Disconnected) => Err(gone()),
+        }
+    }
+
+    /// Waits for the next message, as long as the user does not ask to stop.
+    fn wait(&self, source: &Source<'_>) -> Result<ReplicaMessage> {
+        loop {
+            match self.messages.recv_timeout(LOOK) {
+                Ok(received) => return self.take(received),
+                Err(RecvTimeoutError::Timeout) => source.check_interrupted()?,
+                Err(RecvTimeoutError::Disconnected) => return Err(gone()),
+            }
+        }
+    }
+}
+
+fn gone() -> Error {
+    Error::new(ErrorKind::Unavailable, "the other end closed the connection")
+}
+
 fn read_messages(
     reader: &mut RecordReader<Box<dyn Read + Send + '_>>,
     sealer: &Sealer,
-    to: &SyncSender<Result<ReplicaMessage>>,
+    to: &Sender<Received>,
+    ahead: &AtomicU64,
 ) {
     loop {
-        let message = reader.read(sealer).and_then(|bytes| ReplicaMessage::decode(&bytes));
+        let read = reader.read(sealer);
+        let bytes = read.as_ref().map_or(0, |bytes| to_u64(bytes.len()));
+        let mut message = read.and_then(|bytes| ReplicaMessage::decode(&bytes));
+        if ahead.fetch_add(bytes, Ordering::Relaxed) + bytes > AHEAD_BYTES_MAX {
+            message = Err(Error::invalid("the replica sends more than it was asked for"));
+        }
         let is_end = message.is_err();
-        if to.send(message).is_err() || is_end {
+        if to.send((bytes, message)).is_err() || is_end {
             return;
         }
     }
@@ -333,16 +393,11 @@ fn send_all(
     source: &mut Source<'_>,
     writer: &mut RecordWriter<Box<dyn Write + Send + '_>>,
     sealer: &Sealer,
-    messages: &Receiver<Result<ReplicaMessage>>,
+    messages: &Messages<'_>,
 ) -> Result<()> {
-    let gone = || Error::new(ErrorKind::Unavailable, "the other end closed the connection");
     loop {
-        loop {
-            match messages.try_recv() {
-                Ok(message) => source.take(message?)?,
-                Err(TryRecvError::Empty) => break,
-                Err(TryRecvError::Disconnected) => return Err(gone()),
-            }
+        while let Some(message) = messages.poll()? {
+            source.take(message)?;
         }
         if let Some(message) = source.produce()? {
             writer.write(&message.encode(), sealer)?;
@@ -352,14 +407,7 @@ fn send_all(
             continue;
         }
         writer.flush()?;
-        let message = loop {
-            match messages.recv_timeout(LOOK) {
-                Err(RecvTimeoutError::Timeout) => source.check_interrupted()?,
-                Err(RecvTimeoutError::Disconnected) => return Err(gone()),
-                Ok(message) => break message?,
-            }
-        };
-        source.take(message)?;
+        source.take(messages.wait(source)?)?;
     }
 }
 

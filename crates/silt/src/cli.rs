@@ -310,8 +310,8 @@ They can be brought back with `silt undelete` until a reclaim frees their space.
   silt replicate --to 'exec:podman exec -i offsite silt serve replica -r /replica'
 
 A replica is a repository with the same secret and a password of its own. Only what it lacks is
-sent: segments are compared by their digests, then chunks by their fingerprints. Snapshots older
-than the newest one there are not sent. An interrupted replication goes on where it was.")]
+sent: segments are compared by their digests, then chunks by their fingerprints. Snapshots that are
+older than the newest one in both are not sent. An interrupted replication goes on where it was.")]
     Replicate(Replicate),
     /// Repair a series with a damaged newest head, and bring back snapshots dropped by force
     #[command(after_help = "Examples:\n  silt recover web1")]

@@ -11,6 +11,14 @@ use crate::scan::SegmentDraft;
 /// Maximum size of chunks that are asked for at once, in bytes; one segment may be more.
 const WANTED_BYTES_MAX: usize = 8 << 20;
 
+/// Maximum number of segments whose chunks are asked for at once.
+const SEGMENTS_ASKED_MAX: usize = 512;
+/// Maximum number of segments and runs that are described and not placed: far more than a source
+/// describes ahead.
+const ARRIVALS_MAX: usize = 32_768;
+/// Maximum number of segments whose chunks were listed and not asked for.
+const UNASKED_MAX: usize = 1024;
+
 /// A run of segments, or a segment, that is not in the map yet.
 pub(super) struct Arrival {
     /// The first segment's number.
@@ -83,6 +91,14 @@ impl Arrivals {
         self.described += count;
     }
 
+    /// Fails with `Invalid` if the source is further ahead than it may be.
+    pub fn require_bounds(&self) -> Result<()> {
+        if self.waiting.len() <= ARRIVALS_MAX && self.unasked.len() <= UNASKED_MAX {
+            return Ok(());
+        }
+        Err(Error::invalid("the source describes more than it may at once"))
+    }
+
     /// The next one, if it can be placed now.
     pub fn pop_complete(&mut self) -> Option<Arrival> {
         let is_complete = match &self.waiting.front()?.state {
@@ -140,10 +156,11 @@ impl Arrivals {
     /// The next chunks to ask for, if there is room for them.
     pub fn next_to_ask(&mut self) -> Result<Option<(u64, Vec<Span>)>> {
         let Some(&segment) = self.unasked.front() else { return Ok(None) };
-        let asked_bytes = self.asked_bytes;
+        let (asked_bytes, asked) = (self.asked_bytes, self.expected.len());
         let State::Draft(wanting) = &mut self.find(segment)?.state else { return Ok(None) };
         let bytes = wanting.wanted_bytes;
-        if asked_bytes > 0 && asked_bytes + bytes > WANTED_BYTES_MAX {
+        let is_full = asked_bytes > 0 && asked_bytes + bytes > WANTED_BYTES_MAX;
+        if is_full || (bytes > 0 && asked >= SEGMENTS_ASKED_MAX) {
             return Ok(None);
         }
         wanting.is_asked = true;

@@ -223,6 +223,7 @@ impl BackupSession<'_> {
             if has_ended && adding.arrivals.is_empty() {
                 return Ok(());
             }
+            adding.arrivals.require_bounds()?;
             self.lease.keep()?;
             self.context.check_interrupted()?;
             match peer.receive()? {

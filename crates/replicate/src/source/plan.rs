@@ -38,8 +38,10 @@ fn origin_of(repository: &Repository, snapshot: &Snapshot) -> Origin {
     snapshot.origin.unwrap_or(itself)
 }
 
-/// Plans the snapshots of a series that come after the newest one that the replica has ever had of
-/// it.
+/// Plans the snapshots of a series that are newer than the newest one that the replica has, too.
+///
+/// Older ones may be such as the replica has deleted. Snapshots that are dated in the future don't
+/// count: after a wrong clock was set right, later snapshots must still be sent.
 pub(super) fn plan(
     (repository, head): (&Repository, &Head),
     known: &[KnownSnapshot],
@@ -48,6 +50,7 @@ pub(super) fn plan(
 ) -> Result<()> {
     let there: HashSet<Origin> = known.iter().map(|known| known.origin).collect();
     let (mut lacked, mut has_common) = (Vec::new(), known.is_empty());
+    let now_ns = repository.objects.context.env.now_ns();
     // From the newest on, since the newest common one ends the search.
     for entry in head.snapshots.iter().rev() {
         let snapshot = match repository.snapshot(head.series, entry) {
@@ -65,26 +68,27 @@ pub(super) fn plan(
         if there.contains(&origin) {
             report.present += 1;
             has_common = true;
-            break;
+            if entry.time_ns <= now_ns {
+                break;
+            }
+            continue;
         }
         lacked.push((entry, snapshot, origin));
     }
     if !has_common && !lacked.is_empty() {
-        // The replica's series is not a copy of this one, or only of what was deleted here since.
-        let ours = known.iter().any(|known| known.origin.repository == repository.id());
-        if !ours {
+        let times = known.iter().map(|known| known.time_ns);
+        let newest_ns = times.filter(|time_ns| *time_ns <= now_ns).max();
+        let is_ours = known.iter().any(|known| known.origin.repository == repository.id());
+        lacked.retain(|(_, snapshot, _)| is_ours && newest_ns < Some(snapshot.time_ns));
+        if lacked.is_empty() {
             let to = replica_name(options, head);
-            let why = format!(
-                "the replica's series '{to}' holds other snapshots; choose a prefix for the names"
-            );
+            let what = if is_ours { "only later snapshots" } else { "other snapshots" };
+            let why = format!("the series '{to}' of the replica holds {what}; choose a prefix");
             report.refused.push((head.name.clone(), why));
             return Ok(());
         }
     }
-    let newest_ns = known.iter().map(|known| known.time_ns).max();
-    lacked.retain(|(entry, snapshot, _)| {
-        newest_ns.is_none_or(|newest_ns| snapshot.time_ns > newest_ns) && is_wanted(entry, options)
-    });
+    lacked.retain(|(entry, ..)| is_wanted(entry, options));
     lacked.truncate(options.newest.unwrap_or(usize::MAX));
     for (entry, snapshot, origin) in lacked.into_iter().rev() {
         planned.push_back(Planned {

@@ -20,6 +20,11 @@ const SEGMENTS_AHEAD: u64 = 8192;
 const UNANSWERED_MAX: usize = 4;
 /// Size of recipes that were sent and not answered yet, in bytes.
 const RECIPES_AHEAD_BYTES: usize = 2 << 20;
+/// Maximum number of them.
+const RECIPES_AHEAD_MAX: usize = 256;
+/// Maximum size of chunks that were asked for and not sent, in bytes: four times what a replica
+/// asks for at once.
+const WANTED_BYTES_MAX: usize = 40 << 20;
 /// Size of a message with data, in bytes: once it has as many, it is sent.
 const DATA_BYTES: usize = 256 << 10;
 
@@ -46,6 +51,7 @@ pub(super) struct VolumeSource {
     recipes: HashMap<u64, (Recipe, usize)>,
     recipes_bytes: usize,
     wanted: VecDeque<Wanted>,
+    wanted_bytes: usize,
     buffers: ReadBuffers,
 }
 
@@ -72,6 +78,7 @@ impl VolumeSource {
             recipes: HashMap::new(),
             recipes_bytes: 0,
             wanted: VecDeque::new(),
+            wanted_bytes: 0,
             buffers: ReadBuffers::default(),
         })
     }
@@ -121,6 +128,10 @@ impl VolumeSource {
                 Error::invalid(format!("the replica wants chunk {number} of segment {segment}"))
             })?;
             wanted.chunks.push_back((*chunk, chunk.length as usize));
+            self.wanted_bytes += chunk.length as usize;
+        }
+        if self.wanted_bytes > WANTED_BYTES_MAX {
+            return Err(Error::invalid("the replica wants too much at once"));
         }
         if !wanted.chunks.is_empty() {
             self.wanted.push_back(wanted);
@@ -143,6 +154,7 @@ impl VolumeSource {
             return self.data().map(Some);
         }
         if self.recipes_bytes < RECIPES_AHEAD_BYTES
+            && self.recipes.len() < RECIPES_AHEAD_MAX
             && let Some(segment) = self.next_needed()
         {
             return self.chunks(segment).map(Some);
@@ -211,6 +223,7 @@ impl VolumeSource {
         while self.wanted.front().is_some_and(done) {
             self.wanted.pop_front();
         }
+        self.wanted_bytes -= end;
         let mut bytes = vec![0; end];
         let damaged = &mut |_, error| Err(error);
         self.reader.read_chunks(&chunks, &mut bytes, &mut self.buffers, damaged)?;

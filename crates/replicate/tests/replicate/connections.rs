@@ -97,8 +97,8 @@ fn what_is_changed_on_its_way_is_noticed() {
     let here = site();
     back_up(&here, "web1", &[("root", &noise(1, 50_000))]);
     let there = replica_of(&here);
-    // Behind the hello, and the length of the first record.
-    for at in [84, 90, 400, 30_000] {
+    // In the length of the first record, its complement, its body, and further on.
+    for at in [80, 83, 84, 87, 88, 90, 400, 30_000] {
         let (sent, served) = send_over(&here, &there, |stream| Box::new(Flip(stream, at)));
         assert!(served.is_err() && sent.is_err(), "{at}");
         assert!(there.repository.heads(&[]).unwrap().is_empty(), "{at}");

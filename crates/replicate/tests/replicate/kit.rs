@@ -51,6 +51,13 @@ pub fn noise(seed: u64, bytes: usize) -> Vec<u8> {
     (0..bytes.div_ceil(8)).flat_map(|_| next()).take(bytes).collect()
 }
 
+pub fn back_up_with(site: &Site, series: &str, disk: &[u8], options: BackupOptions) {
+    let mut backup = site.repository.backup(series, options).unwrap();
+    let source = StreamSource::new(Box::new(std::io::Cursor::new(disk.to_vec())));
+    backup.add_volume("root", &source, None).unwrap();
+    backup.finish().unwrap();
+}
+
 pub fn back_up(site: &Site, series: &str, disks: &[(&str, &[u8])]) -> BackupReport {
     let mut backup = site.repository.backup(series, BackupOptions::default()).unwrap();
     for (name, bytes) in disks {
