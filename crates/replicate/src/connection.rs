@@ -1,8 +1,8 @@
 //! Messages as sealed records on a stream of bytes.
 //!
 //! After the hellos, every record is a length `u32`, its complement, and a sealed body. The body is
-//! a codec `u8` and a message, stored or as the next part of a zstd stream that lasts as long as the
-//! connection.
+//! a codec `u8` and a message, stored or as the next part of a zstd stream that lasts as long as
+//! the connection.
 
 use std::io::{BufReader, BufWriter, Read, Write};
 use std::sync::Arc;
