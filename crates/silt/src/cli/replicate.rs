@@ -11,26 +11,26 @@ use super::Cost;
 pub struct Replicate {
     /// The series to replicate; all by default.
     pub series: Vec<String>,
-    /// Where the replica is: a folder or bucket; ssh://[USER@]HOST[:PORT]/PATH, where silt is
-    /// installed; tcp://HOST:PORT of `silt serve replica`; or exec:COMMAND, which runs that server.
+    /// Where the replica is: a folder or bucket, ssh://[USER@]HOST[:PORT]/PATH, tcp://HOST:PORT of
+    /// `silt serve replica`, or exec:COMMAND that runs that server.
     #[arg(long, value_name = "DEST")]
     pub to: String,
-    /// Make the replica if there is none in this folder or bucket. It has its own password.
+    /// Make a missing replica in a folder or bucket; it has its own password.
     #[arg(long)]
     pub init: bool,
-    /// Put this in front of the names of series at the replica, to tell several sources apart.
+    /// Put this in front of the names of series at the replica.
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     pub prefix: String,
     /// Replicate only snapshots with this tag; repeatable.
     #[arg(long, value_name = "TAG")]
     pub tag: Vec<String>,
-    /// Of the missing snapshots of each series, replicate only the newest N.
+    /// Replicate only the newest N of each series' missing snapshots.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub newest: Option<u32>,
     /// Print which snapshots would be sent, and send nothing.
     #[arg(short = 'n', long, conflicts_with = "init")]
     pub dry_run: bool,
-    /// Compress what is sent at this zstd level: low for fast links, high for thin ones.
+    /// Zstd level, 1 to 19, of what is sent.
     #[arg(long, value_name = "LEVEL", default_value_t = 9,
         value_parser = clap::value_parser!(i32).range(1..=19))]
     pub compression: i32,
