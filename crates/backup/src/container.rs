@@ -14,6 +14,7 @@ use silt_repository::upload_queue::Upload;
 
 use silt_storage::AlignedBuffer;
 
+use super::packed_frames::PackedFrames;
 use super::pipeline::{FRAMES_IN_FLIGHT, FrameJob, Pipeline};
 
 /// Writes the containers of one session, or of one addition to the shared store.
@@ -32,6 +33,7 @@ pub struct ContainerWriter {
     /// Bytes of sealed frames and directories so far.
     pub stored_bytes: u64,
     uploads: Uploads,
+    packed: PackedFrames,
 }
 
 struct OpenContainer {
@@ -69,6 +71,7 @@ impl ContainerWriter {
             open: None,
             stored_bytes: 0,
             uploads,
+            packed: PackedFrames::default(),
         })
     }
 
@@ -82,6 +85,11 @@ impl ContainerWriter {
         self.next_number = self.next_number.max(number);
     }
 
+    /// Frames that are compressed already.
+    pub fn packed_frames(&mut self) -> &mut PackedFrames {
+        &mut self.packed
+    }
+
     /// Adds a chunk. The returned reference becomes valid when the session commits.
     pub fn append(
         &mut self,
@@ -89,7 +97,8 @@ impl ContainerWriter {
         chunk: &[u8],
         fingerprint: Fingerprint,
     ) -> Result<Reference> {
-        let must_end = |open: &OpenContainer| open.packer.must_end_before(chunk.len());
+        let begins = self.packed.begins(&fingerprint);
+        let must_end = |open: &OpenContainer| begins || open.packer.must_end_before(chunk.len());
         if self.open.as_ref().is_some_and(must_end) {
             self.end_frame(pipeline)?;
         }
@@ -123,12 +132,13 @@ impl ContainerWriter {
         let Some(frame) = open.packer.end_frame(|| pipeline.frame_buffer()) else {
             return Ok(());
         };
-        let RawFrame { number, raw } = frame;
+        let packed = self.packed.take(open.packer.fingerprints(&frame));
+        let RawFrame { number, raw, .. } = frame;
         let ticket = self.next_ticket;
         self.next_ticket += 1;
         open.tickets.push_back((ticket, number));
         let sealer = Arc::clone(&open.sealer);
-        pipeline.seal(FrameJob { ticket, number, sealer, raw });
+        pipeline.seal(FrameJob { ticket, number, sealer, raw, packed });
         while open.tickets.len() >= FRAMES_IN_FLIGHT {
             self.stored_bytes += open.settle_one(pipeline)?;
         }

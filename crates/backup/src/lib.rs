@@ -17,6 +17,7 @@ mod hint;
 mod known;
 mod map_builder;
 mod options;
+mod packed_frames;
 mod parent;
 mod pipeline;
 mod recorded;

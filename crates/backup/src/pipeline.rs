@@ -30,6 +30,8 @@ pub(crate) struct FrameJob {
     pub(crate) number: u16,
     pub(crate) sealer: Arc<Sealer>,
     pub(crate) raw: Vec<u8>,
+    /// The same bytes as a block that is compressed already.
+    pub(crate) packed: Option<Vec<u8>>,
 }
 
 #[derive(Default)]
@@ -418,7 +420,12 @@ impl<'a> Pipeline<'a> {
             Task::Seal(job) => {
                 let mut sealed = self.frame_buffer();
                 let position = u64::from(job.number);
-                tools.writer.append(&job.sealer, position, &job.raw, &mut sealed);
+                match &job.packed {
+                    Some(packed) => {
+                        BlockWriter::append_packed(&job.sealer, position, packed, &mut sealed)
+                    }
+                    None => tools.writer.append(&job.sealer, position, &job.raw, &mut sealed),
+                };
                 self.recycle_frame(job.raw);
                 self.state().sealed.insert(job.ticket, sealed);
                 self.changed.notify_all();

@@ -92,9 +92,17 @@ impl BlockWriter {
         raw: &[u8],
         out: &mut Vec<u8>,
     ) -> usize {
+        let from = out.len();
+        self.pack(raw, out);
+        sealer.seal(position, out, from);
+        out.len() - from
+    }
+
+    /// Appends `raw`, compressed if that saves anything and not sealed, to `out`.
+    pub fn pack(&mut self, raw: &[u8], out: &mut Vec<u8>) {
         assert!(raw.len() <= BLOCK_RAW_BYTES_MAX, "a block of {} bytes", raw.len());
         if self.saves_nothing(raw) {
-            return append_stored(sealer, position, raw, out);
+            return append_stored(raw, out);
         }
         let from = out.len();
         out.reserve(raw.len() + BLOCK_OVERHEAD_BYTES);
@@ -108,9 +116,22 @@ impl BlockWriter {
             Some(length) if !raw.is_empty() => out.truncate(payload + length),
             _ => {
                 out.truncate(from);
-                return append_stored(sealer, position, raw, out);
+                append_stored(raw, out);
             }
         }
+    }
+
+    /// Appends a block that is compressed already, sealed at `position`, to `out`; returns the
+    /// number of bytes appended.
+    pub fn append_packed(
+        sealer: &Sealer,
+        position: u64,
+        packed: &[u8],
+        out: &mut Vec<u8>,
+    ) -> usize {
+        let from = out.len();
+        out.reserve(packed.len() + TAG_BYTES);
+        out.extend_from_slice(packed);
         sealer.seal(position, out, from);
         out.len() - from
     }
@@ -144,15 +165,12 @@ fn compress(
     with.as_mut().and_then(|(_, compressor)| compressor.compress_to_buffer(raw, out).ok())
 }
 
-/// Appends `raw` uncompressed and sealed.
-fn append_stored(sealer: &Sealer, position: u64, raw: &[u8], out: &mut Vec<u8>) -> usize {
-    let from = out.len();
+/// Appends `raw` uncompressed.
+fn append_stored(raw: &[u8], out: &mut Vec<u8>) {
     out.reserve(raw.len() + BLOCK_OVERHEAD_BYTES);
     out.push(CODEC_STORED);
     out.extend_from_slice(&to_u32(raw.len()).to_le_bytes());
     out.extend_from_slice(raw);
-    sealer.seal(position, out, from);
-    out.len() - from
 }
 
 /// Returns whether every byte occurs about as often as in random data. Uses the probability that
@@ -204,6 +222,13 @@ impl BlockReader {
     ) -> Result<()> {
         let plain = sealer.open(position, sealed)?;
         self.decode(plain, raw)
+    }
+
+    /// The size that an opened block claims to have when it is decoded, in bytes.
+    pub fn claimed_bytes(plain: &[u8]) -> Result<usize> {
+        let mut from = Decoder::new(plain, "block");
+        from.u8()?;
+        Ok(from.u32()? as usize)
     }
 
     /// Decompresses an opened block into `raw`, allocating at most [`BLOCK_RAW_BYTES_MAX`].

@@ -21,8 +21,9 @@ use silt_format::{MasterKey, Sealer};
 use silt_repository::Repository;
 use zstd::stream::raw::{CParameter, DParameter, Decoder, Encoder, InBuffer, Operation, OutBuffer};
 
+use crate::pace::Pace;
 use crate::replica::Replica;
-use crate::source::Source;
+use crate::source::{FrameUse, Source};
 
 /// Size of the window of a connection's zstd stream, as a power of two.
 const WINDOW_LOG: u32 = 23;
@@ -83,10 +84,11 @@ impl<W: Write> RecordWriter<W> {
         Ok(Self { stream, encoder, number: 0, bytes })
     }
 
-    fn write(&mut self, message: &[u8], sealer: &Sealer) -> Result<()> {
+    /// The next record, with a message; as a part of the zstd stream if `compresses`.
+    fn record(&mut self, message: &[u8], compresses: bool, sealer: &Sealer) -> Result<Vec<u8>> {
         let failed = |error| broken("write to", error);
         let mut body = vec![0; LENGTH_BYTES];
-        if message.len() < COMPRESSED_BYTES_MIN {
+        if !compresses || message.len() < COMPRESSED_BYTES_MIN {
             body.push(STORED);
             body.extend_from_slice(message);
         } else {
@@ -99,8 +101,12 @@ impl<W: Write> RecordWriter<W> {
         let length = to_u32(body.len() - LENGTH_BYTES);
         body[..4].copy_from_slice(&length.to_le_bytes());
         body[4..8].copy_from_slice(&(!length).to_le_bytes());
-        self.bytes.fetch_add(to_u64(body.len()), Ordering::Relaxed);
-        self.stream.write_all(&body).map_err(failed)
+        Ok(body)
+    }
+
+    fn write(&mut self, record: &[u8]) -> Result<()> {
+        self.bytes.fetch_add(to_u64(record.len()), Ordering::Relaxed);
+        self.stream.write_all(record).map_err(|error| broken("write to", error))
     }
 
     fn compress(&mut self, message: &[u8], into: &mut Vec<u8>) -> std::io::Result<()> {
@@ -228,6 +234,7 @@ pub struct Connection<'s> {
     reader: RecordReader<Box<dyn Read + Send + 's>>,
     writer: RecordWriter<Box<dyn Write + Send + 's>>,
     close: Box<dyn Fn() + Send + Sync + 's>,
+    is_adaptive: bool,
     received: Arc<AtomicU64>,
     sent: Arc<AtomicU64>,
 }
@@ -261,9 +268,15 @@ impl<'s> Connection<'s> {
             reader: RecordReader::new(from, Arc::clone(&received))?,
             writer: RecordWriter::new(to, level, Arc::clone(&sent))?,
             close,
+            is_adaptive: false,
             received,
             sent,
         })
+    }
+
+    /// Lets the source compress less where the line is faster than the compression.
+    pub fn adapt(&mut self) {
+        self.is_adaptive = true;
     }
 
     /// Bytes on the stream so far.
@@ -281,14 +294,15 @@ impl<'s> Connection<'s> {
 
     /// Sends what a source produces until it is done. A thread reads the replica's messages.
     pub(crate) fn send_from(&mut self, source: &mut Source<'_>) -> Result<()> {
-        let Self { keys, reader, writer, close, .. } = self;
+        let Self { keys, reader, writer, close, is_adaptive, .. } = self;
+        let is_adaptive = *is_adaptive;
         let (to, messages) = channel();
         let ahead = &AtomicU64::new(0);
         std::thread::scope(|scope| {
             let sealer = &keys.replica;
             scope.spawn(move || read_messages(reader, sealer, &to, ahead));
             let messages = Messages { messages, ahead };
-            let sent = send_all(source, writer, &keys.source, &messages);
+            let sent = send_all(source, (writer, is_adaptive), &keys.source, &messages);
             if sent.is_err() {
                 close();
             }
@@ -392,23 +406,39 @@ fn read_messages(
 
 fn send_all(
     source: &mut Source<'_>,
-    writer: &mut RecordWriter<Box<dyn Write + Send + '_>>,
+    (writer, is_adaptive): (&mut RecordWriter<Box<dyn Write + Send + '_>>, bool),
     sealer: &Sealer,
     messages: &Messages<'_>,
 ) -> Result<()> {
+    let mut pace = Pace::new(source.now_ns());
     loop {
         while let Some(message) = messages.poll()? {
             source.take(message)?;
         }
+        let before = source.sent_bytes();
         if let Some(message) = source.produce()? {
-            writer.write(&message.encode(), sealer)?;
-            if message == SourceMessage::Bye {
+            let compresses = !pace.sends_frames() && !matches!(message, SourceMessage::Frame(_));
+            let (message, is_last) = (message.encode(), message == SourceMessage::Bye);
+            let record = writer.record(&message, compresses, sealer)?;
+            let from_ns = source.now_ns();
+            writer.write(&record)?;
+            pace.waited(from_ns, source.now_ns());
+            if is_last {
                 return writer.flush();
+            }
+            let sent = source.sent_bytes().saturating_sub(before);
+            if is_adaptive && sent > 0 {
+                pace.sent(sent, source.now_ns());
+                let frames = [FrameUse::Never, FrameUse::Always];
+                source.set_frames(frames[usize::from(pace.sends_frames())]);
             }
             continue;
         }
         writer.flush()?;
-        source.take(messages.wait(source)?)?;
+        let from_ns = source.now_ns();
+        let message = messages.wait(source)?;
+        pace.waited(from_ns, source.now_ns());
+        source.take(message)?;
     }
 }
 
@@ -417,7 +447,8 @@ struct Served<'c, 's>(&'c mut Connection<'s>);
 
 impl ReplicaPeer for Served<'_, '_> {
     fn send(&mut self, message: ReplicaMessage) -> Result<()> {
-        self.0.writer.write(&message.encode(), &self.0.keys.replica)
+        let record = self.0.writer.record(&message.encode(), true, &self.0.keys.replica)?;
+        self.0.writer.write(&record)
     }
 
     fn receive(&mut self) -> Result<SourceMessage> {

@@ -9,7 +9,7 @@ use silt_repository::Repository;
 
 use crate::connection::Connection;
 use crate::replica::Replica;
-use crate::source::{ReplicateOptions, ReplicateReport, Source};
+use crate::source::{FrameUse, ReplicateOptions, ReplicateReport, Source};
 
 /// Called with each message of the source before the replica takes it; an error ends the
 /// replication.
@@ -63,6 +63,8 @@ pub fn replicate_watched(
 ) -> Result<ReplicateReport> {
     require_one_secret(source, replica)?;
     let mut source = Source::new(source, options)?;
+    // What is not sent need not be small.
+    source.set_frames(FrameUse::Stored);
     let mut direct =
         Direct { source: &mut source, sent: VecDeque::new(), watch: &mut |message| watch(message) };
     Replica::new(replica, replica_options).serve(&mut direct)?;

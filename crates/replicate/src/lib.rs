@@ -7,6 +7,7 @@
 mod connection;
 mod direct;
 mod listen;
+mod pace;
 mod pinned;
 mod replica;
 mod source;
@@ -16,5 +17,5 @@ pub use connection::{Connection, Stream, Traffic, serve};
 pub use direct::{Watch, replicate, replicate_over, replicate_watched};
 pub use listen::{ListenOptions, Listener};
 pub use replica::Replica;
-pub use source::{Outcome, ReplicateOptions, ReplicateReport, SnapshotOutcome, Source};
+pub use source::{FrameUse, Outcome, ReplicateOptions, ReplicateReport, SnapshotOutcome, Source};
 pub use transport::{Destination, Line};

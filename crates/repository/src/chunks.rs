@@ -7,8 +7,9 @@ use std::sync::{Arc, Mutex};
 use silt_chunking::Fingerprinter;
 use silt_format::number::{to_u16, to_u64};
 use silt_format::{
-    Directory, Error, ErrorKind, Fingerprint, HEADER_BYTES, Head, Link, ObjectKind, ObjectSet,
-    ObjectTag, PRIVATE_STORE, RecipeChunk, Reference, Result, SHARED_STORE, SeriesId, names,
+    Directory, Error, ErrorKind, Fingerprint, Frame, HEADER_BYTES, Head, Link, ObjectKind,
+    ObjectSet, ObjectTag, PRIVATE_STORE, RecipeChunk, Reference, Result, SHARED_STORE, SeriesId,
+    Slot, names,
 };
 
 use crate::ahead::{Blocks, Parts};
@@ -98,6 +99,20 @@ impl Container {
             + directory.fingerprints.len() * 20
             + directory.links.len() * size_of::<Link>()
     }
+}
+
+/// A chunk's place in its frame.
+pub struct PlaceInFrame {
+    /// The container.
+    pub container: Arc<Container>,
+    /// The frame's number.
+    pub frame: u16,
+    /// Size of all chunks of the frame, in bytes.
+    pub frame_bytes: u32,
+    /// Offset of the chunk in the frame's raw bytes.
+    pub offset: u32,
+    /// Size of the chunk in bytes.
+    pub length: u32,
 }
 
 /// The frame that a thread read last; consecutive chunks are mostly in one frame.
@@ -316,6 +331,31 @@ impl ChunkReader {
         Ok(())
     }
 
+    /// Where a chunk is in its frame; `None` if it was moved to another store.
+    pub fn place_in_frame(&self, reference: Reference) -> Result<Option<PlaceInFrame>> {
+        let container = self.container(reference)?;
+        let Some(slot) = container.directory.slot(reference.slot()) else { return Ok(None) };
+        let frame = container.directory.frames.get(usize::from(slot.frame));
+        let frame_bytes = frame.map_or(0, |frame| frame.raw_bytes);
+        let Slot { frame, offset, length, .. } = slot;
+        Ok(Some(PlaceInFrame { container, frame, frame_bytes, offset, length }))
+    }
+
+    /// Replaces `packed` by the frame of a place, as it is stored and opened. Its chunks are not
+    /// verified (I-4).
+    pub fn read_packed(
+        &self,
+        place: &PlaceInFrame,
+        scratch: &mut Scratch,
+        packed: &mut Vec<u8>,
+    ) -> Result<()> {
+        let PlaceInFrame { container, frame, .. } = place;
+        let entry = frame_entry(container, *frame)?;
+        let range = (entry.offset, entry.sealed_bytes);
+        let (object, position) = (&container.object, u64::from(*frame));
+        self.objects.read_packed_block(object, range, position, scratch, packed)
+    }
+
     fn read_once(
         &self,
         reference: Reference,
@@ -459,6 +499,12 @@ pub(crate) fn expect_frames(
     objects.expect(std::iter::once(blocks), scratch);
 }
 
+fn frame_entry(container: &Container, frame: u16) -> Result<&Frame> {
+    container.directory.frames.get(usize::from(frame)).ok_or_else(|| {
+        Error::corrupt(format!("container {} has no frame {frame}", container.object.name))
+    })
+}
+
 /// Replaces `raw` by the chunks of a frame; their number of bytes is as the directory says.
 pub(crate) fn read_frame(
     objects: &Objects,
@@ -467,9 +513,7 @@ pub(crate) fn read_frame(
     scratch: &mut Scratch,
     raw: &mut Vec<u8>,
 ) -> Result<()> {
-    let entry = container.directory.frames.get(usize::from(frame)).ok_or_else(|| {
-        Error::corrupt(format!("container {} has no frame {frame}", container.object.name))
-    })?;
+    let entry = frame_entry(container, frame)?;
     let range = (entry.offset, entry.sealed_bytes);
     objects.read_block(&container.object, range, u64::from(frame), scratch, raw)?;
     if raw.len() != entry.raw_bytes as usize {

@@ -1,6 +1,8 @@
 //! Packing chunks into frames: the directory of a container grows chunk by chunk, and each frame
 //! comes out when it is full.
 
+use std::ops::Range;
+
 use silt_format::number::{to_u16, to_u32};
 use silt_format::{Directory, Fingerprint, Frame, Link};
 
@@ -10,6 +12,8 @@ pub struct RawFrame {
     pub number: u16,
     /// Its chunks.
     pub raw: Vec<u8>,
+    /// Their numbers in the container.
+    chunks: Range<usize>,
 }
 
 /// Fills the frames of one container, and keeps the container's directory.
@@ -20,12 +24,14 @@ pub struct FramePacker {
     directory: Directory,
     /// The chunks of the frame that is being filled.
     raw: Vec<u8>,
+    /// The number of its first chunk.
+    first: usize,
 }
 
 impl FramePacker {
     /// Returns a packer of frames of about `frame_bytes`; it fills the first frame into `buffer`.
     pub fn new(frame_bytes: usize, buffer: Vec<u8>) -> Self {
-        Self { frame_bytes, directory: Directory::default(), raw: buffer }
+        Self { frame_bytes, directory: Directory::default(), raw: buffer, first: 0 }
     }
 
     /// Whether the frame must end before a chunk of `bytes` bytes.
@@ -55,7 +61,14 @@ impl FramePacker {
         let number = to_u16(self.directory.frames.len());
         let frame = Frame { offset: 0, sealed_bytes: 0, raw_bytes: to_u32(raw.len()) };
         self.directory.frames.push(frame);
-        Some(RawFrame { number, raw })
+        let chunks = self.first..self.directory.fingerprints.len();
+        self.first = chunks.end;
+        Some(RawFrame { number, raw, chunks })
+    }
+
+    /// The fingerprints of the chunks of a frame that has ended.
+    pub fn fingerprints(&self, frame: &RawFrame) -> &[Fingerprint] {
+        &self.directory.fingerprints[frame.chunks.clone()]
     }
 
     /// Says where a frame was put, sealed, in bytes of the object.

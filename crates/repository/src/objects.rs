@@ -376,6 +376,37 @@ impl Objects {
         scratch: &mut Scratch,
         raw: &mut Vec<u8>,
     ) -> Result<()> {
+        let read = |reader: &mut BlockReader, sealed: &mut [u8]| {
+            reader.read(&object.sealer, position, sealed, raw)
+        };
+        self.read_block_by(object, (offset, length), scratch, read)
+    }
+
+    /// Replaces `packed` by the same block, opened and not decompressed.
+    pub fn read_packed_block(
+        &self,
+        object: &OpenObject,
+        (offset, length): (u32, u32),
+        position: u64,
+        scratch: &mut Scratch,
+        packed: &mut Vec<u8>,
+    ) -> Result<()> {
+        let read = |_: &mut BlockReader, sealed: &mut [u8]| {
+            let opened = object.sealer.open(position, sealed)?;
+            packed.clear();
+            packed.extend_from_slice(opened);
+            Ok(())
+        };
+        self.read_block_by(object, (offset, length), scratch, read)
+    }
+
+    fn read_block_by(
+        &self,
+        object: &OpenObject,
+        (offset, length): (u32, u32),
+        scratch: &mut Scratch,
+        mut read: impl FnMut(&mut BlockReader, &mut [u8]) -> Result<()>,
+    ) -> Result<()> {
         let what = || {
             format!(
                 "read bytes {offset}..{} of {} {}",
@@ -387,15 +418,11 @@ impl Objects {
         let range = ByteRange::Bounded { offset: u64::from(offset), length: u64::from(length) };
         let Scratch { reader, sealed, ahead } = scratch;
         let block = u64::from(offset)..u64::from(offset) + u64::from(length);
-        if ahead.block(&self.storage, &object.name, &block, sealed)
-            && reader.read(&object.sealer, position, sealed, raw).is_ok()
+        if ahead.block(&self.storage, &object.name, &block, sealed) && read(reader, sealed).is_ok()
         {
             return Ok(());
         }
-        self.read(&object.name, range, sealed, |sealed| {
-            reader.read(&object.sealer, position, sealed, raw)
-        })
-        .context(what)
+        self.read(&object.name, range, sealed, |sealed| read(reader, sealed)).context(what)
     }
 
     /// Whether there is an object of this name.

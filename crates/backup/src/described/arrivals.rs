@@ -1,15 +1,19 @@
 //! Segments on their way, from their description to their place in the map.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use silt_format::number::to_u64;
 use silt_format::replica::Span;
-use silt_format::{Error, Fingerprint, Result, SegmentDigest, SegmentEntry, Signatures};
+use silt_format::{
+    Error, Fingerprint, Level, Reference, Result, SegmentDigest, SegmentEntry, Signatures,
+};
 
+use crate::packed_frames::PackedFrame;
 use crate::scan::SegmentDraft;
 
-/// Maximum size of chunks that are asked for at once, in bytes; one segment may be more.
-const WANTED_BYTES_MAX: usize = 8 << 20;
+/// Maximum size of chunks that are asked for and not placed, in bytes; one segment may be more.
+pub(super) const WANTED_BYTES_MAX: usize = 8 << 20;
 
 /// Maximum number of segments whose chunks are asked for at once.
 const SEGMENTS_ASKED_MAX: usize = 512;
@@ -51,9 +55,28 @@ pub(super) struct Wanting {
     pub wanted_bytes: usize,
     /// Whether they were asked for.
     is_asked: bool,
+    /// The fingerprints of chunks that are on their way for this or an earlier segment.
+    borrowed: Vec<Fingerprint>,
+    /// Frames that end in this segment.
+    pub frames: Vec<PackedFrame>,
+}
+
+/// A chunk that is on its way.
+#[derive(Default)]
+struct Coming {
+    /// How many chunks wait for it beside the one that was asked for.
+    borrowers: usize,
+    /// Where it was placed.
+    placed: Option<Reference>,
 }
 
 impl Wanting {
+    /// Whether some of its chunks are not found and were not asked for: they are on their way for
+    /// an earlier segment, or were.
+    pub fn borrows(&self) -> bool {
+        !self.borrowed.is_empty()
+    }
+
     /// The fingerprints of the chunks that were asked for.
     pub fn fingerprints(&self) -> HashSet<Fingerprint> {
         self.wanted.iter().map(|number| self.draft.chunks[*number].fingerprint).collect()
@@ -72,10 +95,10 @@ pub(super) struct Arrivals {
     expected: VecDeque<u64>,
     /// Segments whose chunks are to be asked for.
     unasked: VecDeque<u64>,
-    /// Bytes that were asked for and have not come.
+    /// Bytes that were asked for, of segments that are not placed.
     asked_bytes: usize,
-    /// Fingerprints of chunks that are on their way.
-    coming: HashSet<Fingerprint>,
+    /// Chunks that are on their way, or were placed and others wait for them.
+    coming: HashMap<Fingerprint, Coming>,
     /// The number of the next segment that is described.
     pub described: u64,
 }
@@ -114,11 +137,18 @@ impl Arrivals {
         self.waiting.push_front(arrival);
     }
 
-    /// The segment of this number, which must be described and not placed.
-    fn find(&mut self, segment: u64) -> Result<&mut Arrival> {
+    /// The place of the segment of this number, which must be described and not placed.
+    fn position(&self, segment: u64) -> Result<usize> {
         let place = self.waiting.partition_point(|arrival| arrival.first < segment);
-        let found = self.waiting.get_mut(place).filter(|arrival| arrival.first == segment);
-        found.ok_or_else(|| Error::invalid(format!("nobody asked for segment {segment}")))
+        let found = self.waiting.get(place).filter(|arrival| arrival.first == segment);
+        found
+            .map(|_| place)
+            .ok_or_else(|| Error::invalid(format!("nobody asked for segment {segment}")))
+    }
+
+    fn find(&mut self, segment: u64) -> Result<&mut Arrival> {
+        let place = self.position(segment)?;
+        Ok(&mut self.waiting[place])
     }
 
     /// The digest of a segment whose chunks were asked for, and the parent's entry beside it.
@@ -141,11 +171,23 @@ impl Arrivals {
             bytes: Vec::new(),
             wanted_bytes: 0,
             is_asked: false,
+            borrowed: Vec::new(),
+            frames: Vec::new(),
         };
         for (number, chunk) in wanting.draft.chunks.iter().enumerate() {
-            if chunk.found.is_none() && self.coming.insert(chunk.fingerprint) {
-                wanting.wanted.push(number);
-                wanting.wanted_bytes += chunk.range.len();
+            if chunk.found.is_some() {
+                continue;
+            }
+            match self.coming.entry(chunk.fingerprint) {
+                Entry::Occupied(mut coming) => {
+                    coming.get_mut().borrowers += 1;
+                    wanting.borrowed.push(chunk.fingerprint);
+                }
+                Entry::Vacant(none) => {
+                    none.insert(Coming::default());
+                    wanting.wanted.push(number);
+                    wanting.wanted_bytes += chunk.range.len();
+                }
             }
         }
         self.find(segment)?.state = State::Draft(Box::new(wanting));
@@ -183,7 +225,6 @@ impl Arrivals {
             wanting.wanted.push(*number);
             wanting.wanted_bytes += bytes;
             self.asked_bytes += bytes;
-            self.coming.insert(wanting.draft.chunks[*number].fingerprint);
             Span::push(&mut spans, to_u64(*number));
         }
         self.expected.push_back(arrival.first);
@@ -198,11 +239,12 @@ impl Arrivals {
             let State::Draft(wanting) = &mut self.find(segment)?.state else {
                 return Err(unasked());
             };
-            let part = bytes.len().min(wanting.wanted_bytes - wanting.bytes.len());
+            let left = wanting.wanted_bytes - wanting.bytes.len();
+            let part = bytes.len().min(left);
+            wanting.bytes.reserve_exact(left);
             wanting.bytes.extend_from_slice(&bytes[..part]);
             let is_whole = wanting.bytes.len() == wanting.wanted_bytes;
             bytes = &bytes[part..];
-            self.asked_bytes -= part;
             if is_whole {
                 self.expected.pop_front();
             }
@@ -210,10 +252,91 @@ impl Arrivals {
         Ok(())
     }
 
-    /// Forgets the chunks of a segment that was placed.
-    pub fn placed(&mut self, wanting: &Wanting) {
+    /// Takes a frame that decodes to the next chunks. Returns the first one's fingerprint.
+    ///
+    /// Fails with `Invalid` unless it stands for whole chunks that were asked for.
+    pub fn take_frame(&mut self, raw: &[u8], block: Vec<u8>) -> Result<Fingerprint> {
+        let wrong = || Error::invalid("the source sent a frame that is not of whole chunks");
+        let (mut chunks, mut bytes, mut last) = (Vec::new(), 0, None);
+        for segment in &self.expected {
+            let State::Draft(wanting) = &self.waiting[self.position(*segment)?].state else {
+                return Err(wrong());
+            };
+            let mut end = 0;
+            for number in &wanting.wanted {
+                let chunk = &wanting.draft.chunks[*number];
+                let start = end;
+                end += chunk.range.len();
+                if start < wanting.bytes.len() || bytes >= raw.len() {
+                    continue;
+                }
+                bytes += chunk.range.len();
+                chunks.push(chunk.fingerprint);
+                last = Some(*segment);
+            }
+            if bytes >= raw.len() {
+                break;
+            }
+        }
+        let (Some(last), Some(first)) = (last, chunks.first().copied()) else {
+            return Err(wrong());
+        };
+        if bytes != raw.len() || !self.is_between_chunks()? {
+            return Err(wrong());
+        }
+        self.take(raw)?;
+        if let State::Draft(wanting) = &mut self.find(last)?.state {
+            wanting.frames.push(PackedFrame { chunks, block });
+        }
+        Ok(first)
+    }
+
+    /// Whether the bytes that have come end with a chunk.
+    fn is_between_chunks(&self) -> Result<bool> {
+        let Some(segment) = self.expected.front() else { return Ok(true) };
+        let State::Draft(wanting) = &self.waiting[self.position(*segment)?].state else {
+            return Ok(true);
+        };
+        let mut end = 0;
         for number in &wanting.wanted {
-            self.coming.remove(&wanting.draft.chunks[*number].fingerprint);
+            if end >= wanting.bytes.len() {
+                break;
+            }
+            end += wanting.draft.chunks[*number].range.len();
+        }
+        Ok(end == wanting.bytes.len())
+    }
+
+    /// Finds chunks of a segment that an earlier one has brought.
+    pub fn find_borrowed(&self, wanting: &mut Wanting) {
+        let unfound = wanting.draft.chunks.iter_mut().filter(|chunk| chunk.found.is_none());
+        for chunk in unfound {
+            let coming = self.coming.get(&chunk.fingerprint);
+            let placed = coming.and_then(|coming| coming.placed);
+            chunk.found = placed.map(|reference| (reference, Level::Recent));
+        }
+    }
+
+    /// Keeps the places of a segment's new chunks for those that wait for them, and forgets the
+    /// others. The segment was placed, so all of its chunks are found.
+    pub fn placed(&mut self, wanting: &Wanting) {
+        self.asked_bytes -= wanting.wanted_bytes;
+        for number in &wanting.wanted {
+            let chunk = &wanting.draft.chunks[*number];
+            if let Entry::Occupied(mut coming) = self.coming.entry(chunk.fingerprint) {
+                coming.get_mut().placed = chunk.found.map(|(reference, _)| reference);
+                if coming.get().borrowers == 0 {
+                    coming.remove();
+                }
+            }
+        }
+        for fingerprint in &wanting.borrowed {
+            if let Entry::Occupied(mut coming) = self.coming.entry(*fingerprint) {
+                coming.get_mut().borrowers -= 1;
+                if coming.get().borrowers == 0 {
+                    coming.remove();
+                }
+            }
         }
     }
 }

@@ -44,7 +44,7 @@ pub(crate) fn unexpected(message: &SourceMessage) -> Error {
         SourceMessage::Begin(_) => "a snapshot",
         SourceMessage::Segments(_) => "segments",
         SourceMessage::Chunks { .. } => "chunks",
-        SourceMessage::Data(_) => "data",
+        SourceMessage::Data(_) | SourceMessage::Frame(_) => "data",
         SourceMessage::Steps(_) => "entries",
         SourceMessage::End => "the end of a volume",
         SourceMessage::Commit => "a commit",

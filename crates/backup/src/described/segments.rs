@@ -6,11 +6,11 @@ use std::sync::Arc;
 use silt_format::number::{to_u64, to_usize};
 use silt_format::replica::{Described, ReplicaMessage, SourceMessage, Span};
 use silt_format::{
-    Chunking, Error, Fingerprint, Level, MapRoot, Recipe, Reference, Result, SEGMENT_BYTES,
-    SegmentEntry, Volume, segment_count,
+    BlockReader, Chunking, Error, Fingerprint, Level, MapRoot, Recipe, Reference, Result,
+    SEGMENT_BYTES, SegmentEntry, Volume, segment_count,
 };
 
-use super::arrivals::{Arrival, Arrivals, State, Wanting};
+use super::arrivals::{Arrival, Arrivals, State, WANTED_BYTES_MAX, Wanting};
 use super::{ReplicaPeer, unexpected};
 use crate::map_builder::MapBuilder;
 use crate::parent::ParentVolume;
@@ -34,6 +34,9 @@ struct Adding<'v> {
     /// A segment's bytes, of which only new chunks are filled in.
     data: Vec<u8>,
     fingerprints: Vec<Fingerprint>,
+    blocks: BlockReader,
+    /// The chunks of a frame.
+    frame: Vec<u8>,
     placed: u64,
 }
 
@@ -89,6 +92,15 @@ impl Adding<'_> {
             }
         }
         Ok(needed)
+    }
+
+    /// Takes a frame of chunks that were asked for. Returns the first one's fingerprint.
+    fn take_frame(&mut self, block: Vec<u8>) -> Result<Fingerprint> {
+        if BlockReader::claimed_bytes(&block)? > WANTED_BYTES_MAX {
+            return Err(Error::invalid("the source sent a frame that is too large"));
+        }
+        self.blocks.decode(&block, &mut self.frame)?;
+        self.arrivals.take_frame(&self.frame, block)
     }
 
     /// Takes a run of segments as in the parent; what of it is known to be damaged is asked for.
@@ -191,6 +203,8 @@ impl BackupSession<'_> {
             buffers: ScanBuffers::new(),
             data: self.repository.objects.buffers.segments.take().unwrap_or_default(),
             fingerprints: Vec::new(),
+            blocks: BlockReader::default(),
+            frame: Vec::new(),
             placed: 0,
         };
         let workers = self.context.workers(self.budget.workers(scan_jobs(self.options.jobs)));
@@ -237,6 +251,13 @@ impl BackupSession<'_> {
                     adding.arrivals.resolved(segment, draft)?;
                 }
                 SourceMessage::Data(bytes) => adding.arrivals.take(&bytes)?,
+                SourceMessage::Frame(block) => {
+                    let first = adding.take_frame(block)?;
+                    // What the source has packed of single chunks is better packed anew.
+                    if 2 * adding.frame.len() > self.repository.config.frame_bytes as usize {
+                        self.containers.packed_frames().expect(first);
+                    }
+                }
                 SourceMessage::End if !has_ended => {
                     if adding.arrivals.described != adding.segments {
                         return Err(Error::invalid("the source ended a volume too early"));
@@ -258,7 +279,10 @@ impl BackupSession<'_> {
     ) -> Result<()> {
         let before = adding.placed;
         while let Some(mut arrival) = adding.arrivals.pop_complete() {
-            if let State::Draft(wanting) = &mut arrival.state {
+            if let State::Draft(wanting) = &mut arrival.state
+                && wanting.borrows()
+            {
+                adding.arrivals.find_borrowed(wanting);
                 let received = wanting.fingerprints();
                 let lacking = self.resolve_again(&mut wanting.draft, &received)?;
                 if !lacking.is_empty() {
@@ -309,8 +333,12 @@ impl BackupSession<'_> {
             }
             State::Draft(mut wanting) => {
                 fill(adding, &mut wanting)?;
-                adding.arrivals.placed(&wanting);
+                // Chunks of a frame are in this segment and in those before it: all are verified.
+                for frame in wanting.frames.drain(..) {
+                    self.containers.packed_frames().add(frame);
+                }
                 let entry = self.place(&mut wanting.draft, pipeline, copy)?;
+                adding.arrivals.placed(&wanting);
                 adding.data = std::mem::take(&mut wanting.draft.data);
                 adding.map.push(Some(entry), &mut self.packs, adding.scanner.parent.as_ref())
             }
@@ -339,6 +367,11 @@ fn fill(adding: &mut Adding<'_>, wanting: &mut Wanting) -> Result<()> {
                 draft.index
             )));
         }
+    }
+    if to_u64(bytes.len()) == adding.bytes_of(draft.index) && wanted.is_sorted() {
+        // All of them, one after the other.
+        draft.data = std::mem::take(bytes);
+        return Ok(());
     }
     let mut data = std::mem::take(&mut adding.data);
     data.resize(to_usize(adding.bytes_of(draft.index)), 0);

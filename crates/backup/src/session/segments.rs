@@ -64,7 +64,8 @@ impl BackupSession<'_> {
         Ok(lacking)
     }
 
-    /// Stores what is new of a segment, and writes its recipe.
+    /// Stores what is new of a segment, and writes its recipe. All chunks of the draft are found
+    /// then.
     pub(crate) fn place(
         &mut self,
         draft: &mut SegmentDraft,
@@ -73,7 +74,7 @@ impl BackupSession<'_> {
     ) -> Result<SegmentEntry> {
         let mut detection = self.take_detection()?;
         let mut recipe = Recipe { chunks: Vec::with_capacity(draft.chunks.len()) };
-        for chunk in &draft.chunks {
+        for chunk in &mut draft.chunks {
             let found = chunk.found.or_else(|| detection.recall(&chunk.fingerprint));
             let (reference, level) = if let Some(found) = found {
                 found
@@ -81,6 +82,7 @@ impl BackupSession<'_> {
                 let bytes = &draft.data[chunk.range.clone()];
                 (self.containers.append(pipeline, bytes, chunk.fingerprint)?, Level::New)
             };
+            chunk.found = Some((reference, level));
             // The padding after small files belongs to no file and is not counted.
             if chunk.range.end <= draft.data.len() {
                 volume.levels.add(level, to_u64(chunk.range.len()));

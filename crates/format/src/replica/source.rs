@@ -14,6 +14,7 @@ const END: u8 = 7;
 const COMMIT: u8 = 8;
 const ABORT: u8 = 9;
 const BYE: u8 = 10;
+const FRAME: u8 = 11;
 
 const ZEROS: u8 = 0;
 const PARENT: u8 = 1;
@@ -67,6 +68,9 @@ pub enum SourceMessage {
     },
     /// Bytes of the chunks that were asked for, in the order in which they were asked for.
     Data(Vec<u8>),
+    /// The same as a frame that the source has stored: a block that decodes to whole chunks that
+    /// were asked for. A replica may store it as it is.
+    Frame(Vec<u8>),
     /// Entries of a file tree, after its segments.
     Steps(Vec<TreeStep>),
     /// The volume has no more segments, or the tree no more steps.
@@ -110,6 +114,10 @@ impl SourceMessage {
                 to.u8(DATA);
                 to.raw(bytes);
             }
+            Self::Frame(block) => {
+                to.u8(FRAME);
+                to.raw(block);
+            }
             Self::Steps(steps) => {
                 to.u8(STEPS);
                 to.count(steps.len());
@@ -149,6 +157,7 @@ impl SourceMessage {
                 Self::Chunks { segment, recipe: recipe.to_vec() }
             }
             DATA => Self::Data(from.take(from.rest_len())?.to_vec()),
+            FRAME => Self::Frame(from.take(from.rest_len())?.to_vec()),
             STEPS => Self::Steps(from.list(1, TreeStep::decode)?),
             END => Self::End,
             COMMIT => Self::Commit,

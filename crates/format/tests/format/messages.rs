@@ -51,6 +51,7 @@ pub fn of_source() -> Vec<(&'static str, SourceMessage)> {
         ),
         ("message-chunks", SourceMessage::Chunks { segment: 5, recipe: recipe.encode(chunking) }),
         ("message-data", SourceMessage::Data(vec![1, 2, 3])),
+        ("message-frame", SourceMessage::Frame(vec![0, 3, 0, 0, 0, 1, 2, 3])),
         (
             "message-steps",
             SourceMessage::Steps(vec![

@@ -10,6 +10,7 @@ mod volume;
 
 use std::collections::VecDeque;
 
+use silt_format::number::to_u64;
 use silt_format::replica::{Begin, Origin, ReplicaMessage, SourceMessage};
 use silt_format::{Error, ErrorKind, Result};
 use silt_format::{Head, Id};
@@ -38,6 +39,19 @@ pub struct ReplicateOptions {
     pub dry_run: bool,
     /// Memory limit in bytes; 0 stands for the context's limit.
     pub memory_bytes: u64,
+}
+
+/// When chunks go as frames. That costs less time, and more bytes, than a connection that
+/// compresses all chunks together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FrameUse {
+    /// Never: the connection compresses.
+    #[default]
+    Never,
+    /// Frames whose chunks were all asked for go as they are stored, other chunks raw.
+    Stored,
+    /// Other chunks are compressed to frames of their own.
+    Always,
 }
 
 /// What became of a snapshot.
@@ -121,6 +135,7 @@ pub struct Source<'r> {
     current: Option<Current>,
     stage: Stage,
     report: ReplicateReport,
+    frames: FrameUse,
 }
 
 /// The snapshot that is being sent.
@@ -148,7 +163,23 @@ impl<'r> Source<'r> {
             current: None,
             stage: Stage::Asking,
             report: ReplicateReport::default(),
+            frames: FrameUse::Never,
         })
+    }
+
+    /// Bytes of chunks of the current snapshot that were sent.
+    pub(crate) fn sent_bytes(&self) -> u64 {
+        self.current.as_ref().map_or(0, |current| current.sent_bytes)
+    }
+
+    /// The time, in nanoseconds since 1970.
+    pub(crate) fn now_ns(&self) -> i64 {
+        self.repository.objects.context.env.now_ns()
+    }
+
+    /// Decides when chunks go as frames.
+    pub fn set_frames(&mut self, frames: FrameUse) {
+        self.frames = frames;
     }
 
     /// The report, once [`produce`](Self::produce) has returned [`Bye`](SourceMessage::Bye).
@@ -324,10 +355,9 @@ impl<'r> Source<'r> {
         let Some(current) = &mut self.current else { return Ok(None) };
         match &mut self.stage {
             Stage::Segments(volume) => {
-                if let Some(message) = volume.produce()? {
-                    if let SourceMessage::Data(bytes) = &message {
-                        current.sent_bytes += silt_format::number::to_u64(bytes.len());
-                    }
+                let wanted = volume.wanted_bytes();
+                if let Some(message) = volume.produce(self.frames)? {
+                    current.sent_bytes += to_u64(wanted - volume.wanted_bytes());
                     return Ok(Some(Some(message)));
                 }
                 if !volume.is_placed() {

@@ -1,18 +1,20 @@
 //! Describes the segments of a volume, and sends chunks that the replica asks for.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 
 use silt_format::number::{to_u16, to_u64, to_usize};
 use silt_format::replica::{Described, SEGMENTS_PER_MESSAGE_MAX, SourceMessage, Span};
 use silt_format::{
-    Chunking, MapRoot, PAGE_ENTRIES, Page, Recipe, Reference, SEGMENT_BYTES, SegmentEntry,
-    segment_count,
+    BlockWriter, Chunking, MapRoot, PAGE_ENTRIES, Page, Recipe, RecipeChunk, Reference,
+    SEGMENT_BYTES, SegmentEntry, segment_count,
 };
 use silt_format::{Error, Result};
+use silt_repository::chunks::PlaceInFrame;
 use silt_repository::volume_reader::{Placed, ReadBuffers};
 use silt_repository::{Repository, VolumeReader};
 
-use super::Current;
+use super::{Current, FrameUse};
 
 /// How far descriptions go ahead of what the replica has placed, in segments.
 const SEGMENTS_AHEAD: u64 = 8192;
@@ -30,7 +32,13 @@ const DATA_BYTES: usize = 256 << 10;
 
 /// A segment whose chunks the replica has asked for.
 struct Wanted {
-    chunks: VecDeque<(silt_format::RecipeChunk, usize)>,
+    chunks: VecDeque<RecipeChunk>,
+}
+
+/// A frame that holds the chunks that were asked for next, and nothing else.
+struct WholeFrame {
+    place: PlaceInFrame,
+    count: usize,
 }
 
 /// The volume that is being sent.
@@ -53,6 +61,8 @@ pub(super) struct VolumeSource {
     wanted: VecDeque<Wanted>,
     wanted_bytes: usize,
     buffers: ReadBuffers,
+    is_far: bool,
+    packer: BlockWriter,
 }
 
 impl VolumeSource {
@@ -80,6 +90,8 @@ impl VolumeSource {
             wanted: VecDeque::new(),
             wanted_bytes: 0,
             buffers: ReadBuffers::default(),
+            is_far: repository.objects.storage.request_bytes() > 0,
+            packer: BlockWriter::new(repository.config.zstd_level)?,
         })
     }
 
@@ -92,6 +104,11 @@ impl VolumeSource {
     pub fn progress(&self) -> (u64, u64) {
         let bytes = self.reader.bytes();
         (self.placed.saturating_mul(to_u64(SEGMENT_BYTES)).min(bytes), bytes)
+    }
+
+    /// Bytes of chunks that were asked for and not sent.
+    pub fn wanted_bytes(&self) -> usize {
+        self.wanted_bytes
     }
 
     /// Takes the answer to the oldest unanswered description.
@@ -127,7 +144,7 @@ impl VolumeSource {
             let chunk = chunk.ok_or_else(|| {
                 Error::invalid(format!("the replica wants chunk {number} of segment {segment}"))
             })?;
-            wanted.chunks.push_back((*chunk, chunk.length as usize));
+            wanted.chunks.push_back(*chunk);
             self.wanted_bytes += chunk.length as usize;
         }
         if self.wanted_bytes > WANTED_BYTES_MAX {
@@ -149,9 +166,12 @@ impl VolumeSource {
     }
 
     /// The next message; `None` if the replica has to say something first.
-    pub fn produce(&mut self) -> Result<Option<SourceMessage>> {
+    ///
+    /// Frames that are stored are sent if all of their chunks were asked for and the storage is
+    /// near: from far away, frames are read together with those around them.
+    pub fn produce(&mut self, frames: FrameUse) -> Result<Option<SourceMessage>> {
         if !self.wanted.is_empty() {
-            return self.data().map(Some);
+            return self.data(frames).map(Some);
         }
         if self.recipes_bytes < RECIPES_AHEAD_BYTES
             && self.recipes.len() < RECIPES_AHEAD_MAX
@@ -204,30 +224,87 @@ impl VolumeSource {
         Ok(SourceMessage::Chunks { segment, recipe: bytes })
     }
 
-    /// Bytes of the chunks that were asked for, verified.
-    fn data(&mut self) -> Result<SourceMessage> {
+    /// Bytes of the chunks that were asked for, verified; or a whole frame of them as it is stored,
+    /// which the replica verifies.
+    fn data(&mut self, frames: FrameUse) -> Result<SourceMessage> {
         let mut chunks: Vec<Placed> = Vec::new();
         let mut end = 0;
         while end < DATA_BYTES
-            && let Some(wanted) = self.wanted.front_mut()
+            && let Some(chunk) = self.next_wanted()
         {
-            match wanted.chunks.pop_front() {
-                Some((chunk, bytes)) => {
-                    chunks.push((chunk, end..end + bytes));
-                    end += bytes;
+            if frames != FrameUse::Never
+                && !self.is_far
+                && let Some(frame) = self.whole_frame()
+            {
+                if !chunks.is_empty() {
+                    break;
                 }
-                None => drop(self.wanted.pop_front()),
+                if let Some(message) = self.frame(&frame) {
+                    return Ok(message);
+                }
             }
-        }
-        let done = |wanted: &Wanted| wanted.chunks.is_empty();
-        while self.wanted.front().is_some_and(done) {
-            self.wanted.pop_front();
+            let bytes = chunk.length as usize;
+            chunks.push((chunk, end..end + bytes));
+            end += bytes;
+            self.skip_wanted(1);
         }
         self.wanted_bytes -= end;
         let mut bytes = vec![0; end];
         let damaged = &mut |_, error| Err(error);
         self.reader.read_chunks(&chunks, &mut bytes, &mut self.buffers, damaged)?;
-        Ok(SourceMessage::Data(bytes))
+        if frames != FrameUse::Always {
+            return Ok(SourceMessage::Data(bytes));
+        }
+        let mut packed = Vec::new();
+        self.packer.pack(&bytes, &mut packed);
+        Ok(SourceMessage::Frame(packed))
+    }
+
+    /// The next chunk that was asked for.
+    fn next_wanted(&self) -> Option<RecipeChunk> {
+        self.wanted.front()?.chunks.front().copied()
+    }
+
+    fn skip_wanted(&mut self, mut count: usize) {
+        while let Some(wanted) = self.wanted.front_mut() {
+            let here = count.min(wanted.chunks.len());
+            wanted.chunks.drain(..here);
+            count -= here;
+            if !wanted.chunks.is_empty() {
+                return;
+            }
+            self.wanted.pop_front();
+        }
+    }
+
+    /// The frame whose chunks, all of them, were asked for next.
+    fn whole_frame(&self) -> Option<WholeFrame> {
+        let mut wanted = self.wanted.iter().flat_map(|wanted| &wanted.chunks);
+        let chunks = self.reader.chunks();
+        // What can't be read here is read, and reported, chunk by chunk.
+        let place = |chunk: &RecipeChunk| chunks.place_in_frame(chunk.reference).ok().flatten();
+        let first = place(wanted.next()?).filter(|first| first.offset == 0)?;
+        let (mut end, mut count) = (first.length, 1);
+        while end < first.frame_bytes {
+            let next = place(wanted.next()?)?;
+            let follows = Arc::ptr_eq(&next.container, &first.container)
+                && (next.frame, next.offset) == (first.frame, end);
+            if !follows {
+                return None;
+            }
+            (end, count) = (end + next.length, count + 1);
+        }
+        (end == first.frame_bytes).then_some(WholeFrame { place: first, count })
+    }
+
+    /// A frame as it is stored; `None` if it can't be read.
+    fn frame(&mut self, frame: &WholeFrame) -> Option<SourceMessage> {
+        let mut packed = Vec::new();
+        let scratch = self.buffers.scratch();
+        self.reader.chunks().read_packed(&frame.place, scratch, &mut packed).ok()?;
+        self.skip_wanted(frame.count);
+        self.wanted_bytes -= frame.place.frame_bytes as usize;
+        Some(SourceMessage::Frame(packed))
     }
 
     /// Describes the next segments.

@@ -1,6 +1,8 @@
 //! Disks are replicated.
 
-use silt_replicate::{Outcome, ReplicateOptions};
+use silt_format::replica::SourceMessage;
+use silt_replicate::{Outcome, ReplicateOptions, replicate_watched};
+use siltstone::{BackupOptions, Selector, When};
 
 use crate::kit::*;
 
@@ -43,6 +45,53 @@ fn a_chunk_that_occurs_often_is_sent_once() {
     assert_eq!(report.snapshots[0].sent_bytes, 4096);
     assert!(read(&there, "web1", "root") == disk);
     check(&there);
+}
+
+#[test]
+fn a_chunk_that_is_on_its_way_is_not_sent_twice() {
+    let here = site();
+    // More than is asked for at once, with a chunk of every segment in a later one.
+    let mut disk = noise(4, 12 * SEGMENT);
+    let unique = disk.len() - 9 * 4096;
+    for segment in 3..12 {
+        let earlier = disk[(segment - 3) * SEGMENT + 40_960..][..4096].to_vec();
+        disk[segment * SEGMENT + 81_920..][..4096].copy_from_slice(&earlier);
+    }
+    back_up(&here, "web1", &[("root", &disk)]);
+    let there = replica_of(&here);
+    let report = send(&here, &there);
+    // One that was placed may have been forgotten.
+    let again = report.snapshots[0].sent_bytes - u64::try_from(unique).unwrap();
+    assert!(again <= 2 * 4096, "{again} bytes were sent twice");
+    assert!(read(&there, "web1", "root") == disk);
+    check(&there);
+}
+
+#[test]
+fn frames_pass_through_as_they_are_stored() {
+    let here = site();
+    let disk: Vec<u8> = (0_u32..700_000)
+        .flat_map(|n| format!("{} ", u64::from(n) * u64::from(n) % 9973).into_bytes())
+        .collect();
+    back_up(&here, "web1", &[("root", &disk)]);
+    let there = replica_of(&here);
+    let (mut frames, mut data) = (0, 0);
+    let watch = &mut |message: &SourceMessage| {
+        frames += usize::from(matches!(message, SourceMessage::Frame(_)));
+        data += usize::from(matches!(message, SourceMessage::Data(_)));
+        Ok(())
+    };
+    let (options, backup) = (ReplicateOptions::default(), BackupOptions::default());
+    let sent = replicate_watched(&here.repository, &there.repository, options, backup, watch);
+    assert!(sent.unwrap().is_complete());
+    assert!(frames > 10 && data == 0, "{frames} frames, {data} other messages");
+    assert!(read(&there, "web1", "root") == disk);
+    check(&there);
+    let stored = |site: &Site| {
+        let latest = Selector::Time(Some("web1".to_owned()), When::Latest);
+        site.repository.find(&latest).unwrap().snapshot.volumes[0].stored_bytes
+    };
+    assert_eq!(stored(&here), stored(&there), "frames are cut as at the source");
 }
 
 #[test]
@@ -110,7 +159,7 @@ fn a_wrong_clock_stops_nothing() {
     let times = [5_000_000_000, 9_000_000_000_000_000_000, 7_000_000_000];
     for (number, time_ns) in times.iter().enumerate() {
         let taken = siltstone::Taken { time_ns: Some(*time_ns), ..siltstone::Taken::default() };
-        let options = siltstone::BackupOptions { taken, ..siltstone::BackupOptions::default() };
+        let options = BackupOptions { taken, ..BackupOptions::default() };
         back_up_with(&here, "web1", &noise(number as u64 + 1, SEGMENT), options);
         assert_eq!(send(&here, &there).snapshots.len(), 1, "{number}");
     }

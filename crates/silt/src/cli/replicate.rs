@@ -30,10 +30,9 @@ pub struct Replicate {
     /// Print which snapshots would be sent, and send nothing.
     #[arg(short = 'n', long, conflicts_with = "init")]
     pub dry_run: bool,
-    /// Zstd level, 1 to 19, of what is sent.
-    #[arg(long, value_name = "LEVEL", default_value_t = 9,
-        value_parser = clap::value_parser!(i32).range(1..=19))]
-    pub compression: i32,
+    /// Zstd level of what is sent, 1 to 19 [default: 9, and as stored on fast lines].
+    #[arg(long, value_name = "LEVEL", value_parser = clap::value_parser!(i32).range(1..=19))]
+    pub compression: Option<i32>,
     /// Read the replica's password from the first line of this file.
     #[arg(long, value_name = "FILE")]
     pub to_password_file: Option<PathBuf>,

@@ -25,6 +25,8 @@ const INCOMPLETE: u8 = 3;
 const DAMAGE_FOUND: u8 = 5;
 /// The zstd level of what a replica sends: small messages.
 const ANSWERS_LEVEL: i32 = 1;
+/// The zstd level of what a source sends over a thin line.
+const THIN_LEVEL: i32 = 9;
 
 pub fn run(session: &Session<'_>, args: &Replicate) -> Result<u8, Failure> {
     let to = Destination::parse(&args.to)?;
@@ -76,8 +78,12 @@ fn send(
     if let Some(throttle) = session.write_limit() {
         stream.writer = Box::new(Limited { to: stream.writer, throttle });
     }
-    let opened = Connection::open(repository, ReplicaRole::Source, stream, args.compression);
+    let level = args.compression.unwrap_or(THIN_LEVEL);
+    let opened = Connection::open(repository, ReplicaRole::Source, stream, level);
     let sent = opened.and_then(|mut connection| {
+        if args.compression.is_none() {
+            connection.adapt();
+        }
         let report = replicate_over(repository, options, &mut connection)?;
         Ok((report, connection.traffic()))
     });
