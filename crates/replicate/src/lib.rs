@@ -13,7 +13,7 @@ mod source;
 mod transport;
 
 pub use connection::{Connection, Stream, Traffic, serve};
-pub use direct::{Watch, replicate, replicate_over, replicate_watched};
+pub use direct::{Watch, foreign, replicate, replicate_over, replicate_watched};
 pub use listen::{ListenOptions, Listener};
 pub use replica::Replica;
 pub use source::{Outcome, ReplicateOptions, ReplicateReport, SnapshotOutcome, Source};

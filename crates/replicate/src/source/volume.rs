@@ -9,10 +9,11 @@ use silt_format::{
     segment_count,
 };
 use silt_format::{Error, Result};
-use silt_repository::volume_reader::{Placed, ReadBuffers};
+use silt_repository::volume_reader::{Placed, ReadBuffers, placed};
 use silt_repository::{Repository, VolumeReader};
 
 use super::Current;
+use super::translation::Translation;
 
 /// How far descriptions go ahead of what the replica has placed, in segments.
 const SEGMENTS_AHEAD: u64 = 8192;
@@ -30,7 +31,9 @@ const DATA_BYTES: usize = 256 << 10;
 
 /// A segment whose chunks the replica has asked for.
 struct Wanted {
-    chunks: VecDeque<(silt_format::RecipeChunk, usize)>,
+    segment: u64,
+    /// The chunks, and where they lie in the segment.
+    chunks: VecDeque<Placed>,
 }
 
 /// The volume that is being sent.
@@ -53,10 +56,17 @@ pub(super) struct VolumeSource {
     wanted: VecDeque<Wanted>,
     wanted_bytes: usize,
     buffers: ReadBuffers,
+    /// For a replica with another secret.
+    translation: Option<Translation>,
 }
 
 impl VolumeSource {
-    pub fn open(repository: &Repository, current: &Current, memory_bytes: u64) -> Result<Self> {
+    pub fn open(
+        repository: &Repository,
+        current: &Current,
+        memory_bytes: u64,
+        translation: Option<Translation>,
+    ) -> Result<Self> {
         let volume = &current.found.snapshot.volumes[current.volume];
         let of = current.found.volume(&volume.name)?;
         let kind = std::mem::discriminant(&volume.kind);
@@ -80,7 +90,13 @@ impl VolumeSource {
             wanted: VecDeque::new(),
             wanted_bytes: 0,
             buffers: ReadBuffers::default(),
+            translation,
         })
+    }
+
+    /// Bytes that were read for their fingerprints in the replica, since this was called last.
+    pub fn take_reread_bytes(&mut self) -> u64 {
+        self.translation.as_mut().map_or(0, Translation::take_reread_bytes)
     }
 
     /// Whether the replica has placed every segment.
@@ -120,15 +136,16 @@ impl VolumeSource {
             // It was answered before, and is asked for again.
             None => self.recipe(segment)?,
         };
-        let mut wanted = Wanted { chunks: VecDeque::new() };
+        let mut wanted = Wanted { segment, chunks: VecDeque::new() };
+        let all: Vec<Placed> = placed(&recipe).collect();
         for number in chunks.iter().flat_map(Span::numbers) {
-            let chunk = recipe.chunks.get(to_usize(number));
-            let chunk = chunk.filter(|chunk| !chunk.reference.is_zero());
+            let chunk = all.get(to_usize(number));
+            let chunk = chunk.filter(|(chunk, _)| !chunk.reference.is_zero());
             let chunk = chunk.ok_or_else(|| {
                 Error::invalid(format!("the replica wants chunk {number} of segment {segment}"))
             })?;
-            wanted.chunks.push_back((*chunk, chunk.length as usize));
-            self.wanted_bytes += chunk.length as usize;
+            wanted.chunks.push_back(chunk.clone());
+            self.wanted_bytes += chunk.1.len();
         }
         if self.wanted_bytes > WANTED_BYTES_MAX {
             return Err(Error::invalid("the replica wants too much at once"));
@@ -145,6 +162,9 @@ impl VolumeSource {
             return Err(Error::invalid("the replica placed segments that were not described"));
         }
         self.placed = end;
+        if let Some(translation) = &mut self.translation {
+            translation.placed(end);
+        }
         Ok(())
     }
 
@@ -198,6 +218,9 @@ impl VolumeSource {
                 chunk.reference = Reference::new(0, 0, to_u16(number));
             }
         }
+        if let Some(translation) = &mut self.translation {
+            translation.rewrite((&self.reader, self.root), segment, &mut sent)?;
+        }
         let bytes = sent.encode(self.chunking);
         self.recipes_bytes += bytes.len();
         self.recipes.insert(segment, (recipe, bytes.len()));
@@ -207,14 +230,22 @@ impl VolumeSource {
     /// Bytes of the chunks that were asked for, verified.
     fn data(&mut self) -> Result<SourceMessage> {
         let mut chunks: Vec<Placed> = Vec::new();
-        let mut end = 0;
-        while end < DATA_BYTES
+        let mut bytes = Vec::new();
+        while bytes.len() < DATA_BYTES
             && let Some(wanted) = self.wanted.front_mut()
         {
             match wanted.chunks.pop_front() {
-                Some((chunk, bytes)) => {
-                    chunks.push((chunk, end..end + bytes));
-                    end += bytes;
+                Some((chunk, place)) => {
+                    let translation = self.translation.as_ref();
+                    let held = translation.and_then(|it| it.bytes(wanted.segment, place.clone()));
+                    let start = bytes.len();
+                    match held {
+                        Some(held) => bytes.extend_from_slice(held),
+                        None => {
+                            bytes.resize(start + place.len(), 0);
+                            chunks.push((chunk, start..bytes.len()));
+                        }
+                    }
                 }
                 None => drop(self.wanted.pop_front()),
             }
@@ -223,8 +254,7 @@ impl VolumeSource {
         while self.wanted.front().is_some_and(done) {
             self.wanted.pop_front();
         }
-        self.wanted_bytes -= end;
-        let mut bytes = vec![0; end];
+        self.wanted_bytes -= bytes.len();
         let damaged = &mut |_, error| Err(error);
         self.reader.read_chunks(&chunks, &mut bytes, &mut self.buffers, damaged)?;
         Ok(SourceMessage::Data(bytes))
@@ -234,7 +264,9 @@ impl VolumeSource {
     fn describe(&mut self) -> Result<SourceMessage> {
         let mut all: Vec<Described> = Vec::new();
         let from = self.described;
-        while all.len() < SEGMENTS_PER_MESSAGE_MAX
+        let translation = self.translation.as_ref();
+        let most = translation.map_or(SEGMENTS_PER_MESSAGE_MAX, Translation::segments_max);
+        while all.len() < most
             && self.described < self.segments
             && self.described - from < SEGMENTS_AHEAD
         {
@@ -255,6 +287,9 @@ impl VolumeSource {
             };
             self.described += 1;
             join(&mut all, described);
+        }
+        if let Some(translation) = &mut self.translation {
+            translation.describe((&self.reader, self.root), from, &mut all)?;
         }
         self.unanswered.push_back(self.described);
         Ok(SourceMessage::Segments(all))

@@ -4,5 +4,6 @@
 
 mod connections;
 mod disks;
+mod foreign;
 mod kit;
 mod trees;

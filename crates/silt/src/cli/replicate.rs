@@ -15,9 +15,12 @@ pub struct Replicate {
     /// `silt serve replica`, or exec:COMMAND that runs that server.
     #[arg(long, value_name = "DEST")]
     pub to: String,
-    /// Make a missing replica in a folder or bucket; it has its own password.
+    /// Make the replica if it is missing, with a password of its own.
     #[arg(long)]
     pub init: bool,
+    /// Read and store all anew if the destination has another secret.
+    #[arg(long, conflicts_with = "init")]
+    pub foreign: bool,
     /// Put this in front of the names of series at the replica.
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     pub prefix: String,

@@ -9,8 +9,8 @@ use silt_format::replica::ReplicaRole;
 use silt_location::names_of;
 use silt_replicate::{
     Connection, Destination, Line, ListenOptions, Listener, Outcome, ReplicateOptions,
-    ReplicateReport, SnapshotOutcome, Stream, Traffic as LineTraffic, replicate, replicate_over,
-    serve,
+    ReplicateReport, SnapshotOutcome, Stream, Traffic as LineTraffic, foreign, replicate,
+    replicate_over, serve,
 };
 use siltstone::{BackupOptions, Protection, Repository, Throttle};
 
@@ -34,6 +34,10 @@ pub fn run(session: &Session<'_>, args: &Replicate) -> Result<u8, Failure> {
                        was made in a folder where the server finds it";
         return Err(Failure::Usage(message.to_owned()));
     }
+    if args.foreign && !is_location {
+        let message = "--foreign needs a folder or bucket that this machine reaches";
+        return Err(Failure::Usage(message.to_owned()));
+    }
     let repository = session.open(Traffic::Restore, false)?;
     let options = ReplicateOptions {
         series: args.series.clone(),
@@ -41,17 +45,25 @@ pub fn run(session: &Session<'_>, args: &Replicate) -> Result<u8, Failure> {
         tags: args.tag.clone(),
         newest: args.newest.and_then(|newest| usize::try_from(newest).ok()),
         dry_run: args.dry_run,
+        foreign: args.foreign,
+        jobs: session.global.jobs,
         memory_bytes: session.global.memory << 20,
     };
+    let mut is_foreign = false;
     let (report, traffic) = if let Destination::Location(location) = &to {
         let replica = open_replica(session, &repository, location, args)?;
+        let why = foreign(&repository, &replica)?.filter(|_| args.foreign);
+        is_foreign = why.is_some();
+        if let Some(why) = why.filter(|_| !session.global.json) {
+            output::note(&format!("silt: {why}"));
+        }
         (replicate(&repository, &replica, options, stored(session))?, None)
     } else {
         let (report, traffic) = send(session, &repository, &to, options, args)?;
         (report, Some(traffic))
     };
     session.reporter.finish();
-    print(session, &report, traffic);
+    print(session, &report, traffic, is_foreign);
     Ok(status(&report))
 }
 
@@ -180,7 +192,12 @@ fn status(report: &ReplicateReport) -> u8 {
     if report.is_complete() { 0 } else { INCOMPLETE }
 }
 
-fn print(session: &Session<'_>, report: &ReplicateReport, traffic: Option<LineTraffic>) {
+fn print(
+    session: &Session<'_>,
+    report: &ReplicateReport,
+    traffic: Option<LineTraffic>,
+    is_foreign: bool,
+) {
     let sent = |snapshot: &&SnapshotOutcome| matches!(snapshot.outcome, Outcome::Sent(_));
     let sent_count = report.snapshots.iter().filter(sent).count();
     if session.global.json {
@@ -190,6 +207,7 @@ fn print(session: &Session<'_>, report: &ReplicateReport, traffic: Option<LineTr
         let value = json!({
             "sent": sent_count,
             "present": report.present,
+            "foreign": is_foreign,
             "refused": refused.collect::<Vec<_>>(),
             "sent_bytes": traffic.map(|traffic| traffic.sent_bytes),
             "received_bytes": traffic.map(|traffic| traffic.received_bytes),
@@ -198,8 +216,9 @@ fn print(session: &Session<'_>, report: &ReplicateReport, traffic: Option<LineTr
         return;
     }
     for snapshot in &report.snapshots {
-        let SnapshotOutcome { series, to, snapshot: id, time_ns, bytes, sent_bytes, outcome } =
-            snapshot;
+        let SnapshotOutcome {
+            series, to, snapshot: id, time_ns, bytes, sent_bytes, outcome, ..
+        } = snapshot;
         let name = if series == to { series.clone() } else { format!("{series} as {to}") };
         let name = format!("{name} {} of {}", short(*id), output::time(*time_ns));
         let size = output::bytes(*bytes);
@@ -207,7 +226,9 @@ fn print(session: &Session<'_>, report: &ReplicateReport, traffic: Option<LineTr
             Outcome::Planned => output::done(&format!("would send {name} ({size})")),
             Outcome::Sent(_) => {
                 let new = output::bytes(*sent_bytes);
-                output::done(&format!("sent {name}: {new} new of {size}"));
+                let reread = output::bytes(snapshot.reread_bytes);
+                let reread = if is_foreign { format!("; {reread} reread") } else { String::new() };
+                output::done(&format!("sent {name}: {new} new of {size}{reread}"));
             }
             Outcome::Gone => output::done(&format!("{name} was deleted meanwhile")),
             Outcome::Failed(_, why) => output::note(&format!("silt: {name} was not sent: {why}")),
@@ -230,8 +251,8 @@ fn print(session: &Session<'_>, report: &ReplicateReport, traffic: Option<LineTr
     }
 }
 
-fn print_json(snapshot: &SnapshotOutcome) {
-    let SnapshotOutcome { series, to, snapshot, time_ns, bytes, sent_bytes, outcome } = snapshot;
+fn print_json(sent: &SnapshotOutcome) {
+    let SnapshotOutcome { series, to, snapshot, time_ns, bytes, outcome, .. } = sent;
     let (name, id, error) = match outcome {
         Outcome::Planned => ("planned", None, None),
         Outcome::Sent(id) => ("sent", Some(id.to_string()), None),
@@ -244,7 +265,8 @@ fn print_json(snapshot: &SnapshotOutcome) {
         "snapshot": snapshot.to_string(),
         "time": output::rfc3339(*time_ns),
         "bytes": bytes,
-        "sent_bytes": sent_bytes,
+        "sent_bytes": sent.sent_bytes,
+        "reread_bytes": sent.reread_bytes,
         "outcome": name,
         "id": id,
         "error": error,

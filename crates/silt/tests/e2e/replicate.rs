@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
-use crate::kit::{Place, Run, noise, tool};
+use crate::kit::{Place, Run, damage, noise, tool};
 
 /// Runs silt at the source, with the password of the replica.
 fn replicate(place: &Place, arguments: &[&str]) -> Run {
@@ -162,4 +162,99 @@ fn ssh_runs_the_program_on_the_other_machine() {
     let asked = String::from_utf8(place.read("asked")).unwrap();
     assert!(asked.contains("-p2222") && asked.ends_with("me@offsite\n"), "{asked}");
     assert!(restored(&place, "web2@latest") == disk);
+}
+
+/// A place with a repository of another secret in the folder "there", whose password is "theirs".
+fn place_with_a_stranger(disk: &[u8]) -> Place {
+    let place = Place::new();
+    place.write("disk.raw", disk);
+    place.silt(&["backup", "web1", "root=disk.raw", "--tag", "first"]).exits(0);
+    there(&place, &["init", "--kdf-memory", "8", "--kdf-passes", "1"]).exits(0);
+    place
+}
+
+#[test]
+fn a_repository_with_another_secret_takes_snapshots_if_it_is_asked_to() {
+    let mut disk = noise(1, 7 << 20);
+    let place = place_with_a_stranger(&disk);
+    let refused = replicate(&place, &["--to", "there"]).exits(1);
+    assert!(refused.err.contains("another secret") && refused.err.contains("pass --foreign"));
+    there(&place, &["snapshots"]).exits(0);
+    replicate(&place, &["--to", "nowhere", "--foreign"]).exits(2);
+    replicate(&place, &["--to", "there", "--foreign", "--init"]).exits(2);
+    replicate(&place, &["--to", "exec:true", "--foreign"]).exits(2).says("a folder or bucket");
+    let plan = replicate(&place, &["--to", "there", "--foreign", "--dry-run"]).exits(0);
+    assert!(plan.printed().contains("would send web1") && plan.err.contains("another secret"));
+    let run = replicate(&place, &["--to", "there", "--foreign"]).exits(0);
+    run.says("must be read and stored anew");
+    run.says("7.0 MiB reread");
+    run.says("Replicated 1 snapshot.");
+    assert!(restored(&place, "web1@latest") == disk);
+
+    disk[3_000_000..3_100_000].fill(9);
+    place.write("disk.raw", &disk);
+    std::fs::create_dir(place.path("home")).unwrap();
+    place.write("home/file", b"content");
+    std::fs::hard_link(place.path("home/file"), place.path("home/same")).unwrap();
+    place.silt(&["backup", "web1", "root=disk.raw", "--tag", "second"]).exits(0);
+    place.silt(&["backup", "home", "home"]).exits(0);
+    let some = ["--to", "there", "--foreign", "--tag", "second", "--prefix", "a-", "--json"];
+    let last = replicate(&place, &some).exits(0).messages().pop().unwrap();
+    assert_eq!((&last["sent"], &last["present"]), (&1.into(), &0.into()));
+    let messages = replicate(&place, &["--to", "there", "--foreign", "--json"]).exits(0).messages();
+    let of = |series: &str| messages.iter().find(|message| message["series"] == series).unwrap();
+    assert_eq!(of("web1")["reread_bytes"], 2 << 20);
+    let last = messages.last().unwrap();
+    assert_eq!((&last["sent"], &last["present"]), (&2.into(), &1.into()));
+    assert_eq!(last["foreign"], true);
+    assert!(restored(&place, "web1@latest") == disk);
+    assert!(restored(&place, "a-web1@latest") == disk);
+    there(&place, &["restore", "home@latest:/", "back"]).exits(0);
+    assert_eq!(place.read("back/same"), b"content");
+    use std::os::unix::fs::MetadataExt;
+    assert_eq!(std::fs::metadata(place.path("back/file")).unwrap().nlink(), 2);
+    there(&place, &["snapshots", "--json"]).exits(0).says("first");
+    there(&place, &["check", "--read-data"]).exits(0);
+}
+
+#[test]
+fn a_write_only_key_of_another_repository_brings_snapshots_there() {
+    let mut disk = noise(1, 5 << 20);
+    let place = place_with_a_stranger(&disk);
+    place.write("new", b"writes");
+    let add = ["key", "add", "--write-only", "--series", "web1", "--new-password-file", "new"];
+    there(&place, &[&add[..], &["--kdf-memory", "8", "--kdf-passes", "1"]].concat()).exits(0);
+    let bring = |options: &[&str]| {
+        let mut command = place.command();
+        command.env("SILT_TO_PASSWORD", "writes").args(["replicate", "--to", "there"]);
+        Run::of(command.args(options))
+    };
+    let refused = bring(&[]).exits(13);
+    assert!(refused.err.contains("write-only key") && refused.err.contains("pass --foreign"));
+    bring(&["--foreign"]).exits(0).says("Replicated 1 snapshot.");
+    disk[..100_000].fill(9);
+    place.write("disk.raw", &disk);
+    place.silt(&["backup", "web1", "root=disk.raw"]).exits(0);
+    place.silt(&["backup", "db1", "root=disk.raw"]).exits(0);
+    let run = bring(&["--foreign"]).exits(3);
+    run.says("db1 was not replicated");
+    run.says("2.0 MiB reread");
+    assert!(restored(&place, "web1@latest") == disk);
+    there(&place, &["check", "--read-data"]).exits(0);
+}
+
+#[test]
+fn of_a_damaged_source_the_rest_comes_over() {
+    let disk = noise(1, 5 << 20);
+    let place = place_with_a_stranger(&disk);
+    let of_web1 = place.objects("containers");
+    place.write("other.raw", &noise(2, 3 << 20));
+    place.silt(&["backup", "db1", "root=other.raw"]).exits(0);
+    let containers = place.objects("containers");
+    damage(containers.iter().find(|object| !of_web1.contains(object)).unwrap());
+    let run = replicate(&place, &["--to", "there", "--foreign"]).exits(5);
+    run.says("Replicated 1 snapshot.");
+    assert!(run.err.contains("db1") && run.err.contains("was not sent"), "{}", run.err);
+    assert!(restored(&place, "web1@latest") == disk);
+    there(&place, &["check", "--read-data"]).exits(0);
 }
