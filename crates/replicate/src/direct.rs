@@ -84,8 +84,8 @@ pub fn replicate_watched(
     Ok(source.into_report())
 }
 
-/// Returns why nothing that `source` has can be recognised in `replica`, so that it must be read and
-/// stored anew; `None` if both have the same secret.
+/// Returns why nothing that `source` has can be recognised in `replica`, so that it must be read
+/// and stored anew; `None` if both have the same secret.
 ///
 /// Fails with `Invalid` if both are the same repository, with `Denied` if the key of `source` can't
 /// read data.

@@ -6,6 +6,7 @@
 
 mod connection;
 mod direct;
+mod init;
 mod listen;
 mod pinned;
 mod replica;
@@ -14,6 +15,7 @@ mod transport;
 
 pub use connection::{Connection, Stream, Traffic, serve};
 pub use direct::{Watch, foreign, replicate, replicate_over, replicate_watched};
+pub use init::{Answered, answer_init, make_replica};
 pub use listen::{ListenOptions, Listener};
 pub use replica::Replica;
 pub use source::{Outcome, ReplicateOptions, ReplicateReport, SnapshotOutcome, Source};

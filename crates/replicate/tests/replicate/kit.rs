@@ -45,7 +45,7 @@ pub fn encrypted_replica_of(site: &Site) -> Site {
     Site { repository: made.unwrap(), storage }
 }
 
-fn protected() -> Protection {
+pub fn protected() -> Protection {
     let label = KeyLabel::default();
     Protection::Password { password: b"all".to_vec(), cost: COST, label }
 }
@@ -59,11 +59,14 @@ impl Site {
     }
 
     pub fn opened_by(&self, password: &[u8]) -> Self {
-        let storage = self.storage.clone();
-        let password = password.to_vec();
-        let repository = Repository::open(storage.clone(), context(), move || Ok(password));
-        Self { repository: repository.unwrap(), storage }
+        opened(self.storage.clone(), password)
     }
+}
+
+pub fn opened(storage: Arc<MemoryStorage>, password: &[u8]) -> Site {
+    let password = password.to_vec();
+    let repository = Repository::open(storage.clone(), context(), move || Ok(password));
+    Site { repository: repository.unwrap(), storage }
 }
 
 pub fn site() -> Site {

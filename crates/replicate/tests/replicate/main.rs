@@ -5,5 +5,6 @@
 mod connections;
 mod disks;
 mod foreign;
+mod init;
 mod kit;
 mod trees;

@@ -57,4 +57,7 @@ pub struct ServeReplica {
     #[arg(long, default_value_t = 16, value_name = "N", requires = "listen",
         value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub connections_max: u16,
+    /// If there is no repository, make the replica that the source sends.
+    #[arg(long, conflicts_with = "listen")]
+    pub init: bool,
 }

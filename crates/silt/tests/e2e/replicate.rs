@@ -143,20 +143,26 @@ fn a_server_lets_in_who_has_the_secret() {
     replicate(&place, &["--to", &to]).exits(1).says("connect to");
 }
 
-#[test]
-fn ssh_runs_the_program_on_the_other_machine() {
-    let disk = noise(1, 3 << 20);
-    let place = place_with_a_replica(&disk);
-    place.silt(&["backup", "web2", "root=disk.raw"]).exits(0);
-    // A program that is called like ssh, and does with its arguments what a server's shell does.
+/// Silt with a program that is called like ssh, and does with its arguments what a server's shell
+/// does.
+fn by_ssh(place: &Place) -> Command {
     std::fs::create_dir(place.path("bin")).unwrap();
     let script = "#!/bin/sh\nwhile [ \"$1\" != -- ]; do echo \"$1\" >> asked; shift; done\n\
                   echo \"$2\" >> asked; export SILT_PASSWORD=theirs; exec sh -c \"$3\"\n";
     place.write("bin/ssh", script.as_bytes());
     tool("chmod", &["755", &place.text("bin/ssh")]);
     let mut command: Command = place.command();
-    let path = format!("{}:/usr/bin:/bin", place.text("bin"));
-    command.env("PATH", path).args(["replicate", "--remote-program", crate::PROGRAM]);
+    command.env("PATH", format!("{}:/usr/bin:/bin", place.text("bin")));
+    command
+}
+
+#[test]
+fn ssh_runs_the_program_on_the_other_machine() {
+    let disk = noise(1, 3 << 20);
+    let place = place_with_a_replica(&disk);
+    place.silt(&["backup", "web2", "root=disk.raw"]).exits(0);
+    let mut command = by_ssh(&place);
+    command.args(["replicate", "--remote-program", crate::PROGRAM]);
     command.args(["--to", &format!("ssh://me@offsite:2222{}", place.text("there"))]);
     Run::of(&mut command).exits(0).says("Replicated 1 snapshot");
     let asked = String::from_utf8(place.read("asked")).unwrap();
@@ -257,4 +263,61 @@ fn of_a_damaged_source_the_rest_comes_over() {
     assert!(run.err.contains("db1") && run.err.contains("was not sent"), "{}", run.err);
     assert!(restored(&place, "web1@latest") == disk);
     there(&place, &["check", "--read-data"]).exits(0);
+}
+
+#[test]
+fn a_replica_on_another_machine_is_made_over_the_line() {
+    let mut disk = noise(1, 3 << 20);
+    let place = Place::new();
+    place.write("disk.raw", &disk);
+    place.silt(&["backup", "web1", "root=disk.raw"]).exits(0);
+    let cost = ["--kdf-memory", "8", "--kdf-passes", "1"];
+    let init = |to: &str| replicate(&place, &[&["--init", "--to", to], &cost[..]].concat());
+    init("tcp://127.0.0.1:1").exits(2).says("make the replica over ssh");
+    // The other machine does not know the password yet.
+    let bare =
+        format!("exec:env -u SILT_PASSWORD {} serve replica --init -r there", crate::PROGRAM);
+    let run = init(&bare).exits(1);
+    assert!(run.err.contains("made the replica") && run.err.contains("SILT_PASSWORD_FILE"));
+    there(&place, &["snapshots"]).exits(0);
+    // Now it does: what is there is used, and nobody is asked for a new password.
+    let to = format!("{} --init", server(&place));
+    let mut command = place.command();
+    command.args(["replicate", "--init", "--to", &to]);
+    Run::of(&mut command).exits(0).says("Replicated 1 snapshot;");
+    assert!(restored(&place, "web1@latest") == disk);
+    // A server that may make a replica serves those that do not ask for one.
+    disk[..4096].fill(2);
+    place.write("disk.raw", &disk);
+    place.silt(&["backup", "web1", "root=disk.raw"]).exits(0);
+    replicate(&place, &["--to", &to]).exits(0).says("Replicated 1 snapshot;");
+    assert!(restored(&place, "web1@latest") == disk);
+    // Everything in one run.
+    let to = to.replace("there", "fresh");
+    init(&to).exits(0).says("Replicated 2 snapshots;");
+    let mut command = place.command();
+    command.env("SILT_REPOSITORY", place.path("fresh")).env("SILT_PASSWORD", "theirs");
+    Run::of(command.args(["check", "--read-data"])).exits(0);
+    // Another place that holds anything is left alone.
+    std::fs::create_dir(place.path("full")).unwrap();
+    place.write("full/letter", b"dear");
+    init(&to.replace("fresh", "full")).exits(1).says("not empty");
+    assert_eq!(std::fs::read_dir(place.path("full")).unwrap().count(), 1);
+    // A server without --init has no replica to serve.
+    init(&server(&place).replace("there", "nowhere")).exits(1).says("does not exist");
+    init(&server(&place)).exits(1).says("cannot make a replica");
+}
+
+#[test]
+fn ssh_makes_the_replica_in_one_run() {
+    let disk = noise(1, 2 << 20);
+    let place = Place::new();
+    place.write("disk.raw", &disk);
+    place.silt(&["backup", "web1", "root=disk.raw"]).exits(0);
+    let mut command = by_ssh(&place);
+    command.env("SILT_TO_PASSWORD", "theirs").args(["replicate", "--init"]);
+    command.args(["--remote-program", crate::PROGRAM, "--kdf-memory", "8", "--kdf-passes", "1"]);
+    command.args(["--to", &format!("ssh://offsite{}", place.text("there"))]);
+    Run::of(&mut command).exits(0).says("Replicated 1 snapshot");
+    assert!(restored(&place, "web1@latest") == disk);
 }
