@@ -96,12 +96,15 @@ fn found(stream: &mut Stream<'_>, storage: Option<Arc<dyn Storage>>) -> Result<b
     write(stream, &InitMessage::Made).map(|()| true)
 }
 
+/// Names and bytes of the objects of a new repository.
+type RootObjects = Vec<(String, Vec<u8>)>;
+
 /// Makes a replica in memory. Returns its id and its objects; the configuration is the last one,
 /// so that a replica that is not complete is none.
 fn root_objects(
     repository: &Repository,
     protection: &Protection,
-) -> Result<(RepositoryId, Vec<(String, Vec<u8>)>)> {
+) -> Result<(RepositoryId, RootObjects)> {
     let storage = Arc::new(MemoryStorage::new());
     let context = repository.objects.context.clone();
     let replica = repository.init_replica(Arc::clone(&storage) as _, context, protection, None)?;

@@ -239,12 +239,11 @@ impl VolumeSource {
                     let translation = self.translation.as_ref();
                     let held = translation.and_then(|it| it.bytes(wanted.segment, place.clone()));
                     let start = bytes.len();
-                    match held {
-                        Some(held) => bytes.extend_from_slice(held),
-                        None => {
-                            bytes.resize(start + place.len(), 0);
-                            chunks.push((chunk, start..bytes.len()));
-                        }
+                    if let Some(held) = held {
+                        bytes.extend_from_slice(held);
+                    } else {
+                        bytes.resize(start + place.len(), 0);
+                        chunks.push((chunk, start..bytes.len()));
                     }
                 }
                 None => drop(self.wanted.pop_front()),

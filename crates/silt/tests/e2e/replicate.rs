@@ -1,6 +1,7 @@
 //! `silt replicate` and `silt serve replica`.
 
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::MetadataExt;
 use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
@@ -217,7 +218,6 @@ fn a_repository_with_another_secret_takes_snapshots_if_it_is_asked_to() {
     assert!(restored(&place, "a-web1@latest") == disk);
     there(&place, &["restore", "home@latest:/", "back"]).exits(0);
     assert_eq!(place.read("back/same"), b"content");
-    use std::os::unix::fs::MetadataExt;
     assert_eq!(std::fs::metadata(place.path("back/file")).unwrap().nlink(), 2);
     there(&place, &["snapshots", "--json"]).exits(0).says("first");
     there(&place, &["check", "--read-data"]).exits(0);
