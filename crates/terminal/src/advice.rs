@@ -51,8 +51,8 @@ fn fixed_text(advice: &Advice) -> Option<&'static str> {
         }
         Advice::AddKeyForSeries => "make a key for it with `silt key add --series`",
         Advice::ReplicateForeign => {
-            "pass --foreign if it is the right one; the first time costs as much as backing up all \
-             disks"
+            "pass --foreign if it is the right one; the first time takes longer than backing up \
+             everything"
         }
         Advice::UseReadingKey => "use a key that was made without --write-only",
         Advice::WaitForSeries => "try again later, or pass --wait",
