@@ -4,8 +4,8 @@ use std::fs;
 use std::os::unix::fs::{FileExt, symlink};
 use std::process::Command;
 
-use silt_format::ErrorKind;
 use silt_format::replica::Origin;
+use silt_format::{Chunking, ErrorKind};
 use silt_replicate::{Outcome, ReplicateOptions, replicate};
 use siltstone::{Advice, BackupOptions, DeleteMethod, ReclaimOptions, Taken};
 
@@ -219,4 +219,53 @@ fn what_is_damaged_there_is_stored_again() {
     let reread = [bytes(2), bytes(3)];
     assert!(reread.contains(&report.snapshots[0].reread_bytes), "{report:?}");
     assert!(read(&there, "web1", "root") == disk);
+}
+
+/// What a series that shares nothing has stored is not shared there either, under any name.
+#[test]
+fn a_series_that_shares_nothing_stays_alone() {
+    let (here, there) = (site(), encrypted_site());
+    let alone = BackupOptions { no_share: true, ..BackupOptions::default() };
+    back_up_with(&here, "web1", &noise(1, SEGMENT), alone);
+    let prefixed = || ReplicateOptions {
+        foreign: true,
+        prefix: "a-".to_owned(),
+        ..ReplicateOptions::default()
+    };
+    assert!(send_by(&here, &there, prefixed()).is_complete());
+    let head = there.repository.heads(&["a-web1".to_owned()]).unwrap().remove(0);
+    assert_eq!(head.domain, silt_format::ALONE);
+    assert!(read(&there, "a-web1", "root") == noise(1, SEGMENT));
+    assert_eq!(send_by(&here, &there, prefixed()).present, 1);
+    // One that is not alone there is not mixed with it.
+    back_up(&there, "b-web1", &[("root", &noise(2, 5000))]);
+    let report = send_by(&here, &there, ReplicateOptions { prefix: "b-".to_owned(), ..prefixed() });
+    assert!(!report.is_complete() && report.snapshots.is_empty(), "{report:?}");
+    check(&there);
+}
+
+#[test]
+fn every_chunking_comes_over() {
+    let (here, there) = (site(), encrypted_site());
+    let chunkings =
+        [Chunking::Fixed { bytes: 65536 }, Chunking::FastCdc { min: 1024, avg: 4096, max: 16384 }];
+    for (number, chunking) in chunkings.into_iter().enumerate() {
+        let series = format!("web{number}");
+        let mut disk = noise(1, 2 * SEGMENT + 777);
+        disk[300_000..400_000].fill(0);
+        for changed in [0, 1] {
+            disk[changed * 10_000] ^= 1;
+            let options = BackupOptions { chunking: Some(chunking), ..BackupOptions::default() };
+            back_up_with(&here, &series, &disk, options);
+            let report = send_anew(&here, &there);
+            assert!(report.is_complete() && report.snapshots.len() == 1, "{report:?}");
+            assert!(read(&there, &series, "root") == disk);
+        }
+        let head = there.repository.heads(&[series]).unwrap().remove(0);
+        let copy = there.repository.snapshot(head.series, &head.snapshots[1]).unwrap();
+        assert_eq!(copy.volumes[0].chunking, chunking);
+        let found = copy.volumes[0].levels.get(silt_format::Level::New);
+        assert!(found <= 65536, "the rest is found: {found}");
+    }
+    check(&there);
 }

@@ -9,7 +9,9 @@ use silt_format::{Error, ErrorKind, Result};
 use silt_replicate::{
     Connection, ReplicateOptions, answer_init, make_replica, replicate_over, serve,
 };
-use silt_storage::{ByteRange, Key, MemoryStorage, Storage, list_all};
+use silt_storage::{
+    ByteRange, Counted, CrashStorage, CrashingOperation, Key, MemoryStorage, Storage, list_all,
+};
 use siltstone::{BackupOptions, Repository};
 
 use crate::kit::*;
@@ -179,4 +181,34 @@ fn nothing_but_a_whole_replica_is_stored() {
         let (answered, stored) = offer(objects, false);
         assert!(answered.is_err() && stored == 0, "{shown:?}");
     }
+}
+
+/// A machine that stops while it stores a replica has a whole one, or none that opens.
+#[test]
+fn a_replica_is_whole_or_none() {
+    let here = encrypted_site();
+    let mut opened = 0;
+    for struck in [CrashingOperation::Lost, CrashingOperation::Applied] {
+        for succeeding in 0..7 {
+            let survivor = Arc::new(MemoryStorage::new());
+            let crashing =
+                CrashStorage::new(survivor.clone(), succeeding, Counted::Mutations, struck);
+            let (made, served) = make(&here, || Ok(Some(Arc::new(crashing))));
+            assert_eq!(made.is_ok(), served.is_ok());
+            let open = || Repository::open(survivor.clone(), context(), || Ok(b"all".to_vec()));
+            match open() {
+                Ok(replica) => {
+                    opened += 1;
+                    let replica = Site { repository: replica, storage: survivor };
+                    back_up(&replica, "own", &[("root", &noise(1, 5000))]);
+                    assert!(read(&replica, "own", "root") == noise(1, 5000));
+                }
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::NoRepository, "{error}");
+                    assert!(served.is_err());
+                }
+            }
+        }
+    }
+    assert!((3..8).contains(&opened), "{opened}");
 }
