@@ -10,7 +10,7 @@ export RUSTFLAGS="--cfg fuzzing -Cpasses=sancov-module $llvm-level=4 $llvm-inlin
 cargo +nightly build --release --locked --target "$host"
 mkdir -p corpus/layouts corpus/sources corpus/nbd corpus/nbd_client corpus/images artifacts
 for file in ../testdata/format/v1/*.bin; do
-  for choice in $(seq 0 22); do
+  for choice in $(seq 0 25); do
     # shellcheck disable=SC2059 # the escape is the point
     { printf "\\x$(printf %02x "$choice")"; cat "$file"; } >"corpus/layouts/$(basename "$file").$choice"
   done

@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use silt_format::replica::{ReplicaMessage, SourceMessage};
+use silt_format::replica::{InitMessage, ReplicaMessage, SourceMessage};
 use silt_format::tree::TreePage;
 use silt_format::{
     BlockReader, CheckRecord, Config, Directory, Footer, HEADER_BYTES, Head, Header, Lease,
@@ -13,7 +13,7 @@ use silt_format::{
 
 fuzz_target!(|data: &[u8]| {
     let Some((choice, bytes)) = data.split_first() else { return };
-    match choice % 25 {
+    match choice % 26 {
         0 => drop(Header::decode(bytes)),
         1 => drop(Footer::decode(bytes)),
         2 => {
@@ -25,7 +25,7 @@ fuzz_target!(|data: &[u8]| {
         3 => drop(decode_blocks(bytes)),
         4 => drop(Recipe::decode(bytes)),
         5 | 6 => {
-            let level = choice % 25 - 5;
+            let level = choice % 26 - 5;
             if let Ok(page) = Page::decode(bytes, level) {
                 assert_eq!(Page::decode(&page.encode(), level).ok(), Some(page));
             }
@@ -78,7 +78,7 @@ fuzz_target!(|data: &[u8]| {
             }
         }
         20 | 21 => {
-            let level = choice % 25 - 20;
+            let level = choice % 26 - 20;
             if let Ok(page) = TreePage::decode(bytes, level) {
                 assert_eq!(TreePage::decode(&page.encode(), level).ok(), Some(page));
             }
@@ -91,6 +91,15 @@ fuzz_target!(|data: &[u8]| {
         23 => {
             if let Ok(message) = ReplicaMessage::decode(bytes) {
                 assert_eq!(ReplicaMessage::decode(&message.encode()).ok(), Some(message));
+            }
+        }
+        24 => {
+            drop(InitMessage::decode(bytes));
+            // A fuzzer finds no hashes.
+            if let Some((kind, body)) = bytes.split_first()
+                && let Ok(message) = InitMessage::decode_body(*kind, body)
+            {
+                assert_eq!(InitMessage::decode(&message.encode()).ok(), Some(message));
             }
         }
         _ => drop(WrappedKey::label(bytes, &MasterKey::new([0; 32]).into())),

@@ -28,7 +28,7 @@ mod survey;
 mod tree;
 
 pub use container::ContainerWriter;
-pub use described::{ReplicaPeer, Taken};
+pub use described::{Recognition, ReplicaPeer, Taken};
 pub use hint::Hint;
 pub use options::{BackupOptions, DetectionOptions};
 pub use pipeline::Pipeline;

@@ -80,7 +80,7 @@ pub struct BackupSession<'r> {
     head: Head,
     pub(super) parent: Option<Snapshot>,
     /// Whether the parent's writer is this one, or one that may remove everything anyway.
-    parent_is_trusted: bool,
+    pub(super) parent_is_trusted: bool,
     pub(super) reader: Arc<MapReader>,
     pub(super) avoided: Arc<Avoided>,
     pub(super) packs: PackWriter,

@@ -51,6 +51,8 @@ pub enum Advice {
     AddKeyForSeries,
     /// Use a key that reads data.
     UseReadingKey,
+    /// Allow that the destination of a replication has another secret.
+    ReplicateForeign,
     /// Wait until the series is free.
     WaitForSeries,
     /// Accept the older state if the repository was rolled back on purpose.

@@ -174,6 +174,23 @@ impl Opener {
         Ok(storage)
     }
 
+    /// Creates a storage like [`create`](Self::create), unless the location holds a repository;
+    /// then returns `None`.
+    pub fn create_if_missing(
+        &self,
+        location: &str,
+        unique: u64,
+    ) -> Result<Option<Arc<dyn Storage>>> {
+        let config = Key::new(names::CONFIG)?;
+        match self.open(location).and_then(|storage| storage.head(&config)) {
+            Ok(_) => Ok(None),
+            Err(error) if matches!(error.kind(), ErrorKind::NoRepository | ErrorKind::NotFound) => {
+                self.create(location, unique).map(Some)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     /// A bucket of S3, with what only these do.
     #[cfg(feature = "s3")]
     pub fn bucket(&self, location: &str) -> Result<Arc<silt_remote::S3Storage>> {

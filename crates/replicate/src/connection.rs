@@ -53,7 +53,7 @@ pub struct Traffic {
 }
 
 /// The error of a stream that ends, fails, or brings something else than was sent.
-fn broken(what: &str, error: std::io::Error) -> Error {
+pub(crate) fn broken(what: &str, error: std::io::Error) -> Error {
     use std::io::ErrorKind as Io;
     if matches!(error.kind(), Io::UnexpectedEof | Io::BrokenPipe | Io::ConnectionReset) {
         let message = "the other end closed the connection";

@@ -2,12 +2,12 @@
 
 use std::collections::VecDeque;
 
-use silt_backup::{BackupOptions, ReplicaPeer};
+use silt_backup::{BackupOptions, Recognition, ReplicaPeer};
 use silt_format::replica::{ReplicaMessage, SourceMessage};
-use silt_format::{Error, ErrorKind, Result};
+use silt_format::{Advice, Error, ErrorKind, Result};
 use silt_repository::Repository;
 
-use crate::connection::Connection;
+use crate::connection::{Connection, master_of};
 use crate::replica::Replica;
 use crate::source::{FrameUse, ReplicateOptions, ReplicateReport, Source};
 
@@ -38,12 +38,19 @@ impl ReplicaPeer for Direct<'_, '_> {
         (self.watch)(&message)?;
         Ok(message)
     }
+
+    fn translate(&mut self, to: Recognition) -> Result<()> {
+        self.source.translate(to);
+        Ok(())
+    }
 }
 
-/// Brings snapshots of `source` to `replica`, a repository with the same secret.
+/// Brings snapshots of `source` to `replica`.
 ///
-/// Fails with `Invalid` if the repositories have different secrets or are the same one. Snapshots
-/// that can't be read, or that the replica refuses, are in the report.
+/// Fails with `Invalid` if both are the same repository; without
+/// [`foreign`](ReplicateOptions::foreign), with `Invalid` if they have different secrets, and with
+/// `Denied` if the replica's key only writes. Snapshots that can't be read, or that the replica
+/// refuses, are in the report.
 pub fn replicate(
     source: &Repository,
     replica: &Repository,
@@ -61,33 +68,46 @@ pub fn replicate_watched(
     replica_options: BackupOptions,
     watch: &mut Watch<'_>,
 ) -> Result<ReplicateReport> {
-    require_one_secret(source, replica)?;
+    let why_foreign = foreign(source, replica)?;
+    if let Some(error) = why_foreign.as_ref().filter(|_| !options.foreign) {
+        let error = Error::new(error.kind(), error.to_string());
+        return Err(error.with_advice(Advice::ReplicateForeign));
+    }
     let mut source = Source::new(source, options)?;
     // What is not sent need not be small.
     source.set_frames(FrameUse::Stored);
     let mut direct =
         Direct { source: &mut source, sent: VecDeque::new(), watch: &mut |message| watch(message) };
-    Replica::new(replica, replica_options).serve(&mut direct)?;
+    let mut replica = match why_foreign {
+        Some(_) => Replica::foreign(replica, replica_options),
+        None => Replica::new(replica, replica_options),
+    };
+    replica.serve(&mut direct)?;
     Ok(source.into_report())
 }
 
-fn require_one_secret(source: &Repository, replica: &Repository) -> Result<()> {
+/// Returns why nothing that `source` has can be recognised in `replica`, so that it must be read
+/// and stored anew; `None` if both have the same secret.
+///
+/// Fails with `Invalid` if both are the same repository, with `Denied` if the key of `source` can't
+/// read data.
+pub fn foreign(source: &Repository, replica: &Repository) -> Result<Option<Error>> {
     if source.id() == replica.id() {
         return Err(Error::invalid("the source and the destination are the same repository"));
     }
-    let master =
-        |repository: &Repository| repository.objects.keys.master().map(|master| *master.expose());
-    let (Some(ours), Some(theirs)) = (master(source), master(replica)) else {
-        let message = "replication needs keys that can read data, for both repositories";
-        return Err(Error::new(ErrorKind::Denied, message));
-    };
-    if ours != theirs {
-        return Err(Error::invalid(
-            "the destination was not made as a replica of this repository: its secret is another, \
-             so nothing in it can be recognised",
-        ));
-    }
-    Ok(())
+    let ours = master_of(source)?;
+    Ok(match replica.objects.keys.master() {
+        Some(theirs) if ours.expose() == theirs.expose() => None,
+        Some(_) => Some(Error::invalid(
+            "the destination was not made as a replica of this repository: it has another secret, \
+             so everything that it lacks must be read and stored anew",
+        )),
+        None => Some(Error::new(
+            ErrorKind::Denied,
+            "the destination is opened with a write-only key, which does not have its secret, so \
+             everything that it lacks must be read and stored anew",
+        )),
+    })
 }
 
 /// Brings snapshots of `source` to the replica at the other end of a connection.

@@ -6,6 +6,7 @@
 
 mod connection;
 mod direct;
+mod init;
 mod listen;
 mod pace;
 mod pinned;
@@ -14,7 +15,8 @@ mod source;
 mod transport;
 
 pub use connection::{Connection, Stream, Traffic, serve};
-pub use direct::{Watch, replicate, replicate_over, replicate_watched};
+pub use direct::{Watch, foreign, replicate, replicate_over, replicate_watched};
+pub use init::{Answered, answer_init, make_replica};
 pub use listen::{ListenOptions, Listener};
 pub use replica::Replica;
 pub use source::{FrameUse, Outcome, ReplicateOptions, ReplicateReport, SnapshotOutcome, Source};

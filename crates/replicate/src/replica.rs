@@ -10,13 +10,20 @@ use silt_repository::Repository;
 pub struct Replica<'r> {
     repository: &'r Repository,
     options: BackupOptions,
+    /// Whether the source has another secret.
+    is_foreign: bool,
     committed: u64,
 }
 
 impl<'r> Replica<'r> {
     /// A replica in `repository`; of `options`, jobs, memory and detection count.
     pub fn new(repository: &'r Repository, options: BackupOptions) -> Self {
-        Self { repository, options, committed: 0 }
+        Self { repository, options, is_foreign: false, committed: 0 }
+    }
+
+    /// The same for a source with another secret, which translates what it describes.
+    pub fn foreign(repository: &'r Repository, options: BackupOptions) -> Self {
+        Self { is_foreign: true, ..Self::new(repository, options) }
     }
 
     /// Answers a source until it ends the connection; returns the number of snapshots that were
@@ -45,6 +52,8 @@ impl<'r> Replica<'r> {
 
     /// The snapshots of a series that are here, living and deleted.
     fn known(&self, series: &str) -> Result<ReplicaMessage> {
+        let objects = &self.repository.objects;
+        objects.believed.require_may_write(objects.signer.id(), series)?;
         let id = self.repository.series_id(series);
         let head = match self.repository.head(id) {
             Ok(Some(head)) => head,
@@ -120,7 +129,11 @@ impl<'r> Replica<'r> {
         };
         let mut session: BackupSession<'_> =
             BackupSession::begin(self.repository, &series, options)?;
-        session.require_series(snapshot.series, domain)?;
+        if self.is_foreign {
+            line.peer.translate(session.recognition())?;
+        } else {
+            session.require_series(snapshot.series, domain)?;
+        }
         line.send(ReplicaMessage::Ready { parent: session.parent_origin() })?;
         for volume in &snapshot.volumes {
             session.add_described(volume, line)?;

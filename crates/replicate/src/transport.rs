@@ -84,30 +84,30 @@ pub struct Line {
 }
 
 impl Line {
-    /// Opens a way to a replica that is not a location. `program` is the program that runs on the
-    /// other machine.
+    /// Opens a way to a replica that is not a location. Over SSH, `command` runs with the option
+    /// for the replica's location behind it.
     ///
     /// Fails with `Unavailable` if there is none, with `Denied` if a server does not prove the
     /// secret of `repository`.
     pub fn open(
         repository: &Repository,
         to: &Destination,
-        program: &str,
+        command: &str,
     ) -> Result<(Self, Stream<'static>)> {
         match to {
             Destination::Location(_) => {
                 Err(Error::invalid("a location is opened and not connected to"))
             }
-            Destination::Shell(command) => {
+            Destination::Shell(line) => {
                 let mut shell = Command::new("sh");
-                shell.args(["-c", command]);
+                shell.args(["-c", line]);
                 Self::start(shell, "the command".to_owned())
             }
             Destination::Ssh { host, port, path } => {
                 let mut ssh = Command::new("ssh");
                 ssh.args(["-T", "-o", "BatchMode=yes"]);
                 ssh.args(port.map(|port| format!("-p{port}")));
-                let command = format!("{program} serve replica -r {}", quoted(path));
+                let command = format!("{command} -r {}", quoted(path));
                 ssh.args(["--", host, &command]);
                 Self::start(ssh, format!("ssh to {host}"))
             }

@@ -306,7 +306,7 @@ They can be brought back with `silt undelete` until a reclaim frees their space.
   silt replicate --to /mnt/second --init
   silt replicate --to ssh://backup@offsite/backup/replica --limit-write 1
   silt replicate --to tcp://offsite:7420 web1 db1 --newest 1
-  silt replicate --to s3://bucket/replica --dry-run
+  silt replicate --to s3://bucket/backup --foreign --dry-run
   silt replicate --to 'exec:podman exec -i offsite silt serve replica -r /replica'
 
 A replica is a repository with the same secret and a password of its own. Only what it lacks is

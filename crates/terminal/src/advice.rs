@@ -50,6 +50,10 @@ fn fixed_text(advice: &Advice) -> Option<&'static str> {
              with `silt copies move`"
         }
         Advice::AddKeyForSeries => "make a key for it with `silt key add --series`",
+        Advice::ReplicateForeign => {
+            "pass --foreign if it is the right one; the first time takes longer than backing up \
+             everything"
+        }
         Advice::UseReadingKey => "use a key that was made without --write-only",
         Advice::WaitForSeries => "try again later, or pass --wait",
         Advice::AcceptOlderState => "if you rolled the repository back, pass --accept-older",

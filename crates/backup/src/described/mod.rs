@@ -1,10 +1,12 @@
-//! Volumes that another repository with the same secret describes.
+//! Volumes that another repository describes: one with the same secret, or one that translates what
+//! it describes.
 //!
 //! Segments come as digests. Of those that the parent lacks, the chunks come as fingerprints; of
 //! these, the ones that no level finds come as bytes, which are compared with their fingerprints
 //! before they are stored. Everything else is as in a backup.
 
 mod arrivals;
+mod recognition;
 mod segments;
 mod steps;
 
@@ -13,12 +15,23 @@ use silt_format::{ALONE, Error, LevelBytes, MapRoot, Result, SeriesId, Volume, V
 
 use crate::session::{BackupSession, check_name};
 
+pub use self::recognition::Recognition;
+
 /// The end of a connection that describes volumes.
 pub trait ReplicaPeer {
     /// Sends a message, at the latest before the next message is received.
     fn send(&mut self, message: ReplicaMessage) -> Result<()>;
     /// Waits for the next message.
     fn receive(&mut self) -> Result<SourceMessage>;
+
+    /// Tells a peer whose repository has another secret how the session recognises data; it
+    /// describes the snapshot in these terms.
+    ///
+    /// By default fails with `Unsupported`: these keys stay in the process.
+    fn translate(&mut self, _to: Recognition) -> Result<()> {
+        let message = "a snapshot is translated only where both repositories are open";
+        Err(Error::new(silt_format::ErrorKind::Unsupported, message))
+    }
 }
 
 /// The circumstances of a snapshot that was taken elsewhere or earlier. `None` stands for those of
@@ -61,10 +74,14 @@ fn aborted() -> Error {
 
 impl BackupSession<'_> {
     /// The snapshot that this session compares with, as the source knows it.
+    ///
+    /// `None` if another key signed it that may not remove: the segments that the source then calls
+    /// unchanged would be adopted unproven. Without an origin, the source describes each of them.
     pub fn parent_origin(&self) -> Option<Origin> {
         let repository = self.repository.id();
         self.parent
             .as_ref()
+            .filter(|_| self.parent_is_trusted)
             .map(|parent| parent.origin.unwrap_or(Origin { repository, snapshot: parent.id }))
     }
 

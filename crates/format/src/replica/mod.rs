@@ -4,6 +4,7 @@
 //! decoders check every count and length before they allocate memory.
 
 mod hello;
+mod init;
 mod source;
 mod tree;
 mod wanted;
@@ -11,6 +12,9 @@ mod wanted;
 pub use hello::{
     HELLO_BYTES, Hello, PROTOCOL_VERSION, Role as ReplicaRole, SESSION_TAG_BYTES, SessionKeys,
     transport_seed,
+};
+pub use init::{
+    INIT_BODY_BYTES_MAX, INIT_HEADER_BYTES, INIT_OBJECTS_MAX, INIT_VERSION, InitMessage,
 };
 pub use source::{Begin, Described, SourceMessage};
 pub use tree::TreeStep;

@@ -221,11 +221,11 @@ const KINDS: [ErrorKind; 12] = [
     ErrorKind::Interrupted,
 ];
 
-fn kind_number(kind: ErrorKind) -> u8 {
+pub(super) fn kind_number(kind: ErrorKind) -> u8 {
     let place = KINDS.iter().position(|known| *known == kind);
     place.and_then(|place| u8::try_from(place).ok()).unwrap_or(u8::MAX)
 }
 
-fn kind_of(number: u8) -> ErrorKind {
+pub(super) fn kind_of(number: u8) -> ErrorKind {
     KINDS.get(usize::from(number)).copied().unwrap_or(ErrorKind::Unavailable)
 }

@@ -1,6 +1,8 @@
 //! The decoder of every layout that has golden bytes.
 
-use silt_format::replica::{HELLO_BYTES, Hello, ReplicaMessage, ReplicaRole, SourceMessage};
+use silt_format::replica::{
+    HELLO_BYTES, Hello, InitMessage, ReplicaMessage, ReplicaRole, SourceMessage,
+};
 use silt_format::tree::TreePage;
 use silt_format::{
     BlockReader, CheckRecord, Config, Directory, Footer, HEADER_BYTES, Head, Header, Keyring,
@@ -75,6 +77,8 @@ pub fn decode(name: &str, bytes: &[u8]) -> Result<(), silt_format::Error> {
         | "message-abort" | "message-bye" => SourceMessage::decode(bytes).map(drop),
         "message-known" | "message-ready" | "message-need" | "message-want" | "message-placed"
         | "message-committed" | "message-failed" => ReplicaMessage::decode(bytes).map(drop),
+        "init-ask" | "init-empty" | "init-exists" | "init-objects" | "init-made"
+        | "init-failed" => InitMessage::decode(bytes).map(drop),
         "summary-partition" | "ids" => Ok(()),
         other => panic!("no decoder for {other}"),
     }

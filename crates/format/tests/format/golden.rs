@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use silt_format::replica::{Hello, ReplicaMessage, ReplicaRole, SourceMessage};
+use silt_format::replica::{Hello, InitMessage, ReplicaMessage, ReplicaRole, SourceMessage};
 use silt_format::tree::TreePage;
 use silt_format::{
     BlockReader, CheckRecord, Config, Directory, ErrorKind, Footer, HEADER_BYTES, Hashed, Head,
@@ -90,6 +90,9 @@ fn every_message_of_version_1_is_read() {
     }
     for (name, message) in messages::of_replica() {
         assert_eq!(ReplicaMessage::decode(&golden(name)).unwrap(), message);
+    }
+    for (name, message) in messages::of_init() {
+        assert_eq!(InitMessage::decode(&golden(name)).unwrap(), message);
     }
 }
 

@@ -1,8 +1,8 @@
 //! One fixed message of every kind.
 
 use silt_format::replica::{
-    Begin, Described, Hello, KnownSnapshot, Origin, ReplicaMessage, ReplicaRole, SourceMessage,
-    Span, TreeStep,
+    Begin, Described, Hello, InitMessage, KnownSnapshot, Origin, ReplicaMessage, ReplicaRole,
+    SourceMessage, Span, TreeStep,
 };
 use silt_format::tree::TreePage;
 use silt_format::{ErrorKind, Id, MasterKey, RepositoryId, SegmentDigest, Signatures, Snapshot};
@@ -86,5 +86,18 @@ pub fn of_replica() -> Vec<(&'static str, ReplicaMessage)> {
             "message-failed",
             ReplicaMessage::Failed { kind: ErrorKind::Busy, message: "busy".to_owned() },
         ),
+    ]
+}
+
+pub fn of_init() -> Vec<(&'static str, InitMessage)> {
+    let objects = vec![("root/keys/0000000000000009".to_owned(), vec![1, 2, 3])];
+    let message = "the folder is not empty".to_owned();
+    vec![
+        ("init-ask", InitMessage::Ask),
+        ("init-empty", InitMessage::Empty),
+        ("init-exists", InitMessage::Exists),
+        ("init-objects", InitMessage::Objects(objects)),
+        ("init-made", InitMessage::Made),
+        ("init-failed", InitMessage::Failed { kind: ErrorKind::AlreadyExists, message }),
     ]
 }

@@ -591,6 +591,7 @@ pub fn encoded() -> Vec<(&'static str, Vec<u8>)> {
     all.push(("hello", messages::hello().encode().to_vec()));
     all.extend(messages::of_source().into_iter().map(|(name, message)| (name, message.encode())));
     all.extend(messages::of_replica().into_iter().map(|(name, message)| (name, message.encode())));
+    all.extend(messages::of_init().into_iter().map(|(name, message)| (name, message.encode())));
     all
 }
 

@@ -6,10 +6,12 @@
 
 mod plan;
 mod steps;
+mod translation;
 mod volume;
 
 use std::collections::VecDeque;
 
+use silt_backup::Recognition;
 use silt_format::number::to_u64;
 use silt_format::replica::{Begin, Origin, ReplicaMessage, SourceMessage};
 use silt_format::{Error, ErrorKind, Result};
@@ -19,6 +21,7 @@ use silt_repository::{Found, Repository};
 
 use self::plan::Planned;
 use self::steps::StepWalk;
+use self::translation::Translation;
 use self::volume::VolumeSource;
 
 /// Questions that are asked before the first is answered.
@@ -37,6 +40,11 @@ pub struct ReplicateOptions {
     pub newest: Option<usize>,
     /// Only find out what would be sent.
     pub dry_run: bool,
+    /// Go on if the destination has another secret, or is opened with a key that only writes: all
+    /// that it lacks is read, and stored anew under its secret.
+    pub foreign: bool,
+    /// Number of threads that read for a destination with another secret; 0 for one per core.
+    pub jobs: usize,
     /// Memory limit in bytes; 0 stands for the context's limit.
     pub memory_bytes: u64,
 }
@@ -82,6 +90,8 @@ pub struct SnapshotOutcome {
     pub bytes: u64,
     /// Bytes of chunks that were sent, before compression.
     pub sent_bytes: u64,
+    /// Bytes that were read to find out what a destination with another secret lacks.
+    pub reread_bytes: u64,
     /// What became of it.
     pub outcome: Outcome,
 }
@@ -134,6 +144,8 @@ pub struct Source<'r> {
     planned: VecDeque<Planned>,
     current: Option<Current>,
     stage: Stage,
+    /// How a replica with another secret recognises the current snapshot.
+    recognition: Option<Recognition>,
     report: ReplicateReport,
     frames: FrameUse,
 }
@@ -147,6 +159,7 @@ struct Current {
     /// The next volume.
     volume: usize,
     sent_bytes: u64,
+    reread_bytes: u64,
 }
 
 impl<'r> Source<'r> {
@@ -162,6 +175,7 @@ impl<'r> Source<'r> {
             planned: VecDeque::new(),
             current: None,
             stage: Stage::Asking,
+            recognition: None,
             report: ReplicateReport::default(),
             frames: FrameUse::Never,
         })
@@ -180,6 +194,11 @@ impl<'r> Source<'r> {
     /// Decides when chunks go as frames.
     pub fn set_frames(&mut self, frames: FrameUse) {
         self.frames = frames;
+    }
+
+    /// From now on, describes snapshots to a replica with another secret.
+    pub(crate) fn translate(&mut self, to: Recognition) {
+        self.recognition = Some(to);
     }
 
     /// The report, once [`produce`](Self::produce) has returned [`Bye`](SourceMessage::Bye).
@@ -307,14 +326,14 @@ impl<'r> Source<'r> {
         let Some(planned) = self.planned.pop_front() else { return Ok(None) };
         if self.options.dry_run {
             let bytes = planned.bytes;
-            self.report.snapshots.push(planned.outcome(bytes, 0, Outcome::Planned));
+            self.report.snapshots.push(planned.outcome(bytes, (0, 0), Outcome::Planned));
             return Ok(None);
         }
         let found = match plan::find(self.repository, &planned) {
             Ok(found) => found,
             Err(error) => {
                 let outcome = outcome_of(self.repository, &planned, &error)?;
-                self.report.snapshots.push(planned.outcome(0, 0, outcome));
+                self.report.snapshots.push(planned.outcome(0, (0, 0), outcome));
                 return Ok(None);
             }
         };
@@ -325,7 +344,8 @@ impl<'r> Source<'r> {
             origin: planned.origin,
             snapshot: found.snapshot.clone(),
         }));
-        self.current = Some(Current { planned, found, parent: None, volume: 0, sent_bytes: 0 });
+        let (parent, volume, sent_bytes, reread_bytes) = (None, 0, 0, 0);
+        self.current = Some(Current { planned, found, parent, volume, sent_bytes, reread_bytes });
         self.stage = Stage::Starting;
         Ok(Some(message))
     }
@@ -343,7 +363,11 @@ impl<'r> Source<'r> {
     /// Opens the next volume.
     fn open_volume(&mut self) -> Result<()> {
         let Some(current) = &self.current else { return Ok(()) };
-        let volume = VolumeSource::open(self.repository, current, self.options.memory_bytes)?;
+        let ReplicateOptions { jobs, memory_bytes, .. } = self.options;
+        let translation = self.recognition.clone();
+        let translation =
+            translation.map(|to| Translation::new(self.repository, to, jobs, memory_bytes));
+        let volume = VolumeSource::open(self.repository, current, memory_bytes, translation)?;
         self.stage = Stage::Segments(Box::new(volume));
         Ok(())
     }
@@ -356,7 +380,9 @@ impl<'r> Source<'r> {
         match &mut self.stage {
             Stage::Segments(volume) => {
                 let wanted = volume.wanted_bytes();
-                if let Some(message) = volume.produce(self.frames)? {
+                let produced = volume.produce(self.frames);
+                current.reread_bytes += volume.take_reread_bytes();
+                if let Some(message) = produced? {
                     current.sent_bytes += to_u64(wanted - volume.wanted_bytes());
                     return Ok(Some(Some(message)));
                 }
@@ -388,7 +414,8 @@ impl<'r> Source<'r> {
     fn end(&mut self, outcome: Outcome) {
         if let Some(current) = self.current.take() {
             let bytes = current.found.snapshot.volumes.iter().map(|volume| volume.bytes).sum();
-            let outcome = current.planned.outcome(bytes, current.sent_bytes, outcome);
+            let moved = (current.sent_bytes, current.reread_bytes);
+            let outcome = current.planned.outcome(bytes, moved, outcome);
             self.report.snapshots.push(outcome);
         }
         self.stage = Stage::Next;

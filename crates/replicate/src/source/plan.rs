@@ -21,9 +21,14 @@ pub(super) struct Planned {
 }
 
 impl Planned {
-    pub fn outcome(self, bytes: u64, sent_bytes: u64, outcome: Outcome) -> SnapshotOutcome {
+    pub fn outcome(
+        self,
+        bytes: u64,
+        (sent_bytes, reread_bytes): (u64, u64),
+        outcome: Outcome,
+    ) -> SnapshotOutcome {
         let Self { series, to, snapshot, time_ns, .. } = self;
-        SnapshotOutcome { series, to, snapshot, time_ns, bytes, sent_bytes, outcome }
+        SnapshotOutcome { series, to, snapshot, time_ns, bytes, sent_bytes, reread_bytes, outcome }
     }
 }
 

@@ -11,9 +11,10 @@ use silt_format::{
 };
 use silt_format::{Error, Result};
 use silt_repository::chunks::PlaceInFrame;
-use silt_repository::volume_reader::{Placed, ReadBuffers};
+use silt_repository::volume_reader::{Placed, ReadBuffers, placed};
 use silt_repository::{Repository, VolumeReader};
 
+use super::translation::Translation;
 use super::{Current, FrameUse};
 
 /// How far descriptions go ahead of what the replica has placed, in segments.
@@ -32,7 +33,9 @@ const DATA_BYTES: usize = 256 << 10;
 
 /// A segment whose chunks the replica has asked for.
 struct Wanted {
-    chunks: VecDeque<RecipeChunk>,
+    segment: u64,
+    /// The chunks, and where they lie in the segment.
+    chunks: VecDeque<Placed>,
 }
 
 /// A frame that holds the chunks that were asked for next, and nothing else.
@@ -63,10 +66,17 @@ pub(super) struct VolumeSource {
     buffers: ReadBuffers,
     is_far: bool,
     packer: BlockWriter,
+    /// For a replica with another secret.
+    translation: Option<Translation>,
 }
 
 impl VolumeSource {
-    pub fn open(repository: &Repository, current: &Current, memory_bytes: u64) -> Result<Self> {
+    pub fn open(
+        repository: &Repository,
+        current: &Current,
+        memory_bytes: u64,
+        translation: Option<Translation>,
+    ) -> Result<Self> {
         let volume = &current.found.snapshot.volumes[current.volume];
         let of = current.found.volume(&volume.name)?;
         let kind = std::mem::discriminant(&volume.kind);
@@ -92,7 +102,13 @@ impl VolumeSource {
             buffers: ReadBuffers::default(),
             is_far: repository.objects.storage.request_bytes() > 0,
             packer: BlockWriter::new(repository.config.zstd_level)?,
+            translation,
         })
+    }
+
+    /// Bytes that were read for their fingerprints in the replica, since this was called last.
+    pub fn take_reread_bytes(&mut self) -> u64 {
+        self.translation.as_mut().map_or(0, Translation::take_reread_bytes)
     }
 
     /// Whether the replica has placed every segment.
@@ -137,15 +153,16 @@ impl VolumeSource {
             // It was answered before, and is asked for again.
             None => self.recipe(segment)?,
         };
-        let mut wanted = Wanted { chunks: VecDeque::new() };
+        let mut wanted = Wanted { segment, chunks: VecDeque::new() };
+        let all: Vec<Placed> = placed(&recipe).collect();
         for number in chunks.iter().flat_map(Span::numbers) {
-            let chunk = recipe.chunks.get(to_usize(number));
-            let chunk = chunk.filter(|chunk| !chunk.reference.is_zero());
+            let chunk = all.get(to_usize(number));
+            let chunk = chunk.filter(|(chunk, _)| !chunk.reference.is_zero());
             let chunk = chunk.ok_or_else(|| {
                 Error::invalid(format!("the replica wants chunk {number} of segment {segment}"))
             })?;
-            wanted.chunks.push_back(*chunk);
-            self.wanted_bytes += chunk.length as usize;
+            wanted.chunks.push_back(chunk.clone());
+            self.wanted_bytes += chunk.1.len();
         }
         if self.wanted_bytes > WANTED_BYTES_MAX {
             return Err(Error::invalid("the replica wants too much at once"));
@@ -162,6 +179,9 @@ impl VolumeSource {
             return Err(Error::invalid("the replica placed segments that were not described"));
         }
         self.placed = end;
+        if let Some(translation) = &mut self.translation {
+            translation.placed(end);
+        }
         Ok(())
     }
 
@@ -218,6 +238,9 @@ impl VolumeSource {
                 chunk.reference = Reference::new(0, 0, to_u16(number));
             }
         }
+        if let Some(translation) = &mut self.translation {
+            translation.rewrite((&self.reader, self.root), segment, &mut sent)?;
+        }
         let bytes = sent.encode(self.chunking);
         self.recipes_bytes += bytes.len();
         self.recipes.insert(segment, (recipe, bytes.len()));
@@ -228,28 +251,32 @@ impl VolumeSource {
     /// which the replica verifies.
     fn data(&mut self, frames: FrameUse) -> Result<SourceMessage> {
         let mut chunks: Vec<Placed> = Vec::new();
-        let mut end = 0;
-        while end < DATA_BYTES
-            && let Some(chunk) = self.next_wanted()
+        let mut bytes = Vec::new();
+        while bytes.len() < DATA_BYTES
+            && let Some((segment, (chunk, place))) = self.next_wanted()
         {
             if frames != FrameUse::Never
                 && !self.is_far
                 && let Some(frame) = self.whole_frame()
             {
-                if !chunks.is_empty() {
+                if !bytes.is_empty() {
                     break;
                 }
                 if let Some(message) = self.frame(&frame) {
                     return Ok(message);
                 }
             }
-            let bytes = chunk.length as usize;
-            chunks.push((chunk, end..end + bytes));
-            end += bytes;
+            let start = bytes.len();
+            let translation = self.translation.as_ref();
+            if let Some(held) = translation.and_then(|it| it.bytes(segment, place.clone())) {
+                bytes.extend_from_slice(held);
+            } else {
+                bytes.resize(start + place.len(), 0);
+                chunks.push((chunk, start..bytes.len()));
+            }
             self.skip_wanted(1);
         }
-        self.wanted_bytes -= end;
-        let mut bytes = vec![0; end];
+        self.wanted_bytes -= bytes.len();
         let damaged = &mut |_, error| Err(error);
         self.reader.read_chunks(&chunks, &mut bytes, &mut self.buffers, damaged)?;
         if frames != FrameUse::Always {
@@ -260,9 +287,10 @@ impl VolumeSource {
         Ok(SourceMessage::Frame(packed))
     }
 
-    /// The next chunk that was asked for.
-    fn next_wanted(&self) -> Option<RecipeChunk> {
-        self.wanted.front()?.chunks.front().copied()
+    /// The next chunk that was asked for, with its segment.
+    fn next_wanted(&self) -> Option<(u64, Placed)> {
+        let wanted = self.wanted.front()?;
+        Some((wanted.segment, wanted.chunks.front()?.clone()))
     }
 
     fn skip_wanted(&mut self, mut count: usize) {
@@ -279,7 +307,8 @@ impl VolumeSource {
 
     /// The frame whose chunks, all of them, were asked for next.
     fn whole_frame(&self) -> Option<WholeFrame> {
-        let mut wanted = self.wanted.iter().flat_map(|wanted| &wanted.chunks);
+        let mut wanted =
+            self.wanted.iter().flat_map(|wanted| &wanted.chunks).map(|(chunk, _)| chunk);
         let chunks = self.reader.chunks();
         // What can't be read here is read, and reported, chunk by chunk.
         let place = |chunk: &RecipeChunk| chunks.place_in_frame(chunk.reference).ok().flatten();
@@ -311,7 +340,9 @@ impl VolumeSource {
     fn describe(&mut self) -> Result<SourceMessage> {
         let mut all: Vec<Described> = Vec::new();
         let from = self.described;
-        while all.len() < SEGMENTS_PER_MESSAGE_MAX
+        let translation = self.translation.as_ref();
+        let most = translation.map_or(SEGMENTS_PER_MESSAGE_MAX, Translation::segments_max);
+        while all.len() < most
             && self.described < self.segments
             && self.described - from < SEGMENTS_AHEAD
         {
@@ -332,6 +363,9 @@ impl VolumeSource {
             };
             self.described += 1;
             join(&mut all, described);
+        }
+        if let Some(translation) = &mut self.translation {
+            translation.describe((&self.reader, self.root), from, &mut all)?;
         }
         self.unanswered.push_back(self.described);
         Ok(SourceMessage::Segments(all))

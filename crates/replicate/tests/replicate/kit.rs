@@ -5,6 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use silt_format::replica::ReplicaRole;
+use silt_format::{KdfCost, KeyLabel};
 use silt_replicate::{
     Connection, ReplicateOptions, ReplicateReport, Stream, Traffic, replicate, replicate_over,
     serve,
@@ -12,8 +13,8 @@ use silt_replicate::{
 use siltstone::source::StreamSource;
 use siltstone::storage::MemoryStorage;
 use siltstone::{
-    BackupOptions, BackupReport, CheckOptions, Config, Context, DataCheck, Protection, Repository,
-    Selector, SystemEnv, VolumeReader, When,
+    BackupOptions, BackupReport, CheckOptions, Config, Context, DataCheck, KeyAccess, Protection,
+    Repository, Selector, SystemEnv, VolumeReader, When,
 };
 
 pub const SEGMENT: usize = 2 << 20;
@@ -24,19 +25,62 @@ pub fn context() -> Context {
 
 pub struct Site {
     pub repository: Repository,
+    pub storage: Arc<MemoryStorage>,
+}
+
+pub const COST: KdfCost = KdfCost { memory_kib: 8 << 10, passes: 1, lanes: 1 };
+
+/// An encrypted site; [`Site::opened_by`] opens it again.
+pub fn encrypted_site() -> Site {
+    let storage = Arc::new(MemoryStorage::new());
+    let protection = protected();
+    let made = Repository::init(storage.clone(), context(), Config::default(), &protection, None);
+    Site { repository: made.unwrap(), storage }
+}
+
+/// An encrypted replica of an encrypted site.
+pub fn encrypted_replica_of(site: &Site) -> Site {
+    let storage = Arc::new(MemoryStorage::new());
+    let made = site.repository.init_replica(storage.clone(), context(), &protected(), None);
+    Site { repository: made.unwrap(), storage }
+}
+
+pub fn protected() -> Protection {
+    let label = KeyLabel::default();
+    Protection::Password { password: b"all".to_vec(), cost: COST, label }
+}
+
+impl Site {
+    /// Adds a write-only key for `series`, and opens the site with it.
+    pub fn write_only(&self, password: &[u8], series: &[&str]) -> Self {
+        let access = KeyAccess::write_only(series);
+        self.repository.add_key(password, COST, &KeyLabel::default(), &access).unwrap();
+        self.opened_by(password)
+    }
+
+    pub fn opened_by(&self, password: &[u8]) -> Self {
+        opened(self.storage.clone(), password)
+    }
+}
+
+pub fn opened(storage: Arc<MemoryStorage>, password: &[u8]) -> Site {
+    let password = password.to_vec();
+    let repository = Repository::open(storage.clone(), context(), move || Ok(password));
+    Site { repository: repository.unwrap(), storage }
 }
 
 pub fn site() -> Site {
     let storage = Arc::new(MemoryStorage::new());
     let repository =
-        Repository::init(storage, context(), Config::default(), &Protection::None, None);
-    Site { repository: repository.unwrap() }
+        Repository::init(storage.clone(), context(), Config::default(), &Protection::None, None);
+    Site { repository: repository.unwrap(), storage }
 }
 
 pub fn replica_of(site: &Site) -> Site {
     let storage = Arc::new(MemoryStorage::new());
-    let repository = site.repository.init_replica(storage, context(), &Protection::None, None);
-    Site { repository: repository.unwrap() }
+    let protection = Protection::None;
+    let repository = site.repository.init_replica(storage.clone(), context(), &protection, None);
+    Site { repository: repository.unwrap(), storage }
 }
 
 /// Bytes that do not compress and do not repeat.
@@ -73,6 +117,11 @@ pub fn send(from: &Site, to: &Site) -> ReplicateReport {
 
 pub fn send_by(from: &Site, to: &Site, options: ReplicateOptions) -> ReplicateReport {
     replicate(&from.repository, &to.repository, options, BackupOptions::default()).unwrap()
+}
+
+/// Sends to a destination that may have another secret.
+pub fn send_anew(from: &Site, to: &Site) -> ReplicateReport {
+    send_by(from, to, ReplicateOptions { foreign: true, ..ReplicateOptions::default() })
 }
 
 /// The newest snapshot's volume.

@@ -4,5 +4,7 @@
 
 mod connections;
 mod disks;
+mod foreign;
+mod init;
 mod kit;
 mod trees;

@@ -8,7 +8,7 @@ use siltstone::{BackupOptions, Selector, TreeOptions, TreeVolume, VolumeKind, Wh
 
 use crate::kit::*;
 
-fn back_up_tree(site: &Site, root: &Path) {
+pub fn back_up_tree(site: &Site, root: &Path) {
     let mut backup = site.repository.backup("home", BackupOptions::default()).unwrap();
     let options = TreeOptions { ..TreeOptions::default() };
     backup.add_tree("files", root, &options).unwrap();
@@ -16,7 +16,7 @@ fn back_up_tree(site: &Site, root: &Path) {
 }
 
 /// Every entry of the newest tree with its metadata, and the content of files.
-fn entries(site: &Site) -> Vec<(String, String, Vec<u8>)> {
+pub fn entries(site: &Site) -> Vec<(String, String, Vec<u8>)> {
     let found =
         site.repository.find(&Selector::Time(Some("home".to_owned()), When::Latest)).unwrap();
     let volume = found.volume("files").unwrap();

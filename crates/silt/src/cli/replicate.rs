@@ -15,9 +15,12 @@ pub struct Replicate {
     /// `silt serve replica`, or exec:COMMAND that runs that server.
     #[arg(long, value_name = "DEST")]
     pub to: String,
-    /// Make a missing replica in a folder or bucket; it has its own password.
+    /// Make the replica if it is missing, with a password of its own.
     #[arg(long)]
     pub init: bool,
+    /// Read and store all anew if the destination has another secret.
+    #[arg(long, conflicts_with = "init")]
+    pub foreign: bool,
     /// Put this in front of the names of series at the replica.
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     pub prefix: String,
@@ -53,4 +56,7 @@ pub struct ServeReplica {
     #[arg(long, default_value_t = 16, value_name = "N", requires = "listen",
         value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub connections_max: u16,
+    /// If there is no repository, make the replica that the source sends.
+    #[arg(long, conflicts_with = "listen")]
+    pub init: bool,
 }

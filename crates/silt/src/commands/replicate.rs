@@ -4,13 +4,13 @@ use std::io::{IsTerminal, Write};
 use std::sync::Arc;
 
 use serde_json::json;
-use silt_format::ErrorKind;
 use silt_format::replica::ReplicaRole;
+use silt_format::{ErrorKind, RepositoryId};
 use silt_location::names_of;
 use silt_replicate::{
     Connection, Destination, Line, ListenOptions, Listener, Outcome, ReplicateOptions,
-    ReplicateReport, SnapshotOutcome, Stream, Traffic as LineTraffic, replicate, replicate_over,
-    serve,
+    ReplicateReport, SnapshotOutcome, Stream, Traffic as LineTraffic, answer_init, foreign,
+    make_replica, replicate, replicate_over, serve,
 };
 use siltstone::{BackupOptions, Protection, Repository, Throttle};
 
@@ -31,9 +31,13 @@ const THIN_LEVEL: i32 = 9;
 pub fn run(session: &Session<'_>, args: &Replicate) -> Result<u8, Failure> {
     let to = Destination::parse(&args.to)?;
     let is_location = matches!(to, Destination::Location(_));
-    if args.init && !is_location {
-        let message = "--init needs a folder or bucket; on another machine, put the replica that \
-                       was made in a folder where the server finds it";
+    if args.foreign && !is_location {
+        let message = "--foreign needs a folder or bucket that this machine reaches";
+        return Err(Failure::Usage(message.to_owned()));
+    }
+    if args.init && matches!(to, Destination::Tcp(_)) {
+        let message = "a server on a TCP port has a replica already, by whose secret it knows its \
+                       sources; make the replica over ssh, or in a folder or bucket";
         return Err(Failure::Usage(message.to_owned()));
     }
     let repository = session.open(Traffic::Restore, false)?;
@@ -43,17 +47,25 @@ pub fn run(session: &Session<'_>, args: &Replicate) -> Result<u8, Failure> {
         tags: args.tag.clone(),
         newest: args.newest.and_then(|newest| usize::try_from(newest).ok()),
         dry_run: args.dry_run,
+        foreign: args.foreign,
+        jobs: session.global.jobs,
         memory_bytes: session.global.memory << 20,
     };
+    let mut is_foreign = false;
     let (report, traffic) = if let Destination::Location(location) = &to {
         let replica = open_replica(session, &repository, location, args)?;
+        let why = foreign(&repository, &replica)?.filter(|_| args.foreign);
+        is_foreign = why.is_some();
+        if let Some(why) = why.filter(|_| !session.global.json) {
+            output::note(&format!("silt: {why}"));
+        }
         (replicate(&repository, &replica, options, stored(session))?, None)
     } else {
         let (report, traffic) = send(session, &repository, &to, options, args)?;
         (report, Some(traffic))
     };
     session.reporter.finish();
-    print(session, &report, traffic);
+    print(session, &report, traffic, is_foreign);
     Ok(status(&report))
 }
 
@@ -74,13 +86,21 @@ fn send(
     options: ReplicateOptions,
     args: &Replicate,
 ) -> Result<(ReplicateReport, LineTraffic), Failure> {
-    let (line, mut stream) = Line::open(repository, to, &args.remote_program)?;
+    let init = if args.init { " --init" } else { "" };
+    let command = format!("{} serve replica{init}", args.remote_program);
+    let (line, mut stream) = Line::open(repository, to, &command)?;
     if let Some(throttle) = session.write_limit() {
         stream.writer = Box::new(Limited { to: stream.writer, throttle });
     }
-    let level = args.compression.unwrap_or(THIN_LEVEL);
-    let opened = Connection::open(repository, ReplicaRole::Source, stream, level);
-    let sent = opened.and_then(|mut connection| {
+    let protection = || protection(session, repository, args);
+    let made = if args.init { make_replica(repository, &mut stream, protection) } else { Ok(None) };
+    let sent = made.and_then(|made| {
+        if let Some(id) = made {
+            made_replica(session, id, &args.to);
+        }
+        let role = ReplicaRole::Source;
+        let level = args.compression.unwrap_or(THIN_LEVEL);
+        let mut connection = Connection::open(repository, role, stream, level)?;
         if args.compression.is_none() {
             connection.adapt();
         }
@@ -90,7 +110,7 @@ fn send(
     let ended = line.end();
     match (sent, ended) {
         // The program has said why it ended, or ends because this one does.
-        (Err(error), Err(ended)) if error.kind() == ErrorKind::Unavailable => {
+        (Err(Failure::Error(error)), Err(ended)) if error.kind() == ErrorKind::Unavailable => {
             Err(error.context(ended.to_string()).into())
         }
         (sent, ended) => {
@@ -129,15 +149,11 @@ fn open_replica(
     let storage = session.storage(location, Traffic::Backup, args.dry_run);
     let file = args.to_password_file.as_deref();
     let variables = &secrets::REPLICA;
-    let password = |is_new: bool| {
-        let prompt = if is_new { "Password of the new replica: " } else { "Replica's password: " };
-        secrets::password(variables, file, "--to-password-file", prompt, is_new)
-    };
     let opened = storage.map_err(Failure::from).and_then(|storage| {
         let attempt = || {
             let mut failure = None;
             let opened = Repository::open(Arc::clone(&storage), session.context.clone(), || {
-                password(false).map_err(|failed| {
+                password(args, false).map_err(|failed| {
                     let error = silt_format::Error::invalid("no password");
                     failure = Some(failed);
                     error
@@ -161,19 +177,36 @@ fn open_replica(
         }
         opened => return opened,
     }
-    let protection = if source.is_encrypted() {
-        let (cost, label) = (args.cost.to_kdf()?, label(session, "replica"));
-        Protection::Password { password: password(true)?, cost, label }
-    } else {
-        Protection::None
-    };
+    let protection = protection(session, source, args)?;
     let storage = session.opener.create(location, session.unique())?;
     let replica = source.init_replica(storage, session.context.clone(), &protection, None)?;
-    if !session.global.json {
-        let id = replica.id().to_string();
-        output::note(&format!("made the replica {} in {location}", &id[..8]));
-    }
+    made_replica(session, replica.id(), location);
     Ok(replica)
+}
+
+fn password(args: &Replicate, is_new: bool) -> Result<Vec<u8>, Failure> {
+    let prompt = if is_new { "Password of the new replica: " } else { "Replica's password: " };
+    let file = args.to_password_file.as_deref();
+    secrets::password(&secrets::REPLICA, file, "--to-password-file", prompt, is_new)
+}
+
+/// The protection of a new replica.
+fn protection(
+    session: &Session<'_>,
+    source: &Repository,
+    args: &Replicate,
+) -> Result<Protection, Failure> {
+    if !source.is_encrypted() {
+        return Ok(Protection::None);
+    }
+    let (cost, label) = (args.cost.to_kdf()?, label(session, "replica"));
+    Ok(Protection::Password { password: password(args, true)?, cost, label })
+}
+
+fn made_replica(session: &Session<'_>, id: RepositoryId, place: &str) {
+    if !session.global.json {
+        output::note(&format!("made the replica {} in {place}", &id.to_string()[..8]));
+    }
 }
 
 fn status(report: &ReplicateReport) -> u8 {
@@ -186,7 +219,12 @@ fn status(report: &ReplicateReport) -> u8 {
     if report.is_complete() { 0 } else { INCOMPLETE }
 }
 
-fn print(session: &Session<'_>, report: &ReplicateReport, traffic: Option<LineTraffic>) {
+fn print(
+    session: &Session<'_>,
+    report: &ReplicateReport,
+    traffic: Option<LineTraffic>,
+    is_foreign: bool,
+) {
     let sent = |snapshot: &&SnapshotOutcome| matches!(snapshot.outcome, Outcome::Sent(_));
     let sent_count = report.snapshots.iter().filter(sent).count();
     if session.global.json {
@@ -196,6 +234,7 @@ fn print(session: &Session<'_>, report: &ReplicateReport, traffic: Option<LineTr
         let value = json!({
             "sent": sent_count,
             "present": report.present,
+            "foreign": is_foreign,
             "refused": refused.collect::<Vec<_>>(),
             "sent_bytes": traffic.map(|traffic| traffic.sent_bytes),
             "received_bytes": traffic.map(|traffic| traffic.received_bytes),
@@ -204,8 +243,9 @@ fn print(session: &Session<'_>, report: &ReplicateReport, traffic: Option<LineTr
         return;
     }
     for snapshot in &report.snapshots {
-        let SnapshotOutcome { series, to, snapshot: id, time_ns, bytes, sent_bytes, outcome } =
-            snapshot;
+        let SnapshotOutcome {
+            series, to, snapshot: id, time_ns, bytes, sent_bytes, outcome, ..
+        } = snapshot;
         let name = if series == to { series.clone() } else { format!("{series} as {to}") };
         let name = format!("{name} {} of {}", short(*id), output::time(*time_ns));
         let size = output::bytes(*bytes);
@@ -213,7 +253,9 @@ fn print(session: &Session<'_>, report: &ReplicateReport, traffic: Option<LineTr
             Outcome::Planned => output::done(&format!("would send {name} ({size})")),
             Outcome::Sent(_) => {
                 let new = output::bytes(*sent_bytes);
-                output::done(&format!("sent {name}: {new} new of {size}"));
+                let reread = output::bytes(snapshot.reread_bytes);
+                let reread = if is_foreign { format!("; {reread} reread") } else { String::new() };
+                output::done(&format!("sent {name}: {new} new of {size}{reread}"));
             }
             Outcome::Gone => output::done(&format!("{name} was deleted meanwhile")),
             Outcome::Failed(_, why) => output::note(&format!("silt: {name} was not sent: {why}")),
@@ -236,8 +278,8 @@ fn print(session: &Session<'_>, report: &ReplicateReport, traffic: Option<LineTr
     }
 }
 
-fn print_json(snapshot: &SnapshotOutcome) {
-    let SnapshotOutcome { series, to, snapshot, time_ns, bytes, sent_bytes, outcome } = snapshot;
+fn print_json(sent: &SnapshotOutcome) {
+    let SnapshotOutcome { series, to, snapshot, time_ns, bytes, outcome, .. } = sent;
     let (name, id, error) = match outcome {
         Outcome::Planned => ("planned", None, None),
         Outcome::Sent(id) => ("sent", Some(id.to_string()), None),
@@ -250,7 +292,8 @@ fn print_json(snapshot: &SnapshotOutcome) {
         "snapshot": snapshot.to_string(),
         "time": output::rfc3339(*time_ns),
         "bytes": bytes,
-        "sent_bytes": sent_bytes,
+        "sent_bytes": sent.sent_bytes,
+        "reread_bytes": sent.reread_bytes,
         "outcome": name,
         "id": id,
         "error": error,
@@ -265,14 +308,27 @@ pub fn serve_replica(session: &Session<'_>, args: &ServeReplica) -> Result<u8, F
                        ssh://HOST/PATH` runs it; to wait for sources use --listen ADDR:PORT";
         return Err(Failure::Usage(message.to_owned()));
     }
-    let repository = session.open(Traffic::Backup, false)?;
+    let mut stream = Stream {
+        reader: Box::new(std::io::stdin()),
+        writer: Box::new(std::io::stdout()),
+        close: Box::new(|| {}),
+    };
+    let mut is_made = false;
+    if args.init {
+        let (location, unique) = (session.location()?, session.unique());
+        let create = || session.opener.create_if_missing(location, unique);
+        (stream, is_made) = answer_init(stream, create)?;
+    }
+    let repository = session.open(Traffic::Backup, false).inspect_err(|_| {
+        if is_made {
+            output::note(
+                "silt: the replica was made, but cannot be opened here yet: put its password into \
+                 SILT_PASSWORD_FILE or a configuration file of this user, and replicate again",
+            );
+        }
+    })?;
     repository.require_all_keys()?;
     let Some(address) = args.listen else {
-        let stream = Stream {
-            reader: Box::new(std::io::stdin()),
-            writer: Box::new(std::io::stdout()),
-            close: Box::new(|| {}),
-        };
         let role = ReplicaRole::Replica;
         let mut connection = Connection::open(&repository, role, stream, ANSWERS_LEVEL)?;
         serve(&repository, stored(session), &mut connection)?;

@@ -1,11 +1,12 @@
 //! `silt replicate` and `silt serve replica`.
 
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::MetadataExt;
 use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
-use crate::kit::{Place, Run, noise, tool};
+use crate::kit::{Place, Run, damage, noise, tool};
 
 /// Runs silt at the source, with the password of the replica.
 fn replicate(place: &Place, arguments: &[&str]) -> Run {
@@ -143,23 +144,180 @@ fn a_server_lets_in_who_has_the_secret() {
     replicate(&place, &["--to", &to]).exits(1).says("connect to");
 }
 
-#[test]
-fn ssh_runs_the_program_on_the_other_machine() {
-    let disk = noise(1, 3 << 20);
-    let place = place_with_a_replica(&disk);
-    place.silt(&["backup", "web2", "root=disk.raw"]).exits(0);
-    // A program that is called like ssh, and does with its arguments what a server's shell does.
+/// Silt with a program that is called like ssh, and does with its arguments what a server's shell
+/// does.
+fn by_ssh(place: &Place) -> Command {
     std::fs::create_dir(place.path("bin")).unwrap();
     let script = "#!/bin/sh\nwhile [ \"$1\" != -- ]; do echo \"$1\" >> asked; shift; done\n\
                   echo \"$2\" >> asked; export SILT_PASSWORD=theirs; exec sh -c \"$3\"\n";
     place.write("bin/ssh", script.as_bytes());
     tool("chmod", &["755", &place.text("bin/ssh")]);
     let mut command: Command = place.command();
-    let path = format!("{}:/usr/bin:/bin", place.text("bin"));
-    command.env("PATH", path).args(["replicate", "--remote-program", crate::PROGRAM]);
+    command.env("PATH", format!("{}:/usr/bin:/bin", place.text("bin")));
+    command
+}
+
+#[test]
+fn ssh_runs_the_program_on_the_other_machine() {
+    let disk = noise(1, 3 << 20);
+    let place = place_with_a_replica(&disk);
+    place.silt(&["backup", "web2", "root=disk.raw"]).exits(0);
+    let mut command = by_ssh(&place);
+    command.args(["replicate", "--remote-program", crate::PROGRAM]);
     command.args(["--to", &format!("ssh://me@offsite:2222{}", place.text("there"))]);
     Run::of(&mut command).exits(0).says("Replicated 1 snapshot");
     let asked = String::from_utf8(place.read("asked")).unwrap();
     assert!(asked.contains("-p2222") && asked.ends_with("me@offsite\n"), "{asked}");
     assert!(restored(&place, "web2@latest") == disk);
+}
+
+/// A place with a repository of another secret in the folder "there", whose password is "theirs".
+fn place_with_a_stranger(disk: &[u8]) -> Place {
+    let place = Place::new();
+    place.write("disk.raw", disk);
+    place.silt(&["backup", "web1", "root=disk.raw", "--tag", "first"]).exits(0);
+    there(&place, &["init", "--kdf-memory", "8", "--kdf-passes", "1"]).exits(0);
+    place
+}
+
+#[test]
+fn a_repository_with_another_secret_takes_snapshots_if_it_is_asked_to() {
+    let mut disk = noise(1, 7 << 20);
+    let place = place_with_a_stranger(&disk);
+    let refused = replicate(&place, &["--to", "there"]).exits(1);
+    assert!(refused.err.contains("another secret") && refused.err.contains("pass --foreign"));
+    there(&place, &["snapshots"]).exits(0);
+    replicate(&place, &["--to", "nowhere", "--foreign"]).exits(2);
+    replicate(&place, &["--to", "there", "--foreign", "--init"]).exits(2);
+    replicate(&place, &["--to", "exec:true", "--foreign"]).exits(2).says("a folder or bucket");
+    let plan = replicate(&place, &["--to", "there", "--foreign", "--dry-run"]).exits(0);
+    assert!(plan.printed().contains("would send web1") && plan.err.contains("another secret"));
+    let run = replicate(&place, &["--to", "there", "--foreign"]).exits(0);
+    run.says("must be read and stored anew");
+    run.says("7.0 MiB reread");
+    run.says("Replicated 1 snapshot.");
+    assert!(restored(&place, "web1@latest") == disk);
+
+    disk[3_000_000..3_100_000].fill(9);
+    place.write("disk.raw", &disk);
+    std::fs::create_dir(place.path("home")).unwrap();
+    place.write("home/file", b"content");
+    std::fs::hard_link(place.path("home/file"), place.path("home/same")).unwrap();
+    place.silt(&["backup", "web1", "root=disk.raw", "--tag", "second"]).exits(0);
+    place.silt(&["backup", "home", "home"]).exits(0);
+    let some = ["--to", "there", "--foreign", "--tag", "second", "--prefix", "a-", "--json"];
+    let last = replicate(&place, &some).exits(0).messages().pop().unwrap();
+    assert_eq!((&last["sent"], &last["present"]), (&1.into(), &0.into()));
+    let messages = replicate(&place, &["--to", "there", "--foreign", "--json"]).exits(0).messages();
+    let of = |series: &str| messages.iter().find(|message| message["series"] == series).unwrap();
+    assert_eq!(of("web1")["reread_bytes"], 2 << 20);
+    let last = messages.last().unwrap();
+    assert_eq!((&last["sent"], &last["present"]), (&2.into(), &1.into()));
+    assert_eq!(last["foreign"], true);
+    assert!(restored(&place, "web1@latest") == disk);
+    assert!(restored(&place, "a-web1@latest") == disk);
+    there(&place, &["restore", "home@latest:/", "back"]).exits(0);
+    assert_eq!(place.read("back/same"), b"content");
+    assert_eq!(std::fs::metadata(place.path("back/file")).unwrap().nlink(), 2);
+    there(&place, &["snapshots", "--json"]).exits(0).says("first");
+    there(&place, &["check", "--read-data"]).exits(0);
+}
+
+#[test]
+fn a_write_only_key_of_another_repository_brings_snapshots_there() {
+    let mut disk = noise(1, 5 << 20);
+    let place = place_with_a_stranger(&disk);
+    place.write("new", b"writes");
+    let add = ["key", "add", "--write-only", "--series", "web1", "--new-password-file", "new"];
+    there(&place, &[&add[..], &["--kdf-memory", "8", "--kdf-passes", "1"]].concat()).exits(0);
+    let bring = |options: &[&str]| {
+        let mut command = place.command();
+        command.env("SILT_TO_PASSWORD", "writes").args(["replicate", "--to", "there"]);
+        Run::of(command.args(options))
+    };
+    let refused = bring(&[]).exits(13);
+    assert!(refused.err.contains("write-only key") && refused.err.contains("pass --foreign"));
+    bring(&["--foreign"]).exits(0).says("Replicated 1 snapshot.");
+    disk[..100_000].fill(9);
+    place.write("disk.raw", &disk);
+    place.silt(&["backup", "web1", "root=disk.raw"]).exits(0);
+    place.silt(&["backup", "db1", "root=disk.raw"]).exits(0);
+    let run = bring(&["--foreign"]).exits(3);
+    run.says("db1 was not replicated");
+    run.says("2.0 MiB reread");
+    assert!(restored(&place, "web1@latest") == disk);
+    there(&place, &["check", "--read-data"]).exits(0);
+}
+
+#[test]
+fn of_a_damaged_source_the_rest_comes_over() {
+    let disk = noise(1, 5 << 20);
+    let place = place_with_a_stranger(&disk);
+    let of_web1 = place.objects("containers");
+    place.write("other.raw", &noise(2, 3 << 20));
+    place.silt(&["backup", "db1", "root=other.raw"]).exits(0);
+    let containers = place.objects("containers");
+    damage(containers.iter().find(|object| !of_web1.contains(object)).unwrap());
+    let run = replicate(&place, &["--to", "there", "--foreign"]).exits(5);
+    run.says("Replicated 1 snapshot.");
+    assert!(run.err.contains("db1") && run.err.contains("was not sent"), "{}", run.err);
+    assert!(restored(&place, "web1@latest") == disk);
+    there(&place, &["check", "--read-data"]).exits(0);
+}
+
+#[test]
+fn a_replica_on_another_machine_is_made_over_the_line() {
+    let mut disk = noise(1, 3 << 20);
+    let place = Place::new();
+    place.write("disk.raw", &disk);
+    place.silt(&["backup", "web1", "root=disk.raw"]).exits(0);
+    let cost = ["--kdf-memory", "8", "--kdf-passes", "1"];
+    let init = |to: &str| replicate(&place, &[&["--init", "--to", to], &cost[..]].concat());
+    init("tcp://127.0.0.1:1").exits(2).says("make the replica over ssh");
+    // The other machine does not know the password yet.
+    let bare =
+        format!("exec:env -u SILT_PASSWORD {} serve replica --init -r there", crate::PROGRAM);
+    let run = init(&bare).exits(1);
+    assert!(run.err.contains("made the replica") && run.err.contains("SILT_PASSWORD_FILE"));
+    there(&place, &["snapshots"]).exits(0);
+    // Now it does: what is there is used, and nobody is asked for a new password.
+    let to = format!("{} --init", server(&place));
+    let mut command = place.command();
+    command.args(["replicate", "--init", "--to", &to]);
+    Run::of(&mut command).exits(0).says("Replicated 1 snapshot;");
+    assert!(restored(&place, "web1@latest") == disk);
+    // A server that may make a replica serves those that do not ask for one.
+    disk[..4096].fill(2);
+    place.write("disk.raw", &disk);
+    place.silt(&["backup", "web1", "root=disk.raw"]).exits(0);
+    replicate(&place, &["--to", &to]).exits(0).says("Replicated 1 snapshot;");
+    assert!(restored(&place, "web1@latest") == disk);
+    // Everything in one run.
+    let to = to.replace("there", "fresh");
+    init(&to).exits(0).says("Replicated 2 snapshots;");
+    let mut command = place.command();
+    command.env("SILT_REPOSITORY", place.path("fresh")).env("SILT_PASSWORD", "theirs");
+    Run::of(command.args(["check", "--read-data"])).exits(0);
+    // Another place that holds anything is left alone.
+    std::fs::create_dir(place.path("full")).unwrap();
+    place.write("full/letter", b"dear");
+    init(&to.replace("fresh", "full")).exits(1).says("not empty");
+    assert_eq!(std::fs::read_dir(place.path("full")).unwrap().count(), 1);
+    // A server without --init has no replica to serve.
+    init(&server(&place).replace("there", "nowhere")).exits(1).says("does not exist");
+    init(&server(&place)).exits(1).says("cannot make a replica");
+}
+
+#[test]
+fn ssh_makes_the_replica_in_one_run() {
+    let disk = noise(1, 2 << 20);
+    let place = Place::new();
+    place.write("disk.raw", &disk);
+    place.silt(&["backup", "web1", "root=disk.raw"]).exits(0);
+    let mut command = by_ssh(&place);
+    command.env("SILT_TO_PASSWORD", "theirs").args(["replicate", "--init"]);
+    command.args(["--remote-program", crate::PROGRAM, "--kdf-memory", "8", "--kdf-passes", "1"]);
+    command.args(["--to", &format!("ssh://offsite{}", place.text("there"))]);
+    Run::of(&mut command).exits(0).says("Replicated 1 snapshot");
+    assert!(restored(&place, "web1@latest") == disk);
 }
