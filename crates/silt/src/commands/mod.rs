@@ -39,14 +39,14 @@ use std::sync::atomic::AtomicBool;
 
 use clap::ArgMatches;
 use serde_json::{Value, json};
-use silt_format::{ByteSpan, Error, ErrorKind, Head, KdfCost, Level, LevelBytes, Snapshot, Volume};
+use silt_format::{ByteSpan, Error, ErrorKind, Head, Level, LevelBytes, Snapshot, Volume};
 use silt_location::{Cache, Opener, Prices, names_of};
 use silt_storage::{DryRunStorage, Storage, Usage};
 use siltstone::{Context, Found, FoundVolume, Repository, Throttle, Throttled, Warning};
 
 use self::config::Chosen;
 use crate::Program;
-use crate::cli::{Cli, Command, Cost, FilesCommand, Global, Popular, Repo, Rounds, Serve};
+use crate::cli::{Cli, Command, FilesCommand, Global, Popular, Repo, Rounds, Serve};
 pub use crate::failure::Failure;
 use crate::failure::exit_code;
 use crate::noted::NotedEnv;
@@ -413,16 +413,6 @@ impl Session<'_> {
         let file = self.global.password_file.as_deref();
         let prompt = if is_new { "Password of the new repository: " } else { "Password: " };
         secrets::password(&secrets::CURRENT, file, "--password-file", prompt, is_new)
-    }
-}
-
-impl Cost {
-    /// Converts the cost to the format's.
-    pub fn to_kdf(&self) -> Result<KdfCost, Failure> {
-        let memory_kib = self.kdf_memory.saturating_mul(1024);
-        let lanes = KdfCost::default().lanes;
-        let cost = KdfCost { memory_kib, passes: self.kdf_passes, lanes };
-        cost.validate().map_err(|error| Failure::Usage(error.to_string()))
     }
 }
 

@@ -3,9 +3,9 @@
 use clap::builder::StyledStr;
 use clap::{Arg, ArgAction, Command, CommandFactory};
 
-use super::Cli;
-use super::global::BUCKETS;
-use super::trees::FILE_TREES;
+use crate::global::BUCKETS;
+use crate::program::Cli;
+use crate::trees::FILE_TREES;
 
 /// The widest page, in columns, on a terminal that is wider.
 const COLUMNS_MAX: usize = 100;

@@ -1,50 +1,26 @@
-//! The command line.
-
-mod completion;
-mod config;
-mod copies;
-mod deletion;
-mod files;
-mod global;
-mod help;
-mod import;
-mod key;
-mod mount;
-mod popular;
-mod replicate;
-mod rounds;
-mod series;
-mod serve;
-mod trees;
-mod tune;
+//! The program's command line: every command, and the arguments of most.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-pub use completion::{Complete, Manual};
-pub use config::ConfigCommand;
-pub use copies::{Copies, CopiesCommand};
-pub use deletion::{
-    Delete, Forget, Group, Policy, Reclaim, RetentionRules, SetPolicy, SomeSnapshots, Sweep,
-    Undelete,
-};
-pub use files::{Files, FilesCommand};
-pub use global::Global;
-pub use help::{Topic, command, introduction, page, topic};
-pub use import::{Import, ImportHow, ImportTar};
-pub use key::{Cost, Key, NewKey, NewPassword};
-pub use mount::{Mount, Unmount};
-pub use popular::{Build as PopularBuild, Choice as PopularChoice, Popular};
-pub use replicate::{Replicate, ServeReplica};
-pub use rounds::{Choice as RoundsChoice, Plan as PlanRounds, Rounds};
-pub use series::{Remove, Rename, Tag, TagChange};
-pub use serve::{Serve, ServeNbd};
-pub use trees::{
-    Archive, Cat, Dump, Find, Ls, Owners, TreeArgs, TreeRestoreArgs, Versions, Xattrs,
-};
-pub use tune::Tune;
+use crate::completion::{Complete, Manual};
+use crate::config::ConfigCommand;
+use crate::copies::Copies;
+use crate::deletion::{Delete, Forget, Policy, Reclaim, SomeSnapshots, Sweep, Undelete};
+use crate::files::Files;
+use crate::global::Global;
+use crate::import::Import;
+use crate::key::{Cost, Key};
+use crate::mount::{Mount, Unmount};
+use crate::popular::Popular;
+use crate::replicate::Replicate;
+use crate::rounds::{Choice as RoundsChoice, Rounds};
+use crate::series::{Remove, Rename, Tag};
+use crate::serve::Serve;
+use crate::trees::{Cat, Dump, Find, Ls, TreeArgs, TreeRestoreArgs, Versions};
+use crate::tune::Tune;
 
 const AFTER_HELP: &str = "Exit status:
     0  done

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::Cost;
+use crate::key::Cost;
 
 #[derive(Args)]
 pub struct Replicate {

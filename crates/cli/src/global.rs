@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use silt_terminal::snapshot_name;
 
 /// The heading of the options that only repositories in buckets need.
 pub const BUCKETS: &str = "Options for buckets";
@@ -105,7 +106,7 @@ pub struct Global {
     #[arg(long, global = true, hide = true, env = "HOME")]
     pub home: Option<PathBuf>,
     /// Wait up to this long, such as 10m or 2h, for another process that works on the same series.
-    #[arg(long, global = true, value_name = "TIME", value_parser = crate::snapshot_name::wait)]
+    #[arg(long, global = true, value_name = "TIME", value_parser = snapshot_name::wait)]
     pub wait: Option<u64>,
     /// Lower the program's priority by N steps, up to 19. The default is 19 for reclaim, sweep and
     /// popular, and 0 for other commands.
