@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use silt_terminal::rate::{self, Rate};
 use silt_terminal::snapshot_name;
 
 /// The heading of the options that only repositories in buckets need.
@@ -57,16 +58,14 @@ pub struct Global {
     #[arg(long, global = true, default_value_t = 64, value_name = "MIB",
         value_parser = clap::value_parser!(u64).range(24..=1 << 20))]
     pub memory: u64,
-    /// Read at most this many MiB per second: from sources in a backup, otherwise from the
-    /// repository.
-    #[arg(long, global = true, value_name = "MIB",
-        value_parser = clap::value_parser!(u64).range(1..))]
-    pub limit_read: Option<u64>,
-    /// Write at most this many MiB per second: to the target in a restore, otherwise to the
-    /// repository.
-    #[arg(long, global = true, value_name = "MIB",
-        value_parser = clap::value_parser!(u64).range(1..))]
-    pub limit_write: Option<u64>,
+    /// Read at most this much per second: from sources in a backup, otherwise from the repository.
+    /// A number is in MiB/s; 200k is in KiB/s, 1.5m in MiB/s, 10mbit in millions of bits per second.
+    #[arg(long, global = true, value_name = "RATE", value_parser = rate::parse)]
+    pub limit_read: Option<Rate>,
+    /// Write at most this much per second: to the target in a restore, to the line or the replica in
+    /// a replication, otherwise to the repository.
+    #[arg(long, global = true, value_name = "RATE", value_parser = rate::parse)]
+    pub limit_write: Option<Rate>,
     /// Upload at most this many objects to an object store in parallel; 4 by default. More than two
     /// need more memory (`--memory`).
     // No `env`: an option behind a location comes first, and its variable is read there.

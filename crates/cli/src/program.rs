@@ -280,7 +280,7 @@ They can be brought back with `silt undelete` until a reclaim frees their space.
     /// Bring snapshots to a replica of the repository at another site
     #[command(after_help = "Examples:
   silt replicate --to /mnt/second --init
-  silt replicate --to ssh://backup@offsite/backup/replica --limit-write 1
+  silt replicate --to ssh://backup@offsite/backup/replica --limit-write 2mbit
   silt replicate --to tcp://offsite:7420 web1 db1 --newest 1
   silt replicate --to s3://bucket/replica --dry-run
   silt replicate --to 'exec:podman exec -i offsite silt serve replica -r /replica'

@@ -14,6 +14,7 @@ use super::Failure;
 use super::rounds::{self, Series};
 use super::volume_args::PathText;
 use crate::cli::{ConfigCommand, Global, RetentionRules};
+use crate::rate::Rate;
 use crate::{output, secrets, snapshot_name};
 
 /// Maximum size of a configuration file in bytes.
@@ -43,10 +44,8 @@ pub struct Profile {
     jobs: Option<usize>,
     #[serde(deserialize_with = "memory")]
     memory: Option<u64>,
-    #[serde(deserialize_with = "limit")]
-    limit_read: Option<u64>,
-    #[serde(deserialize_with = "limit")]
-    limit_write: Option<u64>,
+    limit_read: Option<Rate>,
+    limit_write: Option<Rate>,
     cache_dir: Option<PathBuf>,
     cache_size: Option<u64>,
     /// Whether to use the cache.
@@ -78,10 +77,6 @@ fn ranged<'de, D: Deserializer<'de>>(
 
 fn memory<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
     ranged(from, 24..=1 << 20)
-}
-
-fn limit<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
-    ranged(from, 1..=u64::MAX >> 20)
 }
 
 fn nice<'de, D: Deserializer<'de>>(from: D) -> Result<Option<i32>, D::Error> {

@@ -52,6 +52,7 @@ use crate::failure::exit_code;
 use crate::noted::NotedEnv;
 use crate::output;
 use crate::progress::Reporter;
+use crate::rate::Rate;
 use crate::secrets;
 
 /// The program's name and version, recorded in snapshots.
@@ -317,17 +318,16 @@ impl Session<'_> {
 
     /// The limit of `--limit-read`.
     pub fn read_limit(&self) -> Option<Arc<Throttle>> {
-        self.global.limit_read.map(|limit| self.throttle(limit))
+        self.global.limit_read.as_ref().map(|limit| self.throttle(limit))
     }
 
     /// The limit of `--limit-write`.
     pub fn write_limit(&self) -> Option<Arc<Throttle>> {
-        self.global.limit_write.map(|limit| self.throttle(limit))
+        self.global.limit_write.as_ref().map(|limit| self.throttle(limit))
     }
 
-    fn throttle(&self, mib_per_s: u64) -> Arc<Throttle> {
-        let env = Arc::clone(&self.context.env);
-        Arc::new(Throttle::new(env, mib_per_s.saturating_mul(1 << 20)))
+    fn throttle(&self, limit: &Rate) -> Arc<Throttle> {
+        Arc::new(Throttle::new(Arc::clone(&self.context.env), limit.bytes_per_s))
     }
 
     /// Opens the repository that the command line names, with all its places. A dry run writes to

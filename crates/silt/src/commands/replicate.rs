@@ -83,6 +83,10 @@ fn send(
     });
     let ended = line.end();
     match (sent, ended) {
+        // Writing to the line fails in the middle of a record if the user asks to stop.
+        (Err(_), _) if session.context.env.is_interrupted() => {
+            Err(silt_format::Error::new(ErrorKind::Interrupted, "interrupted").into())
+        }
         // The program has said why it ended, or ends because this one does.
         (Err(error), Err(ended)) if error.kind() == ErrorKind::Unavailable => {
             Err(error.context(ended.to_string()).into())
@@ -102,10 +106,15 @@ struct Limited {
 }
 
 impl Write for Limited {
+    /// Writes a small piece, so that a large record passes evenly.
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        let written = self.to.write(bytes)?;
-        self.throttle.take(silt_format::number::to_u64(written));
-        Ok(written)
+        let piece = &bytes[..bytes.len().min(self.throttle.piece_bytes())];
+        self.throttle.take(silt_format::number::to_u64(piece.len()));
+        if self.throttle.is_interrupted() {
+            return Err(std::io::Error::other("interrupted"));
+        }
+        self.to.write_all(piece)?;
+        Ok(piece.len())
     }
 
     fn flush(&mut self) -> std::io::Result<()> {
