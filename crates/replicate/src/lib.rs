@@ -16,5 +16,8 @@ pub use connection::{Connection, Stream, Traffic, serve};
 pub use direct::{Watch, replicate, replicate_over, replicate_watched};
 pub use listen::{ListenOptions, Listener};
 pub use replica::Replica;
-pub use source::{Outcome, ReplicateOptions, ReplicateReport, SnapshotOutcome, Source};
+pub use source::{
+    Outcome, ReplicateOptions, ReplicateReport, SeriesBacklog, SeriesKnown, SnapshotOutcome,
+    Source, backlog,
+};
 pub use transport::{Destination, Line};

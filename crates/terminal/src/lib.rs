@@ -1,5 +1,5 @@
 //! What the programs print and ask: messages for people and as JSON, progress, errors with advice,
-//! confirmations, passwords, names of snapshots, and rates.
+//! confirmations, passwords, names of snapshots, rates and windows of the day.
 
 pub mod advice;
 pub mod confirm;
@@ -9,3 +9,4 @@ pub mod progress;
 pub mod rate;
 pub mod secrets;
 pub mod snapshot_name;
+pub mod window;

@@ -4,18 +4,20 @@
 //! [`produce`](Source::produce) asks for its next message. It never waits, so a test or a
 //! simulator decides about every step.
 
+mod backlog;
 mod plan;
 mod steps;
 mod volume;
 
 use std::collections::VecDeque;
 
-use silt_format::replica::{Begin, Origin, ReplicaMessage, SourceMessage};
+use silt_format::replica::{Begin, KnownSnapshot, Origin, ReplicaMessage, SourceMessage};
 use silt_format::{Error, ErrorKind, Result};
 use silt_format::{Head, Id};
 use silt_repository::event::{Activity, Progress};
 use silt_repository::{Found, Repository};
 
+pub use self::backlog::{SeriesBacklog, SeriesKnown, backlog};
 use self::plan::Planned;
 use self::steps::StepWalk;
 use self::volume::VolumeSource;
@@ -26,7 +28,7 @@ const QUESTIONS_MAX: usize = 64;
 /// Which snapshots are brought to a replica.
 #[derive(Clone, Debug, Default)]
 pub struct ReplicateOptions {
-    /// Names of series; all if empty.
+    /// Names of series, and beginnings of names followed by `*`; all if empty.
     pub series: Vec<String>,
     /// Put in front of the names of series at the replica.
     pub prefix: String,
@@ -36,6 +38,9 @@ pub struct ReplicateOptions {
     pub newest: Option<usize>,
     /// Only find out what would be sent.
     pub dry_run: bool,
+    /// Send nothing after this time, in nanoseconds since 1970. A snapshot that is on its way is
+    /// given up, unless it is being committed.
+    pub until_ns: Option<i64>,
     /// Memory limit in bytes; 0 stands for the context's limit.
     pub memory_bytes: u64,
 }
@@ -49,6 +54,8 @@ pub enum Outcome {
     Sent(Id),
     /// It was deleted meanwhile.
     Gone,
+    /// The time to send was over; the next replication sends it.
+    Postponed,
     /// It could not be sent, or the replica did not take it.
     Failed(ErrorKind, String),
 }
@@ -66,6 +73,10 @@ pub struct SnapshotOutcome {
     pub time_ns: i64,
     /// Size of its volumes in bytes.
     pub bytes: u64,
+    /// Bytes that its backup stored, compressed, together with those of the snapshots before it that
+    /// are left out; `None` if that is not known. The replica may have some of them from other
+    /// series.
+    pub new_bytes: Option<u64>,
     /// Bytes of chunks that were sent, before compression.
     pub sent_bytes: u64,
     /// What became of it.
@@ -81,6 +92,8 @@ pub struct ReplicateReport {
     pub present: u64,
     /// Series that were not replicated, and why.
     pub refused: Vec<(String, String)>,
+    /// What the replica holds now of each series that it was asked about.
+    pub known: Vec<SeriesKnown>,
 }
 
 impl ReplicateReport {
@@ -88,6 +101,11 @@ impl ReplicateReport {
     pub fn is_complete(&self) -> bool {
         let is_fine = |snapshot: &SnapshotOutcome| !matches!(snapshot.outcome, Outcome::Failed(..));
         self.refused.is_empty() && self.snapshots.iter().all(is_fine)
+    }
+
+    /// Whether the time to send was over before everything was sent.
+    pub fn is_postponed(&self) -> bool {
+        self.snapshots.iter().any(|snapshot| matches!(snapshot.outcome, Outcome::Postponed))
     }
 }
 
@@ -108,6 +126,8 @@ enum Stage {
     /// The replica does not take the snapshot.
     Refused(ErrorKind, String),
     Done,
+    /// The time to send is over; what the replica still says is about a snapshot that was given up.
+    Stopped,
 }
 
 /// The end that has the snapshots.
@@ -137,7 +157,7 @@ struct Current {
 impl<'r> Source<'r> {
     /// Prepares to replicate snapshots of `repository`.
     pub fn new(repository: &'r Repository, options: ReplicateOptions) -> Result<Self> {
-        let heads = repository.heads(&options.series)?;
+        let heads = backlog::heads(repository, &options.series)?;
         Ok(Self {
             repository,
             options,
@@ -185,10 +205,12 @@ impl<'r> Source<'r> {
                 }
                 Ok(())
             }
+            (_, Stage::Stopped) => Ok(()),
             (ReplicaMessage::Failed { kind, message }, Stage::Asking)
                 if self.answered < self.asked =>
             {
                 let name = self.heads[self.answered].name.clone();
+                self.report.known.push(SeriesKnown { series: name.clone(), newest: Vec::new() });
                 self.answered += 1;
                 self.report.refused.push((name, format!("{kind:?}: {message}")));
                 if self.answered == self.heads.len() {
@@ -234,6 +256,9 @@ impl<'r> Source<'r> {
     /// The next message to the replica; `None` if it has to say something first.
     pub fn produce(&mut self) -> Result<Option<SourceMessage>> {
         self.check_interrupted()?;
+        if let Some(message) = self.stop_in_time() {
+            return Ok(Some(message));
+        }
         loop {
             match &mut self.stage {
                 Stage::Asking => return Ok(self.ask()),
@@ -243,7 +268,7 @@ impl<'r> Source<'r> {
                     None => {}
                 },
                 Stage::Starting | Stage::Committing => return Ok(None),
-                Stage::Done => return Ok(Some(SourceMessage::Bye)),
+                Stage::Done | Stage::Stopped => return Ok(Some(SourceMessage::Bye)),
                 Stage::Refused(kind, message) => {
                     let outcome = Outcome::Failed(*kind, std::mem::take(message));
                     self.end(outcome);
@@ -256,6 +281,28 @@ impl<'r> Source<'r> {
                 },
             }
         }
+    }
+
+    /// Stops once the time to send is over, unless a snapshot is being committed. Returns the message
+    /// that gives up the current snapshot.
+    fn stop_in_time(&mut self) -> Option<SourceMessage> {
+        let now_ns = self.repository.objects.context.env.now_ns();
+        let is_over = self.options.until_ns.is_some_and(|until_ns| now_ns >= until_ns);
+        let may_stop = matches!(
+            self.stage,
+            Stage::Next | Stage::Starting | Stage::Segments(_) | Stage::Steps(_)
+        );
+        if !is_over || !may_stop {
+            return None;
+        }
+        let is_begun = self.current.is_some();
+        self.end(Outcome::Postponed);
+        for planned in std::mem::take(&mut self.planned) {
+            let bytes = planned.bytes;
+            self.report.snapshots.push(planned.outcome(bytes, 0, Outcome::Postponed));
+        }
+        self.stage = Stage::Stopped;
+        is_begun.then_some(SourceMessage::Abort)
     }
 
     fn ask(&mut self) -> Option<SourceMessage> {
@@ -357,11 +404,25 @@ impl<'r> Source<'r> {
     /// Ends the current snapshot.
     fn end(&mut self, outcome: Outcome) {
         if let Some(current) = self.current.take() {
+            if let Outcome::Sent(_) = outcome {
+                self.note_sent(&current.planned);
+            }
             let bytes = current.found.snapshot.volumes.iter().map(|volume| volume.bytes).sum();
             let outcome = current.planned.outcome(bytes, current.sent_bytes, outcome);
             self.report.snapshots.push(outcome);
         }
         self.stage = Stage::Next;
+    }
+
+    /// Notes that the replica holds a snapshot now.
+    fn note_sent(&mut self, planned: &Planned) {
+        let now_ns = self.repository.objects.context.env.now_ns();
+        let Planned { origin, time_ns, .. } = *planned;
+        let sent = KnownSnapshot { origin, time_ns, is_deleted: false };
+        let mut known = self.report.known.iter_mut();
+        if let Some(known) = known.find(|known| known.series == planned.series) {
+            known.add(sent, now_ns);
+        }
     }
 
     /// Gives up a snapshot that can't be read; other errors end the replication.
