@@ -4,23 +4,24 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::Args;
+use silt_terminal::window::{self, Window};
 
 use crate::key::Cost;
 
 #[derive(Args)]
 pub struct Replicate {
-    /// The series to replicate; all by default.
+    /// The series to replicate, also as 'db-*'; all by default.
     pub series: Vec<String>,
-    /// Where the replica is: a folder or bucket, ssh://[USER@]HOST[:PORT]/PATH, tcp://HOST:PORT of
-    /// `silt serve replica`, or exec:COMMAND that runs that server.
+    /// Name of a replica in the profile, folder or bucket, ssh://[USER@]HOST[:PORT]/PATH,
+    /// tcp://HOST:PORT or exec:COMMAND; by default all replicas of the profile.
     #[arg(long, value_name = "DEST")]
-    pub to: String,
-    /// Make a missing replica in a folder or bucket; it has its own password.
-    #[arg(long)]
+    pub to: Option<String>,
+    /// Make a missing replica in a folder or bucket.
+    #[arg(long, requires = "to")]
     pub init: bool,
     /// Put this in front of the names of series at the replica.
-    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
-    pub prefix: String,
+    #[arg(long, value_name = "TEXT")]
+    pub prefix: Option<String>,
     /// Replicate only snapshots with this tag; repeatable.
     #[arg(long, value_name = "TAG")]
     pub tag: Vec<String>,
@@ -30,16 +31,21 @@ pub struct Replicate {
     /// Print which snapshots would be sent, and send nothing.
     #[arg(short = 'n', long, conflicts_with = "init")]
     pub dry_run: bool,
-    /// Zstd level, 1 to 19, of what is sent.
-    #[arg(long, value_name = "LEVEL", default_value_t = 9,
-        value_parser = clap::value_parser!(i32).range(1..=19))]
-    pub compression: i32,
+    /// Send only at this time of the day, such as 22:00-06:00.
+    #[arg(long, value_name = "TIMES", value_parser = window::parse)]
+    pub window: Option<Window>,
+    /// Show a replica no more in `silt status`; send nothing.
+    #[arg(long, conflicts_with_all = ["init", "dry_run"], requires = "to")]
+    pub forget: bool,
+    /// Zstd level, 1 to 19, of what is sent; 9 by default.
+    #[arg(long, value_name = "LEVEL", value_parser = clap::value_parser!(i32).range(1..=19))]
+    pub compression: Option<i32>,
     /// Read the replica's password from the first line of this file.
     #[arg(long, value_name = "FILE")]
     pub to_password_file: Option<PathBuf>,
-    /// The program to run on the other machine.
-    #[arg(long, value_name = "PATH", default_value = "silt")]
-    pub remote_program: String,
+    /// The program to run on the other machine; `silt` by default.
+    #[arg(long, value_name = "PATH")]
+    pub remote_program: Option<String>,
     #[command(flatten)]
     pub cost: Cost,
 }

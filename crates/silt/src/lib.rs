@@ -14,7 +14,9 @@ use clap::FromArgMatches;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use silt_cli as cli;
 pub use silt_location::StorageKind;
-use silt_terminal::{advice, confirm, failure, output, progress, rate, secrets, snapshot_name};
+use silt_terminal::{
+    advice, confirm, failure, output, progress, rate, secrets, snapshot_name, window,
+};
 
 /// A program that is this library: `silt`, or one with further kinds of storage.
 #[derive(Clone, Copy, Debug)]

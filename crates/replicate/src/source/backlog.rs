@@ -107,20 +107,22 @@ fn selected(repository: &Repository, names: &[String]) -> Result<Vec<Head>> {
     Ok(heads)
 }
 
-/// The heads of the series that `names` select.
+/// The heads of the series that the options select.
 ///
-/// Fails with `NotFound` if a name that is no beginning belongs to no series.
-pub(super) fn heads(repository: &Repository, names: &[String]) -> Result<Vec<Head>> {
+/// Fails with `NotFound` if a name belongs to no series, unless it may be absent.
+pub(super) fn heads(repository: &Repository, options: &ReplicateOptions) -> Result<Vec<Head>> {
+    if options.may_be_absent {
+        return selected(repository, &options.series);
+    }
     let (beginnings, plain): (Vec<_>, Vec<_>) =
-        names.iter().cloned().partition(|name| name.ends_with('*'));
+        options.series.iter().cloned().partition(|name| name.ends_with('*'));
     if beginnings.is_empty() {
         return repository.heads(&plain);
     }
     let mut heads = selected(repository, &beginnings)?;
     if !plain.is_empty() {
         let others = repository.heads(&plain)?.into_iter();
-        let is_new = |head: &Head| !is_among(head, &beginnings);
-        heads.extend(others.filter(is_new));
+        heads.extend(others.filter(|head| !is_among(head, &beginnings)));
     }
     Ok(heads)
 }

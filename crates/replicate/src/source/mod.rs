@@ -30,6 +30,8 @@ const QUESTIONS_MAX: usize = 64;
 pub struct ReplicateOptions {
     /// Names of series, and beginnings of names followed by `*`; all if empty.
     pub series: Vec<String>,
+    /// Whether a name may belong to no series. It then stands for no snapshots.
+    pub may_be_absent: bool,
     /// Put in front of the names of series at the replica.
     pub prefix: String,
     /// Only snapshots with one of these labels, if there are any.
@@ -157,7 +159,7 @@ struct Current {
 impl<'r> Source<'r> {
     /// Prepares to replicate snapshots of `repository`.
     pub fn new(repository: &'r Repository, options: ReplicateOptions) -> Result<Self> {
-        let heads = backlog::heads(repository, &options.series)?;
+        let heads = backlog::heads(repository, &options)?;
         Ok(Self {
             repository,
             options,

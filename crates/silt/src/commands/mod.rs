@@ -22,6 +22,7 @@ mod mount;
 mod policy;
 mod popular;
 mod reclaim;
+mod replicas;
 mod replicate;
 mod repo;
 mod restore;
@@ -279,6 +280,18 @@ impl Session<'_> {
         traffic: Traffic,
         dry_run: bool,
     ) -> Result<Arc<dyn Storage>, Error> {
+        let write = if traffic == Traffic::Restore { None } else { self.write_limit() };
+        self.limited_storage(location, traffic, dry_run, write)
+    }
+
+    /// The same, with a limit of its own for what is written.
+    fn limited_storage(
+        &self,
+        location: &str,
+        traffic: Traffic,
+        dry_run: bool,
+        write: Option<Arc<Throttle>>,
+    ) -> Result<Arc<dyn Storage>, Error> {
         // Checks and sweeps read the store itself, not the cache.
         let storage = if traffic == Traffic::Other {
             self.opener.open(location)?
@@ -286,7 +299,6 @@ impl Session<'_> {
             self.opener.open_cached(location, &self.cache())?
         };
         let read = if traffic == Traffic::Backup { None } else { self.read_limit() };
-        let write = if traffic == Traffic::Restore { None } else { self.write_limit() };
         let storage: Arc<dyn Storage> = if read.is_none() && write.is_none() {
             storage
         } else {
@@ -326,7 +338,8 @@ impl Session<'_> {
         self.global.limit_write.as_ref().map(|limit| self.throttle(limit))
     }
 
-    fn throttle(&self, limit: &Rate) -> Arc<Throttle> {
+    /// A limit of bytes per second.
+    pub fn throttle(&self, limit: &Rate) -> Arc<Throttle> {
         Arc::new(Throttle::new(Arc::clone(&self.context.env), limit.bytes_per_s))
     }
 

@@ -3,9 +3,10 @@
 use std::io::{IsTerminal, Write};
 use std::sync::Arc;
 
+use jiff::tz::TimeZone;
 use serde_json::json;
-use silt_format::ErrorKind;
 use silt_format::replica::ReplicaRole;
+use silt_format::{ErrorKind, RepositoryId};
 use silt_location::names_of;
 use silt_replicate::{
     Connection, Destination, Line, ListenOptions, Listener, Outcome, ReplicateOptions,
@@ -15,44 +16,146 @@ use silt_replicate::{
 use siltstone::{BackupOptions, Protection, Repository, Throttle};
 
 use super::init::label;
+use super::replicas::{self, Attempt, Records, Target};
 use super::{Failure, PROGRAM, Session, Traffic, short};
 use crate::cli::{Replicate, ServeReplica};
+use crate::window::Window;
 use crate::{output, secrets};
 
 /// Some snapshots were not replicated.
 const INCOMPLETE: u8 = 3;
+/// The window of the replica is closed; the rest follows when it opens.
+const POSTPONED: u8 = 7;
+/// The user asked to stop.
+const INTERRUPTED: u8 = 130;
 /// Some snapshots are damaged here.
 const DAMAGE_FOUND: u8 = 5;
 /// The zstd level of what a replica sends: small messages.
 const ANSWERS_LEVEL: i32 = 1;
 
 pub fn run(session: &Session<'_>, args: &Replicate) -> Result<u8, Failure> {
-    let to = Destination::parse(&args.to)?;
-    let is_location = matches!(to, Destination::Location(_));
-    if args.init && !is_location {
+    let targets = replicas::targets(session, args)?;
+    let destinations: Vec<Destination> = targets
+        .iter()
+        .map(|target| Destination::parse(&target.settings.to))
+        .collect::<Result<_, _>>()?;
+    let is_elsewhere = |to: &Destination| !matches!(to, Destination::Location(_));
+    if args.init && destinations.iter().any(is_elsewhere) {
         let message = "--init needs a folder or bucket; on another machine, put the replica that \
                        was made in a folder where the server finds it";
         return Err(Failure::Usage(message.to_owned()));
     }
     let repository = session.open(Traffic::Restore, false)?;
-    let options = ReplicateOptions {
-        series: args.series.clone(),
-        prefix: args.prefix.clone(),
-        tags: args.tag.clone(),
-        newest: args.newest.and_then(|newest| usize::try_from(newest).ok()),
-        dry_run: args.dry_run,
-        memory_bytes: session.global.memory << 20,
+    let records = Records::new(session, &repository);
+    if args.forget {
+        return forget(&records, &targets);
+    }
+    let mut worst = 0;
+    for (target, to) in targets.iter().zip(&destinations) {
+        let failure = match bring(session, &repository, (target, to), args) {
+            Ok(status) => {
+                worst = worse(worst, status);
+                continue;
+            }
+            Err(failure) => failure,
+        };
+        if !args.dry_run {
+            records.note(session, target, &Attempt::Failed(&failure));
+        }
+        let code = failure.exit_code();
+        // One that is away does not keep the next one from being done.
+        if targets.len() == 1 || code == INTERRUPTED {
+            return Err(failure);
+        }
+        session.reporter.finish();
+        let message = format!("replica {}: {failure}", target.shown());
+        output::error(session.global.json, &message, code);
+        worst = worse(worst, code);
+    }
+    Ok(worst)
+}
+
+/// The exit status of several replications: damage, then a failure, then snapshots that were not
+/// sent, then a rest that follows later.
+fn worse(one: u8, other: u8) -> u8 {
+    let rank = |status: u8| match status {
+        0 => 0,
+        POSTPONED => 1,
+        INCOMPLETE => 2,
+        DAMAGE_FOUND => 4,
+        _ => 3,
     };
-    let (report, traffic) = if let Destination::Location(location) = &to {
-        let replica = open_replica(session, &repository, location, args)?;
-        (replicate(&repository, &replica, options, stored(session))?, None)
+    if rank(other) > rank(one) { other } else { one }
+}
+
+/// Forgets replicas that are no longer used.
+fn forget(records: &Records<'_>, targets: &[Target]) -> Result<u8, Failure> {
+    for target in targets {
+        let shown = target.shown();
+        if records.forget(&target.settings)? {
+            output::done(&format!("Forgot the replica {shown}."));
+        } else {
+            output::done(&format!("Nothing is recorded of the replica {shown}."));
+        }
+    }
+    Ok(0)
+}
+
+/// Replicates to one replica; returns the exit status.
+fn bring(
+    session: &Session<'_>,
+    repository: &Repository,
+    (target, to): (&Target, &Destination),
+    args: &Replicate,
+) -> Result<u8, Failure> {
+    let mut options = target.settings.options();
+    (options.dry_run, options.memory_bytes) = (args.dry_run, session.global.memory << 20);
+    // The profile may name a series that is backed up later.
+    options.may_be_absent = !target.is_partial;
+    if let Some(window) = target.settings.window.as_ref().filter(|_| !args.dry_run) {
+        options.until_ns = window.end_ns(session.context.env.now_ns(), &TimeZone::system());
+        if options.until_ns.is_none() {
+            postponed(session, target, window);
+            return Ok(POSTPONED);
+        }
+    }
+    let (report, traffic, replica) = if let Destination::Location(location) = to {
+        let replica = open_replica(session, repository, (target, location), args)?;
+        (replicate(repository, &replica, options, stored(session))?, None, replica.id())
     } else {
-        let (report, traffic) = send(session, &repository, &to, options, args)?;
-        (report, Some(traffic))
+        let (report, traffic, replica) = send(session, repository, to, options, target)?;
+        (report, Some(traffic), replica)
     };
     session.reporter.finish();
-    print(session, &report, traffic);
+    if !args.dry_run {
+        let attempt = Attempt::Ended(replica, &report);
+        Records::new(session, repository).note(session, target, &attempt);
+    }
+    print(session, target, &report, traffic);
+    if let Some(window) = target.settings.window.as_ref().filter(|_| report.is_postponed()) {
+        postponed(session, target, window);
+    }
     Ok(status(&report))
+}
+
+/// Says that a window is closed, and when it opens.
+fn postponed(session: &Session<'_>, target: &Target, window: &Window) {
+    let opens_ns = window.next_begin_ns(session.context.env.now_ns(), &TimeZone::system());
+    if session.global.json {
+        let value = json!({
+            "replica": target.name,
+            "destination": target.settings.to,
+            "window": window,
+            "opens": opens_ns.map(output::rfc3339),
+        });
+        output::message("replication_postponed", value);
+        return;
+    }
+    let opens = opens_ns.map_or_else(String::new, |ns| format!(" at {}", output::time(ns)));
+    output::note(&format!(
+        "silt: replica {}: the window {window} is closed; the rest follows when it opens{opens}",
+        target.shown()
+    ));
 }
 
 fn stored(session: &Session<'_>) -> BackupOptions {
@@ -70,16 +173,19 @@ fn send(
     repository: &Repository,
     to: &Destination,
     options: ReplicateOptions,
-    args: &Replicate,
-) -> Result<(ReplicateReport, LineTraffic), Failure> {
-    let (line, mut stream) = Line::open(repository, to, &args.remote_program)?;
-    if let Some(throttle) = session.write_limit() {
+    target: &Target,
+) -> Result<(ReplicateReport, LineTraffic, RepositoryId), Failure> {
+    let settings = &target.settings;
+    let program = settings.remote_program.as_deref().unwrap_or("silt");
+    let (line, mut stream) = Line::open(repository, to, program)?;
+    if let Some(limit) = &settings.limit_write {
+        let throttle = session.throttle(limit);
         stream.writer = Box::new(Limited { to: stream.writer, throttle });
     }
-    let opened = Connection::open(repository, ReplicaRole::Source, stream, args.compression);
+    let opened = Connection::open(repository, ReplicaRole::Source, stream, settings.level());
     let sent = opened.and_then(|mut connection| {
         let report = replicate_over(repository, options, &mut connection)?;
-        Ok((report, connection.traffic()))
+        Ok((report, connection.traffic(), connection.peer()))
     });
     let ended = line.end();
     match (sent, ended) {
@@ -126,13 +232,25 @@ impl Write for Limited {
 fn open_replica(
     session: &Session<'_>,
     source: &Repository,
-    location: &str,
+    (target, location): (&Target, &str),
     args: &Replicate,
 ) -> Result<Repository, Failure> {
-    let storage = session.storage(location, Traffic::Backup, args.dry_run);
-    let file = args.to_password_file.as_deref();
+    let settings = &target.settings;
+    let open = |location: &str| {
+        let limit = settings.limit_write.as_ref().map(|limit| session.throttle(limit));
+        session.limited_storage(location, Traffic::Backup, args.dry_run, limit)
+    };
+    let storage = open(location);
     let variables = &secrets::REPLICA;
+    let given = args.to_password_file.as_deref();
+    // A password from elsewhere leaves out both of the profile.
+    let is_given = !secrets::is_asked(variables, given);
+    let of_profile = settings.password_file.as_deref().filter(|_| !is_given);
+    let (file, command) = (given.or(of_profile), settings.password_command.as_deref());
     let password = |is_new: bool| {
+        if let Some(command) = command.filter(|_| !is_given) {
+            return secrets::by_command(command);
+        }
         let prompt = if is_new { "Password of the new replica: " } else { "Replica's password: " };
         secrets::password(variables, file, "--to-password-file", prompt, is_new)
     };
@@ -148,8 +266,8 @@ fn open_replica(
             });
             failure.map_or_else(|| opened.map_err(Failure::from), Err)
         };
-        let repository = secrets::attempts(secrets::is_asked(variables, file), attempt)?;
-        let open = |location: &str| session.storage(location, Traffic::Backup, args.dry_run);
+        let is_asked = secrets::is_asked(variables, file) && command.is_none();
+        let repository = secrets::attempts(is_asked, attempt)?;
         Ok(repository.with_places_by(&names_of(location), &open)?)
     });
     let is_missing = |failure: &Failure| {
@@ -186,17 +304,28 @@ fn status(report: &ReplicateReport) -> u8 {
     if report.snapshots.iter().any(is_damaged) {
         return DAMAGE_FOUND;
     }
-    if report.is_complete() { 0 } else { INCOMPLETE }
+    match report.is_complete() {
+        false => INCOMPLETE,
+        true if report.is_postponed() => POSTPONED,
+        true => 0,
+    }
 }
 
-fn print(session: &Session<'_>, report: &ReplicateReport, traffic: Option<LineTraffic>) {
+fn print(
+    session: &Session<'_>,
+    target: &Target,
+    report: &ReplicateReport,
+    traffic: Option<LineTraffic>,
+) {
     let sent = |snapshot: &&SnapshotOutcome| matches!(snapshot.outcome, Outcome::Sent(_));
     let sent_count = report.snapshots.iter().filter(sent).count();
     if session.global.json {
-        report.snapshots.iter().for_each(print_json);
+        report.snapshots.iter().for_each(|it| print_json(target, it));
         let refused = report.refused.iter();
         let refused = refused.map(|(series, reason)| json!({"series": series, "reason": reason}));
         let value = json!({
+            "replica": target.name,
+            "destination": target.settings.to,
             "sent": sent_count,
             "present": report.present,
             "refused": refused.collect::<Vec<_>>(),
@@ -207,17 +336,21 @@ fn print(session: &Session<'_>, report: &ReplicateReport, traffic: Option<LineTr
         return;
     }
     for snapshot in &report.snapshots {
-        let SnapshotOutcome { series, to, snapshot: id, time_ns, bytes, sent_bytes, outcome } =
-            snapshot;
+        let SnapshotOutcome { series, to, snapshot: id, time_ns, bytes, .. } = snapshot;
         let name = if series == to { series.clone() } else { format!("{series} as {to}") };
         let name = format!("{name} {} of {}", short(*id), output::time(*time_ns));
         let size = output::bytes(*bytes);
-        match outcome {
-            Outcome::Planned => output::done(&format!("would send {name} ({size})")),
+        match &snapshot.outcome {
+            Outcome::Planned => {
+                let new = snapshot.new_bytes.map(output::bytes);
+                let new = new.map_or_else(String::new, |new| format!(", about {new} new"));
+                output::done(&format!("would send {name} ({size}{new})"));
+            }
             Outcome::Sent(_) => {
-                let new = output::bytes(*sent_bytes);
+                let new = output::bytes(snapshot.sent_bytes);
                 output::done(&format!("sent {name}: {new} new of {size}"));
             }
+            Outcome::Postponed => output::done(&format!("{name} follows later")),
             Outcome::Gone => output::done(&format!("{name} was deleted meanwhile")),
             Outcome::Failed(_, why) => output::note(&format!("silt: {name} was not sent: {why}")),
         }
@@ -230,29 +363,34 @@ fn print(session: &Session<'_>, report: &ReplicateReport, traffic: Option<LineTr
             (output::bytes(traffic.sent_bytes), output::bytes(traffic.received_bytes));
         format!("; {out} sent, {back} received")
     });
+    let site = target.name.as_ref().map_or_else(String::new, |name| format!(" to {name}"));
     let is_plan = report.snapshots.iter().any(|s| matches!(s.outcome, Outcome::Planned));
     if !is_plan {
         output::done(&format!(
-            "Replicated {}{link}.",
+            "Replicated {}{site}{link}.",
             output::count(silt_format::number::to_u64(sent_count), "snapshot")
         ));
     }
 }
 
-fn print_json(snapshot: &SnapshotOutcome) {
-    let SnapshotOutcome { series, to, snapshot, time_ns, bytes, sent_bytes, outcome } = snapshot;
-    let (name, id, error) = match outcome {
+fn print_json(target: &Target, outcome: &SnapshotOutcome) {
+    let SnapshotOutcome { series, to, snapshot, time_ns, bytes, new_bytes, sent_bytes, .. } =
+        outcome;
+    let (name, id, error) = match &outcome.outcome {
+        Outcome::Postponed => ("postponed", None, None),
         Outcome::Planned => ("planned", None, None),
         Outcome::Sent(id) => ("sent", Some(id.to_string()), None),
         Outcome::Gone => ("gone", None, None),
         Outcome::Failed(_, why) => ("failed", None, Some(why)),
     };
     let value = json!({
+        "replica": target.name,
         "series": series,
         "to": to,
         "snapshot": snapshot.to_string(),
         "time": output::rfc3339(*time_ns),
         "bytes": bytes,
+        "new_bytes": new_bytes,
         "sent_bytes": sent_bytes,
         "outcome": name,
         "id": id,
