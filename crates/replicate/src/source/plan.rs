@@ -114,7 +114,7 @@ pub(super) fn plan(
             snapshot: entry.id,
             time_ns: snapshot.time_ns,
             bytes: snapshot.volumes.iter().map(|volume| volume.bytes).sum(),
-            new_bytes: std::mem::replace(&mut new_bytes, Some(0)),
+            new_bytes: new_bytes.replace(0),
             origin,
         });
     }

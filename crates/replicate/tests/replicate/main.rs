@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+mod backlog;
 mod connections;
 mod disks;
 mod kit;
