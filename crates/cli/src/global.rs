@@ -59,11 +59,12 @@ pub struct Global {
         value_parser = clap::value_parser!(u64).range(24..=1 << 20))]
     pub memory: u64,
     /// Read at most this much per second: from sources in a backup, otherwise from the repository.
-    /// A number is in MiB/s; 200k is in KiB/s, 1.5m in MiB/s, 10mbit in millions of bits per second.
+    /// A number is in MiB/s; 200k is in KiB/s, 1.5m in MiB/s, 10mbit in millions of bits per
+    /// second.
     #[arg(long, global = true, value_name = "RATE", value_parser = rate::parse)]
     pub limit_read: Option<Rate>,
-    /// Write at most this much per second: to the target in a restore, to the line or the replica in
-    /// a replication, otherwise to the repository.
+    /// Write at most this much per second: to the target in a restore, to the line or the replica
+    /// in a replication, otherwise to the repository.
     #[arg(long, global = true, value_name = "RATE", value_parser = rate::parse)]
     pub limit_write: Option<Rate>,
     /// Upload at most this many objects to an object store in parallel; 4 by default. More than two

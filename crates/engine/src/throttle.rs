@@ -66,8 +66,8 @@ impl Throttle {
         }
     }
 
-    /// How many bytes a writer of a stream should take at once, so that they pass evenly: as many as
-    /// may pass in a tenth of a second, at least 512 bytes and at most 64 KiB.
+    /// How many bytes a writer of a stream should take at once, so that they pass evenly: as many
+    /// as may pass in a tenth of a second, at least 512 bytes and at most 64 KiB.
     pub fn piece_bytes(&self) -> usize {
         to_usize((self.bytes_per_s / 10).clamp(PIECE_BYTES_MIN, PIECE_BYTES_MAX))
     }

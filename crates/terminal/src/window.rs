@@ -36,7 +36,8 @@ pub fn parse(text: &str) -> Result<Window, String> {
 impl Window {
     /// When the window ends in which `now_ns` is, in nanoseconds since 1970; `None` outside of it.
     ///
-    /// Local times count. In a night in which the clock is changed, the window is longer or shorter.
+    /// Local times count. In a night in which the clock is changed, the window is longer or
+    /// shorter.
     pub fn end_ns(&self, now_ns: i64, zone: &TimeZone) -> Option<i64> {
         self.is_open(now_ns, zone).then(|| next(self.end, now_ns, zone)).flatten()
     }
@@ -96,7 +97,6 @@ impl<'de> Deserialize<'de> for Window {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test that meets an unexpected error has failed")]
 mod tests {
     use super::*;
 

@@ -17,8 +17,8 @@ const KNOWN_MAX: usize = 8;
 pub struct SeriesKnown {
     /// The series' own name at the source.
     pub series: String,
-    /// The newest snapshots, the oldest first. Fewer than the replica holds: they are enough to tell
-    /// which snapshots are sent next, and if they are lost, more of them seem to be missing.
+    /// The newest snapshots, the oldest first. Fewer than the replica holds: they are enough to
+    /// tell which snapshots are sent next, and if they are lost, more of them seem to be missing.
     pub newest: Vec<KnownSnapshot>,
 }
 

@@ -75,8 +75,8 @@ pub struct SnapshotOutcome {
     pub time_ns: i64,
     /// Size of its volumes in bytes.
     pub bytes: u64,
-    /// Bytes that its backup stored, compressed, together with those of the snapshots before it that
-    /// are left out; `None` if that is not known. The replica may have some of them from other
+    /// Bytes that its backup stored, compressed, together with those of the snapshots before it
+    /// that are left out; `None` if that is not known. The replica may have some of them from other
     /// series.
     pub new_bytes: Option<u64>,
     /// Bytes of chunks that were sent, before compression.
@@ -285,8 +285,8 @@ impl<'r> Source<'r> {
         }
     }
 
-    /// Stops once the time to send is over, unless a snapshot is being committed. Returns the message
-    /// that gives up the current snapshot.
+    /// Stops once the time to send is over, unless a snapshot is being committed. Returns the
+    /// message that gives up the current snapshot.
     fn stop_in_time(&mut self) -> Option<SourceMessage> {
         let now_ns = self.repository.objects.context.env.now_ns();
         let is_over = self.options.until_ns.is_some_and(|until_ns| now_ns >= until_ns);

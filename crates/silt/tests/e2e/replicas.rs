@@ -201,6 +201,7 @@ fn a_window_that_ends_stops_the_replication_and_the_next_one_goes_on() {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "a limit is measured")]
 fn a_thin_line_is_limited_evenly_and_can_be_interrupted() {
     let place = place_with_replicas("");
     silt(&place, &[&["replicate", "--to", "near", "--init"], &COST[..]].concat()).exits(0);

@@ -1,7 +1,7 @@
 //! Records what a replica held after the last replication from this machine.
 //!
-//! A record only says how much there is to send. It protects nothing, and no replication reads it. A
-//! record that is lost makes more snapshots seem to be missing at the replica, never fewer.
+//! A record only says how much there is to send. It protects nothing, and no replication reads it.
+//! A record that is lost makes more snapshots seem to be missing at the replica, never fewer.
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind::NotFound, Write};
@@ -184,7 +184,8 @@ impl<'r> Records<'r> {
 
     /// Records an attempt. A failure to do so gives a warning.
     pub fn note(&self, session: &Session<'_>, target: &Target, attempt: &Attempt<'_>) {
-        if matches!(attempt, Attempt::Failed(Failure::Error(e)) if e.kind() == ErrorKind::Interrupted)
+        if let Attempt::Failed(Failure::Error(error)) = attempt
+            && error.kind() == ErrorKind::Interrupted
         {
             return;
         }

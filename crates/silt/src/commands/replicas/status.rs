@@ -42,9 +42,9 @@ impl ReplicaStatus {
 
 /// The replicas of the profile, and the others that this machine has replicated to.
 ///
-/// A replica has a problem if nothing was ever sent to it, or if a snapshot that is not sent is older
-/// than `max_lag_s` or the profile's `max-lag`. Without such a limit, an attempt that failed is a
-/// problem, too.
+/// A replica has a problem if nothing was ever sent to it, or if a snapshot that is not sent is
+/// older than `max_lag_s` or the profile's `max-lag`. Without such a limit, an attempt that failed
+/// is a problem, too.
 pub fn statuses(
     session: &Session<'_>,
     repository: &Repository,
