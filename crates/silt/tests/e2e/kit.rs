@@ -134,6 +134,18 @@ pub fn tool(program: &str, args: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).trim().to_owned()
 }
 
+/// The library that turns a program's clock.
+///
+/// `faketime` fails if a process of the same number was killed under it earlier, and has left its
+/// semaphore.
+#[track_caller]
+pub fn faketime_library() -> String {
+    let ask = || Command::new("faketime").args(["now", "printenv", "LD_PRELOAD"]).output().unwrap();
+    let found = (0..20).map(|_| ask()).find(|output| output.status.success());
+    let found = found.expect("faketime says which library it loads");
+    String::from_utf8_lossy(&found.stdout).trim().to_owned()
+}
+
 /// Whether a test that needs `what` can run: a program, or root. Where it may not be skipped, it
 /// fails.
 #[expect(clippy::print_stdout, reason = "a skipped test says so")]

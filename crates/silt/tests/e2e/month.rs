@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::kit::{Place, Run, can, changed, damage, disk, tool};
+use crate::kit::{Place, Run, can, changed, damage, disk, faketime_library, tool};
 
 const MACHINES: [&str; 8] = ["db1", "db2", "mail", "web1", "web2", "web3", "wiki", "work"];
 const DAYS: usize = 30;
@@ -45,7 +45,7 @@ impl Month {
             (name, image)
         });
         let (images, living) = (images.collect(), BTreeMap::new());
-        let library = tool("faketime", &["now", "printenv", "LD_PRELOAD"]);
+        let library = faketime_library();
         let month = Self { place, library, now_s: BEGINNING_S, folders, images, living };
         month.administrator(&[&["init", "--append-only"], &CHEAP[..]].concat()).exits(0);
         for machine in MACHINES {

@@ -1,6 +1,6 @@
 //! `silt status` as a monitoring system calls it.
 
-use crate::kit::{Place, Run, can, damage, disk, tool};
+use crate::kit::{Place, Run, can, damage, disk, faketime_library, tool};
 
 /// A time `hours` after now, as faketime takes it.
 fn later(hours: u32) -> String {
@@ -15,7 +15,7 @@ fn a_monitor_learns_which_series_are_too_old() {
     }
     let place = Place::new();
     let image = place.write("a.raw", &disk(1, 4));
-    let library = tool("faketime", &["now", "printenv", "LD_PRELOAD"]);
+    let library = faketime_library();
     let at = |hours: u32, args: &[&str]| {
         let mut command = place.command();
         command.env("LD_PRELOAD", &library).env("FAKETIME", later(hours));
