@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::kit::{Place, Run, can, finish, noise, tool};
+use crate::kit::{Place, Run, can, faketime_library, finish, noise, tool};
 
 const COST: [&str; 4] = ["--kdf-memory", "8", "--kdf-passes", "1"];
 
@@ -169,7 +169,7 @@ fn a_window_that_ends_stops_the_replication_and_the_next_one_goes_on() {
     }
     let place = place_with_replicas("");
     let to = line(&place, "");
-    let library = tool("faketime", &["now", "printenv", "LD_PRELOAD"]);
+    let library = faketime_library();
     let at = |time: &str, arguments: &[&str]| {
         let mut command = place.command();
         command.env("LD_PRELOAD", &library).env("FAKETIME", format!("@{time}"));
