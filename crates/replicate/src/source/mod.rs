@@ -142,6 +142,8 @@ pub struct Source<'r> {
     planned: VecDeque<Planned>,
     current: Option<Current>,
     stage: Stage,
+    /// Whether a snapshot was given up, so that answers about it may still be on their way.
+    has_given_up: bool,
     report: ReplicateReport,
 }
 
@@ -169,6 +171,7 @@ impl<'r> Source<'r> {
             planned: VecDeque::new(),
             current: None,
             stage: Stage::Asking,
+            has_given_up: false,
             report: ReplicateReport::default(),
         })
     }
@@ -208,6 +211,12 @@ impl<'r> Source<'r> {
                 Ok(())
             }
             (_, Stage::Stopped) => Ok(()),
+            (
+                ReplicaMessage::Need(_)
+                | ReplicaMessage::Want { .. }
+                | ReplicaMessage::Placed { .. },
+                Stage::Next | Stage::Starting,
+            ) if self.has_given_up => Ok(()),
             (ReplicaMessage::Failed { kind, message }, Stage::Asking)
                 if self.answered < self.asked =>
             {
@@ -433,6 +442,7 @@ impl<'r> Source<'r> {
             let outcome = outcome_of(self.repository, &current.planned, error)?;
             self.end(outcome);
         }
+        self.has_given_up = true;
         Ok(SourceMessage::Abort)
     }
 }

@@ -4,6 +4,7 @@
 
 mod backlog;
 mod connections;
+mod damage;
 mod disks;
 mod kit;
 mod trees;
