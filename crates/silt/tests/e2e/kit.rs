@@ -142,7 +142,7 @@ pub fn tool(program: &str, args: &[&str]) -> String {
 pub fn faketime_library() -> String {
     let ask = || Command::new("faketime").args(["now", "printenv", "LD_PRELOAD"]).output().unwrap();
     let found = (0..20).map(|_| ask()).find(|output| output.status.success());
-    let found = found.expect("faketime says which library it loads");
+    let found = found.unwrap_or_else(|| panic!("faketime does not say which library it loads"));
     String::from_utf8_lossy(&found.stdout).trim().to_owned()
 }
 
