@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use silt_format::number::to_u64;
+use silt_format::number::{to_u64, to_usize};
 use silt_format::tree::Metadata;
 use silt_format::{Error, Result};
 use silt_repository::env::Env;
@@ -16,6 +16,9 @@ use silt_storage::{
 use silt_tree::{FileSource, FileSystemTraits, Found, Owners, Step, TreeSource};
 
 const SECOND_NS: u128 = 1_000_000_000;
+/// Bounds of the bytes that a writer of a stream takes at once.
+const PIECE_BYTES_MIN: u64 = 512;
+const PIECE_BYTES_MAX: u64 = 64 << 10;
 
 /// A limit of bytes per second, shared by everything that takes bytes from it.
 ///
@@ -47,7 +50,7 @@ impl Throttle {
         Self { env, bytes_per_s: bytes_per_s.max(1), free_at_ns: Mutex::new(i64::MIN) }
     }
 
-    /// Waits until `bytes` more may pass.
+    /// Waits until `bytes` more may pass, or until the user asks to stop: what follows then fails.
     pub fn take(&self, bytes: u64) {
         let needed = u128::from(bytes) * SECOND_NS / u128::from(self.bytes_per_s);
         let needed_ns = i64::try_from(needed).unwrap_or(i64::MAX);
@@ -61,6 +64,17 @@ impl Throttle {
         if begin > now {
             self.env.sleep_ns(begin.abs_diff(now));
         }
+    }
+
+    /// How many bytes a writer of a stream should take at once, so that they pass evenly: as many
+    /// as may pass in a tenth of a second, at least 512 bytes and at most 64 KiB.
+    pub fn piece_bytes(&self) -> usize {
+        to_usize((self.bytes_per_s / 10).clamp(PIECE_BYTES_MIN, PIECE_BYTES_MAX))
+    }
+
+    /// Whether the user has asked to stop, so that a wait may have ended early.
+    pub fn is_interrupted(&self) -> bool {
+        self.env.is_interrupted()
     }
 }
 

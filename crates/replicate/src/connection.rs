@@ -17,7 +17,7 @@ use silt_format::replica::{
     SessionKeys, SourceMessage,
 };
 use silt_format::{Error, ErrorKind, Result};
-use silt_format::{MasterKey, Sealer};
+use silt_format::{MasterKey, RepositoryId, Sealer};
 use silt_repository::Repository;
 use zstd::stream::raw::{CParameter, DParameter, Decoder, Encoder, InBuffer, Operation, OutBuffer};
 
@@ -235,6 +235,7 @@ pub struct Connection<'s> {
     writer: RecordWriter<Box<dyn Write + Send + 's>>,
     close: Box<dyn Fn() + Send + Sync + 's>,
     is_adaptive: bool,
+    peer: RepositoryId,
     received: Arc<AtomicU64>,
     sent: Arc<AtomicU64>,
 }
@@ -259,7 +260,7 @@ impl<'s> Connection<'s> {
         to.flush().map_err(|error| broken("write to", error))?;
         let mut bytes = [0; HELLO_BYTES];
         from.read_exact(&mut bytes).map_err(|error| broken("read from", error))?;
-        let keys = agree(master, &ours, &bytes)?;
+        let (keys, peer) = agree(master, &ours, &bytes)?;
         let (sent, received) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         sent.store(to_u64(HELLO_BYTES), Ordering::Relaxed);
         received.store(to_u64(HELLO_BYTES), Ordering::Relaxed);
@@ -269,6 +270,7 @@ impl<'s> Connection<'s> {
             writer: RecordWriter::new(to, level, Arc::clone(&sent))?,
             close,
             is_adaptive: false,
+            peer,
             received,
             sent,
         })
@@ -285,6 +287,11 @@ impl<'s> Connection<'s> {
             sent_bytes: self.sent.load(Ordering::Relaxed),
             received_bytes: self.received.load(Ordering::Relaxed),
         }
+    }
+
+    /// The repository at the other end.
+    pub fn peer(&self) -> RepositoryId {
+        self.peer
     }
 
     /// Ends both directions.
@@ -321,8 +328,12 @@ pub(crate) fn master_of(repository: &Repository) -> Result<&MasterKey> {
     })
 }
 
-/// The keys that both ends derive.
-fn agree(master: &MasterKey, ours: &Hello, theirs: &[u8; HELLO_BYTES]) -> Result<SessionKeys> {
+/// The keys that both ends derive, and the repository of the other end.
+fn agree(
+    master: &MasterKey,
+    ours: &Hello,
+    theirs: &[u8; HELLO_BYTES],
+) -> Result<(SessionKeys, RepositoryId)> {
     let expected = match ours.role {
         ReplicaRole::Source => ReplicaRole::Replica,
         ReplicaRole::Replica => ReplicaRole::Source,
@@ -341,7 +352,7 @@ fn agree(master: &MasterKey, ours: &Hello, theirs: &[u8; HELLO_BYTES]) -> Result
         ReplicaRole::Source => (ours, &theirs),
         ReplicaRole::Replica => (&theirs, ours),
     };
-    Ok(SessionKeys::new(master, source, replica))
+    Ok((SessionKeys::new(master, source, replica), theirs.repository))
 }
 
 /// A message of the replica, and its size in bytes.

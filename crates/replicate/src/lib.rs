@@ -19,5 +19,8 @@ pub use direct::{Watch, foreign, replicate, replicate_over, replicate_watched};
 pub use init::{Answered, answer_init, make_replica};
 pub use listen::{ListenOptions, Listener};
 pub use replica::Replica;
-pub use source::{FrameUse, Outcome, ReplicateOptions, ReplicateReport, SnapshotOutcome, Source};
+pub use source::{
+    FrameUse, Outcome, ReplicateOptions, ReplicateReport, SeriesBacklog, SeriesKnown,
+    SnapshotOutcome, Source, backlog,
+};
 pub use transport::{Destination, Line};

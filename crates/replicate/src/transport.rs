@@ -2,8 +2,8 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
-use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use silt_format::{Error, ErrorKind, Result};
@@ -124,10 +124,14 @@ impl Line {
         };
         let child = Arc::new(Mutex::new(child));
         let closed = Arc::clone(&child);
+        let input = Input(Arc::new(Mutex::new(Some(to))));
+        let writer = Input(Arc::clone(&input.0));
         let close = Box::new(move || {
+            // A shell that is killed leaves its programs behind. They end with their input.
+            drop(input.lock().take());
             let _ = closed.lock().unwrap_or_else(PoisonError::into_inner).kill();
         });
-        let stream = Stream { reader: Box::new(from), writer: Box::new(to), close };
+        let stream = Stream { reader: Box::new(from), writer: Box::new(writer), close };
         Ok((Self { child: Some(child), name }, stream))
     }
 
@@ -143,6 +147,27 @@ impl Line {
         }
         let message = format!("{} ended with {status}", self.name);
         Err(Error::new(ErrorKind::Unavailable, message))
+    }
+}
+
+/// The standard input of a program, until it is closed.
+struct Input(Arc<Mutex<Option<ChildStdin>>>);
+
+impl Input {
+    fn lock(&self) -> MutexGuard<'_, Option<ChildStdin>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Write for Input {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.lock()
+            .as_mut()
+            .map_or(Err(std::io::ErrorKind::BrokenPipe.into()), |to| to.write(bytes))
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.lock().as_mut().map_or(Ok(()), Write::flush)
     }
 }
 

@@ -3,7 +3,6 @@
 //! A program with further kinds of storage calls [`main_with`] from a crate of its own, so `silt`
 //! itself does not depend on their clients.
 
-mod cli;
 mod commands;
 mod noted;
 
@@ -13,8 +12,11 @@ use std::sync::atomic::AtomicBool;
 
 use clap::FromArgMatches;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use silt_cli as cli;
 pub use silt_location::StorageKind;
-use silt_terminal::{advice, confirm, failure, output, progress, secrets, snapshot_name};
+use silt_terminal::{
+    advice, confirm, failure, output, progress, rate, secrets, snapshot_name, window,
+};
 
 /// A program that is this library: `silt`, or one with further kinds of storage.
 #[derive(Clone, Copy, Debug)]

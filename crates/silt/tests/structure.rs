@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// Crates from the bottom up: each may use those before it, and no other.
-const CRATES: [&str; 19] = [
+const CRATES: [&str; 20] = [
     "format",
     "chunking",
     "storage",
@@ -23,6 +23,7 @@ const CRATES: [&str; 19] = [
     "export",
     "terminal",
     "location",
+    "cli",
     "sim",
     "silt",
     "eval",

@@ -4,6 +4,7 @@
 //! [`produce`](Source::produce) asks for its next message. It never waits, so a test or a
 //! simulator decides about every step.
 
+mod backlog;
 mod plan;
 mod steps;
 mod translation;
@@ -13,12 +14,13 @@ use std::collections::VecDeque;
 
 use silt_backup::Recognition;
 use silt_format::number::to_u64;
-use silt_format::replica::{Begin, Origin, ReplicaMessage, SourceMessage};
+use silt_format::replica::{Begin, KnownSnapshot, Origin, ReplicaMessage, SourceMessage};
 use silt_format::{Error, ErrorKind, Result};
 use silt_format::{Head, Id};
 use silt_repository::event::{Activity, Progress};
 use silt_repository::{Found, Repository};
 
+pub use self::backlog::{SeriesBacklog, SeriesKnown, backlog};
 use self::plan::Planned;
 use self::steps::StepWalk;
 use self::translation::Translation;
@@ -30,8 +32,10 @@ const QUESTIONS_MAX: usize = 64;
 /// Which snapshots are brought to a replica.
 #[derive(Clone, Debug, Default)]
 pub struct ReplicateOptions {
-    /// Names of series; all if empty.
+    /// Names of series, and beginnings of names followed by `*`; all if empty.
     pub series: Vec<String>,
+    /// Whether a name may belong to no series. It then stands for no snapshots.
+    pub may_be_absent: bool,
     /// Put in front of the names of series at the replica.
     pub prefix: String,
     /// Only snapshots with one of these labels, if there are any.
@@ -45,6 +49,9 @@ pub struct ReplicateOptions {
     pub foreign: bool,
     /// Number of threads that read for a destination with another secret; 0 for one per core.
     pub jobs: usize,
+    /// Send nothing after this time, in nanoseconds since 1970. A snapshot that is on its way is
+    /// given up, unless it is being committed.
+    pub until_ns: Option<i64>,
     /// Memory limit in bytes; 0 stands for the context's limit.
     pub memory_bytes: u64,
 }
@@ -71,6 +78,8 @@ pub enum Outcome {
     Sent(Id),
     /// It was deleted meanwhile.
     Gone,
+    /// The time to send was over; the next replication sends it.
+    Postponed,
     /// It could not be sent, or the replica did not take it.
     Failed(ErrorKind, String),
 }
@@ -88,6 +97,10 @@ pub struct SnapshotOutcome {
     pub time_ns: i64,
     /// Size of its volumes in bytes.
     pub bytes: u64,
+    /// Bytes that its backup stored, compressed, together with those of the snapshots before it
+    /// that are left out; `None` if that is not known. The replica may have some of them from other
+    /// series.
+    pub new_bytes: Option<u64>,
     /// Bytes of chunks that were sent, before compression.
     pub sent_bytes: u64,
     /// Bytes that were read to find out what a destination with another secret lacks.
@@ -105,6 +118,8 @@ pub struct ReplicateReport {
     pub present: u64,
     /// Series that were not replicated, and why.
     pub refused: Vec<(String, String)>,
+    /// What the replica holds now of each series that it was asked about.
+    pub known: Vec<SeriesKnown>,
 }
 
 impl ReplicateReport {
@@ -112,6 +127,11 @@ impl ReplicateReport {
     pub fn is_complete(&self) -> bool {
         let is_fine = |snapshot: &SnapshotOutcome| !matches!(snapshot.outcome, Outcome::Failed(..));
         self.refused.is_empty() && self.snapshots.iter().all(is_fine)
+    }
+
+    /// Whether the time to send was over before everything was sent.
+    pub fn is_postponed(&self) -> bool {
+        self.snapshots.iter().any(|snapshot| matches!(snapshot.outcome, Outcome::Postponed))
     }
 }
 
@@ -132,6 +152,8 @@ enum Stage {
     /// The replica does not take the snapshot.
     Refused(ErrorKind, String),
     Done,
+    /// The time to send is over; what the replica still says is about a snapshot that was given up.
+    Stopped,
 }
 
 /// The end that has the snapshots.
@@ -146,6 +168,8 @@ pub struct Source<'r> {
     stage: Stage,
     /// How a replica with another secret recognises the current snapshot.
     recognition: Option<Recognition>,
+    /// Whether a snapshot was given up, so that answers about it may still be on their way.
+    has_given_up: bool,
     report: ReplicateReport,
     frames: FrameUse,
 }
@@ -165,7 +189,7 @@ struct Current {
 impl<'r> Source<'r> {
     /// Prepares to replicate snapshots of `repository`.
     pub fn new(repository: &'r Repository, options: ReplicateOptions) -> Result<Self> {
-        let heads = repository.heads(&options.series)?;
+        let heads = backlog::heads(repository, &options)?;
         Ok(Self {
             repository,
             options,
@@ -176,6 +200,7 @@ impl<'r> Source<'r> {
             current: None,
             stage: Stage::Asking,
             recognition: None,
+            has_given_up: false,
             report: ReplicateReport::default(),
             frames: FrameUse::Never,
         })
@@ -235,10 +260,18 @@ impl<'r> Source<'r> {
                 }
                 Ok(())
             }
+            (_, Stage::Stopped) => Ok(()),
+            (
+                ReplicaMessage::Need(_)
+                | ReplicaMessage::Want { .. }
+                | ReplicaMessage::Placed { .. },
+                Stage::Next | Stage::Starting,
+            ) if self.has_given_up => Ok(()),
             (ReplicaMessage::Failed { kind, message }, Stage::Asking)
                 if self.answered < self.asked =>
             {
                 let name = self.heads[self.answered].name.clone();
+                self.report.known.push(SeriesKnown { series: name.clone(), newest: Vec::new() });
                 self.answered += 1;
                 self.report.refused.push((name, format!("{kind:?}: {message}")));
                 if self.answered == self.heads.len() {
@@ -284,6 +317,9 @@ impl<'r> Source<'r> {
     /// The next message to the replica; `None` if it has to say something first.
     pub fn produce(&mut self) -> Result<Option<SourceMessage>> {
         self.check_interrupted()?;
+        if let Some(message) = self.stop_in_time() {
+            return Ok(Some(message));
+        }
         loop {
             match &mut self.stage {
                 Stage::Asking => return Ok(self.ask()),
@@ -293,7 +329,7 @@ impl<'r> Source<'r> {
                     None => {}
                 },
                 Stage::Starting | Stage::Committing => return Ok(None),
-                Stage::Done => return Ok(Some(SourceMessage::Bye)),
+                Stage::Done | Stage::Stopped => return Ok(Some(SourceMessage::Bye)),
                 Stage::Refused(kind, message) => {
                     let outcome = Outcome::Failed(*kind, std::mem::take(message));
                     self.end(outcome);
@@ -306,6 +342,28 @@ impl<'r> Source<'r> {
                 },
             }
         }
+    }
+
+    /// Stops once the time to send is over, unless a snapshot is being committed. Returns the
+    /// message that gives up the current snapshot.
+    fn stop_in_time(&mut self) -> Option<SourceMessage> {
+        let now_ns = self.repository.objects.context.env.now_ns();
+        let is_over = self.options.until_ns.is_some_and(|until_ns| now_ns >= until_ns);
+        let may_stop = matches!(
+            self.stage,
+            Stage::Next | Stage::Starting | Stage::Segments(_) | Stage::Steps(_)
+        );
+        if !is_over || !may_stop {
+            return None;
+        }
+        let is_begun = self.current.is_some();
+        self.end(Outcome::Postponed);
+        for planned in std::mem::take(&mut self.planned) {
+            let bytes = planned.bytes;
+            self.report.snapshots.push(planned.outcome(bytes, (0, 0), Outcome::Postponed));
+        }
+        self.stage = Stage::Stopped;
+        is_begun.then_some(SourceMessage::Abort)
     }
 
     fn ask(&mut self) -> Option<SourceMessage> {
@@ -413,6 +471,9 @@ impl<'r> Source<'r> {
     /// Ends the current snapshot.
     fn end(&mut self, outcome: Outcome) {
         if let Some(current) = self.current.take() {
+            if let Outcome::Sent(_) = outcome {
+                self.note_sent(&current.planned);
+            }
             let bytes = current.found.snapshot.volumes.iter().map(|volume| volume.bytes).sum();
             let moved = (current.sent_bytes, current.reread_bytes);
             let outcome = current.planned.outcome(bytes, moved, outcome);
@@ -421,12 +482,24 @@ impl<'r> Source<'r> {
         self.stage = Stage::Next;
     }
 
+    /// Notes that the replica holds a snapshot now.
+    fn note_sent(&mut self, planned: &Planned) {
+        let now_ns = self.repository.objects.context.env.now_ns();
+        let Planned { origin, time_ns, .. } = *planned;
+        let sent = KnownSnapshot { origin, time_ns, is_deleted: false };
+        let mut known = self.report.known.iter_mut();
+        if let Some(known) = known.find(|known| known.series == planned.series) {
+            known.add(sent, now_ns);
+        }
+    }
+
     /// Gives up a snapshot that can't be read; other errors end the replication.
     fn give_up(&mut self, error: &Error) -> Result<SourceMessage> {
         if let Some(current) = &self.current {
             let outcome = outcome_of(self.repository, &current.planned, error)?;
             self.end(outcome);
         }
+        self.has_given_up = true;
         Ok(SourceMessage::Abort)
     }
 }

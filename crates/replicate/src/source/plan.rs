@@ -8,6 +8,7 @@ use silt_format::{Head, Id, Snapshot, SnapshotEntry};
 use silt_repository::find::Selector;
 use silt_repository::{Found, Repository};
 
+use super::backlog::SeriesKnown;
 use super::{Outcome, ReplicateOptions, ReplicateReport, SnapshotOutcome};
 
 /// A snapshot that will be sent.
@@ -17,6 +18,9 @@ pub(super) struct Planned {
     pub snapshot: Id,
     pub time_ns: i64,
     pub bytes: u64,
+    /// Bytes that its backup stored, together with those of the snapshots before it that are left
+    /// out; `None` if that is not known.
+    pub new_bytes: Option<u64>,
     pub origin: Origin,
 }
 
@@ -27,8 +31,18 @@ impl Planned {
         (sent_bytes, reread_bytes): (u64, u64),
         outcome: Outcome,
     ) -> SnapshotOutcome {
-        let Self { series, to, snapshot, time_ns, .. } = self;
-        SnapshotOutcome { series, to, snapshot, time_ns, bytes, sent_bytes, reread_bytes, outcome }
+        let Self { series, to, snapshot, time_ns, new_bytes, .. } = self;
+        SnapshotOutcome {
+            series,
+            to,
+            snapshot,
+            time_ns,
+            bytes,
+            new_bytes,
+            sent_bytes,
+            reread_bytes,
+            outcome,
+        }
     }
 }
 
@@ -53,9 +67,12 @@ pub(super) fn plan(
     options: &ReplicateOptions,
     (planned, report): (&mut VecDeque<Planned>, &mut ReplicateReport),
 ) -> Result<()> {
+    let now_ns = repository.objects.context.env.now_ns();
+    report.known.push(SeriesKnown::new(&head.name, known, now_ns));
     let there: HashSet<Origin> = known.iter().map(|known| known.origin).collect();
     let (mut lacked, mut has_common) = (Vec::new(), known.is_empty());
-    let now_ns = repository.objects.context.env.now_ns();
+    // Snapshots that the others may have been compared with.
+    let mut parents: HashSet<Id> = HashSet::new();
     // From the newest on, since the newest common one ends the search.
     for entry in head.snapshots.iter().rev() {
         let snapshot = match repository.snapshot(head.series, entry) {
@@ -70,6 +87,7 @@ pub(super) fn plan(
             Err(error) => return Err(error),
         };
         let origin = origin_of(repository, &snapshot);
+        parents.insert(snapshot.id);
         if there.contains(&origin) {
             report.present += 1;
             has_common = true;
@@ -93,15 +111,25 @@ pub(super) fn plan(
             return Ok(());
         }
     }
-    lacked.retain(|(entry, ..)| is_wanted(entry, options));
-    lacked.truncate(options.newest.unwrap_or(usize::MAX));
+    let wanted = lacked.iter().filter(|(entry, ..)| is_wanted(entry, options));
+    let wanted: HashSet<Id> =
+        wanted.take(options.newest.unwrap_or(usize::MAX)).map(|(entry, ..)| entry.id).collect();
+    let mut new_bytes = Some(0);
     for (entry, snapshot, origin) in lacked.into_iter().rev() {
+        // What a deleted snapshot has stored is not counted in those that are left.
+        let is_counted = snapshot.parent.is_none_or(|parent| parents.contains(&parent));
+        let stored = is_counted.then(|| snapshot.stored_bytes());
+        new_bytes = new_bytes.and_then(|bytes: u64| bytes.checked_add(stored?));
+        if !wanted.contains(&entry.id) {
+            continue;
+        }
         planned.push_back(Planned {
             series: head.name.clone(),
             to: replica_name(options, head),
             snapshot: entry.id,
             time_ns: snapshot.time_ns,
             bytes: snapshot.volumes.iter().map(|volume| volume.bytes).sum(),
+            new_bytes: new_bytes.replace(0),
             origin,
         });
     }

@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+mod backlog;
 mod connections;
+mod damage;
 mod disks;
 mod foreign;
 mod init;

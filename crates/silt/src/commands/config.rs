@@ -11,9 +11,11 @@ use silt_format::Error;
 use silt_source::nbd::Uri;
 
 use super::Failure;
+use super::replicas::ReplicaSettings;
 use super::rounds::{self, Series};
 use super::volume_args::PathText;
 use crate::cli::{ConfigCommand, Global, RetentionRules};
+use crate::rate::Rate;
 use crate::{output, secrets, snapshot_name};
 
 /// Maximum size of a configuration file in bytes.
@@ -43,10 +45,8 @@ pub struct Profile {
     jobs: Option<usize>,
     #[serde(deserialize_with = "memory")]
     memory: Option<u64>,
-    #[serde(deserialize_with = "limit")]
-    limit_read: Option<u64>,
-    #[serde(deserialize_with = "limit")]
-    limit_write: Option<u64>,
+    limit_read: Option<Rate>,
+    limit_write: Option<Rate>,
     cache_dir: Option<PathBuf>,
     cache_size: Option<u64>,
     /// Whether to use the cache.
@@ -61,6 +61,8 @@ pub struct Profile {
     pub retention: Option<RetentionRules>,
     /// The series that `silt backup` backs up.
     pub series: BTreeMap<String, Series>,
+    /// Where `silt replicate` brings snapshots.
+    pub replicas: BTreeMap<String, ReplicaSettings>,
 }
 
 /// A number in a range; the error has the line of the value.
@@ -78,10 +80,6 @@ fn ranged<'de, D: Deserializer<'de>>(
 
 fn memory<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
     ranged(from, 24..=1 << 20)
-}
-
-fn limit<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
-    ranged(from, 1..=u64::MAX >> 20)
 }
 
 fn nice<'de, D: Deserializer<'de>>(from: D) -> Result<Option<i32>, D::Error> {
@@ -200,6 +198,11 @@ fn read(path: &Path) -> Result<File, Failure> {
                 Err(failure) => return wrong("retention", &failure.to_string()),
             }
         }
+        for (replica, settings) in &profile.replicas {
+            if let Some((key, what)) = settings.problem(replica) {
+                return wrong(&format!("replicas.{replica}: {key}"), &what);
+            }
+        }
         if let Some((series, _)) = profile.series.iter().find(|(_, it)| it.volumes.is_empty()) {
             return wrong(&format!("series.{series}"), "it has no volumes");
         }
@@ -218,6 +221,15 @@ fn located(mut profile: Profile, file: &Path) -> Profile {
     if let Some(repository) = profile.repository.as_mut().filter(|it| !it.contains("://")) {
         *repository = folder.join(&*repository).to_string_lossy().into_owned();
     }
+    for replica in profile.replicas.values_mut() {
+        let password = replica.password_file.as_mut();
+        if let Some(password) = password.filter(|it| !secrets::is_credential(it)) {
+            *password = folder.join(&*password);
+        }
+        if replica.is_folder() {
+            replica.to = folder.join(&replica.to).to_string_lossy().into_owned();
+        }
+    }
     for series in profile.series.values_mut() {
         let volumes = series.volumes.values_mut();
         for PathText(path) in volumes.filter(|PathText(path)| !Uri::is_uri(path.as_os_str())) {
@@ -228,6 +240,16 @@ fn located(mut profile: Profile, file: &Path) -> Profile {
 }
 
 impl Chosen {
+    /// Whether the repository is that of the profile.
+    pub fn is_for(&self, global: &Global) -> bool {
+        self.profile.repository.is_none() || self.profile.repository == global.repo
+    }
+
+    /// Whether a setting is given as an option.
+    pub fn is_on_command_line(&self, key: &str) -> bool {
+        self.shown.iter().any(|it| it.key == key && it.from == "command line")
+    }
+
     /// Sets the options that are not given, and notes where each comes from.
     fn settle(&mut self, global: &mut Global, matches: &ArgMatches) {
         let mut settling = Settling { chosen: self, matches };
@@ -306,11 +328,13 @@ pub fn run(global: &Global, chosen: &Chosen, command: &ConfigCommand) -> u8 {
 
 fn show(global: &Global, chosen: &Chosen, file: Option<String>) {
     let series: Vec<&String> = chosen.profile.series.keys().collect();
+    let replicas: Vec<&str> = chosen.profile.replicas.keys().map(String::as_str).collect();
     if global.json {
         let setting = |it: &Setting| json!({"key": it.key, "value": it.value, "from": it.from});
         let settings: Vec<_> = chosen.shown.iter().map(setting).collect();
         let value = json!({
-            "file": file, "profile": chosen.name, "series": series, "settings": settings,
+            "file": file, "profile": chosen.name, "series": series, "replicas": replicas,
+            "settings": settings,
         });
         output::message("config", value);
         return;
@@ -320,6 +344,9 @@ fn show(global: &Global, chosen: &Chosen, file: Option<String>) {
     if !series.is_empty() {
         let series: Vec<&str> = series.iter().map(|name| name.as_str()).collect();
         output::line(&format!("Series   {}", series.join(", ")));
+    }
+    if !replicas.is_empty() {
+        output::line(&format!("Replicas  {}", replicas.join(", ")));
     }
     let rows = chosen.shown.iter().map(|it| {
         let value = match &it.value {

@@ -11,37 +11,11 @@ use siltstone::{
 
 use super::each::Each;
 use super::{Failure, Session, delete, reclaim, short};
-use crate::cli::{Forget, Group, RetentionRules};
+use crate::cli::{Forget, Group};
 use crate::{confirm, output, snapshot_name};
 
 /// How long snapshots deleted by `forget --reclaim` can be brought back by default.
 const KEEP_DELETED_S: u64 = 24 * 3600;
-
-impl RetentionRules {
-    /// Returns the policy that the options give, or `None`.
-    pub fn policy(&self) -> Result<Option<RetentionPolicy>, Failure> {
-        let within = self.keep_within.as_deref().map(snapshot_name::parse_period).transpose()?;
-        let min_age = self.min_age.as_deref().map(snapshot_name::parse_seconds).transpose()?;
-        let policy = RetentionPolicy {
-            last: self.keep_last.unwrap_or(0),
-            hourly: self.keep_hourly.unwrap_or(0),
-            daily: self.keep_daily.unwrap_or(0),
-            weekly: self.keep_weekly.unwrap_or(0),
-            monthly: self.keep_monthly.unwrap_or(0),
-            yearly: self.keep_yearly.unwrap_or(0),
-            within: within.unwrap_or_default(),
-            tags: self.keep_tag.clone(),
-            age_min_s: min_age.unwrap_or(0),
-            keep_deleted_s: 0,
-        };
-        let says_nothing = policy.is_empty() && self.min_age.is_none();
-        if policy.is_empty() && !says_nothing {
-            let message = "--min-age alone is not a rule; add a --keep rule";
-            return Err(Failure::Usage(message.to_owned()));
-        }
-        Ok((!says_nothing).then_some(policy))
-    }
-}
 
 /// The exit status if a backup was made, and `--forget` failed afterwards.
 const FORGET_FAILED: u8 = 6;

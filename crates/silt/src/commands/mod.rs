@@ -22,6 +22,7 @@ mod mount;
 mod policy;
 mod popular;
 mod reclaim;
+mod replicas;
 mod replicate;
 mod repo;
 mod restore;
@@ -39,19 +40,20 @@ use std::sync::atomic::AtomicBool;
 
 use clap::ArgMatches;
 use serde_json::{Value, json};
-use silt_format::{ByteSpan, Error, ErrorKind, Head, KdfCost, Level, LevelBytes, Snapshot, Volume};
+use silt_format::{ByteSpan, Error, ErrorKind, Head, Level, LevelBytes, Snapshot, Volume};
 use silt_location::{Cache, Opener, Prices, names_of};
 use silt_storage::{DryRunStorage, Storage, Usage};
 use siltstone::{Context, Found, FoundVolume, Repository, Throttle, Throttled, Warning};
 
 use self::config::Chosen;
 use crate::Program;
-use crate::cli::{Cli, Command, Cost, FilesCommand, Global, Popular, Repo, Rounds, Serve};
+use crate::cli::{Cli, Command, FilesCommand, Global, Popular, Repo, Rounds, Serve};
 pub use crate::failure::Failure;
 use crate::failure::exit_code;
 use crate::noted::NotedEnv;
 use crate::output;
 use crate::progress::Reporter;
+use crate::rate::Rate;
 use crate::secrets;
 
 /// The program's name and version, recorded in snapshots.
@@ -278,6 +280,18 @@ impl Session<'_> {
         traffic: Traffic,
         dry_run: bool,
     ) -> Result<Arc<dyn Storage>, Error> {
+        let write = if traffic == Traffic::Restore { None } else { self.write_limit() };
+        self.limited_storage(location, traffic, dry_run, write)
+    }
+
+    /// The same, with a limit of its own for what is written.
+    fn limited_storage(
+        &self,
+        location: &str,
+        traffic: Traffic,
+        dry_run: bool,
+        write: Option<Arc<Throttle>>,
+    ) -> Result<Arc<dyn Storage>, Error> {
         // Checks and sweeps read the store itself, not the cache.
         let storage = if traffic == Traffic::Other {
             self.opener.open(location)?
@@ -285,7 +299,6 @@ impl Session<'_> {
             self.opener.open_cached(location, &self.cache())?
         };
         let read = if traffic == Traffic::Backup { None } else { self.read_limit() };
-        let write = if traffic == Traffic::Restore { None } else { self.write_limit() };
         let storage: Arc<dyn Storage> = if read.is_none() && write.is_none() {
             storage
         } else {
@@ -317,17 +330,17 @@ impl Session<'_> {
 
     /// The limit of `--limit-read`.
     pub fn read_limit(&self) -> Option<Arc<Throttle>> {
-        self.global.limit_read.map(|limit| self.throttle(limit))
+        self.global.limit_read.as_ref().map(|limit| self.throttle(limit))
     }
 
     /// The limit of `--limit-write`.
     pub fn write_limit(&self) -> Option<Arc<Throttle>> {
-        self.global.limit_write.map(|limit| self.throttle(limit))
+        self.global.limit_write.as_ref().map(|limit| self.throttle(limit))
     }
 
-    fn throttle(&self, mib_per_s: u64) -> Arc<Throttle> {
-        let env = Arc::clone(&self.context.env);
-        Arc::new(Throttle::new(env, mib_per_s.saturating_mul(1 << 20)))
+    /// A limit of bytes per second.
+    pub fn throttle(&self, limit: &Rate) -> Arc<Throttle> {
+        Arc::new(Throttle::new(Arc::clone(&self.context.env), limit.bytes_per_s))
     }
 
     /// Opens the repository that the command line names, with all its places. A dry run writes to
@@ -413,16 +426,6 @@ impl Session<'_> {
         let file = self.global.password_file.as_deref();
         let prompt = if is_new { "Password of the new repository: " } else { "Password: " };
         secrets::password(&secrets::CURRENT, file, "--password-file", prompt, is_new)
-    }
-}
-
-impl Cost {
-    /// Converts the cost to the format's.
-    pub fn to_kdf(&self) -> Result<KdfCost, Failure> {
-        let memory_kib = self.kdf_memory.saturating_mul(1024);
-        let lanes = KdfCost::default().lanes;
-        let cost = KdfCost { memory_kib, passes: self.kdf_passes, lanes };
-        cost.validate().map_err(|error| Failure::Usage(error.to_string()))
     }
 }
 

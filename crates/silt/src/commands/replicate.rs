@@ -3,6 +3,7 @@
 use std::io::{IsTerminal, Write};
 use std::sync::Arc;
 
+use jiff::tz::TimeZone;
 use serde_json::json;
 use silt_format::replica::ReplicaRole;
 use silt_format::{ErrorKind, RepositoryId};
@@ -15,58 +16,174 @@ use silt_replicate::{
 use siltstone::{BackupOptions, Protection, Repository, Throttle};
 
 use super::init::label;
+use super::replicas::{self, Attempt, Records, ReplicaSettings, Target};
 use super::{Failure, PROGRAM, Session, Traffic, short};
 use crate::cli::{Replicate, ServeReplica};
+use crate::window::Window;
 use crate::{output, secrets};
 
 /// Some snapshots were not replicated.
 const INCOMPLETE: u8 = 3;
+/// The window of the replica is closed; the rest follows when it opens.
+const POSTPONED: u8 = 7;
+/// The user asked to stop.
+const INTERRUPTED: u8 = 130;
 /// Some snapshots are damaged here.
 const DAMAGE_FOUND: u8 = 5;
 /// The zstd level of what a replica sends: small messages.
 const ANSWERS_LEVEL: i32 = 1;
-/// The zstd level of what a source sends over a thin line.
-const THIN_LEVEL: i32 = 9;
 
 pub fn run(session: &Session<'_>, args: &Replicate) -> Result<u8, Failure> {
-    let to = Destination::parse(&args.to)?;
-    let is_location = matches!(to, Destination::Location(_));
-    if args.foreign && !is_location {
-        let message = "--foreign needs a folder or bucket that this machine reaches";
-        return Err(Failure::Usage(message.to_owned()));
-    }
-    if args.init && matches!(to, Destination::Tcp(_)) {
-        let message = "a server on a TCP port has a replica already, by whose secret it knows its \
-                       sources; make the replica over ssh, or in a folder or bucket";
-        return Err(Failure::Usage(message.to_owned()));
-    }
+    let targets = replicas::targets(session, args)?;
+    let destinations: Vec<Destination> = targets
+        .iter()
+        .map(|target| Destination::parse(&target.settings.to))
+        .collect::<Result<_, _>>()?;
+    require_sound(args, &targets, &destinations)?;
     let repository = session.open(Traffic::Restore, false)?;
-    let options = ReplicateOptions {
-        series: args.series.clone(),
-        prefix: args.prefix.clone(),
-        tags: args.tag.clone(),
-        newest: args.newest.and_then(|newest| usize::try_from(newest).ok()),
-        dry_run: args.dry_run,
-        foreign: args.foreign,
-        jobs: session.global.jobs,
-        memory_bytes: session.global.memory << 20,
+    let records = Records::new(session, &repository);
+    if args.forget {
+        return forget(&records, &targets);
+    }
+    let mut worst = 0;
+    for (target, to) in targets.iter().zip(&destinations) {
+        let failure = match bring(session, &repository, (target, to), args) {
+            Ok(status) => {
+                worst = worse(worst, status);
+                continue;
+            }
+            Err(failure) => failure,
+        };
+        if !args.dry_run {
+            records.note(session, target, &Attempt::Failed(&failure));
+        }
+        let code = failure.exit_code();
+        // One that is away does not keep the next one from being done.
+        if targets.len() == 1 || code == INTERRUPTED {
+            return Err(failure);
+        }
+        session.reporter.finish();
+        let message = format!("replica {}: {failure}", target.shown());
+        output::error(session.global.json, &message, code);
+        worst = worse(worst, code);
+    }
+    Ok(worst)
+}
+
+fn is_foreign(args: &Replicate, target: &Target) -> bool {
+    args.foreign || target.settings.foreign
+}
+
+/// Fails unless the destinations can do what is asked for.
+fn require_sound(
+    args: &Replicate,
+    targets: &[Target],
+    destinations: &[Destination],
+) -> Result<(), Failure> {
+    for (target, to) in targets.iter().zip(destinations) {
+        if is_foreign(args, target) && !matches!(to, Destination::Location(_)) {
+            let message = "a replica with another secret is in a folder or bucket that this \
+                           machine reaches";
+            return Err(Failure::Usage(message.to_owned()));
+        }
+        if args.init && matches!(to, Destination::Tcp(_)) {
+            let message = "a server on a TCP port has a replica already, by whose secret it knows \
+                           its sources; make the replica over ssh, or in a folder or bucket";
+            return Err(Failure::Usage(message.to_owned()));
+        }
+    }
+    Ok(())
+}
+
+/// The exit status of several replications: damage, then a failure, then snapshots that were not
+/// sent, then a rest that follows later.
+fn worse(one: u8, other: u8) -> u8 {
+    let rank = |status: u8| match status {
+        0 => 0,
+        POSTPONED => 1,
+        INCOMPLETE => 2,
+        DAMAGE_FOUND => 4,
+        _ => 3,
     };
-    let mut is_foreign = false;
-    let (report, traffic) = if let Destination::Location(location) = &to {
-        let replica = open_replica(session, &repository, location, args)?;
-        let why = foreign(&repository, &replica)?.filter(|_| args.foreign);
-        is_foreign = why.is_some();
+    if rank(other) > rank(one) { other } else { one }
+}
+
+/// Forgets replicas that are no longer used.
+fn forget(records: &Records<'_>, targets: &[Target]) -> Result<u8, Failure> {
+    for target in targets {
+        let shown = target.shown();
+        if records.forget(&target.settings)? {
+            output::done(&format!("Forgot the replica {shown}."));
+        } else {
+            output::done(&format!("Nothing is recorded of the replica {shown}."));
+        }
+    }
+    Ok(0)
+}
+
+/// Replicates to one replica; returns the exit status.
+fn bring(
+    session: &Session<'_>,
+    repository: &Repository,
+    (target, to): (&Target, &Destination),
+    args: &Replicate,
+) -> Result<u8, Failure> {
+    let mut options = target.settings.options();
+    (options.dry_run, options.memory_bytes) = (args.dry_run, session.global.memory << 20);
+    // The profile may name a series that is backed up later.
+    options.may_be_absent = !target.is_partial;
+    if let Some(window) = target.settings.window.as_ref().filter(|_| !args.dry_run) {
+        options.until_ns = window.end_ns(session.context.env.now_ns(), &TimeZone::system());
+        if options.until_ns.is_none() {
+            postponed(session, target, window);
+            return Ok(POSTPONED);
+        }
+    }
+    options.foreign = is_foreign(args, target);
+    options.jobs = session.global.jobs;
+    let mut reads_anew = false;
+    let (report, traffic, replica) = if let Destination::Location(location) = to {
+        let replica = open_replica(session, repository, (target, location), args)?;
+        let why = foreign(repository, &replica)?.filter(|_| options.foreign);
+        reads_anew = why.is_some();
         if let Some(why) = why.filter(|_| !session.global.json) {
             output::note(&format!("silt: {why}"));
         }
-        (replicate(&repository, &replica, options, stored(session))?, None)
+        (replicate(repository, &replica, options, stored(session))?, None, replica.id())
     } else {
-        let (report, traffic) = send(session, &repository, &to, options, args)?;
-        (report, Some(traffic))
+        let (report, traffic, replica) = send(session, repository, (to, target), options, args)?;
+        (report, Some(traffic), replica)
     };
     session.reporter.finish();
-    print(session, &report, traffic, is_foreign);
+    if !args.dry_run {
+        let attempt = Attempt::Ended(replica, &report);
+        Records::new(session, repository).note(session, target, &attempt);
+    }
+    print(session, target, &report, (traffic, reads_anew));
+    if let Some(window) = target.settings.window.as_ref().filter(|_| report.is_postponed()) {
+        postponed(session, target, window);
+    }
     Ok(status(&report))
+}
+
+/// Says that a window is closed, and when it opens.
+fn postponed(session: &Session<'_>, target: &Target, window: &Window) {
+    let opens_ns = window.next_begin_ns(session.context.env.now_ns(), &TimeZone::system());
+    if session.global.json {
+        let value = json!({
+            "replica": target.name,
+            "destination": target.settings.to,
+            "window": window,
+            "opens": opens_ns.map(output::rfc3339),
+        });
+        output::message("replication_postponed", value);
+        return;
+    }
+    let opens = opens_ns.map_or_else(String::new, |ns| format!(" at {}", output::time(ns)));
+    output::note(&format!(
+        "silt: replica {}: the window {window} is closed; the rest follows when it opens{opens}",
+        target.shown()
+    ));
 }
 
 fn stored(session: &Session<'_>) -> BackupOptions {
@@ -82,33 +199,39 @@ fn stored(session: &Session<'_>) -> BackupOptions {
 fn send(
     session: &Session<'_>,
     repository: &Repository,
-    to: &Destination,
+    (to, target): (&Destination, &Target),
     options: ReplicateOptions,
     args: &Replicate,
-) -> Result<(ReplicateReport, LineTraffic), Failure> {
+) -> Result<(ReplicateReport, LineTraffic, RepositoryId), Failure> {
+    let settings = &target.settings;
+    let program = settings.remote_program.as_deref().unwrap_or("silt");
     let init = if args.init { " --init" } else { "" };
-    let command = format!("{} serve replica{init}", args.remote_program);
+    let command = format!("{program} serve replica{init}");
     let (line, mut stream) = Line::open(repository, to, &command)?;
-    if let Some(throttle) = session.write_limit() {
+    if let Some(limit) = &settings.limit_write {
+        let throttle = session.throttle(limit);
         stream.writer = Box::new(Limited { to: stream.writer, throttle });
     }
-    let protection = || protection(session, repository, args);
+    let protection = || protection(session, repository, settings, args);
     let made = if args.init { make_replica(repository, &mut stream, protection) } else { Ok(None) };
     let sent = made.and_then(|made| {
         if let Some(id) = made {
-            made_replica(session, id, &args.to);
+            made_replica(session, id, &settings.to);
         }
         let role = ReplicaRole::Source;
-        let level = args.compression.unwrap_or(THIN_LEVEL);
-        let mut connection = Connection::open(repository, role, stream, level)?;
-        if args.compression.is_none() {
+        let mut connection = Connection::open(repository, role, stream, settings.level())?;
+        if settings.compression.is_none() {
             connection.adapt();
         }
         let report = replicate_over(repository, options, &mut connection)?;
-        Ok((report, connection.traffic()))
+        Ok((report, connection.traffic(), connection.peer()))
     });
     let ended = line.end();
     match (sent, ended) {
+        // Writing to the line fails in the middle of a record if the user asks to stop.
+        (Err(_), _) if session.context.env.is_interrupted() => {
+            Err(silt_format::Error::new(ErrorKind::Interrupted, "interrupted").into())
+        }
         // The program has said why it ended, or ends because this one does.
         (Err(Failure::Error(error)), Err(ended)) if error.kind() == ErrorKind::Unavailable => {
             Err(error.context(ended.to_string()).into())
@@ -128,10 +251,15 @@ struct Limited {
 }
 
 impl Write for Limited {
+    /// Writes a small piece, so that a large record passes evenly.
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        let written = self.to.write(bytes)?;
-        self.throttle.take(silt_format::number::to_u64(written));
-        Ok(written)
+        let piece = &bytes[..bytes.len().min(self.throttle.piece_bytes())];
+        self.throttle.take(silt_format::number::to_u64(piece.len()));
+        if self.throttle.is_interrupted() {
+            return Err(std::io::Error::other("interrupted"));
+        }
+        self.to.write_all(piece)?;
+        Ok(piece.len())
     }
 
     fn flush(&mut self) -> std::io::Result<()> {
@@ -143,17 +271,21 @@ impl Write for Limited {
 fn open_replica(
     session: &Session<'_>,
     source: &Repository,
-    location: &str,
+    (target, location): (&Target, &str),
     args: &Replicate,
 ) -> Result<Repository, Failure> {
-    let storage = session.storage(location, Traffic::Backup, args.dry_run);
-    let file = args.to_password_file.as_deref();
-    let variables = &secrets::REPLICA;
+    let settings = &target.settings;
+    let open = |location: &str| {
+        let limit = settings.limit_write.as_ref().map(|limit| session.throttle(limit));
+        session.limited_storage(location, Traffic::Backup, args.dry_run, limit)
+    };
+    let storage = open(location);
+    let password = |is_new: bool| password(settings, args, is_new);
     let opened = storage.map_err(Failure::from).and_then(|storage| {
         let attempt = || {
             let mut failure = None;
             let opened = Repository::open(Arc::clone(&storage), session.context.clone(), || {
-                password(args, false).map_err(|failed| {
+                password(false).map_err(|failed| {
                     let error = silt_format::Error::invalid("no password");
                     failure = Some(failed);
                     error
@@ -161,8 +293,10 @@ fn open_replica(
             });
             failure.map_or_else(|| opened.map_err(Failure::from), Err)
         };
-        let repository = secrets::attempts(secrets::is_asked(variables, file), attempt)?;
-        let open = |location: &str| session.storage(location, Traffic::Backup, args.dry_run);
+        let file = args.to_password_file.as_deref().or(settings.password_file.as_deref());
+        let is_asked =
+            secrets::is_asked(&secrets::REPLICA, file) && settings.password_command.is_none();
+        let repository = secrets::attempts(is_asked, attempt)?;
         Ok(repository.with_places_by(&names_of(location), &open)?)
     });
     let is_missing = |failure: &Failure| {
@@ -177,30 +311,42 @@ fn open_replica(
         }
         opened => return opened,
     }
-    let protection = protection(session, source, args)?;
+    let protection = protection(session, source, settings, args)?;
     let storage = session.opener.create(location, session.unique())?;
     let replica = source.init_replica(storage, session.context.clone(), &protection, None)?;
     made_replica(session, replica.id(), location);
     Ok(replica)
 }
 
-fn password(args: &Replicate, is_new: bool) -> Result<Vec<u8>, Failure> {
+/// The replica's password. One that the command line or the environment names leaves out both of
+/// the profile.
+fn password(
+    settings: &ReplicaSettings,
+    args: &Replicate,
+    is_new: bool,
+) -> Result<Vec<u8>, Failure> {
+    let (given, variables) = (args.to_password_file.as_deref(), &secrets::REPLICA);
+    let is_given = !secrets::is_asked(variables, given);
+    if let Some(command) = settings.password_command.as_deref().filter(|_| !is_given) {
+        return secrets::by_command(command);
+    }
+    let of_profile = settings.password_file.as_deref().filter(|_| !is_given);
     let prompt = if is_new { "Password of the new replica: " } else { "Replica's password: " };
-    let file = args.to_password_file.as_deref();
-    secrets::password(&secrets::REPLICA, file, "--to-password-file", prompt, is_new)
+    secrets::password(variables, given.or(of_profile), "--to-password-file", prompt, is_new)
 }
 
 /// The protection of a new replica.
 fn protection(
     session: &Session<'_>,
     source: &Repository,
+    settings: &ReplicaSettings,
     args: &Replicate,
 ) -> Result<Protection, Failure> {
     if !source.is_encrypted() {
         return Ok(Protection::None);
     }
     let (cost, label) = (args.cost.to_kdf()?, label(session, "replica"));
-    Ok(Protection::Password { password: password(args, true)?, cost, label })
+    Ok(Protection::Password { password: password(settings, args, true)?, cost, label })
 }
 
 fn made_replica(session: &Session<'_>, id: RepositoryId, place: &str) {
@@ -216,25 +362,31 @@ fn status(report: &ReplicateReport) -> u8 {
     if report.snapshots.iter().any(is_damaged) {
         return DAMAGE_FOUND;
     }
-    if report.is_complete() { 0 } else { INCOMPLETE }
+    match report.is_complete() {
+        false => INCOMPLETE,
+        true if report.is_postponed() => POSTPONED,
+        true => 0,
+    }
 }
 
 fn print(
     session: &Session<'_>,
+    target: &Target,
     report: &ReplicateReport,
-    traffic: Option<LineTraffic>,
-    is_foreign: bool,
+    (traffic, reads_anew): (Option<LineTraffic>, bool),
 ) {
     let sent = |snapshot: &&SnapshotOutcome| matches!(snapshot.outcome, Outcome::Sent(_));
     let sent_count = report.snapshots.iter().filter(sent).count();
     if session.global.json {
-        report.snapshots.iter().for_each(print_json);
+        report.snapshots.iter().for_each(|it| print_json(target, it));
         let refused = report.refused.iter();
         let refused = refused.map(|(series, reason)| json!({"series": series, "reason": reason}));
         let value = json!({
+            "replica": target.name,
+            "destination": target.settings.to,
             "sent": sent_count,
             "present": report.present,
-            "foreign": is_foreign,
+            "foreign": reads_anew,
             "refused": refused.collect::<Vec<_>>(),
             "sent_bytes": traffic.map(|traffic| traffic.sent_bytes),
             "received_bytes": traffic.map(|traffic| traffic.received_bytes),
@@ -243,20 +395,23 @@ fn print(
         return;
     }
     for snapshot in &report.snapshots {
-        let SnapshotOutcome {
-            series, to, snapshot: id, time_ns, bytes, sent_bytes, outcome, ..
-        } = snapshot;
+        let SnapshotOutcome { series, to, snapshot: id, time_ns, bytes, .. } = snapshot;
         let name = if series == to { series.clone() } else { format!("{series} as {to}") };
         let name = format!("{name} {} of {}", short(*id), output::time(*time_ns));
         let size = output::bytes(*bytes);
-        match outcome {
-            Outcome::Planned => output::done(&format!("would send {name} ({size})")),
+        match &snapshot.outcome {
+            Outcome::Planned => {
+                let new = snapshot.new_bytes.map(output::bytes);
+                let new = new.map_or_else(String::new, |new| format!(", about {new} new"));
+                output::done(&format!("would send {name} ({size}{new})"));
+            }
             Outcome::Sent(_) => {
-                let new = output::bytes(*sent_bytes);
+                let new = output::bytes(snapshot.sent_bytes);
                 let reread = output::bytes(snapshot.reread_bytes);
-                let reread = if is_foreign { format!("; {reread} reread") } else { String::new() };
+                let reread = if reads_anew { format!("; {reread} reread") } else { String::new() };
                 output::done(&format!("sent {name}: {new} new of {size}{reread}"));
             }
+            Outcome::Postponed => output::done(&format!("{name} follows later")),
             Outcome::Gone => output::done(&format!("{name} was deleted meanwhile")),
             Outcome::Failed(_, why) => output::note(&format!("silt: {name} was not sent: {why}")),
         }
@@ -269,29 +424,33 @@ fn print(
             (output::bytes(traffic.sent_bytes), output::bytes(traffic.received_bytes));
         format!("; {out} sent, {back} received")
     });
+    let site = target.name.as_ref().map_or_else(String::new, |name| format!(" to {name}"));
     let is_plan = report.snapshots.iter().any(|s| matches!(s.outcome, Outcome::Planned));
     if !is_plan {
         output::done(&format!(
-            "Replicated {}{link}.",
+            "Replicated {}{site}{link}.",
             output::count(silt_format::number::to_u64(sent_count), "snapshot")
         ));
     }
 }
 
-fn print_json(sent: &SnapshotOutcome) {
+fn print_json(target: &Target, sent: &SnapshotOutcome) {
     let SnapshotOutcome { series, to, snapshot, time_ns, bytes, outcome, .. } = sent;
     let (name, id, error) = match outcome {
+        Outcome::Postponed => ("postponed", None, None),
         Outcome::Planned => ("planned", None, None),
         Outcome::Sent(id) => ("sent", Some(id.to_string()), None),
         Outcome::Gone => ("gone", None, None),
         Outcome::Failed(_, why) => ("failed", None, Some(why)),
     };
     let value = json!({
+        "replica": target.name,
         "series": series,
         "to": to,
         "snapshot": snapshot.to_string(),
         "time": output::rfc3339(*time_ns),
         "bytes": bytes,
+        "new_bytes": sent.new_bytes,
         "sent_bytes": sent.sent_bytes,
         "reread_bytes": sent.reread_bytes,
         "outcome": name,

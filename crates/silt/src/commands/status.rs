@@ -3,7 +3,7 @@
 use serde_json::json;
 use siltstone::SeriesStatus;
 
-use super::{Failure, Session, short};
+use super::{Failure, Session, replicas, short};
 use crate::cli::Status;
 use crate::{output, snapshot_name};
 
@@ -36,8 +36,16 @@ fn problems(
 
 pub fn run(session: &Session<'_>, args: &Status) -> Result<u8, Failure> {
     let max_age_s = args.max_age.as_deref().map(snapshot_name::parse_seconds).transpose()?;
+    let max_lag_s = args.max_lag.as_deref().map(snapshot_name::parse_seconds).transpose()?;
     let repository = session.repository()?;
     let all = repository.status(&args.series)?;
+    // With named series, only they are asked about.
+    let is_about_all = args.series.is_empty();
+    let replicas = if is_about_all {
+        replicas::statuses(session, &repository, max_lag_s)?
+    } else {
+        Vec::new()
+    };
     session.reporter.finish();
     let now_ns = session.context.env.now_ns();
     let mut rows = Vec::new();
@@ -58,22 +66,42 @@ pub fn run(session: &Session<'_>, args: &Status) -> Result<u8, Failure> {
             rows.push(row(status, age_s, &problems));
         }
     }
+    let behind: Vec<&str> = replicas
+        .iter()
+        .filter(|replica| !replica.problems.is_empty())
+        .map(|replica| replica.shown.as_str())
+        .collect();
     if session.global.json {
-        let value = json!({"series": all.len(), "failing": failing});
+        replicas::print(session, &replicas);
+        let value = json!({
+            "series": all.len(),
+            "failing": failing,
+            "replicas": replicas.len(),
+            "failing_replicas": behind,
+        });
         output::message("summary", value);
     } else if rows.is_empty() {
         output::line("No series yet. `silt backup SERIES PATH` makes one.");
     } else {
         let header = ["SERIES", "STATE", "NEWEST", "AGE", "ID", "SNAPSHOTS", "VERIFIED", "MAP"];
         output::table(&header, &rows, &[3, 5]);
+        replicas::print(session, &replicas);
     }
-    if failing.is_empty() {
+    if !session.global.json {
+        replicas.iter().for_each(replicas::explain);
+    }
+    if failing.is_empty() && behind.is_empty() {
         return Ok(0);
     }
     if !session.global.json {
         let failing_ones = all.iter().filter(|status| failing.contains(&status.series.as_str()));
         failing_ones.for_each(explain);
-        output::note(&format!("silt: not protected: {}", failing.join(", ")));
+        if !failing.is_empty() {
+            output::note(&format!("silt: not protected: {}", failing.join(", ")));
+        }
+        if !behind.is_empty() {
+            output::note(&format!("silt: not at another site: {}", behind.join(", ")));
+        }
     }
     Ok(NOT_PROTECTED)
 }
@@ -132,7 +160,7 @@ fn row(status: &SeriesStatus, age_s: Option<u64>, problems: &[&str]) -> Vec<Stri
 }
 
 /// `3d 4h`, `5h 10m` or `12m`.
-fn age(seconds: u64) -> String {
+pub fn age(seconds: u64) -> String {
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
     match (days, hours) {
         (0, 0) => format!("{minutes}m"),

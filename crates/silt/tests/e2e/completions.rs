@@ -172,7 +172,8 @@ fn completion_uses_the_options_of_the_line_and_the_profile() {
     place.write(
         "silt.toml",
         b"[profiles.home]\nrepository = 'repository'\npassword-file = 'password'\n\
-          [profiles.home.series.new]\nvolumes = { root = 'a.raw' }\n[profiles.away]\n",
+          [profiles.home.series.new]\nvolumes = { root = 'a.raw' }\n[profiles.away]\n\
+          [profiles.home.replicas.offsite]\nto = 'ssh://offsite/replica'\n",
     );
     let bare = || {
         let mut command = place.command();
@@ -183,6 +184,9 @@ fn completion_uses_the_options_of_the_line_and_the_profile() {
     assert_eq!(candidates(&mut bare(), &words), ["db1", "new", "web1"]);
     let words = ["silt", "--config", "silt.toml", "--profile", ""];
     assert_eq!(candidates(&mut bare(), &words), ["away", "home"]);
+    let home = ["silt", "--config", "silt.toml", "--profile", "home", "replicate"];
+    let words = [&home[..], &["--to", "o"]].concat();
+    assert_eq!(candidates(&mut bare(), &words), ["offsite"]);
     let words = ["silt", "-r", "repository", "--password-file", "password", "stats", "d"];
     assert_eq!(candidates(&mut bare(), &words), ["db1"]);
     let words = ["silt", "-r", "repository", "stats", "d"];

@@ -6,7 +6,7 @@ use crate::kit::{Place, changed, disk};
 fn help_has_topics() {
     let place = Place::new();
     let page = |words: &[&str]| place.silt(&[&["help"], words].concat()).exits(0).out;
-    assert!(page(&["options"]).contains("--limit-read <MIB>"));
+    assert!(page(&["options"]).contains("--limit-read <RATE>"));
     let buckets = page(&["buckets"]);
     assert!(buckets.contains("SILT_S3_LOCK_MODE") && buckets.contains("--cache-dir <FOLDER>"));
     assert!(page(&["environment"]).contains("SILT_PASSWORD_COMMAND"));

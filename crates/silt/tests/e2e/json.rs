@@ -7,13 +7,13 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::kit::{Place, Run, changed, damage, disk};
+use crate::kit::{Place, Run, changed, damage, disk, tool};
 
 const RECORDED: &str = include_str!("json.golden.txt");
 const DOCUMENT: &str = include_str!("../../../../docs/JSON.md");
 
 /// Commands in their order; each is run with `--json`.
-const COMMANDS: [&str; 65] = [
+const COMMANDS: [&str; 67] = [
     "backup web1 root=disk.raw --tag nightly",
     "backup home home",
     "CHANGE",
@@ -76,6 +76,8 @@ const COMMANDS: [&str; 65] = [
     "replicate --to replica --dry-run --init",
     "replicate --to replica --init --kdf-memory 8 --kdf-passes 1",
     "replicate --to replica --prefix a- --dry-run",
+    "replicate --to replica --window CLOSED",
+    "status",
     "key list",
     "config check",
     "version",
@@ -141,6 +143,9 @@ fn tell() -> (String, Vec<String>) {
     let place = prepare();
     let (mut told, mut names) = (String::new(), Vec::new());
     let mut first = [String::new(), String::new()];
+    // A window that is closed now.
+    let hour: u32 = tool("date", &["-u", "+%H"]).parse().unwrap();
+    let closed = format!("{:02}:00-{:02}:00", (hour + 12) % 24, (hour + 13) % 24);
     for command in COMMANDS {
         if command == "CHANGE" {
             place.write("disk.raw", &changed(&disk(3, 4), 9));
@@ -154,6 +159,7 @@ fn tell() -> (String, Vec<String>) {
         }
         let shown = command.replace("web1@ID0", "first").replace("home@ID1", "first");
         let command = command.replace("web1@ID0", &first[0]).replace("home@ID1", &first[1]);
+        let command = command.replace("CLOSED", &closed);
         let mut part = String::new();
         messages(&place, &command, &mut part, &mut names);
         told.push_str(&part.replacen(&command, &shown, 1));

@@ -29,6 +29,7 @@ mod nbdsh;
 mod packaging;
 mod profiles;
 mod renames;
+mod replicas;
 mod replicate;
 mod restores;
 mod s3;

@@ -87,6 +87,7 @@ fn completer(id: &str, is_diff: bool, names: &Arc<Names>) -> Option<ArgValueComp
         "snapshot" | "snapshots" | "files" => Names::snapshots,
         "old" | "new" if is_diff => Names::snapshots,
         "profile" => Names::profiles,
+        "to" => Names::replicas,
         "repo" => return Some(ArgValueCompleter::new(PathCompleter::dir())),
         "volumes" => return Some(ArgValueCompleter::new(volumes)),
         _ => return None,

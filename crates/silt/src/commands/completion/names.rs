@@ -1,11 +1,12 @@
 //! The names that a repository and a configuration file have, found without asking for anything.
 
 use std::collections::BTreeSet;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use clap::{CommandFactory, FromArgMatches};
+use clap_complete::engine::{PathCompleter, ValueCompleter};
 use silt_format::Head;
 use silt_location::{Opener, StorageKind};
 use siltstone::{Context, Repository, Silent};
@@ -91,6 +92,16 @@ impl Names {
             found.extend(heads.iter().flat_map(ids));
         }
         found
+    }
+
+    /// The replicas of the profile, and folders.
+    pub fn replicas(&self, current: &str) -> Vec<Candidate> {
+        let chosen = self.settings().map(|(_, chosen)| chosen);
+        let replicas = chosen.map(|it| it.profile.replicas).unwrap_or_default().into_iter();
+        let named = replicas.map(|(value, it)| Candidate { value, help: Some(it.to) });
+        let folders = PathCompleter::dir().complete(OsStr::new(current)).into_iter();
+        let folders = folders.filter_map(|it| it.get_value().to_str().map(str::to_owned));
+        named.chain(folders.map(Candidate::plain)).collect()
     }
 
     /// The profiles of the configuration file.

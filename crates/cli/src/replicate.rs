@@ -4,26 +4,27 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::Args;
+use silt_terminal::window::{self, Window};
 
-use super::Cost;
+use crate::key::Cost;
 
 #[derive(Args)]
 pub struct Replicate {
-    /// The series to replicate; all by default.
+    /// The series to replicate, also as 'db-*'; all by default.
     pub series: Vec<String>,
-    /// Where the replica is: a folder or bucket, ssh://[USER@]HOST[:PORT]/PATH, tcp://HOST:PORT of
-    /// `silt serve replica`, or exec:COMMAND that runs that server.
+    /// Replica of the profile, all by default; folder or bucket, tcp://HOST:PORT,
+    /// ssh://[USER@]HOST[:PORT]/PATH or exec:COMMAND.
     #[arg(long, value_name = "DEST")]
-    pub to: String,
+    pub to: Option<String>,
     /// Make the replica if it is missing, with a password of its own.
-    #[arg(long)]
+    #[arg(long, requires = "to")]
     pub init: bool,
     /// Read and store all anew if the destination has another secret.
     #[arg(long, conflicts_with = "init")]
     pub foreign: bool,
     /// Put this in front of the names of series at the replica.
-    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
-    pub prefix: String,
+    #[arg(long, value_name = "TEXT")]
+    pub prefix: Option<String>,
     /// Replicate only snapshots with this tag; repeatable.
     #[arg(long, value_name = "TAG")]
     pub tag: Vec<String>,
@@ -33,15 +34,21 @@ pub struct Replicate {
     /// Print which snapshots would be sent, and send nothing.
     #[arg(short = 'n', long, conflicts_with = "init")]
     pub dry_run: bool,
-    /// Zstd level of what is sent, 1 to 19 [default: 9, and as stored on fast lines].
+    /// Send only at this time of the day, such as 22:00-06:00.
+    #[arg(long, value_name = "TIMES", value_parser = window::parse)]
+    pub window: Option<Window>,
+    /// Show a replica no more in `silt status`; send nothing.
+    #[arg(long, conflicts_with_all = ["init", "dry_run"], requires = "to")]
+    pub forget: bool,
+    /// Zstd level of what is sent, 1 to 19; by default as fits the line.
     #[arg(long, value_name = "LEVEL", value_parser = clap::value_parser!(i32).range(1..=19))]
     pub compression: Option<i32>,
     /// Read the replica's password from the first line of this file.
     #[arg(long, value_name = "FILE")]
     pub to_password_file: Option<PathBuf>,
-    /// The program to run on the other machine.
-    #[arg(long, value_name = "PATH", default_value = "silt")]
-    pub remote_program: String,
+    /// The program to run on the other machine; `silt` by default.
+    #[arg(long, value_name = "PATH")]
+    pub remote_program: Option<String>,
     #[command(flatten)]
     pub cost: Cost,
 }

@@ -1,50 +1,26 @@
-//! The command line.
-
-mod completion;
-mod config;
-mod copies;
-mod deletion;
-mod files;
-mod global;
-mod help;
-mod import;
-mod key;
-mod mount;
-mod popular;
-mod replicate;
-mod rounds;
-mod series;
-mod serve;
-mod trees;
-mod tune;
+//! The program's command line: every command, and the arguments of most.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-pub use completion::{Complete, Manual};
-pub use config::ConfigCommand;
-pub use copies::{Copies, CopiesCommand};
-pub use deletion::{
-    Delete, Forget, Group, Policy, Reclaim, RetentionRules, SetPolicy, SomeSnapshots, Sweep,
-    Undelete,
-};
-pub use files::{Files, FilesCommand};
-pub use global::Global;
-pub use help::{Topic, command, introduction, page, topic};
-pub use import::{Import, ImportHow, ImportTar};
-pub use key::{Cost, Key, NewKey, NewPassword};
-pub use mount::{Mount, Unmount};
-pub use popular::{Build as PopularBuild, Choice as PopularChoice, Popular};
-pub use replicate::{Replicate, ServeReplica};
-pub use rounds::{Choice as RoundsChoice, Plan as PlanRounds, Rounds};
-pub use series::{Remove, Rename, Tag, TagChange};
-pub use serve::{Serve, ServeNbd};
-pub use trees::{
-    Archive, Cat, Dump, Find, Ls, Owners, TreeArgs, TreeRestoreArgs, Versions, Xattrs,
-};
-pub use tune::Tune;
+use crate::completion::{Complete, Manual};
+use crate::config::ConfigCommand;
+use crate::copies::Copies;
+use crate::deletion::{Delete, Forget, Policy, Reclaim, SomeSnapshots, Sweep, Undelete};
+use crate::files::Files;
+use crate::global::Global;
+use crate::import::Import;
+use crate::key::{Cost, Key};
+use crate::mount::{Mount, Unmount};
+use crate::popular::Popular;
+use crate::replicate::Replicate;
+use crate::rounds::{Choice as RoundsChoice, Rounds};
+use crate::series::{Remove, Rename, Tag};
+use crate::serve::Serve;
+use crate::trees::{Cat, Dump, Find, Ls, TreeArgs, TreeRestoreArgs, Versions};
+use crate::tune::Tune;
 
 const AFTER_HELP: &str = "Exit status:
     0  done
@@ -54,11 +30,12 @@ const AFTER_HELP: &str = "Exit status:
     4  backup made, but the changed-blocks map was wrong (everything was read)
     5  damage found
     6  backup made, but --forget failed
+    7  `silt replicate`: the rest follows in the next --window
    10  no repository there
    11  another process works on the series
    12  wrong password
    13  refused: rights, keys, an existing target, safety checks
-   20  `silt status`: a series is too old or damaged
+   20  `silt status`: a series is too old or damaged, or a replica is behind
   130  interrupted
 
 Examples:
@@ -228,13 +205,15 @@ R renamed. Content is compared, not times; equal stored data is not read.")]
     /// Show statistics: snapshots, sizes and stored bytes per series
     #[command(after_help = "Examples:\n  silt stats\n  silt stats web1 --json")]
     Stats(Snapshots),
-    /// Show the age and state of each series' newest good snapshot, for monitoring
+    /// Show the age and state of each series and replica, for monitoring
     #[command(after_help = "Examples:
   silt status
   silt status --max-age 26h
   silt status web1 db1 --max-age 26h --json
 
-Exit status 20 if a series is damaged, has no good snapshot, or none younger than --max-age.
+Exit status 20 if a series is damaged, has no good snapshot, or none younger than --max-age, or if a
+replica lacks a snapshot older than --max-lag, was never replicated to, or the last attempt failed.
+WAITING: snapshots that the next `silt replicate` sends, as far as this machine knows.
 A snapshot is good if it can be read, its source was read in full, and it is not dated in the
 future. VERIFIED: `silt check --read-data` has read all data of the series since this time. MAP:
 every segment was read or compared since this time; - without changed-blocks maps.")]
@@ -304,7 +283,7 @@ They can be brought back with `silt undelete` until a reclaim frees their space.
     /// Bring snapshots to a replica of the repository at another site
     #[command(after_help = "Examples:
   silt replicate --to /mnt/second --init
-  silt replicate --to ssh://backup@offsite/backup/replica --limit-write 1
+  silt replicate --to ssh://backup@offsite/backup/replica --limit-write 2mbit
   silt replicate --to tcp://offsite:7420 web1 db1 --newest 1
   silt replicate --to s3://bucket/backup --foreign --dry-run
   silt replicate --to 'exec:podman exec -i offsite silt serve replica -r /replica'
@@ -563,6 +542,10 @@ pub struct Status {
     /// Exit with 20 if a series' newest good snapshot is older than this, such as 26h.
     #[arg(long, value_name = "PERIOD")]
     pub max_age: Option<String>,
+    /// Exit with 20 if a snapshot older than this, such as 3d, is not at a replica that should have
+    /// it; otherwise the replica's max-lag in the profile counts.
+    #[arg(long, value_name = "PERIOD")]
+    pub max_lag: Option<String>,
 }
 
 #[derive(Args)]

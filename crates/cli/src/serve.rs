@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::ServeReplica;
+use crate::replicate::ServeReplica;
 
 #[derive(Subcommand)]
 pub enum Serve {

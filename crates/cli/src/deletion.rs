@@ -2,6 +2,9 @@
 
 use clap::{Args, Subcommand};
 use serde::Deserialize;
+use silt_format::RetentionPolicy;
+use silt_terminal::failure::Failure;
+use silt_terminal::snapshot_name;
 
 #[derive(Args)]
 pub struct Delete {
@@ -61,6 +64,32 @@ pub struct RetentionRules {
     /// its date.
     #[arg(long, value_name = "PERIOD")]
     pub min_age: Option<String>,
+}
+
+impl RetentionRules {
+    /// Returns the policy that the options give, or `None`.
+    pub fn policy(&self) -> Result<Option<RetentionPolicy>, Failure> {
+        let within = self.keep_within.as_deref().map(snapshot_name::parse_period).transpose()?;
+        let min_age = self.min_age.as_deref().map(snapshot_name::parse_seconds).transpose()?;
+        let policy = RetentionPolicy {
+            last: self.keep_last.unwrap_or(0),
+            hourly: self.keep_hourly.unwrap_or(0),
+            daily: self.keep_daily.unwrap_or(0),
+            weekly: self.keep_weekly.unwrap_or(0),
+            monthly: self.keep_monthly.unwrap_or(0),
+            yearly: self.keep_yearly.unwrap_or(0),
+            within: within.unwrap_or_default(),
+            tags: self.keep_tag.clone(),
+            age_min_s: min_age.unwrap_or(0),
+            keep_deleted_s: 0,
+        };
+        let says_nothing = policy.is_empty() && self.min_age.is_none();
+        if policy.is_empty() && !says_nothing {
+            let message = "--min-age alone is not a rule; add a --keep rule";
+            return Err(Failure::Usage(message.to_owned()));
+        }
+        Ok((!says_nothing).then_some(policy))
+    }
 }
 
 #[derive(Args)]

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use silt_format::KdfCost;
+use silt_terminal::failure::Failure;
 
 #[derive(Subcommand)]
 pub enum Key {
@@ -67,4 +69,14 @@ pub struct Cost {
     /// Passes of key derivation over that memory, 1 to 64.
     #[arg(long, default_value_t = 3, value_name = "N")]
     pub kdf_passes: u32,
+}
+
+impl Cost {
+    /// Converts the cost to the format's.
+    pub fn to_kdf(&self) -> Result<KdfCost, Failure> {
+        let memory_kib = self.kdf_memory.saturating_mul(1024);
+        let lanes = KdfCost::default().lanes;
+        let cost = KdfCost { memory_kib, passes: self.kdf_passes, lanes };
+        cost.validate().map_err(|error| Failure::Usage(error.to_string()))
+    }
 }

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use silt_terminal::rate::{self, Rate};
+use silt_terminal::snapshot_name;
 
 /// The heading of the options that only repositories in buckets need.
 pub const BUCKETS: &str = "Options for buckets";
@@ -56,16 +58,15 @@ pub struct Global {
     #[arg(long, global = true, default_value_t = 64, value_name = "MIB",
         value_parser = clap::value_parser!(u64).range(24..=1 << 20))]
     pub memory: u64,
-    /// Read at most this many MiB per second: from sources in a backup, otherwise from the
-    /// repository.
-    #[arg(long, global = true, value_name = "MIB",
-        value_parser = clap::value_parser!(u64).range(1..))]
-    pub limit_read: Option<u64>,
-    /// Write at most this many MiB per second: to the target in a restore, otherwise to the
-    /// repository.
-    #[arg(long, global = true, value_name = "MIB",
-        value_parser = clap::value_parser!(u64).range(1..))]
-    pub limit_write: Option<u64>,
+    /// Read at most this much per second: from sources in a backup, otherwise from the repository.
+    /// A number is in MiB/s; 200k is in KiB/s, 1.5m in MiB/s, 10mbit in millions of bits per
+    /// second.
+    #[arg(long, global = true, value_name = "RATE", value_parser = rate::parse)]
+    pub limit_read: Option<Rate>,
+    /// Write at most this much per second: to the target in a restore, to the line or the replica
+    /// in a replication, otherwise to the repository.
+    #[arg(long, global = true, value_name = "RATE", value_parser = rate::parse)]
+    pub limit_write: Option<Rate>,
     /// Upload at most this many objects to an object store in parallel; 4 by default. More than two
     /// need more memory (`--memory`).
     // No `env`: an option behind a location comes first, and its variable is read there.
@@ -105,7 +106,7 @@ pub struct Global {
     #[arg(long, global = true, hide = true, env = "HOME")]
     pub home: Option<PathBuf>,
     /// Wait up to this long, such as 10m or 2h, for another process that works on the same series.
-    #[arg(long, global = true, value_name = "TIME", value_parser = crate::snapshot_name::wait)]
+    #[arg(long, global = true, value_name = "TIME", value_parser = snapshot_name::wait)]
     pub wait: Option<u64>,
     /// Lower the program's priority by N steps, up to 19. The default is 19 for reclaim, sweep and
     /// popular, and 0 for other commands.

@@ -3,9 +3,9 @@
 use clap::builder::StyledStr;
 use clap::{Arg, ArgAction, Command, CommandFactory};
 
-use super::Cli;
-use super::global::BUCKETS;
-use super::trees::FILE_TREES;
+use crate::global::BUCKETS;
+use crate::program::Cli;
+use crate::trees::FILE_TREES;
 
 /// The widest page, in columns, on a terminal that is wider.
 const COLUMNS_MAX: usize = 100;
@@ -110,8 +110,22 @@ The configuration file is that of --config or SILT_CONFIG, otherwise $XDG_CONFIG
   [profiles.home.series.web1]         # as in a fleet file
   volumes = { root = \"/dev/vg/web1\" }
 
+  [profiles.home.replicas.offsite]    # where `silt replicate` sends snapshots; only `to` is needed
+  to = \"ssh://backup@offsite/backup/replica\"
+  prefix = \"site1-\"                   # in front of the names of series there
+  series = [\"web1\", \"db-*\"]           # names, or their beginnings and *; all by default
+  tags = [\"nightly\"]
+  newest = 1
+  compression = 15
+  limit-write = \"2mbit\"
+  window = \"22:00-06:00\"
+  max-lag = \"3d\"                      # `silt status` fails if it is further behind
+  password-file = \"replica-password\"  # or password-command; only for a folder or bucket
+  remote-program = \"/opt/silt/silt\"
+
 `silt backup` backs up all series of the profile, `silt backup web1` one of them. `silt forget`
-applies the rules to all series of the repository. Relative paths start at the folder of the file.
+applies the rules to all series of the repository. `silt replicate` sends to all replicas of the
+profile, `silt replicate --to offsite` to one. Relative paths start at the folder of the file.
 Options take precedence over variables, and these over the profile: see `silt config show`.
 ";
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::TreeArgs;
+use crate::trees::TreeArgs;
 
 /// `silt tune`.
 #[derive(Args)]

@@ -1,0 +1,9 @@
+//! Replicas: what the configuration file says of them, and what this machine knows of them.
+
+mod record;
+mod settings;
+mod status;
+
+pub use record::{Attempt, Records};
+pub use settings::{ReplicaSettings, Target, targets};
+pub use status::{explain, print, statuses};
