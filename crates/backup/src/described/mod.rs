@@ -9,7 +9,9 @@ mod segments;
 mod steps;
 
 use silt_format::replica::{Origin, ReplicaMessage, SourceMessage};
-use silt_format::{ALONE, Error, LevelBytes, MapRoot, Result, SeriesId, Volume, VolumeKind};
+use silt_format::{
+    ALONE, Error, ErrorKind, Id, LevelBytes, MapRoot, Result, SeriesId, Volume, VolumeKind,
+};
 
 use crate::session::{BackupSession, check_name};
 
@@ -56,7 +58,7 @@ pub(crate) fn unexpected(message: &SourceMessage) -> Error {
 
 /// The error of a snapshot that the source has given up.
 fn aborted() -> Error {
-    Error::new(silt_format::ErrorKind::Interrupted, "the source gave the snapshot up")
+    Error::new(ErrorKind::Interrupted, "the source gave the snapshot up")
 }
 
 impl BackupSession<'_> {
@@ -85,6 +87,22 @@ impl BackupSession<'_> {
             ));
         }
         Ok(())
+    }
+
+    /// Fails with `Busy` unless `is_known` for every snapshot of the series, deleted ones, too: the
+    /// source has decided what to send before it could know of them.
+    pub fn require_known(&self, is_known: impl Fn(Id) -> bool) -> Result<()> {
+        let head = self.head();
+        let deleted = head.deleted.iter().map(|deleted| &deleted.entry);
+        if head.snapshots.iter().chain(deleted).all(|entry| is_known(entry.id)) {
+            return Ok(());
+        }
+        let message = format!(
+            "series '{}' has got a snapshot by another backup or replication meanwhile; replicate \
+             it once more",
+            head.shown()
+        );
+        Err(Error::new(ErrorKind::Busy, message))
     }
 
     /// Adds a copy of `volume` that `peer` describes: first its segments up to

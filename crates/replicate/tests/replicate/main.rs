@@ -5,4 +5,5 @@
 mod connections;
 mod disks;
 mod kit;
+mod talks;
 mod trees;
