@@ -15,6 +15,10 @@ use silt_format::{
 
 use crate::session::{BackupSession, check_name};
 
+/// Maximum size of all volumes of a snapshot that is replicated, in bytes: bounds the time that a
+/// peer's claims cost.
+const VOLUMES_BYTES_MAX: u64 = 1 << 52;
+
 /// The end of a connection that describes volumes.
 pub trait ReplicaPeer {
     /// Sends a message, at the latest before the next message is received.
@@ -114,6 +118,11 @@ impl BackupSession<'_> {
     pub fn add_described(&mut self, volume: &Volume, peer: &mut dyn ReplicaPeer) -> Result<()> {
         check_name("volume", &volume.name)?;
         self.require_new_volume(&volume.name)?;
+        let before = self.volumes.iter().map(|volume| volume.bytes).sum::<u64>();
+        if volume.bytes > VOLUMES_BYTES_MAX - before {
+            let (name, bytes) = (&volume.name, volume.bytes);
+            return Err(Error::invalid(format!("volume '{name}' of {bytes} bytes is too large")));
+        }
         let before = self.stored_so_far();
         let mut copy = Volume {
             kind: VolumeKind::Disk,

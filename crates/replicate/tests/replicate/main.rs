@@ -4,6 +4,10 @@
 
 mod connections;
 mod disks;
+mod forged_segments;
+mod hostile_replicas;
+mod hostile_sources;
 mod kit;
+mod refusals;
 mod talks;
 mod trees;
