@@ -23,8 +23,8 @@ pub(crate) trait Detector: Send {
         known: &mut Known,
         packs: &PackWriter,
     ) -> Result<()>;
-    /// Returns where a chunk of this length was placed shortly before. Called for each chunk just before it would
-    /// be stored.
+    /// Returns where a chunk of this length was placed shortly before. Called for each chunk just
+    /// before it would be stored.
     fn recall(&self, _fingerprint: &Fingerprint, _bytes: usize) -> Option<Reference> {
         None
     }
