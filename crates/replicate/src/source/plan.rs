@@ -81,7 +81,8 @@ pub(super) fn plan(
     }
     let may_refuse = !has_common && !lacked.is_empty();
     let theirs: HashSet<_> = known.iter().map(|known| known.origin.repository).collect();
-    lacked.retain(|(.., origin)| has_common || theirs.contains(&origin.repository));
+    let is_related = lacked.iter().any(|(.., origin)| theirs.contains(&origin.repository));
+    lacked.retain(|_| has_common || is_related);
     let what = if lacked.is_empty() { "other snapshots" } else { "only later snapshots" };
     let newest = newest_only_there(known, &seen, now_ns);
     lacked.retain(|(_, snapshot, origin)| {
