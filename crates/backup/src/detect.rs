@@ -23,13 +23,13 @@ pub(crate) trait Detector: Send {
         known: &mut Known,
         packs: &PackWriter,
     ) -> Result<()>;
-    /// Returns where a chunk was placed shortly before. Called for each chunk just before it would
-    /// be stored.
-    fn recall(&self, _fingerprint: &Fingerprint) -> Option<Reference> {
+    /// Returns where a chunk of this length was placed shortly before. Called for each chunk just
+    /// before it would be stored.
+    fn recall(&self, _fingerprint: &Fingerprint, _bytes: usize) -> Option<Reference> {
         None
     }
     /// Called for every chunk that was placed.
-    fn placed(&mut self, _fingerprint: &Fingerprint, _reference: Reference) {}
+    fn placed(&mut self, _fingerprint: &Fingerprint, _bytes: usize, _reference: Reference) {}
     /// Called for every segment whose recipe was written.
     fn written(&mut self, _signatures: &Signatures, _recipe: BlockRef) {}
 }
@@ -66,7 +66,9 @@ fn resolve_in(
 ) -> Result<()> {
     let table = known.table(candidate, packs)?;
     for chunk in draft.chunks.iter_mut().filter(|chunk| chunk.found.is_none()) {
-        chunk.found = table.get(&chunk.fingerprint).map(|reference| (reference, level));
+        let found = table.get(&chunk.fingerprint);
+        let found = found.filter(|(_, length)| *length as usize == chunk.range.len());
+        chunk.found = found.map(|(reference, _)| (reference, level));
     }
     Ok(())
 }
@@ -160,7 +162,7 @@ impl Detector for SharedLevel {
 struct Recent {
     /// Its length is a power of two, or zero. It grows with the number of placed chunks: most
     /// backups place few.
-    places: Vec<Option<(Fingerprint, Reference)>>,
+    places: Vec<Option<(Fingerprint, usize, Reference)>>,
     placed: usize,
 }
 
@@ -195,23 +197,24 @@ impl Detector for Recent {
         _packs: &PackWriter,
     ) -> Result<()> {
         for chunk in draft.chunks.iter_mut().filter(|chunk| chunk.found.is_none()) {
-            chunk.found = self.recall(&chunk.fingerprint).map(|found| (found, Level::Recent));
+            let found = self.recall(&chunk.fingerprint, chunk.range.len());
+            chunk.found = found.map(|found| (found, Level::Recent));
         }
         Ok(())
     }
-    fn recall(&self, fingerprint: &Fingerprint) -> Option<Reference> {
+    fn recall(&self, fingerprint: &Fingerprint, bytes: usize) -> Option<Reference> {
         if self.places.is_empty() {
             return None;
         }
-        let (held, reference) = self.places[self.place(fingerprint)].as_ref()?;
-        (held == fingerprint).then_some(*reference)
+        let (held, length, reference) = self.places[self.place(fingerprint)].as_ref()?;
+        (held == fingerprint && *length == bytes).then_some(*reference)
     }
-    fn placed(&mut self, fingerprint: &Fingerprint, reference: Reference) {
+    fn placed(&mut self, fingerprint: &Fingerprint, bytes: usize, reference: Reference) {
         if self.placed >= self.places.len() / 4 && self.places.len() < Self::PLACES_MAX {
             self.grow();
         }
         self.placed += 1;
         let place = self.place(fingerprint);
-        self.places[place] = Some((*fingerprint, reference));
+        self.places[place] = Some((*fingerprint, bytes, reference));
     }
 }

@@ -16,13 +16,16 @@ use silt_repository::table::Table;
 use super::adopt::Proven;
 use super::signature_index::Candidate;
 
+/// The reference and length of chunks by fingerprint. A peer may claim a wrong length.
+pub(crate) type Chunks = Table<(Reference, u32)>;
+
 /// The tables of the candidates that were used last.
 pub(crate) struct Known {
     objects: Arc<Objects>,
     series: SeriesId,
     reader: Arc<MapReader>,
     avoided: Arc<Avoided>,
-    tables: WeightedCache<Candidate, Arc<Table>>,
+    tables: WeightedCache<Candidate, Arc<Chunks>>,
     fingerprinter: Fingerprinter,
     /// Containers of an interrupted backup that were verified completely.
     pub(crate) proven: BTreeSet<Proven>,
@@ -54,7 +57,11 @@ impl Known {
 
     /// Returns the chunks of a candidate by fingerprint. If the candidate is damaged, warns and
     /// returns an empty table: the backup then only misses duplicates.
-    pub(crate) fn table(&mut self, candidate: Candidate, packs: &PackWriter) -> Result<Arc<Table>> {
+    pub(crate) fn table(
+        &mut self,
+        candidate: Candidate,
+        packs: &PackWriter,
+    ) -> Result<Arc<Chunks>> {
         if let Some(table) = self.tables.get(&candidate) {
             return Ok(table);
         }
@@ -75,7 +82,7 @@ impl Known {
         &mut self,
         candidate: Candidate,
         packs: &PackWriter,
-    ) -> Result<Vec<(Fingerprint, Reference)>> {
+    ) -> Result<Vec<(Fingerprint, (Reference, u32))>> {
         let avoided = Arc::clone(&self.avoided);
         match candidate {
             Candidate::Recipe(block) => {
@@ -86,7 +93,9 @@ impl Known {
                 let chunks = recipe.chunks.into_iter();
                 let usable = chunks
                     .filter(|chunk| !chunk.reference.is_zero() && !avoided.has(chunk.reference));
-                Ok(usable.map(|chunk| (chunk.fingerprint, chunk.reference)).collect())
+                Ok(usable
+                    .map(|chunk| (chunk.fingerprint, (chunk.reference, chunk.length)))
+                    .collect())
             }
             Candidate::Container(number, tag) => {
                 let (proven, container) =
@@ -95,7 +104,7 @@ impl Known {
                 let directory = &container.directory;
                 let entry = |(slot, place): (u16, silt_format::Slot)| {
                     let reference = Reference::new(PRIVATE_STORE, number, slot);
-                    (directory.fingerprints[place.index as usize], reference)
+                    (directory.fingerprints[place.index as usize], (reference, place.length))
                 };
                 Ok(directory.slots().map(entry).collect())
             }

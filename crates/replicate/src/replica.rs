@@ -1,8 +1,10 @@
 //! The end that takes snapshots.
 
+use std::collections::{HashMap, HashSet};
+
 use silt_backup::{BackupOptions, BackupReport, BackupSession, ReplicaPeer, Taken};
 use silt_format::replica::{Begin, KnownSnapshot, Origin, ReplicaMessage, SourceMessage};
-use silt_format::{ALONE, Head, SnapshotEntry};
+use silt_format::{ALONE, Head, Id, SeriesId};
 use silt_format::{Error, ErrorKind, Result};
 use silt_repository::Repository;
 
@@ -13,12 +15,18 @@ pub struct Replica<'r> {
     /// Whether the source has another secret.
     is_foreign: bool,
     committed: u64,
+    /// The snapshots of each series that the source knows to be here. It decides by them which ones
+    /// it sends.
+    told: HashMap<SeriesId, HashSet<Id>>,
 }
+
+/// How often a series is looked at anew whose snapshots are removed meanwhile.
+const LOOKS_MAX: usize = 5;
 
 impl<'r> Replica<'r> {
     /// A replica in `repository`; of `options`, jobs, memory and detection count.
     pub fn new(repository: &'r Repository, options: BackupOptions) -> Self {
-        Self { repository, options, is_foreign: false, committed: 0 }
+        Self { repository, options, is_foreign: false, committed: 0, told: HashMap::new() }
     }
 
     /// The same for a source with another secret, which translates what it describes.
@@ -51,39 +59,55 @@ impl<'r> Replica<'r> {
     }
 
     /// The snapshots of a series that are here, living and deleted.
-    fn known(&self, series: &str) -> Result<ReplicaMessage> {
+    fn known(&mut self, series: &str) -> Result<ReplicaMessage> {
         let objects = &self.repository.objects;
         objects.believed.require_may_write(objects.signer.id(), series)?;
         let id = self.repository.series_id(series);
-        let head = match self.repository.head(id) {
-            Ok(Some(head)) => head,
-            Ok(None) => return Ok(ReplicaMessage::Known(Vec::new())),
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                return Ok(ReplicaMessage::Known(Vec::new()));
+        self.told.remove(&id);
+        let mut last_generation = None;
+        for _ in 0..LOOKS_MAX {
+            let head = match self.repository.head(id) {
+                Ok(Some(head)) => head,
+                Ok(None) => return Ok(ReplicaMessage::Known(Vec::new())),
+                Err(error) if error.kind() == ErrorKind::NotFound => {
+                    return Ok(ReplicaMessage::Known(Vec::new()));
+                }
+                Err(error) => return Err(error),
+            };
+            // What an unchanged head names is missing for good.
+            let is_unchanged = last_generation == Some(head.generation);
+            last_generation = Some(head.generation);
+            if let Some(known) = self.known_of(&head, is_unchanged)? {
+                self.told.insert(id, all_ids(&head).collect());
+                return Ok(ReplicaMessage::Known(known));
             }
-            Err(error) => return Err(error),
-        };
-        let mut known = Vec::new();
-        for entry in &head.snapshots {
-            known.push(self.known_snapshot(&head, entry, false));
         }
-        for deleted in &head.deleted {
-            known.push(self.known_snapshot(&head, &deleted.entry, true));
-        }
-        Ok(ReplicaMessage::Known(known))
+        let message = format!("series '{series}' changes all the time; replicate it later");
+        Err(Error::new(ErrorKind::Busy, message))
     }
 
-    /// A snapshot that can't be read stands for itself.
-    fn known_snapshot(
-        &self,
-        head: &Head,
-        entry: &SnapshotEntry,
-        is_deleted: bool,
-    ) -> KnownSnapshot {
-        let snapshot = self.repository.snapshot(head.series, entry).ok();
-        let itself = Origin { repository: self.repository.id(), snapshot: entry.id };
-        let origin = snapshot.and_then(|snapshot| snapshot.origin).unwrap_or(itself);
-        KnownSnapshot { origin, time_ns: entry.time_ns, is_deleted }
+    /// The snapshots of a head; `None` if some have been removed since it was read.
+    fn known_of(&self, head: &Head, is_unchanged: bool) -> Result<Option<Vec<KnownSnapshot>>> {
+        let living = head.snapshots.iter().map(|entry| (entry, false));
+        let deleted = head.deleted.iter().map(|deleted| (&deleted.entry, true));
+        let mut known = Vec::new();
+        for (entry, is_deleted) in living.chain(deleted) {
+            let origin = match self.repository.snapshot(head.series, entry) {
+                Ok(snapshot) => snapshot.origin,
+                Err(error) if error.kind() == ErrorKind::NotFound && !is_unchanged => {
+                    return Ok(None);
+                }
+                // A snapshot that is damaged stands for itself.
+                Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Corrupt) => {
+                    None
+                }
+                Err(error) => return Err(error),
+            };
+            let itself = Origin { repository: self.repository.id(), snapshot: entry.id };
+            let origin = origin.unwrap_or(itself);
+            known.push(KnownSnapshot { origin, time_ns: entry.time_ns, is_deleted });
+        }
+        Ok(Some(known))
     }
 
     /// Takes a snapshot. Returns the message that comes after it, if it was read already.
@@ -92,6 +116,8 @@ impl<'r> Replica<'r> {
         match self.add(begin, &mut line) {
             Ok(report) => {
                 self.committed += 1;
+                let (series, id) = (report.snapshot.series, report.snapshot.id);
+                self.told.entry(series).or_default().insert(id);
                 line.peer.send(ReplicaMessage::Committed {
                     snapshot: report.snapshot.id,
                     generation: report.generation,
@@ -101,10 +127,12 @@ impl<'r> Replica<'r> {
             }
             // The connection has failed, not the snapshot.
             Err(error) if line.has_failed => Err(error),
-            // The source knows that it has given up.
-            Err(_) if line.is_given_up => Ok(None),
             Err(error) => {
+                // Also if the source has given up: then it knows that no more answers come.
                 line.peer.send(failed(&error))?;
+                if line.is_given_up {
+                    return Ok(None);
+                }
                 if error.kind() == ErrorKind::Interrupted {
                     return Err(error);
                 }
@@ -134,6 +162,8 @@ impl<'r> Replica<'r> {
         } else {
             session.require_series(snapshot.series, domain)?;
         }
+        let told = self.told.get(&self.repository.series_id(&series));
+        session.require_known(|id| told.is_some_and(|told| told.contains(&id)))?;
         line.send(ReplicaMessage::Ready { parent: session.parent_origin() })?;
         for volume in &snapshot.volumes {
             session.add_described(volume, line)?;
@@ -146,6 +176,12 @@ impl<'r> Replica<'r> {
             _ => Err(Error::invalid("the source sent a message in place of the commit")),
         }
     }
+}
+
+/// The ids of the snapshots of a series, deleted ones, too.
+fn all_ids(head: &Head) -> impl Iterator<Item = Id> {
+    let deleted = head.deleted.iter().map(|deleted| deleted.entry.id);
+    head.snapshots.iter().map(|entry| entry.id).chain(deleted)
 }
 
 /// A connection that remembers whether it has failed.

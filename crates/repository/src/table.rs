@@ -1,18 +1,19 @@
-//! A table of the references of a few thousand fingerprints, with open addressing.
+//! A table of the places of a few thousand chunks by fingerprint, with open addressing.
 
 use silt_format::number::{to_u32, to_usize};
 use silt_format::{Fingerprint, Reference};
 
-/// Fingerprints with their references; looked up by the fingerprint's own bits, which are random.
-pub struct Table {
-    entries: Vec<(Fingerprint, Reference)>,
+/// Fingerprints with their references, or more; looked up by the fingerprint's own bits, which are
+/// random.
+pub struct Table<V = Reference> {
+    entries: Vec<(Fingerprint, V)>,
     /// Open addressing: the entry's number plus one, 0 where empty.
     places: Vec<u32>,
 }
 
-impl Table {
+impl<V: Copy> Table<V> {
     /// A table of these.
-    pub fn new(entries: Vec<(Fingerprint, Reference)>) -> Self {
+    pub fn new(entries: Vec<(Fingerprint, V)>) -> Self {
         let mut table = Self { places: vec![0; (entries.len() * 2).next_power_of_two()], entries };
         for number in 0..table.entries.len() {
             let place = table.place(&table.entries[number].0);
@@ -37,14 +38,14 @@ impl Table {
         place
     }
 
-    /// Returns the reference of the chunk with this fingerprint, if the table has it.
-    pub fn get(&self, fingerprint: &Fingerprint) -> Option<Reference> {
+    /// Returns what the table has for this fingerprint, if it has it.
+    pub fn get(&self, fingerprint: &Fingerprint) -> Option<V> {
         let number = self.places[self.place(fingerprint)].checked_sub(1)?;
         Some(self.entries[number as usize].1)
     }
 
     /// Bytes that it takes.
     pub fn weight(&self) -> usize {
-        64 + self.entries.len() * size_of::<(Fingerprint, Reference)>() + self.places.len() * 4
+        64 + self.entries.len() * size_of::<(Fingerprint, V)>() + self.places.len() * 4
     }
 }

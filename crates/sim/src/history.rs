@@ -1,103 +1,35 @@
 //! One history: preparing the repository, and running the hosts.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use silt_format::tree::{FileChunking, FileKind};
 use silt_format::{Chunking, Config, Error, ErrorKind, Id, KdfCost, KeyLabel, Result};
 use siltstone::{
-    Administrator, BackupOptions, CheckOptions, DataCheck, DeleteMethod, HealOptions, KeyAccess,
-    PlaceInfo, PopularOptions, Protection, ReclaimOptions, Repository, RoundMember, RoundOptions,
+    Administrator, BackupOptions, BackupReport, CheckOptions, DataCheck, DeleteMethod, HealOptions,
+    KeyAccess, PopularOptions, Protection, ReclaimOptions, Repository, RoundMember, RoundOptions,
     SharePolicy, SharedSweepOptions, SweepOptions,
 };
 
+use crate::called::Called;
 use crate::content::{self, Content, Data};
 use crate::disk::Source;
+use crate::link::{End, Link};
 use crate::live::add_to;
-use crate::model::{Attempt, Model};
-use crate::plan::{Action, Exact, Host, Keep, Plan, Role, Series, Work};
+use crate::model::Attempt;
+use crate::plan::{Action, Exact, Fault, Host, Keep, Role, Series, Work};
 use crate::process::Process;
 use crate::random::Random;
-use crate::world::{World, minutes_ns};
+use crate::site::Replication;
+pub use crate::stage::{LOCATIONS, Stage, open, open_where_it_is, place_to_open};
+use crate::stage::{READS, SIGNS, WRITES, listed, opener};
+use crate::world::minutes_ns;
 
-/// The locations of places.
-pub const LOCATIONS: [&str; 4] = ["a", "b", "c", "d"];
 /// Size of a container in bytes: the minimum.
 const CONTAINER_BYTES: u32 = 64 << 10;
 
-/// The passwords of the full key, the write-only key, and the administrator's key.
-const READS: &[u8] = b"reads";
-const WRITES: &[u8] = b"writes";
-const SIGNS: &[u8] = b"signs";
 /// The lowest cost that the format allows.
 const COST: KdfCost = KdfCost { memory_kib: 8 << 10, passes: 1, lanes: 1 };
-
-/// The state that all hosts of a history share.
-pub struct Stage {
-    /// The plan.
-    pub plan: Plan,
-    /// Time and places.
-    pub world: Arc<World>,
-    pub(crate) model: Arc<Mutex<Model>>,
-}
-
-impl Stage {
-    /// Locks the model.
-    pub fn model(&self) -> MutexGuard<'_, Model> {
-        self.model.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Records an event.
-    pub fn note(&self, event: std::fmt::Arguments<'_>) {
-        self.world.state().note(event);
-    }
-
-    /// Records a violation.
-    pub fn violated(&self, what: String) {
-        self.model().violations.push(what);
-    }
-
-    /// Starts a process of a host. The host after the last one is the auditor.
-    pub fn process(&self, host: usize, skew_minutes: i64) -> Arc<Process> {
-        Process::new(&self.world, host, skew_minutes, self.plan.folders, self.plan.seed)
-    }
-
-    /// What a series is backed up from changes now.
-    fn change(&self, process: &Process, series: Series) -> Content {
-        let now_ns = self.world.state().now_ns;
-        // Files are stamped by the machine that is backed up, or by another one.
-        let now_ns = if self.plan.tick_ms > 0 { now_ns + process.skew_ns } else { now_ns };
-        self.model().change(series, now_ns)
-    }
-
-    fn spool() -> std::path::PathBuf {
-        std::env::temp_dir()
-    }
-}
-
-/// Opens the repository at one of its places.
-pub fn open(stage: &Stage, process: &Arc<Process>, place: usize, role: Role) -> Result<Repository> {
-    let password = || match role {
-        _ if !stage.plan.guarded => Err(Error::invalid("nothing is encrypted here")),
-        Role::WriteOnly => Ok(WRITES.to_vec()),
-        Role::Administrator | Role::Host => Ok(READS.to_vec()),
-    };
-    let mut repository = Repository::open(process.place(place), process.context(), password)?;
-    if stage.plan.guarded && role == Role::Administrator {
-        repository.authorize(SIGNS)?;
-    }
-    repository.with_places(LOCATIONS[place], &opener(process))
-}
-
-/// Returns a function that opens a place by its location.
-pub fn opener(process: &Arc<Process>) -> impl Fn(&str) -> Result<Arc<dyn silt_storage::Storage>> {
-    let process = Arc::clone(process);
-    move |location| {
-        let found = LOCATIONS.iter().position(|known| *known == location);
-        let place = found.filter(|place| *place < process.world.state().places.len());
-        place.map(|place| process.place(place)).ok_or_else(|| Error::invalid("no such place"))
-    }
-}
 
 /// Returns the message of a panic.
 pub fn text(panic: &(dyn std::any::Any + Send)) -> String {
@@ -131,11 +63,18 @@ pub fn begin(stage: &Stage) -> Result<()> {
         repository.authorize(SIGNS)?;
         repository.add_key(WRITES, COST, &KeyLabel::default(), &KeyAccess::write_only(&["*"]))?;
     }
+    stage.model().sites.push(repository.id());
+    for site in 1..=stage.plan.replicas {
+        let (place, context) = (process.place(stage.places_of(site).start), process.context());
+        let replica = repository.init_replica(place, context, &Protection::None, None)?;
+        stage.model().sites.push(replica.id());
+    }
     process.end();
     for action in &stage.plan.prelude {
         let process = stage.process(auditor, 0);
         let repository = open(stage, &process, 0, Role::Administrator)?;
-        let done = act(stage, &process, repository, *action).1;
+        let here = Here { stage, host: auditor, site: 0, process: &process, there: &[] };
+        let done = act(&here, repository, *action).1;
         match done {
             Err(error) if !is_refusal(error.kind()) => return Err(error),
             _ => {}
@@ -170,7 +109,7 @@ pub fn run_hosts(stage: &Stage) {
 
 fn run_host(stage: &Stage, number: usize, host: &Host) {
     let mut kept: Option<(Arc<Process>, Repository)> = None;
-    for Work { after_minutes, action, faults } in &host.work {
+    for Work { after_minutes, action, faults, faults_there } in &host.work {
         stage.world.pass(number, minutes_ns(*after_minutes));
         let alive = kept.take().filter(|(process, _)| !process.is_dead());
         let (process, repository) = if let Some((process, repository)) = alive {
@@ -179,12 +118,16 @@ fn run_host(stage: &Stage, number: usize, host: &Host) {
         } else {
             let process = stage.process(number, host.skew_minutes);
             process.expect(faults);
-            let opened = open_where_it_is(stage, &process, place_to_open(stage), host.role);
+            let opened =
+                open_where_it_is(stage, &process, place_to_open(stage, host.site), host.role);
             (process, opened)
         };
         stage.note(format_args!("host {number} begins {action:?}"));
         let (repository, done) = match repository {
-            Ok(repository) => act(stage, &process, repository, *action),
+            Ok(repository) => {
+                let (site, process, there) = (host.site, &process, faults_there);
+                act(&Here { stage, host: number, site, process, there }, repository, *action)
+            }
             Err(error) => (None, Err(error)),
         };
         match &done {
@@ -205,52 +148,24 @@ fn run_host(stage: &Stage, number: usize, host: &Host) {
     }
 }
 
-/// Returns the place at which users open the repository: the first reachable one that contains it.
-fn place_to_open(stage: &Stage) -> usize {
-    let state = stage.world.state();
-    let now_ns = state.now_ns;
-    let mut places = state.places.iter();
-    let found = places.position(|place| {
-        place.away_until_ns <= now_ns && place.objects.keys().any(|key| key.as_str() == "config")
-    });
-    found.unwrap_or(0)
-}
-
-/// Opens the repository at a place. If that place was removed, opens it at one of the current
-/// places instead: the removed one permits no changes.
-pub fn open_where_it_is(
-    stage: &Stage,
-    process: &Arc<Process>,
-    place: usize,
-    role: Role,
-) -> Result<Repository> {
-    let repository = open(stage, process, place, role)?;
-    match listed(&repository, place) {
-        same if same == place => Ok(repository),
-        other => open(stage, process, other, role),
-    }
-}
-
-/// Returns `place` if the repository lists it, otherwise the first listed place that is reachable.
-fn listed(repository: &Repository, place: usize) -> usize {
-    let places = repository.places();
-    if places.is_empty() || places.iter().any(|listed| listed.location == LOCATIONS[place]) {
-        return place;
-    }
-    let known = |listed: &PlaceInfo| LOCATIONS.iter().position(|known| *known == listed.location);
-    let mut reached = places.iter().filter(|listed| listed.failure.is_none());
-    reached.find_map(known).unwrap_or(place)
+/// A process of a host at work.
+struct Here<'a> {
+    stage: &'a Stage,
+    host: usize,
+    site: usize,
+    process: &'a Arc<Process>,
+    /// The faults of the process at the other site.
+    there: &'a [Fault],
 }
 
 /// Runs an action. Returns the repository, if it is still open, and the action's result.
-fn act(
-    stage: &Stage,
-    process: &Arc<Process>,
-    repository: Repository,
-    action: Action,
-) -> (Option<Repository>, Result<()>) {
-    let here = LOCATIONS[listed(&repository, place_to_open(stage))];
+fn act(at: &Here<'_>, repository: Repository, action: Action) -> (Option<Repository>, Result<()>) {
+    let Here { stage, process, site, .. } = *at;
+    let here = LOCATIONS[listed(&repository, place_to_open(stage, site))];
     match action {
+        Action::AddPlace(_) | Action::AddSharedPlace(_) | Action::RemovePlace(_) if site > 0 => {
+            (Some(repository), Ok(()))
+        }
         Action::AddPlace(which) | Action::AddSharedPlace(which) => {
             let is_shared = matches!(action, Action::AddSharedPlace(_));
             let places = stage.plan.places.max(1);
@@ -275,62 +190,45 @@ fn act(
             (None, repository.remove_place(&location, &opener(process)))
         }
         action => {
-            let done = act_in_place(stage, process, &repository, action);
+            let done = act_in_place(at, &repository, action);
             (Some(repository), done)
         }
     }
 }
 
 /// Does something that leaves the places as they are.
-fn act_in_place(
-    stage: &Stage,
-    process: &Arc<Process>,
-    repository: &Repository,
-    action: Action,
-) -> Result<()> {
+fn act_in_place(at: &Here<'_>, repository: &Repository, action: Action) -> Result<()> {
+    let Here { stage, process, site, .. } = *at;
+    // Of a replica's series, one of those that have a base name.
+    let of = |series, which| stage.model().some_called(site, series, which);
     match action {
-        Action::Backup(series) => backup(stage, process, repository, series),
-        Action::Round => round(stage, process, repository),
+        Action::Backup(series) => backup(stage, process, repository, (site, series)).map(drop),
+        Action::Round => round(stage, process, repository, site),
         Action::Tune(series, which) => {
-            repository.set_file_chunking(series.name(), file_chunking(which))
+            repository.set_file_chunking(of(series, which).name(), file_chunking(which))
         }
         Action::Delete(series, which, exact) => {
-            let Some(id) = choose(repository, series, which, false)? else { return Ok(()) };
-            let method = match exact {
-                Exact::Yes => DeleteMethod::Exact,
-                Exact::No => DeleteMethod::Approximate,
-            };
-            let (attempt, before) = stage.model().begin(series, id.0);
-            let done = repository.delete(series.name(), &[id], method).map(drop);
-            stage.model().end(series, id.0, attempt, certain(&done, Some(false), before));
-            done
+            delete(stage, repository, of(series, which), which, exact)
         }
-        Action::Undelete(series, which) => {
-            let Some(id) = choose(repository, series, which, true)? else { return Ok(()) };
-            let (attempt, before) = stage.model().begin(series, id.0);
-            let done = repository.undelete(series.name(), id);
-            stage.model().end(series, id.0, attempt, certain(&done, Some(true), before));
-            done
-        }
-        Action::Protect(series, times) => {
-            let Some(id) = choose(repository, series, times, false)? else { return Ok(()) };
-            for time in 0..times {
-                let act = if time % 2 == 0 { Repository::protect } else { Repository::unprotect };
-                act(repository, series.name(), id)?;
-            }
-            repository.unprotect(series.name(), id)
-        }
+        Action::Undelete(series, which) => undelete(stage, repository, of(series, which), which),
+        Action::Protect(series, times) => protect(repository, of(series, times), times),
         Action::SweepSeries(series) => {
-            repository.sweep(series.name(), SweepOptions::default()).map(drop)
+            repository.sweep(of(series, 0).name(), SweepOptions::default()).map(drop)
         }
-        Action::Reclaim(series, keep) => reclaim(repository, series, keep),
+        Action::Reclaim(series, keep) => {
+            let all = stage.model().all_called(site, series);
+            all.into_iter().try_for_each(|called| reclaim(repository, called, keep))
+        }
         Action::Popular => popular(repository),
-        Action::Repoint(series) => repository.repoint(series.name(), &Stage::spool()).map(drop),
+        Action::Repoint(series) => {
+            repository.repoint(of(series, 0).name(), &Stage::spool()).map(drop)
+        }
         Action::Sweep => sweep(repository).map(drop),
         Action::Check => repository.check(&all_data()).map(drop),
         Action::Restore(series, which) => {
-            let Some(id) = choose(repository, series, which, false)? else { return Ok(()) };
-            restore(stage, repository, series, id, "a reader")
+            let called = of(series, which);
+            let Some(id) = choose(repository, called, which, false)? else { return Ok(()) };
+            restore(stage, repository, called, id, "a reader")
         }
         Action::Heal => {
             repository.heal_copies(HealOptions { read_data: true, dry_run: false }).map(drop)
@@ -351,8 +249,100 @@ fn act_in_place(
             }
             done => done.map(drop),
         },
+        Action::Rename(series, which) => {
+            let own = of(series, which).name();
+            let shown = if which.is_multiple_of(2) { own.to_owned() } else { format!("{own}.1") };
+            repository.rename(own, &shown).map(drop)
+        }
+        Action::Replicate(replication) => replicate(at, repository, replication),
         Action::AddPlace(_) | Action::AddSharedPlace(_) | Action::RemovePlace(_) => Ok(()),
     }
+}
+
+/// Replicates between the site of a host and another one.
+fn replicate(at: &Here<'_>, repository: &Repository, replication: Replication) -> Result<()> {
+    let Here { stage, process, site, host, there } = *at;
+    let (from, to) = replication.ends(site);
+    if from == to || from.max(to) > stage.plan.replicas {
+        return Ok(());
+    }
+    let faults = there;
+    let there = stage.process_there(host, replication.skew_minutes);
+    there.expect(faults);
+    let place = place_to_open(stage, replication.other);
+    let done = open(stage, &there, place, Role::Administrator).and_then(|other| {
+        let near = End { repository, process };
+        let far = End { repository: &other, process: &there };
+        let (source, replica) = if replication.pulls { (far, near) } else { (near, far) };
+        Link::new(&stage.model, (source, from), (replica, to), replication).replicate(options())
+    });
+    there.end();
+    done.map(drop)
+}
+
+/// Brings one of a series' deleted snapshots back.
+fn undelete(stage: &Stage, repository: &Repository, called: Called, which: u64) -> Result<()> {
+    let Some(id) = choose(repository, called, which, true)? else { return Ok(()) };
+    let (attempt, before) = stage.model().begin(called, id.0);
+    let done = repository.undelete(called.name(), id);
+    stage.model().end(called, id.0, attempt, certain(&done, Some(true), before));
+    done
+}
+
+/// Protects and unprotects a snapshot in turns.
+fn protect(repository: &Repository, called: Called, times: u64) -> Result<()> {
+    let Some(id) = choose(repository, called, times, false)? else { return Ok(()) };
+    for time in 0..times {
+        let act = if time % 2 == 0 { Repository::protect } else { Repository::unprotect };
+        act(repository, called.name(), id)?;
+    }
+    repository.unprotect(called.name(), id)
+}
+
+/// Whether a series has no newer snapshot that was backed up at the same site.
+fn is_newest_of_its_site(
+    stage: &Stage,
+    repository: &Repository,
+    called: Called,
+    id: Id,
+) -> Result<bool> {
+    let series = repository.series_id(called.name());
+    let Some(head) = repository.head(series)? else { return Ok(true) };
+    for entry in head.snapshots.iter().rev() {
+        let site = |id: Id| {
+            let found = head.snapshots.iter().find(|entry| entry.id == id);
+            let snapshot = found.map(|entry| repository.snapshot(series, entry)).transpose()?;
+            let origin = snapshot.and_then(|snapshot| stage.model().origin_of(&snapshot));
+            Ok::<_, Error>(origin.map_or(called.site, |(site, _)| site))
+        };
+        if site(entry.id)? == site(id)? {
+            return Ok(entry.id == id);
+        }
+    }
+    Ok(true)
+}
+
+/// Deletes one of a series' snapshots. A replica forgets snapshots, but never the newest one of a
+/// site: then it would not know which ones it had.
+fn delete(
+    stage: &Stage,
+    repository: &Repository,
+    called: Called,
+    which: u64,
+    exact: Exact,
+) -> Result<()> {
+    let Some(id) = choose(repository, called, which, false)? else { return Ok(()) };
+    if called.site > 0 && is_newest_of_its_site(stage, repository, called, id)? {
+        return Ok(());
+    }
+    let method = match exact {
+        Exact::Yes => DeleteMethod::Exact,
+        Exact::No => DeleteMethod::Approximate,
+    };
+    let (attempt, before) = stage.model().begin(called, id.0);
+    let done = repository.delete(called.name(), &[id], method).map(drop);
+    stage.model().end(called, id.0, attempt, certain(&done, Some(false), before));
+    done
 }
 
 /// Removes one of the passwords.
@@ -383,11 +373,11 @@ fn one_of(which: u64, count: usize) -> usize {
 /// Chooses one of a series' snapshots, or one of its deleted snapshots; `None` if there is none.
 fn choose(
     repository: &Repository,
-    series: Series,
+    called: Called,
     which: u64,
     deleted: bool,
 ) -> Result<Option<Id>> {
-    let Some(head) = repository.head(repository.series_id(series.name()))? else { return Ok(None) };
+    let Some(head) = repository.head(repository.series_id(called.name()))? else { return Ok(None) };
     let ids: Vec<Id> = if deleted {
         head.deleted.iter().map(|deleted| deleted.entry.id).collect()
     } else {
@@ -399,7 +389,7 @@ fn choose(
     Ok(Some(ids[one_of(which, ids.len())]))
 }
 
-fn options() -> BackupOptions {
+pub fn options() -> BackupOptions {
     BackupOptions { jobs: 1, ..BackupOptions::default() }
 }
 
@@ -421,40 +411,46 @@ fn file_chunking(which: u64) -> Option<FileChunking> {
     Some(chunking)
 }
 
-/// Changes what a series is backed up from, and backs it up.
+/// Changes what a series of a site is backed up from, and backs it up. Returns the snapshot's id.
 pub fn backup(
     stage: &Stage,
     process: &Arc<Process>,
     repository: &Repository,
-    series: Series,
-) -> Result<()> {
-    let content = stage.change(process, series);
-    let attempt = stage.model().tries(series, &content);
-    stage.model().begin_backup(series);
+    of: (usize, Series),
+) -> Result<Id> {
+    let content = stage.change(process, of);
+    let attempt = stage.model().tries(of.0, of.1, &content);
+    stage.model().begin_backup(attempt);
     let made = make(stage, process, repository, (content, attempt));
-    stage.model().end_backup(series);
-    stage.model().made(attempt, made?.0);
-    Ok(())
+    stage.model().end_backup(attempt);
+    let made = made?;
+    stage.model().made(attempt, &made.snapshot, &made.tags);
+    Ok(made.snapshot.id)
 }
 
-/// Makes a snapshot.
+/// Makes a snapshot. Where there are replicas, it has a label.
 fn make(
     stage: &Stage,
     process: &Arc<Process>,
     repository: &Repository,
     (content, attempt): (Content, Attempt),
-) -> Result<Id> {
-    let mut session = repository.backup(attempt.series.name(), options())?;
+) -> Result<BackupReport> {
+    let mut options = options();
+    if stage.plan.replicas > 0 {
+        options.tags.push(format!("label{}", attempt.number % 3));
+    }
+    let mut session = repository.backup(attempt.series.name(), options)?;
     add_to(&mut session, content, process, &stage.model, attempt)?;
-    Ok(session.finish()?.snapshot.id)
+    session.finish()
 }
 
-fn round(stage: &Stage, process: &Process, repository: &Repository) -> Result<()> {
+fn round(stage: &Stage, process: &Process, repository: &Repository, site: usize) -> Result<()> {
     let mut members = Vec::new();
     let mut attempts = Vec::new();
     for series in Series::ALL {
-        let Some(content) = stage.change(process, series).only_disks() else { continue };
-        attempts.push(stage.model().tries(series, &content));
+        let content = stage.change(process, (site, series));
+        let Some(content) = content.only_disks() else { continue };
+        attempts.push(stage.model().tries(site, series, &content));
         let volumes = content.volumes.into_iter().filter_map(|(name, data)| match data {
             Data::Disk(bytes) => Some((name.to_owned(), Box::new(Source(bytes)) as _)),
             Data::Tree(..) => None,
@@ -470,24 +466,24 @@ fn round(stage: &Stage, process: &Process, repository: &Repository) -> Result<()
     let report = repository.backup_round(members, &options)?;
     for (attempt, backup) in attempts.iter().zip(report.backups) {
         if let Ok(backup) = backup {
-            stage.model().made(*attempt, backup.snapshot.id.0);
+            stage.model().made(*attempt, &backup.snapshot, &backup.tags);
         }
     }
     Ok(())
 }
 
 /// Reclaims a series.
-pub fn reclaim(repository: &Repository, series: Series, keep: Keep) -> Result<()> {
+pub fn reclaim(repository: &Repository, called: Called, keep: Keep) -> Result<()> {
     let options = match keep {
         Keep::Nothing => thorough(),
         Keep::Usual => {
             // Plan and execution as two operations, as for a user who reads the plan first.
-            let plan = repository.plan_reclaim(series.name(), &ReclaimOptions::default())?;
+            let plan = repository.plan_reclaim(called.name(), &ReclaimOptions::default())?;
             return repository.execute_reclaim(&plan).map(drop);
         }
         Keep::Deleted => ReclaimOptions { keep_deleted_s: Some(1 << 40), ..thorough() },
     };
-    repository.reclaim(series.name(), &options).map(drop)
+    repository.reclaim(called.name(), &options).map(drop)
 }
 
 /// Returns options with which a reclaim removes everything dead.
@@ -531,12 +527,13 @@ pub fn all_data() -> CheckOptions {
 pub fn restore(
     stage: &Stage,
     repository: &Repository,
-    series: Series,
+    called: Called,
     id: Id,
     by: &str,
 ) -> Result<()> {
     let found = repository.find(&siltstone::Selector::Id(id.to_string()))?;
     let restored = content::restored(repository, &found)?;
-    stage.model().restored(series, id.0, &restored, by);
+    let facts = (&found.snapshot, &found.entry.labels[..]);
+    stage.model().restored(called, facts, &restored, by);
     Ok(())
 }

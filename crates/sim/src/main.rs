@@ -35,6 +35,9 @@ enum Command {
         /// Play histories of encrypted append-only repositories with write-only hosts; slower.
         #[arg(long)]
         guarded: bool,
+        /// Play histories of several sites with replications between them.
+        #[arg(long, conflicts_with = "guarded")]
+        sites: bool,
         /// Do not shrink the first failure.
         #[arg(long)]
         no_shrink: bool,
@@ -49,6 +52,9 @@ enum Command {
         /// The seed is of a guarded history.
         #[arg(long)]
         guarded: bool,
+        /// The seed is of a history of several sites.
+        #[arg(long, conflicts_with = "guarded")]
+        sites: bool,
     },
 }
 
@@ -60,8 +66,8 @@ fn main() -> ExitCode {
     // Panics are reported as violations of their history.
     std::panic::set_hook(Box::new(|_| {}));
     match Arguments::parse().command {
-        Command::Run { histories, seed, jobs, all, guarded, no_shrink } => {
-            let draw = drawing(guarded);
+        Command::Run { histories, seed, jobs, all, guarded, sites, no_shrink } => {
+            let draw = drawing(guarded, sites);
             let begun = std::time::Instant::now();
             let failed = run(histories, seed, jobs, all, draw);
             let seconds = begun.elapsed().as_secs_f64();
@@ -79,8 +85,8 @@ fn main() -> ExitCode {
             println!("seed {}: {violations:#?}\nshrunk to {plan:#?}", failed[0]);
             ExitCode::FAILURE
         }
-        Command::Replay { seed, shrink: wanted, guarded } => {
-            let mut plan = drawing(guarded)(seed);
+        Command::Replay { seed, shrink: wanted, guarded, sites } => {
+            let mut plan = drawing(guarded, sites)(seed);
             if wanted {
                 plan = shrink(&plan).0;
             }
@@ -93,8 +99,12 @@ fn main() -> ExitCode {
     }
 }
 
-fn drawing(guarded: bool) -> fn(u64) -> Plan {
-    if guarded { Plan::draw_guarded } else { Plan::draw }
+fn drawing(guarded: bool, sites: bool) -> fn(u64) -> Plan {
+    match (guarded, sites) {
+        (true, _) => Plan::draw_guarded,
+        (_, true) => Plan::draw_sites,
+        _ => Plan::draw,
+    }
 }
 
 /// Plays histories on several threads. Returns the seeds of those that failed, in ascending order.

@@ -1,9 +1,11 @@
 //! The model: the expected state of the repository, updated while the history runs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use silt_format::tree::Timestamp;
+use silt_format::{RepositoryId, Snapshot};
 
+use crate::called::Called;
 use crate::content::{Content, Data};
 use crate::disk;
 use crate::plan::{Plan, Series, Shape};
@@ -21,16 +23,40 @@ pub type Image = Vec<Vec<Vec<u8>>>;
 /// A backup that somebody tried.
 #[derive(Clone, Copy, Debug)]
 pub struct Attempt {
+    /// At which site.
+    pub site: usize,
     /// Of which series.
     pub series: Series,
-    number: usize,
+    /// How many came before it.
+    pub number: usize,
 }
+
+/// What a copy has in common with the snapshot that it is a copy of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// When the backup began, in nanoseconds since 1970.
+    pub time_ns: i64,
+    duration_ms: u64,
+    host: String,
+    program: String,
+    labels: Vec<String>,
+}
+
+impl Facts {
+    /// The facts of a snapshot with these labels.
+    pub fn of(snapshot: &Snapshot, labels: &[String]) -> Self {
+        let Snapshot { time_ns, duration_ms, .. } = *snapshot;
+        let (host, program) = (snapshot.host.clone(), snapshot.program.clone());
+        Self { time_ns, duration_ms, host, program, labels: labels.to_vec() }
+    }
+}
+
+/// A site and the id of a snapshot that was backed up there.
+pub type Origin = (usize, u64);
 
 /// What is known of one snapshot.
 #[derive(Clone, Debug)]
 pub struct Known {
-    /// The backup that made it, if that was reported as done.
-    by: Option<Attempt>,
     /// Whether it must be listed; `None` while uncertain.
     pub is_living: Option<bool>,
     /// Number of attempts to delete it or to bring it back.
@@ -39,52 +65,76 @@ pub struct Known {
     pending: u64,
 }
 
-/// The attempted operations and their reported results.
-pub struct Model {
+/// What a site backs up.
+struct Sources {
     images: BTreeMap<Series, Vec<u8>>,
     trees: BTreeMap<Series, [MemoryTree; TREES]>,
-    shapes: [Shape; 2],
-    tick_ns: i64,
-    /// How many backups of each series run.
-    running: BTreeMap<Series, usize>,
-    /// What every backup that was ever tried would restore to.
-    tried: BTreeMap<Series, Vec<Image>>,
-    /// Snapshots by series and id.
-    pub known: BTreeMap<(Series, u64), Known>,
-    /// Violations found so far.
-    pub violations: Vec<String>,
     random: Random,
     random_of_trees: Random,
     random_of_volumes: Random,
 }
 
+/// The attempted operations and their reported results.
+pub struct Model {
+    sources: Vec<Sources>,
+    shapes: [Shape; 2],
+    tick_ns: i64,
+    /// How many backups of each series run at each site.
+    running: BTreeMap<(usize, Series), usize>,
+    /// What every backup that was ever tried would restore to.
+    tried: BTreeMap<(usize, Series), Vec<Image>>,
+    /// Backups that were reported as done.
+    made: BTreeMap<Origin, (Attempt, Facts)>,
+    /// Snapshots by series and id.
+    pub known: BTreeMap<(Called, u64), Known>,
+    /// The repositories of the sites.
+    pub sites: Vec<RepositoryId>,
+    /// The ids of all copies of a snapshot that were ever seen in a series.
+    copies: BTreeMap<(Called, Origin), BTreeSet<u64>>,
+    /// Series of replicas in which a snapshot may come back: they were empty again, or a clock was
+    /// behind.
+    excused: BTreeSet<Called>,
+    /// Violations found so far.
+    pub violations: Vec<String>,
+}
+
 /// What volumes are called.
 const NAMES: [&str; 3] = ["disk", "tree", "more"];
 
-impl Model {
-    /// Returns the model of a repository without snapshots.
-    pub fn new(plan: &Plan) -> Self {
-        let mut random = Random(plan.seed ^ 0x000d_15c5);
-        let mut random_of_trees = Random(plan.seed ^ 0x0007_4ee5);
-        let mut random_of_volumes = Random(plan.seed ^ 0x0070_01e5);
+impl Sources {
+    /// What a site backs up at first.
+    fn new(seed: u64, site: usize) -> Self {
+        let of = silt_format::number::to_u64(site);
+        let seed = seed ^ of << 40;
+        let mut random = Random(seed ^ 0x000d_15c5);
+        let mut random_of_trees = Random(seed ^ 0x0007_4ee5);
+        let mut random_of_volumes = Random(seed ^ 0x0070_01e5);
         let image = disk::image(&mut random);
         let images = Series::ALL.into_iter().map(|series| (series, image.clone())).collect();
-        let tree = MemoryTree::new(1, &mut random_of_trees, timestamp(0));
         // Where one comes under the name of the other, no file has both its number and its times.
-        let trees = [tree, MemoryTree::new(1001, &mut random_of_volumes, timestamp(0))];
+        let (first, then) = (1 + of * 100_000, timestamp(i64::from(site != 0) * 1_000_000_007));
+        let tree = MemoryTree::new(first, &mut random_of_trees, then);
+        let trees = [tree, MemoryTree::new(first + 1000, &mut random_of_volumes, then)];
         let trees = Series::ALL.into_iter().map(|series| (series, trees.clone())).collect();
+        Self { images, trees, random, random_of_trees, random_of_volumes }
+    }
+}
+
+impl Model {
+    /// Returns the model of repositories without snapshots.
+    pub fn new(plan: &Plan) -> Self {
         Self {
-            images,
-            trees,
+            sources: (0..=plan.replicas).map(|site| Sources::new(plan.seed, site)).collect(),
             shapes: plan.shapes,
             tick_ns: i64::from(plan.tick_ms) * 1_000_000,
             running: BTreeMap::new(),
             tried: BTreeMap::new(),
+            made: BTreeMap::new(),
             known: BTreeMap::new(),
+            sites: Vec::new(),
+            copies: BTreeMap::new(),
+            excused: BTreeSet::new(),
             violations: Vec::new(),
-            random,
-            random_of_trees,
-            random_of_volumes,
         }
     }
 
@@ -94,56 +144,57 @@ impl Model {
     }
 
     /// Changes the sources of a series at this time, and returns them to be backed up.
-    pub fn change(&mut self, series: Series, now_ns: i64) -> Content {
+    pub fn change(&mut self, site: usize, series: Series, now_ns: i64) -> Content {
         let shape = self.shapes[series as usize];
         let mut volumes = Vec::new();
-        if shape.has_disk()
-            && let Some(image) = self.images.get_mut(&series)
-        {
-            disk::change(image, &mut self.random);
-            volumes.push((NAMES[0], Data::Disk(image.clone())));
-        }
         let now = timestamp(self.stamp_ns(now_ns));
         // A backup reads the state that it began with, whatever others change: what it reads late
         // would look settled.
-        let stands_still = self.tick_ns > 0 && self.is_running(series, 1);
-        let trees = self.trees.get_mut(&series);
+        let stands_still = self.tick_ns > 0 && self.is_running((site, series), 1);
+        let sources = &mut self.sources[site];
+        if shape.has_disk()
+            && let Some(image) = sources.images.get_mut(&series)
+        {
+            disk::change(image, &mut sources.random);
+            volumes.push((NAMES[0], Data::Disk(image.clone())));
+        }
+        let trees = sources.trees.get_mut(&series);
         for (tree, name) in trees.into_iter().flatten().zip(&NAMES[1..]).take(shape.trees()) {
             if !stands_still {
-                tree.change(&mut self.random_of_trees, now);
+                tree.change(&mut sources.random_of_trees, now);
             }
-            let random = &mut self.random_of_volumes;
+            let random = &mut sources.random_of_volumes;
             let races = self.tick_ns > 0 && random.once_in(2);
             let race = races.then(|| Race::draw(tree, self.tick_ns, random));
             volumes.push((name, Data::Tree(Box::new(tree.clone()), race)));
         }
         if shape.varies() {
-            vary(&mut volumes, &mut self.random_of_volumes);
+            vary(&mut volumes, &mut sources.random_of_volumes);
         }
         Content { volumes }
     }
 
     /// Whether at least so many backups of a series run.
-    fn is_running(&self, series: Series, count: usize) -> bool {
-        self.running.get(&series).is_some_and(|running| *running >= count)
-    }
-
-    /// A backup begins to run.
-    pub fn begin_backup(&mut self, series: Series) {
-        *self.running.entry(series).or_default() += 1;
-    }
-
-    /// A backup runs no more.
-    pub fn end_backup(&mut self, series: Series) {
-        *self.running.entry(series).or_default() -= 1;
+    fn is_running(&self, of: (usize, Series), count: usize) -> bool {
+        self.running.get(&of).is_some_and(|running| *running >= count)
     }
 
     /// Somebody tries to back this up.
-    pub fn tries(&mut self, series: Series, content: &Content) -> Attempt {
+    pub fn tries(&mut self, site: usize, series: Series, content: &Content) -> Attempt {
         let expected = content.expected().into_iter().map(|state| vec![state]).collect();
-        let tried = self.tried.entry(series).or_default();
+        let tried = self.tried.entry((site, series)).or_default();
         tried.push(expected);
-        Attempt { series, number: tried.len() - 1 }
+        Attempt { site, series, number: tried.len() - 1 }
+    }
+
+    /// A backup begins to run.
+    pub fn begin_backup(&mut self, of: Attempt) {
+        *self.running.entry((of.site, of.series)).or_default() += 1;
+    }
+
+    /// A backup runs no more.
+    pub fn end_backup(&mut self, of: Attempt) {
+        *self.running.entry((of.site, of.series)).or_default() -= 1;
     }
 
     /// An entry of a tree changes during its backup, unless it is not what it was any more. Both
@@ -155,15 +206,17 @@ impl Model {
         (before, after): (&MemoryTree, &MemoryTree),
         inode: u64,
     ) -> bool {
-        if self.is_running(attempt.series, 2) {
+        let of = (attempt.site, attempt.series);
+        if self.is_running(of, 2) {
             return false;
         }
-        let trees = self.trees.get_mut(&attempt.series).into_iter().flatten();
+        let sources = &mut self.sources[attempt.site];
+        let trees = sources.trees.get_mut(&attempt.series).into_iter().flatten();
         let Some(tree) = trees.into_iter().find(|tree| tree.is_as_in(before, inode)) else {
             return false;
         };
         tree.copy_from(after, inode);
-        let tried = self.tried.get_mut(&attempt.series);
+        let tried = self.tried.get_mut(&of);
         let image = tried.and_then(|tried| tried.get_mut(attempt.number));
         if let Some(states) = image.and_then(|image| image.get_mut(volume)) {
             states.push(after.manifest());
@@ -176,24 +229,99 @@ impl Model {
     }
 
     /// A snapshot was reported as made.
-    pub fn made(&mut self, by: Attempt, id: u64) {
+    pub fn made(&mut self, by: Attempt, snapshot: &Snapshot, labels: &[String]) {
+        let id = snapshot.id.0;
+        self.made.insert((by.site, id), (by, Facts::of(snapshot, labels)));
+        self.is_there(Called::own(by.site, by.series), id);
+    }
+
+    /// Somebody was told that a snapshot is there.
+    fn is_there(&mut self, called: Called, id: u64) {
         // Others may have seen it, and deleted it, before its maker was told.
-        let known = self.entry(by.series, id);
-        known.by = Some(by);
+        let known = self.entry(called, id);
         if known.attempts == 0 {
             known.is_living = Some(true);
         }
     }
 
-    fn entry(&mut self, series: Series, id: u64) -> &mut Known {
-        let unknown = Known { by: None, is_living: None, attempts: 0, pending: 0 };
-        self.known.entry((series, id)).or_insert(unknown)
+    /// A copy was reported as made.
+    pub fn copied(&mut self, called: Called, id: u64, origin: Origin) {
+        self.is_there(called, id);
+        self.saw_copy(called, id, origin);
+    }
+
+    /// Somebody has seen a copy. There must never have been another one of the same snapshot.
+    pub fn saw_copy(&mut self, called: Called, id: u64, origin: Origin) {
+        let ids = self.copies.entry((called, origin)).or_default();
+        if ids.insert(id) && ids.len() > 1 && !self.excused.contains(&called) {
+            let (site, name) = (called.site, called.name());
+            self.violations.push(format!(
+                "site {site}: {name} has got {:016x} of site {} more than once: {ids:x?}",
+                origin.1, origin.0
+            ));
+        }
+    }
+
+    /// The series of a site that have been seen there, of those that are called like this one at
+    /// the site that backs it up; the site's own one if none has been seen.
+    pub fn all_called(&self, site: usize, series: Series) -> Vec<Called> {
+        let called = self.known.keys().map(|(called, _)| *called);
+        let mut all: Vec<Called> =
+            called.filter(|called| called.site == site && called.series == series).collect();
+        all.dedup();
+        if all.is_empty() {
+            all.push(Called::own(site, series));
+        }
+        all
+    }
+
+    /// One of these series.
+    pub fn some_called(&self, site: usize, series: Series, which: u64) -> Called {
+        let all = self.all_called(site, series);
+        let count = silt_format::number::to_u64(all.len());
+        all[usize::try_from((which >> 32) % count).unwrap_or(0)]
+    }
+
+    /// From now on, snapshots may come back in a series.
+    pub fn excuse(&mut self, called: Called) {
+        self.excused.insert(called);
+    }
+
+    /// Whether a series has ever had a copy.
+    pub fn has_copies(&self, called: Called) -> bool {
+        self.copies.keys().any(|(with, _)| *with == called)
+    }
+
+    /// The snapshot of which a snapshot is a copy; `None` if it is none.
+    pub fn origin_of(&self, snapshot: &Snapshot) -> Option<Origin> {
+        let origin = snapshot.origin?;
+        let site = self.sites.iter().position(|site| *site == origin.repository);
+        Some((site.unwrap_or(usize::MAX), origin.snapshot.0))
+    }
+
+    /// Whether a series certainly lists a snapshot, or a copy of it.
+    pub fn has(&self, called: Called, origin: Origin) -> bool {
+        let is_own = called.prefix.is_none() && called.site == origin.0;
+        let copies = self.copies.get(&(called, origin)).into_iter().flatten();
+        (is_own && self.lives(called, origin.1))
+            || copies.into_iter().any(|id| self.lives(called, *id))
+    }
+
+    /// Whether a snapshot is certainly listed, and nobody is about to delete it.
+    fn lives(&self, called: Called, id: u64) -> bool {
+        let known = self.known.get(&(called, id));
+        known.is_some_and(|known| known.is_living == Some(true) && known.pending == 0)
+    }
+
+    fn entry(&mut self, called: Called, id: u64) -> &mut Known {
+        let unknown = Known { is_living: None, attempts: 0, pending: 0 };
+        self.known.entry((called, id)).or_insert(unknown)
     }
 
     /// Records the begin of an attempt to delete a snapshot or to bring it back. Returns the number
     /// of the attempt for [`end`](Self::end), and whether the snapshot was living.
-    pub fn begin(&mut self, series: Series, id: u64) -> (u64, Option<bool>) {
-        let known = self.entry(series, id);
+    pub fn begin(&mut self, called: Called, id: u64) -> (u64, Option<bool>) {
+        let known = self.entry(called, id);
         known.attempts += 1;
         known.pending += 1;
         (known.attempts, known.is_living.take())
@@ -201,24 +329,42 @@ impl Model {
 
     /// Records the end of an attempt, with the state of the snapshot if it is certain. The state is
     /// unknown if another attempt overlapped: either may have come last.
-    pub fn end(&mut self, series: Series, id: u64, attempt: u64, is_living: Option<bool>) {
-        let known = self.entry(series, id);
+    pub fn end(&mut self, called: Called, id: u64, attempt: u64, is_living: Option<bool>) {
+        let known = self.entry(called, id);
         known.pending -= 1;
         let was_alone = known.attempts == attempt && known.pending == 0;
         known.is_living = is_living.filter(|_| was_alone);
     }
 
     /// Somebody restored a snapshot.
-    pub fn restored(&mut self, series: Series, id: u64, volumes: &[Vec<u8>], by: &str) {
-        let made_by = self.known.get(&(series, id)).and_then(|known| known.by);
-        let tried = self.tried.get(&series).map(Vec::as_slice).unwrap_or_default();
-        let is_right = match made_by {
-            Some(by) => is_one_of(volumes, &tried[by.number]),
+    pub fn restored(
+        &mut self,
+        called: Called,
+        (snapshot, labels): (&Snapshot, &[String]),
+        volumes: &[Vec<u8>],
+        by: &str,
+    ) {
+        let (id, origin) = (snapshot.id.0, self.origin_of(snapshot));
+        if let Some(origin) = origin {
+            self.saw_copy(called, id, origin);
+        }
+        let of = origin.unwrap_or((called.site, id));
+        let made = self.made.get(&of);
+        let tried = self.tried.get(&(of.0, called.series)).map(Vec::as_slice).unwrap_or_default();
+        let is_right = match made {
+            Some((by, _)) => is_one_of(volumes, &tried[by.number]),
             None => tried.iter().any(|image| is_one_of(volumes, image)),
         };
+        let (site, name) = (called.site, called.name());
+        let facts = Facts::of(snapshot, labels);
+        if let Some((_, expected)) = made.filter(|(_, expected)| *expected != facts) {
+            self.violations.push(format!(
+                "{by}: site {site}: {name}@{id:016x} is described as {facts:?}, not {expected:?}"
+            ));
+        }
         if !is_right {
             self.violations
-                .push(format!("{by}: {}@{id:016x} restores to something else", series.name()));
+                .push(format!("{by}: site {site}: {name}@{id:016x} restores to something else"));
         }
     }
 }

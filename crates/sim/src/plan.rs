@@ -2,6 +2,7 @@
 //! printed, shrunk, and kept as tests.
 
 use crate::random::Random;
+use crate::site::Replication;
 
 /// A history: a prelude without faults, then several hosts at the same time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -15,6 +16,8 @@ pub struct Plan {
     pub folders: bool,
     /// Whether the repository is encrypted and append-only.
     pub guarded: bool,
+    /// Number of replicas, each with one place of its own.
+    pub replicas: usize,
     /// The sources of each series, in the order of [`Series::ALL`].
     pub shapes: [Shape; 2],
     /// If this is not 0, files are stamped by the clock of the host that changes them, rounded down
@@ -75,6 +78,8 @@ pub struct Host {
     pub stays_open: bool,
     /// Its keys in a guarded repository.
     pub role: Role,
+    /// The site whose repository it uses: 0 for the first one, otherwise the number of a replica.
+    pub site: usize,
     /// Its operations.
     pub work: Vec<Work>,
 }
@@ -100,6 +105,8 @@ pub struct Work {
     pub action: Action,
     /// The faults during it.
     pub faults: Vec<Fault>,
+    /// During a replication, the faults of the process at the other site.
+    pub faults_there: Vec<Fault>,
 }
 
 /// An operation on the repository. A number chooses one of the existing snapshots, keys or places.
@@ -145,6 +152,10 @@ pub enum Action {
     RemoveKey(u64),
     /// Recovers a series. There is no tampering in a history, so this must do nothing.
     Recover(Series),
+    /// Shows a series under another name, or under its own.
+    Rename(Series, u64),
+    /// Replicates snapshots between two sites.
+    Replicate(Replication),
 }
 
 /// A series.
@@ -222,6 +233,8 @@ pub enum Kind {
     Head,
     /// Lists objects.
     List,
+    /// Sends a message to the other site. A fault that is not a sleep or a death cuts the line.
+    Message,
 }
 
 /// A class of objects, by the beginning of their names.
@@ -287,7 +300,7 @@ pub enum Wrong {
     Away(u64),
 }
 
-const MINUTES: [u64; 5] = [1, 7, 60, 600, 2000];
+pub(crate) const MINUTES: [u64; 5] = [1, 7, 60, 600, 2000];
 
 impl Plan {
     /// Draws the plan of a seed.
@@ -337,7 +350,10 @@ impl Plan {
         let mut random = Random(seed ^ 0x0005_4a9e);
         let shapes = [Shape::Disk, Shape::Disk, Shape::Tree, Shape::Tree, Shape::Both];
         let shapes = [random.of(&shapes), random.of(&shapes)];
-        let mut plan = Self { seed, places, folders, guarded, shapes, tick_ms: 0, prelude, hosts };
+        let replicas = 0;
+        let tick_ms = 0;
+        let mut plan =
+            Self { seed, places, folders, guarded, replicas, shapes, tick_ms, prelude, hosts };
         plan.draw_trees(&mut Random(seed ^ 0x0007_12ee));
         plan
     }
@@ -365,7 +381,8 @@ impl Plan {
                 let action = Action::Tune(series(random), random.bits());
                 let faults = (0..random.below(2)).map(|_| fault(self.folders, random)).collect();
                 let place = random.below(host.work.len() + 1);
-                host.work.insert(place, Work { after_minutes, action, faults });
+                let faults_there = Vec::new();
+                host.work.insert(place, Work { after_minutes, action, faults, faults_there });
             }
         }
     }
@@ -534,9 +551,9 @@ fn host(theme: Theme, folders: bool, random: &mut Random) -> Host {
         let action = theme.action(random);
         let faults =
             (0..random.of(&[0, 0, 1, 1, 1, 2])).map(|_| theme.fault(folders, random)).collect();
-        Work { after_minutes, action, faults }
+        Work { after_minutes, action, faults, faults_there: Vec::new() }
     });
-    Host { skew_minutes, stays_open, role, work: work.collect() }
+    Host { skew_minutes, stays_open, role, site: 0, work: work.collect() }
 }
 
 impl Theme {
@@ -550,7 +567,7 @@ impl Theme {
     }
 }
 
-fn fault(folders: bool, random: &mut Random) -> Fault {
+pub(crate) fn fault(folders: bool, random: &mut Random) -> Fault {
     let kind = random.of(&[
         Kind::Put,
         Kind::Put,

@@ -8,8 +8,8 @@ use silt_format::Error;
 use crate::history::{Stage, begin, run_hosts, text};
 use crate::model::Model;
 use crate::plan::Plan;
-use crate::verify;
 use crate::world::World;
+use crate::{verify, verify_sites};
 
 /// The result of a history.
 #[derive(Clone, Debug)]
@@ -25,7 +25,7 @@ pub struct Outcome {
 /// Plays a plan, and verifies the repository at the end.
 pub fn play(plan: &Plan, keeps_events: bool) -> Outcome {
     let hosts = plan.hosts.len();
-    let world = World::new(plan.seed, plan.places.max(1), hosts, keeps_events);
+    let world = World::new(plan.seed, plan.places.max(1) + plan.replicas, hosts, keeps_events);
     let model = Arc::new(Mutex::new(Model::new(plan)));
     let stage = Stage { plan: plan.clone(), world, model };
     let begun = catch_unwind(AssertUnwindSafe(|| {
@@ -35,7 +35,10 @@ pub fn play(plan: &Plan, keeps_events: bool) -> Outcome {
     }));
     match begun {
         Ok(Ok(())) => {
-            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| verify::verify(&stage))) {
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| match plan.replicas {
+                0 => verify::verify(&stage),
+                _ => verify_sites::verify(&stage),
+            })) {
                 stage.violated(format!("the end panicked: {}", text(&*panic)));
             }
         }

@@ -20,6 +20,8 @@ pub struct Process {
     /// The world that it is in.
     pub world: Arc<World>,
     host: usize,
+    /// The name of the machine that it runs on.
+    machine: String,
     id: u32,
     /// By how much its clock is ahead.
     pub skew_ns: i64,
@@ -34,7 +36,7 @@ impl Process {
     /// Starts a process of a host whose clock is ahead by `skew_minutes`.
     pub fn new(
         world: &Arc<World>,
-        host: usize,
+        (host, machine): (usize, String),
         skew_minutes: i64,
         folders: bool,
         seed: u64,
@@ -43,6 +45,7 @@ impl Process {
         Arc::new(Self {
             world: Arc::clone(world),
             host,
+            machine,
             id,
             skew_ns: skew_minutes * MINUTE_NS,
             folders,
@@ -79,6 +82,31 @@ impl Process {
         Arc::new(Reached { process: Arc::clone(self), place })
     }
 
+    /// A message of this process comes to the line. Fails with `Unavailable` if the line is cut
+    /// there.
+    pub fn at_message(&self) -> Result<()> {
+        if self.is_dead() {
+            return Err(Reached::dead());
+        }
+        let wrong = self.wrong(Kind::Message, "");
+        let sleep_ns =
+            if let Some(Wrong::Sleep(minutes)) = wrong { minutes_ns(minutes) } else { 0 };
+        let mut state = self.world.state();
+        if let Some(wrong) = wrong {
+            let id = self.id;
+            state.note(format_args!("process {id}: {wrong:?} at the next message"));
+        }
+        drop(self.world.pass_a_little(state, self.host, sleep_ns));
+        match wrong {
+            None | Some(Wrong::Sleep(_)) => Ok(()),
+            Some(Wrong::Kill | Wrong::KillAfter | Wrong::LosePower(_)) => {
+                self.end();
+                Err(Reached::dead())
+            }
+            Some(_) => Err(Error::new(ErrorKind::Unavailable, "the line is cut")),
+        }
+    }
+
     /// Returns the fault at an operation, if there is one, and removes it.
     fn wrong(&self, kind: Kind, name: &str) -> Option<Wrong> {
         let mut faults = self.faults.lock().unwrap_or_else(PoisonError::into_inner);
@@ -112,12 +140,11 @@ impl Env for Process {
         self.entropy.lock().unwrap_or_else(PoisonError::into_inner).fill(bytes);
     }
     fn process(&self) -> siltstone::Process {
-        let host = format!("host{}", self.host);
+        let host = self.machine.clone();
         siltstone::Process { host, boot: "boot".to_owned(), id: self.id, start: 1 }
     }
     fn may_be_running(&self, lease: &Lease) -> bool {
-        lease.host != format!("host{}", self.host)
-            || !self.world.state().dead.contains(&lease.process)
+        lease.host != self.machine || !self.world.state().dead.contains(&lease.process)
     }
     fn is_interrupted(&self) -> bool {
         false

@@ -1,6 +1,6 @@
 //! Shrinking a failing plan: removing every part that is not needed for the failure.
 
-use crate::plan::{Plan, Role, Shape};
+use crate::plan::{Action, Plan, Role, Shape};
 use crate::play::play;
 
 /// Returns the smallest plan found that still fails, and its violations.
@@ -55,6 +55,16 @@ fn smaller(plan: &Plan) -> Vec<Plan> {
                     plan.hosts[host].work[work].faults.remove(fault);
                 });
             }
+            for fault in 0..one.faults_there.len() {
+                without(&|plan| {
+                    plan.hosts[host].work[work].faults_there.remove(fault);
+                });
+            }
+            without(&|plan| {
+                if let Action::Replicate(one) = &mut plan.hosts[host].work[work].action {
+                    (one.skew_minutes, one.only_newest) = (0, false);
+                }
+            });
         }
     }
     for series in 0..plan.shapes.len() {

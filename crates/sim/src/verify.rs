@@ -7,6 +7,7 @@ use std::sync::Arc;
 use silt_format::{ErrorKind, Result, names};
 use siltstone::{CheckOptions, DataCheck, HealOptions, Repository};
 
+use crate::called::Called;
 use crate::history::{self, LOCATIONS, Stage, all_data, backup, reclaim, restore, sweep};
 use crate::plan::{Action, Keep, Role, Series};
 use crate::process::Process;
@@ -18,18 +19,23 @@ const QUIET_MINUTES: u64 = 20_000;
 /// Verifies the repository at the end of a history.
 pub fn verify(stage: &Stage) {
     let auditor = stage.plan.hosts.len();
-    stage.world.pass(auditor, minutes_ns(QUIET_MINUTES));
-    stage.note(format_args!("all is quiet"));
+    wait_until_quiet(stage, auditor);
     if let Err(error) = try_verify(stage) {
         stage.violated(format!("in the end: {error}"));
     }
+}
+
+/// Waits until all late operations have taken effect.
+pub fn wait_until_quiet(stage: &Stage, auditor: usize) {
+    stage.world.pass(auditor, minutes_ns(QUIET_MINUTES));
+    stage.note(format_args!("all is quiet"));
 }
 
 fn try_verify(stage: &Stage) -> Result<()> {
     if is_split(stage)? {
         return look_at_both(stage);
     }
-    let repository = open(stage)?;
+    let repository = open(stage, 0)?;
     let locations = repository.places();
     stage.note(format_args!("places {locations:?}"));
     let at = |location: &str| LOCATIONS.iter().position(|known| *known == location);
@@ -49,10 +55,19 @@ fn try_verify(stage: &Stage) -> Result<()> {
             }
         }
     }
-    look(stage, &open(stage)?, "all places", DataCheck::All)?;
-    goes_on(stage)?;
-    look(stage, &open(stage)?, "after another backup and reclaim", DataCheck::None)?;
-    wastes_nothing(stage)
+    look(stage, (&open(stage, 0)?, 0), "all places", DataCheck::All)?;
+    goes_on(stage, 0)?;
+    let by = "after another backup and reclaim";
+    look(stage, (&open(stage, 0)?, 0), by, DataCheck::None)?;
+    wastes_nothing(stage, 0)
+}
+
+/// The series that a site may have.
+pub fn all_called(stage: &Stage, site: usize) -> Vec<Called> {
+    if stage.plan.replicas == 0 {
+        return Series::ALL.map(|series| Called::own(0, series)).to_vec();
+    }
+    Called::all(site).collect()
 }
 
 /// Returns whether the places have become separate repositories: two hosts each removed the other's
@@ -101,7 +116,7 @@ fn look_at_both(stage: &Stage) -> Result<()> {
             }
             let by = format!("place {place} without {away}");
             let listed = match history::open(stage, &process(stage), place, Role::Administrator) {
-                Ok(repository) => restore_all(stage, &repository, &by),
+                Ok(repository) => restore_all(stage, (&repository, 0), &by),
                 Err(error) if error.kind() == ErrorKind::Conflict => Ok(BTreeMap::new()),
                 Err(error) => Err(error),
             };
@@ -111,9 +126,9 @@ fn look_at_both(stage: &Stage) -> Result<()> {
         }
     }
     let known = stage.model().known.clone();
-    for ((series, id), known) in known {
-        if known.is_living == Some(true) && !found.contains(&(series, id)) {
-            stage.violated(format!("the parts: {}@{id:016x} is lost", series.name()));
+    for ((called, id), known) in known {
+        if known.is_living == Some(true) && !found.contains(&(called, id)) {
+            stage.violated(format!("the parts: {}@{id:016x} is lost", called.name()));
         }
     }
     Ok(())
@@ -122,15 +137,15 @@ fn look_at_both(stage: &Stage) -> Result<()> {
 /// Restores every listed snapshot. Returns the results by series and id.
 fn restore_all(
     stage: &Stage,
-    repository: &Repository,
+    (repository, site): (&Repository, usize),
     by: &str,
-) -> Result<BTreeMap<(Series, u64), Result<()>>> {
+) -> Result<BTreeMap<(Called, u64), Result<()>>> {
     let mut all = BTreeMap::new();
-    for series in Series::ALL {
-        let head = repository.head(repository.series_id(series.name()))?;
+    for called in all_called(stage, site) {
+        let head = repository.head(repository.series_id(called.name()))?;
         for entry in head.iter().flat_map(|head| &head.snapshots) {
-            let restored = restore(stage, repository, series, entry.id, by);
-            all.insert((series, entry.id.0), restored);
+            let restored = restore(stage, repository, called, entry.id, by);
+            all.insert((called, entry.id.0), restored);
         }
     }
     Ok(all)
@@ -140,20 +155,14 @@ fn process(stage: &Stage) -> Arc<Process> {
     stage.process(stage.plan.hosts.len(), 0)
 }
 
-fn open(stage: &Stage) -> Result<Repository> {
-    open_by(stage, &process(stage))
+/// Opens the repository of a site.
+pub fn open(stage: &Stage, site: usize) -> Result<Repository> {
+    open_by(stage, site, &process(stage))
 }
 
-/// Opens the repository by the first place that holds it and is reached.
-fn open_by(stage: &Stage, process: &Arc<Process>) -> Result<Repository> {
-    let place = {
-        let state = stage.world.state();
-        let holds = |place: &crate::world::Place| {
-            place.away_until_ns <= state.now_ns
-                && place.objects.keys().any(|key| key.as_str() == names::CONFIG)
-        };
-        state.places.iter().position(holds).unwrap_or(0)
-    };
+/// Opens the repository of a site by the first place that holds it and is reached.
+pub fn open_by(stage: &Stage, site: usize, process: &Arc<Process>) -> Result<Repository> {
+    let place = history::place_to_open(stage, site);
     history::open_where_it_is(stage, process, place, Role::Administrator)
 }
 
@@ -163,7 +172,10 @@ fn with_only(stage: &Stage, alone: &[usize], opened_by: usize) -> Result<()> {
         stage.world.state().places[place].away_until_ns = i64::MAX;
     }
     let looked = history::open(stage, &process(stage), opened_by, Role::Administrator).and_then(
-        |repository| look(stage, &repository, &format!("places {alone:?} alone"), DataCheck::None),
+        |repository| {
+            let by = format!("places {alone:?} alone");
+            look(stage, (&repository, 0), &by, DataCheck::None)
+        },
     );
     stage.world.state().places.iter_mut().for_each(|place| place.away_until_ns = 0);
     looked
@@ -171,21 +183,27 @@ fn with_only(stage: &Stage, alone: &[usize], opened_by: usize) -> Result<()> {
 
 /// Verifies that exactly the expected snapshots are listed, that all of them can be restored, and
 /// that a check finds no damage. `data` selects the data that the check reads besides.
-fn look(stage: &Stage, repository: &Repository, by: &str, data: DataCheck) -> Result<()> {
-    let listed = restore_all(stage, repository, by)?;
-    for ((series, id), restored) in &listed {
+pub fn look(
+    stage: &Stage,
+    (repository, site): (&Repository, usize),
+    by: &str,
+    data: DataCheck,
+) -> Result<()> {
+    let by = if site == 0 { by.to_owned() } else { format!("site {site}, {by}") };
+    let listed = restore_all(stage, (repository, site), &by)?;
+    for ((called, id), restored) in &listed {
         if let Err(error) = restored {
-            let name = series.name();
+            let name = called.name();
             stage.violated(format!("{by}: {name}@{id:016x} does not restore: {error}"));
         }
     }
     let known = stage.model().known.clone();
-    for (snapshot, known) in known {
+    for (snapshot, known) in known.into_iter().filter(|((called, _), _)| called.site == site) {
         let is_listed = listed.contains_key(&snapshot);
         if known.is_living == Some(!is_listed) {
             let what = if is_listed { "is listed though it was deleted" } else { "is lost" };
-            let (series, id) = snapshot;
-            stage.violated(format!("{by}: {}@{id:016x} {what}", series.name()));
+            let (called, id) = snapshot;
+            stage.violated(format!("{by}: {}@{id:016x} {what}", called.name()));
         }
     }
     let report = repository.check(&CheckOptions { data, ..all_data() })?;
@@ -198,16 +216,16 @@ fn look(stage: &Stage, repository: &Repository, by: &str, data: DataCheck) -> Re
 }
 
 /// Verifies that the next backup, reclaim and sweep work without repair.
-fn goes_on(stage: &Stage) -> Result<()> {
+pub fn goes_on(stage: &Stage, site: usize) -> Result<()> {
     for series in Series::ALL {
         let process = process(stage);
-        let repository = open_by(stage, &process)?;
-        backup(stage, &process, &repository, series)
+        let repository = open_by(stage, site, &process)?;
+        backup(stage, &process, &repository, (site, series))
             .map_err(|error| error.context("the next backup"))?;
-        reclaim(&repository, series, Keep::Nothing)
+        reclaim(&repository, Called::own(site, series), Keep::Nothing)
             .map_err(|error| error.context("the next reclaim"))?;
     }
-    let waiting = sweep(&open(stage)?).map_err(|error| error.context("the next sweep"))?;
+    let waiting = sweep(&open(stage, site)?).map_err(|error| error.context("the next sweep"))?;
     if !waiting.is_empty() {
         stage.violated(format!("the next sweep waits for {waiting:?}"));
     }
@@ -215,24 +233,29 @@ fn goes_on(stage: &Stage) -> Result<()> {
 }
 
 /// Verifies that after healing, sweeps and reclaims no unreferenced object is left.
-fn wastes_nothing(stage: &Stage) -> Result<()> {
-    let repository = open(stage)?;
+pub fn wastes_nothing(stage: &Stage, site: usize) -> Result<()> {
+    let repository = open(stage, site)?;
     let healed = repository.heal_copies(HealOptions { read_data: true, dry_run: false })?;
     if !healed.lost.is_empty() {
         stage.violated(format!("healing finds lost: {:?}", healed.lost));
     }
+    let all = all_called(stage, site);
     for _ in 0..2 {
         sweep(&repository)?;
-        for series in Series::ALL {
-            reclaim(&repository, series, Keep::Nothing)?;
+        for called in &all {
+            match reclaim(&repository, *called, Keep::Nothing) {
+                Err(error) if error.kind() == ErrorKind::NotFound && stage.plan.replicas > 0 => {}
+                done => done?,
+            }
         }
     }
     let report = repository.check(&all_data())?;
     if report.unreferenced > 0 {
-        stage.violated(format!("{} objects are left that nothing names", report.unreferenced));
+        let left = report.unreferenced;
+        stage.violated(format!("site {site}: {left} objects are left that nothing names"));
     }
-    for series in Series::ALL {
-        match repository.reclaim(series.name(), &history::thorough()) {
+    for called in all {
+        match repository.reclaim(called.name(), &history::thorough()) {
             Ok(report) if report.dead_slots_left + report.removed_objects > 0 => {
                 stage.violated(format!("a reclaim after others finds more: {report:?}"));
             }

@@ -10,6 +10,9 @@ const HISTORIES: u64 = 2000;
 /// Fewer, as each password takes long to try.
 const GUARDED_HISTORIES: u64 = 60;
 
+/// Histories of several sites.
+const SITES_HISTORIES: u64 = 60;
+
 const BACKUP: Action = Action::Backup(Series::Vm);
 
 fn host(work: Vec<Work>) -> Host {
@@ -17,12 +20,12 @@ fn host(work: Vec<Work>) -> Host {
 }
 
 fn does(after_minutes: u64, action: Action) -> Work {
-    Work { after_minutes, action, faults: Vec::new() }
+    Work { after_minutes, action, faults: Vec::new(), faults_there: Vec::new() }
 }
 
 fn fails(after_minutes: u64, action: Action, point: (Kind, Class, u64), what: Wrong) -> Work {
     let at = Point { kind: point.0, class: Some(point.1), nth: point.2 };
-    Work { after_minutes, action, faults: vec![Fault { at, what }] }
+    Work { after_minutes, action, faults: vec![Fault { at, what }], faults_there: Vec::new() }
 }
 
 /// Plays a plan with several seeds, on folders and on buckets.
@@ -442,6 +445,30 @@ fn histories_lose_nothing() {
 #[test]
 fn histories_of_guarded_repositories_lose_nothing() {
     play_drawn(GUARDED_HISTORIES, Plan::draw_guarded);
+}
+
+#[test]
+fn histories_of_several_sites_lose_nothing() {
+    play_drawn(SITES_HISTORIES, Plan::draw_sites);
+}
+
+/// The histories that are drawn reach the states for which they are meant.
+#[test]
+fn replications_are_cut_and_refused_and_repeated() {
+    let mut events = String::new();
+    for seed in 0..30 {
+        let outcome = play(&Plan::draw_sites(seed), true);
+        events.extend(outcome.events);
+        if seed < 8 {
+            let digest = play(&Plan::draw_sites(seed), false).digest;
+            assert_eq!(outcome.digest, digest, "seed {seed}");
+        }
+    }
+    let states = [": Sent", ": Busy", ": Unavailable", ": Refused", "the line is cut", "is dead"];
+    for state in states {
+        let found = events.matches("replicated ").count();
+        assert!(found > 90 && events.contains(state), "{state}");
+    }
 }
 
 fn play_drawn(histories: u64, draw: fn(u64) -> Plan) {

@@ -11,11 +11,17 @@ mod segments;
 mod steps;
 
 use silt_format::replica::{Origin, ReplicaMessage, SourceMessage};
-use silt_format::{ALONE, Error, LevelBytes, MapRoot, Result, SeriesId, Volume, VolumeKind};
+use silt_format::{
+    ALONE, Error, ErrorKind, Id, LevelBytes, MapRoot, Result, SeriesId, Volume, VolumeKind,
+};
 
 use crate::session::{BackupSession, check_name};
 
 pub use self::recognition::Recognition;
+
+/// Maximum size of all volumes of a snapshot that is replicated, in bytes: bounds the time that a
+/// peer's claims cost.
+const VOLUMES_BYTES_MAX: u64 = 1 << 52;
 
 /// The end of a connection that describes volumes.
 pub trait ReplicaPeer {
@@ -30,7 +36,7 @@ pub trait ReplicaPeer {
     /// By default fails with `Unsupported`: these keys stay in the process.
     fn translate(&mut self, _to: Recognition) -> Result<()> {
         let message = "a snapshot is translated only where both repositories are open";
-        Err(Error::new(silt_format::ErrorKind::Unsupported, message))
+        Err(Error::new(ErrorKind::Unsupported, message))
     }
 }
 
@@ -69,7 +75,7 @@ pub(crate) fn unexpected(message: &SourceMessage) -> Error {
 
 /// The error of a snapshot that the source has given up.
 fn aborted() -> Error {
-    Error::new(silt_format::ErrorKind::Interrupted, "the source gave the snapshot up")
+    Error::new(ErrorKind::Interrupted, "the source gave the snapshot up")
 }
 
 impl BackupSession<'_> {
@@ -104,6 +110,22 @@ impl BackupSession<'_> {
         Ok(())
     }
 
+    /// Fails with `Busy` unless `is_known` for every snapshot of the series, deleted ones, too: the
+    /// source has decided what to send before it could know of them.
+    pub fn require_known(&self, is_known: impl Fn(Id) -> bool) -> Result<()> {
+        let head = self.head();
+        let deleted = head.deleted.iter().map(|deleted| &deleted.entry);
+        if head.snapshots.iter().chain(deleted).all(|entry| is_known(entry.id)) {
+            return Ok(());
+        }
+        let message = format!(
+            "series '{}' has got a snapshot by another backup or replication meanwhile; replicate \
+             it once more",
+            head.shown()
+        );
+        Err(Error::new(ErrorKind::Busy, message))
+    }
+
     /// Adds a copy of `volume` that `peer` describes: first its segments up to
     /// [`End`](SourceMessage::End); of a file tree, then its entries up to the next one.
     ///
@@ -113,6 +135,11 @@ impl BackupSession<'_> {
     pub fn add_described(&mut self, volume: &Volume, peer: &mut dyn ReplicaPeer) -> Result<()> {
         check_name("volume", &volume.name)?;
         self.require_new_volume(&volume.name)?;
+        let before = self.volumes.iter().map(|volume| volume.bytes).sum::<u64>();
+        if volume.bytes > VOLUMES_BYTES_MAX - before {
+            let (name, bytes) = (&volume.name, volume.bytes);
+            return Err(Error::invalid(format!("volume '{name}' of {bytes} bytes is too large")));
+        }
         let before = self.stored_so_far();
         let mut copy = Volume {
             kind: VolumeKind::Disk,

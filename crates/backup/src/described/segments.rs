@@ -18,15 +18,13 @@ use crate::pipeline::Pipeline;
 use crate::scan::{DraftChunk, ScanBuffers, Scanner, SegmentDraft};
 use crate::session::{BackupSession, scan_jobs};
 
-/// Maximum size of a volume that is replicated, in bytes: bounds the time that a peer's claims
-/// cost.
-const VOLUME_BYTES_MAX: u64 = 1 << 52;
-
 /// A described volume that is being added.
 struct Adding<'v> {
     /// As it is at the source.
     volume: &'v Volume,
     segments: u64,
+    /// Size of the parent's volume in bytes.
+    parent_bytes: u64,
     scanner: Scanner,
     map: MapBuilder,
     arrivals: Arrivals,
@@ -47,6 +45,13 @@ impl Adding<'_> {
         self.volume.bytes.saturating_sub(start).min(to_u64(SEGMENT_BYTES))
     }
 
+    /// Whether the parent's segment is as long.
+    fn is_as_long_in_parent(&self, segment: u64) -> bool {
+        let start = segment * to_u64(SEGMENT_BYTES);
+        let theirs = self.parent_bytes.saturating_sub(start).min(to_u64(SEGMENT_BYTES));
+        self.bytes_of(segment) == theirs
+    }
+
     fn bytes_of_run(&self, first: u64, count: u64) -> u64 {
         let bytes = self.volume.bytes;
         let at = |segment: u64| segment.saturating_mul(to_u64(SEGMENT_BYTES)).min(bytes);
@@ -57,7 +62,8 @@ impl Adding<'_> {
     fn parent_entry(&mut self, segment: u64) -> Result<Option<(SegmentEntry, bool)>> {
         let entry = self.scanner.parent_entry(segment, &mut Vec::new())?;
         let Some(entry) = entry else { return Ok(None) };
-        let is_usable = self.scanner.is_usable(&entry, &mut self.buffers)?;
+        let is_usable = self.is_as_long_in_parent(segment)
+            && self.scanner.is_usable(&entry, &mut self.buffers)?;
         Ok(Some((entry, is_usable)))
     }
 
@@ -108,6 +114,17 @@ impl Adding<'_> {
         if self.scanner.parent.is_none() {
             return Err(Error::invalid(
                 "the source compared with a volume that is not the parent's",
+            ));
+        }
+        let last = self.arrivals.described + count - 1;
+        let is_beyond = last >= segment_count(self.parent_bytes);
+        // Of all segments, only the last one of a volume can be shorter.
+        let is_other = !is_beyond
+            && !self.is_as_long_in_parent(last)
+            && self.scanner.parent_entry(last, &mut Vec::new())?.is_some();
+        if is_beyond || is_other {
+            return Err(Error::invalid(
+                "the source compared with segments of the parent that are of other sizes",
             ));
         }
         if self.scanner.avoided.is_empty() {
@@ -185,18 +202,17 @@ impl BackupSession<'_> {
         copy: &mut Volume,
         peer: &mut dyn ReplicaPeer,
     ) -> Result<MapRoot> {
-        if volume.bytes > VOLUME_BYTES_MAX {
-            return Err(Error::invalid(format!("a volume of {} bytes is too large", volume.bytes)));
-        }
         let kind = std::mem::discriminant(&volume.kind);
         let is_it =
             |old: &&Volume| old.name == volume.name && std::mem::discriminant(&old.kind) == kind;
         let parent = self.parent.as_ref().and_then(|parent| parent.volumes.iter().find(is_it));
+        let parent_bytes = parent.map_or(0, |old| old.bytes);
         let parent =
             parent.map(|old| ParentVolume { reader: Arc::clone(&self.reader), root: old.root });
         let mut adding = Adding {
             volume,
             segments: segment_count(volume.bytes),
+            parent_bytes,
             scanner: self.scanner_beside(parent, volume.chunking)?,
             map: MapBuilder::new(),
             arrivals: Arrivals::default(),

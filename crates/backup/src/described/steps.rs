@@ -21,6 +21,8 @@ struct Tracing<'v> {
     pages: TreeReader,
     /// The parent's root.
     old_root: Option<Entry>,
+    /// Whether the parent's files may lie behind the end of this volume.
+    is_shorter: bool,
     /// For each open directory, the place in the parent's directory of the same path.
     open: Vec<Option<Cursor>>,
 }
@@ -34,13 +36,16 @@ impl BackupSession<'_> {
         peer: &mut dyn ReplicaPeer,
     ) -> Result<Tree> {
         let old = self.parent.as_ref().and_then(|parent| {
-            parent.volumes.iter().filter(|old| old.name == volume.name).find_map(Volume::tree)
+            let mut old = parent.volumes.iter().filter(|old| old.name == volume.name);
+            old.find_map(|old| Some((old.tree()?, old.bytes)))
         });
+        let is_shorter = old.is_some_and(|(_, bytes)| volume.bytes < bytes);
         let mut tracing = Tracing {
             volume,
             writer: TreeWriter::new(),
             pages: TreeReader::of(Arc::clone(&self.reader)),
-            old_root: old.map(|old| old.root.clone()),
+            old_root: old.map(|(old, _)| old.root.clone()),
+            is_shorter,
             open: Vec::new(),
         };
         let objects = Arc::clone(&self.repository.objects);
@@ -81,13 +86,16 @@ impl BackupSession<'_> {
             }
             TreeStep::Same(name) => {
                 let entry = tracing.old(|cursor, pages| cursor.seek(pages, &name))?;
-                tracing.writer.add(objects, packs, require(entry, &name)?).map(|()| None)
+                let entry = require(entry, &name)?;
+                tracing.require_within(&entry)?;
+                tracing.writer.add(objects, packs, entry).map(|()| None)
             }
             TreeStep::SameRange(first, last) => {
                 let mut entry =
                     require(tracing.old(|cursor, pages| cursor.seek(pages, &first))?, &first)?;
                 loop {
                     let is_last = entry.name >= last;
+                    tracing.require_within(&entry)?;
                     tracing.writer.add(objects, packs, entry)?;
                     if is_last {
                         return Ok(None);
@@ -145,6 +153,27 @@ impl Tracing<'_> {
         let entry = read(cursor, &self.pages)?;
         self.writer.know(&cursor.take_read());
         Ok(entry)
+    }
+
+    /// Fails unless the content of all files of an entry of the parent is in the volume.
+    fn require_within(&self, entry: &Entry) -> Result<()> {
+        if !self.is_shorter {
+            return Ok(());
+        }
+        self.require_sound(entry)?;
+        let mut open = vec![self.pages.entries(entry)];
+        while let Some(entries) = open.last_mut() {
+            match entries.next(&self.pages)? {
+                Some(entry) => {
+                    self.require_sound(&entry)?;
+                    if entry.subtree.is_some() {
+                        open.push(self.pages.entries(&entry));
+                    }
+                }
+                None => drop(open.pop()),
+            }
+        }
+        Ok(())
     }
 
     /// Fails unless the content of a file is in the volume.

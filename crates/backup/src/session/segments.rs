@@ -13,7 +13,7 @@ use super::BackupSession;
 use crate::adopt::Orphans;
 use crate::detect::{Detector, levels};
 use crate::pipeline::Pipeline;
-use crate::scan::SegmentDraft;
+use crate::scan::{DraftChunk, SegmentDraft};
 use crate::signature_index::{Candidate, SignatureIndex};
 
 /// The levels that look for chunks, and the containers that an interrupted backup has left.
@@ -24,9 +24,11 @@ pub(super) struct Detection {
 
 impl Detection {
     /// Asks every level for a chunk that may have been placed since the segment was scanned.
-    fn recall(&self, fingerprint: &Fingerprint) -> Option<(Reference, Level)> {
+    fn recall(&self, chunk: &DraftChunk) -> Option<(Reference, Level)> {
+        let (fingerprint, bytes) = (&chunk.fingerprint, chunk.range.len());
         let mut levels = self.levels.iter();
-        levels.find_map(|level| level.recall(fingerprint).map(|found| (found, level.level())))
+        levels
+            .find_map(|level| level.recall(fingerprint, bytes).map(|found| (found, level.level())))
     }
 }
 
@@ -55,7 +57,7 @@ impl BackupSession<'_> {
             if chunk.found.is_some() || received.contains(&chunk.fingerprint) {
                 continue;
             }
-            chunk.found = detection.recall(&chunk.fingerprint);
+            chunk.found = detection.recall(chunk);
             if chunk.found.is_none() && seen.insert(chunk.fingerprint) {
                 lacking.push(number);
             }
@@ -75,7 +77,7 @@ impl BackupSession<'_> {
         let mut detection = self.take_detection()?;
         let mut recipe = Recipe { chunks: Vec::with_capacity(draft.chunks.len()) };
         for chunk in &mut draft.chunks {
-            let found = chunk.found.or_else(|| detection.recall(&chunk.fingerprint));
+            let found = chunk.found.or_else(|| detection.recall(chunk));
             let (reference, level) = if let Some(found) = found {
                 found
             } else {
@@ -91,7 +93,7 @@ impl BackupSession<'_> {
             if reference.is_zero() {
                 fingerprint = Fingerprint([0; 20]);
             } else {
-                self.note(reference, &mut detection, fingerprint);
+                self.note(reference, &mut detection, chunk);
             }
             recipe.chunks.push(RecipeChunk { reference, length, fingerprint });
         }
@@ -104,10 +106,12 @@ impl BackupSession<'_> {
     }
 
     /// Tells the levels about a placed chunk, and remembers which left-over containers are used.
-    fn note(&mut self, reference: Reference, detection: &mut Detection, print: Fingerprint) {
+    fn note(&mut self, reference: Reference, detection: &mut Detection, chunk: &DraftChunk) {
         self.added_references += u64::from(reference.store() == PRIVATE_STORE);
         detection.orphans.used(reference);
-        detection.levels.iter_mut().for_each(|level| level.placed(&print, reference));
+        let (fingerprint, bytes) = (&chunk.fingerprint, chunk.range.len());
+        let levels = detection.levels.iter_mut();
+        levels.for_each(|level| level.placed(fingerprint, bytes, reference));
     }
 
     pub(super) fn take_detection(&mut self) -> Result<Detection> {

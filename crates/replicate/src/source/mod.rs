@@ -28,6 +28,9 @@ use self::volume::VolumeSource;
 
 /// Questions that are asked before the first is answered.
 const QUESTIONS_MAX: usize = 64;
+/// Answers to earlier messages that may come after a snapshot was given up: far more than a replica
+/// can owe.
+const LATE_ANSWERS_MAX: u32 = 1 << 16;
 
 /// Which snapshots are brought to a replica.
 #[derive(Clone, Debug, Default)]
@@ -151,6 +154,11 @@ enum Stage {
     Committing,
     /// The replica does not take the snapshot.
     Refused(ErrorKind, String),
+    /// The snapshot can't be read.
+    Lost(Error),
+    /// Waits until the replica has heard that the snapshot is given up. Its answers to earlier
+    /// messages come first.
+    GivenUp(Outcome, u32),
     Done,
     /// The time to send is over; what the replica still says is about a snapshot that was given up.
     Stopped,
@@ -168,8 +176,6 @@ pub struct Source<'r> {
     stage: Stage,
     /// How a replica with another secret recognises the current snapshot.
     recognition: Option<Recognition>,
-    /// Whether a snapshot was given up, so that answers about it may still be on their way.
-    has_given_up: bool,
     report: ReplicateReport,
     frames: FrameUse,
 }
@@ -200,7 +206,6 @@ impl<'r> Source<'r> {
             current: None,
             stage: Stage::Asking,
             recognition: None,
-            has_given_up: false,
             report: ReplicateReport::default(),
             frames: FrameUse::Never,
         })
@@ -261,12 +266,6 @@ impl<'r> Source<'r> {
                 Ok(())
             }
             (_, Stage::Stopped) => Ok(()),
-            (
-                ReplicaMessage::Need(_)
-                | ReplicaMessage::Want { .. }
-                | ReplicaMessage::Placed { .. },
-                Stage::Next | Stage::Starting,
-            ) if self.has_given_up => Ok(()),
             (ReplicaMessage::Failed { kind, message }, Stage::Asking)
                 if self.answered < self.asked =>
             {
@@ -279,10 +278,14 @@ impl<'r> Source<'r> {
                 }
                 Ok(())
             }
-            (ReplicaMessage::Ready { parent }, Stage::Starting) => self.start(parent),
+            (ReplicaMessage::Ready { parent }, Stage::Starting) => {
+                let started = self.start(parent);
+                self.unless_lost(started)
+            }
             (ReplicaMessage::Need(segments), Stage::Segments(volume)) => volume.need(segments),
             (ReplicaMessage::Want { segment, chunks }, Stage::Segments(volume)) => {
-                volume.want(segment, &chunks)
+                let wanted = volume.want(segment, &chunks);
+                self.unless_lost(wanted)
             }
             (ReplicaMessage::Placed { end }, Stage::Segments(volume)) => {
                 volume.placed(end)?;
@@ -307,11 +310,37 @@ impl<'r> Source<'r> {
                 self.stage = Stage::Refused(kind, message);
                 Ok(())
             }
-            (other, _) => {
-                let name = name_of(&other);
-                Err(Error::invalid(format!("the replica sent {name} at the wrong time")))
-            }
+            (message, Stage::Lost(_) | Stage::GivenUp(..)) => self.take_late(message),
+            (other, _) => Err(untimely(&other)),
         }
+    }
+
+    /// Takes a message after the snapshot was found to be unreadable: most are answers to earlier
+    /// messages.
+    fn take_late(&mut self, message: ReplicaMessage) -> Result<()> {
+        match (message, &mut self.stage) {
+            (ReplicaMessage::Failed { .. }, Stage::GivenUp(outcome, _)) => {
+                let outcome = outcome.clone();
+                self.end(outcome);
+            }
+            (ReplicaMessage::Failed { kind, message }, _) => {
+                self.stage = Stage::Refused(kind, message);
+            }
+            (
+                ReplicaMessage::Need(_)
+                | ReplicaMessage::Want { .. }
+                | ReplicaMessage::Placed { .. },
+                Stage::GivenUp(_, late),
+            ) if *late < LATE_ANSWERS_MAX => *late += 1,
+            (
+                ReplicaMessage::Need(_)
+                | ReplicaMessage::Want { .. }
+                | ReplicaMessage::Placed { .. },
+                Stage::Lost(_),
+            ) => {}
+            (other, _) => return Err(untimely(&other)),
+        }
+        Ok(())
     }
 
     /// The next message to the replica; `None` if it has to say something first.
@@ -328,11 +357,17 @@ impl<'r> Source<'r> {
                     None if self.planned.is_empty() => self.stage = Stage::Done,
                     None => {}
                 },
-                Stage::Starting | Stage::Committing => return Ok(None),
+                Stage::Starting | Stage::Committing | Stage::GivenUp(..) => return Ok(None),
                 Stage::Done | Stage::Stopped => return Ok(Some(SourceMessage::Bye)),
                 Stage::Refused(kind, message) => {
                     let outcome = Outcome::Failed(*kind, std::mem::take(message));
                     self.end(outcome);
+                }
+                Stage::Lost(_) => {
+                    let Stage::Lost(error) = std::mem::replace(&mut self.stage, Stage::Next) else {
+                        continue;
+                    };
+                    return self.give_up(&error).map(Some);
                 }
                 Stage::Segments(_) | Stage::Steps(_) => match self.send_volume() {
                     Ok(Some(Some(message))) => return Ok(Some(message)),
@@ -493,13 +528,23 @@ impl<'r> Source<'r> {
         }
     }
 
+    /// Remembers that the snapshot can't be read; other errors end the replication.
+    fn unless_lost(&mut self, done: Result<()>) -> Result<()> {
+        match done {
+            Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound) => {
+                self.stage = Stage::Lost(error);
+                Ok(())
+            }
+            done => done,
+        }
+    }
+
     /// Gives up a snapshot that can't be read; other errors end the replication.
     fn give_up(&mut self, error: &Error) -> Result<SourceMessage> {
         if let Some(current) = &self.current {
             let outcome = outcome_of(self.repository, &current.planned, error)?;
-            self.end(outcome);
+            self.stage = Stage::GivenUp(outcome, 0);
         }
-        self.has_given_up = true;
         Ok(SourceMessage::Abort)
     }
 }
@@ -519,8 +564,9 @@ fn outcome_of(repository: &Repository, planned: &Planned, error: &Error) -> Resu
     Ok(if is_gone { Outcome::Gone } else { damaged() })
 }
 
-fn name_of(message: &ReplicaMessage) -> &'static str {
-    match message {
+/// The error of a message that must not come now.
+fn untimely(message: &ReplicaMessage) -> Error {
+    let name = match message {
         ReplicaMessage::Known(_) => "a list of snapshots",
         ReplicaMessage::Ready { .. } => "that it is ready",
         ReplicaMessage::Need(_) => "needed segments",
@@ -528,5 +574,6 @@ fn name_of(message: &ReplicaMessage) -> &'static str {
         ReplicaMessage::Placed { .. } => "placed segments",
         ReplicaMessage::Committed { .. } => "a commit",
         ReplicaMessage::Failed { .. } => "a failure",
-    }
+    };
+    Error::invalid(format!("the replica sent {name} at the wrong time"))
 }

@@ -1,10 +1,10 @@
 //! Which snapshots a replica lacks.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use silt_format::replica::{KnownSnapshot, Origin};
 use silt_format::{Error, ErrorKind, Result};
-use silt_format::{Head, Id, Snapshot, SnapshotEntry};
+use silt_format::{Head, Id, RepositoryId, Snapshot, SnapshotEntry};
 use silt_repository::find::Selector;
 use silt_repository::{Found, Repository};
 
@@ -59,8 +59,10 @@ fn origin_of(repository: &Repository, snapshot: &Snapshot) -> Origin {
 
 /// Plans the snapshots of a series that are newer than the newest one that the replica has, too.
 ///
-/// Older ones may be such as the replica has deleted. Snapshots that are dated in the future don't
-/// count: after a wrong clock was set right, later snapshots must still be sent.
+/// The replica may have deleted older ones, also if the newest common one is no longer here: so
+/// nothing is sent that is older than a snapshot of the same repository which only the replica has.
+/// Snapshots that are dated in the future don't count: after a wrong clock was set right, later
+/// snapshots must still be sent.
 pub(super) fn plan(
     (repository, head): (&Repository, &Head),
     known: &[KnownSnapshot],
@@ -73,6 +75,7 @@ pub(super) fn plan(
     let (mut lacked, mut has_common) = (Vec::new(), known.is_empty());
     // Snapshots that the others may have been compared with.
     let mut parents: HashSet<Id> = HashSet::new();
+    let mut seen = HashSet::new();
     // From the newest on, since the newest common one ends the search.
     for entry in head.snapshots.iter().rev() {
         let snapshot = match repository.snapshot(head.series, entry) {
@@ -88,6 +91,7 @@ pub(super) fn plan(
         };
         let origin = origin_of(repository, &snapshot);
         parents.insert(snapshot.id);
+        seen.insert(origin);
         if there.contains(&origin) {
             report.present += 1;
             has_common = true;
@@ -98,18 +102,20 @@ pub(super) fn plan(
         }
         lacked.push((entry, snapshot, origin));
     }
-    if !has_common && !lacked.is_empty() {
-        let times = known.iter().map(|known| known.time_ns);
-        let newest_ns = times.filter(|time_ns| *time_ns <= now_ns).max();
-        let is_ours = known.iter().any(|known| known.origin.repository == repository.id());
-        lacked.retain(|(_, snapshot, _)| is_ours && newest_ns < Some(snapshot.time_ns));
-        if lacked.is_empty() {
-            let to = replica_name(options, head);
-            let what = if is_ours { "only later snapshots" } else { "other snapshots" };
-            let why = format!("the series '{to}' of the replica holds {what}; choose a prefix");
-            report.refused.push((head.name.clone(), why));
-            return Ok(());
-        }
+    let may_refuse = !has_common && !lacked.is_empty();
+    let theirs: HashSet<_> = known.iter().map(|known| known.origin.repository).collect();
+    let is_related = lacked.iter().any(|(.., origin)| theirs.contains(&origin.repository));
+    lacked.retain(|_| has_common || is_related);
+    let what = if lacked.is_empty() { "other snapshots" } else { "only later snapshots" };
+    let newest = newest_only_there(known, &seen, now_ns);
+    lacked.retain(|(_, snapshot, origin)| {
+        newest.get(&origin.repository).is_none_or(|time_ns| *time_ns < snapshot.time_ns)
+    });
+    if may_refuse && lacked.is_empty() {
+        let to = replica_name(options, head);
+        let why = format!("the series '{to}' of the replica holds {what}; choose a prefix");
+        report.refused.push((head.name.clone(), why));
+        return Ok(());
     }
     let wanted = lacked.iter().filter(|(entry, ..)| is_wanted(entry, options));
     let wanted: HashSet<Id> =
@@ -134,6 +140,22 @@ pub(super) fn plan(
         });
     }
     Ok(())
+}
+
+/// By the repository where the backup was made, when the newest snapshot was made that only the
+/// replica has, and that is not dated in the future.
+fn newest_only_there(
+    known: &[KnownSnapshot],
+    seen: &HashSet<Origin>,
+    now_ns: i64,
+) -> HashMap<RepositoryId, i64> {
+    let mut newest = HashMap::new();
+    let only_there = known.iter().filter(|known| !seen.contains(&known.origin));
+    for known in only_there.filter(|known| known.time_ns <= now_ns) {
+        let time_ns = newest.entry(known.origin.repository).or_insert(known.time_ns);
+        *time_ns = known.time_ns.max(*time_ns);
+    }
+    newest
 }
 
 fn is_wanted(entry: &SnapshotEntry, options: &ReplicateOptions) -> bool {

@@ -1,6 +1,7 @@
 //! Describes the segments of a volume, and sends chunks that the replica asks for.
 
 use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 
 use silt_format::number::{to_u16, to_u64, to_usize};
@@ -54,13 +55,16 @@ pub(super) struct VolumeSource {
     segments: u64,
     described: u64,
     placed: u64,
-    /// Ends of the descriptions that are not answered.
-    unanswered: VecDeque<u64>,
+    /// The segments of the descriptions that are not answered.
+    unanswered: VecDeque<Range<u64>>,
     has_ended: bool,
     needed: VecDeque<Span>,
     /// Recipes that were sent and not answered, and their encoded sizes.
     recipes: HashMap<u64, (Recipe, usize)>,
     recipes_bytes: usize,
+    /// Number of recipes that were sent, and of answers to them.
+    listed: u64,
+    answers: u64,
     wanted: VecDeque<Wanted>,
     wanted_bytes: usize,
     buffers: ReadBuffers,
@@ -97,6 +101,8 @@ impl VolumeSource {
             needed: VecDeque::new(),
             recipes: HashMap::new(),
             recipes_bytes: 0,
+            listed: 0,
+            answers: 0,
             wanted: VecDeque::new(),
             wanted_bytes: 0,
             buffers: ReadBuffers::default(),
@@ -130,8 +136,10 @@ impl VolumeSource {
     /// Takes the answer to the oldest unanswered description.
     pub fn need(&mut self, segments: Vec<Span>) -> Result<()> {
         let unasked = || Error::invalid("the replica needs segments that were not described");
-        let end = self.unanswered.pop_front().ok_or_else(unasked)?;
-        if segments.last().is_some_and(|last| last.numbers().end > end) {
+        let described = self.unanswered.pop_front().ok_or_else(unasked)?;
+        let is_behind = segments.last().is_some_and(|last| last.numbers().end > described.end);
+        let is_before = segments.first().is_some_and(|first| first.first < described.start);
+        if is_behind || is_before {
             return Err(unasked());
         }
         self.needed.extend(segments);
@@ -144,6 +152,11 @@ impl VolumeSource {
             return Err(Error::invalid(
                 "the replica wants chunks of a segment that is not described",
             ));
+        }
+        // A replica asks once more for chunks that it expected to have by then.
+        self.answers += 1;
+        if self.answers > self.listed * 2 {
+            return Err(Error::invalid("the replica asks again and again for the same chunks"));
         }
         let recipe = match self.recipes.remove(&segment) {
             Some((recipe, bytes)) => {
@@ -175,7 +188,7 @@ impl VolumeSource {
 
     /// Takes the number of segments that are in the replica.
     pub fn placed(&mut self, end: u64) -> Result<()> {
-        if end < self.placed || end > self.described {
+        if end <= self.placed || end > self.described {
             return Err(Error::invalid("the replica placed segments that were not described"));
         }
         self.placed = end;
@@ -243,6 +256,7 @@ impl VolumeSource {
         }
         let bytes = sent.encode(self.chunking);
         self.recipes_bytes += bytes.len();
+        self.listed += 1;
         self.recipes.insert(segment, (recipe, bytes.len()));
         Ok(SourceMessage::Chunks { segment, recipe: bytes })
     }
@@ -367,7 +381,7 @@ impl VolumeSource {
         if let Some(translation) = &mut self.translation {
             translation.describe((&self.reader, self.root), from, &mut all)?;
         }
-        self.unanswered.push_back(self.described);
+        self.unanswered.push_back(from..self.described);
         Ok(SourceMessage::Segments(all))
     }
 

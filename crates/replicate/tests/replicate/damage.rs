@@ -56,9 +56,12 @@ fn late_answers_about_a_snapshot_that_was_given_up_do_no_harm() {
     assert!(given_up);
     // They were on their way before the replica knew.
     source.take(ReplicaMessage::Want { segment: 0, chunks: all(1) }).unwrap();
-    assert!(matches!(source.produce().unwrap(), Some(SourceMessage::Begin(_))));
+    assert!(source.produce().unwrap().is_none(), "the replica has not heard of it");
     source.take(ReplicaMessage::Placed { end: 1 }).unwrap();
     source.take(ReplicaMessage::Need(all(1))).unwrap();
+    let (kind, message) = (silt_format::ErrorKind::Interrupted, String::new());
+    source.take(ReplicaMessage::Failed { kind, message }).unwrap();
+    assert!(matches!(source.produce().unwrap(), Some(SourceMessage::Begin(_))));
     source.take(ReplicaMessage::Ready { parent: None }).unwrap();
     assert!(matches!(source.produce().unwrap(), Some(SourceMessage::Segments(_))));
     let outcome = &source.report().snapshots[0].outcome;

@@ -30,6 +30,8 @@ struct Directory {
     entry: Entry,
     leaf: Vec<Entry>,
     leaf_bytes: usize,
+    /// The last name of the pages that have ended.
+    ended: Vec<u8>,
     /// For each level above the leaves: the items of the page that is being filled, and its size in
     /// bytes.
     levels: Vec<(Vec<TreeBranch>, usize)>,
@@ -58,6 +60,7 @@ impl TreeWriter {
             entry,
             leaf: Vec::new(),
             leaf_bytes: 0,
+            ended: Vec::new(),
             levels: Vec::new(),
             entries: 0,
             entries_below: 0,
@@ -99,14 +102,19 @@ impl TreeWriter {
 
 impl Directory {
     fn add(&mut self, objects: &Objects, packs: &mut PackWriter, entry: Entry) -> Result<()> {
-        if self.leaf.last().is_some_and(|last| last.name >= entry.name) {
+        let last = self.leaf.last().map_or(&self.ended, |last| &last.name);
+        if self.entries > 0 && *last >= entry.name {
             let name = entry.name.escape_ascii();
             return Err(Error::invalid(format!("the entry '{name}' is out of order")));
         }
         self.entries += 1;
         let below = entry.subtree.as_ref();
         self.entries_below += 1 + below.map_or(0, |subtree| subtree.entries_below);
-        self.bytes_below += entry.metadata.size + below.map_or(0, |subtree| subtree.bytes_below);
+        let bytes_below = below.map_or(0, |subtree| subtree.bytes_below);
+        let bytes = entry.metadata.size.checked_add(bytes_below);
+        let bytes = bytes.and_then(|bytes| self.bytes_below.checked_add(bytes));
+        let too_large = || Error::invalid("the files of a directory have more than 2^64 bytes");
+        self.bytes_below = bytes.ok_or_else(too_large)?;
         let bytes = entry.encode().len();
         if !self.leaf.is_empty() && self.leaf_bytes + bytes > TREE_PAGE_BYTES_MAX {
             self.end_leaf(objects, packs)?;
@@ -123,6 +131,9 @@ impl Directory {
     fn end_leaf(&mut self, objects: &Objects, packs: &mut PackWriter) -> Result<()> {
         let entries = std::mem::take(&mut self.leaf);
         self.leaf_bytes = 0;
+        if let Some(last) = entries.last() {
+            self.ended.clone_from(&last.name);
+        }
         let Some(first) = entries.first().map(|entry| entry.name.clone()) else { return Ok(()) };
         let page = self.store(objects, packs, &TreePage::Leaf(entries))?;
         self.push(objects, packs, 1, TreeBranch { first, page })

@@ -1,0 +1,131 @@
+//! Segments that a source describes with a digest that is right for what it claims, although the
+//! claim is wrong.
+
+use std::collections::VecDeque;
+
+use silt_backup::ReplicaPeer;
+use silt_chunking::{Fingerprinter, SegmentDigester};
+use silt_format::replica::{Begin, Described, Origin, ReplicaMessage, SourceMessage};
+use silt_format::{
+    Chunking, ErrorKind, Fingerprint, Id, Recipe, RecipeChunk, Reference, Result, Signatures,
+};
+use silt_replicate::Replica;
+use siltstone::{BackupOptions, Selector, When};
+
+use crate::hostile_sources::is_sound;
+use crate::kit::*;
+
+const CUT: Chunking = Chunking::FastCdc { min: 1024, avg: 4096, max: 16384 };
+
+/// Says this, whatever the answers are.
+struct Script {
+    said: VecDeque<SourceMessage>,
+    answers: Vec<ReplicaMessage>,
+}
+
+impl ReplicaPeer for Script {
+    fn send(&mut self, message: ReplicaMessage) -> Result<()> {
+        self.answers.push(message);
+        Ok(())
+    }
+
+    fn receive(&mut self) -> Result<SourceMessage> {
+        let message = self.said.pop_front().unwrap_or(SourceMessage::Bye);
+        SourceMessage::decode(&message.encode())
+    }
+}
+
+/// Describes a volume of one segment with these chunks: length, fingerprint, whether it is zeros.
+fn say(there: &Site, chunks: &[(u32, Fingerprint, bool)], data: &[u8]) -> Vec<ReplicaMessage> {
+    let latest = Selector::Time(Some("web1".to_owned()), When::Latest);
+    let found = there.repository.find(&latest).unwrap();
+    let keys = &there.repository.objects.keys;
+    let (domain, series) = (found.head.domain, found.head.series);
+    let fingerprinter = Fingerprinter::new(keys.fingerprint_key(domain, series));
+    let digester = SegmentDigester::new(keys.segment_key(domain, series), fingerprinter);
+    let chunks = chunks.iter().map(|(length, fingerprint, is_zero)| RecipeChunk {
+        reference: if *is_zero { Reference::ZERO } else { Reference::new(0, 0, 1) },
+        length: *length,
+        fingerprint: *fingerprint,
+    });
+    let recipe = Recipe { chunks: chunks.collect() };
+    let digest = digester.digest_recipe(&recipe, silt_format::SegmentDigest::OF_CHUNKS).unwrap();
+    let mut snapshot = found.snapshot.clone();
+    snapshot.volumes.truncate(1);
+    (snapshot.volumes[0].bytes, snapshot.volumes[0].chunking) =
+        (recipe.segment_bytes().into(), CUT);
+    let origin = Origin { repository: silt_format::RepositoryId([7; 16]), snapshot: Id(3) };
+    let (series, labels) = ("web1".to_owned(), Vec::new());
+    let begin = Begin { series, domain, labels, origin, snapshot };
+    let said = [
+        SourceMessage::Ask { series: "web1".to_owned() },
+        SourceMessage::Begin(Box::new(begin)),
+        SourceMessage::Segments(vec![Described::Segment(digest, Signatures([0; 8]))]),
+        SourceMessage::Chunks { segment: 0, recipe: recipe.encode(CUT) },
+        SourceMessage::Data(data.to_vec()),
+        SourceMessage::End,
+        SourceMessage::Commit,
+    ];
+    let mut script = Script { said: said.into(), answers: Vec::new() };
+    let served = Replica::new(&there.repository, BackupOptions::default()).serve(&mut script);
+    served.unwrap();
+    script.answers
+}
+
+fn fingerprint(there: &Site, bytes: &[u8]) -> Fingerprint {
+    let latest = Selector::Time(Some("web1".to_owned()), When::Latest);
+    let found = there.repository.find(&latest).unwrap();
+    let keys = &there.repository.objects.keys;
+    let key = keys.fingerprint_key(found.head.domain, found.head.series);
+    Fingerprinter::new(key).fingerprint(bytes)
+}
+
+fn replica_with(disk: &[u8]) -> Site {
+    let here = site();
+    back_up(&here, "web1", &[("root", disk)]);
+    let there = replica_of(&here);
+    assert!(send(&here, &there).is_complete());
+    there
+}
+
+/// The replica has the chunk, and it is not as long as the source says.
+#[test]
+fn a_chunk_is_not_known_by_its_fingerprint_alone() {
+    let disk = noise(1, 3 * 4096);
+    for length in [100, 4095, 4097, 9000] {
+        let there = replica_with(&disk);
+        let known = fingerprint(&there, &disk[..4096]);
+        let answers = say(&there, &[(length, known, false)], &[]);
+        assert!(matches!(answers.last(), Some(ReplicaMessage::Failed { .. })), "{answers:?}");
+        is_sound(&there, "a wrong length");
+        let answers = say(&there, &[(length, known, false)], &noise(4, length as usize));
+        let last = answers.last();
+        assert!(matches!(last, Some(ReplicaMessage::Failed { .. })), "{length}: {answers:?}");
+        let Some(ReplicaMessage::Failed { kind, .. }) = last else { panic!("no failure") };
+        assert_eq!(*kind, ErrorKind::Corrupt);
+        is_sound(&there, "a wrong length");
+    }
+    // Twice in one segment, with two lengths.
+    let there = replica_with(&disk);
+    let new = noise(8, 5000);
+    let print = fingerprint(&there, &new);
+    let answers = say(&there, &[(5000, print, false), (6000, print, false)], &new);
+    assert!(matches!(answers.last(), Some(ReplicaMessage::Failed { .. })), "{answers:?}");
+    is_sound(&there, "two lengths");
+}
+
+/// What a source calls zeros is zeros, and the digest says so.
+#[test]
+fn a_chunk_that_is_called_zeros_is_restored_as_zeros() {
+    let disk = noise(1, 3 * 4096);
+    let there = replica_with(&disk);
+    let zero = Fingerprint([0; 20]);
+    let known = fingerprint(&there, &disk[..4096]);
+    let answers = say(&there, &[(4096, known, false), (700, zero, true)], &[]);
+    assert!(matches!(answers.last(), Some(ReplicaMessage::Committed { .. })), "{answers:?}");
+    assert!(read(&there, "web1", "root") == [&disk[..4096], &[0; 700]].concat());
+    // The fingerprint of zeros is no fingerprint.
+    let answers = say(&there, &[(700, zero, false)], &[0; 700]);
+    assert!(matches!(answers.last(), Some(ReplicaMessage::Failed { .. })), "{answers:?}");
+    is_sound(&there, "zeros");
+}
