@@ -163,22 +163,7 @@ impl Hostile<'_> {
                 }
                 SourceMessage::Segments(all)
             }
-            SourceMessage::Chunks { segment, recipe } => {
-                let mut changed = Recipe::decode(&recipe).unwrap();
-                let which = dice.below(changed.chunks.len());
-                let segment = if dice.below(4) == 0 { dice.number(segment) } else { segment };
-                match dice.below(4) {
-                    0 => changed.chunks[which].reference = silt_format::Reference::ZERO,
-                    1 => changed.chunks[which].fingerprint.0[3] ^= 1,
-                    2 => drop(changed.chunks.remove(which)),
-                    _ => {
-                        let other = dice.below(changed.chunks.len());
-                        changed.chunks.swap(which, other);
-                    }
-                }
-                let chunking = Chunking::FastCdc { min: 1024, avg: 4096, max: 16384 };
-                SourceMessage::Chunks { segment, recipe: changed.encode(chunking) }
-            }
+            SourceMessage::Chunks { segment, recipe } => changed_chunks(segment, &recipe, dice),
             SourceMessage::Data(mut bytes) if !bytes.is_empty() => {
                 match dice.below(3) {
                     0 => drop(bytes.pop()),
@@ -189,19 +174,7 @@ impl Hostile<'_> {
             }
             SourceMessage::Frame(block) => {
                 self.changed_frames += 1;
-                let mut raw = Vec::new();
-                BlockReader::default().decode(&block, &mut raw).unwrap();
-                match dice.below(5) {
-                    0 => drop(raw.pop()),
-                    1 => raw.push(1),
-                    2 => raw[0] ^= 1,
-                    3 => return SourceMessage::Data(raw),
-                    _ => {
-                        let rest = raw.split_off(dice.below(raw.len()));
-                        self.said.push_back(frame(&rest));
-                    }
-                }
-                frame(&raw)
+                self.changed_frame(&block)
             }
             SourceMessage::Steps(steps) => SourceMessage::Steps(changed_steps(steps, dice)),
             other => {
@@ -210,6 +183,40 @@ impl Hostile<'_> {
             }
         }
     }
+
+    fn changed_frame(&mut self, block: &[u8]) -> SourceMessage {
+        let dice = &mut self.dice;
+        let mut raw = Vec::new();
+        BlockReader::default().decode(block, &mut raw).unwrap();
+        match dice.below(5) {
+            0 => drop(raw.pop()),
+            1 => raw.push(1),
+            2 => raw[0] ^= 1,
+            3 => return SourceMessage::Data(raw),
+            _ => {
+                let rest = raw.split_off(dice.below(raw.len()));
+                self.said.push_back(frame(&rest));
+            }
+        }
+        frame(&raw)
+    }
+}
+
+fn changed_chunks(segment: u64, recipe: &[u8], dice: &mut Dice) -> SourceMessage {
+    let mut changed = Recipe::decode(recipe).unwrap();
+    let which = dice.below(changed.chunks.len());
+    let segment = if dice.below(4) == 0 { dice.number(segment) } else { segment };
+    match dice.below(4) {
+        0 => changed.chunks[which].reference = silt_format::Reference::ZERO,
+        1 => changed.chunks[which].fingerprint.0[3] ^= 1,
+        2 => drop(changed.chunks.remove(which)),
+        _ => {
+            let other = dice.below(changed.chunks.len());
+            changed.chunks.swap(which, other);
+        }
+    }
+    let chunking = Chunking::FastCdc { min: 1024, avg: 4096, max: 16384 };
+    SourceMessage::Chunks { segment, recipe: changed.encode(chunking) }
 }
 
 /// A frame of chunks with these bytes.
