@@ -43,14 +43,6 @@ impl Served {
         }
         Err("the server does not listen".into())
     }
-
-    /// The largest resident set so far, in bytes.
-    fn peak_bytes(&self) -> Result<u64> {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-        let kib = line.and_then(|line| line.trim().strip_suffix(" kB")).ok_or("no VmHWM")?;
-        Ok(kib.trim().parse::<u64>()? << 10)
-    }
 }
 
 impl Drop for Served {
@@ -58,6 +50,14 @@ impl Drop for Served {
         drop(self.child.kill());
         drop(self.child.wait());
     }
+}
+
+/// The largest resident set of a process so far, in bytes.
+pub fn peak_bytes(process: u32) -> Result<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")).ok_or("no VmHWM")?;
+    Ok(kib.trim().parse::<u64>()? << 10)
 }
 
 /// A client of the default export.
@@ -215,8 +215,8 @@ pub fn run(options: &ExportOptions) -> Result<()> {
     println!("| against silt restore to null | {copy:.0} | {restore:.0} | {:.2} |", copy / restore);
     println!(
         "| memory at most, MiB | {} | {} | |",
-        silt.peak_bytes()? >> 20,
-        qemu.peak_bytes()? >> 20
+        peak_bytes(silt.child.id())? >> 20,
+        peak_bytes(qemu.child.id())? >> 20
     );
     drop((silt, qemu));
 

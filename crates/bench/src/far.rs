@@ -1,18 +1,16 @@
 //! Starting to read from a bucket far away: a MinIO of this machine behind a link that delays.
 
 use std::fs::File;
-use std::io::{Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use silt_remote::server::{BUCKET, Server};
 
 use crate::export::{Served, median};
+use crate::link::Delay;
 use crate::process::Call;
 use crate::{FarOptions, Result};
 
@@ -20,67 +18,8 @@ const BLOCK: usize = 4096;
 /// Places of a disk that hold data, at equal distances, and how much each holds.
 const PLACES: u64 = 64;
 const PLACE_BYTES: u64 = 4 << 20;
-
-/// A link to a port of this machine: everything arrives half a round trip later, and a new
-/// connection takes a whole round trip. The rate is not limited.
-///
-/// It runs until the process ends.
-pub struct Link {
-    port: u16,
-}
-
-impl Link {
-    pub fn start(to: u16, round_trip: Duration) -> Result<Self> {
-        let listener = TcpListener::bind("127.0.0.1:0")?;
-        let port = listener.local_addr()?.port();
-        thread::spawn(move || {
-            for client in listener.incoming().flatten() {
-                thread::spawn(move || forward(client, to, round_trip));
-            }
-        });
-        Ok(Self { port })
-    }
-
-    pub fn endpoint(&self) -> String {
-        format!("http://127.0.0.1:{}", self.port)
-    }
-}
-
-fn forward(client: TcpStream, to: u16, round_trip: Duration) {
-    thread::sleep(round_trip);
-    let Ok(server) = TcpStream::connect(("127.0.0.1", to)) else { return };
-    let (Ok(from_client), Ok(to_server)) = (client.try_clone(), server.try_clone()) else { return };
-    for socket in [&client, &server] {
-        let _ = socket.set_nodelay(true);
-    }
-    let there = thread::spawn(move || pass(from_client, to_server, round_trip / 2));
-    pass(server, client, round_trip / 2);
-    let _ = there.join();
-}
-
-/// Passes bytes on, each after `delay`, until either end is closed.
-fn pass(mut from: TcpStream, to: TcpStream, delay: Duration) {
-    let (sent, due) = channel::<(Instant, Vec<u8>)>();
-    let writer = thread::spawn(move || deliver(to, &due));
-    let mut buffer = vec![0; 64 << 10];
-    while let Ok(read @ 1..) = from.read(&mut buffer) {
-        if sent.send((Instant::now() + delay, buffer[..read].to_vec())).is_err() {
-            break;
-        }
-    }
-    drop(sent);
-    let _ = writer.join();
-}
-
-fn deliver(mut to: TcpStream, due: &Receiver<(Instant, Vec<u8>)>) {
-    for (when, bytes) in due {
-        thread::sleep(when.saturating_duration_since(Instant::now()));
-        if to.write_all(&bytes).is_err() {
-            break;
-        }
-    }
-    let _ = to.shutdown(Shutdown::Both);
-}
+/// Bytes on their way: enough for 500 MB/s.
+const WINDOW: usize = 8 << 20;
 
 /// A disk that is empty but for a few places; their bytes don't compress.
 fn make_disk(path: &Path, gib: u64) -> Result<()> {
@@ -99,7 +38,8 @@ pub fn run(options: &FarOptions) -> Result<()> {
     let work = options.work.join("far");
     std::fs::create_dir_all(&work)?;
     let server = Server::start_in(&[work.join("drive")], &[]).ok_or("minio is missing")?;
-    let link = Link::start(server.port(), Duration::from_millis(options.round_trip_ms))?;
+    let round_trip = Duration::from_millis(options.round_trip_ms);
+    let link = Delay::start(([127, 0, 0, 1], server.port()).into(), round_trip, WINDOW)?;
     println!("| disk | repository | start to the first 4 KiB, s (median, most) |\n|---|---|---|");
     for gib in [64, 4 << 10] {
         let disk = work.join("disk.raw");
@@ -116,7 +56,7 @@ pub fn run(options: &FarOptions) -> Result<()> {
             near.clone().args(&["init", "--quiet"]).run()?;
             near.clone().args(&["backup", "vm", "--quiet"]).arg(&disk).run()?;
         }
-        let bucket = bucket.env("AWS_ENDPOINT_URL", link.endpoint());
+        let bucket = bucket.env("AWS_ENDPOINT_URL", format!("http://{}", link.address));
         for (call, is_cold, what) in [
             (&folder, false, "folder"),
             (&bucket, true, "bucket, cache empty"),

@@ -19,11 +19,13 @@ mod disks;
 mod export;
 mod far;
 mod join;
+mod link;
 mod memory;
 mod mount;
 mod peers;
 mod plot;
 mod process;
+mod replicate;
 mod report;
 mod rounds;
 mod run;
@@ -106,6 +108,14 @@ enum Command {
                       --source linux-6.1.192 --restic restic --kopia kopia --small-files 1000000"
     )]
     Trees(TreesOptions),
+    /// Measure replication over a thin line, as root, against restic and rsync, and inside one
+    /// machine
+    #[command(
+        after_help = "Example:\n  silt-bench replicate --disks /vm/fleet --work /srv/bench --restic \
+                      restic\nThe far site is a network namespace. Needs iproute2 and rsync; for \
+                      restic, socat and openssh-sftp-server."
+    )]
+    Replicate(ReplicateOptions),
 }
 
 #[derive(clap::Args)]
@@ -194,6 +204,30 @@ struct RoundsOptions {
     /// Also measure restic, one process a day.
     #[arg(long)]
     restic: bool,
+    /// The silt program.
+    #[arg(long, default_value = "silt", value_name = "FILE")]
+    silt: PathBuf,
+}
+
+#[derive(clap::Args)]
+struct ReplicateOptions {
+    #[command(flatten)]
+    disks: SharingOptions,
+    /// The line's rate each way, as `tc` writes it.
+    #[arg(long, default_value = "2mbit")]
+    rate: String,
+    /// Round trips of the line; none, to leave the thin line out.
+    #[arg(long, default_values_t = [12, 30, 100], value_delimiter = ',', num_args = 0.., value_name = "MS")]
+    round_trips: Vec<u64>,
+    /// The round trip at which rsync and restic are measured.
+    #[arg(long, default_value_t = 30, value_name = "MS")]
+    peers_round_trip: u64,
+    /// The restic program.
+    #[arg(long, value_name = "FILE")]
+    restic: Option<PathBuf>,
+    /// How many times inside one machine.
+    #[arg(long, default_value_t = 3)]
+    runs: usize,
     /// The silt program.
     #[arg(long, default_value = "silt", value_name = "FILE")]
     silt: PathBuf,
@@ -379,6 +413,7 @@ fn main() -> ExitCode {
         Command::Memory(options) => memory::run(&options),
         Command::Mount(options) => mount::run(&options),
         Command::Trees(options) => trees::run(&options),
+        Command::Replicate(options) => replicate::run(&options),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
