@@ -154,6 +154,10 @@ impl Bench<'_> {
         let mut command = far.command(&self.options.silt.to_string_lossy());
         command.args(["serve", "replica", "--listen", &format!("0.0.0.0:{SILT_PORT}"), "-r"]);
         command.arg(&now).env("SILT_PASSWORD", PASSWORD);
+        // What it remembers of the copy before this one would be a newer state.
+        let state = self.work.join("there-state");
+        remove(&state)?;
+        command.env("XDG_STATE_HOME", &state).env("SILT_CACHE_DIR", state.join("cache"));
         let server = Server::start(&mut command, (far.address, SILT_PORT).into())?;
         let line = Delay::start(server.address, round_trip, WINDOW)?;
         let send = || -> Result<()> {
@@ -260,7 +264,7 @@ impl Bench<'_> {
     /// they were backed up once more unchanged.
     fn loopback(&self) -> Result<()> {
         println!(
-            "\n| inside one machine | data, MB | seconds | MB/s | CPU s | peak RSS MiB, here and there |"
+            "\n| inside one machine | MB | seconds | MB/s | CPU s | peak RSS MiB, here, there |"
         );
         println!("|---|---:|---:|---:|---:|---:|");
         let disks: Vec<_> = self.disks.machines.iter().map(|vm| self.disks.path(vm, 0)).collect();
@@ -286,6 +290,7 @@ impl Bench<'_> {
                 let mut command = Command::new(&self.options.silt);
                 command.args(["serve", "replica", "--listen", &port.to_string(), "-r"]);
                 command.arg(&there).env("SILT_PASSWORD", PASSWORD);
+                command.env("XDG_STATE_HOME", self.work.join("state"));
                 let server = Server::start(&mut command, port)?;
                 let to = format!("tcp://{port}");
                 let call = self.silt("many").args(&["replicate", "--quiet", "--to", &to]);

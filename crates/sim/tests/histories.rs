@@ -456,7 +456,7 @@ fn histories_of_several_sites_lose_nothing() {
 #[test]
 fn replications_are_cut_and_refused_and_repeated() {
     let mut events = String::new();
-    for seed in 0..30 {
+    for seed in 0..70 {
         let outcome = play(&Plan::draw_sites(seed), true);
         events.extend(outcome.events);
         if seed < 8 {

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
@@ -40,6 +40,10 @@ impl Qemu {
 impl Drop for Qemu {
     fn drop(&mut self) {
         let _ = Command::new("kill").args(["-9", &self.pid]).status();
+        // It is no child of this process, and its locks last until it has ended.
+        while Path::new("/proc").join(&self.pid).exists() {
+            std::thread::yield_now();
+        }
     }
 }
 
