@@ -7,6 +7,7 @@ use clap::Args;
 use silt_terminal::window::{self, Window};
 
 use crate::key::Cost;
+use crate::serve::address;
 
 #[derive(Args)]
 pub struct Replicate {
@@ -16,10 +17,11 @@ pub struct Replicate {
     /// ssh://[USER@]HOST[:PORT]/PATH or exec:COMMAND.
     #[arg(long, value_name = "DEST")]
     pub to: Option<String>,
-    /// Make the replica if it is missing, with a password of its own.
+    /// Make the replica first if there is none, with a password of its own.
     #[arg(long, requires = "to")]
     pub init: bool,
-    /// Read and store all anew if the destination has another secret.
+    /// Send to a repository with another secret, or by a write-only key: everything that it lacks
+    /// is read and stored anew.
     #[arg(long, conflicts_with = "init")]
     pub foreign: bool,
     /// Put this in front of the names of series at the replica.
@@ -37,10 +39,11 @@ pub struct Replicate {
     /// Send only at this time of the day, such as 22:00-06:00.
     #[arg(long, value_name = "TIMES", value_parser = window::parse)]
     pub window: Option<Window>,
-    /// Show a replica no more in `silt status`; send nothing.
+    /// Stop showing this replica in `silt status`; send nothing.
     #[arg(long, conflicts_with_all = ["init", "dry_run"], requires = "to")]
     pub forget: bool,
-    /// Zstd level of what is sent, 1 to 19; by default as fits the line.
+    /// Zstd level of what is sent, 1 to 19; by default 9, and frames as they are stored if the line
+    /// is faster.
     #[arg(long, value_name = "LEVEL", value_parser = clap::value_parser!(i32).range(1..=19))]
     pub compression: Option<i32>,
     /// Read the replica's password from the first line of this file.
@@ -57,13 +60,13 @@ pub struct Replicate {
 pub struct ServeReplica {
     /// Listen on a TCP address with TLS: only who has the repository's secret is let in. By default
     /// serve one connection on standard input and output.
-    #[arg(long, value_name = "ADDR:PORT")]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = address)]
     pub listen: Option<SocketAddr>,
     /// Allow at most this many connections at once.
     #[arg(long, default_value_t = 16, value_name = "N", requires = "listen",
         value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub connections_max: u16,
-    /// If there is no repository, make the replica that the source sends.
+    /// If there is no repository, make a replica when a source asks for one.
     #[arg(long, conflicts_with = "listen")]
     pub init: bool,
 }

@@ -98,7 +98,7 @@ pub struct SnapshotOutcome {
     pub snapshot: Id,
     /// When the backup began, in nanoseconds since 1970.
     pub time_ns: i64,
-    /// Size of its volumes in bytes.
+    /// Size of its disks and files in bytes.
     pub bytes: u64,
     /// Bytes that its backup stored, compressed, together with those of the snapshots before it
     /// that are left out; `None` if that is not known. The replica may have some of them from other
@@ -266,13 +266,13 @@ impl<'r> Source<'r> {
                 Ok(())
             }
             (_, Stage::Stopped) => Ok(()),
-            (ReplicaMessage::Failed { kind, message }, Stage::Asking)
+            (ReplicaMessage::Failed { message, .. }, Stage::Asking)
                 if self.answered < self.asked =>
             {
                 let name = self.heads[self.answered].name.clone();
                 self.report.known.push(SeriesKnown { series: name.clone(), newest: Vec::new() });
                 self.answered += 1;
-                self.report.refused.push((name, format!("{kind:?}: {message}")));
+                self.report.refused.push((name, message));
                 if self.answered == self.heads.len() {
                     self.stage = Stage::Next;
                 }
@@ -509,7 +509,7 @@ impl<'r> Source<'r> {
             if let Outcome::Sent(_) = outcome {
                 self.note_sent(&current.planned);
             }
-            let bytes = current.found.snapshot.volumes.iter().map(|volume| volume.bytes).sum();
+            let bytes = plan::size_of(&current.found.snapshot);
             let moved = (current.sent_bytes, current.reread_bytes);
             let outcome = current.planned.outcome(bytes, moved, outcome);
             self.report.snapshots.push(outcome);
