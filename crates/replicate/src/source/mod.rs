@@ -117,7 +117,8 @@ pub struct SnapshotOutcome {
 pub struct ReplicateReport {
     /// Snapshots that the replica lacked, in the order in which they were sent.
     pub snapshots: Vec<SnapshotOutcome>,
-    /// Number of snapshots that the replica had already.
+    /// Number of series of which both had a snapshot before. Common snapshots that are dated in the
+    /// future count once more each.
     pub present: u64,
     /// Series that were not replicated, and why.
     pub refused: Vec<(String, String)>,
