@@ -117,8 +117,8 @@ pub struct SnapshotOutcome {
 pub struct ReplicateReport {
     /// Snapshots that the replica lacked, in the order in which they were sent.
     pub snapshots: Vec<SnapshotOutcome>,
-    /// Number of series of which both had a snapshot before. Common snapshots that are dated in the
-    /// future count once more each.
+    /// Number of series of which both already had a snapshot, one that is not dated in the future.
+    /// Those that are dated in the future count, too, each of them.
     pub present: u64,
     /// Series that were not replicated, and why.
     pub refused: Vec<(String, String)>,

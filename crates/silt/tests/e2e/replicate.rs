@@ -332,7 +332,7 @@ fn a_replica_on_another_machine_is_made_over_the_line() {
     assert_eq!(std::fs::read_dir(place.path("full")).unwrap().count(), 1);
     // A server without --init has no replica to serve.
     init(&server(&place).replace("there", "nowhere")).exits(1).says("does not exist");
-    init(&server(&place)).exits(1).says("cannot make a replica");
+    init(&server(&place)).exits(1).says("it was not started for that");
 }
 
 #[test]

@@ -188,10 +188,12 @@ impl<'r> Records<'r> {
 
     /// Records an attempt. A failure to do so gives a warning.
     pub fn note(&self, session: &Session<'_>, target: &Target, attempt: &Attempt<'_>) {
-        if let Attempt::Failed(Failure::Error(error)) = attempt
-            && error.kind() == ErrorKind::Interrupted
-        {
-            return;
+        if let Attempt::Failed(Failure::Error(error)) = attempt {
+            // A series of this name is missing here: that says nothing about the replica.
+            let is_misspelt = target.is_partial && error.kind() == ErrorKind::NotFound;
+            if is_misspelt || error.kind() == ErrorKind::Interrupted {
+                return;
+            }
         }
         let Some(file) = self.file(&target.settings.to, &target.settings.prefix) else { return };
         let mut record = read(&file).unwrap_or_else(|_| Record::new(&target.settings));
