@@ -304,7 +304,7 @@ impl<'r> Source<'r> {
             }
             // The replica may fail while other answers of it are on their way.
             (ReplicaMessage::Failed { kind, message }, Stage::Starting | Stage::Committing) => {
-                self.end(Outcome::Failed(kind, message));
+                self.end_refused(kind, message);
                 Ok(())
             }
             (ReplicaMessage::Failed { kind, message }, Stage::Segments(_) | Stage::Steps(_)) => {
@@ -361,8 +361,8 @@ impl<'r> Source<'r> {
                 Stage::Starting | Stage::Committing | Stage::GivenUp(..) => return Ok(None),
                 Stage::Done | Stage::Stopped => return Ok(Some(SourceMessage::Bye)),
                 Stage::Refused(kind, message) => {
-                    let outcome = Outcome::Failed(*kind, std::mem::take(message));
-                    self.end(outcome);
+                    let (kind, message) = (*kind, std::mem::take(message));
+                    self.end_refused(kind, message);
                 }
                 Stage::Lost(_) => {
                     let Stage::Lost(error) = std::mem::replace(&mut self.stage, Stage::Next) else {
@@ -502,6 +502,26 @@ impl<'r> Source<'r> {
         }
         self.stage = Stage::Committing;
         Ok(Some(Some(SourceMessage::Commit)))
+    }
+
+    /// Ends a snapshot that the replica did not take. If that is not the snapshot's fault, the
+    /// series' later ones wait: the replica would never get this one after them.
+    fn end_refused(&mut self, kind: ErrorKind, message: String) {
+        use ErrorKind::{Corrupt, Invalid, NotFound, Unsupported};
+        let series = self.current.as_ref().map(|current| current.planned.series.clone());
+        self.end(Outcome::Failed(kind, message));
+        if matches!(kind, Corrupt | Invalid | NotFound | Unsupported) {
+            return;
+        }
+        for planned in std::mem::take(&mut self.planned) {
+            if series.as_ref() != Some(&planned.series) {
+                self.planned.push_back(planned);
+                continue;
+            }
+            let why = "it waits for an older snapshot of the series, which was not taken";
+            let (bytes, outcome) = (planned.bytes, Outcome::Failed(kind, why.to_owned()));
+            self.report.snapshots.push(planned.outcome(bytes, (0, 0), outcome));
+        }
     }
 
     /// Ends the current snapshot.
