@@ -13,8 +13,8 @@ use crate::serve::address;
 pub struct Replicate {
     /// The series to replicate, also as 'db-*'; all by default.
     pub series: Vec<String>,
-    /// Replica of the profile, all by default; folder or bucket, tcp://HOST:PORT,
-    /// ssh://[USER@]HOST[:PORT]/PATH or exec:COMMAND.
+    /// The replica: its name in the profile (all of them by default), a folder or bucket,
+    /// ssh://[USER@]HOST[:PORT]/PATH, tcp://HOST:PORT or exec:COMMAND.
     #[arg(long, value_name = "DEST")]
     pub to: Option<String>,
     /// Make the replica first if there is none, with a password of its own.
@@ -30,7 +30,7 @@ pub struct Replicate {
     /// Replicate only snapshots with this tag; repeatable.
     #[arg(long, value_name = "TAG")]
     pub tag: Vec<String>,
-    /// Replicate only the newest N of each series' missing snapshots.
+    /// Replicate only the newest N of each series' missing snapshots; older ones are never sent.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub newest: Option<u32>,
     /// Print which snapshots would be sent, and send nothing.

@@ -248,8 +248,8 @@ pub(crate) fn untrusted(whom: &str, error: std::io::Error) -> Error {
     }
     if error.kind() == std::io::ErrorKind::UnexpectedEof {
         let message = format!(
-            "{whom} hung up during the handshake: its repository may have another secret, or it \
-             takes no more connections"
+            "{whom} hung up during the handshake: its repository may have another secret, or the \
+             server takes no more connections"
         );
         return Error::new(ErrorKind::Unavailable, message);
     }
