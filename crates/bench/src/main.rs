@@ -112,8 +112,8 @@ enum Command {
     /// machine
     #[command(
         after_help = "Example:\n  silt-bench replicate --disks /vm/fleet --work /srv/bench --restic \
-                      restic\nThe far site is a network namespace. Needs iproute2 and rsync; for \
-                      restic, socat and openssh-sftp-server."
+                      restic\nThe far site is a network namespace. Needs iproute2 and rsync; \
+                      for restic, socat and openssh-sftp-server."
     )]
     Replicate(ReplicateOptions),
 }

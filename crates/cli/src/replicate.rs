@@ -7,7 +7,12 @@ use clap::Args;
 use silt_terminal::window::{self, Window};
 
 use crate::key::Cost;
-use crate::serve::address;
+
+/// Parses an address to listen on.
+pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
+    let wrong = |_| "use an IP address of this machine and a port, as in 0.0.0.0:7420".to_owned();
+    text.parse().map_err(wrong)
+}
 
 #[derive(Args)]
 pub struct Replicate {

@@ -5,13 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use crate::replicate::ServeReplica;
-
-/// Parses an address to listen on.
-pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
-    let wrong = |_| "use an IP address of this machine and a port, as in 0.0.0.0:7420".to_owned();
-    text.parse().map_err(wrong)
-}
+use crate::replicate::{ServeReplica, address};
 
 #[derive(Subcommand)]
 pub enum Serve {
