@@ -110,11 +110,9 @@ enum Command {
     Trees(TreesOptions),
     /// Measure replication over a thin line, as root, against restic and rsync, and inside one
     /// machine
-    #[command(
-        after_help = "Example:\n  silt-bench replicate --disks /vm/fleet --work /srv/bench --restic \
-                      restic\nThe far site is a network namespace. Needs iproute2 and rsync; \
-                      for restic, socat and openssh-sftp-server."
-    )]
+    #[command(after_help = "Example:\n  silt-bench replicate --disks /vm/fleet --work /srv/bench \
+                      --restic restic\nThe far site is a network namespace. Needs iproute2 and \
+                      rsync; for restic, socat and openssh-sftp-server.")]
     Replicate(ReplicateOptions),
 }
 

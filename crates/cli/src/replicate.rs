@@ -25,8 +25,7 @@ pub struct Replicate {
     /// Make the replica first if there is none, with a password of its own.
     #[arg(long, requires = "to")]
     pub init: bool,
-    /// Send to a repository with another secret, or by a write-only key: everything that it lacks
-    /// is read and stored anew.
+    /// Read and store anew what a repository with another secret lacks.
     #[arg(long, conflicts_with = "init")]
     pub foreign: bool,
     /// Put this in front of the names of series at the replica.
@@ -35,7 +34,7 @@ pub struct Replicate {
     /// Replicate only snapshots with this tag; repeatable.
     #[arg(long, value_name = "TAG")]
     pub tag: Vec<String>,
-    /// Replicate only the newest N of each series' missing snapshots; older ones are never sent.
+    /// Only the newest N missing snapshots of each series; others never.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub newest: Option<u32>,
     /// Print which snapshots would be sent, and send nothing.
@@ -47,8 +46,7 @@ pub struct Replicate {
     /// Stop showing this replica in `silt status`; send nothing.
     #[arg(long, conflicts_with_all = ["init", "dry_run"], requires = "to")]
     pub forget: bool,
-    /// Zstd level of what is sent, 1 to 19; by default 9, and frames as they are stored if the line
-    /// is faster.
+    /// Zstd level of what is sent, 1 to 19; by default as fits the line.
     #[arg(long, value_name = "LEVEL", value_parser = clap::value_parser!(i32).range(1..=19))]
     pub compression: Option<i32>,
     /// Read the replica's password from the first line of this file.
