@@ -215,7 +215,8 @@ struct ReplicateOptions {
     #[arg(long, default_value = "2mbit")]
     rate: String,
     /// Round trips of the line; none, to leave the thin line out.
-    #[arg(long, default_values_t = [12, 30, 100], value_delimiter = ',', num_args = 0.., value_name = "MS")]
+    #[arg(long, default_values_t = [12, 30, 100], value_delimiter = ',', num_args = 0..,
+        value_name = "MS")]
     round_trips: Vec<u64>,
     /// The round trip at which rsync and restic are measured.
     #[arg(long, default_value_t = 30, value_name = "MS")]

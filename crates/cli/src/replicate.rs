@@ -18,8 +18,8 @@ pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
 pub struct Replicate {
     /// The series to replicate, also as 'db-*'; all by default.
     pub series: Vec<String>,
-    /// The replica: its name in the profile (all of them by default), a folder or bucket,
-    /// ssh://[USER@]HOST[:PORT]/PATH, tcp://HOST:PORT or exec:COMMAND.
+    /// Name in the profile (all by default), folder or bucket, tcp://HOST:PORT,
+    /// ssh://[USER@]HOST[:PORT]/PATH or exec:COMMAND.
     #[arg(long, value_name = "DEST")]
     pub to: Option<String>,
     /// Make the replica first if there is none, with a password of its own.
