@@ -21,6 +21,8 @@ SILT_NEW_PASSWORD, SILT_NEW_PASSWORD_FILE, SILT_NEW_PASSWORD_COMMAND
                           the same for the new password of key add and key passwd
 SILT_ADMIN_PASSWORD, SILT_ADMIN_PASSWORD_FILE, SILT_ADMIN_PASSWORD_COMMAND
                           the same for the administrator of an append-only repository
+SILT_TO_PASSWORD, SILT_TO_PASSWORD_FILE, SILT_TO_PASSWORD_COMMAND
+                          the same for a replica in a folder or bucket
 SILT_S3_..., SILT_CACHE_DIR, SILT_CACHE_SIZE, SILT_NO_CACHE
                           repositories in buckets: see `silt help buckets`
 SILT_CONFIG, SILT_PROFILE
@@ -122,6 +124,7 @@ The configuration file is that of --config or SILT_CONFIG, otherwise $XDG_CONFIG
   max-lag = \"3d\"                      # `silt status` fails if it is further behind
   password-file = \"replica-password\"  # or password-command; only for a folder or bucket
   remote-program = \"/opt/silt/silt\"
+  foreign = true                      # a repository with another secret
 
 `silt backup` backs up all series of the profile, `silt backup web1` one of them. `silt forget`
 applies the rules to all series of the repository. `silt replicate` sends to all replicas of the

@@ -8,18 +8,24 @@ use silt_terminal::window::{self, Window};
 
 use crate::key::Cost;
 
+/// Parses an address to listen on.
+pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
+    let wrong = |_| "use an IP address of this machine and a port, as in 0.0.0.0:7420".to_owned();
+    text.parse().map_err(wrong)
+}
+
 #[derive(Args)]
 pub struct Replicate {
     /// The series to replicate, also as 'db-*'; all by default.
     pub series: Vec<String>,
-    /// Replica of the profile, all by default; folder or bucket, tcp://HOST:PORT,
+    /// Name in the profile (all by default), folder or bucket, tcp://HOST:PORT,
     /// ssh://[USER@]HOST[:PORT]/PATH or exec:COMMAND.
     #[arg(long, value_name = "DEST")]
     pub to: Option<String>,
-    /// Make the replica if it is missing, with a password of its own.
+    /// Make the replica first if there is none, with a password of its own.
     #[arg(long, requires = "to")]
     pub init: bool,
-    /// Read and store all anew if the destination has another secret.
+    /// Read and store anew what a repository with another secret lacks.
     #[arg(long, conflicts_with = "init")]
     pub foreign: bool,
     /// Put this in front of the names of series at the replica.
@@ -28,7 +34,7 @@ pub struct Replicate {
     /// Replicate only snapshots with this tag; repeatable.
     #[arg(long, value_name = "TAG")]
     pub tag: Vec<String>,
-    /// Replicate only the newest N of each series' missing snapshots.
+    /// Only the newest N missing snapshots of each series; others never.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub newest: Option<u32>,
     /// Print which snapshots would be sent, and send nothing.
@@ -37,7 +43,7 @@ pub struct Replicate {
     /// Send only at this time of the day, such as 22:00-06:00.
     #[arg(long, value_name = "TIMES", value_parser = window::parse)]
     pub window: Option<Window>,
-    /// Show a replica no more in `silt status`; send nothing.
+    /// Stop showing this replica in `silt status`; send nothing.
     #[arg(long, conflicts_with_all = ["init", "dry_run"], requires = "to")]
     pub forget: bool,
     /// Zstd level of what is sent, 1 to 19; by default as fits the line.
@@ -57,13 +63,13 @@ pub struct Replicate {
 pub struct ServeReplica {
     /// Listen on a TCP address with TLS: only who has the repository's secret is let in. By default
     /// serve one connection on standard input and output.
-    #[arg(long, value_name = "ADDR:PORT")]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = address)]
     pub listen: Option<SocketAddr>,
     /// Allow at most this many connections at once.
     #[arg(long, default_value_t = 16, value_name = "N", requires = "listen",
         value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub connections_max: u16,
-    /// If there is no repository, make the replica that the source sends.
+    /// If there is no repository, make a replica when a source asks for one.
     #[arg(long, conflicts_with = "listen")]
     pub init: bool,
 }

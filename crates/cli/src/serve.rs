@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use crate::replicate::ServeReplica;
+use crate::replicate::{ServeReplica, address};
 
 #[derive(Subcommand)]
 pub enum Serve {
@@ -27,10 +27,14 @@ web1@2026-11-20:data, 3f9a01bc:root. With one volume on the command line it may 
     /// Take snapshots that `silt replicate` sends from another machine
     #[command(after_help = "Examples:
   silt serve replica -r /backup/replica --listen 0.0.0.0:7420
-  silt replicate --to ssh://backup@offsite/backup/replica
+  silt serve replica -r /backup/replica --init
 
-By default the command serves one source on standard input and output: `silt replicate` runs it so
-by ssh. Only a source with the secret of this repository is let in. It can only add snapshots.")]
+By default the command serves one source on standard input and output, and ends.
+`silt replicate --to ssh://HOST/PATH` starts it on the other machine. A key in authorized_keys there
+can be limited to it, and then reaches only this repository:
+  restrict,command=\"silt serve replica -r /backup/replica --init\" ssh-ed25519 AAAA...
+
+Only a source with the secret of this repository is let in. It can only add snapshots.")]
     Replica(ServeReplica),
 }
 
@@ -44,7 +48,7 @@ pub struct ServeNbd {
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
     /// Listen on a TCP address. TLS is required except on loopback, or with --no-tls.
-    #[arg(long, value_name = "ADDR:PORT")]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = address)]
     pub listen: Option<SocketAddr>,
     /// The server's certificate with its chain, as PEM.
     #[arg(long, value_name = "FILE", requires = "tls_key")]

@@ -51,6 +51,10 @@ pub enum Advice {
     AddKeyForSeries,
     /// Use a key that reads data.
     UseReadingKey,
+    /// Make a replica where there is nothing yet.
+    InitReplica,
+    /// Let the other end make a missing replica.
+    ServeInit,
     /// Allow that the destination of a replication has another secret.
     ReplicateForeign,
     /// Wait until the series is free.

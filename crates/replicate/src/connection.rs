@@ -16,7 +16,7 @@ use silt_format::replica::{
     HELLO_BYTES, Hello, MESSAGE_BYTES_MAX, ReplicaMessage, ReplicaRole, SESSION_TAG_BYTES,
     SessionKeys, SourceMessage,
 };
-use silt_format::{Error, ErrorKind, Result};
+use silt_format::{Advice, Error, ErrorKind, Result};
 use silt_format::{MasterKey, RepositoryId, Sealer};
 use silt_repository::Repository;
 use zstd::stream::raw::{CParameter, DParameter, Decoder, Encoder, InBuffer, Operation, OutBuffer};
@@ -340,10 +340,9 @@ fn agree(
     };
     let theirs = Hello::decode(theirs, expected)?;
     if theirs.secret != ours.secret {
-        return Err(Error::invalid(
-            "the other end's repository has another secret: it was not made as a replica of this \
-             one, or of one that this one replicates",
-        ));
+        let message = "the other end's repository has another secret: it was not made as a replica \
+                       of this one, or of one that this one replicates";
+        return Err(Error::invalid(message).with_advice(Advice::InitReplica));
     }
     if theirs.repository == ours.repository {
         return Err(Error::invalid("both ends have the same repository"));

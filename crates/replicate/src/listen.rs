@@ -78,7 +78,7 @@ impl Listener {
                 lock(&open).push(Arc::clone(&socket));
                 let (open, count) = (&open, &count);
                 scope.spawn(move || {
-                    if let Err(error) = connection(repository, &socket, from, options) {
+                    if let Err(error) = connection(repository, &socket, options) {
                         let error = error.context(format!("connection from {from}"));
                         repository.warn(Warning::from(&error));
                     }
@@ -99,7 +99,6 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 fn connection(
     repository: &Repository,
     socket: &Arc<Socket>,
-    from: SocketAddr,
     options: &ListenOptions,
 ) -> Result<()> {
     let failed = |error| Error::io("set up the connection", error);
@@ -110,7 +109,7 @@ fn connection(
     socket.set_read_timeout(Some(HANDSHAKE)).map_err(failed)?;
     let mut channel = Channel::new(Arc::clone(socket));
     let tls = pinned::server(master_of(repository)?)?;
-    channel.start_tls(tls).map_err(|error| untrusted(&from.to_string(), error))?;
+    channel.start_tls(tls).map_err(|error| untrusted("the source", error))?;
     socket.set_read_timeout(None).map_err(failed)?;
     let context = repository.objects.context.clone();
     let repository = repository.for_operation(context.operation());

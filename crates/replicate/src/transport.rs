@@ -40,7 +40,7 @@ impl Destination {
     /// Parses `exec:COMMAND`, `ssh://[USER@]HOST[:PORT]/PATH`, `tcp://HOST:PORT`; everything else
     /// is a location.
     ///
-    /// Fails with `Invalid` if a part is missing.
+    /// Fails with `Invalid` if a part is missing, and for `HOST:PATH`.
     pub fn parse(text: &str) -> Result<Self> {
         let wrong = |why: &str| Error::invalid(format!("{text}: {why}"));
         if let Some(command) = text.strip_prefix("exec:") {
@@ -50,12 +50,21 @@ impl Destination {
             return Ok(Self::Shell(command.to_owned()));
         }
         if let Some(address) = text.strip_prefix("tcp://") {
-            if address.rsplit_once(':').is_none_or(|(host, _)| host.is_empty()) {
+            let (host, port) = address.rsplit_once(':').unwrap_or_default();
+            if host.is_empty() || port.parse::<u16>().is_err() {
                 return Err(wrong("the address must be HOST:PORT"));
             }
             return Ok(Self::Tcp(address.to_owned()));
         }
         let Some(rest) = text.strip_prefix("ssh://") else {
+            // What `scp` and `rsync` take, and what would be a folder of an odd name here.
+            let is_folder = text.starts_with(['/', '.']) || text.contains("://");
+            if !is_folder && text.split('/').next().is_some_and(|first| first.contains(':')) {
+                return Err(wrong(
+                    "write ssh://HOST/PATH for a folder of another machine, ./ in front of one \
+                     whose name has a colon",
+                ));
+            }
             return Ok(Self::Location(text.to_owned()));
         };
         let (host, path) = rest.split_once('/').ok_or_else(|| wrong("the path is missing"))?;
@@ -217,7 +226,8 @@ fn connect(repository: &Repository, address: &str) -> Result<(Line, Stream<'stat
                 socket.set_read_timeout(Some(CONNECT)).map_err(failed)?;
                 let mut channel = Channel::new(Arc::clone(&socket));
                 let tls = pinned::client(crate::connection::master_of(repository)?)?;
-                channel.start_tls(tls).map_err(|error| untrusted(address, error))?;
+                let whom = format!("the server at {address}");
+                channel.start_tls(tls).map_err(|error| untrusted(&whom, error))?;
                 socket.set_read_timeout(None).map_err(failed)?;
                 return Ok((Line { child: None, name: address.to_owned() }, stream(channel)));
             }
@@ -227,14 +237,21 @@ fn connect(repository: &Repository, address: &str) -> Result<(Line, Stream<'stat
     Err(failed(last))
 }
 
-/// The error of a handshake that failed.
+/// The error of a handshake that failed, with a replica or with a source as `whom`.
 pub(crate) fn untrusted(whom: &str, error: std::io::Error) -> Error {
-    let is_about_keys = error.kind() == std::io::ErrorKind::InvalidData;
-    if is_about_keys {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    if matches!(inner, Some(rustls::Error::InvalidCertificate(_))) {
         let message = format!(
-            "{whom} does not prove the repository's secret: it is no replica of this repository"
+            "{whom} does not prove the repository's secret: its repository has another one"
         );
-        return Error::new(ErrorKind::Denied, message).with_source(error);
+        return Error::new(ErrorKind::Denied, message);
+    }
+    if error.kind() == std::io::ErrorKind::UnexpectedEof {
+        let message = format!(
+            "{whom} hung up during the handshake: its repository may have another secret, or the \
+             server takes no more connections"
+        );
+        return Error::new(ErrorKind::Unavailable, message);
     }
     Error::io(format!("agree on TLS with {whom}"), error)
 }

@@ -54,6 +54,8 @@ fn fixed_text(advice: &Advice) -> Option<&'static str> {
             "pass --foreign if it is the right one; the first time takes longer than backing up \
              everything"
         }
+        Advice::InitReplica => "`silt replicate --init` makes a replica where nothing is yet",
+        Advice::ServeInit => "with exec:, the command must run `silt serve replica --init`",
         Advice::UseReadingKey => "use a key that was made without --write-only",
         Advice::WaitForSeries => "try again later, or pass --wait",
         Advice::AcceptOlderState => "if you rolled the repository back, pass --accept-older",
@@ -102,6 +104,8 @@ mod tests {
         for (advice, wanted) in [
             (unmount, "`silt umount mnt`"),
             (Advice::UseBucketWithLocks, "SILT_S3_LOCK"),
+            (Advice::InitReplica, "`silt replicate --init`"),
+            (Advice::ServeInit, "`silt serve replica --init`"),
             (Advice::GiveS3Credentials, "AWS_ACCESS_KEY_ID"),
             (Advice::GiveAzureCredentials, "AZURE_STORAGE_ACCOUNT_KEY"),
             (Advice::GiveGoogleCredentials, "GOOGLE_APPLICATION_CREDENTIALS"),

@@ -5,7 +5,7 @@
 
 use crate::codec::{Decoder, Encoder};
 use crate::replica::wanted::{kind_number, kind_of};
-use crate::{Error, ErrorKind, Result};
+use crate::{Advice, Error, ErrorKind, Result};
 
 /// The version of these messages.
 pub const INIT_VERSION: u16 = 1;
@@ -96,7 +96,8 @@ impl InitMessage {
     /// `Unsupported` for another version.
     pub fn bytes_behind(header: &[u8; INIT_HEADER_BYTES]) -> Result<usize> {
         if !Self::begins_with(header) {
-            return Err(Error::invalid("the other end cannot make a replica over a line"));
+            let message = "the other end makes no replica: it was not started for that";
+            return Err(Error::invalid(message).with_advice(Advice::ServeInit));
         }
         let version = u16::from_le_bytes([header[8], header[9]]);
         if version != INIT_VERSION {

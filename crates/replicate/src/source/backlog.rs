@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use silt_format::replica::KnownSnapshot;
-use silt_format::{Head, Result};
+use silt_format::{Error, ErrorKind, Head, Result};
 use silt_repository::Repository;
 
 use super::{ReplicateOptions, ReplicateReport, plan};
@@ -55,7 +55,7 @@ pub struct SeriesBacklog {
     pub snapshots: u64,
     /// When the oldest of them was made, in nanoseconds since 1970.
     pub oldest_ns: Option<i64>,
-    /// Size of their volumes in bytes.
+    /// Size of their disks and files in bytes.
     pub bytes: u64,
     /// Bytes that their backups stored, compressed; `None` if that is not known. The replica may
     /// have some of them from other series.
@@ -120,6 +120,14 @@ pub(super) fn heads(repository: &Repository, options: &ReplicateOptions) -> Resu
         return repository.heads(&plain);
     }
     let mut heads = selected(repository, &beginnings)?;
+    let of = |name: &str, heads: &[Head]| {
+        let name = [name.to_owned()];
+        heads.iter().any(|head| is_among(head, &name))
+    };
+    if let Some(name) = beginnings.iter().find(|name| !of(name, &heads)) {
+        let message = format!("there is no series '{name}' with a snapshot");
+        return Err(Error::new(ErrorKind::NotFound, message));
+    }
     if !plain.is_empty() {
         let others = repository.heads(&plain)?.into_iter();
         heads.extend(others.filter(|head| !is_among(head, &beginnings)));

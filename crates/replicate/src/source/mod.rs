@@ -98,7 +98,7 @@ pub struct SnapshotOutcome {
     pub snapshot: Id,
     /// When the backup began, in nanoseconds since 1970.
     pub time_ns: i64,
-    /// Size of its volumes in bytes.
+    /// Size of its disks and files in bytes.
     pub bytes: u64,
     /// Bytes that its backup stored, compressed, together with those of the snapshots before it
     /// that are left out; `None` if that is not known. The replica may have some of them from other
@@ -117,7 +117,8 @@ pub struct SnapshotOutcome {
 pub struct ReplicateReport {
     /// Snapshots that the replica lacked, in the order in which they were sent.
     pub snapshots: Vec<SnapshotOutcome>,
-    /// Number of snapshots that the replica had already.
+    /// Number of series of which both already had a snapshot, one that is not dated in the future.
+    /// Those that are dated in the future count, too, each of them.
     pub present: u64,
     /// Series that were not replicated, and why.
     pub refused: Vec<(String, String)>,
@@ -266,13 +267,13 @@ impl<'r> Source<'r> {
                 Ok(())
             }
             (_, Stage::Stopped) => Ok(()),
-            (ReplicaMessage::Failed { kind, message }, Stage::Asking)
+            (ReplicaMessage::Failed { message, .. }, Stage::Asking)
                 if self.answered < self.asked =>
             {
                 let name = self.heads[self.answered].name.clone();
                 self.report.known.push(SeriesKnown { series: name.clone(), newest: Vec::new() });
                 self.answered += 1;
-                self.report.refused.push((name, format!("{kind:?}: {message}")));
+                self.report.refused.push((name, message));
                 if self.answered == self.heads.len() {
                     self.stage = Stage::Next;
                 }
@@ -303,7 +304,7 @@ impl<'r> Source<'r> {
             }
             // The replica may fail while other answers of it are on their way.
             (ReplicaMessage::Failed { kind, message }, Stage::Starting | Stage::Committing) => {
-                self.end(Outcome::Failed(kind, message));
+                self.end_refused(kind, message);
                 Ok(())
             }
             (ReplicaMessage::Failed { kind, message }, Stage::Segments(_) | Stage::Steps(_)) => {
@@ -360,8 +361,8 @@ impl<'r> Source<'r> {
                 Stage::Starting | Stage::Committing | Stage::GivenUp(..) => return Ok(None),
                 Stage::Done | Stage::Stopped => return Ok(Some(SourceMessage::Bye)),
                 Stage::Refused(kind, message) => {
-                    let outcome = Outcome::Failed(*kind, std::mem::take(message));
-                    self.end(outcome);
+                    let (kind, message) = (*kind, std::mem::take(message));
+                    self.end_refused(kind, message);
                 }
                 Stage::Lost(_) => {
                     let Stage::Lost(error) = std::mem::replace(&mut self.stage, Stage::Next) else {
@@ -503,13 +504,33 @@ impl<'r> Source<'r> {
         Ok(Some(Some(SourceMessage::Commit)))
     }
 
+    /// Ends a snapshot that the replica did not take. If that is not the snapshot's fault, the
+    /// series' later ones wait: the replica would never get this one after them.
+    fn end_refused(&mut self, kind: ErrorKind, message: String) {
+        use ErrorKind::{Corrupt, Invalid, NotFound, Unsupported};
+        let series = self.current.as_ref().map(|current| current.planned.series.clone());
+        self.end(Outcome::Failed(kind, message));
+        if matches!(kind, Corrupt | Invalid | NotFound | Unsupported) {
+            return;
+        }
+        for planned in std::mem::take(&mut self.planned) {
+            if series.as_ref() != Some(&planned.series) {
+                self.planned.push_back(planned);
+                continue;
+            }
+            let why = "it waits for an older snapshot of the series, which was not taken";
+            let (bytes, outcome) = (planned.bytes, Outcome::Failed(kind, why.to_owned()));
+            self.report.snapshots.push(planned.outcome(bytes, (0, 0), outcome));
+        }
+    }
+
     /// Ends the current snapshot.
     fn end(&mut self, outcome: Outcome) {
         if let Some(current) = self.current.take() {
             if let Outcome::Sent(_) = outcome {
                 self.note_sent(&current.planned);
             }
-            let bytes = current.found.snapshot.volumes.iter().map(|volume| volume.bytes).sum();
+            let bytes = plan::size_of(&current.found.snapshot);
             let moved = (current.sent_bytes, current.reread_bytes);
             let outcome = current.planned.outcome(bytes, moved, outcome);
             self.report.snapshots.push(outcome);

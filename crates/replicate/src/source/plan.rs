@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 use silt_format::replica::{KnownSnapshot, Origin};
 use silt_format::{Error, ErrorKind, Result};
-use silt_format::{Head, Id, RepositoryId, Snapshot, SnapshotEntry};
+use silt_format::{Head, Id, RepositoryId, Snapshot, SnapshotEntry, Volume};
 use silt_repository::find::Selector;
 use silt_repository::{Found, Repository};
 
@@ -106,14 +106,15 @@ pub(super) fn plan(
     let theirs: HashSet<_> = known.iter().map(|known| known.origin.repository).collect();
     let is_related = lacked.iter().any(|(.., origin)| theirs.contains(&origin.repository));
     lacked.retain(|_| has_common || is_related);
-    let what = if lacked.is_empty() { "other snapshots" } else { "only later snapshots" };
+    let what =
+        if lacked.is_empty() { "snapshots of another source" } else { "only later snapshots" };
     let newest = newest_only_there(known, &seen, now_ns);
     lacked.retain(|(_, snapshot, origin)| {
         newest.get(&origin.repository).is_none_or(|time_ns| *time_ns < snapshot.time_ns)
     });
     if may_refuse && lacked.is_empty() {
         let to = replica_name(options, head);
-        let why = format!("the series '{to}' of the replica holds {what}; choose a prefix");
+        let why = format!("the replica's series '{to}' holds {what}; choose a prefix");
         report.refused.push((head.name.clone(), why));
         return Ok(());
     }
@@ -134,7 +135,7 @@ pub(super) fn plan(
             to: replica_name(options, head),
             snapshot: entry.id,
             time_ns: snapshot.time_ns,
-            bytes: snapshot.volumes.iter().map(|volume| volume.bytes).sum(),
+            bytes: size_of(&snapshot),
             new_bytes: new_bytes.replace(0),
             origin,
         });
@@ -160,6 +161,11 @@ fn newest_only_there(
 
 fn is_wanted(entry: &SnapshotEntry, options: &ReplicateOptions) -> bool {
     options.tags.is_empty() || entry.labels.iter().any(|label| options.tags.contains(label))
+}
+
+/// Size of a snapshot's disks and files in bytes.
+pub(super) fn size_of(snapshot: &Snapshot) -> u64 {
+    snapshot.volumes.iter().map(Volume::logical_bytes).sum()
 }
 
 /// The snapshot as it is now; `NotFound` if it was deleted.

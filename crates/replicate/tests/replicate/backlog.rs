@@ -121,5 +121,7 @@ fn a_name_of_no_series_is_refused_unless_it_may_be_absent() {
     assert_eq!(send(&["db*", "mail"], true).unwrap().snapshots.len(), 2);
     let error = send(&["db*", "mail"], false).unwrap_err();
     assert_eq!(error.kind(), silt_format::ErrorKind::NotFound);
-    assert_eq!(send(&["x*"], false).unwrap().snapshots.len(), 0);
+    let error = send(&["db*", "x*"], false).unwrap_err();
+    assert!(error.to_string().contains("'x*'"), "{error}");
+    assert_eq!(send(&["x*"], true).unwrap().snapshots.len(), 0);
 }

@@ -64,6 +64,50 @@ fn a_full_destination_is_named_and_nothing_is_lost() {
     }
 }
 
+/// What the destination could not take for a while, it gets by the next replication.
+#[test]
+fn a_snapshot_that_failed_once_is_not_left_out_for_good() {
+    let here = site();
+    back_up(&here, "web1", &[("root", &noise(1, SEGMENT))]);
+    back_up(&here, "web1", &[("root", &noise(2, 9000))]);
+    back_up(&here, "web2", &[("root", &noise(3, 9000))]);
+    let mut waited = 0;
+    for broken in 0.. {
+        let storage = Arc::new(MemoryStorage::new());
+        drop(here.repository.init_replica(storage.clone(), context(), &Protection::None, None));
+        let written = Arc::new(AtomicU64::new(0));
+        let count = Arc::clone(&written);
+        let rule = move |operation: &Operation, _: u64| {
+            let is_write = operation.kind() == OperationKind::Put;
+            if is_write && count.fetch_add(1, Ordering::SeqCst) == broken {
+                return Fault::FailBefore(ErrorKind::Denied);
+            }
+            Fault::Pass
+        };
+        let faulty = Arc::new(FaultStorage::new(storage.clone(), rule));
+        let faulty = Repository::open(faulty, context(), || Ok(Vec::new())).unwrap();
+        let options = ReplicateOptions::default();
+        let report = replicate(&here.repository, &faulty, options, BackupOptions::default());
+        let report = report.unwrap();
+        drop(faulty);
+        for snapshot in &report.snapshots {
+            if let Outcome::Failed(_, why) = &snapshot.outcome {
+                waited += u32::from(why.contains("waits for an older snapshot"));
+            }
+        }
+        let opened = Repository::open(storage.clone(), context(), || Ok(Vec::new())).unwrap();
+        let there = Site { repository: opened, storage };
+        assert!(send(&here, &there).is_complete(), "{broken}");
+        let heads = there.repository.heads(&[]).unwrap();
+        let copies: usize = heads.iter().map(|head| head.snapshots.len()).sum();
+        assert_eq!(copies, 3, "write {broken} failed: {report:?}");
+        if written.load(Ordering::SeqCst) <= broken {
+            assert!(broken > 8 && waited > 2, "{broken} {waited}");
+            return;
+        }
+    }
+}
+
 /// A backup of the series runs at the destination.
 #[test]
 fn a_busy_series_is_refused_and_the_others_are_sent() {

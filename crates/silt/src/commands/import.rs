@@ -150,9 +150,9 @@ impl Done {
             output::message("summary", value);
         } else if origin != "tar" {
             let verb = if dry_run { "Would import" } else { "Imported" };
+            let imported = output::count(imported, "snapshot");
             let text = format!(
-                "{verb} {imported} snapshots of {origin}; {skipped} were imported before, {failed} \
-                 failed"
+                "{verb} {imported} of {origin}; {skipped} were imported before, {failed} failed"
             );
             output::outcome(dry_run, &text);
         }
@@ -173,6 +173,9 @@ fn all(
 ) -> Result<u8, Failure> {
     let repository = session.open(Traffic::Backup, how.dry_run)?;
     let snapshots = origin.snapshots(filter)?;
+    if snapshots.is_empty() {
+        session.warn(&format!("the repository of {} has no such snapshot", origin.program()));
+    }
     let mixed = if place.is_none() { mixed_hosts(&snapshots) } else { BTreeSet::new() };
     for host in mixed {
         session.warn(&format!(
@@ -300,11 +303,12 @@ fn conclude(
         output::message("imported", value);
     } else {
         let verb = if dry_run { "Would import" } else { "Imported" };
+        let written = if dry_run { "to be written" } else { "written" };
         let id = if dry_run { String::new() } else { format!(" {}", short(snapshot.id)) };
         output::outcome(
             dry_run,
             &format!(
-                "{verb} {} as snapshot{id} of {} ({}): {} entries, {}; {} written",
+                "{verb} {} as snapshot{id} of {} ({}): {} entries, {}; {} {written}",
                 from.map_or(origin.to_owned(), name_of),
                 report.series,
                 output::time(snapshot.time_ns),

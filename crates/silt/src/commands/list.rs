@@ -144,6 +144,14 @@ fn row(series: &str, entry: &SnapshotEntry, snapshot: &Snapshot, key: Option<Id>
     ]
 }
 
+/// Prints what a replicated snapshot is a copy of.
+fn print_origin(snapshot: &Snapshot) {
+    if let Some(origin) = snapshot.origin {
+        let repository = &origin.repository.to_string()[..8];
+        output::line(&format!("Copy of    {} in repository {repository}", origin.snapshot));
+    }
+}
+
 pub fn show(session: &Session<'_>, args: &OneSnapshot) -> Result<u8, Failure> {
     let selector = snapshot_name::parse(&args.snapshot)?;
     let repository = session.repository()?;
@@ -165,6 +173,7 @@ pub fn show(session: &Session<'_>, args: &OneSnapshot) -> Result<u8, Failure> {
     output::line(&format!("Time       {}", output::time(snapshot.time_ns)));
     output::line(&format!("Took       {} ms", snapshot.duration_ms));
     output::line(&format!("Parent     {parent}"));
+    print_origin(snapshot);
     output::line(&format!("Made by    {} on {}", snapshot.program, snapshot.host));
     if let Some(key) = key {
         output::line(&format!("Signed by  key {}", writer(&repository, key)?));

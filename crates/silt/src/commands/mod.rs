@@ -474,6 +474,10 @@ pub fn made_json(series: &str, tags: &[String], snapshot: &Snapshot) -> Value {
         "time": output::rfc3339(snapshot.time_ns),
         "duration_ms": snapshot.duration_ms,
         "parent": snapshot.parent.map(|id| id.to_string()),
+        "copy_of": snapshot.origin.map(|origin| json!({
+            "repository": origin.repository.to_string(),
+            "snapshot": origin.snapshot.to_string(),
+        })),
         "host": snapshot.host,
         "program": snapshot.program,
         "tags": tags,

@@ -179,9 +179,9 @@ fn postponed(session: &Session<'_>, target: &Target, window: &Window) {
         output::message("replication_postponed", value);
         return;
     }
-    let opens = opens_ns.map_or_else(String::new, |ns| format!(" at {}", output::time(ns)));
+    let opens = opens_ns.map_or_else(String::new, |ns| format!(" until {}", output::time(ns)));
     output::note(&format!(
-        "silt: replica {}: the window {window} is closed; the rest follows when it opens{opens}",
+        "silt: replica {}: the window {window} is closed{opens}; what is left is sent then",
         target.shown()
     ));
 }
@@ -299,14 +299,16 @@ fn open_replica(
         let repository = secrets::attempts(is_asked, attempt)?;
         Ok(repository.with_places_by(&names_of(location), &open)?)
     });
-    let is_missing = |failure: &Failure| {
-        let missing = [ErrorKind::NoRepository, ErrorKind::NotFound];
-        matches!(failure, Failure::Error(error) if missing.contains(&error.kind()))
-    };
     match opened {
-        Err(failure) if is_missing(&failure) && args.init => {}
-        Err(failure) if is_missing(&failure) => {
-            let message = format!("there is no replica in {location}; --init makes one");
+        Err(Failure::Error(error)) if is_missing(&error) && args.init => {}
+        Err(Failure::Error(error)) if is_missing(&error) => {
+            let names: Vec<_> = replicas::of_profile(session).into_keys().collect();
+            let names = match &names[..] {
+                [] => String::new(),
+                _ if target.name.is_some() => String::new(),
+                names => format!("; the profile has the replicas {}", names.join(", ")),
+            };
+            let message = format!("there is no replica in {location}; --init makes one{names}");
             return Err(Failure::Usage(message));
         }
         opened => return opened,
@@ -316,6 +318,11 @@ fn open_replica(
     let replica = source.init_replica(storage, session.context.clone(), &protection, None)?;
     made_replica(session, replica.id(), location);
     Ok(replica)
+}
+
+/// Whether there is no repository.
+fn is_missing(error: &silt_format::Error) -> bool {
+    matches!(error.kind(), ErrorKind::NoRepository | ErrorKind::NotFound)
 }
 
 /// The replica's password. One that the command line or the environment names leaves out both of
@@ -425,12 +432,16 @@ fn print(
         format!("; {out} sent, {back} received")
     });
     let site = target.name.as_ref().map_or_else(String::new, |name| format!(" to {name}"));
-    let is_plan = report.snapshots.iter().any(|s| matches!(s.outcome, Outcome::Planned));
-    if !is_plan {
-        output::done(&format!(
-            "Replicated {}{site}{link}.",
-            output::count(silt_format::number::to_u64(sent_count), "snapshot")
-        ));
+    let is_plan = |it: &SnapshotOutcome| matches!(it.outcome, Outcome::Planned);
+    let count = |count: usize| output::count(silt_format::number::to_u64(count), "snapshot");
+    if report.snapshots.is_empty() && report.refused.is_empty() {
+        output::done(&format!("Nothing to send{site}{link}."));
+    } else if report.snapshots.iter().any(is_plan) {
+        let new: Option<u64> = report.snapshots.iter().map(|it| it.new_bytes).sum();
+        let new = new.map_or_else(String::new, |new| format!(", about {} new", output::bytes(new)));
+        output::done(&format!("Would send {}{site}{new}.", count(report.snapshots.len())));
+    } else {
+        output::done(&format!("Replicated {}{site}{link}.", count(sent_count)));
     }
 }
 
@@ -478,12 +489,15 @@ pub fn serve_replica(session: &Session<'_>, args: &ServeReplica) -> Result<u8, F
         let create = || session.opener.create_if_missing(location, unique);
         (stream, is_made) = answer_init(stream, create)?;
     }
-    let repository = session.open(Traffic::Backup, false).inspect_err(|_| {
+    let repository = session.open(Traffic::Backup, false).inspect_err(|failure| {
         if is_made {
             output::note(
                 "silt: the replica was made, but cannot be opened here yet: put its password into \
                  SILT_PASSWORD_FILE or a configuration file of this user, and replicate again",
             );
+        }
+        if matches!(failure, Failure::Error(error) if is_missing(error)) {
+            output::note("silt: `silt replicate --init` at the source makes a replica here");
         }
     })?;
     repository.require_all_keys()?;

@@ -100,7 +100,7 @@ pub fn run(session: &Session<'_>, args: &Status) -> Result<u8, Failure> {
             output::note(&format!("silt: not protected: {}", failing.join(", ")));
         }
         if !behind.is_empty() {
-            output::note(&format!("silt: not at another site: {}", behind.join(", ")));
+            output::note(&format!("silt: replicas not up to date: {}", behind.join(", ")));
         }
     }
     Ok(NOT_PROTECTED)

@@ -315,7 +315,7 @@ fn snapshots_of_restic_are_imported_once_with_their_times() {
     failed.says("`restic dump` failed");
     failed.says("Imported 2 snapshots of restic; 0 were imported before, 1 failed");
     // What failed is imported by the next run.
-    other(&["damaged"]).exits(0).says("Imported 1 snapshots of restic; 2 were imported before");
+    other(&["damaged"]).exits(0).says("Imported 1 snapshot of restic; 2 were imported before");
     let mut nowhere = place.command();
     nowhere.args(["import", "restic", "--from", "/nowhere"]).env("RESTIC_PASSWORD", "x");
     Run::of(nowhere.env("HOME", place.path("h"))).exits(1).says("`restic snapshots --json` failed");

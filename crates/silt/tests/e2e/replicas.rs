@@ -65,7 +65,7 @@ fn a_replica_that_is_away_does_not_keep_the_others_waiting() {
     let new = before["new_bytes"].as_u64().unwrap();
     assert!((3 << 20..3_300_000).contains(&new), "{new}");
     silt(&place, &[&["replicate", "--to", "near", "--init"], &COST[..]].concat()).exits(0);
-    silt(&place, &["status"]).exits(20).says("not at another site: far");
+    silt(&place, &["status"]).exits(20).says("replicas not up to date: far");
     place.silt(&["backup", "web2", "root=disk.raw"]).exits(0);
     place.silt(&["backup", "other", "root=disk.raw"]).exits(0);
     let run = silt(&place, &["replicate"]);
@@ -107,7 +107,7 @@ fn the_backlog_is_what_the_next_replication_sends() {
     let planned = planned.messages();
     assert_eq!(planned.len(), 3, "{planned:?}");
     assert_eq!(planned[0]["time"], near["oldest_waiting"]);
-    silt(&place, &["status", "--max-lag", "1h"]).exits(20).says("not at another site: far");
+    silt(&place, &["status", "--max-lag", "1h"]).exits(20).says("replicas not up to date: far");
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn a_record_that_is_lost_makes_the_backlog_larger() {
     std::fs::write(&records[0], "{\"known\": 7}").unwrap();
     let near = status_of(&place, "near");
     assert_eq!((&near["waiting"], &near["problems"][0]), (&1.into(), &"never replicated".into()));
-    silt(&place, &["replicate", "--to", "near"]).exits(0).says("Replicated 0 snapshots");
+    silt(&place, &["replicate", "--to", "near"]).exits(0).says("Nothing to send to near");
     assert_eq!(status_of(&place, "near")["waiting"], 0);
     // One that the profile does not know is shown until it is forgotten.
     place.write(

@@ -58,7 +58,7 @@ fn a_replica_in_a_folder_is_a_repository_of_its_own() {
     let mut command = place.command();
     command.env("SILT_REPOSITORY", place.path("there")).arg("snapshots");
     Run::of(&mut command).exits(12);
-    replicate(&place, &["--to", "there"]).exits(0).says("Replicated 0 snapshots.");
+    replicate(&place, &["--to", "there"]).exits(0).says("Nothing to send.");
     let plan = replicate(&place, &["--to", "there", "--dry-run", "--prefix", "a-"]);
     plan.exits(0).says("would send web1 as a-web1");
     // A machine that is backed up into the replica, too, is not mixed up.
@@ -68,6 +68,33 @@ fn a_replica_in_a_folder_is_a_repository_of_its_own() {
     let last: Value = run.messages().pop().unwrap();
     assert_eq!(last["refused"][0]["series"], "db1");
     replicate(&place, &["--to", "there", "db1", "--prefix", "main-"]).exits(0);
+    let id = place.silt(&["snapshots", "web1", "--json"]).messages()[0]["id"].to_string();
+    there(&place, &["show", "web1@latest"])
+        .exits(0)
+        .says(&format!("Copy of    {} in repository ", id.trim_matches('"')));
+}
+
+#[test]
+fn a_mistake_is_named_and_not_recorded_as_a_replica() {
+    let place = place_with_a_replica(&noise(1, 3 << 20));
+    for (arguments, code, said) in [
+        (&["--to", "backup@offsite:/backup"][..], 1, "write ssh://HOST/PATH"),
+        (&["--to", "tcp://offsite:"], 1, "the address must be HOST:PORT"),
+        (&["--to", "tcp://127.0.0.1:1"], 1, "connect to 127.0.0.1:1"),
+        (&["--to", "thare"], 2, "--init makes one"),
+        (&["--to", "there", "wbe*"], 1, "there is no series 'wbe*'"),
+        (&["--to", "exec:exit 4"], 1, "ended with exit status: 4"),
+    ] {
+        replicate(&place, arguments).exits(code).says(said);
+    }
+    let missing = server(&place).replace("/there'", "/thare'");
+    let run = replicate(&place, &["--to", &missing]).exits(1);
+    run.says("`silt replicate --init` at the source makes a replica here");
+    let run = replicate(&place, &["--to", &server(&place), "--init"]).exits(1);
+    run.says("the command must run `silt serve replica --init`");
+    let printed = place.silt(&["status"]).exits(0).printed();
+    let is_shown = |line: &&str| line.contains("there") || line.contains("exec:");
+    assert_eq!(printed.lines().filter(is_shown).count(), 1, "{printed}");
 }
 
 #[test]
@@ -95,7 +122,7 @@ fn a_program_at_the_other_end_takes_what_is_missing() {
     // Programs that are no replica.
     replicate(&place, &["--to", "exec:echo hello"]).exits(1).says("closed the connection");
     replicate(&place, &["--to", "exec:exit 4"]).exits(1).says("ended with exit status: 4");
-    place.silt(&["serve", "replica", "--listen", "nowhere"]).exits(2);
+    place.silt(&["serve", "replica", "--listen", "nowhere"]).exits(2).says("0.0.0.0:7420");
 }
 
 /// A server on a port of its own.
@@ -139,7 +166,7 @@ fn a_server_lets_in_who_has_the_secret() {
     stranger.silt(&["backup", "web1", "root=disk.raw"]).exits(0);
     replicate(&stranger, &["--to", &to]).exits(13).says("does not prove the repository's secret");
     // It serves on.
-    replicate(&place, &["--to", &to]).exits(0).says("Replicated 0 snapshots");
+    replicate(&place, &["--to", &to]).exits(0).says("Nothing to send");
     drop(server);
     replicate(&place, &["--to", &to]).exits(1).says("connect to");
 }
@@ -305,7 +332,7 @@ fn a_replica_on_another_machine_is_made_over_the_line() {
     assert_eq!(std::fs::read_dir(place.path("full")).unwrap().count(), 1);
     // A server without --init has no replica to serve.
     init(&server(&place).replace("there", "nowhere")).exits(1).says("does not exist");
-    init(&server(&place)).exits(1).says("cannot make a replica");
+    init(&server(&place)).exits(1).says("it was not started for that");
 }
 
 #[test]

@@ -5,5 +5,5 @@ mod settings;
 mod status;
 
 pub use record::{Attempt, Records};
-pub use settings::{ReplicaSettings, Target, targets};
+pub use settings::{ReplicaSettings, Target, of_profile, targets};
 pub use status::{explain, print, statuses};

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use silt_format::replica::{KnownSnapshot, Origin};
 use silt_format::{Error, ErrorKind, Id, RepositoryId};
-use silt_replicate::{ReplicateReport, SeriesKnown};
+use silt_replicate::{Outcome, ReplicateReport, SeriesKnown};
 use silt_storage::durable;
 use siltstone::Repository;
 
@@ -124,7 +124,11 @@ impl Record {
         }
         self.error = (!report.is_complete()).then(|| {
             let refused = report.refused.first().map(|(series, why)| format!("{series}: {why}"));
-            refused.unwrap_or_else(|| "some snapshots were not sent".to_owned())
+            let failed = report.snapshots.iter().find_map(|it| match &it.outcome {
+                Outcome::Failed(_, why) => Some(format!("{} {}: {why}", it.series, it.snapshot)),
+                _ => None,
+            });
+            refused.or(failed).unwrap_or_else(|| "some snapshots were not sent".to_owned())
         });
         if self.error.is_none() && !report.is_postponed() && !target.is_partial {
             self.last_success_ns = Some(now_ns);
@@ -184,13 +188,20 @@ impl<'r> Records<'r> {
 
     /// Records an attempt. A failure to do so gives a warning.
     pub fn note(&self, session: &Session<'_>, target: &Target, attempt: &Attempt<'_>) {
-        if let Attempt::Failed(Failure::Error(error)) = attempt
-            && error.kind() == ErrorKind::Interrupted
-        {
-            return;
+        if let Attempt::Failed(Failure::Error(error)) = attempt {
+            // A series of this name is missing here: that says nothing about the replica.
+            let is_misspelt = target.is_partial && error.kind() == ErrorKind::NotFound;
+            if is_misspelt || error.kind() == ErrorKind::Interrupted {
+                return;
+            }
         }
         let Some(file) = self.file(&target.settings.to, &target.settings.prefix) else { return };
         let mut record = read(&file).unwrap_or_else(|_| Record::new(&target.settings));
+        // A location that was mistyped is no replica, and must not be missed by every status.
+        let was_reached = record.replica.is_some() || matches!(attempt, Attempt::Ended(..));
+        if target.name.is_none() && !was_reached {
+            return;
+        }
         record.note(session.context.env.now_ns(), target, attempt);
         if let Err(error) = write(&file, &record) {
             output::note(&format!(

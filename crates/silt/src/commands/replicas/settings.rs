@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Deserializer, de};
-use silt_replicate::ReplicateOptions;
+use silt_replicate::{Destination, ReplicateOptions};
 
 use crate::cli::Replicate;
 use crate::commands::{Failure, Session};
@@ -53,6 +53,9 @@ impl ReplicaSettings {
         }
         if self.to.is_empty() {
             return Some(("to", "it is missing; it says where the replica is".to_owned()));
+        }
+        if let Err(error) = Destination::parse(&self.to) {
+            return Some(("to", error.to_string()));
         }
         if self.compression.is_some_and(|level| !(1..=19).contains(&level)) {
             return Some(("compression", "it is not in the range 1 to 19".to_owned()));
@@ -133,9 +136,11 @@ pub fn of_profile<'s>(session: &'s Session<'_>) -> BTreeMap<&'s str, &'s Replica
 /// The replicas that a command line stands for: the one that it names, or else all of the profile.
 pub fn targets(session: &Session<'_>, args: &Replicate) -> Result<Vec<Target>, Failure> {
     let known = of_profile(session);
+    let named = args.to.as_deref().map(located).transpose()?;
     let mut found = Vec::new();
     for (&name, &settings) in &known {
-        let is_meant = args.to.as_deref().is_none_or(|to| to == name || to == settings.to);
+        let is_name = args.to.as_deref().is_none_or(|to| to == name);
+        let is_meant = is_name || named.as_ref() == Some(&settings.to);
         if !is_meant {
             continue;
         }
@@ -157,7 +162,7 @@ pub fn targets(session: &Session<'_>, args: &Replicate) -> Result<Vec<Target>, F
             return Ok(found);
         }
     }
-    let Some(to) = &args.to else {
+    let Some(to) = named else {
         if found.is_empty() {
             let message = if known.is_empty() {
                 "no replica: use --to DEST, or put replicas into the profile (`silt help profiles`)"
@@ -168,10 +173,18 @@ pub fn targets(session: &Session<'_>, args: &Replicate) -> Result<Vec<Target>, F
         }
         return Ok(found);
     };
-    let (to, series) = (to.clone(), args.series.clone());
+    let series = args.series.clone();
     let settings = ReplicaSettings { to, series, ..ReplicaSettings::default() };
     let settings = settings.overridden(session, args);
     Ok(vec![Target { name: None, settings, is_partial: !args.series.is_empty() }])
+}
+
+/// A destination whose folder, if it is one, has its path from the root: it is recorded, and means
+/// the same in every folder.
+fn located(to: &str) -> Result<String, Failure> {
+    let is_folder = matches!(Destination::parse(to)?, Destination::Location(_));
+    let absolute = std::path::absolute(to).ok().filter(|_| is_folder && !to.contains("://"));
+    Ok(absolute.map_or_else(|| to.to_owned(), |path| path.to_string_lossy().into_owned()))
 }
 
 /// Those of the named series that a replica takes; all that it takes if none is named.

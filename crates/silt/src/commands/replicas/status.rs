@@ -22,6 +22,15 @@ pub struct ReplicaStatus {
 }
 
 impl ReplicaStatus {
+    /// What it is called, with the prefix of a replica that has no name.
+    fn with_prefix(&self) -> String {
+        match (&self.name, &*self.record.prefix) {
+            (Some(name), _) => name.clone(),
+            (None, "") => self.shown.clone(),
+            (None, prefix) => format!("{} ({prefix}*)", self.shown),
+        }
+    }
+
     fn snapshots(&self) -> u64 {
         self.series.iter().map(|series| series.snapshots).sum()
     }
@@ -114,12 +123,17 @@ pub fn print(session: &Session<'_>, all: &[ReplicaStatus]) {
 
 /// Prints what is wrong with a replica.
 pub fn explain(status: &ReplicaStatus) {
-    let name = &status.shown;
+    let name = status.with_prefix();
     if let Some(error) = &status.record.error {
         output::note(&format!("silt: replica {name}: the last replication failed: {error}"));
     }
     for series in &status.series {
-        if let Some(why) = &series.refused {
+        // One of them is the reason for which the last replication failed.
+        let is_told = |why: &String| {
+            let told = status.record.error.as_ref();
+            told.is_some_and(|told| *told == format!("{}: {why}", series.series))
+        };
+        if let Some(why) = series.refused.as_ref().filter(|why| !is_told(why)) {
             output::note(&format!("silt: replica {name}: {}: {why}", series.series));
         }
     }
@@ -135,7 +149,7 @@ fn row(status: &ReplicaStatus) -> Vec<String> {
         problems => problems.join(", "),
     };
     vec![
-        status.shown.clone(),
+        status.with_prefix(),
         state,
         status.snapshots().to_string(),
         status.lag_s.map_or("-".to_owned(), crate::commands::status::age),
@@ -161,6 +175,7 @@ fn print_json(status: &ReplicaStatus) {
     let value = json!({
         "replica": status.name,
         "destination": record.to,
+        "prefix": record.prefix,
         "repository": record.replica,
         "ok": status.problems.is_empty(),
         "problems": status.problems,
