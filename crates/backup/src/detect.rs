@@ -3,9 +3,11 @@
 //! A level may miss a duplicate but never invents one (I-6): it returns only references that were
 //! stored with exactly the requested fingerprint.
 
+use silt_format::number::to_u32;
 use silt_format::{BlockRef, Fingerprint, Level, Reference, Result, Signatures};
 use silt_repository::packs::PackWriter;
 use silt_repository::shared_index::SharedLookup;
+use silt_repository::table::Entry;
 
 use super::known::Known;
 use super::options::DetectionOptions;
@@ -66,9 +68,8 @@ fn resolve_in(
 ) -> Result<()> {
     let table = known.table(candidate, packs)?;
     for chunk in draft.chunks.iter_mut().filter(|chunk| chunk.found.is_none()) {
-        let found = table.get(&chunk.fingerprint);
-        let found = found.filter(|(_, length)| *length as usize == chunk.range.len());
-        chunk.found = found.map(|(reference, _)| (reference, level));
+        let found = table.get(&chunk.fingerprint, chunk.range.len());
+        chunk.found = found.map(|reference| (reference, level));
     }
     Ok(())
 }
@@ -151,7 +152,8 @@ impl Detector for SharedLevel {
         }
         let mut find = self.0.begin();
         for chunk in draft.chunks.iter_mut().filter(|chunk| chunk.found.is_none()) {
-            chunk.found = find(&chunk.fingerprint)?.map(|found| (found, Level::Shared));
+            let found = find(&chunk.fingerprint, chunk.range.len())?;
+            chunk.found = found.map(|found| (found, Level::Shared));
         }
         Ok(())
     }
@@ -162,7 +164,7 @@ impl Detector for SharedLevel {
 struct Recent {
     /// Its length is a power of two, or zero. It grows with the number of placed chunks: most
     /// backups place few.
-    places: Vec<Option<(Fingerprint, usize, Reference)>>,
+    places: Vec<Option<Entry>>,
     placed: usize,
 }
 
@@ -207,7 +209,7 @@ impl Detector for Recent {
             return None;
         }
         let (held, length, reference) = self.places[self.place(fingerprint)].as_ref()?;
-        (held == fingerprint && *length == bytes).then_some(*reference)
+        (held == fingerprint && *length as usize == bytes).then_some(*reference)
     }
     fn placed(&mut self, fingerprint: &Fingerprint, bytes: usize, reference: Reference) {
         if self.placed >= self.places.len() / 4 && self.places.len() < Self::PLACES_MAX {
@@ -215,6 +217,6 @@ impl Detector for Recent {
         }
         self.placed += 1;
         let place = self.place(fingerprint);
-        self.places[place] = Some((*fingerprint, bytes, reference));
+        self.places[place] = Some((*fingerprint, to_u32(bytes), reference));
     }
 }

@@ -10,7 +10,7 @@ use silt_format::{
     Chunking, ErrorKind, Fingerprint, Id, Recipe, RecipeChunk, Reference, Result, Signatures,
 };
 use silt_replicate::Replica;
-use siltstone::{BackupOptions, Selector, When};
+use siltstone::{BackupOptions, PopularOptions, Selector, SharePolicy, When};
 
 use crate::hostile_sources::is_sound;
 use crate::kit::*;
@@ -37,6 +37,15 @@ impl ReplicaPeer for Script {
 
 /// Describes a volume of one segment with these chunks: length, fingerprint, whether it is zeros.
 fn say(there: &Site, chunks: &[(u32, Fingerprint, bool)], data: &[u8]) -> Vec<ReplicaMessage> {
+    say_to("web1", there, chunks, data)
+}
+
+fn say_to(
+    to: &str,
+    there: &Site,
+    chunks: &[(u32, Fingerprint, bool)],
+    data: &[u8],
+) -> Vec<ReplicaMessage> {
     let latest = Selector::Time(Some("web1".to_owned()), When::Latest);
     let found = there.repository.find(&latest).unwrap();
     let keys = &there.repository.objects.keys;
@@ -55,10 +64,10 @@ fn say(there: &Site, chunks: &[(u32, Fingerprint, bool)], data: &[u8]) -> Vec<Re
     (snapshot.volumes[0].bytes, snapshot.volumes[0].chunking) =
         (recipe.segment_bytes().into(), CUT);
     let origin = Origin { repository: silt_format::RepositoryId([7; 16]), snapshot: Id(3) };
-    let (series, labels) = ("web1".to_owned(), Vec::new());
+    let (series, labels) = (to.to_owned(), Vec::new());
     let begin = Begin { series, domain, labels, origin, snapshot };
     let said = [
-        SourceMessage::Ask { series: "web1".to_owned() },
+        SourceMessage::Ask { series: to.to_owned() },
         SourceMessage::Begin(Box::new(begin)),
         SourceMessage::Segments(vec![Described::Segment(digest, Signatures([0; 8]))]),
         SourceMessage::Chunks { segment: 0, recipe: recipe.encode(CUT) },
@@ -128,4 +137,51 @@ fn a_chunk_that_is_called_zeros_is_restored_as_zeros() {
     let answers = say(&there, &[(700, zero, false)], &[0; 700]);
     assert!(matches!(answers.last(), Some(ReplicaMessage::Failed { .. })), "{answers:?}");
     is_sound(&there, "zeros");
+}
+
+/// A replica whose shared store has the chunks of `disk`.
+fn replica_that_shares(disk: &[u8]) -> Site {
+    let here = site();
+    for series in ["web1", "web2"] {
+        back_up(&here, series, &[("root", disk)]);
+    }
+    let there = replica_of(&here);
+    assert!(send(&here, &there).is_complete());
+    let spool = tempfile::tempdir().unwrap();
+    let policy = SharePolicy::Duplicates;
+    let spool = spool.path().to_owned();
+    let options = PopularOptions { policy, spool, memory_bytes: 0, dry_run: false };
+    let report = there.repository.build_popular(&options).unwrap();
+    assert!(report.copied_chunks > 0, "{report:?}");
+    there
+}
+
+/// The same, but only the shared store has the chunk where the source could find it.
+#[test]
+fn a_chunk_of_the_shared_store_is_not_known_by_its_fingerprint_alone() {
+    let disk = noise(1, 3 * 4096);
+    // Whole, it is one chunk of the shared store: a disk is cut into blocks of 4 KiB.
+    let there = replica_that_shares(&disk);
+    let known = fingerprint(&there, &disk[4096..8192]);
+    let is_known = |answers: &[ReplicaMessage]| {
+        let none = |answer: &ReplicaMessage| {
+            matches!(answer, ReplicaMessage::Want { chunks, .. } if chunks.is_empty())
+        };
+        answers.iter().any(none)
+    };
+    let answers = say_to("web3", &there, &[(4096, known, false)], &[]);
+    assert!(is_known(&answers), "the shared store has the chunk: {answers:?}");
+    assert!(read(&there, "web3", "root") == disk[4096..8192]);
+    for (number, length) in [100, 4095, 4097, 9000].into_iter().enumerate() {
+        let series = format!("other{number}");
+        let answers = say_to(&series, &there, &[(length, known, false)], &[]);
+        assert!(!is_known(&answers), "{length}: {answers:?}");
+        assert!(matches!(answers.last(), Some(ReplicaMessage::Failed { .. })), "{answers:?}");
+        let answers =
+            say_to(&series, &there, &[(length, known, false)], &noise(4, length as usize));
+        let last = answers.last();
+        let Some(ReplicaMessage::Failed { kind, .. }) = last else { panic!("{answers:?}") };
+        assert_eq!(*kind, ErrorKind::Corrupt);
+    }
+    is_sound(&there, "a wrong length in the shared store");
 }
