@@ -54,11 +54,7 @@ impl Known {
 
     /// Returns the chunks of a candidate by fingerprint. If the candidate is damaged, warns and
     /// returns an empty table: the backup then only misses duplicates.
-    pub(crate) fn table(
-        &mut self,
-        candidate: Candidate,
-        packs: &PackWriter,
-    ) -> Result<Arc<Table>> {
+    pub(crate) fn table(&mut self, candidate: Candidate, packs: &PackWriter) -> Result<Arc<Table>> {
         if let Some(table) = self.tables.get(&candidate) {
             return Ok(table);
         }
@@ -75,11 +71,7 @@ impl Known {
         Ok(table)
     }
 
-    fn load(
-        &mut self,
-        candidate: Candidate,
-        packs: &PackWriter,
-    ) -> Result<Vec<Entry>> {
+    fn load(&mut self, candidate: Candidate, packs: &PackWriter) -> Result<Vec<Entry>> {
         let avoided = Arc::clone(&self.avoided);
         match candidate {
             Candidate::Recipe(block) => {
@@ -90,9 +82,7 @@ impl Known {
                 let chunks = recipe.chunks.into_iter();
                 let usable = chunks
                     .filter(|chunk| !chunk.reference.is_zero() && !avoided.has(chunk.reference));
-                Ok(usable
-                    .map(|chunk| (chunk.fingerprint, chunk.length, chunk.reference))
-                    .collect())
+                Ok(usable.map(|chunk| (chunk.fingerprint, chunk.length, chunk.reference)).collect())
             }
             Candidate::Container(number, tag) => {
                 let (proven, container) =
