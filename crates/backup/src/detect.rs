@@ -163,14 +163,15 @@ impl Detector for SharedLevel {
 #[derive(Default)]
 struct Recent {
     /// Its length is a power of two, or zero. It grows with the number of placed chunks: most
-    /// backups place few.
-    places: Vec<Option<Entry>>,
+    /// backups place few. Where nothing is, a chunk of no bytes.
+    places: Vec<Entry>,
     placed: usize,
 }
 
 impl Recent {
+    const NOTHING: Entry = (Fingerprint([0; 20]), 0, Reference::ZERO);
     const PLACES_MIN: usize = 1 << 10;
-    /// About 3 MiB.
+    /// 2 MiB.
     const PLACES_MAX: usize = 1 << 16;
 
     fn place(&self, fingerprint: &Fingerprint) -> usize {
@@ -180,10 +181,10 @@ impl Recent {
 
     fn grow(&mut self) {
         let places = (self.places.len() * 8).clamp(Self::PLACES_MIN, Self::PLACES_MAX);
-        let before = std::mem::replace(&mut self.places, vec![None; places]);
-        for held in before.into_iter().flatten() {
+        let before = std::mem::replace(&mut self.places, vec![Self::NOTHING; places]);
+        for held in before.into_iter().filter(|(_, bytes, _)| *bytes > 0) {
             let place = self.place(&held.0);
-            self.places[place] = Some(held);
+            self.places[place] = held;
         }
     }
 }
@@ -208,7 +209,7 @@ impl Detector for Recent {
         if self.places.is_empty() {
             return None;
         }
-        let (held, length, reference) = self.places[self.place(fingerprint)].as_ref()?;
+        let (held, length, reference) = &self.places[self.place(fingerprint)];
         (held == fingerprint && *length as usize == bytes).then_some(*reference)
     }
     fn placed(&mut self, fingerprint: &Fingerprint, bytes: usize, reference: Reference) {
@@ -217,6 +218,6 @@ impl Detector for Recent {
         }
         self.placed += 1;
         let place = self.place(fingerprint);
-        self.places[place] = Some((*fingerprint, to_u32(bytes), reference));
+        self.places[place] = (*fingerprint, to_u32(bytes), reference);
     }
 }

@@ -60,8 +60,8 @@ impl MapBuilder {
         Ok(())
     }
 
-    /// Adds segments as in the parent at the same place, which must be the next ones. Whole pages are
-    /// read and taken over.
+    /// Adds segments as in the parent at the same place, which must be the next ones. Whole pages
+    /// are read and taken over.
     pub(crate) fn push_parents(
         &mut self,
         segments: Range<u64>,

@@ -110,11 +110,9 @@ enum Command {
     Trees(TreesOptions),
     /// Measure replication over a thin line, as root, against restic and rsync, and inside one
     /// machine
-    #[command(
-        after_help = "Example:\n  silt-bench replicate --disks /vm/fleet --work /srv/bench --restic \
-                      restic\nThe far site is a network namespace. Needs iproute2 and rsync; for \
-                      restic, socat and openssh-sftp-server."
-    )]
+    #[command(after_help = "Example:\n  silt-bench replicate --disks /vm/fleet --work /srv/bench \
+                      --restic restic\nThe far site is a network namespace. Needs iproute2 and \
+                      rsync; for restic, socat and openssh-sftp-server.")]
     Replicate(ReplicateOptions),
 }
 
@@ -217,7 +215,8 @@ struct ReplicateOptions {
     #[arg(long, default_value = "2mbit")]
     rate: String,
     /// Round trips of the line; none, to leave the thin line out.
-    #[arg(long, default_values_t = [12, 30, 100], value_delimiter = ',', num_args = 0.., value_name = "MS")]
+    #[arg(long, value_name = "MS", value_delimiter = ',', num_args = 0..)]
+    #[arg(default_values_t = [12, 30, 100])]
     round_trips: Vec<u64>,
     /// The round trip at which rsync and restic are measured.
     #[arg(long, default_value_t = 30, value_name = "MS")]

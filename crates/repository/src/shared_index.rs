@@ -90,8 +90,8 @@ impl SharedIndex {
         name_store(head, self.store, self.generation);
     }
 
-    /// Returns the chunk's reference, if the store has it with this length, and new references to it
-    /// are allowed.
+    /// Returns the chunk's reference, if the store has it with this length, and new references to
+    /// it are allowed.
     ///
     /// A damaged index gives one warning and then finds nothing.
     pub fn get(&mut self, fingerprint: &Fingerprint, bytes: usize) -> Result<Option<Reference>> {

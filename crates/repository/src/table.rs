@@ -40,7 +40,7 @@ impl Table {
         place
     }
 
-    /// Returns where the chunk is, if the table has it and it is as long. The length of a chunk that
+    /// Returns where the chunk is, if the table has it with this length: the length of a chunk that
     /// a peer describes is its claim.
     pub fn get(&self, fingerprint: &Fingerprint, bytes: usize) -> Option<Reference> {
         let number = self.places[self.place(fingerprint)].checked_sub(1)?;

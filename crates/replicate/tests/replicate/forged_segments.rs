@@ -171,13 +171,15 @@ fn replica_that_shares(disk: &[u8]) -> Site {
 /// The same, but only the shared store has the chunk where the source could find it.
 #[test]
 fn a_chunk_of_the_shared_store_is_not_known_by_its_fingerprint_alone() {
+    // Disks are cut into blocks of 4 KiB.
     let disk = noise(1, 3 * 4096);
-    // Whole, it is one chunk of the shared store: a disk is cut into blocks of 4 KiB.
     let there = replica_that_shares(&disk);
     let known = fingerprint(&there, &disk[4096..8192]);
     let is_known = |answers: &[ReplicaMessage]| {
-        let none = |answer: &ReplicaMessage| matches!(answer, ReplicaMessage::Want { chunks, .. } if chunks.is_empty());
-        answers.iter().any(none)
+        answers.iter().any(|answer| match answer {
+            ReplicaMessage::Want { chunks, .. } => chunks.is_empty(),
+            _ => false,
+        })
     };
     let answers = say_to("web3", &there, &[(4096, known, false)], &[]);
     assert!(is_known(&answers), "the shared store has the chunk: {answers:?}");
