@@ -221,3 +221,5 @@ impl Detector for Recent {
         self.places[place] = (*fingerprint, to_u32(bytes), reference);
     }
 }
+
+const _: () = assert!(Recent::PLACES_MAX * size_of::<Entry>() == 2 << 20);
