@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Fuzzes every decoder with libFuzzer for a while, seeded with the golden files. Needs a nightly toolchain; no other tool.
+# Fuzzes every decoder and both ends of a replication with libFuzzer for a while, seeded with the golden files. Needs a nightly toolchain; no other tool.
 # usage: scripts/fuzz.sh [SECONDS]
 set -euo pipefail
 cd "$(dirname "$0")/../fuzz"
@@ -8,7 +8,8 @@ host=$(rustc -vV | sed -n 's/^host: //p')
 llvm=-Cllvm-args=-sanitizer-coverage
 export RUSTFLAGS="--cfg fuzzing -Cpasses=sancov-module $llvm-level=4 $llvm-inline-8bit-counters $llvm-pc-table $llvm-trace-compares"
 cargo +nightly build --release --locked --target "$host"
-mkdir -p corpus/layouts corpus/sources corpus/nbd corpus/nbd_client corpus/images artifacts
+mkdir -p corpus/layouts corpus/sources corpus/nbd corpus/nbd_client corpus/images corpus/replica corpus/replication_source \
+  artifacts
 for file in ../testdata/format/v1/*.bin; do
   for choice in $(seq 0 25); do
     # shellcheck disable=SC2059 # the escape is the point
@@ -28,6 +29,20 @@ printf '\x02\x25\x60\x95\x13%024d' 0 >corpus/nbd/request
   printf '\x00\x03\xe8\x89\x04\x55\x65\xa9\x00\x00\x00\x07\x00\x00\x00\x01\x00\x00\x00\x00'
   for cookie in 1 2; do printf "\x67\x44\x66\x98\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x0$cookie%04096d" 0; done
 } >corpus/nbd_client/simple
-for target in layouts sources nbd nbd_client images; do
-  "target/$host/release/$target" "corpus/$target" -artifact_prefix=artifacts/ -max_total_time="$seconds" -rss_limit_mb=2048
+# Both ends of a replication: each replica, and then one message of each kind changed.
+for replica in 0 1 2 15 16 18 30; do
+  printf "\\x$(printf %02x $replica)" >"corpus/replica/honest$replica"
+  for before in $(seq 0 16); do
+    for change in 80 b0 c0 e0 f0; do
+      printf "\\x$(printf %02x $replica)\\x$(printf %02x "$before")\\x$change\x00\x01\x01" |
+        tee "corpus/replica/$replica-$before-$change" >"corpus/replication_source/$replica-$before-$change"
+    done
+  done
+done
+# Inputs of a replication are slow, and short ones do little.
+options() {
+  [[ $1 != repl* ]] || echo -len_control=0 -max_len=64
+}
+for target in layouts sources nbd nbd_client images replica replication_source; do
+  "target/$host/release/$target" "corpus/$target" $(options "$target") -artifact_prefix=artifacts/ -max_total_time="$seconds" -rss_limit_mb=2048
 done

@@ -3,9 +3,11 @@
 //! A level may miss a duplicate but never invents one (I-6): it returns only references that were
 //! stored with exactly the requested fingerprint.
 
+use silt_format::number::to_u32;
 use silt_format::{BlockRef, Fingerprint, Level, Reference, Result, Signatures};
 use silt_repository::packs::PackWriter;
 use silt_repository::shared_index::SharedLookup;
+use silt_repository::table::Entry;
 
 use super::known::Known;
 use super::options::DetectionOptions;
@@ -66,9 +68,8 @@ fn resolve_in(
 ) -> Result<()> {
     let table = known.table(candidate, packs)?;
     for chunk in draft.chunks.iter_mut().filter(|chunk| chunk.found.is_none()) {
-        let found = table.get(&chunk.fingerprint);
-        let found = found.filter(|(_, length)| *length as usize == chunk.range.len());
-        chunk.found = found.map(|(reference, _)| (reference, level));
+        let found = table.get(&chunk.fingerprint, chunk.range.len());
+        chunk.found = found.map(|reference| (reference, level));
     }
     Ok(())
 }
@@ -151,7 +152,8 @@ impl Detector for SharedLevel {
         }
         let mut find = self.0.begin();
         for chunk in draft.chunks.iter_mut().filter(|chunk| chunk.found.is_none()) {
-            chunk.found = find(&chunk.fingerprint)?.map(|found| (found, Level::Shared));
+            let found = find(&chunk.fingerprint, chunk.range.len())?;
+            chunk.found = found.map(|found| (found, Level::Shared));
         }
         Ok(())
     }
@@ -161,14 +163,15 @@ impl Detector for SharedLevel {
 #[derive(Default)]
 struct Recent {
     /// Its length is a power of two, or zero. It grows with the number of placed chunks: most
-    /// backups place few.
-    places: Vec<Option<(Fingerprint, usize, Reference)>>,
+    /// backups place few. Where nothing is, a chunk of no bytes.
+    places: Vec<Entry>,
     placed: usize,
 }
 
 impl Recent {
+    const NOTHING: Entry = (Fingerprint([0; 20]), 0, Reference::ZERO);
     const PLACES_MIN: usize = 1 << 10;
-    /// About 3 MiB.
+    /// 2 MiB.
     const PLACES_MAX: usize = 1 << 16;
 
     fn place(&self, fingerprint: &Fingerprint) -> usize {
@@ -178,10 +181,10 @@ impl Recent {
 
     fn grow(&mut self) {
         let places = (self.places.len() * 8).clamp(Self::PLACES_MIN, Self::PLACES_MAX);
-        let before = std::mem::replace(&mut self.places, vec![None; places]);
-        for held in before.into_iter().flatten() {
+        let before = std::mem::replace(&mut self.places, vec![Self::NOTHING; places]);
+        for held in before.into_iter().filter(|(_, bytes, _)| *bytes > 0) {
             let place = self.place(&held.0);
-            self.places[place] = Some(held);
+            self.places[place] = held;
         }
     }
 }
@@ -206,8 +209,8 @@ impl Detector for Recent {
         if self.places.is_empty() {
             return None;
         }
-        let (held, length, reference) = self.places[self.place(fingerprint)].as_ref()?;
-        (held == fingerprint && *length == bytes).then_some(*reference)
+        let (held, length, reference) = &self.places[self.place(fingerprint)];
+        (held == fingerprint && *length as usize == bytes).then_some(*reference)
     }
     fn placed(&mut self, fingerprint: &Fingerprint, bytes: usize, reference: Reference) {
         if self.placed >= self.places.len() / 4 && self.places.len() < Self::PLACES_MAX {
@@ -215,6 +218,8 @@ impl Detector for Recent {
         }
         self.placed += 1;
         let place = self.place(fingerprint);
-        self.places[place] = Some((*fingerprint, bytes, reference));
+        self.places[place] = (*fingerprint, to_u32(bytes), reference);
     }
 }
+
+const _: () = assert!(Recent::PLACES_MAX * size_of::<Entry>() == 2 << 20);

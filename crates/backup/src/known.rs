@@ -4,20 +4,17 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use silt_chunking::Fingerprinter;
-use silt_format::{Fingerprint, PRIVATE_STORE, Recipe, Reference, Result, SeriesId};
+use silt_format::{PRIVATE_STORE, Recipe, Reference, Result, SeriesId};
 use silt_repository::cache::WeightedCache;
 use silt_repository::check_record::Avoided;
 use silt_repository::event::Warning;
 use silt_repository::map::MapReader;
 use silt_repository::objects::{Objects, Scratch, is_damage};
 use silt_repository::packs::PackWriter;
-use silt_repository::table::Table;
+use silt_repository::table::{Entry, Table};
 
 use super::adopt::Proven;
 use super::signature_index::Candidate;
-
-/// The reference and length of chunks by fingerprint. A peer may claim a wrong length.
-pub(crate) type Chunks = Table<(Reference, u32)>;
 
 /// The tables of the candidates that were used last.
 pub(crate) struct Known {
@@ -25,7 +22,7 @@ pub(crate) struct Known {
     series: SeriesId,
     reader: Arc<MapReader>,
     avoided: Arc<Avoided>,
-    tables: WeightedCache<Candidate, Arc<Chunks>>,
+    tables: WeightedCache<Candidate, Arc<Table>>,
     fingerprinter: Fingerprinter,
     /// Containers of an interrupted backup that were verified completely.
     pub(crate) proven: BTreeSet<Proven>,
@@ -57,11 +54,7 @@ impl Known {
 
     /// Returns the chunks of a candidate by fingerprint. If the candidate is damaged, warns and
     /// returns an empty table: the backup then only misses duplicates.
-    pub(crate) fn table(
-        &mut self,
-        candidate: Candidate,
-        packs: &PackWriter,
-    ) -> Result<Arc<Chunks>> {
+    pub(crate) fn table(&mut self, candidate: Candidate, packs: &PackWriter) -> Result<Arc<Table>> {
         if let Some(table) = self.tables.get(&candidate) {
             return Ok(table);
         }
@@ -78,11 +71,7 @@ impl Known {
         Ok(table)
     }
 
-    fn load(
-        &mut self,
-        candidate: Candidate,
-        packs: &PackWriter,
-    ) -> Result<Vec<(Fingerprint, (Reference, u32))>> {
+    fn load(&mut self, candidate: Candidate, packs: &PackWriter) -> Result<Vec<Entry>> {
         let avoided = Arc::clone(&self.avoided);
         match candidate {
             Candidate::Recipe(block) => {
@@ -93,9 +82,7 @@ impl Known {
                 let chunks = recipe.chunks.into_iter();
                 let usable = chunks
                     .filter(|chunk| !chunk.reference.is_zero() && !avoided.has(chunk.reference));
-                Ok(usable
-                    .map(|chunk| (chunk.fingerprint, (chunk.reference, chunk.length)))
-                    .collect())
+                Ok(usable.map(|chunk| (chunk.fingerprint, chunk.length, chunk.reference)).collect())
             }
             Candidate::Container(number, tag) => {
                 let (proven, container) =
@@ -104,7 +91,7 @@ impl Known {
                 let directory = &container.directory;
                 let entry = |(slot, place): (u16, silt_format::Slot)| {
                     let reference = Reference::new(PRIVATE_STORE, number, slot);
-                    (directory.fingerprints[place.index as usize], (reference, place.length))
+                    (directory.fingerprints[place.index as usize], place.length, reference)
                 };
                 Ok(directory.slots().map(entry).collect())
             }

@@ -1,5 +1,6 @@
 //! Builds a volume's map; shares every unchanged page with the parent.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use silt_format::{
@@ -35,6 +36,48 @@ impl MapBuilder {
         self.leaf.push(entry);
         if self.leaf.len() == PAGE_ENTRIES {
             self.end_leaf(packs, parent)?;
+        }
+        Ok(())
+    }
+
+    /// Adds this many segments of zeros. Most go by whole pages, so that a peer's claim of a huge
+    /// volume costs little time.
+    pub(crate) fn push_zeros(
+        &mut self,
+        mut count: u64,
+        packs: &mut PackWriter,
+        parent: Option<&ParentVolume>,
+    ) -> Result<()> {
+        while count > 0 {
+            if self.leaf.is_empty() && count >= PAGE_ENTRIES as u64 {
+                self.take_leaf(None, packs, parent)?;
+                count -= PAGE_ENTRIES as u64;
+            } else {
+                self.push(None, packs, parent)?;
+                count -= 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds segments as in the parent at the same place, which must be the next ones. Whole pages
+    /// are read and taken over.
+    pub(crate) fn push_parents(
+        &mut self,
+        segments: Range<u64>,
+        packs: &mut PackWriter,
+        parent: &ParentVolume,
+    ) -> Result<()> {
+        let (mut at, page_segments) = (segments.start, PAGE_ENTRIES as u64);
+        while at < segments.end {
+            if self.leaf.is_empty() && segments.end - at >= page_segments {
+                let page = parents_page(parent, 0, at / page_segments)?;
+                self.take_leaf(page.map(|(block, _)| block), packs, Some(parent))?;
+                at += page_segments;
+            } else {
+                self.push(parent.reader.entry(parent.root, at)?, packs, Some(parent))?;
+                at += 1;
+            }
         }
         Ok(())
     }

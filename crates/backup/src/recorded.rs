@@ -251,7 +251,8 @@ impl Scanner {
         let Some(shared) = &self.shared else { return Ok(()) };
         let mut find = shared.begin();
         for chunk in chunks.iter_mut().filter(|chunk| chunk.is_read) {
-            chunk.found = find(&chunk.fingerprint)?.map(|found| (found, Level::Shared));
+            let found = find(&chunk.fingerprint, chunk.range.len())?;
+            chunk.found = found.map(|found| (found, Level::Shared));
             chunk.is_read = chunk.found.is_none();
         }
         Ok(())

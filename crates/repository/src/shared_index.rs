@@ -90,17 +90,18 @@ impl SharedIndex {
         name_store(head, self.store, self.generation);
     }
 
-    /// Returns the chunk's reference, if the store has it and new references to it are allowed.
+    /// Returns the chunk's reference, if the store has it with this length, and new references to
+    /// it are allowed.
     ///
     /// A damaged index gives one warning and then finds nothing.
-    pub fn get(&mut self, fingerprint: &Fingerprint) -> Result<Option<Reference>> {
+    pub fn get(&mut self, fingerprint: &Fingerprint, bytes: usize) -> Result<Option<Reference>> {
         let near = self.near.iter().enumerate();
-        let mut found = near.map(|(place, (_, table))| (place, table.get(fingerprint)));
+        let mut found = near.map(|(place, (_, table))| (place, table.get(fingerprint, bytes)));
         if let Some((place, Some(reference))) = found.find(|(_, found)| found.is_some()) {
             self.near[..=place].rotate_right(1);
             return Ok(Some(reference));
         }
-        match self.look_up(fingerprint) {
+        match self.look_up(fingerprint, bytes) {
             Ok(found) => Ok(found),
             Err(error) if is_damage(&error) => {
                 self.objects
@@ -114,11 +115,13 @@ impl SharedIndex {
     }
 
     /// Searches the runs, and caches the neighbourhood of a found chunk.
-    fn look_up(&mut self, fingerprint: &Fingerprint) -> Result<Option<Reference>> {
+    fn look_up(&mut self, fingerprint: &Fingerprint, bytes: usize) -> Result<Option<Reference>> {
         // A chunk may exist twice: condemned, and stored again.
         let (containers, barred) = (&self.containers, &self.barred);
-        let is_wanted =
-            |record: &Record| is_open(containers, barred, SharedRecord::decode(record).reference);
+        let is_wanted = |record: &Record| {
+            let SharedRecord { reference, chunk_bytes } = SharedRecord::decode(record);
+            chunk_bytes as usize == bytes && is_open(containers, barred, reference)
+        };
         let Some(lookup) = &mut self.lookup else { return Ok(None) };
         let Some(record) = lookup.find(fingerprint, &is_wanted)? else { return Ok(None) };
         let reference = SharedRecord::decode(&record).reference;
@@ -129,9 +132,9 @@ impl SharedIndex {
             let directory = &container.directory;
             let chunks = directory.slots().map(|(slot, place)| {
                 let reference = Reference::new(SHARED_STORE, number, slot);
-                (directory.fingerprints[place.index as usize], reference)
+                (directory.fingerprints[place.index as usize], place.length, reference)
             });
-            let open = chunks.filter(|(_, reference)| self.is_open(*reference));
+            let open = chunks.filter(|(_, _, reference)| self.is_open(*reference));
             let table = Table::new(open.collect());
             self.near.truncate(NEIGHBOURHOODS - 1);
             self.near.insert(0, (number, table));
@@ -168,11 +171,11 @@ impl SharedLookup {
         Self { index: Arc::new(Mutex::new(index)), avoided: Arc::clone(avoided) }
     }
 
-    /// Looks up several fingerprints; `None` for those that the store lacks.
-    pub fn begin(&self) -> impl FnMut(&Fingerprint) -> Result<Option<Reference>> {
+    /// Looks up several chunks by fingerprint and length; `None` for those that the store lacks.
+    pub fn begin(&self) -> impl FnMut(&Fingerprint, usize) -> Result<Option<Reference>> {
         let mut index = lock(&self.index);
-        move |fingerprint| {
-            let found = index.get(fingerprint)?;
+        move |fingerprint, bytes| {
+            let found = index.get(fingerprint, bytes)?;
             Ok(found.filter(|reference| !self.avoided.has(*reference)))
         }
     }

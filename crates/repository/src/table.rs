@@ -3,17 +3,19 @@
 use silt_format::number::{to_u32, to_usize};
 use silt_format::{Fingerprint, Reference};
 
-/// Fingerprints with their references, or more; looked up by the fingerprint's own bits, which are
-/// random.
-pub struct Table<V = Reference> {
-    entries: Vec<(Fingerprint, V)>,
+/// A chunk's fingerprint, its length in bytes, and where it is: 32 bytes.
+pub type Entry = (Fingerprint, u32, Reference);
+
+/// The places of chunks, looked up by the fingerprint's own bits, which are random.
+pub struct Table {
+    entries: Vec<Entry>,
     /// Open addressing: the entry's number plus one, 0 where empty.
     places: Vec<u32>,
 }
 
-impl<V: Copy> Table<V> {
+impl Table {
     /// A table of these.
-    pub fn new(entries: Vec<(Fingerprint, V)>) -> Self {
+    pub fn new(entries: Vec<Entry>) -> Self {
         let mut table = Self { places: vec![0; (entries.len() * 2).next_power_of_two()], entries };
         for number in 0..table.entries.len() {
             let place = table.place(&table.entries[number].0);
@@ -38,14 +40,18 @@ impl<V: Copy> Table<V> {
         place
     }
 
-    /// Returns what the table has for this fingerprint, if it has it.
-    pub fn get(&self, fingerprint: &Fingerprint) -> Option<V> {
+    /// Returns where the chunk is, if the table has it with this length: the length of a chunk that
+    /// a peer describes is its claim.
+    pub fn get(&self, fingerprint: &Fingerprint, bytes: usize) -> Option<Reference> {
         let number = self.places[self.place(fingerprint)].checked_sub(1)?;
-        Some(self.entries[number as usize].1)
+        let (_, length, reference) = self.entries[number as usize];
+        (length as usize == bytes).then_some(reference)
     }
 
     /// Bytes that it takes.
     pub fn weight(&self) -> usize {
-        64 + self.entries.len() * size_of::<(Fingerprint, V)>() + self.places.len() * 4
+        64 + self.entries.len() * size_of::<Entry>() + self.places.len() * 4
     }
 }
+
+const _: () = assert!(size_of::<Entry>() == 32);

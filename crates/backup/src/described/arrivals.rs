@@ -1,5 +1,8 @@
 //! Segments on their way, from their description to their place in the map.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet, VecDeque};
 

@@ -6,6 +6,7 @@
 //! before they are stored. Everything else is as in a backup.
 
 mod arrivals;
+mod coverage;
 mod recognition;
 mod segments;
 mod steps;
@@ -148,9 +149,11 @@ impl BackupSession<'_> {
             stored_bytes: 0,
             ..volume.clone()
         };
-        copy.root = self.take_segments(volume, &mut copy, peer)?;
+        let loses_data;
+        (copy.root, loses_data) = self.take_segments(volume, &mut copy, peer)?;
         if let VolumeKind::Tree(tree) = &volume.kind {
-            copy.kind = VolumeKind::Tree(Box::new(self.take_steps(volume, tree, peer)?));
+            let tree = self.take_steps((volume, tree), (copy.root, loses_data), peer)?;
+            copy.kind = VolumeKind::Tree(Box::new(tree));
         }
         copy.stored_bytes = self.stored_so_far() - before;
         self.volumes.push(copy);

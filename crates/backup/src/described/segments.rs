@@ -9,6 +9,7 @@ use silt_format::{
     BlockReader, Chunking, Error, Fingerprint, Level, MapRoot, Recipe, Reference, Result,
     SEGMENT_BYTES, SegmentEntry, Volume, segment_count,
 };
+use silt_repository::objects::is_damage;
 
 use super::arrivals::{Arrival, Arrivals, State, WANTED_BYTES_MAX, Wanting};
 use super::{ReplicaPeer, unexpected};
@@ -36,6 +37,10 @@ struct Adding<'v> {
     /// The chunks of a frame.
     frame: Vec<u8>,
     placed: u64,
+    /// Whether a segment has no data that has some in the parent.
+    loses_data: bool,
+    /// Whether the source was told of the parent.
+    is_parent_told: bool,
 }
 
 impl Adding<'_> {
@@ -109,9 +114,22 @@ impl Adding<'_> {
         self.arrivals.take_frame(&self.frame, block)
     }
 
+    /// Notes a run of segments of zeros, which may have data in the parent.
+    fn note_zeros(&mut self, first: u64, count: u64) -> Result<()> {
+        let Some(parent) = self.scanner.parent.as_ref().filter(|_| !self.loses_data) else {
+            return Ok(());
+        };
+        self.loses_data = match parent.reader.next_segment(parent.root, first) {
+            Ok(next) => next.is_some_and(|(segment, _)| segment - first < count),
+            Err(error) if is_damage(&error) => true,
+            Err(error) => return Err(error),
+        };
+        Ok(())
+    }
+
     /// Takes a run of segments as in the parent; what of it is known to be damaged is asked for.
     fn describe_parents(&mut self, count: u64, needed: &mut Vec<Span>) -> Result<()> {
-        if self.scanner.parent.is_none() {
+        if self.scanner.parent.is_none() || !self.is_parent_told {
             return Err(Error::invalid(
                 "the source compared with a volume that is not the parent's",
             ));
@@ -195,13 +213,14 @@ fn fits(recipe: &Recipe, chunking: Chunking) -> bool {
 }
 
 impl BackupSession<'_> {
-    /// Takes a volume's segments, and returns the root of its map.
+    /// Takes a volume's segments. Returns the root of its map, and whether a segment has no data
+    /// that has some in the parent.
     pub(super) fn take_segments(
         &mut self,
         volume: &Volume,
         copy: &mut Volume,
         peer: &mut dyn ReplicaPeer,
-    ) -> Result<MapRoot> {
+    ) -> Result<(MapRoot, bool)> {
         let kind = std::mem::discriminant(&volume.kind);
         let is_it =
             |old: &&Volume| old.name == volume.name && std::mem::discriminant(&old.kind) == kind;
@@ -222,6 +241,8 @@ impl BackupSession<'_> {
             blocks: BlockReader::default(),
             frame: Vec::new(),
             placed: 0,
+            loses_data: volume.bytes < parent_bytes,
+            is_parent_told: self.parent_is_trusted,
         };
         let workers = self.context.workers(self.budget.workers(scan_jobs(self.options.jobs)));
         let objects = Arc::clone(&self.repository.objects);
@@ -233,7 +254,7 @@ impl BackupSession<'_> {
         })?;
         objects.buffers.segments.keep([std::mem::take(&mut adding.data)]);
         let parent = adding.scanner.parent.as_ref();
-        adding.map.finish(volume.bytes, &mut self.packs, parent)
+        Ok((adding.map.finish(volume.bytes, &mut self.packs, parent)?, adding.loses_data))
     }
 
     /// Takes messages until every segment is placed and the source has said that it was the last.
@@ -327,25 +348,21 @@ impl BackupSession<'_> {
     ) -> Result<()> {
         let Arrival { first, count, state } = arrival;
         let bytes = adding.bytes_of_run(first, count);
-        let mut push = |adding: &mut Adding<'_>, entry| {
-            adding.map.push(entry, &mut self.packs, adding.scanner.parent.as_ref())
-        };
         match state {
             State::Zeros => {
                 copy.levels.add(Level::Zero, bytes);
-                (0..count).try_for_each(|_| push(adding, None))
+                adding.note_zeros(first, count)?;
+                adding.map.push_zeros(count, &mut self.packs, adding.scanner.parent.as_ref())
             }
             State::Parent => {
                 copy.levels.add(Level::Digest, bytes);
-                (first..first + count).try_for_each(|segment| {
-                    let parent = adding.scanner.parent.as_ref();
-                    let entry = parent.map(|parent| parent.reader.entry(parent.root, segment));
-                    push(adding, entry.transpose()?.flatten())
-                })
+                let parent = adding.scanner.parent.as_ref();
+                let parent = parent.ok_or_else(|| Error::invalid("there is no parent"))?;
+                adding.map.push_parents(first..first + count, &mut self.packs, parent)
             }
             State::Same(entry) => {
                 copy.levels.add(Level::Digest, bytes);
-                push(adding, Some(entry))
+                adding.map.push(Some(entry), &mut self.packs, adding.scanner.parent.as_ref())
             }
             State::Draft(mut wanting) => {
                 fill(adding, &mut wanting)?;

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use silt_format::number::to_u64;
 use silt_format::replica::{SourceMessage, TreeStep};
-use silt_format::tree::{Entry, EntryKind, Tree};
-use silt_format::{Error, Result, Volume};
-use silt_repository::objects::Objects;
+use silt_format::tree::{Entry, EntryKind, Extent, Tree};
+use silt_format::{Error, MapRoot, Result, SEGMENT_BYTES, Volume};
+use silt_repository::packs::PackWriter;
 use silt_repository::tree::{Cursor, TreeReader, TreeWriter};
 
+use super::coverage::Coverage;
 use super::{ReplicaPeer, unexpected};
 use crate::session::BackupSession;
 
@@ -17,49 +19,50 @@ const DEPTH_MAX: usize = 1 << 16;
 /// A file tree that is being described.
 struct Tracing<'v> {
     volume: &'v Volume,
+    coverage: Coverage,
     writer: TreeWriter,
     pages: TreeReader,
     /// The parent's root.
     old_root: Option<Entry>,
-    /// Whether the parent's files may lie behind the end of this volume.
-    is_shorter: bool,
+    /// Whether files of the parent may have content in segments that have no data here.
+    loses_data: bool,
     /// For each open directory, the place in the parent's directory of the same path.
     open: Vec<Option<Cursor>>,
 }
 
 impl BackupSession<'_> {
-    /// Takes a tree's entries, and writes its pages.
+    /// Takes the entries of a tree whose map is complete, and writes its pages. `loses_data` tells
+    /// whether a segment has no data that has some in the parent.
     pub(super) fn take_steps(
         &mut self,
-        volume: &Volume,
-        tree: &Tree,
+        (volume, tree): (&Volume, &Tree),
+        (root, loses_data): (MapRoot, bool),
         peer: &mut dyn ReplicaPeer,
     ) -> Result<Tree> {
-        let old = self.parent.as_ref().and_then(|parent| {
+        let parent = self.parent.as_ref().filter(|_| self.parent_is_trusted);
+        let old = parent.and_then(|parent| {
             let mut old = parent.volumes.iter().filter(|old| old.name == volume.name);
-            old.find_map(|old| Some((old.tree()?, old.bytes)))
+            old.find_map(Volume::tree)
         });
-        let is_shorter = old.is_some_and(|(_, bytes)| volume.bytes < bytes);
         let mut tracing = Tracing {
             volume,
+            coverage: Coverage::new(&self.reader, root),
             writer: TreeWriter::new(),
             pages: TreeReader::of(Arc::clone(&self.reader)),
-            old_root: old.map(|(old, _)| old.root.clone()),
-            is_shorter,
+            old_root: old.map(|old| old.root.clone()),
+            loses_data,
             open: Vec::new(),
         };
-        let objects = Arc::clone(&self.repository.objects);
         let mut root = None;
         loop {
-            self.lease.keep()?;
-            self.context.check_interrupted()?;
+            self.keep()?;
             match peer.receive()? {
                 SourceMessage::Steps(steps) => {
                     for step in steps {
                         if root.is_some() {
                             return Err(Error::invalid("entries come after the root's end"));
                         }
-                        root = self.take_step(&mut tracing, step, &objects)?;
+                        root = self.take_step(&mut tracing, step)?;
                     }
                 }
                 SourceMessage::End => break,
@@ -70,33 +73,32 @@ impl BackupSession<'_> {
         Ok(Tree { root, ..tree.clone() })
     }
 
+    fn keep(&mut self) -> Result<()> {
+        self.lease.keep()?;
+        self.context.check_interrupted()
+    }
+
     /// Takes a step; returns the root at its end.
-    fn take_step(
-        &mut self,
-        tracing: &mut Tracing<'_>,
-        step: TreeStep,
-        objects: &Objects,
-    ) -> Result<Option<Entry>> {
-        let packs = &mut self.packs;
+    fn take_step(&mut self, tracing: &mut Tracing<'_>, step: TreeStep) -> Result<Option<Entry>> {
         match step {
-            TreeStep::Enter(entry) => tracing.enter(*entry).map(|()| None),
+            TreeStep::Enter(entry) => {
+                tracing.require_sound(&entry, &self.packs)?;
+                tracing.enter(*entry).map(|()| None)
+            }
             TreeStep::Entry(entry) => {
-                tracing.require_sound(&entry)?;
-                tracing.writer.add(objects, packs, *entry).map(|()| None)
+                tracing.require_sound(&entry, &self.packs)?;
+                self.add_entry(tracing, *entry).map(|()| None)
             }
             TreeStep::Same(name) => {
                 let entry = tracing.old(|cursor, pages| cursor.seek(pages, &name))?;
-                let entry = require(entry, &name)?;
-                tracing.require_within(&entry)?;
-                tracing.writer.add(objects, packs, entry).map(|()| None)
+                self.add_same(tracing, require(entry, &name)?).map(|()| None)
             }
             TreeStep::SameRange(first, last) => {
                 let mut entry =
                     require(tracing.old(|cursor, pages| cursor.seek(pages, &first))?, &first)?;
                 loop {
                     let is_last = entry.name >= last;
-                    tracing.require_within(&entry)?;
-                    tracing.writer.add(objects, packs, entry)?;
+                    self.add_same(tracing, entry)?;
                     if is_last {
                         return Ok(None);
                     }
@@ -105,9 +107,34 @@ impl BackupSession<'_> {
             }
             TreeStep::Leave => {
                 tracing.open.pop();
-                tracing.writer.leave(objects, packs)
+                tracing.writer.leave(&self.repository.objects, &mut self.packs)
             }
         }
+    }
+
+    fn add_entry(&mut self, tracing: &mut Tracing<'_>, entry: Entry) -> Result<()> {
+        tracing.writer.add(&self.repository.objects, &mut self.packs, entry)
+    }
+
+    /// Adds an entry of the parent. If segments of the parent are gone, first looks for the content
+    /// of every file in it.
+    fn add_same(&mut self, tracing: &mut Tracing<'_>, entry: Entry) -> Result<()> {
+        if tracing.loses_data {
+            tracing.require_sound(&entry, &self.packs)?;
+            let mut open = vec![tracing.pages.entries(&entry)];
+            while let Some(entries) = open.last_mut() {
+                self.keep()?;
+                let Some(below) = entries.next(&tracing.pages)? else {
+                    open.pop();
+                    continue;
+                };
+                tracing.require_sound(&below, &self.packs)?;
+                if below.subtree.is_some() {
+                    open.push(tracing.pages.entries(&below));
+                }
+            }
+        }
+        self.add_entry(tracing, entry)
     }
 }
 
@@ -121,7 +148,6 @@ fn require(entry: Option<Entry>, name: &[u8]) -> Result<Entry> {
 
 impl Tracing<'_> {
     fn enter(&mut self, entry: Entry) -> Result<()> {
-        self.require_sound(&entry)?;
         let is_root = self.open.is_empty();
         if entry.metadata.kind != EntryKind::Directory || entry.name.is_empty() != is_root {
             return Err(Error::invalid("the source entered what is no directory"));
@@ -155,37 +181,26 @@ impl Tracing<'_> {
         Ok(entry)
     }
 
-    /// Fails unless the content of all files of an entry of the parent is in the volume.
-    fn require_within(&self, entry: &Entry) -> Result<()> {
-        if !self.is_shorter {
-            return Ok(());
+    /// Fails with `Corrupt` unless all content of a file has data in the volume.
+    fn require_sound(&mut self, entry: &Entry, packs: &PackWriter) -> Result<()> {
+        let wrong = |why: &str| {
+            let name = entry.name.escape_ascii();
+            Error::corrupt(format!("the source sent an entry '{name}' {why}"))
+        };
+        if entry.name.is_empty() && !self.open.is_empty() {
+            return Err(wrong("without a name"));
         }
-        self.require_sound(entry)?;
-        let mut open = vec![self.pages.entries(entry)];
-        while let Some(entries) = open.last_mut() {
-            match entries.next(&self.pages)? {
-                Some(entry) => {
-                    self.require_sound(&entry)?;
-                    if entry.subtree.is_some() {
-                        open.push(self.pages.entries(&entry));
-                    }
-                }
-                None => drop(open.pop()),
+        let content = |extent: &Extent| extent.address.map(|address| (address, extent.bytes));
+        for (address, bytes) in entry.extents.iter().filter_map(content) {
+            let end = address.checked_add(bytes).filter(|end| *end <= self.volume.bytes);
+            let end = end.ok_or_else(|| wrong("whose content lies behind the volume"))?;
+            let segment_bytes = to_u64(SEGMENT_BYTES);
+            let segments = address / segment_bytes..end.div_ceil(segment_bytes);
+            if let Some(segment) = self.coverage.first_without_data(segments, packs)? {
+                let why = format!("whose content is in segment {segment}, which has no data");
+                return Err(wrong(&why));
             }
         }
         Ok(())
-    }
-
-    /// Fails unless the content of a file is in the volume.
-    fn require_sound(&self, entry: &Entry) -> Result<()> {
-        let ends_within = entry.extents.iter().all(|extent| {
-            let Some(address) = extent.address else { return true };
-            address.checked_add(extent.bytes).is_some_and(|end| end <= self.volume.bytes)
-        });
-        if ends_within && !entry.name.is_empty() | self.open.is_empty() {
-            return Ok(());
-        }
-        let name = entry.name.escape_ascii();
-        Err(Error::corrupt(format!("the source sent an entry '{name}' that is not sound")))
     }
 }

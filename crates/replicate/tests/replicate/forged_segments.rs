@@ -10,7 +10,7 @@ use silt_format::{
     Chunking, ErrorKind, Fingerprint, Id, Recipe, RecipeChunk, Reference, Result, Signatures,
 };
 use silt_replicate::Replica;
-use siltstone::{BackupOptions, Selector, When};
+use siltstone::{BackupOptions, PopularOptions, Selector, SharePolicy, When};
 
 use crate::hostile_sources::is_sound;
 use crate::kit::*;
@@ -37,6 +37,31 @@ impl ReplicaPeer for Script {
 
 /// Describes a volume of one segment with these chunks: length, fingerprint, whether it is zeros.
 fn say(there: &Site, chunks: &[(u32, Fingerprint, bool)], data: &[u8]) -> Vec<ReplicaMessage> {
+    say_to("web1", there, chunks, data)
+}
+
+fn say_to(
+    to: &str,
+    there: &Site,
+    chunks: &[(u32, Fingerprint, bool)],
+    data: &[u8],
+) -> Vec<ReplicaMessage> {
+    serve(there, script(to, there, chunks, data))
+}
+
+fn serve(there: &Site, said: impl IntoIterator<Item = SourceMessage>) -> Vec<ReplicaMessage> {
+    let mut script = Script { said: said.into_iter().collect(), answers: Vec::new() };
+    let served = Replica::new(&there.repository, BackupOptions::default()).serve(&mut script);
+    served.unwrap();
+    script.answers
+}
+
+fn script(
+    to: &str,
+    there: &Site,
+    chunks: &[(u32, Fingerprint, bool)],
+    data: &[u8],
+) -> [SourceMessage; 7] {
     let latest = Selector::Time(Some("web1".to_owned()), When::Latest);
     let found = there.repository.find(&latest).unwrap();
     let keys = &there.repository.objects.keys;
@@ -55,21 +80,17 @@ fn say(there: &Site, chunks: &[(u32, Fingerprint, bool)], data: &[u8]) -> Vec<Re
     (snapshot.volumes[0].bytes, snapshot.volumes[0].chunking) =
         (recipe.segment_bytes().into(), CUT);
     let origin = Origin { repository: silt_format::RepositoryId([7; 16]), snapshot: Id(3) };
-    let (series, labels) = ("web1".to_owned(), Vec::new());
+    let (series, labels) = (to.to_owned(), Vec::new());
     let begin = Begin { series, domain, labels, origin, snapshot };
-    let said = [
-        SourceMessage::Ask { series: "web1".to_owned() },
+    [
+        SourceMessage::Ask { series: to.to_owned() },
         SourceMessage::Begin(Box::new(begin)),
         SourceMessage::Segments(vec![Described::Segment(digest, Signatures([0; 8]))]),
         SourceMessage::Chunks { segment: 0, recipe: recipe.encode(CUT) },
         SourceMessage::Data(data.to_vec()),
         SourceMessage::End,
         SourceMessage::Commit,
-    ];
-    let mut script = Script { said: said.into(), answers: Vec::new() };
-    let served = Replica::new(&there.repository, BackupOptions::default()).serve(&mut script);
-    served.unwrap();
-    script.answers
+    ]
 }
 
 fn fingerprint(there: &Site, bytes: &[u8]) -> Fingerprint {
@@ -128,4 +149,87 @@ fn a_chunk_that_is_called_zeros_is_restored_as_zeros() {
     let answers = say(&there, &[(700, zero, false)], &[0; 700]);
     assert!(matches!(answers.last(), Some(ReplicaMessage::Failed { .. })), "{answers:?}");
     is_sound(&there, "zeros");
+}
+
+/// A replica whose shared store has the chunks of `disk`.
+fn replica_that_shares(disk: &[u8]) -> Site {
+    let here = site();
+    for series in ["web1", "web2"] {
+        back_up(&here, series, &[("root", disk)]);
+    }
+    let there = replica_of(&here);
+    assert!(send(&here, &there).is_complete());
+    let spool = tempfile::tempdir().unwrap();
+    let policy = SharePolicy::Duplicates;
+    let spool = spool.path().to_owned();
+    let options = PopularOptions { policy, spool, memory_bytes: 0, dry_run: false };
+    let report = there.repository.build_popular(&options).unwrap();
+    assert!(report.copied_chunks > 0, "{report:?}");
+    there
+}
+
+/// The same, but only the shared store has the chunk where the source could find it.
+#[test]
+fn a_chunk_of_the_shared_store_is_not_known_by_its_fingerprint_alone() {
+    // Disks are cut into blocks of 4 KiB.
+    let disk = noise(1, 3 * 4096);
+    let there = replica_that_shares(&disk);
+    let known = fingerprint(&there, &disk[4096..8192]);
+    let is_known = |answers: &[ReplicaMessage]| {
+        answers.iter().any(|answer| match answer {
+            ReplicaMessage::Want { chunks, .. } => chunks.is_empty(),
+            _ => false,
+        })
+    };
+    let answers = say_to("web3", &there, &[(4096, known, false)], &[]);
+    assert!(is_known(&answers), "the shared store has the chunk: {answers:?}");
+    assert!(read(&there, "web3", "root") == disk[4096..8192]);
+    for (number, length) in [100, 4095, 4097, 9000].into_iter().enumerate() {
+        let series = format!("other{number}");
+        let answers = say_to(&series, &there, &[(length, known, false)], &[]);
+        assert!(!is_known(&answers), "{length}: {answers:?}");
+        assert!(matches!(answers.last(), Some(ReplicaMessage::Failed { .. })), "{answers:?}");
+        let answers =
+            say_to(&series, &there, &[(length, known, false)], &noise(4, length as usize));
+        let last = answers.last();
+        let Some(ReplicaMessage::Failed { kind, .. }) = last else { panic!("{answers:?}") };
+        assert_eq!(*kind, ErrorKind::Corrupt);
+    }
+    is_sound(&there, "a wrong length in the shared store");
+}
+
+/// What was on its way when a snapshot was given up is asked for again by the next one.
+#[test]
+fn chunks_of_a_snapshot_that_was_given_up_are_asked_for_again() {
+    let new = noise(8, 9000);
+    for given_up in 2..6 {
+        let there = replica_with(&noise(1, 3 * 4096));
+        let print = fingerprint(&there, &new);
+        let said = script("web1", &there, &[(9000, print, false), (9000, print, false)], &new);
+        let before = said[..given_up].iter().cloned();
+        let answers = serve(&there, before.chain([SourceMessage::Abort]).chain(said.clone()));
+        let committed =
+            |answer: &ReplicaMessage| matches!(answer, ReplicaMessage::Committed { .. });
+        assert_eq!(answers.iter().filter(|answer| committed(answer)).count(), 1, "{answers:?}");
+        assert!(read(&there, "web1", "root") == [&new[..], &new].concat());
+        is_sound(&there, "given up");
+    }
+}
+
+/// A snapshot of a key that may not remove is named to no source, so none can compare with it.
+#[test]
+fn segments_of_a_parent_that_was_not_named_are_refused() {
+    let here = encrypted_site();
+    back_up(&here, "web1", &[("root", &noise(1, 9000))]);
+    let there = encrypted_replica_of(&here);
+    let thief = there.write_only(b"thief", &["*"]);
+    back_up(&thief, "web1", &[("root", &noise(66, 9000))]);
+    let there = there.opened_by(b"all");
+    let known = fingerprint(&there, &noise(66, 9000));
+    let mut said = script("web1", &there, &[(9000, known, false)], &[]);
+    said[2] = SourceMessage::Segments(vec![Described::Parent(1)]);
+    let answers = serve(&there, [0, 1, 2, 5, 6].map(|place: usize| said[place].clone()));
+    assert!(matches!(answers[1], ReplicaMessage::Ready { parent: None }), "{answers:?}");
+    let Some(ReplicaMessage::Failed { kind, .. }) = answers.last() else { panic!("{answers:?}") };
+    assert_eq!(*kind, ErrorKind::Invalid);
 }

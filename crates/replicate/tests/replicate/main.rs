@@ -15,3 +15,4 @@ mod kit;
 mod refusals;
 mod talks;
 mod trees;
+mod trees_without_data;

@@ -14,6 +14,37 @@ use siltstone::{BackupOptions, Protection, Repository};
 use crate::hostile_sources::is_sound;
 use crate::kit::*;
 
+/// A snapshot whose origin can't be read now may be the copy of one that the source would send.
+#[test]
+fn a_series_whose_snapshots_cannot_be_read_now_is_not_sent() {
+    let here = site();
+    back_up(&here, "web1", &[("root", &noise(1, 9000))]);
+    let there = replica_of(&here);
+    assert!(send(&here, &there).is_complete());
+    for kind in [ErrorKind::Unavailable, ErrorKind::Denied] {
+        let failures = AtomicU64::new(0);
+        let rule = move |operation: &Operation, _: u64| match operation {
+            Operation::Get { key, .. }
+                if key.as_str().starts_with("snapshots/")
+                    && failures.fetch_add(1, Ordering::SeqCst) == 0 =>
+            {
+                Fault::FailBefore(kind)
+            }
+            _ => Fault::Pass,
+        };
+        let fails_once = Arc::new(FaultStorage::new(there.storage.clone(), rule));
+        let fails_once = Repository::open(fails_once, context(), || Ok(Vec::new())).unwrap();
+        let options = ReplicateOptions::default();
+        let report = replicate(&here.repository, &fails_once, options, BackupOptions::default());
+        let report = report.unwrap();
+        assert!(report.snapshots.is_empty() && !report.is_complete(), "{report:?}");
+        assert!(report.refused[0].1.starts_with(&format!("{kind:?}")), "{report:?}");
+    }
+    let report = send(&here, &there);
+    assert!(report.is_complete() && report.present == 1, "{report:?}");
+    assert_eq!(there.repository.heads(&[]).unwrap()[0].snapshots.len(), 1);
+}
+
 /// Storage is full from some write on, and has room again later.
 #[test]
 fn a_full_destination_is_named_and_nothing_is_lost() {
