@@ -1,0 +1,3 @@
+//! Tests of what many hosts do together.
+
+mod calendar;
