@@ -94,7 +94,7 @@ impl Dice {
             let wrong = usize::from(self.below(30) == 0);
             let first = self.below(end + 1 + wrong);
             let number = |value: usize| {
-                if value % 2 == 0 { format!("{value}") } else { format!("{value:02}") }
+                if value.is_multiple_of(2) { format!("{value}") } else { format!("{value:02}") }
             };
             let last = (self.below(4) == 0).then(|| first + self.below(end));
             // It refuses a range of seconds of one value, but no other.
@@ -123,7 +123,8 @@ impl Dice {
             let wrong = usize::from(self.below(20) == 0);
             let mut part = self.pick(&names[..7 + wrong]).to_owned();
             if self.below(3) == 0 {
-                part += &format!("{}{}", self.pick(&["..", "..", "-"]), self.pick(&names[..7]));
+                part += self.pick(&["..", "..", "-"]);
+                part += self.pick(&names[..7]);
             }
             parts.push(part);
         }
