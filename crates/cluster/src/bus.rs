@@ -172,3 +172,14 @@ pub struct Member {
     /// What it has said about itself.
     pub about: Vec<u8>,
 }
+
+/// Fails with `Invalid` if a message is too large for a bus.
+pub(crate) fn check_bytes(message: &[u8]) -> Result<()> {
+    if message.len() > MESSAGE_BYTES_MAX {
+        return Err(Error::invalid(format!(
+            "a message of {} bytes is too large for the bus, which takes {MESSAGE_BYTES_MAX}",
+            message.len()
+        )));
+    }
+    Ok(())
+}

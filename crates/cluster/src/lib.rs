@@ -4,6 +4,7 @@ mod bus;
 mod calendar;
 mod hostile;
 mod local;
+mod nats;
 
 pub use bus::{
     ATTEMPTS_MAX, Answering, Bus, Delivery, Job, JobState, Lease, Listener, MESSAGE_BYTES_MAX,
@@ -12,3 +13,4 @@ pub use bus::{
 pub use calendar::Calendar;
 pub use hostile::HostileBus;
 pub use local::LocalBus;
+pub use nats::{NatsBus, NatsOptions};

@@ -6,12 +6,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use silt_format::{Error, Result};
+use silt_format::Result;
 use silt_repository::env::Env;
 
 use crate::bus::{
-    Answering, Bus, Delivery, Job, JobState, Lease, Listener, MESSAGE_BYTES_MAX, Member, Name,
-    Offer, Respond,
+    Answering, Bus, Delivery, Job, JobState, Lease, Listener, Member, Name, Offer, Respond,
+    check_bytes,
 };
 use queue::Queue;
 
@@ -89,17 +89,6 @@ impl LocalBus {
             self.env.sleep_ns(LOOK_NS);
         }
     }
-}
-
-/// Fails with `Invalid` if a message is too large for a bus.
-pub(crate) fn check_bytes(message: &[u8]) -> Result<()> {
-    if message.len() > MESSAGE_BYTES_MAX {
-        return Err(Error::invalid(format!(
-            "a message of {} bytes is too large for the bus, which takes {MESSAGE_BYTES_MAX}",
-            message.len()
-        )));
-    }
-    Ok(())
 }
 
 impl Bus for LocalBus {

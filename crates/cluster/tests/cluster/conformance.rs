@@ -16,6 +16,14 @@ pub trait Site {
     fn member(&self) -> Arc<dyn Bus>;
     /// Lets so much time pass.
     fn pass(&self, time: Duration);
+    /// How long a job is left alone.
+    fn sign_of_life(&self) -> Duration {
+        SIGN_OF_LIFE
+    }
+    /// How long the id of a job is known.
+    fn repeats(&self) -> Duration {
+        REPEATS
+    }
 }
 
 pub fn name(text: &str) -> Name {
@@ -77,7 +85,7 @@ fn a_key_has_one_job(site: &dyn Site) {
     assert_eq!(bus.offer(&job("web1", "monday")).unwrap(), Offer::Repeated, "it is done");
     assert_eq!(bus.offer(&job("web1", "tuesday")).unwrap(), Offer::Added);
     drain(&*bus, "backup");
-    site.pass(REPEATS + SECOND);
+    site.pass(site.repeats() + SECOND);
     assert_eq!(bus.offer(&job("web1", "monday")).unwrap(), Offer::Added, "nobody remembers");
     drain(&*bus, "backup");
 }
@@ -86,11 +94,11 @@ fn an_abandoned_job_is_delivered_again(site: &dyn Site) {
     let (one, two) = (site.member(), site.member());
     one.offer(&job("web2", "abandoned")).unwrap();
     let first = one.take(&name("backup"), SECOND).unwrap().unwrap();
-    site.pass(SIGN_OF_LIFE / 2);
+    site.pass(site.sign_of_life() / 2);
     one.settle(&first, JobState::Running).unwrap();
-    site.pass(SIGN_OF_LIFE * 3 / 4);
+    site.pass(site.sign_of_life() * 3 / 4);
     assert!(two.take(&name("backup"), SHORT).unwrap().is_none(), "there was a sign of life");
-    site.pass(SIGN_OF_LIFE / 2);
+    site.pass(site.sign_of_life() / 2);
     let second = two.take(&name("backup"), SECOND).unwrap().unwrap();
     assert_eq!((&second.job, second.attempt), (&first.job, 2));
     // It wakes up: the job is not its own any more.

@@ -9,3 +9,4 @@
 mod calendar;
 mod conformance;
 mod local;
+mod nats;
