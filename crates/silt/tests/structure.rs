@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// Crates from the bottom up: each may use those before it, and no other.
-const CRATES: [&str; 20] = [
+const CRATES: [&str; 21] = [
     "format",
     "chunking",
     "storage",
@@ -19,6 +19,7 @@ const CRATES: [&str; 20] = [
     "backup",
     "replicate",
     "engine",
+    "cluster",
     "files",
     "export",
     "terminal",

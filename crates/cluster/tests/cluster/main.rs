@@ -1,0 +1,12 @@
+//! Tests of what many hosts do together.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "a test that meets an unexpected error has failed, and says what it skips"
+)]
+
+mod calendar;
+mod conformance;
+mod local;
+mod nats;
