@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Installs what the demo and the tests need and this machine lacks: Debian packages, cargo-deny, MinIO, Azurite
-# and HDFS.
+# Installs what the demo and the tests need and this machine lacks: Debian packages, cargo-deny, MinIO, NATS,
+# Azurite and HDFS.
 # usage: scripts/setup.sh [demo|demo-replicate|test]
 set -euo pipefail
 purpose=${1:-test}
 cargo_deny_version=0.18.9
 minio_version=v0.0.0-20260212201848-7aac2a2c5b7c
+nats_version=v2.15.2
 hadoop_version=3.4.1
 azurite_version=3.37.0
 
@@ -37,13 +38,17 @@ if [ "$purpose" = test ] && ! command -v cargo-deny >/dev/null; then
   echo "installing: cargo-deny $cargo_deny_version"
   cargo install --quiet --locked "cargo-deny@$cargo_deny_version"
 fi
-# The object store that tests run against; it takes a few minutes to build.
+# The object store and the bus that tests run against; MinIO takes a few minutes to build.
 go_bin=${GOBIN:-${GOPATH:-$HOME/go}/bin}
-if [ "$purpose" = test ] && ! command -v minio >/dev/null && [ ! -x "$go_bin/minio" ]; then
-  command -v go >/dev/null || { echo "setup: install Go (https://go.dev) first" >&2; exit 1; }
-  echo "installing: minio $minio_version"
-  go install "github.com/minio/minio@$minio_version"
-fi
+for server in "minio github.com/minio/minio@$minio_version" \
+  "nats-server github.com/nats-io/nats-server/v2@$nats_version"; do
+  read -r program package <<<"$server"
+  if [ "$purpose" = test ] && ! command -v "$program" >/dev/null && [ ! -x "$go_bin/$program" ]; then
+    command -v go >/dev/null || { echo "setup: install Go (https://go.dev) first" >&2; exit 1; }
+    echo "installing: $package"
+    go install "$package"
+  fi
+done
 # What stands in for Azure's blob storage; where it can't be had, its tests are skipped and say so.
 azurite=${XDG_DATA_HOME:-$HOME/.local/share}/silt-tests/azurite
 if [ "$purpose" = test ] && [ ! -x "$azurite/node_modules/.bin/azurite-blob" ]; then

@@ -4,6 +4,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 scripts/setup.sh test
+# Where it puts the servers that it builds.
+PATH=$PATH:${GOBIN:-${GOPATH:-$HOME/go}/bin}
 hdfs=(--manifest-path programs/silt-hdfs/Cargo.toml --locked --target-dir "${CARGO_TARGET_DIR:-target}")
 step() { printf '\n== %s\n' "$*"; }
 
