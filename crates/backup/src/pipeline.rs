@@ -15,6 +15,7 @@ use silt_repository::event::Warning;
 use silt_repository::sync::lock;
 use silt_source::VolumeSource;
 
+use super::compression::Compression;
 use super::feed::{Claim, Feed, SegmentClaim, read_or_mark};
 use super::scan::{Outcome, ScanBuffers, Scanned, Scanner, SegmentDraft, source_error};
 use super::tree::{Cutter, OldSegments, TreeFeed};
@@ -182,8 +183,8 @@ struct Tools {
 }
 
 impl Tools {
-    fn new(zstd_level: i32) -> Result<Self> {
-        Ok(Self { writer: BlockWriter::new(zstd_level)?, buffers: ScanBuffers::new() })
+    fn new(compression: Compression) -> Result<Self> {
+        Ok(Self { writer: compression.writer()?, buffers: ScanBuffers::new() })
     }
 }
 
@@ -195,7 +196,7 @@ pub struct Pipeline<'a> {
     scanned: Option<Scan<'a>>,
     /// The pool of buffers.
     kept: &'a Buffers,
-    zstd_level: i32,
+    compression: Compression,
     workers: usize,
     /// The committer's own, where it does all work.
     tools: Mutex<Option<Tools>>,
@@ -221,13 +222,13 @@ impl<'a> Pipeline<'a> {
             changed: Condvar::new(),
             scanned: Some(Scan::Disk(disk)),
             kept,
-            zstd_level,
+            compression: Compression::of_disk(zstd_level),
             workers,
             tools: Mutex::default(),
         }
     }
 
-    /// Returns a pipeline that scans a file tree.
+    /// Returns a pipeline that scans a file tree. `zstd_level` is that of disks.
     pub(crate) fn of_tree(
         (feed, old, cutter): (TreeFeed<'a>, &'a OldSegments, Cutter),
         scanner: &'a Scanner,
@@ -243,6 +244,7 @@ impl<'a> Pipeline<'a> {
             state.buffers =
                 (0..buffers).map(|_| kept.segments.take().unwrap_or_default()).collect();
         }
+        pipeline.compression = Compression::of_tree(zstd_level);
         let feed = Mutex::new((feed, 0));
         pipeline.scanned = Some(Scan::Tree(Box::new(Tree { feed, old, cutter, scanner })));
         pipeline
@@ -252,7 +254,8 @@ impl<'a> Pipeline<'a> {
     pub fn of_packing(kept: &'a Buffers, zstd_level: i32, workers: usize) -> Self {
         let state = Mutex::new(PipelineState { ended: true, ..PipelineState::default() });
         let (changed, tools) = (Condvar::new(), Mutex::default());
-        Self { state, changed, scanned: None, kept, zstd_level, workers, tools }
+        let compression = Compression::of_disk(zstd_level);
+        Self { state, changed, scanned: None, kept, compression, workers, tools }
     }
 
     /// Runs `commit` with the threads beside it, and ends them when it returns.
@@ -378,7 +381,7 @@ impl<'a> Pipeline<'a> {
         let mut tools = lock(&self.tools);
         let tools = match &mut *tools {
             Some(tools) => tools,
-            none => none.insert(Tools::new(self.zstd_level)?),
+            none => none.insert(Tools::new(self.compression)?),
         };
         self.carry_out(task, tools)?;
         Ok(self.state())
@@ -408,7 +411,7 @@ impl<'a> Pipeline<'a> {
     }
 
     fn work(&self) -> Result<()> {
-        let mut tools = Tools::new(self.zstd_level)?;
+        let mut tools = Tools::new(self.compression)?;
         while let Some(task) = self.task() {
             self.carry_out(task, &mut tools)?;
         }
@@ -424,7 +427,10 @@ impl<'a> Pipeline<'a> {
                     Some(packed) => {
                         BlockWriter::append_packed(&job.sealer, position, packed, &mut sealed)
                     }
-                    None => tools.writer.append(&job.sealer, position, &job.raw, &mut sealed),
+                    None => {
+                        tools.writer.set_level(self.compression.level(&job.raw))?;
+                        tools.writer.append(&job.sealer, position, &job.raw, &mut sealed)
+                    }
                 };
                 self.recycle_frame(job.raw);
                 self.state().sealed.insert(job.ticket, sealed);

@@ -18,9 +18,6 @@ use crate::tree::{
     ANY_LENGTH, Assembly, Cutter, KnownTree, NewMap, OldSegments, TreeFeed, TreeOptions,
 };
 
-/// The highest level that a repository may have.
-const ZSTD_LEVEL_MAX: i32 = 19;
-
 impl BackupSession<'_> {
     /// Backs up the directory `root` and everything below it under `name`.
     ///
@@ -68,7 +65,7 @@ impl BackupSession<'_> {
                 (feed, &old, cutter),
                 &scanner,
                 &objects.buffers,
-                zstd_level(self.repository.config.zstd_level),
+                self.repository.config.zstd_level,
                 workers,
                 self.budget.segment_buffers(workers),
             );
@@ -157,12 +154,6 @@ impl BackupSession<'_> {
         }
         Ok(())
     }
-}
-
-/// Returns the compression level for a tree: two above that of disks. Files are text more often,
-/// and unchanged ones are not compressed again.
-fn zstd_level(configured: i32) -> i32 {
-    if configured > 0 { (configured + 2).min(ZSTD_LEVEL_MAX) } else { configured }
 }
 
 /// Returns the volume of a tree to which nothing was added yet.
