@@ -1,4 +1,4 @@
-//! Workers that scan segments and seal frames.
+//! Workers that scan segments and seal frames. Of a tree, one worker at a time reads.
 //!
 //! One thread, the committer, makes all decisions. It takes scanned segments in the volume's order,
 //! so the stored objects do not depend on the scheduling of the workers. Every queue is bounded:
@@ -18,7 +18,7 @@ use silt_source::VolumeSource;
 use super::compression::Compression;
 use super::feed::{Claim, Feed, SegmentClaim, read_or_mark};
 use super::scan::{Outcome, ScanBuffers, Scanned, Scanner, SegmentDraft, source_error};
-use super::tree::{Cutter, OldSegments, TreeFeed};
+use super::tree::{Cutter, OldSegments, TreeClaim, TreeFeed};
 
 /// Maximum number of frames that are being sealed at once.
 pub(crate) const FRAMES_IN_FLIGHT: usize = 8;
@@ -43,6 +43,11 @@ struct PipelineState {
     outcomes: HashMap<u64, Outcome>,
     claimed: u64,
     committed: u64,
+    /// Whether a worker is reading a part of a tree. Others seal frames meanwhile instead of
+    /// waiting for the next part.
+    reading: bool,
+    /// Whether a claim includes reading, so that one worker at a time can claim.
+    reads_alone: bool,
     ended: bool,
     failure: Option<Error>,
     stop: bool,
@@ -60,10 +65,11 @@ impl PipelineState {
         if let Some(job) = self.frames.pop_front() {
             return Some(Task::Seal(job));
         }
-        if self.ended || self.claimed - self.committed >= CLAIMS_AHEAD {
+        if self.ended || self.reading || self.claimed - self.committed >= CLAIMS_AHEAD {
             return None;
         }
         let buffer = self.buffers.pop()?;
+        self.reading = self.reads_alone;
         self.claimed += 1;
         Some(Task::Scan(buffer))
     }
@@ -98,16 +104,26 @@ enum Step {
     Done(u64, Outcome, Option<Vec<u8>>),
 }
 
+/// A part of a tree that was read.
+struct Claimed {
+    order: u64,
+    claim: TreeClaim,
+    warnings: Vec<Warning>,
+}
+
 impl Tree<'_> {
-    /// Claims the next part and scans it.
-    fn step(&self, mut buffer: Vec<u8>, buffers: &mut ScanBuffers) -> Result<Step> {
-        let (order, claim, warnings) = {
-            let mut feed = lock(&self.feed);
-            let Some(claim) = feed.0.claim(&mut buffer)? else { return Ok(Step::End(buffer)) };
-            let order = feed.1;
-            feed.1 += 1;
-            (order, claim, feed.0.take_warnings())
-        };
+    /// Claims the next part and reads it into `buffer`; `None` at the end.
+    fn claim(&self, buffer: &mut Vec<u8>) -> Result<Option<Claimed>> {
+        let mut feed = lock(&self.feed);
+        let Some(claim) = feed.0.claim(buffer)? else { return Ok(None) };
+        let order = feed.1;
+        feed.1 += 1;
+        Ok(Some(Claimed { order, claim, warnings: feed.0.take_warnings() }))
+    }
+
+    /// Scans a part that was read.
+    fn scan(&self, claimed: Claimed, buffer: Vec<u8>, buffers: &mut ScanBuffers) -> Result<Step> {
+        let Claimed { order, claim, warnings } = claimed;
         let parts = (&self.cutter, self.old);
         let (scanned, buffer) = self.scanner.scan_tree(claim, buffer, parts, buffers)?;
         let outcome = Outcome { scanned, unreadable: Vec::new(), warnings };
@@ -240,7 +256,7 @@ impl<'a> Pipeline<'a> {
         let mut pipeline = Self::of_packing(kept, zstd_level, workers);
         {
             let mut state = pipeline.state();
-            state.ended = false;
+            (state.ended, state.reads_alone) = (false, true);
             state.buffers =
                 (0..buffers).map(|_| kept.segments.take().unwrap_or_default()).collect();
         }
@@ -441,11 +457,18 @@ impl<'a> Pipeline<'a> {
         }
     }
 
-    fn scan(&self, buffer: Vec<u8>, buffers: &mut ScanBuffers) -> Result<()> {
+    fn scan(&self, mut buffer: Vec<u8>, buffers: &mut ScanBuffers) -> Result<()> {
         let step = match &self.scanned {
             None => return Ok(()),
             Some(Scan::Disk(disk)) => disk.step(buffer, buffers)?,
-            Some(Scan::Tree(tree)) => tree.step(buffer, buffers)?,
+            Some(Scan::Tree(tree)) => match tree.claim(&mut buffer)? {
+                None => Step::End(buffer),
+                Some(claimed) => {
+                    self.state().reading = false;
+                    self.changed.notify_all();
+                    tree.scan(claimed, buffer, buffers)?
+                }
+            },
         };
         let mut state = self.state();
         match step {
