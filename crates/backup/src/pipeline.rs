@@ -439,15 +439,12 @@ impl<'a> Pipeline<'a> {
             Task::Seal(job) => {
                 let mut sealed = self.frame_buffer();
                 let position = u64::from(job.number);
-                match &job.packed {
-                    Some(packed) => {
-                        BlockWriter::append_packed(&job.sealer, position, packed, &mut sealed)
-                    }
-                    None => {
-                        tools.writer.set_level(self.compression.level(&job.raw))?;
-                        tools.writer.append(&job.sealer, position, &job.raw, &mut sealed)
-                    }
-                };
+                if let Some(packed) = &job.packed {
+                    BlockWriter::append_packed(&job.sealer, position, packed, &mut sealed);
+                } else {
+                    tools.writer.set_level(self.compression.level(&job.raw))?;
+                    tools.writer.append(&job.sealer, position, &job.raw, &mut sealed);
+                }
                 self.recycle_frame(job.raw);
                 self.state().sealed.insert(job.ticket, sealed);
                 self.changed.notify_all();

@@ -11,7 +11,7 @@ use silt_repository::event::{Activity, Progress};
 use silt_repository::tree::TreeReader;
 use silt_tree::{TreeSource, Walk};
 
-use super::{BackupSession, check_name, scan_jobs};
+use super::{BackupSession, check_name, tree_jobs};
 use crate::pipeline::Pipeline;
 use crate::scan::{Outcome, Scanned, TreeSegment};
 use crate::tree::{
@@ -58,7 +58,7 @@ impl BackupSession<'_> {
         let feed = TreeFeed::new(context, source, options, known, &old, cutter.clone());
         let seen_bytes = feed.seen_bytes();
         let mut assembly = Assembly::new(NewMap::new(&old));
-        let workers = self.context.workers(self.budget.workers(scan_jobs(self.options.jobs)));
+        let workers = self.context.workers(self.budget.workers(tree_jobs(self.options.jobs)));
         let objects = Arc::clone(&self.repository.objects);
         let (excluded, vanished) = {
             let pipeline = Pipeline::of_tree(
