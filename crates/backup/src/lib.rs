@@ -8,6 +8,7 @@
 mod adopt;
 mod clean;
 mod commit;
+mod compression;
 mod container;
 mod described;
 mod detect;

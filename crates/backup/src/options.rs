@@ -14,7 +14,8 @@ pub struct BackupOptions {
     pub tags: Vec<String>,
     /// The chunking of segments; by default that of the repository's configuration.
     pub chunking: Option<Chunking>,
-    /// Number of threads that read, scan and compress; 0 for two more than cores.
+    /// Number of threads that read, scan and compress; 0 for two more than cores, and for trees
+    /// one more.
     pub jobs: usize,
     /// Memory limit in bytes; 0 stands for the context's limit.
     pub memory_bytes: u64,

@@ -1,4 +1,4 @@
-//! Workers that scan segments and seal frames.
+//! Workers that scan segments and seal frames. Of a tree, one worker at a time reads.
 //!
 //! One thread, the committer, makes all decisions. It takes scanned segments in the volume's order,
 //! so the stored objects do not depend on the scheduling of the workers. Every queue is bounded:
@@ -15,9 +15,10 @@ use silt_repository::event::Warning;
 use silt_repository::sync::lock;
 use silt_source::VolumeSource;
 
+use super::compression::Compression;
 use super::feed::{Claim, Feed, SegmentClaim, read_or_mark};
 use super::scan::{Outcome, ScanBuffers, Scanned, Scanner, SegmentDraft, source_error};
-use super::tree::{Cutter, OldSegments, TreeFeed};
+use super::tree::{Cutter, OldSegments, TreeClaim, TreeFeed};
 
 /// Maximum number of frames that are being sealed at once.
 pub(crate) const FRAMES_IN_FLIGHT: usize = 8;
@@ -42,6 +43,11 @@ struct PipelineState {
     outcomes: HashMap<u64, Outcome>,
     claimed: u64,
     committed: u64,
+    /// Whether a worker is reading a part of a tree. Others seal frames meanwhile instead of
+    /// waiting for the next part.
+    reading: bool,
+    /// Whether a claim includes reading, so that one worker at a time can claim.
+    reads_alone: bool,
     ended: bool,
     failure: Option<Error>,
     stop: bool,
@@ -59,10 +65,11 @@ impl PipelineState {
         if let Some(job) = self.frames.pop_front() {
             return Some(Task::Seal(job));
         }
-        if self.ended || self.claimed - self.committed >= CLAIMS_AHEAD {
+        if self.ended || self.reading || self.claimed - self.committed >= CLAIMS_AHEAD {
             return None;
         }
         let buffer = self.buffers.pop()?;
+        self.reading = self.reads_alone;
         self.claimed += 1;
         Some(Task::Scan(buffer))
     }
@@ -97,16 +104,26 @@ enum Step {
     Done(u64, Outcome, Option<Vec<u8>>),
 }
 
+/// A part of a tree that was read.
+struct Claimed {
+    order: u64,
+    claim: TreeClaim,
+    warnings: Vec<Warning>,
+}
+
 impl Tree<'_> {
-    /// Claims the next part and scans it.
-    fn step(&self, mut buffer: Vec<u8>, buffers: &mut ScanBuffers) -> Result<Step> {
-        let (order, claim, warnings) = {
-            let mut feed = lock(&self.feed);
-            let Some(claim) = feed.0.claim(&mut buffer)? else { return Ok(Step::End(buffer)) };
-            let order = feed.1;
-            feed.1 += 1;
-            (order, claim, feed.0.take_warnings())
-        };
+    /// Claims the next part and reads it into `buffer`; `None` at the end.
+    fn claim(&self, buffer: &mut Vec<u8>) -> Result<Option<Claimed>> {
+        let mut feed = lock(&self.feed);
+        let Some(claim) = feed.0.claim(buffer)? else { return Ok(None) };
+        let order = feed.1;
+        feed.1 += 1;
+        Ok(Some(Claimed { order, claim, warnings: feed.0.take_warnings() }))
+    }
+
+    /// Scans a part that was read.
+    fn scan(&self, claimed: Claimed, buffer: Vec<u8>, buffers: &mut ScanBuffers) -> Result<Step> {
+        let Claimed { order, claim, warnings } = claimed;
         let parts = (&self.cutter, self.old);
         let (scanned, buffer) = self.scanner.scan_tree(claim, buffer, parts, buffers)?;
         let outcome = Outcome { scanned, unreadable: Vec::new(), warnings };
@@ -182,8 +199,8 @@ struct Tools {
 }
 
 impl Tools {
-    fn new(zstd_level: i32) -> Result<Self> {
-        Ok(Self { writer: BlockWriter::new(zstd_level)?, buffers: ScanBuffers::new() })
+    fn new(compression: Compression) -> Result<Self> {
+        Ok(Self { writer: compression.writer()?, buffers: ScanBuffers::new() })
     }
 }
 
@@ -195,7 +212,7 @@ pub struct Pipeline<'a> {
     scanned: Option<Scan<'a>>,
     /// The pool of buffers.
     kept: &'a Buffers,
-    zstd_level: i32,
+    compression: Compression,
     workers: usize,
     /// The committer's own, where it does all work.
     tools: Mutex<Option<Tools>>,
@@ -221,13 +238,13 @@ impl<'a> Pipeline<'a> {
             changed: Condvar::new(),
             scanned: Some(Scan::Disk(disk)),
             kept,
-            zstd_level,
+            compression: Compression::of_disk(zstd_level),
             workers,
             tools: Mutex::default(),
         }
     }
 
-    /// Returns a pipeline that scans a file tree.
+    /// Returns a pipeline that scans a file tree. `zstd_level` is that of disks.
     pub(crate) fn of_tree(
         (feed, old, cutter): (TreeFeed<'a>, &'a OldSegments, Cutter),
         scanner: &'a Scanner,
@@ -239,10 +256,11 @@ impl<'a> Pipeline<'a> {
         let mut pipeline = Self::of_packing(kept, zstd_level, workers);
         {
             let mut state = pipeline.state();
-            state.ended = false;
+            (state.ended, state.reads_alone) = (false, true);
             state.buffers =
                 (0..buffers).map(|_| kept.segments.take().unwrap_or_default()).collect();
         }
+        pipeline.compression = Compression::of_tree(zstd_level);
         let feed = Mutex::new((feed, 0));
         pipeline.scanned = Some(Scan::Tree(Box::new(Tree { feed, old, cutter, scanner })));
         pipeline
@@ -252,7 +270,8 @@ impl<'a> Pipeline<'a> {
     pub fn of_packing(kept: &'a Buffers, zstd_level: i32, workers: usize) -> Self {
         let state = Mutex::new(PipelineState { ended: true, ..PipelineState::default() });
         let (changed, tools) = (Condvar::new(), Mutex::default());
-        Self { state, changed, scanned: None, kept, zstd_level, workers, tools }
+        let compression = Compression::of_disk(zstd_level);
+        Self { state, changed, scanned: None, kept, compression, workers, tools }
     }
 
     /// Runs `commit` with the threads beside it, and ends them when it returns.
@@ -378,7 +397,7 @@ impl<'a> Pipeline<'a> {
         let mut tools = lock(&self.tools);
         let tools = match &mut *tools {
             Some(tools) => tools,
-            none => none.insert(Tools::new(self.zstd_level)?),
+            none => none.insert(Tools::new(self.compression)?),
         };
         self.carry_out(task, tools)?;
         Ok(self.state())
@@ -408,7 +427,7 @@ impl<'a> Pipeline<'a> {
     }
 
     fn work(&self) -> Result<()> {
-        let mut tools = Tools::new(self.zstd_level)?;
+        let mut tools = Tools::new(self.compression)?;
         while let Some(task) = self.task() {
             self.carry_out(task, &mut tools)?;
         }
@@ -420,12 +439,12 @@ impl<'a> Pipeline<'a> {
             Task::Seal(job) => {
                 let mut sealed = self.frame_buffer();
                 let position = u64::from(job.number);
-                match &job.packed {
-                    Some(packed) => {
-                        BlockWriter::append_packed(&job.sealer, position, packed, &mut sealed)
-                    }
-                    None => tools.writer.append(&job.sealer, position, &job.raw, &mut sealed),
-                };
+                if let Some(packed) = &job.packed {
+                    BlockWriter::append_packed(&job.sealer, position, packed, &mut sealed);
+                } else {
+                    tools.writer.set_level(self.compression.level(&job.raw))?;
+                    tools.writer.append(&job.sealer, position, &job.raw, &mut sealed);
+                }
                 self.recycle_frame(job.raw);
                 self.state().sealed.insert(job.ticket, sealed);
                 self.changed.notify_all();
@@ -435,11 +454,18 @@ impl<'a> Pipeline<'a> {
         }
     }
 
-    fn scan(&self, buffer: Vec<u8>, buffers: &mut ScanBuffers) -> Result<()> {
+    fn scan(&self, mut buffer: Vec<u8>, buffers: &mut ScanBuffers) -> Result<()> {
         let step = match &self.scanned {
             None => return Ok(()),
             Some(Scan::Disk(disk)) => disk.step(buffer, buffers)?,
-            Some(Scan::Tree(tree)) => tree.step(buffer, buffers)?,
+            Some(Scan::Tree(tree)) => match tree.claim(&mut buffer)? {
+                None => Step::End(buffer),
+                Some(claimed) => {
+                    self.state().reading = false;
+                    self.changed.notify_all();
+                    tree.scan(claimed, buffer, buffers)?
+                }
+            },
         };
         let mut state = self.state();
         match step {

@@ -208,18 +208,12 @@ impl Scanner {
         (cutter, old): (&Cutter, &OldSegments),
         buffers: &mut ScanBuffers,
     ) -> Result<(Scanned, Option<Vec<u8>>)> {
-        let TreeClaim { mut events, cuts, before, bytes } = claim;
+        let TreeClaim { mut events, cuts, lengths, before, bytes } = claim;
         if bytes == 0 {
             return Ok((Scanned::Tree(events, TreeSegment::None), Some(data)));
         }
-        let (mut chunks, mut lengths, mut start) = (Vec::new(), Vec::new(), 0);
-        for cut in &cuts {
-            cutter.cut(&data[start..start + cut.bytes], cut.kind, &mut lengths);
-            for length in &lengths {
-                chunks.push(zeros(start..start + *length as usize));
-                start += *length as usize;
-            }
-        }
+        let lengths = cutter.cut(&data, &cuts, lengths);
+        let mut chunks = in_a_row(&lengths);
         self.fingerprint(&data, &mut chunks, buffers);
         let mut digest = self.digest_padded(&mut chunks);
         let mut parents = Vec::new();
@@ -265,13 +259,7 @@ impl Scanner {
     /// Cuts a segment. All chunks count as zeros until [`fingerprint`](Self::fingerprint).
     fn cut(&self, data: &[u8], buffers: &mut ScanBuffers) -> Vec<DraftChunk> {
         self.chunker.cut(data, &mut buffers.lengths);
-        let mut start = 0;
-        let chunks = buffers.lengths.iter().map(|&length| {
-            let range = start..start + length as usize;
-            start = range.end;
-            zeros(range)
-        });
-        chunks.collect()
+        in_a_row(&buffers.lengths)
     }
 
     /// Returns the chunks of a segment whose digest was just made, if the chunks are the blocks of
@@ -299,6 +287,17 @@ impl Scanner {
             chunk.fingerprint = *fingerprint;
         }
     }
+}
+
+/// Returns chunks of these lengths that count as zeros until their fingerprints are known.
+fn in_a_row(lengths: &[u32]) -> Vec<DraftChunk> {
+    let mut start = 0;
+    let chunks = lengths.iter().map(|&length| {
+        let range = start..start + length as usize;
+        start = range.end;
+        zeros(range)
+    });
+    chunks.collect()
 }
 
 /// Returns a chunk that counts as zeros until its fingerprint is known.

@@ -47,6 +47,8 @@ const WARNINGS_MAX: usize = 10;
 
 /// Number of additional workers, as some wait for the disk while others use the processors.
 const READING_JOBS: usize = 2;
+/// The same for trees, of which one worker at a time reads.
+const TREE_READING_JOBS: usize = 1;
 
 /// The result of a backup.
 #[derive(Clone, Debug)]
@@ -536,6 +538,11 @@ fn note_damage(
 /// cores have work while some workers wait for the disk.
 pub(super) fn scan_jobs(wanted: usize) -> usize {
     if wanted == 0 { jobs(0) + READING_JOBS } else { jobs(wanted) }
+}
+
+/// Returns the number of workers that read and scan a tree.
+fn tree_jobs(wanted: usize) -> usize {
+    if wanted == 0 { jobs(0) + TREE_READING_JOBS } else { jobs(wanted) }
 }
 
 fn format_name(format: SourceFormat) -> &'static str {

@@ -71,6 +71,19 @@ fn fingerprints(data: &[u8]) {
             }
         });
     }
+    for length in [1500, 3000, 5000, 8192, 10_000, 15_000] {
+        let begins = (0..data.len() - length).step_by(length);
+        let ranges: Vec<Range<usize>> = begins.map(|begin| begin..begin + length).collect();
+        let bytes = ranges.len() * length;
+        report(&format!("fingerprints one by one, {length} bytes"), bytes, || {
+            for range in black_box(&ranges) {
+                black_box(fingerprinter.fingerprint(&data[range.clone()]));
+            }
+        });
+        report(&format!("fingerprints together, {length} bytes"), bytes, || {
+            fingerprinter.fingerprint_many(black_box(data), black_box(&ranges), &mut out);
+        });
+    }
     for together in [1, 2, 3, 4, 5, 6, 7, 8, 12, 16, SEGMENT_BYTES / BLOCK_BYTES] {
         let ranges: Vec<Range<usize>> =
             (0..together).map(|index| index * BLOCK_BYTES..(index + 1) * BLOCK_BYTES).collect();

@@ -2,6 +2,7 @@
 
 #[cfg(test)]
 mod tests;
+mod trees;
 
 use std::fmt;
 use std::ops::Range;
@@ -57,8 +58,8 @@ impl Fingerprinter {
     /// clearing it.
     ///
     /// The result is that of [`fingerprint`](Self::fingerprint) on each; chunks of [`BLOCK_BYTES`]
-    /// are hashed side by side, wherever among others they stand. A range outside `data` is a bug
-    /// and panics.
+    /// and others of a few KiB are hashed side by side, wherever among others they stand. A range
+    /// outside `data` is a bug and panics.
     pub fn fingerprint_many(
         &self,
         data: &[u8],
@@ -67,11 +68,15 @@ impl Fingerprinter {
     ) {
         out.clear();
         out.resize(chunks.len(), Fingerprint([0; 20]));
-        let mut group = Group::new();
+        let (mut group, mut others) = (Group::new(), Vec::new());
         for (index, range) in chunks.iter().enumerate() {
             let chunk = &data[range.clone()];
             let Ok(block) = chunk.try_into() else {
-                out[index] = self.fingerprint(chunk);
+                if trees::is_worth_it(chunk.len()) {
+                    others.push((index, chunk));
+                } else {
+                    out[index] = self.fingerprint(chunk);
+                }
                 continue;
             };
             group.push(index, block);
@@ -81,6 +86,7 @@ impl Fingerprinter {
             }
         }
         self.finish_group(&group, out);
+        self.fingerprint_trees(&others, out);
     }
 
     fn finish_group(&self, group: &Group<'_>, out: &mut [Fingerprint]) {

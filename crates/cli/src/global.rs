@@ -49,8 +49,8 @@ pub struct Global {
     /// Append all messages to this file, with the time, also those that --quiet suppresses.
     #[arg(long, global = true, env = "SILT_LOG_FILE", value_name = "FILE")]
     pub log_file: Option<PathBuf>,
-    /// Number of threads; 0 means one per core, and two more for backups. --memory limits them:
-    /// four at 64 MiB, one more for each 12 MiB.
+    /// Number of threads; 0 means one per core, and for backups two more, for file trees one more.
+    /// --memory limits them: four at 64 MiB, one more for each 12 MiB.
     #[arg(short, long, global = true, default_value_t = 0, value_name = "N")]
     pub jobs: usize,
     /// Memory for the buffers of a backup or restore, in MiB, at least 24. Key derivation needs its

@@ -4,6 +4,7 @@ use std::io;
 use std::sync::{Mutex, PoisonError};
 
 use zstd::bulk::{Compressor, Decompressor};
+use zstd::zstd_safe::{self, ResetDirective};
 
 use crate::codec::{Decoder, unsupported};
 use crate::number::to_u32;
@@ -81,6 +82,21 @@ impl BlockWriter {
                 .map_err(|source| Error::io(format!("set up zstd level {level}"), source))?,
         };
         Ok(Self { compressor: Some(compressor), sample: Vec::new(), trial: Vec::new() })
+    }
+
+    /// Compresses further blocks at zstd's `level`.
+    pub fn set_level(&mut self, level: i32) -> Result<()> {
+        let Some((of, compressor)) = self.compressor.as_mut().filter(|(of, _)| *of != level) else {
+            return Ok(());
+        };
+        // A context whose last block did not get smaller is still at that block.
+        let reset = compressor.context_mut().reset(ResetDirective::SessionOnly);
+        reset
+            .map_err(|code| io::Error::other(zstd_safe::get_error_name(code)))
+            .and_then(|_| compressor.set_compression_level(level))
+            .map_err(|source| Error::io(format!("set up zstd level {level}"), source))?;
+        *of = level;
+        Ok(())
     }
 
     /// Appends `raw`, compressed if that saves anything and sealed at `position`, to `out`; returns

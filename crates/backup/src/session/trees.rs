@@ -11,15 +11,12 @@ use silt_repository::event::{Activity, Progress};
 use silt_repository::tree::TreeReader;
 use silt_tree::{TreeSource, Walk};
 
-use super::{BackupSession, check_name, scan_jobs};
+use super::{BackupSession, check_name, tree_jobs};
 use crate::pipeline::Pipeline;
 use crate::scan::{Outcome, Scanned, TreeSegment};
 use crate::tree::{
     ANY_LENGTH, Assembly, Cutter, KnownTree, NewMap, OldSegments, TreeFeed, TreeOptions,
 };
-
-/// The highest level that a repository may have.
-const ZSTD_LEVEL_MAX: i32 = 19;
 
 impl BackupSession<'_> {
     /// Backs up the directory `root` and everything below it under `name`.
@@ -61,14 +58,14 @@ impl BackupSession<'_> {
         let feed = TreeFeed::new(context, source, options, known, &old, cutter.clone());
         let seen_bytes = feed.seen_bytes();
         let mut assembly = Assembly::new(NewMap::new(&old));
-        let workers = self.context.workers(self.budget.workers(scan_jobs(self.options.jobs)));
+        let workers = self.context.workers(self.budget.workers(tree_jobs(self.options.jobs)));
         let objects = Arc::clone(&self.repository.objects);
         let (excluded, vanished) = {
             let pipeline = Pipeline::of_tree(
                 (feed, &old, cutter),
                 &scanner,
                 &objects.buffers,
-                zstd_level(self.repository.config.zstd_level),
+                self.repository.config.zstd_level,
                 workers,
                 self.budget.segment_buffers(workers),
             );
@@ -157,12 +154,6 @@ impl BackupSession<'_> {
         }
         Ok(())
     }
-}
-
-/// Returns the compression level for a tree: two above that of disks. Files are text more often,
-/// and unchanged ones are not compressed again.
-fn zstd_level(configured: i32) -> i32 {
-    if configured > 0 { (configured + 2).min(ZSTD_LEVEL_MAX) } else { configured }
 }
 
 /// Returns the volume of a tree to which nothing was added yet.

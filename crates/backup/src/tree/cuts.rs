@@ -39,40 +39,58 @@ impl Cutter {
         Ok(Self { chunkers: chunkers.collect::<Result<_>>()? })
     }
 
-    /// Cuts the data of a file of this kind; sets `lengths` to the lengths of its chunks in bytes.
-    pub(crate) fn cut(&self, data: &[u8], kind: FileKind, lengths: &mut Vec<u32>) {
-        self.chunkers[kind.index()].1.cut(data, lengths);
+    /// Cuts the data of files that share a segment. Returns the lengths of their chunks in bytes:
+    /// `known`, unless that is empty.
+    pub(crate) fn cut(&self, data: &[u8], cuts: &[Cut], known: Vec<u32>) -> Vec<u32> {
+        if !known.is_empty() {
+            return known;
+        }
+        let (mut all, mut lengths, mut start) = (known, Vec::new(), 0);
+        for cut in cuts {
+            let file = &data[start..start + cut.bytes];
+            self.chunkers[cut.kind.index()].1.cut(file, &mut lengths);
+            all.append(&mut lengths);
+            start += cut.bytes;
+        }
+        all
     }
 
     /// Returns the length in bytes of the next segment of a large file. `data` is a full segment
-    /// from its start on, and the file continues after it.
+    /// from its start on, and the file continues after it. Sets `lengths` to the lengths of the
+    /// segment's chunks in bytes, or to nothing if it did not have to cut it.
     ///
     /// Of the chunks that end in the second half of `data`, the segment ends after the one with the
     /// smallest hash of its last bytes. So an insertion changes only nearby segments; later ones
     /// are cut as before.
-    pub(crate) fn segment_bytes(&self, data: &[u8], kind: FileKind, file_bytes: u64) -> usize {
+    pub(crate) fn segment_bytes(
+        &self,
+        data: &[u8],
+        (kind, file_bytes): (FileKind, u64),
+        lengths: &mut Vec<u32>,
+    ) -> usize {
+        lengths.clear();
         let (chunking, chunker) = &self.chunkers[kind.index()];
         let is_fixed = matches!(chunking, Chunking::Fixed { .. });
         if is_fixed || file_bytes >= FIXED_SEGMENTS_FROM {
             return data.len();
         }
-        let mut lengths = Vec::new();
-        chunker.cut(data, &mut lengths);
+        chunker.cut(data, lengths);
+        let (mut end, mut best) = (0, None);
         // The last chunk ends at the end of the buffer, not at a cut that depends on its content.
-        lengths.pop();
-        let mut end = 0;
-        let mut best: Option<(u64, usize)> = None;
-        for length in lengths {
-            end += to_usize(u64::from(length));
+        for (number, length) in lengths.iter().enumerate().take(lengths.len().saturating_sub(1)) {
+            end += to_usize(u64::from(*length));
             if end < SEGMENT_BYTES_MIN {
                 continue;
             }
-            let candidate = (hash(&data[end - HASHED_BYTES.min(end)..end]), end);
-            if best.is_none_or(|best| candidate.0 < best.0) {
+            let candidate = (hash(&data[end - HASHED_BYTES.min(end)..end]), end, number + 1);
+            if best.is_none_or(|best: (u64, usize, usize)| candidate.0 < best.0) {
                 best = Some(candidate);
             }
         }
-        best.map_or(data.len(), |(_, end)| end)
+        best.map_or(data.len(), |(_, end, chunks)| {
+            lengths.truncate(chunks);
+            end
+        })
     }
 }
 
@@ -89,4 +107,41 @@ fn hash(bytes: &[u8]) -> u64 {
     let mixed = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     mixed ^ (mixed >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bytes without structure.
+    fn noise(seed: u64) -> Vec<u8> {
+        let words = (1_u64..).map(|number| hash(&(number << 8 | seed).to_le_bytes()).to_le_bytes());
+        words.flatten().take(SEGMENT_BYTES).collect()
+    }
+
+    #[test]
+    fn the_chunks_of_a_shortened_segment_are_those_of_cutting_it_again() -> Result<()> {
+        let cutter = Cutter::new(&FileChunking::default())?;
+        let zeros = vec![0; SEGMENT_BYTES];
+        for data in (0..8).map(noise).chain([zeros]) {
+            let (kind, mut lengths) = (FileKind::Executable, vec![1]);
+            let bytes = cutter.segment_bytes(&data, (kind, 4 << 20), &mut lengths);
+            assert!((SEGMENT_BYTES_MIN..=SEGMENT_BYTES).contains(&bytes));
+            let cuts = [Cut { bytes, kind, held: None }];
+            assert_eq!(cutter.cut(&data[..bytes], &cuts, Vec::new()), lengths);
+            assert_eq!(cutter.cut(&[], &cuts, lengths.clone()), lengths);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_segment_of_fixed_size_is_not_cut_in_advance() -> Result<()> {
+        let cutter = Cutter::new(&FileChunking::default())?;
+        for of_file in [(FileKind::Database, 4 << 20), (FileKind::Text, FIXED_SEGMENTS_FROM)] {
+            let mut lengths = vec![1];
+            let bytes = cutter.segment_bytes(&noise(1), of_file, &mut lengths);
+            assert_eq!((bytes, lengths.len()), (SEGMENT_BYTES, 0));
+        }
+        Ok(())
+    }
 }

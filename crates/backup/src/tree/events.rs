@@ -11,6 +11,8 @@ pub(crate) struct TreeClaim {
     pub(crate) events: Vec<TreeEvent>,
     /// The files that share the segment, in order; empty without a segment.
     pub(crate) cuts: Vec<Cut>,
+    /// The lengths of the segment's chunks in bytes, if it is cut already.
+    pub(crate) lengths: Vec<u32>,
     /// Numbers of the parent's segments that held the same files.
     pub(crate) before: Vec<u64>,
     /// Size of the segment.

@@ -453,7 +453,8 @@ impl<'a> TreeFeed<'a> {
         if !one_piece {
             return;
         }
-        let bytes = self.cutter.segment_bytes(buffer, reading.kind(), reading.metadata.size);
+        let of_file = (reading.kind(), reading.metadata.size);
+        let bytes = self.cutter.segment_bytes(buffer, of_file, &mut self.claim.lengths);
         reading.unread(buffer.len() - bytes);
         buffer.truncate(bytes);
         if let Some(TreeEvent::Piece { bytes: piece, .. }) = self.claim.events.last_mut() {

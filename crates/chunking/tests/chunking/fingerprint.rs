@@ -66,8 +66,8 @@ fn a_range_outside_the_data_is_refused() {
 
 /// Mostly whole blocks at any offset, sometimes chunks of other lengths.
 fn chunk() -> impl Strategy<Value = Range<usize>> {
-    let length = prop_oneof![4 => Just(BLOCK_BYTES), 1 => 0..3 * BLOCK_BYTES];
-    (length, 0..DATA_BYTES - 3 * BLOCK_BYTES).prop_map(|(length, begin)| begin..begin + length)
+    let length = prop_oneof![4 => Just(BLOCK_BYTES), 2 => 0..5 * BLOCK_BYTES];
+    (length, 0..DATA_BYTES - 5 * BLOCK_BYTES).prop_map(|(length, begin)| begin..begin + length)
 }
 
 proptest! {

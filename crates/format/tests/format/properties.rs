@@ -214,6 +214,35 @@ fn long_blocks_are_stored_if_random_and_compressed_if_not() {
 }
 
 #[test]
+fn a_writer_whose_level_changes_writes_what_a_new_one_does() {
+    // Lines that no level compresses alike, and noise that none makes smaller.
+    let line = |number: u64| format!("{} {}\n", number * number % 1009, number * 77 % 4093);
+    let text: Vec<u8> = (0..20_000).flat_map(|number| line(number).into_bytes()).collect();
+    let mut state = 5_u64;
+    let noise = std::iter::repeat_with(|| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        state.to_be_bytes()[0]
+    });
+    // Too short to be sampled, and long enough.
+    let short: Vec<u8> = noise.take(100_000).collect();
+    let mut changing = BlockWriter::new(3).unwrap();
+    let mut lengths = std::collections::BTreeSet::new();
+    for level in [1, 2, 3, 9, 2, 1, -2, 2, 2, 6] {
+        for raw in [&short[..40_000], &text, &short] {
+            changing.set_level(level).unwrap();
+            let (mut block, mut expected) = (Vec::new(), Vec::new());
+            changing.pack(raw, &mut block);
+            BlockWriter::new(level).unwrap().pack(raw, &mut expected);
+            assert!(block == expected, "level {level}, {} bytes", raw.len());
+            lengths.insert(block.len());
+        }
+        let mut ended = Vec::new();
+        changing.pack(&short[..40_000], &mut ended);
+    }
+    assert!(lengths.len() > 5, "{lengths:?}");
+}
+
+#[test]
 fn signatures_hold_for_one_object_and_one_key() {
     let header = values::header(ObjectKind::Head, SealScheme::Aes256Gcm);
     let (bytes, public) = (values::signed(), values::signer().public().unwrap());
