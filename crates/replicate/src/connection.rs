@@ -24,6 +24,7 @@ use zstd::stream::raw::{CParameter, DParameter, Decoder, Encoder, InBuffer, Oper
 use crate::pace::Pace;
 use crate::replica::Replica;
 use crate::source::{FrameUse, Source};
+use crate::traffic::{Counter, Phase, Traffic};
 
 /// Size of the window of a connection's zstd stream, as a power of two.
 const WINDOW_LOG: u32 = 23;
@@ -42,15 +43,6 @@ const LENGTH_BYTES: usize = 8;
 
 const STORED: u8 = 0;
 const ZSTD: u8 = 1;
-
-/// Bytes on the stream in both directions.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Traffic {
-    /// Bytes that were sent.
-    pub sent_bytes: u64,
-    /// Bytes that were received.
-    pub received_bytes: u64,
-}
 
 /// The error of a stream that ends, fails, or brings something else than was sent.
 pub(crate) fn broken(what: &str, error: std::io::Error) -> Error {
@@ -72,11 +64,11 @@ struct RecordWriter<W: Write> {
     stream: BufWriter<W>,
     encoder: Encoder<'static>,
     number: u64,
-    bytes: Arc<AtomicU64>,
+    bytes: Arc<Counter>,
 }
 
 impl<W: Write> RecordWriter<W> {
-    fn new(stream: W, level: i32, bytes: Arc<AtomicU64>) -> Result<Self> {
+    fn new(stream: W, level: i32, bytes: Arc<Counter>) -> Result<Self> {
         let failed = |error| Error::io("compress", error);
         let mut encoder = Encoder::new(level).map_err(failed)?;
         encoder.set_parameter(CParameter::WindowLog(WINDOW_LOG)).map_err(failed)?;
@@ -104,8 +96,8 @@ impl<W: Write> RecordWriter<W> {
         Ok(body)
     }
 
-    fn write(&mut self, record: &[u8]) -> Result<()> {
-        self.bytes.fetch_add(to_u64(record.len()), Ordering::Relaxed);
+    fn write(&mut self, record: &[u8], phase: Phase) -> Result<()> {
+        self.bytes.add(phase, to_u64(record.len()));
         self.stream.write_all(record).map_err(|error| broken("write to", error))
     }
 
@@ -137,12 +129,12 @@ struct RecordReader<R: Read> {
     stream: BufReader<R>,
     decoder: Decoder<'static>,
     number: u64,
-    bytes: Arc<AtomicU64>,
+    bytes: Arc<Counter>,
     body: Vec<u8>,
 }
 
 impl<R: Read> RecordReader<R> {
-    fn new(stream: R, bytes: Arc<AtomicU64>) -> Result<Self> {
+    fn new(stream: R, bytes: Arc<Counter>) -> Result<Self> {
         let failed = |error| Error::io("decompress", error);
         let mut decoder = Decoder::new().map_err(failed)?;
         decoder.set_parameter(DParameter::WindowLogMax(WINDOW_LOG)).map_err(failed)?;
@@ -150,8 +142,23 @@ impl<R: Read> RecordReader<R> {
         Ok(Self { stream, decoder, number: 0, bytes, body: Vec::new() })
     }
 
-    /// The next message.
-    fn read(&mut self, sealer: &Sealer) -> Result<Vec<u8>> {
+    /// The next message, and its size in memory before it is decoded.
+    fn receive<M>(&mut self, sealer: &Sealer, decode: fn(&[u8]) -> Result<M>) -> (u64, Result<M>)
+    where
+        for<'m> Phase: From<&'m M>,
+    {
+        let read = self.read(sealer);
+        let bytes = read.as_ref().map_or(0, |(_, message)| to_u64(message.len()));
+        let message = read.and_then(|(record_bytes, message)| {
+            let message = decode(&message)?;
+            self.bytes.add(Phase::from(&message), record_bytes);
+            Ok(message)
+        });
+        (bytes, message)
+    }
+
+    /// The size of the next record in bytes, and its message.
+    fn read(&mut self, sealer: &Sealer) -> Result<(u64, Vec<u8>)> {
         let failed = |error| broken("read from", error);
         let (mut length, mut complement) = ([0; 4], [0; 4]);
         self.stream.read_exact(&mut length).map_err(failed)?;
@@ -172,18 +179,18 @@ impl<R: Read> RecordReader<R> {
         if self.body.len() < length {
             return Err(failed(std::io::ErrorKind::UnexpectedEof.into()));
         }
-        self.bytes.fetch_add(to_u64(LENGTH_BYTES + length), Ordering::Relaxed);
         let opened = sealer.open(self.number, &mut self.body).map_err(|_| changed())?;
         self.number += 1;
-        match opened.split_first() {
-            Some((&STORED, message)) => Ok(message.to_vec()),
+        let message = match opened.split_first() {
+            Some((&STORED, message)) => message.to_vec(),
             Some((&ZSTD, rest)) if rest.len() >= 4 => {
                 let (raw, packed) = rest.split_at(4);
                 let raw = u32::from_le_bytes([raw[0], raw[1], raw[2], raw[3]]) as usize;
-                decompress(&mut self.decoder, packed, raw)
+                decompress(&mut self.decoder, packed, raw)?
             }
-            _ => Err(Error::invalid("the other end sent a record of an unknown kind")),
-        }
+            _ => return Err(Error::invalid("the other end sent a record of an unknown kind")),
+        };
+        Ok((to_u64(LENGTH_BYTES + length), message))
     }
 }
 
@@ -236,8 +243,8 @@ pub struct Connection<'s> {
     close: Box<dyn Fn() + Send + Sync + 's>,
     is_adaptive: bool,
     peer: RepositoryId,
-    received: Arc<AtomicU64>,
-    sent: Arc<AtomicU64>,
+    received: Arc<Counter>,
+    sent: Arc<Counter>,
 }
 
 impl<'s> Connection<'s> {
@@ -261,9 +268,10 @@ impl<'s> Connection<'s> {
         let mut bytes = [0; HELLO_BYTES];
         from.read_exact(&mut bytes).map_err(|error| broken("read from", error))?;
         let (keys, peer) = agree(master, &ours, &bytes)?;
-        let (sent, received) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
-        sent.store(to_u64(HELLO_BYTES), Ordering::Relaxed);
-        received.store(to_u64(HELLO_BYTES), Ordering::Relaxed);
+        let (sent, received) = (Arc::new(Counter::default()), Arc::new(Counter::default()));
+        for counter in [&sent, &received] {
+            counter.add(Phase::Agreement, to_u64(HELLO_BYTES));
+        }
         Ok(Self {
             keys,
             reader: RecordReader::new(from, Arc::clone(&received))?,
@@ -283,10 +291,7 @@ impl<'s> Connection<'s> {
 
     /// Bytes on the stream so far.
     pub fn traffic(&self) -> Traffic {
-        Traffic {
-            sent_bytes: self.sent.load(Ordering::Relaxed),
-            received_bytes: self.received.load(Ordering::Relaxed),
-        }
+        Traffic { sent: self.sent.bytes(), received: self.received.bytes() }
     }
 
     /// The repository at the other end.
@@ -401,9 +406,7 @@ fn read_messages(
     ahead: &AtomicU64,
 ) {
     loop {
-        let read = reader.read(sealer);
-        let bytes = read.as_ref().map_or(0, |bytes| to_u64(bytes.len()));
-        let mut message = read.and_then(|bytes| ReplicaMessage::decode(&bytes));
+        let (bytes, mut message) = reader.receive(sealer, ReplicaMessage::decode);
         if ahead.fetch_add(bytes, Ordering::Relaxed) + bytes > AHEAD_BYTES_MAX {
             message = Err(Error::invalid("the replica sends more than it was asked for"));
         }
@@ -428,10 +431,11 @@ fn send_all(
         let before = source.sent_bytes();
         if let Some(message) = source.produce()? {
             let compresses = !pace.sends_frames() && !matches!(message, SourceMessage::Frame(_));
-            let (message, is_last) = (message.encode(), message == SourceMessage::Bye);
+            let (phase, is_last) = (Phase::from(&message), message == SourceMessage::Bye);
+            let message = message.encode();
             let record = writer.record(&message, compresses, sealer)?;
             let from_ns = source.now_ns();
-            writer.write(&record)?;
+            writer.write(&record, phase)?;
             pace.waited(from_ns, source.now_ns());
             if is_last {
                 return writer.flush();
@@ -458,12 +462,12 @@ struct Served<'c, 's>(&'c mut Connection<'s>);
 impl ReplicaPeer for Served<'_, '_> {
     fn send(&mut self, message: ReplicaMessage) -> Result<()> {
         let record = self.0.writer.record(&message.encode(), true, &self.0.keys.replica)?;
-        self.0.writer.write(&record)
+        self.0.writer.write(&record, Phase::from(&message))
     }
 
     fn receive(&mut self) -> Result<SourceMessage> {
         self.0.writer.flush()?;
-        SourceMessage::decode(&self.0.reader.read(&self.0.keys.source)?)
+        self.0.reader.receive(&self.0.keys.source, SourceMessage::decode).1
     }
 }
 

@@ -12,9 +12,10 @@ mod pace;
 mod pinned;
 mod replica;
 mod source;
+mod traffic;
 mod transport;
 
-pub use connection::{Connection, Stream, Traffic, serve};
+pub use connection::{Connection, Stream, serve};
 pub use direct::{Watch, foreign, replicate, replicate_over, replicate_watched};
 pub use init::{Answered, answer_init, make_replica};
 pub use listen::{ListenOptions, Listener};
@@ -23,4 +24,5 @@ pub use source::{
     FrameUse, Outcome, ReplicateOptions, ReplicateReport, SeriesBacklog, SeriesKnown,
     SnapshotOutcome, Source, backlog,
 };
+pub use traffic::{PhaseBytes, Traffic};
 pub use transport::{Destination, Line};

@@ -25,8 +25,14 @@ fn a_stream_carries_what_is_missing() {
     let (sent, served) = send_over(&here, &there, |stream| Box::new(stream));
     let (report, second) = sent.unwrap();
     assert_eq!((report.present, report.snapshots.len(), served.unwrap()), (2, 0, 0));
-    let all = |traffic: silt_replicate::Traffic| traffic.sent_bytes + traffic.received_bytes;
+    let all = |traffic: silt_replicate::Traffic| traffic.sent.total() + traffic.received.total();
     assert!(all(second) * 100 < all(first), "{second:?} after {first:?}");
+    let (sent, received) = (first.sent, first.received);
+    let data = 3 * SEGMENT as u64 + 5000;
+    assert!((data..data + data / 50).contains(&sent.chunks), "{sent:?}");
+    assert!(sent.fingerprints > data / 4096 * 20 && sent.segments > 0 && sent.entries == 0);
+    assert!(received.segments > 0 && received.fingerprints > 0 && received.agreement > 0);
+    assert_eq!((second.sent.chunks, second.received.fingerprints), (0, 0), "nothing is lacking");
     check(&there);
 }
 
@@ -39,7 +45,7 @@ fn a_stream_that_is_cut_anywhere_leaves_nothing_half_done() {
     back_up(&here, "web1", &[("root", &disk)]);
     let whole = {
         let there = replica_of(&here);
-        send_over(&here, &there, |stream| Box::new(stream)).0.unwrap().1.sent_bytes
+        send_over(&here, &there, |stream| Box::new(stream)).0.unwrap().1.sent.total()
     };
     let whole = usize::try_from(whole).unwrap();
     let mut cuts: Vec<usize> = (0..400).chain((400..whole).step_by(whole / 40)).collect();

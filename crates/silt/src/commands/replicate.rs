@@ -395,8 +395,9 @@ fn print(
             "present": report.present,
             "foreign": reads_anew,
             "refused": refused.collect::<Vec<_>>(),
-            "sent_bytes": traffic.map(|traffic| traffic.sent_bytes),
-            "received_bytes": traffic.map(|traffic| traffic.received_bytes),
+            "sent_bytes": traffic.map(|traffic| traffic.sent.total()),
+            "received_bytes": traffic.map(|traffic| traffic.received.total()),
+            "phases": traffic.map(phases_json),
         });
         output::message("replication", value);
         return;
@@ -428,7 +429,7 @@ fn print(
     }
     let link = traffic.map_or_else(String::new, |traffic| {
         let (out, back) =
-            (output::bytes(traffic.sent_bytes), output::bytes(traffic.received_bytes));
+            (output::bytes(traffic.sent.total()), output::bytes(traffic.received.total()));
         format!("; {out} sent, {back} received")
     });
     let site = target.name.as_ref().map_or_else(String::new, |name| format!(" to {name}"));
@@ -443,6 +444,19 @@ fn print(
     } else {
         output::done(&format!("Replicated {}{site}{link}.", count(sent_count)));
     }
+}
+
+/// The bytes of each phase in both directions.
+fn phases_json(traffic: LineTraffic) -> serde_json::Value {
+    let LineTraffic { sent, received } = traffic;
+    let phase = |sent: u64, received: u64| json!({"sent_bytes": sent, "received_bytes": received});
+    json!({
+        "agreement": phase(sent.agreement, received.agreement),
+        "segments": phase(sent.segments, received.segments),
+        "fingerprints": phase(sent.fingerprints, received.fingerprints),
+        "chunks": phase(sent.chunks, received.chunks),
+        "entries": phase(sent.entries, received.entries),
+    })
 }
 
 fn print_json(target: &Target, sent: &SnapshotOutcome) {
