@@ -28,12 +28,29 @@ pub(super) fn unavailable(what: &str, error: &dyn fmt::Display) -> Error {
     Error::new(ErrorKind::Unavailable, format!("the bus (NATS) failed to {what}: {error}"))
 }
 
+/// Waits until the server has taken everything that was sent before. A flush of the client only
+/// empties its buffers; here nobody listens, which the server says.
+async fn round_trip(client: &Client, what: &str) -> Result<()> {
+    match client.request("silt.nobody", Vec::new().into()).await {
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == RequestErrorKind::NoResponders => Ok(()),
+        Err(error) => Err(unavailable(what, &error)),
+    }
+}
+
 /// Subscribes, and waits until the server knows.
 pub(super) async fn subscribe(client: &Client, subject: String) -> Result<Subscriber> {
     let heard = client.subscribe(subject).await;
     let heard = heard.map_err(|error| unavailable("listen", &error))?;
-    client.flush().await.map_err(|error| unavailable("listen", &error))?;
+    round_trip(client, "listen").await?;
     Ok(heard)
+}
+
+/// Publishes, and waits until the server has passed it on: who listens later hears nothing of it.
+pub(super) async fn tell(client: &Client, subject: String, message: Vec<u8>) -> Result<()> {
+    let told = client.publish(subject, message.into()).await;
+    told.map_err(|error| unavailable("tell", &error))?;
+    round_trip(client, "tell").await
 }
 
 pub(super) async fn ask(
@@ -59,7 +76,7 @@ impl Responding {
     pub async fn start(client: &Client, subject: String, respond: Respond) -> Result<Self> {
         let questions = client.queue_subscribe(subject, "silt".to_owned()).await;
         let mut questions = questions.map_err(|error| unavailable("answer", &error))?;
-        client.flush().await.map_err(|error| unavailable("answer", &error))?;
+        round_trip(client, "answer").await?;
         let (client, turns) = (client.clone(), Arc::new(Semaphore::new(AT_ONCE)));
         let task = tokio::spawn(async move {
             while let Some(question) = questions.next().await {

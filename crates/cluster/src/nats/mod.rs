@@ -226,8 +226,7 @@ impl Bus for NatsBus {
     fn tell(&self, topic: &Name, message: &[u8]) -> Result<()> {
         check_bytes(message)?;
         let subject = calls::topic_subject(topic);
-        let told = self.runtime.block_on(self.client.publish(subject, message.to_vec().into()));
-        told.map_err(|error| calls::unavailable("tell", &error))
+        self.runtime.block_on(calls::tell(&self.client, subject, message.to_vec()))
     }
 
     fn listen(&self, topic: &Name) -> Result<Box<dyn Listener>> {
