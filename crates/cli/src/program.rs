@@ -282,15 +282,13 @@ They can be brought back with `silt undelete` until a reclaim frees their space.
     Serve(Serve),
     /// Bring snapshots to a replica of the repository at another site
     #[command(after_help = "Examples:
-  silt replicate --to /mnt/second --init
+  silt replicate --to /mnt/second --init --append-only
   silt replicate --to ssh://backup@offsite/backup/replica --limit-write 2mbit
   silt replicate --to tcp://offsite:7420 web1 db1 --newest 1
   silt replicate --to s3://bucket/backup --foreign --dry-run
-  silt replicate --to 'exec:podman exec -i offsite silt serve replica -r /replica'
 
 A replica is a repository with the same secret and a password of its own. Only what it lacks is
-sent: segments are compared by their digests, then chunks by their fingerprints. Snapshots that are
-older than the newest one in both are not sent. An interrupted replication goes on where it was.")]
+sent, but no snapshots older than the newest one in both. An interrupted replication goes on.")]
     Replicate(Replicate),
     /// Repair a series with a damaged newest head, and bring back snapshots dropped by force
     #[command(after_help = "Examples:\n  silt recover web1")]

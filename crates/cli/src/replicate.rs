@@ -25,6 +25,9 @@ pub struct Replicate {
     /// Make the replica first if there is none, with a password of its own.
     #[arg(long, requires = "to")]
     pub init: bool,
+    /// Make it append-only: deleting there takes the password of an administrator.
+    #[arg(long, requires = "init")]
+    pub append_only: bool,
     /// Read and store anew what a repository with another secret lacks.
     #[arg(long, conflicts_with = "init")]
     pub foreign: bool,

@@ -10,13 +10,15 @@ use std::sync::Arc;
 use silt_format::replica::{INIT_HEADER_BYTES, InitMessage};
 use silt_format::{Error, ErrorKind, Header, ObjectKind, RepositoryId, Result, SealScheme, names};
 use silt_repository::Repository;
+use silt_repository::authority::Administrator;
 use silt_repository::open::Protection;
 use silt_storage::{ByteRange, Key, MemoryStorage, PutMode, Storage, list_all};
 
 use crate::connection::{Stream, broken, master_of};
 
 /// Makes a replica of `repository` at the other end of `stream` if there is none. Asks `protection`
-/// for its password only then. Returns the replica's id, `None` if there is a repository already.
+/// for its password only then, and for its administrator, who makes it append-only. Returns the
+/// replica's id, `None` if there is a repository already.
 ///
 /// Fails with `Invalid` if the repository is not encrypted: its secret would go over the line
 /// unsealed. Otherwise fails as the other end does: with `AlreadyExists` if its place holds
@@ -24,7 +26,7 @@ use crate::connection::{Stream, broken, master_of};
 pub fn make_replica<E: From<Error>>(
     repository: &Repository,
     stream: &mut Stream<'_>,
-    protection: impl FnOnce() -> std::result::Result<Protection, E>,
+    protection: impl FnOnce() -> std::result::Result<(Protection, Option<Administrator>), E>,
 ) -> std::result::Result<Option<RepositoryId>, E> {
     master_of(repository)?;
     if !repository.is_encrypted() {
@@ -38,7 +40,8 @@ pub fn make_replica<E: From<Error>>(
         InitMessage::Empty => {}
         other => return Err(refused(other).into()),
     }
-    let (id, objects) = root_objects(repository, &protection()?)?;
+    let (protection, administrator) = protection()?;
+    let (id, objects) = root_objects(repository, &protection, administrator.as_ref())?;
     write(stream, &InitMessage::Objects(objects))?;
     match read(stream)? {
         InitMessage::Made => Ok(Some(id)),
@@ -104,10 +107,12 @@ type RootObjects = Vec<(String, Vec<u8>)>;
 fn root_objects(
     repository: &Repository,
     protection: &Protection,
+    administrator: Option<&Administrator>,
 ) -> Result<(RepositoryId, RootObjects)> {
     let storage = Arc::new(MemoryStorage::new());
     let context = repository.objects.context.clone();
-    let replica = repository.init_replica(Arc::clone(&storage) as _, context, protection, None)?;
+    let memory = Arc::clone(&storage) as _;
+    let replica = repository.init_replica(memory, context, protection, administrator)?;
     let mut objects = Vec::new();
     for item in list_all(&*storage, "", None) {
         let (name, _) = item?;
@@ -140,6 +145,7 @@ fn require_root(objects: &[(String, Vec<u8>)]) -> Result<()> {
             ObjectKind::Config => place_of(name) > 0,
             ObjectKind::Key => names::key_id(name) == Some(silt_format::Id(header.number)),
             ObjectKind::Writers => names::writers_number(name) == Some(header.number),
+            ObjectKind::Authority => [names::AUTHORITY, names::AUTHORITY_COPY].contains(&&**name),
             _ => false,
         };
         if !is_right || !seen.insert(name) {

@@ -28,7 +28,7 @@ fn make(
             answer_init(stream_of(theirs, writer), create).map(|(_, is_made)| is_made)
         });
         let mut stream = stream_of(ours.try_clone().unwrap(), Box::new(ours));
-        let protection = || Ok::<_, Error>(protected());
+        let protection = || Ok::<_, Error>((protected(), None));
         let made = make_replica(&here.repository, &mut stream, protection);
         // The other end may wait for more.
         drop(stream);
@@ -66,7 +66,8 @@ fn a_replica_is_made_over_a_line_and_opens_with_its_own_password() {
             serve(&replica, BackupOptions::default(), &mut connection).unwrap()
         });
         let mut stream = stream_of(ours.try_clone().unwrap(), Box::new(ours));
-        let made = make_replica(&here.repository, &mut stream, || Ok::<_, Error>(protected()));
+        let made =
+            make_replica(&here.repository, &mut stream, || Ok::<_, Error>((protected(), None)));
         assert!(made.unwrap().is_some_and(|id| id != here.repository.id()));
         let role = silt_format::replica::ReplicaRole::Source;
         let mut connection = Connection::open(&here.repository, role, stream, 3).unwrap();

@@ -13,7 +13,7 @@ use silt_replicate::{
     ReplicateReport, SnapshotOutcome, Stream, Traffic as LineTraffic, answer_init, foreign,
     make_replica, replicate, replicate_over, serve,
 };
-use siltstone::{BackupOptions, Protection, Repository, Throttle};
+use siltstone::{Administrator, BackupOptions, Protection, Repository, Throttle};
 
 use super::init::label;
 use super::replicas::{self, Attempt, Records, ReplicaSettings, Target};
@@ -313,9 +313,10 @@ fn open_replica(
         }
         opened => return opened,
     }
-    let protection = protection(session, source, settings, args)?;
+    let (protection, administrator) = protection(session, source, settings, args)?;
     let storage = session.opener.create(location, session.unique())?;
-    let replica = source.init_replica(storage, session.context.clone(), &protection, None)?;
+    let context = session.context.clone();
+    let replica = source.init_replica(storage, context, &protection, administrator.as_ref())?;
     made_replica(session, replica.id(), location);
     Ok(replica)
 }
@@ -342,18 +343,27 @@ fn password(
     secrets::password(variables, given.or(of_profile), "--to-password-file", prompt, is_new)
 }
 
-/// The protection of a new replica.
+/// The protection of a new replica, and its administrator if it is to be append-only.
 fn protection(
     session: &Session<'_>,
     source: &Repository,
     settings: &ReplicaSettings,
     args: &Replicate,
-) -> Result<Protection, Failure> {
-    if !source.is_encrypted() {
-        return Ok(Protection::None);
-    }
+) -> Result<(Protection, Option<Administrator>), Failure> {
     let (cost, label) = (args.cost.to_kdf()?, label(session, "replica"));
-    Ok(Protection::Password { password: password(settings, args, true)?, cost, label })
+    let protection = if source.is_encrypted() {
+        let password = password(settings, args, true)?;
+        Protection::Password { password, cost, label: label.clone() }
+    } else {
+        Protection::None
+    };
+    let administrator = if args.append_only {
+        let password = session.admin_password(true)?;
+        Some(Administrator { password, cost, label })
+    } else {
+        None
+    };
+    Ok((protection, administrator))
 }
 
 fn made_replica(session: &Session<'_>, id: RepositoryId, place: &str) {

@@ -277,6 +277,39 @@ fn a_write_only_key_of_another_repository_brings_snapshots_there() {
 }
 
 #[test]
+fn at_an_append_only_replica_only_its_administrator_deletes() {
+    let mut disk = noise(1, 3 << 20);
+    let place = Place::new();
+    place.write("disk.raw", &disk);
+    let cost = ["--kdf-memory", "8", "--kdf-passes", "1"];
+    let over_a_line = format!("{} --init", server(&place));
+    for to in ["there", over_a_line.as_str()] {
+        place.silt(&["backup", "web1", "root=disk.raw"]).exits(0);
+        replicate(&place, &["--to", to, "--append-only"]).exits(2).says("--init");
+        let arguments = [&["--to", to, "--init", "--append-only"], &cost[..]].concat();
+        let run = replicate(&place, &arguments).exits(13);
+        assert!(run.err.contains("SILT_ADMIN_PASSWORD"), "{}", run.err);
+        let mut command = place.command();
+        command.env("SILT_TO_PASSWORD", "theirs").env("SILT_ADMIN_PASSWORD", "signs");
+        Run::of(command.arg("replicate").args(arguments)).exits(0);
+        // The next day needs no administrator.
+        disk[..100_000].fill(9);
+        place.write("disk.raw", &disk);
+        place.silt(&["backup", "web1", "root=disk.raw"]).exits(0);
+        replicate(&place, &["--to", to]).exits(0).says("Replicated 1 snapshot");
+        assert!(restored(&place, "web1@latest") == disk);
+        there(&place, &["delete", "web1@latest"]).exits(13).says("SILT_ADMIN_PASSWORD");
+        let mut command = place.command();
+        command.env("SILT_REPOSITORY", place.path("there")).env("SILT_PASSWORD", "theirs");
+        command.env("SILT_ADMIN_PASSWORD", "signs").args(["delete", "web1@latest"]);
+        Run::of(&mut command).exits(0);
+        there(&place, &["check", "--read-data"]).exits(0);
+        std::fs::remove_dir_all(place.path("there")).unwrap();
+        std::fs::remove_dir_all(place.path("state")).unwrap();
+    }
+}
+
+#[test]
 fn of_a_damaged_source_the_rest_comes_over() {
     let disk = noise(1, 5 << 20);
     let place = place_with_a_stranger(&disk);
