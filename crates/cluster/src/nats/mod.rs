@@ -114,7 +114,10 @@ impl NatsBus {
     fn note_alive(&self, receipt: &str, is_running: bool) {
         let mut alive = self.alive.lock().unwrap_or_else(PoisonError::into_inner);
         if is_running {
-            alive.insert(receipt.to_owned(), self.env.now_ns());
+            let (now_ns, term_ns) = (self.env.now_ns(), self.options.sign_of_life.as_nanos());
+            // Those that nobody settled are somebody else's by now.
+            alive.retain(|_, since_ns| u128::from(now_ns.abs_diff(*since_ns)) < term_ns);
+            alive.insert(receipt.to_owned(), now_ns);
         } else {
             alive.remove(receipt);
         }

@@ -180,12 +180,13 @@ impl Streams {
         let attempt = message.info().map_err(|error| unavailable(&what, &error))?.delivered;
         let header = message.headers.as_ref().and_then(|headers| headers.get(NATS_MESSAGE_ID));
         let key = message.subject.as_str().rsplit('.').next().unwrap_or_default();
-        let job = Job {
-            pool: pool.clone(),
-            key: Name::new(key)?,
-            id: Name::new(header.map(ToString::to_string).unwrap_or_default())?,
-            body: message.payload.to_vec(),
+        let id = Name::new(header.map(ToString::to_string).unwrap_or_default());
+        let (Ok(key), Ok(id)) = (Name::new(key), id) else {
+            // Nobody could ever take it, and it would come again and again.
+            let dropped = message.ack_with(AckKind::Term).await;
+            return dropped.map(|()| None).map_err(|error| unavailable(&what, &error));
         };
+        let job = Job { pool: pool.clone(), key, id, body: message.payload.to_vec() };
         let receipt = message.reply.as_ref().map(ToString::to_string).unwrap_or_default();
         let attempt = u32::try_from(attempt).unwrap_or(u32::MAX);
         Ok(Some(Delivery { job, attempt, receipt }))
@@ -238,7 +239,8 @@ impl Streams {
             let last = stream.get_last_raw_message_by_subject(&subject).await;
             // It may have ended meanwhile.
             let Ok(last) = last else { continue };
-            let name = Name::new(subject.rsplit('.').next().unwrap_or_default())?;
+            let name = Name::new(subject.trim_start_matches("silt.member."));
+            let Ok(name) = name else { continue };
             members.push(Member { name, about: last.payload.to_vec() });
         }
         members.sort_by(|one, other| one.name.cmp(&other.name));

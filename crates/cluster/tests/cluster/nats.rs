@@ -153,3 +153,23 @@ fn who_is_not_there_is_unavailable() {
     let Err(error) = NatsBus::connect(options, env()) else { panic!("nobody is there") };
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
 }
+
+#[test]
+fn what_strangers_put_on_the_bus_stops_nobody() {
+    let Some(server) = Server::start() else { return };
+    let bus = server.connect("host-a");
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let client = async_nats::connect(format!("127.0.0.1:{}", server.port)).await.unwrap();
+        let jetstream = async_nats::jetstream::new(client);
+        for subject in ["silt.job.backup.no-id", "silt.member.too.deep", "silt.member.a=b"] {
+            jetstream.publish(subject, "nonsense".into()).await.unwrap().await.unwrap();
+        }
+    });
+    bus.offer(&job("web1", "real")).unwrap();
+    bus.announce(&name("host-a"), b"here", 60 * SECOND).unwrap();
+    let taken = eventually(|| bus.take(&name("backup"), SHORT).unwrap());
+    assert_eq!(taken.job, job("web1", "real"));
+    let members = bus.members().unwrap();
+    assert_eq!(members.iter().map(|one| one.name.as_str()).collect::<Vec<_>>(), ["host-a"]);
+}

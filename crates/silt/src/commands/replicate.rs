@@ -217,6 +217,8 @@ fn send(
     let sent = made.and_then(|made| {
         if let Some(id) = made {
             made_replica(session, id, &settings.to);
+        } else if args.append_only {
+            output::note("silt: the replica was made before: --append-only changes nothing there");
         }
         let role = ReplicaRole::Source;
         let mut connection = Connection::open(repository, role, stream, settings.level())?;
@@ -309,6 +311,10 @@ fn open_replica(
                 names => format!("; the profile has the replicas {}", names.join(", ")),
             };
             let message = format!("there is no replica in {location}; --init makes one{names}");
+            return Err(Failure::Usage(message));
+        }
+        Ok(replica) if args.append_only && !replica.is_append_only() => {
+            let message = format!("the replica in {location} was made before, not append-only");
             return Err(Failure::Usage(message));
         }
         opened => return opened,

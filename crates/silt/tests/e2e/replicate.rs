@@ -52,6 +52,8 @@ fn server(place: &Place) -> String {
 fn a_replica_in_a_folder_is_a_repository_of_its_own() {
     let disk = noise(1, 5 << 20);
     let place = place_with_a_replica(&disk);
+    let again = replicate(&place, &["--to", "there", "--init", "--append-only"]);
+    again.exits(2).says("was made before, not append-only");
     assert!(restored(&place, "web1@latest") == disk);
     there(&place, &["check", "--read-data"]).exits(0);
     // It has its own password.
@@ -296,7 +298,9 @@ fn at_an_append_only_replica_only_its_administrator_deletes() {
         disk[..100_000].fill(9);
         place.write("disk.raw", &disk);
         place.silt(&["backup", "web1", "root=disk.raw"]).exits(0);
-        replicate(&place, &["--to", to]).exits(0).says("Replicated 1 snapshot");
+        let run = replicate(&place, &["--to", to, "--init", "--append-only"]).exits(0);
+        run.says("Replicated 1 snapshot");
+        assert_eq!(run.err.contains("changes nothing"), to != "there", "{}", run.err);
         assert!(restored(&place, "web1@latest") == disk);
         there(&place, &["delete", "web1@latest"]).exits(13).says("SILT_ADMIN_PASSWORD");
         let mut command = place.command();
