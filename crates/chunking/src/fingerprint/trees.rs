@@ -99,6 +99,7 @@ impl Fingerprinter {
 }
 
 fn pair(chains: &[[u8; CHAIN_BYTES]], at: usize) -> &[u8; PAIR_BYTES] {
+    assert!(at + 1 < chains.len(), "a pair has two nodes");
     let both = chains[at..].as_flattened();
     both.first_chunk().unwrap_or(&[0; PAIR_BYTES])
 }

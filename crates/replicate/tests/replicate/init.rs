@@ -12,13 +12,22 @@ use silt_replicate::{
 use silt_storage::{
     ByteRange, Counted, CrashStorage, CrashingOperation, Key, MemoryStorage, Storage, list_all,
 };
-use siltstone::{BackupOptions, Repository};
+use siltstone::{Administrator, BackupOptions, Repository};
 
 use crate::kit::*;
 
-/// Asks for a replica of `here` in `storage` over a line; the ends' results.
+/// Asks for a replica of `here` over a line; the ends' results.
 fn make(
     here: &Site,
+    create: impl FnOnce() -> Result<Option<Arc<dyn Storage>>> + Send,
+) -> (Result<bool>, Result<bool>) {
+    make_for(here, None, create)
+}
+
+/// The same, for an administrator.
+fn make_for(
+    here: &Site,
+    administrator: Option<Administrator>,
     create: impl FnOnce() -> Result<Option<Arc<dyn Storage>>> + Send,
 ) -> (Result<bool>, Result<bool>) {
     let (ours, theirs) = UnixStream::pair().unwrap();
@@ -28,7 +37,7 @@ fn make(
             answer_init(stream_of(theirs, writer), create).map(|(_, is_made)| is_made)
         });
         let mut stream = stream_of(ours.try_clone().unwrap(), Box::new(ours));
-        let protection = || Ok::<_, Error>((protected(), None));
+        let protection = || Ok::<_, Error>((protected(), administrator));
         let made = make_replica(&here.repository, &mut stream, protection);
         // The other end may wait for more.
         drop(stream);
@@ -212,4 +221,29 @@ fn a_replica_is_whole_or_none() {
         }
     }
     assert!((3..8).contains(&opened), "{opened}");
+}
+
+#[test]
+fn a_replica_is_append_only_or_none() {
+    let here = encrypted_site();
+    let mut opened = 0;
+    for succeeding in 0..9 {
+        let survivor = Arc::new(MemoryStorage::new());
+        let (counted, struck) = (Counted::Mutations, CrashingOperation::Applied);
+        let crashing = CrashStorage::new(survivor.clone(), succeeding, counted, struck);
+        let (password, label) = (b"signs".to_vec(), silt_format::KeyLabel::default());
+        let administrator = Administrator { password, cost: COST, label };
+        let create = || Ok(Some(Arc::new(crashing) as Arc<dyn Storage>));
+        let (made, served) = make_for(&here, Some(administrator), create);
+        assert_eq!(made.is_ok(), served.is_ok());
+        match Repository::open(survivor.clone(), context(), || Ok(b"all".to_vec())) {
+            Ok(mut replica) => {
+                opened += 1;
+                assert!(replica.is_append_only());
+                replica.authorize(b"signs").unwrap();
+            }
+            Err(error) => assert_eq!(error.kind(), ErrorKind::NoRepository, "{error}"),
+        }
+    }
+    assert!((1..9).contains(&opened), "{opened}");
 }
