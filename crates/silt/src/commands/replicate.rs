@@ -413,7 +413,7 @@ fn print(
             "refused": refused.collect::<Vec<_>>(),
             "sent_bytes": traffic.map(|traffic| traffic.sent.total()),
             "received_bytes": traffic.map(|traffic| traffic.received.total()),
-            "phases": traffic.map(phases_json),
+            "phases": traffic.map(replicas::phases),
         });
         output::message("replication", value);
         return;
@@ -460,19 +460,6 @@ fn print(
     } else {
         output::done(&format!("Replicated {}{site}{link}.", count(sent_count)));
     }
-}
-
-/// The bytes of each phase in both directions.
-fn phases_json(traffic: LineTraffic) -> serde_json::Value {
-    let LineTraffic { sent, received } = traffic;
-    let phase = |sent: u64, received: u64| json!({"sent_bytes": sent, "received_bytes": received});
-    json!({
-        "agreement": phase(sent.agreement, received.agreement),
-        "segments": phase(sent.segments, received.segments),
-        "fingerprints": phase(sent.fingerprints, received.fingerprints),
-        "chunks": phase(sent.chunks, received.chunks),
-        "entries": phase(sent.entries, received.entries),
-    })
 }
 
 fn print_json(target: &Target, sent: &SnapshotOutcome) {
