@@ -4,7 +4,9 @@ mod bus;
 mod calendar;
 mod hostile;
 mod local;
+mod messages;
 mod nats;
+mod work;
 
 pub use bus::{
     ATTEMPTS_MAX, Answering, Bus, Delivery, Job, JobState, Lease, Listener, MESSAGE_BYTES_MAX,
@@ -13,4 +15,6 @@ pub use bus::{
 pub use calendar::Calendar;
 pub use hostile::HostileBus;
 pub use local::LocalBus;
+pub use messages::{Message, Messages};
 pub use nats::{NatsBus, NatsOptions};
+pub use work::{End, News, Run, Task, Work, Worker};

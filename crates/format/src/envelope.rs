@@ -76,11 +76,13 @@ pub enum ObjectKind {
     WriteKey = 15,
     /// A list of writers.
     Writers = 16,
+    /// A message between hosts, which is never stored.
+    Message = 17,
 }
 
 impl ObjectKind {
     /// Every kind.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Config,
         Self::Key,
         Self::Series,
@@ -97,6 +99,7 @@ impl ObjectKind {
         Self::Places,
         Self::WriteKey,
         Self::Writers,
+        Self::Message,
     ];
     fn decode(byte: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| *kind as u8 == byte)
@@ -269,6 +272,7 @@ impl std::fmt::Display for ObjectKind {
             Self::Places => "list of places",
             Self::WriteKey => "write-only key",
             Self::Writers => "list of writers",
+            Self::Message => "message",
         })
     }
 }

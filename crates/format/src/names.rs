@@ -257,6 +257,6 @@ pub fn of_header(header: &Header) -> Option<String> {
         ObjectKind::DeadList => dead_list(series, id, part),
         ObjectKind::Run => run(series, id, part),
         ObjectKind::Places => Numbered::Places.name(series, header.number),
-        ObjectKind::Writers => return None,
+        ObjectKind::Writers | ObjectKind::Message => return None,
     })
 }

@@ -195,7 +195,13 @@ impl ObjectKind {
     pub fn is_signed(self) -> bool {
         matches!(
             self,
-            Self::Series | Self::Head | Self::Snapshot | Self::Check | Self::Places | Self::Writers
+            Self::Series
+                | Self::Head
+                | Self::Snapshot
+                | Self::Check
+                | Self::Places
+                | Self::Writers
+                | Self::Message
         )
     }
 }

@@ -24,19 +24,21 @@ impl Objects {
     ///
     /// Fails with `Corrupt` if its signer is not in the list of writers.
     pub fn get_signed(&self, name: &str, address: Address) -> Result<(Vec<u8>, SignedBy)> {
-        let mut signer = None;
-        let plain = self.read(name, ByteRange::Full, &mut Vec::new(), |bytes| {
-            let (header, sealer) = self.check_header(bytes, address)?;
-            let mut raw = Vec::new();
-            BlockReader::default().read(&sealer, 0, &mut bytes[HEADER_BYTES..], &mut raw)?;
-            let signed = Signed::split(&header, &raw)?;
-            let length = signed.plain.len();
-            signer = Some(self.verify_signer(address.kind, &signed)?);
-            raw.truncate(length);
-            Ok(raw)
-        })?;
-        let unsigned = || Error::corrupt("it is not signed");
-        Ok((plain, signer.ok_or_else(unsigned)?))
+        self.read(name, ByteRange::Full, &mut Vec::new(), |bytes| self.open_signed(bytes, address))
+    }
+
+    /// Opens the bytes of an object of a signed kind, and returns its signer.
+    ///
+    /// Fails with `Corrupt` if its signer is not in the list of writers.
+    pub fn open_signed(&self, bytes: &mut [u8], address: Address) -> Result<(Vec<u8>, SignedBy)> {
+        let (header, sealer) = self.check_header(bytes, address)?;
+        let mut raw = Vec::new();
+        BlockReader::default().read(&sealer, 0, &mut bytes[HEADER_BYTES..], &mut raw)?;
+        let signed = Signed::split(&header, &raw)?;
+        let length = signed.plain.len();
+        let signer = self.verify_signer(address.kind, &signed)?;
+        raw.truncate(length);
+        Ok((raw, signer))
     }
 
     fn verify_signer(&self, kind: ObjectKind, signed: &Signed<'_>) -> Result<SignedBy> {

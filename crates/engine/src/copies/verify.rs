@@ -55,7 +55,8 @@ impl Repository {
             | ObjectKind::Lease
             | ObjectKind::DeadList
             | ObjectKind::Places
-            | ObjectKind::Writers => objects.get(name, address).map(drop),
+            | ObjectKind::Writers
+            | ObjectKind::Message => objects.get(name, address).map(drop),
         }
     }
 }

@@ -1,0 +1,51 @@
+//! Messages that the bus can neither read nor make.
+
+use std::sync::Arc;
+
+use silt_format::{ObjectKind, Result, SeriesId};
+use silt_repository::believed::SignedBy;
+use silt_repository::objects::{Address, Objects};
+
+/// Seals and signs what hosts of one repository tell each other, like the repository's objects.
+/// So whoever runs the bus sees no names of series, and can make no host believe anything.
+///
+/// In a repository that is not encrypted, everybody can read and make messages.
+#[derive(Clone)]
+pub struct Messages {
+    objects: Arc<Objects>,
+}
+
+/// A message that one of the repository's keys has signed.
+#[derive(Clone, Debug)]
+pub struct Message {
+    /// What it says.
+    pub plain: Vec<u8>,
+    /// Who says it.
+    pub signer: SignedBy,
+}
+
+impl Messages {
+    /// The messages of the hosts of this repository.
+    pub fn new(objects: &Arc<Objects>) -> Self {
+        Self { objects: Arc::clone(objects) }
+    }
+
+    /// Seals and signs a message. It can only be opened with the same `number`, so an answer that
+    /// is sealed with a random number that the question has given is no repetition of an older one.
+    pub fn seal(&self, number: u64, plain: &[u8]) -> Result<Vec<u8>> {
+        self.objects.sealed(address(number), plain)
+    }
+
+    /// Opens a message.
+    ///
+    /// Fails with `Corrupt` if it was sealed with another number or by another repository, or if
+    /// its signer is not in the repository's list of writers.
+    pub fn open(&self, number: u64, sealed: &[u8]) -> Result<Message> {
+        let (plain, signer) = self.objects.open_signed(&mut sealed.to_vec(), address(number))?;
+        Ok(Message { plain, signer })
+    }
+}
+
+fn address(number: u64) -> Address {
+    Address::new(ObjectKind::Message, SeriesId::NONE, number)
+}
