@@ -63,6 +63,7 @@ mod trees;
 pub use api::access::*;
 pub use api::backup::*;
 pub use api::context::*;
+pub use api::rounds::*;
 pub use api::snapshots::*;
 pub use api::{source, storage};
 pub use check::{Affected, CheckOptions, CheckReport, Damage, DataCheck};
@@ -74,10 +75,10 @@ pub use deletion::{
 pub use repository::Repository;
 pub use restore::{RestoreOptions, RestoreReport};
 pub use shared::{
-    CostModel, Picking, PopularOptions, PopularReport, RepointReport, RoundLoad, RoundMember,
-    RoundMemory, RoundOptions, RoundReport, Schedule, ScheduledVm, SharePolicy, SharedSweepOptions,
-    SharedSweepReport, StageSeconds, rounds_for_memory,
+    PopularOptions, PopularReport, RepointReport, SharePolicy, SharedSweepOptions,
+    SharedSweepReport,
 };
+pub use silt_sharing::round::rounds_for_memory;
 pub use stats::SeriesStats;
 pub use throttle::{Throttle, Throttled};
 pub use trees::{

@@ -9,6 +9,7 @@ use silt_repository::authority::Administrator;
 use silt_repository::env::Context;
 use silt_repository::open::Protection;
 use silt_repository::places::OpenPlace;
+use silt_sharing::round::{RoundMember, RoundOptions, RoundReport, backup_round};
 use silt_storage::Storage;
 
 /// An open repository, and every operation on it.
@@ -107,5 +108,15 @@ impl Repository {
     /// [`BackupSession::begin`].
     pub fn backup(&self, series: &str, options: BackupOptions) -> Result<BackupSession<'_>> {
         BackupSession::begin(&self.0, series, options)
+    }
+
+    /// Backs up many series together. Chunks of two or more of them, or of one of them and any
+    /// other series of the repository, are stored once; see [`silt_sharing::round::backup_round`].
+    pub fn backup_round(
+        &self,
+        members: Vec<RoundMember<'_>>,
+        options: &RoundOptions,
+    ) -> Result<RoundReport> {
+        backup_round(&self.0, members, options)
     }
 }

@@ -96,6 +96,11 @@ impl RunRef {
         partition_of(self.partition_bits, fingerprint)
     }
 
+    /// The partition that holds fingerprints that begin with these four bytes.
+    pub fn partition_of_key(&self, key: u32) -> u32 {
+        key.checked_shr(32 - u32::from(self.partition_bits)).unwrap_or(0)
+    }
+
     pub(crate) fn encode(self, to: &mut Encoder) {
         to.u64(self.id.0);
         to.u8(self.use_ as u8);

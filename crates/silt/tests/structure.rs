@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// Crates from the bottom up: each may use those before it, and no other.
-const CRATES: [&str; 21] = [
+const CRATES: [&str; 22] = [
     "format",
     "chunking",
     "storage",
@@ -18,6 +18,7 @@ const CRATES: [&str; 21] = [
     "import",
     "backup",
     "replicate",
+    "sharing",
     "engine",
     "cluster",
     "files",

@@ -5,6 +5,7 @@
 pub mod access;
 pub mod backup;
 pub mod context;
+pub mod rounds;
 pub mod snapshots;
 pub mod source;
 pub mod storage;

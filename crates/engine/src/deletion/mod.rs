@@ -17,7 +17,6 @@ mod vectors;
 
 pub(crate) use named::retagged;
 pub(crate) use rewrite::Rewriter;
-pub(crate) use sweep::each_unshared;
 
 pub use delete::{DeleteMethod, DeleteReport};
 pub use plan::{ReclaimOptions, ReclaimPlan, ReclaimReport};

@@ -8,8 +8,8 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use silt_format::{
-    BlockRef, DeadRange, Head, MapRoot, ObjectTag, PRIVATE_STORE, Result, Snapshot,
-    SummaryGeometry, VolumeKind,
+    BlockRef, DeadRange, Head, ObjectTag, PRIVATE_STORE, Result, Snapshot, SummaryGeometry,
+    VolumeKind,
 };
 use silt_repository::bounds::require_listed;
 use silt_repository::budget::MEMORY_BYTES_DEFAULT;
@@ -19,6 +19,7 @@ use silt_repository::event::Warning;
 use silt_repository::map::MapReader;
 use silt_repository::objects::{Scratch, is_damage};
 use silt_repository::tree::TreeReader;
+use silt_sharing::references::each_unshared;
 
 use crate::edit::Edit;
 use crate::repository::Repository;
@@ -257,30 +258,6 @@ fn each_reference(
         Ok(())
     })?;
     Ok(recipes)
-}
-
-/// Calls `visit` with every recipe of `living` that the snapshot before it does not share, and
-/// `on_page` with every such page.
-pub(crate) fn each_unshared(
-    reader: &MapReader,
-    living: &[Snapshot],
-    on_page: &mut dyn FnMut(BlockRef),
-    visit: &mut dyn FnMut(BlockRef) -> Result<()>,
-) -> Result<()> {
-    for (number, snapshot) in living.iter().enumerate() {
-        let before = number.checked_sub(1).map(|before| &living[before]);
-        for volume in &snapshot.volumes {
-            let others: Vec<MapRoot> = before
-                .iter()
-                .flat_map(|before| before.volumes.iter().filter(|v| v.name == volume.name))
-                .map(|volume| volume.root)
-                .collect();
-            reader.walk_unshared(volume.root, &others, on_page, &mut |_, entry| {
-                visit(entry.recipe)
-            })?;
-        }
-    }
-    Ok(())
 }
 
 /// The recipe packs that snapshots refer to.

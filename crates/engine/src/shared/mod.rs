@@ -5,18 +5,10 @@
 //! copied there. From then on backups refer to the copy, and links to it replace the slots of
 //! private containers.
 
-mod copy;
-mod owners;
 mod popular;
-mod references;
 mod repoint;
-mod round;
 mod sweep;
 
 pub use popular::{PopularOptions, PopularReport, SharePolicy};
 pub use repoint::RepointReport;
-pub use round::{
-    CostModel, Picking, RoundLoad, RoundMember, RoundMemory, RoundOptions, RoundReport, Schedule,
-    ScheduledVm, StageSeconds, rounds_for_memory,
-};
 pub use sweep::{SharedSweepOptions, SharedSweepReport};

@@ -13,10 +13,10 @@ use silt_repository::runs::Sorted;
 use silt_repository::series::DEFAULT_DOMAIN;
 use silt_repository::shared_record::{by_place, place_of};
 
-use super::copy::Source;
-use super::owners::{Census, each_group};
 use crate::edit::Edit;
 use crate::repository::Repository;
+use silt_sharing::copy::Source;
+use silt_sharing::owners::{Census, each_group};
 
 /// Which chunks are copied to the shared store.
 ///

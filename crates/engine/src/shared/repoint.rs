@@ -18,10 +18,10 @@ use silt_repository::runs::{RunReader, Sorted, Sorter, Stream, join, merge};
 use silt_repository::shared_index::{SharedIndex, name_store};
 use silt_repository::shared_record::{Owner, SharedRecord, by_place, place_of};
 
-use super::owners::shared_runs;
 use crate::deletion::{Rewriter, retagged};
 use crate::edit::Edit;
 use crate::repository::Repository;
+use silt_sharing::copy::shared_runs;
 
 /// From which linked share of its bytes on a container is rewritten, in percent.
 const LINKED_PERCENT_MIN: u64 = 5;

@@ -22,11 +22,11 @@ use silt_repository::series::DEFAULT_DOMAIN;
 use silt_repository::shared_index::name_store;
 use silt_repository::shared_record::{Owner, SharedRecord, by_place, place_of};
 
-use super::owners::shared_runs;
-use super::references::each_shared_reference;
 use crate::deletion::{ReclaimOptions, ReclaimReport};
 use crate::edit::Edit;
 use crate::repository::Repository;
+use silt_sharing::copy::{all_series, ids_of_all, shared_runs};
+use silt_sharing::references::each_shared_reference;
 
 /// Memory to sort references in by default, in bytes.
 const SORT_BYTES_DEFAULT: u64 = 24 << 20;
@@ -127,7 +127,7 @@ impl Repository {
     /// All series; `Corrupt` if one is not there that the shared store knew when it was last built
     /// or swept: what it refers to must not be deleted because storage hides it.
     fn users(&self, store: &Head) -> Result<Vec<(SeriesId, String)>> {
-        let series = self.all_series()?;
+        let series = all_series(self)?;
         let is_there = |id: &SeriesId| series.iter().any(|(known, _)| known == id);
         let missing = store.users.iter().find(|id| !is_there(id));
         match missing.filter(|_| !self.objects.context.env.accepts_older()) {
@@ -138,22 +138,6 @@ impl Repository {
             .with_advice(Advice::AcceptRemovedSeries)),
             None => Ok(series),
         }
-    }
-
-    /// The ids of all series, for a shared store to know.
-    pub(super) fn ids_of_all(&self) -> Result<Vec<SeriesId>> {
-        let mut ids: Vec<_> = self.all_series()?.into_iter().map(|(id, _)| id).collect();
-        ids.sort_unstable();
-        Ok(ids)
-    }
-
-    /// All series, also those whose records are lost.
-    fn all_series(&self) -> Result<Vec<(SeriesId, String)>> {
-        let mut series = self.series()?;
-        series.extend(self.unrecorded(&series)?);
-        let shared = self.objects.keys.shared_store_id(DEFAULT_DOMAIN);
-        series.retain(|(id, _)| *id != shared);
-        Ok(series)
     }
 }
 
@@ -171,7 +155,7 @@ impl Edit<'_> {
                 let list = dead::write(objects, store, &unreferenced)?;
                 self.head.condemned = list.into_iter().collect();
                 self.head.condemned_in = self.head.generation + 1;
-                self.head.users = self.repository.ids_of_all()?;
+                self.head.users = ids_of_all(self.repository)?;
                 self.commit()?;
             }
         }

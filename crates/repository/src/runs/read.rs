@@ -1,12 +1,13 @@
 //! Reading a run from its beginning to its end.
 
 use std::collections::VecDeque;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use silt_format::number::{to_u64, to_usize};
 use silt_format::{
-    BlockReader, ContentHash, Error, HEADER_BYTES, Hashed, ObjectKind, Record, Result, ResultExt,
-    RunBlock, RunDirectory, RunRef, SeriesId, decode_records, names,
+    BlockReader, ContentHash, Error, Fingerprint, HEADER_BYTES, Hashed, ObjectKind, Record, Result,
+    ResultExt, RunBlock, RunDirectory, RunRef, SeriesId, decode_records, names, partition_of,
 };
 use silt_storage::ByteRange;
 
@@ -16,11 +17,13 @@ use crate::objects::{Address, Objects, OpenObject, Scratch, is_damage, key};
 /// How much of a partition is read at once, in bytes.
 const READ_BYTES: u64 = 512 << 10;
 
-/// All records of a run, in order.
+/// The records of a run, in order.
 pub struct RunReader {
     objects: Arc<Objects>,
     partitions: Partitions,
     next_partition: u32,
+    /// The first four bytes of the fingerprints that are read, as numbers.
+    keys: RangeInclusive<u32>,
     open: Option<OpenObject>,
     /// The blocks of the open partition that were not read yet.
     blocks: VecDeque<RunBlock>,
@@ -34,10 +37,22 @@ pub struct RunReader {
 impl RunReader {
     /// A reader of all records of a run.
     pub fn new(objects: &Arc<Objects>, store: SeriesId, run: RunRef) -> Self {
+        Self::between(objects, store, run, 0..=u32::MAX)
+    }
+
+    /// A reader of the records whose fingerprints begin with four bytes in this range, as numbers.
+    /// It reads only blocks that can hold them.
+    pub fn between(
+        objects: &Arc<Objects>,
+        store: SeriesId,
+        run: RunRef,
+        keys: RangeInclusive<u32>,
+    ) -> Self {
         Self {
             objects: Arc::clone(objects),
             partitions: Partitions::new(store, run),
-            next_partition: 0,
+            next_partition: run.partition_of_key(*keys.start()),
+            keys,
             open: None,
             blocks: VecDeque::new(),
             read: (0, Vec::new()),
@@ -59,15 +74,69 @@ impl RunReader {
             if let Some(block) = self.blocks.pop_front() {
                 return Ok(Some(block));
             }
-            if self.next_partition == self.partitions.run.partitions() {
+            if self.next_partition > self.partitions.run.partition_of_key(*self.keys.end()) {
                 return Ok(None);
             }
             let (object, directory) = self.partitions.open(&self.objects, self.next_partition)?;
             self.next_partition += 1;
-            self.blocks = directory.blocks.into();
+            self.blocks = self.wanted(&directory.blocks).to_vec().into();
             self.open = Some(object);
             self.read.1.clear();
         }
+    }
+
+    /// The blocks of a partition that can hold what is read.
+    fn wanted<'b>(&self, blocks: &'b [RunBlock]) -> &'b [RunBlock] {
+        let key = |block: &RunBlock| key_of(&block.first);
+        // A block before the first that begins in the range can reach into it.
+        let start = blocks.partition_point(|block| key(block) < *self.keys.start());
+        let end = blocks.partition_point(|block| key(block) <= *self.keys.end());
+        &blocks[start.saturating_sub(1).min(end)..end]
+    }
+
+    /// Whether all records are read.
+    fn is_whole(&self) -> bool {
+        self.keys == (0..=u32::MAX)
+    }
+
+    /// Reads the next block into `batch`; leaves that empty at the end.
+    fn read_batch(&mut self, batch: &mut Vec<Record>) -> Result<bool> {
+        batch.clear();
+        let Some(block) = self.next_block()? else {
+            let run = &self.partitions.run;
+            if self.given == run.records || !self.is_whole() {
+                return Ok(false);
+            }
+            return Err(Error::corrupt(format!(
+                "run {} has {} records, its head says {}",
+                run.id, self.given, run.records
+            )));
+        };
+        self.read_block(block, batch)?;
+        self.given += to_u64(batch.len());
+        Ok(true)
+    }
+
+    /// Reads the records of a block.
+    fn read_block(&mut self, block: RunBlock, batch: &mut Vec<Record>) -> Result<()> {
+        let offset = u64::from(block.offset);
+        if offset >= self.read.0 + to_u64(self.read.1.len()) || self.read.1.is_empty() {
+            self.fill(block)?;
+        }
+        let Some(object) = &self.open else { return Ok(()) };
+        let start = to_usize(offset - self.read.0);
+        let sealed = &mut self.read.1[start..start + block.sealed_bytes as usize];
+        let what = || format!("read run {}, block at {offset}", object.name);
+        match self.reader.read(&object.sealer, offset, sealed, &mut self.raw) {
+            // By itself a block is read from every copy there is.
+            Err(error) if is_damage(&error) => {
+                let range = (block.offset, block.sealed_bytes);
+                let scratch = &mut Scratch::default();
+                self.objects.read_block(object, range, offset, scratch, &mut self.raw)?;
+            }
+            other => other.context(what)?,
+        }
+        decode_block(&self.objects, &self.raw, &block, batch).context(what)
     }
 
     /// Reads `block` and as many behind it as fit in one read.
@@ -87,38 +156,21 @@ impl RunReader {
 
 impl Records for RunReader {
     fn next_batch(&mut self, batch: &mut Vec<Record>) -> Result<()> {
-        batch.clear();
-        let Some(block) = self.next_block()? else {
-            let run = &self.partitions.run;
-            if self.given == run.records {
+        while self.read_batch(batch)? {
+            if !self.is_whole() {
+                batch.retain(|record| self.keys.contains(&key_of(&record.fingerprint)));
+            }
+            if !batch.is_empty() {
                 return Ok(());
             }
-            return Err(Error::corrupt(format!(
-                "run {} has {} records, its head says {}",
-                run.id, self.given, run.records
-            )));
-        };
-        let offset = u64::from(block.offset);
-        if offset >= self.read.0 + to_u64(self.read.1.len()) || self.read.1.is_empty() {
-            self.fill(block)?;
         }
-        let Some(object) = &self.open else { return Ok(()) };
-        let start = to_usize(offset - self.read.0);
-        let sealed = &mut self.read.1[start..start + block.sealed_bytes as usize];
-        let what = || format!("read run {}, block at {offset}", object.name);
-        match self.reader.read(&object.sealer, offset, sealed, &mut self.raw) {
-            // By itself a block is read from every copy there is.
-            Err(error) if is_damage(&error) => {
-                let range = (block.offset, block.sealed_bytes);
-                let scratch = &mut Scratch::default();
-                self.objects.read_block(object, range, offset, scratch, &mut self.raw)?;
-            }
-            other => other.context(what)?,
-        }
-        decode_block(&self.objects, &self.raw, &block, batch).context(what)?;
-        self.given += to_u64(batch.len());
         Ok(())
     }
+}
+
+/// The first four bytes of a fingerprint as a number.
+fn key_of(fingerprint: &Fingerprint) -> u32 {
+    partition_of(32, fingerprint)
 }
 
 /// Replaces `records` by those of a block, which must be the one that its directory means.

@@ -93,6 +93,33 @@ fn a_run_of_many_partitions_reads_back_and_answers_every_look_up() {
 }
 
 #[test]
+fn ranges_of_fingerprints_are_read_by_themselves() {
+    let (repository, _) = repository();
+    let records = sorted(&(0..30_000).collect::<Vec<u64>>());
+    let key = |record: &Record| silt_format::partition_of(32, &record.fingerprint);
+    for (partitions_for, ranges) in [(1, 1), (1, 7), (6_000_000, 3), (6_000_000, 100)] {
+        let run = write(&repository, &records, partitions_for);
+        let mut found = Vec::new();
+        let bound = |number: u64| u32::try_from((number << 32) / ranges).unwrap_or(u32::MAX);
+        for number in 0..ranges {
+            let last = if number + 1 == ranges { u32::MAX } else { bound(number + 1) - 1 };
+            let keys = bound(number)..=last;
+            let reader = RunReader::between(&repository.objects, STORE, run, keys.clone());
+            let part = drain(Stream::new(reader));
+            assert!(part.iter().all(|record| keys.contains(&key(record))), "{keys:?}");
+            found.extend(part);
+        }
+        assert!(found == records, "{ranges} ranges of {} partitions", run.partitions());
+        // Bounds that are those of a record are in the range.
+        let (first, last) = (key(&records[4000]), key(&records[4100]));
+        let reader = RunReader::between(&repository.objects, STORE, run, first..=last);
+        let part = drain(Stream::new(reader));
+        let expected = records.iter().filter(|record| (first..=last).contains(&key(record)));
+        assert!(part.iter().eq(expected));
+    }
+}
+
+#[test]
 fn a_flipped_bit_anywhere_in_a_run_is_an_error_and_never_a_wrong_record() {
     let (repository, storage) = repository();
     let records = sorted(&(0..9000).collect::<Vec<u64>>());

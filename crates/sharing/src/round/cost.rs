@@ -6,18 +6,6 @@
 //! each full set of send buffers.
 
 /// The speeds of a machine, the sizes of records, and the expected duplicates.
-///
-/// ```
-/// use siltstone::{CostModel, RoundLoad};
-///
-/// let model = CostModel { new_duplicate_share: 0.1, ..CostModel::local(500e6, 200e6, false) };
-/// let scan_bytes_max = 100e9;
-/// let requests = 2e6;
-/// let load = RoundLoad { requests, requests_max: requests, scan_bytes_max, index_entries: 1e8 };
-/// let stages = model.stages(&load);
-/// assert!(stages.scan >= 200.0, "100 GB at 500 MB/s");
-/// assert!(model.held_s(&stages) <= stages.total());
-/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct CostModel {
     /// Reading volumes and local files, in bytes a second.
@@ -48,20 +36,6 @@ pub struct CostModel {
 }
 
 /// The work of a round, on average and on the busiest machine.
-///
-/// ```
-/// use siltstone::{CostModel, RoundLoad};
-///
-/// let even = RoundLoad {
-///     requests: 1e6,
-///     requests_max: 1e6,
-///     scan_bytes_max: 50e9,
-///     index_entries: 1e8,
-/// };
-/// let uneven = RoundLoad { requests_max: 4e6, scan_bytes_max: 200e9, ..even };
-/// let model = CostModel::published();
-/// assert!(model.stages(&uneven).total() > model.stages(&even).total());
-/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RoundLoad {
     /// Requests of a machine, the mean.
@@ -75,17 +49,6 @@ pub struct RoundLoad {
 }
 
 /// The predicted time of each stage of a round, in seconds.
-///
-/// ```
-/// use siltstone::{CostModel, Picking, Schedule, ScheduledVm};
-///
-/// let vms = [ScheduledVm { machine: 0, scan_bytes: 100e9, requests: 1e6 }];
-/// let model = CostModel::local(500e6, 200e6, false);
-/// let schedule = Schedule::of(&model, &vms, 1e8, 1, Picking::Least);
-/// let stages = &schedule.stages[0];
-/// println!("scan: {:.0} s, store: {:.0} s", stages.scan, stages.store);
-/// assert_eq!(stages.total(), schedule.total_s());
-/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StageSeconds {
     /// 1a: reading the volumes and sending requests.

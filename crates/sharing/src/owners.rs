@@ -5,53 +5,53 @@ use std::path::Path;
 use std::sync::Arc;
 
 use silt_format::number::to_usize;
-use silt_format::{ALONE, Fingerprint, Head, Record, Reference, Result, RunRef, RunUse, SeriesId};
+use silt_format::{ALONE, Fingerprint, Head, Record, Reference, Result, SeriesId};
 use silt_repository::bounds::require_listed;
 use silt_repository::dead;
 use silt_repository::objects::Objects;
 use silt_repository::runs::{RunReader, Sorter, Stream};
 use silt_repository::shared_record::{Owner, SharedRecord};
 
-use super::copy::{Additions, add_to_store, open_or_warn};
-use super::references::each_shared_reference;
-use crate::edit::Edit;
-use crate::repository::Repository;
+use crate::copy::{Additions, add_to_store, open_or_warn, shared_runs};
+use crate::references::each_shared_reference;
+use silt_repository::Repository;
+use silt_repository::edit::Edit;
 
 /// Memory to sort in by default, in bytes.
 const SORT_BYTES_DEFAULT: u64 = 48 << 20;
 /// Number of sorts that run at a time.
 const SORTINGS: u64 = 3;
 /// The owner number of the shared store itself.
-pub(super) const STORE: u32 = u32::MAX;
+pub const STORE: u32 = u32::MAX;
 
 /// A series and its head when the counting began.
-pub(super) struct Member {
-    pub(super) id: SeriesId,
-    pub(super) head: Head,
+pub struct Member {
+    /// Its id.
+    pub id: SeriesId,
+    /// Its head.
+    pub head: Head,
 }
 
 /// All series of a domain, and what is needed to sort what they have.
-pub(super) struct Census<'a> {
-    pub(super) repository: &'a Repository,
-    pub(super) members: Vec<Member>,
+pub struct Census<'a> {
+    /// The repository.
+    pub repository: &'a Repository,
+    /// The series, in an order that gives them numbers.
+    pub members: Vec<Member>,
     spool: &'a Path,
     memory_bytes: u64,
 }
 
 /// What sorts in one part of `memory_bytes`, 0 for the default, and in a folder for temporary
 /// files.
-pub(super) fn sorter(objects: &Arc<Objects>, spool: &Path, memory_bytes: u64) -> Sorter {
+pub fn sorter(objects: &Arc<Objects>, spool: &Path, memory_bytes: u64) -> Sorter {
     let bytes = if memory_bytes == 0 { SORT_BYTES_DEFAULT } else { memory_bytes };
     Sorter::new(objects, spool, to_usize(bytes / SORTINGS))
 }
 
 impl<'a> Census<'a> {
     /// All series that have a head, and may share; `memory_bytes` to sort in, 0 for the default.
-    pub(super) fn new(
-        repository: &'a Repository,
-        spool: &'a Path,
-        memory_bytes: u64,
-    ) -> Result<Self> {
+    pub fn new(repository: &'a Repository, spool: &'a Path, memory_bytes: u64) -> Result<Self> {
         let mut members = Vec::new();
         for id in repository.series_ids()? {
             if let Some(head) = repository.head(id)?.filter(|head| head.domain != ALONE) {
@@ -61,17 +61,19 @@ impl<'a> Census<'a> {
         Ok(Self { repository, members, spool, memory_bytes })
     }
 
-    pub(super) fn objects(&self) -> &'a Arc<Objects> {
+    /// The repository's objects.
+    pub fn objects(&self) -> &'a Arc<Objects> {
         &self.repository.objects
     }
 
-    pub(super) fn sorter(&self) -> Sorter {
+    /// What sorts in one part of the memory.
+    pub fn sorter(&self) -> Sorter {
         sorter(self.objects(), self.spool, self.memory_bytes)
     }
 
     /// Adds to the shared store what `fill` says, and commits it; with what `fill` came to, how
     /// many bytes were written.
-    pub(super) fn add_to_store<T>(
+    pub fn add_to_store<T>(
         &self,
         edit: &mut Edit<'_>,
         fill: impl FnOnce(&mut Additions<'_, '_>, &mut Edit<'_>) -> Result<T>,
@@ -81,7 +83,7 @@ impl<'a> Census<'a> {
 
     /// Records which series has which chunk: all living slots of all series, and the shared
     /// store's. Returns the numbers of private and shared slots that hold chunks.
-    pub(super) fn each_owner(
+    pub fn each_owner(
         &self,
         edit: &mut Edit<'_>,
         each: &mut dyn FnMut(Record) -> Result<()>,
@@ -129,18 +131,13 @@ impl<'a> Census<'a> {
 
 /// What is known of one fingerprint.
 #[derive(Default)]
-pub(super) struct Group {
+pub struct Group {
     /// Number of series that have the chunk.
-    pub(super) series: u32,
+    pub series: u32,
     /// A private slot that holds it.
-    pub(super) source: Option<Owner>,
+    pub source: Option<Owner>,
     /// Whether the shared store has it.
-    pub(super) is_present: bool,
-}
-
-/// The runs of a shared store's head that say where its chunks are.
-pub(super) fn shared_runs(head: &Head) -> impl Iterator<Item = RunRef> + '_ {
-    head.runs.iter().filter(|run| run.use_ == RunUse::Shared).copied()
+    pub is_present: bool,
 }
 
 fn shared_owner(series: u32, target: Reference) -> Owner {
@@ -148,7 +145,7 @@ fn shared_owner(series: u32, target: Reference) -> Owner {
 }
 
 /// Calls `each` with every fingerprint of a stream of owners.
-pub(super) fn each_group(
+pub fn each_group(
     stream: &mut Stream<'_>,
     each: &mut dyn FnMut(&Fingerprint, Group) -> Result<()>,
 ) -> Result<()> {

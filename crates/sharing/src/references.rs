@@ -1,16 +1,17 @@
 //! The references from a series' recipes to the shared store.
 
-use silt_format::{Head, RecipeChunk, Result, SHARED_STORE, SnapshotEntry};
+use silt_format::{
+    BlockRef, Head, MapRoot, RecipeChunk, Result, SHARED_STORE, Snapshot, SnapshotEntry,
+};
 use silt_repository::edit::read_snapshots;
 use silt_repository::map::MapReader;
 use silt_repository::objects::Scratch;
 
-use crate::deletion::each_unshared;
-use crate::repository::Repository;
+use silt_repository::Repository;
 
 /// Calls `each` with every chunk in the shared store that a snapshot of a series refers to, also
 /// one that was deleted and can be brought back. Fails if one of them can't be read.
-pub(super) fn each_shared_reference(
+pub fn each_shared_reference(
     repository: &Repository,
     head: &Head,
     each: &mut dyn FnMut(&RecipeChunk) -> Result<()>,
@@ -29,4 +30,28 @@ pub(super) fn each_shared_reference(
         let stored = recipe.chunks.iter().filter(|chunk| !chunk.reference.is_zero());
         stored.filter(|chunk| chunk.reference.store() == SHARED_STORE).try_for_each(&mut *each)
     })
+}
+
+/// Calls `visit` with every recipe of `living` that the snapshot before it does not share, and
+/// `on_page` with every such page.
+pub fn each_unshared(
+    reader: &MapReader,
+    living: &[Snapshot],
+    on_page: &mut dyn FnMut(BlockRef),
+    visit: &mut dyn FnMut(BlockRef) -> Result<()>,
+) -> Result<()> {
+    for (number, snapshot) in living.iter().enumerate() {
+        let before = number.checked_sub(1).map(|before| &living[before]);
+        for volume in &snapshot.volumes {
+            let others: Vec<MapRoot> = before
+                .iter()
+                .flat_map(|before| before.volumes.iter().filter(|v| v.name == volume.name))
+                .map(|volume| volume.root)
+                .collect();
+            reader.walk_unshared(volume.root, &others, on_page, &mut |_, entry| {
+                visit(entry.recipe)
+            })?;
+        }
+    }
+    Ok(())
 }

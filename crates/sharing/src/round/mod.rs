@@ -32,40 +32,15 @@ use self::batch::Batch;
 use self::place::{NewChunk, by_place};
 use self::sessions::Sessions;
 use self::spool::{SpoolWriter, SpooledVolume};
-use crate::edit::Edit;
-use crate::repository::Repository;
-use crate::shared::owners::{Census, STORE, sorter};
+use crate::owners::{Census, STORE, sorter};
 use silt_backup::{
     BackupOptions, BackupReport, BackupSession, Hint, NewData, ScanRecorder, SegmentDraft, Survey,
     SurveySession,
 };
+use silt_repository::Repository;
+use silt_repository::edit::Edit;
 
 /// One series of a round.
-///
-/// ```
-/// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
-/// # let (storage, context) = (Arc::new(MemoryStorage::new()), SystemEnv::context());
-/// # let (config, none) = (Config::default(), Protection::None);
-/// # let repository = Repository::init(storage.clone(), context, config, &none, None)?;
-/// let bytes: &[u8] = &[7; 100_000];
-/// let source = |name: &str| -> Result<Box<dyn VolumeSource>> {
-/// #     let folder = tempfile::tempdir().unwrap();
-/// #     let path = folder.path().join(name);
-///     std::fs::write(&path, bytes).unwrap();
-///     open_source(&path, &SourceOptions::default())
-/// };
-/// let web1 = RoundMember {
-///     series: "web1".to_owned(),
-///     volumes: vec![("root".to_owned(), source("web1.raw")?)],
-///     options: BackupOptions::default(),
-///     on_released: Some(Box::new(|| println!("the snapshot of web1's disk can go"))),
-/// };
-/// # let (folder, memory_bytes, spool) = (std::env::temp_dir(), 0, false);
-/// # let options = RoundOptions { folder, memory_bytes, spool };
-/// let report = repository.backup_round(vec![web1], &options)?;
-/// assert!(report.backups[0].is_ok());
-/// # Ok::<(), siltstone::Error>(())
-/// ```
 pub struct RoundMember<'a> {
     /// The series' name.
     pub series: String,
@@ -78,21 +53,6 @@ pub struct RoundMember<'a> {
 }
 
 /// How a round works.
-///
-/// ```
-/// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
-/// # let (storage, context) = (Arc::new(MemoryStorage::new()), SystemEnv::context());
-/// # let (config, none) = (Config::default(), Protection::None);
-/// # let repository = Repository::init(storage.clone(), context, config, &none, None)?;
-/// let options = RoundOptions {
-///     folder: std::env::temp_dir(),
-///     memory_bytes: 64 << 20,
-///     spool: true, // read each volume once
-/// };
-/// let report = repository.backup_round(Vec::new(), &options)?;
-/// assert_eq!(report.spooled_bytes, 0, "there were no members");
-/// # Ok::<(), siltstone::Error>(())
-/// ```
 #[derive(Clone, Debug)]
 pub struct RoundOptions {
     /// A folder for temporary files. They take about 32 bytes for each stored chunk and 24 for each
@@ -106,33 +66,6 @@ pub struct RoundOptions {
 }
 
 /// The result of a round, and the time of each stage.
-///
-/// ```
-/// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
-/// # let (storage, context) = (Arc::new(MemoryStorage::new()), SystemEnv::context());
-/// # let (config, none) = (Config::default(), Protection::None);
-/// # let repository = Repository::init(storage.clone(), context, config, &none, None)?;
-/// # let folder = tempfile::tempdir().unwrap();
-/// # let path = folder.path().join("disk.raw");
-/// # std::fs::write(&path, [7; 100_000]).unwrap();
-/// # let member = |name: &str| -> Result<RoundMember<'_>> {
-/// #     let volumes = vec![("root".to_owned(), open_source(&path, &SourceOptions::default())?)];
-/// #     let (series, options) = (name.to_owned(), BackupOptions::default());
-/// #     Ok(RoundMember { series, volumes, options, on_released: None })
-/// # };
-/// # let (folder, memory_bytes, spool) = (std::env::temp_dir(), 0, false);
-/// # let options = RoundOptions { folder, memory_bytes, spool };
-/// let members = vec![member("web1")?, member("web2")?];
-/// let report = repository.backup_round(members, &options)?;
-/// for backup in &report.backups {
-///     match backup {
-///         Ok(done) => println!("{}: snapshot {}", done.series, done.snapshot.id),
-///         Err(error) => println!("failed: {error}"),
-///     }
-/// }
-/// assert_eq!(report.shared_chunks, 2, "the disks have the same two chunks");
-/// # Ok::<(), siltstone::Error>(())
-/// ```
 #[derive(Debug, Default)]
 pub struct RoundReport {
     /// The backups in the order of the members. A failed one does not affect the others.
@@ -267,34 +200,32 @@ impl NewData for Found<'_> {
     }
 }
 
-impl Repository {
-    /// Backs up many series together. Chunks of two or more of them, or of one of them and any
-    /// other series of the repository, are stored once.
-    ///
-    /// Each series commits separately; the report lists failed ones, and the others continue. If
-    /// another process is changing the shared store, or this key may not change it, no new chunks
-    /// are shared, with a warning.
-    pub fn backup_round(
-        &self,
-        members: Vec<RoundMember<'_>>,
-        options: &RoundOptions,
-    ) -> Result<RoundReport> {
-        check_members(&members)?;
-        let members = members.into_iter().map(Member::new).collect();
-        let (report, began_ns) = (RoundReport::default(), self.objects.context.env.now_ns());
-        let records = TemporaryFile::new(&self.objects, &options.folder);
-        let mut round = Round { repository: self, members, options, report, records, began_ns };
-        let done = round.run();
-        // After an error, too, no thread may wait forever.
-        let now = round.elapsed_ms();
-        round.members.iter_mut().filter(|member| member.on_released.is_some()).for_each(|member| {
-            member.volumes.clear();
-            member.release(now);
-        });
-        done?;
-        round.report.held_ms = round.members.iter().map(|member| member.held_ms).collect();
-        Ok(round.report)
-    }
+/// Backs up many series together. Chunks of two or more of them, or of one of them and any
+/// other series of the repository, are stored once.
+///
+/// Each series commits separately; the report lists failed ones, and the others continue. If
+/// another process is changing the shared store, or this key may not change it, no new chunks
+/// are shared, with a warning.
+pub fn backup_round(
+    repository: &Repository,
+    members: Vec<RoundMember<'_>>,
+    options: &RoundOptions,
+) -> Result<RoundReport> {
+    check_members(&members)?;
+    let members = members.into_iter().map(Member::new).collect();
+    let (report, began_ns) = (RoundReport::default(), repository.objects.context.env.now_ns());
+    let records = TemporaryFile::new(&repository.objects, &options.folder);
+    let mut round = Round { repository, members, options, report, records, began_ns };
+    let done = round.run();
+    // After an error, too, no thread may wait forever.
+    let now = round.elapsed_ms();
+    round.members.iter_mut().filter(|member| member.on_released.is_some()).for_each(|member| {
+        member.volumes.clear();
+        member.release(now);
+    });
+    done?;
+    round.report.held_ms = round.members.iter().map(|member| member.held_ms).collect();
+    Ok(round.report)
 }
 
 impl Round<'_, '_> {

@@ -7,8 +7,8 @@ use std::thread::{Scope, ScopedJoinHandle};
 use silt_format::Result;
 use silt_repository::event::Progress;
 
-use crate::repository::Repository;
 use silt_backup::{BackupOptions, BackupSession};
+use silt_repository::Repository;
 
 /// When no more than this is left to read, the next session begins: early enough for its requests
 /// to be answered, and late enough not to keep the series from others for long.
@@ -47,7 +47,7 @@ impl<'scope, 'env, 'r: 'scope, T: Send + 'scope> Sessions<'scope, 'env, 'r, T> {
             return Some((number, joined(begun)));
         }
         let (number, series, options) = self.awaited.pop()?;
-        Some((number, self.repository.backup(&series, options)))
+        Some((number, BackupSession::begin(self.repository, &series, options)))
     }
 
     /// Begins the session after this one once the end of what this one has to read is near.
@@ -58,7 +58,7 @@ impl<'scope, 'env, 'r: 'scope, T: Send + 'scope> Sessions<'scope, 'env, 'r, T> {
         }
         if let Some((number, series, options)) = self.awaited.pop() {
             let repository = self.repository;
-            let begin = move || repository.backup(&series, options);
+            let begin = move || BackupSession::begin(repository, &series, options);
             self.begun = Some((number, self.scope.spawn(begin)));
         }
     }

@@ -9,18 +9,6 @@ use silt_format::number::to_u64;
 use super::cost::{CostModel, RoundLoad, StageSeconds};
 
 /// A volume to be scheduled.
-///
-/// ```
-/// use siltstone::{CostModel, Picking, Schedule, ScheduledVm};
-///
-/// let vm = |bytes: f64| ScheduledVm { machine: 0, scan_bytes: bytes, requests: bytes / 40960.0 };
-/// let vms = [vm(100e9), vm(40e9), vm(60e9)];
-/// let model = CostModel::local(500e6, 200e6, false);
-/// let schedule = Schedule::of(&model, &vms, 1e8, 2, Picking::Least);
-/// let mut scheduled = schedule.rounds.concat();
-/// scheduled.sort_unstable();
-/// assert_eq!(scheduled, [0, 1, 2], "each volume is in one round");
-/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct ScheduledVm {
     /// The machine that it is on, from 0.
@@ -32,16 +20,6 @@ pub struct ScheduledVm {
 }
 
 /// How volumes are assigned to rounds.
-///
-/// ```
-/// use siltstone::{CostModel, Picking, Schedule, ScheduledVm};
-///
-/// let vm = |machine| ScheduledVm { machine, scan_bytes: 50e9, requests: 1e6 };
-/// let vms = [0, 0, 0, 1, 1, 2].map(vm);
-/// let model = CostModel::published();
-/// let seconds = |picking| Schedule::of(&model, &vms, 1e8, 3, picking).total_s();
-/// assert!(seconds(Picking::Envelope) <= seconds(Picking::Least));
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Picking {
     /// Largest volume first, each to the round that takes the least time so far.
@@ -55,20 +33,6 @@ pub enum Picking {
 }
 
 /// An assignment of volumes to rounds, with the predicted times.
-///
-/// ```
-/// use siltstone::{CostModel, Picking, Schedule, ScheduledVm};
-///
-/// let vms = [100e9, 40e9, 60e9].map(|scan_bytes| ScheduledVm {
-///     machine: 0,
-///     scan_bytes,
-///     requests: 1e6,
-/// });
-/// let model = CostModel::local(500e6, 200e6, false);
-/// let night = Schedule::within(&model, &vms, 1e8, 6.0 * 3600.0, Picking::Envelope);
-/// println!("{} rounds, {:.0} s", night.rounds.len(), night.total_s());
-/// assert!(night.total_s() <= 6.0 * 3600.0);
-/// ```
 #[derive(Clone, Debug)]
 pub struct Schedule {
     /// The volumes of each round, as indices into `vms`; empty rounds are left out.
@@ -294,20 +258,6 @@ fn silt_to_f64(number: usize) -> f64 {
 }
 
 /// The sizes that determine the memory of a machine in rounds over its volumes.
-///
-/// ```
-/// use siltstone::RoundMemory;
-///
-/// let machine = RoundMemory {
-///     changed_bytes: 8.8e9,
-///     volumes: 25.0,
-///     ratio: 136.0,
-///     partitions: 400.0,
-///     snapshots: 10.0,
-///     new_share: 0.228,
-/// };
-/// assert!(machine.bytes(4) < machine.bytes(1));
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RoundMemory {
     /// Changed bytes of one volume.
@@ -348,7 +298,7 @@ pub fn rounds_for_memory(
 #[cfg(test)]
 mod tests {
     use super::{Picking, RoundMemory, Schedule, ScheduledVm, rounds_for_memory};
-    use crate::shared::round::CostModel;
+    use crate::round::CostModel;
 
     /// Volumes of very different sizes, on machines of which some have far more than others.
     fn skewed(machines: usize, of_each: usize) -> Vec<ScheduledVm> {

@@ -9,20 +9,20 @@ use silt_repository::container_reader::{ContainerReader, StoredChunk};
 use silt_repository::event::Warning;
 use silt_repository::objects::is_damage;
 use silt_repository::runs::{DurableRun, RunReader, RunWriter, Sorted, Sorter, Stream, merge};
+use silt_repository::series::DEFAULT_DOMAIN;
 use silt_repository::shared_record::{Owner, SharedRecord};
 use silt_repository::upload::Uploads;
 
-use super::owners::shared_runs;
-use crate::edit::Edit;
-use crate::repository::Repository;
 use silt_backup::{ContainerWriter, Pipeline};
+use silt_repository::Repository;
+use silt_repository::edit::Edit;
 use silt_repository::jobs::jobs;
 
 /// Maximum number of runs of an index; when there are more, they are merged into one.
 const RUNS_MAX: usize = 4;
 
 /// The frame that was read last, from which mostly the next chunk comes too.
-pub(super) struct Source<'a> {
+pub struct Source<'a> {
     repository: &'a Repository,
     /// The container that is open, by series and number; it may not be readable.
     container: Option<(SeriesId, u32, Option<Container>)>,
@@ -30,17 +30,14 @@ pub(super) struct Source<'a> {
 }
 
 impl<'a> Source<'a> {
-    pub(super) fn new(repository: &'a Repository) -> Self {
+    /// Nothing was read yet.
+    pub fn new(repository: &'a Repository) -> Self {
         let reader = ContainerReader::new(&repository.objects);
         Self { repository, container: None, reader }
     }
 
     /// A chunk and its fingerprint, verified; `None` if it can't be read.
-    pub(super) fn read(
-        &mut self,
-        head: &Head,
-        place: Owner,
-    ) -> Result<Option<(Fingerprint, &[u8])>> {
+    pub fn read(&mut self, head: &Head, place: Owner) -> Result<Option<(Fingerprint, &[u8])>> {
         let here = (head.series, place.container);
         if self.container.as_ref().is_none_or(|(series, number, _)| (*series, *number) != here) {
             let tag = head.containers.tag(place.container).unwrap_or(ObjectTag::NONE);
@@ -64,7 +61,7 @@ impl<'a> Source<'a> {
 }
 
 /// Opens a container; one that is damaged or gone by now is passed over with a warning.
-pub(super) fn open_or_warn(
+pub fn open_or_warn(
     repository: &Repository,
     store: SeriesId,
     number: u32,
@@ -81,7 +78,7 @@ pub(super) fn open_or_warn(
 }
 
 /// Chunks on their way to the shared store, and their index.
-pub(super) struct Additions<'p, 'a> {
+pub struct Additions<'p, 'a> {
     pipeline: &'p Pipeline<'a>,
     writer: ContainerWriter,
     placed: Sorter,
@@ -89,7 +86,7 @@ pub(super) struct Additions<'p, 'a> {
 
 impl Additions<'_, '_> {
     /// Stores a chunk that the store has not.
-    pub(super) fn add(&mut self, chunk: &[u8], fingerprint: Fingerprint) -> Result<()> {
+    pub fn add(&mut self, chunk: &[u8], fingerprint: Fingerprint) -> Result<()> {
         let reference = self.writer.append(self.pipeline, chunk, fingerprint)?;
         let chunk_bytes = to_u32(chunk.len());
         self.placed.push(SharedRecord { reference, chunk_bytes }.encode(fingerprint))
@@ -98,7 +95,7 @@ impl Additions<'_, '_> {
 
 /// Lets `fill` add chunks to the shared store and commits them with the store's next head. Returns
 /// the result of `fill` and the number of bytes written.
-pub(super) fn add_to_store<T>(
+pub fn add_to_store<T>(
     repository: &Repository,
     edit: &mut Edit<'_>,
     placed: Sorter,
@@ -124,7 +121,7 @@ pub(super) fn add_to_store<T>(
     let (next_number, stored_bytes) = (writer.next_number(), writer.stored_bytes);
     writer.finish()?.0.into_iter().for_each(|(number, tag)| edit.head.containers.push(number, tag));
     edit.head.next_container = next_number;
-    edit.head.users = repository.ids_of_all()?;
+    edit.head.users = ids_of_all(repository)?;
     edit.commit()?;
     Ok((filled, stored_bytes + run.stored_bytes))
 }
@@ -161,4 +158,25 @@ fn index(repository: &Repository, edit: &mut Edit<'_>, placed: &Sorted) -> Resul
     let run = writer.finish()?;
     edit.head.runs.push(run.run);
     Ok(run)
+}
+
+/// The ids of all series, for a shared store to know.
+pub fn ids_of_all(repository: &Repository) -> Result<Vec<SeriesId>> {
+    let mut ids: Vec<_> = all_series(repository)?.into_iter().map(|(id, _)| id).collect();
+    ids.sort_unstable();
+    Ok(ids)
+}
+
+/// All series, also those whose records are lost.
+pub fn all_series(repository: &Repository) -> Result<Vec<(SeriesId, String)>> {
+    let mut series = repository.series()?;
+    series.extend(repository.unrecorded(&series)?);
+    let shared = repository.objects.keys.shared_store_id(DEFAULT_DOMAIN);
+    series.retain(|(id, _)| *id != shared);
+    Ok(series)
+}
+
+/// The runs of a shared store's head that say where its chunks are.
+pub fn shared_runs(head: &Head) -> impl Iterator<Item = RunRef> + '_ {
+    head.runs.iter().filter(|run| run.use_ == RunUse::Shared).copied()
 }

@@ -1,0 +1,7 @@
+//! What series have in common: which series has which chunk, the chunks of the shared store, and
+//! rounds, in which many series are backed up together.
+
+pub mod copy;
+pub mod owners;
+pub mod references;
+pub mod round;
