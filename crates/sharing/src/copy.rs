@@ -1,5 +1,7 @@
 //! Copies chunks from private stores to the shared one.
 
+use std::ops::Range;
+
 use silt_format::number::to_u32;
 use silt_format::{
     Fingerprint, Head, ObjectTag, Result, RunRef, RunUse, SHARED_STORE, SeriesId, names,
@@ -77,20 +79,67 @@ pub fn open_or_warn(
     }
 }
 
-/// Chunks on their way to the shared store, and their index.
+/// Chunks on their way to the shared store, and where they are placed.
 pub struct Additions<'p, 'a> {
     pipeline: &'p Pipeline<'a>,
     writer: ContainerWriter,
     placed: Sorter,
+    /// The first container number that is not to be used.
+    end: u32,
 }
 
 impl Additions<'_, '_> {
-    /// Stores a chunk that the store has not.
-    pub fn add(&mut self, chunk: &[u8], fingerprint: Fingerprint) -> Result<()> {
+    /// Stores a chunk that the store has not. Returns whether there was a container number for it.
+    pub fn add(&mut self, chunk: &[u8], fingerprint: Fingerprint) -> Result<bool> {
+        if self.writer.next_number() >= self.end {
+            return Ok(false);
+        }
         let reference = self.writer.append(self.pipeline, chunk, fingerprint)?;
         let chunk_bytes = to_u32(chunk.len());
-        self.placed.push(SharedRecord { reference, chunk_bytes }.encode(fingerprint))
+        self.placed.push(SharedRecord { reference, chunk_bytes }.encode(fingerprint))?;
+        Ok(true)
     }
+}
+
+/// Containers that are durable, and which chunks they hold.
+pub struct Filled {
+    /// Where the chunks are, as records of an index.
+    pub placed: Sorted,
+    /// The containers.
+    pub containers: Vec<(u32, ObjectTag)>,
+    /// Behind the last of their numbers.
+    pub next_number: u32,
+    /// Bytes written.
+    pub stored_bytes: u64,
+}
+
+/// Lets `fill` add chunks to new containers of a shared store, with numbers from a range. No head
+/// names them yet.
+pub fn fill_containers<T>(
+    repository: &Repository,
+    store: SeriesId,
+    numbers: Range<u32>,
+    placed: Sorter,
+    fill: impl FnOnce(&mut Additions<'_, '_>) -> Result<T>,
+) -> Result<(T, Filled)> {
+    let (objects, config) = (&repository.objects, &repository.config);
+    let first = (numbers.start, ObjectTag::first(objects.context.random_id()));
+    let budget = objects.context.budget(0);
+    let uploads = Uploads::new(objects, budget.uploads(objects.storage.uploads()));
+    let writer = ContainerWriter::new(objects, (store, SHARED_STORE), config, first, uploads)?;
+    let workers = objects.context.workers(budget.workers(jobs(0)));
+    let pipeline = Pipeline::of_packing(&objects.buffers, config.zstd_level, workers);
+    let (filled, placed, writer) = pipeline.run(|pipeline| {
+        let mut additions = Additions { pipeline, writer, placed, end: numbers.end };
+        let filled = fill(&mut additions)?;
+        let Additions { mut writer, placed, .. } = additions;
+        writer.close(pipeline)?;
+        Ok((filled, placed, writer))
+    })?;
+    let placed = placed.finish()?;
+    let (next_number, stored_bytes) = (writer.next_number(), writer.stored_bytes);
+    let containers = writer.finish()?.0;
+    Ok((filled, Filled { placed, containers, next_number, stored_bytes }))
 }
 
 /// Lets `fill` add chunks to the shared store and commits them with the store's next head. Returns
@@ -101,33 +150,38 @@ pub fn add_to_store<T>(
     placed: Sorter,
     fill: impl FnOnce(&mut Additions<'_, '_>, &mut Edit<'_>) -> Result<T>,
 ) -> Result<(T, u64)> {
-    let (objects, config) = (&repository.objects, &repository.config);
-    let store = (edit.head.series, SHARED_STORE);
-    let numbers =
-        (next_number(repository, &edit.head)?, ObjectTag::first(objects.context.random_id()));
-    let budget = objects.context.budget(0);
-    let uploads = Uploads::new(objects, budget.uploads(objects.storage.uploads()));
-    let writer = ContainerWriter::new(objects, store, config, numbers, uploads)?;
-    let workers = objects.context.workers(budget.workers(jobs(0)));
-    let pipeline = Pipeline::of_packing(&objects.buffers, config.zstd_level, workers);
-    let (filled, placed, writer) = pipeline.run(|pipeline| {
-        let mut additions = Additions { pipeline, writer, placed };
-        let filled = fill(&mut additions, edit)?;
-        let Additions { mut writer, placed, .. } = additions;
-        writer.close(pipeline)?;
-        Ok((filled, placed, writer))
-    })?;
-    let run = index(repository, edit, &placed.finish()?)?;
-    let (next_number, stored_bytes) = (writer.next_number(), writer.stored_bytes);
-    writer.finish()?.0.into_iter().for_each(|(number, tag)| edit.head.containers.push(number, tag));
+    let numbers = next_number(repository, &edit.head)?..u32::MAX;
+    let (store, head) = (edit.head.series, &mut *edit);
+    let filling = |additions: &mut Additions<'_, '_>| fill(additions, head);
+    let (value, filled) = fill_containers(repository, store, numbers, placed, filling)?;
+    let records = filled.placed.records();
+    let run_bytes = commit_additions(
+        repository,
+        edit,
+        (filled.containers, filled.next_number),
+        (vec![filled.placed.stream()], records),
+    )?;
+    Ok((value, filled.stored_bytes + run_bytes))
+}
+
+/// Commits containers and the index of what they hold, in streams of so many records. Returns the
+/// number of bytes written.
+pub fn commit_additions(
+    repository: &Repository,
+    edit: &mut Edit<'_>,
+    (containers, next_number): (Vec<(u32, ObjectTag)>, u32),
+    placed: (Vec<Stream<'_>>, u64),
+) -> Result<u64> {
+    let run = index(repository, edit, placed)?;
+    containers.into_iter().for_each(|(number, tag)| edit.head.containers.push(number, tag));
     edit.head.next_container = next_number;
     edit.head.users = ids_of_all(repository)?;
     edit.commit()?;
-    Ok((filled, stored_bytes + run.stored_bytes))
+    Ok(run.stored_bytes)
 }
 
 /// A container's number that lies behind all that are there, also those of interrupted builds.
-fn next_number(repository: &Repository, head: &Head) -> Result<u32> {
+pub fn next_number(repository: &Repository, head: &Head) -> Result<u32> {
     let mut next_number = head.next_container;
     for item in repository.objects.names(&names::containers(head.series), None)? {
         if let Some((number, _)) = names::number_and_tag(&item?.0) {
@@ -138,11 +192,13 @@ fn next_number(repository: &Repository, head: &Head) -> Result<u32> {
 }
 
 /// Adds new chunks to the index: as a run of their own, or merged with all there are.
-fn index(repository: &Repository, edit: &mut Edit<'_>, placed: &Sorted) -> Result<DurableRun> {
+fn index(
+    repository: &Repository,
+    edit: &mut Edit<'_>,
+    (mut streams, mut records): (Vec<Stream<'_>>, u64),
+) -> Result<DurableRun> {
     let (objects, store) = (&repository.objects, edit.head.series);
     let before: Vec<RunRef> = shared_runs(&edit.head).collect();
-    let mut streams = vec![placed.stream()];
-    let mut records = placed.records();
     if before.len() >= RUNS_MAX {
         for run in before {
             streams.push(Stream::new(RunReader::new(objects, store, run)));

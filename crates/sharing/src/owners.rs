@@ -52,8 +52,18 @@ pub fn sorter(objects: &Arc<Objects>, spool: &Path, memory_bytes: u64) -> Sorter
 impl<'a> Census<'a> {
     /// All series that have a head, and may share; `memory_bytes` to sort in, 0 for the default.
     pub fn new(repository: &'a Repository, spool: &'a Path, memory_bytes: u64) -> Result<Self> {
+        Self::of(repository, &repository.series_ids()?, spool, memory_bytes)
+    }
+
+    /// The same for some series.
+    pub fn of(
+        repository: &'a Repository,
+        series: &[SeriesId],
+        spool: &'a Path,
+        memory_bytes: u64,
+    ) -> Result<Self> {
         let mut members = Vec::new();
-        for id in repository.series_ids()? {
+        for id in series.iter().copied() {
             if let Some(head) = repository.head(id)?.filter(|head| head.domain != ALONE) {
                 members.push(Member { id, head });
             }
@@ -88,9 +98,29 @@ impl<'a> Census<'a> {
         edit: &mut Edit<'_>,
         each: &mut dyn FnMut(Record) -> Result<()>,
     ) -> Result<(u64, u64)> {
-        let (mut private_slots, mut shared_slots) = (0, 0);
+        let private_slots = self.each_series_owner(&mut || edit.keep(), each)?;
+        let mut shared_slots = 0;
+        for run in shared_runs(&edit.head) {
+            let mut stream = Stream::new(RunReader::new(self.objects(), edit.head.series, run));
+            while let Some(record) = stream.next()? {
+                let found = SharedRecord::decode(&record).reference;
+                shared_slots += 1;
+                each(shared_owner(STORE, found).encode(record.fingerprint))?;
+            }
+        }
+        Ok((private_slots, shared_slots))
+    }
+
+    /// Records which series has which chunk: all living slots of all series. Returns the number
+    /// of private slots that hold chunks; `keep` is called now and then.
+    pub fn each_series_owner(
+        &self,
+        keep: &mut dyn FnMut() -> Result<()>,
+        each: &mut dyn FnMut(Record) -> Result<()>,
+    ) -> Result<u64> {
+        let mut private_slots = 0;
         for (series, member) in (0..).zip(&self.members) {
-            edit.keep()?;
+            keep()?;
             require_listed(self.objects(), &member.head)?;
             let dead = dead::read(self.objects(), member.id, &member.head.dead)?;
             let dead: HashMap<_, _> = dead.by_container().collect();
@@ -117,15 +147,7 @@ impl<'a> Census<'a> {
                 each(owner.encode(chunk.fingerprint))
             })?;
         }
-        for run in shared_runs(&edit.head) {
-            let mut stream = Stream::new(RunReader::new(self.objects(), edit.head.series, run));
-            while let Some(record) = stream.next()? {
-                let found = SharedRecord::decode(&record).reference;
-                shared_slots += 1;
-                each(shared_owner(STORE, found).encode(record.fingerprint))?;
-            }
-        }
-        Ok((private_slots, shared_slots))
+        Ok(private_slots)
     }
 }
 

@@ -9,6 +9,7 @@ mod counts;
 mod crash;
 mod damage;
 mod deletion;
+mod exchanges;
 mod forged;
 mod forger;
 mod forgeries;

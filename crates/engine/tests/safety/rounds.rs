@@ -33,7 +33,7 @@ fn round_of(repository: &Repository, sources: &[(&str, MemorySource)]) -> Result
     repository.backup_round(members, &rescan())
 }
 
-fn rescan() -> RoundOptions {
+pub fn rescan() -> RoundOptions {
     RoundOptions { folder: shared::spool(), memory_bytes: 0, spool: false }
 }
 
@@ -41,6 +41,11 @@ fn member<'a>(series: &str, source: impl VolumeSource + 'a) -> RoundMember<'a> {
     let volumes: Vec<(_, Box<dyn VolumeSource + 'a>)> = vec![("disk".to_owned(), Box::new(source))];
     let (series, options) = (series.to_owned(), kit::options());
     RoundMember { series, volumes, options, on_released: None }
+}
+
+/// A member with one image.
+pub fn image_member<'a>(series: &str, image: &[u8]) -> RoundMember<'a> {
+    member(series, MemorySource::new(image))
 }
 
 /// A source that somebody else owns.
@@ -61,7 +66,7 @@ impl VolumeSource for Borrowed<'_> {
     }
 }
 
-fn fleet() -> Vec<(&'static str, Vec<u8>)> {
+pub fn fleet() -> Vec<(&'static str, Vec<u8>)> {
     let common = kit::image(77, COMMON_BLOCKS);
     let own = |seed| [common.as_slice(), &kit::image(seed, OWN_BLOCKS)].concat();
     vec![("a", own(1)), ("b", own(2)), ("c", own(3))]
@@ -77,7 +82,7 @@ fn empty() -> (Arc<MemoryStorage>, Arc<World>, Repository) {
     (storage, world, repository)
 }
 
-fn assert_latest(repository: &Repository, images: &[(&'static str, Vec<u8>)]) {
+pub fn assert_latest(repository: &Repository, images: &[(&'static str, Vec<u8>)]) {
     for (name, image) in images {
         let found = kit::latest(repository, name).unwrap();
         assert!(kit::restore(repository, &found).unwrap() == *image, "{name}");

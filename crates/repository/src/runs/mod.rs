@@ -55,7 +55,7 @@ mod write;
 
 pub use join::join;
 pub use lookup::RunLookup;
-pub use merge::{Stream, merge};
+pub use merge::{Records, Stream, merge};
 pub use read::RunReader;
 pub use sort::{Sorted, Sorter};
 pub use write::{DurableRun, RunWriter};

@@ -14,7 +14,7 @@ use silt_storage::ByteRange;
 use super::merge::Records;
 use crate::objects::{Address, Objects, OpenObject, Scratch, is_damage, key};
 
-/// How much of a partition is read at once, in bytes.
+/// How much of a partition is read at once, in bytes, unless the caller says less.
 const READ_BYTES: u64 = 512 << 10;
 
 /// The records of a run, in order.
@@ -31,6 +31,7 @@ pub struct RunReader {
     read: (u64, Vec<u8>),
     reader: BlockReader,
     raw: Vec<u8>,
+    read_bytes: u64,
     given: u64,
 }
 
@@ -58,8 +59,15 @@ impl RunReader {
             read: (0, Vec::new()),
             reader: BlockReader::default(),
             raw: Vec::new(),
+            read_bytes: READ_BYTES,
             given: 0,
         }
+    }
+
+    /// The same, reading about `bytes` at once if that is less.
+    #[must_use]
+    pub fn reading(self, bytes: u64) -> Self {
+        Self { read_bytes: bytes.min(READ_BYTES), ..self }
     }
 
     /// Opens every partition and reads its directory.
@@ -145,7 +153,7 @@ impl RunReader {
         let end_of = |block: &RunBlock| u64::from(block.offset) + u64::from(block.sealed_bytes);
         let start = u64::from(block.offset);
         let ends = self.blocks.iter().map(end_of);
-        let end = ends.take_while(|end| end - start <= READ_BYTES).last();
+        let end = ends.take_while(|end| end - start <= self.read_bytes).last();
         let end = end.unwrap_or(0).max(end_of(&block));
         self.read.0 = start;
         let range = ByteRange::Bounded { offset: start, length: end - start };

@@ -14,6 +14,7 @@ use crate::objects::{Address, Objects, close_object};
 const METADATA_LEVEL: i32 = 1;
 
 /// Proof that every partition of a run is durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DurableRun {
     /// The run, as whatever refers to it names it.
     pub run: RunRef,

@@ -16,7 +16,7 @@ mod spool;
 use std::path::PathBuf;
 
 use silt_format::number::{to_u16, to_u32, to_u64};
-use silt_format::{Error, ErrorKind, Fingerprint, Record, Result};
+use silt_format::{Error, ErrorKind, Fingerprint, Record, Result, SeriesId};
 use silt_repository::event::{Activity, Progress, Warning};
 use silt_repository::objects::is_damage;
 use silt_repository::runs::{Sorted, Sorter, join};
@@ -29,9 +29,11 @@ pub use cost::{CostModel, RoundLoad, StageSeconds};
 pub use schedule::{Picking, RoundMemory, Schedule, ScheduledVm, rounds_for_memory};
 
 use self::batch::Batch;
-use self::place::{NewChunk, by_place};
+use self::place::NewChunk;
+pub(crate) use self::place::by_place;
 use self::sessions::Sessions;
 use self::spool::{SpoolWriter, SpooledVolume};
+use crate::copy::Additions;
 use crate::owners::{Census, STORE, sorter};
 use silt_backup::{
     BackupOptions, BackupReport, BackupSession, Hint, NewData, ScanRecorder, SegmentDraft, Survey,
@@ -125,7 +127,7 @@ struct Volume<'a> {
     survey: Option<Survey>,
 }
 
-struct Member<'a> {
+pub(crate) struct Member<'a> {
     series: String,
     options: BackupOptions,
     volumes: Vec<Volume<'a>>,
@@ -152,11 +154,12 @@ impl<'a> Member<'a> {
     }
 }
 
-struct Round<'a, 'm> {
-    repository: &'a Repository,
-    members: Vec<Member<'m>>,
-    options: &'a RoundOptions,
-    report: RoundReport,
+/// The series of a round on one host.
+pub(crate) struct Round<'a, 'm> {
+    pub(crate) repository: &'a Repository,
+    pub(crate) members: Vec<Member<'m>>,
+    pub(crate) options: &'a RoundOptions,
+    pub(crate) report: RoundReport,
     /// What the scans have recorded.
     records: TemporaryFile,
     began_ns: i64,
@@ -211,27 +214,71 @@ pub fn backup_round(
     members: Vec<RoundMember<'_>>,
     options: &RoundOptions,
 ) -> Result<RoundReport> {
-    check_members(&members)?;
-    let members = members.into_iter().map(Member::new).collect();
-    let (report, began_ns) = (RoundReport::default(), repository.objects.context.env.now_ns());
-    let records = TemporaryFile::new(&repository.objects, &options.folder);
-    let mut round = Round { repository, members, options, report, records, began_ns };
+    let mut round = Round::new(repository, members, options)?;
     let done = round.run();
-    // After an error, too, no thread may wait forever.
-    let now = round.elapsed_ms();
-    round.members.iter_mut().filter(|member| member.on_released.is_some()).for_each(|member| {
-        member.volumes.clear();
-        member.release(now);
-    });
-    done?;
-    round.report.held_ms = round.members.iter().map(|member| member.held_ms).collect();
-    Ok(round.report)
+    round.end(done)
+}
+
+impl<'a, 'm> Round<'a, 'm> {
+    pub(crate) fn new(
+        repository: &'a Repository,
+        members: Vec<RoundMember<'m>>,
+        options: &'a RoundOptions,
+    ) -> Result<Self> {
+        check_members(&members)?;
+        let members = members.into_iter().map(Member::new).collect();
+        let (report, began_ns) = (RoundReport::default(), repository.objects.context.env.now_ns());
+        let records = TemporaryFile::new(&repository.objects, &options.folder);
+        Ok(Self { repository, members, options, report, records, began_ns })
+    }
+
+    /// Releases what is not released yet; after an error, too, no thread may wait forever.
+    fn end(mut self, done: Result<()>) -> Result<RoundReport> {
+        let now = self.elapsed_ms();
+        self.members.iter_mut().filter(|member| member.on_released.is_some()).for_each(|member| {
+            member.volumes.clear();
+            member.release(now);
+        });
+        done?;
+        self.report.held_ms = self.members.iter().map(|member| member.held_ms).collect();
+        Ok(self.report)
+    }
+
+    /// Stage 1 alone; what is new, in the order of fingerprints.
+    pub(crate) fn scan_all(&mut self) -> Result<Sorted> {
+        let requests = self.scan()?;
+        self.report.scan_ms = self.elapsed_ms();
+        Ok(requests)
+    }
+
+    /// Stage 4 alone, and the end.
+    pub(crate) fn back_up_all(mut self) -> Result<RoundReport> {
+        let before_ms = self.elapsed_ms();
+        let done = self.backup();
+        self.report.backup_ms = self.elapsed_ms() - before_ms;
+        self.end(done)
+    }
+
+    /// The ids of the members' series, in their order.
+    pub(crate) fn series_ids(&self) -> Vec<SeriesId> {
+        self.members.iter().map(|member| self.repository.series_id(&member.series)).collect()
+    }
+
+    /// The member that has made a request, if it still takes part.
+    pub(crate) fn member_of(&self, request: &Record) -> Option<usize> {
+        let number = usize::from(NewChunk::decode(&request.payload).member);
+        self.members[number].failure.is_none().then_some(number)
+    }
+
+    /// Whether the member that has made a request still takes part.
+    pub(crate) fn takes_part(&self, request: &Record) -> bool {
+        self.member_of(request).is_some()
+    }
 }
 
 impl Round<'_, '_> {
     fn run(&mut self) -> Result<()> {
-        let requests = self.scan()?;
-        self.report.scan_ms = self.elapsed_ms();
+        let requests = self.scan_all()?;
         // Where nothing is new nothing can be shared.
         if requests.records() > 0 {
             self.compare_and_share(requests)?;
@@ -361,11 +408,6 @@ impl Round<'_, '_> {
         Ok(member.volumes.iter().all(|v| v.survey.as_ref().is_some_and(|s| s.is_spooled)))
     }
 
-    /// Whether the member still takes part.
-    fn takes_part(&self, request: &Record) -> bool {
-        self.members[usize::from(NewChunk::decode(&request.payload).member)].failure.is_none()
-    }
-
     /// Stage 2: of the requests, those that two series have, in the order of the volumes.
     fn choose(
         &self,
@@ -377,8 +419,7 @@ impl Round<'_, '_> {
         census.each_owner(edit, &mut |record| owners.push(record))?;
         let owners = owners.finish()?;
         // The members by the numbers that the census gives to series.
-        let ids: Vec<_> =
-            self.members.iter().map(|m| self.repository.series_id(&m.series)).collect();
+        let ids = self.series_ids();
         let member_of = |owner: &Owner| {
             let id = census.members.get(owner.series as usize).map(|member| member.id);
             id.and_then(|id| ids.iter().position(|member| *member == id))
@@ -405,39 +446,54 @@ impl Round<'_, '_> {
         if chosen.records() == 0 {
             return Ok(());
         }
-        let objects = &self.repository.objects;
-        let key = objects.keys.fingerprint_key(DEFAULT_DOMAIN, edit.head.series);
-        let fingerprinter = silt_chunking::Fingerprinter::new(key);
-        let (mut batch, mut stream) = (Batch::default(), chosen.stream());
-        let (mut shared_chunks, mut shared_bytes, mut batches) = (0_u64, 0_u64, 0_u64);
-        let ((), stored_bytes) = census.add_to_store(edit, |additions, edit| {
-            let mut next = stream.next()?;
-            while let Some(record) = next {
-                while next.as_ref().is_some_and(|record| batch.takes(record)) {
-                    next = stream.next()?;
-                }
-                let place = batch.place().unwrap_or(NewChunk::decode(&record.fingerprint.0));
-                let member = &self.members[usize::from(place.member)];
-                let source = &*member.volumes[usize::from(place.volume)].source;
-                for (chunk, fingerprint) in batch.read(source, &fingerprinter) {
-                    additions.add(chunk, fingerprint)?;
-                    shared_chunks += 1;
-                    shared_bytes += to_u64(chunk.len());
-                }
-                batches += 1;
-                if batches.is_multiple_of(16) && shared_chunks > 0 {
-                    edit.keep()?;
-                    let total = shared_bytes / shared_chunks * chosen.records();
-                    let progress = Progress::bytes(Activity::Share, shared_bytes, Some(total));
-                    objects.context.report(progress);
-                }
-            }
-            Ok(())
-        })?;
+        let ((shared_chunks, shared_bytes), stored_bytes) = census
+            .add_to_store(edit, |additions, edit| {
+                self.add_chosen(chosen, additions, &mut || edit.keep())
+            })?;
         let report = &mut self.report;
         (report.shared_chunks, report.shared_bytes) = (shared_chunks, shared_bytes);
         report.stored_bytes = stored_bytes;
         Ok(())
+    }
+
+    /// Reads what was chosen, in the order of its places, and adds it to the shared store. Returns
+    /// how many chunks and bytes were added; `keep` is called now and then.
+    pub(crate) fn add_chosen(
+        &self,
+        chosen: &Sorted,
+        additions: &mut Additions<'_, '_>,
+        keep: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<(u64, u64)> {
+        let objects = &self.repository.objects;
+        let store = objects.keys.shared_store_id(DEFAULT_DOMAIN);
+        let key = objects.keys.fingerprint_key(DEFAULT_DOMAIN, store);
+        let fingerprinter = silt_chunking::Fingerprinter::new(key);
+        let (mut batch, mut stream) = (Batch::default(), chosen.stream());
+        let (mut chunks, mut bytes, mut batches) = (0_u64, 0_u64, 0_u64);
+        let mut next = stream.next()?;
+        while let Some(record) = next {
+            while next.as_ref().is_some_and(|record| batch.takes(record)) {
+                next = stream.next()?;
+            }
+            let place = batch.place().unwrap_or(NewChunk::decode(&record.fingerprint.0));
+            let member = &self.members[usize::from(place.member)];
+            let source = &*member.volumes[usize::from(place.volume)].source;
+            for (chunk, fingerprint) in batch.read(source, &fingerprinter) {
+                if !additions.add(chunk, fingerprint)? {
+                    return Ok((chunks, bytes));
+                }
+                chunks += 1;
+                bytes += to_u64(chunk.len());
+            }
+            batches += 1;
+            if batches.is_multiple_of(16) && chunks > 0 {
+                keep()?;
+                let total = bytes / chunks * chosen.records();
+                let progress = Progress::bytes(Activity::Share, bytes, Some(total));
+                objects.context.report(progress);
+            }
+        }
+        Ok((chunks, bytes))
     }
 
     /// Stage 4: the backups themselves.

@@ -37,7 +37,7 @@ impl NewChunk {
 }
 
 /// A chosen chunk as a record that sorts by its place: place, then fingerprint.
-pub(super) fn by_place(place: &[u8; 12], fingerprint: &Fingerprint) -> Record {
+pub(crate) fn by_place(place: &[u8; 12], fingerprint: &Fingerprint) -> Record {
     let (mut key, mut payload) = ([0; 20], [0; 12]);
     key[..12].copy_from_slice(place);
     key[12..].copy_from_slice(&fingerprint.0[..8]);
