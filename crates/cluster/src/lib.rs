@@ -6,6 +6,7 @@ mod hostile;
 mod local;
 mod messages;
 mod nats;
+pub mod round;
 mod work;
 
 pub use bus::{

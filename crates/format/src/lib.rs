@@ -64,8 +64,8 @@ pub use records::{
 };
 pub use reference::{BlockRef, ObjectRange, ObjectSet, PRIVATE_STORE, Reference, SHARED_STORE};
 pub use run::{
-    RECORD_BYTES, RUN_BLOCK_RECORDS_MAX, Record, RunBlock, RunDirectory, RunFilter, RunRef, RunUse,
-    decode_records, encode_records, filter_geometry, partition_of,
+    PARTITION_BITS_MAX, RECORD_BYTES, RUN_BLOCK_RECORDS_MAX, Record, RunBlock, RunDirectory,
+    RunFilter, RunRef, RunUse, decode_records, encode_records, filter_geometry, partition_of,
 };
 pub use seal::{DIRECTORY_POSITION, Sealer, TAG_BYTES, fingerprint};
 pub use signature::{SIGNATURE_BYTES, Signed, Signer, SigningSeed};

@@ -154,6 +154,13 @@ impl<'a> Member<'a> {
     }
 }
 
+impl Drop for Member<'_> {
+    fn drop(&mut self) {
+        self.volumes.clear();
+        self.release(self.held_ms);
+    }
+}
+
 /// The series of a round on one host.
 pub(crate) struct Round<'a, 'm> {
     pub(crate) repository: &'a Repository,

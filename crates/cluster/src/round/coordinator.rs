@@ -1,0 +1,375 @@
+//! The coordinator of a round: gives orders, and commits what the hosts have stored.
+
+mod peers;
+
+use std::ops::Range;
+use std::time::Duration;
+
+use silt_format::{Error, ErrorKind, Result, RunRef, SeriesId};
+use silt_repository::Repository;
+use silt_repository::event::Warning;
+use silt_sharing::exchange::{HOSTS_MAX, Placed, SharedAdditions, keys_of};
+use silt_sharing::round::{CostModel, Picking, Schedule, ScheduledVm};
+
+use self::peers::Peers;
+use super::orders::{BackedUp, Order, Outcome, PlannedSeries, Run};
+use crate::{Bus, Messages, Name};
+
+/// Requests of a task, about: so many that its overhead does not count.
+const REQUESTS_OF_A_TASK: u64 = 1 << 20;
+
+/// How a round is coordinated.
+#[derive(Clone, Debug)]
+pub struct CoordinatorOptions {
+    /// The round's id, random.
+    pub round: u64,
+    /// The hosts that take part.
+    pub hosts: Vec<Name>,
+    /// In how many parts: with more, volumes are needed for a shorter time, and all takes longer.
+    pub parts: usize,
+    /// By what a part's time is predicted.
+    pub model: CostModel,
+    /// A host that does not answer for so long is left out.
+    pub patience: Duration,
+    /// How long a host may take until it answers for the first time.
+    pub arrival: Duration,
+    /// The largest chunk, in bytes, by which container numbers are granted.
+    pub chunk_bytes: u64,
+}
+
+/// What a part of a round has come to.
+#[derive(Clone, Debug, Default)]
+pub struct PartReport {
+    /// Each host that began it.
+    pub hosts: Vec<HostReport>,
+    /// Chunks that were new to their series, counted once per series.
+    pub requested_chunks: u64,
+    /// Chunks that were stored for several series.
+    pub shared_chunks: u64,
+    /// Their bytes.
+    pub shared_bytes: u64,
+    /// Bytes written to the shared store, with the index.
+    pub stored_bytes: u64,
+    /// Bytes of requests, of owners, and of answers that hosts have exchanged.
+    pub exchanged_bytes: [u64; 3],
+    /// Why nothing is shared, if so.
+    pub unshared: Option<String>,
+    /// What the cost model predicts for scanning, comparing and storing, in seconds.
+    pub predicted_s: [f64; 3],
+    /// How long these took, in milliseconds.
+    pub took_ms: [u64; 3],
+}
+
+/// A host in a part of a round.
+#[derive(Clone, Debug)]
+pub struct HostReport {
+    /// Its name on the bus.
+    pub host: Name,
+    /// Its series. Those that the cluster lost sight of have an error.
+    pub series: Vec<BackedUp>,
+}
+
+/// Coordinates a round.
+pub struct Coordinator<'a> {
+    repository: &'a Repository,
+    options: &'a CoordinatorOptions,
+    peers: Peers<'a>,
+}
+
+impl<'a> Coordinator<'a> {
+    /// A coordinator that has asked nobody yet.
+    pub fn new(
+        repository: &'a Repository,
+        bus: &'a dyn Bus,
+        messages: &'a Messages,
+        options: &'a CoordinatorOptions,
+    ) -> Result<Self> {
+        if options.hosts.is_empty() || options.hosts.len() > usize::from(HOSTS_MAX) {
+            let message = format!("a round has between 1 and {HOSTS_MAX} hosts");
+            return Err(Error::invalid(message));
+        }
+        let peers = Peers::new(repository, bus, messages, options)?;
+        Ok(Self { repository, options, peers })
+    }
+
+    /// Runs the round; `each` receives each part when it has ended.
+    ///
+    /// A host that is lost misses the rest; its series fail, and nobody else's. Fails only if no
+    /// host is left.
+    pub fn run(mut self, each: &mut dyn FnMut(&PartReport) -> Result<()>) -> Result<()> {
+        let planned = self.plan()?;
+        for part in schedule(self.options, &planned) {
+            let report = self.part(&part)?;
+            each(&report)?;
+        }
+        self.peers.end();
+        Ok(())
+    }
+
+    /// What each host brings.
+    fn plan(&mut self) -> Result<Vec<Vec<PlannedSeries>>> {
+        let duties = self.peers.each(|_| Some(("plan".to_owned(), Order::Plan)));
+        let outcomes = self.peers.fulfil(duties, self.options.arrival, &mut || Ok(()))?;
+        self.peers.require_some()?;
+        let mut planned = vec![Vec::new(); self.options.hosts.len()];
+        for (duty, outcome) in outcomes {
+            if let Ok(Outcome::Planned { series }) = outcome {
+                planned[duty.peer] = series;
+            }
+        }
+        Ok(planned)
+    }
+
+    /// One part: these series of each host.
+    fn part(&mut self, part: &Part) -> Result<PartReport> {
+        let mut report = PartReport { predicted_s: part.predicted_s, ..PartReport::default() };
+        let began_ns = self.now_ns();
+        let scans = self.peers.each(|peer| {
+            let series = part.series.get(peer).filter(|series| !series.is_empty())?.clone();
+            Some((format!("scan-{}", part.number), Order::Scan { series }))
+        });
+        let scans = self.peers.fulfil(scans, self.options.patience, &mut || Ok(()))?;
+        let mut scanned = Vec::new();
+        for (duty, outcome) in scans {
+            if let Ok(Outcome::Scanned { requested_chunks }) = outcome {
+                report.requested_chunks += requested_chunks;
+                scanned.push(duty.peer);
+            }
+        }
+        let scanned_ns = self.now_ns();
+        let compared = if report.requested_chunks > 0 {
+            self.share(part.number, &scanned, &mut report)
+        } else {
+            Ok(scanned_ns)
+        };
+        let compared_ns = match compared {
+            Err(error) if error.kind() == ErrorKind::Interrupted => return Err(error),
+            Err(error) => {
+                self.repository.warn(Warning::after(&error, "the round shares nothing new"));
+                report.unshared = Some(error.to_string());
+                self.now_ns()
+            }
+            Ok(compared_ns) => compared_ns,
+        };
+        self.back_up(part, &scanned, &mut report)?;
+        let ms = |from: i64, to: i64| u64::try_from((to - from) / 1_000_000).unwrap_or(0);
+        report.took_ms =
+            [ms(began_ns, scanned_ns), ms(scanned_ns, compared_ns), ms(compared_ns, self.now_ns())];
+        Ok(report)
+    }
+
+    /// Finds what several series want or have, lets hosts store it, and commits it. Returns when
+    /// the comparing was over.
+    fn share(&mut self, part: usize, scanned: &[usize], report: &mut PartReport) -> Result<i64> {
+        let repository = self.repository;
+        let mut additions = SharedAdditions::begin(repository)?;
+        let mut runs = Vec::new();
+        let shared = self.share_with(&mut additions, (part, scanned), &mut runs, report);
+        let ended = additions.finish(&runs);
+        shared.and_then(|compared_ns| ended.map(|()| compared_ns))
+    }
+
+    fn share_with(
+        &mut self,
+        additions: &mut SharedAdditions<'_>,
+        (part, scanned): (usize, &[usize]),
+        runs: &mut Vec<RunRef>,
+        report: &mut PartReport,
+    ) -> Result<i64> {
+        let (requests, owners) = self.claims(additions, (part, scanned), report)?;
+        for run in requests.iter().chain(&owners) {
+            runs.push(run.read()?);
+        }
+        let hosts = u16::try_from(self.options.hosts.len()).unwrap_or(HOSTS_MAX);
+        let tasks = self.tasks(report.requested_chunks);
+        let joins = (0..tasks).map(|task| {
+            let (first, last) = keys_of(task, tasks).into_inner();
+            let (requests, owners) = (requests.clone(), owners.clone());
+            let order = Order::Join { first, last, requests, owners, hosts };
+            (format!("join-{part}-{task}"), order)
+        });
+        let joins = self.peers.spread(joins.collect());
+        let keep = &mut || additions.keep();
+        let outcomes = self.peers.fulfil(joins, self.options.patience, keep)?;
+        let (mut answers, mut chunks) = (Vec::new(), vec![0; self.options.hosts.len()]);
+        for (_, outcome) in outcomes {
+            let Ok(Outcome::Answered { run, bytes, chunks: of_hosts }) = outcome else { continue };
+            report.exchanged_bytes[2] += bytes;
+            runs.push(run.read()?);
+            answers.push(run);
+            chunks.iter_mut().zip(of_hosts).for_each(|(all, more)| *all += more);
+        }
+        let compared_ns = self.now_ns();
+        let placed = self.store(additions, (part, scanned), &answers, &chunks)?;
+        for (_, placed) in &placed {
+            runs.push(placed.run);
+            report.shared_chunks += placed.chunks;
+            report.shared_bytes += placed.bytes;
+            report.stored_bytes += placed.stored_bytes;
+        }
+        if !placed.is_empty() {
+            additions.keep()?;
+            report.stored_bytes += additions.commit(&placed)?.1;
+        }
+        Ok(compared_ns)
+    }
+
+    /// The runs of requests and owners. Those that a lost host would have written are missing:
+    /// less is shared then.
+    fn claims(
+        &mut self,
+        additions: &mut SharedAdditions<'_>,
+        (part, scanned): (usize, &[usize]),
+        report: &mut PartReport,
+    ) -> Result<(Vec<Run>, Vec<Run>)> {
+        let mut duties = self.peers.each(|peer| {
+            let host = u16::try_from(peer).ok().filter(|_| scanned.contains(&peer))?;
+            Some((format!("requests-{part}"), Order::Requests { host }))
+        });
+        let (ids, hosts) = (self.repository.series_ids()?, scanned.len().max(1));
+        // Two each, so that a host that is done early takes over.
+        let slices = ids.chunks(ids.len().div_ceil(2 * hosts).max(1)).enumerate();
+        let slice = |(number, ids): (usize, &[SeriesId])| {
+            (
+                format!("owners-{part}-{number}"),
+                Order::Owners { series: ids.iter().map(|id| id.0).collect() },
+            )
+        };
+        duties.extend(self.peers.spread(slices.map(slice).collect()));
+        let keep = &mut || additions.keep();
+        let outcomes = self.peers.fulfil(duties, self.options.patience, keep)?;
+        let (mut requests, mut owners) = (Vec::new(), Vec::new());
+        for (duty, outcome) in outcomes {
+            let Ok(Outcome::Written { run, bytes }) = outcome else { continue };
+            let is_request = matches!(duty.order, Order::Requests { .. });
+            report.exchanged_bytes[usize::from(!is_request)] += bytes;
+            if is_request { requests.push(run) } else { owners.push(run) }
+        }
+        Ok((requests, owners))
+    }
+
+    /// Lets the hosts store what the answers leave to them.
+    fn store(
+        &mut self,
+        additions: &mut SharedAdditions<'_>,
+        (part, scanned): (usize, &[usize]),
+        answers: &[Run],
+        chunks: &[u64],
+    ) -> Result<Vec<(Range<u32>, Placed)>> {
+        let hosts = u16::try_from(self.options.hosts.len()).unwrap_or(HOSTS_MAX);
+        let mut granted = Vec::new();
+        for peer in scanned {
+            let numbers = match chunks[*peer] {
+                0 => None,
+                chunks => Some(additions.grant(chunks, self.options.chunk_bytes)?),
+            };
+            granted.push((*peer, numbers));
+        }
+        let numbers_of = |peer: usize| {
+            let found = granted.iter().find(|(granted, _)| *granted == peer);
+            found.and_then(|(_, numbers)| numbers.clone())
+        };
+        let duties = self.peers.each(|peer| {
+            let (numbers, answers) = (numbers_of(peer)?, answers.to_vec());
+            let host = u16::try_from(peer).ok()?;
+            Some((format!("store-{part}"), Order::Store { answers, host, hosts, numbers }))
+        });
+        let keep = &mut || additions.keep();
+        let outcomes = self.peers.fulfil(duties, self.options.patience, keep)?;
+        let mut placed = Vec::new();
+        for (duty, outcome) in outcomes {
+            if let (Ok(Outcome::Placed { placed: text }), Some(numbers)) =
+                (outcome, numbers_of(duty.peer))
+            {
+                placed.push((numbers, text.read()?));
+            }
+        }
+        Ok(placed)
+    }
+
+    /// Lets the hosts back up what they have scanned.
+    fn back_up(&mut self, part: &Part, scanned: &[usize], report: &mut PartReport) -> Result<()> {
+        let duties = self.peers.each(|peer| {
+            let name = format!("back-up-{}", part.number);
+            scanned.contains(&peer).then_some((name, Order::BackUp))
+        });
+        let outcomes = self.peers.fulfil(duties, self.options.patience, &mut || Ok(()))?;
+        for (peer, series) in part.series.iter().enumerate().filter(|(_, it)| !it.is_empty()) {
+            let found = outcomes.iter().find(|(duty, _)| duty.peer == peer);
+            let series = match found.map(|(_, outcome)| outcome) {
+                Some(Ok(Outcome::BackedUp { series })) => series.clone(),
+                Some(Err(error)) => lost(series, error),
+                _ => lost(series, "the host could not scan, or is not heard of any more"),
+            };
+            report.hosts.push(HostReport { host: self.options.hosts[peer].clone(), series });
+        }
+        Ok(())
+    }
+
+    fn tasks(&self, requests: u64) -> u32 {
+        let hosts = u32::try_from(self.peers.living()).unwrap_or(u32::MAX).max(1);
+        let tasks = u32::try_from(requests / REQUESTS_OF_A_TASK + 1).unwrap_or(u32::MAX);
+        tasks.next_multiple_of(hosts).min(1 << 16)
+    }
+
+    fn now_ns(&self) -> i64 {
+        self.repository.objects.context.env.now_ns()
+    }
+}
+
+/// Series whose host did not say what has become of them.
+fn lost(series: &[String], error: &str) -> Vec<BackedUp> {
+    let lost = |series: &String| BackedUp {
+        series: series.clone(),
+        snapshot: None,
+        time_ns: 0,
+        stored_bytes: 0,
+        held_ms: 0,
+        error: Some(error.to_owned()),
+    };
+    series.iter().map(lost).collect()
+}
+
+/// A part of a round: which series of which host.
+struct Part {
+    number: usize,
+    series: Vec<Vec<String>>,
+    predicted_s: [f64; 3],
+}
+
+/// Divides the series of all hosts into parts, by the cost model: each part lasts as long as its
+/// busiest host.
+#[expect(clippy::cast_precision_loss, reason = "estimates")]
+fn schedule(options: &CoordinatorOptions, planned: &[Vec<PlannedSeries>]) -> Vec<Part> {
+    let all: Vec<(usize, &PlannedSeries)> = planned
+        .iter()
+        .enumerate()
+        .flat_map(|(host, series)| series.iter().map(move |series| (host, series)))
+        .collect();
+    let vms: Vec<ScheduledVm> = all
+        .iter()
+        .map(|(host, series)| ScheduledVm {
+            machine: *host,
+            scan_bytes: series.scan_bytes as f64,
+            requests: series.requests as f64,
+        })
+        .collect();
+    // What series have grows with what they scan, as far as is known here.
+    let index_entries = vms.iter().map(|vm| vm.scan_bytes).sum::<f64>()
+        / options.model.chunk_bytes.max(1.0)
+        / planned.iter().filter(|series| !series.is_empty()).count().max(1) as f64;
+    let schedule =
+        Schedule::of(&options.model, &vms, index_entries, options.parts, Picking::Envelope);
+    let part = |(number, (vms, stages)): (usize, (&Vec<usize>, _))| {
+        let stages: &silt_sharing::round::StageSeconds = stages;
+        let mut series = vec![Vec::new(); planned.len()];
+        for vm in vms {
+            let (host, planned) = all[*vm];
+            series[host].push(planned.series.clone());
+        }
+        let compare = stages.compare + stages.collect;
+        let store = stages.store + stages.send + stages.update + stages.answer;
+        Part { number, series, predicted_s: [stages.scan, compare, store] }
+    };
+    schedule.rounds.iter().zip(&schedule.stages).enumerate().map(part).collect()
+}

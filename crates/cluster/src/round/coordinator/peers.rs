@@ -1,0 +1,220 @@
+//! The hosts of a round as their coordinator sees them: asked again and again, until they have done
+//! their duties or are lost.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use silt_format::{Error, ErrorKind, Result};
+use silt_repository::Repository;
+use silt_repository::event::Warning;
+
+use super::super::orders::{Answer, Order, Outcome, Question, State};
+use super::super::service_of;
+use super::CoordinatorOptions;
+use crate::{Bus, Messages, Name};
+
+/// How long one question waits for its answer.
+const ANSWER: Duration = Duration::from_secs(2);
+/// How long to wait between two turns, at first and at most.
+const TURN_NS: [u64; 2] = [5_000_000, 250_000_000];
+/// How often a host is told that the round is over.
+const ENDS: u32 = 3;
+
+/// Something that a host is to do, and which host.
+#[derive(Clone, Debug)]
+pub(super) struct Duty {
+    pub(super) peer: usize,
+    pub(super) name: String,
+    pub(super) order: Order,
+    /// Whether another host can do it as well.
+    is_free: bool,
+}
+
+/// What a duty has come to, or why it has not.
+pub(super) type Fulfilled = Result<Outcome, String>;
+
+struct Peer {
+    name: Name,
+    service: Name,
+    heard_ns: i64,
+    is_lost: bool,
+}
+
+pub(super) struct Peers<'a> {
+    repository: &'a Repository,
+    bus: &'a dyn Bus,
+    messages: &'a Messages,
+    round: u64,
+    turn: u64,
+    all: Vec<Peer>,
+}
+
+impl<'a> Peers<'a> {
+    pub(super) fn new(
+        repository: &'a Repository,
+        bus: &'a dyn Bus,
+        messages: &'a Messages,
+        options: &CoordinatorOptions,
+    ) -> Result<Self> {
+        let heard_ns = repository.objects.context.env.now_ns();
+        let peer = |name: &Name| {
+            let service = service_of(options.round, name)?;
+            Ok(Peer { name: name.clone(), service, heard_ns, is_lost: false })
+        };
+        let all = options.hosts.iter().map(peer).collect::<Result<_>>()?;
+        Ok(Self { repository, bus, messages, round: options.round, turn: 0, all })
+    }
+
+    /// How many are not lost.
+    pub(super) fn living(&self) -> usize {
+        self.all.iter().filter(|peer| !peer.is_lost).count()
+    }
+
+    pub(super) fn require_some(&self) -> Result<()> {
+        if self.living() > 0 {
+            return Ok(());
+        }
+        let message = "no host of the round answers";
+        Err(Error::new(ErrorKind::Unavailable, message))
+    }
+
+    /// A duty for each living host that `duty_of` has one for.
+    pub(super) fn each(&self, duty_of: impl Fn(usize) -> Option<(String, Order)>) -> Vec<Duty> {
+        let living = self.all.iter().enumerate().filter(|(_, peer)| !peer.is_lost);
+        living
+            .filter_map(|(peer, _)| {
+                let (name, order) = duty_of(peer)?;
+                Some(Duty { peer, name, order, is_free: false })
+            })
+            .collect()
+    }
+
+    /// Duties that any host can do, by turns.
+    pub(super) fn spread(&self, orders: Vec<(String, Order)>) -> Vec<Duty> {
+        let living: Vec<usize> = (0..self.all.len()).filter(|it| !self.all[*it].is_lost).collect();
+        let peers = living.iter().copied().cycle();
+        let duties = orders.into_iter().zip(peers);
+        duties.map(|((name, order), peer)| Duty { peer, name, order, is_free: true }).collect()
+    }
+
+    /// Asks until each duty is done, has failed, or its host is lost; what another host can do is
+    /// then done by another. `keep` is called at each turn.
+    pub(super) fn fulfil(
+        &mut self,
+        mut open: Vec<Duty>,
+        patience: Duration,
+        keep: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<Vec<(Duty, Fulfilled)>> {
+        let env = std::sync::Arc::clone(&self.repository.objects.context.env);
+        // Whoever had nothing to do was not asked.
+        let now_ns = env.now_ns();
+        self.all.iter_mut().for_each(|peer| peer.heard_ns = now_ns);
+        let (mut done, mut pause_ns) = (Vec::new(), TURN_NS[0]);
+        loop {
+            self.turn(&mut open, &mut done, patience);
+            if open.is_empty() {
+                return Ok(done);
+            }
+            self.repository.objects.context.check_interrupted()?;
+            keep()?;
+            env.sleep_ns(pause_ns);
+            pause_ns = (pause_ns * 2).min(TURN_NS[1]);
+        }
+    }
+
+    /// Asks each host that has open duties once, and takes those out that have ended.
+    fn turn(
+        &mut self,
+        open: &mut Vec<Duty>,
+        done: &mut Vec<(Duty, Fulfilled)>,
+        patience: Duration,
+    ) {
+        self.turn += 1;
+        for peer in 0..self.all.len() {
+            let duties = open.iter().filter(|duty| duty.peer == peer);
+            let orders: BTreeMap<String, Order> =
+                duties.map(|duty| (duty.name.clone(), duty.order.clone())).collect();
+            let is_lost = self.all[peer].is_lost;
+            if is_lost && orders.is_empty() {
+                continue;
+            }
+            // Who has nothing to do is asked, too, so that nobody takes this one for lost.
+            let answer = if is_lost { None } else { self.ask(peer, orders, false) };
+            let now_ns = self.repository.objects.context.env.now_ns();
+            let Some(mut answer) = answer else {
+                self.miss(peer, now_ns, patience, open, done);
+                continue;
+            };
+            self.all[peer].heard_ns = now_ns;
+            open.retain(|duty| {
+                let state = answer.states.remove(&duty.name).filter(|_| duty.peer == peer);
+                let ended = match state {
+                    Some(State::Done(outcome)) => Ok(outcome),
+                    Some(State::Failed { error }) => Err(error),
+                    Some(State::Awaited) | None => return true,
+                };
+                done.push((duty.clone(), ended));
+                false
+            });
+        }
+    }
+
+    /// A host has not answered. If that is so for too long, its duties are another's, or fail.
+    fn miss(
+        &mut self,
+        peer: usize,
+        now_ns: i64,
+        patience: Duration,
+        open: &mut Vec<Duty>,
+        done: &mut Vec<(Duty, Fulfilled)>,
+    ) {
+        let silent_ns = i128::from(now_ns.saturating_sub(self.all[peer].heard_ns));
+        if silent_ns <= i128::try_from(patience.as_nanos()).unwrap_or(i128::MAX) {
+            return;
+        }
+        if !self.all[peer].is_lost {
+            self.all[peer].is_lost = true;
+            let message = format!("host '{}' does not answer any more", self.all[peer].name);
+            self.repository.warn(Warning::new(ErrorKind::Unavailable, message));
+        }
+        let load = |peer: usize, open: &[Duty]| open.iter().filter(|it| it.peer == peer).count();
+        let mut kept = Vec::new();
+        for mut duty in std::mem::take(open) {
+            if duty.peer != peer {
+                kept.push(duty);
+                continue;
+            }
+            let living = (0..self.all.len()).filter(|it| !self.all[*it].is_lost);
+            match living.filter(|_| duty.is_free).min_by_key(|it| (load(*it, &kept), *it)) {
+                Some(other) => {
+                    duty.peer = other;
+                    kept.push(duty);
+                }
+                None => done.push((duty, Err("its host does not answer any more".to_owned()))),
+            }
+        }
+        *open = kept;
+    }
+
+    fn ask(&self, peer: usize, orders: BTreeMap<String, Order>, is_end: bool) -> Option<Answer> {
+        let nonce = self.repository.objects.context.random_id();
+        let question = Question { nonce, turn: self.turn, orders, is_end };
+        let question = serde_json::to_vec(&question).ok()?;
+        let question = self.messages.seal(self.round, &question).ok()?;
+        let answer = self.bus.ask(&self.all[peer].service, &question, ANSWER).ok()??;
+        let opened = self.messages.open(nonce, &answer).ok()?;
+        if !opened.signer.is_full() {
+            return None;
+        }
+        serde_json::from_slice(&opened.plain).ok()
+    }
+
+    /// Tells all that the round is over. Who does not hear it finds that nobody asks any more.
+    pub(super) fn end(&mut self) {
+        self.turn += 1;
+        for peer in (0..self.all.len()).filter(|peer| !self.all[*peer].is_lost) {
+            let mut ends = 0..ENDS;
+            while ends.next().is_some() && self.ask(peer, BTreeMap::new(), true).is_none() {}
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! Rounds across hosts: who does what, and when.
+//!
+//! A coordinator asks each host again and again how it gets on, and each question repeats all that
+//! the host is to do. An order has a name, and a host carries it out once, so that questions may be
+//! lost, repeated and come late. The data, such as requests and answers, is in the storage; the
+//! messages name it.
+//!
+//! Nothing that is committed rests on them: the shared store's head and each series' head are
+//! created if absent, like everywhere else.
+
+mod coordinator;
+mod host;
+mod orders;
+
+pub use coordinator::{Coordinator, CoordinatorOptions, HostReport, PartReport};
+pub use host::{HostSeries, RoundHost, RoundHostOptions};
+pub use orders::{BackedUp, PlannedSeries};
+
+use silt_format::Result;
+
+use crate::Name;
+
+/// The service of a host in a round.
+fn service_of(round: u64, host: &Name) -> Result<Name> {
+    Name::new(format!("round-{round:016x}-{host}"))
+}
