@@ -10,3 +10,4 @@ mod calendar;
 mod conformance;
 mod local;
 mod nats;
+mod rounds;

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use crate::conformance::{SECOND, SHORT, Site, conforms, job, name};
 
 /// A server of its own, which ends when this is dropped.
-struct Server {
+pub struct Server {
     child: Mutex<Child>,
     port: u16,
     place: TempDir,
@@ -27,7 +27,7 @@ fn start(port: u16, place: &std::path::Path) -> Child {
 
 impl Server {
     /// `None`, if there is no such program; where it is required there must be.
-    fn start() -> Option<Self> {
+    pub fn start() -> Option<Self> {
         if Command::new("nats-server").arg("--version").output().is_err() {
             #[expect(clippy::disallowed_methods, reason = "CI says what may not be skipped")]
             let required = std::env::var("SILT_TESTS_REQUIRED").unwrap_or_default();
@@ -59,7 +59,7 @@ impl Server {
         }
     }
 
-    fn connect(&self, member: &str) -> NatsBus {
+    pub fn connect(&self, member: &str) -> NatsBus {
         eventually(|| NatsBus::connect(self.options(member), env()).ok())
     }
 }

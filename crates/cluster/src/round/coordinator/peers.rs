@@ -15,6 +15,8 @@ use crate::{Bus, Messages, Name};
 
 /// How long one question waits for its answer.
 const ANSWER: Duration = Duration::from_secs(2);
+/// The same of a host that did not answer the last one: it must not keep the others waiting.
+const LATE_ANSWER: Duration = Duration::from_millis(100);
 /// How long to wait between two turns, at first and at most.
 const TURN_NS: [u64; 2] = [5_000_000, 250_000_000];
 /// How often a host is told that the round is over.
@@ -37,6 +39,8 @@ struct Peer {
     name: Name,
     service: Name,
     heard_ns: i64,
+    /// Whether the last question was answered.
+    answers: bool,
     is_lost: bool,
 }
 
@@ -59,7 +63,7 @@ impl<'a> Peers<'a> {
         let heard_ns = repository.objects.context.env.now_ns();
         let peer = |name: &Name| {
             let service = service_of(options.round, name)?;
-            Ok(Peer { name: name.clone(), service, heard_ns, is_lost: false })
+            Ok(Peer { name: name.clone(), service, heard_ns, answers: true, is_lost: false })
         };
         let all = options.hosts.iter().map(peer).collect::<Result<_>>()?;
         Ok(Self { repository, bus, messages, round: options.round, turn: 0, all })
@@ -141,6 +145,7 @@ impl<'a> Peers<'a> {
             // Who has nothing to do is asked, too, so that nobody takes this one for lost.
             let answer = if is_lost { None } else { self.ask(peer, orders, false) };
             let now_ns = self.repository.objects.context.env.now_ns();
+            self.all[peer].answers = answer.is_some();
             let Some(mut answer) = answer else {
                 self.miss(peer, now_ns, patience, open, done);
                 continue;
@@ -201,7 +206,8 @@ impl<'a> Peers<'a> {
         let question = Question { nonce, turn: self.turn, orders, is_end };
         let question = serde_json::to_vec(&question).ok()?;
         let question = self.messages.seal(self.round, &question).ok()?;
-        let answer = self.bus.ask(&self.all[peer].service, &question, ANSWER).ok()??;
+        let patience = if self.all[peer].answers { ANSWER } else { LATE_ANSWER };
+        let answer = self.bus.ask(&self.all[peer].service, &question, patience).ok()??;
         let opened = self.messages.open(nonce, &answer).ok()?;
         if !opened.signer.is_full() {
             return None;
