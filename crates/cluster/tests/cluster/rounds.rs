@@ -104,6 +104,7 @@ impl Fleet {
 }
 
 /// What a host brings, and what happens to it.
+#[expect(clippy::struct_field_names, reason = "the disks of a host")]
 struct Disks<'a> {
     disks: &'a BTreeMap<String, PathBuf>,
     ended: Mutex<Vec<String>>,
