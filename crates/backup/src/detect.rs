@@ -3,6 +3,8 @@
 //! A level may miss a duplicate but never invents one (I-6): it returns only references that were
 //! stored with exactly the requested fingerprint.
 
+use std::sync::Arc;
+
 use silt_format::number::to_u32;
 use silt_format::{BlockRef, Fingerprint, Level, Reference, Result, Signatures};
 use silt_repository::packs::PackWriter;
@@ -10,7 +12,7 @@ use silt_repository::shared_index::SharedLookup;
 use silt_repository::table::Entry;
 
 use super::known::Known;
-use super::options::DetectionOptions;
+use super::options::{DetectionOptions, SharedPlaces};
 use super::scan::SegmentDraft;
 use super::signature_index::{Candidate, SignatureIndex};
 
@@ -40,7 +42,7 @@ pub(crate) trait Detector: Send {
 pub(crate) fn levels(
     options: &DetectionOptions,
     index: SignatureIndex,
-    shared: Option<SharedLookup>,
+    shared: Option<(SharedLookup, Option<Arc<dyn SharedPlaces>>)>,
 ) -> Vec<Box<dyn Detector>> {
     let mut levels: Vec<Box<dyn Detector>> = Vec::new();
     if options.same_offset {
@@ -52,8 +54,10 @@ pub(crate) fn levels(
     if !index.is_off() {
         levels.push(Box::new(Similar { index }));
     }
-    if let Some(lookup) = shared {
-        levels.push(Box::new(SharedLevel(lookup)));
+    match shared {
+        Some((lookup, Some(places))) => levels.push(Box::new(PlacesLevel { lookup, places })),
+        Some((lookup, None)) => levels.push(Box::new(SharedLevel(lookup))),
+        None => {}
     }
     levels
 }
@@ -154,6 +158,37 @@ impl Detector for SharedLevel {
         for chunk in draft.chunks.iter_mut().filter(|chunk| chunk.found.is_none()) {
             let found = find(&chunk.fingerprint, chunk.range.len())?;
             chunk.found = found.map(|found| (found, Level::Shared));
+        }
+        Ok(())
+    }
+}
+
+/// Asks somebody else for places in the shared store, for all chunks of a segment at once.
+struct PlacesLevel {
+    lookup: SharedLookup,
+    places: Arc<dyn SharedPlaces>,
+}
+
+impl Detector for PlacesLevel {
+    fn level(&self) -> Level {
+        Level::Shared
+    }
+    fn resolve(
+        &mut self,
+        draft: &mut SegmentDraft,
+        _known: &mut Known,
+        _packs: &PackWriter,
+    ) -> Result<()> {
+        if draft.recalled || draft.unresolved() == 0 {
+            return Ok(());
+        }
+        let open = || draft.chunks.iter().filter(|chunk| chunk.found.is_none());
+        let wanted: Vec<_> =
+            open().map(|chunk| (chunk.fingerprint, to_u32(chunk.range.len()))).collect();
+        let mut found = self.places.find(&wanted).into_iter();
+        for chunk in draft.chunks.iter_mut().filter(|chunk| chunk.found.is_none()) {
+            let place = found.next().flatten().filter(|place| self.lookup.allows(*place));
+            chunk.found = place.map(|place| (place, Level::Shared));
         }
         Ok(())
     }

@@ -31,7 +31,7 @@ mod tree;
 pub use container::ContainerWriter;
 pub use described::{Recognition, ReplicaPeer, Taken};
 pub use hint::Hint;
-pub use options::{BackupOptions, DetectionOptions};
+pub use options::{BackupOptions, DetectionOptions, SharedPlaces};
 pub use pipeline::Pipeline;
 pub use recorded::ScanRecorder;
 pub use scan::SegmentDraft;

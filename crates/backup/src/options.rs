@@ -1,6 +1,9 @@
 //! Options of a backup.
 
-use silt_format::{Chunking, SIGNATURES};
+use std::fmt;
+use std::sync::Arc;
+
+use silt_format::{Chunking, Fingerprint, Reference, SIGNATURES};
 
 use crate::described::Taken;
 
@@ -29,6 +32,15 @@ pub struct BackupOptions {
     pub program: String,
     /// The circumstances of a snapshot that was taken elsewhere or earlier.
     pub taken: Taken,
+    /// Who looks chunks up in the shared store, in place of its index in the storage.
+    pub places: Option<Arc<dyn SharedPlaces>>,
+}
+
+/// Knows the places of chunks in the shared store.
+pub trait SharedPlaces: fmt::Debug + Send + Sync {
+    /// The places of chunks by fingerprint and length in bytes, `None` where it knows none. A
+    /// backup uses only those that the shared store's head allows.
+    fn find(&self, wanted: &[(Fingerprint, u32)]) -> Vec<Option<Reference>>;
 }
 
 /// The levels that look for the chunks of a changed segment. If a level is off, the backup uses

@@ -3,6 +3,7 @@
 mod bus;
 mod calendar;
 mod hostile;
+pub mod index;
 mod local;
 mod messages;
 mod nats;

@@ -171,6 +171,13 @@ impl SharedLookup {
         Self { index: Arc::new(Mutex::new(index)), avoided: Arc::clone(avoided) }
     }
 
+    /// Whether a new reference may lead there.
+    pub fn allows(&self, reference: Reference) -> bool {
+        reference.store() == SHARED_STORE
+            && lock(&self.index).is_open(reference)
+            && !self.avoided.has(reference)
+    }
+
     /// Looks up several chunks by fingerprint and length; `None` for those that the store lacks.
     pub fn begin(&self) -> impl FnMut(&Fingerprint, usize) -> Result<Option<Reference>> {
         let mut index = lock(&self.index);

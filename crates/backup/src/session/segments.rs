@@ -138,7 +138,9 @@ impl BackupSession<'_> {
                 other => other?,
             }
         }
-        let levels = levels(&self.options.detection, index, self.shared.clone());
+        let places = self.options.places.clone();
+        let shared = self.shared.clone().map(|lookup| (lookup, places));
+        let levels = levels(&self.options.detection, index, shared);
         Ok(Detection { levels, orphans })
     }
 }

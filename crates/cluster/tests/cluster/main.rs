@@ -8,6 +8,7 @@
 
 mod calendar;
 mod conformance;
+mod index;
 mod local;
 mod nats;
 mod rounds;

@@ -29,7 +29,7 @@ const LONG: Duration = Duration::from_mins(5);
 const BRIEF: Duration = Duration::from_millis(700);
 
 /// Chunks that differ from all others, by their numbers.
-fn image(chunks: impl IntoIterator<Item = u64>) -> Vec<u8> {
+pub fn image(chunks: impl IntoIterator<Item = u64>) -> Vec<u8> {
     let chunk = |number: u64| {
         let mut seed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         (0..CHUNK / 8).flat_map(move |_| {

@@ -100,3 +100,51 @@ pub use silt_backup::TreeOptions;
 /// # Ok::<(), siltstone::Error>(())
 /// ```
 pub use silt_backup::Taken;
+
+/// ```
+/// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
+/// # let (storage, context) = (Arc::new(MemoryStorage::new()), SystemEnv::context());
+/// # let (config, none) = (Config::default(), Protection::None);
+/// # let repository = Repository::init(storage.clone(), context, config, &none, None)?;
+/// # for series in ["web1", "web2"] {
+/// #     let mut backup = repository.backup(series, BackupOptions::default())?;
+/// #     backup.add_volume("root", &StreamSource::new(Box::new(&[7; 100_000][..])), None)?;
+/// #     backup.finish()?;
+/// # }
+/// # let (spool, memory_bytes, dry_run) = (std::env::temp_dir(), 0, false);
+/// # let policy = SharePolicy::Duplicates;
+/// # repository.build_popular(&PopularOptions { policy, spool, memory_bytes, dry_run })?;
+/// #[derive(Debug)]
+/// struct Nowhere;
+///
+/// impl SharedPlaces for Nowhere {
+///     fn find(&self, wanted: &[(Fingerprint, u32)]) -> Vec<Option<Reference>> {
+///         vec![None; wanted.len()]
+///     }
+/// }
+///
+/// let places: Option<Arc<dyn SharedPlaces>> = Some(Arc::new(Nowhere));
+/// let options = BackupOptions { places, ..BackupOptions::default() };
+/// let mut backup = repository.backup("web3", options)?;
+/// backup.add_volume("root", &StreamSource::new(Box::new(&[7; 100_000][..])), None)?;
+/// let levels = backup.finish()?.snapshot.volumes[0].levels.clone();
+/// assert_eq!(levels.get(Level::Shared), 0, "the shared store has the chunks, and nobody says so");
+/// # Ok::<(), siltstone::Error>(())
+/// ```
+pub use silt_backup::SharedPlaces;
+
+/// ```
+/// use siltstone::Fingerprint;
+///
+/// let fingerprint = Fingerprint([7; 20]);
+/// assert!(fingerprint < Fingerprint([8; 20]), "they are ordered by their bytes");
+/// ```
+pub use silt_format::Fingerprint;
+
+/// ```
+/// use siltstone::Reference;
+///
+/// let reference = Reference::new(1, 5, 9);
+/// assert_eq!((reference.store(), reference.container(), reference.slot()), (1, 5, 9));
+/// ```
+pub use silt_format::Reference;

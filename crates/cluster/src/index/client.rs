@@ -1,0 +1,107 @@
+//! A host that looks chunks up in the memory of others.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use silt_backup::SharedPlaces;
+use silt_format::{Fingerprint, Reference, Result};
+use silt_repository::env::Context;
+
+use super::messages::{Wanted, decode_answer, encode_question};
+use super::server::QUESTIONS;
+use super::{FINGERPRINTS_MAX, PARTITIONS, holder, partition, service_of};
+use crate::{Bus, Messages, Name};
+
+/// How long an answer is waited for; after that all of its question are misses.
+const PATIENCE: Duration = Duration::from_millis(200);
+/// After so many questions without an answer in a row, a host is not asked for a while.
+const MISSES_MAX: u32 = 3;
+/// How long.
+const PAUSE_NS: i64 = 15 * 1_000_000_000;
+
+/// Looks up chunks of the shared store with the hosts that hold its index.
+pub struct IndexClient {
+    bus: Arc<dyn Bus>,
+    messages: Messages,
+    context: Context,
+    /// Of each partition, the number of its holder.
+    holders: Vec<usize>,
+    hosts: Vec<Host>,
+}
+
+struct Host {
+    service: Name,
+    /// Questions in a row that were not answered, and since when.
+    silent: Mutex<(u32, i64)>,
+}
+
+impl std::fmt::Debug for IndexClient {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "IndexClient({} hosts)", self.hosts.len())
+    }
+}
+
+impl IndexClient {
+    /// A client of the hosts that hold the index.
+    pub fn new(
+        bus: Arc<dyn Bus>,
+        messages: Messages,
+        context: Context,
+        hosts: &[Name],
+    ) -> Result<Self> {
+        let mut names = hosts.to_vec();
+        names.sort();
+        names.dedup();
+        let number = |partition| {
+            let found = holder(partition, &names);
+            found.and_then(|found| names.iter().position(|name| name == found)).unwrap_or(0)
+        };
+        let holders = (0..PARTITIONS).map(number).collect();
+        let host = |name| Ok(Host { service: service_of(name)?, silent: Mutex::default() });
+        let hosts = names.iter().map(host).collect::<Result<_>>()?;
+        Ok(Self { bus, messages, context, holders, hosts })
+    }
+
+    /// Asks a host; `None` if it does not answer.
+    fn ask(&self, host: &Host, wanted: &[Wanted]) -> Option<Vec<Option<Reference>>> {
+        let now_ns = self.context.env.now_ns();
+        let silent = || host.silent.lock().unwrap_or_else(PoisonError::into_inner);
+        let (misses, since_ns) = *silent();
+        if misses >= MISSES_MAX && now_ns.saturating_sub(since_ns) < PAUSE_NS {
+            return None;
+        }
+        let nonce = self.context.random_id();
+        let question = self.messages.seal(QUESTIONS, &encode_question(nonce, wanted)).ok()?;
+        let answer = self.bus.ask(&host.service, &question, PATIENCE).ok().flatten();
+        let answer = answer.and_then(|answer| self.messages.open(nonce, &answer).ok());
+        let answer = answer.filter(|answer| answer.signer.is_full());
+        let found = answer.and_then(|answer| decode_answer(&answer.plain, wanted.len()).ok());
+        *silent() = if found.is_some() { (0, now_ns) } else { (misses + 1, now_ns) };
+        found
+    }
+}
+
+impl SharedPlaces for IndexClient {
+    fn find(&self, wanted: &[(Fingerprint, u32)]) -> Vec<Option<Reference>> {
+        let mut found = vec![None; wanted.len()];
+        if self.hosts.is_empty() {
+            return found;
+        }
+        let mut by_host: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        for (number, (fingerprint, _)) in wanted.iter().enumerate() {
+            let host = self.holders[partition(fingerprint) as usize];
+            by_host.entry(host).or_default().push(number);
+        }
+        for (host, numbers) in by_host {
+            for numbers in numbers.chunks(FINGERPRINTS_MAX) {
+                let asked: Vec<Wanted> = numbers.iter().map(|number| wanted[*number]).collect();
+                let answer = self.ask(&self.hosts[host], &asked).unwrap_or_default();
+                for (number, reference) in numbers.iter().zip(answer) {
+                    found[*number] = reference;
+                }
+            }
+        }
+        found
+    }
+}

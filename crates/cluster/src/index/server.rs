@@ -1,0 +1,198 @@
+//! A host that holds partitions of the shared index.
+
+use std::ops::RangeInclusive;
+use std::sync::{Arc, RwLock};
+
+use silt_format::number::to_u64;
+use silt_format::{ALONE, Fingerprint, Record, Reference, Result, RunRef};
+use silt_repository::Repository;
+use silt_repository::runs::{RunReader, Stream, merge};
+use silt_repository::series::DEFAULT_DOMAIN;
+use silt_repository::shared_record::SharedRecord;
+use silt_sharing::copy::shared_runs;
+
+use super::messages::{decode_question, encode_answer};
+use super::{PARTITION_BITS, PARTITIONS, holder, partition, service_of};
+use crate::{Answering, Bus, Messages, Name, Respond};
+
+/// The number that questions are sealed with.
+pub(super) const QUESTIONS: u64 = 0x5349_4c54_2049_4458;
+
+/// What a host holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Served {
+    /// The generation of the shared store's head.
+    pub generation: u64,
+    /// Partitions.
+    pub partitions: u32,
+    /// Chunks whose places are known.
+    pub chunks: u64,
+    /// Partitions that would be this host's, and for which it has no memory.
+    pub left_out: u32,
+}
+
+/// Holds partitions of the shared index, and answers for them until it is dropped.
+pub struct IndexServer {
+    repository: Repository,
+    name: Name,
+    memory_bytes: u64,
+    held: Arc<RwLock<Held>>,
+    _answering: Box<dyn Answering>,
+}
+
+/// The records of the partitions, each in the order of fingerprints.
+#[derive(Default)]
+struct Held {
+    served: Served,
+    hosts: Vec<Name>,
+    partitions: Vec<Option<Box<[Record]>>>,
+}
+
+impl Held {
+    /// Where a chunk is. A chunk may be there twice: condemned, and stored again. Which one may be
+    /// used the host that asks decides, so it is given the one that was stored last.
+    fn find(&self, fingerprint: &Fingerprint, length: u32) -> Option<Reference> {
+        let records = self.partitions.get(partition(fingerprint) as usize)?.as_ref()?;
+        let (start, end) = near(records, fingerprint);
+        let found = records[start..end].iter().filter(|it| it.fingerprint == *fingerprint);
+        let found = found.map(SharedRecord::decode).filter(|it| it.chunk_bytes == length);
+        found.map(|it| it.reference).max_by_key(|it| (it.container(), it.slot()))
+    }
+}
+
+/// The range of records that can have a fingerprint. Fingerprints are evenly distributed, so that
+/// a few steps of interpolation come close.
+fn near(records: &[Record], fingerprint: &Fingerprint) -> (usize, usize) {
+    let (mut start, mut end) = (0, records.len());
+    let key = key_of(fingerprint);
+    while end - start > 32 {
+        let (first, last) =
+            (key_of(&records[start].fingerprint), key_of(&records[end - 1].fingerprint));
+        if key < first || key > last {
+            return (start, start);
+        }
+        let span = u128::from(last - first).max(1);
+        let ahead = u128::from(key - first) * (end - 1 - start) as u128 / span;
+        let guess = start + usize::try_from(ahead).unwrap_or(0).min(end - 1 - start);
+        // Equal keys stay on both sides.
+        let window = 12;
+        let (low, high) = (guess.saturating_sub(window).max(start), (guess + window).min(end - 1));
+        match (
+            key_of(&records[low].fingerprint) < key || low == start,
+            key_of(&records[high].fingerprint) > key || high == end - 1,
+        ) {
+            (true, true) => return (low, high + 1),
+            (true, false) => start = high,
+            (false, _) => end = low + 1,
+        }
+    }
+    (start, end)
+}
+
+/// The first eight bytes of a fingerprint behind those that are equal in a partition.
+fn key_of(fingerprint: &Fingerprint) -> u64 {
+    let mut bytes = [0; 8];
+    bytes.copy_from_slice(&fingerprint.0[1..9]);
+    u64::from_be_bytes(bytes)
+}
+
+impl IndexServer {
+    /// Begins to answer. Nothing is held before [`refresh`](Self::refresh).
+    pub fn start(
+        repository: Repository,
+        bus: &dyn Bus,
+        messages: &Messages,
+        name: Name,
+        memory_bytes: u64,
+    ) -> Result<Self> {
+        let held: Arc<RwLock<Held>> = Arc::default();
+        let respond = respond(Arc::clone(&held), messages.clone());
+        let answering = bus.answer(&service_of(&name)?, respond)?;
+        Ok(Self { repository, name, memory_bytes, held, _answering: answering })
+    }
+
+    /// Reads the shared store's head, and the partitions that are this host's if it has changed or
+    /// other hosts are there. `hosts` are all that hold partitions, with this one.
+    pub fn refresh(&self, hosts: &[Name]) -> Result<Served> {
+        let mut hosts = hosts.to_vec();
+        hosts.sort();
+        hosts.dedup();
+        let head = if self.repository.objects.keys.has_domain(DEFAULT_DOMAIN) {
+            let store = self.repository.objects.keys.shared_store_id(DEFAULT_DOMAIN);
+            self.repository.head(store)?.filter(|head| head.domain != ALONE)
+        } else {
+            None
+        };
+        let Some(head) = head else { return Ok(Served::default()) };
+        {
+            let held = self.held.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+            if held.served.generation == head.generation && held.hosts == hosts {
+                return Ok(held.served);
+            }
+        }
+        let runs: Vec<RunRef> = shared_runs(&head).collect();
+        let mut next = Held { hosts, ..Held::default() };
+        next.served.generation = head.generation;
+        next.partitions.resize_with(PARTITIONS as usize, || None);
+        let mut left_bytes = self.memory_bytes;
+        for number in 0..PARTITIONS {
+            if holder(number, &next.hosts) != Some(&self.name) {
+                continue;
+            }
+            let records = self.read(&runs, number, left_bytes)?;
+            if let Some(records) = records {
+                left_bytes -= to_u64(size_of_val(&*records));
+                next.served.partitions += 1;
+                next.served.chunks += to_u64(records.len());
+                next.partitions[number as usize] = Some(records);
+            } else {
+                next.served.left_out += 1;
+            }
+        }
+        let served = next.served;
+        // Both are held for a moment: who has half of the memory to spare for it is not surprised.
+        *self.held.write().unwrap_or_else(std::sync::PoisonError::into_inner) = next;
+        Ok(served)
+    }
+
+    /// The records of a partition, unless they take more than `left_bytes`.
+    fn read(&self, runs: &[RunRef], number: u32, left_bytes: u64) -> Result<Option<Box<[Record]>>> {
+        let objects = &self.repository.objects;
+        let store = objects.keys.shared_store_id(DEFAULT_DOMAIN);
+        let keys = keys_of(number);
+        let reader = |run: &RunRef| {
+            Stream::new(RunReader::between(objects, store, *run, keys.clone()).reading(64 << 10))
+        };
+        let mut stream = merge(runs.iter().map(reader).collect());
+        let mut records = Vec::new();
+        while let Some(record) = stream.next()? {
+            records.push(record);
+            if to_u64(records.len() * size_of::<Record>()) > left_bytes {
+                return Ok(None);
+            }
+        }
+        Ok(Some(records.into_boxed_slice()))
+    }
+}
+
+/// The fingerprints of a partition, by their first four bytes.
+fn keys_of(partition: u32) -> RangeInclusive<u32> {
+    let width = 1 << (32 - u32::from(PARTITION_BITS));
+    partition * width..=partition * width + (width - 1)
+}
+
+fn respond(held: Arc<RwLock<Held>>, messages: Messages) -> Respond {
+    Arc::new(move |question: &[u8]| {
+        let answer = || -> Result<Vec<u8>> {
+            let question = messages.open(QUESTIONS, question)?;
+            let (nonce, wanted) = decode_question(&question.plain)?;
+            let held = held.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let found = wanted.iter().map(|(fingerprint, length)| held.find(fingerprint, *length));
+            let found: Vec<_> = found.collect();
+            drop(held);
+            messages.seal(nonce, &encode_answer(&found))
+        };
+        // What can't be read is nobody's question.
+        answer().unwrap_or_default()
+    })
+}
