@@ -54,10 +54,8 @@ pub(crate) fn levels(
     if !index.is_off() {
         levels.push(Box::new(Similar { index }));
     }
-    match shared {
-        Some((lookup, Some(places))) => levels.push(Box::new(PlacesLevel { lookup, places })),
-        Some((lookup, None)) => levels.push(Box::new(SharedLevel(lookup))),
-        None => {}
+    if let Some((lookup, places)) = shared {
+        levels.push(Box::new(SharedLevel { lookup, places }));
     }
     levels
 }
@@ -137,8 +135,27 @@ impl Detector for Similar {
     }
 }
 
-/// Looks in the index of the shared store.
-struct SharedLevel(SharedLookup);
+/// Looks in the index of the shared store: asks somebody who has it in memory for all chunks of a
+/// segment at once, or reads it from the storage.
+struct SharedLevel {
+    lookup: SharedLookup,
+    places: Option<Arc<dyn SharedPlaces>>,
+}
+
+impl SharedLevel {
+    fn resolve_elsewhere(&self, draft: &mut SegmentDraft, places: &dyn SharedPlaces) -> bool {
+        let open = draft.chunks.iter().filter(|chunk| chunk.found.is_none());
+        let wanted: Vec<_> =
+            open.map(|chunk| (chunk.fingerprint, to_u32(chunk.range.len()))).collect();
+        let Some(found) = places.find(&wanted) else { return false };
+        let open = draft.chunks.iter_mut().filter(|chunk| chunk.found.is_none());
+        for (chunk, place) in open.zip(found) {
+            let place = place.filter(|place| self.lookup.allows(*place));
+            chunk.found = place.map(|place| (place, Level::Shared));
+        }
+        true
+    }
+}
 
 impl Detector for SharedLevel {
     fn level(&self) -> Level {
@@ -154,41 +171,15 @@ impl Detector for SharedLevel {
         if draft.recalled || draft.unresolved() == 0 {
             return Ok(());
         }
-        let mut find = self.0.begin();
+        if let Some(places) = self.places.clone()
+            && self.resolve_elsewhere(draft, &*places)
+        {
+            return Ok(());
+        }
+        let mut find = self.lookup.begin();
         for chunk in draft.chunks.iter_mut().filter(|chunk| chunk.found.is_none()) {
             let found = find(&chunk.fingerprint, chunk.range.len())?;
             chunk.found = found.map(|found| (found, Level::Shared));
-        }
-        Ok(())
-    }
-}
-
-/// Asks somebody else for places in the shared store, for all chunks of a segment at once.
-struct PlacesLevel {
-    lookup: SharedLookup,
-    places: Arc<dyn SharedPlaces>,
-}
-
-impl Detector for PlacesLevel {
-    fn level(&self) -> Level {
-        Level::Shared
-    }
-    fn resolve(
-        &mut self,
-        draft: &mut SegmentDraft,
-        _known: &mut Known,
-        _packs: &PackWriter,
-    ) -> Result<()> {
-        if draft.recalled || draft.unresolved() == 0 {
-            return Ok(());
-        }
-        let open = || draft.chunks.iter().filter(|chunk| chunk.found.is_none());
-        let wanted: Vec<_> =
-            open().map(|chunk| (chunk.fingerprint, to_u32(chunk.range.len()))).collect();
-        let mut found = self.places.find(&wanted).into_iter();
-        for chunk in draft.chunks.iter_mut().filter(|chunk| chunk.found.is_none()) {
-            let place = found.next().flatten().filter(|place| self.lookup.allows(*place));
-            chunk.found = place.map(|place| (place, Level::Shared));
         }
         Ok(())
     }

@@ -40,7 +40,9 @@ pub struct BackupOptions {
 pub trait SharedPlaces: fmt::Debug + Send + Sync {
     /// The places of chunks by fingerprint and length in bytes, `None` where it knows none. A
     /// backup uses only those that the shared store's head allows.
-    fn find(&self, wanted: &[(Fingerprint, u32)]) -> Vec<Option<Reference>>;
+    ///
+    /// Returns `None` if the index in the storage is to be used instead.
+    fn find(&self, wanted: &[(Fingerprint, u32)]) -> Option<Vec<Option<Reference>>>;
 }
 
 /// The levels that look for the chunks of a changed segment. If a level is off, the backup uses

@@ -18,6 +18,7 @@ mod deletion;
 mod disks;
 mod export;
 mod far;
+mod index;
 mod join;
 mod link;
 mod memory;
@@ -114,6 +115,25 @@ enum Command {
 The far site is a network namespace. Needs iproute2 and rsync; for --restic, socat and
 openssh-sftp-server.")]
     Replicate(ReplicateOptions),
+    /// Measure the shared index in the memory of hosts, through a NATS server
+    #[command(after_help = "Example:\n  silt-bench index --work /srv/bench --gib 2")]
+    Index(IndexOptions),
+}
+
+#[derive(clap::Args)]
+struct IndexOptions {
+    /// A folder for repositories and disks; takes about eight times --gib
+    #[arg(long)]
+    work: PathBuf,
+    /// How much is shared, in GiB
+    #[arg(long, default_value_t = 2)]
+    gib: u64,
+    /// Backups of each kind
+    #[arg(long, default_value_t = 3)]
+    runs: usize,
+    /// The round trip to the far bucket and bus, in milliseconds
+    #[arg(long, default_value_t = 30)]
+    round_trip_ms: u64,
 }
 
 #[derive(clap::Args)]
@@ -413,6 +433,7 @@ fn main() -> ExitCode {
         Command::Mount(options) => mount::run(&options),
         Command::Trees(options) => trees::run(&options),
         Command::Replicate(options) => replicate::run(&options),
+        Command::Index(options) => index::run(&options),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

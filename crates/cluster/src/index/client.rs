@@ -19,6 +19,13 @@ const PATIENCE: Duration = Duration::from_millis(200);
 const MISSES_MAX: u32 = 3;
 /// How long.
 const PAUSE_NS: i64 = 15 * 1_000_000_000;
+/// Where answers take longer than this on average, the storage is asked instead: a segment waits
+/// for its answers, while the storage's index is read for many segments at once.
+const SLOW_NS: i64 = 10_000_000;
+/// So many questions are asked before that is decided.
+const TRIED: u32 = 8;
+/// Of a thousand parts, what the newest answer counts in the average.
+const NEWEST: i64 = 125;
 
 /// Looks up chunks of the shared store with the hosts that hold its index.
 pub struct IndexClient {
@@ -28,6 +35,8 @@ pub struct IndexClient {
     /// Of each partition, the number of its holder.
     holders: Vec<usize>,
     hosts: Vec<Host>,
+    /// Questions, and how long their answers took on average, in nanoseconds.
+    took: Mutex<(u32, i64)>,
 }
 
 struct Host {
@@ -60,7 +69,20 @@ impl IndexClient {
         let holders = (0..PARTITIONS).map(number).collect();
         let host = |name| Ok(Host { service: service_of(name)?, silent: Mutex::default() });
         let hosts = names.iter().map(host).collect::<Result<_>>()?;
-        Ok(Self { bus, messages, context, holders, hosts })
+        let took = Mutex::default();
+        Ok(Self { bus, messages, context, holders, hosts, took })
+    }
+
+    fn note_time(&self, ns: i64) {
+        let mut took = self.took.lock().unwrap_or_else(PoisonError::into_inner);
+        let average = if took.0 == 0 { ns } else { took.1 + (ns - took.1) * NEWEST / 1000 };
+        *took = (took.0.saturating_add(1), average);
+    }
+
+    /// Whether answers take so long that the storage is quicker.
+    fn is_slow(&self) -> bool {
+        let (asked, average_ns) = *self.took.lock().unwrap_or_else(PoisonError::into_inner);
+        asked >= TRIED && average_ns > SLOW_NS
     }
 
     /// Asks a host; `None` if it does not answer.
@@ -77,16 +99,17 @@ impl IndexClient {
         let answer = answer.and_then(|answer| self.messages.open(nonce, &answer).ok());
         let answer = answer.filter(|answer| answer.signer.is_full());
         let found = answer.and_then(|answer| decode_answer(&answer.plain, wanted.len()).ok());
+        self.note_time(self.context.env.now_ns().saturating_sub(now_ns));
         *silent() = if found.is_some() { (0, now_ns) } else { (misses + 1, now_ns) };
         found
     }
 }
 
 impl SharedPlaces for IndexClient {
-    fn find(&self, wanted: &[(Fingerprint, u32)]) -> Vec<Option<Reference>> {
+    fn find(&self, wanted: &[(Fingerprint, u32)]) -> Option<Vec<Option<Reference>>> {
         let mut found = vec![None; wanted.len()];
-        if self.hosts.is_empty() {
-            return found;
+        if self.hosts.is_empty() || self.is_slow() {
+            return None;
         }
         let mut by_host: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         for (number, (fingerprint, _)) in wanted.iter().enumerate() {
@@ -102,6 +125,6 @@ impl SharedPlaces for IndexClient {
                 }
             }
         }
-        found
+        Some(found)
     }
 }

@@ -1,7 +1,7 @@
 //! What NATS passes on without keeping it: questions, answers and progress.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use async_nats::{Client, Message, RequestErrorKind, Subscriber};
@@ -70,7 +70,11 @@ pub(super) async fn ask(
 }
 
 /// Answers questions until it is dropped.
-pub(super) struct Responding(JoinHandle<()>);
+pub(super) struct Responding {
+    task: JoinHandle<()>,
+    /// Held here alone, so that what it holds is not dropped within the runtime.
+    _respond: Respond,
+}
 
 impl Responding {
     pub async fn start(client: &Client, subject: String, respond: Respond) -> Result<Self> {
@@ -78,24 +82,28 @@ impl Responding {
         let mut questions = questions.map_err(|error| unavailable("answer", &error))?;
         round_trip(client, "answer").await?;
         let (client, turns) = (client.clone(), Arc::new(Semaphore::new(AT_ONCE)));
+        let responding = Arc::downgrade(&respond);
         let task = tokio::spawn(async move {
             while let Some(question) = questions.next().await {
                 let Ok(turn) = Arc::clone(&turns).acquire_owned().await else { return };
-                let (client, respond) = (client.clone(), Arc::clone(&respond));
+                let (client, respond) = (client.clone(), Weak::clone(&responding));
                 tokio::spawn(async move {
                     reply(&client, question, respond).await;
                     drop(turn);
                 });
             }
         });
-        Ok(Self(task))
+        Ok(Self { task, _respond: respond })
     }
 }
 
-async fn reply(client: &Client, question: Message, respond: Respond) {
+type WeakRespond = Weak<dyn Fn(&[u8]) -> Vec<u8> + Send + Sync>;
+
+async fn reply(client: &Client, question: Message, respond: WeakRespond) {
     let Some(to) = question.reply else { return };
-    let answer = tokio::task::spawn_blocking(move || respond(&question.payload)).await;
-    if let Ok(answer) = answer {
+    let answer = move || respond.upgrade().map(|respond| respond(&question.payload));
+    let answer = tokio::task::spawn_blocking(answer).await;
+    if let Ok(Some(answer)) = answer {
         // Whoever asks takes silence for no answer.
         let _ = client.publish(to, answer.into()).await;
     }
@@ -105,7 +113,7 @@ impl Answering for Responding {}
 
 impl Drop for Responding {
     fn drop(&mut self) {
-        self.0.abort();
+        self.task.abort();
     }
 }
 

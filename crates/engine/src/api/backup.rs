@@ -118,8 +118,8 @@ pub use silt_backup::Taken;
 /// struct Nowhere;
 ///
 /// impl SharedPlaces for Nowhere {
-///     fn find(&self, wanted: &[(Fingerprint, u32)]) -> Vec<Option<Reference>> {
-///         vec![None; wanted.len()]
+///     fn find(&self, wanted: &[(Fingerprint, u32)]) -> Option<Vec<Option<Reference>>> {
+///         Some(vec![None; wanted.len()])
 ///     }
 /// }
 ///
