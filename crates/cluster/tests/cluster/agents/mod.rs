@@ -1,0 +1,4 @@
+//! Agents: alone, in a group, and on command.
+
+mod alone;
+mod stage;
