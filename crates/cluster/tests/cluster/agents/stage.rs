@@ -7,10 +7,16 @@ use std::time::Duration;
 
 use silt_cluster::{
     Agent, AgentOptions, Answering, Bus, Delivery, End, Event, Job, JobState, Lease, Listener,
-    Member, Name, News, Notes, Offer, Respond, Run, Step, Task, TaskNotes, Work, Worker,
+    LocalBus, Member, Messages, Name, News, Notes, Offer, Remote, Respond, Run, Step, Task,
+    TaskNotes, Work, Worker,
 };
-use silt_format::{Error, ErrorKind, Result};
-use silt_repository::env::{Env, Process};
+use silt_format::{Config, Error, ErrorKind, Id, KdfCost, KeyLabel, Result, Signer, SigningSeed};
+use silt_repository::env::{Context, Env, Process};
+use silt_repository::event::Silent;
+use silt_repository::keys::KeyAccess;
+use silt_repository::open::Protection;
+use silt_repository::repository::Repository;
+use silt_storage::MemoryStorage;
 
 use crate::conformance::name;
 
@@ -393,5 +399,145 @@ impl Bus for Wire {
     }
     fn listen(&self, topic: &Name) -> Result<Box<dyn Listener>> {
         self.bus()?.listen(topic)
+    }
+}
+
+/// The password of a key that reads, and of one that only writes.
+pub const READS: &[u8] = b"reads";
+pub const WRITES: &[u8] = b"writes";
+const COST: KdfCost = KdfCost { memory_kib: 8 << 10, passes: 1, lanes: 1 };
+
+/// An encrypted repository, and how its hosts talk.
+pub struct Secret {
+    storage: Arc<MemoryStorage>,
+    repository: Repository,
+    env: Arc<HostEnv>,
+}
+
+impl Secret {
+    pub fn new(clock: &Arc<Clock>, seed: u64) -> Self {
+        let (storage, env) = (Arc::new(MemoryStorage::default()), HostEnv::new(clock, seed));
+        let (password, label) = (READS.to_vec(), KeyLabel::default());
+        let protection = Protection::Password { password, cost: COST, label };
+        let context = Context::new(Arc::clone(&env) as _, Arc::new(Silent));
+        let (there, config) = (Arc::clone(&storage) as _, Config::default());
+        let repository = Repository::init(there, context, config, &protection, None).unwrap();
+        Self { storage, repository, env }
+    }
+
+    /// The messages of a host with a key that reads.
+    pub fn messages(&self) -> Messages {
+        Messages::new(&self.repository.objects)
+    }
+
+    /// The messages of a host with a new key that writes these series only.
+    pub fn messages_of_writer(&self, series: &str) -> Messages {
+        self.add_key(&KeyAccess::write_only(&[series]));
+        self.messages_opened_by(WRITES)
+    }
+
+    /// Adds a key whose password is [`WRITES`].
+    pub fn add_key(&self, access: &KeyAccess) -> Id {
+        self.repository.add_key(WRITES, COST, &KeyLabel::default(), access).unwrap()
+    }
+
+    pub fn remove_key(&self, id: Id) {
+        self.repository.remove_key(&id.to_string()).unwrap();
+    }
+
+    /// The messages of another host.
+    pub fn messages_opened_by(&self, password: &[u8]) -> Messages {
+        let context = Context::new(Arc::clone(&self.env) as _, Arc::new(Silent));
+        let there = Arc::clone(&self.storage) as _;
+        let opened = Repository::open(there, context, || Ok(password.to_vec())).unwrap();
+        Messages::new(&opened.objects)
+    }
+
+    /// The messages of somebody who has the repository's keys, and a signing key of his own.
+    pub fn stranger(&self) -> Messages {
+        let objects = &self.repository.objects;
+        let mut objects = objects.with_context(objects.context.clone());
+        objects.signer = Arc::new(Signer::new(Id(5), SigningSeed::new([9; 32])));
+        Messages::new(&Arc::new(objects))
+    }
+}
+
+/// Hosts on one bus.
+pub struct Group {
+    pub clock: Arc<Clock>,
+    pub local: LocalBus,
+    pub wire: Arc<Wire>,
+    pub secret: Secret,
+    pub messages: Messages,
+    pub truth: Arc<Truth>,
+    pub hosts: Vec<Host>,
+    /// Hosts that are down.
+    pub down: Vec<usize>,
+}
+
+pub const TICK_NS: i64 = 5 * SECOND_NS;
+
+impl Group {
+    /// Hosts called `web0`, `web1` and so on, each with these tasks.
+    pub fn new(count: usize, tasks: impl Fn(usize) -> Vec<Task>) -> Self {
+        Self::with(count, tasks, |options| options)
+    }
+
+    pub fn with(
+        count: usize,
+        tasks: impl Fn(usize) -> Vec<Task>,
+        set: impl Fn(AgentOptions) -> AgentOptions,
+    ) -> Self {
+        let clock = Clock::new();
+        let truth = Arc::default();
+        let local = LocalBus::new(HostEnv::new(&clock, 1) as _);
+        let secret = Secret::new(&clock, 2);
+        let host = |number: usize| {
+            let options = AgentOptions::new(name(&format!("web{number}")));
+            let options = AgentOptions { tasks: tasks(number), has_bus: true, ..options };
+            Host::new(set(options), &clock, &truth)
+        };
+        let hosts = (0..count).map(host).collect();
+        let (wire, messages) = (Wire::new(local.clone()), secret.messages());
+        Self { clock, local, wire, secret, messages, truth, hosts, down: Vec::new() }
+    }
+
+    pub fn bus(&self) -> Arc<dyn Bus> {
+        Arc::clone(&self.wire) as _
+    }
+
+    pub fn run_for(&self, ns: i64) {
+        self.run_with(ns, |_| ());
+    }
+
+    /// Runs, and looks after each tick.
+    pub fn run_with(&self, ns: i64, mut look: impl FnMut(&Self)) {
+        let bus = self.bus();
+        for _ in 0..ns / TICK_NS {
+            for (number, host) in self.hosts.iter().enumerate() {
+                if !self.down.contains(&number) {
+                    host.agent.step();
+                    // The agent must do well without it.
+                    let _ = host.agent.meet(&bus, &self.messages);
+                }
+            }
+            look(self);
+            self.clock.pass(TICK_NS);
+        }
+    }
+
+    /// Runs of a series on all hosts, with the host and the seconds since the beginning.
+    pub fn began(&self, series: &str) -> Vec<(usize, i64)> {
+        let mut began = Vec::new();
+        for (number, host) in self.hosts.iter().enumerate() {
+            began.extend(host.began(series).into_iter().map(|at| (number, at)));
+        }
+        began.sort_by_key(|(_, at)| *at);
+        began
+    }
+
+    pub fn remote(&self, host: usize, messages: &Messages) -> Remote {
+        let (bus, env) = (self.bus(), HostEnv::new(&self.clock, 77) as _);
+        Remote::new(bus, messages.clone(), env, name(&format!("web{host}")))
     }
 }
