@@ -53,7 +53,7 @@ fn one_run_makes_up_for_a_week_off() {
 #[test]
 fn agents_with_one_schedule_begin_at_different_times() {
     let begins = |agent: &str, series: &str| {
-        let task = Task { spread: Duration::from_mins(60), ..backup(series, "02:00") };
+        let task = Task { spread: Duration::from_hours(1), ..backup(series, "02:00") };
         let options = AgentOptions { tasks: vec![task], ..AgentOptions::new(name(agent)) };
         let mut host = Host::new(options, &Clock::new(), &Arc::default());
         host.run_for(12 * HOUR_NS, SECOND_NS);

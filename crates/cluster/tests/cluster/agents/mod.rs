@@ -3,5 +3,6 @@
 mod alone;
 mod commands;
 mod group;
+mod histories;
 mod messages;
 mod stage;
