@@ -201,32 +201,32 @@ impl History {
                 if let Some(missed) = due.iter().find(|due| !is_covered(due)) {
                     panic!("{} of web{number}: {} is not covered", task.work, shown(*missed));
                 }
-                self.verify_quiet(host, task, end_ns);
+                verify_quiet(host, task, end_ns);
             }
         }
     }
+}
 
-    /// In quiet time, a task runs when it is due, and not otherwise.
-    fn verify_quiet(&self, host: &Host, task: &Task, end_ns: i64) {
-        let from_ns = end_ns - QUIET_NS + RECOVERY_NS;
-        let ran = host.hand.ran.lock().unwrap();
-        let series = task.work.series().map_or_else(|| task.work.key().to_string(), str::to_owned);
-        let quiet = ran.iter().filter(|ran| ran.series == series && ran.at_ns >= from_ns);
-        let quiet: Vec<i64> = quiet.map(|ran| ran.at_ns).collect();
-        let due = due_times(task, from_ns - LATE_NS, end_ns);
-        let late = |at: &i64| due.iter().filter(|due| *due <= at).map(|due| at - due).min();
-        for at in &quiet {
-            let late_ns = late(at).unwrap_or(i64::MAX);
-            assert!(late_ns <= LATE_NS, "{} ran at {} for nothing", task.work, shown(*at));
-        }
-        assert!(quiet.len() <= due.len(), "{} ran {} times", task.work, quiet.len());
-        if series.starts_with("db") {
-            // Nobody else does it.
-            let due = due.iter().filter(|due| (from_ns..end_ns - LATE_NS).contains(due));
-            for due in due {
-                let is_done = quiet.iter().any(|at| (0..=LATE_NS).contains(&(at - due)));
-                assert!(is_done, "{} did not run at {}", task.work, shown(*due));
-            }
+/// In quiet time, a task runs when it is due, and not otherwise.
+fn verify_quiet(host: &Host, task: &Task, end_ns: i64) {
+    let from_ns = end_ns - QUIET_NS + RECOVERY_NS;
+    let ran = host.hand.ran.lock().unwrap();
+    let series = task.work.series().map_or_else(|| task.work.key().to_string(), str::to_owned);
+    let quiet = ran.iter().filter(|ran| ran.series == series && ran.at_ns >= from_ns);
+    let quiet: Vec<i64> = quiet.map(|ran| ran.at_ns).collect();
+    let due = due_times(task, from_ns - LATE_NS, end_ns);
+    let late = |at: &i64| due.iter().filter(|due| *due <= at).map(|due| at - due).min();
+    for at in &quiet {
+        let late_ns = late(at).unwrap_or(i64::MAX);
+        assert!(late_ns <= LATE_NS, "{} ran at {} for nothing", task.work, shown(*at));
+    }
+    assert!(quiet.len() <= due.len(), "{} ran {} times", task.work, quiet.len());
+    if series.starts_with("db") {
+        // Nobody else does it.
+        let due = due.iter().filter(|due| (from_ns..end_ns - LATE_NS).contains(due));
+        for due in due {
+            let is_done = quiet.iter().any(|at| (0..=LATE_NS).contains(&(at - due)));
+            assert!(is_done, "{} did not run at {}", task.work, shown(*due));
         }
     }
 }
