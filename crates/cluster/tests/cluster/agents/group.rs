@@ -151,6 +151,8 @@ fn two_directors_do_no_harm() {
 fn a_shared_task_is_done_once_and_by_another_if_its_agent_dies() {
     let shared = |_| vec![backup("shared", "*:00")];
     let mut group = Group::new(3, shared);
+    // Longer than an offer is given to begin.
+    group.hosts.iter().for_each(|host| host.takes(5 * MINUTE_NS));
     group.run_for(5 * HOUR_NS);
     let began = group.began("shared");
     assert_eq!(began.len(), 4, "{began:?}");
@@ -201,31 +203,57 @@ fn the_limit_of_the_group_holds_and_holds_nothing_back_for_ever() {
 
 #[test]
 fn an_agent_that_takes_no_jobs_does_not_use_up_the_limit() {
-    let group = Group::with(2, own, |options| AgentOptions { limit: 1, ..options });
-    // Its jobs are taken by somebody else who does nothing with them.
-    group.run_with(2 * HOUR_NS, |group| {
-        while let Ok(Some(_)) = group.local.take(&name("agent-web0"), Duration::ZERO) {}
-    });
+    let tasks = |number| vec![backup(&format!("db{number}"), ["00:58", "01:00"][number])];
+    let group = Group::with(2, tasks, |options| AgentOptions { limit: 1, ..options });
+    *group.wire.loses_jobs_of.lock().unwrap() = Some(name("agent-web0"));
+    group.run_for(2 * HOUR_NS);
     let (stolen, good) = (group.began("db0"), group.began("db1"));
     assert!(good.len() == 1 && good[0].1 < HOUR + 3 * MINUTE, "{good:?}");
     assert!(stolen.len() == 1 && stolen[0].1 < HOUR + 20 * MINUTE, "{stolen:?}");
 }
 
 #[test]
+fn a_shared_task_is_offered_to_another_if_the_first_does_not_begin_it() {
+    let group = Group::new(3, |_| vec![backup("shared", "*:00")]);
+    group.run_for(HOUR_NS + 10 * MINUTE_NS);
+    let usual = group.began("shared")[0].0;
+    *group.wire.loses_jobs_of.lock().unwrap() = Some(name(&format!("agent-web{usual}")));
+    group.run_for(HOUR_NS);
+    let began = group.began("shared");
+    assert!(began.len() == 2 && began[1].0 != usual, "{began:?}");
+    assert!(began[1].1 < 2 * HOUR + 3 * MINUTE, "{began:?}");
+}
+
+#[test]
 fn a_director_that_is_gone_is_not_heard_because_the_bus_repeats_it() {
-    let mut group = Group::with(2, own, |options| {
+    let tasks = |number| vec![backup(&format!("db{number}"), ["00:59", "01:00"][number])];
+    let mut group = Group::with(2, tasks, |options| {
         let leads = options.name == name("web0");
         AgentOptions { leads, limit: 1, ..options }
     });
-    group.run_for(30 * MINUTE_NS);
+    group.hosts[0].luck(Luck::Hangs);
+    group.run_for(HOUR_NS + 2 * MINUTE_NS);
     let members = group.local.members().unwrap();
+    let director = fleet(&group.local, &group.messages).unwrap().director.unwrap();
+    assert_eq!((director.waiting, group.began("db1").len()), (1, 0), "the limit holds it back");
     group.down.push(0);
     group.run_with(4 * HOUR_NS, |group| {
         for member in &members {
             group.local.announce(&member.name, &member.about, Duration::from_mins(1)).unwrap();
         }
     });
-    assert_eq!(group.began("db1"), [(1, HOUR + 15 * MINUTE)]);
+    let began = group.began("db1");
+    assert!(matches!(began[..], [(1, at)] if at < HOUR + 20 * MINUTE), "{began:?}");
+}
+
+#[test]
+fn a_director_that_holds_back_a_task_for_ever_is_not_obeyed_for_ever() {
+    let tasks = |number| vec![backup(&format!("db{number}"), ["00:59", "01:00"][number])];
+    let group = Group::with(2, tasks, |options| AgentOptions { limit: 1, ..options });
+    group.hosts[0].luck(Luck::Hangs);
+    group.run_for(8 * HOUR_NS);
+    let began = group.began("db1");
+    assert!(matches!(began[..], [(1, at)] if at == 5 * HOUR), "{began:?}");
 }
 
 #[test]
