@@ -130,6 +130,27 @@ fn what_one_agent_said_is_not_believed_of_another() {
     group.local.announce(&name("web0"), &web1.about, Duration::from_secs(90)).unwrap();
     let fleet = fleet(&group.local, &group.messages).unwrap();
     assert_eq!((fleet.agents.len(), fleet.unreadable), (1, 1));
+    let unreadable = || group.hosts[0].agent.status().unreadable;
+    let before = unreadable();
+    group.local.announce(&name("web9"), &web1.about, Duration::from_secs(90)).unwrap();
+    group.run_for(70 * SECOND_NS);
+    assert!(unreadable() > before);
+}
+
+#[test]
+fn a_director_that_lost_its_lease_is_none_any_more() {
+    let mut group = Group::new(2, own);
+    group.run_for(MINUTE_NS);
+    let director = |group: &Group| fleet(&group.local, &group.messages).unwrap().director.unwrap();
+    let first = director(&group).agent;
+    group.down.extend(group.hosts.iter().position(|host| host.options.name == first));
+    group.run_for(MINUTE_NS);
+    let second = director(&group).agent;
+    assert_ne!(first, second);
+    group.down.clear();
+    // It may act once more before it finds out.
+    group.run_for(20 * SECOND_NS);
+    group.run_with(2 * MINUTE_NS, |group| assert_eq!(director(group).agent, second));
 }
 
 #[test]
@@ -328,5 +349,6 @@ fn a_new_bus_begins_anew() {
     group.run_for(DAY_NS);
     let began = group.began("db0");
     assert!(began.len() == 2 && began[1].1 < 25 * HOUR + 30, "{began:?}");
+    assert_eq!(group.remote(1, &group.messages).status().unwrap().name, name("web1"));
     assert_eq!(Arc::strong_count(&group.wire), 3, "nobody keeps the old one");
 }
