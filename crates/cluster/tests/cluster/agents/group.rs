@@ -278,6 +278,61 @@ fn a_director_that_holds_back_a_task_for_ever_is_not_obeyed_for_ever() {
 }
 
 #[test]
+fn agents_that_were_all_down_wait_for_the_director() {
+    let mut group = Group::with(3, own, |options| AgentOptions { limit: 1, ..options });
+    group.run_for(30 * MINUTE_NS);
+    group.clock.pass(4 * HOUR_NS);
+    group.hosts.iter_mut().for_each(super::stage::Host::restart);
+    let mut most = 0;
+    group.run_with(HOUR_NS, |group| {
+        most = most.max(group.hosts.iter().map(|host| host.hand.going()).sum());
+    });
+    let begun: usize = group.hosts.iter().map(|host| host.hand.starts()).sum();
+    assert_eq!((most, begun), (1, 3));
+}
+
+#[test]
+fn an_agent_that_is_gone_is_offered_nothing_because_the_bus_repeats_it() {
+    let mut group = Group::new(3, |_| vec![backup("shared", "*:00")]);
+    group.run_for(HOUR_NS + 10 * MINUTE_NS);
+    let usual = group.began("shared")[0].0;
+    let mut ghost = group.hosts[usual].agent.status();
+    group.down.push(usual);
+    group.run_for(41 * MINUTE_NS);
+    // The last that it said: the task is due, and it has room.
+    let due_ns = Some(group.clock.now_ns());
+    let task = &mut ghost.tasks[0];
+    (task.done_ns, task.due_since_ns, task.due_ns, task.is_ready) = (None, due_ns, due_ns, true);
+    let ghost = group.messages.seal(0, &serde_json::to_vec(&ghost).unwrap()).unwrap();
+    let from = name(&format!("web{usual}"));
+    group.run_with(20 * MINUTE_NS, |group| {
+        group.local.announce(&from, &ghost, Duration::from_mins(1)).unwrap();
+    });
+    let began = group.began("shared");
+    assert!(matches!(began[..], [_, (_, at)] if at < 2 * HOUR + 30), "{began:?}");
+}
+
+/// A key for some series cannot keep others from being backed up.
+#[test]
+fn only_keys_of_a_series_say_that_it_was_done() {
+    for (pattern, is_believed) in [("db*", true), ("files", false)] {
+        let group = Group::new(1, own);
+        group.run_for(30 * MINUTE_NS);
+        let writer = group.secret.messages_of_writer(pattern);
+        group.run_with(HOUR_NS, |group| {
+            let mut claim = group.hosts[0].agent.status();
+            (claim.name, claim.issue.instance) = (name("evil"), 1);
+            claim.tasks[0].done_ns = Some(group.clock.now_ns() + MINUTE_NS);
+            let claim = writer.seal(0, &serde_json::to_vec(&claim).unwrap()).unwrap();
+            group.local.announce(&name("evil"), &claim, Duration::from_mins(1)).unwrap();
+        });
+        let began = group.began("db0");
+        let is_on_time = matches!(began[..], [(0, at)] if at < HOUR + 30);
+        assert_eq!((is_on_time, began.is_empty()), (!is_believed, is_believed), "{began:?}");
+    }
+}
+
+#[test]
 fn failures_go_back_to_the_bus_and_are_repeated() {
     let group = Group::new(1, own);
     group.hosts[0].luck(Luck::Fails);
