@@ -1,15 +1,21 @@
 //! Many hosts as one: when backups are due, and who makes them.
 
+mod agent;
 mod bus;
 mod calendar;
+mod director;
 mod hostile;
 pub mod index;
 mod local;
 mod messages;
 mod nats;
+mod notes;
+mod remote;
 pub mod round;
+mod status;
 mod work;
 
+pub use agent::{Agent, AgentOptions, Event, Step};
 pub use bus::{
     ATTEMPTS_MAX, Answering, Bus, Delivery, Job, JobState, Lease, Listener, MESSAGE_BYTES_MAX,
     Member, Name, Offer, REPEATS, Respond, SIGN_OF_LIFE,
@@ -19,4 +25,10 @@ pub use hostile::HostileBus;
 pub use local::LocalBus;
 pub use messages::{Message, Messages};
 pub use nats::{NatsBus, NatsOptions};
+pub use notes::{FileNotes, NoNotes, Notes, TaskNotes};
+pub use remote::{Fleet, Remote, Watch, fleet, watch};
+pub use status::{
+    Accepted, AgentStatus, Allowed, DirectorStatus, Issue, LastRun, Refusal, RunStatus, TaskStatus,
+    Telling, Told,
+};
 pub use work::{End, News, Run, Task, Work, Worker};

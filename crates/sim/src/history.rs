@@ -2,6 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::thread::Scope;
 
 use silt_format::tree::{FileChunking, FileKind};
 use silt_format::{Chunking, Config, Error, ErrorKind, Id, KdfCost, KeyLabel, Result};
@@ -39,7 +40,7 @@ pub fn text(panic: &(dyn std::any::Any + Send)) -> String {
 
 /// Creates the repository and runs the prelude.
 pub fn begin(stage: &Stage) -> Result<()> {
-    let auditor = stage.plan.hosts.len();
+    let auditor = stage.plan.auditor();
     let process = stage.process(auditor, 0);
     // The compression level has no influence on the faults, so use the fastest.
     let config = Config {
@@ -91,7 +92,8 @@ fn is_refusal(kind: ErrorKind) -> bool {
     matches!(kind, AlreadyExists | Denied | Invalid | NoRepository | NotFound)
 }
 
-pub fn run_hosts(stage: &Stage) {
+/// Runs all hosts, and the threads that `more` starts, until they have ended.
+pub fn run_hosts<'s>(stage: &'s Stage, more: impl for<'scope> FnOnce(&'scope Scope<'scope, 's>)) {
     std::thread::scope(|scope| {
         for (number, host) in stage.plan.hosts.iter().enumerate() {
             scope.spawn(move || {
@@ -103,6 +105,7 @@ pub fn run_hosts(stage: &Stage) {
                 stage.world.end(number);
             });
         }
+        more(scope);
         stage.world.let_hosts_begin();
     });
 }

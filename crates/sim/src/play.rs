@@ -9,7 +9,7 @@ use crate::history::{Stage, begin, run_hosts, text};
 use crate::model::Model;
 use crate::plan::Plan;
 use crate::world::World;
-use crate::{verify, verify_sites};
+use crate::{agents, verify, verify_sites};
 
 /// The result of a history.
 #[derive(Clone, Debug)]
@@ -24,13 +24,13 @@ pub struct Outcome {
 
 /// Plays a plan, and verifies the repository at the end.
 pub fn play(plan: &Plan, keeps_events: bool) -> Outcome {
-    let hosts = plan.hosts.len();
+    let hosts = plan.auditor();
     let world = World::new(plan.seed, plan.places.max(1) + plan.replicas, hosts, keeps_events);
     let model = Arc::new(Mutex::new(Model::new(plan)));
     let stage = Stage { plan: plan.clone(), world, model };
     let begun = catch_unwind(AssertUnwindSafe(|| {
         begin(&stage)?;
-        run_hosts(&stage);
+        run_hosts(&stage, |scope| agents::spawn(&stage, scope));
         Ok(())
     }));
     match begun {
