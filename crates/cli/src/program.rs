@@ -72,6 +72,7 @@ pub enum Command {
   silt backup db1 dump=- --stdin-command pg_dumpall
   silt backup home /srv/home etc=/etc --exclude '*.tmp' --exclude-caches
   silt backup web1 'root=nbd+unix:///?socket=/run/x.sock' --changed qemu:dirty-bitmap:monday
+  silt backup web1 --due-since '2026-11-20 01:00'
   silt backup --fleet fleet.toml --spool --rounds 4
   silt backup --all")]
     Backup(Box<Backup>),
@@ -455,6 +456,10 @@ pub struct Backup {
     #[arg(long, value_name = "COMMAND", requires = "volumes",
         conflicts_with_all = ["fleet", "all"])]
     pub after: Option<String>,
+    /// Do nothing if the series has a snapshot from this time or later: a day, a local date and
+    /// time, or an RFC 3339 time. So a job that runs twice makes one snapshot.
+    #[arg(long, value_name = "TIME")]
+    pub due_since: Option<String>,
     /// Apply the series' stored retention policy afterwards (`silt policy set`).
     #[arg(long)]
     pub forget: bool,

@@ -7,6 +7,7 @@ mod config;
 mod copies;
 mod delete;
 mod diff;
+mod due;
 mod each;
 mod files;
 mod forget;

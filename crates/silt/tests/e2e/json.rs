@@ -13,7 +13,7 @@ const RECORDED: &str = include_str!("json.golden.txt");
 const DOCUMENT: &str = include_str!("../../../../docs/JSON.md");
 
 /// Commands in their order; each is run with `--json`.
-const COMMANDS: [&str; 67] = [
+const COMMANDS: [&str; 68] = [
     "backup web1 root=disk.raw --tag nightly",
     "backup home home",
     "CHANGE",
@@ -21,6 +21,7 @@ const COMMANDS: [&str; 67] = [
     "backup web2 root=other.raw",
     "backup home home",
     "backup web1 root=disk.raw --dry-run",
+    "backup web1 root=disk.raw --due-since 2026-01-01",
     "backup --fleet fleet.toml",
     "rounds plan fleet.toml",
     "snapshots",

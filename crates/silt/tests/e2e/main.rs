@@ -13,6 +13,7 @@ mod copies;
 mod daily;
 mod damage;
 mod deletions;
+mod due;
 mod exports;
 mod files;
 mod imports;
