@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use silt_format::{Error, Result};
 
 /// How long a job that was taken is left alone without a sign of life.
@@ -80,7 +81,8 @@ pub trait Listener: Send {
 
 /// A name of a pool, lease, member, service or topic, and the key of a job: 1 to 100 letters,
 /// digits, `-` and `_`.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct Name(String);
 
 impl Name {
@@ -97,9 +99,29 @@ impl Name {
         Ok(Self(name))
     }
 
+    /// A name that this program made.
+    pub(crate) fn made(name: String) -> Self {
+        assert!(Self::new(name.as_str()).is_ok(), "{name} is no name");
+        Self(name)
+    }
+
     /// The name as text.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+}
+
+impl TryFrom<String> for Name {
+    type Error = Error;
+
+    fn try_from(name: String) -> Result<Self> {
+        Self::new(name)
+    }
+}
+
+impl From<Name> for String {
+    fn from(name: Name) -> Self {
+        name.0
     }
 }
 

@@ -1,13 +1,19 @@
 //! Many hosts as one: when backups are due, and who makes them.
 
+mod agent;
 mod bus;
 mod calendar;
+mod director;
 mod hostile;
 mod local;
 mod messages;
 mod nats;
+mod notes;
+mod remote;
+mod status;
 mod work;
 
+pub use agent::{Agent, AgentOptions, Event, Step};
 pub use bus::{
     ATTEMPTS_MAX, Answering, Bus, Delivery, Job, JobState, Lease, Listener, MESSAGE_BYTES_MAX,
     Member, Name, Offer, REPEATS, Respond, SIGN_OF_LIFE,
@@ -17,4 +23,10 @@ pub use hostile::HostileBus;
 pub use local::LocalBus;
 pub use messages::{Message, Messages};
 pub use nats::{NatsBus, NatsOptions};
+pub use notes::{FileNotes, NoNotes, Notes, TaskNotes};
+pub use remote::{Fleet, Remote, Watch, fleet, watch};
+pub use status::{
+    Accepted, AgentStatus, Allowed, DirectorStatus, Issue, LastRun, Refusal, RunStatus, TaskStatus,
+    Telling, Told,
+};
 pub use work::{End, News, Run, Task, Work, Worker};

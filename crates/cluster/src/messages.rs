@@ -2,9 +2,13 @@
 
 use std::sync::Arc;
 
-use silt_format::{ObjectKind, Result, SeriesId};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use silt_format::{Error, Hashed, Header, ObjectKind, Result, SeriesId};
 use silt_repository::believed::SignedBy;
 use silt_repository::objects::{Address, Objects};
+
+use crate::bus::Name;
 
 /// Seals and signs what hosts of one repository tell each other, like the repository's objects.
 /// So whoever runs the bus sees no names of series, and can make no host believe anything.
@@ -43,6 +47,37 @@ impl Messages {
     pub fn open(&self, number: u64, sealed: &[u8]) -> Result<Message> {
         let (plain, signer) = self.objects.open_signed(&mut sealed.to_vec(), address(number))?;
         Ok(Message { plain, signer })
+    }
+
+    /// The number that a message claims to be sealed with. Fails with `Corrupt` if it is none.
+    pub(crate) fn number(sealed: &[u8]) -> Result<u64> {
+        Header::decode(sealed).map(|header| header.number)
+    }
+
+    /// Seals a value as JSON.
+    pub(crate) fn seal_json(&self, number: u64, value: &impl Serialize) -> Result<Vec<u8>> {
+        let plain = serde_json::to_vec(value)
+            .map_err(|error| Error::invalid(format!("a message cannot be written: {error}")))?;
+        self.seal(number, &plain)
+    }
+
+    /// Opens a value that was sealed as JSON. Fails as [`Self::open`] does, and with `Corrupt` if
+    /// it is another value.
+    pub(crate) fn open_json<T: DeserializeOwned>(
+        &self,
+        number: u64,
+        sealed: &[u8],
+    ) -> Result<(T, SignedBy)> {
+        let Message { plain, signer } = self.open(number, sealed)?;
+        let value = serde_json::from_slice(&plain)
+            .map_err(|error| Error::corrupt(format!("a message has another form: {error}")))?;
+        Ok((value, signer))
+    }
+
+    /// A name on the bus that all hosts of the repository derive alike, and that tells others
+    /// nothing.
+    pub(crate) fn hidden(&self, what: &str) -> Name {
+        Name::made(self.objects.keys.content_hash(Hashed::BusName, what.as_bytes()).to_string())
     }
 }
 

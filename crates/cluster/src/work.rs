@@ -39,6 +39,33 @@ impl fmt::Display for Work {
     }
 }
 
+impl Work {
+    /// Identifies it among the tasks of agents: the same work has the same key everywhere.
+    ///
+    /// A key tells whoever guesses the name of a series that the guess is right, so keys leave a
+    /// host in sealed messages only.
+    pub fn key(&self) -> Name {
+        let key = match self {
+            Self::Backup { series } => {
+                format!("backup-{}", &blake3::hash(series.as_bytes()).to_hex()[..24])
+            }
+            Self::Forget => "forget".to_owned(),
+            Self::Reclaim => "reclaim".to_owned(),
+            Self::Check => "check".to_owned(),
+            Self::Replicate => "replicate".to_owned(),
+        };
+        Name::made(key)
+    }
+
+    /// The series that it is about.
+    pub fn series(&self) -> Option<&str> {
+        match self {
+            Self::Backup { series } => Some(series),
+            _ => None,
+        }
+    }
+}
+
 /// Work, and when it is due.
 #[derive(Clone, Debug)]
 pub struct Task {

@@ -91,6 +91,8 @@ pub enum Hashed {
     RunDirectory = 10,
     /// A page of a directory of a file tree.
     TreePage = 11,
+    /// A name that hosts of a repository give each other on a bus. It is in no object.
+    BusName = 12,
 }
 
 /// A digest of a whole segment. Equal digests of a known kind mean equal bytes.

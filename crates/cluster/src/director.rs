@@ -1,0 +1,186 @@
+//! The director: offers the tasks that are due to the agents that list them.
+//!
+//! It knows nothing but what agents say about themselves, so that it may be lost, or be there
+//! twice, at any time. Agents refuse jobs that are not due, and start what no job comes for.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use silt_format::Result;
+
+use crate::bus::{Bus, Job, Name};
+use crate::messages::Messages;
+use crate::status::{AgentStatus, DIRECTOR, DirectorStatus, Issue, JobBody};
+
+/// How long an offer is given to begin.
+const OFFER_NS: i64 = 120_000_000_000;
+/// For how long the director says that it is there.
+const TERM: Duration = Duration::from_secs(90);
+
+/// The pool of an agent, from which only it takes jobs, and the service that it answers.
+pub(crate) fn pool(agent: &Name) -> Name {
+    Name::made(format!("agent-{agent}"))
+}
+
+/// An offer of a task.
+struct Offered {
+    to: Name,
+    at_ns: i64,
+    /// How often the task was offered and did not begin.
+    tries: u64,
+}
+
+/// A task that is due.
+struct Wanted<'a> {
+    since_ns: i64,
+    due_ns: i64,
+    /// The agents that would begin it.
+    agents: Vec<&'a Name>,
+}
+
+/// What the holder of the lease knows.
+pub(crate) struct Director {
+    agent: Name,
+    limit: usize,
+    since_ns: i64,
+    issue: Issue,
+    offered: u64,
+    offers: BTreeMap<Name, Offered>,
+}
+
+impl Director {
+    pub fn new(agent: Name, limit: usize, instance: u64, now_ns: i64) -> Self {
+        let issue = Issue { instance, count: 0 };
+        Self { agent, limit, since_ns: now_ns, issue, offered: 0, offers: BTreeMap::new() }
+    }
+
+    /// Offers what is due, and says so. `agents` are those that live, each once.
+    pub fn step(
+        &mut self,
+        agents: &[AgentStatus],
+        (bus, messages): (&dyn Bus, &Messages),
+        now_ns: i64,
+    ) -> Result<()> {
+        let wanted = wanted(agents);
+        self.offers.retain(|key, offer| {
+            offer.at_ns = offer.at_ns.min(now_ns);
+            wanted.contains_key(key)
+        });
+        let mut room = self.room(agents, now_ns);
+        let running: usize = agents.iter().map(running).sum();
+        let open = self.offers.values().filter(|offer| is_open(offer, now_ns)).count();
+        let mut outstanding = running + open;
+        let mut held = Vec::new();
+        let mut outcome = Ok(());
+        for key in self.order(&wanted, now_ns) {
+            let task = &wanted[&key];
+            if self.limit > 0 && outstanding >= self.limit {
+                held.push(task.since_ns);
+                continue;
+            }
+            let tries = self.offers.get(&key).map_or(0, |offer| offer.tries + 1);
+            let Some(to) = chosen(&key, &task.agents, &room, tries) else { continue };
+            let body = messages.seal_json(0, &JobBody { key: key.clone(), due_ns: task.due_ns });
+            let offered = body.and_then(|body| {
+                let id = messages.hidden(&format!("job\0{key}\0{to}\0{}\0{tries}", task.due_ns));
+                let hidden = messages.hidden(&format!("task\0{key}"));
+                bus.offer(&Job { pool: pool(&to), key: hidden, id, body })
+            });
+            match offered {
+                Ok(_) => {
+                    self.offered += 1;
+                    outstanding += 1;
+                    room.entry(to.clone()).and_modify(|room| *room = room.saturating_sub(1));
+                    self.offers.insert(key, Offered { to, at_ns: now_ns, tries });
+                }
+                Err(error) => outcome = Err(error),
+            }
+        }
+        self.issue.count += 1;
+        let status = DirectorStatus {
+            agent: self.agent.clone(),
+            issue: self.issue,
+            at_ns: now_ns,
+            since_ns: self.since_ns,
+            limit: self.limit,
+            offered: self.offered,
+            outstanding,
+            waiting: held.len(),
+            oldest_waiting_ns: held.into_iter().min(),
+        };
+        let sealed = messages.seal_json(0, &status)?;
+        bus.announce(&Name::made(DIRECTOR.to_owned()), &sealed, TERM).and(outcome)
+    }
+
+    /// What is due and not offered: first what was offered least often, then what is due longest.
+    fn order(&self, wanted: &BTreeMap<Name, Wanted<'_>>, now_ns: i64) -> Vec<Name> {
+        let mut order = Vec::new();
+        for (key, task) in wanted {
+            let offer = self.offers.get(key);
+            if offer.is_none_or(|offer| !is_open(offer, now_ns)) {
+                order.push((offer.map_or(0, |offer| offer.tries + 1), task.since_ns, key.clone()));
+            }
+        }
+        order.sort();
+        order.into_iter().map(|(.., key)| key).collect()
+    }
+
+    /// How many more runs each agent has room for.
+    fn room(&self, agents: &[AgentStatus], now_ns: i64) -> BTreeMap<Name, usize> {
+        let of = |agent: &AgentStatus| {
+            let open = self.offers.values().filter(|offer| is_open(offer, now_ns));
+            let open = open.filter(|offer| offer.to == agent.name).count();
+            agent.parallel.saturating_sub(running(agent) + open)
+        };
+        agents.iter().map(|agent| (agent.name.clone(), of(agent))).collect()
+    }
+}
+
+fn is_open(offer: &Offered, now_ns: i64) -> bool {
+    now_ns - offer.at_ns < OFFER_NS
+}
+
+fn running(agent: &AgentStatus) -> usize {
+    agent.tasks.iter().filter(|task| task.running.is_some()).count()
+}
+
+/// The tasks that are due, and run and are done nowhere.
+fn wanted(agents: &[AgentStatus]) -> BTreeMap<Name, Wanted<'_>> {
+    let mut wanted: BTreeMap<Name, Wanted<'_>> = BTreeMap::new();
+    let mut running = BTreeSet::new();
+    for agent in agents {
+        for task in &agent.tasks {
+            if task.running.is_some() {
+                running.insert(&task.key);
+            }
+            let (Some(since_ns), Some(due_ns), true) =
+                (task.due_since_ns, task.due_ns, task.is_ready)
+            else {
+                continue;
+            };
+            let known = wanted.entry(task.key.clone());
+            let known = known.or_insert(Wanted { since_ns, due_ns, agents: Vec::new() });
+            known.since_ns = known.since_ns.min(since_ns);
+            known.due_ns = known.due_ns.max(due_ns);
+            known.agents.push(&agent.name);
+        }
+    }
+    wanted.retain(|key, _| !running.contains(key));
+    wanted
+}
+
+/// Which agent a task is offered to: of those with room, the first in an order that depends on
+/// agent and task alone (rendezvous hashing, Thaler and Ravishankar 1998), and if that did not
+/// begin it, the next.
+fn chosen(key: &Name, agents: &[&Name], room: &BTreeMap<Name, usize>, tries: u64) -> Option<Name> {
+    let weight = |agent: &&Name| {
+        let hash = blake3::hash(format!("rendezvous\0{key}\0{agent}").as_bytes());
+        *hash.as_bytes()
+    };
+    let has_room = |agent: &&&Name| room.get(**agent).is_some_and(|room| *room > 0);
+    let mut agents: Vec<&Name> = agents.iter().filter(has_room).copied().collect();
+    agents.sort_by_key(weight);
+    let count = u64::try_from(agents.len()).ok().filter(|count| *count > 0)?;
+    let at = usize::try_from(tries % count).ok()?;
+    Some(agents[at].clone())
+}
