@@ -211,7 +211,7 @@ impl Running {
         loop {
             match self.lines.recv_timeout(PAUSE) {
                 Ok(line) => _ = self.seen.take(&self.work, &line),
-                Err(RecvTimeoutError::Disconnected) => break _ = self.child.wait(),
+                Err(RecvTimeoutError::Disconnected) => return drop(self.child.wait()),
                 Err(RecvTimeoutError::Timeout) if matches!(self.child.try_wait(), Ok(None)) => {}
                 Err(RecvTimeoutError::Timeout) => break,
             }

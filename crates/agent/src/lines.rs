@@ -36,11 +36,24 @@ pub struct Seen {
 #[derive(Deserialize)]
 #[serde(tag = "message_type", rename_all = "snake_case")]
 enum Message {
-    Status { run_done_bytes: Option<u64>, run_total_bytes: Option<u64> },
-    Summary { short_id: Option<String>, time: Option<String> },
-    NotDue { short_id: String, time: String },
-    Warning { message: String },
-    Error { message: String },
+    Status {
+        run_done_bytes: Option<u64>,
+        run_total_bytes: Option<u64>,
+    },
+    Summary {
+        short_id: Option<String>,
+        time: Option<String>,
+    },
+    NotDue {
+        short_id: String,
+        time: String,
+    },
+    Warning {
+        message: String,
+    },
+    Error {
+        message: String,
+    },
     #[serde(other)]
     Other,
 }

@@ -144,7 +144,8 @@ mod tests {
         ];
         let plan = Plan::new(settings, "web1.example.org", &series.into()).ok().unwrap();
         assert_eq!(plan.name.as_str(), "web1-example-org");
-        let shown = |task: &Task| (task.work.to_string(), task.when.as_ref().map(ToString::to_string));
+        let shown =
+            |task: &Task| (task.work.to_string(), task.when.as_ref().map(ToString::to_string));
         let tasks: Vec<_> = plan.tasks.iter().map(shown).collect();
         let task = |work: &str, when: Option<&str>| (work.to_owned(), when.map(str::to_owned));
         let expected = [
