@@ -70,10 +70,10 @@ there. A series that nobody is to back up any more can be removed (`silt remove`
     /// Have series backed up now, each by the agent that lists it
     #[command(after_help = "Examples:
   silt cluster backup web1 db1
-  silt cluster backup web1 --wait
-  silt cluster backup shared-vm --agent host2 --wait --json
+  silt cluster backup web1 --follow
+  silt cluster backup shared-vm --agent host2 --follow --json
 
-With --wait, the exit status is that of the backup: 0, 3 if it was made with a warning, 1 if it
+With --follow, the exit status is that of the backup: 0, 3 if it was made with a warning, 1 if it
 failed (the agent tries again), 11 if another process is at work, 130 if it was cancelled.")]
     Backup(ClusterBackup),
     /// Cancel the running backup of a series
@@ -110,7 +110,7 @@ pub struct ClusterBackup {
     pub now: bool,
     /// Wait for the end, and show progress.
     #[arg(long)]
-    pub wait: bool,
+    pub follow: bool,
     #[command(flatten)]
     pub bus: BusOptions,
 }

@@ -131,7 +131,7 @@ fn backup(session: &Session<'_>, args: &ClusterBackup) -> Result<u8, Failure> {
         waiting.push((series, asked));
     }
     let mut code = 0;
-    for (series, asked) in waiting.iter().filter(|_| args.wait) {
+    for (series, asked) in waiting.iter().filter(|_| args.follow) {
         let progress = |done: u64, total: Option<u64>| {
             session.context.report(Progress::bytes(Activity::Backup, done, total));
         };

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that meets an unexpected error has failed")]
 
+mod agents;
 mod archives;
 mod backups;
 mod bad_input;
