@@ -158,9 +158,8 @@ pub fn can(what: &str) -> bool {
             loads.is_ok_and(|status| status.success())
         }
         "bsdtar" | "borg" | "faketime" | "fio" | "restic" | "rsync" | "unzip" | "bash" | "zsh"
-        | "fish" | "nats-server" | "systemd-analyze" => {
-            Command::new(what).arg("--version").output().is_ok()
-        }
+        | "fish" | "systemd-analyze" => Command::new(what).arg("--version").output().is_ok(),
+        "nats" => Command::new("nats-server").arg("--version").output().is_ok(),
         // It has no option for its version.
         "mandoc" => Command::new(what).stdin(Stdio::null()).output().is_ok(),
         "nbd" => {
