@@ -147,17 +147,21 @@ fn running(agent: &AgentStatus) -> usize {
 /// The tasks that are due, and run and are done nowhere.
 fn wanted(agents: &[AgentStatus]) -> BTreeMap<Name, Wanted<'_>> {
     let mut wanted: BTreeMap<Name, Wanted<'_>> = BTreeMap::new();
-    let mut running = BTreeSet::new();
+    let tasks = || agents.iter().flat_map(|agent| &agent.tasks);
+    let running = tasks().filter(|task| task.running.is_some()).map(|task| &task.key);
+    let running: BTreeSet<&Name> = running.collect();
+    let mut done: BTreeMap<&Name, i64> = BTreeMap::new();
+    for (key, done_ns) in tasks().filter_map(|task| Some((&task.key, task.done_ns?))) {
+        let known = done.entry(key).or_insert(done_ns);
+        *known = (*known).max(done_ns);
+    }
     for agent in agents {
-        for task in &agent.tasks {
-            if task.running.is_some() {
-                running.insert(&task.key);
-            }
-            let (Some(since_ns), Some(due_ns), true) =
-                (task.due_since_ns, task.due_ns, task.is_ready)
-            else {
+        for task in agent.tasks.iter().filter(|task| task.is_ready) {
+            let (Some(since_ns), Some(due_ns)) = (task.due_since_ns, task.due_ns) else { continue };
+            // It may not have heard yet that another has done it.
+            if done.get(&task.key).is_some_and(|done| *done >= due_ns) {
                 continue;
-            };
+            }
             let known = wanted.entry(task.key.clone());
             let known = known.or_insert(Wanted { since_ns, due_ns, agents: Vec::new() });
             known.since_ns = known.since_ns.min(since_ns);

@@ -43,10 +43,20 @@ impl Messages {
     /// Opens a message.
     ///
     /// Fails with `Corrupt` if it was sealed with another number or by another repository, or if
-    /// its signer is not in the repository's list of writers.
+    /// its signer is not in the repository's list of writers, or was removed from it.
     pub fn open(&self, number: u64, sealed: &[u8]) -> Result<Message> {
         let (plain, signer) = self.objects.open_signed(&mut sealed.to_vec(), address(number))?;
+        if self.objects.believed.is_removed(signer.id) {
+            let message = format!("it is signed by key {}, which was removed", signer.id);
+            return Err(Error::corrupt(message));
+        }
         Ok(Message { plain, signer })
+    }
+
+    /// Reads the list of writers again if there is a newer one. Keys that were removed since the
+    /// last time are believed until then.
+    pub fn refresh(&self) -> Result<()> {
+        self.objects.load_writers(None).map(drop)
     }
 
     /// The number that a message claims to be sealed with. Fails with `Corrupt` if it is none.

@@ -11,6 +11,7 @@ use siltstone::{
     SharePolicy, SharedSweepOptions, SweepOptions,
 };
 
+use crate::agents;
 use crate::called::Called;
 use crate::content::{self, Content, Data};
 use crate::disk::Source;
@@ -39,7 +40,7 @@ pub fn text(panic: &(dyn std::any::Any + Send)) -> String {
 
 /// Creates the repository and runs the prelude.
 pub fn begin(stage: &Stage) -> Result<()> {
-    let auditor = stage.plan.hosts.len();
+    let auditor = stage.plan.auditor();
     let process = stage.process(auditor, 0);
     // The compression level has no influence on the faults, so use the fastest.
     let config = Config {
@@ -103,6 +104,7 @@ pub fn run_hosts(stage: &Stage) {
                 stage.world.end(number);
             });
         }
+        agents::spawn(stage, scope);
         stage.world.let_hosts_begin();
     });
 }

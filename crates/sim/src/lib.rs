@@ -5,9 +5,11 @@
 //! operations. One thread runs at a time and time is virtual, so the same plan gives the same
 //! events. At the end, the repository is compared with the results that its users were told.
 
+mod agents;
 mod called;
 mod content;
 mod disk;
+mod drawn_agents;
 mod drawn_sites;
 mod history;
 mod link;
@@ -27,7 +29,8 @@ mod verify_sites;
 mod world;
 
 pub use plan::{
-    Action, Class, Exact, Fault, Host, Keep, Kind, Plan, Point, Series, Shape, Work, Wrong,
+    Action, AgentHost, Class, Exact, Fault, Host, Keep, Kind, Plan, Point, Series, Shape, Trouble,
+    Work, Wrong,
 };
 pub use play::{Outcome, play};
 pub use shrink::shrink;

@@ -38,6 +38,9 @@ enum Command {
         /// Play histories of several sites with replications between them.
         #[arg(long, conflicts_with = "guarded")]
         sites: bool,
+        /// Play histories of agents that back up when it is due, beside other hosts.
+        #[arg(long, conflicts_with_all = ["guarded", "sites"])]
+        agents: bool,
         /// Do not shrink the first failure.
         #[arg(long)]
         no_shrink: bool,
@@ -55,6 +58,9 @@ enum Command {
         /// The seed is of a history of several sites.
         #[arg(long, conflicts_with = "guarded")]
         sites: bool,
+        /// The seed is of a history of agents.
+        #[arg(long, conflicts_with_all = ["guarded", "sites"])]
+        agents: bool,
     },
 }
 
@@ -66,8 +72,8 @@ fn main() -> ExitCode {
     // Panics are reported as violations of their history.
     std::panic::set_hook(Box::new(|_| {}));
     match Arguments::parse().command {
-        Command::Run { histories, seed, jobs, all, guarded, sites, no_shrink } => {
-            let draw = drawing(guarded, sites);
+        Command::Run { histories, seed, jobs, all, guarded, sites, agents, no_shrink } => {
+            let draw = drawing(guarded, sites, agents);
             let begun = std::time::Instant::now();
             let failed = run(histories, seed, jobs, all, draw);
             let seconds = begun.elapsed().as_secs_f64();
@@ -85,8 +91,8 @@ fn main() -> ExitCode {
             println!("seed {}: {violations:#?}\nshrunk to {plan:#?}", failed[0]);
             ExitCode::FAILURE
         }
-        Command::Replay { seed, shrink: wanted, guarded, sites } => {
-            let mut plan = drawing(guarded, sites)(seed);
+        Command::Replay { seed, shrink: wanted, guarded, sites, agents } => {
+            let mut plan = drawing(guarded, sites, agents)(seed);
             if wanted {
                 plan = shrink(&plan).0;
             }
@@ -99,10 +105,11 @@ fn main() -> ExitCode {
     }
 }
 
-fn drawing(guarded: bool, sites: bool) -> fn(u64) -> Plan {
-    match (guarded, sites) {
-        (true, _) => Plan::draw_guarded,
-        (_, true) => Plan::draw_sites,
+fn drawing(guarded: bool, sites: bool, agents: bool) -> fn(u64) -> Plan {
+    match (guarded, sites, agents) {
+        (true, ..) => Plan::draw_guarded,
+        (_, true, _) => Plan::draw_sites,
+        (.., true) => Plan::draw_agents,
         _ => Plan::draw,
     }
 }

@@ -29,6 +29,47 @@ pub struct Plan {
     pub prelude: Vec<Action>,
     /// The hosts.
     pub hosts: Vec<Host>,
+    /// Hosts with agents, which back up when it is due.
+    pub agents: Vec<AgentHost>,
+}
+
+impl Plan {
+    /// The number of the auditor, who comes after the hosts and the two threads of each agent.
+    pub fn auditor(&self) -> usize {
+        self.hosts.len() + 2 * self.agents.len()
+    }
+}
+
+/// A host with an agent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AgentHost {
+    /// By how many minutes its clock is ahead.
+    pub skew_minutes: i64,
+    /// What it backs up, and when.
+    pub tasks: Vec<(Series, &'static str)>,
+    /// When it reclaims space.
+    pub reclaims: Option<&'static str>,
+    /// As the director: how many runs the whole group has at once; 0 for no limit.
+    pub limit: usize,
+    /// Of a thousand calls of the bus, how many go wrong.
+    pub bus_faults: u64,
+    /// What happens to it.
+    pub troubles: Vec<Trouble>,
+    /// The faults of its runs, in their order; later ones have none.
+    pub runs: Vec<Vec<Fault>>,
+}
+
+/// What happens to an agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trouble {
+    /// So many minutes after the one before.
+    pub after_minutes: u64,
+    /// Whether everything that the bus knew is lost; otherwise the agent ends, and its run.
+    pub loses_bus: bool,
+    /// Whether its notes are lost, too.
+    pub forgets: bool,
+    /// For how long it is down.
+    pub down_minutes: u64,
 }
 
 /// The sources of a series.
@@ -324,6 +365,15 @@ impl Plan {
         Self::draw_with(Theme::Guarded, seed, Random(seed))
     }
 
+    /// Draws the plan of a seed for agents that back up, and hosts that work beside them.
+    pub fn draw_agents(seed: u64) -> Self {
+        let mut random = Random(seed ^ 0xa_9e47);
+        let theme = random.of(&[Theme::Series, Theme::Reclaim, Theme::Commits]);
+        let mut plan = Self::draw_with(theme, seed, random.clone());
+        plan.add_agents(&mut Random(seed ^ 0xa_9e48));
+        plan
+    }
+
     fn draw_with(theme: Theme, seed: u64, mut random: Random) -> Self {
         let places = match theme {
             Theme::Places | Theme::Moves => 2 + random.below(2),
@@ -350,10 +400,8 @@ impl Plan {
         let mut random = Random(seed ^ 0x0005_4a9e);
         let shapes = [Shape::Disk, Shape::Disk, Shape::Tree, Shape::Tree, Shape::Both];
         let shapes = [random.of(&shapes), random.of(&shapes)];
-        let replicas = 0;
-        let tick_ms = 0;
-        let mut plan =
-            Self { seed, places, folders, guarded, replicas, shapes, tick_ms, prelude, hosts };
+        let base = Self { seed, places, folders, guarded, shapes, ..Self::default() };
+        let mut plan = Self { prelude, hosts, ..base };
         plan.draw_trees(&mut Random(seed ^ 0x0007_12ee));
         plan
     }

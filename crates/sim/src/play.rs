@@ -24,7 +24,7 @@ pub struct Outcome {
 
 /// Plays a plan, and verifies the repository at the end.
 pub fn play(plan: &Plan, keeps_events: bool) -> Outcome {
-    let hosts = plan.hosts.len();
+    let hosts = plan.auditor();
     let world = World::new(plan.seed, plan.places.max(1) + plan.replicas, hosts, keeps_events);
     let model = Arc::new(Mutex::new(Model::new(plan)));
     let stage = Stage { plan: plan.clone(), world, model };

@@ -67,6 +67,7 @@ fn smaller(plan: &Plan) -> Vec<Plan> {
             });
         }
     }
+    shrink_agents(plan, &mut without);
     for series in 0..plan.shapes.len() {
         without(&|plan| plan.shapes[series] = Shape::Disk);
         if plan.shapes[series] != Shape::Disk {
@@ -79,4 +80,27 @@ fn smaller(plan: &Plan) -> Vec<Plan> {
     without(&|plan| plan.places = 1);
     without(&|plan| plan.guarded = false);
     plans
+}
+
+fn shrink_agents(plan: &Plan, without: &mut dyn FnMut(&dyn Fn(&mut Plan))) {
+    for (agent, all) in plan.agents.iter().enumerate() {
+        without(&|plan| drop(plan.agents.remove(agent)));
+        without(&|plan| plan.agents[agent].bus_faults = 0);
+        without(&|plan| plan.agents[agent].limit = 0);
+        without(&|plan| plan.agents[agent].skew_minutes = 0);
+        without(&|plan| plan.agents[agent].reclaims = None);
+        for task in 0..all.tasks.len() {
+            without(&|plan| {
+                plan.agents[agent].tasks.remove(task);
+            });
+        }
+        for trouble in 0..all.troubles.len() {
+            without(&|plan| {
+                plan.agents[agent].troubles.remove(trouble);
+            });
+        }
+        for run in 0..all.runs.len() {
+            without(&|plan| plan.agents[agent].runs[run].clear());
+        }
+    }
 }

@@ -53,7 +53,7 @@ impl Stage {
         self.process_on((host, format!("there{host}")), skew_minutes)
     }
 
-    fn process_on(&self, machine: (usize, String), skew_minutes: i64) -> Arc<Process> {
+    pub fn process_on(&self, machine: (usize, String), skew_minutes: i64) -> Arc<Process> {
         Process::new(&self.world, machine, skew_minutes, self.plan.folders, self.plan.seed)
     }
 

@@ -18,7 +18,7 @@ const QUIET_MINUTES: u64 = 20_000;
 
 /// Verifies the repository at the end of a history.
 pub fn verify(stage: &Stage) {
-    let auditor = stage.plan.hosts.len();
+    let auditor = stage.plan.auditor();
     wait_until_quiet(stage, auditor);
     if let Err(error) = try_verify(stage) {
         stage.violated(format!("in the end: {error}"));
@@ -152,7 +152,7 @@ fn restore_all(
 }
 
 fn process(stage: &Stage) -> Arc<Process> {
-    stage.process(stage.plan.hosts.len(), 0)
+    stage.process(stage.plan.auditor(), 0)
 }
 
 /// Opens the repository of a site.

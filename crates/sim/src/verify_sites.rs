@@ -20,7 +20,7 @@ type Edge = (usize, usize, bool);
 
 /// Verifies the repositories of all sites at the end of a history.
 pub fn verify(stage: &Stage) {
-    wait_until_quiet(stage, stage.plan.hosts.len());
+    wait_until_quiet(stage, stage.plan.auditor());
     if let Err(error) = try_verify(stage) {
         stage.violated(format!("in the end: {error}"));
     }
@@ -49,7 +49,7 @@ fn try_verify(stage: &Stage) -> Result<()> {
 
 /// Looks at a site, and at the origins of all copies there, deleted ones, too.
 fn look_at(stage: &Stage, site: usize, by: &str, data: DataCheck) -> Result<()> {
-    let process = stage.process(stage.plan.hosts.len(), 0);
+    let process = stage.process(stage.plan.auditor(), 0);
     let repository = open_by(stage, site, &process)?;
     look(stage, (&repository, site), by, data)?;
     for called in all_called(stage, site) {
@@ -88,7 +88,7 @@ fn edges(stage: &Stage) -> BTreeSet<Edge> {
 /// Replicates without faults. Everything that the replica lacks must arrive.
 fn replicate(stage: &Stage, edge: Edge) -> Result<ReplicateReport> {
     let (from, to, is_prefixed) = edge;
-    let auditor = stage.plan.hosts.len();
+    let auditor = stage.plan.auditor();
     let (here, there) = (stage.process(auditor, 0), stage.process_there(auditor, 0));
     let (source, replica) = (open_by(stage, from, &here)?, open_by(stage, to, &there)?);
     let before = times(stage, &replica, edge)?;
@@ -158,7 +158,7 @@ fn times(
 fn brings_the_newest(stage: &Stage, edge: Edge) -> Result<()> {
     let report = replicate(stage, edge)?;
     let (from, to, _) = edge;
-    let process = stage.process(stage.plan.hosts.len(), 0);
+    let process = stage.process(stage.plan.auditor(), 0);
     let (source, replica) = (open_by(stage, from, &process)?, open_by(stage, to, &process)?);
     for series in Series::ALL {
         let called = copy_of(edge, series);

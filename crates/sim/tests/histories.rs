@@ -10,6 +10,9 @@ const HISTORIES: u64 = 2000;
 /// Fewer, as each password takes long to try.
 const GUARDED_HISTORIES: u64 = 60;
 
+/// Histories of agents, which are long.
+const AGENTS_HISTORIES: u64 = 16;
+
 /// Histories of several sites.
 const SITES_HISTORIES: u64 = 60;
 
@@ -450,6 +453,39 @@ fn histories_of_guarded_repositories_lose_nothing() {
 #[test]
 fn histories_of_several_sites_lose_nothing() {
     play_drawn(SITES_HISTORIES, Plan::draw_sites);
+}
+
+#[test]
+fn histories_of_agents_lose_nothing_and_miss_nothing() {
+    play_drawn(AGENTS_HISTORIES, Plan::draw_agents);
+}
+
+/// Agents are disturbed in every way that is drawn, and do their work.
+#[test]
+fn agents_are_disturbed_and_go_on() {
+    let mut events = String::new();
+    for seed in 0..12 {
+        let outcome = play(&Plan::draw_agents(seed), true);
+        events.extend(outcome.events);
+        if seed < 3 {
+            let digest = play(&Plan::draw_agents(seed), false).digest;
+            assert_eq!(outcome.digest, digest, "seed {seed}");
+        }
+    }
+    let states = [
+        "Started { run",
+        "end: Done",
+        "end: Failed",
+        "end: Busy",
+        "loses_bus: true",
+        "forgets: true",
+        "work: Reclaim",
+    ];
+    for state in states {
+        assert!(events.contains(state), "{state}");
+    }
+    let begun = events.matches("Started { run").count();
+    assert!(begun > 12 * 15, "{begun}");
 }
 
 /// The histories that are drawn reach the states for which they are meant.

@@ -14,8 +14,9 @@ use crate::bus::{Answering, Bus, Delivery, JobState, Lease, Member, Name};
 use crate::director::{Director, pool};
 use crate::messages::Messages;
 use crate::status::{
-    AgentStatus, DIRECTOR, DirectorStatus, Issue, JobBody, PROGRESS, TaskStatus, Telling, Told,
+    AgentStatus, DIRECTOR, DirectorStatus, Issue, JobBody, PROGRESS, Telling, Told,
 };
+use crate::work::Work;
 
 const SECOND_NS: i64 = 1_000_000_000;
 /// How often an agent says what it does, if nothing changes, and for how long that holds.
@@ -35,6 +36,8 @@ const LEASE_TERM: Duration = Duration::from_secs(30);
 const LEASE_NS: i64 = 10 * SECOND_NS;
 /// How often the progress of a run is told.
 const TELL_NS: i64 = SECOND_NS;
+/// How often the list of writers is read: keys that were removed are believed until then.
+const WRITERS_NS: i64 = 600 * SECOND_NS;
 /// Members that are remembered.
 const MEMBERS_MAX: usize = 100_000;
 
@@ -75,6 +78,7 @@ struct Connection {
     taken_at: Done,
     leased_at: Done,
     told_at: BTreeMap<Name, Done>,
+    refreshed_at: Done,
     /// The newest status of each member, and when it came.
     newest: BTreeMap<Name, (Issue, i64)>,
 }
@@ -108,6 +112,7 @@ impl Meeting {
             connection: &mut self.connection,
         };
         let outcomes = [
+            meet.refresh(),
             meet.answer(),
             if leads { meet.lead() } else { Ok(()) },
             meet.listen(),
@@ -146,6 +151,13 @@ struct Meet<'m> {
 }
 
 impl Meet<'_> {
+    fn refresh(&mut self) -> Result<()> {
+        if !self.connection.refreshed_at.is_over(self.now_ns, WRITERS_NS) {
+            return Ok(());
+        }
+        self.messages.refresh()
+    }
+
     fn answer(&mut self) -> Result<()> {
         if self.connection.answering.is_none() {
             let service = Service::new(self.state, self.messages);
@@ -199,15 +211,15 @@ impl Meet<'_> {
                     Ok((director, _)) => lock(self.state).hear_director(&director),
                     Err(_) => lock(self.state).unreadable += 1,
                 }
-            } else if let Some((agent, signer)) = self.opened(&member) {
-                let mut state = lock(self.state);
+            } else if let Some((mut agent, signer)) = self.opened(&member) {
+                for task in &mut agent.tasks {
+                    task.done_ns = task.done_ns.filter(|_| is_believed(&task.work, &signer));
+                }
                 if agent.name != *self.name {
                     let shared = agent.tasks.iter().filter(|task| keys.contains(&task.key));
-                    shared
-                        .filter(|task| is_believed(task, &signer))
-                        .for_each(|task| state.hear_done(task));
+                    let mut state = lock(self.state);
+                    shared.for_each(|task| state.hear_done(task));
                 }
-                drop(state);
                 if self.is_living(&agent) {
                     agents.insert(agent.name.clone(), agent);
                 }
@@ -361,8 +373,8 @@ fn is_recent(at_ns: i64, now_ns: i64) -> bool {
 }
 
 /// Whether whoever signed may say that a task was done.
-fn is_believed(task: &TaskStatus, signer: &SignedBy) -> bool {
-    match task.work.series() {
+fn is_believed(work: &Work, signer: &SignedBy) -> bool {
+    match work.series() {
         Some(series) => signer.may_write(series).is_ok(),
         None => signer.is_full(),
     }

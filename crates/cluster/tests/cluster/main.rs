@@ -6,6 +6,7 @@
     reason = "a test that meets an unexpected error has failed, and says what it skips"
 )]
 
+mod agents;
 mod calendar;
 mod conformance;
 mod local;

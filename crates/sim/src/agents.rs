@@ -1,0 +1,418 @@
+//! Agents in a history: each host has one, which decides, and a worker, which carries out its runs
+//! one at a time. Both are threads of the world.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::Scope;
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use silt_cluster::{
+    Agent, AgentOptions, Bus, Calendar, End, Event, HostileBus, LocalBus, Messages, Name, News,
+    Notes, Run, Task, TaskNotes, Work, Worker,
+};
+use silt_format::{ErrorKind, Result};
+use siltstone::{Env, Repository};
+
+use crate::called::Called;
+use crate::history::{self, Stage, text};
+use crate::plan::{AgentHost, Keep, Role, Series, Trouble};
+use crate::process::Process;
+use crate::world::{MINUTE_NS, minutes_ns};
+
+const SECOND_NS: i64 = 1_000_000_000;
+/// How often an agent is stepped.
+const TICK_NS: i64 = 10 * SECOND_NS;
+/// How often a worker looks for a run.
+const LOOK_NS: i64 = 7 * SECOND_NS;
+/// How long things go wrong, and how long they then go well.
+const HOSTILE_MINUTES: u64 = 8 * 60;
+const QUIET_MINUTES: u64 = 5 * 60;
+/// How late a backup may be when all goes well: as if each job were lost, and each run took long.
+const LATE_MINUTES: u64 = 45;
+/// A task that fails is tried again at least as often.
+const RETRY_MINUTES: u64 = 65;
+
+/// What the agents share.
+struct Group<'s> {
+    stage: &'s Stage,
+    /// Until when things go wrong, and until when agents run.
+    hostile_until_ns: i64,
+    until_ns: i64,
+    /// The bus, and how often it was replaced.
+    bus: Mutex<(LocalBus, u64)>,
+    /// The snapshots that backups were reported to have made or found, and the ends of other work.
+    covered: Mutex<BTreeMap<Name, Vec<i64>>>,
+}
+
+impl Group<'_> {
+    fn covered(&self) -> MutexGuard<'_, BTreeMap<Name, Vec<i64>>> {
+        self.covered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Where the agent of a host and its worker meet.
+#[derive(Default)]
+struct Desk {
+    waiting: Option<Run>,
+    running: Option<(Run, Option<Arc<Process>>)>,
+    news: Vec<News>,
+    has_ended: bool,
+    /// How many runs there were.
+    count: usize,
+    /// How the last run of each task ended, and when.
+    last: BTreeMap<Name, (i64, End)>,
+}
+
+#[derive(Clone, Default)]
+struct Shared(Arc<Mutex<Desk>>);
+
+impl Shared {
+    fn desk(&self) -> MutexGuard<'_, Desk> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Worker for Shared {
+    fn start(&mut self, run: &Run) -> Result<()> {
+        let mut desk = self.desk();
+        assert!(desk.waiting.is_none() && desk.running.is_none(), "one run at a time");
+        desk.waiting = Some(run.clone());
+        Ok(())
+    }
+    fn cancel(&mut self, _: &Name) {}
+    fn news(&mut self) -> Vec<News> {
+        std::mem::take(&mut self.desk().news)
+    }
+}
+
+/// Notes that outlive an agent.
+#[derive(Clone, Default)]
+struct Kept(Arc<Mutex<BTreeMap<Name, TaskNotes>>>);
+
+impl Kept {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<Name, TaskNotes>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Notes for Kept {
+    fn load(&mut self) -> Result<BTreeMap<Name, TaskNotes>> {
+        Ok(self.all().clone())
+    }
+    fn save(&mut self, notes: &BTreeMap<Name, TaskNotes>) -> Result<()> {
+        self.all().clone_from(notes);
+        Ok(())
+    }
+}
+
+/// Starts the threads of all agents.
+pub fn spawn<'scope, 's: 'scope>(stage: &'s Stage, scope: &'scope Scope<'scope, 's>) {
+    if stage.plan.agents.is_empty() {
+        return;
+    }
+    let first = stage.plan.hosts.len();
+    let now_ns = stage.world.state().now_ns;
+    let hostile_until_ns = now_ns + minutes_ns(HOSTILE_MINUTES);
+    let bus = LocalBus::new(stage.process(first, 0) as _);
+    let group = Arc::new(Group {
+        stage,
+        hostile_until_ns,
+        until_ns: hostile_until_ns + minutes_ns(QUIET_MINUTES),
+        bus: Mutex::new((bus, 0)),
+        covered: Mutex::default(),
+    });
+    for (number, plan) in stage.plan.agents.iter().enumerate() {
+        let (host, desk) = (first + 2 * number, Shared::default());
+        let thread = |host: usize, run: Box<dyn FnOnce() -> Result<()> + Send + 's>| {
+            scope.spawn(move || {
+                stage.world.begin(host);
+                match catch_unwind(AssertUnwindSafe(run)) {
+                    Ok(Ok(())) => {}
+                    Ok(Err(error)) => stage.violated(format!("agent {number}: {error}")),
+                    Err(panic) => {
+                        stage.violated(format!("agent {number} panicked: {}", text(&*panic)));
+                    }
+                }
+                stage.world.end(host);
+            });
+        };
+        let agent = AgentThread::new(&group, (number, host, plan), &desk);
+        thread(
+            host,
+            Box::new(move || {
+                let desk = agent.desk.clone();
+                let ran = catch_unwind(AssertUnwindSafe(|| agent.run()));
+                desk.desk().has_ended = true;
+                ran.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            }),
+        );
+        let group = Arc::clone(&group);
+        let worker = WorkerThread { group, number, host: host + 1, plan, desk };
+        thread(host + 1, Box::new(move || worker.run()));
+    }
+}
+
+/// The thread of an agent.
+struct AgentThread<'s> {
+    group: Arc<Group<'s>>,
+    number: usize,
+    host: usize,
+    plan: &'s AgentHost,
+    desk: Shared,
+    notes: Kept,
+    tasks: Vec<Task>,
+    /// From when it knows what was due, by its clock.
+    knows_from_ns: i64,
+}
+
+impl<'s> AgentThread<'s> {
+    fn new(
+        group: &Arc<Group<'s>>,
+        (number, host, plan): (usize, usize, &'s AgentHost),
+        desk: &Shared,
+    ) -> Self {
+        let task = |work, when: &str| Task {
+            work,
+            when: when.parse().ok(),
+            spread: std::time::Duration::ZERO,
+        };
+        let mut tasks: Vec<Task> = Vec::new();
+        for (series, when) in &plan.tasks {
+            tasks.push(task(Work::Backup { series: series.name().to_owned() }, when));
+        }
+        tasks.extend(plan.reclaims.map(|when| task(Work::Reclaim, when)));
+        let (group, desk, notes) = (Arc::clone(group), desk.clone(), Kept::default());
+        Self { group, number, host, plan, desk, notes, tasks, knows_from_ns: 0 }
+    }
+
+    fn run(mut self) -> Result<()> {
+        let stage = self.group.stage;
+        let mut troubles = self.plan.troubles.iter();
+        let mut next = troubles.next();
+        let mut begun_ns = stage.world.state().now_ns;
+        let mut agent = None;
+        let mut bus: Option<(Arc<dyn Bus>, u64, bool)> = None;
+        let process = stage.process(self.host, self.plan.skew_minutes);
+        let repository = history::open(stage, &process, 0, Role::Administrator)?;
+        let messages = Messages::new(&repository.objects);
+        self.knows_from_ns = process.now_ns();
+        loop {
+            let now_ns = stage.world.state().now_ns;
+            if now_ns >= self.group.until_ns {
+                break;
+            }
+            let is_hostile = now_ns < self.group.hostile_until_ns;
+            let is_over = |trouble: &&Trouble| {
+                is_hostile && now_ns - begun_ns >= minutes_ns(trouble.after_minutes)
+            };
+            if let Some(trouble) = next.filter(is_over) {
+                self.suffer(trouble, &process);
+                (next, begun_ns, agent) = (troubles.next(), now_ns, None);
+                stage.world.pass(self.host, minutes_ns(trouble.down_minutes));
+            }
+            let agent = match &agent {
+                Some(agent) => agent,
+                None => agent.insert(self.begin(&process)?),
+            };
+            for event in agent.step().events {
+                self.note(&event);
+            }
+            let bus = self.bus(&mut bus, is_hostile);
+            // It must do well without the bus.
+            let _ = agent.meet(&bus, &messages);
+            stage.world.pass(self.host, TICK_NS);
+        }
+        self.verify(&process);
+        process.end();
+        Ok(())
+    }
+
+    fn note(&self, event: &Event) {
+        let number = self.number;
+        self.group.stage.note(format_args!("agent {number}: {event:?}"));
+    }
+
+    fn begin(&self, process: &Arc<Process>) -> Result<Agent> {
+        let name = Name::new(format!("agent{}", self.number))?;
+        let options = AgentOptions {
+            tasks: self.tasks.clone(),
+            has_bus: true,
+            limit: self.plan.limit,
+            ..AgentOptions::new(name)
+        };
+        let worker = Box::new(self.desk.clone());
+        Agent::new(options, Arc::clone(process) as _, worker, Box::new(self.notes.clone()))
+    }
+
+    /// The bus as the agent reaches it now.
+    fn bus(&self, known: &mut Option<(Arc<dyn Bus>, u64, bool)>, is_hostile: bool) -> Arc<dyn Bus> {
+        let (local, count) = &*self.group.bus.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((bus, of, was_hostile)) = known
+            && *of == *count
+            && *was_hostile == is_hostile
+        {
+            return Arc::clone(bus);
+        }
+        let seed = self.group.stage.plan.seed ^ count << 8 ^ silt_format::number::to_u64(self.host);
+        let faults = if is_hostile { self.plan.bus_faults } else { 0 };
+        let bus = Arc::new(HostileBus::new(local.clone(), seed, faults)) as Arc<dyn Bus>;
+        *known = Some((Arc::clone(&bus), *count, is_hostile));
+        bus
+    }
+
+    fn suffer(&mut self, trouble: &Trouble, process: &Arc<Process>) {
+        let stage = self.group.stage;
+        stage.note(format_args!("agent {}: {trouble:?}", self.number));
+        if trouble.loses_bus {
+            let env = stage.process(self.host, 0);
+            let mut bus = self.group.bus.lock().unwrap_or_else(PoisonError::into_inner);
+            *bus = (LocalBus::new(env as _), bus.1 + 1);
+        }
+        let mut desk = self.desk.desk();
+        // The runs of an agent end with it; nobody hears how.
+        desk.waiting = None;
+        desk.news.clear();
+        let running = desk.running.take().and_then(|(_, process)| process);
+        drop(desk);
+        if let Some(running) = running {
+            running.end();
+        }
+        if trouble.forgets {
+            self.notes.all().clear();
+            self.knows_from_ns = process.now_ns() + minutes_ns(trouble.down_minutes);
+        }
+    }
+
+    /// Every time at which something was due is covered, unless it is still tried.
+    fn verify(&self, process: &Arc<Process>) {
+        let stage = self.group.stage;
+        let now_ns = process.now_ns();
+        let desk = self.desk.desk();
+        for task in &self.tasks {
+            let key = task.work.key();
+            let until_ns = now_ns - minutes_ns(LATE_MINUTES);
+            let due = task.when.as_ref().and_then(|when| last(when, self.knows_from_ns, until_ns));
+            let Some(due) = due else { continue };
+            let is_tried = desk.last.get(&key).is_some_and(|(at_ns, end)| {
+                !matches!(end, End::Done { .. })
+                    && now_ns - at_ns < minutes_ns(RETRY_MINUTES + LATE_MINUTES)
+            });
+            let is_covered = self.group.covered().get(&key).is_some_and(|covered| {
+                covered.iter().any(|at| (due..=now_ns + 10 * MINUTE_NS).contains(at))
+            });
+            if !is_tried && !is_covered {
+                let minutes = (now_ns - due) / MINUTE_NS;
+                stage.violated(format!(
+                    "agent {}: the {}, due {minutes} minutes ago, was not made up for",
+                    self.number, task.work
+                ));
+            }
+        }
+    }
+}
+
+fn last(when: &Calendar, after_ns: i64, until_ns: i64) -> Option<i64> {
+    let at = |ns: i64| Timestamp::from_nanosecond(i128::from(ns)).ok();
+    let due = when.due(at(after_ns)?, at(until_ns)?, &TimeZone::UTC)?;
+    i64::try_from(due.as_nanosecond()).ok()
+}
+
+/// The thread that carries out the runs of an agent.
+struct WorkerThread<'s> {
+    group: Arc<Group<'s>>,
+    number: usize,
+    host: usize,
+    plan: &'s AgentHost,
+    desk: Shared,
+}
+
+impl WorkerThread<'_> {
+    fn run(&self) -> Result<()> {
+        loop {
+            let run = {
+                let mut desk = self.desk.desk();
+                if desk.has_ended {
+                    return Ok(());
+                }
+                let run = desk.waiting.take();
+                desk.running = run.clone().map(|run| (run, None));
+                desk.count += usize::from(run.is_some());
+                run
+            };
+            if let Some(run) = run {
+                self.carry_out(&run);
+            }
+            self.group.stage.world.pass(self.host, LOOK_NS);
+        }
+    }
+
+    fn carry_out(&self, run: &Run) {
+        let machine = (self.host, format!("agent{}", self.number));
+        let process = self.group.stage.process_on(machine, self.plan.skew_minutes);
+        let mine = Arc::clone(&process);
+        let count = {
+            let mut desk = self.desk.desk();
+            desk.running = Some((run.clone(), Some(mine)));
+            desk.count
+        };
+        process.expect(self.plan.runs.get(count - 1).map_or(&[][..], Vec::as_slice));
+        let done = self.work(&process, run);
+        process.expect(&[]);
+        let end = match done {
+            Ok(at_ns) => End::Done { at_ns, warning: None },
+            Err(error) if error.kind() == ErrorKind::Busy => End::Busy,
+            Err(error) => End::Failed { error: error.to_string() },
+        };
+        process.end();
+        if let End::Done { at_ns, .. } = end {
+            self.group.covered().entry(run.key.clone()).or_default().push(at_ns);
+        }
+        let mut desk = self.desk.desk();
+        let is_mine = |(_, running): &(Run, Option<Arc<Process>>)| {
+            running.as_ref().is_some_and(|running| Arc::ptr_eq(running, &process))
+        };
+        // The agent that wanted it may be gone.
+        if desk.running.as_ref().is_some_and(is_mine) {
+            desk.running = None;
+            desk.last.insert(run.key.clone(), (process.now_ns(), end.clone()));
+            desk.news.push(News::Ended { key: run.key.clone(), end });
+        }
+    }
+
+    /// Does what a run is about. Returns when it was done.
+    fn work(&self, process: &Arc<Process>, run: &Run) -> Result<i64> {
+        let stage = self.group.stage;
+        let repository = history::open(stage, process, 0, Role::Host)?;
+        let Some(series) = run.work.series() else {
+            for called in stage.model().all_called(0, Series::Vm) {
+                history::reclaim(&repository, called, Keep::Nothing)?;
+            }
+            return Ok(process.now_ns());
+        };
+        let series = Series::ALL.into_iter().find(|one| one.name() == series);
+        let series = series.unwrap_or(Series::Vm);
+        if let Some(at_ns) = found(&repository, series, run.due_ns, process.now_ns())? {
+            return Ok(at_ns);
+        }
+        let begun_ns = process.now_ns();
+        history::backup(stage, process, &repository, (0, series))?;
+        Ok(begun_ns)
+    }
+}
+
+/// The time of a snapshot that a run would make up for.
+fn found(
+    repository: &Repository,
+    series: Series,
+    due_ns: Option<i64>,
+    now_ns: i64,
+) -> Result<Option<i64>> {
+    let Some(due_ns) = due_ns else { return Ok(None) };
+    let id = repository.series_id(Called::own(0, series).name());
+    let head = repository.head(id)?;
+    let entries = head.iter().flat_map(|head| &head.snapshots);
+    let times = entries.map(|entry| entry.time_ns);
+    Ok(times.filter(|at| (due_ns..=now_ns + 10 * MINUTE_NS).contains(at)).max())
+}
