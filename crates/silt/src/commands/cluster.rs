@@ -56,7 +56,11 @@ fn connect(session: &Session<'_>, args: &BusOptions) -> Result<(Repository, Grou
     let bus = bus(session, args)?;
     let named = session.chosen.agent.as_ref().and_then(|agent| agent.name.clone());
     let host = || host_name(&session.context.env.process().host);
-    let member = named.map_or_else(host, Ok)?;
+    // Answers come to an inbox of this name, and a user may have the right to read no other.
+    let member = match &args.bus_user {
+        Some(user) => host_name(user)?,
+        None => named.map_or_else(host, Ok)?,
+    };
     let repository = session.repository()?;
     let group = Group::connect(&bus, &member, &session.context.env, &repository)?;
     Ok((repository, group))

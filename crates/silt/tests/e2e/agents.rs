@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::kit::{Place, Run, can, disk, finish, tool};
+use crate::kit::{Place, Run, can, certificates, disk, finish, tool};
+
+const DOCUMENT: &str = include_str!("../../../../docs/OPERATIONS.md");
 
 /// How long something may take until it counts as never.
 const PATIENCE_S: u32 = 50;
@@ -85,15 +87,34 @@ struct Bus {
 }
 
 impl Bus {
+    /// A server with the settings that the document shows.
     fn new(place: &Place) -> Self {
         let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        Self { port: socket.local_addr().unwrap().port(), folder: place.path("bus") }
+        let bus = Self { port: socket.local_addr().unwrap().port(), folder: place.path("bus") };
+        let pki = place.path("pki");
+        certificates(&pki);
+        let (before, rest) = DOCUMENT.split_once("# /etc/nats-server.conf\n").unwrap();
+        assert!(before.ends_with("```text\n"));
+        let shown = rest.split_once("\n```").unwrap().0;
+        let agent = shown.find("    { user: \"host1\"").unwrap();
+        let people = shown.find("    # People").unwrap();
+        let (start, of_host, rest) = (&shown[..agent], &shown[agent..people], &shown[people..]);
+        let [one, two] = ["one", "two"].map(|name| of_host.replace("host1", name));
+        let pki = pki.to_str().unwrap();
+        let settings = [start, &one, &two, rest].concat();
+        let settings =
+            settings.replace("port: 4222", &format!("listen: \"127.0.0.1:{}\"", bus.port));
+        let settings = settings.replace("/var/lib/nats", bus.folder.to_str().unwrap());
+        let settings = settings.replace("/etc/nats/server.pem", &format!("{pki}/server-cert.pem"));
+        let settings = settings.replace("/etc/nats/server.key", &format!("{pki}/server-key.pem"));
+        place.write("bus.conf", settings.replace("PASSWORD-HASH", "of-the-bus").as_bytes());
+        place.write("bus-password", b"of-the-bus\n");
+        bus
     }
     fn start(&self) -> Killed {
         let mut command = Command::new("nats-server");
-        command.args(["-js", "-a", "127.0.0.1", "-p", &self.port.to_string(), "-sd"]);
-        command.arg(&self.folder).stdout(Stdio::null()).stderr(Stdio::null());
-        Killed(command.spawn().unwrap())
+        command.arg("-c").arg(self.folder.with_file_name("bus.conf"));
+        Killed(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
     }
 }
 
@@ -254,7 +275,9 @@ fn agents_work_with_the_bus_and_without_it() {
     let settings = |name: &str, more: &str| {
         format!(
             "[agent]\nname = '{name}'\nbackup = 'SECONDS'\nalone-after = '2s'\nparallel = 2\n{more}\
-             [agent.bus]\nservers = ['nats://127.0.0.1:{}']\n\
+             [agent.bus]\nservers = ['nats://localhost:{}']\nuser = '{name}'\n\
+             password-file = 'bus-password'\ntls-first = true\n\
+             certificates = 'pki/ca-cert.pem'\n\
              [profiles.default]\nlimit-read = 2\n\
              [profiles.default.series.{name}]\nvolumes = {{ x = 'small.raw' }}\n\
              [profiles.default.series.{name}-large]\nvolumes = {{ x = 'large.raw' }}\n\
@@ -300,26 +323,31 @@ fn agents_work_with_the_bus_and_without_it() {
 /// Commands that are obeyed, refused, and make no sense.
 fn commands(place: &Place, one: &Host<'_>, two: &Host<'_>) {
     let follow = ["cluster", "backup", "one-large", "--follow"];
-    // From another host than that of the agent.
-    let mut slow = two.command(&follow);
+    let by_admin = ["--bus-user", "admin", "--bus-password-file", "bus-password"];
+    one.silt(&[&["cluster", "backup", "one"][..], &by_admin].concat()).exits(0);
+    let mut slow = two.command(&[&follow[..], &by_admin].concat());
     let slow = slow.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     eventually("a large backup", || {
         let told = two.silt(&["cluster", "status", "--json"]).exits(0).messages();
         told.iter().any(|task| task["series"] == "one-large" && task["state"] == "running")
     });
-    one.silt(&["cluster", "cancel", "one-large"]).exits(0);
+    one.silt(&[&["cluster", "cancel", "one-large"][..], &by_admin].concat()).exits(0);
     finish(slow).exits(130).says("cancelled");
     assert_eq!(snapshots(place, "one-large"), 0);
     std::fs::copy(place.path("small.raw"), place.path("large.raw")).unwrap();
-    let made = one.silt(&["cluster", "backup", "one-large", "--follow", "--json"]).exits(0);
+    let made = [&follow[..], &by_admin, &["--json"]].concat();
+    let made = one.silt(&made).exits(0);
     let end = made.messages().pop().unwrap();
     assert_eq!((&end["message_type"], &end["end"]), (&"run_ended".into(), &"done".into()));
     assert_eq!(snapshots(place, "one-large"), 1);
     std::fs::remove_file(place.path("large.raw")).unwrap();
-    one.silt(&follow).exits(1).says("large.raw");
-    let refused = one.silt(&["cluster", "backup", "two-large"]).exits(13);
+    one.silt(&[&follow[..], &by_admin].concat()).exits(1).says("large.raw");
+    let refused = ["cluster", "backup", "two-large"];
+    let refused = one.silt(&[&refused[..], &by_admin].concat()).exits(13);
     refused.says("its setting 'allow' does not contain \"backup\"");
     one.silt(&["cluster", "backup", "nobody"]).exits(1).says("no agent that is there backs up");
     one.silt(&["cluster", "backup", "one", "--agent", "two"]).exits(1).says("no agent 'two'");
-    one.silt(&["cluster", "cancel", "one-large"]).says("one-large");
+    // An agent's user may not.
+    let denied = two.silt(&["cluster", "backup", "one"]);
+    assert!(denied.code != 0, "{}", denied.out);
 }
