@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// Crates from the bottom up: each may use those before it, and no other.
-const CRATES: [&str; 21] = [
+const CRATES: [&str; 22] = [
     "format",
     "chunking",
     "storage",
@@ -24,6 +24,7 @@ const CRATES: [&str; 21] = [
     "export",
     "terminal",
     "location",
+    "agent",
     "cli",
     "sim",
     "silt",
