@@ -221,7 +221,7 @@ impl Running {
     fn end(self, now_ns: i64) -> End {
         let Some((status, _)) = self.ended else { return End::Busy };
         match (status.code(), status.signal()) {
-            (Some(INTERRUPTED), _) | (None, _) if self.is_cancelled => End::Cancelled,
+            (Some(INTERRUPTED) | None, _) if self.is_cancelled => End::Cancelled,
             (Some(code), _) => self.seen.end(&self.work, code, now_ns),
             (None, signal) => {
                 let by = signal.map(|signal| format!(" by signal {signal}")).unwrap_or_default();

@@ -141,7 +141,7 @@ mod tests {
 
     fn end(work: &Work, lines: &[&str], code: i32) -> End {
         let mut seen = Seen::default();
-        lines.iter().for_each(|line| drop(seen.take(work, line)));
+        lines.iter().for_each(|line| _ = seen.take(work, line));
         seen.end(work, code, 7)
     }
 

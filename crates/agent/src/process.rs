@@ -1,10 +1,10 @@
 //! The process of an agent: starts backups, whatever becomes of the bus.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use serde_json::json;
-use silt_cluster::{Agent, FileNotes, NoNotes, Notes, Step};
+use silt_cluster::{Agent, Event, FileNotes, NoNotes, Notes, Step};
 use silt_format::Error;
 use silt_terminal::failure::Failure;
 use silt_terminal::output;
@@ -43,7 +43,7 @@ impl Process<'_> {
     pub fn run(mut self) -> Result<u8, Failure> {
         let worker = ChildWorker::new(self.program.clone(), Arc::clone(&self.env));
         let options = self.plan.options();
-        let (env, notes) = (Arc::clone(&self.env), self.notes()?);
+        let (env, notes) = (Arc::clone(&self.env), self.notes());
         let agent = Agent::new(options, env, Box::new(worker.clone()), notes)?;
         let teller = Teller { json: self.json };
         let mut notifier = std::mem::take(&mut self.notifier);
@@ -63,11 +63,17 @@ impl Process<'_> {
             if let Some(link) = &link {
                 scope.spawn(|| link.run());
             }
+            let mut are_notes_lost = false;
             while !self.env.is_interrupted() {
                 let step = agent.step();
-                step.events.iter().for_each(|event| teller.event(event));
+                let is_loss = |event: &Event| matches!(event, Event::NotesNotSaved { .. });
+                let known_loss = are_notes_lost;
+                are_notes_lost = step.events.iter().any(is_loss);
+                // Each step tries to save them again, and the loss is told once.
+                let news = step.events.iter().filter(|event| !(known_loss && is_loss(event)));
+                news.for_each(|event| teller.event(event));
                 notifier.alive(self.env.now_ns());
-                notifier.status(&self.status(&step, link.as_ref()));
+                notifier.status(Self::status(&step, link.as_ref()));
                 self.env.sleep_ns(STEP_NS);
             }
             notifier.stopping();
@@ -76,16 +82,27 @@ impl Process<'_> {
         Ok(0)
     }
 
-    fn notes(&self) -> Result<Box<dyn Notes>, Failure> {
-        let Some(folder) = &self.folder else {
-            let message = "there is no folder for notes, so this agent does not know after a start \
-                           what was done before; set XDG_STATE_HOME or HOME";
-            output::note(&format!("silt: warning: {message}"));
-            return Ok(Box::new(NoNotes));
+    /// The file of the notes. An agent without one still backs up.
+    fn notes(&self) -> Box<dyn Notes> {
+        let opened = match &self.folder {
+            None => Err(Error::invalid("neither XDG_STATE_HOME nor HOME is set")),
+            Some(folder) => self.notes_in(folder),
         };
+        opened.unwrap_or_else(|error| {
+            output::note(&format!(
+                "silt: warning: this agent keeps no notes, so after its next start it makes up for \
+                 nothing that it missed: {error}"
+            ));
+            Box::new(NoNotes)
+        })
+    }
+
+    fn notes_in(&self, folder: &Path) -> Result<Box<dyn Notes>, Error> {
         let failed = |error| Error::io(format!("make the folder {}", folder.display()), error);
         std::fs::create_dir_all(folder).map_err(failed)?;
-        Ok(Box::new(FileNotes::new(folder.join(format!("{}.json", self.plan.name)))))
+        let mut notes = FileNotes::new(folder.join(format!("{}.json", self.plan.name)));
+        notes.load()?;
+        Ok(Box::new(notes))
     }
 
     fn tell_ready(&self) {
@@ -105,7 +122,7 @@ impl Process<'_> {
     }
 
     /// One line for the manager.
-    fn status(&self, step: &Step, link: Option<&Link<'_>>) -> String {
+    fn status(step: &Step, link: Option<&Link<'_>>) -> String {
         let next = step.next_ns.map_or_else(String::new, |next_ns| {
             format!("; the next is due {}", output::time(next_ns))
         });

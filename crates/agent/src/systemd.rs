@@ -10,6 +10,7 @@ pub struct Notifier {
     /// How often the service must say that it is alive.
     watchdog_ns: Option<i64>,
     fed_ns: Option<i64>,
+    told: String,
 }
 
 impl Notifier {
@@ -25,7 +26,7 @@ impl Notifier {
         let is_meant = watchdog_pid.is_none_or(|pid| pid == std::process::id());
         let half = watchdog_us.filter(|us| *us > 0 && is_meant).map(|us| us.saturating_mul(500));
         let watchdog_ns = half.and_then(|ns| i64::try_from(ns).ok());
-        Self { socket, watchdog_ns, fed_ns: None }
+        Self { socket, watchdog_ns, fed_ns: None, told: String::new() }
     }
 
     /// The service is ready.
@@ -38,9 +39,12 @@ impl Notifier {
         self.send("STOPPING=1");
     }
 
-    /// What the service does, in one line.
-    pub fn status(&self, text: &str) {
-        self.send(&format!("STATUS={}", text.replace('\n', " ")));
+    /// What the service does, in one line; told if it is new.
+    pub fn status(&mut self, text: String) {
+        if text != self.told {
+            self.send(&format!("STATUS={}", text.replace('\n', " ")));
+            self.told = text;
+        }
     }
 
     /// The service is alive; told twice in the time of the watchdog.
@@ -87,8 +91,10 @@ mod tests {
             let mut notifier = Notifier::new(Some(&address), Some(20_000_000), None);
             notifier.ready();
             assert_eq!(received(&socket).unwrap(), "READY=1");
-            notifier.status("one\ntwo");
+            notifier.status("one\ntwo".to_owned());
             assert_eq!(received(&socket).unwrap(), "STATUS=one two");
+            notifier.status("one\ntwo".to_owned());
+            assert_eq!(received(&socket), None);
             let second = 1_000_000_000;
             for (at_s, expected) in [(0, true), (9, false), (10, true), (19, false), (3, true)] {
                 notifier.alive(at_s * second);

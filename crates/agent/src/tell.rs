@@ -98,7 +98,8 @@ impl Teller {
         match trouble {
             None => output::done("the bus is reached"),
             Some(error) => {
-                output::note(&format!("the bus is not reached, so this host works alone: {error}"))
+                let message = "the bus is not reached; what is due is started by this host alone";
+                output::note(&format!("{message}: {error}"));
             }
         }
     }

@@ -330,8 +330,8 @@ fn agents_work_with_the_bus_and_without_it() {
     place.silt(&["check", "--read-data"]).exits(0);
 }
 
-/// The messages of agents and of `silt cluster`, and their fields. Programs rely on them: a field may
-/// be added and none may go.
+/// The messages of agents and of `silt cluster`, and their fields. Programs rely on them: a field
+/// may be added and none may go.
 const MESSAGES: [(&str, &str); 10] = [
     ("agent_ready", "agent scheduled tasks"),
     ("asked", "agent series time was_running"),
