@@ -38,7 +38,8 @@ const LEASE_NS: i64 = 10 * SECOND_NS;
 const TELL_NS: i64 = SECOND_NS;
 /// How often the list of writers is read: keys that were removed are believed until then.
 const WRITERS_NS: i64 = 600 * SECOND_NS;
-/// Members that are remembered.
+/// How long, and of how many members, the newest status is remembered.
+const FORGET_NS: i64 = 86_400 * SECOND_NS;
 const MEMBERS_MAX: usize = 100_000;
 
 /// A job whose task runs, or is about to.
@@ -225,8 +226,10 @@ impl Meet<'_> {
                 }
             }
         }
+        // Much longer than they live, as what is forgotten would be news again.
         let now_ns = self.now_ns;
-        self.connection.newest.retain(|_, (_, at_ns)| is_recent(*at_ns, now_ns));
+        let newest = &mut self.connection.newest;
+        newest.retain(|_, (_, at_ns)| (0..FORGET_NS).contains(&(now_ns - *at_ns)));
         let Some(director) = &mut self.connection.director else { return Ok(()) };
         // What it says itself is newer than what it has heard of itself.
         let own = lock(self.state).status();

@@ -159,6 +159,19 @@ fn a_clock_that_was_wrong_delays_nothing() {
 }
 
 #[test]
+fn an_agent_that_began_with_a_wrong_clock_waits_for_no_wrong_year() {
+    let mut host = Host::alone(vec![backup("db", "hourly")]);
+    host.env.skew_ns.store(300 * DAY_NS, Relaxed);
+    host.notes.0.lock().unwrap().clear();
+    host.restart();
+    host.run_for(30 * MINUTE_NS, MINUTE_NS);
+    assert!(host.began("db").is_empty());
+    host.env.skew_ns.store(0, Relaxed);
+    host.run_for(HOUR_NS, MINUTE_NS);
+    assert_eq!(host.began("db"), [HOUR]);
+}
+
+#[test]
 fn runs_that_an_agent_left_behind_are_begun_again() {
     let mut host = Host::alone(vec![backup("db", "01:00")]);
     host.luck(Luck::Hangs);

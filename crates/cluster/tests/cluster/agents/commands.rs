@@ -122,6 +122,10 @@ fn only_keys_that_read_may_command() {
     assert_eq!(error.kind(), ErrorKind::Denied);
     assert!(error.to_string().contains("only keys that read data"), "{error}");
     assert!(group.remote(0, &writer).status().is_err());
+    let question = br#"{"question":"hello","reply":5}"#;
+    let answer = ask(&group, &writer.seal(0, question).unwrap());
+    let answer = String::from_utf8(writer.open(5, &answer).unwrap().plain).unwrap();
+    assert!(answer.contains("not-full") && !answer.contains("number"), "{answer}");
     // Not even with a number that somebody else has got.
     let number = hello(&group, &group.messages);
     let command = br#"{"question":"backup","series":"db","now":true}"#;

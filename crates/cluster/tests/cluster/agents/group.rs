@@ -130,6 +130,27 @@ fn what_one_agent_said_is_not_believed_of_another() {
     group.local.announce(&name("web0"), &web1.about, Duration::from_secs(90)).unwrap();
     let fleet = fleet(&group.local, &group.messages).unwrap();
     assert_eq!((fleet.agents.len(), fleet.unreadable), (1, 1));
+    let unreadable = || group.hosts[0].agent.status().unreadable;
+    let before = unreadable();
+    group.local.announce(&name("web9"), &web1.about, Duration::from_secs(90)).unwrap();
+    group.run_for(70 * SECOND_NS);
+    assert!(unreadable() > before);
+}
+
+#[test]
+fn a_director_that_lost_its_lease_is_none_any_more() {
+    let mut group = Group::new(2, own);
+    group.run_for(MINUTE_NS);
+    let director = |group: &Group| fleet(&group.local, &group.messages).unwrap().director.unwrap();
+    let first = director(&group).agent;
+    group.down.extend(group.hosts.iter().position(|host| host.options.name == first));
+    group.run_for(MINUTE_NS);
+    let second = director(&group).agent;
+    assert_ne!(first, second);
+    group.down.clear();
+    // It may act once more before it finds out.
+    group.run_for(20 * SECOND_NS);
+    group.run_with(2 * MINUTE_NS, |group| assert_eq!(director(group).agent, second));
 }
 
 #[test]
@@ -151,6 +172,8 @@ fn two_directors_do_no_harm() {
 fn a_shared_task_is_done_once_and_by_another_if_its_agent_dies() {
     let shared = |_| vec![backup("shared", "*:00")];
     let mut group = Group::new(3, shared);
+    // Longer than an offer is given to begin.
+    group.hosts.iter().for_each(|host| host.takes(5 * MINUTE_NS));
     group.run_for(5 * HOUR_NS);
     let began = group.began("shared");
     assert_eq!(began.len(), 4, "{began:?}");
@@ -201,31 +224,112 @@ fn the_limit_of_the_group_holds_and_holds_nothing_back_for_ever() {
 
 #[test]
 fn an_agent_that_takes_no_jobs_does_not_use_up_the_limit() {
-    let group = Group::with(2, own, |options| AgentOptions { limit: 1, ..options });
-    // Its jobs are taken by somebody else who does nothing with them.
-    group.run_with(2 * HOUR_NS, |group| {
-        while let Ok(Some(_)) = group.local.take(&name("agent-web0"), Duration::ZERO) {}
-    });
+    let tasks = |number| vec![backup(&format!("db{number}"), ["00:58", "01:00"][number])];
+    let group = Group::with(2, tasks, |options| AgentOptions { limit: 1, ..options });
+    *group.wire.loses_jobs_of.lock().unwrap() = Some(name("agent-web0"));
+    group.run_for(2 * HOUR_NS);
     let (stolen, good) = (group.began("db0"), group.began("db1"));
     assert!(good.len() == 1 && good[0].1 < HOUR + 3 * MINUTE, "{good:?}");
     assert!(stolen.len() == 1 && stolen[0].1 < HOUR + 20 * MINUTE, "{stolen:?}");
 }
 
 #[test]
+fn a_shared_task_is_offered_to_another_if_the_first_does_not_begin_it() {
+    let group = Group::new(3, |_| vec![backup("shared", "*:00")]);
+    group.run_for(HOUR_NS + 10 * MINUTE_NS);
+    let usual = group.began("shared")[0].0;
+    *group.wire.loses_jobs_of.lock().unwrap() = Some(name(&format!("agent-web{usual}")));
+    group.run_for(HOUR_NS);
+    let began = group.began("shared");
+    assert!(began.len() == 2 && began[1].0 != usual, "{began:?}");
+    assert!(began[1].1 < 2 * HOUR + 3 * MINUTE, "{began:?}");
+}
+
+#[test]
 fn a_director_that_is_gone_is_not_heard_because_the_bus_repeats_it() {
-    let mut group = Group::with(2, own, |options| {
+    let tasks = |number| vec![backup(&format!("db{number}"), ["00:59", "01:00"][number])];
+    let mut group = Group::with(2, tasks, |options| {
         let leads = options.name == name("web0");
         AgentOptions { leads, limit: 1, ..options }
     });
-    group.run_for(30 * MINUTE_NS);
+    group.hosts[0].luck(Luck::Hangs);
+    group.run_for(HOUR_NS + 2 * MINUTE_NS);
     let members = group.local.members().unwrap();
+    let director = fleet(&group.local, &group.messages).unwrap().director.unwrap();
+    assert_eq!((director.waiting, group.began("db1").len()), (1, 0), "the limit holds it back");
     group.down.push(0);
     group.run_with(4 * HOUR_NS, |group| {
         for member in &members {
             group.local.announce(&member.name, &member.about, Duration::from_mins(1)).unwrap();
         }
     });
-    assert_eq!(group.began("db1"), [(1, HOUR + 15 * MINUTE)]);
+    let began = group.began("db1");
+    assert!(matches!(began[..], [(1, at)] if at < HOUR + 20 * MINUTE), "{began:?}");
+}
+
+#[test]
+fn a_director_that_holds_back_a_task_for_ever_is_not_obeyed_for_ever() {
+    let tasks = |number| vec![backup(&format!("db{number}"), ["00:59", "01:00"][number])];
+    let group = Group::with(2, tasks, |options| AgentOptions { limit: 1, ..options });
+    group.hosts[0].luck(Luck::Hangs);
+    group.run_for(8 * HOUR_NS);
+    let began = group.began("db1");
+    assert!(matches!(began[..], [(1, at)] if at == 5 * HOUR), "{began:?}");
+}
+
+#[test]
+fn agents_that_were_all_down_wait_for_the_director() {
+    let mut group = Group::with(3, own, |options| AgentOptions { limit: 1, ..options });
+    group.run_for(30 * MINUTE_NS);
+    group.clock.pass(4 * HOUR_NS);
+    group.hosts.iter_mut().for_each(super::stage::Host::restart);
+    let mut most = 0;
+    group.run_with(HOUR_NS, |group| {
+        most = most.max(group.hosts.iter().map(|host| host.hand.going()).sum());
+    });
+    let begun: usize = group.hosts.iter().map(|host| host.hand.starts()).sum();
+    assert_eq!((most, begun), (1, 3));
+}
+
+#[test]
+fn an_agent_that_is_gone_is_offered_nothing_because_the_bus_repeats_it() {
+    let mut group = Group::new(3, |_| vec![backup("shared", "*:00")]);
+    group.run_for(HOUR_NS + 10 * MINUTE_NS);
+    let usual = group.began("shared")[0].0;
+    let mut ghost = group.hosts[usual].agent.status();
+    group.down.push(usual);
+    group.run_for(41 * MINUTE_NS);
+    // The last that it said: the task is due, and it has room.
+    let due_ns = Some(group.clock.now_ns());
+    let task = &mut ghost.tasks[0];
+    (task.done_ns, task.due_since_ns, task.due_ns, task.is_ready) = (None, due_ns, due_ns, true);
+    let ghost = group.messages.seal(0, &serde_json::to_vec(&ghost).unwrap()).unwrap();
+    let from = name(&format!("web{usual}"));
+    group.run_with(20 * MINUTE_NS, |group| {
+        group.local.announce(&from, &ghost, Duration::from_mins(1)).unwrap();
+    });
+    let began = group.began("shared");
+    assert!(matches!(began[..], [_, (_, at)] if at < 2 * HOUR + 30), "{began:?}");
+}
+
+/// A key for some series cannot keep others from being backed up.
+#[test]
+fn only_keys_of_a_series_say_that_it_was_done() {
+    for (pattern, is_believed) in [("db*", true), ("files", false)] {
+        let group = Group::new(1, own);
+        group.run_for(30 * MINUTE_NS);
+        let writer = group.secret.messages_of_writer(pattern);
+        group.run_with(HOUR_NS, |group| {
+            let mut claim = group.hosts[0].agent.status();
+            (claim.name, claim.issue.instance) = (name("evil"), 1);
+            claim.tasks[0].done_ns = Some(group.clock.now_ns() + MINUTE_NS);
+            let claim = writer.seal(0, &serde_json::to_vec(&claim).unwrap()).unwrap();
+            group.local.announce(&name("evil"), &claim, Duration::from_mins(1)).unwrap();
+        });
+        let began = group.began("db0");
+        let is_on_time = matches!(began[..], [(0, at)] if at < HOUR + 30);
+        assert_eq!((is_on_time, began.is_empty()), (!is_believed, is_believed), "{began:?}");
+    }
 }
 
 #[test]
@@ -300,5 +404,6 @@ fn a_new_bus_begins_anew() {
     group.run_for(DAY_NS);
     let began = group.began("db0");
     assert!(began.len() == 2 && began[1].1 < 25 * HOUR + 30, "{began:?}");
+    assert_eq!(group.remote(1, &group.messages).status().unwrap().name, name("web1"));
     assert_eq!(Arc::strong_count(&group.wire), 3, "nobody keeps the old one");
 }

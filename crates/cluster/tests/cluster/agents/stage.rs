@@ -329,6 +329,8 @@ pub struct Wire {
     pub is_dead: Arc<AtomicBool>,
     /// Jobs are acknowledged and lost.
     pub loses_jobs: AtomicBool,
+    /// Those of this pool only.
+    pub loses_jobs_of: Mutex<Option<Name>>,
     /// Everybody gets every lease.
     pub grants_all: AtomicBool,
     pub jobs: Mutex<Vec<Job>>,
@@ -341,6 +343,7 @@ impl Wire {
             bus: Arc::new(bus),
             is_dead: Arc::default(),
             loses_jobs: AtomicBool::default(),
+            loses_jobs_of: Mutex::default(),
             grants_all: AtomicBool::default(),
             jobs: Mutex::default(),
             settled: Mutex::default(),
@@ -358,7 +361,11 @@ impl Bus for Wire {
     fn offer(&self, job: &Job) -> Result<Offer> {
         let bus = self.bus()?;
         self.jobs.lock().unwrap().push(job.clone());
-        if self.loses_jobs.load(Relaxed) { Ok(Offer::Added) } else { bus.offer(job) }
+        let is_lost = self.loses_jobs_of.lock().unwrap().as_ref() == Some(&job.pool);
+        if is_lost || self.loses_jobs.load(Relaxed) {
+            return Ok(Offer::Added);
+        }
+        bus.offer(job)
     }
     fn take(&self, pool: &Name, patience: Duration) -> Result<Option<Delivery>> {
         self.bus()?.take(pool, patience)
