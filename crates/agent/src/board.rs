@@ -258,3 +258,50 @@ impl Board<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use silt_cluster::{RunStatus, Work};
+
+    use super::*;
+
+    const HOUR_NS: i64 = 3_600_000_000_000;
+
+    fn task() -> TaskStatus {
+        let work = Work::Forget;
+        TaskStatus {
+            key: work.key(),
+            work,
+            schedule: None,
+            done_ns: None,
+            next_ns: None,
+            due_since_ns: None,
+            due_ns: None,
+            is_ready: false,
+            is_asked: false,
+            running: None,
+            attempts: 0,
+            failure: None,
+            warning: None,
+            retry_ns: None,
+            last: None,
+        }
+    }
+
+    #[test]
+    fn a_task_that_should_have_begun_long_ago_is_overdue() {
+        let state = |task: &TaskStatus| TaskState::of(task, 10 * HOUR_NS, HOUR_NS);
+        let mut task = task();
+        assert_eq!(state(&task), TaskState::Ok);
+        task.warning = Some("a source was partly unreadable".to_owned());
+        assert_eq!(state(&task), TaskState::Warned);
+        task.due_since_ns = Some(9 * HOUR_NS);
+        assert_eq!(state(&task), TaskState::Due);
+        task.failure = Some("disk full".to_owned());
+        assert_eq!(state(&task), TaskState::Failing);
+        task.due_since_ns = Some(9 * HOUR_NS - 1);
+        assert_eq!(state(&task), TaskState::Overdue);
+        task.running = Some(RunStatus { since_ns: 0, done: 1, total: Some(4) });
+        assert_eq!(state(&task), TaskState::Running);
+    }
+}

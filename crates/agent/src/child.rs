@@ -245,3 +245,45 @@ fn read_lines(from: impl Read + Send + 'static, to: SyncSender<String>) {
         }
     });
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arguments(work: Work, due_ns: Option<i64>, is_full: bool) -> String {
+        let program = Program {
+            file: PathBuf::from("/bin/true"),
+            arguments: vec!["--profile".into(), "a".into()],
+            hidden: Vec::new(),
+            forget_after_backup: is_full,
+            check_data: is_full.then(|| "5%".to_owned()),
+        };
+        let run = Run { key: work.key(), work, due_ns };
+        let command = program.command(&run);
+        let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy()).collect();
+        words.join(" ")
+    }
+
+    #[test]
+    fn each_work_is_a_command_of_the_program() {
+        let backup = || Work::Backup { series: "-web1".to_owned() };
+        for (work, due_ns, is_full, expected) in [
+            (backup(), None, false, "backup -- -web1"),
+            (
+                backup(),
+                Some(5),
+                false,
+                "backup --due-since 1970-01-01T00:00:00.000000005Z -- -web1",
+            ),
+            (backup(), None, true, "backup --forget -- -web1"),
+            (Work::Forget, Some(5), true, "forget"),
+            (Work::Reclaim, Some(5), true, "reclaim"),
+            (Work::Check, Some(5), false, "check"),
+            (Work::Check, Some(5), true, "check --read-data-subset 5%"),
+            (Work::Replicate, Some(5), true, "replicate"),
+        ] {
+            let expected = format!("--profile a --json {expected}");
+            assert_eq!(arguments(work, due_ns, is_full), expected);
+        }
+    }
+}

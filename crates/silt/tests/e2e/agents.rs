@@ -236,13 +236,51 @@ fn an_agent_that_is_killed_in_the_middle_makes_each_backup_once() {
 }
 
 #[test]
+fn an_agent_applies_policies_frees_space_checks_and_replicates() {
+    let place = Place::new();
+    let image = place.write("a.raw", &disk(1, 4));
+    for _ in 0..2 {
+        place.silt(&["backup", "vm", &image]).exits(0);
+    }
+    place.silt(&["policy", "set", "vm", "--keep-last", "2"]).exits(0);
+    place.write("theirs", b"theirs\n");
+    let made = ["replicate", "--to", "replica", "--init", "--kdf-memory", "8", "--kdf-passes", "1"];
+    Run::of(place.command().env("SILT_TO_PASSWORD", "theirs").args(made)).exits(0);
+    let host = Host { place: &place, name: "host" };
+    let works = ["forget", "reclaim", "check", "replicate"];
+    let once = once();
+    let table = works.map(|work| format!("{work} = '{once}'\n")).concat();
+    host.set(&format!(
+        "[agent]\nbackup = '{once}'\ncheck-data = '100%'\nforget-after-backup = true\n{table}\
+         [profiles.default]\n[profiles.default.replicas.x]\nto = 'replica'\n\
+         password-file = 'theirs'\n\
+         [profiles.default.series.vm]\nvolumes = {{ a = 'a.raw' }}\n"
+    ));
+    let _agent = host.start();
+    eventually("the end of all runs", || host.log().matches("\"run_ended\"").count() >= 5);
+    let log = host.log();
+    assert_eq!(log.matches("\"end\":\"done\"").count(), 5, "{log}");
+    for work in ["backup"].iter().chain(&works) {
+        assert!(log.contains(&format!("\"work\":\"{work}\"")), "{work}: {log}");
+    }
+    assert_eq!(snapshots(&place, "vm"), 2, "{log}");
+    host.silt(&["status"]).exits(0);
+    let verified = place.silt(&["status", "vm", "--json"]).exits(0).messages().remove(0);
+    assert!(verified["verified_since"].is_string(), "{verified}");
+    let mut replica = place.command();
+    replica.env("SILT_PASSWORD", "theirs").args(["-r", "replica", "snapshots", "--json"]);
+    // What is deleted here stays there.
+    assert_eq!(Run::of(&mut replica).exits(0).messages().len(), 3, "{log}");
+}
+
+#[test]
 fn a_service_tells_systemd_that_it_lives_and_ends_its_backups() {
     let place = Place::new();
     place.write("a.raw", &disk(1, 24));
     let host = Host { place: &place, name: "host" };
     host.set(&format!(
         "[agent]\nbackup = '{}'\n[profiles.default]\nlimit-read = 2\n\
-         [profiles.default.series.vm]\nvolumes = {{ root = 'a.raw' }}\n",
+         [profiles.default.series.vm]\nvolumes = {{ a = 'a.raw' }}\n",
         once()
     ));
     let socket = std::os::unix::net::UnixDatagram::bind(place.path("notify")).unwrap();
