@@ -10,10 +10,13 @@ use silt_format::Result;
 
 use crate::bus::{Bus, Job, Name};
 use crate::messages::Messages;
-use crate::status::{AgentStatus, DIRECTOR, DirectorStatus, Issue, JobBody};
+use crate::status::{AgentStatus, DIRECTOR, DirectorStatus, Issue, JobBody, TaskStatus};
 
 /// How long an offer is given to begin.
 const OFFER_NS: i64 = 120_000_000_000;
+/// Agents say so often what they do. One that was not due then may be due now; as the director
+/// knows itself best, it would else offer shared tasks to itself alone.
+pub(crate) const SOON_NS: i64 = 60_000_000_000;
 /// For how long the director says that it is there.
 const TERM: Duration = Duration::from_secs(90);
 
@@ -155,22 +158,32 @@ fn wanted(agents: &[AgentStatus]) -> BTreeMap<Name, Wanted<'_>> {
         let known = done.entry(key).or_insert(done_ns);
         *known = (*known).max(done_ns);
     }
+    for task in tasks().filter(|task| task.is_ready) {
+        let (Some(since_ns), Some(due_ns)) = (task.due_since_ns, task.due_ns) else { continue };
+        // Its agent may not have heard yet that another has done it.
+        if done.get(&task.key).is_some_and(|done| *done >= due_ns) {
+            continue;
+        }
+        let known = wanted.entry(task.key.clone());
+        let known = known.or_insert(Wanted { since_ns, due_ns, agents: Vec::new() });
+        known.since_ns = known.since_ns.min(since_ns);
+        known.due_ns = known.due_ns.max(due_ns);
+    }
     for agent in agents {
-        for task in agent.tasks.iter().filter(|task| task.is_ready) {
-            let (Some(since_ns), Some(due_ns)) = (task.due_since_ns, task.due_ns) else { continue };
-            // It may not have heard yet that another has done it.
-            if done.get(&task.key).is_some_and(|done| *done >= due_ns) {
-                continue;
+        for task in agent.tasks.iter().filter(|task| task.is_ready || is_soon(task, agent.at_ns)) {
+            if let Some(known) = wanted.get_mut(&task.key) {
+                known.agents.push(&agent.name);
             }
-            let known = wanted.entry(task.key.clone());
-            let known = known.or_insert(Wanted { since_ns, due_ns, agents: Vec::new() });
-            known.since_ns = known.since_ns.min(since_ns);
-            known.due_ns = known.due_ns.max(due_ns);
-            known.agents.push(&agent.name);
         }
     }
     wanted.retain(|key, _| !running.contains(key));
     wanted
+}
+
+/// Whether a task that was not due when its agent said so is due about now.
+fn is_soon(task: &TaskStatus, at_ns: i64) -> bool {
+    let is_free = task.running.is_none() && task.retry_ns.is_none_or(|retry| retry <= at_ns);
+    is_free && task.due_ns.is_none() && task.next_ns.is_some_and(|next| next - at_ns <= SOON_NS)
 }
 
 /// Which agent a task is offered to: of those with room, the first in an order that depends on

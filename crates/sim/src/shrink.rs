@@ -82,7 +82,10 @@ fn smaller(plan: &Plan) -> Vec<Plan> {
     plans
 }
 
-fn shrink_agents(plan: &Plan, without: &mut dyn FnMut(&dyn Fn(&mut Plan))) {
+/// Changes a plan.
+type Change<'c> = &'c dyn Fn(&mut Plan);
+
+fn shrink_agents(plan: &Plan, without: &mut dyn FnMut(Change<'_>)) {
     for (agent, all) in plan.agents.iter().enumerate() {
         without(&|plan| drop(plan.agents.remove(agent)));
         without(&|plan| plan.agents[agent].bus_faults = 0);

@@ -10,6 +10,7 @@ use silt_repository::env::Env;
 use super::task::{Known, Running};
 use super::{AgentOptions, Event, Step};
 use crate::Name;
+use crate::director::SOON_NS;
 use crate::notes::Notes;
 use crate::status::{
     AgentStatus, DIRECTOR, DirectorStatus, Issue, Refusal, RunStatus, TaskStatus, Telling, Told,
@@ -267,8 +268,15 @@ impl State {
             self.changed();
             return Grant::Needless;
         };
-        if known.running.is_some() || known.has_job || known.due_since(now_ns, &zone).is_none() {
+        if known.running.is_some() || known.has_job {
             return Grant::Needless;
+        }
+        if known.due_since(now_ns, &zone).is_none() {
+            // The director's clock may be a little ahead.
+            let soon_ns = known.next_ns(now_ns, &zone).map(|next| next - now_ns);
+            let soon_ns = soon_ns.filter(|pause| *pause <= SOON_NS);
+            let later = |pause: i64| Grant::Later(Duration::from_nanos(pause.unsigned_abs()));
+            return soon_ns.map_or(Grant::Needless, later);
         }
         if let Some(retry_ns) = known.notes.retry_ns.filter(|at| *at > now_ns) {
             return Grant::Later(Duration::from_nanos((retry_ns - now_ns).unsigned_abs()));

@@ -139,14 +139,16 @@ fn what_one_agent_said_is_not_believed_of_another() {
 
 #[test]
 fn a_director_that_lost_its_lease_is_none_any_more() {
-    let mut group = Group::new(2, own);
-    group.run_for(MINUTE_NS);
     let director = |group: &Group| fleet(&group.local, &group.messages).unwrap().director.unwrap();
+    let mut group = Group::new(2, own);
+    group.down = vec![0];
+    group.run_for(MINUTE_NS);
+    // The second of each tick: what it says is heard by all.
     let first = director(&group).agent;
-    group.down.extend(group.hosts.iter().position(|host| host.options.name == first));
+    group.down = vec![1];
     group.run_for(MINUTE_NS);
     let second = director(&group).agent;
-    assert_ne!(first, second);
+    assert_eq!((first, second.clone()), (name("web1"), name("web0")));
     group.down.clear();
     // It may act once more before it finds out.
     group.run_for(20 * SECOND_NS);
@@ -231,6 +233,36 @@ fn an_agent_that_takes_no_jobs_does_not_use_up_the_limit() {
     let (stolen, good) = (group.began("db0"), group.began("db1"));
     assert!(good.len() == 1 && good[0].1 < HOUR + 3 * MINUTE, "{good:?}");
     assert!(stolen.len() == 1 && stolen[0].1 < HOUR + 20 * MINUTE, "{stolen:?}");
+}
+
+#[test]
+fn shared_tasks_are_spread_over_agents() {
+    let tasks = |_| (0..8).map(|one| backup(&format!("shared{one}"), "*:00")).collect();
+    let group = Group::with(3, tasks, |options| AgentOptions { parallel: 8, ..options });
+    group.run_for(3 * HOUR_NS);
+    let counts: Vec<usize> = group.hosts.iter().map(|host| host.hand.starts()).collect();
+    assert_eq!(counts.iter().sum::<usize>(), 16, "{counts:?}");
+    assert!(counts.iter().all(|count| *count > 0 && *count < 16), "{counts:?}");
+}
+
+#[test]
+fn a_job_that_comes_a_little_early_waits() {
+    let tasks = |_| (0..8).map(|one| backup(&format!("shared{one}"), "*:00")).collect();
+    let group = Group::with(2, tasks, |options| {
+        let leads = options.name == name("web0");
+        AgentOptions { leads, parallel: 8, ..options }
+    });
+    group.hosts[1].env.skew_ns.store(-30 * SECOND_NS, Relaxed);
+    group.run_for(HOUR_NS + 30 * MINUTE_NS);
+    let early = group.wire.settled.lock().unwrap();
+    assert!(early.iter().any(|state| matches!(state, JobState::Again(_))), "{early:?}");
+    assert!(group.hosts[1].hand.starts() > 0);
+    for one in 0..8 {
+        let mut began = group.began(&format!("shared{one}"));
+        // A clock that is behind comes past midnight once more.
+        began.retain(|(_, at)| *at > MINUTE);
+        assert!(matches!(began[..], [(_, at)] if at < HOUR + 45), "{began:?}");
+    }
 }
 
 #[test]
@@ -321,7 +353,7 @@ fn only_keys_of_a_series_say_that_it_was_done() {
         let writer = group.secret.messages_of_writer(pattern);
         group.run_with(HOUR_NS, |group| {
             let mut claim = group.hosts[0].agent.status();
-            (claim.name, claim.issue.instance) = (name("evil"), 1);
+            (claim.name, claim.issue.instance, claim.parallel) = (name("evil"), 1, 0);
             claim.tasks[0].done_ns = Some(group.clock.now_ns() + MINUTE_NS);
             let claim = writer.seal(0, &serde_json::to_vec(&claim).unwrap()).unwrap();
             group.local.announce(&name("evil"), &claim, Duration::from_mins(1)).unwrap();
