@@ -71,11 +71,10 @@ pub enum LinkState {
 /// Being on the bus, from a thread of its own: what it waits for delays no backup.
 pub struct Link<'l> {
     pub agent: &'l Agent,
-    pub name: &'l Name,
-    pub bus: &'l BusSettings,
     pub env: &'l Arc<dyn Env>,
     pub open: Open<'l>,
-    pub teller: &'l Teller,
+    pub connect: &'l (dyn Fn() -> Result<Arc<dyn Bus>, Failure> + Sync),
+    pub teller: Teller,
     pub state: Mutex<LinkState>,
 }
 
@@ -89,8 +88,7 @@ impl Link<'_> {
             return;
         };
         while !self.env.is_interrupted() {
-            let connect = || connect(self.bus, self.name, self.env);
-            let Some(bus) = self.try_until_done(connect) else { return };
+            let Some(bus) = self.try_until_done(self.connect) else { return };
             self.meet(&bus, &messages);
         }
     }
@@ -146,3 +144,6 @@ impl Link<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -11,7 +11,7 @@ use silt_terminal::output;
 use siltstone::Env;
 
 use crate::child::{ChildWorker, Program};
-use crate::link::{Link, LinkState, Open};
+use crate::link::{self, Link, LinkState, Open};
 use crate::plan::Plan;
 use crate::systemd::Notifier;
 use crate::tell::Teller;
@@ -48,13 +48,16 @@ impl Process<'_> {
         let teller = Teller { json: self.json };
         let mut notifier = std::mem::take(&mut self.notifier);
         let bus = self.plan.settings.bus.as_ref();
-        let link = bus.map(|bus| Link {
+        let connect = || match bus {
+            Some(bus) => link::connect(bus, &self.plan.name, &self.env),
+            None => Err(Error::invalid("no bus is set").into()),
+        };
+        let link = bus.map(|_| Link {
             agent: &agent,
-            name: &self.plan.name,
-            bus,
             env: &self.env,
             open: self.open,
-            teller: &teller,
+            connect: &connect,
+            teller,
             state: Mutex::default(),
         });
         self.tell_ready();

@@ -347,8 +347,8 @@ fn agents_work_with_the_bus_and_without_it() {
     let mut told = commands(&place, &one, &two);
     told += &one.silt(&["cluster", "agents", "--json"]).exits(0).out;
     // The bus dies, and all that it knew with it.
-    drop(std::mem::replace(&mut server, bus.start()));
     server.0.kill().unwrap();
+    server.0.wait().unwrap();
     std::fs::remove_dir_all(&bus.folder).unwrap();
     let before = snapshots(&place, "one");
     eventually("backups without the bus", || snapshots(&place, "one") > before + 1);
