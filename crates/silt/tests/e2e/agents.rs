@@ -341,11 +341,11 @@ fn agents_work_with_the_bus_and_without_it() {
         let told = one.silt(&["cluster", "agents", "--json"]);
         told.code == 0 && told.out.matches("\"cluster_agent\"").count() == 2
     });
-    eventually("backups of both", || ["one", "two"].iter().all(|name| snapshots(&place, name) > 0));
     let status = one.silt(&["cluster", "status"]).exits(0);
     assert!(["one-large", "two-large", "Director: "].iter().all(|it| status.out.contains(it)));
     let mut told = commands(&place, &one, &two);
     told += &one.silt(&["cluster", "agents", "--json"]).exits(0).out;
+    eventually("backups of both", || ["one", "two"].iter().all(|name| snapshots(&place, name) > 0));
     // The bus dies, and all that it knew with it.
     server.0.kill().unwrap();
     server.0.wait().unwrap();
