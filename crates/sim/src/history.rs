@@ -2,6 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::thread::Scope;
 
 use silt_format::tree::{FileChunking, FileKind};
 use silt_format::{Chunking, Config, Error, ErrorKind, Id, KdfCost, KeyLabel, Result};
@@ -11,7 +12,6 @@ use siltstone::{
     SharePolicy, SharedSweepOptions, SweepOptions,
 };
 
-use crate::agents;
 use crate::called::Called;
 use crate::content::{self, Content, Data};
 use crate::disk::Source;
@@ -92,7 +92,8 @@ fn is_refusal(kind: ErrorKind) -> bool {
     matches!(kind, AlreadyExists | Denied | Invalid | NoRepository | NotFound)
 }
 
-pub fn run_hosts(stage: &Stage) {
+/// Runs all hosts, and the threads that `more` starts, until they have ended.
+pub fn run_hosts<'s>(stage: &'s Stage, more: impl for<'scope> FnOnce(&'scope Scope<'scope, 's>)) {
     std::thread::scope(|scope| {
         for (number, host) in stage.plan.hosts.iter().enumerate() {
             scope.spawn(move || {
@@ -104,7 +105,7 @@ pub fn run_hosts(stage: &Stage) {
                 stage.world.end(number);
             });
         }
-        agents::spawn(stage, scope);
+        more(scope);
         stage.world.let_hosts_begin();
     });
 }

@@ -9,7 +9,7 @@ use crate::history::{Stage, begin, run_hosts, text};
 use crate::model::Model;
 use crate::plan::Plan;
 use crate::world::World;
-use crate::{verify, verify_sites};
+use crate::{agents, verify, verify_sites};
 
 /// The result of a history.
 #[derive(Clone, Debug)]
@@ -30,7 +30,7 @@ pub fn play(plan: &Plan, keeps_events: bool) -> Outcome {
     let stage = Stage { plan: plan.clone(), world, model };
     let begun = catch_unwind(AssertUnwindSafe(|| {
         begin(&stage)?;
-        run_hosts(&stage);
+        run_hosts(&stage, |scope| agents::spawn(&stage, scope));
         Ok(())
     }));
     match begun {
