@@ -38,7 +38,7 @@ cp docs/OPERATIONS.md docs/JSON.md "$tree/docs"
 cp CHANGELOG.md "$tree/docs/NEWS.md"
 cp -r packaging/systemd/examples "$tree/examples"
 mkdir "$tree/units"
-cp packaging/systemd/silt-*@.* "$tree/units"
+cp packaging/systemd/silt-*@.* packaging/systemd/silt-agent.service "$tree/units"
 cp "$binary" "$tree/silt"
 if [ -n "$version" ]; then sed -i "1s/(.*)/($version)/" "$tree/debian/changelog"; fi
 day=$(date -u -d "$(dpkg-parsechangelog -l "$tree/debian/changelog" -S Date)" +%F)

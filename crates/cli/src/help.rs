@@ -132,11 +132,52 @@ profile, `silt replicate --to offsite` to one. Relative paths start at the folde
 Options take precedence over variables, and these over the profile: see `silt config show`.
 ";
 
+const AGENTS: &str = "\
+`silt agent run` backs up the series of a profile when they are due. The file is that of
+`silt help profiles`, with a table [agent]. Everything in it is optional:
+
+  [agent]
+  name = \"host1\"                      # by default the name of the host
+  profile = \"default\"                 # whose series, repository and limits it uses
+  backup = \"daily\"                    # when series are due, as in systemd.time(7)
+  forget = \"Sat 05:00\"                # `silt forget`
+  reclaim = \"Sat 06:00\"               # `silt reclaim`
+  check = \"Sun 05:00\"                 # `silt check`
+  check-data = \"5%\"                   # with --read-data-subset
+  replicate = \"hourly\"                # `silt replicate`
+  spread = \"30min\"                    # each task is put off by up to this long, always the same
+  parallel = 1                        # runs at once
+  forget-after-backup = false         # `silt backup --forget`
+  allow = [\"backup\", \"cancel\", \"round\"]    # commands of `silt cluster` that it obeys
+  alone-after = \"15min\"               # how long a due task waits for the director
+  leads = true                        # whether it may be the director
+  limit = 0                           # runs of all hosts at once while it is; 0: no limit
+
+  [agent.bus]                         # without it, the host works alone
+  servers = [\"nats://bus1:4222\", \"nats://bus2:4222\"]
+  user = \"host1\"
+  password-file = \"bus-password\"      # or \"credential:NAME\", a systemd credential
+  certificates = \"ca.pem\"             # of the servers, besides those of the system
+  certificate = \"host1.pem\"           # shown to the servers
+  key = \"host1.key\"
+  tls-first = false                   # for servers with handshake_first
+  replicas = 3                        # servers that keep each job
+
+  [profiles.default.series.db1]
+  volumes = { root = \"/vm/db1.raw\" }
+  schedule = \"hourly\"                 # instead of that of [agent]; \"never\": only on command
+
+`silt agent check-config` checks it and shows the times, `silt agent calendar` those of an
+expression. Relative paths start at the folder of the file.
+";
+
 /// A page of help that belongs to no command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Topic {
     /// The global options.
     Options,
+    /// The table of agents.
+    Agents,
     /// The options and variables of repositories in buckets.
     Buckets,
     /// The variables.
@@ -153,6 +194,7 @@ pub enum Topic {
 pub fn topic(name: &str) -> Option<Topic> {
     match name {
         "options" => Some(Topic::Options),
+        "agents" => Some(Topic::Agents),
         "buckets" => Some(Topic::Buckets),
         "environment" => Some(Topic::Environment),
         "fleet" => Some(Topic::Fleet),
@@ -198,6 +240,7 @@ pub fn page(topic: Topic) -> StyledStr {
             rendered("Global options of all commands:\n\n", |arg| !is_for_buckets(arg))
         }
         Topic::Buckets => rendered(BUCKETS_INTRODUCTION, is_for_buckets),
+        Topic::Agents => StyledStr::from(AGENTS),
         Topic::Environment => StyledStr::from(ENVIRONMENT),
         Topic::Trees => rendered_trees(),
         Topic::Fleet => StyledStr::from(FLEET),
@@ -209,6 +252,7 @@ pub fn page(topic: Topic) -> StyledStr {
 pub fn introduction(topic: Topic) -> &'static str {
     match topic {
         Topic::Options => "",
+        Topic::Agents => AGENTS,
         Topic::Buckets => BUCKETS_INTRODUCTION,
         Topic::Environment => ENVIRONMENT,
         Topic::Trees => TREES_INTRODUCTION,
@@ -296,7 +340,7 @@ mod tests {
 
     /// Commands whose own options, arguments and examples need more, and why.
     const LONG: [(&str, usize, &str); 1] =
-        [("silt backup", 77, "it has 22 options of its own, six of them for rounds")];
+        [("silt backup", 81, "it has 23 options of its own, six of them for rounds")];
 
     /// The pages of a command and of its subcommands, by their names.
     fn pages(command: &mut Command, name: &str, found: &mut Vec<(String, String)>) {

@@ -5,6 +5,7 @@
 #![expect(missing_docs, reason = "the help of a command is on its variant, not on its arguments")]
 #![allow(rustdoc::broken_intra_doc_links, rustdoc::bare_urls, reason = "help is plain text")]
 
+mod agent;
 mod completion;
 mod config;
 mod copies;
@@ -24,6 +25,9 @@ mod serve;
 mod trees;
 mod tune;
 
+pub use agent::{
+    Agent, AgentRun, BusOptions, Calendar, Cluster, ClusterBackup, ClusterCancel, ClusterStatus,
+};
 pub use completion::{Complete, Manual};
 pub use config::ConfigCommand;
 pub use copies::{Copies, CopiesCommand};

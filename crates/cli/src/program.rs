@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::agent::{Agent, Cluster};
 use crate::completion::{Complete, Manual};
 use crate::config::ConfigCommand;
 use crate::copies::Copies;
@@ -35,7 +36,8 @@ const AFTER_HELP: &str = "Exit status:
    11  another process works on the series
    12  wrong password
    13  refused: rights, keys, an existing target, safety checks
-   20  `silt status`: a series is too old or damaged, or a replica is behind
+   20  `silt status`: a series is too old or damaged, or a replica is behind;
+       `silt cluster status`: a task is overdue, or a series has no agent
   130  interrupted
 
 Examples:
@@ -72,6 +74,7 @@ pub enum Command {
   silt backup db1 dump=- --stdin-command pg_dumpall
   silt backup home /srv/home etc=/etc --exclude '*.tmp' --exclude-caches
   silt backup web1 'root=nbd+unix:///?socket=/run/x.sock' --changed qemu:dirty-bitmap:monday
+  silt backup web1 --due-since '2026-11-20 01:00'
   silt backup --fleet fleet.toml --spool --rounds 4
   silt backup --all")]
     Backup(Box<Backup>),
@@ -290,6 +293,12 @@ They can be brought back with `silt undelete` until a reclaim frees their space.
 A replica is a repository with the same secret and a password of its own. Only what it lacks is
 sent, but no snapshots older than the newest one in both. An interrupted replication goes on.")]
     Replicate(Replicate),
+    /// Back up the series of this host when they are due, by itself and with other hosts
+    #[command(subcommand)]
+    Agent(Agent),
+    /// Show what the agents of all hosts do, and give them commands
+    #[command(subcommand)]
+    Cluster(Cluster),
     /// Repair a series with a damaged newest head, and bring back snapshots dropped by force
     #[command(after_help = "Examples:\n  silt recover web1")]
     Recover {
@@ -344,12 +353,13 @@ profiles, if the password is in a file or a variable.")]
     /// Write the manual pages to a folder, for packages
     #[command(hide = true)]
     Manual(Manual),
-    /// Print the help of a command, or one of the topics options, buckets, environment, fleet,
-    /// profiles and trees
+    /// Print the help of a command, or one of the topics options, agents, buckets, environment,
+    /// fleet, profiles and trees
     #[command(after_help = "Examples:
   silt help backup
   silt help key add
   silt help options
+  silt help agents
   silt help buckets
   silt help environment
   silt help fleet
@@ -455,6 +465,10 @@ pub struct Backup {
     #[arg(long, value_name = "COMMAND", requires = "volumes",
         conflicts_with_all = ["fleet", "all"])]
     pub after: Option<String>,
+    /// Do nothing if the series has a snapshot from this time or later: a day, a local date and
+    /// time, or an RFC 3339 time. So a job that runs twice makes one snapshot.
+    #[arg(long, value_name = "TIME")]
+    pub due_since: Option<String>,
     /// Apply the series' stored retention policy afterwards (`silt policy set`).
     #[arg(long)]
     pub forget: bool,

@@ -100,6 +100,11 @@ impl Opener {
         Self { connections, kinds, ..Self::default() }
     }
 
+    /// What the program adds.
+    pub fn kinds(&self) -> &'static [StorageKind] {
+        self.kinds
+    }
+
     /// Opens the storage at a location; nothing is written to it.
     pub fn open(&self, location: &str) -> Result<Arc<dyn Storage>> {
         match scheme(location) {

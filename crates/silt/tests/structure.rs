@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// Crates from the bottom up: each may use those before it, and no other.
-const CRATES: [&str; 22] = [
+const CRATES: [&str; 23] = [
     "format",
     "chunking",
     "storage",
@@ -25,6 +25,7 @@ const CRATES: [&str; 22] = [
     "export",
     "terminal",
     "location",
+    "agent",
     "cli",
     "sim",
     "silt",

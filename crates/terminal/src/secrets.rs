@@ -111,6 +111,11 @@ pub fn by_command(command: &str) -> Result<Vec<u8>, Failure> {
     not_empty(from_command(command.as_ref())?)
 }
 
+/// Returns the password in the first line of a file, or of a credential of systemd.
+pub fn of_file(file: &Path) -> Result<Vec<u8>, Failure> {
+    not_empty(from_file(file)?)
+}
+
 fn not_empty(password: Vec<u8>) -> Result<Vec<u8>, Failure> {
     if password.is_empty() {
         return Err(Failure::Usage("the password is empty".to_owned()));

@@ -55,6 +55,15 @@ pub fn parse_nanoseconds(text: &str) -> Result<i64, Failure> {
     parsed.map_err(|error| usage(error.to_string()))
 }
 
+/// The same, but a day means its start: what is asked about is what has happened since.
+pub fn parse_since(text: &str) -> Result<i64, Failure> {
+    let time_ns = parse_nanoseconds(text)?;
+    let day = text.parse::<jiff::civil::Date>().ok().filter(|_| text.len() == 10);
+    let start = day.and_then(|day| day.to_zoned(TimeZone::system()).ok());
+    let start_ns = start.and_then(|start| i64::try_from(start.timestamp().as_nanosecond()).ok());
+    Ok(start_ns.unwrap_or(time_ns))
+}
+
 /// Parses a number of bytes: digits, then optionally KiB, MiB, GiB, TiB or their first letters.
 pub fn parse_bytes(text: &str) -> Result<u64, Failure> {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());

@@ -16,7 +16,7 @@ use siltstone::{
 
 use super::made_here::MadeHere;
 use super::volume_args::{PathText, VolumeArg, changed_args, changed_context, is_stdin};
-use super::{Failure, PROGRAM, Session, Traffic, forget, made_json, rounds, short, trees};
+use super::{Failure, PROGRAM, Session, Traffic, due, forget, made_json, rounds, short, trees};
 use crate::cli::{Backup, ChangedForm, SourceFormat};
 use crate::failure::exit_code;
 use crate::{output, snapshot_name};
@@ -40,10 +40,20 @@ pub fn run(session: &Session<'_>, args: &Backup) -> Result<u8, Failure> {
     let Some(series) = args.series.as_ref().filter(|_| !args.volumes.is_empty()) else {
         return rounds::run(session, args);
     };
+    // Before commands run and sources are opened: there may be nothing to do.
+    let mut opened = None;
+    if let Some(since_ns) = due::since(args)? {
+        let repository = repository(session, args)?;
+        let own_name = MadeHere::new(session, &repository).own_name(&repository, series)?;
+        if due::is_done(session, &repository, &own_name, since_ns)? {
+            return Ok(0);
+        }
+        opened = Some(repository);
+    }
     if let Some(command) = &args.before {
         rounds::run_hook(series, "before", command)?;
     }
-    let result = run_one(session, args, series);
+    let result = run_one(session, args, series, opened);
     let after = args.after.as_ref().map(|command| rounds::run_hook(series, "after", command));
     match (result, after) {
         (Ok(0), Some(Err(error))) => Err(error.into()),
@@ -57,8 +67,13 @@ pub fn run(session: &Session<'_>, args: &Backup) -> Result<u8, Failure> {
     }
 }
 
-/// Backs up one series.
-fn run_one(session: &Session<'_>, args: &Backup, series: &str) -> Result<u8, Failure> {
+/// Backs up one series, to the repository if it is open already.
+fn run_one(
+    session: &Session<'_>,
+    args: &Backup,
+    series: &str,
+    opened: Option<Repository>,
+) -> Result<u8, Failure> {
     let chunking = args.chunking.as_deref().map(snapshot_name::parse_chunking).transpose()?;
     let volumes: Vec<VolumeArg<'_>> =
         args.volumes.iter().map(|text| VolumeArg::parse(text)).collect();
@@ -72,7 +87,7 @@ fn run_one(session: &Session<'_>, args: &Backup, series: &str) -> Result<u8, Fai
     let tree_options = trees::options(&args.tree)?;
     // Sources are opened first: a mistyped path should not take a lease.
     let sources = open_sources(session, args, &volumes, &changed)?;
-    let repository = repository(session, args)?;
+    let repository = opened.map_or_else(|| repository(session, args), Ok)?;
     let options = options(session, args, chunking);
     let made_here = MadeHere::new(session, &repository);
     let own_name = made_here.own_name(&repository, series)?;

@@ -1,12 +1,14 @@
 //! The configuration file and its profiles, and `silt config`.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::ArgMatches;
 use clap::parser::ValueSource;
 use serde::{Deserialize, Deserializer, de};
 use serde_json::json;
+use silt_agent::AgentSettings;
 use silt_format::Error;
 use silt_source::nbd::Uri;
 
@@ -33,6 +35,7 @@ struct File {
     default_profile: Option<String>,
     #[serde(default)]
     profiles: BTreeMap<String, Profile>,
+    agent: Option<AgentSettings>,
 }
 
 /// Settings that are used together.
@@ -94,15 +97,18 @@ fn wait<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
 }
 
 /// The file that is used, and the chosen profile.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Chosen {
     file: Option<PathBuf>,
     name: Option<String>,
     pub profile: Profile,
+    /// The table of the agent.
+    pub agent: Option<AgentSettings>,
     /// The settings in effect, and where each comes from.
     shown: Vec<Setting>,
 }
 
+#[derive(Clone)]
 struct Setting {
     key: &'static str,
     value: serde_json::Value,
@@ -123,7 +129,8 @@ pub fn apply(global: &mut Global, matches: &ArgMatches) -> Result<Chosen, Failur
         chosen.settle(global, matches);
         return Ok(chosen);
     };
-    let named = global.profile.as_ref().or(file.default_profile.as_ref());
+    let of_agent = || file.agent.as_ref()?.profile.as_ref().filter(|_| is_of_agents(matches));
+    let named = global.profile.as_ref().or_else(of_agent).or(file.default_profile.as_ref());
     let name = named.cloned().unwrap_or_else(|| DEFAULT_PROFILE.to_owned());
     let profile = match file.profiles.get(&name) {
         Some(profile) => Some(located(profile.clone(), &path)),
@@ -137,7 +144,10 @@ pub fn apply(global: &mut Global, matches: &ArgMatches) -> Result<Chosen, Failur
             )));
         }
     };
+    let folder = std::path::absolute(&path).unwrap_or_else(|_| path.clone());
+    let folder = folder.parent().unwrap_or(Path::new("/"));
     let mut chosen = Chosen {
+        agent: file.agent.map(|agent| agent.located(folder)),
         file: Some(path),
         name: profile.is_some().then_some(name),
         profile: profile.unwrap_or_default(),
@@ -145,6 +155,11 @@ pub fn apply(global: &mut Global, matches: &ArgMatches) -> Result<Chosen, Failur
     };
     chosen.settle(global, matches);
     Ok(chosen)
+}
+
+/// Whether a command is about agents, so that the profile is theirs.
+fn is_of_agents(matches: &ArgMatches) -> bool {
+    matches!(matches.subcommand_name(), Some("agent" | "cluster"))
 }
 
 /// The names of the profiles of the configuration file.
@@ -184,6 +199,9 @@ fn read(path: &Path) -> Result<File, Failure> {
     let text = std::fs::read_to_string(path).map_err(unread)?;
     let file: File = toml::from_str(&text)
         .map_err(|error| Failure::Usage(rounds::toml_error(path, &text, &error)))?;
+    if let Some((key, what)) = file.agent.as_ref().and_then(AgentSettings::problem) {
+        return Err(Failure::Usage(format!("{shown}: agent.{key}: {what}")));
+    }
     for (name, profile) in &file.profiles {
         let wrong = |key: &str, what: &str| {
             Err(Failure::Usage(format!("{shown}: profile '{name}': {key}: {what}")))
@@ -240,9 +258,41 @@ fn located(mut profile: Profile, file: &Path) -> Profile {
 }
 
 impl Chosen {
+    /// The name of the profile.
+    pub fn profile_name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
     /// Whether the repository is that of the profile.
     pub fn is_for(&self, global: &Global) -> bool {
         self.profile.repository.is_none() || self.profile.repository == global.repo
+    }
+
+    /// The arguments with which another process of this program has the same settings.
+    pub fn arguments(&self, global: &Global) -> Vec<OsString> {
+        let mut all: Vec<OsString> = Vec::new();
+        let mut add = |option: &str, value: OsString| all.extend([option.into(), value]);
+        if let Some(file) = &self.file {
+            let file = std::path::absolute(file).unwrap_or_else(|_| file.clone());
+            add("--config", file.into());
+        }
+        if let Some(name) = &self.name {
+            add("--profile", name.into());
+        }
+        if let Some(file) = &global.admin_password_file {
+            add("--admin-password-file", file.into());
+        }
+        for setting in self.shown.iter().filter(|it| it.from == "command line") {
+            match (setting.key, &setting.value) {
+                ("cache", _) => all.push("--no-cache".into()),
+                ("wait", seconds) => all.extend(["--wait".into(), format!("{seconds}s").into()]),
+                (key, serde_json::Value::String(text)) => {
+                    all.extend([format!("--{key}").into(), text.into()]);
+                }
+                (key, value) => all.extend([format!("--{key}"), value.to_string()].map(Into::into)),
+            }
+        }
+        all
     }
 
     /// Whether a setting is given as an option.

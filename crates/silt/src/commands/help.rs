@@ -17,8 +17,8 @@ pub fn run(name: &'static str, words: &[String]) -> Result<u8, Failure> {
     for word in words {
         command = command.find_subcommand_mut(word).ok_or_else(|| {
             Failure::Usage(format!(
-                "'{}' is neither a command nor one of the topics options, buckets, \
-                 environment, fleet, profiles and trees",
+                "'{}' is neither a command nor one of the topics options, agents, \
+                 buckets, environment, fleet, profiles and trees",
                 words.join(" ")
             ))
         })?;

@@ -12,9 +12,10 @@ use crate::cli::{self, Cli, Manual, Topic};
 use crate::output;
 
 /// Topics that are pages, their sections, and what they are about.
-const PAGES: [(Topic, &str, &str, &str); 3] = [
+const PAGES: [(Topic, &str, &str, &str); 4] = [
     (Topic::Profiles, "silt.toml", "5", "configuration file of silt"),
     (Topic::Fleet, "silt-fleet", "5", "fleet files, which list the series of a backup"),
+    (Topic::Agents, "silt-agents", "5", "the table [agent] of the configuration file of silt"),
     (Topic::Buckets, "silt-buckets", "7", "repositories of silt in object stores"),
 ];
 

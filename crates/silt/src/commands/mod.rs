@@ -1,12 +1,15 @@
 //! One module per command, and code that commands share.
 
+mod agent;
 mod backup;
 mod check;
+mod cluster;
 mod completion;
 mod config;
 mod copies;
 mod delete;
 mod diff;
+mod due;
 mod each;
 mod files;
 mod forget;
@@ -187,6 +190,8 @@ fn dispatch(session: &Session<'_>, program: &Program, command: &Command) -> Resu
         Command::Rounds(Rounds::Plan(args)) => rounds::plan(session, args),
         Command::Serve(args) => serve::run(session, args),
         Command::Replicate(args) => replicate::run(session, args),
+        Command::Agent(args) => agent::run(session, args),
+        Command::Cluster(args) => cluster::run(session, args),
         Command::Recover { series } => reclaim::recover(session, series),
         Command::Tune(args) => tune::run(session, args),
         Command::Policy(args) => policy::run(session, args),

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
-use crate::kit::{Place, Run, can, damage, noise, tool};
+use crate::kit::{Place, Run, can, certificates, damage, noise, tool};
 
 /// A server that was started, and is ended when this is dropped.
 pub struct Served {
@@ -222,23 +222,7 @@ fn a_port_that_others_reach_needs_tls() {
         return;
     }
     let pki = place.path("pki");
-    std::fs::create_dir(&pki).unwrap();
-    let openssl = |args: &[&str]| {
-        let mut command = Command::new("openssl");
-        let run = Run::of(command.args(args).current_dir(&pki));
-        run.exits(0);
-    };
-    let ec = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"];
-    let ca = ["req", "-x509", "-days", "2", "-subj", "/CN=test", "-keyout", "ca.key"];
-    openssl(&[&ca[..], &["-out", "ca-cert.pem"], &ec].concat());
-    for (name, key) in
-        [("server-cert.pem", "server-key.pem"), ("client-cert.pem", "client-key.pem")]
-    {
-        let of = ["req", "-x509", "-days", "2", "-CA", "ca-cert.pem", "-CAkey", "ca.key"];
-        let about = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"];
-        let plain = ["-addext", "basicConstraints=critical,CA:FALSE", "-keyout", key, "-out", name];
-        openssl(&[&of[..], &about, &plain, &ec].concat());
-    }
+    certificates(&pki);
     let file = |name: &str| pki.join(name).to_str().unwrap().to_owned();
     let (cert, key, ca) = (file("server-cert.pem"), file("server-key.pem"), file("ca-cert.pem"));
     let mut command = place.command();

@@ -13,7 +13,7 @@ const RECORDED: &str = include_str!("json.golden.txt");
 const DOCUMENT: &str = include_str!("../../../../docs/JSON.md");
 
 /// Commands in their order; each is run with `--json`.
-const COMMANDS: [&str; 67] = [
+const COMMANDS: [&str; 70] = [
     "backup web1 root=disk.raw --tag nightly",
     "backup home home",
     "CHANGE",
@@ -21,6 +21,7 @@ const COMMANDS: [&str; 67] = [
     "backup web2 root=other.raw",
     "backup home home",
     "backup web1 root=disk.raw --dry-run",
+    "backup web1 root=disk.raw --due-since 2026-01-01",
     "backup --fleet fleet.toml",
     "rounds plan fleet.toml",
     "snapshots",
@@ -80,6 +81,8 @@ const COMMANDS: [&str; 67] = [
     "status",
     "key list",
     "config check",
+    "agent check-config --config agent.toml",
+    "agent calendar daily --count 2",
     "version",
 ];
 /// Commands on a repository with a damaged container, and errors.
@@ -135,6 +138,10 @@ fn prepare() -> Place {
     let fleet = "[series.fleet1]\nvolumes = { root = \"disk.raw\" }\n\
                  [series.fleet2]\nvolumes = { root = \"other.raw\" }\n";
     place.write("fleet.toml", fleet.as_bytes());
+    let agent = "[agent]\nbackup = \"daily\"\ncheck-data = \"5%\"\ncheck = \"weekly\"\n\
+                 [agent.bus]\nservers = [\"nats://bus1:4222\"]\n\
+                 [profiles.default.series.web1]\nvolumes = { root = \"disk.raw\" }\n";
+    place.write("agent.toml", agent.as_bytes());
     place
 }
 

@@ -159,6 +159,7 @@ pub fn can(what: &str) -> bool {
         }
         "bsdtar" | "borg" | "faketime" | "fio" | "restic" | "rsync" | "unzip" | "bash" | "zsh"
         | "fish" | "systemd-analyze" => Command::new(what).arg("--version").output().is_ok(),
+        "nats" => Command::new("nats-server").arg("--version").output().is_ok(),
         // It has no option for its version.
         "mandoc" => Command::new(what).stdin(Stdio::null()).output().is_ok(),
         "nbd" => {
@@ -180,6 +181,27 @@ pub fn can(what: &str) -> bool {
         println!("SKIPPED: this test needs {what}, which takes root unless it is a program");
     }
     able
+}
+
+/// Makes a folder with an authority, and certificates of it for a server at localhost and a client.
+pub fn certificates(pki: &Path) {
+    std::fs::create_dir(pki).unwrap();
+    let openssl = |args: &[&str]| {
+        let mut command = Command::new("openssl");
+        let run = Run::of(command.args(args).current_dir(pki));
+        run.exits(0);
+    };
+    let ec = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"];
+    let ca = ["req", "-x509", "-days", "2", "-subj", "/CN=test", "-keyout", "ca.key"];
+    openssl(&[&ca[..], &["-out", "ca-cert.pem"], &ec].concat());
+    for (name, key) in
+        [("server-cert.pem", "server-key.pem"), ("client-cert.pem", "client-key.pem")]
+    {
+        let of = ["req", "-x509", "-days", "2", "-CA", "ca-cert.pem", "-CAkey", "ca.key"];
+        let about = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"];
+        let plain = ["-addext", "basicConstraints=critical,CA:FALSE", "-keyout", key, "-out", name];
+        openssl(&[&of[..], &about, &plain, &ec].concat());
+    }
 }
 
 /// Flips a bit in the middle of an object.

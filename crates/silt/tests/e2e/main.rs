@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that meets an unexpected error has failed")]
 
+mod agents;
 mod archives;
 mod backups;
 mod bad_input;
@@ -13,6 +14,7 @@ mod copies;
 mod daily;
 mod damage;
 mod deletions;
+mod due;
 mod exports;
 mod files;
 mod imports;

@@ -76,6 +76,9 @@ fn units_are_correct_and_restricted() {
     let read = |name: &str| std::fs::read_to_string(units().join(name)).unwrap();
     let services = ["backup", "check", "forget"].map(|name| read(&format!("silt-{name}@.service")));
     assert!(restrictions(&services[0]).contains(&"ProtectSystem=strict"));
+    let agent = read("silt-agent.service");
+    let of_agent = agent.split("\n[Install]").next().unwrap();
+    assert_eq!(restrictions(of_agent), restrictions(&services[0]));
     for service in &services {
         assert_eq!(restrictions(service), restrictions(&services[0]));
     }
@@ -89,6 +92,9 @@ fn units_are_correct_and_restricted() {
         let name = path.file_name().unwrap().to_str().unwrap();
         place.write(name, text.replace("/usr/bin/silt", crate::PROGRAM).as_bytes());
     }
+    let agent = place.text("silt-agent.service");
+    tool("systemd-analyze", &["verify", "--man=no", &agent]);
+    tool("systemd-analyze", &["security", "--offline=true", "--threshold=27", &agent]);
     for name in ["backup", "check", "forget"] {
         let [service, timer] =
             ["service", "timer"].map(|it| place.text(&format!("silt-{name}@a-b.{it}")));

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use serde::{Deserialize, Serialize};
+use silt_agent::Schedule;
 use silt_format::{Error, ErrorKind};
 
 use crate::cli::TreeArgs;
@@ -40,6 +41,9 @@ pub struct Series {
     /// What of its file trees is backed up; as the command line says if it is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tree: Option<TreeArgs>,
+    /// When an agent backs it up.
+    #[serde(default, skip_serializing)]
+    pub schedule: Option<Schedule>,
     /// The name in the file, if the series is called by the one it is shown under.
     #[serde(skip)]
     pub given: Option<String>,

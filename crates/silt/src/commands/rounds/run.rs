@@ -19,7 +19,7 @@ use crate::cli::Backup;
 use crate::commands::backup::{add_tree, conclude, open, options, repository, warn_of_mount};
 use crate::commands::made_here::MadeHere;
 use crate::commands::volume_args::PathText;
-use crate::commands::{Failure, Session, exit_code, forget, temporary_folder, trees};
+use crate::commands::{Failure, Session, due, exit_code, forget, temporary_folder, trees};
 use crate::{output, snapshot_name};
 
 /// A volume's name and the open volume.
@@ -49,6 +49,7 @@ pub fn run(session: &Session<'_>, args: &Backup) -> Result<u8, Failure> {
         None if args.all => None,
         None => Some(of_profile(session, args)?),
     };
+    let since_ns = due::since(args)?;
     let repository = repository(session, args)?;
     let fleet = match listed {
         Some(fleet) => fleet,
@@ -56,6 +57,15 @@ pub fn run(session: &Session<'_>, args: &Backup) -> Result<u8, Failure> {
     };
     let made_here = MadeHere::new(session, &repository);
     let mut fleet = fleet.with_own_names(|name| made_here.own_name(&repository, name))?;
+    if let Some(since_ns) = since_ns {
+        let mut due = BTreeMap::new();
+        for (name, series) in std::mem::take(&mut fleet.series) {
+            if !due::is_done(session, &repository, &name, since_ns)? {
+                due.insert(name, series);
+            }
+        }
+        fleet.series = due;
+    }
     let trees = fleet.take_trees();
     let mut options = options(session, args, chunking);
     options.tags.extend(fleet.tags.iter().cloned());

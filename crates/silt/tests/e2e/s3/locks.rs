@@ -17,7 +17,8 @@ fn all_objects(storage: &S3Storage) -> Vec<Key> {
 #[expect(clippy::disallowed_methods, reason = "the store tells times apart by seconds")]
 fn seconds_after(versions: &[Version]) -> Timestamp {
     let at = versions.iter().map(|version| version.modified).max().unwrap();
-    while std::time::SystemTime::now() <= (at + SignedDuration::from_secs(2)).into() {
+    let until = std::time::SystemTime::from(at + SignedDuration::from_secs(2));
+    while std::time::SystemTime::now() <= until {
         std::thread::yield_now();
     }
     at

@@ -1,0 +1,51 @@
+//! `silt backup --due-since`: a backup that was made already is not made again.
+
+use serde_json::json;
+use silt_format::{Error, SnapshotEntry};
+use siltstone::Repository;
+
+use super::{Failure, Session, short};
+use crate::cli::Backup;
+use crate::{output, snapshot_name};
+
+/// How far in the future a snapshot may be dated and still count. The clock of the host that made
+/// one from further ahead was wrong, and nothing is known about when it was made.
+const AHEAD_NS_MAX: i64 = 600_000_000_000;
+
+/// The time of `--due-since`, in nanoseconds since 1970.
+pub fn since(args: &Backup) -> Result<Option<i64>, Failure> {
+    args.due_since.as_deref().map(snapshot_name::parse_since).transpose()
+}
+
+/// Whether a series has a snapshot from `since` or later; if so, reports it.
+pub fn is_done(
+    session: &Session<'_>,
+    repository: &Repository,
+    series: &str,
+    since_ns: i64,
+) -> Result<bool, Error> {
+    let head = repository.head(repository.series_id(series))?;
+    let Some(head) = head else { return Ok(false) };
+    let latest_ns = session.context.env.now_ns().saturating_add(AHEAD_NS_MAX);
+    let counts = |entry: &&SnapshotEntry| (since_ns..=latest_ns).contains(&entry.time_ns);
+    let newest = head.snapshots.iter().filter(counts).max_by_key(|entry| entry.time_ns);
+    let Some(newest) = newest else { return Ok(false) };
+    if session.global.json {
+        let value = json!({
+            "series": head.shown(),
+            "id": newest.id.to_string(),
+            "short_id": short(newest.id),
+            "time": output::rfc3339(newest.time_ns),
+            "due_since": output::rfc3339(since_ns),
+        });
+        output::message("not_due", value);
+    } else {
+        output::done(&format!(
+            "{} is not due: it has snapshot {} of {}",
+            head.shown(),
+            short(newest.id),
+            output::time(newest.time_ns)
+        ));
+    }
+    Ok(true)
+}
