@@ -42,6 +42,8 @@ pub struct Program {
     pub forget_after_backup: bool,
     /// The share of the data that a check reads.
     pub check_data: Option<String>,
+    /// Whether changed data is copied to a temporary file in rounds.
+    pub spool: bool,
 }
 
 impl Program {
@@ -68,6 +70,12 @@ impl Program {
                 }
             }
             Work::Replicate => _ = command.arg("replicate"),
+            Work::Round => _ = command.args(["cluster", "round"]),
+            Work::Join { round } => {
+                command.args(["backup", "--join-round", &format!("{round:016x}")]);
+                command.args(self.forget_after_backup.then_some("--forget"));
+                command.args(self.spool.then_some("--spool"));
+            }
         }
         self.hidden.iter().for_each(|name| _ = command.env_remove(name));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -257,6 +265,7 @@ mod tests {
             hidden: Vec::new(),
             forget_after_backup: is_full,
             check_data: is_full.then(|| "5%".to_owned()),
+            spool: is_full,
         };
         let run = Run { key: work.key(), work, due_ns };
         let command = program.command(&run);
@@ -281,6 +290,14 @@ mod tests {
             (Work::Check, Some(5), false, "check"),
             (Work::Check, Some(5), true, "check --read-data-subset 5%"),
             (Work::Replicate, Some(5), true, "replicate"),
+            (Work::Round, Some(5), true, "cluster round"),
+            (Work::Join { round: 10 }, None, false, "backup --join-round 000000000000000a"),
+            (
+                Work::Join { round: 10 },
+                None,
+                true,
+                "backup --join-round 000000000000000a --forget --spool",
+            ),
         ] {
             let expected = format!("--profile a --json {expected}");
             assert_eq!(arguments(work, due_ns, is_full), expected);

@@ -56,6 +56,21 @@ impl Group {
         Ok(Self { bus, messages, env: Arc::clone(env) })
     }
 
+    /// The bus.
+    pub fn bus(&self) -> &dyn Bus {
+        &*self.bus
+    }
+
+    /// What seals messages.
+    pub fn messages(&self) -> &Messages {
+        &self.messages
+    }
+
+    /// Asks an agent to take part in a round.
+    pub fn join(&self, agent: &Name, round: u64) -> Result<(), Error> {
+        self.remote(agent).join(round).map(drop)
+    }
+
     /// Who is there.
     pub fn fleet(&self) -> Result<Fleet, Error> {
         fleet(&*self.bus, &self.messages)

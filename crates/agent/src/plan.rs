@@ -51,6 +51,7 @@ impl Plan {
             (Work::Reclaim, &settings.reclaim),
             (Work::Check, &settings.check),
             (Work::Replicate, &settings.replicate),
+            (Work::Round, &settings.round),
         ];
         let scheduled = others.into_iter().filter(|(_, schedule)| schedule.is_some());
         tasks.extend(scheduled.map(|(work, schedule)| task(work, schedule.as_ref())));
@@ -87,8 +88,15 @@ impl Plan {
     pub fn options(&self) -> AgentOptions {
         let obeyed = self.obeyed();
         let obeys = |command| obeyed.contains(&command);
+        let mut tasks = self.tasks.clone();
+        let backs_up = tasks.iter().any(|task| task.work.series().is_some());
+        if backs_up && obeys(Obeyed::Round) && self.settings.bus.is_some() {
+            // A coordinator asks for it.
+            let work = Work::Join { round: 0 };
+            tasks.push(Task { work, when: None, spread: Duration::ZERO });
+        }
         AgentOptions {
-            tasks: self.tasks.clone(),
+            tasks,
             zone: self.zone.clone(),
             parallel: self.parallel(),
             has_bus: self.settings.bus.is_some(),

@@ -8,6 +8,8 @@ use silt_terminal::{secrets, snapshot_name};
 
 /// Most runs of an agent at once.
 const PARALLEL_MAX: u64 = 64;
+/// Most parts of a round.
+const PARTS_MAX: u64 = 1000;
 /// Most copies of the bus's streams.
 const REPLICAS_MAX: u64 = 5;
 
@@ -77,6 +79,13 @@ pub struct AgentSettings {
     pub check_data: Option<String>,
     /// When snapshots are sent to the replicas.
     pub replicate: Option<Schedule>,
+    /// When all hosts back up together in a round.
+    pub round: Option<Schedule>,
+    /// In how many parts.
+    #[serde(deserialize_with = "parts")]
+    pub round_parts: Option<usize>,
+    /// Whether this host copies changed data to a temporary file in rounds.
+    pub round_spool: bool,
     /// By how many seconds at most each task is put off.
     #[serde(deserialize_with = "seconds")]
     pub spread: Option<u64>,
@@ -189,6 +198,10 @@ fn percent<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Erro
 
 fn parallel<'de, D: Deserializer<'de>>(from: D) -> Result<Option<usize>, D::Error> {
     ranged(from, PARALLEL_MAX)
+}
+
+fn parts<'de, D: Deserializer<'de>>(from: D) -> Result<Option<usize>, D::Error> {
+    ranged(from, PARTS_MAX)
 }
 
 fn replicas<'de, D: Deserializer<'de>>(from: D) -> Result<Option<usize>, D::Error> {

@@ -24,6 +24,8 @@ pub fn work(work: &Work) -> (&'static str, Option<&str>) {
         Work::Reclaim => "reclaim",
         Work::Check => "check",
         Work::Replicate => "replicate",
+        Work::Round => "round",
+        Work::Join { .. } => "join",
     };
     (name, work.series())
 }

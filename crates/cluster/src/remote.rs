@@ -40,6 +40,11 @@ impl Remote {
         self.accepted(self.ask(&Question::Backup { series: series.to_owned(), now })?)
     }
 
+    /// Asks the agent to take part in a round; it begins at once.
+    pub fn join(&self, round: u64) -> Result<Accepted> {
+        self.accepted(self.ask(&Question::Join { round })?)
+    }
+
     /// Cancels the run of a task, given by its series or its key, and gives up its due time.
     pub fn cancel(&self, what: &str) -> Result<Accepted> {
         self.accepted(self.ask(&Question::Cancel { what: what.to_owned() })?)
@@ -66,6 +71,7 @@ impl Remote {
         let kind = match refusal {
             Refusal::NoTask { .. } | Refusal::NotRunning { .. } => ErrorKind::NotFound,
             Refusal::Stale => ErrorKind::Unavailable,
+            Refusal::InRound => ErrorKind::Busy,
             Refusal::NotAllowed { .. } | Refusal::NotFull => ErrorKind::Denied,
         };
         Error::new(kind, format!("agent '{}' refuses: {refusal}", self.agent))

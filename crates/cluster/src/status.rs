@@ -29,7 +29,7 @@ pub struct Allowed {
     pub backup: bool,
     /// Cancelling a run.
     pub cancel: bool,
-    /// Taking part in rounds of several hosts. No command asks for it yet.
+    /// Taking part in rounds of several hosts.
     pub round: bool,
 }
 
@@ -190,6 +190,8 @@ pub(crate) enum Question {
     Backup { series: String, now: bool },
     /// Cancels the run of a task, given by its key or its series.
     Cancel { what: String },
+    /// Takes part in a round.
+    Join { round: u64 },
     /// What the agent says about itself.
     Status,
 }
@@ -238,6 +240,8 @@ pub enum Refusal {
         /// What was named.
         what: String,
     },
+    /// It takes part in another round.
+    InRound,
     /// The key of who asks does not read data, and so may not command.
     NotFull,
     /// The command came too late, or for the second time.
@@ -252,6 +256,7 @@ impl fmt::Display for Refusal {
             }
             Self::NoTask { what } => write!(out, "'{what}' is none of its tasks"),
             Self::NotRunning { what } => write!(out, "'{what}' is not running"),
+            Self::InRound => out.write_str("it takes part in another round"),
             Self::NotFull => out.write_str("only keys that read data may give commands"),
             Self::Stale => out.write_str("the command came too late, or for the second time"),
         }

@@ -25,6 +25,13 @@ pub enum Work {
     Check,
     /// Bringing snapshots to the replicas.
     Replicate,
+    /// Coordinating a round of all hosts.
+    Round,
+    /// Taking part in a round with the series of this host, on command only.
+    Join {
+        /// The round's id.
+        round: u64,
+    },
 }
 
 impl fmt::Display for Work {
@@ -35,6 +42,8 @@ impl fmt::Display for Work {
             Self::Reclaim => out.write_str("reclaim"),
             Self::Check => out.write_str("check"),
             Self::Replicate => out.write_str("replicate"),
+            Self::Round => out.write_str("round of all hosts"),
+            Self::Join { .. } => out.write_str("part in a round"),
         }
     }
 }
@@ -53,6 +62,9 @@ impl Work {
             Self::Reclaim => "reclaim".to_owned(),
             Self::Check => "check".to_owned(),
             Self::Replicate => "replicate".to_owned(),
+            Self::Round => "round".to_owned(),
+            // A host takes part in one round at a time.
+            Self::Join { .. } => "join".to_owned(),
         };
         Name::made(key)
     }

@@ -58,6 +58,7 @@ impl Service {
         let done = match command {
             Question::Backup { series, now } => state.ask(&series, now),
             Question::Cancel { what } => state.cancel(&what),
+            Question::Join { round } => state.join(round),
             Question::Status | Question::Hello { .. } => {
                 return Answer::Status { status: Box::new(state.status()) };
             }

@@ -330,12 +330,36 @@ impl State {
     pub fn ask(&mut self, what: &str, now: bool) -> Result<(Name, bool), Refusal> {
         let allowed = self.options.allowed.backup;
         let known = find(&mut self.tasks, what)?;
+        if matches!(known.task.work, Work::Join { .. }) {
+            return Err(Refusal::NoTask { what: what.to_owned() });
+        }
         if !allowed {
             return Err(Refusal::NotAllowed { entry: "backup".to_owned() });
         }
         let was_running = known.running.is_some();
         if !was_running {
             known.asked = Some(now || known.asked == Some(true));
+        }
+        let key = known.key.clone();
+        self.revision += 1;
+        Ok((key, was_running))
+    }
+
+    /// Asks to take part in a round. It begins at once, as others wait.
+    pub fn join(&mut self, round: u64) -> Result<(Name, bool), Refusal> {
+        if !self.options.allowed.round {
+            return Err(Refusal::NotAllowed { entry: "round".to_owned() });
+        }
+        let work = Work::Join { round };
+        let known = self.tasks.get_mut(&work.key());
+        let known = known.ok_or_else(|| Refusal::NoTask { what: "round".to_owned() })?;
+        let was_running = known.running.is_some();
+        if was_running && known.task.work != work {
+            return Err(Refusal::InRound);
+        }
+        if !was_running {
+            known.task.work = work;
+            known.asked = Some(true);
         }
         let key = known.key.clone();
         self.revision += 1;
@@ -365,6 +389,11 @@ impl State {
         let now_ns = self.env.now_ns();
         self.issue.count += 1;
         let zone = self.options.zone.clone();
+        // The part in a round is nothing that an agent does by itself.
+        let is_own = |known: &&mut Known| {
+            known.running.is_some() || !matches!(known.task.work, Work::Join { .. })
+        };
+        let tasks = self.tasks.values_mut().filter(is_own);
         AgentStatus {
             name: self.options.name.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -376,7 +405,7 @@ impl State {
             allowed: self.options.allowed,
             unreadable: self.unreadable,
             unknown_jobs: self.unknown_jobs,
-            tasks: self.tasks.values_mut().map(|known| known.status(now_ns, &zone)).collect(),
+            tasks: tasks.map(|known| known.status(now_ns, &zone)).collect(),
         }
     }
 

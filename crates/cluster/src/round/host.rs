@@ -101,7 +101,7 @@ impl<'a> RoundHost<'a> {
     pub fn run(&self, bus: &dyn Bus, messages: &Messages) -> Result<bool> {
         let env = &self.repository.objects.context.env;
         lock(&self.board).asked_ns = env.now_ns();
-        let service = service_of(self.options.round, &self.options.host)?;
+        let service = service_of(&self.options.host)?;
         let answering = self.answers(messages);
         let _answering = bus.answer(&service, answering)?;
         let mut scanned = None;

@@ -20,7 +20,8 @@ use silt_format::Result;
 
 use crate::Name;
 
-/// The service of a host in a round.
-fn service_of(round: u64, host: &Name) -> Result<Name> {
-    Name::new(format!("round-{round:016x}-{host}"))
+/// The service of a host in a round. It takes part in one at a time; questions of another cannot
+/// be opened.
+fn service_of(host: &Name) -> Result<Name> {
+    Name::new(format!("round-{host}"))
 }

@@ -62,7 +62,7 @@ impl<'a> Peers<'a> {
     ) -> Result<Self> {
         let heard_ns = repository.objects.context.env.now_ns();
         let peer = |name: &Name| {
-            let service = service_of(options.round, name)?;
+            let service = service_of(name)?;
             Ok(Peer { name: name.clone(), service, heard_ns, answers: true, is_lost: false })
         };
         let all = options.hosts.iter().map(peer).collect::<Result<_>>()?;
