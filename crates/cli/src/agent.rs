@@ -76,6 +76,17 @@ there. A series that nobody is to back up any more can be removed (`silt remove`
 With --follow, the exit status is that of the backup: 0, 3 if it was made with a warning, 1 if it
 failed (the agent tries again), 11 if another process is at work, 130 if it was cancelled.")]
     Backup(ClusterBackup),
+    /// Back up the series of all hosts together, so that what they have in common is stored once
+    #[command(after_help = "Examples:
+  silt cluster round
+  silt cluster round --agents host1,host2 --parts 4
+  silt cluster round --dry-run --json
+
+Each host scans its series, and writes the fingerprints of what is new to them to the repository.
+The hosts compare these, each a part; what two series have is stored once, by one host. Then each
+series is backed up as usual. A host that is lost misses the round, and nobody else does: exit
+status 1. File trees and streams take no part.")]
+    Round(ClusterRound),
     /// Cancel the running backup of a series
     #[command(after_help = "Examples:
   silt cluster cancel web1
@@ -111,6 +122,25 @@ pub struct ClusterBackup {
     /// Wait for the end, and show progress.
     #[arg(long)]
     pub follow: bool,
+    #[command(flatten)]
+    pub bus: BusOptions,
+}
+
+#[derive(Args)]
+pub struct ClusterRound {
+    /// The agents that take part; by default all that are there and allow it.
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub agents: Vec<String>,
+    /// In how many parts. With more, volumes are needed for a shorter time, but all takes longer.
+    /// By default as [agent] says (round-parts), or 1.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub parts: Option<u16>,
+    /// Leave out a host that does not answer for this long.
+    #[arg(long, default_value = "60s", value_name = "TIME", value_parser = snapshot_name::wait)]
+    pub patience: u64,
+    /// Show who would take part, and in which parts.
+    #[arg(long)]
+    pub dry_run: bool,
     #[command(flatten)]
     pub bus: BusOptions,
 }

@@ -26,7 +26,8 @@ mod trees;
 mod tune;
 
 pub use agent::{
-    Agent, AgentRun, BusOptions, Calendar, Cluster, ClusterBackup, ClusterCancel, ClusterStatus,
+    Agent, AgentRun, BusOptions, Calendar, Cluster, ClusterBackup, ClusterCancel, ClusterRound,
+    ClusterStatus,
 };
 pub use completion::{Complete, Manual};
 pub use config::ConfigCommand;

@@ -469,6 +469,9 @@ pub struct Backup {
     /// time, or an RFC 3339 time. So a job that runs twice makes one snapshot.
     #[arg(long, value_name = "TIME")]
     pub due_since: Option<String>,
+    /// Take part in the round of hosts with this id, with the series of the profile.
+    #[arg(long, value_name = "ID", hide = true, conflicts_with_all = ["series", "fleet", "all"])]
+    pub join_round: Option<String>,
     /// Apply the series' stored retention policy afterwards (`silt policy set`).
     #[arg(long)]
     pub forget: bool,

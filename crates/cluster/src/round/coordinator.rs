@@ -92,18 +92,40 @@ impl<'a> Coordinator<'a> {
         Ok(Self { repository, options, peers })
     }
 
-    /// Runs the round; `each` receives each part when it has ended.
+    /// Runs the round; `each` receives each part when it has ended. Returns the hosts that were
+    /// lost.
     ///
     /// A host that is lost misses the rest; its series fail, and nobody else's. Fails only if no
     /// host is left.
-    pub fn run(mut self, each: &mut dyn FnMut(&PartReport) -> Result<()>) -> Result<()> {
+    pub fn run(mut self, each: &mut dyn FnMut(&PartReport) -> Result<()>) -> Result<Vec<Name>> {
         let planned = self.plan()?;
         for part in schedule(self.options, &planned) {
             let report = self.part(&part)?;
             each(&report)?;
         }
         self.peers.end();
-        Ok(())
+        Ok(self.peers.lost())
+    }
+
+    /// The parts as they would be, with predicted times. Nothing is backed up.
+    pub fn preview(mut self) -> Result<Vec<PartReport>> {
+        let planned = self.plan()?;
+        let hosts = &self.options.hosts;
+        let preview = |part: Part| {
+            let of_host = |(host, series): (&Name, Vec<String>)| HostReport {
+                host: host.clone(),
+                series: series.iter().map(|series| unknown(series, None)).collect(),
+            };
+            let all = hosts.iter().zip(part.series).filter(|(_, series)| !series.is_empty());
+            PartReport {
+                hosts: all.map(of_host).collect(),
+                predicted_s: part.predicted_s,
+                ..PartReport::default()
+            }
+        };
+        let parts = schedule(self.options, &planned).into_iter().map(preview).collect();
+        self.peers.end();
+        Ok(parts)
     }
 
     /// What each host brings.
@@ -319,15 +341,19 @@ impl<'a> Coordinator<'a> {
 
 /// Series whose host did not say what has become of them.
 fn lost(series: &[String], error: &str) -> Vec<BackedUp> {
-    let lost = |series: &String| BackedUp {
-        series: series.clone(),
+    series.iter().map(|series| unknown(series, Some(error.to_owned()))).collect()
+}
+
+/// A series without a snapshot.
+fn unknown(series: &str, error: Option<String>) -> BackedUp {
+    BackedUp {
+        series: series.to_owned(),
         snapshot: None,
         time_ns: 0,
         stored_bytes: 0,
         held_ms: 0,
-        error: Some(error.to_owned()),
-    };
-    series.iter().map(lost).collect()
+        error,
+    }
 }
 
 /// A part of a round: which series of which host.

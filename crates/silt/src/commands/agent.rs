@@ -47,6 +47,7 @@ fn work(session: &Session<'_>, args: &AgentRun) -> Result<u8, Failure> {
         hidden: OF_THE_SERVICE.to_vec(),
         forget_after_backup: plan.settings.forget_after_backup,
         check_data: plan.settings.check_data.clone(),
+        spool: plan.settings.round_spool,
     };
     let socket = args.notify_socket.as_deref();
     let process = Process {

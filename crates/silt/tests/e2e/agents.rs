@@ -19,7 +19,7 @@ const PATIENCE_S: u32 = 50;
 /// Waits until something is true.
 #[track_caller]
 #[expect(clippy::disallowed_methods, reason = "another process works meanwhile")]
-fn eventually(what: &str, mut is_true: impl FnMut() -> bool) {
+pub fn eventually(what: &str, mut is_true: impl FnMut() -> bool) {
     for _ in 0..PATIENCE_S * 5 {
         if is_true() {
             return;
@@ -30,7 +30,7 @@ fn eventually(what: &str, mut is_true: impl FnMut() -> bool) {
 }
 
 /// A process that is killed when the test ends.
-struct Killed(Child);
+pub struct Killed(pub Child);
 
 impl Drop for Killed {
     fn drop(&mut self) {
@@ -40,9 +40,9 @@ impl Drop for Killed {
 }
 
 /// A host: its settings and its state, in a folder of the place.
-struct Host<'p> {
-    place: &'p Place,
-    name: &'static str,
+pub struct Host<'p> {
+    pub place: &'p Place,
+    pub name: &'static str,
 }
 
 impl Host<'_> {
@@ -50,28 +50,28 @@ impl Host<'_> {
         self.place.text(&format!("{}.{name}", self.name))
     }
     /// Writes the settings, with `SECONDS` in place of a time that comes often.
-    fn set(&self, text: &str) {
+    pub fn set(&self, text: &str) {
         let text = text.replace("SECONDS", "*:*:0/5");
         std::fs::write(self.file("toml"), text).unwrap();
     }
-    fn command(&self, args: &[&str]) -> Command {
+    pub fn command(&self, args: &[&str]) -> Command {
         let mut command = self.place.command();
         command.env("SILT_CONFIG", self.file("toml")).env("XDG_STATE_HOME", self.file("state"));
         command.args(args);
         command
     }
-    fn silt(&self, args: &[&str]) -> Run {
+    pub fn silt(&self, args: &[&str]) -> Run {
         Run::of(&mut self.command(args))
     }
     /// Starts the agent, in a group of its own with its backups.
-    fn start(&self) -> Killed {
+    pub fn start(&self) -> Killed {
         let log = std::fs::File::options().create(true).append(true).open(self.file("log"));
         let log = log.unwrap();
         let mut command = self.command(&["agent", "run", "--json"]);
         command.stdout(log.try_clone().unwrap()).stderr(log).process_group(0);
         Killed(command.spawn().unwrap())
     }
-    fn log(&self) -> String {
+    pub fn log(&self) -> String {
         std::fs::read_to_string(self.file("log")).unwrap_or_default()
     }
     /// Whether the agent has told this of a series.
@@ -84,20 +84,20 @@ impl Host<'_> {
 }
 
 /// The snapshots of a series.
-fn snapshots(place: &Place, series: &str) -> usize {
+pub fn snapshots(place: &Place, series: &str) -> usize {
     let listed = place.silt(&["snapshots", "--json"]).exits(0).messages();
     listed.iter().filter(|snapshot| snapshot["series"] == series).count()
 }
 
 /// A server of the bus.
-struct Bus {
-    port: u16,
+pub struct Bus {
+    pub port: u16,
     folder: PathBuf,
 }
 
 impl Bus {
     /// A server with the settings that the document shows.
-    fn new(place: &Place) -> Self {
+    pub fn new(place: &Place) -> Self {
         let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let bus = Self { port: socket.local_addr().unwrap().port(), folder: place.path("bus") };
         let pki = place.path("pki");
@@ -120,7 +120,7 @@ impl Bus {
         place.write("bus-password", b"of-the-bus\n");
         bus
     }
-    fn start(&self) -> Killed {
+    pub fn start(&self) -> Killed {
         let mut command = Command::new("nats-server");
         command.arg("-c").arg(self.folder.with_file_name("bus.conf"));
         Killed(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())

@@ -17,6 +17,7 @@ mod deletions;
 mod due;
 mod exports;
 mod files;
+mod hosts;
 mod imports;
 mod interrupts;
 mod json;

@@ -74,6 +74,12 @@ impl<'a> Peers<'a> {
         self.all.iter().filter(|peer| !peer.is_lost).count()
     }
 
+    /// Those that were lost.
+    pub(super) fn lost(&self) -> Vec<Name> {
+        let lost = self.all.iter().filter(|peer| peer.is_lost);
+        lost.map(|peer| peer.name.clone()).collect()
+    }
+
     pub(super) fn require_some(&self) -> Result<()> {
         if self.living() > 0 {
             return Ok(());

@@ -84,6 +84,16 @@ impl Plan {
     }
 }
 
+/// An estimate as a whole number.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "an estimate, not negative"
+)]
+pub fn whole(estimate: f64) -> u64 {
+    estimate as u64
+}
+
 /// Expected times of a round's stages: scan, compare, store.
 pub fn visible_stages(stages: &StageSeconds) -> [f64; 3] {
     let compare = stages.compare + stages.collect + stages.send + stages.update + stages.answer;

@@ -2,6 +2,7 @@
 
 mod file;
 mod forecast;
+mod join;
 mod run;
 
 pub use file::{Series, run_hook, shell, toml_error};
@@ -9,7 +10,7 @@ pub use run::run;
 
 use serde_json::json;
 
-use self::forecast::{Plan, visible_stages};
+use self::forecast::{Plan, visible_stages, whole};
 use super::{Failure, Session};
 use crate::cli::PlanRounds;
 use crate::output;
@@ -84,13 +85,4 @@ fn planned_json(plan: &Plan, number: usize) -> serde_json::Value {
         "store_s": store,
         "held_s": plan.model.held_s(stages),
     })
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "an estimate, not negative"
-)]
-fn whole(bytes: f64) -> u64 {
-    bytes as u64
 }

@@ -26,15 +26,15 @@ use crate::{output, snapshot_name};
 type NamedSource = (String, Box<dyn VolumeSource>);
 
 /// State that all rounds of a command share.
-struct Rounds<'s> {
-    session: &'s Session<'s>,
-    args: &'s Backup,
-    fleet: &'s Fleet,
+pub struct Rounds<'s> {
+    pub(super) session: &'s Session<'s>,
+    pub(super) args: &'s Backup,
+    pub(super) fleet: &'s Fleet,
     options: BackupOptions,
-    repository: Repository,
+    pub(super) repository: Repository,
     made_here: MadeHere,
     /// The exit status of the first series that failed.
-    code: Cell<u8>,
+    pub(super) code: Cell<u8>,
 }
 
 pub fn run(session: &Session<'_>, args: &Backup) -> Result<u8, Failure> {
@@ -71,6 +71,9 @@ pub fn run(session: &Session<'_>, args: &Backup) -> Result<u8, Failure> {
     options.tags.extend(fleet.tags.iter().cloned());
     let code = Cell::new(0);
     let rounds = Rounds { session, args, fleet: &fleet, options, repository, made_here, code };
+    if let Some(round) = &args.join_round {
+        return rounds.join(round);
+    }
     if !fleet.series.is_empty() {
         rounds.run_all()?;
     }
@@ -168,7 +171,7 @@ impl Rounds<'_> {
         for name in plan.members(number) {
             let series = &self.fleet.series[name];
             // A disk that cannot be opened fails only its own series.
-            match self.open(name, series) {
+            match self.open_member(name, series) {
                 Ok(member) => members.push(member),
                 Err(error) => self.failed(name, &error),
             }
@@ -201,7 +204,12 @@ impl Rounds<'_> {
         Ok(())
     }
 
-    fn open<'a>(&'a self, name: &'a str, series: &'a Series) -> Result<RoundMember<'a>, Error> {
+    /// Opens a member of a round, after its command.
+    pub(super) fn open_member<'a>(
+        &'a self,
+        name: &'a str,
+        series: &'a Series,
+    ) -> Result<RoundMember<'a>, Error> {
         if let Some(command) = &series.before {
             run_hook(series.given.as_deref().unwrap_or(name), "before", command)?;
         }
@@ -243,13 +251,29 @@ impl Rounds<'_> {
         Ok(())
     }
 
+    /// Says that a series was backed up, and does what follows.
+    pub(super) fn made(&self, name: &str, report: &BackupReport) {
+        self.note_code(conclude(self.session, self.args, report));
+        if let Some(series) = self.fleet.series.get(name) {
+            self.made_here.note(self.repository.series_id(name), name, series);
+        }
+        if self.args.forget
+            && let Err(failure) = self.forget(name)
+        {
+            let code = failure.exit_code();
+            output::error(self.session.global.json, &failure.to_string(), code);
+            self.note_code(code);
+        }
+    }
+
     fn note_code(&self, of_series: u8) {
         if self.code.get() == 0 {
             self.code.set(of_series);
         }
     }
 
-    fn failed(&self, series: &str, error: &Error) {
+    /// Says that a series was not backed up.
+    pub(super) fn failed(&self, series: &str, error: &Error) {
         let code = exit_code(error);
         let message = format!("series '{series}' was not backed up: {error}");
         let message = with_advice(&message, error.advice());

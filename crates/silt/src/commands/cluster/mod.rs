@@ -5,6 +5,8 @@ use silt_agent::{Asked, Board, BusSettings, Group, choose, host_name, run_ended,
 use silt_format::Head;
 use siltstone::{Activity, Progress, Repository};
 
+mod round;
+
 use super::{Failure, Session};
 use crate::cli::{BusOptions, Cluster, ClusterBackup, ClusterCancel, ClusterStatus};
 use crate::output;
@@ -17,6 +19,7 @@ pub fn run(session: &Session<'_>, args: &Cluster) -> Result<u8, Failure> {
         Cluster::Status(args) => status(session, args),
         Cluster::Agents(bus) => agents(session, bus),
         Cluster::Backup(args) => backup(session, args),
+        Cluster::Round(args) => round::run(session, args),
         Cluster::Cancel(args) => cancel(session, args),
     }
 }

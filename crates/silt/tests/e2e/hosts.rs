@@ -1,0 +1,139 @@
+//! Rounds of several hosts, by agents over a real bus.
+
+use std::process::Stdio;
+
+use serde_json::Value;
+
+use crate::agents::{Bus, Host, eventually, snapshots};
+use crate::kit::{Place, Run, can, disk, finish, tool};
+
+/// Settings of a host with these series.
+fn settings(bus: &Bus, name: &str, series: &[&str], agent: &str, profile: &str) -> String {
+    let series = series.iter().map(|series| {
+        format!("[profiles.default.series.{series}]\nvolumes = {{ x = '{series}.raw' }}\n")
+    });
+    format!(
+        "[agent]\nname = '{name}'\n{agent}\
+         [agent.bus]\nservers = ['nats://localhost:{}']\nuser = '{name}'\n\
+         password-file = 'bus-password'\ntls-first = true\ncertificates = 'pki/ca-cert.pem'\n\
+         [profiles.default]\n{profile}{}",
+        bus.port,
+        series.collect::<String>()
+    )
+}
+
+const BY_ADMIN: [&str; 4] = ["--bus-user", "admin", "--bus-password-file", "bus-password"];
+
+fn round(host: &Host<'_>, more: &[&str]) -> Run {
+    host.silt(&[&["cluster", "round"][..], &BY_ADMIN, more].concat())
+}
+
+fn agents(host: &Host<'_>) -> usize {
+    let told = host.silt(&["cluster", "agents", "--json"]);
+    told.out.matches("\"cluster_agent\"").count()
+}
+
+fn of_type<'m>(messages: &'m [Value], kind: &str) -> Vec<&'m Value> {
+    messages.iter().filter(|message| message["message_type"] == kind).collect()
+}
+
+#[test]
+fn hosts_back_up_together_in_rounds() {
+    if !can("nats") {
+        return;
+    }
+    let place = Place::new();
+    let common = disk(7, 6);
+    for (number, series) in (1..).zip(["a1", "a2", "b1"]) {
+        let own = [common.as_slice(), &disk(number, 2)].concat();
+        place.write(&format!("{series}.raw"), &own);
+    }
+    let bus = Bus::new(&place);
+    let _server = bus.start();
+    let [one, two] = ["one", "two"].map(|name| Host { place: &place, name });
+    one.set(&settings(&bus, "one", &["a1", "a2"], "round-spool = true\n", ""));
+    two.set(&settings(&bus, "two", &["b1"], "", ""));
+    let (_one, two_process) = (one.start(), two.start());
+    eventually("both agents", || agents(&one) == 2);
+    // Nothing is backed up by a preview.
+    let preview = round(&one, &["--dry-run", "--parts", "2", "--json"]).exits(0).messages();
+    assert_eq!(of_type(&preview, "round_series").len(), 3);
+    assert_eq!(of_type(&preview, "round_part").len(), 2);
+    assert_eq!(snapshots(&place, "a1"), 0);
+    eventually("the end of the preview", || {
+        [&one, &two].iter().all(|host| host.log().contains("\"work\":\"join\""))
+    });
+    let mut made = Vec::new();
+    eventually("a round of both", || {
+        let run = round(&one, &["--json"]);
+        made = run.messages();
+        run.code == 0 && of_type(&made, "round_series").len() == 3
+    });
+    let part = of_type(&made, "round_part")[0];
+    assert_eq!((&part["failed"], &part["unshared"]), (&0.into(), &Value::Null), "{part}");
+    assert!(part["shared_chunks"].as_u64().unwrap() > 100, "{part}");
+    assert!(part["exchanged_bytes"]["requests"].as_u64().unwrap() > 0, "{part}");
+    // Both have stored some of what they share.
+    for series in ["a1", "a2", "b1"] {
+        let levels = place.silt(&["show", &format!("{series}@latest"), "--json"]).exits(0);
+        assert!(levels.out.contains("\"shared\":"), "{}", levels.out);
+        let restored = place.text(&format!("{series}.restored"));
+        place.silt(&["restore", &format!("{series}@latest"), &restored]).exits(0);
+        let expected = std::fs::read(place.path(&format!("{series}.raw"))).unwrap();
+        assert!(std::fs::read(&restored).unwrap() == expected, "{series}");
+    }
+    place.silt(&["check", "--read-data"]).exits(0);
+
+    // A host dies in the middle of the next round: the other one's series are backed up.
+    for series in ["a1", "b1"] {
+        let mut bytes = std::fs::read(place.path(&format!("{series}.raw"))).unwrap();
+        bytes[..3 << 20].copy_from_slice(&disk(99, 3));
+        place.write(&format!("{series}.raw"), &bytes);
+    }
+    let before = ["a1", "a2", "b1"].map(|series| snapshots(&place, series));
+    two.set(&settings(&bus, "two", &["b1"], "", "limit-read = 1\n"));
+    let group = two_process.0.id().to_string();
+    tool("kill", &["-KILL", "--", &format!("-{group}")]);
+    drop(two_process);
+    let two_process = two.start();
+    eventually("the host again", || two.log().matches("\"agent_ready\"").count() == 2);
+    eventually("both agents again", || agents(&one) == 2);
+    let mut command =
+        one.command(&[&["cluster", "round", "--json", "--patience", "2s"][..], &BY_ADMIN].concat());
+    let running = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // It reads slowly, and holds the lease of its series meanwhile.
+    eventually("a part of the other host", || {
+        two.log().lines().last().is_some_and(|line| line.contains("\"run_started\""))
+            && place.objects("state").iter().any(|it| it.to_string_lossy().contains("lease"))
+    });
+    let group = two_process.0.id().to_string();
+    tool("kill", &["-KILL", "--", &format!("-{group}")]);
+    let ended = finish(running).exits(1);
+    let ended = ended.messages();
+    for series in of_type(&ended, "round_series") {
+        let is_lost = series["series"] == "b1";
+        assert_eq!(series["error"].is_string(), is_lost, "{series}");
+    }
+    let after = ["a1", "a2", "b1"].map(|series| snapshots(&place, series));
+    assert_eq!(after, [before[0] + 1, before[1] + 1, before[2]]);
+    place.silt(&["check", "--read-data"]).exits(0);
+}
+
+#[test]
+fn hosts_that_do_not_allow_it_take_no_part_in_rounds() {
+    if !can("nats") {
+        return;
+    }
+    let place = Place::new();
+    place.write("a1.raw", &disk(1, 2));
+    let bus = Bus::new(&place);
+    let _server = bus.start();
+    let one = Host { place: &place, name: "one" };
+    one.set(&settings(&bus, "one", &["a1"], "allow = ['backup']\n", ""));
+    let _agent = one.start();
+    eventually("the agent", || agents(&one) == 1);
+    round(&one, &[]).exits(1).says("no agent is there that takes part in rounds");
+    let refused = round(&one, &["--agents", "one"]).exits(13);
+    refused.says("its setting 'allow' does not contain \"round\"");
+    round(&one, &["--agents", "two"]).exits(1).says("there is no agent 'two'");
+}
