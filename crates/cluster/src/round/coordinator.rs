@@ -98,13 +98,19 @@ impl<'a> Coordinator<'a> {
     /// A host that is lost misses the rest; its series fail, and nobody else's. Fails only if no
     /// host is left.
     pub fn run(mut self, each: &mut dyn FnMut(&PartReport) -> Result<()>) -> Result<Vec<Name>> {
+        let done = self.run_parts(each);
+        // After an error, too: hosts would wait for orders.
+        self.peers.end();
+        done.map(|()| self.peers.lost())
+    }
+
+    fn run_parts(&mut self, each: &mut dyn FnMut(&PartReport) -> Result<()>) -> Result<()> {
         let planned = self.plan()?;
         for part in schedule(self.options, &planned) {
             let report = self.part(&part)?;
             each(&report)?;
         }
-        self.peers.end();
-        Ok(self.peers.lost())
+        Ok(())
     }
 
     /// The parts as they would be, with predicted times. Nothing is backed up.

@@ -115,7 +115,8 @@ fn hosts_back_up_together_in_rounds() {
         assert_eq!(series["error"].is_string(), is_lost, "{series}");
     }
     let after = ["a1", "a2", "b1"].map(|series| snapshots(&place, series));
-    assert_eq!(after, [before[0] + 1, before[1] + 1, before[2]]);
+    let expected = [before[0] + 1, before[1] + 1, before[2]];
+    assert_eq!(after, expected, "{ended:?} {}", one.log());
     place.silt(&["check", "--read-data"]).exits(0);
 }
 

@@ -20,6 +20,9 @@ const READ_RATE: f64 = 2500.0 * 1024.0 * 1024.0;
 const STORE_RATE: f64 = 400.0 * 1024.0 * 1024.0;
 /// How long an agent may take to start its part: a process, and the key of the repository.
 const ARRIVAL: Duration = Duration::from_mins(1);
+/// How often an agent is called that is in another round, and how long between.
+const CALLS: u32 = 20;
+const CALL_PAUSE_NS: u64 = 500_000_000;
 /// The largest chunk of disks, in bytes, by which container numbers are granted.
 const CHUNK_BYTES: u64 = 64 << 10;
 
@@ -90,7 +93,18 @@ fn call(
 ) -> Result<Vec<Name>, Error> {
     let (mut called, mut failure) = (Vec::new(), None);
     for agent in agents {
-        match group.join(agent, round) {
+        let mut tries = 0..CALLS;
+        let joined = loop {
+            match group.join(agent, round) {
+                // The part in the last round may be about to end.
+                Err(error) if error.kind() == ErrorKind::Busy && tries.next().is_some() => {
+                    session.context.check_interrupted()?;
+                    session.context.env.sleep_ns(CALL_PAUSE_NS);
+                }
+                joined => break joined,
+            }
+        };
+        match joined {
             Ok(()) => called.push(agent.clone()),
             Err(error) => {
                 session.warn(&format!("agent '{agent}' takes no part: {error}"));
