@@ -386,7 +386,9 @@ impl WorkerThread<'_> {
         let stage = self.group.stage;
         let repository = history::open(stage, process, 0, Role::Host)?;
         let Some(series) = run.work.series() else {
-            for called in stage.model().all_called(0, Series::Vm) {
+            // The model must not stay locked while others run.
+            let all = stage.model().all_called(0, Series::Vm);
+            for called in all {
                 history::reclaim(&repository, called, Keep::Nothing)?;
             }
             return Ok(process.now_ns());
