@@ -187,7 +187,7 @@ fn what_an_agent_will_do_is_shown() {
 
 /// A time some seconds from now, as a schedule that comes once.
 fn once() -> String {
-    tool("date", &["-u", "-d", "+3 seconds", "+%Y-%m-%d %H:%M:%S"])
+    tool("date", &["-u", "-d", "+5 seconds", "+%Y-%m-%d %H:%M:%S"])
 }
 
 #[test]
