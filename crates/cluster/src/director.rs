@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use silt_format::Result;
 
-use crate::bus::{Bus, Job, Name};
+use crate::bus::{Bus, Job, Name, Offer};
 use crate::messages::Messages;
 use crate::status::{AgentStatus, DIRECTOR, DirectorStatus, Issue, JobBody, TaskStatus};
 
@@ -17,6 +17,8 @@ const OFFER_NS: i64 = 120_000_000_000;
 /// Agents say so often what they do. One that was not due then may be due now; as the director
 /// knows itself best, it would else offer shared tasks to itself alone.
 pub(crate) const SOON_NS: i64 = 60_000_000_000;
+/// The same for an offer that was not added because a job of its task is there.
+const PRESENT_NS: i64 = 10_000_000_000;
 /// For how long the director says that it is there.
 const TERM: Duration = Duration::from_secs(90);
 
@@ -29,6 +31,7 @@ pub(crate) fn pool(agent: &Name) -> Name {
 struct Offered {
     to: Name,
     at_ns: i64,
+    due_ns: i64,
     /// How often the task was offered and did not begin.
     tries: u64,
 }
@@ -37,6 +40,8 @@ struct Offered {
 struct Wanted<'a> {
     since_ns: i64,
     due_ns: i64,
+    /// When it was done last, wherever that was.
+    done_ns: Option<i64>,
     /// The agents that would begin it.
     agents: Vec<&'a Name>,
 }
@@ -67,7 +72,9 @@ impl Director {
         let wanted = wanted(agents);
         self.offers.retain(|key, offer| {
             offer.at_ns = offer.at_ns.min(now_ns);
-            wanted.contains_key(key)
+            // What was offered may be done, and the task due again.
+            let is_open = |task: &Wanted<'_>| task.done_ns.is_none_or(|at| at < offer.due_ns);
+            wanted.get(key).is_some_and(is_open)
         });
         let mut room = self.room(agents, now_ns);
         let running: usize = agents.iter().map(running).sum();
@@ -90,11 +97,15 @@ impl Director {
                 bus.offer(&Job { pool: pool(&to), key: hidden, id, body })
             });
             match offered {
-                Ok(_) => {
+                Ok(offer) => {
+                    // An earlier job may be done, and not settled yet: then this one was not added.
+                    let age_ns = if offer == Offer::Present { OFFER_NS - PRESENT_NS } else { 0 };
+                    let at_ns = now_ns - age_ns;
                     self.offered += 1;
                     outstanding += 1;
                     room.entry(to.clone()).and_modify(|room| *room = room.saturating_sub(1));
-                    self.offers.insert(key, Offered { to, at_ns: now_ns, tries });
+                    let due_ns = task.due_ns;
+                    self.offers.insert(key, Offered { to, at_ns, due_ns, tries });
                 }
                 Err(error) => outcome = Err(error),
             }
@@ -161,11 +172,12 @@ fn wanted(agents: &[AgentStatus]) -> BTreeMap<Name, Wanted<'_>> {
     for task in tasks().filter(|task| task.is_ready) {
         let (Some(since_ns), Some(due_ns)) = (task.due_since_ns, task.due_ns) else { continue };
         // Its agent may not have heard yet that another has done it.
-        if done.get(&task.key).is_some_and(|done| *done >= due_ns) {
+        let done_ns = done.get(&task.key).copied();
+        if done_ns.is_some_and(|done_ns| done_ns >= due_ns) {
             continue;
         }
         let known = wanted.entry(task.key.clone());
-        let known = known.or_insert(Wanted { since_ns, due_ns, agents: Vec::new() });
+        let known = known.or_insert(Wanted { since_ns, due_ns, done_ns, agents: Vec::new() });
         known.since_ns = known.since_ns.min(since_ns);
         known.due_ns = known.due_ns.max(due_ns);
     }

@@ -282,6 +282,14 @@ impl Chosen {
         if let Some(file) = &global.admin_password_file {
             add("--admin-password-file", file.into());
         }
+        if let Some(connections) = global.connections {
+            add("--connections", connections.to_string().into());
+        }
+        // A password file that is given is not settled: the profile has no say in it.
+        let is_settled = self.shown.iter().any(|it| it.key == "password-file");
+        if let Some(file) = global.password_file.as_ref().filter(|_| !is_settled) {
+            add("--password-file", file.into());
+        }
         for setting in self.shown.iter().filter(|it| it.from == "command line") {
             match (setting.key, &setting.value) {
                 ("cache", _) => all.push("--no-cache".into()),

@@ -187,7 +187,7 @@ fn what_an_agent_will_do_is_shown() {
 
 /// A time some seconds from now, as a schedule that comes once.
 fn once() -> String {
-    tool("date", &["-u", "-d", "+3 seconds", "+%Y-%m-%d %H:%M:%S"])
+    tool("date", &["-u", "-d", "+5 seconds", "+%Y-%m-%d %H:%M:%S"])
 }
 
 #[test]
@@ -279,13 +279,18 @@ fn a_service_tells_systemd_that_it_lives_and_ends_its_backups() {
     place.write("a.raw", &disk(1, 24));
     let host = Host { place: &place, name: "host" };
     host.set(&format!(
-        "[agent]\nbackup = '{}'\n[profiles.default]\nlimit-read = 2\n\
-         [profiles.default.series.vm]\nvolumes = {{ a = 'a.raw' }}\n",
+        "[agent]\nbackup = '{}'\n[profiles.default.series.vm]\nvolumes = {{ a = 'a.raw' }}\n",
         once()
     ));
     let socket = std::os::unix::net::UnixDatagram::bind(place.path("notify")).unwrap();
     socket.set_nonblocking(true).unwrap();
+    // Options are those of its backups too.
+    let options = "--repo repository --password-file secret --limit-read 2 --memory 32 --wait 1m \
+                   --no-cache --nice 1 --jobs 1 --connections 2 --cache-size 10";
+    place.write("secret", b"secret\n");
     let mut command = host.command(&["agent", "run"]);
+    command.args(options.split_whitespace());
+    command.env_remove("SILT_REPOSITORY").env_remove("SILT_PASSWORD");
     command.env("NOTIFY_SOCKET", place.path("notify")).env("WATCHDOG_USEC", "2000000");
     let agent = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut told = String::new();

@@ -38,6 +38,15 @@ fn a_director_offers_what_is_due() {
 }
 
 #[test]
+fn a_task_that_is_due_again_before_the_director_looks_is_offered_again() {
+    let group = Group::new(1, |_| vec![backup("db0", "*:*:0/5")]);
+    group.hosts[0].takes(SECOND_NS);
+    group.run_for(10 * MINUTE_NS);
+    let began = group.began("db0");
+    assert!(began.len() >= 30, "the director looks each ten seconds: {began:?}");
+}
+
+#[test]
 fn a_bus_that_is_dead_delays_backups_by_a_quarter_of_an_hour_at_most() {
     let group = Group::new(2, |number| vec![backup(&format!("db{number}"), "*:00")]);
     group.wire.is_dead.store(true, Relaxed);
