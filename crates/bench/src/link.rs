@@ -82,7 +82,7 @@ pub struct FarMachine {
 }
 
 /// Runs one of the programs `ip` and `tc`.
-fn set_up(program: &str, arguments: &str) -> Result<()> {
+pub fn set_up(program: &str, arguments: &str) -> Result<()> {
     let output = Command::new(program).args(arguments.split(' ')).output()?;
     if output.status.success() {
         return Ok(());

@@ -18,6 +18,7 @@ mod deletion;
 mod disks;
 mod export;
 mod far;
+mod hosts;
 mod index;
 mod join;
 mod link;
@@ -115,9 +116,29 @@ enum Command {
 The far site is a network namespace. Needs iproute2 and rsync; for --restic, socat and
 openssh-sftp-server.")]
     Replicate(ReplicateOptions),
+    /// Measure a round across hosts, as root, against one host's round and perfect deduplication
+    #[command(after_help = "Example:\n  silt-bench hosts --disks /vm/fleet --work /srv/bench
+Each host is a network namespace. Needs iproute2 and nats-server.")]
+    Hosts(HostsOptions),
     /// Measure the shared index in the memory of hosts, through a NATS server
     #[command(after_help = "Example:\n  silt-bench index --work /srv/bench --gib 2")]
     Index(IndexOptions),
+}
+
+#[derive(clap::Args)]
+struct HostsOptions {
+    /// A folder with raw disks, each of which is a machine
+    #[arg(long)]
+    disks: PathBuf,
+    /// A folder for repositories; it is emptied
+    #[arg(long)]
+    work: PathBuf,
+    /// The program to measure
+    #[arg(long, default_value = "silt")]
+    silt: PathBuf,
+    /// How many hosts
+    #[arg(long, default_value_t = 4)]
+    hosts: usize,
 }
 
 #[derive(clap::Args)]
@@ -433,6 +454,7 @@ fn main() -> ExitCode {
         Command::Mount(options) => mount::run(&options),
         Command::Trees(options) => trees::run(&options),
         Command::Replicate(options) => replicate::run(&options),
+        Command::Hosts(options) => hosts::run(&options),
         Command::Index(options) => index::run(&options),
     };
     match result {

@@ -73,9 +73,14 @@ impl Call {
 
     /// Runs the program to its end; it must succeed.
     pub fn run(&self) -> Result<Cost> {
+        self.run_to(Stdio::null())
+    }
+
+    /// The same with its standard output there.
+    pub fn run_to(&self, output: Stdio) -> Result<Cost> {
         let mut command = Command::new(&self.program);
         command.args(&self.arguments).envs(self.environment.iter().map(|(k, v)| (k, v)));
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        command.stdin(Stdio::null()).stdout(output).stderr(Stdio::piped());
         if let Some(folder) = &self.folder {
             command.current_dir(folder);
         }

@@ -135,6 +135,14 @@ pub struct ClusterRound {
     /// By default as [agent] says (round-parts), or 1.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub parts: Option<u16>,
+    /// Expected speed at which a host reads volumes, in MiB per second.
+    #[arg(long, default_value_t = 2500, value_name = "MIB",
+        value_parser = clap::value_parser!(u32).range(1..))]
+    pub scan_rate: u32,
+    /// Expected speed at which a host compresses and writes new data, in MiB per second.
+    #[arg(long, default_value_t = 400, value_name = "MIB",
+        value_parser = clap::value_parser!(u32).range(1..))]
+    pub store_rate: u32,
     /// Leave out a host that does not answer for this long.
     #[arg(long, default_value = "60s", value_name = "TIME", value_parser = snapshot_name::wait)]
     pub patience: u64,

@@ -43,13 +43,15 @@ impl<'a, 'm> HostRound<'a, 'm> {
     pub fn write_requests(&self, host: u16) -> Result<DurableRun> {
         let repository = self.round.repository;
         let series = self.round.series_ids();
-        write_claims(&repository.objects, shared_store(repository), &self.requests, |request| {
+        let store = shared_store(repository);
+        write_claims(&repository.objects, store, &self.requests, |request| {
             let member = self.round.member_of(request)?;
             Some(Claim::of(series[member], host))
         })
     }
 
-    /// Stores the chunks that the answers of all tasks leave to this host, in containers with these numbers. What has changed since the scan is left out.
+    /// Stores the chunks that the answers of all tasks leave to this host, in containers with these
+    /// numbers. What has changed since the scan is left out.
     pub fn store(
         &mut self,
         answers: &[RunRef],

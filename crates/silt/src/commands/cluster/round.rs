@@ -14,10 +14,6 @@ use crate::cli::ClusterRound;
 use crate::commands::{Failure, Session};
 use crate::output;
 
-/// Bytes per second that volumes are read with, and that new data is compressed and stored with, as
-/// the times of parts are predicted by.
-const READ_RATE: f64 = 2500.0 * 1024.0 * 1024.0;
-const STORE_RATE: f64 = 400.0 * 1024.0 * 1024.0;
 /// How long an agent may take to start its part: a process, and the key of the repository.
 const ARRIVAL: Duration = Duration::from_mins(1);
 /// How often an agent is called that is in another round, and how long between.
@@ -40,7 +36,7 @@ pub fn run(session: &Session<'_>, args: &ClusterRound) -> Result<u8, Failure> {
         round,
         hosts,
         parts: parts.unwrap_or(1),
-        model: CostModel::local(READ_RATE, STORE_RATE, spool),
+        model: CostModel::local(rate(args.scan_rate), rate(args.store_rate), spool),
         patience: Duration::from_secs(args.patience),
         arrival: ARRIVAL.max(Duration::from_secs(args.patience)),
         chunk_bytes: CHUNK_BYTES,
@@ -61,6 +57,11 @@ pub fn run(session: &Session<'_>, args: &ClusterRound) -> Result<u8, Failure> {
         Ok(())
     })?;
     Ok(u8::from(failed + lost.len() > 0))
+}
+
+/// Bytes per second of so many MiB.
+fn rate(mib: u32) -> f64 {
+    f64::from(mib) * f64::from(1 << 20)
 }
 
 /// The agents that take part.
