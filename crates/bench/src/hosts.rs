@@ -211,18 +211,13 @@ impl Bench<'_> {
         let messages = messages(&std::fs::read_to_string(&log)?);
         let round = of_type(&messages, "round").next().ok_or("the round says nothing")?;
         let number = |name: &str| round[name].as_f64().unwrap_or(0.0);
-        let new = |value: &Value| {
-            let levels = &value["volumes"][0]["levels"];
-            levels["new"].as_f64().unwrap_or(0.0)
-        };
-        let private: f64 = of_type(&messages, "summary").map(new).sum();
         Ok(Measured {
             wall_s: cost.wall_s,
             cpu_s: cost.cpu_s,
             rss_mib: cost.rss_bytes as f64 / f64::from(1 << 20),
             scan_ms: number("scan_ms"),
             store_ms: number("share_ms") + number("backup_ms"),
-            new_bytes: private + number("shared_bytes"),
+            new_bytes: number("requested_chunks") * BLOCK_BYTES as f64,
             ..Measured::default()
         })
     }
@@ -356,17 +351,24 @@ fn watch(processes: &[u32], is_over: &AtomicBool) -> u64 {
             let path = format!("/proc/{process}/task/{process}/children");
             let children = std::fs::read_to_string(path).unwrap_or_default();
             let children = children.split_whitespace().filter_map(|it| it.parse().ok());
-            most = most.max(children.chain([*process]).map(resident).sum());
+            let (mut own, mut program) = (0, 0);
+            for process in children.chain([*process]) {
+                own += resident(process, "RssAnon:");
+                // They run the same program, whose pages they have in common.
+                program = program.max(resident(process, "RssFile:"));
+            }
+            most = most.max(own + program);
         }
         std::thread::sleep(LOOK);
     }
     most
 }
 
-fn resident(process: u32) -> u64 {
+/// Resident bytes of one kind.
+fn resident(process: u32, kind: &str) -> u64 {
     let path = PathBuf::from(format!("/proc/{process}/status"));
     let status = std::fs::read_to_string(Path::new(&path)).unwrap_or_default();
-    let line = status.lines().find(|line| line.starts_with("VmRSS:"));
+    let line = status.lines().find(|line| line.starts_with(kind));
     let kib = line.and_then(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok());
     kib.unwrap_or(0) << 10
 }

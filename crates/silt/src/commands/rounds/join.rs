@@ -64,7 +64,8 @@ impl Rounds<'_> {
             host,
             round_options: RoundOptions {
                 folder: self.args.rounds.temp.clone().unwrap_or_else(temporary_folder),
-                memory_bytes: self.session.global.memory << 20,
+                // Sorting goes on beside scanning and storing.
+                memory_bytes: self.session.global.memory << 19,
                 spool: self.args.rounds.spool,
             },
             patience: PATIENCE,
