@@ -21,6 +21,7 @@ silt=$(realpath "$silt")
 work=$PWD/.demo/cluster
 rm -rf "$work"
 mkdir -p "$work/bucket/silt"
+scripts/demo-disks.sh "$work" web db mail
 export SILT_PASSWORD=demo
 
 say() { printf '\n\033[1m$ %s\033[0m\n' "$*"; }
@@ -33,11 +34,13 @@ stop() { # name, signal: with all processes that it started
   [ -n "$pid" ] || return 0
   unset "pid_of[$1]"
   kill "-$2" -- "-$pid" 2>/dev/null || true
-  wait "$pid" 2>/dev/null || true
+  until_true "the end of $1" is_gone "$pid"
 }
+is_gone() { ! kill -0 -- "-$1" 2>/dev/null; }
 start() { # name, command: in a group of processes of its own, with a log
   setsid "${@:2}" >>"$work/$1.log" 2>&1 &
   pid_of[$1]=$!
+  disown
 }
 cleanup() {
   local status=$?
@@ -51,6 +54,7 @@ cleanup() {
 }
 trap cleanup EXIT
 trap 'exit 130' INT TERM
+cd "$work"
 until_true() { # what, command
   for _ in $(seq 300); do
     "${@:2}" && return 0
@@ -73,7 +77,6 @@ row() { # what, began, stored before, shared chunks
 shared() { sed -n 's/^Part.* \([0-9]*\) shared .*/\1/p' "$work/round"; }
 day() { for disk in web db mail; do ln -sf "$disk.day$1.raw" "$work/$disk.raw"; done; }
 
-scripts/demo-disks.sh "$work" web db mail
 disk_bytes=$(($(for disk in web db mail; do stat -c '%b * %B +' "$work/$disk.day0.raw"; done) 0))
 day 0
 note "The bucket is in a MinIO, the bus is a NATS server with JetStream, both on this machine."
@@ -120,11 +123,10 @@ row "backup of web" "$began" "$before"
 
 round() { # status that it should have, options: leaves what it printed in $work/round
   local status=0
-  say "silt cluster round ${*:2}"
-  as admin "$silt" cluster round "${@:2}" 2>&1 | tee "$work/round" || status=$?
+  run cluster round "${@:2}" 2>&1 | tee "$work/round" || status=$?
   [ "$status" -eq "$1" ] || fail "the round ended with $status, not $1"
 }
-note "Both hosts back up together: what two disks have in common is stored once."
+note "Both hosts back up together: what db and mail have in common is stored once."
 before=$(stored) began=$EPOCHREALTIME
 round 0
 row "round of both hosts" "$began" "$before" "$(shared)"
@@ -163,9 +165,9 @@ row "host2 started again, a round" "$began" "$before" "$(shared)"
 note "All three disks are restored and compared:"
 began=$EPOCHREALTIME
 for disk in web db mail; do
-  run restore "$disk@latest" "$work/restored.raw"
-  cmp "$work/$disk.raw" "$work/restored.raw"
-  rm -f "$work/restored.raw"
+  run restore "$disk@latest" restored.raw
+  cmp "$disk.raw" restored.raw
+  rm -f restored.raw
 done
 echo "They are bit-identical."
 row "restores of all three" "$began" "$(stored)"
