@@ -44,6 +44,7 @@ start() { # name, command: in a group of processes of its own, with a log
 }
 cleanup() {
   local status=$?
+  [ -z "${killer:-}" ] || kill "$killer" 2>/dev/null || true
   for name in host1 host2 nats minio; do stop "$name" TERM; done
   if [ "$status" -ne 0 ]; then
     echo "demo-cluster: failed ($status); the logs are in $work" >&2
@@ -134,21 +135,24 @@ row "round of both hosts" "$began" "$before" "$(shared)"
 
 note "A day later, host2 is killed in the middle of the next round, with all of its processes:"
 day 1
-is_reading() {
-  as admin "$silt" cluster status --json |
-    jq -es 'any(.agent == "host2" and .state == "running" and .done_bytes > 0)' >/dev/null
+is_reading() { # whether a process of host2 has opened its disk
+  local process
+  process=$(pgrep -g "${pid_of[host2]}" -f join-round | tail -n 1) || return 1
+  find "/proc/$process/fd" -lname '*/mail.day1.raw' 2>/dev/null | grep -q .
 }
 killer() {
   until_true "host2 in the middle of a round" is_reading
+  sleep 1
   kill -KILL -- "-${pid_of[host2]}"
   say "kill -9 host2"
 }
 before=$(stored) began=$EPOCHREALTIME
 killer &
 killer=$!
+disown
 round 1 --patience 3s
-wait "$killer" || fail "host2 was not killed"
-stop host2 KILL
+until_true "the end of host2" is_gone "${pid_of[host2]}"
+unset "pid_of[host2]"
 row "the next day, host2 killed" "$began" "$before" "$(shared)"
 [ "$(snapshots web) $(snapshots db) $(snapshots mail)" = "3 2 1" ] ||
   fail "the other host's disks were not backed up"
