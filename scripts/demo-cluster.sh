@@ -176,6 +176,9 @@ done
 echo "They are bit-identical."
 row "restores of all three" "$began" "$(stored)"
 run cluster status
+as admin "$silt" cluster status --json 2>/dev/null |
+  jq -es 'map(select(.message_type == "cluster_task")) | length == 3 and all(.last != null)' >/dev/null ||
+  fail "the status lacks a backup"
 began=$EPOCHREALTIME
 run check --read-data
 row "check of all data" "$began" "$(stored)"

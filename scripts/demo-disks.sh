@@ -68,7 +68,7 @@ debian_disks() {
 plain_disks() { # names
   for name in "$@"; do
     rm -rf "$out/tree"; mkdir -p "$out/tree/bin" "$out/tree/data"
-    find /usr/bin -maxdepth 1 -type f -size -4M -readable | sort | head -n 300 | xargs cp -t "$out/tree/bin"
+    find /usr/bin -maxdepth 1 -type f -size -4M -readable | sort | sed -n 1,300p | xargs cp -t "$out/tree/bin"
     head -c 16M /dev/urandom >"$out/tree/data/$name.bin"
     truncate -s 1G "$out/$name.day0.raw"
     mke2fs -q -t ext4 -F -d "$out/tree" "$out/$name.day0.raw"
