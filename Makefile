@@ -1,5 +1,5 @@
 # `make demo` shows the program at work on real disks; `make test` runs everything that must hold.
-.PHONY: demo demo-replicate test bench ci build package package-test
+.PHONY: demo demo-replicate demo-cluster test bench ci build package package-test
 build:
 	cargo build --release --locked -p silt
 demo:
@@ -7,6 +7,9 @@ demo:
 # A day's change of a disk over a thin link; two network namespaces as root.
 demo-replicate:
 	scripts/demo-replicate.sh
+# Two agents on a bus back up together into a bucket; one of them is killed.
+demo-cluster:
+	scripts/demo-cluster.sh
 # Against restic, Borg, Kopia and rustic, whichever is on the PATH.
 bench:
 	scripts/bench.sh

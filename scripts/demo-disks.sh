@@ -2,9 +2,11 @@
 # Makes two disks, web and db, with a day of change: FOLDER/{web,db}.day{0,1}.raw.
 # With root and loop mounts they are real Debian systems, changed by apt and by their files being edited in place;
 # else small ext4 file systems filled from this machine's own programs and changed with debugfs.
-# usage: scripts/demo-disks.sh FOLDER
+# With names, small ext4 file systems in any case, one of each name.
+# usage: scripts/demo-disks.sh FOLDER [NAME...]
 set -euo pipefail
 out=$1
+shift
 export PATH="$PATH:/sbin:/usr/sbin"
 mkdir -p "$out"
 mnt="$out/mnt"
@@ -63,11 +65,10 @@ debian_disks() {
   done
 }
 
-plain_disks() {
-  echo "no root or no loop mounts here: making two small ext4 disks without them"
-  for name in web db; do
+plain_disks() { # names
+  for name in "$@"; do
     rm -rf "$out/tree"; mkdir -p "$out/tree/bin" "$out/tree/data"
-    find /usr/bin -maxdepth 1 -type f -size -4M -readable | sort | head -n 300 | xargs cp -t "$out/tree/bin"
+    find /usr/bin -maxdepth 1 -type f -size -4M -readable | sort | sed -n 1,300p | xargs cp -t "$out/tree/bin"
     head -c 16M /dev/urandom >"$out/tree/data/$name.bin"
     truncate -s 1G "$out/$name.day0.raw"
     mke2fs -q -t ext4 -F -d "$out/tree" "$out/$name.day0.raw"
@@ -85,5 +86,12 @@ EOC
   rm -rf "$out/tree" "$out/log" "$out/blob" "$out/moved"
 }
 
-if can_mount && command -v mmdebstrap >/dev/null; then debian_disks; else plain_disks; fi
+if [ $# -gt 0 ]; then
+  plain_disks "$@"
+elif can_mount && command -v mmdebstrap >/dev/null; then
+  debian_disks
+else
+  echo "no root or no loop mounts here: making two small ext4 disks without them"
+  plain_disks web db
+fi
 rm -rf "$out/probe.raw" "$mnt"

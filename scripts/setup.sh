@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what the demo and the tests need and this machine lacks: Debian packages, cargo-deny, MinIO, NATS,
 # Azurite and HDFS.
-# usage: scripts/setup.sh [demo|demo-replicate|test]
+# usage: scripts/setup.sh [demo|demo-replicate|demo-cluster|test]
 set -euo pipefail
 purpose=${1:-test}
 cargo_deny_version=0.18.9
@@ -38,12 +38,13 @@ if [ "$purpose" = test ] && ! command -v cargo-deny >/dev/null; then
   echo "installing: cargo-deny $cargo_deny_version"
   cargo install --quiet --locked "cargo-deny@$cargo_deny_version"
 fi
-# The object store and the bus that tests run against; MinIO takes a few minutes to build.
+# The object store and the bus of the tests and of the cluster; MinIO takes a few minutes to build.
 go_bin=${GOBIN:-${GOPATH:-$HOME/go}/bin}
 for server in "minio github.com/minio/minio@$minio_version" \
   "nats-server github.com/nats-io/nats-server/v2@$nats_version"; do
   read -r program package <<<"$server"
-  if [ "$purpose" = test ] && ! command -v "$program" >/dev/null && [ ! -x "$go_bin/$program" ]; then
+  [[ "$purpose" = test || "$purpose" = demo-cluster ]] || continue
+  if ! command -v "$program" >/dev/null && [ ! -x "$go_bin/$program" ]; then
     command -v go >/dev/null || { echo "setup: install Go (https://go.dev) first" >&2; exit 1; }
     echo "installing: $package"
     go install "$package"

@@ -173,7 +173,7 @@ impl State {
         let now_ns = self.env.now_ns();
         let (mut news, mut over) = (Vec::new(), Vec::new());
         for (key, running) in &mut self.running {
-            let (progress, is_over) = running.look(now_ns);
+            let (progress, is_over) = running.look(now_ns, &mut news);
             if is_over {
                 over.push(key.clone());
             } else if let Some((done, total)) = progress {
@@ -189,8 +189,9 @@ impl State {
 }
 
 impl Running {
-    /// Reads what the process has written. Returns its newest progress, and whether it is over.
-    fn look(&mut self, now_ns: i64) -> (Option<(u64, Option<u64>)>, bool) {
+    /// Reads what the process has written, and adds the snapshots that it made to `news`. Returns
+    /// its newest progress, and whether it is over.
+    fn look(&mut self, now_ns: i64, news: &mut Vec<News>) -> (Option<(u64, Option<u64>)>, bool) {
         if self.ended.is_none()
             && let Ok(Some(status)) = self.child.try_wait()
         {
@@ -199,11 +200,13 @@ impl Running {
         let mut progress = None;
         let is_read = loop {
             match self.lines.try_recv() {
-                Ok(line) => {
-                    if let Said::Progress(done, total) = self.seen.take(&self.work, &line) {
-                        progress = Some((done, total));
+                Ok(line) => match self.seen.take(&self.work, &line) {
+                    Said::Progress(done, total) => progress = Some((done, total)),
+                    Said::Made(series, at_ns, warning) => {
+                        news.push(News::Made { series, at_ns, warning });
                     }
-                }
+                    Said::Other => {}
+                },
                 Err(TryRecvError::Empty) => break false,
                 Err(TryRecvError::Disconnected) => break true,
             }

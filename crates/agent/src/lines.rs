@@ -14,11 +14,16 @@ const BUSY: i32 = 11;
 /// Somebody has asked it to end.
 pub const INTERRUPTED: i32 = 130;
 
+/// The warning of a snapshot that lacks something.
+const PARTLY: &str = "a source was partly unreadable";
+
 /// What a line says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Said {
     /// Bytes done, and in all.
     Progress(u64, Option<u64>),
+    /// A run of several series has made this one's snapshot of this time, with a warning.
+    Made(String, i64, Option<String>),
     /// Something else.
     Other,
 }
@@ -43,6 +48,11 @@ enum Message {
     Summary {
         short_id: Option<String>,
         time: Option<String>,
+        series: Option<String>,
+        #[serde(default)]
+        unreadable_bytes: u64,
+        #[serde(default)]
+        unreadable_entries: u64,
     },
     NotDue {
         short_id: String,
@@ -72,9 +82,23 @@ impl Seen {
             Ok(Message::Status { run_done_bytes: Some(done), run_total_bytes }) => {
                 return Said::Progress(done, run_total_bytes);
             }
-            Ok(Message::Summary { short_id: Some(id), time: Some(time) }) => {
-                self.made_ns = nanoseconds(&time);
-                output::log(&format!("{name}: made snapshot {id}"));
+            Ok(Message::Summary {
+                short_id: Some(id),
+                time: Some(time),
+                series,
+                unreadable_bytes,
+                unreadable_entries,
+            }) => {
+                let of_several = series.filter(|_| matches!(work, Work::Join { .. }));
+                let shown = of_several.as_ref().unwrap_or(&name);
+                output::log(&format!("{shown}: made snapshot {id}"));
+                let made_ns = nanoseconds(&time);
+                let (Some(series), Some(at_ns)) = (of_several, made_ns) else {
+                    self.made_ns = made_ns;
+                    return Said::Other;
+                };
+                let is_incomplete = unreadable_bytes > 0 || unreadable_entries > 0;
+                return Said::Made(series, at_ns, is_incomplete.then(|| PARTLY.to_owned()));
             }
             Ok(Message::NotDue { short_id, time }) => {
                 self.made_ns = nanoseconds(&time);
@@ -105,7 +129,7 @@ impl Seen {
         };
         match (code, work) {
             (0, _) => done(None),
-            (UNREADABLE, Work::Backup { .. }) => done(Some("a source was partly unreadable")),
+            (UNREADABLE, Work::Backup { .. }) => done(Some(PARTLY)),
             (MAP_WRONG, Work::Backup { .. }) => done(Some("the changed-blocks map was wrong")),
             (FORGET_FAILED, Work::Backup { .. }) => done(Some("the policy was not applied")),
             (UNREADABLE, Work::Replicate) => done(Some("some snapshots were not sent")),
@@ -153,6 +177,23 @@ mod tests {
         assert_eq!(end(&backup(), &["text", "", "{}", made, "{"], 0), done(5));
         assert_eq!(end(&backup(), &[known], 0), done(3));
         assert_eq!(end(&Work::Forget, &[made], 0), End::Done { at_ns: 7, warning: None });
+    }
+
+    #[test]
+    fn a_part_in_a_round_says_which_series_it_has_backed_up() {
+        let line = |series: &str, unreadable: u64| {
+            format!(
+                "{{\"message_type\":\"summary\",\"short_id\":\"3f9a\",\"series\":\"{series}\",\
+                 \"time\":\"1970-01-01T00:00:05Z\",\"unreadable_bytes\":{unreadable}}}"
+            )
+        };
+        let (mut seen, join) = (Seen::default(), Work::Join { round: 1 });
+        let at_ns = 5_000_000_000;
+        assert_eq!(seen.take(&join, &line("db", 0)), Said::Made("db".to_owned(), at_ns, None));
+        let partly = Some(PARTLY.to_owned());
+        assert_eq!(seen.take(&join, &line("web", 1)), Said::Made("web".to_owned(), at_ns, partly));
+        assert_eq!(seen.end(&join, 0, 7), End::Done { at_ns: 7, warning: None });
+        assert_eq!(Seen::default().take(&backup(), &line("web1", 0)), Said::Other);
     }
 
     #[test]

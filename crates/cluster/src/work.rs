@@ -126,6 +126,15 @@ pub enum News {
         /// Bytes in all, if known.
         total: Option<u64>,
     },
+    /// A run that is about several series, such as the part in a round, has backed one of them up.
+    Made {
+        /// The series.
+        series: String,
+        /// The time of its snapshot, in nanoseconds since 1970.
+        at_ns: i64,
+        /// What was wrong with it.
+        warning: Option<String>,
+    },
     /// It has ended.
     Ended {
         /// The run's key.

@@ -152,6 +152,12 @@ impl State {
                         (running.done, running.total) = (done, total);
                     }
                 }
+                News::Made { series, at_ns, warning } => {
+                    let known = self.tasks.get_mut(&Work::Backup { series }.key());
+                    if known.is_some_and(|known| known.made(at_ns, warning, now_ns)) {
+                        self.changed();
+                    }
+                }
                 News::Ended { key, end } => self.end(&key, end, now_ns, events),
             }
         }

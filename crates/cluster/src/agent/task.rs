@@ -151,12 +151,7 @@ impl Known {
             end => end,
         };
         match &end {
-            End::Done { at_ns, warning } => {
-                let done_ns = self.notes.done_ns.filter(|at| is_believed(*at, now_ns));
-                self.notes.done_ns = Some(done_ns.map_or(*at_ns, |done| done.max(*at_ns)));
-                (self.notes.attempts, self.notes.retry_ns) = (0, None);
-                (self.notes.failure, self.notes.warning) = (None, warning.clone());
-            }
+            End::Done { at_ns, warning } => _ = self.made(*at_ns, warning.clone(), now_ns),
             End::Cancelled if running.is_cancelled => {
                 if running.run.due_ns.is_some() {
                     self.notes.skipped_ns = Some(now_ns);
@@ -170,6 +165,18 @@ impl Known {
         let last = LastRun { since_ns: running.since_ns, at_ns: now_ns, end };
         self.last = Some(last.clone());
         Some(last)
+    }
+
+    /// It was done, by its own run or by one of several series. Returns whether that counts.
+    pub fn made(&mut self, at_ns: i64, warning: Option<String>, now_ns: i64) -> bool {
+        if !is_believed(at_ns, now_ns) {
+            return false;
+        }
+        let done_ns = self.notes.done_ns.filter(|at| is_believed(*at, now_ns));
+        self.notes.done_ns = Some(done_ns.map_or(at_ns, |done| done.max(at_ns)));
+        (self.notes.attempts, self.notes.retry_ns) = (0, None);
+        (self.notes.failure, self.notes.warning) = (None, warning);
+        true
     }
 
     fn failed(&mut self, error: &str, now_ns: i64) {

@@ -37,6 +37,18 @@ fn of_type<'m>(messages: &'m [Value], kind: &str) -> Vec<&'m Value> {
     messages.iter().filter(|message| message["message_type"] == kind).collect()
 }
 
+/// Each series has data in the shared store, and is restored as it was.
+fn have_shared_and_restore(place: &Place) {
+    for series in ["a1", "a2", "b1"] {
+        let levels = place.silt(&["show", &format!("{series}@latest"), "--json"]).exits(0);
+        assert!(levels.out.contains("\"shared\":"), "{}", levels.out);
+        let restored = place.text(&format!("{series}.restored"));
+        place.silt(&["restore", &format!("{series}@latest"), &restored]).exits(0);
+        let expected = std::fs::read(place.path(&format!("{series}.raw"))).unwrap();
+        assert!(std::fs::read(&restored).unwrap() == expected, "{series}");
+    }
+}
+
 #[test]
 fn hosts_back_up_together_in_rounds() {
     if !can("nats") {
@@ -73,15 +85,7 @@ fn hosts_back_up_together_in_rounds() {
     assert_eq!((&part["failed"], &part["unshared"]), (&0.into(), &Value::Null), "{part}");
     assert!(part["shared_chunks"].as_u64().unwrap() > 100, "{part}");
     assert!(part["exchanged_bytes"]["requests"].as_u64().unwrap() > 0, "{part}");
-    // Both have stored some of what they share.
-    for series in ["a1", "a2", "b1"] {
-        let levels = place.silt(&["show", &format!("{series}@latest"), "--json"]).exits(0);
-        assert!(levels.out.contains("\"shared\":"), "{}", levels.out);
-        let restored = place.text(&format!("{series}.restored"));
-        place.silt(&["restore", &format!("{series}@latest"), &restored]).exits(0);
-        let expected = std::fs::read(place.path(&format!("{series}.raw"))).unwrap();
-        assert!(std::fs::read(&restored).unwrap() == expected, "{series}");
-    }
+    have_shared_and_restore(&place);
     place.silt(&["check", "--read-data"]).exits(0);
 
     // A host dies in the middle of the next round: the other one's series are backed up.

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use silt_cluster::{Agent, AgentOptions, Event, FileNotes, NoNotes, Notes, Task, TaskNotes, Work};
+use silt_cluster::{
+    Agent, AgentOptions, Event, FileNotes, News, NoNotes, Notes, Task, TaskNotes, Work,
+};
 
 use super::stage::{
     BEGINNING_NS, Clock, DAY_NS, HOUR_NS, HandWorker, Host, Luck, MINUTE_NS, SECOND_NS, backup,
@@ -23,6 +25,33 @@ fn a_task_begins_when_it_is_due_and_once() {
     assert!(host.began("x").is_empty(), "without a schedule it is never due");
     let ran = host.hand.ran.lock().unwrap();
     assert!(ran.iter().all(|ran| ran.due_ns == Some(ran.at_ns)));
+}
+
+#[test]
+fn what_a_round_has_backed_up_is_done() {
+    let host = Host::alone(vec![backup("db", "*:30"), backup("x", "")]);
+    let told = |series: &str, at_ns: i64| {
+        let made = News::Made { series: series.to_owned(), at_ns, warning: None };
+        host.hand.tells.lock().unwrap().push(made);
+        host.run_for(MINUTE_NS, MINUTE_NS);
+    };
+    let notes = |series: &str| {
+        let key = Work::Backup { series: series.to_owned() }.key();
+        host.notes.0.lock().unwrap()[&key].clone()
+    };
+    host.luck(Luck::Fails);
+    host.run_for(33 * MINUTE_NS, MINUTE_NS);
+    assert!(notes("db").failure.is_some() && notes("db").retry_ns.is_some());
+    let made_ns = BEGINNING_NS + 32 * MINUTE_NS;
+    ["db", "x", "unknown"].iter().for_each(|series| told(series, made_ns));
+    assert_eq!((notes("db").failure, notes("db").retry_ns), (None, None));
+    assert_eq!((notes("db").done_ns, notes("x").done_ns), (Some(made_ns), Some(made_ns)));
+    // A snapshot of the future counts as none.
+    told("x", made_ns + DAY_NS);
+    assert_eq!(notes("x").done_ns, Some(made_ns));
+    let begun = host.began("db").len();
+    host.run_for(50 * MINUTE_NS, MINUTE_NS);
+    assert_eq!(host.began("db").len(), begun, "it was due and done");
 }
 
 #[test]

@@ -125,6 +125,8 @@ pub struct Hand {
     truth: Arc<Truth>,
     pub luck: Mutex<Luck>,
     pub takes_ns: AtomicI64,
+    /// What it tells besides the ends of runs.
+    pub tells: Mutex<Vec<News>>,
     going: Mutex<BTreeMap<Name, Going>>,
     pub ran: Mutex<Vec<Ran>>,
 }
@@ -210,6 +212,7 @@ impl Worker for HandWorker {
             .keys()
             .map(|key| News::Progress { key: key.clone(), done: 5, total: Some(10) })
             .collect();
+        news.append(&mut hand.tells.lock().unwrap());
         for key in over {
             let end = hand.end(&going.remove(&key).unwrap());
             news.push(News::Ended { key, end });
@@ -306,6 +309,7 @@ fn hand(agent: &Name, env: &Arc<HostEnv>, truth: &Arc<Truth>) -> Arc<Hand> {
         truth: Arc::clone(truth),
         luck: Mutex::new(Luck::Succeeds),
         takes_ns: AtomicI64::new(90 * SECOND_NS),
+        tells: Mutex::default(),
         going: Mutex::default(),
         ran: Mutex::default(),
     })
