@@ -91,3 +91,29 @@ impl Disk {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_states_that_a_backup_can_have_read_are_believed() -> Result<()> {
+        let folder = tempfile::tempdir()?;
+        let mut draw = Draw::new(1);
+        let mut disk = Disk::new("vm", folder.path().join("vm.raw"), &mut draw)?;
+        let first = std::fs::read(&disk.path)?;
+        let begun = SystemTime::now();
+        while std::fs::read(&disk.path)? == first {
+            disk.change(&mut draw)?;
+        }
+        let second = std::fs::read(&disk.path)?;
+        assert_eq!(disk.had(&first, begun), Ok(()));
+        assert_eq!(disk.had(&second, begun), Ok(()));
+        let later = SystemTime::now();
+        assert_eq!(disk.had(&second, later), Ok(()));
+        assert!(disk.had(&first, later).is_err_and(|found| found.contains("was over")));
+        let mixed = [&first[..PIECE / 2], &second[PIECE / 2..], &[1]].concat();
+        assert!(disk.had(&mixed, begun).is_err_and(|found| found.contains("ever had")));
+        Ok(())
+    }
+}

@@ -52,7 +52,7 @@ pub fn judge(story: &mut Story, patience: Duration) -> Result<Verdict> {
     let reported = reported(story)?;
     let snapshots = snapshots(story)?;
     are_there(story, &reported, &snapshots)?;
-    restore(story, &snapshots)?;
+    restore(story, snapshots.iter())?;
     for _ in 0..2 {
         story.silt(&["reclaim", "--min-dead", "0", "--sweep", "--grace", "0h", "--json"])?;
     }
@@ -61,7 +61,9 @@ pub fn judge(story: &mut Story, patience: Duration) -> Result<Verdict> {
     if check["damaged_objects"] != 0 || check["unreferenced_objects"] != 0 {
         return Err(format!("after everything was reclaimed: {check}").into());
     }
-    restore(story, &snapshots)?;
+    let newest: BTreeMap<&str, &Value> =
+        snapshots.iter().map(|snapshot| (text(snapshot, "series"), snapshot)).collect();
+    restore(story, newest.into_values())?;
     Ok(Verdict { snapshots: snapshots.len(), reported: reported.len(), settled })
 }
 
@@ -210,8 +212,8 @@ fn are_there(story: &Story, reported: &[Made], snapshots: &[Value]) -> Result<()
     Ok(())
 }
 
-/// Restores every snapshot: its disk must have had that state.
-fn restore(story: &Story, snapshots: &[Value]) -> Result<()> {
+/// Restores snapshots: their disks must have had these states.
+fn restore<'s>(story: &Story, snapshots: impl Iterator<Item = &'s Value>) -> Result<()> {
     let target = story.folder.join("restored");
     let target_text = target.to_string_lossy();
     for snapshot in snapshots {
