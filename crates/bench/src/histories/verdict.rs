@@ -51,7 +51,7 @@ pub fn judge(story: &mut Story, patience: Duration) -> Result<Verdict> {
     }
     let reported = reported(story)?;
     let snapshots = snapshots(story)?;
-    are_there(story, &reported, &snapshots)?;
+    are_there(&reported, &snapshots, story.has_forgotten)?;
     restore(story, snapshots.iter())?;
     for _ in 0..2 {
         story.silt(&["reclaim", "--min-dead", "0", "--sweep", "--grace", "0h", "--json"])?;
@@ -193,7 +193,7 @@ fn reported(story: &Story) -> Result<Vec<Made>> {
 }
 
 /// Compares what was reported with what is there. `forget` keeps the newest ones of each series.
-fn are_there(story: &Story, reported: &[Made], snapshots: &[Value]) -> Result<()> {
+fn are_there(reported: &[Made], snapshots: &[Value], has_forgotten: bool) -> Result<()> {
     for (series, time) in reported {
         let of_series: Vec<_> =
             snapshots.iter().filter(|it| text(it, "series") == series).collect();
@@ -205,7 +205,7 @@ fn are_there(story: &Story, reported: &[Made], snapshots: &[Value]) -> Result<()
         for snapshot in of_series {
             newer += usize::from(when(text(snapshot, "time"))? > at);
         }
-        if !story.has_forgotten || newer < KEPT {
+        if !has_forgotten || newer < KEPT {
             return Err(format!("{series} has lost its snapshot of {time}").into());
         }
     }
@@ -229,4 +229,26 @@ fn restore<'s>(story: &Story, snapshots: impl Iterator<Item = &'s Value>) -> Res
     }
     std::fs::remove_file(&target)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_snapshot_that_was_reported_may_be_missing_only_if_newer_ones_replace_it() {
+        let time = |second: usize| format!("2026-11-23T10:00:0{second}Z");
+        let there = |seconds: std::ops::Range<usize>| -> Vec<Value> {
+            seconds.map(|second| json!({"series": "vm", "time": time(second)})).collect()
+        };
+        let made = |series: &str, second| vec![(series.to_owned(), time(second))];
+        assert!(are_there(&made("vm", 1), &there(0..2), false).is_ok());
+        assert!(are_there(&made("vm", 2), &there(0..2), false).is_err());
+        assert!(are_there(&made("other", 1), &there(0..2), true).is_err());
+        assert!(are_there(&made("vm", 1), &there(2..2 + KEPT), false).is_err());
+        assert!(are_there(&made("vm", 1), &there(2..2 + KEPT), true).is_ok());
+        assert!(are_there(&made("vm", 1), &there(2..1 + KEPT), true).is_err());
+    }
 }

@@ -49,7 +49,8 @@ impl<'a, 'm> HostRound<'a, 'm> {
         })
     }
 
-    /// Stores the chunks that the answers of all tasks leave to this host, in containers with these numbers. What has changed since the scan is left out.
+    /// Stores the chunks that the answers of all tasks leave to this host, in containers with these
+    /// numbers. What has changed since the scan is left out.
     pub fn store(
         &mut self,
         answers: &[RunRef],
