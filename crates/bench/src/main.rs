@@ -18,6 +18,7 @@ mod deletion;
 mod disks;
 mod export;
 mod far;
+mod histories;
 mod hosts;
 mod index;
 mod join;
@@ -123,6 +124,11 @@ Each host is a network namespace. Needs iproute2 and nats-server.")]
     /// Measure the shared index in the memory of hosts, through a NATS server
     #[command(after_help = "Example:\n  silt-bench index --work /srv/bench --gib 2")]
     Index(IndexOptions),
+    /// Run random histories of agents with faults on a MinIO and a NATS server, and look for losses
+    #[command(
+        after_help = "Example:\n  silt-bench histories --work /srv/bench --seed 1 --count 50"
+    )]
+    Histories(histories::Options),
 }
 
 #[derive(clap::Args)]
@@ -456,6 +462,7 @@ fn main() -> ExitCode {
         Command::Replicate(options) => replicate::run(&options),
         Command::Hosts(options) => hosts::run(&options),
         Command::Index(options) => index::run(&options),
+        Command::Histories(options) => histories::run(&options),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

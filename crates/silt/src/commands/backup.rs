@@ -11,7 +11,7 @@ use silt_source::{
 };
 use silt_tree::{TreeSource, Walk};
 use siltstone::{
-    Activity, BackupOptions, BackupReport, BackupSession, Repository, Throttled, TreeOptions,
+    Activity, BackupOptions, BackupReport, BackupSession, Repository, Taken, Throttled, TreeOptions,
 };
 
 use super::made_here::MadeHere;
@@ -50,10 +50,11 @@ pub fn run(session: &Session<'_>, args: &Backup) -> Result<u8, Failure> {
         }
         opened = Some(repository);
     }
+    let taken = taken_now(session);
     if let Some(command) = &args.before {
         rounds::run_hook(series, "before", command)?;
     }
-    let result = run_one(session, args, series, opened);
+    let result = run_one(session, args, (series, taken), opened);
     let after = args.after.as_ref().map(|command| rounds::run_hook(series, "after", command));
     match (result, after) {
         (Ok(0), Some(Err(error))) => Err(error.into()),
@@ -71,7 +72,7 @@ pub fn run(session: &Session<'_>, args: &Backup) -> Result<u8, Failure> {
 fn run_one(
     session: &Session<'_>,
     args: &Backup,
-    series: &str,
+    (series, taken): (&str, Taken),
     opened: Option<Repository>,
 ) -> Result<u8, Failure> {
     let chunking = args.chunking.as_deref().map(snapshot_name::parse_chunking).transpose()?;
@@ -88,7 +89,7 @@ fn run_one(
     // Sources are opened first: a mistyped path should not take a lease.
     let sources = open_sources(session, args, &volumes, &changed)?;
     let repository = opened.map_or_else(|| repository(session, args), Ok)?;
-    let options = options(session, args, chunking);
+    let options = BackupOptions { taken, ..options(session, args, chunking) };
     let made_here = MadeHere::new(session, &repository);
     let own_name = made_here.own_name(&repository, series)?;
     let mut backup = repository.backup(&own_name, options)?;
@@ -256,6 +257,12 @@ pub fn options(session: &Session<'_>, args: &Backup, chunking: Option<Chunking>)
         program: PROGRAM.to_owned(),
         ..BackupOptions::default()
     }
+}
+
+/// The time of a snapshot whose volumes are opened from now on. It may have to wait for the series
+/// or for the other series of a round, and must not seem newer than what it holds.
+pub fn taken_now(session: &Session<'_>) -> Taken {
+    Taken { time_ns: Some(session.context.env.now_ns()), ..Taken::default() }
 }
 
 /// Opens a volume, even if another program has it open for writing.

@@ -11,6 +11,31 @@ fn snapshots(place: &Place) -> usize {
 }
 
 #[test]
+fn a_snapshot_is_not_newer_than_what_it_holds() {
+    let place = Place::new();
+    place.write("disk.raw", &disk(1, 1));
+    std::fs::create_dir(place.path("tree")).unwrap();
+    // The commands that hold a volume still take their time.
+    let hook = "date -u +%Y-%m-%dT%H:%M:%S.%NZ > held";
+    for (name, volume) in [("round", "disk.raw"), ("alone", "tree")] {
+        let fleet = format!("[series.{name}]\nvolumes = {{ x = '{volume}' }}\nbefore = '{hook}'\n");
+        place.write(&format!("{name}.toml"), fleet.as_bytes());
+    }
+    for args in [
+        ["backup", "one", "disk.raw", "--before", hook].as_slice(),
+        &["backup", "--fleet", "round.toml"],
+        &["backup", "--fleet", "alone.toml"],
+    ] {
+        let made = place.silt(&[args, &["--json"]].concat()).exits(0).summary();
+        let held = String::from_utf8(place.read("held")).unwrap();
+        let taken = made["time"].as_str().unwrap();
+        // Seconds without the last zeros of their fraction.
+        let (taken, held) = (taken.trim_end_matches('Z'), held.trim().trim_end_matches('Z'));
+        assert!(taken <= held, "{args:?}: {taken}, held at {held}");
+    }
+}
+
+#[test]
 fn a_backup_that_was_made_is_not_made_again() {
     let place = Place::new();
     let image = place.write("a.raw", &disk(1, 4));

@@ -8,7 +8,7 @@ use silt_format::Error;
 use silt_source::VolumeSource;
 use siltstone::{
     Activity, BackupOptions, BackupReport, Repository, RoundMember, RoundOptions, RoundReport,
-    Throttled,
+    Taken, Throttled,
 };
 
 use super::file::{self, Fleet, Series, run_hook};
@@ -16,7 +16,9 @@ use super::forecast::{self, Plan};
 use super::{expected_line, planned_json};
 use crate::advice::with_advice;
 use crate::cli::Backup;
-use crate::commands::backup::{add_tree, conclude, open, options, repository, warn_of_mount};
+use crate::commands::backup::{
+    add_tree, conclude, open, options, repository, taken_now, warn_of_mount,
+};
 use crate::commands::made_here::MadeHere;
 use crate::commands::volume_args::PathText;
 use crate::commands::{Failure, Session, due, exit_code, forget, temporary_folder, trees};
@@ -127,13 +129,14 @@ impl Rounds<'_> {
 
     /// Backs up a series with a file tree, outside of rounds.
     fn run_alone(&self, name: &str, series: &Series) -> Result<(), Failure> {
+        let taken = taken_now(self.session);
         if let Some(command) = &series.before
             && let Err(error) = run_hook(series.given.as_deref().unwrap_or(name), "before", command)
         {
             self.failed(name, &error);
             return Ok(());
         }
-        let result = self.back_up_alone(name, series);
+        let result = self.back_up_alone(name, series, taken);
         self.after(name, series);
         self.session.reporter.finish();
         match result {
@@ -149,10 +152,16 @@ impl Rounds<'_> {
         Ok(())
     }
 
-    fn back_up_alone(&self, name: &str, series: &Series) -> Result<BackupReport, Error> {
+    fn back_up_alone(
+        &self,
+        name: &str,
+        series: &Series,
+        taken: Taken,
+    ) -> Result<BackupReport, Error> {
         let tree_options = trees::options(series.tree.as_ref().unwrap_or(&self.args.tree));
         let tree_options = tree_options.map_err(|failure| Error::invalid(failure.to_string()))?;
-        let mut backup = self.repository.backup(name, self.options.clone())?;
+        let options = BackupOptions { taken, ..self.options.clone() };
+        let mut backup = self.repository.backup(name, options)?;
         for (volume, PathText(path)) in &series.volumes {
             if trees::is_tree(path) {
                 add_tree(self.session, &mut backup, (volume, path), &tree_options)?;
@@ -210,6 +219,7 @@ impl Rounds<'_> {
         name: &'a str,
         series: &'a Series,
     ) -> Result<RoundMember<'a>, Error> {
+        let taken = taken_now(self.session);
         if let Some(command) = &series.before {
             run_hook(series.given.as_deref().unwrap_or(name), "before", command)?;
         }
@@ -218,7 +228,7 @@ impl Rounds<'_> {
         Ok(RoundMember {
             series: name.to_owned(),
             volumes,
-            options: self.options.clone(),
+            options: BackupOptions { taken, ..self.options.clone() },
             on_released: Some(Box::new(|| self.after(name, series))),
         })
     }
