@@ -107,6 +107,8 @@ pub fn run(options: &HostsOptions) -> Result<()> {
         data_bytes >> 20,
         options.hosts
     );
+    // As warm as for the one host.
+    bench.contents()?;
     let all = bench.hosts((scan_rate, store_rate))?;
     let (one_slots, all_slots) = (bench.slots("one")?, bench.slots("all")?);
     println!("| | one host | {} hosts | ratio |\n|---|---:|---:|---:|", options.hosts);
