@@ -160,7 +160,7 @@ impl<'a> Coordinator<'a> {
         let mut scanned = Vec::new();
         for (duty, outcome) in scans {
             if let Ok(Outcome::Scanned { requested_chunks }) = outcome {
-                report.requested_chunks += requested_chunks;
+                add(&mut report.requested_chunks, requested_chunks);
                 scanned.push(duty.peer);
             }
         }
@@ -222,22 +222,22 @@ impl<'a> Coordinator<'a> {
         let (mut answers, mut chunks) = (Vec::new(), vec![0; self.options.hosts.len()]);
         for (_, outcome) in outcomes {
             let Ok(Outcome::Answered { run, bytes, chunks: of_hosts }) = outcome else { continue };
-            report.exchanged_bytes[2] += bytes;
+            add(&mut report.exchanged_bytes[2], bytes);
             runs.push(run.read()?);
             answers.push(run);
-            chunks.iter_mut().zip(of_hosts).for_each(|(all, more)| *all += more);
+            chunks.iter_mut().zip(of_hosts).for_each(|(all, more)| add(all, more));
         }
         let compared_ns = self.now_ns();
         let placed = self.store(additions, (part, scanned), &answers, &chunks)?;
         for (_, placed) in &placed {
             runs.push(placed.run);
-            report.shared_chunks += placed.chunks;
-            report.shared_bytes += placed.bytes;
-            report.stored_bytes += placed.stored_bytes;
+            add(&mut report.shared_chunks, placed.chunks);
+            add(&mut report.shared_bytes, placed.bytes);
+            add(&mut report.stored_bytes, placed.stored_bytes);
         }
         if !placed.is_empty() {
             additions.keep()?;
-            report.stored_bytes += additions.commit(&placed)?.1;
+            add(&mut report.stored_bytes, additions.commit(&placed)?.1);
         }
         Ok(compared_ns)
     }
@@ -270,7 +270,7 @@ impl<'a> Coordinator<'a> {
         for (duty, outcome) in outcomes {
             let Ok(Outcome::Written { run, bytes }) = outcome else { continue };
             let is_request = matches!(duty.order, Order::Requests { .. });
-            report.exchanged_bytes[usize::from(!is_request)] += bytes;
+            add(&mut report.exchanged_bytes[usize::from(!is_request)], bytes);
             if is_request { requests.push(run) } else { owners.push(run) }
         }
         Ok((requests, owners))
@@ -343,6 +343,11 @@ impl<'a> Coordinator<'a> {
     fn now_ns(&self) -> i64 {
         self.repository.objects.context.env.now_ns()
     }
+}
+
+/// Adds what a host says, which may be any number.
+fn add(sum: &mut u64, more: u64) {
+    *sum = sum.saturating_add(more);
 }
 
 /// Series whose host did not say what has become of them.

@@ -220,6 +220,21 @@ fn a_host_names_only_containers_that_it_was_granted() {
 }
 
 #[test]
+fn a_host_that_names_the_index_as_its_own_run_does_not_get_it_removed() {
+    let (_, _, repositories) = several(2);
+    let images = fleet();
+    let hosts = one_each(&repositories, &images[..2]);
+    round(&hosts).unwrap();
+    let repository = &repositories[0];
+    let store = repository.objects.keys.shared_store_id(0);
+    let index = repository.head(store).unwrap().unwrap().runs;
+    assert_eq!(index.len(), 1);
+    SharedAdditions::begin(repository).unwrap().finish(&index).unwrap();
+    let check = shared::check(repository);
+    assert!(check.damage.is_empty(), "{check:?}");
+}
+
+#[test]
 fn numbers_that_do_not_suffice_share_less() {
     let (_, _, repositories) = several(2);
     let images = fleet();

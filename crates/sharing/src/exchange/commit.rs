@@ -11,9 +11,9 @@ use silt_repository::shared_record::SharedRecord;
 
 use crate::copy::{commit_additions, next_number};
 
-/// Bytes of a container that a host needs a number for, at least: half of what fills it, because
-/// what does not compress fills it with as many bytes of chunks.
-const BYTES_OF_A_NUMBER: u64 = 2;
+/// Numbers that are granted for as many bytes of chunks as fill a container: what does not compress
+/// takes a little more than one.
+const NUMBERS_OF_A_CONTAINER: u64 = 2;
 
 /// What a host has stored for the shared store, durable and named by no head.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,7 +63,7 @@ impl<'r> SharedAdditions<'r> {
         let container_bytes = u64::from(self.repository.config.container_bytes).max(1);
         let bytes = chunks.saturating_mul(chunk_bytes.max(1));
         // One more, which is begun and may stay empty.
-        let numbers = (bytes / container_bytes + 1).saturating_mul(BYTES_OF_A_NUMBER) + 1;
+        let numbers = (bytes / container_bytes + 1).saturating_mul(NUMBERS_OF_A_CONTAINER) + 1;
         let end = u32::try_from(numbers).ok().and_then(|numbers| self.free.checked_add(numbers));
         let end = end.ok_or_else(|| {
             Error::invalid("the shared store has used all 2^32 container numbers")
@@ -96,40 +96,50 @@ impl<'r> SharedAdditions<'r> {
             let (objects, store) = (&self.repository.objects, self.edit.head.series);
             let reader = RunReader::new(objects, store, placed.run);
             let held = placed.containers.iter().map(|(number, _)| *number).collect();
-            Stream::new(Own { stream: Stream::new(reader), numbers: granted.clone(), held })
+            let (stream, numbers) = (Stream::new(reader), granted.clone());
+            Stream::new(Own { stream, numbers, held, last: None })
         };
         let streams = placed.iter().map(stream).collect();
-        let records = placed.iter().map(|(_, placed)| placed.run.records).sum();
+        let records = placed.iter().map(|(_, placed)| placed.run.records);
+        let records = records.fold(0, u64::saturating_add);
         let numbers = (containers, self.free);
         let bytes = commit_additions(self.repository, &mut self.edit, numbers, (streams, records))?;
         Ok((self.edit.head.generation, bytes))
     }
 
-    /// Removes runs that the round needs no more, and gives the lease back.
+    /// Removes runs that the round needs no more, and gives the lease back. What the head names
+    /// stays, whatever a host says.
     pub fn finish(self, runs: &[RunRef]) -> Result<()> {
-        let store = self.edit.head.series;
+        let (store, named) = (self.edit.head.series, &self.edit.head.runs);
+        let runs = runs.iter().filter(|run| named.iter().all(|named| named.id != run.id));
         let parts = |run: &RunRef| {
             let id = run.id;
             (0..run.partitions()).map(move |partition| names::run(store, id, partition))
         };
-        let names: Vec<String> = runs.iter().flat_map(parts).collect();
+        let names: Vec<String> = runs.flat_map(parts).collect();
         let removed = self.repository.objects.delete(&names);
         self.edit.finish()?;
         removed
     }
 }
 
-/// Records of chunks in containers that their host has named; others are an error.
+/// Records of chunks in containers that their host has named, in order; others are an error.
 struct Own {
     stream: Stream<'static>,
     numbers: Range<u32>,
     /// In order.
     held: Vec<u32>,
+    last: Option<Record>,
 }
 
 impl silt_repository::runs::Records for Own {
     fn next_batch(&mut self, batch: &mut Vec<Record>) -> Result<()> {
         self.stream.next_batch(batch)?;
+        for record in &*batch {
+            if self.last.replace(*record).is_some_and(|last| last >= *record) {
+                return Err(Error::corrupt("a host places chunks out of order, or one twice"));
+            }
+        }
         let number = |record: &Record| SharedRecord::decode(record).reference.container();
         let is_own = |number: u32| self.held.binary_search(&number).is_ok();
         match batch.iter().map(number).find(|number| !is_own(*number)) {

@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 
-use silt_format::number::to_u64;
 use silt_format::{Record, Result, RunRef, RunUse};
 use silt_repository::Repository;
 use silt_repository::runs::{DurableRun, RunWriter, Sorted, Stream, join, merge};
@@ -98,11 +97,6 @@ impl<'a, 'm> HostRound<'a, 'm> {
         let Self { round, requests } = self;
         drop(requests);
         round.back_up_all()
-    }
-
-    /// How many series take part.
-    pub fn series(&self) -> u64 {
-        to_u64(self.round.members.len())
     }
 }
 
