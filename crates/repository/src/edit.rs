@@ -76,7 +76,10 @@ impl<'r> Edit<'r> {
             let message = format!("series {series} has no head and no record of its name");
             return Err(Error::corrupt(message));
         }
-        head.as_ref().map_or(Ok(()), |head| heads::settle(objects, head))?;
+        match &head {
+            Some(head) => heads::settle(objects, head)?,
+            None => crate::settle::settle_record(objects, series)?,
+        }
         let empty = || Head::empty(series, crate::series::DEFAULT_DOMAIN, name);
         if head.as_ref().is_some_and(|head| !head.delta_bases.is_empty()) {
             let message = format!("series '{name}' holds deltas; use a newer version to change it");

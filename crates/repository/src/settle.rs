@@ -106,6 +106,15 @@ pub fn settle_head(
     objects.storage.settle(&key)
 }
 
+/// Makes sure that every place has the record of a series without heads, if any has one: a backup
+/// that knew an older list of places may have written it, and was refused.
+pub fn settle_record(objects: &Objects, series: SeriesId) -> Result<()> {
+    match objects.storage.settle(&key(&names::series(series))?) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        settled => settled,
+    }
+}
+
 /// Brings every object of a series but its state to each place that lacks it.
 fn complete(objects: &Objects, series: SeriesId) -> Result<()> {
     for prefix in [names::series(series)].into_iter().chain(names::data(series)) {

@@ -416,6 +416,20 @@ fn the_last_key_that_reads_stays() {
     }
 }
 
+/// A first backup sleeps while a place is added, writes the record of its series where it knew a
+/// place, and is refused. The next change of the series brings the record to the new place.
+#[test]
+fn the_record_of_a_series_is_in_every_place_before_its_first_head() {
+    for next in [Action::Reclaim(Series::Vm, Keep::Nothing), BACKUP] {
+        let slept = fails(0, BACKUP, (Kind::Put, Class::Leases, 0), Wrong::Sleep(2000));
+        play_all(&Plan {
+            places: 2,
+            hosts: vec![host(vec![slept, does(1, next)]), host(vec![does(1, Action::AddPlace(1))])],
+            ..Plan::default()
+        });
+    }
+}
+
 /// A process opened the repository before a place was added, and works for a long time.
 #[test]
 fn a_process_that_does_not_know_a_place_tells_nobody_that_it_has_committed() {
