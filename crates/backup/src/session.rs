@@ -20,9 +20,9 @@ use silt_repository::map::MapReader;
 use silt_repository::objects::is_damage;
 use silt_repository::packs::PackWriter;
 use silt_repository::series::DEFAULT_DOMAIN;
-use silt_repository::shared_index::{SharedIndex, SharedLookup};
 use silt_repository::summary::{reference_bound, write_summary};
 use silt_repository::upload::Uploads;
+use silt_runs::shared_index::{SharedIndex, SharedLookup};
 use silt_source::{ChangedMap, SourceFormat, VolumeSource};
 
 use self::segments::Detection;

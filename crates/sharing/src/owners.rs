@@ -9,8 +9,8 @@ use silt_format::{ALONE, Fingerprint, Head, Record, Reference, Result, SeriesId}
 use silt_repository::bounds::require_listed;
 use silt_repository::dead;
 use silt_repository::objects::Objects;
-use silt_repository::runs::{RunReader, Sorter, Stream};
-use silt_repository::shared_record::{Owner, SharedRecord};
+use silt_runs::shared_record::{Owner, SharedRecord};
+use silt_runs::{RunReader, Sorter, Stream};
 
 use crate::copy::{Additions, add_to_store, open_or_warn, shared_runs};
 use crate::references::each_shared_reference;

@@ -14,9 +14,9 @@ use silt_repository::chunks::{ChunkReader, Cursor, open_container};
 use silt_repository::dead;
 use silt_repository::event::{Activity, Progress, Warning};
 use silt_repository::objects::{Scratch, is_damage};
-use silt_repository::runs::{RunReader, Sorted, Sorter, Stream, join, merge};
-use silt_repository::shared_index::{SharedIndex, name_store};
-use silt_repository::shared_record::{Owner, SharedRecord, by_place, place_of};
+use silt_runs::shared_index::{SharedIndex, name_store};
+use silt_runs::shared_record::{Owner, SharedRecord, by_place, place_of};
+use silt_runs::{RunReader, Sorted, Sorter, Stream, join, merge};
 
 use crate::deletion::{Rewriter, retagged};
 use crate::edit::Edit;

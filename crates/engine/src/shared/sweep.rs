@@ -17,10 +17,10 @@ use silt_repository::bounds::require_listed;
 use silt_repository::chunks::open_container;
 use silt_repository::dead::{self, DeadSlots};
 use silt_repository::heads;
-use silt_repository::runs::{RunReader, RunWriter, Sorted, Sorter, Stream, merge};
 use silt_repository::series::DEFAULT_DOMAIN;
-use silt_repository::shared_index::name_store;
-use silt_repository::shared_record::{Owner, SharedRecord, by_place, place_of};
+use silt_runs::shared_index::name_store;
+use silt_runs::shared_record::{Owner, SharedRecord, by_place, place_of};
+use silt_runs::{RunReader, RunWriter, Sorted, Sorter, Stream, merge};
 
 use crate::deletion::{ReclaimOptions, ReclaimReport};
 use crate::edit::Edit;

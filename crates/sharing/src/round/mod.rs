@@ -19,10 +19,10 @@ use silt_format::number::{to_u16, to_u32, to_u64};
 use silt_format::{Error, ErrorKind, Fingerprint, Record, Result, SeriesId};
 use silt_repository::event::{Activity, Progress, Warning};
 use silt_repository::objects::is_damage;
-use silt_repository::runs::{Sorted, Sorter, join};
 use silt_repository::series::DEFAULT_DOMAIN;
-use silt_repository::shared_record::Owner;
 use silt_repository::temporary::TemporaryFile;
+use silt_runs::shared_record::Owner;
+use silt_runs::{Sorted, Sorter, join};
 use silt_source::VolumeSource;
 
 pub use cost::{CostModel, RoundLoad, StageSeconds};
