@@ -45,6 +45,9 @@ use silt_repository::repository::Repository;
 /// segment.
 const WARNINGS_MAX: usize = 10;
 
+/// Most memory of a summary vector that is being made.
+const FINISH_BYTES_MAX: u64 = 16 << 20;
+
 /// Number of additional workers, as some wait for the disk while others use the processors.
 const READING_JOBS: usize = 2;
 /// The same for trees, of which one worker at a time reads.
@@ -428,6 +431,14 @@ impl<'r> BackupSession<'r> {
                 map.push(Some(entry), &mut self.packs, parent)
             }
         }
+    }
+
+    /// About how much memory [`finish`](Self::finish) takes, in bytes: what is still to be written of
+    /// recipes, and a part of the summary vector.
+    pub fn finish_bytes(&self) -> u64 {
+        let parent = self.parent.as_ref().and_then(|parent| parent.summary);
+        let references = reference_bound(parent, self.added_references);
+        self.packs.pending_bytes() + references.saturating_mul(2).min(FINISH_BYTES_MAX)
     }
 
     /// Commits the snapshot, which is durable and visible on return.

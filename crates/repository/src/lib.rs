@@ -10,6 +10,7 @@
 pub mod ahead;
 pub mod authority;
 pub mod believed;
+pub mod beside;
 pub mod bounds;
 pub mod budget;
 pub mod buffers;
@@ -41,6 +42,7 @@ pub mod places;
 pub mod rename;
 pub mod repository;
 pub mod retention;
+pub mod room;
 pub mod root;
 pub mod seen;
 pub mod series;

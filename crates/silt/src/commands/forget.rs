@@ -49,17 +49,25 @@ pub fn run(session: &Session<'_>, args: &Forget) -> Result<u8, Failure> {
     let mut groups: BTreeMap<Vec<String>, (RetentionPolicy, Vec<Row>)> = BTreeMap::new();
     let mut living: BTreeMap<String, usize> = BTreeMap::new();
     let mut own_names: HashMap<String, String> = HashMap::new();
-    for head in heads {
-        let Some(policy) = given.clone().or_else(|| head.policy.clone()) else { continue };
-        let rows = rows(&repository, &head).map_err(Failure::from);
-        let Some(rows) = each.tried(head.shown(), rows)? else { continue };
+    let with_policy = |head: Head| {
+        let policy = given.clone().or_else(|| head.policy.clone())?;
+        Some((head, policy))
+    };
+    let heads = heads.into_iter().filter_map(with_policy).collect();
+    let read = |repository: &Repository, (head, policy)| {
+        let rows = rows(repository, &head).map_err(Failure::from);
+        (head, policy, rows)
+    };
+    repository.each_beside(heads, read, |(head, policy, rows)| {
+        let Some(rows) = each.tried(head.shown(), rows)? else { return Ok(()) };
         own_names.insert(head.shown().to_owned(), head.name.clone());
         living.insert(head.shown().to_owned(), rows.len());
         for row in rows {
             let group = groups.entry(group(&row, &args.group_by));
             group.or_insert_with(|| (policy.clone(), Vec::new())).1.push(row);
         }
-    }
+        Ok::<_, Failure>(())
+    })?;
     let mut doomed: BTreeMap<String, Vec<Id>> = BTreeMap::new();
     for (name, (policy, rows)) in &groups {
         let kept = decide(session, &repository, policy, rows)?;
@@ -79,15 +87,20 @@ pub fn run(session: &Session<'_>, args: &Forget) -> Result<u8, Failure> {
         refuse_emptying(&counts, args.allow_empty)?;
         confirm_many(&counts, args.yes)?;
     }
-    for (series, ids) in &doomed {
-        let own_name = &own_names[series];
-        let deleted = repository.delete(own_name, ids, DeleteMethod::Approximate);
-        if let Some(report) = each.tried(series, deleted.map_err(Failure::from))? {
-            let space = args.dry_run.then(|| delete::space(session, &repository, own_name));
-            delete::print(session, series, &report, space);
+    let is_any = !doomed.is_empty();
+    let delete = |repository: &Repository, (series, ids): (String, Vec<Id>)| {
+        let deleted = repository.delete(&own_names[&series], &ids, DeleteMethod::Approximate);
+        (series, deleted.map_err(Failure::from))
+    };
+    repository.each_beside(doomed.into_iter().collect(), delete, |(series, deleted)| {
+        if let Some(report) = each.tried(&series, deleted)? {
+            let of = &own_names[&series];
+            let space = args.dry_run.then(|| delete::space(session, &repository, of));
+            delete::print(session, &series, &report, space);
         }
-    }
-    if doomed.is_empty() && !session.global.json {
+        Ok::<_, Failure>(())
+    })?;
+    if !is_any && !session.global.json {
         output::outcome(args.dry_run, "Nothing to delete.");
     }
     if args.reclaim {
