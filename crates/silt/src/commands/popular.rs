@@ -1,6 +1,7 @@
 //! `silt popular`.
 
 use serde_json::json;
+use silt_format::Head;
 use siltstone::{PopularOptions, PopularReport, Repository, SharePolicy};
 
 use super::{Failure, Session, reclaim};
@@ -78,8 +79,12 @@ fn repoint(
     options: &PopularOptions,
 ) -> Result<u64, Failure> {
     let mut written = 0;
-    for head in repository.heads(&[])? {
-        let report = repository.repoint(&head.name, &options.spool)?;
+    let repoint = |repository: &Repository, head: Head| {
+        let repointed = repository.repoint(&head.name, &options.spool);
+        (head, repointed)
+    };
+    repository.each_beside(repository.heads(&[])?, repoint, |(head, report)| {
+        let report = report?;
         session.reporter.finish();
         written += report.stored_bytes;
         if session.global.json {
@@ -100,7 +105,8 @@ fn repoint(
                 output::count(report.rewritten_containers, "container")
             ));
         }
-    }
+        Ok::<_, Failure>(())
+    })?;
     Ok(written)
 }
 
