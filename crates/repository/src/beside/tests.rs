@@ -2,47 +2,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use silt_format::{Config, ErrorKind, Result};
-use silt_storage::{ByteRange, Key, ListPage, MemoryStorage, ObjectMeta, PutMode, Storage};
+use silt_format::{Config, ErrorKind};
+use silt_storage::MemoryStorage;
 
 use super::*;
 use crate::event::{Activity, Silent};
 use crate::open::Protection;
 use crate::repository::Repository;
 use crate::system::SystemEnv;
-
-/// A storage in memory that answers several requests at once.
-struct Wide(MemoryStorage);
-
-impl Storage for Wide {
-    fn put_bytes(&self, key: &Key, body: &[bytes::Bytes], mode: PutMode) -> Result<()> {
-        self.0.put_bytes(key, body, mode)
-    }
-    fn get(&self, key: &Key, range: ByteRange, into: &mut Vec<u8>) -> Result<()> {
-        self.0.get(key, range, into)
-    }
-    fn settle(&self, key: &Key) -> Result<()> {
-        self.0.settle(key)
-    }
-    fn head(&self, key: &Key) -> Result<ObjectMeta> {
-        self.0.head(key)
-    }
-    fn delete(&self, keys: &[Key]) -> Result<()> {
-        self.0.delete(keys)
-    }
-    fn list(&self, prefix: &str, after: Option<&Key>) -> Result<ListPage> {
-        self.0.list(prefix, after)
-    }
-    fn requests_at_once(&self) -> usize {
-        4
-    }
-    fn guarantees(&self) -> silt_storage::Guarantees {
-        self.0.guarantees()
-    }
-    fn describe(&self) -> String {
-        self.0.describe()
-    }
-}
 
 /// Writes down the texts of warnings, and how far the progress is.
 #[derive(Default)]
@@ -58,7 +25,7 @@ impl Observer for Heard {
 }
 
 fn repository(observer: Arc<dyn Observer>) -> Repository {
-    let storage = Arc::new(Wide(MemoryStorage::new()));
+    let storage = Arc::new(MemoryStorage::new().at_once(4));
     let context = Context { observer, ..SystemEnv::context() };
     Repository::init(storage, context, Config::default(), &Protection::None, None).unwrap()
 }
