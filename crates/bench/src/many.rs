@@ -21,11 +21,12 @@ const SNAPSHOTS: u64 = 3;
 const WINDOW: usize = 8 << 20;
 
 /// What is measured, in this order: its name, the arguments, and whether the cache is empty before.
-const STEPS: [(&str, &[&str], bool); 15] = [
+const STEPS: [(&str, &[&str], bool); 16] = [
     ("one series, cache empty", &["snapshots", "s0"], true),
     ("one series", &["snapshots", "s0"], false),
     ("snapshots, cache empty", &["snapshots"], true),
     ("snapshots", &["snapshots"], false),
+    ("snapshots, again", &["snapshots"], false),
     ("status", &["status"], false),
     ("stats", &["stats"], false),
     ("backup --all, unchanged, cache empty", &["backup", "--all"], true),

@@ -222,15 +222,18 @@ impl Repository {
     }
 
     /// The first newest head that `is_wanted`, of the series that this key opens.
-    pub fn find_head(&self, is_wanted: &dyn Fn(&Head) -> bool) -> Result<Option<Head>> {
-        for (id, _) in self.newest_generations()? {
-            match self.head(id) {
-                Ok(Some(head)) if is_wanted(&head) => return Ok(Some(head)),
-                Err(error) if !is_damage(&error) => return Err(error),
-                _ => {}
-            }
-        }
-        Ok(None)
+    pub fn find_head(&self, is_wanted: &(dyn Fn(&Head) -> bool + Sync)) -> Result<Option<Head>> {
+        let read = |repository: &Self, (id, _)| match repository.head(id) {
+            Err(error) if !is_damage(&error) => Err(error),
+            head => Ok(head.ok().flatten().filter(|head| is_wanted(head))),
+        };
+        // The first one that is found ends the search, as an error does.
+        let found = each_beside(self, self.newest_generations()?, read, |head| match head {
+            Ok(None) => Ok(()),
+            Ok(Some(head)) => Err(Ok(head)),
+            Err(error) => Err(Err(error)),
+        });
+        found.map_or_else(|found| found.map(Some), |()| Ok(None))
     }
 
     fn no_such_series(&self, name: &str) -> Result<Error> {
