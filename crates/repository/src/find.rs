@@ -230,10 +230,10 @@ impl Repository {
         // The first one that is found ends the search, as an error does.
         let found = each_beside(self, self.newest_generations()?, read, |head| match head {
             Ok(None) => Ok(()),
-            Ok(Some(head)) => Err(Ok(head)),
+            Ok(Some(head)) => Err(Ok(Box::new(head))),
             Err(error) => Err(Err(error)),
         });
-        found.map_or_else(|found| found.map(Some), |()| Ok(None))
+        found.map_or_else(|found| found.map(|head| Some(*head)), |()| Ok(None))
     }
 
     fn no_such_series(&self, name: &str) -> Result<Error> {

@@ -58,15 +58,18 @@ fn told(storage: MemoryStorage, world: &Arc<World>) -> String {
     let all = repository.all_heads(&[]).unwrap();
     let heads: Vec<_> = all.heads.iter().map(|head| (&head.name, head.generation)).collect();
     let damaged: Vec<_> = all.damaged.iter().map(|damaged| &damaged.series).collect();
-    let mut text = format!("{heads:?}\n{damaged:?}\n{:?}\n", all.unfinished);
-    text += &format!("{:?}\n", repository.series().unwrap());
-    text += &format!("{:?}\n", repository.status(&[]).unwrap());
-    text += &format!("{:?}\n", repository.stats(&[]).unwrap());
+    let mut parts = vec![
+        format!("{heads:?}\n{damaged:?}\n{:?}", all.unfinished),
+        format!("{:?}", repository.series().unwrap()),
+        format!("{:?}", repository.status(&[]).unwrap()),
+        format!("{:?}", repository.stats(&[]).unwrap()),
+    ];
     for data in [DataCheck::None, DataCheck::All] {
         let options = CheckOptions { data, ..CheckOptions::default() };
-        text += &format!("{:?}\n", repository.check(&options).unwrap());
+        parts.push(format!("{:?}", repository.check(&options).unwrap()));
     }
-    text + &heard.0.lock().unwrap().join("\n")
+    parts.extend(heard.0.lock().unwrap().drain(..));
+    parts.join("\n")
 }
 
 fn first(storage: &MemoryStorage, prefix: &str) -> Key {
@@ -154,7 +157,8 @@ fn a_round_of_many_at_once_may_stop_anywhere() {
             let found = kit::latest(repository, name).unwrap();
             let restored = kit::restore(repository, &found).unwrap();
             let old = [kit::image(77, 100), image(number, 2)].concat();
-            let is_new = repository.heads(&[name.clone()]).unwrap()[0].snapshots.len() == 4;
+            let is_new =
+                repository.heads(std::slice::from_ref(name)).unwrap()[0].snapshots.len() == 4;
             assert!(restored == if is_new { new.clone() } else { old }, "{name}");
         }
         let report = repository.check(&CheckOptions::default()).unwrap();

@@ -43,11 +43,13 @@ pub fn build(session: &Session<'_>, args: &PopularBuild) -> Result<u8, Failure> 
 
 /// Frees the space of replaced chunks; returns the number of bytes freed.
 fn free(session: &Session<'_>, repository: &Repository) -> Result<u64, Failure> {
-    let mut freed = 0;
-    for head in repository.heads(&[])? {
-        freed += repository.reclaim(&head.name, &reclaim::defaults(session))?.removed_bytes;
+    let (mut freed, options) = (0, reclaim::defaults(session));
+    let reclaim = |repository: &Repository, head: Head| repository.reclaim(&head.name, &options);
+    repository.each_beside(repository.heads(&[])?, reclaim, |report| {
+        freed += report?.removed_bytes;
         session.reporter.finish();
-    }
+        Ok::<_, Failure>(())
+    })?;
     Ok(freed)
 }
 
