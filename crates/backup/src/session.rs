@@ -34,8 +34,7 @@ use super::hint::Hint;
 use super::known::Known;
 use super::map_builder::MapBuilder;
 use super::options::BackupOptions;
-use super::parent::ParentVolume;
-use super::parent::newest_sound;
+use super::parent::{ParentVolume, newest_sound};
 use super::pipeline::Pipeline;
 use super::scan::{Outcome, Scanned, Scanner};
 use silt_repository::jobs::jobs;
@@ -44,9 +43,6 @@ use silt_repository::repository::Repository;
 /// Maximum number of warnings about the sources. A source that has shrunk causes one for each
 /// segment.
 const WARNINGS_MAX: usize = 10;
-
-/// Most memory of a summary vector that is being made.
-const FINISH_BYTES_MAX: u64 = 16 << 20;
 
 /// Number of additional workers, as some wait for the disk while others use the processors.
 const READING_JOBS: usize = 2;
@@ -433,12 +429,12 @@ impl<'r> BackupSession<'r> {
         }
     }
 
-    /// About how much memory [`finish`](Self::finish) takes, in bytes: what is still to be written of
-    /// recipes, and a part of the summary vector.
+    /// About how much memory [`finish`](Self::finish) takes: recipes, and a part of the vector.
     pub fn finish_bytes(&self) -> u64 {
         let parent = self.parent.as_ref().and_then(|parent| parent.summary);
-        let references = reference_bound(parent, self.added_references);
-        self.packs.pending_bytes() + references.saturating_mul(2).min(FINISH_BYTES_MAX)
+        let vector_bytes = reference_bound(parent, self.added_references).saturating_mul(2);
+        // A part of a vector has 16 MiB at most.
+        self.packs.pending_bytes() + vector_bytes.min(16 << 20)
     }
 
     /// Commits the snapshot, which is durable and visible on return.

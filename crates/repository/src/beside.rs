@@ -238,6 +238,3 @@ impl Observer for Deferred {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,4 +1,5 @@
-//! Operations on many series at once come to the same as one after the other, and may stop anywhere.
+//! Operations on many series at once come to the same as one after the other, and may stop
+//! anywhere.
 
 use std::sync::{Arc, Mutex};
 

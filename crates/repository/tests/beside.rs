@@ -1,15 +1,25 @@
+//! Work on many series side by side.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier, Mutex};
 
 use silt_format::{Config, ErrorKind};
 use silt_storage::MemoryStorage;
 
-use super::*;
-use crate::event::{Activity, Silent};
-use crate::open::Protection;
-use crate::repository::Repository;
-use crate::system::SystemEnv;
+use silt_repository::beside::each_beside;
+use silt_repository::env::Context;
+use silt_repository::event::{Activity, Event, Observer, Progress, Silent, Warning};
+use silt_repository::open::Protection;
+use silt_repository::operation::OperationId;
+use silt_repository::repository::Repository;
+use silt_repository::sync::lock;
+use silt_repository::system::SystemEnv;
+
+/// Results that may wait for an earlier one, for each lane.
+const AHEAD: usize = 2;
 
 /// Writes down the texts of warnings, and how far the progress is.
 #[derive(Default)]
@@ -20,6 +30,7 @@ impl Observer for Heard {
         lock(&self.0).push(match event {
             Event::Progress(progress) => progress.done.to_string(),
             Event::Warning(warning) => warning.to_string(),
+            _ => return,
         });
     }
 }
