@@ -8,8 +8,8 @@ use std::sync::Arc;
 use silt_format::number::to_u32;
 use silt_format::{BlockRef, Fingerprint, Level, Reference, Result, Signatures};
 use silt_repository::packs::PackWriter;
-use silt_repository::shared_index::SharedLookup;
 use silt_repository::table::Entry;
+use silt_runs::shared_index::SharedLookup;
 
 use super::known::Known;
 use super::options::{DetectionOptions, SharedPlaces};

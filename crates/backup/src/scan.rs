@@ -11,7 +11,7 @@ use silt_format::{
 use silt_repository::check_record::Avoided;
 use silt_repository::event::Warning;
 use silt_repository::objects::{Scratch, is_damage};
-use silt_repository::shared_index::SharedLookup;
+use silt_runs::shared_index::SharedLookup;
 
 pub use crate::draft::DraftChunk;
 

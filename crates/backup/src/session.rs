@@ -20,9 +20,9 @@ use silt_repository::map::MapReader;
 use silt_repository::objects::is_damage;
 use silt_repository::packs::PackWriter;
 use silt_repository::series::DEFAULT_DOMAIN;
-use silt_repository::shared_index::{SharedIndex, SharedLookup};
 use silt_repository::summary::{reference_bound, write_summary};
 use silt_repository::upload::Uploads;
+use silt_runs::shared_index::{SharedIndex, SharedLookup};
 use silt_source::{ChangedMap, SourceFormat, VolumeSource};
 
 use self::segments::Detection;
@@ -34,8 +34,7 @@ use super::hint::Hint;
 use super::known::Known;
 use super::map_builder::MapBuilder;
 use super::options::BackupOptions;
-use super::parent::ParentVolume;
-use super::parent::newest_sound;
+use super::parent::{ParentVolume, newest_sound};
 use super::pipeline::Pipeline;
 use super::scan::{Outcome, Scanned, Scanner};
 use silt_repository::jobs::jobs;
@@ -428,6 +427,14 @@ impl<'r> BackupSession<'r> {
                 map.push(Some(entry), &mut self.packs, parent)
             }
         }
+    }
+
+    /// About how much memory [`finish`](Self::finish) takes: recipes, and a part of the vector.
+    pub fn finish_bytes(&self) -> u64 {
+        let parent = self.parent.as_ref().and_then(|parent| parent.summary);
+        let vector_bytes = reference_bound(parent, self.added_references).saturating_mul(2);
+        // A part of a vector has 16 MiB at most.
+        self.packs.pending_bytes() + vector_bytes.min(16 << 20)
     }
 
     /// Commits the snapshot, which is durable and visible on return.

@@ -192,19 +192,8 @@ impl Bench<'_> {
 
     /// Requests, bytes and processor time of the server so far.
     fn counts(&self) -> Result<[f64; 3]> {
-        let port = self.server.port();
-        let mut connection = TcpStream::connect(("127.0.0.1", port))?;
-        let ask = "GET /minio/metrics/v3/api/requests HTTP/1.0\r\nHost: localhost\r\n\r\n";
-        connection.write_all(ask.as_bytes())?;
-        let mut text = String::new();
-        connection.read_to_string(&mut text)?;
-        let sum = |name: &str| -> f64 {
-            let lines = text.lines().filter(|line| line.starts_with(&format!("{name}{{")));
-            lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
-        };
-        let bytes = sum("minio_api_requests_traffic_received_bytes")
-            + sum("minio_api_requests_traffic_sent_bytes");
-        Ok([sum("minio_api_requests_total"), bytes, cpu_seconds(self.server.process())?])
+        let [requests, bytes] = counted(&self.server)?;
+        Ok([requests, bytes, cpu_seconds(self.server.process())?])
     }
 
     fn init(&self, way: Way, name: &str) -> Result<()> {
@@ -225,6 +214,22 @@ impl Bench<'_> {
 fn drives(options: &BucketOptions) -> Vec<PathBuf> {
     let folder = options.work.join("server");
     (1..=options.drives).map(|drive| folder.join(format!("drive{drive}"))).collect()
+}
+
+/// Requests that a server has answered so far, and their bytes.
+pub fn counted(server: &Server) -> Result<[f64; 2]> {
+    let mut connection = TcpStream::connect(("127.0.0.1", server.port()))?;
+    let ask = "GET /minio/metrics/v3/api/requests HTTP/1.0\r\nHost: localhost\r\n\r\n";
+    connection.write_all(ask.as_bytes())?;
+    let mut text = String::new();
+    connection.read_to_string(&mut text)?;
+    let sum = |name: &str| -> f64 {
+        let lines = text.lines().filter(|line| line.starts_with(&format!("{name}{{")));
+        lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+    };
+    let bytes = sum("minio_api_requests_traffic_received_bytes")
+        + sum("minio_api_requests_traffic_sent_bytes");
+    Ok([sum("minio_api_requests_total"), bytes])
 }
 
 /// The processor time that a process has taken.

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use silt_format::{ContentHash, Fingerprint, Id, Record, RunRef, RunUse, SeriesId};
-use silt_repository::runs::{RunReader, RunWriter, Sorted, Sorter, Stream, join};
+use silt_runs::{RunReader, RunWriter, Sorted, Sorter, Stream, join};
 use silt_storage::{LocalStorage, Storage};
 use siltstone::{Context, Repository, Silent, SystemEnv};
 

@@ -23,6 +23,7 @@ mod hosts;
 mod index;
 mod join;
 mod link;
+mod many;
 mod memory;
 mod mount;
 mod peers;
@@ -93,6 +94,13 @@ enum Command {
     /// Measure how soon the NBD server reads from a bucket far away
     #[command(after_help = "Example:\n  silt-bench far --work /vm/bench --round-trip-ms 30")]
     Far(FarOptions),
+    /// Measure commands over many small series, in a bucket far away or in a folder
+    #[command(
+        after_help = "Examples:\n  silt-bench many --work /dev/shm/bench --series 300 --silt \
+                      target/release/silt\n  silt-bench many --work /dev/shm/bench --series 10000 \
+                      --folder"
+    )]
+    Many(ManyOptions),
     /// Measure booting a guest from a snapshot over NBD against booting it from a local qcow2 image
     #[command(
         after_help = "Example:\n  scripts/boot-disk.sh /vm/guest\n  silt-bench boot --guest \
@@ -315,6 +323,32 @@ struct FarOptions {
 }
 
 #[derive(clap::Args)]
+struct ManyOptions {
+    /// A folder for the server, disks and caches; it is emptied. In memory, since small disks cost
+    /// little but syncs.
+    #[arg(long, value_name = "DIR")]
+    work: PathBuf,
+    /// How many series.
+    #[arg(long, default_value_t = 300, value_name = "N")]
+    series: usize,
+    /// Measure a folder instead of a bucket.
+    #[arg(long)]
+    folder: bool,
+    /// How long the way to the bucket and back takes.
+    #[arg(long, default_value_t = 30, value_name = "MS")]
+    round_trip_ms: u64,
+    /// Options of every measured call, such as `--connections=1`.
+    #[arg(long = "option", value_name = "OPTION", allow_hyphen_values = true)]
+    options: Vec<String>,
+    /// Only the steps whose names contain one of these.
+    #[arg(long, value_delimiter = ',', value_name = "WORDS")]
+    steps: Vec<String>,
+    /// The silt program.
+    #[arg(long, default_value = "silt", value_name = "FILE")]
+    silt: PathBuf,
+}
+
+#[derive(clap::Args)]
 struct BootOptions {
     /// A folder with disk.raw, vmlinuz and initrd.img, as scripts/boot-disk.sh makes them.
     #[arg(long, value_name = "DIR")]
@@ -455,6 +489,7 @@ fn main() -> ExitCode {
         Command::Join(options) => join::run(&options),
         Command::Export(options) => export::run(&options),
         Command::Far(options) => far::run(&options),
+        Command::Many(options) => many::run(&options),
         Command::Boot(options) => boot::run(&options),
         Command::Memory(options) => memory::run(&options),
         Command::Mount(options) => mount::run(&options),

@@ -67,8 +67,9 @@ pub struct Global {
     /// in a replication, otherwise to the repository.
     #[arg(long, global = true, value_name = "RATE", value_parser = rate::parse)]
     pub limit_write: Option<Rate>,
-    /// Upload at most this many objects to an object store in parallel; 4 by default. More than two
-    /// need more memory (`--memory`).
+    /// Send at most this many requests to an object store in parallel. By default, commands on many
+    /// series send 32, and a backup uploads 4 objects, of which more than two need more memory
+    /// (`--memory`). With 1, series are processed one after the other.
     // No `env`: an option behind a location comes first, and its variable is read there.
     #[arg(long, global = true, value_name = "COUNT", help_heading = BUCKETS)]
     pub connections: Option<usize>,

@@ -40,7 +40,7 @@ A repository in a bucket: s3://BUCKET/PREFIX, az://CONTAINER/PREFIX or gs://BUCK
 Variable                 In the location   Meaning
 SILT_S3_CLASS            class=            storage class of new objects
 SILT_S3_METADATA_CLASS   metadata-class=   class of everything but containers; default: as class
-SILT_S3_CONNECTIONS      connections=      parallel uploads, 4 by default
+SILT_S3_CONNECTIONS      connections=      parallel requests; default: 32, uploads 4
 SILT_S3_TIMEOUT          timeout=          seconds per request, 60 by default
 SILT_S3_RETRIES          retries=          retries per request, 8 by default
 SILT_S3_LOCK             lock=             lock new objects for this many days, such as 30d

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use silt_backup::{BackupOptions, BackupSession};
 use silt_format::{Config, Result};
 use silt_repository::authority::Administrator;
+use silt_repository::beside::{Beside, each_beside};
 use silt_repository::env::Context;
+use silt_repository::objects::Objects;
 use silt_repository::open::Protection;
 use silt_repository::places::OpenPlace;
 use silt_sharing::round::{RoundMember, RoundOptions, RoundReport, backup_round};
@@ -45,6 +47,16 @@ impl Deref for Repository {
 impl DerefMut for Repository {
     fn deref_mut(&mut self) -> &mut Self::Target {
         &mut self.0
+    }
+}
+
+impl Beside for Repository {
+    fn objects(&self) -> &Arc<Objects> {
+        &self.0.objects
+    }
+
+    fn beside(&self, context: Context) -> Self {
+        Self(self.0.beside(context))
     }
 }
 
@@ -91,6 +103,34 @@ impl Repository {
     #[must_use]
     pub fn for_operation(&self, context: Context) -> Self {
         Self(self.0.for_operation(context))
+    }
+
+    /// Calls `task` with each item, several at once where storage is far away, and `take` with what
+    /// each came to, in the order of the items. A task must only use the repository that it gets.
+    ///
+    /// Ends with the first error of `take`; then tasks that are under way are interrupted.
+    ///
+    /// ```
+    /// # use {std::sync::Arc, siltstone::{*, storage::*}};
+    /// # let (storage, context) = (Arc::new(MemoryStorage::new()), SystemEnv::context());
+    /// # let (config, none) = (Config::default(), Protection::None);
+    /// # let repository = Repository::init(storage, context, config, &none, None)?;
+    /// let mut heads = Vec::new();
+    /// let read = |repository: &Repository, name| repository.head(repository.series_id(name));
+    /// repository.each_beside(vec!["web1", "web2"], read, |head| {
+    ///     heads.push(head?);
+    ///     Ok::<_, Error>(())
+    /// })?;
+    /// assert_eq!(heads, [None, None]);
+    /// # Ok::<(), siltstone::Error>(())
+    /// ```
+    pub fn each_beside<I: Send, T: Send, E>(
+        &self,
+        items: Vec<I>,
+        task: impl Fn(&Self, I) -> T + Sync,
+        take: impl FnMut(T) -> Result<(), E>,
+    ) -> Result<(), E> {
+        each_beside(self, items, task, take)
     }
 
     /// Opens all other places of the repository; see [`silt_repository::Repository::with_places`].

@@ -1,7 +1,7 @@
 //! Statistics of a repository.
 
 use silt_format::names::Numbered;
-use silt_format::{LevelBytes, Result, SeriesId, names};
+use silt_format::{Error, Head, LevelBytes, Result, SeriesId, names};
 use silt_repository::event::Warning;
 use silt_repository::objects::is_damage;
 
@@ -79,35 +79,43 @@ impl Repository {
     /// by listing storage.
     pub fn stats(&self, names: &[String]) -> Result<Vec<SeriesStats>> {
         let mut all = Vec::new();
-        for head in self.heads(names)? {
-            let mut stats = SeriesStats { name: head.shown().to_owned(), ..SeriesStats::default() };
-            for entry in &head.snapshots {
-                let snapshot = match self.snapshot(head.series, entry) {
-                    Err(error) if is_damage(&error) => {
-                        self.warn(Warning::after(&error, "its volumes are not counted"));
-                        continue;
-                    }
-                    other => other?,
-                };
-                stats.snapshots += 1;
-                stats.levels.merge(&snapshot.levels());
-                for volume in &snapshot.volumes {
-                    let bytes = volume.logical_bytes();
-                    stats.logical_bytes += bytes;
-                    let levels = &volume.levels;
-                    stats.data_bytes += match volume.tree() {
-                        None => levels.total() - levels.get(silt_format::Level::Zero),
-                        // Its levels are those of the files that were read.
-                        Some(_) => bytes,
-                    };
+        self.each_beside(
+            self.heads(names)?,
+            |repository, head| repository.stats_of(&head),
+            |stats| {
+                all.extend(stats?);
+                Ok::<_, Error>(())
+            },
+        )?;
+        Ok(all)
+    }
+
+    fn stats_of(&self, head: &Head) -> Result<Option<SeriesStats>> {
+        let mut stats = SeriesStats { name: head.shown().to_owned(), ..SeriesStats::default() };
+        for entry in &head.snapshots {
+            let snapshot = match self.snapshot(head.series, entry) {
+                Err(error) if is_damage(&error) => {
+                    self.warn(Warning::after(&error, "its volumes are not counted"));
+                    continue;
                 }
-            }
-            self.count_objects(head.series, &mut stats)?;
-            // The leftovers of an interrupted first backup are not a series.
-            if stats.snapshots + stats.containers > 0 || !head.deleted.is_empty() {
-                all.push(stats);
+                other => other?,
+            };
+            stats.snapshots += 1;
+            stats.levels.merge(&snapshot.levels());
+            for volume in &snapshot.volumes {
+                let bytes = volume.logical_bytes();
+                stats.logical_bytes += bytes;
+                let levels = &volume.levels;
+                stats.data_bytes += match volume.tree() {
+                    None => levels.total() - levels.get(silt_format::Level::Zero),
+                    // Its levels are those of the files that were read.
+                    Some(_) => bytes,
+                };
             }
         }
-        Ok(all)
+        self.count_objects(head.series, &mut stats)?;
+        // The leftovers of an interrupted first backup are not a series.
+        let is_one = stats.snapshots + stats.containers > 0 || !head.deleted.is_empty();
+        Ok(is_one.then_some(stats))
     }
 }

@@ -256,6 +256,10 @@ impl Storage for Throttled<Arc<dyn Storage>> {
         self.inner.uploads()
     }
 
+    fn requests_at_once(&self) -> usize {
+        self.inner.requests_at_once()
+    }
+
     fn request_bytes(&self) -> u64 {
         self.inner.request_bytes()
     }

@@ -79,6 +79,11 @@ impl Budget {
         self.part(24 * MIB)
     }
 
+    /// Bytes of all series that are worked on at once.
+    pub fn beside_bytes(self) -> u64 {
+        silt_format::number::to_u64(self.part(48 * MIB))
+    }
+
     /// Bytes of container directories kept in a restore.
     pub fn directories_bytes(self) -> usize {
         self.part(6 * MIB)

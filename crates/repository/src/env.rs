@@ -93,6 +93,12 @@ impl Context {
         Self { cancel: self.cancel.child(), id: OperationId::next(), ..self.clone() }
     }
 
+    /// Returns the same context with a token of its own, which is also cancelled with this one's.
+    #[must_use]
+    pub(crate) fn operation_beside(&self) -> Self {
+        Self { cancel: self.cancel.child(), ..self.clone() }
+    }
+
     /// Reports progress.
     pub fn report(&self, progress: Progress) {
         self.observer.event(self.id, &Event::Progress(progress));

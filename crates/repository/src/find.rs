@@ -1,9 +1,12 @@
 //! Finds snapshots by the names that users give.
 
+use std::collections::HashSet;
+
 use crate::event::Warning;
 use silt_format::names::{self, Numbered};
 use silt_format::{Advice, Error, ErrorKind, Head, Id, Result, SeriesId, SnapshotEntry};
 
+use crate::beside::each_beside;
 use crate::heads;
 use crate::objects::{is_damage, key};
 use crate::repository::{Found, Repository};
@@ -49,6 +52,13 @@ pub struct DamagedHead {
     pub before: Option<Head>,
 }
 
+/// What a series has for a newest head.
+enum Newest {
+    Head(Box<Head>),
+    Damaged(Box<DamagedHead>),
+    Unfinished(String),
+}
+
 impl Repository {
     /// Returns the newest heads of all series, or of those in `names` unless it is empty.
     ///
@@ -74,19 +84,28 @@ impl Repository {
             };
             names.iter().map(own).collect::<Result<_>>()?
         };
-        for (id, name) in series {
-            match self.head(id) {
-                Ok(Some(head)) => all.heads.push(head),
-                Ok(None) if self.has_record(id)? => all.unfinished.push(name),
-                Ok(None) => return Err(self.no_such_series(&name)?),
-                Err(error) if is_damage(&error) => {
-                    let before = heads::newest_readable(&self.objects, id)?;
-                    all.damaged.push(DamagedHead { series: name, error, before });
-                }
-                Err(error) => return Err(error),
+        each_beside(self, series, Self::newest_of, |newest| {
+            match newest? {
+                Newest::Head(head) => all.heads.push(*head),
+                Newest::Damaged(damaged) => all.damaged.push(*damaged),
+                Newest::Unfinished(name) => all.unfinished.push(name),
             }
-        }
+            Ok::<_, Error>(())
+        })?;
         Ok(all)
+    }
+
+    fn newest_of(&self, (id, name): (SeriesId, String)) -> Result<Newest> {
+        match self.head(id) {
+            Ok(Some(head)) => Ok(Newest::Head(Box::new(head))),
+            Ok(None) if self.has_record(id)? => Ok(Newest::Unfinished(name)),
+            Ok(None) => Err(self.no_such_series(&name)?),
+            Err(error) if is_damage(&error) => {
+                let before = heads::newest_readable(&self.objects, id)?;
+                Ok(Newest::Damaged(Box::new(DamagedHead { series: name, error, before })))
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Returns whether the series has a record.
@@ -100,18 +119,20 @@ impl Repository {
 
     fn readable_heads(&self, series: &[(SeriesId, String)]) -> Result<Vec<Head>> {
         let mut heads = Vec::new();
-        for (id, name) in series {
-            match self.head(*id) {
-                Ok(head) => heads.extend(head),
-                Err(error) if is_damage(&error) => {
-                    let message = format!("series '{name}' is skipped: {error}");
-                    let recover = || Advice::RecoverSeries { series: name.clone() };
-                    let advice = error.advice().cloned().unwrap_or_else(recover);
-                    self.warn(Warning::new(error.kind(), message).with_advice(advice));
-                }
-                Err(error) => return Err(error),
+        let read = |repository: &Self, (id, name): &(SeriesId, String)| match repository.head(*id) {
+            Err(error) if is_damage(&error) => {
+                let message = format!("series '{name}' is skipped: {error}");
+                let recover = || Advice::RecoverSeries { series: name.clone() };
+                let advice = error.advice().cloned().unwrap_or_else(recover);
+                repository.warn(Warning::new(error.kind(), message).with_advice(advice));
+                Ok(None)
             }
-        }
+            head => head,
+        };
+        each_beside(self, series.iter().collect(), read, |head| {
+            heads.extend(head?);
+            Ok::<_, Error>(())
+        })?;
         Ok(heads)
     }
 
@@ -125,6 +146,7 @@ impl Repository {
     /// Returns the series that have heads but no record. If the head cannot be read, the name is
     /// the id as `recover` accepts it.
     pub fn unrecorded(&self, recorded: &[(SeriesId, String)]) -> Result<Vec<(SeriesId, String)>> {
+        let mut known: HashSet<SeriesId> = recorded.iter().map(|(id, _)| *id).collect();
         let mut found: Vec<(SeriesId, String)> = Vec::new();
         for item in self.objects.names(names::STATE, None)? {
             let (name, _) = item?;
@@ -132,8 +154,7 @@ impl Repository {
             if Numbered::Head.number_of(id, &name).is_none() || !self.objects.keys.opens(id) {
                 continue;
             }
-            let is_new = |(known, _): &(SeriesId, String)| *known != id;
-            if recorded.iter().all(is_new) && found.iter().all(is_new) {
+            if known.insert(id) {
                 let head = self.head(id).ok().flatten();
                 let unnamed = || format!("{ID_PREFIX}{id}");
                 found.push((id, head.map_or_else(unnamed, |head| head.name)));
@@ -164,19 +185,23 @@ impl Repository {
     /// The bytes of containers of the shared store, and of each series, or of each in `names`: in
     /// the order in which a check reads them. Lists storage.
     pub fn container_bytes(&self, names: &[String]) -> Result<(u64, Vec<u64>)> {
-        let sum = |id| {
+        let sum = |repository: &Self, id| {
             let mut sum = 0;
-            for item in self.objects.names(&names::containers(id), None)? {
+            for item in repository.objects.names(&names::containers(id), None)? {
                 sum += item?.1;
             }
             Ok::<u64, Error>(sum)
         };
         let shared = self.objects.keys.shared_store_id(DEFAULT_DOMAIN);
-        let shared = if self.objects.keys.opens(shared) { sum(shared)? } else { 0 };
+        let shared = if self.objects.keys.opens(shared) { sum(self, shared)? } else { 0 };
         let mut series = self.series()?;
         series.retain(|(_, name)| names.is_empty() || names.contains(name));
-        let series: Result<Vec<u64>> = series.into_iter().map(|(id, _)| sum(id)).collect();
-        Ok((shared, series?))
+        let (ids, mut sums) = (series.into_iter().map(|(id, _)| id).collect(), Vec::new());
+        each_beside(self, ids, sum, |bytes| {
+            sums.push(bytes?);
+            Ok::<_, Error>(())
+        })?;
+        Ok((shared, sums))
     }
 
     fn head_by_name(&self, name: &str) -> Result<Head> {
@@ -197,15 +222,18 @@ impl Repository {
     }
 
     /// The first newest head that `is_wanted`, of the series that this key opens.
-    pub fn find_head(&self, is_wanted: &dyn Fn(&Head) -> bool) -> Result<Option<Head>> {
-        for (id, _) in self.newest_generations()? {
-            match self.head(id) {
-                Ok(Some(head)) if is_wanted(&head) => return Ok(Some(head)),
-                Err(error) if !is_damage(&error) => return Err(error),
-                _ => {}
-            }
-        }
-        Ok(None)
+    pub fn find_head(&self, is_wanted: &(dyn Fn(&Head) -> bool + Sync)) -> Result<Option<Head>> {
+        let read = |repository: &Self, (id, _)| match repository.head(id) {
+            Err(error) if !is_damage(&error) => Err(error),
+            head => Ok(head.ok().flatten().filter(|head| is_wanted(head))),
+        };
+        // The first one that is found ends the search, as an error does.
+        let found = each_beside(self, self.newest_generations()?, read, |head| match head {
+            Ok(None) => Ok(()),
+            Ok(Some(head)) => Err(Ok(Box::new(head))),
+            Err(error) => Err(Err(error)),
+        });
+        found.map_or_else(|found| found.map(|head| Some(*head)), |()| Ok(None))
     }
 
     fn no_such_series(&self, name: &str) -> Result<Error> {

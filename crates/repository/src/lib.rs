@@ -2,14 +2,15 @@
 //!
 //! From the bottom up: [`mod@env`] provides time, random numbers and messages; [`objects`] reads
 //! and writes sealed objects in a storage; [`heads`], [`lease`] and [`settle`] implement the
-//! commit; [`chunks`] and [`map`] read containers and recipe packs; [`runs`] sorts and searches
-//! more fingerprints than memory holds. [`repository`] is an open repository; [`mod@open`],
-//! [`keys`], [`authority`], [`places`], [`history`] and [`find`] add methods to it. The operations
-//! (backups, restores, checks, deletions) are in the crate `siltstone`.
+//! commit; [`chunks`] and [`map`] read containers and recipe packs. [`repository`] is an open
+//! repository; [`mod@open`], [`keys`], [`authority`], [`places`], [`history`] and [`find`] add
+//! methods to it. The operations (backups, restores, checks, deletions) are in the crate
+//! `siltstone`.
 
 pub mod ahead;
 pub mod authority;
 pub mod believed;
+pub mod beside;
 pub mod bounds;
 pub mod budget;
 pub mod buffers;
@@ -41,13 +42,11 @@ pub mod places;
 pub mod rename;
 pub mod repository;
 pub mod retention;
+pub mod room;
 pub mod root;
-pub mod runs;
 pub mod seen;
 pub mod series;
 pub mod settle;
-pub mod shared_index;
-pub mod shared_record;
 pub mod status;
 pub mod storage_rules;
 pub mod summary;

@@ -2,7 +2,7 @@
 
 use crate::event::Warning;
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, AtomicI64};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
@@ -20,6 +20,7 @@ use crate::ahead::{Ahead, Blocks, Parts};
 use crate::believed::Believed;
 use crate::buffers::Buffers;
 use crate::env::Context;
+use crate::room::Room;
 use crate::seen::Seen;
 use crate::upload_queue::SharedUploader;
 
@@ -95,6 +96,8 @@ pub struct Objects {
     pub uploader: SharedUploader,
     /// Buffers that backups fill, reused between volumes.
     pub buffers: Arc<Buffers>,
+    /// The memory that operations share which work on several series at once.
+    pub room: Arc<Room>,
     /// Containers and recipe packs that were examined because they could not be read.
     pub examined: Arc<Mutex<HashSet<(ObjectKind, SeriesId, u32)>>>,
 }
@@ -137,6 +140,7 @@ impl Objects {
             context: self.context.clone(),
             uploader: SharedUploader::default(),
             buffers: Arc::default(),
+            room: Arc::clone(&self.room),
             examined: Arc::default(),
         }
     }
@@ -151,6 +155,14 @@ impl Objects {
             examined: Arc::clone(&self.examined),
             ..self.with_storage(Arc::clone(&self.storage))
         }
+    }
+
+    /// The same objects for a part of an operation, beside others.
+    #[must_use]
+    pub fn beside(&self, context: Context) -> Self {
+        let looked_ns = AtomicI64::new(self.looked_ns.load(Ordering::SeqCst));
+        // The places may have changed since the others began.
+        Self { is_used: AtomicBool::new(true), looked_ns, ..self.with_context(context) }
     }
 
     /// A header with fresh salt for the object at `address`.

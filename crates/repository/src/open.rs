@@ -17,6 +17,7 @@ use crate::buffers::Buffers;
 use crate::env::Context;
 use crate::objects::{Address, Objects, is_damage, key};
 use crate::repository::Repository;
+use crate::room::Room;
 use crate::root::{Secret, is_key, key_objects, list_root, open_config};
 use crate::seen::Seen;
 use crate::series::EVERY_SERIES;
@@ -111,7 +112,7 @@ impl Repository {
         } else {
             (HostKeys::CLEAR_ID, HostKeys::in_the_clear(master, config.administrator))
         };
-        let now_ns = context.env.now_ns();
+        let (now_ns, room) = (context.env.now_ns(), Room::new(context.budget(0).beside_bytes()));
         let id_of_all = RepositoryId(context.random());
         let objects = Objects {
             repository: id_of_all,
@@ -127,6 +128,7 @@ impl Repository {
             looked_ns: AtomicI64::new(now_ns),
             uploader: SharedUploader::default(),
             buffers: Arc::new(Buffers::default()),
+            room: Arc::new(room),
             examined: Arc::default(),
         };
         if let Some(administrator) = administrator {
@@ -210,7 +212,7 @@ impl Repository {
             .with_advice(Advice::InitRepository),
             _ => error,
         })?;
-        let now_ns = context.env.now_ns();
+        let (now_ns, room) = (context.env.now_ns(), Room::new(context.budget(0).beside_bytes()));
         let objects = Objects {
             repository: opened.header.repository,
             seen: Arc::new(Seen::new(opened.header.repository, &context.env)),
@@ -228,6 +230,7 @@ impl Repository {
             looked_ns: AtomicI64::new(now_ns),
             uploader: SharedUploader::default(),
             buffers: Arc::new(Buffers::default()),
+            room: Arc::new(room),
             examined: Arc::default(),
         };
         let root = root.map_or_else(|| list_root(&*objects.storage), Ok)?;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use silt_format::number::to_u32;
+use silt_format::number::{to_u32, to_u64};
 use silt_format::{
     BlockEntry, BlockKind, BlockReader, BlockRef, BlockWriter, Error, HEADER_BYTES, ObjectKind,
     ObjectTag, Result, ResultExt, Sealer, SeriesId, encode_blocks, names,
@@ -71,6 +71,11 @@ impl PackWriter {
     /// The number that the next pack gets.
     pub fn next_number(&self) -> u32 {
         self.next_number
+    }
+
+    /// Bytes of the pack that is still being filled.
+    pub fn pending_bytes(&self) -> u64 {
+        self.open.as_ref().map_or(0, |open| to_u64(open.body.len()))
     }
 
     /// Starts numbering after packs that an interrupted backup has left.

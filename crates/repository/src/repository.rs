@@ -12,6 +12,7 @@ use silt_format::{
 use silt_storage::{Key, Replicated, Storage};
 
 use crate::believed::SignedBy;
+use crate::beside::{Beside, each_beside};
 use crate::heads;
 use crate::objects::{Address, Objects, is_damage};
 use crate::series::{DEFAULT_DOMAIN, ID_PREFIX};
@@ -108,6 +109,16 @@ impl Found {
     }
 }
 
+impl Beside for Repository {
+    fn objects(&self) -> &Arc<Objects> {
+        &self.objects
+    }
+
+    fn beside(&self, context: Context) -> Self {
+        self.with_objects(self.objects.beside(context))
+    }
+}
+
 impl Repository {
     /// The same repository as it is in another storage, and there alone; nothing can be taken away
     /// there.
@@ -148,21 +159,29 @@ impl Repository {
     /// as warnings.
     pub fn series(&self) -> Result<Vec<(SeriesId, String)>> {
         let mut series = Vec::new();
-        for id in self.series_ids()?.into_iter().filter(|id| self.objects.keys.opens(*id)) {
-            match self.series_record(id) {
-                Ok(record) => series.push((id, record.name)),
-                Err(error) if is_damage(&error) => {
-                    // The head says the name too.
-                    self.warn(&error);
-                    let head = self.head(id).ok().flatten();
-                    let unnamed = || format!("{ID_PREFIX}{id}");
-                    series.push((id, head.map_or_else(unnamed, |head| head.name)));
-                }
-                Err(error) => return Err(error),
-            }
-        }
+        let mut ids = self.series_ids()?;
+        ids.retain(|id| self.objects.keys.opens(*id));
+        each_beside(self, ids, Self::named, |named| {
+            series.push(named?);
+            Ok(())
+        })?;
         series.sort_by(|a, b| a.1.cmp(&b.1));
         Ok(series)
+    }
+
+    /// A series' id and name.
+    fn named(&self, id: SeriesId) -> Result<(SeriesId, String)> {
+        match self.series_record(id) {
+            Ok(record) => Ok((id, record.name)),
+            Err(error) if is_damage(&error) => {
+                // The head says the name too.
+                self.warn(&error);
+                let head = self.head(id).ok().flatten();
+                let unnamed = || format!("{ID_PREFIX}{id}");
+                Ok((id, head.map_or_else(unnamed, |head| head.name)))
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// All series by their ids alone, at the price of one listing.
@@ -242,18 +261,22 @@ impl Repository {
         Ok((snapshot, by))
     }
 
-    /// Returns the same repository for one of several concurrent operations: its events have the
-    /// context's id, and the context's token stops it alone. Caches and upload threads are shared.
-    #[must_use]
-    pub fn for_operation(&self, context: Context) -> Self {
+    fn with_objects(&self, objects: Objects) -> Self {
         Self {
-            objects: Arc::new(self.objects.with_context(context)),
+            objects: Arc::new(objects),
             config: self.config.clone(),
             opened_by: self.opened_by,
             authority: self.authority.clone(),
             root: self.root.clone(),
             places: self.places.clone(),
         }
+    }
+
+    /// Returns the same repository for one of several concurrent operations: its events have the
+    /// context's id, and the context's token stops it alone. Caches and upload threads are shared.
+    #[must_use]
+    pub fn for_operation(&self, context: Context) -> Self {
+        self.with_objects(self.objects.with_context(context))
     }
 
     /// Reports a problem that does not stop the operation.

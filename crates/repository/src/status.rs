@@ -1,7 +1,10 @@
 //! How well a series is protected: its newest good snapshot, its checks, known damage.
 
-use silt_format::{CheckRecord, DamagedSlots, Head, Id, Result, Snapshot, SnapshotEntry, Volume};
+use silt_format::{
+    CheckRecord, DamagedSlots, Error, Head, Id, Result, Snapshot, SnapshotEntry, Volume,
+};
 
+use crate::beside::each_beside;
 use crate::find::AllHeads;
 use crate::objects::is_damage;
 use crate::repository::Repository;
@@ -76,9 +79,15 @@ impl Repository {
     pub fn status(&self, names: &[String]) -> Result<Vec<SeriesStatus>> {
         let AllHeads { heads, damaged, unfinished } = self.all_heads(names)?;
         let mut all = Vec::new();
-        for head in heads {
-            all.push(self.status_of(&head)?);
-        }
+        each_beside(
+            self,
+            heads,
+            |repository, head| repository.status_of(&head),
+            |status| {
+                all.push(status?);
+                Ok::<_, Error>(())
+            },
+        )?;
         for damaged in damaged {
             let before = damaged.before.as_ref().map(|head| self.status_of(head)).transpose()?;
             let mut status = before.unwrap_or_default();

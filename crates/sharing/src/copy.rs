@@ -10,10 +10,10 @@ use silt_repository::chunks::{Container, open_container};
 use silt_repository::container_reader::{ContainerReader, StoredChunk};
 use silt_repository::event::Warning;
 use silt_repository::objects::is_damage;
-use silt_repository::runs::{DurableRun, RunReader, RunWriter, Sorted, Sorter, Stream, merge};
 use silt_repository::series::DEFAULT_DOMAIN;
-use silt_repository::shared_record::{Owner, SharedRecord};
 use silt_repository::upload::Uploads;
+use silt_runs::shared_record::{Owner, SharedRecord};
+use silt_runs::{DurableRun, RunReader, RunWriter, Sorted, Sorter, Stream, merge};
 
 use silt_backup::{ContainerWriter, Pipeline};
 use silt_repository::Repository;

@@ -2,15 +2,17 @@
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use silt_format::number::to_usize;
-use silt_format::{ALONE, Fingerprint, Head, Record, Reference, Result, SeriesId};
+use silt_format::{ALONE, Error, Fingerprint, Head, Record, Reference, Result, SeriesId};
+use silt_repository::beside::each_beside;
 use silt_repository::bounds::require_listed;
 use silt_repository::dead;
 use silt_repository::objects::Objects;
-use silt_repository::runs::{RunReader, Sorter, Stream};
-use silt_repository::shared_record::{Owner, SharedRecord};
+use silt_repository::sync::lock;
+use silt_runs::shared_record::{Owner, SharedRecord};
+use silt_runs::{RunReader, Sorter, Stream};
 
 use crate::copy::{Additions, add_to_store, open_or_warn, shared_runs};
 use crate::references::each_shared_reference;
@@ -31,6 +33,9 @@ pub struct Member {
     /// Its head.
     pub head: Head,
 }
+
+/// Takes records of owners, from several threads one after the other.
+pub type EachOwner<'e> = dyn FnMut(Record) -> Result<()> + Send + 'e;
 
 /// All series of a domain, and what is needed to sort what they have.
 pub struct Census<'a> {
@@ -63,11 +68,12 @@ impl<'a> Census<'a> {
         memory_bytes: u64,
     ) -> Result<Self> {
         let mut members = Vec::new();
-        for id in series.iter().copied() {
-            if let Some(head) = repository.head(id)?.filter(|head| head.domain != ALONE) {
-                members.push(Member { id, head });
-            }
-        }
+        let read = |repository: &Repository, id| (id, repository.head(id));
+        each_beside(repository, series.to_vec(), read, |(id, head)| {
+            let head = head?.filter(|head| head.domain != ALONE);
+            members.extend(head.map(|head| Member { id, head }));
+            Ok::<_, Error>(())
+        })?;
         Ok(Self { repository, members, spool, memory_bytes })
     }
 
@@ -93,11 +99,7 @@ impl<'a> Census<'a> {
 
     /// Records which series has which chunk: all living slots of all series, and the shared
     /// store's. Returns the numbers of private and shared slots that hold chunks.
-    pub fn each_owner(
-        &self,
-        edit: &mut Edit<'_>,
-        each: &mut dyn FnMut(Record) -> Result<()>,
-    ) -> Result<(u64, u64)> {
+    pub fn each_owner(&self, edit: &mut Edit<'_>, each: &mut EachOwner<'_>) -> Result<(u64, u64)> {
         let private_slots = self.each_series_owner(&mut || edit.keep(), each)?;
         let mut shared_slots = 0;
         for run in shared_runs(&edit.head) {
@@ -116,39 +118,58 @@ impl<'a> Census<'a> {
     pub fn each_series_owner(
         &self,
         keep: &mut dyn FnMut() -> Result<()>,
-        each: &mut dyn FnMut(Record) -> Result<()>,
+        each: &mut EachOwner<'_>,
     ) -> Result<u64> {
         let mut private_slots = 0;
-        for (series, member) in (0..).zip(&self.members) {
-            keep()?;
-            require_listed(self.objects(), &member.head)?;
-            let dead = dead::read(self.objects(), member.id, &member.head.dead)?;
-            let dead: HashMap<_, _> = dead.by_container().collect();
-            for (container, tag) in member.head.containers.iter() {
-                self.objects().context.check_interrupted()?;
-                let opened = open_or_warn(self.repository, member.id, container, tag)?;
-                let Some(opened) = opened else { continue };
-                let gone = dead.get(&container).copied().unwrap_or_default();
-                let directory = &opened.directory;
-                let chunks = directory
-                    .slots()
-                    .map(|(slot, place)| (slot, directory.fingerprints[place.index as usize]));
-                for (slot, fingerprint) in chunks.filter(|(slot, _)| !dead::holds(gone, *slot)) {
-                    let owner = Owner { series, container, slot, is_shared: false };
-                    private_slots += 1;
-                    each(owner.encode(fingerprint))?;
-                }
-                for link in directory.links.iter().filter(|link| !dead::holds(gone, link.slot)) {
-                    each(shared_owner(series, link.target).encode(link.fingerprint))?;
-                }
-            }
-            each_shared_reference(self.repository, &member.head, &mut |chunk| {
-                let owner = shared_owner(series, chunk.reference);
-                each(owner.encode(chunk.fingerprint))
-            })?;
-        }
+        // In any order: they are sorted.
+        let each = Mutex::new(each);
+        let each = |record| (lock(&each))(record);
+        let count = |repository: &Repository, (series, member): (u32, &Member)| {
+            each_owner_in(repository, series, member, &each)
+        };
+        each_beside(self.repository, (0..).zip(&self.members).collect(), count, |slots| {
+            private_slots += slots?;
+            keep()
+        })?;
         Ok(private_slots)
     }
+}
+
+/// Records which chunks a series has, and returns the number of its private slots that hold one.
+fn each_owner_in(
+    repository: &Repository,
+    series: u32,
+    member: &Member,
+    each: &dyn Fn(Record) -> Result<()>,
+) -> Result<u64> {
+    let objects = &repository.objects;
+    let mut private_slots = 0;
+    require_listed(objects, &member.head)?;
+    let dead = dead::read(objects, member.id, &member.head.dead)?;
+    let dead: HashMap<_, _> = dead.by_container().collect();
+    for (container, tag) in member.head.containers.iter() {
+        objects.context.check_interrupted()?;
+        let opened = open_or_warn(repository, member.id, container, tag)?;
+        let Some(opened) = opened else { continue };
+        let gone = dead.get(&container).copied().unwrap_or_default();
+        let directory = &opened.directory;
+        let chunks = directory
+            .slots()
+            .map(|(slot, place)| (slot, directory.fingerprints[place.index as usize]));
+        for (slot, fingerprint) in chunks.filter(|(slot, _)| !dead::holds(gone, *slot)) {
+            let owner = Owner { series, container, slot, is_shared: false };
+            private_slots += 1;
+            each(owner.encode(fingerprint))?;
+        }
+        for link in directory.links.iter().filter(|link| !dead::holds(gone, link.slot)) {
+            each(shared_owner(series, link.target).encode(link.fingerprint))?;
+        }
+    }
+    each_shared_reference(repository, &member.head, &mut |chunk| {
+        let owner = shared_owner(series, chunk.reference);
+        each(owner.encode(chunk.fingerprint))
+    })?;
+    Ok(private_slots)
 }
 
 /// What is known of one fingerprint.

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// Crates from the bottom up: each may use those before it, and no other.
-const CRATES: [&str; 23] = [
+const CRATES: [&str; 24] = [
     "format",
     "chunking",
     "storage",
@@ -15,6 +15,7 @@ const CRATES: [&str; 23] = [
     "source",
     "tree",
     "repository",
+    "runs",
     "import",
     "backup",
     "replicate",

@@ -183,6 +183,10 @@ impl<S: Storage> Storage for FaultStorage<S> {
         self.inner.uploads()
     }
 
+    fn requests_at_once(&self) -> usize {
+        self.inner.requests_at_once()
+    }
+
     fn request_bytes(&self) -> u64 {
         self.inner.request_bytes()
     }

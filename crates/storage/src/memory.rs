@@ -24,6 +24,8 @@ type Objects = BTreeMap<Key, Arc<Vec<u8>>>;
 pub struct MemoryStorage {
     objects: Mutex<Objects>,
     request_bytes: u64,
+    /// 0 for the default.
+    requests_at_once: usize,
 }
 
 impl MemoryStorage {
@@ -36,14 +38,20 @@ impl MemoryStorage {
     #[must_use]
     pub fn snapshot(&self) -> Self {
         // Bytes are shared until one side damages them; nothing else changes objects.
-        let request_bytes = self.request_bytes;
-        Self { objects: Mutex::new(self.objects().clone()), request_bytes }
+        let Self { request_bytes, requests_at_once, .. } = *self;
+        Self { objects: Mutex::new(self.objects().clone()), request_bytes, requests_at_once }
     }
 
     /// The same with another value of [`Storage::request_bytes`].
     #[must_use]
     pub fn far(self, request_bytes: u64) -> Self {
         Self { request_bytes, ..self }
+    }
+
+    /// The same with another value of [`Storage::requests_at_once`].
+    #[must_use]
+    pub fn at_once(self, requests: usize) -> Self {
+        Self { requests_at_once: requests, ..self }
     }
 
     /// Changes the bytes of an object in place, as a failing disk would. Fails with `NotFound` if
@@ -137,6 +145,10 @@ impl Storage for MemoryStorage {
         let page = rest.by_ref().take(LIST_PAGE_OBJECTS_MAX);
         let tags = page.map(|(key, bytes)| (key.clone(), blake3::hash(bytes).to_string()));
         Ok(Some(TagPage { tags: tags.collect(), truncated: rest.next().is_some() }))
+    }
+
+    fn requests_at_once(&self) -> usize {
+        self.requests_at_once.max(1)
     }
 
     fn request_bytes(&self) -> u64 {

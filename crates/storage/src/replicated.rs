@@ -195,6 +195,10 @@ impl Storage for Replicated {
         self.reachable().map(Storage::uploads).max().unwrap_or(1)
     }
 
+    fn requests_at_once(&self) -> usize {
+        self.reachable().map(Storage::requests_at_once).max().unwrap_or(1)
+    }
+
     fn request_bytes(&self) -> u64 {
         self.reachable().map(Storage::request_bytes).max().unwrap_or(0)
     }

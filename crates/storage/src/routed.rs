@@ -134,6 +134,10 @@ impl Storage for Routed {
         self.main.uploads().max(self.apart.uploads())
     }
 
+    fn requests_at_once(&self) -> usize {
+        self.main.requests_at_once().max(self.apart.requests_at_once())
+    }
+
     fn request_bytes(&self) -> u64 {
         self.main.request_bytes().max(self.apart.request_bytes())
     }

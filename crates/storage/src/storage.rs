@@ -199,6 +199,12 @@ pub trait Storage: Send + Sync {
         1
     }
 
+    /// Returns how many requests operations on many series may have under way at once: more than
+    /// one where the time of a request is mostly waiting.
+    fn requests_at_once(&self) -> usize {
+        1
+    }
+
     /// Returns the number of bytes that arrive in about the time of one request; 0 if that time is
     /// negligible. Readers read a gap of up to this size between two wanted ranges instead of
     /// skipping it.
@@ -276,6 +282,9 @@ macro_rules! storage_through_pointer {
             }
             fn uploads(&self) -> usize {
                 (**self).uploads()
+            }
+            fn requests_at_once(&self) -> usize {
+                (**self).requests_at_once()
             }
             fn request_bytes(&self) -> u64 {
                 (**self).request_bytes()

@@ -6,9 +6,9 @@ use std::sync::{Arc, RwLock};
 use silt_format::number::to_u64;
 use silt_format::{ALONE, Fingerprint, Record, Reference, Result, RunRef};
 use silt_repository::Repository;
-use silt_repository::runs::{RunReader, Stream, merge};
 use silt_repository::series::DEFAULT_DOMAIN;
-use silt_repository::shared_record::SharedRecord;
+use silt_runs::shared_record::SharedRecord;
+use silt_runs::{RunReader, Stream, merge};
 use silt_sharing::copy::shared_runs;
 
 use super::messages::{decode_question, encode_answer};

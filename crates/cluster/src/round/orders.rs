@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 use silt_format::{ContentHash, Error, Id, ObjectTag, Result, RunRef, RunUse};
-use silt_repository::runs::DurableRun;
+use silt_runs::DurableRun;
 use silt_sharing::exchange::Placed;
 
 /// What a host is asked: how it gets on with these orders, by their names.

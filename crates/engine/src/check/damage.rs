@@ -1,6 +1,7 @@
 //! Collects damage by object, with the snapshots and ranges that it affects.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use silt_format::{Advice, ByteSpan, Error, Id, Result, SeriesId, names};
 use silt_repository::objects::is_damage;
@@ -103,20 +104,43 @@ impl Affected {
 
 /// All damage met so far.
 #[derive(Clone, Default)]
-pub(crate) struct Findings(BTreeMap<String, Damage>);
+pub(crate) struct Findings {
+    found: BTreeMap<String, Damage>,
+    /// Whether something was found before that all series need.
+    is_any_before: bool,
+}
 
 impl Findings {
+    /// None yet of a series; `is_any_before` says whether there are some of what all series need.
+    pub(crate) fn after(is_any_before: bool) -> Self {
+        Self { found: BTreeMap::new(), is_any_before }
+    }
+
+    /// Adds what was found in another series.
+    pub(crate) fn merge(&mut self, other: Self) {
+        for (object, damage) in other.found {
+            match self.found.entry(object) {
+                Entry::Vacant(place) => drop(place.insert(damage)),
+                Entry::Occupied(mut known) => {
+                    let known = known.get_mut();
+                    known.advice = known.advice.take().or(damage.advice);
+                    known.affected.extend(damage.affected);
+                }
+            }
+        }
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.found.is_empty() && !self.is_any_before
     }
 
     /// Number of damaged objects.
     pub(crate) fn len(&self) -> usize {
-        self.0.len()
+        self.found.len()
     }
 
     fn entry(&mut self, object: &str, error: &str) -> &mut Damage {
-        self.0.entry(object.to_owned()).or_insert_with(|| Damage {
+        self.found.entry(object.to_owned()).or_insert_with(|| Damage {
             object: object.to_owned(),
             error: error.to_owned(),
             advice: None,
@@ -205,7 +229,7 @@ impl Findings {
     /// All of it; `sees_all` says of a series' id whether everybody who may refer to its chunks was
     /// looked at.
     pub(crate) fn into_damage(self, sees_all: impl Fn(SeriesId) -> bool) -> Vec<Damage> {
-        let all = self.0.into_values().map(|damage| {
+        let all = self.found.into_values().map(|damage| {
             let is_unneeded =
                 damage.affected.is_empty() && damage.object.starts_with("containers/");
             let is_harmless =

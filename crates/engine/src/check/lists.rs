@@ -6,7 +6,7 @@ use std::sync::Arc;
 use silt_format::{Head, Result, names};
 use silt_repository::dead;
 use silt_repository::objects::Objects;
-use silt_repository::runs::{RunReader, Stream};
+use silt_runs::{RunReader, Stream};
 
 use super::damage::Findings;
 use super::{CheckOptions, DataCheck};

@@ -11,7 +11,7 @@ mod unreferenced;
 use std::collections::BTreeSet;
 
 use silt_format::names::Numbered;
-use silt_format::{ErrorKind, Head, Id, Result, SeriesId, names};
+use silt_format::{Error, ErrorKind, Head, Id, Result, SeriesId, names};
 use silt_repository::check_record::RecordState;
 use silt_repository::objects::is_damage;
 use silt_repository::series::DEFAULT_DOMAIN;
@@ -23,6 +23,10 @@ use damage::Findings;
 
 /// How often a series is checked that changes meanwhile.
 const TRIES_MAX: usize = 5;
+/// What checking a series needs at least and at most, and for each of its containers and packs.
+const CHECK_BYTES_MIN: u64 = 512 << 10;
+const CHECK_BYTES_MAX: u64 = 12 << 20;
+const CHECKED_OBJECT_BYTES: u64 = 128 << 10;
 
 /// How much stored data is read.
 ///
@@ -142,21 +146,24 @@ impl Repository {
             findings.error(&name, &error);
         }
         let shared = self.objects.keys.shared_store_id(DEFAULT_DOMAIN);
-        let mut checked = BTreeSet::new();
-        for (id, name) in self.series_to_check()? {
-            if !options.series.is_empty() && !options.series.contains(&name) {
-                continue;
-            }
-            self.check_still_series(id, &name, options, &mut report, &mut findings)?;
-            checked.insert(id);
+        let mut series = self.series_to_check()?;
+        series.retain(|(_, name)| options.series.is_empty() || options.series.contains(name));
+        let checked: BTreeSet<SeriesId> = series.iter().map(|(id, _)| *id).collect();
+        let others = series.split_off(usize::from(series.first().is_some_and(|it| it.0 == shared)));
+        for alone in series {
+            self.check_beside(vec![alone], options, &mut report, &mut findings)?;
         }
+        self.check_beside(others, options, &mut report, &mut findings)?;
         if options.series.is_empty() {
             // Those that have neither a record nor a head.
-            let all = unreferenced::series_with_objects(&self.objects)?;
-            let opens = |id: &&SeriesId| self.objects.keys.opens(**id);
-            for id in all.difference(&checked).filter(opens) {
-                report.unreferenced += unreferenced::without_head(&self.objects, *id)?;
-            }
+            let all = unreferenced::series_with_objects(self)?;
+            let opens = |id: &SeriesId| self.objects.keys.opens(*id);
+            let left = all.difference(&checked).copied().filter(opens).collect();
+            let count = |it: &Self, id| unreferenced::without_head(&it.objects, id);
+            self.each_beside(left, count, |objects| {
+                report.unreferenced += objects?;
+                Ok::<_, Error>(())
+            })?;
         }
         if let Some(missing) = options.series.iter().find(|name| report_lacks(self, name)) {
             self.heads(std::slice::from_ref(missing))?;
@@ -174,6 +181,34 @@ impl Repository {
         let shared = self.objects.keys.shared_store_id(DEFAULT_DOMAIN);
         series.sort_by_key(|(id, _)| *id != shared);
         Ok(series)
+    }
+
+    /// Checks series that don't depend on each other, side by side unless their data is read: that
+    /// keeps the processors busy by itself.
+    fn check_beside(
+        &self,
+        series: Vec<(SeriesId, String)>,
+        options: &CheckOptions,
+        report: &mut CheckReport,
+        findings: &mut Findings,
+    ) -> Result<()> {
+        let is_any_before = !findings.is_empty();
+        let check = |repository: &Self, (id, name): (SeriesId, String)| {
+            let mut report = CheckReport::default();
+            let mut findings = Findings::after(is_any_before);
+            repository.check_still_series(id, &name, options, &mut report, &mut findings)?;
+            Ok((report, findings))
+        };
+        let mut take = |checked: Result<(CheckReport, Findings)>| {
+            let (of_series, found) = checked?;
+            report.add(&of_series);
+            findings.merge(found);
+            Ok(())
+        };
+        if options.data == DataCheck::None {
+            return self.each_beside(series, check, take);
+        }
+        series.into_iter().try_for_each(|series| take(check(self, series)))
     }
 
     /// Checks the series again that are known to be damaged, and records what is whole now.
@@ -245,6 +280,7 @@ impl Repository {
             }
             Err(error) => return Err(error),
         };
+        let _place = self.objects.room.place(bytes_of_check(&head));
         let is_begun = !head.snapshots.is_empty() || !head.deleted.is_empty();
         let is_shared = id == self.objects.keys.shared_store_id(DEFAULT_DOMAIN);
         report.series += u64::from(is_begun && !is_shared);
@@ -252,6 +288,28 @@ impl Repository {
         data::verify(self, &head, options, &mut state, report, findings)?;
         structure::verify(self, &head, options, &mut state, report, findings)?;
         state.save(&self.objects).map(drop)
+    }
+}
+
+/// Most bytes that checking the structure of a series holds: directories of its containers, as many
+/// as are kept, map pages, and what is known of its containers.
+fn bytes_of_check(head: &Head) -> u64 {
+    (head.containers.len() + head.packs.len())
+        .saturating_mul(CHECKED_OBJECT_BYTES)
+        .clamp(CHECK_BYTES_MIN, CHECK_BYTES_MAX)
+}
+
+impl CheckReport {
+    /// Adds what was found in another series.
+    fn add(&mut self, other: &Self) {
+        self.series += other.series;
+        self.snapshots += other.snapshots;
+        self.recipes += other.recipes;
+        self.containers += other.containers;
+        self.verified_containers += other.verified_containers;
+        self.verified_bytes += other.verified_bytes;
+        self.resumed |= other.resumed;
+        self.unreferenced += other.unreferenced;
     }
 }
 

@@ -3,8 +3,9 @@
 use std::collections::{BTreeSet, HashSet};
 
 use silt_format::names::{self, Numbered};
-use silt_format::{Head, Id, Result, SeriesId};
-use silt_repository::objects::{Objects, is_damage};
+use silt_format::{Error, Head, Id, Result, SeriesId};
+use silt_repository::objects::{Objects, is_damage, key};
+use silt_storage::Key;
 
 use crate::repository::Repository;
 
@@ -56,20 +57,32 @@ pub(super) fn without_head(objects: &Objects, series: SeriesId) -> Result<u64> {
     Ok(count)
 }
 
-/// Every series that has an object, at the price of one listing of a page for each and kind.
-pub(super) fn series_with_objects(objects: &Objects) -> Result<BTreeSet<SeriesId>> {
+/// Every series that has an object. Lists at most a page for each series and kind, or all pages.
+pub(super) fn series_with_objects(repository: &Repository) -> Result<BTreeSet<SeriesId>> {
     let mut found = BTreeSet::new();
-    for prefix in names::DATA {
-        let mut after: Option<String> = None;
-        while let Some(item) = objects.names(prefix, after.as_deref())?.next() {
-            let (name, _) = item?;
-            let series = name.split('/').nth(1).unwrap_or_default();
-            found.extend(SeriesId::from_hex(series));
-            // Behind all that has digits for a name.
-            after = Some(format!("{prefix}{series}/z").max(name));
-        }
-    }
+    repository.each_beside(names::DATA.to_vec(), series_below, |series| {
+        found.extend(series?);
+        Ok::<_, Error>(())
+    })?;
     Ok(found)
+}
+
+/// The series that have an object below `prefix`.
+fn series_below(repository: &Repository, prefix: &str) -> Result<BTreeSet<SeriesId>> {
+    let storage = &*repository.objects.storage;
+    let (mut found, mut after) = (BTreeSet::new(), None);
+    loop {
+        let page = silt_storage::list_page(storage, prefix, after.as_ref())?;
+        let series = |name: &Key| name.as_str().split('/').nth(1).map(str::to_owned);
+        let listed = page.objects.iter().filter_map(|(name, _)| series(name));
+        found.extend(listed.filter_map(|series| SeriesId::from_hex(&series)));
+        let Some((last, _)) = page.objects.last().filter(|_| page.truncated) else {
+            return Ok(found);
+        };
+        // Behind all that has digits for a name: the rest of that series.
+        let behind = key(&format!("{prefix}{}/z", series(last).unwrap_or_default()))?;
+        after = Some(behind.max(last.clone()));
+    }
 }
 
 fn all(objects: &Objects, prefix: &str) -> Result<u64> {

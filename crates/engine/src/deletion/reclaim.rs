@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 
 use silt_chunking::Fingerprinter;
 use silt_format::{DeadRange, Error, ErrorKind, ObjectTag, Result, names};
-use silt_repository::chunks::open_container;
+use silt_repository::chunks::{Container, open_container};
 use silt_repository::dead::{self, DeadSlots};
 use silt_repository::event::{Activity, Progress, Warning};
 use silt_repository::heads::{self, HEADS_KEPT};
@@ -110,6 +110,12 @@ impl Repository {
     }
 }
 
+/// Memory that rewriting a container takes: the new one, and frames of the old one.
+fn rewriting_bytes(container: &Container) -> u64 {
+    let frames = container.directory.frames.iter();
+    2 * frames.map(|frame| u64::from(frame.sealed_bytes)).sum::<u64>()
+}
+
 impl Edit<'_> {
     fn sweep_before(&mut self, options: &ReclaimOptions) -> Result<SweepReport> {
         let memory_bytes = options.memory_bytes;
@@ -177,8 +183,11 @@ impl Edit<'_> {
             self.keep()?;
             let Some(old) = self.head.containers.tag(*number) else { continue };
             let ranges = dead.get(number).copied().unwrap_or_default();
-            let written = open_container(objects, self.head.series, *number, old)
-                .and_then(|container| rewriter.rewrite(&container, *number, tag, ranges, &[]));
+            let written =
+                open_container(objects, self.head.series, *number, old).and_then(|container| {
+                    let _place = objects.room.place(rewriting_bytes(&container));
+                    rewriter.rewrite(&container, *number, tag, ranges, &[])
+                });
             match written {
                 Ok(bytes) => {
                     report.rewritten_bytes += bytes;

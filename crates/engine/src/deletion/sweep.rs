@@ -171,6 +171,9 @@ pub(crate) fn dead(
     let mut dead = Vec::new();
     let containers: Vec<(u32, ObjectTag)> = edit.head.containers.iter().collect();
     let window = options.window(containers.len());
+    let bits_bytes = silt_format::number::to_u64(window) * CONTAINER_BITS_BYTES;
+    let objects = &edit.repository.objects;
+    let _place = objects.room.place(bits_bytes);
     for window in containers.chunks(window) {
         edit.keep()?;
         report.phases += 1;

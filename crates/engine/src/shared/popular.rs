@@ -9,9 +9,9 @@ use std::path::PathBuf;
 use silt_format::Result;
 use silt_format::number::to_u64;
 use silt_repository::event::{Activity, Progress};
-use silt_repository::runs::Sorted;
 use silt_repository::series::DEFAULT_DOMAIN;
-use silt_repository::shared_record::{by_place, place_of};
+use silt_runs::Sorted;
+use silt_runs::shared_record::{by_place, place_of};
 
 use crate::edit::Edit;
 use crate::repository::Repository;

@@ -14,9 +14,9 @@ use silt_repository::chunks::{ChunkReader, Cursor, open_container};
 use silt_repository::dead;
 use silt_repository::event::{Activity, Progress, Warning};
 use silt_repository::objects::{Scratch, is_damage};
-use silt_repository::runs::{RunReader, Sorted, Sorter, Stream, join, merge};
-use silt_repository::shared_index::{SharedIndex, name_store};
-use silt_repository::shared_record::{Owner, SharedRecord, by_place, place_of};
+use silt_runs::shared_index::{SharedIndex, name_store};
+use silt_runs::shared_record::{Owner, SharedRecord, by_place, place_of};
+use silt_runs::{RunReader, Sorted, Sorter, Stream, join, merge};
 
 use crate::deletion::{Rewriter, retagged};
 use crate::edit::Edit;
@@ -27,6 +27,12 @@ use silt_sharing::copy::shared_runs;
 const LINKED_PERCENT_MIN: u64 = 5;
 /// Memory of each of the two sortings, in bytes.
 const SORT_BYTES: usize = 12 << 20;
+
+/// What replacing copies needs at least and at most, and for each container: what is sorted, and
+/// what is read and written.
+const REPOINT_BYTES_MIN: u64 = 4 << 20;
+const REPOINT_BYTES_MAX: u64 = 48 << 20;
+const CONTAINER_BYTES: u64 = 1 << 20;
 
 /// The result of replacing private copies by links.
 ///
@@ -69,6 +75,8 @@ impl Repository {
     /// `Busy` while a backup of the series runs.
     pub fn repoint(&self, series: &str, spool: &Path) -> Result<RepointReport> {
         let mut edit = Edit::begin(self, self.series_id(series), series)?;
+        let bytes = edit.head.containers.len().saturating_mul(CONTAINER_BYTES);
+        let _place = self.objects.room.place(bytes.clamp(REPOINT_BYTES_MIN, REPOINT_BYTES_MAX));
         let report = edit.repoint(spool)?;
         edit.finish()?;
         Ok(report)

@@ -7,20 +7,21 @@
 //! slots still without references are dead. No decision depends on a clock.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use silt_format::{
-    ALONE, Advice, DeadRange, Error, ErrorKind, Head, ObjectTag, Result, RunUse, SHARED_STORE,
-    SeriesId, names,
+    ALONE, Advice, DeadRange, Error, ErrorKind, Head, ObjectTag, Record, Result, RunUse,
+    SHARED_STORE, SeriesId, names,
 };
 use silt_repository::bounds::require_listed;
 use silt_repository::chunks::open_container;
 use silt_repository::dead::{self, DeadSlots};
 use silt_repository::heads;
-use silt_repository::runs::{RunReader, RunWriter, Sorted, Sorter, Stream, merge};
 use silt_repository::series::DEFAULT_DOMAIN;
-use silt_repository::shared_index::name_store;
-use silt_repository::shared_record::{Owner, SharedRecord, by_place, place_of};
+use silt_repository::sync::lock;
+use silt_runs::shared_index::name_store;
+use silt_runs::shared_record::{Owner, SharedRecord, by_place, place_of};
+use silt_runs::{RunReader, RunWriter, Sorted, Sorter, Stream, merge};
 
 use crate::deletion::{ReclaimOptions, ReclaimReport};
 use crate::edit::Edit;
@@ -115,10 +116,11 @@ impl Repository {
             return Ok(report);
         }
         let mut edit = Edit::begin_shared(self, DEFAULT_DOMAIN)?;
-        for (id, _) in self.users(&edit.head)? {
-            edit.keep()?;
-            self.verify_history(id)?;
-        }
+        let verify = |repository: &Self, (id, _): (SeriesId, String)| repository.verify_history(id);
+        self.each_beside(self.users(&edit.head)?, verify, |verified| {
+            verified?;
+            edit.keep()
+        })?;
         edit.sweep_shared(options, &mut report)?;
         edit.finish()?;
         Ok(report)
@@ -245,29 +247,44 @@ impl Edit<'_> {
         let bytes =
             if options.memory_bytes == 0 { SORT_BYTES_DEFAULT } else { options.memory_bytes / 2 };
         let bytes = silt_format::number::to_usize(bytes);
-        let mut references = Sorter::new(&objects, &options.spool, bytes);
-        for (id, _) in self.repository.users(&self.head)? {
-            // What refers to chunks is asked of the very head that was found to have dropped
-            // nothing.
-            let Some(head) = self.repository.verified_head(id)? else { continue };
-            if head.domain == ALONE {
-                continue;
-            }
-            self.keep()?;
-            require_listed(&objects, &head)?;
-            let mut push = |reference: silt_format::Reference| {
-                let (container, slot) = (reference.container(), reference.slot());
-                let owner = Owner { series: 0, container, slot, is_shared: true };
-                references.push(by_place(owner, [0; 12]))
-            };
-            each_shared_reference(self.repository, &head, &mut |chunk| push(chunk.reference))?;
-            for (number, tag) in head.containers.iter().filter(|(_, tag)| tag.is_rewritten()) {
-                let container = open_container(&objects, id, number, tag)?;
-                container.directory.links.iter().try_for_each(|link| push(link.target))?;
-            }
-        }
-        references.finish()
+        // Filled in any order: they are sorted.
+        let references = Mutex::new(Sorter::new(&objects, &options.spool, bytes));
+        let repository = self.repository;
+        let push = |record| lock(&references).push(record);
+        let read = |repository: &Repository, (id, _): (SeriesId, String)| {
+            references_of(repository, id, &push)
+        };
+        repository.each_beside(repository.users(&self.head)?, read, |read| {
+            read?;
+            self.keep()
+        })?;
+        references.into_inner().unwrap_or_else(PoisonError::into_inner).finish()
     }
+}
+
+/// Everything that a series refers to in the store.
+fn references_of(
+    repository: &Repository,
+    id: SeriesId,
+    each: &dyn Fn(Record) -> Result<()>,
+) -> Result<()> {
+    let objects = &repository.objects;
+    // What refers to chunks is asked of the very head that was found to have dropped nothing.
+    let Some(head) = repository.verified_head(id)?.filter(|head| head.domain != ALONE) else {
+        return Ok(());
+    };
+    require_listed(objects, &head)?;
+    let push = |reference: silt_format::Reference| {
+        let (container, slot) = (reference.container(), reference.slot());
+        let owner = Owner { series: 0, container, slot, is_shared: true };
+        each(by_place(owner, [0; 12]))
+    };
+    each_shared_reference(repository, &head, &mut |chunk| push(chunk.reference))?;
+    for (number, tag) in head.containers.iter().filter(|(_, tag)| tag.is_rewritten()) {
+        let container = open_container(objects, id, number, tag)?;
+        container.directory.links.iter().try_for_each(|link| push(link.target))?;
+    }
+    Ok(())
 }
 
 fn slot_of(place: &Owner) -> (u32, u16) {
@@ -278,32 +295,42 @@ fn slot_of(place: &Owner) -> (u32, u16) {
 /// answer names the series that are being changed just now, of which that can't be said.
 fn fence(repository: &Repository, store: &Head) -> Result<Vec<String>> {
     let (generation, mut waiting) = (store.condemned_in, Vec::new());
-    for (id, name) in repository.users(store)? {
-        // Nobody knows a head of the store that it does not have: whoever says so knows nothing.
-        // One that is not durable yet keeps nobody from committing, once the power has failed.
-        let head = repository.verified_head(id)?;
-        head.as_ref().map_or(Ok(()), |head| heads::settle(&repository.objects, head))?;
-        // Where nothing is shared, nothing can be missed.
-        let recorded = || repository.series_record(id).map_or(0, |record| record.domain);
-        if head.as_ref().map_or_else(recorded, |head| head.domain) == ALONE {
-            continue;
-        }
-        let seen = head.map_or(0, |head| head.seen(SHARED_STORE));
-        if (generation..=repository.shared_generation()?).contains(&seen) {
-            continue;
-        }
-        let fenced = Edit::begin_or_make(repository, id, &name).and_then(|mut edit| {
-            let store = repository.objects.keys.shared_store_id(edit.head.domain);
-            let known = edit.head.stores.iter_mut().filter(|known| known.number == SHARED_STORE);
-            known.for_each(|known| known.seen = 0);
-            name_store(&mut edit.head, store, generation);
-            edit.commit()?;
-            edit.finish()
-        });
-        match fenced {
-            Err(error) if error.kind() == ErrorKind::Busy => waiting.push(name),
-            other => other?,
-        }
-    }
+    let fence = |repository: &Repository, (id, name): (SeriesId, String)| {
+        let is_fenced = fence_one(repository, id, &name, generation);
+        is_fenced.map(|is_fenced| (!is_fenced).then_some(name))
+    };
+    repository.each_beside(repository.users(store)?, fence, |changed| {
+        waiting.extend(changed?);
+        Ok::<_, Error>(())
+    })?;
     Ok(waiting)
+}
+
+/// The same for one series; `false` if it is being changed just now.
+fn fence_one(repository: &Repository, id: SeriesId, name: &str, generation: u64) -> Result<bool> {
+    // Nobody knows a head of the store that it does not have: whoever says so knows nothing. One
+    // that is not durable yet keeps nobody from committing, once the power has failed.
+    let head = repository.verified_head(id)?;
+    head.as_ref().map_or(Ok(()), |head| heads::settle(&repository.objects, head))?;
+    // Where nothing is shared, nothing can be missed.
+    let recorded = || repository.series_record(id).map_or(0, |record| record.domain);
+    if head.as_ref().map_or_else(recorded, |head| head.domain) == ALONE {
+        return Ok(true);
+    }
+    let seen = head.map_or(0, |head| head.seen(SHARED_STORE));
+    if (generation..=repository.shared_generation()?).contains(&seen) {
+        return Ok(true);
+    }
+    let fenced = Edit::begin_or_make(repository, id, name).and_then(|mut edit| {
+        let store = repository.objects.keys.shared_store_id(edit.head.domain);
+        let known = edit.head.stores.iter_mut().filter(|known| known.number == SHARED_STORE);
+        known.for_each(|known| known.seen = 0);
+        name_store(&mut edit.head, store, generation);
+        edit.commit()?;
+        edit.finish()
+    });
+    match fenced {
+        Err(error) if error.kind() == ErrorKind::Busy => Ok(false),
+        other => other.map(|()| true),
+    }
 }

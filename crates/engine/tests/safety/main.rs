@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that meets an unexpected error has failed")]
 
 mod alone;
+mod beside;
 mod bounds;
 mod buckets;
 mod counts;

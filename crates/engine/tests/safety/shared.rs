@@ -67,6 +67,14 @@ impl Fleet {
         Self { storage, world, repository, images }
     }
 
+    /// The same in a storage that answers many requests at once.
+    fn at_once(self) -> Self {
+        let Self { storage, world, images, .. } = self;
+        let storage = Arc::new(storage.snapshot().at_once(8));
+        let repository = kit::open(storage.clone(), &world).unwrap();
+        Self { storage, world, repository, images }
+    }
+
     /// All steps that make a fleet share what it has in common.
     fn share(&self, repository: &Repository) -> Result<()> {
         build(repository, SharePolicy::Duplicates)?;
@@ -192,7 +200,12 @@ fn with_garbage() -> Fleet {
 
 #[test]
 fn what_no_series_refers_to_is_deleted_and_nothing_else() {
-    let fleet = with_garbage();
+    for fleet in [with_garbage(), with_garbage().at_once()] {
+        sweep_garbage(&fleet);
+    }
+}
+
+fn sweep_garbage(fleet: &Fleet) {
     let before = fleet.bytes("containers/");
     let report = sweep(&fleet.repository).unwrap();
     assert!(report.waiting_for.is_empty());
@@ -212,14 +225,20 @@ fn what_no_series_refers_to_is_deleted_and_nothing_else() {
 
 #[test]
 fn a_sweep_of_the_shared_store_may_stop_anywhere() {
-    let fleet = with_garbage();
-    let crashes = crash_everywhere(&fleet, &["c"], &|repository| sweep(repository).map(drop));
-    assert!(crashes > 10, "{crashes}");
+    for fleet in [with_garbage(), with_garbage().at_once()] {
+        let crashes = crash_everywhere(&fleet, &["c"], &|repository| sweep(repository).map(drop));
+        assert!(crashes > 10, "{crashes}");
+    }
 }
 
 #[test]
 fn a_backup_in_progress_keeps_what_it_uses_from_being_deleted() {
-    let fleet = with_garbage();
+    for fleet in [with_garbage(), with_garbage().at_once()] {
+        sweep_beside_a_backup(&fleet);
+    }
+}
+
+fn sweep_beside_a_backup(fleet: &Fleet) {
     let image = fleet_image(9);
     let mut session = fleet.repository.backup("d", kit::options()).unwrap();
     let volume = session.add_volume("disk", &MemorySource::new(&image), None).unwrap();
@@ -237,8 +256,9 @@ fn a_backup_in_progress_keeps_what_it_uses_from_being_deleted() {
 
 #[test]
 fn a_backup_that_slept_through_a_sweep_of_the_shared_store_cannot_commit() {
-    for series in ["new", "c"] {
+    for (series, is_at_once) in [("new", false), ("c", false), ("new", true), ("c", true)] {
         let fleet = with_garbage();
+        let fleet = if is_at_once { fleet.at_once() } else { fleet };
         let mut session = fleet.repository.backup(series, kit::options()).unwrap();
         session.add_volume("disk", &MemorySource::new(&fleet_image(9)), None).unwrap();
         // Its lease ends, and others take it for gone.

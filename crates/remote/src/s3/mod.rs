@@ -203,6 +203,10 @@ impl Storage for S3Storage {
         self.settings.connections()
     }
 
+    fn requests_at_once(&self) -> usize {
+        self.settings.requests_at_once()
+    }
+
     fn request_bytes(&self) -> u64 {
         REQUEST_BYTES
     }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use silt_format::{Fingerprint, Record, Result, RunUse, SeriesId};
 use silt_repository::Repository;
 use silt_repository::objects::Objects;
-use silt_repository::runs::{DurableRun, RunWriter, Sorted};
-use silt_repository::shared_record::Owner;
+use silt_runs::shared_record::Owner;
+use silt_runs::{DurableRun, RunWriter, Sorted};
 
 use super::{Workspace, shared_store};
 use crate::owners::Census;

@@ -5,9 +5,9 @@ use std::ops::Range;
 use silt_format::{Error, ObjectTag, Record, Result, RunRef, names};
 use silt_repository::Repository;
 use silt_repository::edit::Edit;
-use silt_repository::runs::{RunReader, Stream};
 use silt_repository::series::DEFAULT_DOMAIN;
-use silt_repository::shared_record::SharedRecord;
+use silt_runs::shared_record::SharedRecord;
+use silt_runs::{RunReader, Stream};
 
 use crate::copy::{commit_additions, next_number};
 
@@ -132,7 +132,7 @@ struct Own {
     last: Option<Record>,
 }
 
-impl silt_repository::runs::Records for Own {
+impl silt_runs::Records for Own {
     fn next_batch(&mut self, batch: &mut Vec<Record>) -> Result<()> {
         self.stream.next_batch(batch)?;
         for record in &*batch {

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use silt_format::{Record, Result, RunRef, RunUse};
 use silt_repository::Repository;
-use silt_repository::runs::{DurableRun, RunWriter, Sorted, Stream, join, merge};
+use silt_runs::{DurableRun, RunWriter, Sorted, Stream, join, merge};
 
 use super::claim::{Claim, write_claims};
 use super::commit::Placed;
@@ -103,7 +103,7 @@ impl<'a, 'm> HostRound<'a, 'm> {
 /// Answers as records of their fingerprints.
 struct Answered(Stream<'static>);
 
-impl silt_repository::runs::Records for Answered {
+impl silt_runs::Records for Answered {
     fn next_batch(&mut self, batch: &mut Vec<Record>) -> Result<()> {
         self.0.next_batch(batch)?;
         for record in batch.iter_mut() {

@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use silt_format::{Fingerprint, Record, Result, RunRef, RunUse};
 use silt_repository::Repository;
-use silt_repository::runs::{DurableRun, RunWriter, join, merge};
+use silt_runs::{DurableRun, RunWriter, join, merge};
 
 use super::claim::Claim;
 use super::{Workspace, lane_of, shared_store, streams};

@@ -24,8 +24,8 @@ use std::sync::Arc;
 use silt_format::{RunRef, SeriesId};
 use silt_repository::Repository;
 use silt_repository::objects::Objects;
-use silt_repository::runs::{RunReader, Sorter, Stream};
 use silt_repository::series::DEFAULT_DOMAIN;
+use silt_runs::{RunReader, Sorter, Stream};
 
 pub use claim::write_owners;
 pub use commit::{Placed, SharedAdditions};

@@ -13,16 +13,17 @@ mod schedule;
 mod sessions;
 mod spool;
 
+use std::collections::VecDeque;
 use std::path::PathBuf;
 
 use silt_format::number::{to_u16, to_u32, to_u64};
 use silt_format::{Error, ErrorKind, Fingerprint, Record, Result, SeriesId};
 use silt_repository::event::{Activity, Progress, Warning};
 use silt_repository::objects::is_damage;
-use silt_repository::runs::{Sorted, Sorter, join};
 use silt_repository::series::DEFAULT_DOMAIN;
-use silt_repository::shared_record::Owner;
 use silt_repository::temporary::TemporaryFile;
+use silt_runs::shared_record::Owner;
+use silt_runs::{Sorted, Sorter, join};
 use silt_source::VolumeSource;
 
 pub use cost::{CostModel, RoundLoad, StageSeconds};
@@ -31,7 +32,7 @@ pub use schedule::{Picking, RoundMemory, Schedule, ScheduledVm, rounds_for_memor
 use self::batch::Batch;
 use self::place::NewChunk;
 pub(crate) use self::place::by_place;
-use self::sessions::Sessions;
+use self::sessions::{Awaited, Sessions};
 use self::spool::{SpoolWriter, SpooledVolume};
 use crate::copy::Additions;
 use crate::owners::{Census, STORE, sorter};
@@ -334,12 +335,12 @@ impl Round<'_, '_> {
         let mut requests = sorter(&self.repository.objects, folder, bytes);
         let members = self.awaited();
         std::thread::scope(|scope| {
-            let mut sessions = Sessions::new(scope, self.repository, members.into_iter());
+            let mut sessions = Sessions::new(scope, self.repository, members);
             while let Some((number, session)) = sessions.next() {
                 let surveyed = session.and_then(|session| {
                     let mut session = SurveySession::from(session);
                     let surveyed = self.survey(number, &mut session, &mut requests, &mut sessions);
-                    sessions.end(move || drop(session));
+                    sessions.end(0, move || drop(session));
                     surveyed
                 });
                 let now = self.elapsed_ms();
@@ -355,13 +356,16 @@ impl Round<'_, '_> {
         requests.finish()
     }
 
-    /// The members that may still be backed up: number, series, options.
-    fn awaited(&self) -> Vec<(usize, String, BackupOptions)> {
+    /// The members that may still be backed up.
+    fn awaited(&self) -> VecDeque<Awaited> {
         let members = self.members.iter().enumerate();
         let awaited = members.filter(|(_, member)| member.failure.is_none());
-        awaited
-            .map(|(number, member)| (number, member.series.clone(), member.options.clone()))
-            .collect()
+        let awaited = awaited.map(|(number, member)| {
+            let sizes = member.volumes.iter().filter_map(|volume| volume.source.info().size);
+            let (series, options) = (member.series.clone(), member.options.clone());
+            Awaited { number, series, options, bytes: sizes.sum() }
+        });
+        awaited.collect()
     }
 
     /// Scans a member's volumes; whether the volumes themselves are needed no more.
@@ -511,21 +515,21 @@ impl Round<'_, '_> {
         let failed = |(number, backup): (usize, &Option<_>)| backup.as_ref().map(|_| number);
         backups.iter().enumerate().filter_map(failed).for_each(|number| self.released(number));
         std::thread::scope(|scope| {
-            let mut sessions = Sessions::new(scope, self.repository, members.into_iter());
-            let mut ended = |ended: Option<(usize, Result<BackupReport>)>| {
-                let Some((number, report)) = ended else { return Ok(()) };
+            let mut sessions = Sessions::new(scope, self.repository, members);
+            let mut ended = |(number, report): (usize, Result<BackupReport>)| {
                 backups[number] = Some(of_one(report)?);
-                Ok(())
+                Ok::<_, Error>(())
             };
             while let Some((number, session)) = sessions.next() {
                 let read = session.and_then(|session| {
                     read_volumes(session, &self.members[number], &mut sessions)
                 });
                 self.released(number);
+                let bytes = read.as_ref().map_or(0, BackupSession::finish_bytes);
                 let end = move || (number, read.and_then(BackupSession::finish));
-                ended(sessions.end(end))?;
+                sessions.end(bytes, end).into_iter().try_for_each(&mut ended)?;
             }
-            ended(sessions.ended())
+            std::iter::from_fn(|| sessions.ended()).try_for_each(&mut ended)
         })?;
         self.report.backups = backups.into_iter().flatten().collect();
         Ok(())

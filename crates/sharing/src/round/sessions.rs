@@ -1,7 +1,8 @@
-//! The sessions of a round overlap at their ends: while the volumes of one are read, its
-//! predecessor commits and its successor begins. So the processors need not wait for responses of
-//! the storage.
+//! The sessions of a round overlap at their ends: while the volumes of one are read, predecessors
+//! commit and successors begin, as many as the storage answers at once. So the processors need not
+//! wait for responses of the storage.
 
+use std::collections::VecDeque;
 use std::thread::{Scope, ScopedJoinHandle};
 
 use silt_format::Result;
@@ -10,18 +11,42 @@ use silt_repository::event::Progress;
 use silt_backup::{BackupOptions, BackupSession};
 use silt_repository::Repository;
 
-/// When no more than this is left to read, the next session begins: early enough for its requests
-/// to be answered, and late enough not to keep the series from others for long.
+/// When no more than this is left to read before it, a session begins: early enough for its
+/// requests to be answered, and late enough not to keep the series from others for long.
 const NEAR_END_BYTES: u64 = 256 << 20;
+/// Most memory of sessions that end at once; one may need more.
+const ENDING_BYTES_MAX: u64 = 16 << 20;
+
+/// A session that is to begin.
+pub(super) struct Awaited {
+    /// The number of its member.
+    pub(super) number: usize,
+    /// Its series.
+    pub(super) series: String,
+    /// How its backup is made.
+    pub(super) options: BackupOptions,
+    /// How much there is to read.
+    pub(super) bytes: u64,
+}
+
+/// A session that begins ahead of time.
+struct Begun<'scope, 'r> {
+    number: usize,
+    bytes: u64,
+    thread: ScopedJoinHandle<'scope, Result<BackupSession<'r>>>,
+}
 
 /// The sessions of a round's members, in their order; `T` is what each comes to.
 pub(super) struct Sessions<'scope, 'env, 'r, T> {
     scope: &'scope Scope<'scope, 'env>,
     repository: &'r Repository,
-    /// Which sessions there are to begin, by their members' numbers, the next one last.
-    awaited: Vec<(usize, String, BackupOptions)>,
-    begun: Option<(usize, ScopedJoinHandle<'scope, Result<BackupSession<'r>>>)>,
-    ending: Option<Ending<'scope, T>>,
+    /// Which sessions there are to begin, in their order.
+    awaited: VecDeque<Awaited>,
+    begun: VecDeque<Begun<'scope, 'r>>,
+    /// The ends of sessions, with the memory that they need.
+    ending: VecDeque<(u64, Ending<'scope, T>)>,
+    /// How many begin, and how many end, at once.
+    at_once: usize,
 }
 
 /// The end of a session: under way, or done.
@@ -31,47 +56,62 @@ enum Ending<'scope, T> {
 }
 
 impl<'scope, 'env, 'r: 'scope, T: Send + 'scope> Sessions<'scope, 'env, 'r, T> {
-    /// The sessions of `members`, by their numbers, series and options.
+    /// The sessions of members.
     pub(super) fn new(
         scope: &'scope Scope<'scope, 'env>,
         repository: &'r Repository,
-        members: impl DoubleEndedIterator<Item = (usize, String, BackupOptions)>,
+        awaited: VecDeque<Awaited>,
     ) -> Self {
-        let awaited = members.rev().collect();
-        Self { scope, repository, awaited, begun: None, ending: None }
+        let at_once = repository.objects.storage.requests_at_once();
+        let (begun, ending) = (VecDeque::new(), VecDeque::new());
+        Self { scope, repository, awaited, begun, ending, at_once }
     }
 
     /// The next session, begun now if it was not ahead of time, and its member's number.
     pub(super) fn next(&mut self) -> Option<(usize, Result<BackupSession<'r>>)> {
-        if let Some((number, begun)) = self.begun.take() {
-            return Some((number, joined(begun)));
+        if let Some(begun) = self.begun.pop_front() {
+            return Some((begun.number, joined(begun.thread)));
         }
-        let (number, series, options) = self.awaited.pop()?;
+        let Awaited { number, series, options, .. } = self.awaited.pop_front()?;
         Some((number, BackupSession::begin(self.repository, &series, options)))
     }
 
-    /// Begins the session after this one once the end of what this one has to read is near.
+    /// Begins sessions after this one once the end of what there is to read before them is near.
     pub(super) fn look_ahead(&mut self, progress: Progress) {
-        let left = progress.total.unwrap_or(0).saturating_sub(progress.done);
-        if left > NEAR_END_BYTES || self.begun.is_some() || self.is_alone() {
+        if self.is_alone() {
             return;
         }
-        if let Some((number, series, options)) = self.awaited.pop() {
+        let left = progress.total.unwrap_or(0).saturating_sub(progress.done);
+        while self.begun.len() < self.at_once {
+            let before = self.begun.iter().fold(left, |sum, begun| sum.saturating_add(begun.bytes));
+            if before > NEAR_END_BYTES {
+                return;
+            }
+            let Some(Awaited { number, series, options, bytes }) = self.awaited.pop_front() else {
+                return;
+            };
             let repository = self.repository;
             let begin = move || BackupSession::begin(repository, &series, options);
-            self.begun = Some((number, self.scope.spawn(begin)));
+            self.begun.push_back(Begun { number, bytes, thread: self.scope.spawn(begin) });
         }
     }
 
-    /// Ends a session while the next one works; returns what the one before it has come to.
-    pub(super) fn end(&mut self, end: impl FnOnce() -> T + Send + 'scope) -> Option<T> {
-        let before = self.ended();
+    /// Ends a session, which needs `bytes` of memory for that, while the next ones work; returns
+    /// what some before it have come to.
+    pub(super) fn end(&mut self, bytes: u64, end: impl FnOnce() -> T + Send + 'scope) -> Vec<T> {
+        let mut before = Vec::new();
+        let held = |ending: &VecDeque<(u64, _)>| ending.iter().map(|(bytes, _)| bytes).sum::<u64>();
+        while self.ending.len() >= self.at_once
+            || !self.ending.is_empty() && held(&self.ending) + bytes > ENDING_BYTES_MAX
+        {
+            before.extend(self.ended());
+        }
         let ending = if self.is_alone() {
             Ending::Done(end())
         } else {
             Ending::UnderWay(self.scope.spawn(end))
         };
-        self.ending = Some(ending);
+        self.ending.push_back((bytes, ending));
         before
     }
 
@@ -80,9 +120,9 @@ impl<'scope, 'env, 'r: 'scope, T: Send + 'scope> Sessions<'scope, 'env, 'r, T> {
         self.repository.objects.context.env.is_single_threaded()
     }
 
-    /// The result of the session that ended last, if not taken yet.
+    /// The result of the session that ended the longest time ago, if not taken yet.
     pub(super) fn ended(&mut self) -> Option<T> {
-        self.ending.take().map(|ending| match ending {
+        self.ending.pop_front().map(|(_, ending)| match ending {
             Ending::UnderWay(thread) => joined(thread),
             Ending::Done(done) => done,
         })

@@ -18,6 +18,11 @@ impl<'s> Each<'s> {
         Self { session, status: 0 }
     }
 
+    /// The session of the command.
+    pub fn session(&self) -> &'s Session<'s> {
+        self.session
+    }
+
     /// Returns the value. If the error concerns this series alone (busy, damaged, refused or
     /// missing), prints it and returns `None`. Other errors end the command.
     pub fn tried<T>(

@@ -49,17 +49,19 @@ pub fn run(session: &Session<'_>, args: &Forget) -> Result<u8, Failure> {
     let mut groups: BTreeMap<Vec<String>, (RetentionPolicy, Vec<Row>)> = BTreeMap::new();
     let mut living: BTreeMap<String, usize> = BTreeMap::new();
     let mut own_names: HashMap<String, String> = HashMap::new();
-    for head in heads {
-        let Some(policy) = given.clone().or_else(|| head.policy.clone()) else { continue };
-        let rows = rows(&repository, &head).map_err(Failure::from);
-        let Some(rows) = each.tried(head.shown(), rows)? else { continue };
+    let with_policy = |head: Head| {
+        let policy = given.clone().or_else(|| head.policy.clone())?;
+        Some((head, policy))
+    };
+    let heads = heads.into_iter().filter_map(with_policy).collect();
+    each_rows(&repository, heads, &mut each, |head, policy, rows| {
         own_names.insert(head.shown().to_owned(), head.name.clone());
         living.insert(head.shown().to_owned(), rows.len());
         for row in rows {
             let group = groups.entry(group(&row, &args.group_by));
             group.or_insert_with(|| (policy.clone(), Vec::new())).1.push(row);
         }
-    }
+    })?;
     let mut doomed: BTreeMap<String, Vec<Id>> = BTreeMap::new();
     for (name, (policy, rows)) in &groups {
         let kept = decide(session, &repository, policy, rows)?;
@@ -79,17 +81,10 @@ pub fn run(session: &Session<'_>, args: &Forget) -> Result<u8, Failure> {
         refuse_emptying(&counts, args.allow_empty)?;
         confirm_many(&counts, args.yes)?;
     }
-    for (series, ids) in &doomed {
-        let own_name = &own_names[series];
-        let deleted = repository.delete(own_name, ids, DeleteMethod::Approximate);
-        if let Some(report) = each.tried(series, deleted.map_err(Failure::from))? {
-            let space = args.dry_run.then(|| delete::space(session, &repository, own_name));
-            delete::print(session, series, &report, space);
-        }
-    }
     if doomed.is_empty() && !session.global.json {
         output::outcome(args.dry_run, "Nothing to delete.");
     }
+    delete_all(&repository, args.dry_run, (doomed, &own_names), &mut each)?;
     if args.reclaim {
         let options = ReclaimOptions {
             keep_deleted_s,
@@ -99,6 +94,47 @@ pub fn run(session: &Session<'_>, args: &Forget) -> Result<u8, Failure> {
         each.worsen(reclaim::reclaim(session, &repository, &args.series, &options, args.dry_run)?);
     }
     Ok(each.status())
+}
+
+/// Deletes snapshots of series, which are named as they are shown.
+fn delete_all(
+    repository: &Repository,
+    is_dry: bool,
+    (doomed, own_names): (BTreeMap<String, Vec<Id>>, &HashMap<String, String>),
+    each: &mut Each<'_>,
+) -> Result<(), Failure> {
+    let session = each.session();
+    let delete = |repository: &Repository, (series, ids): (String, Vec<Id>)| {
+        let deleted = repository.delete(&own_names[&series], &ids, DeleteMethod::Approximate);
+        (series, deleted.map_err(Failure::from))
+    };
+    repository.each_beside(doomed.into_iter().collect(), delete, |(series, deleted)| {
+        if let Some(report) = each.tried(&series, deleted)? {
+            let own_name = &own_names[&series];
+            let space = is_dry.then(|| delete::space(session, repository, own_name));
+            delete::print(session, &series, &report, space);
+        }
+        Ok(())
+    })
+}
+
+/// Reads the living snapshots of series, and calls `take` with each series and its rules.
+fn each_rows(
+    repository: &Repository,
+    heads: Vec<(Head, RetentionPolicy)>,
+    each: &mut Each<'_>,
+    mut take: impl FnMut(Head, &RetentionPolicy, Vec<Row>),
+) -> Result<(), Failure> {
+    let read = |repository: &Repository, (head, policy)| {
+        let rows = rows(repository, &head).map_err(Failure::from);
+        (head, policy, rows)
+    };
+    repository.each_beside(heads, read, |(head, policy, rows)| {
+        if let Some(rows) = each.tried(head.shown(), rows)? {
+            take(head, &policy, rows);
+        }
+        Ok(())
+    })
 }
 
 /// All living snapshots of a series.

@@ -57,12 +57,7 @@ impl<'a> Filter<'a> {
 type Listed = (SnapshotEntry, Snapshot, Option<Id>);
 
 /// The listed snapshots of a series, the oldest first, and whether one could not be read.
-fn listed(
-    session: &Session<'_>,
-    repository: &Repository,
-    head: &Head,
-    filter: &Filter<'_>,
-) -> (Vec<Listed>, bool) {
+fn listed(repository: &Repository, head: &Head, filter: &Filter<'_>) -> (Vec<Listed>, bool) {
     let deleted = || head.deleted.iter().map(|deleted| deleted.entry.clone()).collect();
     let entries: Vec<SnapshotEntry> =
         if filter.args.deleted { deleted() } else { head.snapshots.clone() };
@@ -76,7 +71,7 @@ fn listed(
             Ok(_) => {}
             Err(error) => {
                 is_damaged = true;
-                session.context.warn(&error);
+                repository.warn(&error);
             }
         }
     }
@@ -86,7 +81,7 @@ fn listed(
 
 pub fn snapshots(session: &Session<'_>, args: &ListSnapshots) -> Result<u8, Failure> {
     let filter = Filter::new(session, args)?;
-    let repository = session.repository()?;
+    let repository = session.repository_to_list()?;
     let mut rows = Vec::new();
     let AllHeads { mut heads, damaged: lost, .. } = repository.all_heads(&args.series)?;
     let mut each = Each::new(session);
@@ -94,8 +89,11 @@ pub fn snapshots(session: &Session<'_>, args: &ListSnapshots) -> Result<u8, Fail
     let mut damaged = !lost.is_empty();
     // For a damaged head, the one before it is listed.
     heads.extend(lost.into_iter().filter_map(|lost| lost.before));
-    for head in heads {
-        let (found, is_damaged) = listed(session, &repository, &head, &filter);
+    let list = |repository: &Repository, head: Head| {
+        let listed = listed(repository, &head, &filter);
+        (head, listed)
+    };
+    repository.each_beside(heads, list, |(head, (found, is_damaged))| {
         damaged |= is_damaged;
         for (entry, snapshot, key) in found {
             if session.global.json {
@@ -108,7 +106,8 @@ pub fn snapshots(session: &Session<'_>, args: &ListSnapshots) -> Result<u8, Fail
                 rows.push(row(head.shown(), &entry, &snapshot, key));
             }
         }
-    }
+        Ok::<_, Failure>(())
+    })?;
     if !session.global.json {
         if !rows.is_empty() || damaged {
             let header =
@@ -154,7 +153,7 @@ fn print_origin(snapshot: &Snapshot) {
 
 pub fn show(session: &Session<'_>, args: &OneSnapshot) -> Result<u8, Failure> {
     let selector = snapshot_name::parse(&args.snapshot)?;
-    let repository = session.repository()?;
+    let repository = session.repository_to_list()?;
     let found = repository.find(&selector)?;
     let (snapshot, key) = (&found.snapshot, found.key);
     if session.global.json {
@@ -266,7 +265,7 @@ pub fn ls(session: &Session<'_>, args: &Ls) -> Result<u8, Failure> {
         return trees::ls(session, args);
     }
     let (selector, name) = snapshot_name::parse_with_volume(&args.snapshot)?;
-    let found = session.repository()?.find(&selector)?;
+    let found = session.repository_to_list()?.find(&selector)?;
     let wanted = name.as_deref().map(|name| volume(&found, Some(name))).transpose()?;
     let wanted = wanted.map(|of| of.volume());
     let volumes = found.snapshot.volumes.iter();

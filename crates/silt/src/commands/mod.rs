@@ -73,6 +73,8 @@ pub enum Traffic {
     Backup,
     /// From the repository to a target.
     Restore,
+    /// From the repository to the terminal: what it has, and not its data.
+    List,
     /// Within the repository.
     Other,
 }
@@ -418,7 +420,13 @@ impl Session<'_> {
         )
     }
 
-    /// Opens the repository that the command line names.
+    /// Opens the repository that the command line names, to list what it has; what is in the cache
+    /// is not read again.
+    pub fn repository_to_list(&self) -> Result<Repository, Failure> {
+        self.open(Traffic::List, false)
+    }
+
+    /// Opens the repository to read what storage has.
     pub fn repository(&self) -> Result<Repository, Failure> {
         self.open(Traffic::Other, false)
     }

@@ -1,6 +1,7 @@
 //! `silt popular`.
 
 use serde_json::json;
+use silt_format::Head;
 use siltstone::{PopularOptions, PopularReport, Repository, SharePolicy};
 
 use super::{Failure, Session, reclaim};
@@ -42,11 +43,13 @@ pub fn build(session: &Session<'_>, args: &PopularBuild) -> Result<u8, Failure> 
 
 /// Frees the space of replaced chunks; returns the number of bytes freed.
 fn free(session: &Session<'_>, repository: &Repository) -> Result<u64, Failure> {
-    let mut freed = 0;
-    for head in repository.heads(&[])? {
-        freed += repository.reclaim(&head.name, &reclaim::defaults(session))?.removed_bytes;
+    let (mut freed, options) = (0, reclaim::defaults(session));
+    let reclaim = |repository: &Repository, head: Head| repository.reclaim(&head.name, &options);
+    repository.each_beside(repository.heads(&[])?, reclaim, |report| {
+        freed += report?.removed_bytes;
         session.reporter.finish();
-    }
+        Ok::<_, Failure>(())
+    })?;
     Ok(freed)
 }
 
@@ -78,8 +81,12 @@ fn repoint(
     options: &PopularOptions,
 ) -> Result<u64, Failure> {
     let mut written = 0;
-    for head in repository.heads(&[])? {
-        let report = repository.repoint(&head.name, &options.spool)?;
+    let repoint = |repository: &Repository, head: Head| {
+        let repointed = repository.repoint(&head.name, &options.spool);
+        (head, repointed)
+    };
+    repository.each_beside(repository.heads(&[])?, repoint, |(head, report)| {
+        let report = report?;
         session.reporter.finish();
         written += report.stored_bytes;
         if session.global.json {
@@ -100,7 +107,8 @@ fn repoint(
                 output::count(report.rewritten_containers, "container")
             ));
         }
-    }
+        Ok::<_, Failure>(())
+    })?;
     Ok(written)
 }
 

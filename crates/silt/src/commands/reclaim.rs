@@ -1,6 +1,7 @@
 //! `silt reclaim`.
 
 use serde_json::{Value, json};
+use silt_format::Head;
 use siltstone::{
     AllHeads, ReclaimOptions, ReclaimReport, Repository, SharedSweepOptions, SweepOptions,
     SweepReport,
@@ -107,7 +108,7 @@ fn sweep_shared(
     Ok(())
 }
 
-/// Reclaims all or some series, one after the other. Returns an exit status other than 0 if one
+/// Reclaims all or some series. Returns an exit status other than 0 if one
 /// failed.
 pub fn reclaim(
     session: &Session<'_>,
@@ -123,14 +124,18 @@ pub fn reclaim(
         heads.into_iter().map(|head| (head.shown().to_owned(), head.deleted.len(), head.name));
     let unfinished = unfinished.into_iter().map(|name| (name.clone(), 0, name));
     let names: Vec<_> = heads.chain(unfinished).collect();
-    for (shown, deleted, name) in &names {
+    let reclaim = |repository: &Repository, series| {
+        let (_, _, name): &(String, usize, String) = series;
         let reclaimed = if dry_run {
             repository.plan_reclaim(name, options).map(|plan| plan.forecast().clone())
         } else {
             repository.reclaim(name, options)
         };
-        let reclaimed = reclaimed.map_err(Failure::from);
-        let Some(report) = each.tried(shown, reclaimed)? else { continue };
+        (series, reclaimed.map_err(Failure::from))
+    };
+    repository.each_beside(names.iter().collect(), reclaim, |(series, reclaimed)| {
+        let (shown, deleted, name) = series;
+        let Some(report) = each.tried(shown, reclaimed)? else { return Ok(()) };
         // Snapshots that can be brought back still need their space.
         let waiting = deleted.saturating_sub(report.purged.len());
         let more = if dry_run && waiting > 0 {
@@ -148,7 +153,8 @@ pub fn reclaim(
         if is_news || session.global.json || names.len() == 1 {
             print(session, shown, &report, dry_run.then_some(more));
         }
-    }
+        Ok::<_, Failure>(())
+    })?;
     if session.global.json {
         let value = json!({
             "series": done, "freed_bytes": freed, "dry_run": dry_run,
@@ -176,9 +182,12 @@ pub fn sweep(session: &Session<'_>, args: &Sweep) -> Result<u8, Failure> {
     let mut each = Each::new(session);
     let AllHeads { heads, damaged, .. } = repository.all_heads(&args.series)?;
     each.damaged(&damaged);
-    for head in heads {
+    let sweep = |repository: &Repository, head: Head| {
         let swept = repository.sweep(&head.name, options).map_err(Failure::from);
-        let Some(sweep) = each.tried(head.shown(), swept)? else { continue };
+        (head, swept)
+    };
+    repository.each_beside(heads, sweep, |(head, swept)| {
+        let Some(sweep) = each.tried(head.shown(), swept)? else { return Ok(()) };
         if session.global.json {
             let mut value = sweep_json(&sweep);
             value["series"] = json!(head.shown());
@@ -187,7 +196,8 @@ pub fn sweep(session: &Session<'_>, args: &Sweep) -> Result<u8, Failure> {
         } else {
             output::outcome(args.dry_run, &format!("{}: {}", head.shown(), sweep_text(&sweep)));
         }
-    }
+        Ok::<_, Failure>(())
+    })?;
     Ok(each.status())
 }
 

@@ -9,7 +9,7 @@ use crate::cli::Snapshots;
 use crate::output;
 
 pub fn run(session: &Session<'_>, args: &Snapshots) -> Result<u8, Failure> {
-    let repository = session.repository()?;
+    let repository = session.repository_to_list()?;
     let mut all = repository.stats(&args.series)?;
     if args.series.is_empty() {
         all.extend(repository.shared_stats()?);

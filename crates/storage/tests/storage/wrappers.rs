@@ -78,6 +78,10 @@ impl Storage for Asked {
         self.note("uploads");
         7
     }
+    fn requests_at_once(&self) -> usize {
+        self.note("requests_at_once");
+        9
+    }
     fn request_bytes(&self) -> u64 {
         self.note("request_bytes");
         11
@@ -97,7 +101,7 @@ impl Storage for Asked {
 }
 
 /// Calls each method once; the methods by name.
-fn call_all(storage: &dyn Storage) -> [&'static str; 17] {
+fn call_all(storage: &dyn Storage) -> [&'static str; 18] {
     let key = Key::new("kind/store/object").unwrap();
     let mut into = Vec::new();
     storage.get(&key, ByteRange::Full, &mut into).unwrap();
@@ -110,6 +114,7 @@ fn call_all(storage: &dyn Storage) -> [&'static str; 17] {
     storage.copies(&key);
     assert!(storage.forget(&key));
     assert_eq!((storage.uploads(), storage.request_bytes()), (7, 11));
+    assert_eq!(storage.requests_at_once(), 9);
     storage.usage();
     storage.guarantees();
     storage.describe();
@@ -131,6 +136,7 @@ fn call_all(storage: &dyn Storage) -> [&'static str; 17] {
         "tags",
         "forget",
         "uploads",
+        "requests_at_once",
         "request_bytes",
         "usage",
         "guarantees",

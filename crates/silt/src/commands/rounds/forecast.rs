@@ -44,16 +44,21 @@ pub fn plan(
     let model = CostModel::local(rate(choice.scan_rate), rate(choice.store_rate), choice.spool);
     let stored = stored(repository)?;
     let (mut vms, mut sizes) = (Vec::new(), Vec::new());
-    for (name, series) in &fleet.series {
+    let read = |repository: &Repository, name: &String| {
         let id = repository.series_id(name);
         let newest = stored.newest.get(&id);
-        let newest = newest.map(|newest| unless_damaged(repository.snapshot(id, newest)));
+        newest.map(|newest| unless_damaged(repository.snapshot(id, newest)))
+    };
+    let mut series = fleet.series.values();
+    repository.each_beside(fleet.series.keys().collect(), read, |newest| {
         let newest = newest.transpose()?.flatten();
+        let Some(series) = series.next() else { return Ok(()) };
         let (scan_bytes, new_bytes) =
             newest.as_ref().map_or_else(|| of_volumes(series), of_snapshot);
         sizes.push(sizes_of(series, newest.as_ref()));
         vms.push(ScheduledVm { machine: 0, scan_bytes, requests: new_bytes / CHUNK_BYTES });
-    }
+        Ok::<_, Error>(())
+    })?;
     let index_entries = stored.chunks;
     let limited =
         limit.map(|limit| Schedule::within(&model, &vms, index_entries, limit, Picking::Envelope));
@@ -159,10 +164,12 @@ struct Stored {
 #[expect(clippy::cast_precision_loss, reason = "an estimate")]
 fn stored(repository: &Repository) -> Result<Stored, Error> {
     let (mut containers, mut newest) = (0_u64, BTreeMap::new());
-    for id in repository.series_ids()? {
-        let Some(head) = unless_damaged(repository.head(id))?.flatten() else { continue };
+    let read = |repository: &Repository, id| (id, unless_damaged(repository.head(id)));
+    repository.each_beside(repository.series_ids()?, read, |(id, head)| {
+        let Some(head) = head?.flatten() else { return Ok(()) };
         containers += head.containers.len();
         newest.extend(head.snapshots.last().map(|entry| (id, entry.clone())));
-    }
+        Ok::<_, Error>(())
+    })?;
     Ok(Stored { chunks: containers as f64 * CONTAINER_CHUNKS, newest })
 }

@@ -60,7 +60,8 @@ fn what_is_deleted_and_overwritten_in_a_locked_bucket_comes_back() {
     let rollback = ["repo", "rollback", "--at", &when];
     bucket.silt(&[&rollback[..], &["--dry-run"]].concat()).exits(0).says("Would restore");
     bucket.silt(&rollback).exits(0).says("run this again with --keys");
-    assert_ne!(bucket.silt(&["snapshots"]).code, 0, "the only key was overwritten or deleted");
+    // Lists of snapshots would use the key in the cache.
+    assert_ne!(bucket.silt(&["status"]).code, 0, "the only key was overwritten or deleted");
     bucket.silt(&[&rollback[..], &["--keys"]].concat()).exits(0).says("Restored");
     bucket.silt(&["check", "--read-data"]).exits(0).says("No damage found");
     let target = bucket.place.text("restored.raw");

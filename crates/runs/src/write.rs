@@ -9,7 +9,7 @@ use silt_format::{
     filter_geometry, names,
 };
 
-use crate::objects::{Address, Objects, close_object};
+use silt_repository::objects::{Address, Objects, close_object};
 
 const METADATA_LEVEL: i32 = 1;
 

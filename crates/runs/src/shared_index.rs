@@ -3,22 +3,22 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use crate::event::Warning;
 use silt_format::{
     ALONE, DeadRange, Fingerprint, Head, ObjectSet, Record, Reference, Result, RunUse,
     SHARED_STORE, SeriesId, StoreEntry,
 };
+use silt_repository::event::Warning;
 
-use crate::check_record::Avoided;
-use crate::chunks::open_container;
-use crate::dead;
-use crate::heads;
-use crate::objects::{Objects, is_damage};
-use crate::runs::RunLookup;
-use crate::series::SHARED_NAME;
+use crate::lookup::RunLookup;
 use crate::shared_record::SharedRecord;
-use crate::sync::lock;
-use crate::table::Table;
+use silt_repository::check_record::Avoided;
+use silt_repository::chunks::open_container;
+use silt_repository::dead;
+use silt_repository::heads;
+use silt_repository::objects::{Objects, is_damage};
+use silt_repository::series::SHARED_NAME;
+use silt_repository::sync::lock;
+use silt_repository::table::Table;
 
 /// Number of containers whose fingerprints are held. Chunks that were shared together are mostly
 /// found together, so one look-up in the index finds a whole neighbourhood.

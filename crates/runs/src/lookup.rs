@@ -6,9 +6,9 @@ use silt_format::{
     Fingerprint, Hashed, Record, Result, RunBlock, RunDirectory, RunFilter, RunRef, SeriesId,
 };
 
-use super::read::{Partitions, decode_block};
-use crate::cache::WeightedCache;
-use crate::objects::{Objects, OpenObject, Scratch};
+use crate::read::{Partitions, decode_block};
+use silt_repository::cache::WeightedCache;
+use silt_repository::objects::{Objects, OpenObject, Scratch};
 
 /// Of the memory, what blocks may take; the rest is for filters and directories.
 const BLOCKS_SHARE: usize = 4;

@@ -16,7 +16,7 @@
 //! use silt_format::{Config, Fingerprint, Record, RunUse, SeriesId};
 //! use silt_repository::Repository;
 //! use silt_repository::open::Protection;
-//! use silt_repository::runs::{RunReader, RunWriter, Sorter, Stream, join};
+//! use silt_runs::{RunReader, RunWriter, Sorter, Stream, join};
 //! use silt_repository::system::SystemEnv;
 //! use silt_storage::MemoryStorage;
 //!
@@ -50,6 +50,8 @@ mod join;
 mod lookup;
 mod merge;
 mod read;
+pub mod shared_index;
+pub mod shared_record;
 mod sort;
 mod write;
 

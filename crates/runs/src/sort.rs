@@ -7,9 +7,9 @@ use silt_format::{
     RECORD_BYTES, RUN_BLOCK_RECORDS_MAX, Record, Result, decode_records, encode_records,
 };
 
-use super::merge::{Records, Stream, merge};
-use crate::objects::Objects;
-use crate::temporary::{TemporaryFile, TemporaryReader};
+use crate::merge::{Records, Stream, merge};
+use silt_repository::objects::Objects;
+use silt_repository::temporary::{TemporaryFile, TemporaryReader};
 
 /// Most spills that are merged at once; each takes a block's memory.
 const FAN_IN_MAX: usize = 64;

@@ -2,7 +2,7 @@
 
 use silt_format::{Fingerprint, Record, Result};
 
-use super::merge::Stream;
+use crate::merge::Stream;
 
 /// Most records of one fingerprint that are held at once; what is above is passed over.
 const EQUAL_RECORDS_MAX: usize = 1 << 16;

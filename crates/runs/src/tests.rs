@@ -8,11 +8,11 @@ use silt_format::{Config, Record, RunRef, RunUse, SeriesId};
 use silt_storage::{Key, MemoryStorage, Storage};
 
 use super::*;
-use crate::env::Context;
-use crate::event::Silent;
-use crate::open::Protection;
-use crate::repository::Repository;
-use crate::system::SystemEnv;
+use silt_repository::env::Context;
+use silt_repository::event::Silent;
+use silt_repository::open::Protection;
+use silt_repository::repository::Repository;
+use silt_repository::system::SystemEnv;
 
 const STORE: SeriesId = SeriesId([7; 12]);
 
@@ -143,7 +143,7 @@ fn a_flipped_bit_anywhere_in_a_run_is_an_error_and_never_a_wrong_record() {
         };
         assert!(records.starts_with(&read), "bit {bit}");
         // The filter and the footer's reserved bytes are not read by a scan.
-        let is_seen = end.as_ref().is_some_and(crate::objects::is_damage);
+        let is_seen = end.as_ref().is_some_and(silt_repository::objects::is_damage);
         assert!(is_seen || read == records, "bit {bit} of {}: {end:?}", whole.len() * 8);
     }
 }

@@ -11,8 +11,8 @@ use silt_format::{
 };
 use silt_storage::ByteRange;
 
-use super::merge::Records;
-use crate::objects::{Address, Objects, OpenObject, Scratch, is_damage, key};
+use crate::merge::Records;
+use silt_repository::objects::{Address, Objects, OpenObject, Scratch, is_damage, key};
 
 /// How much of a partition is read at once, in bytes, unless the caller says less.
 const READ_BYTES: u64 = 512 << 10;
