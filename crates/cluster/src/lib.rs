@@ -10,6 +10,7 @@ mod local;
 mod messages;
 mod nats;
 mod notes;
+mod presence;
 mod remote;
 pub mod round;
 mod status;

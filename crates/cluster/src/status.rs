@@ -2,6 +2,7 @@
 //!
 //! All of it travels as JSON in sealed messages. A program ignores fields that it does not know.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -63,6 +64,7 @@ pub struct AgentStatus {
     /// Jobs that it dropped because they were none of its tasks, since it started.
     pub unknown_jobs: u64,
     /// Its tasks.
+    #[serde(default)]
     pub tasks: Vec<TaskStatus>,
 }
 
@@ -144,6 +146,9 @@ pub struct DirectorStatus {
     pub waiting: usize,
     /// The oldest due time that the limit holds back.
     pub oldest_waiting_ns: Option<i64>,
+    /// Tasks that an agent has done, and others that list them do not know of: by key.
+    #[serde(default)]
+    pub done_by: BTreeMap<Name, Name>,
 }
 
 /// What an agent tells about a run.

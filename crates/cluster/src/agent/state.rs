@@ -321,6 +321,19 @@ impl State {
         self.heard.oldest_waiting_ns = director.oldest_waiting_ns;
     }
 
+    /// Of the tasks that others have done, whom to ask about those that are due here.
+    pub fn to_ask(&mut self, done_by: &BTreeMap<Name, Name>) -> BTreeSet<Name> {
+        let (now_ns, zone) = (self.env.now_ns(), self.options.zone.clone());
+        let mut agents = BTreeSet::new();
+        for (key, agent) in done_by.iter().filter(|(_, agent)| **agent != self.options.name) {
+            let known = self.tasks.get_mut(key).filter(|known| known.running.is_none());
+            if known.is_some_and(|known| known.due_since(now_ns, &zone).is_some()) {
+                agents.insert(agent.clone());
+            }
+        }
+        agents
+    }
+
     /// Another agent says when it has done a task.
     pub fn hear_done(&mut self, task: &TaskStatus) {
         let now_ns = self.env.now_ns();

@@ -196,6 +196,15 @@ impl Bus for Counting {
     fn members(&self) -> Result<Vec<silt_cluster::Member>> {
         self.bus.members()
     }
+    fn find_member(&self, name: &Name) -> Result<Option<silt_cluster::Member>> {
+        self.bus.find_member(name)
+    }
+    fn describe(&self, member: &Name, details: &[u8], term: Duration) -> Result<()> {
+        self.bus.describe(member, details, term)
+    }
+    fn details(&self, members: &[Name]) -> Result<Vec<silt_cluster::Member>> {
+        self.bus.details(members)
+    }
     fn answer(
         &self,
         service: &Name,
