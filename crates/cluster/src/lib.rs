@@ -13,6 +13,7 @@ mod notes;
 mod presence;
 mod remote;
 pub mod round;
+mod side;
 mod status;
 mod work;
 
@@ -28,6 +29,7 @@ pub use messages::{Message, Messages};
 pub use nats::{NatsBus, NatsOptions};
 pub use notes::{FileNotes, NoNotes, Notes, TaskNotes};
 pub use remote::{Fleet, Remote, Watch, fleet, watch};
+pub use side::side_by_side;
 pub use status::{
     Accepted, AgentStatus, Allowed, DirectorStatus, Issue, LastRun, Refusal, RunStatus, TaskStatus,
     Telling, Told,

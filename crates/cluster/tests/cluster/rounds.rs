@@ -117,6 +117,7 @@ impl HostSeries for Disks<'_> {
             series: series.clone(),
             scan_bytes: 2 << 20,
             requests: 512,
+            read_bytes_per_s: None,
         };
         Ok(self.disks.keys().map(plan).collect())
     }
