@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
+use silt_cluster::index::IndexClient;
 use silt_cluster::{
     Bus, End, Fleet, LastRun, Messages, Name, Remote, TaskStatus, Telling, Told, Watch, fleet,
     side_by_side, watch,
@@ -11,7 +12,7 @@ use silt_cluster::{
 use silt_format::{Error, ErrorKind};
 use silt_terminal::failure::Failure;
 use silt_terminal::output;
-use siltstone::{Env, Repository};
+use siltstone::{Env, Repository, SharedPlaces};
 
 use crate::settings::BusSettings;
 use crate::{link, tell};
@@ -155,6 +156,20 @@ impl Group {
             }
         }
     }
+}
+
+/// The way to the index in the memory of these agents.
+pub fn index_places(
+    bus: &BusSettings,
+    member: &Name,
+    repository: &Repository,
+    hosts: &[String],
+) -> Result<Arc<dyn SharedPlaces>, Failure> {
+    let context = repository.objects.context.clone();
+    let bus = link::connect(bus, member, &context.env)?;
+    let hosts = hosts.iter().map(Name::new).collect::<Result<Vec<_>, _>>()?;
+    let messages = Messages::new(&repository.objects);
+    Ok(Arc::new(IndexClient::new(bus, messages, context, &hosts)?))
 }
 
 fn not_found<T>(message: String) -> Result<T, Error> {

@@ -21,6 +21,8 @@ pub(crate) const SOON_NS: i64 = 60_000_000_000;
 const PRESENT_NS: i64 = 10_000_000_000;
 /// Most tasks of which the director says that they are done. All agents read that.
 const UNHEARD_MAX: usize = 256;
+/// Most agents that hold the shared index. All agents read who they are.
+const INDEX_HOSTS_MAX: usize = 64;
 /// For how long the director says that it is there.
 const TERM: Duration = Duration::from_secs(90);
 
@@ -124,6 +126,7 @@ impl Director {
             waiting: held.len(),
             oldest_waiting_ns: held.into_iter().min(),
             done_by: unheard(agents),
+            index_hosts: index_hosts(agents),
         };
         let sealed = messages.seal_json(0, &status)?;
         bus.announce(&Name::made(DIRECTOR.to_owned()), &sealed, TERM).and(outcome)
@@ -193,6 +196,14 @@ fn wanted(agents: &[AgentStatus]) -> BTreeMap<Name, Wanted<'_>> {
     }
     wanted.retain(|key, _| !running.contains(key));
     wanted
+}
+
+/// The agents that hold the shared index: the first by name, if there are more than enough.
+fn index_hosts(agents: &[AgentStatus]) -> Vec<Name> {
+    let mut hosts: Vec<&Name> =
+        agents.iter().filter(|agent| agent.index.is_some()).map(|agent| &agent.name).collect();
+    hosts.sort();
+    hosts.into_iter().take(INDEX_HOSTS_MAX).cloned().collect()
 }
 
 /// Tasks that are done, of which agents say that they are due: whom they are to ask, by key.

@@ -31,7 +31,7 @@ pub use notes::{FileNotes, NoNotes, Notes, TaskNotes};
 pub use remote::{Fleet, Remote, Watch, fleet, watch};
 pub use side::side_by_side;
 pub use status::{
-    Accepted, AgentStatus, Allowed, DirectorStatus, Issue, LastRun, Refusal, RunStatus, TaskStatus,
-    Telling, Told,
+    Accepted, AgentStatus, Allowed, DirectorStatus, IndexStatus, Issue, LastRun, Refusal,
+    RunStatus, TaskStatus, Telling, Told,
 };
 pub use work::{End, News, Run, Task, Work, Worker};

@@ -137,6 +137,7 @@ fn attempts(
         connect: &|| failing(&connects, connects_failing).map(|()| Arc::new(Dead) as Arc<dyn Bus>),
         teller: Teller { json: false },
         state: Mutex::default(),
+        index_memory: 0,
     };
     link.run();
     let state = link.state();

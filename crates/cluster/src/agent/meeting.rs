@@ -27,7 +27,7 @@ const TERM_NS: i64 = 90 * SECOND_NS;
 /// How often the director reads what agents say.
 const DIRECT_NS: i64 = 10 * SECOND_NS;
 /// How often the others hear the director.
-const LISTEN_NS: i64 = 60 * SECOND_NS;
+const LISTEN_NS: i64 = 30 * SECOND_NS;
 /// Most agents that are asked about what they have done, each time that the director is heard.
 const ASKED_MAX: usize = 16;
 /// How often an agent looks for jobs.
@@ -209,17 +209,15 @@ impl Meet<'_> {
         let Some(member) = self.bus.find_member(&Name::made(DIRECTOR.to_owned()))? else {
             return Ok(());
         };
-        let director = match self.messages.open_json::<DirectorStatus>(0, &member.about) {
-            Ok((director, _)) => director,
-            Err(_) => {
-                lock(self.state).unreadable += 1;
-                return Ok(());
-            }
+        let opened = self.messages.open_json::<DirectorStatus>(0, &member.about);
+        let Ok((director, _)) = opened else {
+            lock(self.state).unreadable += 1;
+            return Ok(());
         };
         let agents = {
             let mut state = lock(self.state);
             state.hear_director(&director);
-            state.to_ask(&director.done_by)
+            state.whom_to_ask(&director.done_by)
         };
         let agents: Vec<Name> = agents.into_iter().take(ASKED_MAX).collect();
         if agents.is_empty() {
