@@ -5,6 +5,7 @@ use silt_cluster::{AgentStatus, DirectorStatus, Fleet, TaskStatus};
 use silt_format::Head;
 use silt_terminal::output;
 
+use crate::index;
 use crate::tell::{self, time};
 
 /// What there is to say of a task.
@@ -122,6 +123,15 @@ fn agent_json(agent: &AgentStatus) -> Value {
         "failing": failing(agent),
         "unreadable_messages": agent.unreadable,
         "unknown_jobs": agent.unknown_jobs,
+        "index": agent.index.map(|index| json!({
+            "memory_bytes": index.memory_bytes,
+            "used_bytes": index.used_bytes,
+            "partitions": index.partitions,
+            "left_out": index.left_out,
+            "chunks": index.chunks,
+            "asked": index.asked,
+            "found": index.found,
+        })),
     })
 }
 
@@ -147,13 +157,14 @@ fn agent_row(agent: &AgentStatus) -> Vec<String> {
         agent.tasks.len().to_string(),
         format!("{} of {}", running(agent), agent.parallel),
         failing(agent).to_string(),
+        index::shown(agent.index.as_ref()),
         obeyed.join(" "),
     ]
 }
 
 /// The header of the rows.
-const AGENT_HEADER: [&str; 7] =
-    ["AGENT", "VERSION", "SEEN", "TASKS", "RUNNING", "FAILING", "OBEYS"];
+const AGENT_HEADER: [&str; 8] =
+    ["AGENT", "VERSION", "SEEN", "TASKS", "RUNNING", "FAILING", "INDEX", "OBEYS"];
 
 /// The director as JSON.
 fn director_json(director: &DirectorStatus) -> Value {

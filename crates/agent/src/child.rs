@@ -47,8 +47,8 @@ pub struct Program {
 }
 
 impl Program {
-    /// The command of a run.
-    fn command(&self, run: &Run) -> Command {
+    /// The command of a run. Backups ask these agents for what the shared store has.
+    fn command(&self, run: &Run, index_hosts: &[Name]) -> Command {
         let mut command = Command::new(&self.file);
         command.args(&self.arguments).arg("--json");
         match &run.work {
@@ -58,6 +58,10 @@ impl Program {
                     command.args(["--due-since", &output::rfc3339(due_ns)]);
                 }
                 command.args(self.forget_after_backup.then_some("--forget"));
+                if !index_hosts.is_empty() {
+                    let hosts: Vec<&str> = index_hosts.iter().map(Name::as_str).collect();
+                    command.args(["--index-hosts", &hosts.join(",")]);
+                }
                 // A name that begins with a dash is no option.
                 command.args(["--", series]);
             }
@@ -92,6 +96,7 @@ pub struct ChildWorker {
 struct State {
     program: Program,
     env: Arc<dyn Env>,
+    index_hosts: Vec<Name>,
     running: BTreeMap<Name, Running>,
 }
 
@@ -108,8 +113,13 @@ struct Running {
 impl ChildWorker {
     /// A worker that runs this program.
     pub fn new(program: Program, env: Arc<dyn Env>) -> Self {
-        let running = BTreeMap::new();
-        Self { state: Arc::new(Mutex::new(State { program, env, running })) }
+        let (running, index_hosts) = (BTreeMap::new(), Vec::new());
+        Self { state: Arc::new(Mutex::new(State { program, env, index_hosts, running })) }
+    }
+
+    /// The agents that hold the shared index from now on.
+    pub fn set_index_hosts(&self, hosts: Vec<Name>) {
+        self.lock().index_hosts = hosts;
     }
 
     /// Asks all runs to end, and waits for them.
@@ -145,7 +155,7 @@ impl State {
             return Err(Error::new(ErrorKind::Busy, format!("the {} is running", run.work)));
         }
         let failed = |error| Error::io(format!("start the {}", run.work), error);
-        let mut child = self.program.command(run).spawn().map_err(failed)?;
+        let mut child = self.program.command(run, &self.index_hosts).spawn().map_err(failed)?;
         let (send, lines) = sync_channel(LINES_MAX);
         if let Some(out) = child.stdout.take() {
             read_lines(out, send.clone());
@@ -261,19 +271,36 @@ fn read_lines(from: impl Read + Send + 'static, to: SyncSender<String>) {
 mod tests {
     use super::*;
 
-    fn arguments(work: Work, due_ns: Option<i64>, is_full: bool) -> String {
-        let program = Program {
+    fn program(is_full: bool) -> Program {
+        Program {
             file: PathBuf::from("/bin/true"),
             arguments: vec!["--profile".into(), "a".into()],
             hidden: Vec::new(),
             forget_after_backup: is_full,
             check_data: is_full.then(|| "5%".to_owned()),
             spool: is_full,
-        };
+        }
+    }
+
+    fn arguments(work: Work, due_ns: Option<i64>, is_full: bool) -> String {
         let run = Run { key: work.key(), work, due_ns };
-        let command = program.command(&run);
+        let command = program(is_full).command(&run, &[]);
         let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy()).collect();
         words.join(" ")
+    }
+
+    #[test]
+    fn backups_are_told_who_holds_the_index() {
+        let words = |hosts: &[Name]| {
+            let work = Work::Backup { series: "web1".to_owned() };
+            let run = Run { key: work.key(), work, due_ns: None };
+            let command = program(false).command(&run, hosts);
+            let words = command.get_args().map(|word| word.to_string_lossy().into_owned());
+            words.collect::<Vec<_>>().join(" ")
+        };
+        let hosts = ["a", "b"].map(|name| Name::new(name).unwrap());
+        assert_eq!(words(&hosts), "--profile a --json backup --index-hosts a,b -- web1");
+        assert_eq!(words(&[]), "--profile a --json backup -- web1");
     }
 
     #[test]

@@ -4,14 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
+use silt_cluster::index::IndexClient;
 use silt_cluster::{
     Bus, End, Fleet, LastRun, Messages, Name, Remote, TaskStatus, Telling, Told, Watch, fleet,
-    watch,
+    side_by_side, watch,
 };
 use silt_format::{Error, ErrorKind};
 use silt_terminal::failure::Failure;
 use silt_terminal::output;
-use siltstone::{Env, Repository};
+use siltstone::{Env, Repository, SharedPlaces};
 
 use crate::settings::BusSettings;
 use crate::{link, tell};
@@ -21,6 +22,11 @@ const SECOND_NS: i64 = 1_000_000_000;
 const ASK_NS: i64 = 5 * SECOND_NS;
 /// For how long an agent that does not answer is waited for.
 const SILENT_NS: i64 = 120 * SECOND_NS;
+/// How often an agent is called that is in another round, and how long between.
+const CALLS: u32 = 20;
+const CALL_PAUSE_NS: u64 = 500_000_000;
+/// Agents that are called at the same time.
+const CALLS_AT_ONCE: usize = 32;
 /// How long a message about a run is waited for.
 const PATIENCE: Duration = Duration::from_millis(500);
 
@@ -66,9 +72,23 @@ impl Group {
         &self.messages
     }
 
-    /// Asks an agent to take part in a round.
-    pub fn join(&self, agent: &Name, round: u64) -> Result<(), Error> {
-        self.remote(agent).join(round).map(drop)
+    /// Asks agents side by side to take part in a round. Returns what each says.
+    pub fn join(&self, agents: &[Name], round: u64) -> Vec<Result<(), Error>> {
+        side_by_side(agents, CALLS_AT_ONCE, |agent| {
+            let mut tries = 0..CALLS;
+            loop {
+                match self.remote(agent).join(round) {
+                    // The part in the last round may be about to end.
+                    Err(error) if error.kind() == ErrorKind::Busy && tries.next().is_some() => {
+                        if self.env.is_interrupted() {
+                            return Err(error);
+                        }
+                        self.env.sleep_ns(CALL_PAUSE_NS);
+                    }
+                    joined => return joined.map(drop),
+                }
+            }
+        })
     }
 
     /// Who is there.
@@ -136,6 +156,20 @@ impl Group {
             }
         }
     }
+}
+
+/// The way to the index in the memory of these agents.
+pub fn index_places(
+    bus: &BusSettings,
+    member: &Name,
+    repository: &Repository,
+    hosts: &[String],
+) -> Result<Arc<dyn SharedPlaces>, Failure> {
+    let context = repository.objects.context.clone();
+    let bus = link::connect(bus, member, &context.env)?;
+    let hosts = hosts.iter().map(Name::new).collect::<Result<Vec<_>, _>>()?;
+    let messages = Messages::new(&repository.objects);
+    Ok(Arc::new(IndexClient::new(bus, messages, context, &hosts)?))
 }
 
 fn not_found<T>(message: String) -> Result<T, Error> {

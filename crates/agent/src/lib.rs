@@ -3,6 +3,7 @@
 mod board;
 mod child;
 mod group;
+mod index;
 mod lines;
 mod link;
 mod listing;
@@ -14,7 +15,7 @@ mod tell;
 
 pub use board::Board;
 pub use child::Program;
-pub use group::{Asked, Group, choose, run_ended, running};
+pub use group::{Asked, Group, choose, index_places, run_ended, running};
 pub use listing::{calendars, plan as show_plan};
 pub use plan::{Plan, host_name};
 pub use process::Process;

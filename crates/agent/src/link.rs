@@ -1,5 +1,6 @@
 //! The way to the bus: connecting to it, and being on it for as long as the agent runs.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use silt_cluster::{Agent, Bus, Messages, Name, NatsBus, NatsOptions};
@@ -7,6 +8,7 @@ use silt_terminal::failure::Failure;
 use silt_terminal::secrets;
 use siltstone::{Env, Repository};
 
+use crate::index::Holding;
 use crate::settings::BusSettings;
 use crate::tell::Teller;
 
@@ -76,20 +78,28 @@ pub struct Link<'l> {
     pub connect: &'l (dyn Fn() -> Result<Arc<dyn Bus>, Failure> + Sync),
     pub teller: Teller,
     pub state: Mutex<LinkState>,
+    /// Memory for a part of the shared index, in bytes.
+    pub index_memory: u64,
 }
 
 impl Link<'_> {
     /// Is on the bus until the process ends.
     pub fn run(&self) {
-        let Some(messages) = self.try_until_done(|| {
-            let repository = (self.open)()?;
-            Ok(Messages::new(&repository.objects))
-        }) else {
-            return;
-        };
+        let opened = self.try_until_done(|| Ok(Messages::new(&(self.open)()?.objects)));
+        let Some(messages) = opened else { return };
         while !self.env.is_interrupted() {
             let Some(bus) = self.try_until_done(self.connect) else { return };
-            self.meet(&bus, &messages);
+            let is_over = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                if self.index_memory > 0 {
+                    let (agent, env, memory_bytes) = (self.agent, self.env, self.index_memory);
+                    let holding = Holding { agent, env, memory_bytes };
+                    let (bus, messages, is_over) = (&bus, &messages, &is_over);
+                    scope.spawn(move || holding.run(bus, messages, is_over));
+                }
+                self.meet(&bus, &messages);
+                is_over.store(true, Ordering::Relaxed);
+            });
         }
     }
 

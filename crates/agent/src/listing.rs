@@ -72,6 +72,7 @@ fn settings_json(plan: &Plan, profile: Option<&str>) -> Value {
         "limit": settings.limit.unwrap_or(0),
         "allow": plan.obeyed(),
         "forget_after_backup": settings.forget_after_backup,
+        "index_memory_bytes": settings.index_memory,
         "check_data": settings.check_data,
         "bus": bus,
     })

@@ -59,6 +59,7 @@ impl Process<'_> {
             connect: &connect,
             teller,
             state: Mutex::default(),
+            index_memory: self.plan.settings.index_memory,
         });
         self.tell_ready();
         notifier.ready();
@@ -68,6 +69,8 @@ impl Process<'_> {
             }
             let mut are_notes_lost = false;
             while !self.env.is_interrupted() {
+                let is_up = link.as_ref().is_some_and(|link| link.state() == LinkState::Up);
+                worker.set_index_hosts(if is_up { agent.index_hosts() } else { Vec::new() });
                 let step = agent.step();
                 let is_loss = |event: &Event| matches!(event, Event::NotesNotSaved { .. });
                 let known_loss = are_notes_lost;

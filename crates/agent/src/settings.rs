@@ -101,6 +101,9 @@ pub struct AgentSettings {
     pub limit: Option<usize>,
     /// The commands that it obeys; all by default.
     pub allow: Option<Vec<Obeyed>>,
+    /// Memory for a part of the shared index, in bytes.
+    #[serde(deserialize_with = "bytes")]
+    pub index_memory: u64,
     /// Whether each backup applies the stored policy of its series.
     pub forget_after_backup: bool,
     /// How it reaches other agents; without it, it works alone.
@@ -133,6 +136,10 @@ pub struct BusSettings {
 impl AgentSettings {
     /// What is wrong with the settings, and with which key.
     pub fn problem(&self) -> Option<(&'static str, String)> {
+        if self.index_memory > 0 && self.bus.is_none() {
+            let problem = "an index in memory is asked over the bus: it needs [agent.bus]";
+            return Some(("index-memory", problem.to_owned()));
+        }
         self.bus.as_ref().and_then(BusSettings::problem)
     }
 
@@ -185,6 +192,11 @@ fn name<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Name>, D::Error> {
 fn seconds<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
     let text = String::deserialize(from)?;
     snapshot_name::parse_seconds(&text).map(Some).map_err(|failure| de::Error::custom(&failure))
+}
+
+fn bytes<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+    let text = String::deserialize(from)?;
+    snapshot_name::parse_bytes(&text).map_err(|failure| de::Error::custom(&failure))
 }
 
 fn percent<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {

@@ -12,7 +12,8 @@ use silt_repository::table::Entry;
 use silt_runs::shared_index::SharedLookup;
 
 use super::known::Known;
-use super::options::{DetectionOptions, SharedPlaces};
+use super::options::DetectionOptions;
+use super::places::SharedPlaces;
 use super::scan::SegmentDraft;
 use super::signature_index::{Candidate, SignatureIndex};
 

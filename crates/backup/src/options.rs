@@ -1,11 +1,11 @@
 //! Options of a backup.
 
-use std::fmt;
 use std::sync::Arc;
 
-use silt_format::{Chunking, Fingerprint, Reference, SIGNATURES};
+use silt_format::{Chunking, SIGNATURES};
 
 use crate::described::Taken;
+use crate::places::SharedPlaces;
 
 /// The VM-centric scheme's number of similar segments.
 const SIMILAR_SEGMENTS: usize = 10;
@@ -34,15 +34,6 @@ pub struct BackupOptions {
     pub taken: Taken,
     /// Who looks chunks up in the shared store, in place of its index in the storage.
     pub places: Option<Arc<dyn SharedPlaces>>,
-}
-
-/// Knows the places of chunks in the shared store.
-pub trait SharedPlaces: fmt::Debug + Send + Sync {
-    /// The places of chunks by fingerprint and length in bytes, `None` where it knows none. A
-    /// backup uses only those that the shared store's head allows.
-    ///
-    /// Returns `None` if the index in the storage is to be used instead.
-    fn find(&self, wanted: &[(Fingerprint, u32)]) -> Option<Vec<Option<Reference>>>;
 }
 
 /// The levels that look for the chunks of a changed segment. If a level is off, the backup uses

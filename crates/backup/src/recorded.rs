@@ -249,11 +249,24 @@ impl Scanner {
     /// read.
     fn find_shared(&self, chunks: &mut [DraftChunk]) -> Result<()> {
         let Some(shared) = &self.shared else { return Ok(()) };
-        let mut find = shared.begin();
-        for chunk in chunks.iter_mut().filter(|chunk| chunk.is_read) {
-            let found = find(&chunk.fingerprint, chunk.range.len())?;
+        let set = |chunk: &mut DraftChunk, found: Option<Reference>| {
             chunk.found = found.map(|found| (found, Level::Shared));
-            chunk.is_read = chunk.found.is_none();
+            chunk.is_read = found.is_none();
+        };
+        let wanted = chunks.iter().filter(|chunk| chunk.is_read);
+        let wanted = wanted.map(|chunk| (chunk.fingerprint, to_u32(chunk.range.len())));
+        let wanted: Vec<_> = wanted.collect();
+        let places = self.places.as_ref().filter(|_| !wanted.is_empty());
+        let new = chunks.iter_mut().filter(|chunk| chunk.is_read);
+        if let Some(found) = places.and_then(|places| places.find(&wanted)) {
+            for (chunk, place) in new.zip(found) {
+                set(chunk, place.filter(|place| shared.allows(*place)));
+            }
+            return Ok(());
+        }
+        let mut find = shared.begin();
+        for chunk in new {
+            set(chunk, find(&chunk.fingerprint, chunk.range.len())?);
         }
         Ok(())
     }

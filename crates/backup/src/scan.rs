@@ -16,6 +16,7 @@ use silt_runs::shared_index::SharedLookup;
 pub use crate::draft::DraftChunk;
 
 use crate::parent::ParentVolume;
+use crate::places::SharedPlaces;
 use crate::tree::{CutSegment, Cutter, OldSegments, TreeClaim, TreeEvent};
 
 /// A segment that differs from the parent's: its bytes and chunks.
@@ -95,6 +96,8 @@ pub struct Scanner {
     pub parent: Option<ParentVolume>,
     pub avoided: Arc<Avoided>,
     pub shared: Option<SharedLookup>,
+    /// Who is asked first where chunks of the shared store are.
+    pub places: Option<Arc<dyn SharedPlaces>>,
 }
 
 /// One worker's buffers.

@@ -349,6 +349,7 @@ impl<'r> BackupSession<'r> {
             parent,
             avoided: Arc::clone(&self.avoided),
             shared: self.shared.clone(),
+            places: self.options.places.clone(),
         })
     }
 

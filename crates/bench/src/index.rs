@@ -179,7 +179,7 @@ fn serve(storage: &Arc<dyn Storage>, port: u16, hosts: &[Name]) -> Result<Vec<In
         let bus = connect(port, host.as_str())?;
         let repository = open_below(Arc::clone(storage))?;
         let messages = Messages::new(&repository.objects);
-        let server = IndexServer::start(repository, &*bus, &messages, host.clone(), MEMORY_BYTES)?;
+        let server = IndexServer::start(&*bus, &messages, host.clone(), MEMORY_BYTES)?;
         server.refresh(hosts)?;
         // The server answers as long as its connection is there.
         std::mem::forget(bus);

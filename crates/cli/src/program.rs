@@ -472,6 +472,9 @@ pub struct Backup {
     /// Take part in the round of hosts with this id, with the series of the profile.
     #[arg(long, value_name = "ID", hide = true, conflicts_with_all = ["series", "fleet", "all"])]
     pub join_round: Option<String>,
+    /// Ask these agents, by the bus of `[agent.bus]`, where chunks of the shared store are.
+    #[arg(long, value_name = "NAMES", hide = true, value_delimiter = ',')]
+    pub index_hosts: Vec<String>,
     /// Apply the series' stored retention policy afterwards (`silt policy set`).
     #[arg(long)]
     pub forget: bool,

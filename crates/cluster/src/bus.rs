@@ -52,6 +52,15 @@ pub trait Bus: Send + Sync {
     /// The members that are there, by name.
     fn members(&self) -> Result<Vec<Member>>;
 
+    /// One member, if it is there.
+    fn find_member(&self, name: &Name) -> Result<Option<Member>>;
+
+    /// Keeps more about a member for `term`, which is read by those who ask for it only.
+    fn describe(&self, member: &Name, details: &[u8], term: Duration) -> Result<()>;
+
+    /// What these members have said by [`Self::describe`]. Those that have not are left out.
+    fn details(&self, members: &[Name]) -> Result<Vec<Member>>;
+
     /// Answers questions to a service until the value returned is dropped. If several do, each
     /// question goes to one of them.
     fn answer(&self, service: &Name, respond: Respond) -> Result<Box<dyn Answering>>;

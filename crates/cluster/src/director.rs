@@ -19,6 +19,10 @@ const OFFER_NS: i64 = 120_000_000_000;
 pub(crate) const SOON_NS: i64 = 60_000_000_000;
 /// The same for an offer that was not added because a job of its task is there.
 const PRESENT_NS: i64 = 10_000_000_000;
+/// Most tasks of which the director says that they are done. All agents read that.
+const UNHEARD_MAX: usize = 256;
+/// Most agents that hold the shared index. All agents read who they are.
+const INDEX_HOSTS_MAX: usize = 64;
 /// For how long the director says that it is there.
 const TERM: Duration = Duration::from_secs(90);
 
@@ -121,6 +125,8 @@ impl Director {
             outstanding,
             waiting: held.len(),
             oldest_waiting_ns: held.into_iter().min(),
+            done_by: unheard(agents),
+            index_hosts: index_hosts(agents),
         };
         let sealed = messages.seal_json(0, &status)?;
         bus.announce(&Name::made(DIRECTOR.to_owned()), &sealed, TERM).and(outcome)
@@ -190,6 +196,39 @@ fn wanted(agents: &[AgentStatus]) -> BTreeMap<Name, Wanted<'_>> {
     }
     wanted.retain(|key, _| !running.contains(key));
     wanted
+}
+
+/// The agents that hold the shared index: the first by name, if there are more than enough.
+fn index_hosts(agents: &[AgentStatus]) -> Vec<Name> {
+    let mut hosts: Vec<&Name> =
+        agents.iter().filter(|agent| agent.index.is_some()).map(|agent| &agent.name).collect();
+    hosts.sort();
+    hosts.into_iter().take(INDEX_HOSTS_MAX).cloned().collect()
+}
+
+/// Tasks that are done, of which agents say that they are due: whom they are to ask, by key.
+fn unheard(agents: &[AgentStatus]) -> BTreeMap<Name, Name> {
+    let mut done: BTreeMap<&Name, (i64, &Name)> = BTreeMap::new();
+    for agent in agents {
+        for task in &agent.tasks {
+            let Some(done_ns) = task.done_ns else { continue };
+            let known = done.entry(&task.key).or_insert((done_ns, &agent.name));
+            *known = (*known).max((done_ns, &agent.name));
+        }
+    }
+    let mut unheard = Vec::new();
+    for task in agents.iter().flat_map(|agent| &agent.tasks).filter(|task| task.is_ready) {
+        let (Some(due_ns), Some((done_ns, by))) = (task.due_ns, done.get(&task.key)) else {
+            continue;
+        };
+        if *done_ns >= due_ns {
+            unheard.push((due_ns, &task.key, *by));
+        }
+    }
+    unheard.sort();
+    // The same task may be there several times; those that are left out come later.
+    let first = unheard.into_iter().take(UNHEARD_MAX);
+    first.map(|(_, key, by)| (key.clone(), by.clone())).collect()
 }
 
 /// Whether a task that was not due when its agent said so is due about now.

@@ -27,6 +27,7 @@ struct State {
     deliveries: Past<Delivery>,
     answers: Past<Vec<u8>>,
     members: Past<Member>,
+    details: Past<Member>,
     told: Past<(Name, Vec<u8>)>,
 }
 
@@ -72,8 +73,8 @@ impl HostileBus {
     /// A hostile view of a bus. Of a thousand calls, `faults` go wrong.
     pub fn new(bus: LocalBus, seed: u64, faults: u64) -> Self {
         let (deliveries, answers) = (Past::new(), Past::new());
-        let (members, told) = (Past::new(), Past::new());
-        let state = Mutex::new(State { seed, deliveries, answers, members, told });
+        let (members, details, told) = (Past::new(), Past::new(), Past::new());
+        let state = Mutex::new(State { seed, deliveries, answers, members, details, told });
         Self { bus, state, faults }
     }
 
@@ -189,6 +190,43 @@ impl Bus for HostileBus {
             None => {}
         }
         Ok(members)
+    }
+
+    fn find_member(&self, name: &Name) -> Result<Option<Member>> {
+        let member = self.bus.find_member(name)?;
+        match self.fault(3) {
+            Some(0) => Ok(None),
+            Some(1) => {
+                let mut state = self.state();
+                let roll = state.roll();
+                Ok(state.members.any(roll))
+            }
+            Some(_) => Err(Self::unavailable()),
+            None => Ok(member),
+        }
+    }
+
+    fn describe(&self, member: &Name, details: &[u8], term: Duration) -> Result<()> {
+        let mut state = self.state();
+        let (roll, one) = (state.roll(), Member { name: member.clone(), about: details.to_vec() });
+        state.details.keep(one, roll);
+        drop(state);
+        match self.fault(2) {
+            Some(0) => Ok(()),
+            Some(_) => Err(Self::unavailable()),
+            None => self.bus.describe(member, details, term),
+        }
+    }
+
+    fn details(&self, members: &[Name]) -> Result<Vec<Member>> {
+        let mut details = self.bus.details(members)?;
+        match self.fault(3) {
+            Some(0) => details.clear(),
+            Some(1) => details.clone_from(&self.state().details.0),
+            Some(_) => return Err(Self::unavailable()),
+            None => {}
+        }
+        Ok(details)
     }
 
     fn answer(&self, service: &Name, respond: Respond) -> Result<Box<dyn Answering>> {

@@ -10,8 +10,10 @@ mod local;
 mod messages;
 mod nats;
 mod notes;
+mod presence;
 mod remote;
 pub mod round;
+mod side;
 mod status;
 mod work;
 
@@ -27,8 +29,9 @@ pub use messages::{Message, Messages};
 pub use nats::{NatsBus, NatsOptions};
 pub use notes::{FileNotes, NoNotes, Notes, TaskNotes};
 pub use remote::{Fleet, Remote, Watch, fleet, watch};
+pub use side::side_by_side;
 pub use status::{
-    Accepted, AgentStatus, Allowed, DirectorStatus, Issue, LastRun, Refusal, RunStatus, TaskStatus,
-    Telling, Told,
+    Accepted, AgentStatus, Allowed, DirectorStatus, IndexStatus, Issue, LastRun, Refusal,
+    RunStatus, TaskStatus, Telling, Told,
 };
 pub use work::{End, News, Run, Task, Work, Worker};

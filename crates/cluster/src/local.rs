@@ -29,6 +29,8 @@ struct Board {
     newest_grant: u64,
     /// What members say about themselves, and until when.
     members: BTreeMap<Name, (Vec<u8>, i64)>,
+    /// The same for their details.
+    details: BTreeMap<Name, (Vec<u8>, i64)>,
     services: BTreeMap<Name, VecDeque<Weak<Respondent>>>,
     listeners: Vec<Weak<Hearing>>,
 }
@@ -89,6 +91,12 @@ impl LocalBus {
             self.env.sleep_ns(LOOK_NS);
         }
     }
+}
+
+/// What a member has said, if that still holds.
+fn lasting(said: &BTreeMap<Name, (Vec<u8>, i64)>, name: &Name, now_ns: i64) -> Option<Member> {
+    let (about, _) = said.get(name).filter(|(_, until_ns)| *until_ns > now_ns)?;
+    Some(Member { name: name.clone(), about: about.clone() })
 }
 
 impl Bus for LocalBus {
@@ -159,6 +167,24 @@ impl Bus for LocalBus {
             about: about.clone(),
         };
         Ok(board.members.iter().map(member).collect())
+    }
+
+    fn find_member(&self, name: &Name) -> Result<Option<Member>> {
+        Ok(lasting(&self.board().members, name, self.clock.now_ns()))
+    }
+
+    fn describe(&self, member: &Name, details: &[u8], term: Duration) -> Result<()> {
+        check_bytes(details)?;
+        let until_ns = self.after(term);
+        self.board().details.insert(member.clone(), (details.to_vec(), until_ns));
+        Ok(())
+    }
+
+    fn details(&self, members: &[Name]) -> Result<Vec<Member>> {
+        let now_ns = self.clock.now_ns();
+        let mut board = self.board();
+        board.details.retain(|_, (_, until_ns)| *until_ns > now_ns);
+        Ok(members.iter().filter_map(|name| lasting(&board.details, name, now_ns)).collect())
     }
 
     fn answer(&self, service: &Name, respond: Respond) -> Result<Box<dyn Answering>> {

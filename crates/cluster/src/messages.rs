@@ -16,7 +16,7 @@ use crate::bus::Name;
 /// In a repository that is not encrypted, everybody can read and make messages.
 #[derive(Clone)]
 pub struct Messages {
-    objects: Arc<Objects>,
+    pub(crate) objects: Arc<Objects>,
 }
 
 /// A message that one of the repository's keys has signed.
@@ -51,6 +51,12 @@ impl Messages {
             return Err(Error::corrupt(message));
         }
         Ok(Message { plain, signer })
+    }
+
+    /// Whether others believe what only a key that reads data may say.
+    pub fn are_believed(&self) -> Result<bool> {
+        let own = self.open(0, &self.seal(0, &[])?)?;
+        Ok(own.signer.is_full())
     }
 
     /// Reads the list of writers again if there is a newer one. Keys that were removed since the

@@ -9,8 +9,9 @@ use silt_repository::env::Env;
 use crate::bus::{Bus, Listener, Name};
 use crate::director::pool;
 use crate::messages::Messages;
+use crate::presence::Reader;
 use crate::status::{
-    Accepted, AgentStatus, Answer, DIRECTOR, DirectorStatus, PROGRESS, Question, Refusal, Telling,
+    Accepted, AgentStatus, Answer, DirectorStatus, PROGRESS, Question, Refusal, Telling,
 };
 
 /// How long an agent may take to answer.
@@ -129,21 +130,10 @@ pub struct Fleet {
 
 /// The agents of a repository that are there, as they say themselves.
 pub fn fleet(bus: &dyn Bus, messages: &Messages) -> Result<Fleet> {
-    let mut fleet = Fleet { agents: Vec::new(), director: None, unreadable: 0 };
-    for member in bus.members()? {
-        if member.name.as_str() == DIRECTOR {
-            let director = messages.open_json(0, &member.about).ok();
-            fleet.unreadable += usize::from(director.is_none());
-            fleet.director = director.map(|(director, _)| director);
-        } else {
-            let agent = messages.open_json::<AgentStatus>(0, &member.about).ok();
-            let agent = agent.filter(|(agent, _)| agent.name == member.name);
-            fleet.unreadable += usize::from(agent.is_none());
-            fleet.agents.extend(agent.map(|(agent, _)| agent));
-        }
-    }
-    fleet.agents.sort_by(|one, other| one.name.cmp(&other.name));
-    Ok(fleet)
+    let present = Reader::default().read(bus, messages)?;
+    let mut agents: Vec<AgentStatus> = present.agents.into_iter().map(|(agent, _)| agent).collect();
+    agents.sort_by(|one, other| one.name.cmp(&other.name));
+    Ok(Fleet { agents, director: present.director, unreadable: present.unreadable })
 }
 
 /// What agents tell about their runs. It may be late, incomplete or repeated.

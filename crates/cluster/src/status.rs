@@ -2,6 +2,7 @@
 //!
 //! All of it travels as JSON in sealed messages. A program ignores fields that it does not know.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -62,8 +63,33 @@ pub struct AgentStatus {
     pub unreadable: u64,
     /// Jobs that it dropped because they were none of its tasks, since it started.
     pub unknown_jobs: u64,
+    /// What it holds of the shared index, if it does.
+    #[serde(default)]
+    pub index: Option<IndexStatus>,
     /// Its tasks.
+    #[serde(default)]
     pub tasks: Vec<TaskStatus>,
+}
+
+/// What an agent holds of the shared index in its memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IndexStatus {
+    /// The most that it may hold.
+    pub memory_bytes: u64,
+    /// What it holds.
+    pub used_bytes: u64,
+    /// The generation of the shared store's head.
+    pub generation: u64,
+    /// Partitions, of 1,024 in all.
+    pub partitions: u32,
+    /// Partitions that would be its own, and do not fit.
+    pub left_out: u32,
+    /// Chunks whose places it knows.
+    pub chunks: u64,
+    /// Fingerprints that it was asked for since it started.
+    pub asked: u64,
+    /// Those of them that it knew.
+    pub found: u64,
 }
 
 /// A task of an agent.
@@ -144,6 +170,12 @@ pub struct DirectorStatus {
     pub waiting: usize,
     /// The oldest due time that the limit holds back.
     pub oldest_waiting_ns: Option<i64>,
+    /// Tasks that an agent has done, and others that list them do not know of: by key.
+    #[serde(default)]
+    pub done_by: BTreeMap<Name, Name>,
+    /// The agents that hold the shared index in their memory.
+    #[serde(default)]
+    pub index_hosts: Vec<Name>,
 }
 
 /// What an agent tells about a run.

@@ -72,6 +72,15 @@ impl Bus for Dead {
     fn members(&self) -> Result<Vec<Member>> {
         dead()
     }
+    fn find_member(&self, _: &Name) -> Result<Option<Member>> {
+        dead()
+    }
+    fn describe(&self, _: &Name, _: &[u8], _: Duration) -> Result<()> {
+        dead()
+    }
+    fn details(&self, _: &[Name]) -> Result<Vec<Member>> {
+        dead()
+    }
     fn answer(&self, _: &Name, _: Respond) -> Result<Box<dyn Answering>> {
         dead()
     }
@@ -128,6 +137,7 @@ fn attempts(
         connect: &|| failing(&connects, connects_failing).map(|()| Arc::new(Dead) as Arc<dyn Bus>),
         teller: Teller { json: false },
         state: Mutex::default(),
+        index_memory: 0,
     };
     link.run();
     let state = link.state();

@@ -4,29 +4,32 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use silt_format::number::to_u64;
 use silt_format::{Error, Result};
 use silt_repository::believed::SignedBy;
 
 use super::lock;
 use super::service::Service;
 use super::state::{Grant, State};
-use crate::bus::{Answering, Bus, Delivery, JobState, Lease, Member, Name};
+use crate::bus::{Answering, Bus, Delivery, JobState, Lease, Name};
 use crate::director::{Director, pool};
 use crate::messages::Messages;
+use crate::presence::{self, Reader, Speaker};
 use crate::status::{
     AgentStatus, DIRECTOR, DirectorStatus, Issue, JobBody, PROGRESS, Telling, Told,
 };
 use crate::work::Work;
 
 const SECOND_NS: i64 = 1_000_000_000;
-/// How often an agent says what it does, if nothing changes, and for how long that holds.
+/// How often an agent says what it does, if nothing changes, and for how long it counts as there.
 const ANNOUNCE_NS: i64 = 15 * SECOND_NS;
-const TERM: Duration = Duration::from_secs(90);
 const TERM_NS: i64 = 90 * SECOND_NS;
 /// How often the director reads what agents say.
 const DIRECT_NS: i64 = 10 * SECOND_NS;
-/// How often the others do: in a group of a thousand, each reading costs a thousand messages.
-const LISTEN_NS: i64 = 60 * SECOND_NS;
+/// How often the others hear the director.
+const LISTEN_NS: i64 = 30 * SECOND_NS;
+/// Most agents that are asked about what they have done, each time that the director is heard.
+const ASKED_MAX: usize = 16;
 /// How often an agent looks for jobs.
 const TAKE_NS: i64 = 2 * SECOND_NS;
 /// How often a job that runs is shown to be alive.
@@ -80,6 +83,8 @@ struct Connection {
     leased_at: Done,
     told_at: BTreeMap<Name, Done>,
     refreshed_at: Done,
+    speaker: Speaker,
+    reader: Reader,
     /// The newest status of each member, and when it came.
     newest: BTreeMap<Name, (Issue, i64)>,
 }
@@ -198,32 +203,62 @@ impl Meet<'_> {
         Ok(())
     }
 
-    /// Reads what the others say. The director then offers what is due.
+    /// Reads what the director says, and the tasks of agents that have done what is due here. So
+    /// what an agent reads does not grow with the group.
+    fn hear(&mut self) -> Result<()> {
+        let Some(member) = self.bus.find_member(&Name::made(DIRECTOR.to_owned()))? else {
+            return Ok(());
+        };
+        let opened = self.messages.open_json::<DirectorStatus>(0, &member.about);
+        let Ok((director, _)) = opened else {
+            lock(self.state).unreadable += 1;
+            return Ok(());
+        };
+        let agents = {
+            let mut state = lock(self.state);
+            state.hear_director(&director);
+            state.whom_to_ask(&director.done_by)
+        };
+        let agents: Vec<Name> = agents.into_iter().take(ASKED_MAX).collect();
+        if agents.is_empty() {
+            return Ok(());
+        }
+        for (details, signer) in presence::details(self.bus, self.messages, &agents)? {
+            let mut state = lock(self.state);
+            let believed = details.tasks.iter().filter(|task| is_believed(&task.work, &signer));
+            believed.for_each(|task| state.hear_done(task));
+        }
+        Ok(())
+    }
+
+    /// Hears the director, or as the director reads what all say, and offers what is due.
     fn listen(&mut self) -> Result<()> {
-        let pause_ns = if self.connection.director.is_some() { DIRECT_NS } else { LISTEN_NS };
+        let directs = self.connection.director.is_some();
+        let pause_ns = if directs { DIRECT_NS } else { LISTEN_NS };
         if !self.connection.read_at.is_over(self.now_ns, pause_ns) {
             return Ok(());
         }
+        if !directs {
+            return self.hear();
+        }
         let mut agents: BTreeMap<Name, AgentStatus> = BTreeMap::new();
         let keys = lock(self.state).keys();
-        for member in self.bus.members()? {
-            if member.name.as_str() == DIRECTOR {
-                match self.messages.open_json::<DirectorStatus>(0, &member.about) {
-                    Ok((director, _)) => lock(self.state).hear_director(&director),
-                    Err(_) => lock(self.state).unreadable += 1,
-                }
-            } else if let Some((mut agent, signer)) = self.opened(&member) {
-                for task in &mut agent.tasks {
-                    task.done_ns = task.done_ns.filter(|_| is_believed(&task.work, &signer));
-                }
-                if agent.name != *self.name {
-                    let shared = agent.tasks.iter().filter(|task| keys.contains(&task.key));
-                    let mut state = lock(self.state);
-                    shared.for_each(|task| state.hear_done(task));
-                }
-                if self.is_living(&agent) {
-                    agents.insert(agent.name.clone(), agent);
-                }
+        let present = self.connection.reader.read(self.bus, self.messages)?;
+        lock(self.state).unreadable += to_u64(present.unreadable);
+        if let Some(director) = &present.director {
+            lock(self.state).hear_director(director);
+        }
+        for (mut agent, signer) in present.agents {
+            for task in &mut agent.tasks {
+                task.done_ns = task.done_ns.filter(|_| is_believed(&task.work, &signer));
+            }
+            if agent.name != *self.name {
+                let shared = agent.tasks.iter().filter(|task| keys.contains(&task.key));
+                let mut state = lock(self.state);
+                shared.for_each(|task| state.hear_done(task));
+            }
+            if self.is_living(&agent) {
+                agents.insert(agent.name.clone(), agent);
             }
         }
         // Much longer than they live, as what is forgotten would be news again.
@@ -236,16 +271,6 @@ impl Meet<'_> {
         agents.insert(own.name.clone(), own);
         let agents: Vec<AgentStatus> = agents.into_values().collect();
         director.step(&agents, (self.bus, self.messages), self.now_ns)
-    }
-
-    /// What a member says about itself, unless that cannot be opened, or was said by another.
-    fn opened(&self, member: &Member) -> Option<(AgentStatus, SignedBy)> {
-        let opened = self.messages.open_json::<AgentStatus>(0, &member.about);
-        let opened = opened.ok().filter(|(agent, _)| agent.name == member.name);
-        if opened.is_none() {
-            lock(self.state).unreadable += 1;
-        }
-        opened
     }
 
     /// Whether an agent has said something new lately: a bus may repeat what it said once.
@@ -337,8 +362,7 @@ impl Meet<'_> {
             return Ok(());
         }
         let status = lock(self.state).status();
-        let about = self.messages.seal_json(0, &status)?;
-        self.bus.announce(self.name, &about, TERM)?;
+        self.connection.speaker.say(status, (self.bus, self.messages), self.now_ns)?;
         self.connection.announced = revision;
         Ok(())
     }

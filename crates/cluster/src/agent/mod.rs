@@ -15,7 +15,7 @@ use silt_repository::env::Env;
 use crate::bus::{Bus, Name};
 use crate::messages::Messages;
 use crate::notes::Notes;
-use crate::status::{AgentStatus, Allowed, LastRun};
+use crate::status::{AgentStatus, Allowed, IndexStatus, LastRun};
 use crate::work::{Run, Task, Work, Worker};
 use meeting::Meeting;
 use state::State;
@@ -109,6 +109,25 @@ impl Agent {
     /// Gives up leases and jobs, for another agent to take. What runs goes on.
     pub fn leave(&self, bus: &Arc<dyn Bus>) {
         lock(&self.meeting).leave(bus);
+    }
+
+    /// Its name.
+    pub fn name(&self) -> Name {
+        lock(&self.state).options.name.clone()
+    }
+
+    /// What it holds of the shared index from now on, for others to know.
+    pub fn set_index(&self, index: Option<IndexStatus>) {
+        let mut state = lock(&self.state);
+        // Others should know soon whom to ask.
+        let is_news = state.index.is_some() != index.is_some();
+        state.revision += u64::from(is_news);
+        state.index = index;
+    }
+
+    /// The agents that hold the shared index, by name; none if no director is heard of.
+    pub fn index_hosts(&self) -> Vec<Name> {
+        lock(&self.state).index_hosts()
     }
 
     /// What the agent says about itself.

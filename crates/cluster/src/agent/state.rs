@@ -13,7 +13,8 @@ use crate::Name;
 use crate::director::SOON_NS;
 use crate::notes::Notes;
 use crate::status::{
-    AgentStatus, DIRECTOR, DirectorStatus, Issue, Refusal, RunStatus, TaskStatus, Telling, Told,
+    AgentStatus, DIRECTOR, DirectorStatus, IndexStatus, Issue, Refusal, RunStatus, TaskStatus,
+    Telling, Told,
 };
 use crate::work::{End, News, Run, Work, Worker};
 
@@ -30,6 +31,7 @@ const PATIENCE_TIMES: i64 = 16;
 struct Heard {
     at_ns: Option<i64>,
     oldest_waiting_ns: Option<i64>,
+    index_hosts: Vec<Name>,
     /// The newest message of each process that was the director.
     counts: BTreeMap<u64, u64>,
 }
@@ -49,6 +51,7 @@ pub(super) struct State {
     pub tellings: VecDeque<Telling>,
     pub unreadable: u64,
     pub unknown_jobs: u64,
+    pub index: Option<IndexStatus>,
 }
 
 /// What becomes of a job.
@@ -110,6 +113,7 @@ impl State {
             tellings: VecDeque::new(),
             unreadable: 0,
             unknown_jobs: 0,
+            index: None,
         })
     }
 
@@ -319,6 +323,28 @@ impl State {
         counts.insert(instance, count);
         self.heard.at_ns = Some(self.env.now_ns());
         self.heard.oldest_waiting_ns = director.oldest_waiting_ns;
+        self.heard.index_hosts.clone_from(&director.index_hosts);
+    }
+
+    /// The agents that hold the shared index, as a director has said lately.
+    pub fn index_hosts(&self) -> Vec<Name> {
+        let alone_ns = duration_ns(self.options.alone_after);
+        let is_recent = |at_ns: &i64| self.env.now_ns() - at_ns < alone_ns;
+        let heard = self.heard.at_ns.filter(is_recent);
+        heard.map_or_else(Vec::new, |_| self.heard.index_hosts.clone())
+    }
+
+    /// Of the tasks that others have done, whom to ask about those that are due here.
+    pub fn whom_to_ask(&mut self, done_by: &BTreeMap<Name, Name>) -> BTreeSet<Name> {
+        let (now_ns, zone) = (self.env.now_ns(), self.options.zone.clone());
+        let mut agents = BTreeSet::new();
+        for (key, agent) in done_by.iter().filter(|(_, agent)| **agent != self.options.name) {
+            let known = self.tasks.get_mut(key).filter(|known| known.running.is_none());
+            if known.is_some_and(|known| known.due_since(now_ns, &zone).is_some()) {
+                agents.insert(agent.clone());
+            }
+        }
+        agents
     }
 
     /// Another agent says when it has done a task.
@@ -411,6 +437,7 @@ impl State {
             allowed: self.options.allowed,
             unreadable: self.unreadable,
             unknown_jobs: self.unknown_jobs,
+            index: self.index,
             tasks: tasks.map(|known| known.status(now_ns, &zone)).collect(),
         }
     }

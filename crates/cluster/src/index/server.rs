@@ -1,11 +1,18 @@
 //! A host that holds partitions of the shared index.
 
 use std::ops::RangeInclusive;
-use std::sync::{Arc, RwLock};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use silt_format::number::to_u64;
 use silt_format::{ALONE, Fingerprint, Record, Reference, Result, RunRef};
+<<<<<<< HEAD
 use silt_repository::Repository;
+=======
+use silt_repository::heads;
+use silt_repository::objects::Objects;
+use silt_repository::runs::{RunReader, Stream, merge};
+>>>>>>> scale
 use silt_repository::series::DEFAULT_DOMAIN;
 use silt_runs::shared_record::SharedRecord;
 use silt_runs::{RunReader, Stream, merge};
@@ -13,7 +20,7 @@ use silt_sharing::copy::shared_runs;
 
 use super::messages::{decode_question, encode_answer};
 use super::{PARTITION_BITS, PARTITIONS, holder, partition, service_of};
-use crate::{Answering, Bus, Messages, Name, Respond};
+use crate::{Answering, Bus, IndexStatus, Messages, Name, Respond};
 
 /// The number that questions are sealed with.
 pub(super) const QUESTIONS: u64 = 0x5349_4c54_2049_4458;
@@ -33,11 +40,19 @@ pub struct Served {
 
 /// Holds partitions of the shared index, and answers for them until it is dropped.
 pub struct IndexServer {
-    repository: Repository,
+    objects: Arc<Objects>,
     name: Name,
     memory_bytes: u64,
     held: Arc<RwLock<Held>>,
+    answered: Arc<Answered>,
     _answering: Box<dyn Answering>,
+}
+
+/// Fingerprints that were asked for, and those that were known.
+#[derive(Default)]
+struct Answered {
+    asked: AtomicU64,
+    found: AtomicU64,
 }
 
 /// The records of the partitions, each in the order of fingerprints.
@@ -49,6 +64,12 @@ struct Held {
 }
 
 impl Held {
+    /// Memory of the records.
+    fn bytes(&self) -> u64 {
+        let records: usize = self.partitions.iter().flatten().map(|records| records.len()).sum();
+        to_u64(records * size_of::<Record>())
+    }
+
     /// Where a chunk is. A chunk may be there twice: condemned, and stored again. Which one may be
     /// used the host that asks decides, so it is given the one that was stored last.
     fn find(&self, fingerprint: &Fingerprint, length: u32) -> Option<Reference> {
@@ -97,67 +118,105 @@ fn key_of(fingerprint: &Fingerprint) -> u64 {
 }
 
 impl IndexServer {
-    /// Begins to answer. Nothing is held before [`refresh`](Self::refresh).
+    /// Begins to answer, about the repository of these messages. Nothing is held before
+    /// [`refresh`](Self::refresh).
     pub fn start(
-        repository: Repository,
         bus: &dyn Bus,
         messages: &Messages,
         name: Name,
         memory_bytes: u64,
     ) -> Result<Self> {
-        let held: Arc<RwLock<Held>> = Arc::default();
-        let respond = respond(Arc::clone(&held), messages.clone());
+        let (held, answered): (Arc<RwLock<Held>>, Arc<Answered>) = Default::default();
+        let respond = respond(Arc::clone(&held), Arc::clone(&answered), messages.clone());
         let answering = bus.answer(&service_of(&name)?, respond)?;
-        Ok(Self { repository, name, memory_bytes, held, _answering: answering })
+        let objects = Arc::clone(&messages.objects);
+        Ok(Self { objects, name, memory_bytes, held, answered, _answering: answering })
     }
 
     /// Reads the shared store's head, and the partitions that are this host's if it has changed or
-    /// other hosts are there. `hosts` are all that hold partitions, with this one.
+    /// other hosts are there. `hosts` are all that hold partitions, with this one; without it, it
+    /// holds none. Never holds more than its memory.
     pub fn refresh(&self, hosts: &[Name]) -> Result<Served> {
         let mut hosts = hosts.to_vec();
         hosts.sort();
         hosts.dedup();
-        let head = if self.repository.objects.keys.has_domain(DEFAULT_DOMAIN) {
-            let store = self.repository.objects.keys.shared_store_id(DEFAULT_DOMAIN);
-            self.repository.head(store)?.filter(|head| head.domain != ALONE)
+        let head = if self.objects.keys.has_domain(DEFAULT_DOMAIN) {
+            let store = self.objects.keys.shared_store_id(DEFAULT_DOMAIN);
+            heads::newest(&self.objects, store)?.filter(|head| head.domain != ALONE)
         } else {
             None
         };
-        let Some(head) = head else { return Ok(Served::default()) };
+        let Some(head) = head else {
+            *self.write() = Held::default();
+            return Ok(Served::default());
+        };
+        let is_new = self.read_held().served.generation != head.generation;
+        if !is_new && self.read_held().hosts == hosts {
+            return Ok(self.read_held().served);
+        }
+        let is_own = |number: &u32| holder(*number, &hosts) == Some(&self.name);
         {
-            let held = self.held.read().unwrap_or_else(std::sync::PoisonError::into_inner);
-            if held.served.generation == head.generation && held.hosts == hosts {
-                return Ok(held.served);
-            }
+            let mut held = self.write();
+            held.partitions.resize_with(PARTITIONS as usize, || None);
+            let others = (0..PARTITIONS).filter(|number| !is_own(number));
+            others.for_each(|number| held.partitions[number as usize] = None);
         }
         let runs: Vec<RunRef> = shared_runs(&head).collect();
-        let mut next = Held { hosts, ..Held::default() };
-        next.served.generation = head.generation;
-        next.partitions.resize_with(PARTITIONS as usize, || None);
-        let mut left_bytes = self.memory_bytes;
-        for number in 0..PARTITIONS {
-            if holder(number, &next.hosts) != Some(&self.name) {
-                continue;
+        let mut served = Served { generation: head.generation, ..Served::default() };
+        for number in (0..PARTITIONS).filter(is_own) {
+            if is_new || self.read_held().partitions[number as usize].is_none() {
+                // What is held anew has the place of what was held before.
+                let left_bytes = {
+                    let mut held = self.write();
+                    held.partitions[number as usize] = None;
+                    self.memory_bytes.saturating_sub(held.bytes())
+                };
+                let records = self.read(&runs, number, left_bytes)?;
+                self.write().partitions[number as usize] = records;
             }
-            let records = self.read(&runs, number, left_bytes)?;
-            if let Some(records) = records {
-                left_bytes -= to_u64(size_of_val(&*records));
-                next.served.partitions += 1;
-                next.served.chunks += to_u64(records.len());
-                next.partitions[number as usize] = Some(records);
-            } else {
-                next.served.left_out += 1;
+            match &self.read_held().partitions[number as usize] {
+                Some(records) => {
+                    served.partitions += 1;
+                    served.chunks += to_u64(records.len());
+                }
+                None => served.left_out += 1,
             }
         }
-        let served = next.served;
-        // Both are held for a moment: who has half of the memory to spare for it is not surprised.
-        *self.held.write().unwrap_or_else(std::sync::PoisonError::into_inner) = next;
+        let mut held = self.write();
+        (held.served, held.hosts) = (served, hosts);
         Ok(served)
+    }
+
+    /// What it holds, and what it has answered.
+    pub fn status(&self) -> IndexStatus {
+        let held = self.read_held();
+        let Served { generation, partitions, chunks, left_out } = held.served;
+        let (memory_bytes, used_bytes) = (self.memory_bytes, held.bytes());
+        let asked = self.answered.asked.load(Ordering::Relaxed);
+        let found = self.answered.found.load(Ordering::Relaxed);
+        IndexStatus {
+            memory_bytes,
+            used_bytes,
+            generation,
+            partitions,
+            left_out,
+            chunks,
+            asked,
+            found,
+        }
+    }
+
+    fn read_held(&self) -> RwLockReadGuard<'_, Held> {
+        self.held.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Held> {
+        self.held.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The records of a partition, unless they take more than `left_bytes`.
     fn read(&self, runs: &[RunRef], number: u32, left_bytes: u64) -> Result<Option<Box<[Record]>>> {
-        let objects = &self.repository.objects;
+        let objects = &self.objects;
         let store = objects.keys.shared_store_id(DEFAULT_DOMAIN);
         let keys = keys_of(number);
         let reader = |run: &RunRef| {
@@ -181,15 +240,18 @@ fn keys_of(partition: u32) -> RangeInclusive<u32> {
     partition * width..=partition * width + (width - 1)
 }
 
-fn respond(held: Arc<RwLock<Held>>, messages: Messages) -> Respond {
+fn respond(held: Arc<RwLock<Held>>, answered: Arc<Answered>, messages: Messages) -> Respond {
     Arc::new(move |question: &[u8]| {
         let answer = || -> Result<Vec<u8>> {
             let question = messages.open(QUESTIONS, question)?;
             let (nonce, wanted) = decode_question(&question.plain)?;
-            let held = held.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let held = held.read().unwrap_or_else(PoisonError::into_inner);
             let found = wanted.iter().map(|(fingerprint, length)| held.find(fingerprint, *length));
             let found: Vec<_> = found.collect();
             drop(held);
+            answered.asked.fetch_add(to_u64(found.len()), Ordering::Relaxed);
+            let known = to_u64(found.iter().flatten().count());
+            answered.found.fetch_add(known, Ordering::Relaxed);
             messages.seal(nonce, &encode_answer(&found))
         };
         // What can't be read is nobody's question.

@@ -17,7 +17,11 @@ use crate::bus::{Answering, Listener, Name, Respond};
 const AT_ONCE: usize = 4;
 
 pub(super) fn service_subject(service: &Name) -> String {
-    format!("silt.ask.{service}")
+    match service.as_str().split_once('-') {
+        // Hosts that may ask for chunks need no right to ask for anything else.
+        Some(("index", host)) => format!("silt.index.{host}"),
+        _ => format!("silt.ask.{service}"),
+    }
 }
 
 pub(super) fn topic_subject(topic: &Name) -> String {

@@ -214,6 +214,22 @@ impl Bus for NatsBus {
         self.runtime.block_on(self.streams.members())
     }
 
+    fn find_member(&self, name: &Name) -> Result<Option<Member>> {
+        self.runtime.block_on(self.streams.member(name))
+    }
+
+    fn describe(&self, member: &Name, details: &[u8], term: Duration) -> Result<()> {
+        check_bytes(details)?;
+        let message = PublishMessage::build().payload(details.to_vec().into()).ttl(term);
+        let subject = streams::details_subject(member);
+        let stored = self.runtime.block_on(self.streams.publish(subject, message))?;
+        stored.map(drop).map_err(|code| streams::refused("the details of a member", code))
+    }
+
+    fn details(&self, members: &[Name]) -> Result<Vec<Member>> {
+        self.runtime.block_on(self.streams.details(members))
+    }
+
     fn answer(&self, service: &Name, respond: Respond) -> Result<Box<dyn Answering>> {
         let subject = calls::service_subject(service);
         let responding = Responding::start(&self.client, subject, respond);

@@ -12,7 +12,9 @@ use async_nats::jetstream::consumer::{AckPolicy, PullConsumer, pull};
 use async_nats::jetstream::context::{Context, PublishErrorKind};
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::publish::PublishAck;
-use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy, StorageType};
+use async_nats::jetstream::stream::{
+    Config, DiscardPolicy, LastRawMessageErrorKind, RetentionPolicy, StorageType,
+};
 use async_nats::jetstream::{AckKind, ErrorCode};
 use futures_util::{StreamExt, TryStreamExt};
 use silt_format::{Error, ErrorKind, Result};
@@ -24,6 +26,8 @@ use crate::bus::{Delivery, Job, MESSAGE_BYTES_MAX, Member, Name};
 const JOBS: &str = "SILT_JOBS";
 const LEASES: &str = "SILT_LEASES";
 const MEMBERS: &str = "SILT_MEMBERS";
+/// Members that are read at the same time.
+const READS: usize = 32;
 
 /// The stream has a message of this subject already.
 pub(super) const PRESENT: ErrorCode = ErrorCode::STREAM_STORE_FAILED;
@@ -43,6 +47,10 @@ pub(super) fn job_subject(job: &Job) -> String {
 
 pub(super) fn member_subject(member: &Name) -> String {
     format!("silt.member.{member}")
+}
+
+pub(super) fn details_subject(member: &Name) -> String {
+    format!("silt.member.{member}.details")
 }
 
 /// The server refused to store something.
@@ -231,19 +239,38 @@ impl Streams {
         let failed = failed("list members");
         let stream = self.jetstream.get_stream_no_info(MEMBERS).await;
         let stream = stream.map_err(|error| failed(&error))?;
-        let subjects = stream.info_with_subjects("silt.member.>").await;
+        let subjects = stream.info_with_subjects("silt.member.*").await;
         let subjects = subjects.map_err(|error| failed(&error))?;
         let subjects: Vec<_> = subjects.try_collect().await.map_err(|error| failed(&error))?;
-        let mut members = Vec::new();
-        for (subject, _) in subjects {
-            let last = stream.get_last_raw_message_by_subject(&subject).await;
-            // It may have ended meanwhile.
-            let Ok(last) = last else { continue };
-            let name = Name::new(subject.trim_start_matches("silt.member."));
-            let Ok(name) = name else { continue };
-            members.push(Member { name, about: last.payload.to_vec() });
-        }
+        let name = |subject: &str| Name::new(subject.trim_start_matches("silt.member.")).ok();
+        let names = subjects.iter().filter_map(|(subject, _)| name(subject));
+        let mut members = self.last(names.collect(), member_subject).await?;
         members.sort_by(|one, other| one.name.cmp(&other.name));
         Ok(members)
+    }
+
+    pub async fn member(&self, name: &Name) -> Result<Option<Member>> {
+        Ok(self.last(vec![name.clone()], member_subject).await?.pop())
+    }
+
+    pub async fn details(&self, members: &[Name]) -> Result<Vec<Member>> {
+        self.last(members.to_vec(), details_subject).await
+    }
+
+    /// The last messages of these members; those that have ended are left out.
+    async fn last(&self, members: Vec<Name>, subject: fn(&Name) -> String) -> Result<Vec<Member>> {
+        let failed = failed("read members");
+        let stream = self.jetstream.get_stream_no_info(MEMBERS).await;
+        let stream = stream.map_err(|error| failed(&error))?;
+        let stream = &stream;
+        let reading = futures_util::stream::iter(members).map(|name| async move {
+            match stream.get_last_raw_message_by_subject(&subject(&name)).await {
+                Ok(last) => Ok(Some(Member { name, about: last.payload.to_vec() })),
+                Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => Ok(None),
+                Err(error) => Err(error),
+            }
+        });
+        let read: Vec<_> = reading.buffered(READS).try_collect().await.map_err(|it| failed(&it))?;
+        Ok(read.into_iter().flatten().collect())
     }
 }

@@ -367,6 +367,14 @@ fn unknown(series: &str, error: Option<String>) -> BackedUp {
     }
 }
 
+/// How many times as long the scan of a series takes as the model says, because of the limit of its
+/// host.
+#[expect(clippy::cast_precision_loss, reason = "estimates")]
+fn slower(model: &CostModel, series: &PlannedSeries) -> f64 {
+    let limit = series.read_bytes_per_s.map(|limit| limit.max(1) as f64);
+    limit.map_or(1.0, |limit| (model.read_bytes_per_s / limit).max(1.0))
+}
+
 /// A part of a round: which series of which host.
 struct Part {
     number: usize,
@@ -387,12 +395,12 @@ fn schedule(options: &CoordinatorOptions, planned: &[Vec<PlannedSeries>]) -> Vec
         .iter()
         .map(|(host, series)| ScheduledVm {
             machine: *host,
-            scan_bytes: series.scan_bytes as f64,
+            scan_bytes: series.scan_bytes as f64 * slower(&options.model, series),
             requests: series.requests as f64,
         })
         .collect();
     // What series have grows with what they scan, as far as is known here.
-    let index_entries = vms.iter().map(|vm| vm.scan_bytes).sum::<f64>()
+    let index_entries = all.iter().map(|(_, series)| series.scan_bytes as f64).sum::<f64>()
         / options.model.chunk_bytes.max(1.0)
         / planned.iter().filter(|series| !series.is_empty()).count().max(1) as f64;
     let schedule =

@@ -63,7 +63,8 @@ impl Board {
     /// Takes the orders of a question that are new, and says how those that it names get on.
     fn answer(&mut self, question: Question, now_ns: i64) -> Answer {
         self.asked_ns = now_ns;
-        let names: Vec<String> = question.orders.keys().cloned().collect();
+        let named = question.orders.keys().cloned();
+        let names: Vec<String> = named.chain(question.known).collect();
         if question.turn > self.turn {
             self.turn = question.turn;
             for (name, order) in question.orders {

@@ -16,6 +16,9 @@ pub(super) struct Question {
     /// Rises from question to question: an older one that comes late is only answered.
     pub(super) turn: u64,
     pub(super) orders: BTreeMap<String, Order>,
+    /// Orders that the host is known to have.
+    #[serde(default)]
+    pub(super) known: Vec<String>,
     /// The round is over for this host, once it has done what it was told.
     pub(super) is_end: bool,
 }
@@ -79,6 +82,9 @@ pub struct PlannedSeries {
     pub scan_bytes: u64,
     /// Chunks that are expected to be new to it.
     pub requests: u64,
+    /// How many bytes a second its host may read, if that is limited.
+    #[serde(default)]
+    pub read_bytes_per_s: Option<u64>,
 }
 
 /// What has become of a series in a round.

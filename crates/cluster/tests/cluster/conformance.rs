@@ -172,8 +172,26 @@ fn members_are_those_that_said_so_lately(site: &dyn Site) {
     };
     let both = [("host-a".to_owned(), vec![]), ("host-b".to_owned(), b"two volumes".to_vec())];
     assert_eq!(seen(&*two), both);
+    assert_eq!(two.details(&[name("host-a"), name("host-b")]).unwrap(), []);
+    one.describe(&name("host-b"), b"old", 3 * SECOND).unwrap();
+    one.describe(&name("host-b"), b"a list", 3 * SECOND).unwrap();
+    one.describe(&name("host-c"), b"kept", 20 * SECOND).unwrap();
+    let details = |bus: &dyn Bus| {
+        let asked = ["host-a", "host-b", "host-c"].map(name);
+        let details = bus.details(&asked).unwrap().into_iter();
+        details.map(|member| (member.name.to_string(), member.about)).collect::<Vec<_>>()
+    };
+    let described =
+        [("host-b".to_owned(), b"a list".to_vec()), ("host-c".to_owned(), b"kept".to_vec())];
+    assert_eq!(details(&*two), described);
+    assert_eq!(seen(&*two), both, "details make no member");
+    let alone = |bus: &dyn Bus, it| bus.find_member(&name(it)).unwrap().map(|member| member.about);
+    assert_eq!(alone(&*two, "host-b"), Some(b"two volumes".to_vec()));
+    assert_eq!(alone(&*two, "host-c"), None);
     site.pass(4 * SECOND);
     assert_eq!(seen(&*one), both[..1]);
+    assert_eq!(details(&*one), described[1..]);
+    assert_eq!(alone(&*one, "host-b"), None);
 }
 
 fn questions_are_answered(site: &dyn Site) {

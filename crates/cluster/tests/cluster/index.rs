@@ -43,15 +43,9 @@ impl Shared {
         Repository::open(storage, SystemEnv::context(), || Ok(Vec::new())).unwrap()
     }
 
-    /// The same, as the crates below the library know it.
-    fn open_below(&self) -> silt_repository::Repository {
-        let storage = Arc::clone(&self.storage) as Arc<dyn Storage>;
-        silt_repository::Repository::open(storage, SystemEnv::context(), || Ok(Vec::new())).unwrap()
-    }
-
     fn serve(&self, bus: &dyn Bus, host: &str, memory_bytes: u64) -> IndexServer {
         let messages = Messages::new(&self.open().objects);
-        IndexServer::start(self.open_below(), bus, &messages, name(host), memory_bytes).unwrap()
+        IndexServer::start(bus, &messages, name(host), memory_bytes).unwrap()
     }
 
     fn client(&self, bus: Arc<dyn Bus>, hosts: &[Name]) -> Arc<dyn SharedPlaces> {

@@ -7,6 +7,7 @@
 )]
 
 mod agents;
+mod asking;
 mod calendar;
 mod conformance;
 mod index;

@@ -117,6 +117,7 @@ impl HostSeries for Disks<'_> {
             series: series.clone(),
             scan_bytes: 2 << 20,
             requests: 512,
+            read_bytes_per_s: None,
         };
         Ok(self.disks.keys().map(plan).collect())
     }
@@ -195,6 +196,15 @@ impl Bus for Counting {
     }
     fn members(&self) -> Result<Vec<silt_cluster::Member>> {
         self.bus.members()
+    }
+    fn find_member(&self, name: &Name) -> Result<Option<silt_cluster::Member>> {
+        self.bus.find_member(name)
+    }
+    fn describe(&self, member: &Name, details: &[u8], term: Duration) -> Result<()> {
+        self.bus.describe(member, details, term)
+    }
+    fn details(&self, members: &[Name]) -> Result<Vec<silt_cluster::Member>> {
+        self.bus.details(members)
     }
     fn answer(
         &self,

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::io::Read;
 use std::path::Path;
+use std::sync::Arc;
 
 use serde_json::json;
 use silt_format::{Chunking, Error, ErrorKind, Level, ResultExt, SEGMENT_BYTES, Snapshot, Volume};
@@ -11,7 +12,8 @@ use silt_source::{
 };
 use silt_tree::{TreeSource, Walk};
 use siltstone::{
-    Activity, BackupOptions, BackupReport, BackupSession, Repository, Taken, Throttled, TreeOptions,
+    Activity, BackupOptions, BackupReport, BackupSession, Repository, SharedPlaces, Taken,
+    Throttled, TreeOptions,
 };
 
 use super::made_here::MadeHere;
@@ -89,7 +91,8 @@ fn run_one(
     // Sources are opened first: a mistyped path should not take a lease.
     let sources = open_sources(session, args, &volumes, &changed)?;
     let repository = opened.map_or_else(|| repository(session, args), Ok)?;
-    let options = BackupOptions { taken, ..options(session, args, chunking) };
+    let places = places(session, args, &repository);
+    let options = BackupOptions { taken, places, ..options(session, args, chunking) };
     let made_here = MadeHere::new(session, &repository);
     let own_name = made_here.own_name(&repository, series)?;
     let mut backup = repository.backup(&own_name, options)?;
@@ -257,6 +260,22 @@ pub fn options(session: &Session<'_>, args: &Backup, chunking: Option<Chunking>)
         program: PROGRAM.to_owned(),
         ..BackupOptions::default()
     }
+}
+
+/// The index in the memory of the agents that are named. Without them, the storage has it too.
+pub fn places(
+    session: &Session<'_>,
+    args: &Backup,
+    repository: &Repository,
+) -> Option<Arc<dyn SharedPlaces>> {
+    let agent = session.chosen.agent.as_ref().filter(|_| !args.index_hosts.is_empty())?;
+    let name = agent
+        .name
+        .clone()
+        .map_or_else(|| silt_agent::host_name(&session.context.env.process().host).ok(), Some)?;
+    let places =
+        silt_agent::index_places(agent.bus.as_ref()?, &name, repository, &args.index_hosts);
+    places.map_err(|failure| session.detail(&failure.to_string())).ok()
 }
 
 /// The time of a snapshot whose volumes are opened from now on. It may have to wait for the series

@@ -142,3 +142,69 @@ fn hosts_that_do_not_allow_it_take_no_part_in_rounds() {
     refused.says("its setting 'allow' does not contain \"round\"");
     round(&one, &["--agents", "two"]).exits(1).says("there is no agent 'two'");
 }
+
+#[test]
+fn backups_ask_the_memory_of_other_hosts() {
+    if !can("nats") {
+        return;
+    }
+    let place = Place::new();
+    let common = disk(7, 8);
+    place.write("a1.raw", &common);
+    place.write("b1.raw", &common);
+    // The same data in another order, so that no neighbour says where it is. A series knows what
+    // it has had before, so there are several.
+    let pieces: Vec<&[u8]> = common.chunks(64 << 10).collect();
+    let shuffled: Vec<u8> =
+        (0..pieces.len()).flat_map(|number| pieces[number * 37 % pieces.len()].to_vec()).collect();
+    let others: Vec<String> = (0..20).map(|number| format!("c{number}")).collect();
+    others.iter().for_each(|series| _ = place.write(&format!("{series}.raw"), &shuffled));
+    let bus = Bus::new(&place);
+    let _server = bus.start();
+    let [one, two] = ["one", "two"].map(|name| Host { place: &place, name });
+    let index = "index-memory = '16MiB'\n";
+    let of_one: Vec<&str> = others.iter().map(String::as_str).chain(["a1"]).collect();
+    one.set(&settings(&bus, "one", &of_one, "", ""));
+    two.set(&settings(&bus, "two", &["b1"], index, ""));
+    let (_one, two_process) = (one.start(), two.start());
+    eventually("both agents", || agents(&one) == 2);
+    let back_up = |series: &str| {
+        let by_admin = [&["cluster", "backup", series, "--follow"][..], &BY_ADMIN].concat();
+        one.silt(&by_admin).exits(0);
+    };
+    ["a1", "b1"].into_iter().for_each(back_up);
+    let built = place.silt(&["popular", "build", "--duplicates", "--json"]).exits(0).messages();
+    let index = |name: &str| {
+        let told = one.silt(&["cluster", "agents", "--json"]).messages();
+        let agents = of_type(&told, "cluster_agent");
+        agents.iter().find(|it| it["agent"] == name).map_or(Value::Null, |it| it["index"].clone())
+    };
+    eventually("the index in memory", || index("two")["chunks"].as_u64().unwrap_or(0) > 1000);
+    assert!(built.iter().any(|it| it["message_type"] == "popular"), "{built:?}");
+    let held = index("two");
+    assert_eq!((&held["partitions"], &held["left_out"]), (&1024.into(), &0.into()), "{held}");
+    assert!(held["used_bytes"].as_u64() <= held["memory_bytes"].as_u64(), "{held}");
+    assert_eq!(index("one"), Value::Null, "it holds none");
+    // The other host hears who holds it, and its backups ask there.
+    let mut next = others.iter();
+    eventually("a backup that asks", || {
+        back_up(next.next().unwrap());
+        wait_a_little();
+        index("two")["found"].as_u64().unwrap_or(0) > 1000
+    });
+    // Without the one that holds it, backups go on by the index of the repository.
+    drop(two_process);
+    back_up(&others[19]);
+    for series in ["c0", "c19"] {
+        let restored = place.text(&format!("{series}.restored"));
+        place.silt(&["restore", &format!("{series}@latest"), &restored]).exits(0);
+        assert!(std::fs::read(&restored).unwrap() == shuffled);
+    }
+    place.silt(&["check", "--read-data"]).exits(0);
+}
+
+/// About as long as the director is heard in.
+#[expect(clippy::disallowed_methods, reason = "other processes work meanwhile")]
+fn wait_a_little() {
+    std::thread::sleep(std::time::Duration::from_secs(3));
+}

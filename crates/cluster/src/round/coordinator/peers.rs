@@ -11,7 +11,7 @@ use silt_repository::event::Warning;
 use super::super::orders::{Answer, Order, Outcome, Question, State};
 use super::super::service_of;
 use super::CoordinatorOptions;
-use crate::{Bus, Messages, Name};
+use crate::{Bus, Messages, Name, side_by_side};
 
 /// How long one question waits for its answer.
 const ANSWER: Duration = Duration::from_secs(2);
@@ -19,6 +19,8 @@ const ANSWER: Duration = Duration::from_secs(2);
 const LATE_ANSWER: Duration = Duration::from_millis(100);
 /// How long to wait between two turns, at first and at most.
 const TURN_NS: [u64; 2] = [5_000_000, 250_000_000];
+/// Hosts that are asked at the same time.
+const AT_ONCE: usize = 32;
 /// How often a host is told that the round is over.
 const ENDS: u32 = 3;
 
@@ -30,6 +32,8 @@ pub(super) struct Duty {
     pub(super) order: Order,
     /// Whether another host can do it as well.
     is_free: bool,
+    /// Whether the host has said that it has the order: then its name is enough.
+    is_known: bool,
 }
 
 /// What a duty has come to, or why it has not.
@@ -94,7 +98,7 @@ impl<'a> Peers<'a> {
         living
             .filter_map(|(peer, _)| {
                 let (name, order) = duty_of(peer)?;
-                Some(Duty { peer, name, order, is_free: false })
+                Some(Duty { peer, name, order, is_free: false, is_known: false })
             })
             .collect()
     }
@@ -104,7 +108,9 @@ impl<'a> Peers<'a> {
         let living: Vec<usize> = (0..self.all.len()).filter(|it| !self.all[*it].is_lost).collect();
         let peers = living.iter().copied().cycle();
         let duties = orders.into_iter().zip(peers);
-        duties.map(|((name, order), peer)| Duty { peer, name, order, is_free: true }).collect()
+        let duty =
+            |((name, order), peer)| Duty { peer, name, order, is_free: true, is_known: false };
+        duties.map(duty).collect()
     }
 
     /// Asks until each duty is done, has failed, or its host is lost; what another host can do is
@@ -132,7 +138,7 @@ impl<'a> Peers<'a> {
         }
     }
 
-    /// Asks each host that has open duties once, and takes those out that have ended.
+    /// Asks all hosts once, side by side, and takes those out that have ended.
     fn turn(
         &mut self,
         open: &mut Vec<Duty>,
@@ -140,25 +146,34 @@ impl<'a> Peers<'a> {
         patience: Duration,
     ) {
         self.turn += 1;
-        for peer in 0..self.all.len() {
-            let duties = open.iter().filter(|duty| duty.peer == peer);
-            let orders: BTreeMap<String, Order> =
-                duties.map(|duty| (duty.name.clone(), duty.order.clone())).collect();
-            let is_lost = self.all[peer].is_lost;
-            if is_lost && orders.is_empty() {
-                continue;
-            }
+        let asked: Vec<usize> = (0..self.all.len())
+            .filter(|it| !self.all[*it].is_lost || open.iter().any(|duty| duty.peer == *it))
+            .collect();
+        let duties: &[Duty] = open;
+        let answers = side_by_side(&asked, AT_ONCE, |peer| {
+            let of_peer = || duties.iter().filter(|duty| duty.peer == *peer);
+            let order = |duty: &Duty| (duty.name.clone(), duty.order.clone());
+            let orders = of_peer().filter(|duty| !duty.is_known).map(order).collect();
+            let known = of_peer().filter(|duty| duty.is_known).map(|duty| duty.name.clone());
             // Who has nothing to do is asked, too, so that nobody takes this one for lost.
-            let answer = if is_lost { None } else { self.ask(peer, orders, false) };
-            let now_ns = self.repository.objects.context.env.now_ns();
+            let is_lost = self.all[*peer].is_lost;
+            let answer =
+                if is_lost { None } else { self.ask(*peer, orders, known.collect(), false) };
+            (answer, self.repository.objects.context.env.now_ns())
+        });
+        for (peer, (answer, now_ns)) in asked.into_iter().zip(answers) {
             self.all[peer].answers = answer.is_some();
             let Some(mut answer) = answer else {
                 self.miss(peer, now_ns, patience, open, done);
                 continue;
             };
             self.all[peer].heard_ns = now_ns;
-            open.retain(|duty| {
-                let state = answer.states.remove(&duty.name).filter(|_| duty.peer == peer);
+            open.retain_mut(|duty| {
+                if duty.peer != peer {
+                    return true;
+                }
+                let state = answer.states.remove(&duty.name);
+                duty.is_known = state.is_some();
                 let ended = match state {
                     Some(State::Done(outcome)) => Ok(outcome),
                     Some(State::Failed { error }) => Err(error),
@@ -198,7 +213,7 @@ impl<'a> Peers<'a> {
             let living = (0..self.all.len()).filter(|it| !self.all[*it].is_lost);
             match living.filter(|_| duty.is_free).min_by_key(|it| (load(*it, &kept), *it)) {
                 Some(other) => {
-                    duty.peer = other;
+                    (duty.peer, duty.is_known) = (other, false);
                     kept.push(duty);
                 }
                 None => done.push((duty, Err("its host does not answer any more".to_owned()))),
@@ -207,9 +222,15 @@ impl<'a> Peers<'a> {
         *open = kept;
     }
 
-    fn ask(&self, peer: usize, orders: BTreeMap<String, Order>, is_end: bool) -> Option<Answer> {
+    fn ask(
+        &self,
+        peer: usize,
+        orders: BTreeMap<String, Order>,
+        known: Vec<String>,
+        is_end: bool,
+    ) -> Option<Answer> {
         let nonce = self.repository.objects.context.random_id();
-        let question = Question { nonce, turn: self.turn, orders, is_end };
+        let question = Question { nonce, turn: self.turn, orders, known, is_end };
         let question = serde_json::to_vec(&question).ok()?;
         let question = self.messages.seal(self.round, &question).ok()?;
         let patience = if self.all[peer].answers { ANSWER } else { LATE_ANSWER };
@@ -224,9 +245,10 @@ impl<'a> Peers<'a> {
     /// Tells all that the round is over. Who does not hear it finds that nobody asks any more.
     pub(super) fn end(&mut self) {
         self.turn += 1;
-        for peer in (0..self.all.len()).filter(|peer| !self.all[*peer].is_lost) {
-            let mut ends = 0..ENDS;
-            while ends.next().is_some() && self.ask(peer, BTreeMap::new(), true).is_none() {}
-        }
+        let living: Vec<usize> = (0..self.all.len()).filter(|it| !self.all[*it].is_lost).collect();
+        side_by_side(&living, AT_ONCE, |peer| {
+            let told = |_| self.ask(*peer, BTreeMap::new(), Vec::new(), true).is_some();
+            (0..ENDS).any(told)
+        });
     }
 }

@@ -234,6 +234,15 @@ impl Bus for Parrot {
     fn members(&self) -> Result<Vec<Member>> {
         self.bus.members()
     }
+    fn find_member(&self, name: &Name) -> Result<Option<Member>> {
+        self.bus.find_member(name)
+    }
+    fn describe(&self, member: &Name, details: &[u8], term: Duration) -> Result<()> {
+        self.bus.describe(member, details, term)
+    }
+    fn details(&self, members: &[Name]) -> Result<Vec<Member>> {
+        self.bus.details(members)
+    }
     fn answer(&self, service: &Name, respond: Respond) -> Result<Box<dyn Answering>> {
         self.bus.answer(service, respond)
     }

@@ -5,4 +5,5 @@ mod commands;
 mod group;
 mod histories;
 mod messages;
+mod scale;
 mod stage;

@@ -1,7 +1,7 @@
 //! Hosts with a clock that is set by hand, agents whose work is a script, and a bus with switches.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -339,6 +339,10 @@ pub struct Wire {
     pub grants_all: AtomicBool,
     pub jobs: Mutex<Vec<Job>>,
     pub settled: Mutex<Vec<JobState>>,
+    /// What went over it: messages in both directions, and their bytes.
+    pub messages: AtomicU64,
+    pub sent: AtomicU64,
+    pub read: AtomicU64,
 }
 
 impl Wire {
@@ -351,7 +355,20 @@ impl Wire {
             grants_all: AtomicBool::default(),
             jobs: Mutex::default(),
             settled: Mutex::default(),
+            messages: AtomicU64::default(),
+            sent: AtomicU64::default(),
+            read: AtomicU64::default(),
         })
+    }
+    fn count(&self, counter: &AtomicU64, sizes: impl IntoIterator<Item = usize>) {
+        for bytes in sizes {
+            self.messages.fetch_add(1, Relaxed);
+            counter.fetch_add(u64::try_from(bytes).unwrap(), Relaxed);
+        }
+    }
+    fn counted(&self, read: Vec<Member>) -> Vec<Member> {
+        self.count(&self.read, read.iter().map(|member| member.about.len()));
+        read
     }
     fn bus(&self) -> Result<&dyn Bus> {
         if self.is_dead.load(Relaxed) {
@@ -364,6 +381,7 @@ impl Wire {
 impl Bus for Wire {
     fn offer(&self, job: &Job) -> Result<Offer> {
         let bus = self.bus()?;
+        self.count(&self.sent, [job.body.len()]);
         self.jobs.lock().unwrap().push(job.clone());
         let is_lost = self.loses_jobs_of.lock().unwrap().as_ref() == Some(&job.pool);
         if is_lost || self.loses_jobs.load(Relaxed) {
@@ -372,10 +390,13 @@ impl Bus for Wire {
         bus.offer(job)
     }
     fn take(&self, pool: &Name, patience: Duration) -> Result<Option<Delivery>> {
-        self.bus()?.take(pool, patience)
+        let taken = self.bus()?.take(pool, patience)?;
+        self.count(&self.read, [taken.as_ref().map_or(0, |delivery| delivery.job.body.len())]);
+        Ok(taken)
     }
     fn settle(&self, delivery: &Delivery, state: JobState) -> Result<()> {
         self.settled.lock().unwrap().push(state);
+        self.count(&self.sent, [0]);
         self.bus()?.settle(delivery, state)
     }
     fn acquire(&self, name: &Name, term: Duration) -> Result<Option<Lease>> {
@@ -394,10 +415,22 @@ impl Bus for Wire {
         self.bus()?.release(lease)
     }
     fn announce(&self, member: &Name, about: &[u8], term: Duration) -> Result<()> {
+        self.count(&self.sent, [about.len()]);
         self.bus()?.announce(member, about, term)
     }
     fn members(&self) -> Result<Vec<Member>> {
-        self.bus()?.members()
+        Ok(self.counted(self.bus()?.members()?))
+    }
+    fn find_member(&self, name: &Name) -> Result<Option<Member>> {
+        let found = self.bus()?.find_member(name)?;
+        Ok(self.counted(found.into_iter().collect()).pop())
+    }
+    fn describe(&self, member: &Name, details: &[u8], term: Duration) -> Result<()> {
+        self.count(&self.sent, [details.len()]);
+        self.bus()?.describe(member, details, term)
+    }
+    fn details(&self, members: &[Name]) -> Result<Vec<Member>> {
+        Ok(self.counted(self.bus()?.details(members)?))
     }
     fn answer(&self, service: &Name, respond: Respond) -> Result<Box<dyn Answering>> {
         self.bus()?.answer(service, respond)
@@ -406,6 +439,7 @@ impl Bus for Wire {
         self.bus()?.ask(service, question, patience)
     }
     fn tell(&self, topic: &Name, message: &[u8]) -> Result<()> {
+        self.count(&self.sent, [message.len()]);
         self.bus()?.tell(topic, message)
     }
     fn listen(&self, topic: &Name) -> Result<Box<dyn Listener>> {

@@ -16,9 +16,6 @@ use crate::output;
 
 /// How long an agent may take to start its part: a process, and the key of the repository.
 const ARRIVAL: Duration = Duration::from_mins(1);
-/// How often an agent is called that is in another round, and how long between.
-const CALLS: u32 = 20;
-const CALL_PAUSE_NS: u64 = 500_000_000;
 /// The largest chunk of disks, in bytes, by which container numbers are granted.
 const CHUNK_BYTES: u64 = 64 << 10;
 
@@ -93,18 +90,9 @@ fn call(
     round: u64,
 ) -> Result<Vec<Name>, Error> {
     let (mut called, mut failure) = (Vec::new(), None);
-    for agent in agents {
-        let mut tries = 0..CALLS;
-        let joined = loop {
-            match group.join(agent, round) {
-                // The part in the last round may be about to end.
-                Err(error) if error.kind() == ErrorKind::Busy && tries.next().is_some() => {
-                    session.context.check_interrupted()?;
-                    session.context.env.sleep_ns(CALL_PAUSE_NS);
-                }
-                joined => break joined,
-            }
-        };
+    let joined = group.join(agents, round);
+    session.context.check_interrupted()?;
+    for (agent, joined) in agents.iter().zip(joined) {
         match joined {
             Ok(()) => called.push(agent.clone()),
             Err(error) => {

@@ -21,11 +21,13 @@ impl HostSeries for Rounds<'_> {
         let plan = plan.map_err(|failure| Error::invalid(failure.to_string()))?;
         let stages = [Activity::Scan, Activity::Backup];
         stages.iter().for_each(|stage| self.session.reporter.expect(*stage, &plan.sizes_from(0)));
+        let limit = self.session.global.limit_read.as_ref();
         let series = plan.names.iter().zip(&plan.vms);
         let planned = series.map(|(series, vm)| PlannedSeries {
             series: series.clone(),
             scan_bytes: forecast::whole(vm.scan_bytes),
             requests: forecast::whole(vm.requests),
+            read_bytes_per_s: limit.map(|limit| limit.bytes_per_s),
         });
         Ok(planned.collect())
     }
