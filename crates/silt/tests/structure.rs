@@ -7,9 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// Crates from the bottom up: each may use those before it, and no other.
-const CRATES: [&str; 23] = [
+const CRATES: [&str; 24] = [
     "format",
     "chunking",
+    "similarity",
     "storage",
     "remote",
     "source",

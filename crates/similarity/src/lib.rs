@@ -1,0 +1,16 @@
+//! Chunks that resemble each other: sketches by which they are found, and deltas between them.
+//!
+//! A [`Sketcher`] computes a [`Sketch`] of a chunk: a few numbers, some of which are equal for
+//! chunks that share most of their content. A [`SketchIndex`] finds chunks with equal numbers. A
+//! [`DeltaCoder`] encodes one chunk by what it has in common with others.
+//!
+//! Everything is a pure function of its input; nothing is stored, and nothing is sent.
+
+mod delta;
+mod index;
+mod mix;
+mod sketch;
+
+pub use delta::{Coder, DeltaCoder, PREFIX_BYTES_MAX, PrefixCoder};
+pub use index::{Candidate, SketchIndex};
+pub use sketch::{SUPER_FEATURES, Scheme, Sketch, SketchParameters, Sketcher};
