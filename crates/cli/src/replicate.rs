@@ -3,7 +3,8 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
+use serde::Deserialize;
 use silt_terminal::window::{self, Window};
 
 use crate::key::Cost;
@@ -52,6 +53,10 @@ pub struct Replicate {
     /// Zstd level of what is sent, 1 to 19; by default as fits the line.
     #[arg(long, value_name = "LEVEL", value_parser = clap::value_parser!(i32).range(1..=19))]
     pub compression: Option<i32>,
+    /// Send chunks as differences from similar data of the last snapshot there: 'auto' (the
+    /// default) on a line slower than compression, or 'off'.
+    #[arg(long, value_name = "WHEN")]
+    pub delta: Option<DeltaWhen>,
     /// Read the replica's password from the first line of this file.
     #[arg(long, value_name = "FILE")]
     pub to_password_file: Option<PathBuf>,
@@ -60,6 +65,14 @@ pub struct Replicate {
     pub remote_program: Option<String>,
     #[command(flatten)]
     pub cost: Cost,
+}
+
+/// When chunks go as deltas.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DeltaWhen {
+    Auto,
+    Off,
 }
 
 #[derive(Args)]
