@@ -27,13 +27,6 @@ pub trait DeltaCoder {
     fn decode(&mut self, base: &[u8], delta: &[u8], target: &mut [u8]) -> Result<()>;
 }
 
-/// Which coder encodes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Coder {
-    /// Zstandard whose window begins with the base.
-    Prefix,
-}
-
 /// Zstandard whose window begins with the base.
 pub struct PrefixCoder {
     level: i32,
@@ -56,6 +49,11 @@ pub(crate) fn require_size(base: &[u8], target: &[u8]) -> Result<()> {
 
 pub(crate) fn wrong() -> Error {
     Error::corrupt("a delta does not decode to its target")
+}
+
+/// The error of a compression that needs more memory than there is.
+pub(crate) fn compression_failed(error: std::io::Error) -> Error {
+    Error::io("compress a delta", error)
 }
 
 fn failed(code: usize) -> Error {

@@ -6,11 +6,17 @@
 //!
 //! Everything is a pure function of its input; nothing is stored, and nothing is sent.
 
+mod cache;
 mod delta;
+mod groups;
 mod index;
 mod mix;
 mod sketch;
+mod xdelta;
 
-pub use delta::{Coder, DeltaCoder, PREFIX_BYTES_MAX, PrefixCoder};
+pub use cache::SketchCache;
+pub use delta::{DeltaCoder, PREFIX_BYTES_MAX, PrefixCoder};
+pub use groups::{GroupParameters, Groups};
 pub use index::{Candidate, SketchIndex};
 pub use sketch::{SUPER_FEATURES, Scheme, Sketch, SketchParameters, Sketcher};
+pub use xdelta::XdeltaCoder;

@@ -1,9 +1,15 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::XdeltaCoder;
 
 fn coders() -> Vec<Box<dyn DeltaCoder>> {
-    vec![Box::new(PrefixCoder::new(3)), Box::new(PrefixCoder::new(-1))]
+    vec![
+        Box::new(PrefixCoder::new(3)),
+        Box::new(PrefixCoder::new(-1)),
+        Box::new(XdeltaCoder::new(None)),
+        Box::new(XdeltaCoder::new(Some(3))),
+    ]
 }
 
 /// A base, and a target that has parts of it.
