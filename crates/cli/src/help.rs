@@ -119,6 +119,7 @@ The configuration file is that of --config or SILT_CONFIG, otherwise $XDG_CONFIG
   tags = [\"nightly\"]
   newest = 1
   compression = 15
+  delta = \"off\"                       # 'auto' by default
   limit-write = \"2mbit\"
   window = \"22:00-06:00\"
   max-lag = \"3d\"                      # `silt status` fails if it is further behind

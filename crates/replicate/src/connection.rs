@@ -311,7 +311,7 @@ impl<'s> Connection<'s> {
 
     /// Sends what a source produces until it is done. A thread reads the replica's messages.
     pub(crate) fn send_from(&mut self, source: &mut Source<'_>) -> Result<()> {
-        if self.version >= DELTA_VERSION {
+        if takes_deltas(self.version) {
             source.set_deltas(self.level);
         }
         let Self { keys, reader, writer, close, is_adaptive, .. } = self;
@@ -367,6 +367,11 @@ fn agree(
     };
     let version = ours.version.min(theirs.version);
     Ok((SessionKeys::new(master, source, replica), theirs.repository, version))
+}
+
+/// Whether a replica takes deltas if both ends speak this version.
+fn takes_deltas(version: u16) -> bool {
+    version >= DELTA_VERSION
 }
 
 /// A message of the replica, and its size in bytes.
@@ -490,4 +495,22 @@ pub fn serve(
     let served = Replica::new(repository, options).serve(&mut Served(connection));
     connection.writer.flush()?;
     served
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_older_replica_gets_no_deltas() -> Result<()> {
+        let master = MasterKey::new([5; 32]);
+        let hello = |role, id| Hello::new(role, RepositoryId([id; 16]), &master, [id; 32]);
+        let ours = hello(ReplicaRole::Source, 1);
+        for (theirs, agreed, deltas) in [(1, 1, false), (2, 2, true), (9, 2, true)] {
+            let replica = Hello { version: theirs, ..hello(ReplicaRole::Replica, 2) };
+            let (_, _, version) = agree(&master, &ours, &replica.encode())?;
+            assert_eq!((version, takes_deltas(version)), (agreed, deltas));
+        }
+        Ok(())
+    }
 }

@@ -201,9 +201,9 @@ pub struct Source<'r> {
 /// Bytes that were moved for a snapshot, as in its [`SnapshotOutcome`].
 #[derive(Clone, Copy, Default)]
 struct Moved {
-    sent_bytes: u64,
-    delta_bytes: u64,
-    reread_bytes: u64,
+    sent: u64,
+    in_deltas: u64,
+    reread: u64,
 }
 
 /// The snapshot that is being sent.
@@ -239,7 +239,7 @@ impl<'r> Source<'r> {
 
     /// Bytes of chunks of the current snapshot that were sent.
     pub(crate) fn sent_bytes(&self) -> u64 {
-        self.current.as_ref().map_or(0, |current| current.moved.sent_bytes)
+        self.current.as_ref().map_or(0, |current| current.moved.sent)
     }
 
     /// The time, in nanoseconds since 1970.
@@ -322,8 +322,7 @@ impl<'r> Source<'r> {
             }
             (ReplicaMessage::Placed { end }, Stage::Segments(volume)) => {
                 volume.placed(end)?;
-                let sent_bytes =
-                    self.current.as_ref().map_or(0, |current| current.moved.sent_bytes);
+                let sent_bytes = self.current.as_ref().map_or(0, |current| current.moved.sent);
                 let (done, total) = volume.progress();
                 self.repository.objects.context.report(Progress {
                     new_bytes: sent_bytes,
@@ -514,10 +513,10 @@ impl<'r> Source<'r> {
             Stage::Segments(volume) => {
                 let wanted = volume.wanted_bytes();
                 let produced = volume.produce(self.frames);
-                current.moved.reread_bytes += volume.take_reread_bytes();
-                current.moved.delta_bytes += volume.take_delta_bytes();
+                current.moved.reread += volume.take_reread_bytes();
+                current.moved.in_deltas += volume.take_delta_bytes();
                 if let Some(message) = produced? {
-                    current.moved.sent_bytes += to_u64(wanted - volume.wanted_bytes());
+                    current.moved.sent += to_u64(wanted - volume.wanted_bytes());
                     return Ok(Some(Some(message)));
                 }
                 if !volume.is_placed() {

@@ -28,7 +28,7 @@ impl Planned {
     pub fn outcome(
         self,
         bytes: u64,
-        Moved { sent_bytes, delta_bytes, reread_bytes }: Moved,
+        Moved { sent: sent_bytes, in_deltas: delta_bytes, reread: reread_bytes }: Moved,
         outcome: Outcome,
     ) -> SnapshotOutcome {
         let Self { series, to, snapshot, time_ns, new_bytes, .. } = self;
