@@ -53,9 +53,8 @@ pub struct Replicate {
     /// Zstd level of what is sent, 1 to 19; by default as fits the line.
     #[arg(long, value_name = "LEVEL", value_parser = clap::value_parser!(i32).range(1..=19))]
     pub compression: Option<i32>,
-    /// Send chunks as differences from similar data of the last snapshot there: 'auto' (the
-    /// default) on a line slower than compression, or 'off'.
-    #[arg(long, value_name = "WHEN")]
+    /// Send new data as differences from similar data: auto (the default) or off.
+    #[arg(long, value_name = "WHEN", hide_possible_values = true)]
     pub delta: Option<DeltaWhen>,
     /// Read the replica's password from the first line of this file.
     #[arg(long, value_name = "FILE")]
