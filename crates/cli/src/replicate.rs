@@ -50,10 +50,10 @@ pub struct Replicate {
     /// Stop showing this replica in `silt status`; send nothing.
     #[arg(long, conflicts_with_all = ["init", "dry_run"], requires = "to")]
     pub forget: bool,
-    /// Zstd level of what is sent, 1 to 19; by default as fits the line.
+    /// Zstd level, 1 to 19; by default as fits the line.
     #[arg(long, value_name = "LEVEL", value_parser = clap::value_parser!(i32).range(1..=19))]
     pub compression: Option<i32>,
-    /// Send new data as differences from similar data: auto (the default) or off.
+    /// Deltas from similar data: auto (default) or off.
     #[arg(long, value_name = "WHEN", hide_possible_values = true)]
     pub delta: Option<DeltaWhen>,
     /// Read the replica's password from the first line of this file.
