@@ -50,7 +50,7 @@ pub struct Replicate {
     /// Stop showing this replica in `silt status`; send nothing.
     #[arg(long, conflicts_with_all = ["init", "dry_run"], requires = "to")]
     pub forget: bool,
-    /// Zstd level, 1 to 19; by default as fits the line.
+    /// Zstd level, 1 to 19; by default as needed.
     #[arg(long, value_name = "LEVEL", value_parser = clap::value_parser!(i32).range(1..=19))]
     pub compression: Option<i32>,
     /// Deltas from similar data: auto (default) or off.
