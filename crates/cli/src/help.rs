@@ -343,8 +343,10 @@ mod tests {
     const LINES_MAX: usize = 40;
 
     /// Commands whose own options, arguments and examples need more, and why.
-    const LONG: [(&str, usize, &str); 1] =
-        [("silt backup", 81, "it has 23 options of its own, six of them for rounds")];
+    const LONG: [(&str, usize, &str); 2] = [
+        ("silt backup", 81, "it has 23 options of its own, six of them for rounds"),
+        ("silt replicate", 41, "it has 17 options of its own"),
+    ];
 
     /// The pages of a command and of its subcommands, by their names.
     fn pages(command: &mut Command, name: &str, found: &mut Vec<(String, String)>) {
