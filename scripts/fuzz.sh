@@ -8,7 +8,7 @@ host=$(rustc -vV | sed -n 's/^host: //p')
 llvm=-Cllvm-args=-sanitizer-coverage
 export RUSTFLAGS="--cfg fuzzing -Cpasses=sancov-module $llvm-level=4 $llvm-inline-8bit-counters $llvm-pc-table $llvm-trace-compares"
 cargo +nightly build --release --locked --target "$host"
-mkdir -p corpus/layouts corpus/sources corpus/nbd corpus/nbd_client corpus/images corpus/replica corpus/replication_source \
+mkdir -p corpus/layouts corpus/sources corpus/nbd corpus/nbd_client corpus/images corpus/deltas corpus/replica corpus/replication_source \
   artifacts
 for file in ../testdata/format/v1/*.bin; do
   for choice in $(seq 0 25); do
@@ -43,6 +43,6 @@ done
 options() {
   [[ $1 != repl* ]] || echo -len_control=0 -max_len=64
 }
-for target in layouts sources nbd nbd_client images replica replication_source; do
+for target in layouts sources nbd nbd_client images deltas replica replication_source; do
   "target/$host/release/$target" "corpus/$target" $(options "$target") -artifact_prefix=artifacts/ -max_total_time="$seconds" -rss_limit_mb=2048
 done

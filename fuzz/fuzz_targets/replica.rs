@@ -11,7 +11,9 @@ use std::collections::VecDeque;
 
 use libfuzzer_sys::fuzz_target;
 use silt_backup::ReplicaPeer;
-use silt_format::replica::{Described, ReplicaMessage, SourceMessage, TreeStep};
+use silt_format::replica::{
+    ChunkDelta, DeltaBase, Described, ReplicaMessage, SourceMessage, TreeStep,
+};
 use silt_format::{BlockWriter, Error, ErrorKind, Result};
 use silt_replicate::{FrameUse, Replica, ReplicateOptions, Source};
 
@@ -112,7 +114,7 @@ impl Peer<'_> {
 
     fn made_up(&mut self) -> SourceMessage {
         let input = &mut self.input;
-        match input.byte() % 10 {
+        match input.byte() % 11 {
             0 => SourceMessage::Segments(vec![Described::Zeros(input.number())]),
             1 => SourceMessage::Segments(vec![Described::Parent(input.number())]),
             2 => SourceMessage::Data(vec![input.byte(); usize::from(input.byte()) << 4]),
@@ -130,6 +132,12 @@ impl Peer<'_> {
             6 => SourceMessage::End,
             7 => SourceMessage::Commit,
             8 => SourceMessage::Abort,
+            9 => {
+                let base = DeltaBase { offset: input.number(), length: u32::from(input.byte()) };
+                let bytes = u32::from(input.byte()) << 8;
+                let (bases, frame) = (vec![base; 2], input.bytes().to_vec());
+                SourceMessage::Delta(ChunkDelta { bytes, bases, frame })
+            }
             _ => SourceMessage::Ask { series: "web1".to_owned() },
         }
     }
@@ -141,6 +149,7 @@ fuzz_target!(|data: &[u8]| {
     let choice = input.byte();
     let replica = sites.replica(choice);
     let mut source = Source::new(&sites.here, ReplicateOptions::default()).unwrap();
+    source.set_deltas(1);
     let frames = [FrameUse::Never, FrameUse::Stored, FrameUse::Always];
     source.set_frames(frames[usize::from(choice >> 4) % 3]);
     let (answers, said) = (VecDeque::new(), VecDeque::new());

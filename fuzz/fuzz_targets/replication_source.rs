@@ -153,6 +153,7 @@ fuzz_target!(|data: &[u8]| {
     let choice = input.byte();
     let replica = sites.replica(choice);
     let mut source = Source::new(&sites.here, ReplicateOptions::default()).unwrap();
+    source.set_deltas(1);
     let frames = [FrameUse::Never, FrameUse::Stored, FrameUse::Always];
     source.set_frames(frames[usize::from(choice >> 4) % 3]);
     let answers = VecDeque::new();

@@ -15,6 +15,7 @@ mod bucket;
 mod changes;
 mod cpus;
 mod deletion;
+mod deltas;
 mod disks;
 mod export;
 mod far;
@@ -125,6 +126,10 @@ enum Command {
 The far site is a network namespace. Needs iproute2 and rsync; for --restic, socat and
 openssh-sftp-server.")]
     Replicate(ReplicateOptions),
+    /// Measure what deltas save, and how fast similar chunks are found, by schemes and coders
+    #[command(after_help = "Examples:\n  silt-bench deltas web1.day0.raw web1.day1.raw\n  \
+                      silt-bench deltas --cdc-bytes 8192 old.tar new.tar")]
+    Deltas(DeltasOptions),
     /// Measure a round across hosts, as root, against one host's round and perfect deduplication
     #[command(after_help = "Example:\n  silt-bench hosts --disks /vm/fleet --work /srv/bench
 Each host is a network namespace. Needs iproute2 and nats-server.")]
@@ -137,6 +142,23 @@ Each host is a network namespace. Needs iproute2 and nats-server.")]
         after_help = "Example:\n  silt-bench histories --work /srv/bench --seed 1 --count 50"
     )]
     Histories(histories::Options),
+}
+
+#[derive(clap::Args)]
+struct DeltasOptions {
+    /// What both ends have.
+    old: PathBuf,
+    /// What one end has.
+    new: PathBuf,
+    /// Mean size of content-defined chunks, in bytes; without, chunks have 4096 bytes.
+    #[arg(long)]
+    cdc_bytes: Option<u32>,
+    /// Size of the chunks of one delta, in bytes.
+    #[arg(long, default_value_t = 256 << 10)]
+    group_bytes: usize,
+    /// The zstd level.
+    #[arg(long, default_value_t = 3)]
+    level: i32,
 }
 
 #[derive(clap::Args)]
@@ -282,6 +304,9 @@ struct ReplicateOptions {
     /// How many times inside one machine.
     #[arg(long, default_value_t = 3)]
     runs: usize,
+    /// Only count the bytes with and without deltas, through a pipe: takes seconds.
+    #[arg(long)]
+    count: bool,
     /// The silt program.
     #[arg(long, default_value = "silt", value_name = "FILE")]
     silt: PathBuf,
@@ -495,6 +520,7 @@ fn main() -> ExitCode {
         Command::Mount(options) => mount::run(&options),
         Command::Trees(options) => trees::run(&options),
         Command::Replicate(options) => replicate::run(&options),
+        Command::Deltas(options) => deltas::run(&options),
         Command::Hosts(options) => hosts::run(&options),
         Command::Index(options) => index::run(&options),
         Command::Histories(options) => histories::run(&options),

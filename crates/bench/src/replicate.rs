@@ -147,7 +147,7 @@ impl Bench<'_> {
     }
 
     /// Sends the change with silt twice; the second time there is nothing to send.
-    fn send(&self, far: &FarMachine, round_trip: Duration) -> Result<(Sent, Sent)> {
+    fn send(&self, far: &FarMachine, round_trip: Duration, delta: &str) -> Result<(Sent, Sent)> {
         let (there, now) = (self.work.join("there"), self.work.join("there-now"));
         remove(&now)?;
         copied(&there, &now)?;
@@ -162,7 +162,8 @@ impl Bench<'_> {
         let line = Delay::start(server.address, round_trip, WINDOW)?;
         let send = || -> Result<()> {
             let to = format!("tcp://{}", line.address);
-            self.silt("here").args(&["replicate", "--quiet", "--to", &to]).run().map(drop)
+            let call = self.silt("here").args(&["replicate", "--quiet", "--delta", delta, "--to"]);
+            call.arg(&to).run().map(drop)
         };
         Ok((Sent::measure(far, send)?, Sent::measure(far, send)?))
     }
@@ -240,11 +241,14 @@ impl Bench<'_> {
         let far = FarMachine::new(&self.options.rate)?;
         let mut silt_bytes = 0;
         for ms in &self.options.round_trips {
-            let (first, second) = self.send(&far, Duration::from_millis(*ms))?;
+            let (first, second) = self.send(&far, Duration::from_millis(*ms), "auto")?;
             line("silt", *ms, &first, Some(&second));
             silt_bytes = first.bytes().max(silt_bytes);
         }
         self.compare()?;
+        let without = Duration::from_millis(self.options.peers_round_trip);
+        let (without, second) = self.send(&far, without, "off")?;
+        line("silt --delta=off", self.options.peers_round_trip, &without, Some(&second));
         let peers_ms = self.options.peers_round_trip;
         let round_trip = Duration::from_millis(peers_ms);
         let mut peers = vec![("rsync", self.rsync_sends(&far, round_trip)?)];
@@ -252,10 +256,53 @@ impl Bench<'_> {
         for (name, sent) in &peers {
             line(name, peers_ms, sent, None);
         }
+        peers.push(("silt --delta=off", without));
         println!();
         for (name, sent) in &peers {
             let ratio = silt_bytes as f64 / sent.bytes() as f64;
             println!("silt's bytes as a share of those of {name}: {ratio:.3}");
+        }
+        Ok(())
+    }
+
+    /// Sends the change through a pipe, with and without deltas, and counts the bytes.
+    fn count(&self) -> Result<()> {
+        self.prepare()?;
+        println!(
+            "\n| through a pipe | bytes sent | in deltas | received | seconds | CPU s | MiB |"
+        );
+        println!("|---|---:|---:|---:|---:|---:|---:|");
+        for delta in ["off", "auto"] {
+            let (there, now) = (self.work.join("there"), self.work.join("there-now"));
+            remove(&now)?;
+            copied(&there, &now)?;
+            let state = self.work.join("there-state");
+            remove(&state)?;
+            let to = format!(
+                "exec:XDG_STATE_HOME={0} SILT_CACHE_DIR={0} {1} serve replica -r {2}",
+                state.display(),
+                self.options.silt.display(),
+                now.display()
+            );
+            // A level of its own, so that the pipe is taken for a thin line.
+            let said = self.work.join("said.json");
+            let call = self.silt("here").args(&["--json", "replicate", "--compression", "9"]);
+            let call = call.args(&["--delta", delta, "--to", &to]);
+            let cost = call.run_to(fs::File::create(&said)?.into())?;
+            let text = fs::read_to_string(&said)?;
+            let last = text.lines().last().ok_or("silt said nothing")?;
+            let said: serde_json::Value = serde_json::from_str(last)?;
+            let bytes = |place: &str| said.pointer(place).and_then(serde_json::Value::as_u64);
+            println!(
+                "| --delta={delta} | {} | {} | {} | {:.2} | {:.2} | {:.0} |",
+                bytes("/sent_bytes").ok_or("no bytes")?,
+                bytes("/phases/deltas/sent_bytes").ok_or("no phases")?,
+                bytes("/received_bytes").ok_or("no bytes")?,
+                cost.wall_s,
+                cost.cpu_s,
+                cost.rss_bytes as f64 / 1_048_576.0
+            );
+            self.compare()?;
         }
         Ok(())
     }
@@ -347,6 +394,10 @@ pub fn run(options: &ReplicateOptions) -> Result<()> {
     fs::create_dir_all(&work)?;
     let work = work.canonicalize()?;
     let bench = Bench { options, disks, work };
+    if options.count {
+        bench.count()?;
+        return remove(&bench.work);
+    }
     if options.runs > 0 {
         bench.loopback()?;
     }

@@ -119,6 +119,7 @@ The configuration file is that of --config or SILT_CONFIG, otherwise $XDG_CONFIG
   tags = [\"nightly\"]
   newest = 1
   compression = 15
+  delta = \"off\"                       # 'auto' by default
   limit-write = \"2mbit\"
   window = \"22:00-06:00\"
   max-lag = \"3d\"                      # `silt status` fails if it is further behind
@@ -343,8 +344,10 @@ mod tests {
     const LINES_MAX: usize = 40;
 
     /// Commands whose own options, arguments and examples need more, and why.
-    const LONG: [(&str, usize, &str); 1] =
-        [("silt backup", 81, "it has 23 options of its own, six of them for rounds")];
+    const LONG: [(&str, usize, &str); 2] = [
+        ("silt backup", 81, "it has 23 options of its own, six of them for rounds"),
+        ("silt replicate", 41, "it has 17 options of its own"),
+    ];
 
     /// The pages of a command and of its subcommands, by their names.
     fn pages(command: &mut Command, name: &str, found: &mut Vec<(String, String)>) {

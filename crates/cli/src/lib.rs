@@ -47,7 +47,7 @@ pub use program::{
     Backup, ChangedForm, Check, Cli, Command, Diff, Init, ListSnapshots, OneSnapshot, Repo,
     Restore, Rollback, Snapshots, SourceFormat, Status, TargetFormat,
 };
-pub use replicate::{Replicate, ServeReplica};
+pub use replicate::{DeltaWhen, Replicate, ServeReplica};
 pub use rounds::{Choice as RoundsChoice, Plan as PlanRounds, Rounds};
 pub use series::{Remove, Rename, Tag, TagChange};
 pub use serve::{Serve, ServeNbd};

@@ -3,7 +3,8 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
+use serde::Deserialize;
 use silt_terminal::window::{self, Window};
 
 use crate::key::Cost;
@@ -49,9 +50,12 @@ pub struct Replicate {
     /// Stop showing this replica in `silt status`; send nothing.
     #[arg(long, conflicts_with_all = ["init", "dry_run"], requires = "to")]
     pub forget: bool,
-    /// Zstd level of what is sent, 1 to 19; by default as fits the line.
+    /// Zstd level, 1 to 19; by default as needed.
     #[arg(long, value_name = "LEVEL", value_parser = clap::value_parser!(i32).range(1..=19))]
     pub compression: Option<i32>,
+    /// Deltas from similar data: auto (default) or off.
+    #[arg(long, value_name = "WHEN", hide_possible_values = true)]
+    pub delta: Option<DeltaWhen>,
     /// Read the replica's password from the first line of this file.
     #[arg(long, value_name = "FILE")]
     pub to_password_file: Option<PathBuf>,
@@ -60,6 +64,14 @@ pub struct Replicate {
     pub remote_program: Option<String>,
     #[command(flatten)]
     pub cost: Cost,
+}
+
+/// When chunks go as deltas.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DeltaWhen {
+    Auto,
+    Off,
 }
 
 #[derive(Args)]

@@ -13,8 +13,8 @@ use std::time::Duration;
 use silt_backup::{BackupOptions, ReplicaPeer};
 use silt_format::number::{to_u32, to_u64};
 use silt_format::replica::{
-    HELLO_BYTES, Hello, MESSAGE_BYTES_MAX, ReplicaMessage, ReplicaRole, SESSION_TAG_BYTES,
-    SessionKeys, SourceMessage,
+    DELTA_VERSION, HELLO_BYTES, Hello, MESSAGE_BYTES_MAX, ReplicaMessage, ReplicaRole,
+    SESSION_TAG_BYTES, SessionKeys, SourceMessage,
 };
 use silt_format::{Advice, Error, ErrorKind, Result};
 use silt_format::{MasterKey, RepositoryId, Sealer};
@@ -243,6 +243,9 @@ pub struct Connection<'s> {
     close: Box<dyn Fn() + Send + Sync + 's>,
     is_adaptive: bool,
     peer: RepositoryId,
+    /// Of the protocol, that both ends speak.
+    version: u16,
+    level: i32,
     received: Arc<Counter>,
     sent: Arc<Counter>,
 }
@@ -267,7 +270,7 @@ impl<'s> Connection<'s> {
         to.flush().map_err(|error| broken("write to", error))?;
         let mut bytes = [0; HELLO_BYTES];
         from.read_exact(&mut bytes).map_err(|error| broken("read from", error))?;
-        let (keys, peer) = agree(master, &ours, &bytes)?;
+        let (keys, peer, version) = agree(master, &ours, &bytes)?;
         let (sent, received) = (Arc::new(Counter::default()), Arc::new(Counter::default()));
         for counter in [&sent, &received] {
             counter.add(Phase::Agreement, to_u64(HELLO_BYTES));
@@ -279,6 +282,8 @@ impl<'s> Connection<'s> {
             close,
             is_adaptive: false,
             peer,
+            version,
+            level,
             received,
             sent,
         })
@@ -306,6 +311,9 @@ impl<'s> Connection<'s> {
 
     /// Sends what a source produces until it is done. A thread reads the replica's messages.
     pub(crate) fn send_from(&mut self, source: &mut Source<'_>) -> Result<()> {
+        if takes_deltas(self.version) {
+            source.set_deltas(self.level);
+        }
         let Self { keys, reader, writer, close, is_adaptive, .. } = self;
         let is_adaptive = *is_adaptive;
         let (to, messages) = channel();
@@ -333,12 +341,13 @@ pub(crate) fn master_of(repository: &Repository) -> Result<&MasterKey> {
     })
 }
 
-/// The keys that both ends derive, and the repository of the other end.
+/// The keys that both ends derive, the repository of the other end, and the version of the protocol
+/// that both speak.
 fn agree(
     master: &MasterKey,
     ours: &Hello,
     theirs: &[u8; HELLO_BYTES],
-) -> Result<(SessionKeys, RepositoryId)> {
+) -> Result<(SessionKeys, RepositoryId, u16)> {
     let expected = match ours.role {
         ReplicaRole::Source => ReplicaRole::Replica,
         ReplicaRole::Replica => ReplicaRole::Source,
@@ -356,7 +365,13 @@ fn agree(
         ReplicaRole::Source => (ours, &theirs),
         ReplicaRole::Replica => (&theirs, ours),
     };
-    Ok((SessionKeys::new(master, source, replica), theirs.repository))
+    let version = ours.version.min(theirs.version);
+    Ok((SessionKeys::new(master, source, replica), theirs.repository, version))
+}
+
+/// Whether a replica takes deltas if both ends speak this version.
+fn takes_deltas(version: u16) -> bool {
+    version >= DELTA_VERSION
 }
 
 /// A message of the replica, and its size in bytes.
@@ -480,4 +495,22 @@ pub fn serve(
     let served = Replica::new(repository, options).serve(&mut Served(connection));
     connection.writer.flush()?;
     served
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_older_replica_gets_no_deltas() -> Result<()> {
+        let master = MasterKey::new([5; 32]);
+        let hello = |role, id| Hello::new(role, RepositoryId([id; 16]), &master, [id; 32]);
+        let ours = hello(ReplicaRole::Source, 1);
+        for (theirs, agreed, deltas) in [(1, 1, false), (2, 2, true), (9, 2, true)] {
+            let replica = Hello { version: theirs, ..hello(ReplicaRole::Replica, 2) };
+            let (_, _, version) = agree(&master, &ours, &replica.encode())?;
+            assert_eq!((version, takes_deltas(version)), (agreed, deltas));
+        }
+        Ok(())
+    }
 }

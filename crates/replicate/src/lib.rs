@@ -21,7 +21,7 @@ pub use init::{Answered, answer_init, make_replica};
 pub use listen::{ListenOptions, Listener};
 pub use replica::Replica;
 pub use source::{
-    FrameUse, Outcome, ReplicateOptions, ReplicateReport, SeriesBacklog, SeriesKnown,
+    DeltaUse, FrameUse, Outcome, ReplicateOptions, ReplicateReport, SeriesBacklog, SeriesKnown,
     SnapshotOutcome, Source, backlog,
 };
 pub use traffic::{PhaseBytes, Traffic};

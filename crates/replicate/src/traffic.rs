@@ -24,6 +24,8 @@ pub struct PhaseBytes {
     pub fingerprints: u64,
     /// Chunks that were lacking.
     pub chunks: u64,
+    /// Chunks that were lacking, as deltas.
+    pub deltas: u64,
     /// Entries of file trees.
     pub entries: u64,
 }
@@ -31,7 +33,12 @@ pub struct PhaseBytes {
 impl PhaseBytes {
     /// All of them.
     pub fn total(&self) -> u64 {
-        self.agreement + self.segments + self.fingerprints + self.chunks + self.entries
+        self.agreement
+            + self.segments
+            + self.fingerprints
+            + self.chunks
+            + self.deltas
+            + self.entries
     }
 }
 
@@ -42,6 +49,7 @@ pub(crate) enum Phase {
     Segments,
     Fingerprints,
     Chunks,
+    Deltas,
     Entries,
 }
 
@@ -51,6 +59,7 @@ impl From<&SourceMessage> for Phase {
             SourceMessage::Segments(_) => Self::Segments,
             SourceMessage::Chunks { .. } => Self::Fingerprints,
             SourceMessage::Data(_) | SourceMessage::Frame(_) => Self::Chunks,
+            SourceMessage::Delta(_) => Self::Deltas,
             SourceMessage::Steps(_) => Self::Entries,
             _ => Self::Agreement,
         }
@@ -70,7 +79,7 @@ impl From<&ReplicaMessage> for Phase {
 
 /// Counts the bytes of one direction.
 #[derive(Default)]
-pub(crate) struct Counter([AtomicU64; 5]);
+pub(crate) struct Counter([AtomicU64; 6]);
 
 impl Counter {
     pub fn add(&self, phase: Phase, bytes: u64) {
@@ -78,8 +87,8 @@ impl Counter {
     }
 
     pub fn bytes(&self) -> PhaseBytes {
-        let [agreement, segments, fingerprints, chunks, entries] =
+        let [agreement, segments, fingerprints, chunks, deltas, entries] =
             self.0.each_ref().map(|bytes| bytes.load(Ordering::Relaxed));
-        PhaseBytes { agreement, segments, fingerprints, chunks, entries }
+        PhaseBytes { agreement, segments, fingerprints, chunks, deltas, entries }
     }
 }

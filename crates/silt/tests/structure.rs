@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 const CRATES: [&str; 24] = [
     "format",
     "chunking",
+    "similarity",
     "storage",
     "remote",
     "source",

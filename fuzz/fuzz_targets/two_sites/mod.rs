@@ -104,6 +104,7 @@ pub fn sites() -> &'static Sites {
             backup.add_volume("root", &source, None).unwrap();
             backup.finish().unwrap();
             disk[2 * SEGMENT + 9000..][..5000].fill(3);
+            disk[..30_000].iter_mut().step_by(3000).for_each(|byte| *byte ^= 1);
             for file in 0..6 {
                 let folder = folder.join(format!("directory{}", file % 2));
                 std::fs::create_dir_all(&folder).unwrap();

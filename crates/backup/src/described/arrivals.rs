@@ -5,6 +5,7 @@ mod tests;
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::ops::Range;
 
 use silt_format::number::to_u64;
 use silt_format::replica::Span;
@@ -62,6 +63,11 @@ pub(super) struct Wanting {
     borrowed: Vec<Fingerprint>,
     /// Frames that end in this segment.
     pub frames: Vec<PackedFrame>,
+    /// Whether bytes of it have come as deltas, so that they may be wrong for no fault of the
+    /// source's.
+    has_deltas: bool,
+    /// Whether some of its chunks were asked for once more.
+    is_asked_again: bool,
 }
 
 /// A chunk that is on its way.
@@ -83,6 +89,37 @@ impl Wanting {
     /// The fingerprints of the chunks that were asked for.
     pub fn fingerprints(&self) -> HashSet<Fingerprint> {
         self.wanted.iter().map(|number| self.draft.chunks[*number].fingerprint).collect()
+    }
+
+    /// Whether its chunks are to be compared with their fingerprints before they are needed, and
+    /// asked for once more otherwise.
+    pub fn is_doubtful(&self) -> bool {
+        self.has_deltas && !self.is_asked_again
+    }
+
+    /// Where the chunks that were asked for are in the bytes that have come.
+    pub fn places(&self) -> Vec<Range<usize>> {
+        let mut end = 0;
+        let place = |number: &usize| {
+            let start = end;
+            end += self.draft.chunks[*number].range.len();
+            start..end
+        };
+        self.wanted.iter().map(place).collect()
+    }
+
+    /// Forgets chunks that have come, and that were asked for.
+    fn forget(&mut self, wrong: &[usize]) {
+        let mut kept = Vec::with_capacity(self.bytes.len());
+        let places = self.places();
+        for (number, place) in self.wanted.iter().zip(places) {
+            if !wrong.contains(number) {
+                kept.extend_from_slice(&self.bytes[place]);
+            }
+        }
+        self.wanted.retain(|number| !wrong.contains(number));
+        self.wanted_bytes = kept.len();
+        self.bytes = kept;
     }
 
     pub fn is_complete(&self) -> bool {
@@ -176,6 +213,8 @@ impl Arrivals {
             is_asked: false,
             borrowed: Vec::new(),
             frames: Vec::new(),
+            has_deltas: false,
+            is_asked_again: false,
         };
         for (number, chunk) in wanting.draft.chunks.iter().enumerate() {
             if chunk.found.is_some() {
@@ -219,11 +258,23 @@ impl Arrivals {
         Ok(Some((segment, spans)))
     }
 
-    /// Asks for chunks of a segment that were expected to be known by now.
-    pub fn ask_again(&mut self, arrival: &mut Arrival, lacking: &[usize]) -> Vec<Span> {
+    /// Asks for chunks of a segment that were expected to be known by now, and for those that have
+    /// come with `wrong` bytes.
+    pub fn ask_again(
+        &mut self,
+        arrival: &mut Arrival,
+        lacking: &[usize],
+        wrong: &[usize],
+    ) -> Vec<Span> {
         let State::Draft(wanting) = &mut arrival.state else { return Vec::new() };
+        let before = wanting.wanted_bytes;
+        wanting.forget(wrong);
+        wanting.is_asked_again = true;
+        self.asked_bytes -= before - wanting.wanted_bytes;
+        let mut all: Vec<usize> = lacking.iter().chain(wrong).copied().collect();
+        all.sort_unstable();
         let mut spans = Vec::new();
-        for number in lacking {
+        for number in &all {
             let bytes = wanting.draft.chunks[*number].range.len();
             wanting.wanted.push(*number);
             wanting.wanted_bytes += bytes;
@@ -235,13 +286,30 @@ impl Arrivals {
     }
 
     /// Takes bytes of chunks in the order in which they were asked for.
-    pub fn take(&mut self, mut bytes: &[u8]) -> Result<()> {
+    pub fn take(&mut self, bytes: &[u8]) -> Result<()> {
+        self.take_from(bytes, false)
+    }
+
+    /// Takes bytes that a delta decodes to.
+    ///
+    /// Fails with `Invalid` unless they are whole chunks.
+    pub fn take_delta(&mut self, bytes: &[u8]) -> Result<()> {
+        let is_before = self.is_between_chunks()?;
+        self.take_from(bytes, true)?;
+        if is_before && self.is_between_chunks()? {
+            return Ok(());
+        }
+        Err(Error::invalid("the source sent a delta that is not of whole chunks"))
+    }
+
+    fn take_from(&mut self, mut bytes: &[u8], is_delta: bool) -> Result<()> {
         while !bytes.is_empty() {
             let unasked = || Error::invalid("the source sent data that nobody asked for");
             let segment = *self.expected.front().ok_or_else(unasked)?;
             let State::Draft(wanting) = &mut self.find(segment)?.state else {
                 return Err(unasked());
             };
+            wanting.has_deltas |= is_delta;
             let left = wanting.wanted_bytes - wanting.bytes.len();
             let part = bytes.len().min(left);
             wanting.bytes.reserve_exact(left);

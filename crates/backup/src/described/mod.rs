@@ -7,6 +7,7 @@
 
 mod arrivals;
 mod coverage;
+mod deltas;
 mod recognition;
 mod segments;
 mod steps;
@@ -64,7 +65,7 @@ pub(crate) fn unexpected(message: &SourceMessage) -> Error {
         SourceMessage::Begin(_) => "a snapshot",
         SourceMessage::Segments(_) => "segments",
         SourceMessage::Chunks { .. } => "chunks",
-        SourceMessage::Data(_) | SourceMessage::Frame(_) => "data",
+        SourceMessage::Data(_) | SourceMessage::Frame(_) | SourceMessage::Delta(_) => "data",
         SourceMessage::Steps(_) => "entries",
         SourceMessage::End => "the end of a volume",
         SourceMessage::Commit => "a commit",

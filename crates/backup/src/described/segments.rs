@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use silt_format::number::{to_u64, to_usize};
-use silt_format::replica::{Described, ReplicaMessage, SourceMessage, Span};
+use silt_format::replica::{ChunkDelta, Described, ReplicaMessage, SourceMessage, Span};
 use silt_format::{
     BlockReader, Chunking, Error, Fingerprint, Level, MapRoot, Recipe, Reference, Result,
     SEGMENT_BYTES, SegmentEntry, Volume, segment_count,
@@ -12,6 +12,7 @@ use silt_format::{
 use silt_repository::objects::is_damage;
 
 use super::arrivals::{Arrival, Arrivals, State, WANTED_BYTES_MAX, Wanting};
+use super::deltas::Deltas;
 use super::{ReplicaPeer, unexpected};
 use crate::map_builder::MapBuilder;
 use crate::parent::ParentVolume;
@@ -36,6 +37,8 @@ struct Adding<'v> {
     blocks: BlockReader,
     /// The chunks of a frame.
     frame: Vec<u8>,
+    /// Once the first delta has come.
+    deltas: Option<Deltas>,
     placed: u64,
     /// Whether a segment has no data that has some in the parent.
     loses_data: bool,
@@ -112,6 +115,21 @@ impl Adding<'_> {
         }
         self.blocks.decode(&block, &mut self.frame)?;
         self.arrivals.take_frame(&self.frame, block)
+    }
+
+    /// The chunks of a segment that have come as deltas with other bytes than they should have.
+    fn wrong_chunks(&mut self, wanting: &Wanting) -> Vec<usize> {
+        if !wanting.is_doubtful() {
+            return Vec::new();
+        }
+        let places = wanting.places();
+        let fingerprinter = &self.scanner.fingerprinter;
+        fingerprinter.fingerprint_many(&wanting.bytes, &places, &mut self.fingerprints);
+        let found = wanting.wanted.iter().zip(&self.fingerprints);
+        let is_wrong = |(number, found): &(&usize, &Fingerprint)| {
+            wanting.draft.chunks[**number].fingerprint != **found
+        };
+        found.filter(is_wrong).map(|(number, _)| *number).collect()
     }
 
     /// Notes a run of segments of zeros, which may have data in the parent.
@@ -240,6 +258,7 @@ impl BackupSession<'_> {
             fingerprints: Vec::new(),
             blocks: BlockReader::default(),
             frame: Vec::new(),
+            deltas: None,
             placed: 0,
             loses_data: volume.bytes < parent_bytes,
             is_parent_told: self.parent_is_trusted,
@@ -295,6 +314,7 @@ impl BackupSession<'_> {
                         self.containers.packed_frames().expect(first);
                     }
                 }
+                SourceMessage::Delta(delta) => self.take_delta(adding, &delta)?,
                 SourceMessage::End if !has_ended => {
                     if adding.arrivals.described != adding.segments {
                         return Err(Error::invalid("the source ended a volume too early"));
@@ -304,6 +324,28 @@ impl BackupSession<'_> {
                 other => return Err(unexpected(&other)),
             }
         }
+    }
+
+    /// Takes chunks that were asked for, as a delta.
+    fn take_delta(&mut self, adding: &mut Adding<'_>, delta: &ChunkDelta) -> Result<()> {
+        if adding.deltas.is_none() {
+            let kind = std::mem::discriminant(&adding.volume.kind);
+            let parent = self.parent.as_ref().filter(|_| adding.is_parent_told);
+            let old = parent.and_then(|parent| {
+                let mut old = parent.volumes.iter();
+                let is_it = |old: &&Volume| {
+                    old.name == adding.volume.name && std::mem::discriminant(&old.kind) == kind
+                };
+                old.find(is_it).map(|old| (parent, old))
+            });
+            let none = || Error::invalid("the source sent a delta from what is not the parent's");
+            let (parent, old) = old.ok_or_else(none)?;
+            adding.deltas = Some(Deltas::open(self.repository, self.head(), parent, old)?);
+        }
+        if let Some(deltas) = &mut adding.deltas {
+            adding.arrivals.take_delta(deltas.decode(delta)?)?;
+        }
+        Ok(())
     }
 
     /// Places the segments that are complete, in order.
@@ -316,19 +358,25 @@ impl BackupSession<'_> {
     ) -> Result<()> {
         let before = adding.placed;
         while let Some(mut arrival) = adding.arrivals.pop_complete() {
-            if let State::Draft(wanting) = &mut arrival.state
-                && wanting.borrows()
-            {
-                adding.arrivals.find_borrowed(wanting);
-                let received = wanting.fingerprints();
-                let lacking = self.resolve_again(&mut wanting.draft, &received)?;
-                if !lacking.is_empty() {
-                    let chunks = adding.arrivals.ask_again(&mut arrival, &lacking);
-                    let segment = arrival.first;
-                    adding.arrivals.push_front(arrival);
-                    peer.send(ReplicaMessage::Want { segment, chunks })?;
-                    break;
+            let mut again = None;
+            if let State::Draft(wanting) = &mut arrival.state {
+                let wrong = adding.wrong_chunks(wanting);
+                let mut lacking = Vec::new();
+                if wanting.borrows() {
+                    adding.arrivals.find_borrowed(wanting);
+                    let received = wanting.fingerprints();
+                    lacking = self.resolve_again(&mut wanting.draft, &received)?;
                 }
+                again = Some((lacking, wrong));
+            }
+            if let Some((lacking, wrong)) = again
+                && !(lacking.is_empty() && wrong.is_empty())
+            {
+                let chunks = adding.arrivals.ask_again(&mut arrival, &lacking, &wrong);
+                let segment = arrival.first;
+                adding.arrivals.push_front(arrival);
+                peer.send(ReplicaMessage::Want { segment, chunks })?;
+                break;
             }
             adding.placed = arrival.first + arrival.count;
             self.place_arrival(adding, arrival, copy, pipeline)?;

@@ -6,7 +6,9 @@ use zeroize::Zeroizing;
 use crate::{Error, ErrorKind, MasterKey, RepositoryId, Result, Sealer, TAG_BYTES};
 
 /// The version of the protocol.
-pub const PROTOCOL_VERSION: u16 = 1;
+pub const PROTOCOL_VERSION: u16 = 2;
+/// The version from which on a replica takes deltas.
+pub const DELTA_VERSION: u16 = 2;
 /// Size of a hello in bytes.
 pub const HELLO_BYTES: usize = 80;
 /// Number of bytes that sealing adds to a record.

@@ -10,13 +10,13 @@ mod tree;
 mod wanted;
 
 pub use hello::{
-    HELLO_BYTES, Hello, PROTOCOL_VERSION, Role as ReplicaRole, SESSION_TAG_BYTES, SessionKeys,
-    transport_seed,
+    DELTA_VERSION, HELLO_BYTES, Hello, PROTOCOL_VERSION, Role as ReplicaRole, SESSION_TAG_BYTES,
+    SessionKeys, transport_seed,
 };
 pub use init::{
     INIT_BODY_BYTES_MAX, INIT_HEADER_BYTES, INIT_OBJECTS_MAX, INIT_VERSION, InitMessage,
 };
-pub use source::{Begin, Described, SourceMessage};
+pub use source::{Begin, ChunkDelta, DeltaBase, Described, SourceMessage};
 pub use tree::TreeStep;
 pub use wanted::{KnownSnapshot, ReplicaMessage, Span};
 
@@ -26,6 +26,13 @@ pub const MESSAGE_BYTES_MAX: usize = 16 << 20;
 pub const SEGMENTS_PER_MESSAGE_MAX: usize = 4096;
 /// Maximum number of snapshots of a series that a replica lists.
 pub const KNOWN_SNAPSHOTS_MAX: usize = 1 << 17;
+
+/// Maximum size of the chunks of a delta in bytes.
+pub const DELTA_BYTES_MAX: u32 = 4 << 20;
+/// Maximum size of the base of a delta in bytes.
+pub const DELTA_BASE_BYTES_MAX: u32 = 8 << 20;
+/// Maximum number of ranges that a base has.
+pub const DELTA_BASES_MAX: usize = 512;
 
 use crate::codec::{Decoder, Encoder};
 use crate::{Id, RepositoryId, Result};

@@ -1,7 +1,10 @@
 //! The messages of the source.
 
 use crate::codec::{Decoder, Encoder};
-use crate::replica::{ORIGIN_BYTES, Origin, SEGMENTS_PER_MESSAGE_MAX, TreeStep};
+use crate::replica::{
+    DELTA_BASE_BYTES_MAX, DELTA_BASES_MAX, DELTA_BYTES_MAX, ORIGIN_BYTES, Origin,
+    SEGMENTS_PER_MESSAGE_MAX, TreeStep,
+};
 use crate::{Recipe, Result, SIGNATURES, SegmentDigest, Signatures, Snapshot};
 
 const ASK: u8 = 1;
@@ -15,6 +18,7 @@ const COMMIT: u8 = 8;
 const ABORT: u8 = 9;
 const BYE: u8 = 10;
 const FRAME: u8 = 11;
+const DELTA: u8 = 12;
 
 const ZEROS: u8 = 0;
 const PARENT: u8 = 1;
@@ -46,6 +50,61 @@ pub enum Described {
     Segment(SegmentDigest, Signatures),
 }
 
+/// A range of the parent's volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeltaBase {
+    /// Where it begins, in bytes.
+    pub offset: u64,
+    /// Its size in bytes, at least 1.
+    pub length: u32,
+}
+
+/// Chunks that were asked for, by what they have in common with the parent's volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChunkDelta {
+    /// Size of the chunks in bytes.
+    pub bytes: u32,
+    /// Ranges of the parent's volume: what they hold, one after the other, is the base.
+    pub bases: Vec<DeltaBase>,
+    /// A zstd frame of the chunks whose window begins with the base.
+    pub frame: Vec<u8>,
+}
+
+impl ChunkDelta {
+    /// Size of the base in bytes.
+    pub fn base_bytes(&self) -> u64 {
+        self.bases.iter().map(|base| u64::from(base.length)).sum()
+    }
+
+    fn encode(&self, to: &mut Encoder) {
+        to.u32(self.bytes);
+        to.count(self.bases.len());
+        for base in &self.bases {
+            to.u64(base.offset);
+            to.u32(base.length);
+        }
+        to.raw(&self.frame);
+    }
+
+    /// Fails with `Corrupt` for more than a delta may have of anything.
+    fn decode(from: &mut Decoder<'_>) -> Result<Self> {
+        let bytes = from.u32()?;
+        let bases =
+            from.list(12, |item| Ok(DeltaBase { offset: item.u64()?, length: item.u32()? }))?;
+        let delta = Self { bytes, bases, frame: from.take(from.rest_len())?.to_vec() };
+        let is_empty = |base: &DeltaBase| {
+            base.length == 0 || base.offset.checked_add(u64::from(base.length)).is_none()
+        };
+        let is_bounded = (1..=DELTA_BYTES_MAX).contains(&bytes)
+            && (1..=DELTA_BASES_MAX).contains(&delta.bases.len())
+            && delta.base_bytes() <= u64::from(DELTA_BASE_BYTES_MAX);
+        if !is_bounded || delta.bases.iter().any(is_empty) {
+            return Err(from.corrupt("a delta that is too large, or of nothing"));
+        }
+        Ok(delta)
+    }
+}
+
 /// A message of the source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SourceMessage {
@@ -71,6 +130,8 @@ pub enum SourceMessage {
     /// The same as a frame that the source has stored: a block that decodes to whole chunks that
     /// were asked for. A replica may store it as it is.
     Frame(Vec<u8>),
+    /// The same as a delta, from version 2 of the protocol on.
+    Delta(ChunkDelta),
     /// Entries of a file tree, after its segments.
     Steps(Vec<TreeStep>),
     /// The volume has no more segments, or the tree no more steps.
@@ -118,6 +179,10 @@ impl SourceMessage {
                 to.u8(FRAME);
                 to.raw(block);
             }
+            Self::Delta(delta) => {
+                to.u8(DELTA);
+                delta.encode(&mut to);
+            }
             Self::Steps(steps) => {
                 to.u8(STEPS);
                 to.count(steps.len());
@@ -158,6 +223,7 @@ impl SourceMessage {
             }
             DATA => Self::Data(from.take(from.rest_len())?.to_vec()),
             FRAME => Self::Frame(from.take(from.rest_len())?.to_vec()),
+            DELTA => Self::Delta(ChunkDelta::decode(&mut from)?),
             STEPS => Self::Steps(from.list(1, TreeStep::decode)?),
             END => Self::End,
             COMMIT => Self::Commit,

@@ -1,8 +1,8 @@
 //! One fixed message of every kind.
 
 use silt_format::replica::{
-    Begin, Described, Hello, InitMessage, KnownSnapshot, Origin, ReplicaMessage, ReplicaRole,
-    SourceMessage, Span, TreeStep,
+    Begin, ChunkDelta, DeltaBase, Described, Hello, InitMessage, KnownSnapshot, Origin,
+    ReplicaMessage, ReplicaRole, SourceMessage, Span, TreeStep,
 };
 use silt_format::tree::TreePage;
 use silt_format::{ErrorKind, Id, MasterKey, RepositoryId, SegmentDigest, Signatures, Snapshot};
@@ -16,6 +16,12 @@ pub fn origin() -> Origin {
 /// A snapshot that is a copy.
 pub fn copied_snapshot() -> Snapshot {
     Snapshot { origin: Some(origin()), ..values::snapshot() }
+}
+
+fn delta() -> ChunkDelta {
+    let bases =
+        vec![DeltaBase { offset: 1 << 33, length: 4096 }, DeltaBase { offset: 7, length: 1 }];
+    ChunkDelta { bytes: 5000, bases, frame: vec![1, 2, 3] }
 }
 
 pub fn hello() -> Hello {
@@ -52,6 +58,7 @@ pub fn of_source() -> Vec<(&'static str, SourceMessage)> {
         ("message-chunks", SourceMessage::Chunks { segment: 5, recipe: recipe.encode(chunking) }),
         ("message-data", SourceMessage::Data(vec![1, 2, 3])),
         ("message-frame", SourceMessage::Frame(vec![0, 3, 0, 0, 0, 1, 2, 3])),
+        ("message-delta", SourceMessage::Delta(delta())),
         (
             "message-steps",
             SourceMessage::Steps(vec![

@@ -5,6 +5,7 @@
 //! simulator decides about every step.
 
 mod backlog;
+mod deltas;
 mod plan;
 mod steps;
 mod translation;
@@ -24,7 +25,7 @@ pub use self::backlog::{SeriesBacklog, SeriesKnown, backlog};
 use self::plan::Planned;
 use self::steps::StepWalk;
 use self::translation::Translation;
-use self::volume::VolumeSource;
+use self::volume::{Sending, VolumeSource};
 
 /// Questions that are asked before the first is answered.
 const QUESTIONS_MAX: usize = 64;
@@ -57,6 +58,18 @@ pub struct ReplicateOptions {
     pub until_ns: Option<i64>,
     /// Memory limit in bytes; 0 stands for the context's limit.
     pub memory_bytes: u64,
+    /// Whether chunks go as deltas.
+    pub delta: DeltaUse,
+}
+
+/// Whether chunks that resemble something in the parent go as deltas.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DeltaUse {
+    /// On a connection to a replica that takes them, unless the line is faster than compression.
+    #[default]
+    Auto,
+    /// Never.
+    Off,
 }
 
 /// When chunks go as frames. That costs less time, and more bytes, than a connection that
@@ -106,6 +119,8 @@ pub struct SnapshotOutcome {
     pub new_bytes: Option<u64>,
     /// Bytes of chunks that were sent, before compression.
     pub sent_bytes: u64,
+    /// Of them, bytes of chunks that went as deltas.
+    pub delta_bytes: u64,
     /// Bytes that were read to find out what a destination with another secret lacks.
     pub reread_bytes: u64,
     /// What became of it.
@@ -179,6 +194,16 @@ pub struct Source<'r> {
     recognition: Option<Recognition>,
     report: ReplicateReport,
     frames: FrameUse,
+    /// The zstd level of deltas, if they are sent.
+    delta_level: Option<i32>,
+}
+
+/// Bytes that were moved for a snapshot, as in its [`SnapshotOutcome`].
+#[derive(Clone, Copy, Default)]
+struct Moved {
+    sent: u64,
+    in_deltas: u64,
+    reread: u64,
 }
 
 /// The snapshot that is being sent.
@@ -189,8 +214,7 @@ struct Current {
     parent: Option<Found>,
     /// The next volume.
     volume: usize,
-    sent_bytes: u64,
-    reread_bytes: u64,
+    moved: Moved,
 }
 
 impl<'r> Source<'r> {
@@ -209,12 +233,13 @@ impl<'r> Source<'r> {
             recognition: None,
             report: ReplicateReport::default(),
             frames: FrameUse::Never,
+            delta_level: None,
         })
     }
 
     /// Bytes of chunks of the current snapshot that were sent.
     pub(crate) fn sent_bytes(&self) -> u64 {
-        self.current.as_ref().map_or(0, |current| current.sent_bytes)
+        self.current.as_ref().map_or(0, |current| current.moved.sent)
     }
 
     /// The time, in nanoseconds since 1970.
@@ -225,6 +250,13 @@ impl<'r> Source<'r> {
     /// Decides when chunks go as frames.
     pub fn set_frames(&mut self, frames: FrameUse) {
         self.frames = frames;
+    }
+
+    /// Sends deltas, which the replica must take, if the options allow it.
+    ///
+    /// `level` is their zstd level.
+    pub fn set_deltas(&mut self, level: i32) {
+        self.delta_level = Some(level).filter(|_| self.options.delta == DeltaUse::Auto);
     }
 
     /// From now on, describes snapshots to a replica with another secret.
@@ -290,7 +322,7 @@ impl<'r> Source<'r> {
             }
             (ReplicaMessage::Placed { end }, Stage::Segments(volume)) => {
                 volume.placed(end)?;
-                let sent_bytes = self.current.as_ref().map_or(0, |current| current.sent_bytes);
+                let sent_bytes = self.current.as_ref().map_or(0, |current| current.moved.sent);
                 let (done, total) = volume.progress();
                 self.repository.objects.context.report(Progress {
                     new_bytes: sent_bytes,
@@ -396,7 +428,11 @@ impl<'r> Source<'r> {
         self.end(Outcome::Postponed);
         for planned in std::mem::take(&mut self.planned) {
             let bytes = planned.bytes;
-            self.report.snapshots.push(planned.outcome(bytes, (0, 0), Outcome::Postponed));
+            self.report.snapshots.push(planned.outcome(
+                bytes,
+                Moved::default(),
+                Outcome::Postponed,
+            ));
         }
         self.stage = Stage::Stopped;
         is_begun.then_some(SourceMessage::Abort)
@@ -420,14 +456,14 @@ impl<'r> Source<'r> {
         let Some(planned) = self.planned.pop_front() else { return Ok(None) };
         if self.options.dry_run {
             let bytes = planned.bytes;
-            self.report.snapshots.push(planned.outcome(bytes, (0, 0), Outcome::Planned));
+            self.report.snapshots.push(planned.outcome(bytes, Moved::default(), Outcome::Planned));
             return Ok(None);
         }
         let found = match plan::find(self.repository, &planned) {
             Ok(found) => found,
             Err(error) => {
                 let outcome = outcome_of(self.repository, &planned, &error)?;
-                self.report.snapshots.push(planned.outcome(0, (0, 0), outcome));
+                self.report.snapshots.push(planned.outcome(0, Moved::default(), outcome));
                 return Ok(None);
             }
         };
@@ -438,8 +474,8 @@ impl<'r> Source<'r> {
             origin: planned.origin,
             snapshot: found.snapshot.clone(),
         }));
-        let (parent, volume, sent_bytes, reread_bytes) = (None, 0, 0, 0);
-        self.current = Some(Current { planned, found, parent, volume, sent_bytes, reread_bytes });
+        let (parent, volume, moved) = (None, 0, Moved::default());
+        self.current = Some(Current { planned, found, parent, volume, moved });
         self.stage = Stage::Starting;
         Ok(Some(message))
     }
@@ -461,7 +497,9 @@ impl<'r> Source<'r> {
         let translation = self.recognition.clone();
         let translation =
             translation.map(|to| Translation::new(self.repository, to, jobs, memory_bytes));
-        let volume = VolumeSource::open(self.repository, current, memory_bytes, translation)?;
+        let delta_level = self.delta_level.filter(|_| translation.is_none());
+        let sending = Sending { translation, delta_level, jobs, memory_bytes };
+        let volume = VolumeSource::open(self.repository, current, sending)?;
         self.stage = Stage::Segments(Box::new(volume));
         Ok(())
     }
@@ -475,9 +513,10 @@ impl<'r> Source<'r> {
             Stage::Segments(volume) => {
                 let wanted = volume.wanted_bytes();
                 let produced = volume.produce(self.frames);
-                current.reread_bytes += volume.take_reread_bytes();
+                current.moved.reread += volume.take_reread_bytes();
+                current.moved.in_deltas += volume.take_delta_bytes();
                 if let Some(message) = produced? {
-                    current.sent_bytes += to_u64(wanted - volume.wanted_bytes());
+                    current.moved.sent += to_u64(wanted - volume.wanted_bytes());
                     return Ok(Some(Some(message)));
                 }
                 if !volume.is_placed() {
@@ -520,7 +559,7 @@ impl<'r> Source<'r> {
             }
             let why = "it waits for an older snapshot of the series, which was not taken";
             let (bytes, outcome) = (planned.bytes, Outcome::Failed(kind, why.to_owned()));
-            self.report.snapshots.push(planned.outcome(bytes, (0, 0), outcome));
+            self.report.snapshots.push(planned.outcome(bytes, Moved::default(), outcome));
         }
     }
 
@@ -531,8 +570,7 @@ impl<'r> Source<'r> {
                 self.note_sent(&current.planned);
             }
             let bytes = plan::size_of(&current.found.snapshot);
-            let moved = (current.sent_bytes, current.reread_bytes);
-            let outcome = current.planned.outcome(bytes, moved, outcome);
+            let outcome = current.planned.outcome(bytes, current.moved, outcome);
             self.report.snapshots.push(outcome);
         }
         self.stage = Stage::Next;

@@ -9,7 +9,7 @@ use silt_repository::find::Selector;
 use silt_repository::{Found, Repository};
 
 use super::backlog::SeriesKnown;
-use super::{Outcome, ReplicateOptions, ReplicateReport, SnapshotOutcome};
+use super::{Moved, Outcome, ReplicateOptions, ReplicateReport, SnapshotOutcome};
 
 /// A snapshot that will be sent.
 pub(super) struct Planned {
@@ -28,7 +28,7 @@ impl Planned {
     pub fn outcome(
         self,
         bytes: u64,
-        (sent_bytes, reread_bytes): (u64, u64),
+        Moved { sent: sent_bytes, in_deltas: delta_bytes, reread: reread_bytes }: Moved,
         outcome: Outcome,
     ) -> SnapshotOutcome {
         let Self { series, to, snapshot, time_ns, new_bytes, .. } = self;
@@ -40,6 +40,7 @@ impl Planned {
             bytes,
             new_bytes,
             sent_bytes,
+            delta_bytes,
             reread_bytes,
             outcome,
         }

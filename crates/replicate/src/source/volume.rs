@@ -15,6 +15,7 @@ use silt_repository::chunks::PlaceInFrame;
 use silt_repository::volume_reader::{Placed, ReadBuffers, placed};
 use silt_repository::{Repository, VolumeReader};
 
+use super::deltas::Deltas;
 use super::translation::Translation;
 use super::{Current, FrameUse};
 
@@ -37,6 +38,8 @@ struct Wanted {
     segment: u64,
     /// The chunks, and where they lie in the segment.
     chunks: VecDeque<Placed>,
+    /// Whether chunks of the segment were asked for before.
+    is_again: bool,
 }
 
 /// A frame that holds the chunks that were asked for next, and nothing else.
@@ -72,26 +75,45 @@ pub(super) struct VolumeSource {
     packer: BlockWriter,
     /// For a replica with another secret.
     translation: Option<Translation>,
+    /// Where bases of deltas are, if there may be any.
+    deltas: Option<Deltas>,
+    /// Bytes of chunks that went as deltas.
+    delta_bytes: u64,
+}
+
+/// How chunks are sent.
+pub(super) struct Sending {
+    /// For a replica with another secret.
+    pub translation: Option<Translation>,
+    /// The zstd level of deltas, if they are sent.
+    pub delta_level: Option<i32>,
+    pub jobs: usize,
+    pub memory_bytes: u64,
 }
 
 impl VolumeSource {
     pub fn open(
         repository: &Repository,
         current: &Current,
-        memory_bytes: u64,
-        translation: Option<Translation>,
+        Sending { translation, delta_level, jobs, memory_bytes }: Sending,
     ) -> Result<Self> {
         let volume = &current.found.snapshot.volumes[current.volume];
         let of = current.found.volume(&volume.name)?;
         let kind = std::mem::discriminant(&volume.kind);
         let parent = current.parent.as_ref().and_then(|parent| {
-            let mut old = parent.snapshot.volumes.iter();
-            old.find(|old| old.name == volume.name && std::mem::discriminant(&old.kind) == kind)
+            parent.volumes().find(|old| {
+                let old = old.volume();
+                old.name == volume.name && std::mem::discriminant(&old.kind) == kind
+            })
         });
+        let deltas = match (parent, delta_level) {
+            (Some(parent), Some(level)) => Some(Deltas::open(repository, parent, level, jobs)?),
+            _ => None,
+        };
         Ok(Self {
             reader: VolumeReader::open(repository, of, memory_bytes)?,
             root: volume.root,
-            parent: parent.map(|parent| parent.root),
+            parent: parent.map(|parent| parent.volume().root),
             chunking: volume.chunking,
             segments: segment_count(volume.bytes),
             described: 0,
@@ -109,7 +131,14 @@ impl VolumeSource {
             is_far: repository.objects.storage.request_bytes() > 0,
             packer: BlockWriter::new(repository.config.zstd_level)?,
             translation,
+            deltas,
+            delta_bytes: 0,
         })
+    }
+
+    /// Bytes of chunks that went as deltas since this was called last.
+    pub fn take_delta_bytes(&mut self) -> u64 {
+        std::mem::take(&mut self.delta_bytes)
     }
 
     /// Bytes that were read for their fingerprints in the replica, since this was called last.
@@ -158,15 +187,15 @@ impl VolumeSource {
         if self.answers > self.listed * 2 {
             return Err(Error::invalid("the replica asks again and again for the same chunks"));
         }
-        let recipe = match self.recipes.remove(&segment) {
+        let (recipe, is_again) = match self.recipes.remove(&segment) {
             Some((recipe, bytes)) => {
                 self.recipes_bytes -= bytes;
-                recipe
+                (recipe, false)
             }
             // It was answered before, and is asked for again.
-            None => self.recipe(segment)?,
+            None => (self.recipe(segment)?, true),
         };
-        let mut wanted = Wanted { segment, chunks: VecDeque::new() };
+        let mut wanted = Wanted { segment, chunks: VecDeque::new(), is_again };
         let all: Vec<Placed> = placed(&recipe).collect();
         for number in chunks.iter().flat_map(Span::numbers) {
             let chunk = all.get(to_usize(number));
@@ -261,13 +290,16 @@ impl VolumeSource {
         Ok(SourceMessage::Chunks { segment, recipe: bytes })
     }
 
-    /// Bytes of the chunks that were asked for, verified; or a whole frame of them as it is stored,
-    /// which the replica verifies.
+    /// Bytes of the chunks that were asked for, verified, or a delta of them; or a whole frame of
+    /// them as it is stored, which the replica verifies. What is asked for again goes as it is.
     fn data(&mut self, frames: FrameUse) -> Result<SourceMessage> {
         let mut chunks: Vec<Placed> = Vec::new();
         let mut bytes = Vec::new();
+        let is_compressed = frames == FrameUse::Never;
+        let is_again = self.wanted.front().is_some_and(|wanted| wanted.is_again);
         while bytes.len() < DATA_BYTES
             && let Some((segment, (chunk, place))) = self.next_wanted()
+            && self.wanted.front().is_some_and(|wanted| wanted.is_again == is_again)
         {
             if frames != FrameUse::Never
                 && !self.is_far
@@ -293,6 +325,13 @@ impl VolumeSource {
         self.wanted_bytes -= bytes.len();
         let damaged = &mut |_, error| Err(error);
         self.reader.read_chunks(&chunks, &mut bytes, &mut self.buffers, damaged)?;
+        if let Some(deltas) = self.deltas.as_mut().filter(|_| !is_again && is_compressed) {
+            let ranges: Vec<_> = chunks.into_iter().map(|(_, range)| range).collect();
+            if let Some(delta) = deltas.encode(&bytes, &ranges)? {
+                self.delta_bytes += u64::from(delta.bytes);
+                return Ok(SourceMessage::Delta(delta));
+            }
+        }
         if frames != FrameUse::Always {
             return Ok(SourceMessage::Data(bytes));
         }

@@ -18,6 +18,7 @@ fn source_site() -> Site {
     for _ in 0..2 {
         back_up(&here, "web1", &[("root", &disk), ("data", &noise(9, 70_000))]);
         disk[SEGMENT..SEGMENT + 9000].fill(5);
+        disk[2 * SEGMENT..].iter_mut().step_by(9000).for_each(|byte| *byte ^= 1);
     }
     here
 }
@@ -92,9 +93,11 @@ fn answer(dice: &mut Dice, to: &SourceMessage) -> ReplicaMessage {
 fn a_hostile_replica_ends_a_source_with_the_right_error() {
     let here = source_site();
     let (mut breaches, mut refused, mut committed, mut said) = (BTreeSet::new(), 0, 0, 0);
+    let mut deltas = 0;
     for seed in 0..600 {
         let mut dice = Dice(seed);
         let mut source = Source::new(&here.repository, ReplicateOptions::default()).unwrap();
+        source.set_deltas(1);
         let mut sent_bytes = 0;
         'talk: for round in 0.. {
             assert!(round < ROUNDS, "seed {seed}: a source listens to nonsense for ever");
@@ -107,6 +110,10 @@ fn a_hostile_replica_ends_a_source_with_the_right_error() {
                     Ok(Some(message)) => {
                         if let SourceMessage::Data(bytes) = &message {
                             sent_bytes += bytes.len();
+                        }
+                        if let SourceMessage::Delta(delta) = &message {
+                            sent_bytes += delta.bytes as usize;
+                            deltas += 1;
                         }
                         last = message;
                     }
@@ -144,7 +151,7 @@ fn a_hostile_replica_ends_a_source_with_the_right_error() {
             }
         }
     }
-    let reached = (breaches.len(), refused, committed);
+    let reached = (breaches.len(), refused, committed, deltas);
     assert!(breaches.len() > 10 && refused > 10 && said > 2000, "{reached:?} {breaches:#?}");
 }
 

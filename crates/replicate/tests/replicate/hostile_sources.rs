@@ -5,7 +5,9 @@ use std::collections::VecDeque;
 use std::fs;
 
 use silt_backup::ReplicaPeer;
-use silt_format::replica::{Begin, Described, Origin, ReplicaMessage, SourceMessage, TreeStep};
+use silt_format::replica::{
+    Begin, ChunkDelta, Described, Origin, ReplicaMessage, SourceMessage, TreeStep,
+};
 use silt_format::{
     BlockReader, BlockWriter, Chunking, Error, ErrorKind, Id, Recipe, RepositoryId, Result,
 };
@@ -51,6 +53,7 @@ impl Dice {
 struct Seen {
     changed: usize,
     changed_frames: usize,
+    changed_deltas: usize,
     refused: [usize; 2],
     ended: usize,
     committed: u64,
@@ -66,6 +69,7 @@ struct Hostile<'r> {
     changes: usize,
     changed: usize,
     changed_frames: usize,
+    changed_deltas: usize,
     /// Messages that come next.
     said: VecDeque<SourceMessage>,
     is_lost: bool,
@@ -176,6 +180,10 @@ impl Hostile<'_> {
                 self.changed_frames += 1;
                 self.changed_frame(&block)
             }
+            SourceMessage::Delta(delta) => {
+                self.changed_deltas += 1;
+                SourceMessage::Delta(changed_delta(delta, dice))
+            }
             SourceMessage::Steps(steps) => SourceMessage::Steps(changed_steps(steps, dice)),
             other => {
                 self.said.push_back(other);
@@ -217,6 +225,23 @@ fn changed_chunks(segment: u64, recipe: &[u8], dice: &mut Dice) -> SourceMessage
     }
     let chunking = Chunking::FastCdc { min: 1024, avg: 4096, max: 16384 };
     SourceMessage::Chunks { segment, recipe: changed.encode(chunking) }
+}
+
+fn changed_delta(mut delta: ChunkDelta, dice: &mut Dice) -> ChunkDelta {
+    let which = dice.below(delta.bases.len());
+    match dice.below(7) {
+        0 => delta.bases[which].offset = dice.number(delta.bases[which].offset),
+        1 => delta.bases[which].length ^= 1 << dice.below(24),
+        2 => delta.bases.swap(0, which),
+        3 => delta.bytes ^= 1 << dice.below(24),
+        4 => drop(delta.frame.pop()),
+        5 => delta.bases.truncate(which),
+        _ => {
+            let place = dice.below(delta.frame.len());
+            delta.frame[place] ^= 1 << dice.below(8);
+        }
+    }
+    delta
 }
 
 /// A frame of chunks with these bytes.
@@ -349,6 +374,7 @@ fn source_site() -> (Site, Site) {
     for day in 0..2 {
         back_up(&here, "web1", &[("root", &disk)]);
         disk[SEGMENT + 10_000..SEGMENT + 30_000].fill(3);
+        disk[SEGMENT..].iter_mut().step_by(9000).for_each(|byte| *byte ^= 1);
         for directory in 0..3 {
             let directory = root.join(format!("directory{directory}"));
             fs::create_dir_all(&directory).unwrap();
@@ -378,13 +404,17 @@ fn a_hostile_source_leaves_a_replica_whole() {
             if seed % 4 == 0 {
                 let first = ReplicateOptions { newest: Some(1), ..ReplicateOptions::default() };
                 send_by(&here, &replica, first);
-                back_up(&here, "web1", &[("root", &noise(seed + 50, SEGMENT + 77))]);
+                let mut disk = noise(50, SEGMENT + 77);
+                let change = seed.to_le_bytes()[0] | 1;
+                disk.iter_mut().step_by(4000).for_each(|byte| *byte ^= change);
+                back_up(&here, "web1", &[("root", &disk)]);
             }
         }
         let mut dice = Dice(seed);
         let mut source = Source::new(&here.repository, ReplicateOptions::default()).unwrap();
-        let frames = [FrameUse::Never, FrameUse::Stored, FrameUse::Always];
-        source.set_frames(frames[dice.below(3)]);
+        let frames = [FrameUse::Never, FrameUse::Stored, FrameUse::Never, FrameUse::Always];
+        source.set_frames(frames[dice.below(4)]);
+        source.set_deltas(1);
         let mut hostile = Hostile {
             source,
             answers: VecDeque::new(),
@@ -392,6 +422,7 @@ fn a_hostile_source_leaves_a_replica_whole() {
             changes: 1 + dice.below(4),
             changed: 0,
             changed_frames: 0,
+            changed_deltas: 0,
             dice,
             said: VecDeque::new(),
             is_lost: false,
@@ -401,6 +432,7 @@ fn a_hostile_source_leaves_a_replica_whole() {
             Replica::new(&replica.repository, BackupOptions::default()).serve(&mut hostile);
         seen.changed += hostile.changed;
         seen.changed_frames += hostile.changed_frames;
+        seen.changed_deltas += hostile.changed_deltas;
         match served {
             Ok(committed) => {
                 seen.ended += 1;
@@ -419,8 +451,8 @@ fn a_hostile_source_leaves_a_replica_whole() {
     let fresh = replica_of(&here);
     assert!(send(&here, &fresh).is_complete());
     is_sound(&fresh, "an honest one");
-    let Seen { changed, changed_frames, refused, ended, committed, kinds } = &seen;
-    assert!(*changed_frames > 10, "{seen:?}");
+    let Seen { changed, changed_frames, changed_deltas, refused, ended, committed, kinds } = &seen;
+    assert!(*changed_frames > 10 && *changed_deltas > 5, "{seen:?}");
     assert!(*changed > 150 && refused[0] > 50 && refused[1] > 15, "{seen:?}");
     assert!(*ended > 50 && *committed > 50 && kinds.len() > 12, "{seen:?}");
 }

@@ -5,6 +5,7 @@
 mod backlog;
 mod connections;
 mod damage;
+mod deltas;
 mod disks;
 mod foreign;
 mod forged_segments;

@@ -433,7 +433,11 @@ fn print(
                 let new = output::bytes(snapshot.sent_bytes);
                 let reread = output::bytes(snapshot.reread_bytes);
                 let reread = if reads_anew { format!("; {reread} reread") } else { String::new() };
-                output::done(&format!("sent {name}: {new} new of {size}{reread}"));
+                let deltas = match snapshot.delta_bytes {
+                    0 => String::new(),
+                    bytes => format!(", {} of it as deltas", output::bytes(bytes)),
+                };
+                output::done(&format!("sent {name}: {new} new of {size}{deltas}{reread}"));
             }
             Outcome::Postponed => output::done(&format!("{name} follows later")),
             Outcome::Gone => output::done(&format!("{name} was deleted meanwhile")),
@@ -480,6 +484,7 @@ fn print_json(target: &Target, sent: &SnapshotOutcome) {
         "bytes": bytes,
         "new_bytes": sent.new_bytes,
         "sent_bytes": sent.sent_bytes,
+        "delta_bytes": sent.delta_bytes,
         "reread_bytes": sent.reread_bytes,
         "outcome": name,
         "id": id,

@@ -12,6 +12,7 @@ pub fn phases(traffic: Traffic) -> Value {
         "segments": phase(sent.segments, received.segments),
         "fingerprints": phase(sent.fingerprints, received.fingerprints),
         "chunks": phase(sent.chunks, received.chunks),
+        "deltas": phase(sent.deltas, received.deltas),
         "entries": phase(sent.entries, received.entries),
     })
 }

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Deserializer, de};
-use silt_replicate::{Destination, ReplicateOptions};
+use silt_replicate::{DeltaUse, Destination, ReplicateOptions};
 
-use crate::cli::Replicate;
+use crate::cli::{DeltaWhen, Replicate};
 use crate::commands::{Failure, Session};
 use crate::rate::Rate;
 use crate::snapshot_name;
@@ -26,6 +26,8 @@ pub struct ReplicaSettings {
     pub tags: Vec<String>,
     pub newest: Option<u32>,
     pub compression: Option<i32>,
+    /// When chunks go as deltas.
+    pub delta: Option<DeltaWhen>,
     pub limit_write: Option<Rate>,
     pub window: Option<Window>,
     pub password_file: Option<PathBuf>,
@@ -80,6 +82,10 @@ impl ReplicaSettings {
             prefix: self.prefix.clone(),
             tags: self.tags.clone(),
             newest: self.newest.and_then(|newest| usize::try_from(newest).ok()),
+            delta: match self.delta {
+                Some(DeltaWhen::Off) => DeltaUse::Off,
+                Some(DeltaWhen::Auto) | None => DeltaUse::Auto,
+            },
             ..ReplicateOptions::default()
         }
     }
@@ -99,6 +105,7 @@ impl ReplicaSettings {
         }
         self.newest = args.newest.or(self.newest);
         self.compression = args.compression.or(self.compression);
+        self.delta = args.delta.or(self.delta);
         self.window = args.window.clone().or(self.window);
         self.remote_program = args.remote_program.clone().or(self.remote_program);
         if self.limit_write.is_none() || session.chosen.is_on_command_line("limit-write") {
