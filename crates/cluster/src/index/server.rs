@@ -6,13 +6,8 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use silt_format::number::to_u64;
 use silt_format::{ALONE, Fingerprint, Record, Reference, Result, RunRef};
-<<<<<<< HEAD
-use silt_repository::Repository;
-=======
 use silt_repository::heads;
 use silt_repository::objects::Objects;
-use silt_repository::runs::{RunReader, Stream, merge};
->>>>>>> scale
 use silt_repository::series::DEFAULT_DOMAIN;
 use silt_runs::shared_record::SharedRecord;
 use silt_runs::{RunReader, Stream, merge};
