@@ -1,14 +1,14 @@
-//! What of a fleet's snapshots survives when hosts fail: file-system blocks of 64 MB, each on so
+//! What of a fleet's snapshots survives when hosts fail: file-system blocks of 64 MiB, each on so
 //! many hosts, and a snapshot that needs all the blocks it has chunks in.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use crate::random::{Random, draw, floor};
-use crate::report::{Line, Table, percent, plot};
-use crate::schemes::{BLOCK_CHUNKS, BLOCKS_SHARE};
-use crate::trace::{Print, Segment, Trace};
+use crate::random::{Random, draw};
+use crate::report::{Line, Table, number, percent, plot};
+use crate::schemes::{BLOCK_CHUNKS, BLOCKS_SHARE, Needed};
+use crate::trace::{Print, SEGMENT_CHUNKS, Segment, Trace};
 
-/// A fleet as the paper's figures imply it.
+/// How many blocks a snapshot depends on.
 #[derive(Clone, Copy, Debug)]
 pub struct Layout {
     /// Blocks that a machine depends on where all machines' chunks are mixed.
@@ -19,24 +19,34 @@ pub struct Layout {
     pub shared: f64,
 }
 
-/// Fitted to the published figures.
-pub const PUBLISHED: Layout = Layout { mixed: 58_721.0, own: 550.4, shared: 18_040.0 };
 /// Copies of a block, and of a shared one.
 const COPIES: usize = 3;
 const SHARED_COPIES: usize = 6;
-
-/// The probability that a block survives when `failed` of `hosts` fail: at least one copy is
-/// elsewhere.
-pub fn of_block(copies: usize, failed: usize, hosts: usize) -> f64 {
-    if failed < copies {
-        return 1.0;
-    }
-    let lost: f64 = (0..copies).map(|at| (failed - at) as f64 / (hosts - at) as f64).product();
-    1.0 - lost
-}
+const BLOCK_BYTES: f64 = 64.0 * 1024.0 * 1024.0;
+/// How blocks of a segment are counted: chunks of a block, and hosts. A block must hold several
+/// segments, and be a small part of what its host has, as blocks of 64 MiB are.
+const COUNTED: (usize, usize) = (8 * SEGMENT_CHUNKS, 8);
+/// Published (000): a host's snapshots take 3,065 GB in three copies, of which 7 GB a copy are
+/// popular, and a host has 25 machines of 40 GB in segments of 2 MiB; there are 100 hosts.
+const HOST_BYTES: f64 = 3065e9;
+const HOST_SHARED_BYTES: f64 = 7e9;
+const MACHINES: f64 = 25.0;
+const HOSTS: f64 = 100.0;
+const MACHINE_SEGMENTS: f64 = 40e9 / (2.0 * 1024.0 * 1024.0);
 
 impl Layout {
-    /// The probability that a snapshot survives where chunks are mixed.
+    /// The published cluster by the sizes that are published of it. A segment whose chunks are
+    /// mixed with those of other machines depends on so many blocks.
+    pub fn published(blocks_of_segment: f64) -> Self {
+        Self {
+            mixed: MACHINE_SEGMENTS * blocks_of_segment,
+            own: (HOST_BYTES / 3.0 - HOST_SHARED_BYTES) / MACHINES / BLOCK_BYTES,
+            shared: HOST_SHARED_BYTES * HOSTS / BLOCK_BYTES,
+        }
+    }
+
+    /// The probability that a snapshot survives where chunks are mixed, if blocks were lost
+    /// independently of each other.
     pub fn of_mixed(&self, failed: usize, hosts: usize) -> f64 {
         of_block(COPIES, failed, hosts).powf(self.mixed)
     }
@@ -48,15 +58,40 @@ impl Layout {
     }
 }
 
-/// How often a snapshot survives in so many trials: all blocks are placed at random each time.
-fn monte_carlo(blocks: &[(f64, usize)], failed: usize, hosts: usize, trials: usize) -> f64 {
+/// The probability that a block survives when `failed` of `hosts` fail: at least one copy is
+/// elsewhere.
+pub fn of_block(copies: usize, failed: usize, hosts: usize) -> f64 {
+    if failed < copies {
+        return 1.0;
+    }
+    let lost: f64 = (0..copies).map(|at| (failed - at) as f64 / (hosts - at) as f64).product();
+    1.0 - lost
+}
+
+/// A block of any store; those of a shared one are the same for all machines.
+type AnyBlock = (Option<usize>, u32, usize);
+
+/// The share of snapshots that survive, over so many placements: each block's copies are on
+/// different hosts, drawn once for all the machines that need the block.
+fn placed(
+    machines: &[Vec<(AnyBlock, usize)>],
+    (failed, hosts): (usize, usize),
+    trials: usize,
+) -> f64 {
     let mut random = Random(7);
-    let survived = (0..trials).filter(|_| {
-        blocks.iter().all(|(count, copies)| {
-            (0..random.around(*count)).all(|_| survives(*copies, failed, hosts, &mut random))
-        })
-    });
-    survived.count() as f64 / trials as f64
+    let mut survived = 0;
+    for _ in 0..trials {
+        let mut lives: BTreeMap<AnyBlock, bool> = BTreeMap::new();
+        for needed in machines {
+            let all = needed.iter().all(|(block, copies)| {
+                *lives
+                    .entry(*block)
+                    .or_insert_with(|| survives(*copies, failed, hosts, &mut random))
+            });
+            survived += usize::from(all);
+        }
+    }
+    survived as f64 / (trials * machines.len().max(1)) as f64
 }
 
 /// Places a block's copies on different hosts, of which the first `failed` have failed.
@@ -71,91 +106,142 @@ fn survives(copies: usize, failed: usize, hosts: usize, random: &mut Random) -> 
     false
 }
 
-/// The published table, the formula and the trials side by side.
-pub fn table(trials: usize) -> Table {
+/// The published values beside those that follow from the published sizes.
+pub fn table(trace: &Trace) -> Table {
+    // The text has five of the sixteen values: d, p, mixed, own stores.
     let published = [
-        (3, [69.5484, 99.6602, 99.9647, 99.9997]),
-        (5, [2.6475, 96.6533, 99.6472, 99.9967]),
-        (10, [0.0, 66.2464, 95.8481, 99.9603]),
-        (20, [0.0, 1.1325, 66.8407, 99.6231]),
+        (3, 100, Some("69.5"), Some("99.7")),
+        (5, 100, None, None),
+        (10, 100, None, None),
+        (20, 100, Some("0"), Some("1.13")),
+        (3, 1000, None, None),
+        (20, 1000, None, Some("99.62")),
     ];
     let mut table = Table::new(
-        "Snapshots that survive failed hosts, %",
-        &["failed hosts", "hosts", "layout", "published", "formula", "trials"],
+        "Snapshots that survive failed hosts, from the published sizes, %",
+        &[
+            "failed hosts",
+            "hosts",
+            "mixed",
+            "published (output)",
+            "own stores",
+            "published (output)",
+        ],
     );
-    let layout = PUBLISHED;
-    for (failed, published) in published {
-        for (at, hosts) in [100, 1000].into_iter().enumerate() {
-            let mixed = [(layout.mixed, COPIES)];
-            let own = [(layout.own, COPIES), (layout.shared, SHARED_COPIES)];
-            let tried = monte_carlo(&mixed, failed, hosts, trials);
-            let mut row = |name: &str, published: f64, formula: f64, tried: f64| {
-                table.row(vec![
-                    failed.to_string(),
-                    hosts.to_string(),
-                    name.to_owned(),
-                    format!("{published:.4}"),
-                    format!("{:.4}", formula * 100.0),
-                    percent(tried),
-                ]);
-            };
-            row("mixed", published[2 * at], layout.of_mixed(failed, hosts), tried);
-            let tried = monte_carlo(&own, failed, hosts, trials);
-            let formula = layout.of_own(SHARED_COPIES, failed, hosts);
-            row("own stores", published[2 * at + 1], formula, tried);
-        }
+    let blocks = blocks_of_segment(trace);
+    let layout = Layout::published(blocks);
+    for (failed, hosts, mixed, own) in published {
+        table.row(vec![
+            failed.to_string(),
+            hosts.to_string(),
+            percent(layout.of_mixed(failed, hosts)),
+            mixed.unwrap_or("-").to_owned(),
+            percent(layout.of_own(SHARED_COPIES, failed, hosts)),
+            own.unwrap_or("-").to_owned(),
+        ]);
     }
     table.note(format!(
-        "If d of p hosts fail, a block with r copies survives with probability 1 - C(d,r)/C(p,r). \
-         A snapshot survives if all its blocks do: {} mixed blocks, or {} of its own with {COPIES} \
-         copies and {} shared ones with {SHARED_COPIES}. Both layouts are fitted to the published \
-         figures. {trials} trials each.",
-        PUBLISHED.mixed, PUBLISHED.own, PUBLISHED.shared
+        "If d of p hosts fail, a block with r copies survives with probability 1 - C(d,r)/C(p,r), \
+         and a snapshot if all its blocks do, as if independently. Inputs: 3,065 GB a host in three \
+         copies, of which 7 GB a copy are popular; 25 machines a host, 40 GB each; blocks of 64 MiB; \
+         {COPIES} copies, {SHARED_COPIES} of popular blocks. So a snapshot depends on {} blocks of \
+         its own and at most on all {} popular ones. Where chunks are mixed it depends on {} blocks: \
+         19,073 segments, each in {} blocks, as counted on the generated trace with stateless \
+         routing ({} hosts append what comes to blocks of {} chunks). Nothing is fitted.",
+        number(layout.own),
+        number(layout.shared),
+        number(layout.mixed),
+        number(blocks),
+        COUNTED.1,
+        COUNTED.0,
     ));
     table
 }
 
-/// Survival over the number of copies of the shared store.
-pub fn copies_plot() -> String {
-    let lines = [5, 10, 20].map(|failed| Line {
-        name: format!("{failed} of 100 fail"),
-        points: (3..=9)
-            .map(|copies: usize| (copies as f64, PUBLISHED.of_own(copies, failed, 100) * 100.0))
-            .collect(),
+/// Survival over failed hosts, as the paper's figure: a line for each number of copies of popular
+/// blocks, and one for mixed chunks.
+pub fn copies_plot(trace: &Trace) -> String {
+    let layout = Layout::published(blocks_of_segment(trace));
+    let failed = || 0..=10_usize;
+    let line = |name: String, of: &dyn Fn(usize) -> f64| Line {
+        name,
+        points: failed().map(|failed| (failed as f64, of(failed) * 100.0)).collect(),
         is_published: false,
-    });
-    plot("Snapshots that survive", "copies of the shared store", 0.0, &lines)
+    };
+    let mut lines = vec![line("mixed".to_owned(), &|failed| layout.of_mixed(failed, 100))];
+    for copies in [4, 5, 6, 9] {
+        let of = |failed| layout.of_own(copies, failed, 100);
+        lines.push(line(format!("{copies} copies of popular blocks"), &of));
+    }
+    plot("Snapshots that survive, 100 hosts", "failed hosts", 0.0, &lines)
 }
 
-/// The blocks that the last snapshots of a trace depend on: in the product's stores, as counted,
-/// and where chunks are mixed.
-pub fn counted(trace: &Trace, own: &[(usize, usize)], hosts: usize) -> Table {
-    let mixed = mixed_blocks(trace, BLOCK_CHUNKS, hosts);
-    let mean = |counts: &mut dyn Iterator<Item = usize>| {
-        let (sum, count) = counts.fold((0, 0), |(sum, count), next| (sum + next, count + 1));
-        sum as f64 / f64::from(count.max(1))
-    };
-    let layout = Layout {
-        mixed: mean(&mut mixed.into_iter()),
-        own: mean(&mut own.iter().map(|counts| counts.0)),
-        shared: mean(&mut own.iter().map(|counts| counts.1)),
-    };
-    let title = format!("The same with blocks counted on the trace, {BLOCK_CHUNKS} chunks each, %");
-    let mut table = Table::new(&title, &["failed of 100 hosts", "mixed", "own stores"]);
-    for failed in [3, 5, 10, 20] {
-        let own = layout.of_own(SHARED_COPIES, failed, 100);
-        table.row(vec![failed.to_string(), percent(layout.of_mixed(failed, 100)), percent(own)]);
+/// The blocks that the last snapshots of a trace depend on, in the product's stores and where
+/// chunks are mixed: placed on hosts and counted, beside the formula.
+pub fn counted(trace: &Trace, own: &[Vec<Needed>], hosts: usize, trials: usize) -> Table {
+    let mut table = Table::new(
+        "The same with blocks counted and placed, %",
+        &[
+            "chunks of a block",
+            "failed of 100 hosts",
+            "mixed, placed",
+            "by the formula",
+            "own stores, placed",
+            "by the formula",
+        ],
+    );
+    for (block_chunks, needed) in BLOCK_CHUNKS.into_iter().zip(own) {
+        let mixed = mixed_blocks(trace, block_chunks, hosts);
+        let mean = |counts: &mut dyn Iterator<Item = usize>| {
+            let (sum, count) = counts.fold((0, 0), |(sum, count), next| (sum + next, count + 1));
+            sum as f64 / f64::from(count.max(1))
+        };
+        let layout = Layout {
+            mixed: mean(&mut mixed.iter().map(BTreeSet::len)),
+            own: mean(&mut needed.iter().map(|blocks| blocks.0.len())),
+            shared: mean(&mut needed.iter().map(|blocks| blocks.1.len())),
+        };
+        let all_mixed: Vec<Vec<(AnyBlock, usize)>> = mixed
+            .iter()
+            .map(|blocks| blocks.iter().map(|block| (*block, COPIES)).collect())
+            .collect();
+        let all_own: Vec<Vec<(AnyBlock, usize)>> =
+            needed.iter().enumerate().map(of_machine).collect();
+        for failed in [3, 5, 10, 20] {
+            let at = (failed, hosts);
+            table.row(vec![
+                block_chunks.to_string(),
+                failed.to_string(),
+                percent(placed(&all_mixed, at, trials)),
+                percent(layout.of_mixed(failed, hosts)),
+                percent(placed(&all_own, at, trials)),
+                percent(layout.of_own(SHARED_COPIES, failed, hosts)),
+            ]);
+        }
+        table.note(format!(
+            "Blocks of {block_chunks} chunks: a last snapshot depends on {} blocks if fingerprints \
+             decide which host stores a chunk, and on {} blocks of its own and {} popular ones if \
+             {:.0} % of the different chunks are popular.",
+            number(layout.mixed),
+            number(layout.own),
+            number(layout.shared),
+            BLOCKS_SHARE * 100.0
+        ));
     }
     table.note(format!(
-        "A machine's last snapshot depends on {:.1} blocks if fingerprints decide which host \
-         stores a chunk, and on {:.1} blocks of its own and {:.1} shared ones if {:.0} % of the \
-         different chunks are shared.",
-        layout.mixed,
-        layout.own,
-        layout.shared,
-        BLOCKS_SHARE * 100.0
+        "Placed: {trials} times, each block's copies are put on hosts at random, once for all \
+         machines, and the machines are counted that have all their blocks. The formula takes the \
+         mean number of blocks, and that blocks are lost independently. It is below what is counted \
+         where machines depend on different numbers of blocks."
     ));
     table
+}
+
+/// The blocks that a machine needs, with their copies.
+fn of_machine((machine, needed): (usize, &Needed)) -> Vec<(AnyBlock, usize)> {
+    let own = needed.0.iter().map(|block| ((Some(machine), block.0, block.1), COPIES));
+    let shared = needed.1.iter().map(|block| ((None, block.0, block.1), SHARED_COPIES));
+    own.chain(shared).collect()
 }
 
 /// The disk of each machine on its last day.
@@ -169,10 +255,11 @@ fn last_disks(trace: &Trace) -> Vec<BTreeMap<u32, &Segment>> {
     disks
 }
 
-/// Chunks are appended, in the order in which they come, by the host that their bin belongs to.
-fn mixed_blocks(trace: &Trace, block_chunks: usize, hosts: usize) -> Vec<usize> {
+/// Where each chunk is if it is appended, in the order of arrival, by the host that its segment's
+/// bin belongs to.
+fn mixed_places(trace: &Trace, block_chunks: usize, hosts: usize) -> HashMap<Print, AnyBlock> {
     let mut appended = vec![0_usize; hosts];
-    let mut block_of: HashMap<Print, (usize, usize)> = HashMap::new();
+    let mut block_of: HashMap<Print, AnyBlock> = HashMap::new();
     for day in 0..trace.days() {
         for segment in trace.machines.iter().flat_map(|machine| machine.days[day].changed.values())
         {
@@ -182,49 +269,75 @@ fn mixed_blocks(trace: &Trace, block_chunks: usize, hosts: usize) -> Vec<usize> 
             for print in prints() {
                 block_of.entry(*print).or_insert_with(|| {
                     appended[host] += 1;
-                    (host, (appended[host] - 1) / block_chunks)
+                    (Some(host), 0, (appended[host] - 1) / block_chunks)
                 });
             }
         }
     }
+    block_of
+}
+
+/// The blocks that each machine's last snapshot depends on where chunks are mixed.
+fn mixed_blocks(trace: &Trace, block_chunks: usize, hosts: usize) -> Vec<BTreeSet<AnyBlock>> {
+    let block_of = mixed_places(trace, block_chunks, hosts);
     let blocks = |disk: BTreeMap<u32, &Segment>| {
         let prints = disk.values().flat_map(|segment| segment.iter());
-        prints.filter_map(|print| block_of.get(print)).collect::<HashSet<_>>().len()
+        prints.filter_map(|print| block_of.get(print)).copied().collect()
     };
     last_disks(trace).into_iter().map(blocks).collect()
 }
 
-/// How many trials give a share that is right within `error` in nineteen of twenty cases.
-pub fn trials_for(error: f64) -> usize {
-    floor((0.98 / error).powi(2)) + 1
+/// In how many blocks the chunks of a segment of a last snapshot are, the mean.
+fn blocks_of_segment(trace: &Trace) -> f64 {
+    let block_of = mixed_places(trace, COUNTED.0, COUNTED.1);
+    let (mut blocks, mut segments) = (0, 0);
+    for disk in last_disks(trace) {
+        for segment in disk.values().filter(|segment| segment.iter().any(|print| *print != 0)) {
+            let all: BTreeSet<_> = segment.iter().filter_map(|print| block_of.get(print)).collect();
+            (blocks, segments) = (blocks + all.len(), segments + 1);
+        }
+    }
+    f64::from(u32::try_from(blocks).unwrap_or(u32::MAX)) / f64::from(segments.max(1))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{PUBLISHED, monte_carlo, of_block, trials_for};
+    use super::{AnyBlock, of_block, placed, survives};
+    use crate::random::Random;
 
-    #[test]
-    fn the_formula_gives_the_published_table() {
-        let close = |a: f64, b: f64| assert!((a * 100.0 - b).abs() < 0.1, "{a} for {b}");
-        close(of_block(3, 5, 100), 99.993_816);
-        close(of_block(6, 20, 100), 99.996_748);
-        close(PUBLISHED.of_mixed(3, 100), 69.5484);
-        close(PUBLISHED.of_mixed(20, 1000), 66.8407);
-        close(PUBLISHED.of_own(6, 3, 100), 99.6602);
-        close(PUBLISHED.of_own(6, 10, 100), 66.2464);
-        close(PUBLISHED.of_own(6, 20, 100), 1.1325);
-        close(PUBLISHED.of_own(6, 20, 1000), 99.6231);
+    fn binomial(n: u64, k: u64) -> f64 {
+        (0..k).map(|at| (n - at) as f64 / (k - at) as f64).product()
     }
 
     #[test]
-    fn trials_agree_with_the_formula() {
-        let trials = trials_for(0.05);
-        let tried = monte_carlo(&[(550.4, 3)], 10, 100, trials);
-        let formula = of_block(3, 10, 100).powf(550.4);
-        assert!((tried - formula).abs() < 0.1, "{tried} for {formula}");
-        assert!(
-            monte_carlo(&[(1000.0, 3)], 2, 100, 10) >= 1.0,
-            "two hosts can't lose three copies"
-        );
+    fn a_block_is_lost_if_all_its_copies_are() {
+        for (copies, failed, hosts) in [(3, 5, 100), (6, 20, 100), (3, 20, 1000), (4, 3, 50)] {
+            let lost = binomial(failed, copies) / binomial(hosts, copies);
+            let [copies, failed, hosts] =
+                [copies, failed, hosts].map(|number| usize::try_from(number).unwrap_or(0));
+            let formula = of_block(copies, failed, hosts);
+            assert!((1.0 - formula - lost).abs() < 1e-12, "{formula}");
+        }
+        // Many placements of one block of 2 copies, of which 5 of 10 hosts fail: 1 - 10/45.
+        let mut random = Random(1);
+        let alive = (0..20_000).filter(|_| survives(2, 5, 10, &mut random)).count();
+        assert!((alive as f64 / 20_000.0 - 7.0 / 9.0).abs() < 0.015, "{alive}");
+    }
+
+    /// Two machines that need the same block live and die together; two that need a block each do
+    /// not. A placement that draws a block for each machine anew fails here.
+    #[test]
+    fn a_block_that_machines_share_is_placed_once() {
+        let block = |number: u32| -> (AnyBlock, usize) { ((None, number, 0), 1) };
+        let at = (5, 10);
+        for trial in 1..40 {
+            let same = placed(&[vec![block(1)], vec![block(1)]], at, trial) * trial as f64;
+            assert!((same - same.round()).abs() < 1e-9, "{same}");
+        }
+        let half = (1..40).any(|trial| {
+            let own = placed(&[vec![block(1)], vec![block(2)]], at, trial) * trial as f64;
+            (own - own.round()).abs() > 0.1
+        });
+        assert!(half, "blocks of their own are lost independently");
     }
 }

@@ -33,10 +33,10 @@ pub fn table(machines: &str, trace: &Trace, outcomes: &Outcomes) -> (Table, Stri
         &format!("Efficiency over the share that is popular, {machines}, %"),
         &[
             "share %",
-            "published data, by the model",
-            "published",
+            "published data, by the model (fitted at 2 %)",
+            "published (output)",
             "this trace, measured",
-            "this trace, by the model",
+            "this trace, by the model (fitted at 2 %)",
         ],
     );
     let published = [(0.02, 96.01), (0.04, 96.58)];
@@ -78,11 +78,24 @@ pub fn table(machines: &str, trace: &Trace, outcomes: &Outcomes) -> (Table, Stri
 mod tests {
     use super::{fitted, modelled};
 
+    /// Against chunks that are counted: so many with counts by the law, and a set of the first.
     #[test]
-    fn the_model_gives_the_published_efficiency() {
-        let exponent = fitted(0.9601, 0.02, 0.1205, 0.048);
-        assert!((exponent - 0.687).abs() < 0.001, "{exponent}");
-        let at_4 = modelled(0.04, 0.1205, 0.048, exponent);
-        assert!((at_4 - 0.9681).abs() < 0.001, "{at_4}");
+    fn the_model_counts_what_the_most_popular_chunks_have() {
+        let (different, exponent): (u32, f64) = (200_000, 0.6);
+        let counts: Vec<f64> =
+            (1..=different).map(|rank| f64::from(rank).powf(-exponent)).collect();
+        let copies: f64 = counts.iter().sum();
+        // Of 10 million chunks, 2 million are left inside machines.
+        let (raw, left) = (1e7, 2e6);
+        for sigma in [0.01, 0.05, 0.2] {
+            let popular = (f64::from(different) * sigma).round();
+            let covered: f64 = counts.iter().take(crate::random::floor(popular)).sum();
+            let stored = left - left * covered / copies + popular;
+            let found = (raw - stored) / (raw - f64::from(different));
+            let model = modelled(sigma, left / raw, f64::from(different) / raw, exponent);
+            assert!((found - model).abs() < 0.002, "{sigma}: {found} for {model}");
+            let again = fitted(model, sigma, left / raw, f64::from(different) / raw);
+            assert!((again - exponent).abs() < 1e-9, "{again}");
+        }
     }
 }

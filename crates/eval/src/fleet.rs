@@ -1,7 +1,7 @@
 //! The machines of a trace, backed up by the product: each is a series of a repository in memory,
 //! and each of its days a snapshot.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -24,6 +24,9 @@ const VOLUME: &str = "disk";
 const CONTAINER_BYTES: u32 = 64 << 10;
 /// No time is spent on compressing them.
 const ZSTD_LEVEL: i32 = -7;
+
+/// A part of a container: its number, and which part it is.
+pub type Block = (u32, usize);
 
 /// An environment in which a trace always gives the same figures: its chance is drawn from a seed,
 /// by one thread.
@@ -152,18 +155,22 @@ impl<'t> Fleet<'t> {
         Ok(self.repository.build_popular(&options)?)
     }
 
-    /// Of how many blocks of `block_chunks` chunks of its own store, and of the shared one, each
-    /// machine's last snapshot needs chunks.
-    pub fn blocks(&self, block_chunks: usize) -> Result<Vec<(usize, usize)>> {
+    /// The blocks of `block_chunks` chunks, of its own store and of the shared one, that each
+    /// machine's last snapshot needs chunks of.
+    pub fn blocks(&self, block_chunks: usize) -> Result<Vec<(BTreeSet<Block>, BTreeSet<Block>)>> {
         let blocks_of = |name: &str| self.blocks_of(name, block_chunks);
         self.trace.machines.iter().map(|machine| blocks_of(&machine.name)).collect()
     }
 
-    fn blocks_of(&self, machine: &str, block_chunks: usize) -> Result<(usize, usize)> {
+    fn blocks_of(
+        &self,
+        machine: &str,
+        block_chunks: usize,
+    ) -> Result<(BTreeSet<Block>, BTreeSet<Block>)> {
         let found = self.latest(machine)?;
         let reader = VolumeReader::open(&self.repository, found.volume(VOLUME)?, 0)?;
         let mut buffers = silt_repository::volume_reader::ReadBuffers::default();
-        let (mut own, mut shared) = (HashSet::new(), HashSet::new());
+        let (mut own, mut shared) = (BTreeSet::new(), BTreeSet::new());
         let mut next = 0;
         while let Some((index, entry)) = reader.next_segment(next)? {
             for chunk in reader.recipe(index, &entry, &mut buffers)?.chunks {
@@ -177,7 +184,7 @@ impl<'t> Fleet<'t> {
             }
             next = index + 1;
         }
-        Ok((own.len(), shared.len()))
+        Ok((own, shared))
     }
 
     /// Reads every machine's last snapshot and compares it with the trace.

@@ -16,11 +16,13 @@ mod disk;
 mod exchange;
 mod fleet;
 mod generate;
+mod measure;
 mod random;
 mod record;
 mod report;
 mod routed;
 mod schemes;
+mod sensitivity;
 mod spans;
 mod trace;
 
@@ -35,7 +37,8 @@ use crate::report::Table;
 use crate::trace::Trace;
 
 /// Errors end the program with their text; nobody tells them apart.
-type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+type Error = Box<dyn std::error::Error + Send + Sync>;
+type Result<T> = std::result::Result<T, Error>;
 
 #[derive(Parser)]
 #[command(
@@ -59,6 +62,13 @@ enum Command {
         #[arg(long, value_delimiter = ',', value_name = "NAME")]
         vms: Vec<String>,
         /// The file to write.
+        #[arg(long, value_name = "FILE")]
+        trace: PathBuf,
+    },
+    /// Count the statistics of a trace that the generator takes
+    #[command(after_help = "Examples:\n  silt-eval measure --trace fleet.trace")]
+    Measure {
+        /// A file that `record` or `generate` wrote.
         #[arg(long, value_name = "FILE")]
         trace: PathBuf,
     },
@@ -117,8 +127,8 @@ struct Tables {
     /// Hosts that the exchange simulates.
     #[arg(long, default_value_t = 4)]
     hosts: usize,
-    /// Trials of the availability model.
-    #[arg(long, default_value_t = availability::trials_for(0.05))]
+    /// How often blocks are placed to count which snapshots survive.
+    #[arg(long, default_value_t = 200)]
     trials: usize,
 }
 
@@ -132,6 +142,10 @@ fn main() -> ExitCode {
         Command::Record { disks, vms, trace } => {
             record::record(&disks, &vms).and_then(|recorded| save(&recorded, &trace))
         }
+        Command::Measure { trace } => Trace::read(&trace).map(|found| {
+            let found = measure::measure(&found);
+            println!("{}\n{found:#?}", measure::table("the trace", &found).markdown());
+        }),
         Command::Generate { shape, trace } => save(&generate(&shape.shape()), &trace),
         Command::Tables(tables) => run(&tables),
     };
@@ -156,6 +170,11 @@ fn save(trace: &Trace, file: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Sensitivity is over many traces, which are smaller.
+fn base_machines(shape: &ShapeArgs) -> usize {
+    shape.machines.min(32)
+}
+
 fn run(options: &Tables) -> Result<()> {
     std::fs::create_dir_all(&options.out)?;
     let mut text = "# Evaluation\n\nThe schemes of the papers that Siltstone is built on, run by \
@@ -167,13 +186,17 @@ fn run(options: &Tables) -> Result<()> {
         table.write_csv(&options.out, name)
     };
     let plot = |name: &str, svg: &str| std::fs::write(options.out.join(format!("{name}.svg")), svg);
-    let generated = generate(&options.shape.shape());
+    let shape = options.shape.shape();
+    let generated = generate(&shape);
+    add("statistics", &measure::table("the generated trace", &measure::measure(&generated)))?;
     let machines = format!("{} generated machines", generated.machines.len());
     let outcomes = schemes::run_all(&generated)?;
     add("efficiency", &schemes::table(&machines, &generated, &outcomes))?;
     if let Some(file) = &options.trace {
         let recorded = Trace::read(file)?;
         let machines = format!("{} recorded machines", recorded.machines.len());
+        let found = measure::measure(&recorded);
+        add("statistics-recorded", &measure::table("the recorded trace", &found))?;
         let outcomes = schemes::run_all(&recorded)?;
         let mut table = schemes::table(&machines, &recorded, &outcomes);
         table.note("The published figures come from other machines, and many more of them.");
@@ -185,9 +208,12 @@ fn run(options: &Tables) -> Result<()> {
     let (table, svg) = coverage::table(&machines, &generated, &outcomes);
     add("coverage", &table)?;
     plot("coverage", &svg)?;
-    add("availability", &availability::table(options.trials))?;
-    plot("availability", &availability::copies_plot())?;
-    add("availability-counted", &availability::counted(&generated, &outcomes.blocks, 100))?;
+    let base = Shape { machines: base_machines(&options.shape), segments: 6, days: 6, ..shape };
+    add("sensitivity", &sensitivity::table(&base)?)?;
+    add("availability", &availability::table(&generated))?;
+    plot("availability", &availability::copies_plot(&generated))?;
+    let placed = availability::counted(&generated, &outcomes.blocks, 100, options.trials);
+    add("availability-counted", &placed)?;
     add("exchange", &exchange::table(options.scale, options.hosts, &std::env::temp_dir())?)?;
     add("ways", &spans::comparison())?;
     add("rounds", &spans::rounds_by_memory())?;

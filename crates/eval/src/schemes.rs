@@ -1,16 +1,19 @@
 //! The schemes, each run over a whole trace: the product's by the product itself.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::thread::ScopedJoinHandle;
 
 use silt_format::{BLOCK_BYTES, Level, LevelBytes};
 use siltstone::{DetectionOptions, PopularReport, SharePolicy};
 
 use crate::Result;
-use crate::fleet::Fleet;
+use crate::fleet::{Block, Fleet};
 use crate::report::{Table, number, percent};
 use crate::routed;
 use crate::trace::{Print, Trace};
+
+/// Blocks of its own store and of the shared one.
+pub type Needed = (BTreeSet<Block>, BTreeSet<Block>);
 
 /// What a scheme leaves.
 pub struct Outcome {
@@ -32,9 +35,9 @@ pub struct Outcomes {
     pub alone: u64,
     /// Chunks that are stored by the share of the different ones that is popular.
     pub shares: Vec<(f64, u64)>,
-    /// Blocks of its own and of the shared store that each machine's last snapshot needs where
-    /// [`BLOCKS_SHARE`] is popular.
-    pub blocks: Vec<(usize, usize)>,
+    /// For each of [`BLOCK_CHUNKS`], the blocks of its own and of the shared store that each
+    /// machine's last snapshot needs where [`BLOCKS_SHARE`] is popular.
+    pub blocks: Vec<Vec<Needed>>,
 }
 
 /// The cluster that the papers report on: raw bytes, machines, bytes of an index entry.
@@ -47,8 +50,9 @@ const BINS: u64 = 1024;
 const ROUNDS: usize = 2;
 /// Popular shares of the different chunks, rising: what is shared stays so.
 const SHARES: [f64; 6] = [0.005, 0.01, 0.02, 0.04, 0.08, 0.16];
-/// With how many chunks a block, and which share, the blocks of snapshots are counted.
-pub const BLOCK_CHUNKS: usize = 1024;
+/// With how many chunks a block, and which share, the blocks of snapshots are counted. A machine of
+/// the trace has as many blocks of 8 chunks as one of 40 GB has of 64 MiB.
+pub const BLOCK_CHUNKS: [usize; 3] = [8, 64, 1024];
 pub const BLOCKS_SHARE: f64 = 0.02;
 
 /// Where the parent's segment at the same offset is all that is searched.
@@ -106,7 +110,7 @@ struct Whole {
     /// Chunks that are stored and shared before anything is shared, with each of [`SHARES`], and
     /// with all duplicates.
     counts: Vec<(u64, u64)>,
-    blocks: Vec<(usize, usize)>,
+    blocks: Vec<Vec<Needed>>,
 }
 
 fn whole(trace: &Trace) -> Result<Whole> {
@@ -118,7 +122,7 @@ fn whole(trace: &Trace) -> Result<Whole> {
     for share in SHARES {
         count(&fleet.share(SharePolicy::Popular(share))?);
         if share == BLOCKS_SHARE {
-            blocks = fleet.blocks(BLOCK_CHUNKS)?;
+            blocks = BLOCK_CHUNKS.iter().map(|size| fleet.blocks(*size)).collect::<Result<_>>()?;
         }
     }
     count(&fleet.share(SharePolicy::Duplicates)?);
@@ -172,6 +176,23 @@ pub fn run_all(trace: &Trace) -> Result<Outcomes> {
     })
 }
 
+/// The efficiencies of dirty bits, one signature, 2 % popular, and stateless routing with binning.
+pub fn in_brief(trace: &Trace) -> Result<[f64; 4]> {
+    let (one, all) = std::thread::scope(|scope| {
+        let one = scope.spawn(|| Fleet::backed_up(trace, ONE_SIGNATURE)?.count());
+        let all = scope.spawn(|| {
+            let fleet = Fleet::backed_up(trace, DetectionOptions::default())?;
+            fleet.share(SharePolicy::Popular(0.02))?;
+            Ok((dirty_chunks(&fleet.levels), stored(&fleet.count()?)))
+        });
+        (joined(one), joined(all))
+    });
+    let (one, (dirty, popular)) = (stored(&one?), all?);
+    let (raw, perfect) = (trace.raw_chunks(), unique(trace));
+    let routed = routed::stored_chunks(trace, BINS).0;
+    Ok([dirty, one, popular, routed].map(|stored| efficiency(raw, perfect, stored)))
+}
+
 /// What a thread came to.
 fn joined<T>(thread: ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -188,9 +209,9 @@ pub fn table(machines: &str, trace: &Trace, outcomes: &Outcomes) -> Table {
             "of raw left %",
             "data reduction %",
             "efficiency %",
-            "published efficiency %",
+            "published efficiency % (output)",
             "index MB a host, scaled",
-            "published MB",
+            "published MB (output)",
         ],
     );
     for outcome in &outcomes.schemes {

@@ -32,13 +32,26 @@ fn disks_are_recorded_and_every_table_is_written() {
     let small = ["--machines", "8", "--segments", "4", "--scale", "0.0005", "--trials", "20"];
     let text =
         eval(&[&["tables", "--out", "out", "--trace", "t"], &small[..]].concat(), folder.path());
-    for title in ["Efficiency of the schemes, 2 recorded", "survive", "exchange", "Scheduling"] {
+    for title in [
+        "Efficiency of the schemes, 2 recorded",
+        "survive",
+        "exchange",
+        "Scheduling",
+        "Sensitivity",
+    ] {
         assert!(text.contains(title), "{title} in {text}");
     }
     // The disks have 6 MiB in common, and each day changes one chunk.
     let row = text.split("2 recorded machines").nth(1).unwrap();
-    let row = row.lines().find(|line| line.starts_with("| synchronous")).unwrap();
-    assert!(row.contains("| 100.00 | 100.00 |"), "{row}");
+    let row = |name: &str| row.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
+    // 2,048 chunks each on three days; 1,536 and two times 512 are different, and what is written
+    // to both disks on each day.
+    let left = f64::from(1536 + 2 * 512 + 3) / f64::from(2 * 3 * 2048) * 100.0;
+    let synchronous = row("| synchronous");
+    assert!(synchronous.contains(&format!("| {left:.2} |")), "{synchronous} for {left}");
+    // Dirty bits leave the whole first day, then a segment of 512 chunks, then two.
+    let dirty = f64::from(2 * (2048 + 512 + 2 * 512)) / f64::from(2 * 3 * 2048) * 100.0;
+    assert!(row("| dirty bits").contains(&format!("| {dirty:.2} |")), "{}", row("| dirty bits"));
     for file in ["RESULTS.md", "efficiency.csv", "exchange.csv", "coverage.svg", "availability.svg"]
     {
         assert!(folder.path().join("out").join(file).exists(), "{file}");
