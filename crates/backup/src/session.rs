@@ -14,7 +14,6 @@ use silt_repository::budget::Budget;
 use silt_repository::check_record::{Avoided, record_damaged_recipes};
 use silt_repository::env::Context;
 use silt_repository::event::{Activity, Progress, Warning};
-use silt_repository::heads;
 use silt_repository::lease::{self, HeldLease};
 use silt_repository::map::MapReader;
 use silt_repository::objects::is_damage;
@@ -38,7 +37,7 @@ use super::parent::{ParentVolume, newest_sound};
 use super::pipeline::Pipeline;
 use super::scan::{Outcome, Scanned, Scanner};
 use silt_repository::jobs::jobs;
-use silt_repository::repository::Repository;
+use silt_repository::{Repository, heads};
 
 /// Maximum number of warnings about the sources. A source that has shrunk causes one for each
 /// segment.

@@ -350,8 +350,8 @@ pub fn table(scale: f64, hosts: usize, folder: &Path) -> Result<Table> {
     table.note(format!(
         "{hosts} of 100 hosts receive what all 100 send them; {:.1} % of the requests of the \
          published cluster, with the buffers of 35 MB of memory. Hours are those of the cost model \
-         ({:.2}) and 10 ms for each write and each read at another place, scaled to all requests. A \
-         partition that is larger than 35 MB cannot be compared in them. Sorted runs are scaled \
+         ({:.2}) and 10 ms for each write and each read at another place, scaled to all requests. \
+         A partition that is larger than 35 MB cannot be compared in them. Sorted runs are scaled \
          like the others, although a host with fewer requests needs fewer runs.",
         scale * 100.0,
         base_hours()

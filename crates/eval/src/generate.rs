@@ -45,8 +45,8 @@ pub struct Shape {
 
 impl Default for Shape {
     /// As `silt-eval measure` counted on six Debian machines of two days (2026-11-24), but for what
-    /// the papers give of their data: that frequency is inversely proportional to rank, that 23 % of
-    /// all segments of a snapshot have changed (001, d1 = 77 %), and runs of 2.92 segments. That
+    /// the papers give of their data: that frequency is inversely proportional to rank, that 23 %
+    /// of all segments of a snapshot have changed (001, d1 = 77 %), and runs of 2.92 segments. That
     /// new data reaches one machine alone is what was counted where no updates were installed on
     /// the second day. Not known: `sharing` among 2,500 machines, and what `moved`, `replaced` and
     /// `update_sharing` were; the tables of sensitivity are over these.

@@ -73,8 +73,10 @@ pub fn decode(name: &str, bytes: &[u8]) -> Result<(), silt_format::Error> {
             Hello::decode(bytes, ReplicaRole::Source).map(drop)
         }
         "message-ask" | "message-begin" | "message-segments" | "message-chunks"
-        | "message-data" | "message-frame" | "message-steps" | "message-end" | "message-commit"
-        | "message-abort" | "message-bye" => SourceMessage::decode(bytes).map(drop),
+        | "message-data" | "message-frame" | "message-delta" | "message-steps" | "message-end"
+        | "message-commit" | "message-abort" | "message-bye" => {
+            SourceMessage::decode(bytes).map(drop)
+        }
         "message-known" | "message-ready" | "message-need" | "message-want" | "message-placed"
         | "message-committed" | "message-failed" => ReplicaMessage::decode(bytes).map(drop),
         "init-ask" | "init-empty" | "init-exists" | "init-objects" | "init-made"

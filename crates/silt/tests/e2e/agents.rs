@@ -382,7 +382,7 @@ const MESSAGES: [(&str, &str); 10] = [
     ("cancelled", "agent series"),
     (
         "cluster_agent",
-        "agent allow failing leads parallel running tasks time unknown_jobs unreadable_messages \
+        "agent allow failing index leads parallel running tasks time unknown_jobs unreadable_messages \
          version zone",
     ),
     ("cluster_director", "agent limit oldest_waiting outstanding since time waiting"),
