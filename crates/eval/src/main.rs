@@ -21,6 +21,7 @@ mod random;
 mod record;
 mod report;
 mod routed;
+mod scale;
 mod schemes;
 mod sensitivity;
 mod spans;
@@ -81,6 +82,11 @@ enum Command {
         #[arg(long, value_name = "FILE")]
         trace: PathBuf,
     },
+    /// Plan a cluster: memory, hours, messages, requests and dollars, by the cost model
+    #[command(after_help = "Examples:
+  silt-eval scale
+  silt-eval scale --disks 20000 --disk-gb 100 --speed-mb 300")]
+    Scale(scale::Inputs),
     /// Write all tables and plots to a folder
     #[command(after_help = "Examples:
   silt-eval tables --out results
@@ -147,6 +153,10 @@ fn main() -> ExitCode {
             println!("{}\n{found:#?}", measure::table("the trace", &found).markdown());
         }),
         Command::Generate { shape, trace } => save(&generate(&shape.shape()), &trace),
+        Command::Scale(inputs) => {
+            println!("{}", scale::table(&inputs).markdown());
+            Ok(())
+        }
         Command::Tables(tables) => run(&tables),
     };
     match result {
