@@ -175,7 +175,8 @@ pub fn table(inputs: &Inputs) -> Table {
     }
     let month = inputs.new_bytes() * inputs.compressed / 1e9 * 30.0;
     table.note(format!(
-        "New data: {} TB a day after compression; what is kept of 30 days costs {} dollars a month.",
+        "New data: {} TB a day after compression; what is kept of 30 days costs {} dollars a \
+         month.",
         number(inputs.new_bytes() * inputs.compressed / 1e12),
         number(month * inputs.gb_dollars)
     ));
@@ -198,7 +199,7 @@ mod tests {
         Cli::parse_from([&["scale", "--disks", "2400"], arguments].concat()).inputs
     }
 
-    /// The bounds that no schedule beats: what is dirty is read twice, and twice the hosts halve it.
+    /// The bounds that no schedule beats: what is dirty is read twice; twice the hosts halve it.
     #[test]
     fn hours_are_at_least_those_of_reading_and_fall_with_hosts() {
         let inputs = inputs(&[]);

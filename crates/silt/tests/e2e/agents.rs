@@ -382,8 +382,8 @@ const MESSAGES: [(&str, &str); 10] = [
     ("cancelled", "agent series"),
     (
         "cluster_agent",
-        "agent allow failing index leads parallel running tasks time unknown_jobs unreadable_messages \
-         version zone",
+        "agent allow failing index leads parallel running tasks time unknown_jobs \
+         unreadable_messages version zone",
     ),
     ("cluster_director", "agent limit oldest_waiting outstanding since time waiting"),
     (
