@@ -141,13 +141,14 @@ pub fn table(trace: &Trace) -> Table {
         ]);
     }
     table.note(format!(
-        "If d of p hosts fail, a block with r copies survives with probability 1 - C(d,r)/C(p,r), \
-         and a snapshot if all its blocks do, as if independently. Inputs: 3,065 GB a host in \
-         three copies, of which 7 GB a copy are popular; 25 machines a host, 40 GB each; \
-         blocks of 64 MiB; {COPIES} copies, {SHARED_COPIES} of popular blocks. So a snapshot \
-         depends on {} blocks of its own and at most on all {} popular ones. Where chunks are mixed it depends on {} \
-         blocks: 19,073 segments, each in {} blocks, as counted on the generated trace with \
-         stateless routing ({} hosts append what comes to blocks of {} chunks). Nothing is fitted.",
+        "If d of p hosts fail, a block with r copies survives with probability 1 - \
+         C(d,r)/C(p,r), and a snapshot if all its blocks do, as if independently. Inputs: 3,065 \
+         GB a host in three copies, of which 7 GB a copy are popular; 25 machines a host, 40 GB \
+         each; blocks of 64 MiB; {COPIES} copies, {SHARED_COPIES} of popular blocks. So a \
+         snapshot depends on {} blocks of its own and at most on all {} popular ones. Where \
+         chunks are mixed it depends on {} blocks: 19,073 segments, each in {} blocks, as \
+         counted on the generated trace with stateless routing ({} hosts append what comes to \
+         blocks of {} chunks). Nothing is fitted.",
         number(layout.own),
         number(layout.shared),
         number(layout.mixed),

@@ -147,12 +147,12 @@ pub fn comparison() -> Table {
     }
     let seeks = (50.4 * 3600.0 - scan) / PAPER.seek_s;
     table.note(format!(
-        "Inputs: 22 % of 40 GB changed, 74.5 % of that stored already, 50 MB/s, 10 ms a seek, and \
-         the cost model. Columns called published are outputs. How often look-ups seek is not \
-         published: the three rows are bounds. The published hours are those of {:.2} million \
-         seeks a host, {:.0} % of the chunks. Rounds read the index in each of 12 rounds, without \
-         overlap. The slides count 5.5 TB over the network and 4.84 TB stored, with other shares than \
-         the 74.5 % used here.",
+        "Inputs: 22 % of 40 GB changed, 74.5 % of that stored already, 50 MB/s, 10 ms a seek, \
+         and the cost model. Columns called published are outputs. How often look-ups seek is \
+         not published: the three rows are bounds. The published hours are those of {:.2} \
+         million seeks a host, {:.0} % of the chunks. Rounds read the index in each of 12 \
+         rounds, without overlap. The slides count 5.5 TB over the network and 4.84 TB stored, \
+         with other shares than the 74.5 % used here.",
         seeks / 1e6,
         seeks / requests * 100.0
     ));
