@@ -121,7 +121,7 @@ fn base(
         let domain = head.as_ref().map_or_else(|| empty().domain, |head| head.domain);
         make_series(repository, series, name, domain, started_ns)?;
     } else if head.is_none() {
-        silt_repository::settle::settle_record(objects, series)?;
+        objects.storage.settle(&silt_repository::objects::key(&names::series(series))?)?;
     }
     if head.is_none() {
         // After the record: a rename to this name looks for one after it has been committed.
