@@ -60,9 +60,11 @@ fn a_chunk_that_is_on_its_way_is_not_sent_twice() {
     back_up(&here, "web1", &[("root", &disk)]);
     let there = replica_of(&here);
     let report = send(&here, &there);
-    // One that was placed may have been forgotten.
+    // The table of recent chunks has a place for each of 65,536 values, and a newer chunk takes an
+    // older one's: each of the nine is forgotten with a probability of about 0.1, more than five of
+    // them in less than one run in ten thousand. Without the table, all nine are sent again.
     let again = report.snapshots[0].sent_bytes - u64::try_from(unique).unwrap();
-    assert!(again <= 2 * 4096, "{again} bytes were sent twice");
+    assert!(again <= 5 * 4096, "{again} bytes were sent twice");
     assert!(read(&there, "web1", "root") == disk);
     check(&there);
 }
