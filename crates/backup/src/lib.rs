@@ -14,6 +14,7 @@ mod described;
 mod detect;
 mod draft;
 mod feed;
+mod first;
 mod hint;
 mod known;
 mod map_builder;
@@ -31,6 +32,7 @@ mod tree;
 
 pub use container::ContainerWriter;
 pub use described::{Recognition, ReplicaPeer, Taken};
+pub use first::ClaimedNames;
 pub use hint::Hint;
 pub use options::{BackupOptions, DetectionOptions};
 pub use pipeline::Pipeline;

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use silt_chunking::{Fingerprinter, SegmentDigester};
 use silt_format::{
-    ALONE, Chunking, Error, Head, Id, Level, LevelBytes, MapRoot, ObjectTag, PRIVATE_STORE, Result,
-    SEGMENT_BYTES, SeriesId, Snapshot, SummaryGeometry, Volume, VolumeKind, names,
+    Chunking, Error, Head, Id, Level, LevelBytes, MapRoot, ObjectTag, PRIVATE_STORE, Result,
+    SEGMENT_BYTES, Snapshot, SummaryGeometry, Volume, VolumeKind,
 };
 use silt_repository::budget::Budget;
 use silt_repository::check_record::{Avoided, record_damaged_recipes};
@@ -18,7 +18,6 @@ use silt_repository::lease::{self, HeldLease};
 use silt_repository::map::MapReader;
 use silt_repository::objects::is_damage;
 use silt_repository::packs::PackWriter;
-use silt_repository::series::DEFAULT_DOMAIN;
 use silt_repository::summary::{reference_bound, write_summary};
 use silt_repository::upload::Uploads;
 use silt_runs::shared_index::{SharedIndex, SharedLookup};
@@ -29,6 +28,7 @@ use super::commit::{Commit, commit};
 use super::container::ContainerWriter;
 use super::described::Taken;
 use super::feed::Feed;
+use super::first::{ClaimedNames, base};
 use super::hint::Hint;
 use super::known::Known;
 use super::map_builder::MapBuilder;
@@ -97,51 +97,6 @@ pub struct BackupSession<'r> {
     warnings: usize,
 }
 
-/// Returns the head that a backup builds upon. Creates the series if there is none.
-fn base(
-    repository: &Repository,
-    (series, name): (SeriesId, &str),
-    newest: Option<String>,
-    options: &BackupOptions,
-    started_ns: i64,
-) -> Result<Head> {
-    let objects = &repository.objects;
-    // Before its first commit, the record defines the domain of a series: a sweep of the shared
-    // store uses it.
-    let empty = || {
-        let is_alone = options.no_share || !objects.keys.has_domain(DEFAULT_DOMAIN);
-        let wanted = if is_alone { ALONE } else { DEFAULT_DOMAIN };
-        let domain = repository.series_record(series).map_or(wanted, |record| record.domain);
-        Head::empty(series, domain, name)
-    };
-    let head = newest.map(|name| heads::base(objects, series, &name, empty)).transpose();
-    let head = head.map_err(|error| heads::with_recovery(error, name))?;
-    // Create a lost record again: without it, listings would not show the series.
-    if !objects.exists(&names::series(series))? {
-        let domain = head.as_ref().map_or_else(|| empty().domain, |head| head.domain);
-        make_series(repository, series, name, domain, started_ns)?;
-    } else if head.is_none() {
-        objects.storage.settle(&silt_repository::objects::key(&names::series(series))?)?;
-    }
-    if head.is_none() {
-        // After the record: a rename to this name looks for one after it has been committed.
-        repository.require_unused_name(name)?;
-    }
-    let head = head.unwrap_or_else(empty);
-    if !objects.keys.has_domain(head.domain) {
-        let message =
-            format!("series '{name}' shares chunks with others, but this key must not share");
-        return Err(Error::new(silt_format::ErrorKind::Denied, message));
-    }
-    if options.no_share && head.domain != ALONE {
-        return Err(Error::invalid(format!(
-            "series '{name}' shares chunks with others since its first backup; only a new series \
-             can be one that shares nothing"
-        )));
-    }
-    Ok(head)
-}
-
 /// Fails with `Invalid` for names that a user could not enter.
 pub(super) fn check_name(what: &str, name: &str) -> Result<()> {
     if silt_repository::series::is_name(name) {
@@ -158,10 +113,20 @@ impl<'r> BackupSession<'r> {
     ///
     /// Fails with `Busy` while another backup of the series runs.
     pub fn begin(repository: &'r Repository, name: &str, options: BackupOptions) -> Result<Self> {
+        Self::begin_claimed(repository, name, options, &ClaimedNames::default())
+    }
+
+    /// The same for a series whose name may be among the claimed ones: then it is not searched for
+    /// again.
+    pub fn begin_claimed(
+        repository: &'r Repository,
+        name: &str,
+        options: BackupOptions,
+        claimed: &ClaimedNames,
+    ) -> Result<Self> {
         check_name("series", name)?;
         let objects = &repository.objects;
-        let context = objects.context.clone();
-        let series = repository.series_id(name);
+        let (context, series) = (objects.context.clone(), repository.series_id(name));
         let session = context.random();
         silt_repository::settle::verify_unchanged_since_opened(objects)?;
         objects.believed.require_may_write(objects.signer.id(), name)?;
@@ -171,7 +136,8 @@ impl<'r> BackupSession<'r> {
         }
         let lease = HeldLease::acquire(objects, series, name, state.lease, session)?;
         let started_ns = context.env.now_ns();
-        let mut head = base(repository, (series, name), state.head, &options, started_ns)?;
+        let by = (options.no_share, claimed.has(series));
+        let mut head = base(repository, (series, name), state.head, by)?;
         let parent = if options.no_parent { None } else { newest_sound(repository, &head)? };
         let (parent, trusted) = parent.unzip();
         let budget = objects.context.budget(options.memory_bytes);
@@ -188,8 +154,8 @@ impl<'r> BackupSession<'r> {
         let avoided = Arc::new(Avoided::new(&checked, &shared_checked));
         let reader = Arc::new(MapReader::new(objects, &head));
         let mut config = repository.config.clone();
-        let container_bytes = budget.container_bytes(config.container_bytes as usize);
-        config.container_bytes = silt_format::number::to_u32(container_bytes);
+        let bytes = budget.container_bytes(config.container_bytes as usize);
+        config.container_bytes = silt_format::number::to_u32(bytes);
         let tag = ObjectTag::first(context.random_id());
         Ok(Self {
             containers: ContainerWriter::new(
@@ -559,22 +525,6 @@ fn format_name(format: SourceFormat) -> &'static str {
         SourceFormat::Qcow2 => "qcow2",
         SourceFormat::Stream => "stream",
         SourceFormat::Nbd => "nbd",
-    }
-}
-
-fn make_series(
-    repository: &Repository,
-    id: SeriesId,
-    name: &str,
-    domain: u32,
-    created_ns: i64,
-) -> Result<()> {
-    use silt_format::{ErrorKind, ObjectKind, SeriesRecord};
-    let record = SeriesRecord { name: name.to_owned(), domain, created_ns };
-    let address = silt_repository::objects::Address::new(ObjectKind::Series, id, 0);
-    match repository.objects.put(&names::series(id), address, &record.encode()) {
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
-        other => other.map(|_| ()),
     }
 }
 

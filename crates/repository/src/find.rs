@@ -218,22 +218,32 @@ impl Repository {
     /// Returns the newest head of the series whose alias is `name`. Reads the newest heads of all
     /// series that this key opens; skips damaged ones.
     pub fn shown_as(&self, name: &str) -> Result<Option<Head>> {
-        self.find_head(&|head| head.alias.as_deref() == Some(name))
+        self.find_head(&mut |head| head.alias.as_deref() == Some(name))
     }
 
     /// The first newest head that `is_wanted`, of the series that this key opens.
-    pub fn find_head(&self, is_wanted: &(dyn Fn(&Head) -> bool + Sync)) -> Result<Option<Head>> {
+    pub fn find_head(&self, is_wanted: &mut dyn FnMut(&Head) -> bool) -> Result<Option<Head>> {
         let read = |repository: &Self, (id, _)| match repository.head(id) {
             Err(error) if !is_damage(&error) => Err(error),
-            head => Ok(head.ok().flatten().filter(|head| is_wanted(head))),
+            head => Ok(head.ok().flatten()),
         };
         // The first one that is found ends the search, as an error does.
         let found = each_beside(self, self.newest_generations()?, read, |head| match head {
-            Ok(None) => Ok(()),
-            Ok(Some(head)) => Err(Ok(Box::new(head))),
+            Ok(Some(head)) if is_wanted(&head) => Err(Ok(Box::new(head))),
+            Ok(_) => Ok(()),
             Err(error) => Err(Err(error)),
         });
         found.map_or_else(|found| found.map(|head| Some(*head)), |()| Ok(None))
+    }
+
+    /// Calls `each` with the alias of every series that has one, of those that this key opens;
+    /// skips damaged heads.
+    pub fn for_each_alias(&self, each: &mut dyn FnMut(&str)) -> Result<()> {
+        let found = self.find_head(&mut |head| {
+            head.alias.as_deref().map(&mut *each);
+            false
+        });
+        found.map(drop)
     }
 
     fn no_such_series(&self, name: &str) -> Result<Error> {

@@ -105,9 +105,9 @@ impl Repository {
                 "series '{name}' exists already, or has been renamed from that name"
             )));
         }
-        let is_shown =
+        let mut is_shown =
             |other: &Head| other.series != head.series && other.alias.as_deref() == Some(name);
-        if let Some(other) = self.find_head(&is_shown)? {
+        if let Some(other) = self.find_head(&mut is_shown)? {
             let message = format!("series '{}' is shown as '{name}' already", other.name);
             return Err(taken(message));
         }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use silt_format::{ErrorKind, Level, Result};
 use silt_source::VolumeSource;
-use silt_storage::{MemoryStorage, list_all};
+use silt_storage::{MemoryStorage, Operation, RecordingStorage, list_all};
 use siltstone::{BackupOptions, Repository, RoundMember, RoundOptions, RoundReport};
 
 use crate::kit::{self, MemorySource, World};
@@ -527,4 +527,36 @@ fn volumes_are_read_once_and_what_is_stored_of_them_twice() {
         let check = shared::check(&repository);
         assert!(check.damage.is_empty() && check.unreferenced == 0, "{check:?}");
     }
+}
+
+#[test]
+fn new_series_of_a_round_search_for_their_names_once() {
+    let world = World::new(9);
+    let heads_read = |new: usize| {
+        let storage = Arc::new(RecordingStorage::new(MemoryStorage::new()));
+        let repository = kit::init(storage.clone(), &world).unwrap();
+        for number in 0..12 {
+            kit::backup(&repository, &format!("old{number}"), &kit::image(number, 3)).unwrap();
+        }
+        repository.rename("old3", "new1").unwrap();
+        storage.take();
+        let images: Vec<_> = (0..new)
+            .map(|number| (format!("new{number}"), kit::image(100 + number as u64, 3)))
+            .collect();
+        let members = images.iter().map(|(name, image)| image_member(name, image)).collect();
+        let report = repository.backup_round(members, &rescan()).unwrap();
+        let heads = storage.take().into_iter().filter(|it| match &it.operation {
+            Operation::Get { key, .. } => key.as_str().contains("/heads/"),
+            _ => false,
+        });
+        let failed = report.backups.iter().enumerate().filter(|(_, it)| it.is_err());
+        assert_eq!(failed.map(|(number, _)| number).collect::<Vec<_>>(), [1]);
+        let error = report.backups[1].as_ref().unwrap_err();
+        assert!(error.to_string().contains("series 'old3' is shown"), "{error}");
+        assert_eq!(repository.own_name("new1").unwrap(), "old3");
+        heads.count()
+    };
+    // Were each to search, eight more would read 12 heads each, twice.
+    let (few, many) = (heads_read(4), heads_read(12));
+    assert!(many < few + 24, "{few} reads of heads for 4 new series, {many} for 12");
 }

@@ -15,6 +15,7 @@ mod spool;
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use silt_format::number::{to_u16, to_u32, to_u64};
 use silt_format::{Error, ErrorKind, Fingerprint, Record, Result, SeriesId};
@@ -37,8 +38,8 @@ use self::spool::{SpoolWriter, SpooledVolume};
 use crate::copy::Additions;
 use crate::owners::{Census, STORE, sorter};
 use silt_backup::{
-    BackupOptions, BackupReport, BackupSession, Hint, NewData, ScanRecorder, SegmentDraft, Survey,
-    SurveySession,
+    BackupOptions, BackupReport, BackupSession, ClaimedNames, Hint, NewData, ScanRecorder,
+    SegmentDraft, Survey, SurveySession,
 };
 use silt_repository::Repository;
 use silt_repository::edit::Edit;
@@ -170,6 +171,8 @@ pub(crate) struct Round<'a, 'm> {
     pub(crate) report: RoundReport,
     /// What the scans have recorded.
     records: TemporaryFile,
+    /// The names of those series that are new.
+    claimed: Arc<ClaimedNames>,
     began_ns: i64,
 }
 
@@ -237,7 +240,8 @@ impl<'a, 'm> Round<'a, 'm> {
         let members = members.into_iter().map(Member::new).collect();
         let (report, began_ns) = (RoundReport::default(), repository.objects.context.env.now_ns());
         let records = TemporaryFile::new(&repository.objects, &options.folder);
-        Ok(Self { repository, members, options, report, records, began_ns })
+        let claimed = Arc::default();
+        Ok(Self { repository, members, options, report, records, claimed, began_ns })
     }
 
     /// Releases what is not released yet; after an error, too, no thread may wait forever.
@@ -334,8 +338,10 @@ impl Round<'_, '_> {
         let (folder, bytes) = (&self.options.folder, self.options.memory_bytes);
         let mut requests = sorter(&self.repository.objects, folder, bytes);
         let members = self.awaited();
+        let names = members.iter().map(|it| (it.series.as_str(), it.options.no_share));
+        self.claimed = Arc::new(ClaimedNames::claim(self.repository, names)?);
         std::thread::scope(|scope| {
-            let mut sessions = Sessions::new(scope, self.repository, members);
+            let mut sessions = Sessions::new(scope, (self.repository, &self.claimed), members);
             while let Some((number, session)) = sessions.next() {
                 let surveyed = session.and_then(|session| {
                     let mut session = SurveySession::from(session);
@@ -515,7 +521,7 @@ impl Round<'_, '_> {
         let failed = |(number, backup): (usize, &Option<_>)| backup.as_ref().map(|_| number);
         backups.iter().enumerate().filter_map(failed).for_each(|number| self.released(number));
         std::thread::scope(|scope| {
-            let mut sessions = Sessions::new(scope, self.repository, members);
+            let mut sessions = Sessions::new(scope, (self.repository, &self.claimed), members);
             let mut ended = |(number, report): (usize, Result<BackupReport>)| {
                 backups[number] = Some(of_one(report)?);
                 Ok::<_, Error>(())

@@ -3,12 +3,13 @@
 //! wait for responses of the storage.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::thread::{Scope, ScopedJoinHandle};
 
 use silt_format::Result;
 use silt_repository::event::Progress;
 
-use silt_backup::{BackupOptions, BackupSession};
+use silt_backup::{BackupOptions, BackupSession, ClaimedNames};
 use silt_repository::Repository;
 
 /// When no more than this is left to read before it, a session begins: early enough for its
@@ -40,6 +41,7 @@ struct Begun<'scope, 'r> {
 pub(super) struct Sessions<'scope, 'env, 'r, T> {
     scope: &'scope Scope<'scope, 'env>,
     repository: &'r Repository,
+    claimed: Arc<ClaimedNames>,
     /// Which sessions there are to begin, in their order.
     awaited: VecDeque<Awaited>,
     begun: VecDeque<Begun<'scope, 'r>>,
@@ -59,12 +61,13 @@ impl<'scope, 'env, 'r: 'scope, T: Send + 'scope> Sessions<'scope, 'env, 'r, T> {
     /// The sessions of members.
     pub(super) fn new(
         scope: &'scope Scope<'scope, 'env>,
-        repository: &'r Repository,
+        (repository, claimed): (&'r Repository, &Arc<ClaimedNames>),
         awaited: VecDeque<Awaited>,
     ) -> Self {
         let at_once = repository.objects.storage.requests_at_once();
         let (begun, ending) = (VecDeque::new(), VecDeque::new());
-        Self { scope, repository, awaited, begun, ending, at_once }
+        let claimed = Arc::clone(claimed);
+        Self { scope, repository, claimed, awaited, begun, ending, at_once }
     }
 
     /// The next session, begun now if it was not ahead of time, and its member's number.
@@ -73,7 +76,8 @@ impl<'scope, 'env, 'r: 'scope, T: Send + 'scope> Sessions<'scope, 'env, 'r, T> {
             return Some((begun.number, joined(begun.thread)));
         }
         let Awaited { number, series, options, .. } = self.awaited.pop_front()?;
-        Some((number, BackupSession::begin(self.repository, &series, options)))
+        let begun = BackupSession::begin_claimed(self.repository, &series, options, &self.claimed);
+        Some((number, begun))
     }
 
     /// Begins sessions after this one once the end of what there is to read before them is near.
@@ -90,8 +94,9 @@ impl<'scope, 'env, 'r: 'scope, T: Send + 'scope> Sessions<'scope, 'env, 'r, T> {
             let Some(Awaited { number, series, options, bytes }) = self.awaited.pop_front() else {
                 return;
             };
-            let repository = self.repository;
-            let begin = move || BackupSession::begin(repository, &series, options);
+            let (repository, claimed) = (self.repository, Arc::clone(&self.claimed));
+            let begin =
+                move || BackupSession::begin_claimed(repository, &series, options, &claimed);
             self.begun.push_back(Begun { number, bytes, thread: self.scope.spawn(begin) });
         }
     }
