@@ -56,6 +56,11 @@ proptest! {
             let _ = coder.decode(&base, &noise, &mut into);
             let mut delta = Vec::new();
             coder.encode(&base, &target, &mut delta).unwrap();
+            // Without its general compression, the delta of nothing is nothing.
+            if delta.is_empty() {
+                prop_assert!(target.is_empty());
+                continue;
+            }
             let short = place.index(delta.len());
             prop_assert!(coder.decode(&base, &delta[..short], &mut into).is_err() || short == 0);
             delta[short] ^= 1_u8 << bit;
