@@ -23,7 +23,28 @@ const SPARE_MAX: usize = 4;
 const OWN_BYTES_MAX: u64 = 4 << 20;
 
 /// A part of an object: its key and which of its bytes.
-type ObjectRange = (Arc<Key>, Range<u64>);
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct PartPlace {
+    key: Arc<Key>,
+    range: Range<u64>,
+}
+
+impl PartPlace {
+    fn length(&self) -> u64 {
+        self.range.end - self.range.start
+    }
+
+    /// Bytes of the part's buffer; those of whole parts are used again.
+    pub fn room(&self) -> u64 {
+        let length = self.length();
+        if (SHORT_BYTES..PART_BYTES).contains(&length) { PART_BYTES } else { length }
+    }
+}
+
+/// A part that is kept in memory until this is dropped, before parts that nobody holds.
+pub struct HeldPart {
+    _bytes: Arc<Vec<u8>>,
+}
 
 /// Parts of objects that were read last, for one reader or for many.
 pub struct Parts {
@@ -34,9 +55,9 @@ pub struct Parts {
 
 #[derive(Default)]
 struct Held {
-    parts: HashMap<ObjectRange, Part>,
+    parts: HashMap<PartPlace, Part>,
     /// Parts of which something short was wanted already: the next time all of one is read.
-    touched: HashSet<ObjectRange>,
+    touched: HashSet<PartPlace>,
     /// Buffers of whole parts that nobody uses.
     spare: Vec<Vec<u8>>,
     /// Bytes of the parts that are there or are being read.
@@ -50,10 +71,16 @@ struct Part {
     used: u64,
 }
 
+impl Part {
+    fn is_held(&self) -> bool {
+        self.bytes.as_ref().is_some_and(|bytes| Arc::strong_count(bytes) > 1)
+    }
+}
+
 /// A part that is being read; dropped without its bytes, nobody waits for it any more.
 struct Reading<'p> {
     parts: &'p Parts,
-    place: &'p ObjectRange,
+    place: &'p PartPlace,
 }
 
 impl Drop for Reading<'_> {
@@ -61,7 +88,7 @@ impl Drop for Reading<'_> {
         let mut held = lock(&self.parts.held);
         if held.parts.get(self.place).is_some_and(|part| part.bytes.is_none()) {
             held.parts.remove(self.place);
-            held.bytes -= room(self.place);
+            held.bytes -= self.place.room();
         }
         self.parts.changed.notify_all();
     }
@@ -79,19 +106,24 @@ impl Parts {
         loop {
             held.clock += 1;
             let used = held.clock;
-            let (place, part) = held.parts.iter_mut().find(|((key, range), _)| {
+            let (place, part) = held.parts.iter_mut().find(|(PartPlace { key, range }, _)| {
                 key.as_str() == name && range.start <= block.start && block.end <= range.end
             })?;
             if let Some(bytes) = &part.bytes {
                 part.used = used;
-                return Some((place.1.start, Arc::clone(bytes)));
+                return Some((place.range.start, Arc::clone(bytes)));
             }
             held = self.changed.wait(held).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
+    /// Reads a part, if it can be read and is not there, and keeps it for later readers.
+    pub fn hold(&self, storage: &dyn Storage, place: &PartPlace) -> Option<HeldPart> {
+        self.get(storage, place).map(|bytes| HeldPart { _bytes: bytes })
+    }
+
     /// The bytes of a part, if they can be read; who asks for what another reads waits for it.
-    fn get(&self, storage: &dyn Storage, place: &ObjectRange) -> Option<Arc<Vec<u8>>> {
+    fn get(&self, storage: &dyn Storage, place: &PartPlace) -> Option<Arc<Vec<u8>>> {
         let mut held = lock(&self.held);
         loop {
             held.clock += 1;
@@ -107,29 +139,19 @@ impl Parts {
         }
         let used = held.clock;
         held.parts.insert(place.clone(), Part { bytes: None, used });
-        held.bytes += room(place);
+        held.bytes += place.room();
         held.shrink(self.bytes_max);
-        let mut bytes = held.buffer(to_usize(room(place)));
+        let mut bytes = held.buffer(to_usize(place.room()));
         drop(held);
         let reading = Reading { parts: self, place };
-        let range = ByteRange::Bounded { offset: place.1.start, length: length(place) };
-        storage.get(&place.0, range, &mut bytes).ok()?;
+        let range = ByteRange::Bounded { offset: place.range.start, length: place.length() };
+        storage.get(&place.key, range, &mut bytes).ok()?;
         let bytes = Arc::new(bytes);
         let part = Part { bytes: Some(Arc::clone(&bytes)), used };
         lock(&self.held).parts.insert(place.clone(), part);
         drop(reading);
         Some(bytes)
     }
-}
-
-fn length(place: &ObjectRange) -> u64 {
-    place.1.end - place.1.start
-}
-
-/// Bytes of a part's buffer; those of whole parts are used again.
-fn room(place: &ObjectRange) -> u64 {
-    let length = length(place);
-    if (SHORT_BYTES..PART_BYTES).contains(&length) { PART_BYTES } else { length }
 }
 
 impl Held {
@@ -158,13 +180,16 @@ impl Held {
         }
     }
 
-    /// Lets go of the parts that were used least recently. There are tens of them.
+    /// Lets go of the parts that were used least recently, of those that somebody holds last. There
+    /// are tens of them.
     fn shrink(&mut self, bytes_max: u64) {
         while self.bytes > bytes_max {
             let read = self.parts.iter().filter(|(_, part)| part.bytes.is_some());
-            let oldest = read.min_by_key(|(_, part)| part.used).map(|(place, _)| place.clone());
+            let oldest = read
+                .min_by_key(|(_, part)| (part.is_held(), part.used))
+                .map(|(place, _)| place.clone());
             let Some(oldest) = oldest else { return };
-            self.bytes -= room(&oldest);
+            self.bytes -= oldest.room();
             let bytes = self.parts.remove(&oldest).and_then(|part| part.bytes);
             self.spare.extend(bytes.and_then(|bytes| Arc::try_unwrap(bytes).ok()));
             if self.spare.len() > SPARE_MAX {
@@ -186,20 +211,20 @@ struct Run {
 
 impl Run {
     /// The parts that hold a block of the run.
-    fn parts(&self, block: &Range<u64>) -> Vec<ObjectRange> {
+    fn parts(&self, block: &Range<u64>) -> Vec<PartPlace> {
         let part = |number: u64| {
             let range = number * PART_BYTES..((number + 1) * PART_BYTES).min(self.end);
-            (Arc::clone(&self.key), range)
+            PartPlace { key: Arc::clone(&self.key), range }
         };
         (block.start / PART_BYTES..block.end.div_ceil(PART_BYTES)).map(part).collect()
     }
 
-    fn alone(&self) -> ObjectRange {
-        (Arc::clone(&self.key), self.range.clone())
+    fn alone(&self) -> PartPlace {
+        PartPlace { key: Arc::clone(&self.key), range: self.range.clone() }
     }
 
     /// What is read for a block of the run.
-    fn places(&self, block: &Range<u64>) -> Vec<ObjectRange> {
+    fn places(&self, block: &Range<u64>) -> Vec<PartPlace> {
         if self.by_parts { self.parts(block) } else { vec![self.alone()] }
     }
 }
@@ -259,10 +284,15 @@ impl Ahead {
         }
     }
 
+    /// What will be read for all announced blocks.
+    pub fn places(&self) -> impl Iterator<Item = PartPlace> {
+        self.runs.iter().flat_map(|run| run.places(&run.range))
+    }
+
     /// Reads all announced blocks now, for the readers that share them.
     pub fn fetch(&self, storage: &dyn Storage) {
         let Some(parts) = &self.parts else { return };
-        for place in self.runs.iter().flat_map(|run| run.places(&run.range)) {
+        for place in self.places() {
             parts.get(storage, &place);
         }
     }
@@ -291,7 +321,7 @@ impl Ahead {
         } else {
             for place in run.places(block) {
                 let Some(bytes) = parts.get(storage, &place) else { return false };
-                copy(place.1.start, &bytes);
+                copy(place.range.start, &bytes);
             }
         }
         to_u64(into.len()) == block.end - block.start
@@ -405,6 +435,24 @@ mod tests {
     }
 
     #[test]
+    fn a_part_that_is_held_outlives_parts_that_were_used_later() {
+        for is_held in [true, false] {
+            let (storage, parts) = (far(), Arc::new(Parts::new(3 << 20)));
+            let mut ahead = Ahead::default();
+            ahead.share(&parts);
+            let all: Vec<u32> = (0..BLOCKS).collect();
+            read(&storage, &mut ahead, &all[..6]);
+            let first = ahead.places().next();
+            let held = first.and_then(|place| parts.hold(&storage, &place));
+            assert!(held.is_some());
+            let _held = held.filter(|_| is_held);
+            read(&storage, &mut ahead, &all[10..90]);
+            let requests = read(&storage, &mut ahead, &all[..6]);
+            assert_eq!(requests, u64::from(!is_held), "six parts fit, of which one is this");
+        }
+    }
+
+    #[test]
     fn readers_share_parts_and_hold_no_more_than_allowed() {
         let (storage, parts) = (far(), Arc::new(Parts::new(3 << 20)));
         let all: Vec<u32> = (0..BLOCKS).collect();
@@ -418,7 +466,7 @@ mod tests {
             }
         });
         let held = lock(&parts.held);
-        assert_eq!(held.parts.keys().map(room).sum::<u64>(), held.bytes);
+        assert_eq!(held.parts.keys().map(PartPlace::room).sum::<u64>(), held.bytes);
         assert!((1..=3 << 20).contains(&held.bytes), "{}", held.bytes);
     }
 

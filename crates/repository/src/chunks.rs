@@ -12,12 +12,13 @@ use silt_format::{
     Slot, names,
 };
 
-use crate::ahead::{Blocks, Parts};
+use crate::ahead::{Blocks, HeldPart, PartPlace, Parts};
 use crate::budget::Budget;
 use crate::buffers::Kept;
 use crate::cache::WeightedCache;
 use crate::heads;
 use crate::objects::{Address, Objects, OpenObject, Scratch};
+use crate::one_each::OneEach;
 use crate::sync::lock;
 
 /// A container: the number of its store, and its own.
@@ -32,6 +33,7 @@ type FrameCache = WeightedCache<(ContainerKey, u16), Arc<Vec<u8>>>;
 /// The caches of chunk readers; any number of readers can share one.
 pub struct ChunkCache {
     open: Mutex<WeightedCache<ContainerKey, Arc<Container>>>,
+    opening: OneEach<ContainerKey>,
     frames: Mutex<FrameCache>,
     /// The read-ahead cache of distant containers.
     parts: Arc<Parts>,
@@ -45,6 +47,7 @@ impl ChunkCache {
     pub fn new(directories_bytes: usize, frames_bytes: usize, parts_bytes: usize) -> Self {
         Self {
             open: Mutex::new(WeightedCache::new(directories_bytes)),
+            opening: OneEach::default(),
             frames: Mutex::new(WeightedCache::new(frames_bytes)),
             parts: Arc::new(Parts::new(to_u64(parts_bytes))),
             spare: Kept::default(),
@@ -213,9 +216,10 @@ impl ChunkReader {
             ))
         })?;
         let key = (store.id, number, tag);
-        if let Some(container) = lock(&self.cache.open).get(&key) {
-            return Ok(container);
-        }
+        let _turn = match self.cache.opening.get(key, || lock(&self.cache.open).get(&key)) {
+            Ok(container) => return Ok(container),
+            Err(turn) => turn,
+        };
         let container = Arc::new(open_container(&self.objects, store.id, number, tag)?);
         lock(&self.cache.open).insert(key, Arc::clone(&container), container.weight());
         Ok(container)
@@ -270,6 +274,21 @@ impl ChunkReader {
     pub fn fetch(&self, references: impl Iterator<Item = Reference>, scratch: &mut Scratch) {
         self.expect(references, scratch);
         self.objects.fetch(scratch);
+    }
+
+    /// The parts of containers that are to be read for these chunks, if reading ahead saves time.
+    pub fn places(
+        &self,
+        references: impl Iterator<Item = Reference>,
+        scratch: &mut Scratch,
+    ) -> Vec<PartPlace> {
+        self.expect(references, scratch);
+        scratch.places()
+    }
+
+    /// Reads a part for the threads that will read its chunks; `None` if it can't be read.
+    pub fn hold(&self, place: &PartPlace) -> Option<HeldPart> {
+        self.cache.parts.hold(&self.objects.storage, place)
     }
 
     /// Copies a chunk that is not zeros into `out`, which has the chunk's length. The caller must

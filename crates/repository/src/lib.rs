@@ -35,6 +35,7 @@ pub mod keys;
 pub mod lease;
 pub mod map;
 pub mod objects;
+pub mod one_each;
 pub mod open;
 pub mod operation;
 pub mod packs;

@@ -16,7 +16,7 @@ use silt_format::{
 };
 use silt_storage::{ByteRange, Key, PutMode, Storage, TAIL_BYTES};
 
-use crate::ahead::{Ahead, Blocks, Parts};
+use crate::ahead::{Ahead, Blocks, PartPlace, Parts};
 use crate::believed::Believed;
 use crate::buffers::Buffers;
 use crate::env::Context;
@@ -114,6 +114,13 @@ impl Scratch {
     /// Shares the parts that are read ahead with other readers.
     pub fn share(&mut self, parts: &Arc<Parts>) {
         self.ahead.share(parts);
+    }
+
+    /// The parts of objects that will be read for the announced blocks.
+    pub fn places(&self) -> Vec<PartPlace> {
+        let mut places: Vec<_> = self.ahead.places().collect();
+        places.dedup();
+        places
     }
 }
 

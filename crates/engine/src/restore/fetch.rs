@@ -1,32 +1,93 @@
 //! Prefetches data for a restore in separate threads: distant storage responds slowly, but serves
 //! many requests concurrently.
+//!
+//! Segments are planned far ahead, which opens the containers that they need; parts of containers
+//! are read as memory allows, and are held until their segment is restored.
 
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Condvar, Mutex, PoisonError};
 
 use silt_format::number::to_u64;
 use silt_format::{Result, SEGMENT_BYTES, SegmentEntry};
+use silt_repository::ahead::{HeldPart, PartPlace};
 use silt_repository::sync::lock;
 use silt_repository::volume_reader::{ReadBuffers, placed};
 
 use super::{Restore, part};
 
-/// Bytes that a segment's chunks take as they are read: what they lie in, and what lies beside
-/// them.
-const SEGMENT_PARTS_BYTES: usize = 4 << 20;
+/// Number of prefetching threads, each of which mostly waits for an answer.
+pub(super) const FETCHERS: usize = 24;
+/// Most segments that are planned or fetched.
+const PLANNED_MAX: usize = 64;
 
 /// How far the restore is, and how far the fetching.
 pub(super) struct Turns {
     state: Mutex<FetchState>,
     changed: Condvar,
-    /// Maximum number of segments to prefetch.
-    ahead: usize,
+    /// Memory for parts that are held or being read.
+    held_bytes_max: u64,
 }
 
 #[derive(Default)]
 struct FetchState {
-    restored: u64,
-    fetched: u64,
+    /// The restore goes on here.
+    next: u64,
+    /// Planning goes on here.
+    planned: u64,
+    /// What is planned and not yet restored.
+    segments: BTreeMap<u64, PlannedSegment>,
+    /// For how many segments each part is held or being read.
+    users: HashMap<PartPlace, usize>,
+    /// Memory of these parts.
+    held_bytes: u64,
     ended: bool,
+}
+
+/// A segment that is fetched.
+#[derive(Default)]
+struct PlannedSegment {
+    unread: VecDeque<PartPlace>,
+    /// What is read or being read.
+    used: Vec<PartPlace>,
+    held: Vec<HeldPart>,
+}
+
+/// What a prefetching thread does next.
+enum Task {
+    Plan(u64, SegmentEntry),
+    Read(u64, PartPlace),
+}
+
+impl FetchState {
+    /// The next part to read, of the segment that is restored first, if there is memory for it.
+    fn next_part(&mut self, held_bytes_max: u64) -> Option<(u64, PartPlace)> {
+        let mut segments = self.segments.iter_mut();
+        let (index, segment) = segments.find(|(_, segment)| !segment.unread.is_empty())?;
+        let place = segment.unread.front()?;
+        let users = self.users.get(place).copied().unwrap_or(0);
+        let room = if users == 0 { place.room() } else { 0 };
+        if self.held_bytes > 0 && self.held_bytes + room > held_bytes_max {
+            return None;
+        }
+        let place = segment.unread.pop_front()?;
+        segment.used.push(place.clone());
+        self.users.insert(place.clone(), users + 1);
+        self.held_bytes += room;
+        Some((*index, place))
+    }
+
+    /// Lets go of a segment's parts.
+    fn forget(&mut self, index: u64) {
+        let used = self.segments.remove(&index).map_or_else(Vec::new, |segment| segment.used);
+        for place in used {
+            let Some(users) = self.users.get_mut(&place) else { continue };
+            *users -= 1;
+            if *users == 0 {
+                self.held_bytes -= place.room();
+                self.users.remove(&place);
+            }
+        }
+    }
 }
 
 /// Ends the prefetching when dropped; each restoring thread holds one.
@@ -40,64 +101,103 @@ impl Drop for EndOnDrop<'_> {
 }
 
 impl Turns {
-    /// Nothing is fetched yet; what is may take `parts_bytes`.
-    pub(super) fn new(parts_bytes: usize) -> Self {
-        let ahead = (parts_bytes / SEGMENT_PARTS_BYTES).max(1);
-        Self { state: Mutex::default(), changed: Condvar::new(), ahead }
-    }
-
-    /// Number of prefetching threads: one per segment.
-    pub(super) fn fetchers(&self) -> usize {
-        self.ahead
+    /// Nothing is fetched yet; readers keep `parts_bytes` of parts, of which a quarter is left to
+    /// what nobody fetched for them.
+    pub(super) fn new(parts_bytes: usize, first_segment: u64) -> Self {
+        let state = FetchState { next: first_segment, ..FetchState::default() };
+        let held_bytes_max = to_u64(parts_bytes / 4 * 3);
+        Self { state: Mutex::new(state), changed: Condvar::new(), held_bytes_max }
     }
 
     pub(super) fn end_on_drop(&self) -> EndOnDrop<'_> {
         EndOnDrop(self)
     }
 
-    /// The restore goes on at this segment.
-    pub(super) fn restored(&self, next_segment: u64) {
-        lock(&self.state).restored = next_segment;
+    /// The next segment that somebody will begin to restore.
+    pub(super) fn goes_on_at(&self, next_segment: u64) {
+        lock(&self.state).next = next_segment;
+        self.changed.notify_all();
+    }
+
+    /// A segment is restored.
+    pub(super) fn restored(&self, segment: u64) {
+        lock(&self.state).forget(segment);
         self.changed.notify_all();
     }
 }
 
 impl Restore<'_> {
-    /// Fetches segment by segment until the restore ends. What can't be read is left to it.
+    /// Plans and reads until the restore ends. What can't be read is left to it.
     pub(super) fn fetch(&self) -> Result<()> {
         let mut buffers = ReadBuffers::default();
-        while let Some((index, entry)) = self.next_to_fetch()? {
-            let recipe = self.reader.recipe(index, &entry, &mut buffers)?;
-            let span = self.reader.segment_span(index);
-            let wanted = placed(&recipe).filter(|(chunk, range)| {
-                !chunk.reference.is_zero() && self.clip(part(span, range)).is_some()
-            });
-            let wanted = wanted.map(|(chunk, _)| chunk.reference);
-            self.reader.chunks().fetch(wanted, buffers.scratch());
+        while let Some(task) = self.next_task()? {
+            match task {
+                Task::Plan(index, entry) => {
+                    let places = self.places(index, &entry, &mut buffers).unwrap_or_default();
+                    if let Some(segment) = lock(&self.turns.state).segments.get_mut(&index) {
+                        segment.unread = places.into();
+                    }
+                }
+                Task::Read(index, place) => {
+                    let held = self.reader.chunks().hold(&place);
+                    if let Some(segment) = lock(&self.turns.state).segments.get_mut(&index) {
+                        segment.held.extend(held);
+                    }
+                }
+            }
+            self.turns.changed.notify_all();
         }
         Ok(())
     }
 
-    /// The next segment to fetch, once the restore is near; `None` behind the last.
-    fn next_to_fetch(&self) -> Result<Option<(u64, SegmentEntry)>> {
+    /// The parts of containers that a segment needs.
+    fn places(
+        &self,
+        index: u64,
+        entry: &SegmentEntry,
+        buffers: &mut ReadBuffers,
+    ) -> Result<Vec<PartPlace>> {
+        let recipe = self.reader.recipe(index, entry, buffers)?;
+        let span = self.reader.segment_span(index);
+        let wanted = placed(&recipe).filter(|(chunk, range)| {
+            !chunk.reference.is_zero() && self.clip(part(span, range)).is_some()
+        });
+        let wanted = wanted.map(|(chunk, _)| chunk.reference);
+        Ok(self.reader.chunks().places(wanted, buffers.scratch()))
+    }
+
+    /// What to do next, once the restore is near enough; `None` when it has ended.
+    fn next_task(&self) -> Result<Option<Task>> {
         let mut state = lock(&self.turns.state);
         loop {
             if state.ended {
                 return Ok(None);
             }
-            let from = state.fetched.max(state.restored);
-            let end = self.range.offset + self.range.length;
-            if from.saturating_mul(to_u64(SEGMENT_BYTES)) >= end {
-                return Ok(None);
+            if let Some((index, place)) = state.next_part(self.turns.held_bytes_max) {
+                return Ok(Some(Task::Read(index, place)));
             }
-            if from <= state.restored.saturating_add(to_u64(self.turns.ahead)) {
-                state.fetched = u64::MAX;
-                let found = self.reader.next_segment(from)?;
-                let found = found.filter(|(index, _)| index * to_u64(SEGMENT_BYTES) < end);
-                state.fetched = found.as_ref().map_or(u64::MAX, |(index, _)| index + 1);
-                return Ok(found);
+            if let Some((index, entry)) = self.next_segment(&mut state)? {
+                return Ok(Some(Task::Plan(index, entry)));
             }
             state = self.turns.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
+    }
+
+    /// The next segment to plan, if the restore needs it soon.
+    fn next_segment(&self, state: &mut FetchState) -> Result<Option<(u64, SegmentEntry)>> {
+        let from = state.planned.max(state.next);
+        let end = self.range.offset + self.range.length;
+        let is_over = |index: u64| index.saturating_mul(to_u64(SEGMENT_BYTES)) >= end;
+        if is_over(from) || state.segments.len() >= PLANNED_MAX {
+            return Ok(None);
+        }
+        // Nobody goes on if this fails.
+        state.planned = u64::MAX;
+        let found = self.reader.next_segment(from)?.filter(|(index, _)| !is_over(*index));
+        if let Some((index, _)) = found {
+            state.planned = index + 1;
+            state.segments.insert(index, PlannedSegment::default());
+        }
+        Ok(found)
     }
 }

@@ -21,7 +21,7 @@ use silt_repository::volume_reader::{ReadBuffers, VolumeReader, placed};
 use silt_source::VolumeTarget;
 use silt_storage::AlignedBuffer;
 
-use self::fetch::Turns;
+use self::fetch::{FETCHERS, Turns};
 use crate::repository::Repository;
 use silt_repository::jobs::jobs;
 
@@ -146,6 +146,7 @@ impl Repository {
             )));
         }
         let budget = self.objects.context.budget(options.memory_bytes);
+        let first_segment = range.offset / to_u64(SEGMENT_BYTES);
         let restore = Restore {
             context: &self.objects.context,
             reader: VolumeReader::open(self, of, options.memory_bytes)?,
@@ -154,17 +155,16 @@ impl Repository {
             options,
             range,
             state: Mutex::new(RestoreState {
-                next_segment: range.offset / to_u64(SEGMENT_BYTES),
+                next_segment: first_segment,
                 done_bytes: 0,
                 report: RestoreReport::default(),
                 failure: None,
                 warnings: 0,
                 last_warning: String::new(),
             }),
-            turns: Turns::new(budget.parts_bytes()),
+            turns: Turns::new(budget.parts_bytes(), first_segment),
             writing: Mutex::new(()),
         };
-        restore.turns.restored(lock(&restore.state).next_segment);
         restore.context.report(Progress::bytes(Activity::Restore, 0, Some(range.length)));
         // In place, what is needed is only known once the target was compared.
         let fetches = self.objects.storage.request_bytes() > 0 && !options.in_place;
@@ -180,7 +180,7 @@ impl Repository {
         }
         std::thread::scope(|scope| {
             (0..workers).for_each(|_| drop(scope.spawn(work)));
-            for _ in 0..if fetches && workers > 0 { restore.turns.fetchers() } else { 0 } {
+            for _ in 0..if fetches && workers > 0 { FETCHERS } else { 0 } {
                 // The restoring thread meets the error too, and reports the range.
                 scope.spawn(|| restore.fetch().ok());
             }
@@ -251,6 +251,7 @@ impl Restore<'_> {
             NextPart::Segment(index, entry) => {
                 let span = self.reader.segment_span(*index);
                 let written = self.segment(*index, entry, buffers)?;
+                self.turns.restored(*index);
                 (self.clip(span).unwrap_or(span), written)
             }
         };
@@ -290,7 +291,7 @@ impl Restore<'_> {
             None => (u64::MAX, NextPart::End),
         };
         state.next_segment = next;
-        self.turns.restored(next);
+        self.turns.goes_on_at(next);
         if let NextPart::Segment(..) = claim {
             return Ok(claim);
         }
