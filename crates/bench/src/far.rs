@@ -1,4 +1,5 @@
-//! Starting to read from a bucket far away: a MinIO of this machine behind a link that delays.
+//! Reading from a bucket far away, a MinIO of this machine behind a link that delays: how soon the
+//! first bytes come, and how long a restore takes.
 
 use std::fs::File;
 use std::io::Read;
@@ -9,6 +10,7 @@ use std::time::Duration;
 
 use silt_remote::server::{BUCKET, Server};
 
+use crate::changes::same;
 use crate::export::{Served, median};
 use crate::link::Delay;
 use crate::process::Call;
@@ -34,29 +36,97 @@ fn make_disk(path: &Path, gib: u64) -> Result<()> {
     Ok(())
 }
 
+/// A MinIO, and the way to it from far away.
+struct Site {
+    server: Server,
+    link: Delay,
+}
+
+impl Site {
+    fn start(options: &FarOptions, work: &Path) -> Result<Self> {
+        let server = Server::start_in(&[work.join("drive")], &[]).ok_or("minio is missing")?;
+        let round_trip = Duration::from_millis(options.round_trip_ms);
+        let link = Delay::start(([127, 0, 0, 1], server.port()).into(), round_trip, WINDOW)?;
+        Ok(Self { server, link })
+    }
+
+    /// The program with a repository in the bucket.
+    fn silt(&self, options: &FarOptions, cache: &Path, prefix: &str) -> Call {
+        let bucket = format!("s3://{BUCKET}/{prefix}");
+        let silt = Call::new(&options.silt).env("SILT_PASSWORD", "bench");
+        let mut silt = silt.env("SILT_REPOSITORY", bucket).env("SILT_CACHE_DIR", cache);
+        for (name, value) in self.server.settings().environment {
+            silt.environment.push((String::leak(name), value.into()));
+        }
+        silt
+    }
+
+    /// The same from far away.
+    fn far(&self, near: &Call) -> Call {
+        near.clone().env("AWS_ENDPOINT_URL", format!("http://{}", self.link.address))
+    }
+}
+
 pub fn run(options: &FarOptions) -> Result<()> {
     let work = options.work.join("far");
     std::fs::create_dir_all(&work)?;
-    let server = Server::start_in(&[work.join("drive")], &[]).ok_or("minio is missing")?;
-    let round_trip = Duration::from_millis(options.round_trip_ms);
-    let link = Delay::start(([127, 0, 0, 1], server.port()).into(), round_trip, WINDOW)?;
+    let site = Site::start(options, &work)?;
+    match &options.restore {
+        Some(disk) => restores(options, &work, &site, disk)?,
+        None => first_blocks(options, &work, &site)?,
+    }
+    drop(site);
+    std::fs::remove_dir_all(&work)?;
+    Ok(())
+}
+
+/// Restores a disk by turns from the server itself and from far away, each with an empty cache.
+fn restores(options: &FarOptions, work: &Path, site: &Site, disk: &Path) -> Result<()> {
+    let (cache, target) = (work.join("cache"), work.join("restored.raw"));
+    let near = site.silt(options, &cache, "restore");
+    near.clone().args(&["init", "--quiet"]).run()?;
+    near.clone().args(&["backup", "vm", "--quiet"]).arg(disk).run()?;
+    let mut costs = [Vec::new(), Vec::new()];
+    for run in 0..options.runs {
+        for (call, costs) in [near.clone(), site.far(&near)].iter().zip(&mut costs) {
+            drop(std::fs::remove_dir_all(&cache));
+            drop(std::fs::remove_file(&target));
+            rustix::fs::sync();
+            let call = call.clone().args(&["restore", "vm@latest", "--quiet"]).arg(&target);
+            costs.push(call.run()?);
+            if run == 0 && !same(disk, &target)? {
+                return Err("other bytes were restored than were backed up".into());
+            }
+        }
+    }
+    let seconds = costs.each_ref().map(|costs| median(costs.iter().map(|it| it.wall_s).collect()));
+    println!("| restore of a disk | s | CPU s | memory, MiB |\n|---|---:|---:|---:|");
+    let far = format!("{} ms away", options.round_trip_ms);
+    for ((what, costs), seconds) in ["from the server itself", &far].iter().zip(&costs).zip(seconds)
+    {
+        let cpu = median(costs.iter().map(|it| it.cpu_s).collect());
+        let most = costs.iter().map(|it| it.rss_bytes).max().unwrap_or(0) >> 20;
+        println!("| {what} | {seconds:.2} | {cpu:.2} | {most} |");
+    }
+    println!("\nFar away it takes {:.2} times as long.", seconds[1] / seconds[0]);
+    Ok(())
+}
+
+/// Measures how long it takes until a server has answered its first read.
+fn first_blocks(options: &FarOptions, work: &Path, site: &Site) -> Result<()> {
     println!("| disk | repository | start to the first 4 KiB, s (median, most) |\n|---|---|---|");
     for gib in [64, 4 << 10] {
         let disk = work.join("disk.raw");
         make_disk(&disk, gib)?;
         let cache = work.join(format!("cache{gib}"));
         let silt = Call::new(&options.silt).env("SILT_PASSWORD", "bench");
-        let folder = silt.clone().env("SILT_REPOSITORY", work.join(format!("folder{gib}")));
-        let bucket = silt.env("SILT_REPOSITORY", format!("s3://{BUCKET}/{gib}"));
-        let mut bucket = bucket.env("SILT_CACHE_DIR", &cache);
-        for (name, value) in server.settings().environment {
-            bucket.environment.push((String::leak(name), value.into()));
-        }
+        let folder = silt.env("SILT_REPOSITORY", work.join(format!("folder{gib}")));
+        let bucket = site.silt(options, &cache, &gib.to_string());
         for near in [&folder, &bucket] {
             near.clone().args(&["init", "--quiet"]).run()?;
             near.clone().args(&["backup", "vm", "--quiet"]).arg(&disk).run()?;
         }
-        let bucket = bucket.env("AWS_ENDPOINT_URL", format!("http://{}", link.address));
+        let bucket = site.far(&bucket);
         for (call, is_cold, what) in [
             (&folder, false, "folder"),
             (&bucket, true, "bucket, cache empty"),
@@ -68,14 +138,12 @@ pub fn run(options: &FarOptions) -> Result<()> {
                     drop(std::fs::remove_dir_all(&cache));
                 }
                 let number = (run as u64 * 7 + 3) % PLACES;
-                firsts.push(first(&work, call, &disk, number * ((gib << 30) / PLACES))?);
+                firsts.push(first(work, call, &disk, number * ((gib << 30) / PLACES))?);
             }
             let most = firsts.iter().copied().fold(0.0, f64::max);
             println!("| {gib} GiB | {what} | {:.3}, {most:.3} |", median(firsts));
         }
     }
-    drop(server);
-    std::fs::remove_dir_all(&work)?;
     Ok(())
 }
 

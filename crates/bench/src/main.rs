@@ -34,6 +34,7 @@ mod replicate;
 mod report;
 mod rounds;
 mod run;
+mod scan;
 mod sharing;
 mod system;
 mod trees;
@@ -92,9 +93,13 @@ enum Command {
     /// Measure the NBD server against qemu-nbd on the same disk
     #[command(after_help = "Example:\n  silt-bench export --work /vm/bench --mib 512 --runs 5")]
     Export(ExportOptions),
-    /// Measure how soon the NBD server reads from a bucket far away
-    #[command(after_help = "Example:\n  silt-bench far --work /vm/bench --round-trip-ms 30")]
+    /// Measure how soon the NBD server reads from a bucket far away, or how long a restore takes
+    #[command(after_help = "Examples:\n  silt-bench far --work /vm/bench --round-trip-ms 30\n  \
+                      silt-bench far --work /vm/bench --restore /vm/fleet/web1.day0.raw")]
     Far(FarOptions),
+    /// Measure backups of a large disk of which a share has changed, against the machine's bounds
+    #[command(after_help = "Example:\n  silt-bench scan --work /vm/bench --gib 8")]
+    Scan(ScanOptions),
     /// Measure commands over many small series, in a bucket far away or in a folder
     #[command(
         after_help = "Examples:\n  silt-bench many --work /dev/shm/bench --series 300 --silt \
@@ -342,6 +347,9 @@ struct FarOptions {
     /// How many times each is measured.
     #[arg(long, default_value_t = 5)]
     runs: usize,
+    /// Measure restores of this disk instead, from the server itself and from far away.
+    #[arg(long, value_name = "FILE")]
+    restore: Option<PathBuf>,
     /// The silt program.
     #[arg(long, default_value = "silt", value_name = "FILE")]
     silt: PathBuf,
@@ -491,6 +499,22 @@ struct Options {
 }
 
 #[derive(clap::Args)]
+struct ScanOptions {
+    /// A folder for the disk and its repository.
+    #[arg(long, value_name = "DIR")]
+    work: PathBuf,
+    /// The size of the disk, which should fit into the page cache twice.
+    #[arg(long, default_value_t = 4)]
+    gib: u64,
+    /// How many backups of each share.
+    #[arg(long, default_value_t = 3)]
+    runs: usize,
+    /// The silt program.
+    #[arg(long, default_value = "silt", value_name = "FILE")]
+    silt: PathBuf,
+}
+
+#[derive(clap::Args)]
 struct BoundsOptions {
     /// A folder with disks called VM.dayN.raw.
     #[arg(long, value_name = "DIR")]
@@ -506,6 +530,7 @@ struct BoundsOptions {
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Run(options) => run::run(&options),
+        Command::Scan(options) => scan::run(&options),
         Command::Bounds(options) => bounds::print(&options),
         Command::Deletion(options) => deletion::run(&options),
         Command::Sharing(options) => sharing::run(&options),

@@ -1,33 +1,58 @@
-//! The peers, at their default settings with zstd.
+//! The peers, at their default settings with zstd, each with a call for every disk and with one for
+//! all.
 
 use std::path::{Path, PathBuf};
 
+use crate::Result;
 use crate::process::Call;
-use crate::system::{Disk, Place, Silt, System};
+use crate::system::{Disk, Place, Reading, Silt, System, files};
+use crate::workload::Workload;
 
 /// Silt and every peer that is on the PATH; or those that are named.
 pub fn systems(silt: &Path, wanted: &[String]) -> Vec<Box<dyn System>> {
-    let mut all: Vec<Box<dyn System>> = vec![
-        Box::new(Silt { program: silt.to_owned() }),
-        Box::new(Restic),
-        Box::new(Borg),
-        Box::new(Kopia),
-        Box::new(Rustic),
-    ];
+    let silt = |in_rounds| Silt { program: silt.to_owned(), in_rounds };
+    let mut all: Vec<Box<dyn System>> = vec![Box::new(silt(false)), Box::new(silt(true))];
+    for at_once in [false, true] {
+        all.push(Box::new(Restic { at_once }));
+        all.push(Box::new(Borg { at_once }));
+        all.push(Box::new(Kopia { at_once }));
+        all.push(Box::new(Rustic { at_once }));
+    }
+    let is_wanted = |name: &str| wanted.iter().any(|it| it == name || it == program(name));
     if wanted.is_empty() {
         all.retain(|system| system.version().run().is_ok());
     } else {
-        all.retain(|system| wanted.iter().any(|name| name == system.name()));
+        all.retain(|system| is_wanted(system.name()));
     }
     all
 }
 
-/// The path at which restic and those like it put a restored file.
-fn below(target: &Path, path: &Path) -> PathBuf {
-    target.join(path.strip_prefix("/").unwrap_or(path))
+/// The program of a system's name.
+pub fn program(name: &str) -> &str {
+    name.split(' ').next().unwrap_or(name)
 }
 
-struct Restic;
+/// The paths at which restic and those like it put restored files.
+fn below(disks: &[Disk<'_>], target: &Path) -> Vec<PathBuf> {
+    let path = |disk: &Disk<'_>| target.join(disk.path.strip_prefix("/").unwrap_or(disk.path));
+    disks.iter().map(path).collect()
+}
+
+/// What the disks of a call are called together.
+fn label<'d>(disks: &[Disk<'d>]) -> &'d str {
+    match disks {
+        [disk] => disk.machine,
+        _ => "all",
+    }
+}
+
+fn with_paths(call: Call, disks: &[Disk<'_>]) -> Call {
+    disks.iter().fold(call, |call, disk| call.arg(disk.path))
+}
+
+struct Restic {
+    at_once: bool,
+}
 
 impl Restic {
     fn call(place: &Place) -> Call {
@@ -38,38 +63,61 @@ impl Restic {
             .args(&["--quiet"])
     }
 
-    /// Versions from 0.15 write zeros as holes when asked.
-    fn writes_holes() -> bool {
-        let help = std::process::Command::new("restic").args(["restore", "--help"]).output();
-        help.is_ok_and(|help| String::from_utf8_lossy(&help.stdout).contains("--sparse"))
+    /// Newer versions have more options.
+    fn knows(command: &str, option: &str) -> bool {
+        let help = std::process::Command::new("restic").args([command, "--help"]).output();
+        help.is_ok_and(|help| String::from_utf8_lossy(&help.stdout).contains(option))
     }
 }
 
 impl System for Restic {
     fn name(&self) -> &'static str {
-        "restic"
+        if self.at_once { "restic at once" } else { "restic" }
     }
     fn version(&self) -> Call {
         Call::new("restic").args(&["version"])
     }
-    fn init(&self, place: &Place) -> Call {
-        Self::call(place).args(&["init", "--repository-version", "2"])
+    fn init(&self, place: &Place) -> Vec<Call> {
+        vec![Self::call(place).args(&["init", "--repository-version", "2"])]
     }
-    fn backup(&self, place: &Place, disk: &Disk<'_>, changed: Option<&Path>) -> Option<Call> {
-        let call = Self::call(place).args(&["backup", "--tag", disk.machine]).arg(disk.path);
-        changed.is_none().then_some(call)
+    fn takes_all(&self, _: Workload) -> bool {
+        self.at_once
     }
-    fn restore(&self, place: &Place, disk: &Disk<'_>, target: &Path) -> Option<(Call, PathBuf)> {
-        let call = Self::call(place).args(&["restore", "latest", "--tag", disk.machine]);
-        let call = if Self::writes_holes() { call.args(&["--sparse"]) } else { call };
-        Some((call.args(&["--target"]).arg(target), below(target, disk.path)))
+    fn backup(
+        &self,
+        place: &Place,
+        disks: &[Disk<'_>],
+        reading: Reading<'_>,
+    ) -> Result<Option<Call>> {
+        let call = Self::call(place).args(&["backup", "--tag", label(disks)]);
+        Ok(match reading {
+            Reading::Usual => Some(with_paths(call, disks)),
+            Reading::Everything => Some(with_paths(call.args(&["--force"]), disks)),
+            Reading::Changed(_) => None,
+        })
+    }
+    fn restore(&self, place: &Place, disks: &[Disk<'_>], target: &Path) -> (Call, Vec<PathBuf>) {
+        let call = Self::call(place).args(&["restore", "latest", "--tag", label(disks)]);
+        let writes_holes = Self::knows("restore", "--sparse");
+        let call = if writes_holes { call.args(&["--sparse"]) } else { call };
+        (call.args(&["--target"]).arg(target), below(disks, target))
+    }
+    fn restore_in_place(
+        &self,
+        place: &Place,
+        disks: &[Disk<'_>],
+        target: &Path,
+    ) -> Option<(Call, Vec<PathBuf>)> {
+        Self::knows("restore", "--overwrite").then(|| self.restore(place, disks, target))
     }
     fn check(&self, place: &Place) -> Call {
         Self::call(place).args(&["check", "--read-data"])
     }
 }
 
-struct Borg;
+struct Borg {
+    at_once: bool,
+}
 
 impl Borg {
     fn call(place: &Place, command: &str) -> Call {
@@ -80,34 +128,51 @@ impl Borg {
             .env("BORG_RELOCATED_REPO_ACCESS_IS_OK", "yes")
             .args(&[command])
     }
+
+    fn archive(disks: &[Disk<'_>]) -> String {
+        format!("::{}-{}", label(disks), disks.first().map_or(0, |disk| disk.day))
+    }
 }
 
 impl System for Borg {
     fn name(&self) -> &'static str {
-        "borg"
+        if self.at_once { "borg at once" } else { "borg" }
     }
     fn version(&self) -> Call {
         Call::new("borg").args(&["--version"])
     }
-    fn init(&self, place: &Place) -> Call {
-        Self::call(place, "init").args(&["--encryption", "repokey-blake2"])
+    fn init(&self, place: &Place) -> Vec<Call> {
+        vec![Self::call(place, "init").args(&["--encryption", "repokey-blake2"])]
     }
-    fn backup(&self, place: &Place, disk: &Disk<'_>, changed: Option<&Path>) -> Option<Call> {
-        let archive = format!("::{}-{}", disk.machine, disk.day);
+    fn takes_all(&self, _: Workload) -> bool {
+        self.at_once
+    }
+    fn backup(
+        &self,
+        place: &Place,
+        disks: &[Disk<'_>],
+        reading: Reading<'_>,
+    ) -> Result<Option<Call>> {
         let call = Self::call(place, "create").args(&["--compression", "zstd", "--sparse"]);
-        changed.is_none().then(|| call.args(&[&archive]).arg(disk.path))
+        let call = match reading {
+            Reading::Usual => call,
+            Reading::Everything => call.args(&["--files-cache", "disabled"]),
+            Reading::Changed(_) => return Ok(None),
+        };
+        Ok(Some(with_paths(call.arg(Self::archive(disks)), disks)))
     }
-    fn restore(&self, place: &Place, disk: &Disk<'_>, target: &Path) -> Option<(Call, PathBuf)> {
-        let archive = format!("::{}-{}", disk.machine, disk.day);
-        let call = Self::call(place, "extract").args(&["--sparse", &archive]).within(target);
-        Some((call, below(target, disk.path)))
+    fn restore(&self, place: &Place, disks: &[Disk<'_>], target: &Path) -> (Call, Vec<PathBuf>) {
+        let call = Self::call(place, "extract").args(&["--sparse"]).within(target);
+        (call.arg(Self::archive(disks)), below(disks, target))
     }
     fn check(&self, place: &Place) -> Call {
         Self::call(place, "check").args(&["--verify-data"])
     }
 }
 
-struct Kopia;
+struct Kopia {
+    at_once: bool,
+}
 
 impl Kopia {
     fn call(place: &Place) -> Call {
@@ -122,31 +187,50 @@ impl Kopia {
 
 impl System for Kopia {
     fn name(&self) -> &'static str {
-        "kopia"
+        if self.at_once { "kopia at once" } else { "kopia" }
     }
     fn version(&self) -> Call {
         Call::new("kopia").args(&["--version"])
     }
-    fn init(&self, place: &Place) -> Call {
-        Self::call(place)
-            .args(&["repository", "create", "filesystem", "--path"])
-            .arg(&place.repository)
+    /// It compresses nothing unless a policy says so.
+    fn init(&self, place: &Place) -> Vec<Call> {
+        let create = Self::call(place).args(&["repository", "create", "filesystem", "--path"]);
+        let policy = ["policy", "set", "--global", "--compression=zstd"];
+        vec![create.arg(&place.repository), Self::call(place).args(&policy)]
     }
-    fn backup(&self, place: &Place, disk: &Disk<'_>, changed: Option<&Path>) -> Option<Call> {
-        let call = Self::call(place).args(&["snapshot", "create"]).arg(disk.path);
-        changed.is_none().then_some(call)
+    /// Its restore takes one snapshot, of one disk.
+    fn takes_all(&self, workload: Workload) -> bool {
+        self.at_once && workload <= Workload::Unchanged
     }
-    fn restore(&self, place: &Place, disk: &Disk<'_>, target: &Path) -> Option<(Call, PathBuf)> {
-        let file = target.join(format!("{}.raw", disk.machine));
+    fn backup(
+        &self,
+        place: &Place,
+        disks: &[Disk<'_>],
+        reading: Reading<'_>,
+    ) -> Result<Option<Call>> {
+        let call = Self::call(place).args(&["snapshot", "create", "--no-progress"]);
+        Ok(match reading {
+            Reading::Usual => Some(with_paths(call, disks)),
+            Reading::Everything => Some(with_paths(call.args(&["--force-hash=100"]), disks)),
+            Reading::Changed(_) => None,
+        })
+    }
+    fn restore(&self, place: &Place, disks: &[Disk<'_>], target: &Path) -> (Call, Vec<PathBuf>) {
         let call = Self::call(place).args(&["restore", "--snapshot-time", "latest"]);
-        Some((call.arg(disk.path).arg(&file), file))
+        let call = call.args(&["--write-sparse-files", "--no-progress"]);
+        let files = files(disks, target);
+        let call =
+            disks.iter().zip(&files).fold(call, |call, (disk, file)| call.arg(disk.path).arg(file));
+        (call, files)
     }
     fn check(&self, place: &Place) -> Call {
         Self::call(place).args(&["snapshot", "verify", "--verify-files-percent", "100"])
     }
 }
 
-struct Rustic;
+struct Rustic {
+    at_once: bool,
+}
 
 impl Rustic {
     fn call(place: &Place) -> Call {
@@ -160,28 +244,43 @@ impl Rustic {
 
 impl System for Rustic {
     fn name(&self) -> &'static str {
-        "rustic"
+        if self.at_once { "rustic at once" } else { "rustic" }
     }
     fn version(&self) -> Call {
         Call::new("rustic").args(&["--version"])
     }
-    fn init(&self, place: &Place) -> Call {
-        Self::call(place).args(&["init"])
+    fn init(&self, place: &Place) -> Vec<Call> {
+        vec![Self::call(place).args(&["init"])]
     }
-    fn backup(&self, place: &Place, disk: &Disk<'_>, changed: Option<&Path>) -> Option<Call> {
-        let call = Self::call(place).args(&["backup", "--tag", disk.machine]).arg(disk.path);
-        changed.is_none().then_some(call)
+    fn takes_all(&self, _: Workload) -> bool {
+        self.at_once
     }
-    fn restore(&self, place: &Place, disk: &Disk<'_>, target: &Path) -> Option<(Call, PathBuf)> {
-        let file = target.join(format!("{}.raw", disk.machine));
-        let snapshot = format!("latest:{}", disk.path.display());
-        let call = Self::call(place).args(&["restore", "--filter-tags", disk.machine, &snapshot]);
-        Some((call.arg(&file), file))
+    fn backup(
+        &self,
+        place: &Place,
+        disks: &[Disk<'_>],
+        reading: Reading<'_>,
+    ) -> Result<Option<Call>> {
+        let call = Self::call(place).args(&["backup", "--tag", label(disks)]);
+        Ok(match reading {
+            Reading::Usual => Some(with_paths(call, disks)),
+            Reading::Everything => Some(with_paths(call.args(&["--force"]), disks)),
+            Reading::Changed(_) => None,
+        })
     }
-    fn restore_in_place(&self, place: &Place, disk: &Disk<'_>, target: &Path) -> Option<Call> {
-        let snapshot = format!("latest:{}", disk.path.display());
-        let call = Self::call(place).args(&["restore", "--filter-tags", disk.machine, &snapshot]);
-        Some(call.arg(target))
+    fn restore(&self, place: &Place, disks: &[Disk<'_>], target: &Path) -> (Call, Vec<PathBuf>) {
+        let folder = disks.first().and_then(|disk| disk.path.parent()).unwrap_or(target);
+        let snapshot = format!("latest:{}", folder.display());
+        let call = Self::call(place).args(&["restore", "--filter-tags", label(disks), &snapshot]);
+        (call.arg(target), files(disks, target))
+    }
+    fn restore_in_place(
+        &self,
+        place: &Place,
+        disks: &[Disk<'_>],
+        target: &Path,
+    ) -> Option<(Call, Vec<PathBuf>)> {
+        Some(self.restore(place, disks, target))
     }
     fn check(&self, place: &Place) -> Call {
         Self::call(place).args(&["check", "--read-data"])

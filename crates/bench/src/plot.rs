@@ -11,9 +11,12 @@ pub struct Group {
     pub mark: Option<f64>,
 }
 
-const COLOURS: [&str; 5] = ["#1b6ca8", "#c8702a", "#5a9e4b", "#8a5fa8", "#8c8c8c"];
+const COLOURS: [&str; 10] = [
+    "#1b6ca8", "#6aa9d8", "#c8702a", "#5a9e4b", "#8a5fa8", "#8c8c8c", "#e2a878", "#a3cf98",
+    "#c0a4d4", "#c4c4c4",
+];
 const BAR_HEIGHT: usize = 16;
-const LEFT: usize = 90;
+const LEFT: usize = 110;
 const WIDTH: usize = 560;
 const RIGHT: usize = 90;
 const GROUP_GAP: usize = 40;

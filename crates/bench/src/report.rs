@@ -10,8 +10,9 @@ use serde_json::json;
 use crate::Result;
 use crate::bounds::Bounds;
 use crate::disks::Disks;
+use crate::peers::program;
 use crate::plot;
-use crate::process::Cost;
+use crate::process::{Call, Cost};
 use crate::system::System;
 use crate::workload::Workload;
 
@@ -33,8 +34,17 @@ impl Measured {
     }
 }
 
+/// The first line of what a program prints.
+fn first_line(call: &Call) -> String {
+    let output = Command::new(&call.program).args(&call.arguments).output();
+    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+    text.unwrap_or_default().lines().next().unwrap_or_default().to_owned()
+}
+
 /// All that was measured.
 pub struct Results {
+    /// The day on which it was measured.
+    date: String,
     disks: Vec<String>,
     days: usize,
     logical_bytes: u64,
@@ -50,17 +60,12 @@ impl Results {
         measured: BTreeMap<(Workload, &'static str), Measured>,
         bounds: Bounds,
     ) -> Self {
-        let version = |system: &dyn System| {
-            let call = system.version();
-            let output = Command::new(&call.program).args(&call.arguments).output();
-            let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
-            text.unwrap_or_default().lines().next().unwrap_or_default().to_owned()
-        };
-        let versions = systems.iter().map(|s| (s.name(), version(s.as_ref()))).collect();
+        let versions = systems.iter().map(|s| (s.name(), first_line(&s.version()))).collect();
+        let date = first_line(&Call::new("date").args(&["--iso-8601"]));
         let sizes = disks.machines.iter().map(|vm| std::fs::metadata(disks.path(vm, 0)));
         let logical_bytes = sizes.flatten().map(|data| data.len()).sum();
         let (days, disks) = (disks.days, disks.machines.clone());
-        Self { disks, days, logical_bytes, versions, measured, bounds }
+        Self { date, disks, days, logical_bytes, versions, measured, bounds }
     }
 
     fn wall(&self, workload: Workload, system: &str) -> Option<f64> {
@@ -99,6 +104,7 @@ impl Results {
             })
         });
         json!({
+            "date": self.date,
             "disks": self.disks,
             "days": self.days,
             "logical_bytes": self.logical_bytes,
@@ -114,8 +120,9 @@ impl Results {
         let names = self.disks.join(", ");
         let _ = writeln!(
             text,
-            "Disks {names}, {} days, {:.1} GiB a day, {:.2} GiB of it not holes. Medians of {} \
-             runs by turns.\n",
+            "{}. Disks {names}, {} days, {:.1} GiB a day, {:.2} GiB of it not holes. Medians of {} \
+             runs by turns; restores end when everything is on the disk.\n",
+            self.date,
             self.days,
             self.logical_bytes as f64 / f64::from(1 << 30),
             self.bounds.data_bytes as f64 / f64::from(1 << 30),
@@ -144,11 +151,10 @@ impl Results {
                 median(|cost| cost.written_objects as f64),
             );
         }
+        self.add_best_ways(&mut text);
         text.push_str("\n| repository after all | MB |\n|---|---:|\n");
         for (name, _) in &self.versions {
-            let of = self.measured.iter().filter(|(key, _)| key.1 == *name);
-            let bytes = of.map(|(_, measured)| measured.repository_bytes).max().unwrap_or(0);
-            let _ = writeln!(text, "| {name} | {:.0} |", bytes as f64 / 1e6);
+            let _ = writeln!(text, "| {name} | {:.0} |", self.repository_bytes(name) as f64 / 1e6);
         }
         text.push_str("\n| workload | bound | s | reached by silt |\n|---|---|---:|---:|\n");
         for workload in Workload::ALL {
@@ -165,6 +171,40 @@ impl Results {
             let _ = writeln!(text, "\nWith a changed map: {rate:.1} GB/s of logical bytes.");
         }
         text
+    }
+
+    fn repository_bytes(&self, system: &str) -> u64 {
+        let of = self.measured.iter().filter(|(key, _)| key.1 == system);
+        of.map(|(_, measured)| measured.repository_bytes).max().unwrap_or(0)
+    }
+
+    /// Silt's share of each peer's time and space, in the way in which that peer takes least.
+    fn add_best_ways(&self, text: &mut String) {
+        let mut peers: Vec<&str> = self.versions.iter().map(|(name, _)| program(name)).collect();
+        peers.sort_unstable();
+        peers.dedup();
+        peers.retain(|name| *name != "silt");
+        if peers.is_empty() {
+            return;
+        }
+        let best = |peer: &str, figure: &dyn Fn(&str) -> Option<f64>| {
+            let ways = self.versions.iter().filter(|(name, _)| program(name) == peer);
+            ways.filter_map(|(name, _)| figure(name)).min_by(f64::total_cmp)
+        };
+        text.push_str("\n| of a peer's better way | peer | silt one by one | silt in rounds |\n");
+        text.push_str("|---|---|---:|---:|\n");
+        let mut add = |what: &str, figure: &dyn Fn(&str) -> Option<f64>| {
+            for peer in &peers {
+                let Some(least) = best(peer, figure) else { continue };
+                let share = |way| figure(way).map_or("-".into(), |it| format!("{:.3}", it / least));
+                let (one, round) = (share("silt"), share("silt round"));
+                let _ = writeln!(text, "| {what} | {peer} | {one} | {round} |");
+            }
+        };
+        for workload in Workload::ALL {
+            add(workload.text(), &|system| self.wall(workload, system));
+        }
+        add("repository", &|system| Some(self.repository_bytes(system) as f64));
     }
 
     fn svg(&self) -> String {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Instant;
 
 use silt_source::{ExtentKind, SourceOptions, open_source};
 
@@ -13,7 +14,7 @@ use crate::disks::{DAYS, Disks};
 use crate::peers::systems;
 use crate::process::{Call, Cost};
 use crate::report::{Measured, Results};
-use crate::system::{Disk, Place, System};
+use crate::system::{Disk, Place, Reading, System};
 use crate::workload::Workload;
 use crate::{Options, Result};
 
@@ -97,17 +98,16 @@ impl Bench {
     }
 
     fn place(&self, system: &dyn System) -> Place {
-        let folder = self.work.join(system.name());
+        let folder = self.work.join(system.name().replace(' ', "-"));
         Place { repository: folder.join("repository"), home: folder.join("home") }
     }
 
     fn init(&self, system: &dyn System) -> Result<()> {
-        let folder = self.work.join(system.name());
+        let folder = self.work.join(system.name().replace(' ', "-"));
         remove(&folder)?;
         let place = self.place(system);
         std::fs::create_dir_all(&place.home)?;
-        system.init(&place).run()?;
-        Ok(())
+        system.init(&place).iter().try_for_each(|call| call.run().map(drop))
     }
 
     /// Runs one workload of one system for all disks.
@@ -122,16 +122,7 @@ impl Bench {
             warm_all(&place.repository)?;
         }
         let before = stored(&place.repository)?;
-        let mut total = Some(Cost::default());
-        if workload == Workload::Check {
-            rustix::fs::sync();
-            total = Some(system.check(&place).run()?);
-        } else {
-            for machine in &self.disks.machines {
-                let cost = self.step_of_disk(system, workload, machine, maps)?;
-                total = total.zip(cost).map(|(total, cost)| total.and(cost));
-            }
-        }
+        let total = self.cost(system, workload, &place, maps)?;
         let after = stored(&place.repository)?;
         let measured = self.measured.entry((workload, system.name())).or_default();
         measured.repository_bytes = after.0;
@@ -143,37 +134,68 @@ impl Bench {
         Ok(())
     }
 
-    fn step_of_disk(
+    /// What a workload takes with all disks, at once or one after the other.
+    fn cost(
         &self,
         system: &dyn System,
         workload: Workload,
-        machine: &str,
+        place: &Place,
         maps: &BTreeMap<String, PathBuf>,
     ) -> Result<Option<Cost>> {
+        if workload == Workload::Check {
+            return timed(Some(system.check(place)));
+        }
         let day = match workload {
             Workload::First => 0,
             // With two days only, the map's day is the next day again.
             Workload::Next => 1,
             _ => self.disks.last(),
         };
-        let place = self.place(system);
-        let path = self.present(machine, day)?;
+        let machines = &self.disks.machines;
+        let paths = machines.iter().map(|machine| self.present(machine, day));
+        let paths = paths.collect::<Result<Vec<_>>>()?;
         // Before every step, since what ran before may have filled the page cache with holes.
-        warm(&path)?;
-        let disk = Disk { machine, day, path: &path };
+        paths.iter().try_for_each(|path| warm(path))?;
+        let disks = machines.iter().zip(&paths).map(|(machine, path)| Disk { machine, day, path });
+        let disks: Vec<_> = disks.collect();
+        let at_once = if system.takes_all(workload) { disks.len() } else { 1 };
+        let mut total = Some(Cost::default());
+        for disks in disks.chunks(at_once) {
+            let cost = self.step_of(system, workload, place, disks, maps)?;
+            total = total.zip(cost).map(|(total, cost)| total.and(cost));
+        }
+        Ok(total)
+    }
+
+    fn step_of(
+        &self,
+        system: &dyn System,
+        workload: Workload,
+        place: &Place,
+        disks: &[Disk<'_>],
+        maps: &BTreeMap<String, PathBuf>,
+    ) -> Result<Option<Cost>> {
+        let backup = |reading| system.backup(place, disks, reading);
         match workload {
-            Workload::First | Workload::Next => timed(system.backup(&place, &disk, None)),
+            Workload::First | Workload::Next => timed(backup(Reading::Usual)?),
             Workload::Unchanged => {
-                timed(system.backup(&place, &Disk { day: day + 1, ..disk }, None))
+                let again = disks.iter().map(|disk| Disk { day: disk.day + 1, ..*disk });
+                timed(system.backup(place, &again.collect::<Vec<_>>(), Reading::Everything)?)
             }
-            Workload::Map => match system.backup(&place, &disk, maps.get(machine).map(|p| &**p)) {
-                Some(call) => timed(Some(call)),
-                // A system without maps takes the day as it does any other, for what follows.
-                None => timed(system.backup(&place, &disk, None)),
-            },
-            Workload::Restore => self.restore(system, &place, &disk),
-            Workload::InPlace => self.restore_in_place(system, &place, &disk),
-            Workload::Ranges => self.restore_ranges(system, &place, &disk),
+            Workload::Map => {
+                let map = disks.first().and_then(|disk| maps.get(disk.machine));
+                let call = map.map_or(Ok(None), |map| backup(Reading::Changed(map)))?;
+                if call.is_none() && self.disks.last() > 1 {
+                    // A system without maps takes the day as it does any other, for what follows.
+                    timed(backup(Reading::Usual)?)?;
+                }
+                timed(call)
+            }
+            Workload::Restore => self.restore(system, place, disks),
+            Workload::InPlace => self.restore_in_place(system, place, disks),
+            Workload::Ranges => {
+                disks.first().map_or(Ok(None), |disk| self.restore_ranges(system, place, disk))
+            }
             Workload::Check => Ok(None),
         }
     }
@@ -190,30 +212,39 @@ impl Bench {
         Ok(path)
     }
 
-    fn restore(&self, system: &dyn System, place: &Place, disk: &Disk) -> Result<Option<Cost>> {
+    fn restore(
+        &self,
+        system: &dyn System,
+        place: &Place,
+        disks: &[Disk<'_>],
+    ) -> Result<Option<Cost>> {
         let target = self.fresh_target()?;
-        let Some((call, file)) = system.restore(place, disk, &target) else { return Ok(None) };
-        let cost = timed(Some(call))?;
-        self.compare(system, disk, &file)?;
+        let (call, files) = system.restore(place, disks, &target);
+        let cost = written(&call, &target)?;
+        self.compare(system, disks, &files)?;
         remove(&target)?;
-        Ok(cost)
+        Ok(Some(cost))
     }
 
     fn restore_in_place(
         &self,
         system: &dyn System,
         place: &Place,
-        disk: &Disk,
+        disks: &[Disk<'_>],
     ) -> Result<Option<Cost>> {
         let target = self.fresh_target()?;
-        let file = target.join("disk.raw");
-        let Some(call) = system.restore_in_place(place, disk, &file) else { return Ok(None) };
-        let (old, _) = self.last_days(disk.machine);
-        Call::new("cp").args(&["--sparse=always"]).arg(old).arg(&file).run()?;
-        let cost = timed(Some(call))?;
-        self.compare(system, disk, &file)?;
+        let Some((call, files)) = system.restore_in_place(place, disks, &target) else {
+            return Ok(None);
+        };
+        for (disk, file) in disks.iter().zip(&files) {
+            file.parent().map_or(Ok(()), std::fs::create_dir_all)?;
+            let (old, _) = self.last_days(disk.machine);
+            Call::new("cp").args(&["--sparse=always"]).arg(old).arg(file).run()?;
+        }
+        let cost = written(&call, &target)?;
+        self.compare(system, disks, &files)?;
         remove(&target)?;
-        Ok(cost)
+        Ok(Some(cost))
     }
 
     fn restore_ranges(
@@ -247,13 +278,25 @@ impl Bench {
         Ok(target)
     }
 
-    fn compare(&self, system: &dyn System, disk: &Disk, file: &Path) -> Result<()> {
-        if same(&self.disks.path(disk.machine, disk.day), file)? {
-            return Ok(());
+    fn compare(&self, system: &dyn System, disks: &[Disk<'_>], files: &[PathBuf]) -> Result<()> {
+        for (disk, file) in disks.iter().zip(files) {
+            if !same(&self.disks.path(disk.machine, disk.day), file)? {
+                let text = format!("{} restored {} wrongly", system.name(), disk.machine);
+                return Err(text.into());
+            }
         }
-        let text = format!("{} restored {} wrongly", system.name(), disk.machine);
-        Err(text.into())
+        Ok(())
     }
+}
+
+/// Runs a call that writes below `target`, until all that it has written is on the disk.
+fn written(call: &Call, target: &Path) -> Result<Cost> {
+    rustix::fs::sync();
+    let mut cost = call.run()?;
+    let begin = Instant::now();
+    rustix::fs::syncfs(std::fs::File::open(target)?)?;
+    cost.wall_s += begin.elapsed().as_secs_f64();
+    Ok(cost)
 }
 
 /// Runs a call after the disk has come to rest.
@@ -274,7 +317,7 @@ fn remove(path: &Path) -> Result<()> {
 }
 
 /// Reads all of a disk that is not holes into the page cache.
-fn warm(path: &Path) -> Result<()> {
+pub fn warm(path: &Path) -> Result<()> {
     let file = std::fs::File::open(path)?;
     let source = open_source(path, &SourceOptions::default())?;
     let mut buffer = vec![0; 1 << 20];
