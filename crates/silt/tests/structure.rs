@@ -7,10 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// Crates from the bottom up: each may use those before it, and no other.
-const CRATES: [&str; 25] = [
+const CRATES: [&str; 26] = [
     "format",
     "chunking",
     "similarity",
+    "routing",
     "storage",
     "remote",
     "source",

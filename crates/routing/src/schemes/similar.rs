@@ -1,0 +1,105 @@
+//! AppDedupe and Sigma-Dedupe: the candidate that has most representatives for its load.
+
+use super::SUPER_CHUNK_BYTES;
+use crate::director::Director;
+use crate::piece::{Grain, Piece};
+use crate::placement::Placement;
+use crate::router::{Answers, Router, least_loaded, mean_bytes};
+
+/// AppDedupe: the director names the nodes of the application, the handprint chooses among them.
+#[derive(Debug)]
+pub struct AppDedupe {
+    /// The table of applications.
+    pub director: Director,
+    /// Representatives of a super-chunk: 8 (section 5).
+    pub handprint: usize,
+    /// Consistent hashing in the paper.
+    pub placement: Placement,
+    /// Whether resemblance is divided by load, as it is in the paper.
+    pub is_weighted: bool,
+    /// Bytes of a super-chunk: 1 MiB (section 5).
+    pub super_chunk_bytes: u64,
+}
+
+impl Default for AppDedupe {
+    fn default() -> Self {
+        Self {
+            director: Director::new(1.05, 16 << 20),
+            handprint: 8,
+            placement: Placement::Rendezvous,
+            is_weighted: true,
+            super_chunk_bytes: SUPER_CHUNK_BYTES,
+        }
+    }
+}
+
+impl Router for AppDedupe {
+    fn grain(&self) -> Grain {
+        Grain::Bytes(self.super_chunk_bytes)
+    }
+
+    fn route(&mut self, piece: &Piece, answers: &dyn Answers) -> usize {
+        let nodes = self.director.nodes(piece.application, answers);
+        let handprint = piece.handprint(self.handprint);
+        let candidates = self.placement.candidates(&handprint, nodes);
+        choose(piece, &handprint, &candidates, nodes, self.is_weighted, answers)
+    }
+}
+
+/// Sigma-Dedupe: the handprint chooses among all nodes (Middleware 2012, algorithm 1).
+#[derive(Debug)]
+pub struct Sigma {
+    /// Representatives of a super-chunk: 8.
+    pub handprint: usize,
+    /// Modulo in the paper.
+    pub placement: Placement,
+}
+
+impl Default for Sigma {
+    fn default() -> Self {
+        Self { handprint: 8, placement: Placement::Modulo }
+    }
+}
+
+impl Router for Sigma {
+    fn grain(&self) -> Grain {
+        Grain::Bytes(SUPER_CHUNK_BYTES)
+    }
+
+    fn route(&mut self, piece: &Piece, answers: &dyn Answers) -> usize {
+        let nodes: Vec<usize> = (0..answers.nodes()).collect();
+        let handprint = piece.handprint(self.handprint);
+        let candidates = self.placement.candidates(&handprint, &nodes);
+        choose(piece, &handprint, &candidates, &nodes, true, answers)
+    }
+}
+
+/// The candidate with the most representatives, divided by its load relative to the mean of
+/// `nodes`. The least loaded candidate, if none knows any.
+fn choose(
+    piece: &Piece,
+    handprint: &[u64],
+    candidates: &[usize],
+    nodes: &[usize],
+    is_weighted: bool,
+    answers: &dyn Answers,
+) -> usize {
+    let mean = mean_bytes(nodes, answers);
+    let mut best: Option<(f64, usize)> = None;
+    for &node in candidates {
+        let found = answers.similar(node, piece.application, handprint);
+        let load = (answers.used_bytes(node) as f64).max(1.0) / mean;
+        let value = if is_weighted { found as f64 / load } else { found as f64 };
+        if found > 0 && best.is_none_or(|(most, _)| value > most) {
+            best = Some((value, node));
+        }
+    }
+    let known = best.map(|(_, node)| node);
+    known.unwrap_or_else(|| {
+        if is_weighted {
+            least_loaded(candidates.iter().copied(), answers)
+        } else {
+            candidates.first().copied().unwrap_or(0)
+        }
+    })
+}
