@@ -17,12 +17,14 @@ mod exchange;
 mod fleet;
 mod generate;
 mod measure;
+mod neptune;
 mod random;
 mod record;
 mod report;
 mod routed;
 mod scale;
 mod schemes;
+mod segments;
 mod sensitivity;
 mod spans;
 mod trace;
@@ -87,6 +89,12 @@ enum Command {
   silt-eval scale
   silt-eval scale --disks 20000 --disk-gb 100 --speed-mb 300")]
     Scale(scale::Inputs),
+    /// Compare similarity replication (Neptune) with other schemes, on bytes
+    #[command(after_help = "Examples:
+  silt-eval neptune --out results
+  silt-eval neptune --out results --disks /vm/fleet --versions linux-1 linux-2
+  silt-eval neptune --out results --ways sidc,neptune")]
+    Neptune(neptune::Options),
     /// Write all tables and plots to a folder
     #[command(after_help = "Examples:
   silt-eval tables --out results
@@ -157,6 +165,7 @@ fn main() -> ExitCode {
             println!("{}", scale::table(&inputs).markdown());
             Ok(())
         }
+        Command::Neptune(options) => neptune::run(&options),
         Command::Tables(tables) => run(&tables),
     };
     match result {

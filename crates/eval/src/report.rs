@@ -94,6 +94,7 @@ const TICKS: f64 = 8.0;
 
 /// Where values are in a plot.
 struct Scale {
+    left: f64,
     right: f64,
     low: f64,
     high: f64,
@@ -101,7 +102,7 @@ struct Scale {
 
 impl Scale {
     fn x(&self, value: f64) -> f64 {
-        LEFT + value / self.right * WIDTH
+        LEFT + (value - self.left) / (self.right - self.left) * WIDTH
     }
 
     fn y(&self, value: f64) -> f64 {
@@ -111,22 +112,92 @@ impl Scale {
 
 /// Draws shares in percent, from `low` to 100, over a common axis.
 pub fn plot(title: &str, x_name: &str, low: f64, lines: &[Line]) -> String {
+    draw(title, (x_name, "%"), (0.0, low, 100.0), lines)
+}
+
+/// Draws values from 0 on over an axis that begins at `left`.
+pub fn plot_values(title: &str, names: (&str, &str), left: f64, lines: &[Line]) -> String {
+    let points = lines.iter().flat_map(|line| line.points.iter());
+    let high = points.map(|point| point.1).fold(f64::MIN_POSITIVE, f64::max);
+    draw(title, names, (left, 0.0, high * 1.05), lines)
+}
+
+/// Draws lines over axes with these names, from the left and between low and high.
+fn draw(
+    title: &str,
+    names: (&str, &str),
+    (left, low, high): (f64, f64, f64),
+    lines: &[Line],
+) -> String {
     let points = || lines.iter().flat_map(|line| line.points.iter());
-    let right = points().map(|point| point.0).fold(f64::MIN_POSITIVE, f64::max);
-    let scale = Scale { right, low, high: 100.0 };
-    let (width, height) = (LEFT + WIDTH + 190.0, TOP + HEIGHT + 50.0);
-    let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" \
-         font-family=\"sans-serif\" font-size=\"11\">\n\
-         <rect width=\"{width}\" height=\"{height}\" fill=\"white\"/>\n\
-         <text x=\"8\" y=\"20\" font-size=\"14\">{title}</text>\n"
-    );
-    draw_axes(&mut svg, &scale, x_name, "%");
+    let right = points().map(|point| point.0).fold(left + f64::MIN_POSITIVE, f64::max);
+    let scale = Scale { left, right, low, high };
+    let mut svg = sheet(title);
+    draw_axes(&mut svg, &scale, names.1);
+    for tick in ticks(left, right) {
+        let (x, y) = (scale.x(tick), TOP + HEIGHT + 16.0);
+        let _ = writeln!(
+            svg,
+            "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"middle\">{}</text>",
+            rounded(tick)
+        );
+    }
+    name_axis(&mut svg, names.0);
     for (place, line) in lines.iter().enumerate() {
         draw_line(&mut svg, &scale, place, line);
     }
     svg.push_str("</svg>\n");
     svg
+}
+
+/// Draws a group of bars for each name, one bar for each of `parts`.
+pub fn bars(title: &str, y_name: &str, parts: &[&str], groups: &[(String, Vec<f64>)]) -> String {
+    let high = groups.iter().flat_map(|group| &group.1).fold(f64::MIN_POSITIVE, |a, b| a.max(*b));
+    let scale = Scale { left: 0.0, right: 1.0, low: 0.0, high: high * 1.05 };
+    let mut svg = sheet(title);
+    draw_axes(&mut svg, &scale, y_name);
+    let width = WIDTH / groups.len().max(1) as f64;
+    for (group, (name, values)) in groups.iter().enumerate() {
+        let left = LEFT + group as f64 * width;
+        let bar = width * 0.8 / values.len().max(1) as f64;
+        for (place, value) in values.iter().enumerate() {
+            let (x, y) = (left + width * 0.1 + place as f64 * bar, scale.y(*value));
+            let (height, colour) = (TOP + HEIGHT - y, COLOURS[place % COLOURS.len()]);
+            let _ = writeln!(
+                svg,
+                "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{bar:.1}\" height=\"{height:.1}\" \
+                 fill=\"{colour}\"/>"
+            );
+        }
+        let (x, y) = (left + width / 2.0, TOP + HEIGHT + 16.0);
+        let _ =
+            writeln!(svg, "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"middle\">{name}</text>");
+    }
+    for (place, part) in parts.iter().enumerate() {
+        let (x, y) = (LEFT + WIDTH + 16.0, TOP + 14.0 + place as f64 * 16.0);
+        let _ = writeln!(
+            svg,
+            "<rect x=\"{:.1}\" y=\"{:.1}\" width=\"8\" height=\"8\" fill=\"{}\"/>\n\
+             <text x=\"{:.1}\" y=\"{y:.1}\">{part}</text>",
+            x - 4.0,
+            y - 8.0,
+            COLOURS[place % COLOURS.len()],
+            x + 10.0,
+        );
+    }
+    svg.push_str("</svg>\n");
+    svg
+}
+
+/// An empty sheet with a title.
+fn sheet(title: &str) -> String {
+    let (width, height) = (LEFT + WIDTH + 190.0, TOP + HEIGHT + 50.0);
+    format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" \
+         font-family=\"sans-serif\" font-size=\"11\">\n\
+         <rect width=\"{width}\" height=\"{height}\" fill=\"white\"/>\n\
+         <text x=\"8\" y=\"20\" font-size=\"14\">{title}</text>\n"
+    )
 }
 
 /// Round values from `low` to `high`, about six.
@@ -138,34 +209,34 @@ fn ticks(low: f64, high: f64) -> Vec<f64> {
     all.take_while(|tick| *tick <= high + step * 1e-6).collect()
 }
 
-fn draw_axes(svg: &mut String, scale: &Scale, x_name: &str, y_name: &str) {
+fn draw_axes(svg: &mut String, scale: &Scale, y_name: &str) {
     for tick in ticks(scale.low, scale.high) {
         let (y, end) = (scale.y(tick), LEFT + WIDTH);
         let _ = writeln!(
             svg,
             "<line x1=\"{LEFT}\" x2=\"{end:.1}\" y1=\"{y:.1}\" y2=\"{y:.1}\" stroke=\"#ddd\"/>\n\
-             <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{tick}</text>",
+             <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
             LEFT - 6.0,
             y + 4.0,
-        );
-    }
-    for tick in ticks(0.0, scale.right) {
-        let _ = writeln!(
-            svg,
-            "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{tick}</text>",
-            scale.x(tick),
-            TOP + HEIGHT + 16.0,
+            rounded(tick),
         );
     }
     let middle = TOP + HEIGHT / 2.0;
     let _ = writeln!(
         svg,
-        "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{x_name}</text>\n\
-         <text x=\"14\" y=\"{middle:.1}\" text-anchor=\"middle\" transform=\"rotate(-90 14 \
-         {middle:.1})\">{y_name}</text>",
-        LEFT + WIDTH / 2.0,
-        TOP + HEIGHT + 36.0,
+        "<text x=\"14\" y=\"{middle:.1}\" text-anchor=\"middle\" transform=\"rotate(-90 14 \
+         {middle:.1})\">{y_name}</text>"
     );
+}
+
+/// A tick without the error of its sum.
+fn rounded(tick: f64) -> f64 {
+    (tick * 1e6).round() / 1e6
+}
+
+fn name_axis(svg: &mut String, name: &str) {
+    let (x, y) = (LEFT + WIDTH / 2.0, TOP + HEIGHT + 36.0);
+    let _ = writeln!(svg, "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"middle\">{name}</text>");
 }
 
 fn draw_line(svg: &mut String, scale: &Scale, place: usize, line: &Line) {

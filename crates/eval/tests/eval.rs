@@ -57,3 +57,46 @@ fn disks_are_recorded_and_every_table_is_written() {
         assert!(folder.path().join("out").join(file).exists(), "{file}");
     }
 }
+
+#[test]
+fn similarity_replication_writes_every_table() {
+    let folder = tempfile::tempdir().unwrap();
+    let noise = |seed: u32, bytes: u32| -> Vec<u8> {
+        let words = (0..bytes / 4).map(|n| (n ^ seed).wrapping_mul(0x9e37_79b1));
+        words.flat_map(|word| (word ^ word >> 15).wrapping_mul(0x85eb_ca6b).to_be_bytes()).collect()
+    };
+    for version in 0..2_u32 {
+        let name = format!("v{version}");
+        std::fs::create_dir_all(folder.path().join(&name).join("part")).unwrap();
+        for file in 0..8_u32 {
+            let mut bytes = noise(file << 20, 100_000);
+            bytes.splice(5000..5000, vec![7; usize::try_from(version).unwrap() * 100]);
+            let path = folder.path().join(&name).join("part").join(format!("{file}.txt"));
+            std::fs::write(path, bytes).unwrap();
+        }
+        let disk = folder.path().join(format!("m.day{version}.raw"));
+        std::fs::write(disk, noise(version << 28, 3 << 20)).unwrap();
+    }
+    let all = ["neptune", "--out", "out", "--mb", "1", "--versions", "v0", "v1", "--disks", "."];
+    let text = eval(&all, folder.path());
+    let titles =
+        ["Sets (input)", "Figure 3", "Figure 4", "Figures 5", "Table I", "Figure 7", "Figure 10"];
+    for title in titles.iter().chain(&["A3", "A2", "Sensitivity", "Not in this command"]) {
+        assert!(text.contains(title), "{title} in {text}");
+    }
+    // Of each file of the second version, one chunk is another one, and that is sent as a delta.
+    let row = |name: &str| {
+        let part = text.split("scheme, versions of a tree").nth(1).unwrap();
+        let line = part.lines().find(|line| line.starts_with(name)).unwrap();
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        cells[2].parse::<f64>().unwrap()
+    };
+    let (full, exact, standard) = (row("| full"), row("| deduplication"), row("| standard"));
+    assert!(full > 0.8 && exact < full / 3.0, "{full} and {exact}");
+    assert!(standard < exact / 4.0, "{standard} and {exact}");
+    for file in ["NEPTUNE.md", "figure-3.svg", "figure-7.svg", "table-1.csv", "groups.csv"] {
+        assert!(folder.path().join("out").join(file).exists(), "{file}");
+    }
+    let one = eval(&["neptune", "--out", "one", "--mb", "1", "--ways", "cbd"], folder.path());
+    assert!(one.contains("| cluster-based") && !one.contains("| standard"), "{one}");
+}

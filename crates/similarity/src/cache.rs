@@ -5,6 +5,7 @@
 //! a chunk of the container is found.
 
 use std::collections::{HashMap, VecDeque};
+use std::mem::size_of;
 
 use crate::index::Candidate;
 use crate::sketch::Sketch;
@@ -40,6 +41,15 @@ impl SketchCache {
     /// Number of chunks in memory.
     pub fn len(&self) -> usize {
         self.chunks
+    }
+
+    /// Memory in bytes of the sketches and of what they are found by, without what the allocator
+    /// adds.
+    pub fn bytes(&self) -> usize {
+        let sketches = self.chunks * size_of::<(Sketch, u64)>();
+        let slot = size_of::<((u8, u64), Vec<(u64, u32)>)>() + 1;
+        let places: usize = self.by_feature.values().map(|places| places.capacity() * 16).sum();
+        sketches + self.by_feature.capacity() * slot + places
     }
 
     /// Whether it has no chunk.
@@ -150,6 +160,7 @@ mod tests {
         assert_eq!(bases(&cache, 47), []);
         assert!(cache.warm(4, || Err(())).is_err());
         assert_eq!(cache.len(), 10);
+        assert!(cache.bytes() > 10 * 48 + 30 * 41, "{}", cache.bytes());
         Ok(())
     }
 

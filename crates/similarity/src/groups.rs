@@ -6,6 +6,7 @@
 //! ones.
 
 use std::collections::{HashMap, HashSet};
+use std::mem::size_of;
 
 use crate::mix::{drawn, mix};
 
@@ -83,6 +84,18 @@ impl Groups {
         }
     }
 
+    /// Memory in bytes: functions, buckets and numbers, without what the allocator adds.
+    pub fn bytes(&self) -> usize {
+        let steps = self.tables.iter().flatten();
+        let functions: usize = steps.map(|step| (step.direction.len() + 1) * 8).sum();
+        let slot = size_of::<(u64, Vec<u32>)>() + 1;
+        let numbers = |table: &HashMap<u64, Vec<u32>>| -> usize {
+            table.values().map(|bucket| bucket.capacity() * 4).sum()
+        };
+        let tables = self.buckets.iter().map(|table| table.capacity() * slot + numbers(table));
+        functions + tables.sum::<usize>()
+    }
+
     /// The numbers of the vectors that share a bucket with this one, in ascending order.
     pub fn alike(&self, vector: &[f64]) -> Vec<u32> {
         let places = self.buckets(vector);
@@ -158,5 +171,16 @@ mod tests {
         assert_eq!(one.buckets(&[1.0, 70.0]), one.buckets(&[1.0, 70.0]));
         assert_ne!(one.buckets(&[1.0, 70.0]), other.buckets(&[1.0, 70.0]));
         assert_eq!(one.buckets(&[]).len(), 4);
+    }
+
+    #[test]
+    fn memory_grows_with_the_vectors() {
+        let mut groups = Groups::new(2, GroupParameters::default());
+        let empty = groups.bytes();
+        assert_eq!(empty, 4 * 3 * 3 * 8, "twelve functions of two numbers and an offset");
+        for number in 0..1000_u32 {
+            groups.add(number, &[f64::from(number) * 100.0, 0.0]);
+        }
+        assert!(groups.bytes() > empty + 4 * 1000 * 33, "{}", groups.bytes());
     }
 }

@@ -7,6 +7,7 @@
 //! Everything is a pure function of its input; nothing is stored, and nothing is sent.
 
 mod cache;
+mod chain;
 mod delta;
 mod groups;
 mod index;
@@ -15,6 +16,7 @@ mod sketch;
 mod xdelta;
 
 pub use cache::SketchCache;
+pub use chain::{Chain, ChainParameters};
 pub use delta::{DeltaCoder, PREFIX_BYTES_MAX, PrefixCoder};
 pub use groups::{GroupParameters, Groups};
 pub use index::{Candidate, SketchIndex};
