@@ -10,6 +10,7 @@
     reason = "an evaluation reads the clock, prints, and computes shares"
 )]
 
+mod appdedupe;
 mod availability;
 mod coverage;
 mod disk;
@@ -18,6 +19,7 @@ mod fleet;
 mod generate;
 mod measure;
 mod neptune;
+mod page;
 mod random;
 mod record;
 mod report;
@@ -95,6 +97,11 @@ enum Command {
   silt-eval neptune --out results --disks /vm/fleet --versions linux-1 linux-2
   silt-eval neptune --out results --ways sidc,neptune")]
     Neptune(neptune::Options),
+    /// Compare routing between storage nodes (AppDedupe) with other schemes, on generated streams
+    #[command(after_help = "Examples:
+  silt-eval appdedupe --out results
+  silt-eval appdedupe --out results --nodes 1,2,4,8,16,32,64,128 --random 65536")]
+    Appdedupe(appdedupe::Options),
     /// Write all tables and plots to a folder
     #[command(after_help = "Examples:
   silt-eval tables --out results
@@ -166,6 +173,7 @@ fn main() -> ExitCode {
             Ok(())
         }
         Command::Neptune(options) => neptune::run(&options),
+        Command::Appdedupe(options) => appdedupe::run(&options),
         Command::Tables(tables) => run(&tables),
     };
     match result {

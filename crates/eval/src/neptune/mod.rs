@@ -27,9 +27,9 @@ use clap::Args;
 use silt_similarity::SketchParameters;
 
 use crate::Result;
-use crate::neptune::page::Page;
 use crate::neptune::prepare::{Prepared, Preparing, Sketches};
 use crate::neptune::tables::Run;
+use crate::page::Page;
 
 #[derive(Args)]
 pub struct Options {
@@ -105,7 +105,8 @@ pub fn run(options: &Options) -> Result<()> {
     }
     std::fs::create_dir_all(&options.out)?;
     let sets = sets(options)?;
-    let mut page = Page::new(&options.out, options.machine.as_deref());
+    let text = (page::HEAD, page::METHOD);
+    let mut page = Page::new(&options.out, "NEPTUNE.md", text, options.machine.as_deref());
     let mut runs = Vec::new();
     for (prepared, sketches) in &sets {
         let outcomes = ways::run(prepared, sketches, &options.ways)?;

@@ -1,21 +1,18 @@
-//! The page with all tables, and their files.
+//! The text of the page, and the tables of what was chosen and what is missing.
 
-use std::path::{Path, PathBuf};
-
-use crate::Result;
 use crate::neptune::destination::GROUPS;
 use crate::neptune::set::{CREATED_WEIGHT, KIND_WEIGHT, OWNER_WEIGHT, SIZE_WEIGHT, WRITTEN_WEIGHT};
 use crate::report::Table;
 
 /// The first lines.
-const HEAD: &str = "# Evaluation: similarity replication
+pub const HEAD: &str = "# Evaluation: similarity replication
 
 This page compares similarity replication (Neptune, paper 004) with what it was compared with, on
 real bytes, beside the published figures. One command makes it:
 ";
 
 /// How figures are made.
-const METHOD: &str = "## Method
+pub const METHOD: &str = "## Method
 
 Cutting, fingerprints, sketches, their index and cache, groups and coders are Siltstone's own code
 (`silt-chunking`, `silt-similarity`), also where they are used in the paper's way. The protocol, the
@@ -29,44 +26,6 @@ deletions, replacements and moves, or copied. Bytes are those to the destination
 sketches, names of bases, deltas and chunks. Times are of one thread on a shared machine.
 
 ";
-
-/// Collects tables and figures, and writes each as it comes.
-pub struct Page {
-    folder: PathBuf,
-    text: String,
-}
-
-impl Page {
-    /// A page that says how it was made: the arguments, and the date and machine if they are given.
-    pub fn new(folder: &Path, machine: Option<&str>) -> Self {
-        let arguments: Vec<String> = std::env::args().skip(1).collect();
-        let mut text = format!("{HEAD}\n```sh\nsilt-eval {}\n```\n\n", arguments.join(" "));
-        if let Some(machine) = machine {
-            text.extend(["Run on ", machine, ".\n\n"]);
-        }
-        text.push_str(METHOD);
-        Self { folder: folder.to_owned(), text }
-    }
-
-    /// Adds a table.
-    pub fn table(&mut self, name: &str, table: &Table) -> Result<()> {
-        println!("{}", table.markdown());
-        self.text.push_str(&table.markdown());
-        table.write_csv(&self.folder, name)
-    }
-
-    /// Adds a table and its plot.
-    pub fn figure(&mut self, name: &str, (table, svg): (Table, String)) -> Result<()> {
-        self.table(name, &table)?;
-        self.text.extend(["![", &table.title, "](", name, ".svg)\n\n"]);
-        Ok(std::fs::write(self.folder.join(format!("{name}.svg")), svg)?)
-    }
-
-    /// Writes the page.
-    pub fn write(&self) -> Result<()> {
-        Ok(std::fs::write(self.folder.join("NEPTUNE.md"), &self.text)?)
-    }
-}
 
 /// What the paper shows and this command does not.
 pub fn missing() -> Table {
