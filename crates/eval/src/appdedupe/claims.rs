@@ -62,8 +62,6 @@ pub fn table(outcomes: &[Outcome], files: &[Outcome]) -> Table {
         here.is_some_and(|here| here > 1.0),
     );
     let nedr = |way| last(outcomes, way).map(Outcome::nedr);
-    let here = nedr(Way::AppDedupe);
-    row("AppDedupe's NEDR, most nodes", "no number", here, here.is_some_and(|it| it >= 0.9));
     let (produck, stateless) = (nedr(Way::Produck), nedr(Way::Stateless));
     row(
         "EMC stateless is below Produck: its NEDR, of Produck's",

@@ -81,13 +81,15 @@ fn over_nodes(
     chunking: Option<Chunking>,
     files: bool,
 ) -> Vec<Outcome> {
-    let mut outcomes = Vec::new();
+    let (mut outcomes, mut known) = (Vec::new(), BTreeMap::new());
     for &way in ways {
         for &nodes in nodes {
             let all = options.data(nodes);
             let data = if files { all.with_files() } else { all };
             let chunking = chunking.unwrap_or(way.own_chunking());
-            let exact = ways::exact(&data, chunking);
+            let exact =
+                known.entry((nodes, chunking)).or_insert_with(|| ways::exact(&data, chunking));
+            let exact = *exact;
             let setting = Setting { nodes, chunking, handprint: HANDPRINT };
             outcomes.push(ways::run(way, &data, setting, exact));
             eprintln!("{}, {nodes} nodes", way.name());
