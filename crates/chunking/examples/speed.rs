@@ -13,7 +13,9 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use fastcdc::v2020::{FastCDC, Normalization};
-use silt_chunking::{Chunker, DigestedBlocks, Fingerprinter, SegmentDigester, is_zero};
+use silt_chunking::{
+    Chunker, DigestedBlocks, Fingerprinter, HashWay, SegmentDigester, SegmentHasher, is_zero,
+};
 use silt_format::{BLOCK_BYTES, Chunking, Result, SEGMENT_BYTES};
 
 /// Each figure is that of the fastest of this many rounds.
@@ -24,6 +26,7 @@ fn main() -> Result<()> {
     zero_scan();
     fingerprints(&data);
     digests(&data);
+    hashes(&data);
     cuts(&data)
 }
 
@@ -106,6 +109,15 @@ fn digests(data: &[u8]) {
     {
         report(&format!("segment digest, {what} block zero"), segment.len(), || {
             black_box(digester.digest(black_box(segment), &mut blocks));
+        });
+    }
+}
+
+fn hashes(data: &[u8]) {
+    for way in HashWay::ALL.into_iter().filter(|way| way.is_supported()) {
+        let hasher = SegmentHasher::by(way, [7; 16]);
+        report(&format!("segment hash, {way:?}"), data.len(), || {
+            black_box(hasher.hash(black_box(data)));
         });
     }
 }

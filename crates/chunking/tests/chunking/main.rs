@@ -7,4 +7,5 @@ mod digest;
 mod fingerprint;
 mod sample;
 mod signature;
+mod universal;
 mod zero;
