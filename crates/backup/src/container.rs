@@ -1,5 +1,6 @@
 //! Packs new chunks into frames, and frames into containers.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use silt_format::number::{to_u16, to_u64};
@@ -7,7 +8,7 @@ use silt_format::{
     BLOCK_OVERHEAD_BYTES, BlockWriter, CONTAINER_SLOTS_MAX, Config, Error, FRAMES_MAX, Fingerprint,
     HEADER_BYTES, ObjectKind, ObjectTag, Reference, Result, Sealer, SeriesId, names,
 };
-use silt_repository::frame_packer::{FramePacker, RawFrame};
+use silt_repository::frame_packer::{FramePacker, RawFrame, large_frame_bytes};
 use silt_repository::objects::{Address, Objects, close_object};
 use silt_repository::upload::Uploads;
 use silt_repository::upload_queue::Upload;
@@ -15,7 +16,7 @@ use silt_repository::upload_queue::Upload;
 use silt_storage::AlignedBuffer;
 
 use super::packed_frames::PackedFrames;
-use super::pipeline::{FRAMES_IN_FLIGHT, FrameJob, Pipeline};
+use super::pipeline::{FRAMES_IN_FLIGHT, FrameJob, LARGE_FRAMES_IN_FLIGHT, Pipeline};
 
 /// Writes the containers of one session, or of one addition to the shared store.
 pub struct ContainerWriter {
@@ -24,7 +25,13 @@ pub struct ContainerWriter {
     /// The number of the store in references.
     store: u16,
     container_bytes: usize,
+    /// The size of frames at most: the configured one, that for large files, and the one that
+    /// applies to the next chunks.
+    small_frame_bytes: usize,
+    large_frame_bytes: usize,
     frame_bytes: usize,
+    /// The size of the current frame, if it is one that is compressed already.
+    packed_bytes: Option<usize>,
     writer: BlockWriter,
     tag: ObjectTag,
     next_number: u32,
@@ -40,10 +47,19 @@ struct OpenContainer {
     number: u32,
     sealer: Arc<Sealer>,
     packer: FramePacker,
-    /// Tickets and numbers of the frames that are still being sealed, oldest first.
-    tickets: std::collections::VecDeque<(u64, u16)>,
+    /// The frames that are still being sealed, oldest first.
+    in_flight: VecDeque<InFlight>,
+    /// Their sizes before compression together, in bytes.
+    in_flight_bytes: usize,
     /// Header and sealed frames.
     body: AlignedBuffer,
+}
+
+/// A frame that is being sealed.
+struct InFlight {
+    ticket: u64,
+    number: u16,
+    raw_bytes: usize,
 }
 
 /// The numbers and tags of durable containers: proof for a commit.
@@ -63,7 +79,10 @@ impl ContainerWriter {
             series,
             store,
             container_bytes: config.container_bytes as usize,
+            small_frame_bytes: config.frame_bytes as usize,
+            large_frame_bytes: large_frame_bytes(config),
             frame_bytes: config.frame_bytes as usize,
+            packed_bytes: None,
             writer: BlockWriter::new(config.zstd_level)?,
             tag,
             next_number,
@@ -90,6 +109,11 @@ impl ContainerWriter {
         &mut self.packed
     }
 
+    /// Puts the next chunks into frames for large files, or into those of the configured size.
+    pub(crate) fn set_large_frames(&mut self, are_large: bool) {
+        self.frame_bytes = if are_large { self.large_frame_bytes } else { self.small_frame_bytes };
+    }
+
     /// Adds a chunk. The returned reference becomes valid when the session commits.
     pub fn append(
         &mut self,
@@ -97,9 +121,13 @@ impl ContainerWriter {
         chunk: &[u8],
         fingerprint: Fingerprint,
     ) -> Result<Reference> {
-        let begins = self.packed.begins(&fingerprint);
-        let must_end = |open: &OpenContainer| begins || open.packer.must_end_before(chunk.len());
-        if self.open.as_ref().is_some_and(must_end) {
+        if let Some(bytes) = self.packed.begins(&fingerprint) {
+            self.end_frame(pipeline)?;
+            self.packed_bytes = Some(bytes.min(self.large_frame_bytes));
+        }
+        let frame_bytes = self.packed_bytes.unwrap_or(self.frame_bytes);
+        let open = self.open.as_ref();
+        if open.is_some_and(|open| open.packer.must_end_before(chunk.len(), frame_bytes)) {
             self.end_frame(pipeline)?;
         }
         if self.open.as_ref().is_some_and(|open| open.packer.slots() == CONTAINER_SLOTS_MAX) {
@@ -110,7 +138,7 @@ impl ContainerWriter {
             Some(open) => open,
             none => {
                 let body = self.uploads.buffer(capacity);
-                let packer = FramePacker::new(self.frame_bytes, pipeline.frame_buffer());
+                let packer = FramePacker::new(pipeline.frame_buffer());
                 let number = self.next_number;
                 self.next_number = number.checked_add(1).ok_or_else(|| {
                     Error::invalid("the series has used all 2^32 container numbers")
@@ -120,7 +148,7 @@ impl ContainerWriter {
             }
         };
         let slot = to_u16(open.packer.slots());
-        open.packer.push(slot, chunk, fingerprint);
+        open.packer.push(slot, chunk, fingerprint, frame_bytes);
         Ok(Reference::new(self.store, open.number, slot))
     }
 
@@ -128,18 +156,22 @@ impl ContainerWriter {
     /// fill it. The workers may lag by a fixed number of frames, so containers end at the same
     /// chunk whatever the workers' speed.
     pub fn end_frame(&mut self, pipeline: &Pipeline<'_>) -> Result<()> {
+        let bytes_max = self.in_flight_bytes_max();
         let Some(open) = &mut self.open else { return Ok(()) };
         let Some(frame) = open.packer.end_frame(|| pipeline.frame_buffer()) else {
             return Ok(());
         };
+        self.packed_bytes = None;
         let packed = self.packed.take(open.packer.fingerprints(&frame));
         let RawFrame { number, raw, .. } = frame;
         let ticket = self.next_ticket;
         self.next_ticket += 1;
-        open.tickets.push_back((ticket, number));
+        let raw_bytes = raw.len();
+        open.in_flight.push_back(InFlight { ticket, number, raw_bytes });
+        open.in_flight_bytes += raw_bytes;
         let sealer = Arc::clone(&open.sealer);
         pipeline.seal(FrameJob { ticket, number, sealer, raw, packed });
-        while open.tickets.len() >= FRAMES_IN_FLIGHT {
+        while open.in_flight.len() >= FRAMES_IN_FLIGHT || open.in_flight_bytes > bytes_max {
             self.stored_bytes += open.settle_one(pipeline)?;
         }
         let frames_full = open.packer.frames() == FRAMES_MAX;
@@ -155,7 +187,7 @@ impl ContainerWriter {
         // Closing from within is harmless: an emptied frame is not ended twice.
         self.end_frame(pipeline)?;
         let Some(mut open) = self.open.take() else { return Ok(()) };
-        while !open.tickets.is_empty() {
+        while !open.in_flight.is_empty() {
             self.stored_bytes += open.settle_one(pipeline)?;
         }
         let directory = open.packer.directory();
@@ -168,8 +200,15 @@ impl ContainerWriter {
 
     /// Room for a container that closes when it is full while frames are still being sealed.
     fn body_bytes_max(&self) -> usize {
-        let frame_bytes = self.frame_bytes + BLOCK_OVERHEAD_BYTES;
-        HEADER_BYTES + self.container_bytes + (FRAMES_IN_FLIGHT + 1) * frame_bytes
+        let in_flight = self.in_flight_bytes_max() + self.large_frame_bytes;
+        let overhead = (FRAMES_IN_FLIGHT + 1) * BLOCK_OVERHEAD_BYTES;
+        HEADER_BYTES + self.container_bytes + in_flight + overhead
+    }
+
+    /// Maximum size of the frames that are being sealed, before compression.
+    fn in_flight_bytes_max(&self) -> usize {
+        let large = LARGE_FRAMES_IN_FLIGHT * self.large_frame_bytes;
+        large.max(FRAMES_IN_FLIGHT * self.small_frame_bytes)
     }
 
     /// Waits until every container is durable; returns the proof of it.
@@ -195,16 +234,18 @@ impl OpenContainer {
             number,
             sealer: Arc::new(sealer),
             packer,
-            tickets: std::collections::VecDeque::new(),
+            in_flight: VecDeque::new(),
+            in_flight_bytes: 0,
             body,
         })
     }
 
     /// Takes the oldest sealed frame back; returns its size in bytes.
     fn settle_one(&mut self, pipeline: &Pipeline<'_>) -> Result<u64> {
-        let Some((ticket, number)) = self.tickets.pop_front() else { return Ok(0) };
-        let sealed = pipeline.sealed(ticket)?;
-        self.packer.place(number, self.body.len(), sealed.len());
+        let Some(oldest) = self.in_flight.pop_front() else { return Ok(0) };
+        self.in_flight_bytes -= oldest.raw_bytes;
+        let sealed = pipeline.sealed(oldest.ticket)?;
+        self.packer.place(oldest.number, self.body.len(), sealed.len());
         self.body.extend_from_slice(&sealed);
         let bytes = to_u64(sealed.len());
         pipeline.recycle_frame(sealed);

@@ -1,6 +1,6 @@
 //! Frames that another repository has compressed already.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 
 use silt_format::Fingerprint;
 
@@ -14,8 +14,8 @@ const KEPT_BYTES_MAX: usize = 8 << 20;
 /// They only save work: the chunks of a frame that is lost here are compressed again.
 #[derive(Default)]
 pub struct PackedFrames {
-    /// The first chunks of frames that may come.
-    begins: HashSet<Fingerprint>,
+    /// The first chunks of frames that may come, with the frames' sizes in bytes.
+    begins: HashMap<Fingerprint, usize>,
     /// The oldest first.
     frames: VecDeque<PackedFrame>,
     bytes: usize,
@@ -30,12 +30,12 @@ pub struct PackedFrame {
 }
 
 impl PackedFrames {
-    /// Lets a frame begin with this chunk, because one that does will be added.
-    pub fn expect(&mut self, first: Fingerprint) {
+    /// Lets a frame of `raw_bytes` begin with this chunk, because one that does will be added.
+    pub fn expect(&mut self, first: Fingerprint, raw_bytes: usize) {
         if self.begins.len() >= EXPECTED_MAX {
             self.begins.clear();
         }
-        self.begins.insert(first);
+        self.begins.insert(first, raw_bytes);
     }
 
     /// Adds a frame. The caller has verified that its block decodes to its chunks.
@@ -47,9 +47,9 @@ impl PackedFrames {
         }
     }
 
-    /// Whether a frame should begin with this chunk.
-    pub(crate) fn begins(&mut self, first: &Fingerprint) -> bool {
-        !self.begins.is_empty() && self.begins.remove(first)
+    /// Returns the size of the frame that should begin with this chunk, if one should.
+    pub(crate) fn begins(&mut self, first: &Fingerprint) -> Option<usize> {
+        if self.begins.is_empty() { None } else { self.begins.remove(first) }
     }
 
     /// The block of exactly these chunks, if there is one; those before it are dropped.
@@ -98,7 +98,7 @@ mod tests {
         (0..3 * EXPECTED_MAX).for_each(|number| {
             let mut print = [0; 20];
             print[..8].copy_from_slice(&number.to_le_bytes());
-            frames.expect(Fingerprint(print));
+            frames.expect(Fingerprint(print), 100);
         });
         assert!(frames.begins.len() <= EXPECTED_MAX);
     }

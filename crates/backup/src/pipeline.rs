@@ -22,6 +22,8 @@ use super::tree::{Cutter, OldSegments, TreeClaim, TreeFeed};
 
 /// Maximum number of frames that are being sealed at once.
 pub(crate) const FRAMES_IN_FLIGHT: usize = 8;
+/// Maximum number of large frames that are being sealed at once; smaller ones together are as much.
+pub(crate) const LARGE_FRAMES_IN_FLIGHT: usize = 3;
 /// Maximum number of claims ahead of the committer.
 const CLAIMS_AHEAD: u64 = 256;
 

@@ -241,7 +241,9 @@ impl Scanner {
         let signatures = signatures(stored.map(|chunk| &chunk.fingerprint));
         let data = std::mem::take(data);
         let (parents, recalled) = (parent.into_iter().collect(), true);
-        let draft = SegmentDraft { index, data, chunks, digest, signatures, parents, recalled };
+        let is_large = false;
+        let draft =
+            SegmentDraft { index, data, chunks, digest, signatures, parents, recalled, is_large };
         Ok(Some(draft))
     }
 

@@ -36,6 +36,8 @@ pub struct SegmentDraft {
     pub parents: Vec<SegmentEntry>,
     /// Whether it was made from the record of a scan; the shared store was then searched already.
     pub recalled: bool,
+    /// Whether it is part of a large file of a tree, so that its frames are large.
+    pub is_large: bool,
 }
 
 impl SegmentDraft {
@@ -145,9 +147,10 @@ impl Scanner {
         let chunks = chunks.unwrap_or_else(|| self.blocks(&data, buffers));
         let stored = chunks.iter().filter(|chunk| chunk.found.is_none());
         let signatures = signatures(stored.map(|chunk| &chunk.fingerprint));
-        let recalled = false;
+        let (recalled, is_large) = (false, false);
         let parents = parent.into_iter().collect();
-        let draft = SegmentDraft { index, data, chunks, digest, signatures, parents, recalled };
+        let draft =
+            SegmentDraft { index, data, chunks, digest, signatures, parents, recalled, is_large };
         Ok((Scanned::Draft(Box::new(draft)), None))
     }
 
@@ -211,7 +214,7 @@ impl Scanner {
         (cutter, old): (&Cutter, &OldSegments),
         buffers: &mut ScanBuffers,
     ) -> Result<(Scanned, Option<Vec<u8>>)> {
-        let TreeClaim { mut events, cuts, lengths, before, bytes } = claim;
+        let TreeClaim { mut events, cuts, lengths, before, bytes, is_large } = claim;
         if bytes == 0 {
             return Ok((Scanned::Tree(events, TreeSegment::None), Some(data)));
         }
@@ -238,7 +241,8 @@ impl Scanner {
         let stored = chunks.iter().filter(|chunk| chunk.found.is_none());
         let signatures = signatures(stored.map(|chunk| &chunk.fingerprint));
         let (index, recalled) = (0, false);
-        let draft = SegmentDraft { index, data, chunks, digest, signatures, parents, recalled };
+        let draft =
+            SegmentDraft { index, data, chunks, digest, signatures, parents, recalled, is_large };
         Ok((Scanned::Tree(events, TreeSegment::Draft(Box::new(draft))), None))
     }
 

@@ -5,7 +5,7 @@ use silt_format::{
     BlockWriter, Config, Fingerprint, Link, ObjectKind, ObjectTag, Result, Sealer, SeriesId, names,
 };
 
-use crate::frame_packer::FramePacker;
+use crate::frame_packer::{FramePacker, large_frame_bytes};
 use crate::objects::{Address, Objects, close_object};
 
 /// A container that is being written; nothing is stored before it is finished.
@@ -14,6 +14,8 @@ pub struct ContainerDraft {
     sealer: Sealer,
     writer: BlockWriter,
     packer: FramePacker,
+    /// The configured size of frames, and that of large ones.
+    frame_bytes: (usize, usize),
     /// Header and frames.
     body: Vec<u8>,
 }
@@ -34,17 +36,27 @@ impl ContainerDraft {
             name: names::container(store, number, tag),
             sealer,
             writer: BlockWriter::new(config.zstd_level)?,
-            packer: FramePacker::new(config.frame_bytes as usize, Vec::new()),
+            packer: FramePacker::new(Vec::new()),
+            frame_bytes: (config.frame_bytes as usize, large_frame_bytes(config)),
             body: header.encode().to_vec(),
         })
     }
 
-    /// Adds a chunk as `slot`, greater than all slots of chunks before it.
-    pub fn push(&mut self, slot: u16, chunk: &[u8], fingerprint: Fingerprint) {
-        if self.packer.must_end_before(chunk.len()) {
+    /// Adds a chunk as `slot`, greater than all slots of chunks before it. It comes from a frame of
+    /// `old_frame_bytes`, and goes to a large one if that was one.
+    pub fn push(
+        &mut self,
+        slot: u16,
+        chunk: &[u8],
+        fingerprint: Fingerprint,
+        old_frame_bytes: u32,
+    ) {
+        let (small, large) = self.frame_bytes;
+        let frame_bytes = if old_frame_bytes as usize > small { large } else { small };
+        if self.packer.must_end_before(chunk.len(), frame_bytes) {
             self.end_frame();
         }
-        self.packer.push(slot, chunk, fingerprint);
+        self.packer.push(slot, chunk, fingerprint, frame_bytes);
     }
 
     /// Adds a slot whose chunk is elsewhere; it is greater than all links before it.

@@ -4,7 +4,22 @@
 use std::ops::Range;
 
 use silt_format::number::{to_u16, to_u32};
-use silt_format::{Directory, Fingerprint, Frame, Link};
+use silt_format::{Config, Directory, Fingerprint, Frame, Link};
+
+/// Maximum size of a frame of large files, in bytes; a single chunk may be longer.
+const LARGE_FRAME_BYTES: usize = 1 << 20;
+/// Maximum number of configured frames that a frame of large files is as long as.
+const SMALL_FRAMES: usize = 4;
+/// Minimum number of frames of large files in a full container, which bounds their memory.
+const LARGE_FRAMES_MIN: usize = 4;
+
+/// Returns the size of frames for large files of file trees, in bytes. They compress better, and a
+/// reader of a large file needs their content anyway.
+pub fn large_frame_bytes(config: &Config) -> usize {
+    let (configured, container) = (config.frame_bytes as usize, config.container_bytes as usize);
+    let most = LARGE_FRAME_BYTES.min(SMALL_FRAMES * configured);
+    configured.max(most.min(container / LARGE_FRAMES_MIN))
+}
 
 /// A full frame: its raw bytes, to be compressed and sealed.
 pub struct RawFrame {
@@ -18,8 +33,10 @@ pub struct RawFrame {
 
 /// Fills the frames of one container, and keeps the container's directory.
 ///
-/// Where frames end depends on the chunks alone, so the same chunks always make the same frames.
+/// Where frames end depends only on the chunks and on the sizes asked for, so the same chunks
+/// always make the same frames.
 pub struct FramePacker {
+    /// The size of the current frame at most.
     frame_bytes: usize,
     directory: Directory,
     /// The chunks of the frame that is being filled.
@@ -29,21 +46,25 @@ pub struct FramePacker {
 }
 
 impl FramePacker {
-    /// Returns a packer of frames of about `frame_bytes`; it fills the first frame into `buffer`.
-    pub fn new(frame_bytes: usize, buffer: Vec<u8>) -> Self {
-        Self { frame_bytes, directory: Directory::default(), raw: buffer, first: 0 }
+    /// Returns a packer that fills the first frame into `buffer`.
+    pub fn new(buffer: Vec<u8>) -> Self {
+        Self { frame_bytes: 0, directory: Directory::default(), raw: buffer, first: 0 }
     }
 
-    /// Whether the frame must end before a chunk of `bytes` bytes.
-    pub fn must_end_before(&self, bytes: usize) -> bool {
-        !self.raw.is_empty() && self.raw.len() + bytes > self.frame_bytes
+    /// Whether the frame must end before a chunk of `bytes` bytes, which is to be in a frame of up
+    /// to `frame_bytes`. Frames of different sizes are not mixed: what is small is in small ones.
+    pub fn must_end_before(&self, bytes: usize, frame_bytes: usize) -> bool {
+        let is_other = self.frame_bytes != frame_bytes;
+        !self.raw.is_empty() && (is_other || self.raw.len() + bytes > frame_bytes)
     }
 
-    /// Adds a chunk as `slot`, greater than all slots of chunks before it.
-    pub fn push(&mut self, slot: u16, chunk: &[u8], fingerprint: Fingerprint) {
+    /// Adds a chunk to the frame, which is one of up to `frame_bytes`, as `slot`, greater than all
+    /// slots of chunks before it.
+    pub fn push(&mut self, slot: u16, chunk: &[u8], fingerprint: Fingerprint, frame_bytes: usize) {
         let frame = to_u16(self.directory.frames.len());
         self.directory.push(slot, frame, to_u32(chunk.len()), fingerprint);
         self.raw.extend_from_slice(chunk);
+        self.frame_bytes = frame_bytes;
     }
 
     /// Adds a slot whose chunk is in another store, greater than all links before it.
@@ -96,5 +117,45 @@ impl FramePacker {
     /// The buffer that the next frame would have been filled in.
     pub fn into_buffer(self) -> Vec<u8> {
         self.raw
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The sizes of the frames of chunks, each of these bytes in a frame of up to so many.
+    fn frames(chunks: &[(usize, usize)]) -> Vec<usize> {
+        let mut packer = FramePacker::new(Vec::new());
+        let mut sizes = Vec::new();
+        for (slot, (bytes, frame_bytes)) in (0..).zip(chunks) {
+            if packer.must_end_before(*bytes, *frame_bytes) {
+                sizes.extend(packer.end_frame(Vec::new).map(|frame| frame.raw.len()));
+            }
+            packer.push(slot, &vec![0; *bytes], Fingerprint([0; 20]), *frame_bytes);
+        }
+        sizes.extend(packer.end_frame(Vec::new).map(|frame| frame.raw.len()));
+        sizes
+    }
+
+    #[test]
+    fn frames_of_different_sizes_are_not_mixed() {
+        assert_eq!(frames(&[(40, 100); 5]), [80, 80, 40]);
+        assert_eq!(frames(&[(40, 100), (40, 100), (40, 400), (40, 400), (40, 100)]), [80, 80, 40]);
+        assert_eq!(frames(&[(40, 400); 11]), [400, 40]);
+        assert_eq!(frames(&[(500, 100), (40, 100)]), [500, 40]);
+    }
+
+    #[test]
+    fn large_frames_have_a_quarter_of_a_container_at_most() {
+        let bytes = |container_bytes, frame_bytes| {
+            large_frame_bytes(&Config { container_bytes, frame_bytes, ..Config::default() })
+        };
+        assert_eq!(large_frame_bytes(&Config::default()), 1 << 20);
+        assert_eq!(bytes(8 << 20, 64 << 10), 256 << 10);
+        assert_eq!(bytes(1 << 20, 64 << 10), 256 << 10);
+        assert_eq!(bytes(1 << 20, 256 << 10), 256 << 10);
+        assert_eq!(bytes(64 << 10, 256 << 10), 256 << 10);
+        assert_eq!(bytes(256 << 20, 1 << 20), 1 << 20);
     }
 }

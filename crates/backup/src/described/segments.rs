@@ -213,6 +213,7 @@ impl Adding<'_> {
             signatures,
             parents: parent.into_iter().collect(),
             recalled: false,
+            is_large: false,
         })
     }
 }
@@ -311,7 +312,7 @@ impl BackupSession<'_> {
                     let first = adding.take_frame(block)?;
                     // What the source has packed of single chunks is better packed anew.
                     if 2 * adding.frame.len() > self.repository.config.frame_bytes as usize {
-                        self.containers.packed_frames().expect(first);
+                        self.containers.packed_frames().expect(first, adding.frame.len());
                     }
                 }
                 SourceMessage::Delta(delta) => self.take_delta(adding, &delta)?,

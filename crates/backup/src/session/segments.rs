@@ -76,6 +76,7 @@ impl BackupSession<'_> {
     ) -> Result<SegmentEntry> {
         let mut detection = self.take_detection()?;
         let mut recipe = Recipe { chunks: Vec::with_capacity(draft.chunks.len()) };
+        self.containers.set_large_frames(draft.is_large);
         for chunk in &mut draft.chunks {
             let found = chunk.found.or_else(|| detection.recall(chunk));
             let (reference, level) = if let Some(found) = found {

@@ -17,6 +17,8 @@ pub(crate) struct TreeClaim {
     pub(crate) before: Vec<u64>,
     /// Size of the segment.
     pub(crate) bytes: usize,
+    /// Whether the segment is part of a large file.
+    pub(crate) is_large: bool,
 }
 
 #[derive(Debug)]

@@ -420,6 +420,7 @@ impl<'a> TreeFeed<'a> {
         if !buffer.is_empty() {
             let (bytes, kind) = (buffer.len(), reading.kind());
             self.claim.cuts.push(Cut { bytes, kind, held: None });
+            self.claim.is_large = reading.metadata.size >= LARGE_BYTES;
             self.claim.before.extend(before);
         }
         if !ended {

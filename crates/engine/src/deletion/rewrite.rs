@@ -39,9 +39,11 @@ impl Rewriter<'_> {
         let kept = || old.directory.slots().filter(|(slot, _)| is_kept(*slot));
         let frames: BTreeSet<u16> = kept().map(|(_, place)| place.frame).collect();
         reader.expect(old, |frame| frames.contains(&frame));
-        for (slot, _) in kept() {
+        for (slot, place) in kept() {
             let chunk = reader.verified(old, slot, &self.fingerprinter)?;
-            draft.push(slot, chunk.bytes, chunk.fingerprint);
+            let frame = old.directory.frames.get(usize::from(place.frame));
+            let frame_bytes = frame.map_or(0, |frame| frame.raw_bytes);
+            draft.push(slot, chunk.bytes, chunk.fingerprint, frame_bytes);
         }
         let mut all: Vec<Link> = old.directory.links.iter().chain(links).copied().collect();
         all.sort_unstable_by_key(|link| link.slot);

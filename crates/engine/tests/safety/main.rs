@@ -37,10 +37,12 @@ mod tags;
 mod tree_changes;
 mod tree_crashes;
 mod tree_damage;
+mod tree_frames;
 mod tree_hosts;
 #[path = "../../../tree/tests/tree/kit.rs"]
 #[expect(dead_code, reason = "other tests use the rest")]
 mod tree_kit;
+mod tree_oracle;
 mod tree_places;
 mod tree_sharing;
 mod trees;
