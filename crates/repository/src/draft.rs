@@ -1,8 +1,10 @@
 //! A container written by one thread, chunk by chunk, under slots that the caller chooses.
 
+use bytes::Bytes;
 use silt_format::number::to_u64;
 use silt_format::{
-    BlockWriter, Config, Fingerprint, Link, ObjectKind, ObjectTag, Result, Sealer, SeriesId, names,
+    BlockWriter, Config, Delta, Fingerprint, Link, ObjectKind, ObjectTag, Result, Sealer, SeriesId,
+    names,
 };
 
 use crate::frame_packer::FramePacker;
@@ -16,6 +18,24 @@ pub struct ContainerDraft {
     packer: FramePacker,
     /// Header and frames.
     body: Vec<u8>,
+}
+
+/// A finished container in memory.
+pub struct ClosedContainer {
+    name: String,
+    pieces: [Bytes; 2],
+}
+
+impl ClosedContainer {
+    /// Its size in bytes.
+    pub fn bytes(&self) -> u64 {
+        to_u64(self.pieces.iter().map(Bytes::len).sum())
+    }
+
+    /// Writes it, durable on return, and returns its size in bytes.
+    pub fn put(self, objects: &Objects) -> Result<u64> {
+        objects.put_pieces(&self.name, ObjectKind::Container, &self.pieces)
+    }
 }
 
 impl ContainerDraft {
@@ -47,6 +67,14 @@ impl ContainerDraft {
         self.packer.push(slot, chunk, fingerprint);
     }
 
+    /// Adds a delta, whose slot is greater than all before it; `fingerprint` is its result's.
+    pub fn push_delta(&mut self, delta: Delta, stored: &[u8], fingerprint: Fingerprint) {
+        if self.packer.must_end_before(stored.len()) {
+            self.end_frame();
+        }
+        self.packer.push_delta(delta, stored, fingerprint);
+    }
+
     /// Adds a slot whose chunk is elsewhere; it is greater than all links before it.
     pub fn link(&mut self, link: Link) {
         self.packer.link(link);
@@ -58,12 +86,17 @@ impl ContainerDraft {
     }
 
     /// Writes the container, durable on return, and returns its size in bytes.
-    pub fn finish(mut self, objects: &Objects) -> Result<u64> {
+    pub fn finish(self, objects: &Objects) -> Result<u64> {
+        self.close().put(objects)
+    }
+
+    /// The finished container, not written yet.
+    pub fn close(mut self) -> ClosedContainer {
         assert!(self.slots() > 0, "a container of nothing is not written");
         self.end_frame();
         let directory = self.packer.directory();
         let end = close_object(&mut self.writer, &self.sealer, self.body.len(), &directory);
-        objects.put_pieces(&self.name, ObjectKind::Container, &[self.body.into(), end.into()])
+        ClosedContainer { name: self.name, pieces: [self.body.into(), end.into()] }
     }
 
     fn end_frame(&mut self) {

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use silt_format::number::{to_u16, to_u32};
-use silt_format::{Directory, Fingerprint, Frame, Link};
+use silt_format::{Delta, Directory, Fingerprint, Frame, Link};
 
 /// A full frame: its raw bytes, to be compressed and sealed.
 pub struct RawFrame {
@@ -44,6 +44,13 @@ impl FramePacker {
         let frame = to_u16(self.directory.frames.len());
         self.directory.push(slot, frame, to_u32(chunk.len()), fingerprint);
         self.raw.extend_from_slice(chunk);
+    }
+
+    /// Adds a delta, whose slot is greater than all before it; `fingerprint` is its result's.
+    pub fn push_delta(&mut self, delta: Delta, stored: &[u8], fingerprint: Fingerprint) {
+        let frame = to_u16(self.directory.frames.len());
+        self.directory.push_delta(delta, frame, to_u32(stored.len()), fingerprint);
+        self.raw.extend_from_slice(stored);
     }
 
     /// Adds a slot whose chunk is in another store, greater than all links before it.
