@@ -68,6 +68,7 @@ const COMMANDS: [&str; 70] = [
     "reclaim --dry-run",
     "reclaim --min-dead 0 --keep-deleted 0",
     "sweep",
+    "optimize",
     "popular plan",
     "popular build --duplicates",
     "config show",
