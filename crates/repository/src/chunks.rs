@@ -380,13 +380,11 @@ impl ChunkReader {
                 out.len()
             )));
         }
-        match container.directory.delta(reference.slot()) {
-            Some(delta) => self.apply(&container, delta, stored, cursor, scratch, out),
-            None => {
-                out.copy_from_slice(stored);
-                Ok(())
-            }
+        if let Some(delta) = container.directory.delta(reference.slot()) {
+            return self.apply(&container, delta, stored, cursor, scratch, out);
         }
+        out.copy_from_slice(stored);
+        Ok(())
     }
 
     /// The frame of a container, which is mostly the one that was read last.

@@ -70,8 +70,9 @@ pub fn open_container(
         Ok((directory, end))
     })?;
     // Whoever looks for links and deltas reads rewritten containers alone.
-    if !tag.is_rewritten() && !(directory.links.is_empty() && directory.deltas.is_empty()) {
-        let what = if directory.links.is_empty() { "deltas" } else { "links" };
+    let of_rewritten = [("links", directory.links.len()), ("deltas", directory.deltas.len())];
+    let found = of_rewritten.into_iter().find(|(_, count)| *count > 0);
+    if let Some((what, _)) = found.filter(|_| !tag.is_rewritten()) {
         let message = format!("container {name} holds {what}, but was never rewritten");
         return Err(Error::corrupt(message));
     }

@@ -322,7 +322,7 @@ fn name_of(series: &Series, reference: Reference) -> Key {
     let id = series.repository.series_id("vm");
     let head = series.repository.head(id).unwrap().unwrap();
     let tag = head.containers.tag(reference.container()).unwrap();
-    Key::new(&names::container(id, reference.container(), tag)).unwrap()
+    Key::new(names::container(id, reference.container(), tag)).unwrap()
 }
 
 /// Damages a container by `harm`, and looks at everything that can notice.
