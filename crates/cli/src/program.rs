@@ -280,9 +280,9 @@ They can be brought back with `silt undelete` until a reclaim frees their space.
   silt optimize web1 --dry-run
   silt optimize db1 --min-saved 50 --memory 512
 
-Snapshots stay as they are. A chunk is read from at most two containers afterwards. Chunks that others
-are stored as differences from stay until a sweep finds that none needs them. Older versions of the
-program cannot read these chunks.")]
+Snapshots stay as they are. A chunk is read from at most two containers afterwards. Chunks that
+others are stored as differences from stay until a sweep finds that none needs them. Older versions
+of the program cannot read these chunks.")]
     Optimize(Optimize),
     /// Store once the chunks that several series have in common
     #[command(subcommand)]

@@ -215,21 +215,15 @@ impl ChunkReader {
         let mut frames: BTreeMap<ContainerId, (Arc<Container>, BTreeSet<u16>)> = BTreeMap::new();
         for reference in references {
             let Ok(reference) = self.holder(reference) else { continue };
-            let place = (reference.store(), reference.container());
-            let Ok(container) = self.container(reference) else { continue };
-            let Some(slot) = container.directory.slot(reference.slot()) else { continue };
-            let base = container.directory.delta(reference.slot()).map(|delta| delta.base);
-            let of_container = frames.entry(place).or_insert_with(|| (container, BTreeSet::new()));
-            of_container.1.insert(slot.frame);
-            let Some(base) = base else { continue };
-            let Ok(container) = self.container(base) else { continue };
-            let Some(slot) = container.directory.slot(base.slot()) else { continue };
-            let place = (base.store(), base.container());
-            frames
-                .entry(place)
-                .or_insert_with(|| (container, BTreeSet::new()))
-                .1
-                .insert(slot.frame);
+            let base = self.base(reference).ok().flatten();
+            for reference in [Some(reference), base].into_iter().flatten() {
+                let place = (reference.store(), reference.container());
+                let Ok(container) = self.container(reference) else { continue };
+                let Some(slot) = container.directory.slot(reference.slot()) else { continue };
+                let of_container = frames.entry(place);
+                let of_container = of_container.or_insert_with(|| (container, BTreeSet::new()));
+                of_container.1.insert(slot.frame);
+            }
         }
         let held = lock(&self.cache.frames);
         for (container, frames) in frames.values_mut() {
@@ -286,8 +280,8 @@ impl ChunkReader {
     }
 
     /// The frame that holds a chunk which is not zeros, and where in it the chunk is, if memory
-    /// holds all that leads there, and it is stored whole. The caller compares the chunk's length and fingerprint with the
-    /// recipe's before it uses a byte of it (I-4).
+    /// holds all that leads there, and it is stored whole. The caller compares the chunk's length
+    /// and fingerprint with the recipe's before it uses a byte of it (I-4).
     pub fn in_memory(&self, reference: Reference) -> Option<(Arc<Vec<u8>>, Range<usize>)> {
         let mut at = reference;
         // A link leads once from a private store to the shared one.
