@@ -159,6 +159,21 @@ pub struct Reclaim {
 }
 
 #[derive(Args)]
+pub struct Optimize {
+    /// Only these series.
+    pub series: Vec<String>,
+    /// Store a chunk as a delta if that saves at least this many percent of its compressed size.
+    #[arg(long, default_value_t = 25.0, value_name = "PERCENT")]
+    pub min_saved: f64,
+    /// Rewrite a container if that makes it smaller by at least this many percent.
+    #[arg(long, default_value_t = 5.0, value_name = "PERCENT")]
+    pub min_container: f64,
+    /// Print what would be saved, and change nothing.
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+#[derive(Args)]
 pub struct Sweep {
     /// Only these series.
     pub series: Vec<String>,

@@ -33,8 +33,8 @@ pub use completion::{Complete, Manual};
 pub use config::ConfigCommand;
 pub use copies::{Copies, CopiesCommand};
 pub use deletion::{
-    Delete, Forget, Group, Policy, Reclaim, RetentionRules, SetPolicy, SomeSnapshots, Sweep,
-    Undelete,
+    Delete, Forget, Group, Optimize, Policy, Reclaim, RetentionRules, SetPolicy, SomeSnapshots,
+    Sweep, Undelete,
 };
 pub use files::{Files, FilesCommand};
 pub use global::Global;

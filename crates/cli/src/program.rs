@@ -9,7 +9,7 @@ use crate::agent::{Agent, Cluster};
 use crate::completion::{Complete, Manual};
 use crate::config::ConfigCommand;
 use crate::copies::Copies;
-use crate::deletion::{Delete, Forget, Policy, Reclaim, SomeSnapshots, Sweep, Undelete};
+use crate::deletion::{Delete, Forget, Optimize, Policy, Reclaim, SomeSnapshots, Sweep, Undelete};
 use crate::files::Files;
 use crate::global::Global;
 use crate::import::Import;
@@ -274,6 +274,16 @@ They can be brought back with `silt undelete` until a reclaim frees their space.
         after_help = "Examples:\n  silt sweep\n  silt sweep web1 --dry-run --json"
     )]
     Sweep(Sweep),
+    /// Store chunks that resemble others as their differences; needs time and saves space
+    #[command(after_help = "Examples:
+  silt optimize
+  silt optimize web1 --dry-run
+  silt optimize db1 --min-saved 50 --memory 512
+
+Snapshots stay as they are. A chunk is read from at most two containers afterwards. Chunks that
+others are stored as differences from stay until a sweep finds that none needs them. Older versions
+of the program cannot read these chunks.")]
+    Optimize(Optimize),
     /// Store once the chunks that several series have in common
     #[command(subcommand)]
     Popular(Popular),

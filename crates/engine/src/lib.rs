@@ -53,6 +53,7 @@ mod check;
 mod copies;
 mod deletion;
 mod edit;
+mod optimize;
 mod repository;
 mod restore;
 mod shared;
@@ -72,6 +73,7 @@ pub use deletion::{
     DeleteMethod, DeleteReport, ReclaimOptions, ReclaimPlan, ReclaimReport, SeriesPolicy,
     SweepOptions, SweepReport,
 };
+pub use optimize::{OptimizeOptions, OptimizeReport};
 pub use repository::Repository;
 pub use restore::{RestoreOptions, RestoreReport};
 pub use shared::{

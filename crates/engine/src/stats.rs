@@ -41,6 +41,8 @@ pub struct SeriesStats {
     pub containers: u64,
     /// Bytes of those containers.
     pub container_bytes: u64,
+    /// The number of chunks that deltas are applied to, and that stay for them.
+    pub delta_bases: u64,
     /// Bytes of recipes, snapshots, summary vectors and heads in storage.
     pub metadata_bytes: u64,
 }
@@ -113,6 +115,7 @@ impl Repository {
                 };
             }
         }
+        stats.delta_bases = head.delta_bases.iter().map(|list| list.slots).sum();
         self.count_objects(head.series, &mut stats)?;
         // The leftovers of an interrupted first backup are not a series.
         let is_one = stats.snapshots + stats.containers > 0 || !head.deleted.is_empty();

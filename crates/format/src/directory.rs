@@ -101,7 +101,7 @@ pub struct Directory {
     pub fingerprints: Vec<Fingerprint>,
     /// The slots whose chunks were moved to another store, ascending; none of them is in `runs`.
     pub links: Vec<Link>,
-    /// The slots that hold deltas, ascending; this version writes none.
+    /// The slots that hold deltas, ascending.
     pub deltas: Vec<Delta>,
     /// For each run, the index of its first fingerprint.
     firsts: Vec<u32>,
@@ -179,6 +179,12 @@ impl Directory {
     pub fn delta(&self, slot: u16) -> Option<&Delta> {
         let at = self.deltas.binary_search_by_key(&slot, |delta| delta.slot).ok()?;
         self.deltas.get(at)
+    }
+
+    /// Returns the size in bytes of the chunk in `slot`: of a delta, that of its result.
+    pub fn chunk_bytes(&self, slot: u16) -> Option<u32> {
+        let delta = self.delta(slot).map(|delta| delta.chunk_bytes);
+        delta.or_else(|| self.slot(slot).map(|place| place.length))
     }
 
     /// Iterates over every slot's number and location, ascending, without links.

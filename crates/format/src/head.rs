@@ -179,7 +179,7 @@ pub struct Head {
     pub condemned: Vec<DeadListRef>,
     /// Of a shared store: the generation of the head that condemned them.
     pub condemned_in: u64,
-    /// Slots that are bases of living deltas; this version writes none.
+    /// Slots that are bases of deltas: they stay, whether a snapshot refers to them or not.
     pub delta_bases: Vec<DeadListRef>,
     /// The name shown instead of the one that ids are derived from.
     pub alias: Option<String>,

@@ -5,27 +5,27 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use silt_chunking::Fingerprinter;
-use silt_format::number::{to_u16, to_u64};
+use silt_format::number::to_u64;
 use silt_format::{
-    Directory, Error, ErrorKind, Fingerprint, Frame, HEADER_BYTES, Head, Link, ObjectKind,
-    ObjectSet, ObjectTag, PRIVATE_STORE, RecipeChunk, Reference, Result, SHARED_STORE, SeriesId,
-    Slot, names,
+    Delta, Error, ErrorKind, Fingerprint, Head, Link, ObjectSet, ObjectTag, PRIVATE_STORE,
+    RecipeChunk, Reference, Result, ResultExt, SHARED_STORE, SeriesId, Slot, names,
 };
+use silt_similarity::{DeltaCoder, XdeltaCoder};
 
-use crate::ahead::{Blocks, HeldPart, PartPlace, Parts};
+use crate::ahead::{HeldPart, PartPlace, Parts};
 use crate::budget::Budget;
 use crate::buffers::Kept;
 use crate::cache::WeightedCache;
+use crate::container::{ContainerKey, frame_entry, read_frame};
 use crate::heads;
-use crate::objects::{Address, Objects, OpenObject, Scratch};
+use crate::objects::{Objects, Scratch};
 use crate::one_each::OneEach;
 use crate::sync::lock;
 
+pub use crate::container::{Container, open_container};
+
 /// A container: the number of its store, and its own.
 type ContainerId = (u16, u32);
-
-/// A container in a cache that readers of several series share: its store, number and tag.
-type ContainerKey = (SeriesId, u32, ObjectTag);
 
 /// Decoded frames by container and number.
 type FrameCache = WeightedCache<(ContainerKey, u16), Arc<Vec<u8>>>;
@@ -63,47 +63,6 @@ impl ChunkCache {
     }
 }
 
-/// An open container.
-pub struct Container {
-    /// The store that it belongs to.
-    pub store: SeriesId,
-    /// Its number there.
-    pub number: u32,
-    /// The writer's tag, part of the container's name.
-    pub tag: ObjectTag,
-    /// The header and sealer for reading its frames.
-    pub object: OpenObject,
-    /// Its directory: the places of its chunks.
-    pub directory: Directory,
-}
-
-impl Container {
-    /// Frames by their numbers, as blocks of the object.
-    fn blocks(&self, frames: impl Iterator<Item = u16>) -> Blocks<'_> {
-        let wanted = frames.filter_map(|number| {
-            let frame = self.directory.frames.get(usize::from(number))?;
-            Some((frame.offset, frame.sealed_bytes))
-        });
-        Blocks {
-            name: &self.object.name,
-            wanted: wanted.collect(),
-            end: frames_end(&self.directory),
-        }
-    }
-
-    fn key(&self) -> ContainerKey {
-        (self.store, self.number, self.tag)
-    }
-
-    fn weight(&self) -> usize {
-        let directory = &self.directory;
-        256 + directory.frames.len() * 12
-            + directory.runs.len() * 20
-            + directory.fingerprints.len() * 20
-            + directory.links.len() * size_of::<Link>()
-    }
-}
-
 /// A chunk's place in its frame.
 pub struct PlaceInFrame {
     /// The container.
@@ -122,6 +81,9 @@ pub struct PlaceInFrame {
 #[derive(Default)]
 pub struct Cursor {
     last: Option<Last>,
+    /// The same of the base of the last delta.
+    last_base: Option<Last>,
+    base: Vec<u8>,
 }
 
 struct Last {
@@ -253,11 +215,15 @@ impl ChunkReader {
         let mut frames: BTreeMap<ContainerId, (Arc<Container>, BTreeSet<u16>)> = BTreeMap::new();
         for reference in references {
             let Ok(reference) = self.holder(reference) else { continue };
-            let place = (reference.store(), reference.container());
-            let Ok(container) = self.container(reference) else { continue };
-            let Some(slot) = container.directory.slot(reference.slot()) else { continue };
-            let of_container = frames.entry(place).or_insert_with(|| (container, BTreeSet::new()));
-            of_container.1.insert(slot.frame);
+            let base = self.base(reference).ok().flatten();
+            for reference in [Some(reference), base].into_iter().flatten() {
+                let place = (reference.store(), reference.container());
+                let Ok(container) = self.container(reference) else { continue };
+                let Some(slot) = container.directory.slot(reference.slot()) else { continue };
+                let of_container = frames.entry(place);
+                let of_container = of_container.or_insert_with(|| (container, BTreeSet::new()));
+                of_container.1.insert(slot.frame);
+            }
         }
         let held = lock(&self.cache.frames);
         for (container, frames) in frames.values_mut() {
@@ -305,7 +271,7 @@ impl ChunkReader {
     ) -> Result<()> {
         match self.read_once(reference, cursor, scratch, out) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                cursor.last = None;
+                (cursor.last, cursor.last_base) = (None, None);
                 self.follow_rewriting(reference, error)?;
                 self.read_once(reference, cursor, scratch, out)
             }
@@ -314,8 +280,8 @@ impl ChunkReader {
     }
 
     /// The frame that holds a chunk which is not zeros, and where in it the chunk is, if memory
-    /// holds all that leads there. The caller compares the chunk's length and fingerprint with the
-    /// recipe's before it uses a byte of it (I-4).
+    /// holds all that leads there, and it is stored whole. The caller compares the chunk's length
+    /// and fingerprint with the recipe's before it uses a byte of it (I-4).
     pub fn in_memory(&self, reference: Reference) -> Option<(Arc<Vec<u8>>, Range<usize>)> {
         let mut at = reference;
         // A link leads once from a private store to the shared one.
@@ -323,6 +289,9 @@ impl ChunkReader {
             let store = self.store(at.store()).ok()?;
             let tag = store.tag(at.container())?;
             let container = lock(&self.cache.open).get(&(store.id, at.container(), tag))?;
+            if container.directory.delta(at.slot()).is_some() {
+                return None;
+            }
             if let Some(slot) = container.directory.slot(at.slot()) {
                 let frame = lock(&self.cache.frames).get(&(container.key(), slot.frame))?;
                 let start = slot.offset as usize;
@@ -350,10 +319,13 @@ impl ChunkReader {
         Ok(())
     }
 
-    /// Where a chunk is in its frame; `None` if it was moved to another store.
+    /// Where a chunk is in its frame; `None` if it was moved to another store, or is a delta.
     pub fn place_in_frame(&self, reference: Reference) -> Result<Option<PlaceInFrame>> {
         let container = self.container(reference)?;
-        let Some(slot) = container.directory.slot(reference.slot()) else { return Ok(None) };
+        let directory = &container.directory;
+        let whole = directory.slot(reference.slot());
+        let whole = whole.filter(|_| directory.delta(reference.slot()).is_none());
+        let Some(slot) = whole else { return Ok(None) };
         let frame = container.directory.frames.get(usize::from(slot.frame));
         let frame_bytes = frame.map_or(0, |frame| frame.raw_bytes);
         let Slot { frame, offset, length, .. } = slot;
@@ -391,27 +363,111 @@ impl ChunkReader {
             let target = link_target(&container, reference)?;
             return self.read_unverified(target, cursor, scratch, out);
         };
-        let frame = match &cursor.last {
-            Some(last) if (last.place, last.frame) == (place, slot.frame) => &last.raw,
-            _ => {
-                let raw = self.frame(&container, slot.frame, scratch)?;
-                let container = Arc::clone(&container);
-                &cursor.last.insert(Last { place, container, frame: slot.frame, raw }).raw
-            }
-        };
-        let start = slot.offset as usize;
-        let bytes = frame.get(start..start + slot.length as usize);
-        let bytes = bytes.filter(|bytes| bytes.len() == out.len()).ok_or_else(|| {
-            Error::corrupt(format!(
-                "slot {} of container {} holds {} bytes, but the recipe expects {}",
+        let frame = self.frame_at(place, &container, slot.frame, &mut cursor.last, scratch)?;
+        let stored = stored_bytes(&container, reference.slot(), slot, &frame)?;
+        let expected = container.directory.chunk_bytes(reference.slot()).unwrap_or_default();
+        if expected as usize != out.len() {
+            return Err(Error::corrupt(format!(
+                "slot {} of container {} holds {expected} bytes, but the recipe expects {}",
                 reference.slot(),
                 container.object.name,
-                slot.length,
                 out.len()
-            ))
-        })?;
-        out.copy_from_slice(bytes);
+            )));
+        }
+        if let Some(delta) = container.directory.delta(reference.slot()) {
+            return self.apply(&container, delta, stored, cursor, scratch, out);
+        }
+        out.copy_from_slice(stored);
         Ok(())
+    }
+
+    /// The frame of a container, which is mostly the one that was read last.
+    fn frame_at(
+        &self,
+        place: ContainerId,
+        container: &Arc<Container>,
+        frame: u16,
+        last: &mut Option<Last>,
+        scratch: &mut Scratch,
+    ) -> Result<Arc<Vec<u8>>> {
+        match last {
+            Some(last) if (last.place, last.frame) == (place, frame) => Ok(Arc::clone(&last.raw)),
+            _ => {
+                let raw = self.frame(container, frame, scratch)?;
+                let container = Arc::clone(container);
+                *last = Some(Last { place, container, frame, raw: Arc::clone(&raw) });
+                Ok(raw)
+            }
+        }
+    }
+
+    /// Fills `out` with the chunk of a delta of a private container; `stored` is what its slot
+    /// holds. The caller must compare the chunk's fingerprint before using any byte (I-4).
+    ///
+    /// Fails with an error that names both slots if the base can't be read.
+    pub fn apply(
+        &self,
+        container: &Container,
+        delta: &Delta,
+        stored: &[u8],
+        cursor: &mut Cursor,
+        scratch: &mut Scratch,
+        out: &mut [u8],
+    ) -> Result<()> {
+        let mut base = std::mem::take(&mut cursor.base);
+        let read = match self.read_base(container, delta.base, cursor, scratch, &mut base) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                cursor.last_base = None;
+                let followed = self.follow_rewriting(delta.base, error);
+                followed.and_then(|()| {
+                    self.read_base(container, delta.base, cursor, scratch, &mut base)
+                })
+            }
+            other => other,
+        };
+        let applied = read.and_then(|()| XdeltaCoder::new(None).decode(&base, stored, out));
+        cursor.base = base;
+        applied.context(|| {
+            let (name, base) = (&container.object.name, delta.base);
+            let of = self.container_name(base);
+            format!(
+                "apply the delta in slot {} of {name} to slot {} of {of}",
+                delta.slot,
+                base.slot()
+            )
+        })
+    }
+
+    /// Replaces `base` by the chunk that a delta in `container` is applied to: a whole one of the
+    /// same private store.
+    fn read_base(
+        &self,
+        container: &Container,
+        reference: Reference,
+        cursor: &mut Cursor,
+        scratch: &mut Scratch,
+        base: &mut Vec<u8>,
+    ) -> Result<()> {
+        if reference.store() != PRIVATE_STORE || container.store != self.private.id {
+            return Err(Error::corrupt("the base of a delta is in another store"));
+        }
+        let holder = self.container(reference)?;
+        let directory = &holder.directory;
+        let whole = directory.slot(reference.slot());
+        let Some(slot) = whole.filter(|_| directory.delta(reference.slot()).is_none()) else {
+            return Err(Error::corrupt("the base of a delta is no whole chunk"));
+        };
+        let place = (reference.store(), reference.container());
+        let frame = self.frame_at(place, &holder, slot.frame, &mut cursor.last_base, scratch)?;
+        base.clear();
+        base.extend_from_slice(stored_bytes(&holder, reference.slot(), slot, &frame)?);
+        Ok(())
+    }
+
+    /// The slot that the delta in a slot is applied to; `None` if the slot holds no delta.
+    pub fn base(&self, holder: Reference) -> Result<Option<Reference>> {
+        let container = self.container(holder)?;
+        Ok(container.directory.delta(holder.slot()).map(|delta| delta.base))
     }
 
     /// The slot that holds the chunk of a reference: another one where it is a link.
@@ -426,16 +482,19 @@ impl ChunkReader {
     /// The fingerprint and length of the chunk that a slot holds, if it holds one.
     pub fn content(&self, holder: Reference) -> Result<Option<(Fingerprint, u32)>> {
         let container = self.container(holder)?;
-        let slot = container.directory.slot(holder.slot());
-        let fingerprints = &container.directory.fingerprints;
-        Ok(slot.map(|slot| (fingerprints[slot.index as usize], slot.length)))
+        let directory = &container.directory;
+        let found = directory.slot(holder.slot()).zip(directory.chunk_bytes(holder.slot()));
+        Ok(found.map(|(slot, bytes)| (directory.fingerprints[slot.index as usize], bytes)))
     }
 
     /// The error of a chunk whose fingerprint is `found` and not what the recipe says.
     pub fn mismatch(&self, chunk: &RecipeChunk, found: Fingerprint) -> Error {
+        let base = self.base(chunk.reference).ok().flatten().map_or_else(String::new, |base| {
+            format!(" (a delta of slot {} of {})", base.slot(), self.container_name(base))
+        });
         Error::corrupt(format!(
-            "slot {} of container {}: the chunk's fingerprint is {found}, but the recipe expects \
-             {}",
+            "slot {} of container {}{base}: the chunk's fingerprint is {found}, but the recipe \
+             expects {}",
             chunk.reference.slot(),
             self.container_name(chunk.reference),
             chunk.fingerprint
@@ -457,6 +516,20 @@ fn shared_store(objects: &Objects, head: &Head) -> Result<Option<Arc<Store>>> {
     Ok(newest.as_ref().map(|head| Arc::new(Store::of(head))))
 }
 
+/// The bytes of a slot in its frame.
+fn stored_bytes<'f>(
+    container: &Container,
+    number: u16,
+    slot: Slot,
+    frame: &'f [u8],
+) -> Result<&'f [u8]> {
+    let start = slot.offset as usize;
+    frame.get(start..start + slot.length as usize).ok_or_else(|| {
+        let name = &container.object.name;
+        Error::corrupt(format!("slot {number} of container {name} lies outside its frame"))
+    })
+}
+
 /// Where the slot of a reference, which holds no chunk, leads: always from a private store to the
 /// shared one, so that no chain can have no end.
 fn link_target(container: &Container, reference: Reference) -> Result<Reference> {
@@ -470,78 +543,4 @@ fn link_target(container: &Container, reference: Reference) -> Result<Reference>
             reference.slot()
         ))
     })
-}
-
-/// Opens a container and reads its directory.
-pub fn open_container(
-    objects: &Objects,
-    series: SeriesId,
-    number: u32,
-    tag: ObjectTag,
-) -> Result<Container> {
-    let name = names::container(series, number, tag);
-    let address = Address::tagged(ObjectKind::Container, series, number, tag);
-    let object = objects.open(&name, address)?;
-    let directory = objects.read_directory(&object, |raw| {
-        let directory = Directory::decode(raw)?;
-        let end = frames_end(&directory);
-        Ok((directory, end))
-    })?;
-    // Whoever looks for links reads rewritten containers alone.
-    if !tag.is_rewritten() && !directory.links.is_empty() {
-        let message = format!("container {name} holds links, but was never rewritten");
-        return Err(Error::corrupt(message));
-    }
-    if !directory.deltas.is_empty() {
-        let message = format!("container {name} holds deltas; use a newer version to read it");
-        return Err(Error::new(ErrorKind::Unsupported, message));
-    }
-    Ok(Container { store: series, number, tag, object, directory })
-}
-
-/// Where the frames end and the directory begins.
-fn frames_end(directory: &Directory) -> u64 {
-    directory.frames.last().map_or(to_u64(HEADER_BYTES), |frame| {
-        u64::from(frame.offset) + u64::from(frame.sealed_bytes)
-    })
-}
-
-/// Says that frames of a container are about to be read.
-pub(crate) fn expect_frames(
-    objects: &Objects,
-    container: &Container,
-    wanted: impl Fn(u16) -> bool,
-    scratch: &mut Scratch,
-) {
-    let numbers = 0..to_u16(container.directory.frames.len());
-    let blocks = container.blocks(numbers.filter(|number| wanted(*number)));
-    objects.expect(std::iter::once(blocks), scratch);
-}
-
-fn frame_entry(container: &Container, frame: u16) -> Result<&Frame> {
-    container.directory.frames.get(usize::from(frame)).ok_or_else(|| {
-        Error::corrupt(format!("container {} has no frame {frame}", container.object.name))
-    })
-}
-
-/// Replaces `raw` by the chunks of a frame; their number of bytes is as the directory says.
-pub(crate) fn read_frame(
-    objects: &Objects,
-    container: &Container,
-    frame: u16,
-    scratch: &mut Scratch,
-    raw: &mut Vec<u8>,
-) -> Result<()> {
-    let entry = frame_entry(container, frame)?;
-    let range = (entry.offset, entry.sealed_bytes);
-    objects.read_block(&container.object, range, u64::from(frame), scratch, raw)?;
-    if raw.len() != entry.raw_bytes as usize {
-        return Err(Error::corrupt(format!(
-            "frame {frame} of container {} has {} bytes, but its directory says {}",
-            container.object.name,
-            raw.len(),
-            entry.raw_bytes
-        )));
-    }
-    Ok(())
 }

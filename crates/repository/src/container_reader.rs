@@ -1,9 +1,12 @@
 //! Reading one container's chunks, slot by slot.
 
-use silt_chunking::Fingerprinter;
-use silt_format::{Error, Fingerprint, Result};
+use std::sync::Arc;
 
-use crate::chunks::{Container, expect_frames, read_frame};
+use silt_chunking::Fingerprinter;
+use silt_format::{Error, Fingerprint, PRIVATE_STORE, Result};
+
+use crate::chunks::{ChunkReader, Cursor};
+use crate::container::{Container, expect_frames, read_frame};
 use crate::objects::{Objects, Scratch};
 
 /// A chunk as a container has it.
@@ -23,12 +26,34 @@ pub struct ContainerReader<'o> {
     at: Option<(String, u16)>,
     raw: Vec<u8>,
     scratch: Scratch,
+    bases: Option<Bases>,
+}
+
+/// The chunks that deltas are applied to, and the last result.
+struct Bases {
+    chunks: Arc<ChunkReader>,
+    cursor: Cursor,
+    scratch: Scratch,
+    result: Vec<u8>,
 }
 
 impl<'o> ContainerReader<'o> {
-    /// A reader of any containers of these objects.
+    /// A reader of any containers of these objects, which refuses to read deltas.
     pub fn new(objects: &'o Objects) -> Self {
-        Self { objects, at: None, raw: Vec::new(), scratch: Scratch::default() }
+        Self { objects, at: None, raw: Vec::new(), scratch: Scratch::default(), bases: None }
+    }
+
+    /// A reader that also reads the deltas of one series, whose chunks `chunks` reads.
+    pub fn with_deltas(objects: &'o Objects, chunks: Arc<ChunkReader>) -> Self {
+        let mut reader = Self::new(objects);
+        reader.read_deltas_with(chunks);
+        reader
+    }
+
+    /// From now on also reads the deltas of the series whose chunks `chunks` reads.
+    pub fn read_deltas_with(&mut self, chunks: Arc<ChunkReader>) {
+        let (cursor, scratch) = (Cursor::default(), Scratch::default());
+        self.bases = Some(Bases { chunks, cursor, scratch, result: Vec::new() });
     }
 
     /// The objects that it reads.
@@ -39,6 +64,12 @@ impl<'o> ContainerReader<'o> {
     /// Says that frames of a container are about to be read, so that they are read together where
     /// that saves time.
     pub fn expect(&mut self, container: &Container, wanted: impl Fn(u16) -> bool) {
+        if let Some(bases) = &mut self.bases {
+            let deltas = container.directory.deltas.iter().filter(|delta| {
+                container.directory.slot(delta.slot).is_some_and(|slot| wanted(slot.frame))
+            });
+            bases.chunks.expect(deltas.map(|delta| delta.base), &mut bases.scratch);
+        }
         expect_frames(self.objects, container, wanted, &mut self.scratch);
     }
 
@@ -59,11 +90,28 @@ impl<'o> ContainerReader<'o> {
         let directory = &container.directory;
         let Some(place) = directory.slot(slot) else { return Ok(None) };
         let fingerprint = directory.fingerprints[place.index as usize];
+        let Some(delta) = directory.delta(slot) else {
+            let bytes = self.stored(container, slot)?;
+            return Ok(Some(StoredChunk { bytes, fingerprint }));
+        };
+        self.stored(container, slot)?;
+        let start = place.offset as usize;
+        let stored = &self.raw[start..start + place.length as usize];
+        let Some(Bases { chunks, cursor, scratch, result }) = &mut self.bases else {
+            let name = &container.object.name;
+            return Err(Error::corrupt(format!("slot {slot} of container {name} is a delta")));
+        };
+        result.resize(delta.chunk_bytes as usize, 0);
+        chunks.apply(container, delta, stored, cursor, scratch, result)?;
+        Ok(Some(StoredChunk { bytes: result, fingerprint }))
+    }
+
+    /// What a slot holds that is no link: a chunk, or a delta.
+    pub fn stored(&mut self, container: &Container, slot: u16) -> Result<&[u8]> {
+        let place = container.directory.slot(slot).ok_or_else(|| damaged(container, slot))?;
         let start = place.offset as usize;
         let raw = self.frame(container, place.frame)?;
-        let bytes = raw.get(start..start + place.length as usize);
-        let bytes = bytes.ok_or_else(|| damaged(container, slot))?;
-        Ok(Some(StoredChunk { bytes, fingerprint }))
+        raw.get(start..start + place.length as usize).ok_or_else(|| damaged(container, slot))
     }
 
     /// The same of a slot that must hold a chunk, which is the one that the directory says.
@@ -82,5 +130,9 @@ impl<'o> ContainerReader<'o> {
 }
 
 fn damaged(container: &Container, slot: u16) -> Error {
-    Error::corrupt(format!("slot {slot} of container {} is damaged", container.object.name))
+    let base = container.directory.delta(slot).map(|delta| delta.base);
+    let base = base.filter(|base| base.store() == PRIVATE_STORE).map_or_else(String::new, |base| {
+        format!(", or its base, slot {} of container {:08x}", base.slot(), base.container())
+    });
+    Error::corrupt(format!("slot {slot} of container {}{base} is damaged", container.object.name))
 }

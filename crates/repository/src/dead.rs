@@ -1,5 +1,6 @@
 //! Sets of dead slots: ranges in order, in memory and in storage.
 
+use silt_format::number::to_u16;
 use silt_format::{
     DEAD_RANGES_MAX, DeadListRef, DeadRange, Hashed, Id, ObjectKind, PRIVATE_STORE, Reference,
     Result, ResultExt, SeriesId, decode_dead_ranges, encode_dead_ranges, names,
@@ -62,7 +63,13 @@ impl DeadSlots {
         self.0.chunk_by(same).map(|ranges| (ranges[0].container, ranges))
     }
 
-    /// Both sets together.
+    /// The ranges of one container.
+    pub fn of_container(&self, number: u32) -> &[DeadRange] {
+        let start = self.0.partition_point(|range| range.container < number);
+        let end = self.0.partition_point(|range| range.container <= number);
+        &self.0[start..end]
+    }
+
     /// The slots that are in both; by whole numbers of slots, as many as `other` lists one by one.
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Self {
@@ -74,11 +81,33 @@ impl DeadSlots {
         Self::of_references(&both.collect::<Vec<_>>())
     }
 
+    /// The slots that `other` does not have.
+    #[must_use]
+    pub fn without(&self, other: &Self) -> Self {
+        let theirs: std::collections::HashMap<_, _> = other.by_container().collect();
+        let mut left = Vec::new();
+        for range in &self.0 {
+            let gone = theirs.get(&range.container).copied().unwrap_or_default();
+            let mut push = |first: u32, end: u32| {
+                if first < end {
+                    let (first, last) = (to_u16(first as usize), to_u16(end as usize - 1));
+                    left.push(DeadRange { container: range.container, first, last });
+                }
+            };
+            let mut next = u32::from(range.first);
+            let start = gone.partition_point(|gone| gone.last < range.first);
+            for gone in gone[start..].iter().take_while(|gone| gone.first <= range.last) {
+                push(next, u32::from(gone.first));
+                next = u32::from(gone.last) + 1;
+            }
+            push(next, u32::from(range.last) + 1);
+        }
+        Self(left)
+    }
+
     /// Whether a slot is among them.
     pub fn has(&self, reference: Reference) -> bool {
-        let at = self.0.partition_point(|range| range.container < reference.container());
-        let slots = self.0[at..].iter().take_while(|r| r.container == reference.container());
-        slots.into_iter().any(|range| (range.first..=range.last).contains(&reference.slot()))
+        holds(self.of_container(reference.container()), reference.slot())
     }
 
     /// Returns the slots that are in either set.
@@ -155,6 +184,26 @@ mod tests {
 
     fn range(container: u32, first: u16, last: u16) -> DeadRange {
         DeadRange { container, first, last }
+    }
+
+    #[test]
+    fn what_another_set_has_is_taken_out() {
+        let set = DeadSlots(vec![DeadRange::whole(1), range(2, 5, 9), range(2, 20, 30)]);
+        let other = DeadSlots::of(vec![
+            range(0, 1, 2),
+            range(1, 0, 0),
+            range(1, 7, 8),
+            range(1, u16::MAX, u16::MAX),
+            range(2, 0, 5),
+            range(2, 9, 22),
+            range(2, 30, 31),
+        ]);
+        let left = set.without(&other);
+        let expected =
+            [range(1, 1, 6), range(1, 9, u16::MAX - 1), range(2, 6, 8), range(2, 23, 29)];
+        assert_eq!(left.ranges(), expected);
+        assert!(set.without(&set).is_empty());
+        assert_eq!(set.without(&DeadSlots::default()), set);
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! A container written by one thread, chunk by chunk, under slots that the caller chooses.
 
+use bytes::Bytes;
 use silt_format::number::to_u64;
 use silt_format::{
-    BlockWriter, Config, Fingerprint, Link, ObjectKind, ObjectTag, Result, Sealer, SeriesId, names,
+    BlockWriter, Config, Delta, Fingerprint, Link, ObjectKind, ObjectTag, Result, Sealer, SeriesId,
+    names,
 };
 
 use crate::frame_packer::{FramePacker, large_frame_bytes};
@@ -18,6 +20,24 @@ pub struct ContainerDraft {
     frame_bytes: (usize, usize),
     /// Header and frames.
     body: Vec<u8>,
+}
+
+/// A finished container in memory.
+pub struct ClosedContainer {
+    name: String,
+    pieces: [Bytes; 2],
+}
+
+impl ClosedContainer {
+    /// Its size in bytes.
+    pub fn bytes(&self) -> u64 {
+        to_u64(self.pieces.iter().map(Bytes::len).sum())
+    }
+
+    /// Writes it, durable on return, and returns its size in bytes.
+    pub fn put(self, objects: &Objects) -> Result<u64> {
+        objects.put_pieces(&self.name, ObjectKind::Container, &self.pieces)
+    }
 }
 
 impl ContainerDraft {
@@ -51,12 +71,31 @@ impl ContainerDraft {
         fingerprint: Fingerprint,
         old_frame_bytes: u32,
     ) {
+        let frame_bytes = self.begin(chunk.len(), old_frame_bytes);
+        self.packer.push(slot, chunk, fingerprint, frame_bytes);
+    }
+
+    /// Adds a delta in the same way; `fingerprint` is its result's.
+    pub fn push_delta(
+        &mut self,
+        delta: Delta,
+        stored: &[u8],
+        fingerprint: Fingerprint,
+        old_frame_bytes: u32,
+    ) {
+        let frame_bytes = self.begin(stored.len(), old_frame_bytes);
+        self.packer.push_delta(delta, stored, fingerprint, frame_bytes);
+    }
+
+    /// Ends the current frame if `bytes` more bytes don't belong there. Returns the maximum size of
+    /// the frame that they go to.
+    fn begin(&mut self, bytes: usize, old_frame_bytes: u32) -> usize {
         let (small, large) = self.frame_bytes;
         let frame_bytes = if old_frame_bytes as usize > small { large } else { small };
-        if self.packer.must_end_before(chunk.len(), frame_bytes) {
+        if self.packer.must_end_before(bytes, frame_bytes) {
             self.end_frame();
         }
-        self.packer.push(slot, chunk, fingerprint, frame_bytes);
+        frame_bytes
     }
 
     /// Adds a slot whose chunk is elsewhere; it is greater than all links before it.
@@ -70,12 +109,17 @@ impl ContainerDraft {
     }
 
     /// Writes the container, durable on return, and returns its size in bytes.
-    pub fn finish(mut self, objects: &Objects) -> Result<u64> {
+    pub fn finish(self, objects: &Objects) -> Result<u64> {
+        self.close().put(objects)
+    }
+
+    /// The finished container, not written yet.
+    pub fn close(mut self) -> ClosedContainer {
         assert!(self.slots() > 0, "a container of nothing is not written");
         self.end_frame();
         let directory = self.packer.directory();
         let end = close_object(&mut self.writer, &self.sealer, self.body.len(), &directory);
-        objects.put_pieces(&self.name, ObjectKind::Container, &[self.body.into(), end.into()])
+        ClosedContainer { name: self.name, pieces: [self.body.into(), end.into()] }
     }
 
     fn end_frame(&mut self) {

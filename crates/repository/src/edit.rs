@@ -81,10 +81,6 @@ impl<'r> Edit<'r> {
             None => crate::settle::settle_record(objects, series)?,
         }
         let empty = || Head::empty(series, crate::series::DEFAULT_DOMAIN, name);
-        if head.as_ref().is_some_and(|head| !head.delta_bases.is_empty()) {
-            let message = format!("series '{name}' holds deltas; use a newer version to change it");
-            return Err(Error::new(ErrorKind::Unsupported, message));
-        }
         Ok(Self { repository, head: head.unwrap_or_else(empty), session, lease })
     }
 

@@ -40,6 +40,8 @@ pub enum Activity {
     CleanUp,
     /// A volume is copied to another repository.
     Replicate,
+    /// Chunks that resemble others become deltas.
+    Optimize,
 }
 
 impl Activity {
@@ -61,6 +63,7 @@ impl Activity {
             Self::ExtendLocks => "extend locks",
             Self::CleanUp => "clean up",
             Self::Replicate => "replicate",
+            Self::Optimize => "optimize",
         }
     }
 }

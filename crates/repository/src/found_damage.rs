@@ -4,16 +4,19 @@
 //! reclaim has just removed. So only what a second read finds damaged is recorded, of objects that
 //! the newest head lists. A wrong record loses nothing: backups only store again what it names.
 
+use std::sync::Arc;
+
 use silt_chunking::Fingerprinter;
 use silt_format::number::to_u16;
 use silt_format::{
-    Advice, DamagedSlots, Error, ErrorKind, MapRoot, ObjectKind, ObjectTag, PRIVATE_STORE,
+    Advice, DamagedSlots, Error, ErrorKind, Head, MapRoot, ObjectKind, ObjectTag, PRIVATE_STORE,
     RecipeChunk, Reference, Result, SegmentEntry, SeriesId, names,
 };
 
 use crate::check_record::RecordState;
 use crate::chunks::{ChunkReader, open_container};
 use crate::container_reader::ContainerReader;
+use crate::dead::{self, DeadSlots};
 use crate::event::Warning;
 use crate::heads;
 use crate::map::MapReader;
@@ -33,11 +36,13 @@ pub struct FoundDamage {
     pub error: Option<Error>,
 }
 
-/// Reads a container of a store and verifies every chunk.
+/// Reads a container of a store and verifies every chunk; of deltas that nothing refers to, which
+/// are in `dead`, only the seals of their frames, since their bases may be gone.
 pub fn verify_container(
     (store, number, tag): (SeriesId, u32, ObjectTag),
     fingerprinter: &Fingerprinter,
     reader: &mut ContainerReader<'_>,
+    dead: &DeadSlots,
 ) -> Result<FoundDamage> {
     let mut found = FoundDamage::default();
     let slots = |first, last| DamagedSlots { container: number, tag, first, last };
@@ -53,34 +58,32 @@ pub fn verify_container(
     let directory = &container.directory;
     reader.expect(&container, |_| true);
     for frame in 0..to_u16(directory.frames.len()) {
-        let raw = match reader.frame(&container, frame) {
-            Ok(raw) => Some(raw),
+        let is_readable = match reader.frame(&container, frame) {
+            Ok(_) => true,
             Err(error) if is_damage(&error) => {
                 found.error.get_or_insert(error);
-                None
+                false
             }
             Err(error) => return Err(error),
         };
         let runs = directory.runs.iter().filter(|run| run.frame == frame);
-        for run in runs {
-            for number in run.first..=run.first + (run.count - 1) {
-                let Some(slot) = directory.slot(number) else { continue };
-                let start = slot.offset as usize;
-                let bytes = raw.and_then(|raw| raw.get(start..start + slot.length as usize));
-                let expected = directory.fingerprints[slot.index as usize];
-                if bytes.is_some_and(|bytes| fingerprinter.fingerprint(bytes) == expected) {
-                    continue;
+        for slot in runs.flat_map(|run| run.first..=run.first + (run.count - 1)) {
+            let is_dead = || dead.has(Reference::new(PRIVATE_STORE, number, slot));
+            if is_readable && directory.delta(slot).is_some() && is_dead() {
+                continue;
+            }
+            let verified = is_readable.then(|| reader.verified(&container, slot, fingerprinter));
+            match verified {
+                Some(Ok(_)) => continue,
+                Some(Err(error)) if is_damage(&error) => {
+                    found.error.get_or_insert(error);
                 }
-                match found.damaged.last_mut() {
-                    Some(last) if last.last + 1 == number => last.last = number,
-                    _ => found.damaged.push(slots(number, number)),
-                }
-                found.error.get_or_insert_with(|| {
-                    Error::corrupt(format!(
-                        "slot {number} of container {}: its fingerprint is not {expected}",
-                        container.object.name
-                    ))
-                });
+                Some(Err(error)) => return Err(error),
+                None => {}
+            }
+            match found.damaged.last_mut() {
+                Some(last) if last.last + 1 == slot => last.last = slot,
+                _ => found.damaged.push(slots(slot, slot)),
             }
         }
     }
@@ -95,6 +98,14 @@ pub fn record_chunk(reader: &ChunkReader, chunk: &RecipeChunk) {
     let object = (ObjectKind::Container, store, holder.container());
     if begin(objects, object) {
         warn_of(objects, examine_container(reader, store, holder, chunk));
+    }
+    // What is wrong may be the chunk that a delta is applied to.
+    let Ok(Some(base)) = reader.base(holder) else { return };
+    let Ok(Some((fingerprint, length))) = reader.content(base) else { return };
+    let object = (ObjectKind::Container, store, base.container());
+    if begin(objects, object) {
+        let chunk = RecipeChunk { fingerprint, length, reference: base };
+        warn_of(objects, examine_container(reader, store, base, &chunk));
     }
 }
 
@@ -141,19 +152,25 @@ fn examine_container(
 ) -> Result<Option<String>> {
     let objects = reader.objects();
     let number = holder.container();
-    let head = heads::newest(objects, store)?;
+    let Some(head) = heads::newest(objects, store)? else { return Ok(None) };
     // Otherwise the container was rewritten or dropped meanwhile.
-    let Some(tag) = head.and_then(|head| head.containers.tag(number)) else { return Ok(None) };
+    let Some(tag) = head.containers.tag(number) else { return Ok(None) };
     let name = names::container(store, number, tag);
     let mut verify = ContainerReader::new(objects);
+    let dead = dead::read(objects, store, &head.dead)?;
+    if holder.store() == PRIVATE_STORE && !head.delta_bases.is_empty() {
+        let chunks = ChunkReader::new(objects, &head, objects.context.budget(0))?;
+        verify.read_deltas_with(Arc::new(chunks));
+    }
     let fingerprinter = reader.fingerprinter();
-    let mut found = verify_container((store, number, tag), fingerprinter, &mut verify)?.damaged;
+    let object = (store, number, tag);
+    let mut found = verify_container(object, fingerprinter, &mut verify, &dead)?.damaged;
     if found.is_empty() && holder.store() == PRIVATE_STORE {
         let container = open_container(objects, store, number, tag)?;
-        let slot = container.directory.slot(holder.slot());
-        let fingerprints = &container.directory.fingerprints;
-        let is_as_expected = slot.is_some_and(|slot| {
-            (fingerprints[slot.index as usize], slot.length) == (chunk.fingerprint, chunk.length)
+        let directory = &container.directory;
+        let is_as_expected = directory.slot(holder.slot()).is_some_and(|slot| {
+            directory.fingerprints[slot.index as usize] == chunk.fingerprint
+                && directory.chunk_bytes(holder.slot()) == Some(chunk.length)
         });
         if !is_as_expected {
             let (first, last) = (holder.slot(), holder.slot());
@@ -163,6 +180,10 @@ fn examine_container(
     if found.is_empty() {
         return Ok(Some(intact_again(&name)));
     }
+    if holder.store() == PRIVATE_STORE {
+        let mut deltas = deltas_of(objects, &head, &found)?;
+        found.append(&mut deltas);
+    }
     let mut state = RecordState::read(objects, store)?;
     found.into_iter().for_each(|slots| state.add_slots(slots));
     let mut is_recorded = state.save(objects)?;
@@ -170,6 +191,32 @@ fn examine_container(
         is_recorded &= record_link(reader, chunk.reference)?;
     }
     Ok(is_recorded.then(|| recorded(&name)))
+}
+
+/// The deltas that are applied to damaged slots of a container: as damaged as those.
+fn deltas_of(
+    objects: &Objects,
+    head: &Head,
+    damaged: &[DamagedSlots],
+) -> Result<Vec<DamagedSlots>> {
+    let mut found = Vec::new();
+    let is_damaged = |base: Reference| {
+        damaged.iter().any(|slots| {
+            (slots.container == base.container())
+                && (slots.first..=slots.last).contains(&base.slot())
+        })
+    };
+    let containers = head.containers.iter().filter(|(_, tag)| tag.is_rewritten());
+    for (container, tag) in containers.filter(|_| !head.delta_bases.is_empty()) {
+        let opened = match open_container(objects, head.series, container, tag) {
+            Err(error) if is_damage(&error) => continue,
+            other => other?,
+        };
+        let deltas = opened.directory.deltas.iter().filter(|delta| is_damaged(delta.base));
+        let slots = deltas.map(|delta| delta.slot);
+        found.extend(slots.map(|slot| DamagedSlots { container, tag, first: slot, last: slot }));
+    }
+    Ok(found)
 }
 
 /// Records that the slot of a private container leads to a damaged chunk.

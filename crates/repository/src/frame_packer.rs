@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use silt_format::number::{to_u16, to_u32};
-use silt_format::{Config, Directory, Fingerprint, Frame, Link};
+use silt_format::{Config, Delta, Directory, Fingerprint, Frame, Link};
 
 /// Maximum size of a frame of large files, in bytes; a single chunk may be longer.
 const LARGE_FRAME_BYTES: usize = 1 << 20;
@@ -64,6 +64,20 @@ impl FramePacker {
         let frame = to_u16(self.directory.frames.len());
         self.directory.push(slot, frame, to_u32(chunk.len()), fingerprint);
         self.raw.extend_from_slice(chunk);
+        self.frame_bytes = frame_bytes;
+    }
+
+    /// Adds a delta in the same way; `fingerprint` is its result's.
+    pub fn push_delta(
+        &mut self,
+        delta: Delta,
+        stored: &[u8],
+        fingerprint: Fingerprint,
+        frame_bytes: usize,
+    ) {
+        let frame = to_u16(self.directory.frames.len());
+        self.directory.push_delta(delta, frame, to_u32(stored.len()), fingerprint);
+        self.raw.extend_from_slice(stored);
         self.frame_bytes = frame_bytes;
     }
 

@@ -18,6 +18,7 @@ pub mod cache;
 pub mod check_record;
 pub mod chunks;
 pub mod compare;
+pub mod container;
 pub mod container_reader;
 pub mod dead;
 pub mod draft;

@@ -1,12 +1,13 @@
 //! Copies chunks from private stores to the shared one.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use silt_format::number::to_u32;
 use silt_format::{
     Fingerprint, Head, ObjectTag, Result, RunRef, RunUse, SHARED_STORE, SeriesId, names,
 };
-use silt_repository::chunks::{Container, open_container};
+use silt_repository::chunks::{ChunkReader, Container, open_container};
 use silt_repository::container_reader::{ContainerReader, StoredChunk};
 use silt_repository::event::Warning;
 use silt_repository::objects::is_damage;
@@ -29,13 +30,15 @@ pub struct Source<'a> {
     /// The container that is open, by series and number; it may not be readable.
     container: Option<(SeriesId, u32, Option<Container>)>,
     reader: ContainerReader<'a>,
+    /// The series whose deltas the reader reads.
+    deltas_of: Option<SeriesId>,
 }
 
 impl<'a> Source<'a> {
     /// Nothing was read yet.
     pub fn new(repository: &'a Repository) -> Self {
         let reader = ContainerReader::new(&repository.objects);
-        Self { repository, container: None, reader }
+        Self { repository, container: None, reader, deltas_of: None }
     }
 
     /// A chunk and its fingerprint, verified; `None` if it can't be read.
@@ -44,6 +47,13 @@ impl<'a> Source<'a> {
         if self.container.as_ref().is_none_or(|(series, number, _)| (*series, *number) != here) {
             let tag = head.containers.tag(place.container).unwrap_or(ObjectTag::NONE);
             let opened = open_or_warn(self.repository, head.series, place.container, tag)?;
+            let has_deltas = opened.as_ref().is_some_and(|it| !it.directory.deltas.is_empty());
+            if has_deltas && self.deltas_of != Some(head.series) {
+                let objects = &self.repository.objects;
+                let chunks = ChunkReader::new(objects, head, objects.context.budget(0))?;
+                self.reader.read_deltas_with(Arc::new(chunks));
+                self.deltas_of = Some(head.series);
+            }
             self.container = Some((head.series, place.container, opened));
         }
         let Some((_, _, Some(container))) = &self.container else { return Ok(None) };

@@ -2,6 +2,7 @@
 //!
 //! A delta is a list of numbers as LEB128: `2n` is followed by `n` bytes to insert; `2n + 1` by the
 //! place, in the base followed by the target, of `n` bytes to copy. A copy may overlap its own end.
+//! Deltas in the store have this form (docs/FORMAT.md).
 
 use silt_format::Result;
 
@@ -215,6 +216,22 @@ mod tests {
         assert_eq!(delta[..4], [6, b'x', b'y', b'z']);
         // One copy of 772 bytes from place 5.
         assert_eq!(delta[4..], [0x89, 0x0c, 5]);
+        Ok(())
+    }
+
+    /// The bytes of a stored delta, as docs/FORMAT.md has them; they must never change.
+    #[test]
+    fn the_stored_form_is_read_as_specified() -> Result<()> {
+        let base: Vec<u8> = (0..200).collect();
+        // Insert 2 bytes; copy 3 from place 130 of the base; copy 4 from the second byte inserted.
+        let delta = [4, b'a', b'b', 7, 0x82, 0x01, 9, 0xc9, 0x01];
+        let mut chunk = [0; 9];
+        XdeltaCoder::new(None).decode(&base, &delta, &mut chunk)?;
+        assert_eq!(chunk, [b'a', b'b', 130, 131, 132, b'b', 130, 131, 132]);
+        // A copy that overlaps its own end repeats it.
+        let mut chunk = [0; 5];
+        XdeltaCoder::new(None).decode(&base, &[2, 7, 9, 0xc8, 0x01], &mut chunk)?;
+        assert_eq!(chunk, [7; 5]);
         Ok(())
     }
 

@@ -1,15 +1,17 @@
 //! Reads containers and verifies every byte of them.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use silt_chunking::Fingerprinter;
 use silt_format::{Head, ObjectTag, Result, VerifiedRange, names};
 use silt_repository::check_record::RecordState;
+use silt_repository::chunks::ChunkReader;
 use silt_repository::container_reader::ContainerReader;
+use silt_repository::dead::{self, DeadSlots};
 use silt_repository::event::{Activity, Progress};
 use silt_repository::found_damage::{FoundDamage, verify_container};
-use silt_repository::objects::Objects;
+use silt_repository::objects::{Objects, is_damage};
 use silt_repository::sync::lock;
 
 use super::damage::Findings;
@@ -181,13 +183,19 @@ fn each_verified(
     let fingerprinter = Fingerprinter::new(objects.keys.fingerprint_key(head.domain, head.series));
     let next = Mutex::new(items.iter());
     let shared = Mutex::new((take, Ok(())));
+    let has_deltas = !head.delta_bases.is_empty() && !items.is_empty();
+    let budget = objects.context.budget(0);
+    let chunks = has_deltas.then(|| ChunkReader::new(objects, head, budget)).transpose()?;
+    let chunks = chunks.map(Arc::new);
+    let dead = dead_of(objects, head)?;
     let work = || -> Result<()> {
         let mut reader = ContainerReader::new(objects);
+        chunks.iter().for_each(|chunks| reader.read_deltas_with(Arc::clone(chunks)));
         loop {
             objects.context.check_interrupted()?;
             let Some(item) = lock(&next).next() else { return Ok(()) };
             let container = (head.series, item.number, item.tag);
-            let found = verify_container(container, &fingerprinter, &mut reader)?;
+            let found = verify_container(container, &fingerprinter, &mut reader, &dead)?;
             let verified = Verified { item: *item, found };
             let mut shared = lock(&shared);
             if shared.1.is_err() {
@@ -211,6 +219,14 @@ fn each_verified(
         }),
     }
     shared.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner).1
+}
+
+/// The dead slots of a series; none if their list is damaged, which is noted elsewhere.
+fn dead_of(objects: &Objects, head: &Head) -> Result<DeadSlots> {
+    match dead::read(objects, head.series, &head.dead) {
+        Err(error) if is_damage(&error) => Ok(DeadSlots::default()),
+        other => other,
+    }
 }
 
 /// When each container was verified.

@@ -19,7 +19,7 @@ pub(crate) fn verify(
     options: &CheckOptions,
     findings: &mut Findings,
 ) -> Result<()> {
-    for list in head.dead.iter().chain(&head.condemned) {
+    for list in head.dead.iter().chain(&head.condemned).chain(&head.delta_bases) {
         let read = dead::read(objects, head.series, std::slice::from_ref(list)).map(drop);
         findings.note_if_damaged(read, &names::dead_list(head.series, list.id, 0))?;
     }

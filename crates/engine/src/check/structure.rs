@@ -366,19 +366,23 @@ impl Walk<'_> {
             if chunk.reference.is_zero() {
                 continue;
             }
-            let error = match self.chunk_error(chunk) {
+            let found = self.chunk_error(chunk).and_then(|error| match error {
+                Some(error) => Ok(Some((chunk.reference, error))),
+                None => self.base_error(chunk.reference),
+            });
+            let (wrong, error) = match found {
                 Ok(None) => continue,
-                Ok(Some(error)) => error,
-                Err(error) if is_damage(&error) => error.to_string(),
+                Ok(Some(found)) => found,
+                Err(error) if is_damage(&error) => (chunk.reference, error.to_string()),
                 Err(error) => return Err(error),
             };
-            let holder = self.chunks.holder(chunk.reference).unwrap_or(chunk.reference);
+            let holder = self.chunks.holder(wrong).unwrap_or(wrong);
             let object = self.missing_name(holder);
             let object = object.unwrap_or_else(|| self.chunks.container_name(holder));
             self.note_span(&object, &error, place, here);
             let is_private = chunk.reference.store() == PRIVATE_STORE;
             if is_private {
-                self.needed.insert(chunk.reference.container());
+                self.needed.extend([chunk.reference.container(), wrong.container()]);
             }
             if is_private && !self.avoided.has(chunk.reference) {
                 let number = chunk.reference.container();
@@ -420,6 +424,34 @@ impl Walk<'_> {
             )));
         }
         Ok(None)
+    }
+
+    /// The slot that the delta of a chunk is applied to, if that slot is damaged, and how.
+    fn base_error(&self, reference: Reference) -> Result<Option<(Reference, String)>> {
+        let holder = self.chunks.holder(reference)?;
+        let Some(base) = self.chunks.base(holder)? else { return Ok(None) };
+        let of =
+            format!("slot {} of container {:08x} is a delta", holder.slot(), holder.container());
+        if base.store() != PRIVATE_STORE || reference.store() != PRIVATE_STORE {
+            return Ok(Some((holder, format!("{of} between stores"))));
+        }
+        let is_whole = || -> Result<bool> {
+            let is_chunk = self.chunks.content(base)?.is_some();
+            Ok(is_chunk && self.chunks.base(base)?.is_none())
+        };
+        let error = if self.missing_name(base).is_some() {
+            Some(IT_IS_MISSING.to_owned())
+        } else if self.avoided.has(base) {
+            Some(format!("slot {} is damaged", base.slot()))
+        } else {
+            match is_whole() {
+                Ok(true) => None,
+                Ok(false) => Some(format!("slot {} is no whole chunk", base.slot())),
+                Err(error) if is_damage(&error) => Some(error.to_string()),
+                Err(error) => return Err(error),
+            }
+        };
+        Ok(error.map(|error| (base, format!("{error}, and {of} of it"))))
     }
 }
 

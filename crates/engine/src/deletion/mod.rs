@@ -4,6 +4,7 @@
 //! chunks that a vector contains by chance stay; the head forecasts their number, and an exact
 //! sweep finds them. Space is freed when containers are rewritten under the same references.
 
+mod bases;
 mod delete;
 mod named;
 mod plan;
@@ -16,7 +17,7 @@ mod unfinished;
 mod vectors;
 
 pub(crate) use named::retagged;
-pub(crate) use rewrite::Rewriter;
+pub(crate) use rewrite::{Changed, NewDelta, Rewriter};
 
 pub use delete::{DeleteMethod, DeleteReport};
 pub use plan::{ReclaimOptions, ReclaimPlan, ReclaimReport};

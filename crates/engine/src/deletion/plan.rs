@@ -12,8 +12,6 @@ use silt_repository::objects::{is_damage, key};
 
 use super::named::{Listed, retagged, without};
 use super::sweep::{SweepReport, living_packs};
-use super::undelete::known_slots;
-use super::vectors::Vectors;
 use crate::edit::Edit;
 
 /// About what a slot takes whose chunk is in the shared store.
@@ -182,7 +180,7 @@ pub(crate) struct Steps {
     /// Of the head that it was made of.
     pub(super) generation: u64,
     pub(super) purge: Vec<Id>,
-    /// Dead slots that no snapshot needs that can be brought back.
+    /// Dead slots that no snapshot needs that can be brought back, and no delta.
     pub(super) reclaimable: DeadSlots,
     pub(super) drop: Vec<u32>,
     pub(super) rewrite: Vec<u32>,
@@ -202,6 +200,9 @@ impl Steps {
         head.deleted.retain(|deleted| !self.purge.contains(&deleted.entry.id));
         head.containers = without(&head.containers, &self.drop);
         head.packs = without(&head.packs, &self.drop_packs);
+        if head.snapshots.is_empty() && head.deleted.is_empty() {
+            head.delta_bases.clear();
+        }
         head.next_container = self.next_container;
         head.next_pack = self.next_pack;
     }
@@ -228,23 +229,16 @@ impl Edit<'_> {
         let series = self.head.series;
         require_listed(objects, &self.head)?;
         let listing = self.listing()?;
-        let policy_s = self.head.policy.as_ref().map(|policy| policy.keep_deleted_s);
-        let keep_s = options.keep_deleted_s.or(policy_s.filter(|keep_s| *keep_s > 0));
-        let keep_s = keep_s.unwrap_or(options.keep_deleted_unless_said_s);
-        let keep_ns = i64::try_from(keep_s).unwrap_or(i64::MAX).saturating_mul(1_000_000_000);
-        let oldest_ns = objects.context.env.now_ns().saturating_sub(keep_ns);
+        let oldest_ns = self.kept_from_ns(options);
         let (purge, kept): (Vec<&DeletedEntry>, Vec<&DeletedEntry>) =
             self.head.deleted.iter().partition(|deleted| deleted.deleted_ns <= oldest_ns);
+        let dead = dead::read(objects, series, &self.head.dead)?;
+        let mut reclaimable = self.unneeded(dead, &kept)?;
+        if !self.head.snapshots.is_empty() || !kept.is_empty() {
+            reclaimable = reclaimable.without(&self.bases()?);
+        }
         let kept: Vec<SnapshotEntry> = kept.iter().map(|deleted| deleted.entry.clone()).collect();
         let kept = read_snapshots(self.repository, series, &kept)?;
-        let dead = dead::read(objects, series, &self.head.dead)?;
-        let reclaimable = if kept.is_empty() {
-            dead
-        } else {
-            let mut references = known_slots(self, &dead)?;
-            Vectors::of(&kept).retain_absent(objects, series, &mut references)?;
-            DeadSlots::of_references(&references)
-        };
         let mut plan = Steps {
             generation: self.head.generation,
             purge: purge.iter().map(|deleted| deleted.entry.id).collect(),
@@ -283,6 +277,22 @@ impl Edit<'_> {
         }
         plan.gone = self.unnamed_by(&after, &plan.listing)?;
         Ok(plan)
+    }
+
+    /// Deleted snapshots are kept if they were deleted after this time.
+    fn kept_from_ns(&self, options: &ReclaimOptions) -> i64 {
+        let policy_s = self.head.policy.as_ref().map(|policy| policy.keep_deleted_s);
+        let keep_s = options.keep_deleted_s.or(policy_s.filter(|keep_s| *keep_s > 0));
+        let keep_s = keep_s.unwrap_or(options.keep_deleted_unless_said_s);
+        let keep_ns = i64::try_from(keep_s).unwrap_or(i64::MAX).saturating_mul(1_000_000_000);
+        self.repository.objects.context.env.now_ns().saturating_sub(keep_ns)
+    }
+
+    /// Takes the deleted snapshots out of the head that a plan would purge, and returns their ids.
+    pub(super) fn purge(&mut self, options: &ReclaimOptions) -> Vec<Id> {
+        let oldest_ns = self.kept_from_ns(options);
+        let gone = self.head.deleted.extract_if(.., |deleted| deleted.deleted_ns <= oldest_ns);
+        gone.map(|deleted| deleted.entry.id).collect()
     }
 
     /// Decides which containers go and which are rewritten.

@@ -5,7 +5,6 @@
 
 use std::collections::{HashMap, HashSet};
 
-use silt_chunking::Fingerprinter;
 use silt_format::{DeadRange, Error, ErrorKind, ObjectTag, Result, names};
 use silt_repository::chunks::{Container, open_container};
 use silt_repository::dead::{self, DeadSlots};
@@ -16,8 +15,8 @@ use silt_repository::objects::is_damage;
 use super::delete::leak_share;
 use super::named::retagged;
 use super::plan::{ReclaimOptions, ReclaimPlan, ReclaimReport, Steps};
-use super::rewrite::Rewriter;
-use super::sweep::{SweepOptions, SweepReport};
+use super::rewrite::{Changed, Rewriter};
+use super::sweep::SweepOptions;
 use crate::edit::Edit;
 use crate::repository::Repository;
 
@@ -63,10 +62,7 @@ impl Repository {
         }
         let mut report = plan.forecast.clone();
         if plan.needs_sweep {
-            report.sweep = Some(edit.sweep_before(&plan.options)?);
-            let steps = edit.plan(&plan.options)?;
-            report = ReclaimReport { sweep: report.sweep, ..steps.forecast() };
-            edit.execute(&steps, &mut report)?;
+            report = edit.sweep_and_execute(&plan.options)?;
         } else {
             edit.execute(steps, &mut report)?;
         }
@@ -82,10 +78,14 @@ impl Repository {
             return self.reclaim_unfinished(series, options);
         };
         let needs_sweep = self.needs_sweep(&edit, options)?;
-        let sweep = needs_sweep.then(|| edit.sweep_before(options)).transpose()?;
-        let steps = edit.plan(options)?;
-        let mut report = ReclaimReport { sweep, ..steps.forecast() };
-        edit.execute(&steps, &mut report)?;
+        let report = if needs_sweep {
+            edit.sweep_and_execute(options)?
+        } else {
+            let steps = edit.plan(options)?;
+            let mut report = steps.forecast();
+            edit.execute(&steps, &mut report)?;
+            report
+        };
         edit.finish()?;
         Ok(report)
     }
@@ -102,6 +102,7 @@ impl Repository {
     /// Whether an exact sweep has to come first: too much has leaked, or the dead list is damaged.
     fn needs_sweep(&self, edit: &Edit<'_>, options: &ReclaimOptions) -> Result<bool> {
         let readable = dead::read(&self.objects, edit.head.series, &edit.head.dead);
+        let readable = readable.and_then(|_| edit.bases());
         match readable {
             Err(error) if is_damage(&error) => Ok(true),
             Err(error) => Err(error),
@@ -117,9 +118,19 @@ fn rewriting_bytes(container: &Container) -> u64 {
 }
 
 impl Edit<'_> {
-    fn sweep_before(&mut self, options: &ReclaimOptions) -> Result<SweepReport> {
+    /// Reclaims after an exact sweep.
+    fn sweep_and_execute(&mut self, options: &ReclaimOptions) -> Result<ReclaimReport> {
+        // Snapshots that are purged need no bases of deltas: they go with the commit of the sweep.
+        let has_deltas = !self.head.delta_bases.is_empty();
+        let purged = if has_deltas { self.purge(options) } else { Vec::new() };
         let memory_bytes = options.memory_bytes;
-        self.sweep(SweepOptions { memory_bytes, ..SweepOptions::default() })
+        let sweep_options = SweepOptions { memory_bytes, ..SweepOptions::default() };
+        let sweep = Some(self.sweep_and_commit(sweep_options, !purged.is_empty())?);
+        let steps = self.plan(options)?;
+        let mut report = ReclaimReport { sweep, ..steps.forecast() };
+        report.purged.extend(purged);
+        self.execute(&steps, &mut report)?;
+        Ok(report)
     }
 
     /// Does what was planned.
@@ -169,14 +180,7 @@ impl Edit<'_> {
     ) -> Result<()> {
         let repository = self.repository;
         let objects = &repository.objects;
-        let rewriter = Rewriter {
-            objects,
-            series: self.head.series,
-            fingerprinter: Fingerprinter::new(
-                objects.keys.fingerprint_key(self.head.domain, self.head.series),
-            ),
-            config: &repository.config,
-        };
+        let rewriter = Rewriter::of(repository, &self.head)?;
         let dead: HashMap<u32, &[DeadRange]> = plan.reclaimable.by_container().collect();
         let mut done: HashSet<u32> = HashSet::new();
         for number in batch {
@@ -186,7 +190,8 @@ impl Edit<'_> {
             let written =
                 open_container(objects, self.head.series, *number, old).and_then(|container| {
                     let _place = objects.room.place(rewriting_bytes(&container));
-                    rewriter.rewrite(&container, *number, tag, ranges, &[])
+                    let changed = Changed { dead: ranges, ..Changed::default() };
+                    rewriter.rewrite(&container, tag, changed)
                 });
             match written {
                 Ok(bytes) => {
@@ -211,20 +216,30 @@ impl Edit<'_> {
 
     /// Writes a dead list without the slots of `reclaimed` in the containers `done`. Returns the
     /// objects that can be deleted once the head is committed.
-    fn replace_dead(&mut self, reclaimed: &DeadSlots, done: &[u32]) -> Result<Vec<String>> {
+    pub(crate) fn replace_dead(
+        &mut self,
+        reclaimed: &DeadSlots,
+        done: &[u32],
+    ) -> Result<Vec<String>> {
         let objects = &self.repository.objects;
         let series = self.head.series;
         let done: HashSet<u32> = done.iter().copied().collect();
         let before = dead::read(objects, series, &self.head.dead)?;
         let gone: HashMap<u32, &[DeadRange]> = reclaimed.by_container().collect();
+        let bases =
+            if self.head.delta_bases.is_empty() { DeadSlots::default() } else { self.bases()? };
+        let bases: HashMap<u32, &[DeadRange]> = bases.by_container().collect();
         let mut left = before.clone();
         left.retain_containers(|number| !done.contains(&number));
         // Slots that a deleted snapshot still needs stay dead in a rewritten container.
         let mut still = Vec::new();
         for (number, ranges) in before.by_container().filter(|(number, _)| done.contains(number)) {
-            let Some(gone) = gone.get(&number) else { continue };
-            let is_whole = |ranges: &[DeadRange]| ranges == [DeadRange::whole(number)];
-            if *gone != ranges && !is_whole(ranges) && self.head.containers.tag(number).is_some() {
+            let gone = gone.get(&number).copied().unwrap_or_default();
+            // Of a container that was dead as a whole, bases of deltas are left.
+            let is_whole = ranges == [DeadRange::whole(number)];
+            let ranges =
+                if is_whole { bases.get(&number).copied().unwrap_or(gone) } else { ranges };
+            if gone != ranges && self.head.containers.tag(number).is_some() {
                 let slots = DeadSlots::of(ranges.to_vec());
                 let kept = slots.references().filter(|bits| {
                     !dead::holds(gone, silt_format::Reference::from_bits(*bits).slot())

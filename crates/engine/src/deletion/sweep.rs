@@ -86,7 +86,7 @@ pub struct SweepReport {
     pub recipes: u64,
     /// Slots of all containers that were swept.
     pub slots: u64,
-    /// Slots that are dead.
+    /// Slots that are dead: no snapshot refers to them, and no delta is applied to them.
     pub dead_slots: u64,
     /// Dead slots that no dead list named before.
     pub leaked_slots: u64,
@@ -112,7 +112,17 @@ impl Repository {
 impl Edit<'_> {
     /// Replaces the dead lists by one that is exact.
     pub(crate) fn sweep(&mut self, options: SweepOptions) -> Result<SweepReport> {
-        let objects = &self.repository.objects;
+        self.sweep_and_commit(options, false)
+    }
+
+    /// The same; commits in any case if the head `is_changed` already.
+    pub(super) fn sweep_and_commit(
+        &mut self,
+        options: SweepOptions,
+        is_changed: bool,
+    ) -> Result<SweepReport> {
+        let repository = self.repository;
+        let objects = &repository.objects;
         let living = self.living()?;
         let mut swept = dead(self, &living, options)?;
         let known = match dead::read(objects, self.head.series, &self.head.dead) {
@@ -129,10 +139,26 @@ impl Edit<'_> {
             (range.first..=range.last).filter(|slot| is_new(range, *slot)).count() as u64
         });
         swept.report.leaked_slots = new.sum();
+        let bases = self.needed_bases(&swept.dead)?;
+        let kept = bases.intersection(&swept.dead).slots();
+        swept.report.dead_slots = swept.report.dead_slots.saturating_sub(kept);
+        swept.dead = swept.dead.without(&bases);
+        let has_bases = match self.bases() {
+            Err(error) if is_damage(&error) => false,
+            other => other? == bases,
+        };
         let is_known = swept.report.leaked_slots == 0 && swept.dead.slots() == known.slots();
         let living_chunks = swept.report.slots - swept.report.dead_slots;
         let is_resized = self.resize_vectors(living_chunks);
-        if !is_known || is_resized || self.head.leak != silt_format::LeakForecast::default() {
+        if !has_bases {
+            self.set_bases(&bases)?;
+        }
+        if is_changed
+            || !is_known
+            || !has_bases
+            || is_resized
+            || self.head.leak != silt_format::LeakForecast::default()
+        {
             let list = dead::write(objects, self.head.series, &swept.dead)?;
             self.head.dead = list.into_iter().collect();
             self.head.leak = silt_format::LeakForecast::default();

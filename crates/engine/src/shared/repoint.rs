@@ -7,7 +7,6 @@
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
-use silt_chunking::Fingerprinter;
 use silt_format::{Error, ErrorKind, Head, Link, ObjectTag, Result};
 use silt_repository::bounds::require_listed;
 use silt_repository::chunks::{ChunkReader, Cursor, open_container};
@@ -18,7 +17,7 @@ use silt_runs::shared_index::{SharedIndex, name_store};
 use silt_runs::shared_record::{Owner, SharedRecord, by_place, place_of};
 use silt_runs::{RunReader, Sorted, Sorter, Stream, join, merge};
 
-use crate::deletion::{Rewriter, retagged};
+use crate::deletion::{Changed, Rewriter, retagged};
 use crate::edit::Edit;
 use crate::repository::Repository;
 use silt_sharing::copy::shared_runs;
@@ -102,14 +101,7 @@ impl Edit<'_> {
         let links = self.linkable(spool, &shared, &index)?;
         let tag = ObjectTag::rewritten(objects.context.random_id());
         let mut rewriting = Linking {
-            rewriter: Rewriter {
-                objects,
-                series: self.head.series,
-                fingerprinter: Fingerprinter::new(
-                    objects.keys.fingerprint_key(self.head.domain, self.head.series),
-                ),
-                config: &repository.config,
-            },
+            rewriter: Rewriter::of(repository, &self.head)?,
             reader: ChunkReader::new(objects, &self.head, objects.context.budget(0))?,
             cursor: Cursor::default(),
             scratch: Scratch::default(),
@@ -145,6 +137,9 @@ impl Edit<'_> {
         let mut held = Sorter::new(objects, spool, SORT_BYTES);
         let dead = dead::read(objects, self.head.series, &self.head.dead)?;
         let dead: HashMap<_, _> = dead.by_container().collect();
+        // A base of deltas is a chunk, never a link.
+        let bases = self.bases()?;
+        let bases: HashMap<_, _> = bases.by_container().collect();
         for (container, tag) in self.head.containers.iter() {
             let opened = open_container(objects, self.head.series, container, tag);
             let opened = match opened {
@@ -156,8 +151,9 @@ impl Edit<'_> {
                 Err(error) => return Err(error),
             };
             let gone = dead.get(&container).copied().unwrap_or_default();
+            let bases = bases.get(&container).copied().unwrap_or_default();
             for (slot, place) in opened.directory.slots() {
-                if !dead::holds(gone, slot) {
+                if !dead::holds(gone, slot) && !dead::holds(bases, slot) {
                     let owner = Owner { series: 0, container, slot, is_shared: false };
                     let fingerprint = opened.directory.fingerprints[place.index as usize];
                     held.push(owner.encode(fingerprint))?;
@@ -217,14 +213,15 @@ impl Linking<'_> {
             let fingerprint = directory.fingerprints[place.index as usize];
             let (target, chunk_bytes) = (found.reference, found.chunk_bytes);
             let link = Link { slot: *slot, chunk_bytes, target, fingerprint };
-            if place.length == chunk_bytes && self.is_whole(&link)? {
+            if directory.chunk_bytes(*slot) == Some(chunk_bytes) && self.is_whole(&link)? {
                 links.push(link);
             }
         }
         if links.is_empty() {
             return Ok(false);
         }
-        let bytes = self.rewriter.rewrite(&container, number, tag, &[], &links)?;
+        let changed = Changed { links: &links, ..Changed::default() };
+        let bytes = self.rewriter.rewrite(&container, tag, changed)?;
         self.report.linked_chunks += links.len() as u64;
         self.report.linked_bytes += links.iter().map(|l| u64::from(l.chunk_bytes)).sum::<u64>();
         self.report.rewritten_containers += 1;

@@ -37,7 +37,7 @@ impl Series {
         Self { storage, world, repository, ids, images }
     }
 
-    fn restored(&self, repository: &Repository, day: usize) -> Vec<u8> {
+    pub fn restored(&self, repository: &Repository, day: usize) -> Vec<u8> {
         let selector = siltstone::Selector::Id(self.ids[day].to_string());
         kit::restore(repository, &kit::find(repository, &selector).unwrap()).unwrap()
     }
@@ -52,7 +52,7 @@ impl Series {
 }
 
 /// The listed days, each restored and compared.
-fn whole_days(series: &Series, repository: &Repository) -> Vec<usize> {
+pub fn whole_days(series: &Series, repository: &Repository) -> Vec<usize> {
     let head = repository.head(repository.series_id("vm")).unwrap().unwrap();
     let place = |id: Id| series.ids.iter().position(|known| *known == id).unwrap();
     let days: Vec<usize> = head.snapshots.iter().map(|entry| place(entry.id)).collect();

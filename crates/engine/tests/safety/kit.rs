@@ -265,6 +265,18 @@ pub fn changed(image: &[u8], seed: u64) -> Vec<u8> {
     bytes
 }
 
+/// A little of each of some blocks is changed, as a program changes its records.
+pub fn touched(image: &[u8], seed: u64) -> Vec<u8> {
+    let mut random = Random(seed);
+    let mut bytes = image.to_vec();
+    let blocks = bytes.len() / 4096;
+    for _ in 0..=blocks / 8 {
+        let at = random.below(blocks) * 4096 + random.below(4096 - 8);
+        random.fill(&mut bytes[at..at + 8]);
+    }
+    bytes
+}
+
 /// Everything that is dead goes, at once.
 pub const THOROUGH: ReclaimOptions = ReclaimOptions {
     dead_share_min: 0.0,

@@ -10,6 +10,7 @@ mod counts;
 mod crash;
 mod damage;
 mod deletion;
+mod deltas;
 mod exchanges;
 mod forged;
 mod forger;

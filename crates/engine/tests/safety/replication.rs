@@ -279,10 +279,10 @@ fn a_replica_that_is_reclaimed_while_it_sleeps_commits_nothing_that_is_gone() {
 }
 
 /// A storage whose user sleeps right before one of its changes.
-struct Sleeping<F> {
-    inner: Arc<MemoryStorage>,
-    left: Mutex<usize>,
-    meanwhile: F,
+pub struct Sleeping<F> {
+    pub inner: Arc<MemoryStorage>,
+    pub left: Mutex<usize>,
+    pub meanwhile: F,
 }
 
 impl<F: Fn() + Send + Sync> Sleeping<F> {

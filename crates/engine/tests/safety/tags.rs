@@ -208,7 +208,7 @@ fn a_block_is_the_one_that_refers_to_it_names() {
 }
 
 #[test]
-fn a_series_with_bases_of_deltas_is_not_changed() {
+fn a_list_of_bases_that_cannot_be_read_frees_nothing_before_a_sweep() {
     let case = Case::new();
     case.forge(|head| {
         head.delta_bases.push(DeadListRef {
@@ -218,23 +218,19 @@ fn a_series_with_bases_of_deltas_is_not_changed() {
             hash: ContentHash([0; 16]),
         });
     });
-    let id = case.head().snapshots[0].id;
-    let before = case.names("").len();
     let repository = &case.repository;
-    let refused = [
-        repository.delete("vm", &[id], DeleteMethod::Exact).map(drop),
-        repository.reclaim("vm", &kit::THOROUGH).map(drop),
-        repository.sweep("vm", SweepOptions::default()).map(drop),
-        repository.protect("vm", id),
-    ];
-    for result in refused {
-        assert_eq!(result.unwrap_err().kind(), ErrorKind::Unsupported);
-    }
-    assert_eq!(case.names("containers/").len() as u64, case.head().containers.len());
-    assert!(case.names("").len() <= before + 4, "leases alone are written");
-    // It is still read, and backed up: a backup takes nothing away.
+    let containers = case.names("containers/");
+    let error = repository.optimize("vm", &siltstone::OptimizeOptions::default()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound);
+    assert_eq!(case.names("containers/"), containers);
+    // A backup changes nothing of it, and a sweep finds out that there are no deltas.
     kit::backup(repository, "vm", &case.image).unwrap();
     assert_eq!(case.head().delta_bases.len(), 1);
+    repository.sweep("vm", SweepOptions::default()).unwrap();
+    assert!(case.head().delta_bases.is_empty());
+    let id = case.head().snapshots[0].id;
+    repository.delete("vm", &[id], DeleteMethod::Exact).unwrap();
+    repository.reclaim("vm", &kit::THOROUGH).unwrap();
 }
 
 /// Replaces the directory of the first container; `change` gives slot 1 to the new one, or not.
@@ -269,13 +265,13 @@ fn redirect(
 }
 
 #[test]
-fn a_container_with_deltas_is_refused() {
+fn a_container_that_was_never_rewritten_holds_no_deltas() {
     let error = redirect(&Case::new(), |directory, place, fingerprint| {
         let delta = Delta { slot: 1, chunk_bytes: place.length, base: Reference::new(0, 0, 0) };
         directory.push_delta(delta, place.frame, place.length, fingerprint);
     });
-    assert_eq!(error.kind(), ErrorKind::Unsupported);
-    assert!(error.to_string().contains("holds deltas"), "{error}");
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    assert!(error.to_string().contains("holds deltas, but was never rewritten"), "{error}");
 }
 
 #[test]

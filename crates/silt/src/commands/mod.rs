@@ -22,6 +22,7 @@ mod listing;
 mod made_here;
 mod manual;
 mod mount;
+mod optimize;
 mod policy;
 mod popular;
 mod reclaim;
@@ -137,8 +138,10 @@ pub fn run(
     let opener = Opener::new(global.connections, program.kinds);
     let session = Session { global, reporter, context, noted, opener, chosen };
     // These commands yield to backups unless --nice is given.
-    let can_wait =
-        matches!(cli.command, Command::Reclaim(_) | Command::Sweep(_) | Command::Popular(_));
+    let can_wait = matches!(
+        cli.command,
+        Command::Reclaim(_) | Command::Sweep(_) | Command::Popular(_) | Command::Optimize(_)
+    );
     if let Some(steps) = global.nice.or(can_wait.then_some(NICE_OF_WHAT_CAN_WAIT)) {
         let lowered = rustix::process::nice(steps);
         lowered.map_err(|e| Error::io("lower the priority", e.into()))?;
@@ -187,6 +190,7 @@ fn dispatch(session: &Session<'_>, program: &Program, command: &Command) -> Resu
         Command::Tag(args) => series::tag(session, args),
         Command::Reclaim(args) => reclaim::run(session, args),
         Command::Sweep(args) => reclaim::sweep(session, args),
+        Command::Optimize(args) => optimize::run(session, args),
         Command::Popular(Popular::Plan(args)) => popular::plan(session, args),
         Command::Popular(Popular::Build(args)) => popular::build(session, args),
         Command::Rounds(Rounds::Plan(args)) => rounds::plan(session, args),

@@ -22,6 +22,7 @@ pub fn run(session: &Session<'_>, args: &Snapshots) -> Result<u8, Failure> {
         total.levels.merge(&stats.levels);
         total.containers += stats.containers;
         total.container_bytes += stats.container_bytes;
+        total.delta_bases += stats.delta_bases;
         total.metadata_bytes += stats.metadata_bytes;
     }
     if session.global.json {
@@ -59,6 +60,7 @@ fn print_json(message_type: &str, stats: &SeriesStats) {
         "levels": levels_json(&stats.levels),
         "containers": stats.containers,
         "container_bytes": stats.container_bytes,
+        "delta_bases": stats.delta_bases,
         "metadata_bytes": stats.metadata_bytes,
     });
     output::message(message_type, value);

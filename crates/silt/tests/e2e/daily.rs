@@ -45,6 +45,7 @@ fn quiet_prints_nothing_on_success() {
         &["delete", "vm@latest"],
         &["reclaim"],
         &["sweep"],
+        &["optimize"],
         &["popular", "build", "--duplicates"],
         &["policy", "remove", "vm"],
         &["copies", "add", "copy"],

@@ -199,3 +199,43 @@ fn a_wrong_password_is_one_beside_a_damaged_copy() {
         fs::write(copy, &whole).unwrap();
     }
 }
+
+/// Days of a disk in which a little of every block is changed each time.
+#[test]
+fn days_that_resemble_each_other_become_deltas() {
+    let place = Place::new();
+    let day = |number: usize| {
+        let mut disk = noise(7, 2 << 20);
+        disk.chunks_mut(4096)
+            .for_each(|block| block[number * 100..][..8].fill(number.to_le_bytes()[0]));
+        disk
+    };
+    for number in 0..3 {
+        fs::write(place.path("disk.raw"), day(number)).unwrap();
+        place.silt(&["backup", "vm", "disk.raw"]).exits(0);
+    }
+    let stored = || bytes_below(&place.path("repository/containers"));
+    let before = stored();
+    place.silt(&["optimize", "--min-saved", "101"]).exits(2).says("between 0 and 100 percent");
+    place.silt(&["optimize", "nobody"]).exits(1).says("nobody");
+    place.silt(&["optimize", "--dry-run"]).exits(0).says("vm: would save");
+    assert_eq!(stored(), before, "a dry run writes nothing");
+    let run = place.silt(&["optimize", "vm", "--json"]).exits(0);
+    let messages = run.messages();
+    let optimized = messages.iter().find(|message| message["message_type"] == "optimized");
+    let optimized = optimized.unwrap();
+    assert!(optimized["deltas"].as_u64().unwrap() > 900, "{optimized}");
+    assert!(stored() * 2 < before, "{before} {}", stored());
+    place.silt(&["optimize"]).exits(0).says("vm: saved 0 B (0 of");
+    let run = place.silt(&["stats", "--json"]).exits(0);
+    assert!(run.messages()[0]["delta_bases"].as_u64().unwrap() > 100);
+    for (id, number) in listed(&place, &[]).iter().zip(0..3) {
+        let _ = fs::remove_file(place.path("out.raw"));
+        place.silt(&["restore", id, "out.raw"]).exits(0);
+        assert!(place.read("out.raw") == day(number), "day {number}");
+    }
+    let oldest = listed(&place, &[])[0].clone();
+    place.silt(&["delete", &oldest]).exits(0);
+    place.silt(&["reclaim", "--sweep", "--min-dead", "0"]).exits(0);
+    place.silt(&["check", "--read-data"]).exits(0);
+}

@@ -13,7 +13,7 @@ const RECORDED: &str = include_str!("json.golden.txt");
 const DOCUMENT: &str = include_str!("../../../../docs/JSON.md");
 
 /// Commands in their order; each is run with `--json`.
-const COMMANDS: [&str; 70] = [
+const COMMANDS: [&str; 71] = [
     "backup web1 root=disk.raw --tag nightly",
     "backup home home",
     "CHANGE",
@@ -68,6 +68,7 @@ const COMMANDS: [&str; 70] = [
     "reclaim --dry-run",
     "reclaim --min-dead 0 --keep-deleted 0",
     "sweep",
+    "optimize",
     "popular plan",
     "popular build --duplicates",
     "config show",
