@@ -269,8 +269,8 @@ pub fn cluster(found: &Marginal) -> (Table, String) {
     }
     table.note(format!(
         "Bytes of the table above for the requests of 22 % of 25 volumes of 40 GB a host, and for \
-         the {:.0} million chunks of its index. In addition each of p joins reads a block of 64 KiB \
-         more of each host's run than is its own. Chunks that series have are written and read \
+         the {:.0} million chunks of its index. Each of p joins reads a block of 64 KiB more \
+         of each host's run than is its own. Chunks that series have are written and read \
          anew in each round by the product, where the papers' hosts keep their part of the index. \
          Published: the slides' 5,500 GB less the 4,840 that are stored.",
         PAPER.index_entries() / 1e6

@@ -190,9 +190,9 @@ pub fn table(machines: &str, trace: &Trace) -> Result<(Table, String)> {
          segment, new chunks, metadata, and a seek for each place that is appended to, which is a \
          container of 8 MiB or a bin. Look-up: reads of recipes or of a bin's fingerprints, and a \
          message; recipes of one machine lie together, so that reading them in order is the other \
-         bound. The plot has that. A bin finds a segment by {} representatives; with a seek for each \
-         fingerprint it would be slower by far. The published milliseconds are in a file that the \
-         text only names.",
+         bound. The plot has that. A bin finds a segment by {} representatives; with a seek for \
+         each fingerprint it would be slower by far. The published milliseconds are in a file that \
+         the text only names.",
         NodeOptions::default().handprint
     ));
     let parts = ["read and write", "network", "look-up"];

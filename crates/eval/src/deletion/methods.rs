@@ -208,7 +208,8 @@ pub fn times(costs: &Costs) -> Table {
         ]);
     }
     table.note(format!(
-        "The oldest snapshot of each series is deleted. {} MB of disks in two rounds a day, with \
+        "The oldest snapshot of each series is deleted, and none is added, which groups would have \
+         to mark, too. {} MB of disks in two rounds a day, with \
          what machines share in the shared store. Bytes are those that the storage in memory gave \
          out, but for stored marks, which are counted in the form in which they would be stored. \
          The first four rows and the marks are of this evaluation, over the product's recipes; \
