@@ -57,7 +57,7 @@ fn disks_are_recorded_and_every_table_is_written() {
         assert!(text.contains(title), "{title} in {text}");
     }
     // The disks have 6 MiB in common, and each day changes one chunk.
-    let row = text.split("2 recorded machines").nth(1).unwrap();
+    let row = text.split("Efficiency of the schemes, 2 recorded machines").nth(1).unwrap();
     let row = |name: &str| row.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
     // 2,048 chunks each on three days; 1,536 and two times 512 are different, and what is written
     // to both disks on each day.
