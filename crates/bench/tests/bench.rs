@@ -15,14 +15,70 @@ fn disk(path: &Path, salt: u8) {
     std::fs::write(path, bytes).unwrap();
 }
 
-#[test]
-fn every_workload_runs_and_is_reported() {
+/// Disks of two machines over three days, in a folder.
+fn disks() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     for (machine, salt) in [("a", 1), ("b", 50)] {
         for day in 0..3_u8 {
             disk(&folder.path().join(format!("{machine}.day{day}.raw")), salt + day);
         }
     }
+    folder
+}
+
+/// What a command of the benchmark prints; `silt` is the program beside it.
+fn bench(arguments: &[&str], folder: &Path) -> String {
+    let program = Path::new(env!("CARGO_BIN_EXE_silt-bench"));
+    let mut command = Command::new(program);
+    command.args(arguments).arg("--work").arg(folder.join("work"));
+    if !matches!(arguments[0], "sharing" | "join") {
+        command.arg("--silt").arg(program.with_file_name("silt"));
+    }
+    if matches!(arguments[0], "sharing" | "rounds") {
+        command.arg("--disks").arg(folder);
+    }
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The cells of the row that begins like this.
+fn row(text: &str, name: &str) -> Vec<f64> {
+    let line = text.lines().find(|line| line.starts_with(&format!("| {name}"))).unwrap();
+    line.split('|').filter_map(|cell| cell.trim().parse().ok()).collect()
+}
+
+#[test]
+fn sharing_reaches_what_is_possible() {
+    let folder = disks();
+    let text = bench(&["sharing"], folder.path());
+    let (nothing, all) = (row(&text, "nothing"), row(&text, "all duplicates"));
+    assert!(nothing[1] < all[1] && all[1] > 99.0, "{text}");
+    assert!((all[0] - 100.0).abs() < 0.01 && all[2] < nothing[2], "{text}");
+}
+
+#[test]
+fn rounds_store_less_than_backups_one_by_one() {
+    let folder = disks();
+    let text = bench(&["rounds"], folder.path());
+    let megabytes = |way| *row(&text, way).last().unwrap();
+    assert!(megabytes("round |") < megabytes("one by one"), "{text}");
+    assert!((megabytes("round |") - megabytes("round with spool")).abs() <= 1.0, "{text}");
+}
+
+#[test]
+fn a_join_finds_three_of_four_requests() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = bench(&["join", "--entries", "200000", "--requests", "20000"], folder.path());
+    let line = text.lines().find(|line| line.starts_with("join: ")).unwrap();
+    let numbers: Vec<f64> =
+        line.split_whitespace().filter_map(|word| word.parse().ok()).take(2).collect();
+    assert!((numbers[1] / numbers[0] - 0.75).abs() < 0.02, "{line}");
+}
+
+#[test]
+fn every_workload_runs_and_is_reported() {
+    let folder = disks();
     let program = Path::new(env!("CARGO_BIN_EXE_silt-bench"));
     let silt = program.with_file_name("silt");
     assert!(silt.exists(), "build the workspace: the benchmark runs {}", silt.display());

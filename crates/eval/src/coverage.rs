@@ -1,7 +1,7 @@
 //! The coverage model: how much a popular set finds, from Zipf's law.
 
 use crate::report::{Line, Table, percent, plot};
-use crate::schemes::{Outcomes, efficiency};
+use crate::schemes::{Outcomes, Popular, efficiency};
 use crate::trace::Trace;
 
 /// What deduplication finds with a popular set of the share `sigma` of the different chunks, of
@@ -26,8 +26,8 @@ pub fn table(machines: &str, trace: &Trace, outcomes: &Outcomes) -> (Table, Stri
     let (unique, left) = (crate::schemes::unique(trace), outcomes.alone);
     let shares = (unique as f64 / raw as f64, left as f64 / raw as f64);
     let measured = |stored: u64| efficiency(raw, unique, stored);
-    let at_2 = outcomes.shares.iter().find(|(share, _)| *share == 0.02);
-    let at_2 = at_2.map_or(0.0, |(_, stored)| measured(*stored));
+    let at_2 = outcomes.popular.iter().find(|popular| popular.share == 0.02);
+    let at_2 = at_2.map_or(0.0, |popular| measured(popular.stored));
     let exponent = fitted(at_2, 0.02, shares.1, shares.0);
     let mut table = Table::new(
         &format!("Efficiency over the share that is popular, {machines}, %"),
@@ -44,7 +44,7 @@ pub fn table(machines: &str, trace: &Trace, outcomes: &Outcomes) -> (Table, Stri
         [("model of the published data", false), ("published", true), ("this trace", false)].map(
             |(name, is_published)| Line { name: name.to_owned(), points: Vec::new(), is_published },
         );
-    for (sigma, stored) in outcomes.shares.iter().copied() {
+    for Popular { share: sigma, stored, .. } in outcomes.popular.iter().copied() {
         let model = modelled(sigma, 0.1205, 0.048, 0.687);
         let reported = published.iter().find(|(share, _)| *share == sigma).map(|found| found.1);
         lines[0].points.push((sigma * 100.0, model * 100.0));

@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use silt_format::{Config, Lease, LevelBytes, SHARED_STORE};
-use silt_storage::MemoryStorage;
+use silt_format::{Config, Id, Lease, LevelBytes, SHARED_STORE, names};
+use silt_repository::series::DEFAULT_DOMAIN;
+use silt_storage::{MemoryStorage, Storage, list_all};
 use siltstone::{
     BackupOptions, Context, DetectionOptions, Env, PopularOptions, PopularReport, Process,
     Protection, Repository, RoundMember, RoundOptions, Selector, SharePolicy, Silent, VolumeReader,
@@ -16,10 +17,10 @@ use siltstone::{
 use crate::Result;
 use crate::disk::Disk;
 use crate::random::Random;
-use crate::trace::Trace;
+use crate::trace::{Day, Trace};
 
 /// The name of a machine's volume.
-const VOLUME: &str = "disk";
+pub const VOLUME: &str = "disk";
 /// Chunks of a trace take a few bytes; so a container has as many as one of 8 MiB has of real ones.
 const CONTAINER_BYTES: u32 = 64 << 10;
 /// No time is spent on compressing them.
@@ -62,48 +63,113 @@ impl Env for Seeded {
 /// A repository with all machines of a trace.
 pub struct Fleet<'t> {
     trace: &'t Trace,
+    storage: Arc<dyn Storage>,
     repository: Repository,
     /// What each level found in all backups.
     pub levels: LevelBytes,
 }
 
+/// Seeds of a repository that is made, and of one that is opened again, later.
+const MADE: u32 = 3;
+const REOPENED: u32 = 4;
+
+/// What a repository of traces runs in.
+fn context(seed: u32) -> Context {
+    let random = Mutex::new(Random(u64::from(seed)));
+    let env = Arc::new(Seeded { now_ns: AtomicI64::new(i64::from(seed) << 50), random });
+    Context::new(env, Arc::new(Silent))
+}
+
+/// An empty repository whose containers hold as many chunks of a trace as others hold of disks.
+pub fn repository(storage: Arc<dyn Storage>) -> Result<Repository> {
+    let config =
+        Config { container_bytes: CONTAINER_BYTES, zstd_level: ZSTD_LEVEL, ..Config::default() };
+    Ok(Repository::init(storage, context(MADE), config, &Protection::None, None)?)
+}
+
+/// Opens a repository that [`repository`] has made.
+pub fn reopened(storage: Arc<dyn Storage>) -> Result<Repository> {
+    Ok(Repository::open(storage, context(REOPENED), || Ok(Vec::new()))?)
+}
+
+/// Backs up one day's disk of a machine, by its dirty bits if it has been backed up before.
+pub fn back_up(
+    repository: &Repository,
+    (name, disk, day): (&str, &Disk<'_>, &Day),
+    is_first: bool,
+    detection: DetectionOptions,
+) -> Result<(Id, LevelBytes)> {
+    let options = BackupOptions { detection, ..BackupOptions::default() };
+    let mut session = repository.backup(name, options)?;
+    let changed = disk.changed_map(day)?;
+    let volume = session.add_volume(VOLUME, disk, (!is_first).then_some(&changed))?;
+    let levels = volume.levels;
+    Ok((session.finish()?.snapshot.id, levels))
+}
+
 impl<'t> Fleet<'t> {
     fn new(trace: &'t Trace) -> Result<Self> {
-        let random = Mutex::new(Random(3));
-        let env = Arc::new(Seeded { now_ns: AtomicI64::new(1), random });
-        let context = Context::new(env, Arc::new(Silent));
-        let config = Config {
-            container_bytes: CONTAINER_BYTES,
-            zstd_level: ZSTD_LEVEL,
-            ..Config::default()
-        };
-        let storage = Arc::new(MemoryStorage::new());
-        let repository = Repository::init(storage, context, config, &Protection::None, None)?;
-        Ok(Self { trace, repository, levels: LevelBytes::default() })
+        Self::within(trace, Arc::new(MemoryStorage::new()))
+    }
+
+    fn within(trace: &'t Trace, storage: Arc<dyn Storage>) -> Result<Self> {
+        let repository = repository(storage.clone())?;
+        Ok(Self { trace, storage, repository, levels: LevelBytes::default() })
     }
 
     /// Backs up every day of every machine by its dirty bits.
     pub fn backed_up(trace: &'t Trace, detection: DetectionOptions) -> Result<Self> {
+        Self::backed_up_by(trace, &|_| detection)
+    }
+
+    /// The same with other levels on each day.
+    pub fn backed_up_by(
+        trace: &'t Trace,
+        detection: &dyn Fn(usize) -> DetectionOptions,
+    ) -> Result<Self> {
         let mut fleet = Self::new(trace)?;
-        for machine in &trace.machines {
+        fleet.back_up_days(0..trace.days(), detection)?;
+        Ok(fleet)
+    }
+
+    /// A fleet in this storage that is not backed up yet.
+    pub fn empty(trace: &'t Trace, storage: Arc<dyn Storage>) -> Result<Self> {
+        Self::within(trace, storage)
+    }
+
+    /// Backs up these days of every machine; those before have been backed up.
+    pub fn back_up_days(
+        &mut self,
+        days: std::ops::Range<usize>,
+        detection: &dyn Fn(usize) -> DetectionOptions,
+    ) -> Result<()> {
+        for machine in &self.trace.machines {
             let mut disk = Disk::of(machine);
-            for (number, day) in machine.days.iter().enumerate() {
+            for (number, day) in machine.days.iter().enumerate().take(days.end) {
                 disk.change(day);
-                let options = BackupOptions { detection, ..BackupOptions::default() };
-                let mut session = fleet.repository.backup(&machine.name, options)?;
-                let changed = disk.changed_map(day)?;
-                let changed = (number > 0).then_some(&changed);
-                let volume = session.add_volume(VOLUME, &disk, changed)?;
-                fleet.levels.merge(&volume.levels);
-                session.finish()?;
+                if days.contains(&number) {
+                    let backup = (&*machine.name, &disk, day);
+                    let levels = detection(number);
+                    let (_, levels) = back_up(&self.repository, backup, number == 0, levels)?;
+                    self.levels.merge(&levels);
+                }
             }
         }
-        Ok(fleet)
+        Ok(())
     }
 
     /// Backs up every day's machines in so many rounds.
     pub fn in_rounds(trace: &'t Trace, rounds: usize) -> Result<Self> {
-        let mut fleet = Self::new(trace)?;
+        Self::in_rounds_within(trace, rounds, Arc::new(MemoryStorage::new()))
+    }
+
+    /// The same in a repository in this storage.
+    pub fn in_rounds_within(
+        trace: &'t Trace,
+        rounds: usize,
+        storage: Arc<dyn Storage>,
+    ) -> Result<Self> {
+        let mut fleet = Self::within(trace, storage)?;
         let mut disks: Vec<Disk> = trace.machines.iter().map(Disk::of).collect();
         for day in 0..trace.days() {
             for (machine, disk) in trace.machines.iter().zip(&mut disks) {
@@ -149,6 +215,20 @@ impl<'t> Fleet<'t> {
         Ok(())
     }
 
+    /// Bytes that the index of the shared store takes in the storage.
+    pub fn index_bytes(&self) -> Result<u64> {
+        let store = self.repository.objects.keys.shared_store_id(DEFAULT_DOMAIN);
+        let Some(head) = self.repository.head(store)? else { return Ok(0) };
+        let named: BTreeSet<Id> = head.runs.iter().map(|run| run.id).collect();
+        let mut bytes = 0;
+        for object in list_all(&*self.storage, names::runs(store), None) {
+            let (key, size) = object?;
+            let id = names::id_and_part(key.as_str()).map(|(id, _)| id);
+            bytes += if id.is_some_and(|id| named.contains(&id)) { size } else { 0 };
+        }
+        Ok(bytes)
+    }
+
     fn popular(&self, policy: SharePolicy, dry_run: bool) -> Result<PopularReport> {
         let spool = std::env::temp_dir();
         let options = PopularOptions { policy, spool, memory_bytes: 0, dry_run };
@@ -185,6 +265,23 @@ impl<'t> Fleet<'t> {
             next = index + 1;
         }
         Ok((own, shared))
+    }
+
+    /// The repository.
+    #[cfg(test)]
+    pub fn repository(&self) -> &Repository {
+        &self.repository
+    }
+
+    /// Deletes the oldest or newest snapshot of a machine.
+    #[cfg(test)]
+    pub fn delete(&self, machine: &str, oldest: bool) -> Result<()> {
+        let head = self.repository.head(self.repository.series_id(machine))?;
+        let snapshots = head.map(|head| head.snapshots).unwrap_or_default();
+        let entry = if oldest { snapshots.first() } else { snapshots.last() };
+        let ids = [entry.ok_or("no snapshot")?.id];
+        self.repository.delete(machine, &ids, siltstone::DeleteMethod::Approximate)?;
+        Ok(())
     }
 
     /// Reads every machine's last snapshot and compares it with the trace.

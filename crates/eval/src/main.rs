@@ -12,23 +12,31 @@
 
 mod appdedupe;
 mod availability;
+mod buffers;
 mod coverage;
+mod deletion;
 mod disk;
+mod distribution;
 mod exchange;
 mod fleet;
 mod generate;
 mod measure;
+mod memory;
 mod neptune;
+mod network;
 mod page;
 mod random;
 mod record;
+mod replication;
 mod report;
 mod routed;
 mod scale;
 mod schemes;
+mod segment_time;
 mod segments;
 mod sensitivity;
 mod spans;
+mod tables;
 mod trace;
 
 use std::path::{Path, PathBuf};
@@ -36,9 +44,9 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::{Args, Parser, Subcommand};
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::generate::{Shape, generate};
-use crate::report::Table;
 use crate::trace::Trace;
 
 /// Errors end the program with their text; nobody tells them apart.
@@ -151,11 +159,23 @@ struct Tables {
     /// How often blocks are placed to count which snapshots survive.
     #[arg(long, default_value_t = 200)]
     trials: usize,
+    /// Segments of a series whose snapshots are deleted.
+    #[arg(long, default_value_t = 256)]
+    deletion_segments: usize,
+    /// How many hosts take part in the rounds whose exchange is counted.
+    #[arg(long, value_delimiter = ',', default_values_t = [2, 4, 8])]
+    exchange_hosts: Vec<usize>,
 }
 
 /// The clock, which only says how long something took.
 fn now() -> Instant {
     Instant::now()
+}
+
+/// Processor time of this process.
+fn cpu_seconds() -> f64 {
+    let used = clock_gettime(ClockId::ProcessCPUTime);
+    used.tv_sec as f64 + used.tv_nsec as f64 / 1e9
 }
 
 fn main() -> ExitCode {
@@ -174,7 +194,7 @@ fn main() -> ExitCode {
         }
         Command::Neptune(options) => neptune::run(&options),
         Command::Appdedupe(options) => appdedupe::run(&options),
-        Command::Tables(tables) => run(&tables),
+        Command::Tables(options) => tables::run(&options),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -195,55 +215,4 @@ fn save(trace: &Trace, file: &Path) -> Result<()> {
         trace.raw_chunks()
     );
     Ok(())
-}
-
-/// Sensitivity is over many traces, which are smaller.
-fn base_machines(shape: &ShapeArgs) -> usize {
-    shape.machines.min(32)
-}
-
-fn run(options: &Tables) -> Result<()> {
-    std::fs::create_dir_all(&options.out)?;
-    let mut text = "# Evaluation\n\nThe schemes of the papers that Siltstone is built on, run by \
-                    Siltstone where it has them, beside the published figures.\n\n"
-        .to_owned();
-    let mut add = |name: &str, table: &Table| -> Result<()> {
-        println!("{}", table.markdown());
-        text.push_str(&table.markdown());
-        table.write_csv(&options.out, name)
-    };
-    let plot = |name: &str, svg: &str| std::fs::write(options.out.join(format!("{name}.svg")), svg);
-    let shape = options.shape.shape();
-    let generated = generate(&shape);
-    add("statistics", &measure::table("the generated trace", &measure::measure(&generated)))?;
-    let machines = format!("{} generated machines", generated.machines.len());
-    let outcomes = schemes::run_all(&generated)?;
-    add("efficiency", &schemes::table(&machines, &generated, &outcomes))?;
-    if let Some(file) = &options.trace {
-        let recorded = Trace::read(file)?;
-        let machines = format!("{} recorded machines", recorded.machines.len());
-        let found = measure::measure(&recorded);
-        add("statistics-recorded", &measure::table("the recorded trace", &found))?;
-        let outcomes = schemes::run_all(&recorded)?;
-        let mut table = schemes::table(&machines, &recorded, &outcomes);
-        table.note("The published figures come from other machines, and many more of them.");
-        add("efficiency-recorded", &table)?;
-        let (table, svg) = coverage::table(&machines, &recorded, &outcomes);
-        add("coverage-recorded", &table)?;
-        plot("coverage-recorded", &svg)?;
-    }
-    let (table, svg) = coverage::table(&machines, &generated, &outcomes);
-    add("coverage", &table)?;
-    plot("coverage", &svg)?;
-    let base = Shape { machines: base_machines(&options.shape), segments: 6, days: 6, ..shape };
-    add("sensitivity", &sensitivity::table(&base)?)?;
-    add("availability", &availability::table(&generated))?;
-    plot("availability", &availability::copies_plot(&generated))?;
-    let placed = availability::counted(&generated, &outcomes.blocks, 100, options.trials);
-    add("availability-counted", &placed)?;
-    add("exchange", &exchange::table(options.scale, options.hosts, &std::env::temp_dir())?)?;
-    add("ways", &spans::comparison())?;
-    add("rounds", &spans::rounds_by_memory())?;
-    add("schedules", &spans::schedules())?;
-    Ok(std::fs::write(options.out.join("RESULTS.md"), text)?)
 }

@@ -26,6 +26,18 @@ pub struct Outcome {
     pub published: (Option<f64>, Option<&'static str>),
 }
 
+/// What is left where a share of the different chunks is popular.
+#[derive(Clone, Copy, Debug)]
+pub struct Popular {
+    pub share: f64,
+    /// Chunks in all stores.
+    pub stored: u64,
+    /// Chunks in the shared store, all of which the index has.
+    pub entries: u64,
+    /// Bytes of the index as it is stored.
+    pub index_bytes: u64,
+}
+
 /// What the schemes leave of a trace.
 pub struct Outcomes {
     pub schemes: Vec<Outcome>,
@@ -33,8 +45,8 @@ pub struct Outcomes {
     pub levels: LevelBytes,
     /// Chunks that are stored where nothing is shared.
     pub alone: u64,
-    /// Chunks that are stored by the share of the different ones that is popular.
-    pub shares: Vec<(f64, u64)>,
+    /// What is stored by the share of the different chunks that is popular.
+    pub popular: Vec<Popular>,
     /// For each of [`BLOCK_CHUNKS`], the blocks of its own and of the shared store that each
     /// machine's last snapshot needs where [`BLOCKS_SHARE`] is popular.
     pub blocks: Vec<Vec<Needed>>,
@@ -45,7 +57,7 @@ const RAW_BYTES: f64 = 1e15;
 const HOSTS: f64 = 100.0;
 const ENTRY_BYTES: f64 = 40.0;
 /// Bins of stateless routing for each host.
-const BINS: u64 = 1024;
+const BINS: usize = 1024;
 /// Rounds of a day.
 const ROUNDS: usize = 2;
 /// Popular shares of the different chunks, rising: what is shared stays so.
@@ -110,24 +122,27 @@ struct Whole {
     /// Chunks that are stored and shared before anything is shared, with each of [`SHARES`], and
     /// with all duplicates.
     counts: Vec<(u64, u64)>,
+    /// Bytes of the index with each of [`SHARES`].
+    index_bytes: Vec<u64>,
     blocks: Vec<Vec<Needed>>,
 }
 
 fn whole(trace: &Trace) -> Result<Whole> {
     let fleet = Fleet::backed_up(trace, DetectionOptions::default())?;
-    let (mut counts, mut blocks) = (Vec::new(), Vec::new());
+    let (mut counts, mut index_bytes, mut blocks) = (Vec::new(), Vec::new(), Vec::new());
     let mut count = |counted: &PopularReport| {
         counts.push((stored(counted), counted.shared_slots));
     };
     for share in SHARES {
         count(&fleet.share(SharePolicy::Popular(share))?);
+        index_bytes.push(fleet.index_bytes()?);
         if share == BLOCKS_SHARE {
             blocks = BLOCK_CHUNKS.iter().map(|size| fleet.blocks(*size)).collect::<Result<_>>()?;
         }
     }
     count(&fleet.share(SharePolicy::Duplicates)?);
     count(&fleet.count()?);
-    Ok(Whole { levels: fleet.levels, counts, blocks })
+    Ok(Whole { levels: fleet.levels, counts, index_bytes, blocks })
 }
 
 /// Runs all schemes, those of the product side by side.
@@ -171,7 +186,15 @@ pub fn run_all(trace: &Trace) -> Result<Outcomes> {
         schemes,
         levels: whole.levels,
         alone: whole.counts[0].0,
-        shares: shares.map(|(share, count)| (share, count.0)).collect(),
+        popular: shares
+            .zip(&whole.index_bytes)
+            .map(|((share, (stored, entries)), bytes)| Popular {
+                share,
+                stored,
+                entries,
+                index_bytes: *bytes,
+            })
+            .collect(),
         blocks: whole.blocks,
     })
 }

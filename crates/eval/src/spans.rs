@@ -32,9 +32,19 @@ pub const PAPER: Paper = Paper {
 };
 
 impl Paper {
+    /// Bytes of all volumes.
+    pub fn image_bytes(&self) -> f64 {
+        (self.hosts * self.volumes) as f64 * self.volume_bytes
+    }
+
     /// Bytes that a host scans.
-    fn dirty_bytes(&self) -> f64 {
+    pub fn dirty_bytes(&self) -> f64 {
         self.volumes as f64 * self.volume_bytes * self.dirty
+    }
+
+    /// Bytes that all hosts store of a snapshot.
+    pub fn stored_bytes(&self) -> f64 {
+        self.dirty_bytes() * self.hosts as f64 * (1.0 - self.duplicates)
     }
 
     /// Requests of a host.
@@ -43,7 +53,7 @@ impl Paper {
     }
 
     /// Entries of the index that a host owns: new chunks of all snapshots.
-    fn index_entries(&self) -> f64 {
+    pub fn index_entries(&self) -> f64 {
         self.requests() * (1.0 - self.duplicates) * self.snapshots as f64
     }
 
@@ -52,7 +62,7 @@ impl Paper {
         (self.index_entries() + self.requests()) * 40.0 / partitions as f64
     }
 
-    fn load(&self) -> RoundLoad {
+    pub fn load(&self) -> RoundLoad {
         let requests = self.requests();
         RoundLoad {
             requests,
@@ -68,96 +78,159 @@ pub fn base_hours() -> f64 {
     CostModel::published().stages(&PAPER.load()).total() / 3600.0
 }
 
-/// What a way to deduplicate at the source takes: hours, bytes of local I/O a host, bytes stored,
-/// and hours that a volume is held; each with what was published.
+/// What a way to deduplicate at the source takes, each with what was published.
 struct Way {
     name: &'static str,
-    ours: [f64; 4],
+    /// Memory of a host in MB, local I/O of a host in GB, stored TB, TB over the network.
+    resources: [String; 4],
     published: [&'static str; 4],
+    /// Hours of the whole, and a volume's mean with even and with skewed sizes.
+    hours: [f64; 3],
+    published_hours: [&'static str; 3],
 }
 
-/// The three ways to deduplicate at the source, per snapshot of the cluster.
-fn ways() -> Vec<Way> {
-    let model = CostModel::published();
+/// The mean hours in which a volume of these sizes is read, one after another on its host.
+fn alone_hours(seconds_a_byte: f64, vms: &[ScheduledVm]) -> f64 {
+    let bytes: f64 = vms.iter().map(|vm| vm.scan_bytes).sum();
+    bytes / vms.len() as f64 * seconds_a_byte / 3600.0
+}
+
+/// Look-ups by seeks: what the papers do not give is how many find their entry in memory.
+fn synchronous(name: &'static str, chunks_a_seek: f64, is_published: bool) -> Way {
     let (dirty, requests) = (PAPER.dirty_bytes(), PAPER.requests());
-    let (hosts, volumes) = (PAPER.hosts as f64, PAPER.volumes as f64);
-    let stored = dirty * (1.0 - PAPER.duplicates) * hosts;
-    let scan = dirty / model.read_bytes_per_s;
-    // Look-ups by seeks: what the papers do not give is how many find their entry in memory.
-    let synchronous = |name, seeks: f64, published| Way {
+    let seeks = requests / chunks_a_seek;
+    let seconds = dirty / CostModel::published().read_bytes_per_s + seeks * PAPER.seek_s;
+    let io = dirty + seeks * 4096.0 + PAPER.index_entries() * 40.0;
+    // A request and its answer for each chunk.
+    let network = PAPER.stored_bytes() + requests * PAPER.hosts as f64 * 40.0 * 2.0;
+    let published = if is_published { ["40", "453", "4.84", "5.5"] } else { ["-"; 4] };
+    let published_hours = if is_published { ["50.40", "2.75", "50.40"] } else { ["-"; 3] };
+    Way {
         name,
-        ours: [
-            scan + seeks * PAPER.seek_s,
-            dirty + seeks * 4096.0 + PAPER.index_entries() * 40.0,
-            stored,
-            (scan + seeks * PAPER.seek_s) / volumes,
+        resources: [
+            "-".to_owned(),
+            number(io / 1e9),
+            number(PAPER.stored_bytes() / 1e12),
+            number(network / 1e12),
         ],
         published,
+        hours: [
+            seconds / 3600.0,
+            alone_hours(seconds / dirty, &even()),
+            alone_hours(seconds / dirty, &skewed(20.0)),
+        ],
+        published_hours,
+    }
+}
+
+/// Rounds of all volumes; `metadata_bytes` is what their exchange moves in a day.
+fn in_rounds(name: &'static str, rounds: usize, metadata_bytes: f64, is_published: bool) -> Way {
+    let model = CostModel::published();
+    let (dirty, requests) = (PAPER.dirty_bytes(), PAPER.requests());
+    let (even, skewed) = (even(), skewed(20.0));
+    let schedule = |vms: &[ScheduledVm]| {
+        Schedule::of(&model, vms, PAPER.index_entries(), rounds, Picking::Envelope)
     };
-    let segments = requests / 512.0;
-    let vms = even();
-    let schedule = Schedule::of(&model, &vms, PAPER.index_entries(), 12, Picking::Envelope);
-    let records = requests * 40.0 * 4.0 + PAPER.index_entries() * 40.0 * 12.0;
-    let held = schedule.mean_held_s(&model, &vms);
+    let records = requests * 40.0 * 4.0 + PAPER.index_entries() * 40.0 * rounds as f64;
+    let held = |vms: &[ScheduledVm]| schedule(vms).mean_held_s(&model, vms) / 3600.0;
+    Way {
+        name,
+        resources: [
+            number(ROUND_MEMORY.bytes(rounds) / 1e6),
+            number((2.0 * dirty + records) / 1e9),
+            number(PAPER.stored_bytes() / 1e12),
+            number((PAPER.stored_bytes() + metadata_bytes) / 1e12),
+        ],
+        published: if is_published { ["90", "491", "4.84", "5.5"] } else { ["-"; 4] },
+        hours: [schedule(&even).total_s() / 3600.0, held(&even), held(&skewed)],
+        published_hours: if is_published { ["2.36", "0.23", "0.23"] } else { ["-"; 3] },
+    }
+}
+
+/// The ways to deduplicate at the source, per snapshot of the cluster.
+fn ways([requests, owners]: [f64; 2]) -> Vec<Way> {
+    let dirty = PAPER.dirty_bytes();
+    let scan = dirty / CostModel::published().read_bytes_per_s;
+    let all = dirty * PAPER.hosts as f64;
+    let bits = Way {
+        name: "dirty bits",
+        resources: ["-".to_owned(), number(dirty / 1e9), number(all / 1e12), number(all / 1e12)],
+        published: ["10", "220", "22", "22"],
+        hours: [
+            scan / 3600.0,
+            alone_hours(scan / dirty, &even()),
+            alone_hours(scan / dirty, &skewed(20.0)),
+        ],
+        published_hours: ["1.25", "0.05", "0.05"],
+    };
     vec![
-        Way {
-            name: "dirty bits",
-            ours: [scan, dirty, dirty * hosts, scan / volumes],
-            published: ["1.25", "220", "22", "0.05"],
-        },
-        synchronous("synchronous, a seek a chunk", requests, ["50.40", "453", "4.84", "2.75"]),
-        synchronous("synchronous, a seek a segment", segments, ["-", "-", "-", "-"]),
-        synchronous(
-            "synchronous, a seek a run of 2.92 segments",
-            segments / 2.92,
-            ["-", "-", "-", "-"],
-        ),
-        Way {
-            name: "rounds, k = 12",
-            ours: [schedule.total_s(), 2.0 * dirty + records, stored, held],
-            published: ["2.36", "491", "4.84", "0.23"],
-        },
+        bits,
+        synchronous("synchronous, a seek a chunk", 1.0, true),
+        synchronous("synchronous, a seek a segment", 512.0, false),
+        synchronous("synchronous, a seek a run of 2.92 segments", 512.0 * 2.92, false),
+        in_rounds("rounds, k = 12, the index with its owners", 12, requests, true),
+        in_rounds("rounds, k = 12, owners exchanged", 12, requests + 12.0 * owners, false),
+        in_rounds("one round, owners exchanged", 1, requests + owners, false),
     ]
 }
 
-/// The table of the ways.
-pub fn comparison() -> Table {
-    let scan = PAPER.dirty_bytes() / CostModel::published().read_bytes_per_s;
-    let requests = PAPER.requests();
-    let mut table = Table::new(
-        "Dirty bits, look-ups and rounds: a snapshot of 2,500 volumes on 100 hosts",
-        &[
-            "way",
-            "hours",
-            "published hours (output)",
-            "local I/O GB a host",
-            "published GB (output)",
-            "stored TB",
-            "published TB (output)",
-            "hours a volume is held",
-            "published hours held (output)",
-        ],
+/// The tables of the ways: resources, and hours. `exchanged` are the bytes of a day's requests, and
+/// of owners in a round.
+pub fn comparison(exchanged: [f64; 2]) -> [Table; 2] {
+    let of = |name: &str, columns: &[&str]| {
+        let cells = columns.iter().flat_map(|column| [*column, "published (output)"]);
+        let cells: Vec<&str> = std::iter::once("way").chain(cells).collect();
+        Table::new(&format!("{name}: a snapshot of 2,500 volumes on 100 hosts"), &cells)
+    };
+    let mut resources = of(
+        "Resources of dirty bits, look-ups and rounds",
+        &["memory MB a host", "local I/O GB a host", "stored TB", "network TB"],
     );
-    for way in ways() {
-        let [seconds, io, stored, held] = way.ours;
-        let ours = [seconds / 3600.0, io / 1e9, stored / 1e12, held / 3600.0].map(number);
-        let pairs = ours.into_iter().zip(way.published.map(str::to_owned));
-        let cells = pairs.flat_map(|(ours, published)| [ours, published]);
-        table.row(std::iter::once(way.name.to_owned()).chain(cells).collect());
+    let mut hours = of(
+        "Hours of dirty bits, look-ups and rounds",
+        &["hours", "hours a volume, even sizes", "hours a volume, largest 20 times the mean"],
+    );
+    let paired = |name: &str, ours: &[String], published: &[&str]| {
+        let pairs = ours.iter().cloned().zip(published.iter().map(|&cell| cell.to_owned()));
+        std::iter::once(name.to_owned()).chain(pairs.flat_map(|(a, b)| [a, b])).collect()
+    };
+    for way in ways(exchanged) {
+        resources.row(paired(way.name, &way.resources, &way.published));
+        hours.row(paired(way.name, &way.hours.map(number), &way.published_hours));
     }
+    resources.note(
+        "Inputs: 22 % of 40 GB changed, 74.5 % of that stored already, 40 bytes a request and \
+         its answer, and the cost model. Network: what is stored, and a request and its answer \
+         for each chunk where it is looked up; for rounds, what the product's hosts exchanged \
+         (the table above, the most hosts), with and without the chunks that series have, which \
+         the product exchanges in each round. Stored here is what 74.5 % leave; the slides' 4.84 \
+         TB are 78 % less than 22. Memory of rounds by the slides' formula.",
+    );
+    let scan = PAPER.dirty_bytes() / CostModel::published().read_bytes_per_s;
     let seeks = (50.4 * 3600.0 - scan) / PAPER.seek_s;
-    table.note(format!(
-        "Inputs: 22 % of 40 GB changed, 74.5 % of that stored already, 50 MB/s, 10 ms a seek, \
-         and the cost model. Columns called published are outputs. How often look-ups seek is \
-         not published: the three rows are bounds. The published hours are those of {:.2} \
-         million seeks a host, {:.0} % of the chunks. Rounds read the index in each of 12 \
-         rounds, without overlap. The slides count 5.5 TB over the network and 4.84 TB stored, \
-         with other shares than the 74.5 % used here.",
+    hours.note(format!(
+        "50 MB/s, 10 ms a seek. How often look-ups seek is not published: the three rows are \
+         bounds. The published hours are those of {:.2} million seeks a host, {:.0} % of the \
+         chunks. Rounds read the index in each of 12 rounds, without overlap. Hours a volume: \
+         one after another on its host, and with rounds as long as a byte is held on average. \
+         With skewed sizes the mean is the same where volumes go one by one; that the slides' \
+         look-ups then hold a volume for the whole 50.40 hours follows if all volumes are begun \
+         at once.",
         seeks / 1e6,
-        seeks / requests * 100.0
+        seeks / PAPER.requests() * 100.0
     ));
-    table
+    [resources, hours]
 }
+
+/// The slides' formula of the memory of a host.
+const ROUND_MEMORY: RoundMemory = RoundMemory {
+    changed_bytes: 8.8e9,
+    volumes: 25.0,
+    ratio: 136.0,
+    partitions: 400.0,
+    snapshots: 10.0,
+    new_share: 0.228,
+};
 
 /// The number of rounds by the memory of a host.
 pub fn rounds_by_memory() -> Table {
@@ -165,15 +238,7 @@ pub fn rounds_by_memory() -> Table {
         "Rounds that fit in the memory of a host",
         &["limit MB", "rounds", "memory MB at that"],
     );
-    let machine = RoundMemory {
-        changed_bytes: 8.8e9,
-        volumes: PAPER.volumes as f64,
-        ratio: 136.0,
-        partitions: 400.0,
-        snapshots: 10.0,
-        new_share: 0.228,
-    };
-    let memory = |rounds| machine.bytes(rounds);
+    let memory = |rounds| ROUND_MEMORY.bytes(rounds);
     for limit in [50.0, 90.0, 100.0, 144.0, 200.0, 400.0] {
         let rounds = rounds_for_memory(limit * 1e6, 2500, memory);
         let at = rounds.map_or("-".to_owned(), |rounds| number(memory(rounds) / 1e6));
@@ -223,6 +288,11 @@ fn skewed(ratio: f64) -> Vec<ScheduledVm> {
     (1..=count).map(vm).collect()
 }
 
+/// Sizes of the cluster's volumes, the largest `ratio` times the average, largest first.
+pub fn volume_sizes(ratio: f64) -> Vec<f64> {
+    skewed(ratio).into_iter().map(|vm| vm.scan_bytes / PAPER.dirty).collect()
+}
+
 /// What each way to pick a round makes of a limit of time.
 pub fn schedules() -> Table {
     let mut table = Table::new(
@@ -231,7 +301,11 @@ pub fn schedules() -> Table {
     );
     let model = CostModel::published();
     let entries = PAPER.index_entries();
-    for (name, vms) in [("even", even()), ("largest 20 times the average", skewed(20.0))] {
+    for (name, vms) in [
+        ("even", even()),
+        ("largest 20 times the average", skewed(20.0)),
+        ("largest 45 times the average", skewed(45.0)),
+    ] {
         let one = Schedule::of(&model, &vms, entries, 1, Picking::LeastAfter).total_s();
         for factor in [1.1, 1.3] {
             let limit = one * factor;
@@ -261,7 +335,8 @@ pub fn schedules() -> Table {
 
 #[cfg(test)]
 mod tests {
-    use super::{PAPER, base_hours, skewed};
+    use super::{PAPER, ROUND_MEMORY, alone_hours, base_hours, even, skewed, ways};
+    use siltstone::{CostModel, Picking, Schedule, rounds_for_memory};
 
     #[test]
     fn a_partition_holds_its_share_of_the_index_and_of_the_requests() {
@@ -272,6 +347,51 @@ mod tests {
         assert!((PAPER.partition_bytes(100) * 100.0 / bytes - 1.0).abs() < 1e-9);
         // Everything that is dirty is read twice, at 50 MB/s: no model is faster.
         assert!(base_hours() > 2.0 * 25.0 * 40e9 * 0.22 / 50e6 / 3600.0);
+    }
+
+    /// By hand: 220 GB at 50 MB/s are 1.222 h, and 53.7 million seeks of 10 ms 149.2 h.
+    #[test]
+    fn hours_of_the_ways_are_those_of_reading_and_of_seeks() {
+        let all = ways([1e12, 1e12]);
+        let near =
+            |found: f64, wanted: f64| assert!((found / wanted - 1.0).abs() < 0.001, "{found}");
+        near(all[0].hours[0], 220e9 / 50e6 / 3600.0);
+        near(all[1].hours[0], 220e9 / 50e6 / 3600.0 + 220e9 / 4096.0 * 0.01 / 3600.0);
+        near(all[1].hours[0] - all[0].hours[0], 512.0 * (all[2].hours[0] - all[0].hours[0]));
+        // One after another, a volume is held for its own time; skewed sizes have the same mean.
+        near(all[0].hours[1], all[0].hours[0] / 25.0);
+        near(all[0].hours[2], all[0].hours[1]);
+        near(alone_hours(2.0, &even()), 8.8e9 * 2.0 / 3600.0);
+        // Rounds read twice, and hold a volume for no longer than a round takes.
+        assert!(all[4].hours[0] > 2.0 * all[0].hours[0]);
+        assert!(all[4].hours[1] > all[4].hours[0] / 12.0 * 0.8 && all[4].hours[1] < 0.3);
+    }
+
+    /// (8.8e9 * 25 / 136) (1/4800 + 2.28/400 + 1/12) bytes; and the fewest rounds that fit.
+    #[test]
+    fn memory_of_rounds_is_that_of_the_formula() {
+        let bytes = 8.8e9 * 25.0 / 136.0 * (1.0 / 4800.0 + 2.28 / 400.0 + 1.0 / 12.0);
+        assert!((ROUND_MEMORY.bytes(12) / bytes - 1.0).abs() < 1e-9, "{bytes}");
+        let memory = |rounds| ROUND_MEMORY.bytes(rounds);
+        let fits = rounds_for_memory(100e6, 2500, memory).unwrap_or(0);
+        assert!(memory(fits) <= 100e6 && memory(fits - 1) > 100e6);
+    }
+
+    /// What a schedule may take, and what no schedule beats.
+    #[test]
+    fn schedules_keep_their_limit_and_a2_fits_most_rounds() {
+        let (model, vms) = (CostModel::published(), skewed(45.0));
+        let entries = PAPER.index_entries();
+        let one = Schedule::of(&model, &vms, entries, 1, Picking::LeastAfter).total_s();
+        let of = |picking| Schedule::within(&model, &vms, entries, one * 1.3, picking);
+        let (a0, a1) = (of(Picking::Least), of(Picking::LeastAfter));
+        let a2 = of(Picking::Envelope);
+        for schedule in [&a0, &a1, &a2] {
+            assert!(schedule.total_s() <= one * 1.3 || schedule.rounds.len() == 1);
+            let placed: usize = schedule.rounds.iter().map(Vec::len).sum();
+            assert_eq!(placed, vms.len());
+        }
+        assert!(a2.rounds.len() >= a1.rounds.len() && a1.rounds.len() >= a0.rounds.len());
     }
 
     #[test]

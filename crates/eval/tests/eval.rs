@@ -30,19 +30,34 @@ fn disks_are_recorded_and_every_table_is_written() {
     let recorded = eval(&["record", "--disks", ".", "--trace", "t"], folder.path());
     assert!(recorded.contains("2 machines, 3 days"), "{recorded}");
     let small = ["--machines", "8", "--segments", "4", "--scale", "0.0005", "--trials", "20"];
-    let text =
-        eval(&[&["tables", "--out", "out", "--trace", "t"], &small[..]].concat(), folder.path());
+    let few = ["--deletion-segments", "64", "--exchange-hosts", "2"];
+    let all = [&["tables", "--out", "out", "--trace", "t"], &small[..], &few[..]].concat();
+    let text = eval(&all, folder.path());
     for title in [
         "Efficiency of the schemes, 2 recorded",
         "survive",
         "exchange",
         "Scheduling",
         "Sensitivity",
+        "Efficiency over the memory of the index, 2 recorded",
+        "Copies of popular data: GB of a host, 2 recorded",
+        "Milliseconds of a dirty segment, 2 recorded",
+        "(001, figure 3)",
+        "(001, figure 4)",
+        "(001, figure 5)",
+        "(001, figure 6)",
+        "Hours over the size of the cluster",
+        "Resources of a host",
+        "Metadata over the network",
+        "Leaks of deletions",
+        "Repair interval",
+        "One deletion in each of 8 series",
+        "Deletion in a cluster",
     ] {
         assert!(text.contains(title), "{title} in {text}");
     }
     // The disks have 6 MiB in common, and each day changes one chunk.
-    let row = text.split("2 recorded machines").nth(1).unwrap();
+    let row = text.split("Efficiency of the schemes, 2 recorded machines").nth(1).unwrap();
     let row = |name: &str| row.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
     // 2,048 chunks each on three days; 1,536 and two times 512 are different, and what is written
     // to both disks on each day.
@@ -52,8 +67,10 @@ fn disks_are_recorded_and_every_table_is_written() {
     // Dirty bits leave the whole first day, then a segment of 512 chunks, then two.
     let dirty = f64::from(2 * (2048 + 512 + 2 * 512)) / f64::from(2 * 3 * 2048) * 100.0;
     assert!(row("| dirty bits").contains(&format!("| {dirty:.2} |")), "{}", row("| dirty bits"));
-    for file in ["RESULTS.md", "efficiency.csv", "exchange.csv", "coverage.svg", "availability.svg"]
-    {
+    let plots = ["figure-3.svg", "figure-6.svg", "leaks.svg", "segment-time.svg", "memory.svg"];
+    let files =
+        ["RESULTS.md", "efficiency.csv", "exchange.csv", "coverage.svg", "availability.svg"];
+    for file in files.into_iter().chain(plots) {
         assert!(folder.path().join("out").join(file).exists(), "{file}");
     }
 }

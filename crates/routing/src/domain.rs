@@ -6,7 +6,7 @@ use crate::bins::Bins;
 use crate::cache::Cache;
 use crate::options::{Lookup, NodeOptions, Stored};
 use crate::piece::Piece;
-use crate::print::{Print, PrintMap};
+use crate::print::{Print, PrintMap, mix};
 
 /// One lock's share of a node.
 #[derive(Debug, Default)]
@@ -25,6 +25,7 @@ impl Domain {
         match options.lookup {
             Lookup::Bins => self.store_binned(piece),
             Lookup::Full => self.store_full(piece),
+            Lookup::Sampled(rate) => self.store_sampled(piece, rate.max(1), options),
             Lookup::Approximate | Lookup::Exact => self.store_similar(piece, options),
         }
     }
@@ -76,6 +77,29 @@ impl Domain {
         for (print, container) in handprint.iter().zip(places) {
             if let Some(container) = container {
                 self.similar.insert(*print, container);
+            }
+        }
+        stored
+    }
+
+    /// The index has one fingerprint in `rate`; each that it finds brings the fingerprints of a
+    /// whole container into the cache, in which then all chunks are looked up.
+    fn store_sampled(&mut self, piece: &Piece, rate: u64, options: &NodeOptions) -> Stored {
+        let is_sampled = |print: Print| mix(print).is_multiple_of(rate);
+        let mut stored = Stored { looked_up: piece.chunks.len() as u64, ..Stored::default() };
+        for chunk in piece.chunks.iter().filter(|chunk| is_sampled(chunk.print)) {
+            if let Some(&container) = self.similar.get(&chunk.print) {
+                stored.index_reads += u64::from(self.fetch(container, options));
+            }
+        }
+        for chunk in &piece.chunks {
+            if self.cache.find(chunk.print).is_some() {
+                continue;
+            }
+            stored.add(chunk.bytes);
+            let container = self.append(piece.stream, chunk.print, options);
+            if is_sampled(chunk.print) {
+                self.similar.insert(chunk.print, container);
             }
         }
         stored

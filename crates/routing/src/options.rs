@@ -20,6 +20,9 @@ pub enum Lookup {
     Full,
     /// In the bin that the file's representative names.
     Bins,
+    /// In the containers that an index of one fingerprint in so many names (Guo and Efstathopoulos,
+    /// ATC 2011), and nowhere else.
+    Sampled(u64),
 }
 
 /// The parameters of a node.

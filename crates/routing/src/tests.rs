@@ -224,3 +224,26 @@ fn handprints_are_the_least() {
     assert_eq!(handprint([5, 3, 9, 3, 1].into_iter(), 3), [1, 3, 5]);
     assert_eq!(handprint([5].into_iter(), 0), Vec::<u64>::new());
 }
+
+/// With every fingerprint in the index, all but nothing is missed; with fewer, more is, and the
+/// index has as many entries less.
+#[test]
+fn a_sampled_index_finds_less_with_fewer_entries() {
+    let of = |rate| {
+        let lookup = Lookup::Sampled(rate);
+        let node =
+            Node::new(NodeOptions { lookup, domains: Domains::One, ..NodeOptions::default() });
+        let alone = Node::new(full());
+        for piece in trace(Grain::Bytes(1 << 20)) {
+            node.store(&piece);
+            alone.store(&piece);
+        }
+        let unique = alone.used_bytes() / 4096;
+        let (stored, entries) = (node.used_bytes() / 4096, node.entries());
+        (stored as f64 / unique as f64, (rate * entries) as f64 / unique as f64)
+    };
+    let (every, few, fewer) = (of(1), of(16), of(256));
+    assert!(every.0 < 1.01 && (every.1 - 1.0).abs() < 1e-9, "{every:?}");
+    assert!(few.0 > every.0 && fewer.0 > few.0 * 1.05, "{few:?} {fewer:?}");
+    assert!((few.1 - 1.0).abs() < 0.1 && (fewer.1 - 1.0).abs() < 0.3, "{few:?} {fewer:?}");
+}

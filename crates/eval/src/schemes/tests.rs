@@ -8,6 +8,7 @@ use siltstone::{DetectionOptions, SharePolicy};
 use super::{ONE_SIGNATURE, SAME_OFFSET, chunks, dirty_chunks, run_all, unique};
 use crate::fleet::Fleet;
 use crate::generate::{Shape, generate};
+use crate::random::{draw, floor};
 use crate::trace::{Day, Machine, Print, SEGMENT_CHUNKS, Segment, Trace};
 
 fn small() -> Trace {
@@ -225,5 +226,87 @@ fn the_schemes_are_in_order() -> crate::Result<()> {
     assert!(stored.is_sorted_by(|a, b| a >= b), "{stored:?}");
     assert_eq!(*stored.last().unwrap_or(&0), unique(&trace));
     assert!(all.iter().all(|scheme| scheme.stored_chunks >= unique(&trace)));
+    Ok(())
+}
+
+/// Chunks that are left where a segment is compared with the parent's at its place, and with up to
+/// ten segments, of the parent and of the same backup, whose least fingerprint is its own.
+fn one_signature_left(trace: &Trace) -> u64 {
+    let least = |segment: &Segment| segment.iter().map(|print| draw(*print)).min();
+    let mut left = 0;
+    for machine in &trace.machines {
+        let mut disk: BTreeMap<u32, &Segment> = BTreeMap::new();
+        for day in &machine.days {
+            let mut written: Vec<&Segment> = Vec::new();
+            for (place, segment) in &day.changed {
+                let similar = written.iter().rev().chain(disk.values());
+                let similar = similar.filter(|other| least(other) == least(segment)).take(10);
+                let known: BTreeSet<Print> = similar
+                    .chain(disk.get(place))
+                    .flat_map(|other| other.iter().copied())
+                    .collect();
+                left += segment.iter().filter(|print| !known.contains(print)).count() as u64;
+                written.push(segment);
+            }
+            disk.extend(day.changed.iter().map(|(place, segment)| (*place, segment)));
+        }
+    }
+    left
+}
+
+/// The check of a row: it is nearer to its oracle than a third of the way to the next row's.
+fn is_its_row(stored: u64, oracle: u64, next: u64) -> bool {
+    stored.abs_diff(oracle) * 3 < next.abs_diff(oracle)
+}
+
+fn rows_trace() -> Trace {
+    let shape = Shape { machines: 24, segments: 8, days: 4, sharing: 3.0, ..Shape::default() };
+    generate(&shape)
+}
+
+#[test]
+fn rows_are_at_their_oracles_and_mutations_are_not() -> crate::Result<()> {
+    let trace = rows_trace();
+    let stored = |detection| -> crate::Result<u64> {
+        Ok(Fleet::backed_up(&trace, detection)?.count()?.private_slots)
+    };
+    let machines = by_machines(&trace);
+    let (same, one) = (stored(SAME_OFFSET)?, one_signature_left(&trace));
+    let alone = least_left(&machines, 0);
+    // The honest rows.
+    let (by_one, by_all) = (stored(ONE_SIGNATURE)?, stored(DetectionOptions::default())?);
+    assert!(is_its_row(by_one, one, same), "{by_one} for {one}; next {same}");
+    assert!(is_its_row(by_all, alone, one), "{by_all} for {alone}; next {one}");
+    // Similarity off.
+    let off = DetectionOptions { similar_signatures: 0, ..ONE_SIGNATURE };
+    assert!(!is_its_row(stored(off)?, one, same), "similarity off passes");
+    // Levels that invent nothing and are asked on every second day only.
+    let halves =
+        |day: usize| if day.is_multiple_of(2) { SAME_OFFSET } else { DetectionOptions::default() };
+    let half = Fleet::backed_up_by(&trace, &halves)?;
+    half.verify()?;
+    let half = half.count()?.private_slots;
+    assert!(!is_its_row(half, alone, one), "{half} for {alone}; next {one}");
+    Ok(())
+}
+
+#[test]
+fn an_empty_popular_set_fails_the_check_of_the_popular_row() -> crate::Result<()> {
+    let trace = rows_trace();
+    let machines = by_machines(&trace);
+    let different: u64 = machines.iter().sum();
+    let after = |share: f64| -> crate::Result<u64> {
+        let fleet = Fleet::backed_up(&trace, DetectionOptions::default())?;
+        fleet.share(SharePolicy::Popular(share))?;
+        let counted = fleet.count()?;
+        Ok(counted.private_slots + counted.shared_slots)
+    };
+    let oracle = |share: f64| least_left(&machines, floor(different as f64 * share) as u64);
+    let [none, two, four] = [0.0, 0.02, 0.04].map(oracle);
+    assert!(none > two && two > four);
+    let check = |stored| is_its_row(stored, two, none);
+    let honest = after(0.02)?;
+    assert!(check(honest), "{honest} for {two}; none {none}, 4 % {four}");
+    assert!(!check(after(0.0)?), "an empty set passes");
     Ok(())
 }

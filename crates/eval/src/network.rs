@@ -1,0 +1,319 @@
+//! What rounds of the product's hosts exchange: each host scans its machines, and requests, owners,
+//! answers and places go through the shared store, whose storage counts the bytes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use silt_format::{Id, RECORD_BYTES, RUN_BLOCK_RECORDS_MAX, RunRef, SEGMENT_BYTES, names};
+use silt_sharing::exchange::{
+    Answers, HostRound, SharedAdditions, Workspace, join_claims, keys_of, write_owners,
+};
+use silt_storage::{MemoryStorage, Operation, RecordingStorage};
+use siltstone::{BackupOptions, Repository, RoundMember, RoundOptions};
+
+use crate::Result;
+use crate::buffers::Measured;
+use crate::disk::Disk;
+use crate::fleet::{Fleet, VOLUME, reopened};
+use crate::generate::{Shape, generate};
+use crate::report::{Line, Table, number, plot_values};
+use crate::spans::PAPER;
+use crate::trace::{Machine, Trace};
+
+/// Bytes of some runs through the storage, both ways, and in how many reads and writes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Moved {
+    pub bytes: u64,
+    pub operations: u64,
+}
+
+/// Whose runs they are: requests, the chunks that series have, answers, and places.
+const KINDS: [&str; 4] = ["requests", "owners", "answers", "places"];
+const OWNERS: usize = 1;
+
+/// What a round of several hosts exchanged.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Exchanged {
+    /// Chunks that are new to their series.
+    pub requests: u64,
+    /// Chunks that series have.
+    pub owned: u64,
+    /// Chunks that are stored once for several series.
+    pub shared: u64,
+    /// By [`KINDS`].
+    pub moved: [Moved; 4],
+    /// Processor time of the round, with its scans and backups.
+    pub cpu_s: f64,
+}
+
+/// What one request more, and one owned chunk more, add to the bytes of an exchange.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Marginal {
+    /// By [`KINDS`]: for each request, but for owners, for each owned chunk.
+    pub bytes: [f64; 4],
+    /// What does not depend on either, in a round.
+    pub fixed: f64,
+}
+
+impl Marginal {
+    /// By the difference of two exchanges of as many hosts.
+    fn of(small: &Exchanged, large: &Exchanged) -> Self {
+        let more = |of: fn(&Exchanged) -> u64| (of(large) - of(small)) as f64;
+        let (requests, owned) = (more(|it| it.requests), more(|it| it.owned));
+        let bytes = std::array::from_fn(|kind| {
+            let more = large.moved[kind].bytes as f64 - small.moved[kind].bytes as f64;
+            more / if kind == OWNERS { owned } else { requests }
+        });
+        let all: u64 = small.moved.iter().map(|moved| moved.bytes).sum();
+        let mut marginal = Self { bytes, fixed: 0.0 };
+        let [by_requests, by_owners] = marginal.for_each();
+        let explained = by_requests * small.requests as f64 + by_owners * small.owned as f64;
+        marginal.fixed = all as f64 - explained;
+        marginal
+    }
+
+    /// Bytes for each request, and for each owned chunk.
+    fn for_each(&self) -> [f64; 2] {
+        [self.bytes.iter().sum::<f64>() - self.bytes[OWNERS], self.bytes[OWNERS]]
+    }
+
+    /// Bytes of a cluster of so many of the published hosts: those of a day's requests, and those
+    /// of owners in a round. Each join reads a range of each run, which begins and ends in blocks
+    /// that its neighbours read, too.
+    pub fn of_cluster(&self, hosts: usize) -> [f64; 2] {
+        let [request, owned] = self.for_each();
+        let hosts = hosts as f64;
+        let twice = hosts * hosts * (RUN_BLOCK_RECORDS_MAX * RECORD_BYTES) as f64;
+        [request * PAPER.requests() * hosts + twice, owned * PAPER.index_entries() * hosts + twice]
+    }
+}
+
+type Storage = Arc<RecordingStorage<MemoryStorage>>;
+
+/// The storage's traffic of these runs since it was asked last.
+fn moved(storage: &Storage, runs: [&[RunRef]; 4]) -> [Moved; 4] {
+    let mut kinds: BTreeMap<Id, usize> = BTreeMap::new();
+    for (kind, runs) in runs.into_iter().enumerate() {
+        kinds.extend(runs.iter().map(|run| (run.id, kind)));
+    }
+    let mut all = [Moved::default(); 4];
+    for record in storage.take() {
+        let (Operation::Put { key, .. } | Operation::Get { key, .. }, Ok(bytes)) =
+            (&record.operation, record.outcome)
+        else {
+            continue;
+        };
+        let name = key.as_str();
+        let id = names::id_and_part(name).filter(|_| name.starts_with("runs/"));
+        if let Some(kind) = id.and_then(|(id, _)| kinds.get(&id)) {
+            all[*kind].bytes += bytes;
+            all[*kind].operations += 1;
+        }
+    }
+    all
+}
+
+/// Backs up all days but the last in rounds of one host, and the last in a round of `hosts` hosts,
+/// each of which has every `hosts`-th machine.
+pub fn exchange(trace: &Trace, hosts: usize) -> Result<Exchanged> {
+    let earlier = |machine: &Machine| Machine {
+        name: machine.name.clone(),
+        days: machine.days[..machine.days.len() - 1].to_vec(),
+    };
+    let before = Trace { machines: trace.machines.iter().map(earlier).collect() };
+    let storage: Storage = Arc::new(RecordingStorage::new(MemoryStorage::new()));
+    drop(Fleet::in_rounds_within(&before, 1, storage.clone())?);
+    let repository = reopened(storage.clone())?;
+    let folder = std::env::temp_dir();
+    let options = RoundOptions { folder: folder.clone(), memory_bytes: 0, spool: false };
+    let workspace = Workspace { folder, memory_bytes: 0 };
+    let count = u16::try_from(hosts)?;
+    let mut found = Exchanged::default();
+    let (mut rounds, begin) = (Vec::new(), crate::cpu_seconds());
+    for host in 0..hosts {
+        let machines = trace.machines.iter().skip(host).step_by(hosts);
+        rounds.push(HostRound::scan(&repository, machines.map(member).collect(), &options)?);
+    }
+    found.requests = rounds.iter().map(HostRound::requested_chunks).sum();
+    storage.take();
+    let mut additions = SharedAdditions::begin(&repository)?;
+    let numbered = || 0..count;
+    let requests: Vec<RunRef> = numbered()
+        .zip(&rounds)
+        .map(|(host, round)| Ok(round.write_requests(host)?.run))
+        .collect::<Result<_>>()?;
+    let ids = repository.series_ids()?;
+    let owners: Vec<RunRef> = ids
+        .chunks(ids.len().div_ceil(hosts))
+        .map(|ids| Ok(write_owners(&repository, ids, &workspace, &mut || Ok(()))?.run))
+        .collect::<Result<_>>()?;
+    let answers = joined(&repository, count, (&requests, &owners), &workspace)?;
+    let runs: Vec<RunRef> = answers.iter().map(|answers| answers.run.run).collect();
+    let mut placed = Vec::new();
+    for (host, round) in numbered().zip(&mut rounds) {
+        let chunks = answers.iter().map(|answers| answers.chunks[usize::from(host)]).sum();
+        let numbers = additions.grant(chunks, silt_format::BLOCK_BYTES as u64)?;
+        placed.push((numbers.clone(), round.store(&runs, (host, count), numbers)?));
+    }
+    found.shared = placed.iter().map(|(_, placed)| placed.chunks).sum();
+    found.owned = owners.iter().map(|run| run.records).sum();
+    let places: Vec<RunRef> = placed.iter().map(|(_, placed)| placed.run).collect();
+    let kinds = [&requests[..], &owners, &runs, &places];
+    additions.commit(&placed)?;
+    additions.finish(&kinds.concat())?;
+    found.moved = moved(&storage, kinds);
+    for round in rounds {
+        for backup in round.back_up()?.backups {
+            backup?;
+        }
+    }
+    found.cpu_s = crate::cpu_seconds() - begin;
+    Ok(found)
+}
+
+/// The answers of a task for each host.
+fn joined(
+    repository: &Repository,
+    hosts: u16,
+    (requests, owners): (&[RunRef], &[RunRef]),
+    workspace: &Workspace,
+) -> Result<Vec<Answers>> {
+    let tasks = u32::from(hosts);
+    let join = |task| {
+        let keys = keys_of(task, tasks);
+        Ok(join_claims(repository, &keys, requests, owners, hosts, workspace)?)
+    };
+    (0..tasks).map(join).collect()
+}
+
+/// A machine on its last day.
+fn member(machine: &Machine) -> RoundMember<'_> {
+    let mut disk = Disk::of(machine);
+    machine.days.iter().for_each(|day| disk.change(day));
+    RoundMember {
+        series: machine.name.clone(),
+        volumes: vec![(VOLUME.to_owned(), Box::new(disk))],
+        options: BackupOptions::default(),
+        on_released: None,
+    }
+}
+
+/// Segments of a machine in the two exchanges whose difference counts. All change, so that each
+/// join reads several blocks of each run.
+const SEGMENTS: [usize; 2] = [64, 128];
+
+/// Exchanges of one machine on each host, the second of machines twice as large.
+fn marginal(shape: &Shape, hosts: usize) -> Result<(Marginal, Exchanged)> {
+    let of = |segments: usize| {
+        let all_new = Shape { edited: 1.0, replaced: [1.0; 10], moved: 0.0, ..*shape };
+        let shape = Shape { machines: hosts, days: 2, update_sharing: 2.0, ..all_new };
+        exchange(&generate(&Shape { segments, ..shape }), hosts)
+    };
+    let (small, large) = (of(SEGMENTS[0])?, of(SEGMENTS[1])?);
+    Ok((Marginal::of(&small, &large), large))
+}
+
+/// What was counted, by the number of hosts.
+pub fn table(shape: &Shape, hosts: &[usize]) -> Result<(Table, Marginal)> {
+    let mut columns = vec!["hosts", "requests", "owned chunks", "shared chunks"];
+    let kinds = KINDS.map(|kind| match kind {
+        "owners" => "owners B an owned chunk".to_owned(),
+        kind => format!("{kind} B a request"),
+    });
+    columns.extend(kinds.iter().map(String::as_str));
+    columns.extend(["fixed KB a host", "reads and writes of a host"]);
+    let mut table = Table::new("What the exchange of a round moves, by the product", &columns);
+    let mut last = Marginal::default();
+    for hosts in hosts {
+        let (found, large) = marginal(shape, *hosts)?;
+        let operations: u64 = large.moved.iter().map(|moved| moved.operations).sum();
+        let counts = [*hosts as u64, large.requests, large.owned, large.shared];
+        let figures = [found.fixed / *hosts as f64 / 1e3, operations as f64 / *hosts as f64];
+        let cells = counts.map(|count| count.to_string()).into_iter();
+        let cells = cells.chain(found.bytes.map(number)).chain(figures.map(number));
+        table.row(cells.collect());
+        last = found;
+    }
+    table.note(format!(
+        "Each host has a generated machine, all of whose chunks are new on the second day, each in \
+         two machines (input). That day is a round by the code of `silt cluster round`, with a \
+         join for each host. Bytes that the storage took and gave out of the runs of requests, of \
+         chunks that series have, of answers and of places. They are the difference of machines of \
+         {} and of {} segments, which tells what each request and owned chunk costs from what is \
+         read however little there is: the fixed part.",
+        SEGMENTS[0], SEGMENTS[1],
+    ));
+    Ok((table, last))
+}
+
+/// What that comes to in clusters of the published hosts.
+pub fn cluster(found: &Marginal) -> (Table, String) {
+    let title = "Metadata over the network in clusters of the published hosts, GB";
+    let mut table = Table::new(
+        title,
+        &["hosts", "of requests, a day", "published (output)", "of owned chunks, a round"],
+    );
+    let mut lines = ["of requests, a day", "of owned chunks, a round"].map(|name| Line {
+        name: name.to_owned(),
+        points: Vec::new(),
+        is_published: false,
+    });
+    for hosts in [25, 50, 100] {
+        let bytes = found.of_cluster(hosts);
+        for (line, bytes) in lines.iter_mut().zip(bytes) {
+            line.points.push((hosts as f64, bytes / 1e9));
+        }
+        let published = if hosts == PAPER.hosts { "660" } else { "-" };
+        let [requests, owners] = bytes.map(|bytes| number(bytes / 1e9));
+        table.row(vec![hosts.to_string(), requests, published.to_owned(), owners]);
+    }
+    table.note(format!(
+        "Bytes of the table above for the requests of 22 % of 25 volumes of 40 GB a host, and for \
+         the {:.0} million chunks of its index. Each of p joins reads a block of 64 KiB more \
+         of each host's run than is its own. Chunks that series have are written and read \
+         anew in each round by the product, where the papers' hosts keep their part of the index. \
+         Published: the slides' 5,500 GB less the 4,840 that are stored.",
+        PAPER.index_entries() / 1e6
+    ));
+    (table, plot_values(title, ("hosts", "GB"), 0.0, &lines))
+}
+
+/// Processor time of a round of one host over the last day of a trace.
+pub fn cpu(trace: &Trace) -> Result<Measured> {
+    let last = trace.days() - 1;
+    let segments: usize =
+        trace.machines.iter().map(|machine| machine.days[last].changed.len()).sum();
+    let cpu_s = exchange(trace, 1)?.cpu_s;
+    Ok(Measured { cpu_s, scanned_bytes: segments as f64 * SEGMENT_BYTES as f64 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{OWNERS, exchange, marginal};
+    use crate::generate::{Shape, generate};
+
+    /// A record has 32 bytes, of which storing saves some: written once and read once, a request
+    /// costs some 60, however many hosts there are. Half of them are stored, once for two machines,
+    /// each of which has a record of its answer and of its place.
+    #[test]
+    fn a_request_costs_some_records_whatever_the_number_of_hosts() -> crate::Result<()> {
+        for hosts in [2, 4] {
+            let (found, large) = marginal(&Shape::default(), hosts)?;
+            assert!(large.requests > 50_000 && large.shared > 0, "{large:?}");
+            assert!((40.0..75.0).contains(&found.bytes[0]), "{found:?}");
+            assert!((40.0..75.0).contains(&found.bytes[OWNERS]), "{found:?}");
+            assert!(found.bytes[2] + found.bytes[3] < 2.0 * found.bytes[0], "{found:?}");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn what_is_shared_does_not_depend_on_who_scans() -> crate::Result<()> {
+        let base = Shape { machines: 8, segments: 4, days: 2, ..Shape::default() };
+        let trace = generate(&Shape { update_sharing: 2.0, ..base });
+        let (few, many) = (exchange(&trace, 2)?, exchange(&trace, 8)?);
+        assert_eq!((few.requests, few.shared), (many.requests, many.shared));
+        assert!(few.shared > 20);
+        Ok(())
+    }
+}
