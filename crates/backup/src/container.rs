@@ -138,7 +138,7 @@ impl ContainerWriter {
             Some(open) => open,
             none => {
                 let body = self.uploads.buffer(capacity);
-                let packer = FramePacker::new(pipeline.frame_buffer());
+                let packer = FramePacker::new(pipeline.frame_buffer(0));
                 let number = self.next_number;
                 self.next_number = number.checked_add(1).ok_or_else(|| {
                     Error::invalid("the series has used all 2^32 container numbers")
@@ -147,6 +147,10 @@ impl ContainerWriter {
                 none.insert(OpenContainer::new(&self.objects, address, number, packer, body)?)
             }
         };
+        if frame_bytes > self.small_frame_bytes {
+            let enlarged = open.packer.enlarge(frame_bytes, || pipeline.frame_buffer(frame_bytes));
+            enlarged.into_iter().for_each(|small| pipeline.recycle_frame(small));
+        }
         let slot = to_u16(open.packer.slots());
         open.packer.push(slot, chunk, fingerprint, frame_bytes);
         Ok(Reference::new(self.store, open.number, slot))
@@ -158,7 +162,7 @@ impl ContainerWriter {
     pub fn end_frame(&mut self, pipeline: &Pipeline<'_>) -> Result<()> {
         let bytes_max = self.in_flight_bytes_max();
         let Some(open) = &mut self.open else { return Ok(()) };
-        let Some(frame) = open.packer.end_frame(|| pipeline.frame_buffer()) else {
+        let Some(frame) = open.packer.end_frame(|| pipeline.frame_buffer(0)) else {
             return Ok(());
         };
         self.packed_bytes = None;

@@ -23,7 +23,9 @@ use super::tree::{Cutter, OldSegments, TreeClaim, TreeFeed};
 /// Maximum number of frames that are being sealed at once.
 pub(crate) const FRAMES_IN_FLIGHT: usize = 8;
 /// Maximum number of large frames that are being sealed at once; smaller ones together are as much.
-pub(crate) const LARGE_FRAMES_IN_FLIGHT: usize = 3;
+pub(crate) const LARGE_FRAMES_IN_FLIGHT: usize = 2;
+/// Buffers of more bytes are kept for large frames.
+const SMALL_BUFFER_BYTES: usize = 512 << 10;
 /// Maximum number of claims ahead of the committer.
 const CLAIMS_AHEAD: u64 = 256;
 
@@ -348,15 +350,22 @@ impl<'a> Pipeline<'a> {
         self.changed.notify_all();
     }
 
-    /// Returns a buffer for a frame.
-    pub(crate) fn frame_buffer(&self) -> Vec<u8> {
-        self.kept.frames.take().unwrap_or_default()
+    /// Returns a buffer for a frame of about `bytes` bytes.
+    pub(crate) fn frame_buffer(&self, bytes: usize) -> Vec<u8> {
+        let kept = if bytes > SMALL_BUFFER_BYTES {
+            self.kept.large_frames.take()
+        } else {
+            self.kept.frames.take().or_else(|| self.kept.large_frames.take())
+        };
+        kept.unwrap_or_default()
     }
 
     /// Gives back a frame's buffer.
     pub(crate) fn recycle_frame(&self, mut buffer: Vec<u8>) {
         buffer.clear();
-        self.kept.frames.keep([buffer]);
+        let is_small = buffer.capacity() <= SMALL_BUFFER_BYTES;
+        let kept = if is_small { &self.kept.frames } else { &self.kept.large_frames };
+        kept.keep([buffer]);
     }
 
     /// Hands a frame to the workers.
@@ -439,7 +448,7 @@ impl<'a> Pipeline<'a> {
     fn carry_out(&self, task: Task, tools: &mut Tools) -> Result<()> {
         match task {
             Task::Seal(job) => {
-                let mut sealed = self.frame_buffer();
+                let mut sealed = self.frame_buffer(job.raw.len());
                 let position = u64::from(job.number);
                 if let Some(packed) = &job.packed {
                     BlockWriter::append_packed(&job.sealer, position, packed, &mut sealed);

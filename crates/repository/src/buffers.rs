@@ -40,6 +40,8 @@ pub struct Buffers {
     pub segments: Kept<Vec<u8>>,
     /// Frames, raw and sealed.
     pub frames: Kept<Vec<u8>>,
+    /// The same of large files. Apart, since otherwise all buffers would grow to their size.
+    pub large_frames: Kept<Vec<u8>>,
     /// Containers that are being filled or sent.
     pub containers: Kept<AlignedBuffer>,
 }

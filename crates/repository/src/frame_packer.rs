@@ -58,6 +58,13 @@ impl FramePacker {
         !self.raw.is_empty() && (is_other || self.raw.len() + bytes > frame_bytes)
     }
 
+    /// Exchanges the buffer of a frame that is still empty for a larger one, so that it need not
+    /// grow. Returns the smaller one.
+    pub fn enlarge(&mut self, bytes: usize, next: impl FnOnce() -> Vec<u8>) -> Option<Vec<u8>> {
+        let is_small = self.raw.is_empty() && self.raw.capacity() < bytes;
+        is_small.then(|| std::mem::replace(&mut self.raw, next()))
+    }
+
     /// Adds a chunk to the frame, which is one of up to `frame_bytes`, as `slot`, greater than all
     /// slots of chunks before it.
     pub fn push(&mut self, slot: u16, chunk: &[u8], fingerprint: Fingerprint, frame_bytes: usize) {
