@@ -3,10 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use crate::random::{Random, draw};
-use crate::report::{Line, Table, number, percent, plot};
 use crate::schemes::{BLOCK_CHUNKS, BLOCKS_SHARE, Needed};
 use crate::trace::{Print, SEGMENT_CHUNKS, Segment, Trace};
+use silt_report::{Line, Table, number, percent, plot};
+use silt_report::{Random, draw};
 
 /// How many blocks a snapshot depends on.
 #[derive(Clone, Copy, Debug)]
@@ -304,7 +304,7 @@ fn blocks_of_segment(trace: &Trace) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::{AnyBlock, of_block, placed, survives};
-    use crate::random::Random;
+    use silt_report::Random;
 
     fn binomial(n: u64, k: u64) -> f64 {
         (0..k).map(|at| (n - at) as f64 / (k - at) as f64).product()

@@ -10,9 +10,9 @@ use siltstone::{CostModel, StageSeconds};
 
 use crate::Result;
 use crate::exchange::{RECORD_BYTES, Setting, Traffic, TwoLevelBuffers, run};
-use crate::random::{Random, floor};
-use crate::report::{Line, Table, number, plot_values};
 use crate::spans::{PAPER, Paper};
+use silt_report::{Line, Table, number, plot_values};
+use silt_report::{Random, floor};
 
 /// The cluster of figures 4 to 6: 10 machines of 5 volumes of 40 GB.
 pub const SMALL: Paper = Paper { hosts: 10, volumes: 5, ..PAPER };

@@ -1,8 +1,8 @@
 //! The coverage model: how much a popular set finds, from Zipf's law.
 
-use crate::report::{Line, Table, percent, plot};
 use crate::schemes::{Outcomes, Popular, efficiency};
 use crate::trace::Trace;
+use silt_report::{Line, Table, percent, plot};
 
 /// What deduplication finds with a popular set of the share `sigma` of the different chunks, of
 /// what a perfect scheme finds.
@@ -89,7 +89,7 @@ mod tests {
         let (raw, left) = (1e7, 2e6);
         for sigma in [0.01, 0.05, 0.2] {
             let popular = (f64::from(different) * sigma).round();
-            let covered: f64 = counts.iter().take(crate::random::floor(popular)).sum();
+            let covered: f64 = counts.iter().take(silt_report::floor(popular)).sum();
             let stored = left - left * covered / copies + popular;
             let found = (raw - stored) / (raw - f64::from(different));
             let model = modelled(sigma, left / raw, f64::from(different) / raw, exponent);

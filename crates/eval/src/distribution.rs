@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use crate::report::{Line, Table, number, plot_values};
 use crate::spans::volume_sizes;
 use crate::trace::{Print, Trace};
+use silt_report::{Line, Table, number, plot_values};
 
 /// Copies of the chunks of all first days, most first.
 fn copies(trace: &Trace) -> Vec<u64> {

@@ -11,9 +11,9 @@ use std::path::Path;
 use std::time::Instant;
 
 use crate::Result;
-use crate::random::Random;
-use crate::report::{Table, number};
 use crate::spans::{PAPER, base_hours};
+use silt_report::Random;
+use silt_report::{Table, number};
 
 /// Bytes of a request.
 pub const RECORD_BYTES: usize = 40;
@@ -353,7 +353,7 @@ pub fn table(scale: f64, hosts: usize, folder: &Path) -> Result<Table> {
     let title = "Buffers of the exchange: writes of a host, and hours of the whole";
     let mut table = Table::new(title, &COLUMNS);
     for (partitions, memory, second, first) in PUBLISHED {
-        let requests = crate::random::floor(PAPER.requests() * scale);
+        let requests = silt_report::floor(PAPER.requests() * scale);
         let memory_bytes = MEMORY_BYTES;
         let setting = Setting { cluster: 100, hosts, requests, memory_bytes, partitions };
         let hours = second.map(|found| found.0);

@@ -16,8 +16,8 @@ use siltstone::{
 
 use crate::Result;
 use crate::disk::Disk;
-use crate::random::Random;
 use crate::trace::{Day, Trace};
+use silt_report::Random;
 
 /// The name of a machine's volume.
 pub const VOLUME: &str = "disk";

@@ -7,8 +7,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::random::{Random, draw, floor};
 use crate::trace::{Day, Machine, Print, SEGMENT_CHUNKS, Segment, Trace};
+use silt_report::{Random, draw, floor};
 
 /// The statistics of a trace. Shares are from 0 to 1.
 #[derive(Clone, Copy, Debug)]

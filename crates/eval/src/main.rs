@@ -10,7 +10,6 @@
     reason = "an evaluation reads the clock, prints, and computes shares"
 )]
 
-mod appdedupe;
 mod availability;
 mod buffers;
 mod coverage;
@@ -24,11 +23,8 @@ mod measure;
 mod memory;
 mod neptune;
 mod network;
-mod page;
-mod random;
 mod record;
 mod replication;
-mod report;
 mod routed;
 mod scale;
 mod schemes;
@@ -109,7 +105,7 @@ enum Command {
     #[command(after_help = "Examples:
   silt-eval appdedupe --out results
   silt-eval appdedupe --out results --nodes 1,2,4,8,16,32,64,128 --random 65536")]
-    Appdedupe(appdedupe::Options),
+    Appdedupe(silt_eval_routing::Options),
     /// Write all tables and plots to a folder
     #[command(after_help = "Examples:
   silt-eval tables --out results
@@ -193,7 +189,7 @@ fn main() -> ExitCode {
             Ok(())
         }
         Command::Neptune(options) => neptune::run(&options),
-        Command::Appdedupe(options) => appdedupe::run(&options),
+        Command::Appdedupe(options) => silt_eval_routing::run(&options),
         Command::Tables(options) => tables::run(&options),
     };
     match result {

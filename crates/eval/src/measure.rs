@@ -3,9 +3,9 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use crate::random::floor;
-use crate::report::{Table, number, percent};
 use crate::trace::{Machine, Print, SEGMENT_CHUNKS, Segment, Trace, chunks};
+use silt_report::floor;
+use silt_report::{Table, number, percent};
 
 /// What was counted on a trace. Shares are from 0 to 1.
 #[derive(Clone, Copy, Debug, PartialEq)]

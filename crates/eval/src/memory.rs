@@ -1,10 +1,10 @@
 //! Efficiency over the memory of an index: bins, the sampled index, and the popular set, whose
 //! index is counted as the product writes it.
 
-use crate::report::{Line, Table, number, percent};
 use crate::routed::{sampled, stored_chunks};
 use crate::schemes::{Outcomes, efficiency, unique};
 use crate::trace::Trace;
+use silt_report::{Line, Table, number, percent};
 
 const CHUNK_BYTES: f64 = 4096.0;
 /// Bytes of an entry of the sampled index, as remembered of its paper.
@@ -124,6 +124,6 @@ pub fn table(machines: &str, trace: &Trace, outcomes: &Outcomes) -> (Table, Stri
          where the text does: how many bins there are is not given, nor how large the cache is \
          (16 containers of 1,024 chunks here).",
     );
-    let svg = crate::report::plot(&title, "log10 of raw data : index", 0.0, &lines);
+    let svg = silt_report::plot(&title, "log10 of raw data : index", 0.0, &lines);
     (table, svg)
 }

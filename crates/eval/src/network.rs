@@ -16,9 +16,9 @@ use crate::buffers::Measured;
 use crate::disk::Disk;
 use crate::fleet::{Fleet, VOLUME, reopened};
 use crate::generate::{Shape, generate};
-use crate::report::{Line, Table, number, plot_values};
 use crate::spans::PAPER;
 use crate::trace::{Machine, Trace};
+use silt_report::{Line, Table, number, plot_values};
 
 /// Bytes of some runs through the storage, both ways, and in how many reads and writes.
 #[derive(Clone, Copy, Debug, Default)]

@@ -1,9 +1,9 @@
 //! What copies of popular blocks cost, and which blocks survive.
 
 use crate::availability::of_block;
-use crate::report::{Table, number};
 use crate::schemes::{BLOCKS_SHARE, Outcomes};
 use crate::trace::Trace;
+use silt_report::{Table, number};
 
 /// Copies of blocks that are not popular.
 const COPIES: f64 = 3.0;

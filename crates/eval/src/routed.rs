@@ -5,8 +5,8 @@ use silt_routing::{
     Application, Chunk, Cluster, Lookup, Node, NodeOptions, Piece, Router, Stateless,
 };
 
-use crate::random::draw;
 use crate::trace::{Print, Trace};
+use silt_report::draw;
 
 const CHUNK_BYTES: u32 = 4096;
 
@@ -85,9 +85,9 @@ mod tests {
 
     use super::{sampled, stored_by};
     use crate::generate::{Shape, generate};
-    use crate::random::{Random, draw};
     use crate::schemes::unique;
     use crate::trace::{Print, Trace};
+    use silt_report::{Random, draw};
 
     const BINS: usize = 64;
 

@@ -3,7 +3,7 @@
 
 use siltstone::{CostModel, Picking, Schedule, ScheduledVm};
 
-use crate::report::{Table, number};
+use silt_report::{Table, number};
 
 /// What goes in.
 #[derive(Clone, Copy, Debug, clap::Args)]

@@ -8,9 +8,9 @@ use siltstone::{DetectionOptions, PopularReport, SharePolicy};
 
 use crate::Result;
 use crate::fleet::{Block, Fleet};
-use crate::report::{Table, number, percent};
 use crate::routed;
 use crate::trace::{Print, Trace};
+use silt_report::{Table, number, percent};
 
 /// Blocks of its own store and of the shared one.
 pub type Needed = (BTreeSet<Block>, BTreeSet<Block>);

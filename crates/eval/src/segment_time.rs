@@ -10,11 +10,11 @@ use siltstone::{DetectionOptions, SharePolicy};
 
 use crate::Result;
 use crate::fleet::Fleet;
-use crate::report::{Table, bars, number};
 use crate::routed::pieces;
 use crate::schemes::{ONE_SIGNATURE, chunks, dirty_chunks};
 use crate::spans::PAPER;
 use crate::trace::Trace;
+use silt_report::{Table, bars, number};
 
 /// Bytes a second of a disk (both papers), and of the network: 8 MB/s are 6.25 % of it (001).
 const DISK: f64 = 50e6;

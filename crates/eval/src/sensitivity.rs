@@ -2,8 +2,8 @@
 
 use crate::Result;
 use crate::generate::{Shape, generate};
-use crate::report::{Table, number, percent};
 use crate::schemes::in_brief;
+use silt_report::{Table, number, percent};
 
 /// Published: dirty bits, one signature, 2 % popular, stateless routing with binning.
 const PUBLISHED: [f64; 4] = [79.70, 92.40, 96.01, 97.86];

@@ -5,8 +5,8 @@ use siltstone::{
     CostModel, Picking, RoundLoad, RoundMemory, Schedule, ScheduledVm, rounds_for_memory,
 };
 
-use crate::random::Random;
-use crate::report::{Table, number};
+use silt_report::Random;
+use silt_report::{Table, number};
 
 /// The published cluster.
 pub struct Paper {

@@ -6,13 +6,13 @@ use std::time::Instant;
 use crate::buffers::{Measured, Simulated};
 use crate::deletion::{self, Costs};
 use crate::generate::{Shape, generate};
-use crate::report::Table;
 use crate::schemes::Outcomes;
 use crate::trace::Trace;
 use crate::{
     Result, Tables, availability, buffers, coverage, distribution, exchange, measure, memory,
     network, replication, schemes, segment_time, sensitivity, spans,
 };
+use silt_report::Table;
 
 /// What was written so far.
 struct Page<'o> {

@@ -7,11 +7,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// Crates from the bottom up: each may use those before it, and no other.
-const CRATES: [&str; 26] = [
+const CRATES: [&str; 28] = [
     "format",
     "chunking",
     "similarity",
     "routing",
+    "report",
+    "eval-routing",
     "storage",
     "remote",
     "source",

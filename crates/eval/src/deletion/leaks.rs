@@ -10,8 +10,8 @@ use super::series::Change;
 use crate::Result;
 use crate::disk::Disk;
 use crate::fleet::{back_up, reopened, repository};
-use crate::report::{Line, Table, number, plot_values};
 use crate::trace::Machine;
+use silt_report::{Line, Table, number, plot_values};
 
 /// Snapshots that a series keeps (000, 002).
 pub const KEPT: usize = 10;

@@ -9,9 +9,9 @@ use siltstone::{DeleteMethod, Repository, SweepOptions};
 
 use super::grouped::{Groups, Work};
 use crate::fleet::{Fleet, reopened};
-use crate::report::{Line, Table, number, plot_values};
 use crate::trace::Trace;
 use crate::{Result, cpu_seconds};
+use silt_report::{Line, Table, number, plot_values};
 
 /// Rounds of a day of the machines whose snapshots are deleted.
 const ROUNDS: usize = 2;

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 
-use crate::random::{Random, floor};
 use crate::trace::{Day, Machine, Print, SEGMENT_CHUNKS, Segment};
+use silt_report::{Random, floor};
 
 /// How a series changes.
 #[derive(Clone, Copy, Debug)]

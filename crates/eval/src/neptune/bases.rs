@@ -6,7 +6,7 @@ use crate::Result;
 use crate::neptune::prepare::{Prepared, Sketches};
 use crate::neptune::send::{Choice, Sent, Way, send};
 use crate::neptune::ways::way;
-use crate::report::{Line, Table, number, percent};
+use silt_report::{Line, Table, number, percent};
 
 /// Numbers of bases of figure 3.
 const BASES_MAX: usize = 10;
@@ -81,7 +81,7 @@ pub fn selection(sets: &[(Prepared, Sketches)]) -> Result<(Table, String)> {
          latency) / 2 instead, whose maximum is a choice of k as good.",
     );
     let names = ("k", "saved against latency, 0 to 1");
-    let svg = crate::report::plot_values("Figure 3: selection of k", names, 1.0, &lines);
+    let svg = silt_report::plot_values("Figure 3: selection of k", names, 1.0, &lines);
     Ok((table, svg))
 }
 

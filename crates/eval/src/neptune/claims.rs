@@ -2,7 +2,7 @@
 
 use crate::neptune::bases::Added;
 use crate::neptune::tables::{Run, saved};
-use crate::report::{Table, number};
+use silt_report::{Table, number};
 
 /// The least and the greatest of some values, as text.
 fn range(values: &[f64]) -> String {

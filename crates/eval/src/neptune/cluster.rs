@@ -10,7 +10,7 @@ use silt_format::Fingerprint;
 use crate::neptune::destination::BLOOM_BYTES;
 use crate::neptune::prepare::Prepared;
 use crate::now;
-use crate::random::floor;
+use silt_report::floor;
 
 /// Nodes of the cluster.
 pub const NODES: usize = 16;

@@ -260,7 +260,7 @@ impl<'p> Destination<'p> {
     /// every fingerprint is in memory.
     pub fn measure(&mut self) {
         let stored = self.has.iter().filter(|has| **has).count() as f64;
-        let bloom = crate::random::floor(stored * BLOOM_BYTES);
+        let bloom = silt_report::floor(stored * BLOOM_BYTES);
         let leaders = self.leaders.len() * size_of::<[f64; DIMENSIONS]>();
         let alike = leaders + self.alike.as_ref().map_or(0, Groups::bytes);
         let loaded: usize = if self.search.group_chunks.is_none() {

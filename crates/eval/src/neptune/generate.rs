@@ -2,7 +2,7 @@
 
 use crate::Result;
 use crate::neptune::set::{Attributes, Version};
-use crate::random::{Random, floor};
+use silt_report::{Random, floor};
 
 /// Sites that replicate to one destination.
 pub const SOURCES: u32 = 8;

@@ -7,9 +7,9 @@ use crate::neptune::prepare::{Prepared, Sketches};
 use crate::neptune::send::{Way, send};
 use crate::neptune::set::{Attributes, DIMENSIONS};
 use crate::neptune::ways::{CACHED, way};
-use crate::random::{Random, floor};
-use crate::report::{Table, number, percent};
 use crate::{Result, now};
+use silt_report::{Random, floor};
+use silt_report::{Table, number, percent};
 
 /// Steps of the functions that are tried.
 const WIDTHS: [f64; 5] = [4.0, 8.0, 12.0, 24.0, 48.0];

@@ -6,8 +6,8 @@ use silt_similarity::SketchParameters;
 
 use crate::neptune::destination::{Destination, WHOLE};
 use crate::neptune::prepare::Prepared;
-use crate::random::floor;
-use crate::report::{Table, number, percent};
+use silt_report::floor;
+use silt_report::{Table, number, percent};
 
 /// Chunks of a set whose resemblance is counted.
 const SAMPLED: usize = 500;
@@ -59,7 +59,7 @@ pub fn sizes<'p>(sets: impl Iterator<Item = &'p Prepared>) -> Table {
 /// The hashes of a chunk's windows, one in sixteen of them.
 fn windows(bytes: &[u8]) -> HashSet<u64> {
     let hash = |window: &[u8]| {
-        window.iter().fold(0, |hash, byte| crate::random::draw(hash ^ u64::from(*byte)))
+        window.iter().fold(0, |hash, byte| silt_report::draw(hash ^ u64::from(*byte)))
     };
     bytes.windows(WINDOW).map(hash).filter(|hash| hash % 16 == 0).collect()
 }

@@ -29,7 +29,7 @@ use silt_similarity::SketchParameters;
 use crate::Result;
 use crate::neptune::prepare::{Prepared, Preparing, Sketches};
 use crate::neptune::tables::Run;
-use crate::page::Page;
+use silt_report::Page;
 
 #[derive(Args)]
 pub struct Options {

@@ -2,7 +2,7 @@
 
 use crate::neptune::destination::GROUPS;
 use crate::neptune::set::{CREATED_WEIGHT, KIND_WEIGHT, OWNER_WEIGHT, SIZE_WEIGHT, WRITTEN_WEIGHT};
-use crate::report::Table;
+use silt_report::Table;
 
 /// The first lines.
 pub const HEAD: &str = "# Evaluation: similarity replication

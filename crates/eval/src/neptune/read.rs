@@ -8,8 +8,8 @@ use silt_source::{SourceOptions, open_source};
 use crate::Result;
 use crate::neptune::generate::SOURCES;
 use crate::neptune::set::{Attributes, Version};
-use crate::random::draw;
 use crate::segments::for_each_segment;
+use silt_report::draw;
 
 /// Bytes of a file at most; larger ones are left out.
 const FILE_BYTES_MAX: u64 = 64 << 20;

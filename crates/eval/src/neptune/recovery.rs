@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use silt_similarity::{Chain, ChainParameters, XdeltaCoder};
 
 use crate::neptune::prepare::Prepared;
-use crate::report::{Line, Table, number, plot_values};
 use crate::{Result, now};
+use silt_report::{Line, Table, number, plot_values};
 
 /// Numbers of files that are restored.
 const FILES: [usize; 6] = [100, 200, 400, 600, 800, 1000];

@@ -7,8 +7,8 @@ use silt_similarity::{Candidate, DeltaCoder, PrefixCoder, XdeltaCoder};
 
 use crate::neptune::destination::{Destination, Search};
 use crate::neptune::prepare::{Cut, Prepared, Sketches};
-use crate::random::Random;
 use crate::{Result, now};
+use silt_report::Random;
 
 /// Bytes of a fingerprint on the wire, and of what a version says of itself: name, size, count.
 const PRINT_BYTES: u64 = 20;

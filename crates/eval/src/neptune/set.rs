@@ -56,6 +56,6 @@ impl Attributes {
 
 /// A point of the unit circle for a number without an order.
 fn direction(number: u64) -> (f64, f64) {
-    let angle = crate::random::Random(number).unit() * std::f64::consts::TAU;
+    let angle = silt_report::Random(number).unit() * std::f64::consts::TAU;
     (angle.cos(), angle.sin())
 }

@@ -1,7 +1,7 @@
 //! The tables and figures that compare schemes: figures 4 to 7 and table I of the paper.
 
 use crate::neptune::ways::Outcome;
-use crate::report::{Table, bars, number, percent};
+use silt_report::{Table, bars, number, percent};
 
 /// The outcomes of one set.
 pub struct Run {

@@ -102,7 +102,7 @@ fn groups_search_little_and_lose_little() -> Result<()> {
     }
     let all_alike = sent(&set, grouped)?;
     assert!(!is_good(&all_alike) && all_alike.groups == 1, "{all_alike:?}");
-    let mut random = crate::random::Random(3);
+    let mut random = silt_report::Random(3);
     for version in &mut set.0.versions {
         version.vector = std::array::from_fn(|_| random.unit() * 200.0);
     }

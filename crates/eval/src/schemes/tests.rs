@@ -8,8 +8,8 @@ use siltstone::{DetectionOptions, SharePolicy};
 use super::{ONE_SIGNATURE, SAME_OFFSET, chunks, dirty_chunks, run_all, unique};
 use crate::fleet::Fleet;
 use crate::generate::{Shape, generate};
-use crate::random::{draw, floor};
 use crate::trace::{Day, Machine, Print, SEGMENT_CHUNKS, Segment, Trace};
+use silt_report::{draw, floor};
 
 fn small() -> Trace {
     generate(&Shape { machines: 12, segments: 5, days: 3, ..Shape::default() })

@@ -5,7 +5,7 @@ use std::time::Instant;
 use silt_routing::{Domains, Grain, Node, NodeOptions, Piece};
 
 use super::feed::{Chunking, Data};
-use crate::report::{Line, Table, number, plot_values};
+use silt_report::{Line, Table, number, plot_values};
 
 /// Streams that are compared.
 const STREAMS: [usize; 6] = [1, 2, 4, 8, 16, 32];

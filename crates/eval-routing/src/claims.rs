@@ -1,7 +1,7 @@
 //! What the paper claims, and what this run says of it.
 
 use super::ways::{Outcome, Way};
-use crate::report::{Table, number};
+use silt_report::{Table, number};
 
 /// Outcomes of a scheme with most nodes.
 fn last(outcomes: &[Outcome], way: Way) -> Option<&Outcome> {

@@ -6,7 +6,7 @@
 
 use silt_routing::{Chunk, Print, mix};
 
-use crate::random::{Random, floor};
+use silt_report::{Random, floor};
 
 /// Bytes of a unit, the smallest chunk.
 pub const UNIT_BYTES: u64 = 1 << 10;

@@ -12,6 +12,8 @@ pub fn draw(number: u64) -> u64 {
 }
 
 impl Random {
+    /// The next number.
+    #[expect(clippy::should_implement_trait, reason = "there is no end, so it is no iterator")]
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         draw(self.0)

@@ -1,5 +1,12 @@
 //! Routing between storage nodes (AppDedupe), and what it is compared with, on generated streams.
 
+#![expect(
+    clippy::print_stderr,
+    clippy::disallowed_methods,
+    clippy::cast_precision_loss,
+    reason = "an evaluation reads the clock, says how far it is, and computes shares"
+)]
+
 mod balls;
 mod claims;
 mod feed;
@@ -19,9 +26,7 @@ use clap::Args;
 use self::feed::{Chunking, Data};
 use self::tables::HANDPRINT;
 use self::ways::{Outcome, Setting, Way};
-use crate::Result;
-use crate::page::Page;
-use crate::report::Table;
+use silt_report::{Page, Result, Table};
 
 /// Logical bytes of the generated sets, of their different ones, roughly: how much to generate.
 const RATIO: f64 = 2.8;
@@ -45,7 +50,8 @@ super-chunks. *Input* was chosen before any run; all columns that do not say oth
 
 ";
 
-#[derive(Args)]
+/// The options of the command.
+#[derive(Args, Debug)]
 pub struct Options {
     /// The folder for APPDEDUPE.md, a CSV file of each table and the plots.
     #[arg(long, value_name = "DIR")]

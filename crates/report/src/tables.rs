@@ -3,10 +3,9 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use crate::Result;
-
 /// A table of text.
 pub struct Table {
+    /// Its heading.
     pub title: String,
     columns: Vec<String>,
     rows: Vec<Vec<String>>,
@@ -15,15 +14,18 @@ pub struct Table {
 }
 
 impl Table {
+    /// A table without rows.
     pub fn new(title: &str, columns: &[&str]) -> Self {
         let columns = columns.iter().map(|&column| column.to_owned()).collect();
         Self { title: title.to_owned(), columns, rows: Vec::new(), notes: Vec::new() }
     }
 
+    /// Adds a row, which has a cell for each column.
     pub fn row(&mut self, cells: Vec<String>) {
         self.rows.push(cells);
     }
 
+    /// Adds a note.
     pub fn note(&mut self, text: impl Into<String>) {
         self.notes.push(text.into());
     }
@@ -54,7 +56,7 @@ impl Table {
     }
 
     /// Writes `NAME.csv`.
-    pub fn write_csv(&self, folder: &Path, name: &str) -> Result<()> {
+    pub fn write_csv(&self, folder: &Path, name: &str) -> crate::Result<()> {
         Ok(std::fs::write(folder.join(format!("{name}.csv")), self.csv())?)
     }
 }
@@ -79,7 +81,9 @@ pub fn number(value: f64) -> String {
 
 /// A line of a plot.
 pub struct Line {
+    /// Its name in the legend.
     pub name: String,
+    /// Places on both axes.
     pub points: Vec<(f64, f64)>,
     /// Points are drawn, and no line between them.
     pub is_published: bool,

@@ -3,7 +3,7 @@
 use super::feed::{Chunking, Data};
 use super::sets::{PROFILES, UNIT_BYTES};
 use super::ways::{Outcome, Setting, Way, exact, run};
-use crate::report::{Line, Table, number, percent, plot_values};
+use silt_report::{Line, Table, number, percent, plot_values};
 
 /// Bytes of an entry, as published: Extreme Binning, and all others.
 const BIN_ENTRY_BYTES: f64 = 48.0;

@@ -4,7 +4,7 @@ use silt_routing::{Ring, mix};
 
 use super::feed::{Chunking, Data};
 use super::sets::PROFILES;
-use crate::report::{Line, Table, number, plot_values};
+use silt_report::{Line, Table, number, plot_values};
 
 /// Representatives that are compared.
 const CHOICES: [usize; 5] = [1, 2, 4, 8, 16];

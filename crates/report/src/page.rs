@@ -2,8 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::Result;
-use crate::report::Table;
+use crate::tables::Table;
 
 /// Collects tables and figures, and writes each as it comes.
 pub struct Page {
@@ -31,26 +30,26 @@ impl Page {
     }
 
     /// Adds a table.
-    pub fn table(&mut self, name: &str, table: &Table) -> Result<()> {
+    pub fn table(&mut self, name: &str, table: &Table) -> crate::Result<()> {
         println!("{}", table.markdown());
         self.text.push_str(&table.markdown());
         table.write_csv(&self.folder, name)
     }
 
     /// Adds a table and its plot.
-    pub fn figure(&mut self, name: &str, (table, svg): (Table, String)) -> Result<()> {
+    pub fn figure(&mut self, name: &str, (table, svg): (Table, String)) -> crate::Result<()> {
         self.table(name, &table)?;
         self.plot(name, &table.title, &svg)
     }
 
     /// Adds a plot.
-    pub fn plot(&mut self, name: &str, title: &str, svg: &str) -> Result<()> {
+    pub fn plot(&mut self, name: &str, title: &str, svg: &str) -> crate::Result<()> {
         self.text.extend(["![", title, "](", name, ".svg)\n\n"]);
         Ok(std::fs::write(self.folder.join(format!("{name}.svg")), svg)?)
     }
 
     /// Writes the page.
-    pub fn write(&self) -> Result<()> {
+    pub fn write(&self) -> crate::Result<()> {
         Ok(std::fs::write(self.folder.join(self.name), &self.text)?)
     }
 }
