@@ -1,5 +1,5 @@
 # `make demo` shows the program at work on real disks; `make test` runs everything that must hold.
-.PHONY: demo demo-replicate demo-cluster test bench ci build package package-test
+.PHONY: demo demo-replicate demo-cluster test test-random bench ci build package package-test
 build:
 	cargo build --release --locked -p silt
 demo:
@@ -21,4 +21,7 @@ package-test:
 	scripts/package-test.sh
 test:
 	scripts/test.sh
+# The property tests with new seeds and many cases.
+test-random:
+	scripts/test-random.sh
 ci: test

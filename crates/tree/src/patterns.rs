@@ -44,11 +44,8 @@ impl Patterns {
             rest.strip_suffix('/').map_or((false, rest), |rest| (true, rest));
         let is_anchored = rest.contains('/');
         let rest = rest.strip_prefix('/').unwrap_or(rest);
-        // A pattern with an empty name matches nothing: no path has one.
-        let is_hollow =
-            rest.is_empty() || rest.starts_with('/') || rest.ends_with('/') || rest.contains("//");
         let glob = match translated(rest) {
-            Some(glob) if !is_hollow => {
+            Some(glob) => {
                 let glob = if is_anchored { glob } else { format!("**/{glob}") };
                 let built = GlobBuilder::new(&glob)
                     .literal_separator(true)
@@ -57,7 +54,7 @@ impl Patterns {
                     .build();
                 Some(built.map_err(|error| invalid(text, error))?)
             }
-            _ => None,
+            None => None,
         };
         self.all.push(Pattern { text: text.to_owned(), glob, is_negated, directories_only });
         Ok(())
@@ -138,10 +135,15 @@ fn without_trailing_spaces(line: &str) -> &str {
 
 /// Translates a pattern of gitignore into a glob of globset; `None` if it matches nothing. The two
 /// differ: gitignore has no alternatives in braces, but has escapes in classes and named classes
-/// such as `[:digit:]`.
+/// such as `[:digit:]`. A pattern with an empty name matches nothing, as no path has one.
 fn translated(pattern: &str) -> Option<String> {
     let (mut glob, mut letters) = (String::new(), pattern.chars());
+    let mut begins_name = true;
     while let Some(letter) = letters.next() {
+        if letter == '/' && begins_name {
+            return None;
+        }
+        begins_name = letter == '/';
         match letter {
             '\\' => glob.extend(['\\', letters.next()?]),
             '{' | '}' | ',' => glob.extend(['\\', letter]),
@@ -155,7 +157,7 @@ fn translated(pattern: &str) -> Option<String> {
             letter => glob.push(letter),
         }
     }
-    Some(glob)
+    (!begins_name).then_some(glob)
 }
 
 /// A class of characters, as git's `wildmatch` reads it.
