@@ -1,10 +1,11 @@
 //! Hints about the segments that must be read.
 
-use silt_format::{Advice, Error, ErrorKind, MapProof, Result, Volume, VolumeKind};
+use silt_format::{Advice, Chunking, Error, ErrorKind, MapProof, Result, Volume, VolumeKind};
 use silt_repository::event::Warning;
 use silt_source::{ChangedMap, VolumeSource};
 
 use super::clean::{CleanSegments, MapCheck};
+use super::memo::Memo;
 use super::recorded::{RecordedScan, RecordedSegments};
 use super::scan::Scanner;
 use super::session::BackupSession;
@@ -25,6 +26,21 @@ impl BackupSession<'_> {
     pub(super) fn parent_volume(&self, name: &str) -> Option<&Volume> {
         let is_it = |volume: &&Volume| volume.name == name && volume.kind == VolumeKind::Disk;
         self.parent.as_ref()?.volumes.iter().find(is_it)
+    }
+
+    /// Returns the scanner of a disk of which all is read or what `hint` leaves.
+    pub(super) fn scanner_of_disk(
+        &self,
+        name: &str,
+        chunking: Chunking,
+        hint: Hint<'_>,
+    ) -> Result<Scanner> {
+        let mut scanner = self.scanner(name, chunking)?;
+        if matches!(hint, Hint::None) && scanner.chunker.cuts_blocks() {
+            let series = (self.head().domain, self.head().series);
+            scanner.memo = Memo::open(self.repository, series, name, &self.context);
+        }
+        Ok(scanner)
     }
 
     /// Returns the segments that need not be read; `None` if all must be read.

@@ -18,6 +18,7 @@ mod first;
 mod hint;
 mod known;
 mod map_builder;
+mod memo;
 mod options;
 mod packed_frames;
 mod parent;

@@ -130,7 +130,7 @@ impl Tree<'_> {
         let Claimed { order, claim, warnings } = claimed;
         let parts = (&self.cutter, self.old);
         let (scanned, buffer) = self.scanner.scan_tree(claim, buffer, parts, buffers)?;
-        let outcome = Outcome { scanned, unreadable: Vec::new(), warnings };
+        let outcome = Outcome { warnings, ..Outcome::of(scanned) };
         Ok(Step::Done(order, outcome, buffer))
     }
 }
@@ -180,7 +180,7 @@ impl Disk<'_> {
                 self.scanner.recall(recorded, place, &mut buffer, buffers, &mut warnings)?;
             if let Some(draft) = draft {
                 let scanned = Scanned::Draft(Box::new(draft));
-                return Ok((Outcome { scanned, unreadable, warnings }, None));
+                return Ok((Outcome { unreadable, warnings, ..Outcome::of(scanned) }, None));
             }
         }
         if !filled
@@ -190,9 +190,10 @@ impl Disk<'_> {
             self.source.failure().map_or(Ok(()), Err)?;
             warnings.push(Warning::from(&error));
         }
-        let scanned = self.scanner.scan(index, buffer, buffers, &mut warnings);
-        let (scanned, buffer) = scanned.map_err(|error| source_error(error, offset))?;
-        Ok((Outcome { scanned, unreadable, warnings }, buffer))
+        let scanned = self.scanner.scan(index, buffer, buffers);
+        let (outcome, buffer) = scanned.map_err(|error| source_error(error, offset))?;
+        warnings.extend(outcome.warnings);
+        Ok((Outcome { unreadable, warnings, ..outcome }, buffer))
     }
 }
 

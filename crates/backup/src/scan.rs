@@ -15,6 +15,7 @@ use silt_runs::shared_index::SharedLookup;
 
 pub use crate::draft::DraftChunk;
 
+use crate::memo::{Hashed, Memo, MemoNotes, Noted};
 use crate::parent::ParentVolume;
 use crate::places::SharedPlaces;
 use crate::tree::{CutSegment, Cutter, OldSegments, TreeClaim, TreeEvent};
@@ -81,12 +82,27 @@ pub(crate) struct Outcome {
     pub scanned: Scanned,
     pub unreadable: Vec<ByteSpan>,
     pub warnings: Vec<Warning>,
+    /// What the memo of segments is to hold of a segment that was read.
+    pub noted: Option<Noted>,
+    /// Whether the segment was recognized by its hash, and not digested.
+    pub is_recognized: bool,
 }
 
 impl Outcome {
     /// Returns an outcome without problems.
     pub fn of(scanned: Scanned) -> Self {
-        Self { scanned, unreadable: Vec::new(), warnings: Vec::new() }
+        let (unreadable, warnings) = (Vec::new(), Vec::new());
+        Self { scanned, unreadable, warnings, noted: None, is_recognized: false }
+    }
+
+    /// Tells the memo what it is to hold of the segments.
+    pub fn note_in(&self, notes: Option<&mut MemoNotes<'_>>) {
+        let Some(notes) = notes else { return };
+        let segments = match self.scanned {
+            Scanned::Zeros { segments, .. } | Scanned::Clean { segments, .. } => segments,
+            Scanned::Same { .. } | Scanned::Tree(..) | Scanned::Draft(_) => 1,
+        };
+        notes.take(segments, self.noted, self.is_recognized);
     }
 }
 
@@ -100,6 +116,8 @@ pub struct Scanner {
     pub shared: Option<SharedLookup>,
     /// Who is asked first where chunks of the shared store are.
     pub places: Option<Arc<dyn SharedPlaces>>,
+    /// What this machine remembers of the volume's segments.
+    pub memo: Option<Memo>,
 }
 
 /// One worker's buffers.
@@ -131,18 +149,32 @@ impl Scanner {
         index: u64,
         data: Vec<u8>,
         buffers: &mut ScanBuffers,
-        warnings: &mut Vec<Warning>,
-    ) -> Result<(Scanned, Option<Vec<u8>>)> {
+    ) -> Result<(Outcome, Option<Vec<u8>>)> {
         let bytes = silt_format::number::to_u64(data.len());
         if is_zero(&data) {
-            return Ok((Scanned::Zeros { segments: 1, bytes }, Some(data)));
+            return Ok((Outcome::of(Scanned::Zeros { segments: 1, bytes }), Some(data)));
         }
-        let parent = self.parent_entry(index, warnings)?;
+        let mut warnings = Vec::new();
+        let parent = self.parent_entry(index, &mut warnings)?;
+        let hashed = self.memo.as_ref().map(|memo| memo.hash(index, &data));
+        let outcome = |scanned, warnings, digest, is_recognized| {
+            let noted = hashed.as_ref().and_then(|hashed| hashed.with(digest));
+            Outcome { scanned, unreadable: Vec::new(), warnings, noted, is_recognized }
+        };
+        let remembered = hashed.as_ref().and_then(Hashed::digest);
+        if let Some(digest) = remembered
+            && let Some(entry) = parent.filter(|entry| entry.digest == digest)
+            && self.is_usable(&entry, buffers)?
+        {
+            let same = Scanned::Same { entry, bytes };
+            return Ok((outcome(same, warnings, &digest, true), Some(data)));
+        }
         let (digest, chunks) = self.digest(&data, buffers);
         if let Some(entry) = parent.filter(|entry| entry.digest == digest)
             && self.is_usable(&entry, buffers)?
         {
-            return Ok((Scanned::Same { entry, bytes }, Some(data)));
+            let same = Scanned::Same { entry, bytes };
+            return Ok((outcome(same, warnings, &digest, false), Some(data)));
         }
         let chunks = chunks.unwrap_or_else(|| self.blocks(&data, buffers));
         let stored = chunks.iter().filter(|chunk| chunk.found.is_none());
@@ -151,7 +183,7 @@ impl Scanner {
         let parents = parent.into_iter().collect();
         let draft =
             SegmentDraft { index, data, chunks, digest, signatures, parents, recalled, is_large };
-        Ok((Scanned::Draft(Box::new(draft)), None))
+        Ok((outcome(Scanned::Draft(Box::new(draft)), warnings, &digest, false), None))
     }
 
     /// Returns the digest of a segment. Also returns its chunks if the digest was made of chunks

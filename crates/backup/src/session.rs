@@ -32,6 +32,7 @@ use super::first::{ClaimedNames, base};
 use super::hint::Hint;
 use super::known::Known;
 use super::map_builder::MapBuilder;
+use super::memo::Memo;
 use super::options::BackupOptions;
 use super::parent::{ParentVolume, newest_sound};
 use super::pipeline::Pipeline;
@@ -63,6 +64,9 @@ pub struct BackupReport {
     pub stored_bytes: u64,
     /// Whether a changed-blocks map was wrong, so that the whole volume was read.
     pub map_distrusted: bool,
+    /// Number of segments of disks that were read, but not digested: this machine remembers their
+    /// digests.
+    pub recognized_segments: u64,
     /// Number of containers of an interrupted backup that were reused.
     pub adopted_containers: usize,
 }
@@ -93,6 +97,7 @@ pub struct BackupSession<'r> {
     pub(super) started_ns: i64,
     added_references: u64,
     pub(super) map_distrusted: bool,
+    recognized_segments: u64,
     /// Number of warnings about its sources and its parent.
     warnings: usize,
 }
@@ -139,7 +144,6 @@ impl<'r> BackupSession<'r> {
         let by = (options.no_share, claimed.has(series));
         let mut head = base(repository, (series, name), state.head, by)?;
         let parent = if options.no_parent { None } else { newest_sound(repository, &head)? };
-        let (parent, trusted) = parent.unzip();
         let budget = objects.context.budget(options.memory_bytes);
         // Must be after reading the series' record and head: condemning chunks relies on it.
         let shared = SharedIndex::open(objects, head.domain, budget.lookup_bytes())?;
@@ -181,8 +185,8 @@ impl<'r> BackupSession<'r> {
             session,
             lease,
             head,
-            parent,
-            parent_is_trusted: trusted.unwrap_or(false),
+            parent_is_trusted: parent.as_ref().is_some_and(|(_, is_trusted)| *is_trusted),
+            parent: parent.map(|(snapshot, _)| snapshot),
             reader,
             shared: shared
                 .filter(|index| !index.is_empty())
@@ -193,6 +197,7 @@ impl<'r> BackupSession<'r> {
             started_ns,
             added_references: 0,
             map_distrusted: false,
+            recognized_segments: 0,
             warnings: 0,
         })
     }
@@ -230,7 +235,7 @@ impl<'r> BackupSession<'r> {
         check_name("volume", name)?;
         self.require_new_volume(name)?;
         let chunking = self.options.chunking.unwrap_or(self.repository.config.chunking);
-        let scanner = self.scanner(name, chunking)?;
+        let scanner = self.scanner_of_disk(name, chunking, hint)?;
         let checked = self.clean_segments(hint, source, name, &scanner)?;
         let (checked, map_proof) = checked.unzip();
         let info = source.info();
@@ -260,11 +265,13 @@ impl<'r> BackupSession<'r> {
             self.budget.segment_buffers(workers),
         );
         let mut map = MapBuilder::new();
+        let mut notes = scanner.memo.as_ref().map(Memo::notes);
         self.context.report(Progress::bytes(Activity::Backup, 0, info.size));
         pipeline.run(|pipeline| {
             while let Some(outcome) = pipeline.next()? {
                 self.lease.keep()?;
                 self.context.check_interrupted()?;
+                outcome.note_in(notes.as_mut());
                 self.take(outcome, pipeline, &mut map, &mut volume, &scanner)?;
                 let stored = self.containers.stored_bytes + self.packs.stored_bytes - before;
                 let progress = Progress {
@@ -277,6 +284,10 @@ impl<'r> BackupSession<'r> {
             }
             self.containers.close(pipeline)
         })?;
+        self.recognized_segments += match hint {
+            Hint::Survey(survey) => survey.recognized_segments,
+            _ => notes.map_or(0, |notes| notes.finish(&self.context)),
+        };
         volume.bytes = pipeline.volume_bytes();
         let parent = scanner.parent.as_ref();
         volume.root = map.finish(volume.bytes, &mut self.packs, parent)?;
@@ -315,6 +326,7 @@ impl<'r> BackupSession<'r> {
             avoided: Arc::clone(&self.avoided),
             shared: self.shared.clone(),
             places: self.options.places.clone(),
+            memo: None,
         })
     }
 
@@ -449,8 +461,7 @@ impl<'r> BackupSession<'r> {
         };
         let data_bytes = self.containers.stored_bytes + self.packs.stored_bytes;
         let summary_bytes = summary.as_ref().map_or(0, |summary| summary.stored_bytes);
-        let adopted_containers = adopted.len();
-        let series = self.head.shown().to_owned();
+        let (adopted_containers, series) = (adopted.len(), self.head.shown().to_owned());
         let committed = commit(
             &self.repository.objects,
             self.head,
@@ -474,6 +485,7 @@ impl<'r> BackupSession<'r> {
             generation: committed.generation,
             stored_bytes: data_bytes + summary_bytes + committed.stored_bytes,
             map_distrusted: self.map_distrusted,
+            recognized_segments: self.recognized_segments,
             adopted_containers,
         })
     }

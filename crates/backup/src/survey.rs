@@ -6,12 +6,15 @@ use silt_repository::event::{Activity, Progress};
 use silt_source::{ChangedMap, VolumeSource};
 
 use super::feed::Feed;
+use super::hint::Hint;
+use super::memo::Memo;
 use super::pipeline::Pipeline;
 use super::recorded::RecordedScan;
 use super::scan::{Scanned, SegmentDraft};
 use super::session::{BackupSession, check_name, scan_jobs};
 
 /// The result of a survey of a volume.
+#[derive(Default)]
 pub struct Survey {
     /// The snapshot that the volume was compared with.
     pub parent: Option<Id>,
@@ -26,6 +29,8 @@ pub struct Survey {
     pub unreadable: Vec<ByteSpan>,
     /// The results for the segments that differ from the parent, if the caller has recorded them.
     pub recorded: Option<RecordedScan>,
+    /// Number of segments that were read, but not digested.
+    pub recognized_segments: u64,
 }
 
 /// Receives the results of a survey.
@@ -68,7 +73,7 @@ impl SurveySession<'_> {
             return Err(Error::invalid(message));
         }
         let chunking = self.0.options.chunking.unwrap_or(self.0.repository.config.chunking);
-        let scanner = self.0.scanner(name, chunking)?;
+        let scanner = self.0.scanner_of_disk(name, chunking, Hint::None)?;
         let size = source.info().size;
         let workers = self.0.context.workers(self.0.budget.workers(scan_jobs(self.0.options.jobs)));
         let pipeline = Pipeline::new(
@@ -85,11 +90,13 @@ impl SurveySession<'_> {
         let parent_bytes = self.0.parent_volume(name).map(|volume| volume.bytes);
         let is_comparable = size.is_some() && parent_bytes == size && self.0.avoided.is_empty();
         let mut is_complete = is_comparable || parent_bytes.is_none();
+        let mut notes = scanner.memo.as_ref().map(Memo::notes);
         self.0.context.report(Progress::bytes(Activity::Scan, 0, size));
         pipeline.run(|pipeline| {
             while let Some(outcome) = pipeline.next()? {
                 self.0.lease.keep()?;
                 self.0.context.check_interrupted()?;
+                outcome.note_in(notes.as_mut());
                 match outcome.scanned {
                     Scanned::Zeros { segments, .. } => {
                         if segments == 1 && outcome.unreadable.is_empty() {
@@ -121,14 +128,12 @@ impl SurveySession<'_> {
             }
             Ok(())
         })?;
-        let changed = match size {
-            Some(size) if is_comparable => {
-                Some(ChangedMap::of_grains(size, to_u64(SEGMENT_BYTES), &changed)?)
-            }
-            _ => None,
-        };
+        let map = |size| ChangedMap::of_grains(size, to_u64(SEGMENT_BYTES), &changed);
+        let changed = size.filter(|_| is_comparable).map(map).transpose()?;
+        let recognized_segments = notes.map_or(0, |notes| notes.finish(&self.0.context));
         let parent = self.0.parent().map(|parent| parent.id);
-        Ok(Survey { parent, changed, is_complete, is_spooled: false, unreadable, recorded: None })
+        let unsaid = Survey::default();
+        Ok(Survey { parent, changed, is_complete, unreadable, recognized_segments, ..unsaid })
     }
 
     /// Asks the levels for the chunks of a segment that begins at `offset`.

@@ -1,6 +1,7 @@
 //! The environment of operations: clock, entropy and process, the observer, memory, and
 //! cancellation.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use silt_format::{Lease, RepositoryId, SeriesId};
@@ -44,6 +45,12 @@ pub trait Env: Send + Sync {
     }
     /// Notes such a number, if the machine keeps notes.
     fn note_newest(&self, _repository: RepositoryId, _series: SeriesId, _newest: u64) {}
+    /// The folder in which this machine remembers segments of a repository's volumes that it has
+    /// read; `None` if it remembers nothing. It may be absent, and be removed at any time. Nothing
+    /// else may be in it.
+    fn segment_notes(&self, _repository: RepositoryId) -> Option<PathBuf> {
+        None
+    }
     /// Waits for `nanoseconds`; a simulation with a clock of its own need not.
     fn sleep_ns(&self, _nanoseconds: u64) {}
 }

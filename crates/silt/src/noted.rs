@@ -104,6 +104,11 @@ impl Env for NotedEnv {
         self.accepts_older
     }
 
+    fn segment_notes(&self, repository: RepositoryId) -> Option<PathBuf> {
+        let folder = self.folder.as_ref().filter(|_| !self.is_dry.load(Ordering::SeqCst))?;
+        Some(folder.join(repository.to_string()).join("segments"))
+    }
+
     fn newest_seen(&self, repository: RepositoryId, series: SeriesId) -> u64 {
         let notes = self.notes(repository).filter(|_| !self.accepts_older);
         notes.and_then(|notes| read(&notes.join(series.to_string()))).unwrap_or(0)

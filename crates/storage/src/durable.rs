@@ -115,6 +115,16 @@ impl TempFile {
         Ok(())
     }
 
+    /// Renames the file to `target`, replacing an existing file, without syncing: for files that
+    /// prove their content and that may be lost.
+    ///
+    /// After a power failure, `target` may be the old file, the new one, or a damaged one.
+    pub fn replace_transient(mut self, target: &Path) -> Result<()> {
+        place_replacing(&self.path, target)?;
+        self.published = true;
+        Ok(())
+    }
+
     /// Syncs the file and publishes it as `target`, as [`publish_replacing`] does.
     pub fn publish_replacing(mut self, target: &Path) -> Result<()> {
         self.file.sync_all().map_err(|error| before_publishing("sync", &self.path, error))?;

@@ -1,5 +1,5 @@
-//! A fast hash of segments under a secret key, by which a machine can recognize bytes that it has
-//! read before. No backup uses it so far.
+//! A fast hash of segments under a secret key, by which a machine recognizes bytes that it has read
+//! before.
 //!
 //! It is POLYVAL (RFC 8452, section 3): the blocks of 16 bytes are the coefficients of a polynomial
 //! over GF(2^128), which is evaluated at the key. Two different segments have the same hash for at

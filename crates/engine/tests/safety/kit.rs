@@ -1,6 +1,7 @@
 //! A small world: clock, entropy, processes, disks in memory, and cheap repositories.
 
 use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -50,6 +51,8 @@ pub struct World {
     pub warnings: Mutex<Vec<String>>,
     /// What the machine has noted, if it keeps notes.
     pub notes: Mutex<Option<Notes>>,
+    /// Where the machine remembers segments, if it does.
+    pub segments: Mutex<Option<PathBuf>>,
 }
 
 impl World {
@@ -71,6 +74,7 @@ impl World {
             interrupted: AtomicBool::new(false),
             warnings: Mutex::default(),
             notes: Mutex::default(),
+            segments: Mutex::default(),
         })
     }
     pub fn pass_seconds(&self, seconds: i64) {
@@ -100,6 +104,9 @@ impl Env for World {
     fn newest_seen(&self, repository: RepositoryId, series: SeriesId) -> u64 {
         let notes = self.notes.lock().unwrap();
         notes.as_ref().and_then(|notes| notes.get(&(repository, series)).copied()).unwrap_or(0)
+    }
+    fn segment_notes(&self, repository: RepositoryId) -> Option<PathBuf> {
+        Some(self.segments.lock().unwrap().as_ref()?.join(repository.to_string()))
     }
     fn note_newest(&self, repository: RepositoryId, series: SeriesId, newest: u64) {
         if let Some(notes) = self.notes.lock().unwrap().as_mut() {

@@ -19,6 +19,7 @@ mod hostile_trees;
 mod kinds;
 mod kit;
 mod lying;
+mod memo;
 mod model;
 mod month;
 mod operations;

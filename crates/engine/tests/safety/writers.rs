@@ -440,16 +440,21 @@ fn a_stolen_key_does_not_decide_what_later_backups_of_its_series_restore_to() {
     let exchanged: Falsify = |recipe| recipe.chunks.swap(0, 5);
     for falsify in [zeros, swapped, exchanged] {
         let mut case = Case::new();
+        // The machine that goes on has digested all of it, and remembers it.
+        let memory = tempfile::tempdir().unwrap();
+        *case.world.segments.lock().unwrap() = Some(memory.path().to_owned());
+        let image = case.living[2].1.clone();
+        case.backup(b"db", "db-1", &image);
         let label = KeyLabel::default();
         let forger = Forger::steal(&case.storage, b"db");
         let all = case.open(b"all");
         all.add_key(b"db again", COST, &label, &KeyAccess::write_only(&["db-*"])).unwrap();
         let id = add_false_snapshot(&case, &forger, falsify);
         all.remove_key(&forger.id.to_string()).unwrap();
-        let image = case.living[2].1.clone();
         for password in [&b"db again"[..], b"db again", b"all"] {
             case.backup(password, "db-1", &image);
         }
+        assert!(memory.path().read_dir().unwrap().next().is_some(), "there is a memo");
         let changed = kit::changed(&image, 5);
         case.backup(b"db again", "db-1", &changed);
         let all = case.open(b"all");

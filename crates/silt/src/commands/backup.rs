@@ -359,6 +359,7 @@ pub fn conclude(session: &Session<'_>, args: &Backup, report: &BackupReport) -> 
         value["dry_run"] = json!(args.dry_run);
         value["written_bytes"] = json!(report.stored_bytes);
         value["map_distrusted"] = json!(report.map_distrusted);
+        value["recognized_segments"] = json!(report.recognized_segments);
         value["adopted_containers"] = json!(report.adopted_containers);
         value["unreadable_bytes"] = json!(unreadable);
         value["unreadable_entries"] = json!(missed);

@@ -174,3 +174,25 @@ fn a_backup_names_the_way_out_of_a_damaged_head() {
     place.silt(&["recover", "vm"]).exits(0);
     place.silt(&["backup", "vm", &image]).exits(0);
 }
+
+/// The second backup recognizes segments by their hash; a dry run remembers nothing.
+#[test]
+fn an_unchanged_disk_is_recognized_by_what_the_machine_remembers() {
+    let place = Place::new();
+    place.write("disk.raw", &disk(3, 16));
+    let recognized = |more: &[&str]| {
+        let args = [&["backup", "vm", "disk.raw", "--json"], more].concat();
+        place.silt(&args).exits(0).summary()["recognized_segments"].as_u64().unwrap()
+    };
+    assert_eq!(recognized(&["--dry-run"]), 0);
+    assert_eq!(recognized(&[]), 0);
+    let all = recognized(&[]);
+    assert!(all > 0);
+    assert_eq!(recognized(&["--no-parent"]), 0);
+    place.write("disk.raw", &changed(&disk(3, 16), 1));
+    assert!(recognized(&[]) < all);
+    assert!(restored(&place, "vm@latest") == changed(&disk(3, 16), 1));
+    std::fs::remove_dir_all(place.path("state")).unwrap();
+    assert_eq!(recognized(&[]), 0);
+    assert_eq!(recognized(&[]), all);
+}
