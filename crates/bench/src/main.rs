@@ -45,6 +45,10 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+// The bounds are read with buffers as the program's.
+#[global_allocator]
+static ALLOCATOR: silt_source::LargeAligned = silt_source::LargeAligned;
+
 /// Errors end the program with their text; nobody tells them apart.
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 

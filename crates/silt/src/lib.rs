@@ -18,6 +18,9 @@ use silt_terminal::{
     advice, confirm, failure, output, progress, rate, secrets, snapshot_name, window,
 };
 
+#[global_allocator]
+static ALLOCATOR: silt_source::LargeAligned = silt_source::LargeAligned;
+
 /// A program that is this library: `silt`, or one with further kinds of storage.
 #[derive(Clone, Copy, Debug)]
 pub struct Program {

@@ -4,6 +4,7 @@
 //! export of an NBD server, or a byte stream. A volume is restored to a [`VolumeTarget`]. All I/O
 //! is synchronous and positioned, so that several threads may read and write concurrently.
 
+mod allocator;
 mod changed;
 mod in_use;
 pub mod nbd;
@@ -12,6 +13,7 @@ mod positioned;
 mod source;
 mod target;
 
+pub use allocator::LargeAligned;
 pub use changed::{CHANGED_MAP_BYTES_MAX, ChangedMap, MapForm};
 pub use source::qcow2;
 pub use source::{

@@ -17,10 +17,10 @@ use crate::durable::{self, Folders, TempFile};
 use crate::storage::{already_exists, name_in_the_way, not_found};
 use crate::{ByteRange, Guarantees, Key, ListPage, ObjectMeta, PutMode, Storage};
 
-/// The folder of files that are not published yet; no key begins with a dot.
 /// Enough for the processors of a small machine and a disk that searches, few enough for a folder
 /// on the network.
 const REQUESTS_AT_ONCE: usize = 4;
+/// The folder of files that are not published yet; no key begins with a dot.
 const TEMP_FOLDER: &str = ".tmp";
 
 /// The age at which a temporary file counts as left by a crash.
