@@ -35,6 +35,7 @@ pub struct Program {
 /// Reads the environment, takes over the signals of the process, and prints to standard output and
 /// standard error.
 pub fn main_with(program: &Program) -> ExitCode {
+    silt_source::return_large_buffers();
     let command = cli::command().name(program.name);
     let parsed = command.try_get_matches();
     let parsed =

@@ -23,6 +23,23 @@ const LARGE_ALIGNMENT: usize = 64;
 #[derive(Clone, Copy, Debug)]
 pub struct LargeAligned;
 
+/// From this size on, memory that is freed goes back to the system at once, in bytes.
+#[cfg(target_env = "gnu")]
+const RETURNED_BYTES: i32 = 256 << 10;
+
+/// Makes the C library give memory of large buffers back to the system when it is freed, for a
+/// program to call when it begins.
+///
+/// By default glibc raises the size from which it does so to that of the largest buffer that was
+/// freed. Then every thread's buffers stay in a heap of its own.
+pub fn return_large_buffers() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: a parameter of the allocator, whose value is in the allowed range.
+    unsafe {
+        libc::mallopt(libc::M_MMAP_THRESHOLD, RETURNED_BYTES);
+    }
+}
+
 /// The alignment to ask for; `None` if that of `malloc` is enough.
 fn alignment(layout: Layout) -> Option<usize> {
     let least = if layout.size() >= LARGE_BYTES { LARGE_ALIGNMENT } else { 1 };
