@@ -468,6 +468,9 @@ struct DeletionOptions {
     /// The silt program.
     #[arg(long, default_value = "silt", value_name = "FILE")]
     silt: PathBuf,
+    /// Instead of --gib, and for each of the series.
+    #[arg(long, hide = true)]
+    mib: Option<u64>,
     /// Make the large series and measure nothing.
     #[arg(long, hide = true)]
     only_series: bool,

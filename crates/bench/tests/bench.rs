@@ -49,6 +49,22 @@ fn row(text: &str, name: &str) -> Vec<f64> {
 }
 
 #[test]
+fn deletion_leaks_what_is_predicted() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = bench(&["deletion", "--mib", "256", "--series", "2", "--run", "64"], folder.path());
+    // Deletions, predicted, counted and forecast.
+    let [deletions, predicted, counted, forecast] = row(&text, "9 |")[..] else { panic!("{text}") };
+    assert!((deletions - 9.0).abs() < 1e-9 && predicted > 0.15, "{text}");
+    // Some 80 chunks, of which chance makes 9 more or less.
+    assert!((0.3..0.9).contains(&(counted / predicted)), "{text}");
+    assert!((0.6..2.0).contains(&(forecast / counted)), "{text}");
+    for method in ["by summary vectors", "local, without vectors", "sweep", "the same in 8"] {
+        assert!(row(&text, method)[0] > 0.0, "{text}");
+    }
+    assert!(row(&text, "ratio").len() == 2, "{text}");
+}
+
+#[test]
 fn sharing_reaches_what_is_possible() {
     let folder = disks();
     let text = bench(&["sharing"], folder.path());
