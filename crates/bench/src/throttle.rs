@@ -44,9 +44,9 @@ pub struct Options {
     silt: PathBuf,
 }
 
-/// What a host of the papers' cluster reads for a snapshot of its machines: 220 GB (002, local I/O
-/// of dirty bits), which is 22 % of 25 disks of 40 GB (001).
-const HOST_DIRTY_BYTES: f64 = 220e9;
+/// What a host of the papers' cluster reads for a snapshot of its 25 machines of 40 GB, of which
+/// 22 % are in segments that have changed (001).
+const HOST_DIRTY_BYTES: f64 = 25.0 * 40e9 * 0.22;
 /// Percent of the different chunks that are shared (000: sigma).
 const SHARE: &str = "2";
 /// Requests a second of the process beside: reads and writes of 4 KiB that pass the page cache.

@@ -176,6 +176,11 @@ pub fn copies_plot(layout: &Layout) -> String {
         let of = |failed| layout.of_own(copies, failed, 100);
         lines.push(line(format!("{copies} copies of popular blocks"), &of));
     }
+    lines.push(Line {
+        name: "published: mixed, 6 copies".to_owned(),
+        points: vec![(3.0, 69.5), (3.0, 99.7)],
+        is_published: true,
+    });
     plot("Snapshots that survive, 100 hosts", "failed hosts", 0.0, &lines)
 }
 

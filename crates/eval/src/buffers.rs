@@ -186,7 +186,7 @@ fn figure(
         table.row(vec![number(*size as f64 / 1e3), counted, run, read, "-".to_owned()]);
     }
     table.note(note);
-    Ok((table, plot_values(title, (axis, "hours"), 0.0, &lines)))
+    Ok((table, plot_values(title, (axis, "hours"), 1.0, &lines)))
 }
 
 const KB: usize = 1000;

@@ -130,6 +130,6 @@ pub fn table(machines: &str, trace: &Trace, outcomes: &Outcomes) -> (Table, Stri
          where the text does: it gives neither the rate, nor how many bins there are, nor how \
          large the cache is (16 containers of 1,024 chunks here).",
     );
-    let svg = silt_report::plot(&title, "log10 of raw data : index", 0.0, &lines);
+    let svg = silt_report::plot_from(&title, "log10 of raw data : index", (3.0, 80.0), &lines);
     (table, svg)
 }
