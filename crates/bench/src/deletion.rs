@@ -177,18 +177,19 @@ fn median(mut values: Vec<f64>) -> f64 {
 pub fn run(options: &DeletionOptions) -> Result<()> {
     std::fs::create_dir_all(&options.work)?;
     let place = Place { folder: options.work.join("deletion"), silt: options.silt.clone() };
-    let bytes = options.gib << 30;
+    let bytes = options.mib.map_or(options.gib << 30, |mib| mib << 20);
     if options.only_series {
         let repository = init(&place.folder)?;
         series(&repository, "large", bytes, options.run, 1)?;
         return Ok(());
     }
-    eprintln!("a series of {DAYS} snapshots of {} GiB, runs of {}", options.gib, options.run);
+    let mib = bytes >> 20;
+    eprintln!("a series of {DAYS} snapshots of {mib} MiB, runs of {}", options.run);
     // By a process of its own: children begin with their parent's peak of memory.
     Call::new(std::env::current_exe()?)
         .args(&["deletion", "--only-series", "--work"])
         .arg(&options.work)
-        .args(&["--gib", &options.gib.to_string(), "--run", &options.run.to_string()])
+        .args(&["--mib", &mib.to_string(), "--run", &options.run.to_string()])
         .run()?;
     let ids = place.snapshots()?;
     one_deletion(&place, &ids)?;
@@ -248,12 +249,13 @@ fn leakage(place: &Place, ids: &[Id], bytes: u64) -> Result<()> {
 
 /// One deletion among many series against a mark-and-sweep of all of them.
 fn many_series(place: &Place, options: &DeletionOptions) -> Result<()> {
-    eprintln!("{} series of 1 GiB", options.series);
+    let mib = options.mib.unwrap_or(1 << 10);
+    eprintln!("{} series of {mib} MiB", options.series);
     let repository = init(&place.folder)?;
     let mut all = Vec::new();
     for number in 0..options.series {
         let name = format!("vm{number}");
-        all.push((name.clone(), series(&repository, &name, 1 << 30, options.run, number + 2)?));
+        all.push((name.clone(), series(&repository, &name, mib << 20, options.run, number + 2)?));
     }
     let sweep = seconds(|| {
         for (name, _) in &all {
@@ -272,7 +274,7 @@ fn many_series(place: &Place, options: &DeletionOptions) -> Result<()> {
     }
     let (walls, cpus) = each.into_iter().unzip();
     let (wall, cpu) = (median(walls), median(cpus));
-    println!("\n| {} series of 1 GiB, 10 snapshots each | wall s | CPU s |", options.series);
+    println!("\n| {} series of {mib} MiB, 10 snapshots each | wall s | CPU s |", options.series);
     println!("|---|---:|---:|");
     println!("| one deletion by summary vectors | {wall:.4} | {cpu:.4} |");
     println!("| mark-and-sweep of the repository | {:.2} | {:.2} |", sweep.0, sweep.1);

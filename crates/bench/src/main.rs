@@ -37,6 +37,7 @@ mod run;
 mod scan;
 mod sharing;
 mod system;
+mod throttle;
 mod trees;
 mod workload;
 
@@ -151,6 +152,11 @@ Each host is a network namespace. Needs iproute2 and nats-server.")]
         after_help = "Example:\n  silt-bench histories --work /srv/bench --seed 1 --count 50"
     )]
     Histories(histories::Options),
+    /// Measure several backups at once with a limit on reading, and without
+    #[command(
+        after_help = "Example:\n  silt-bench throttle --disks /vm/fleet --work /srv/bench --fio fio"
+    )]
+    Throttle(throttle::Options),
 }
 
 #[derive(clap::Args)]
@@ -472,6 +478,9 @@ struct DeletionOptions {
     /// The silt program.
     #[arg(long, default_value = "silt", value_name = "FILE")]
     silt: PathBuf,
+    /// Instead of --gib, and for each of the series.
+    #[arg(long, hide = true)]
+    mib: Option<u64>,
     /// Make the large series and measure nothing.
     #[arg(long, hide = true)]
     only_series: bool,
@@ -553,6 +562,7 @@ fn main() -> ExitCode {
         Command::Hosts(options) => hosts::run(&options),
         Command::Index(options) => index::run(&options),
         Command::Histories(options) => histories::run(&options),
+        Command::Throttle(options) => throttle::run(&options),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

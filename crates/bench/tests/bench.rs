@@ -34,7 +34,7 @@ fn bench(arguments: &[&str], folder: &Path) -> String {
     if !matches!(arguments[0], "sharing" | "join") {
         command.arg("--silt").arg(program.with_file_name("silt"));
     }
-    if matches!(arguments[0], "sharing" | "rounds") {
+    if matches!(arguments[0], "sharing" | "rounds" | "throttle") {
         command.arg("--disks").arg(folder);
     }
     let output = command.output().unwrap();
@@ -46,6 +46,56 @@ fn bench(arguments: &[&str], folder: &Path) -> String {
 fn row(text: &str, name: &str) -> Vec<f64> {
     let line = text.lines().find(|line| line.starts_with(&format!("| {name}"))).unwrap();
     line.split('|').filter_map(|cell| cell.trim().parse().ok()).collect()
+}
+
+#[test]
+fn deletion_leaks_what_is_predicted() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = bench(&["deletion", "--mib", "256", "--series", "2", "--run", "64"], folder.path());
+    // Deletions, predicted, counted and forecast.
+    let [deletions, predicted, counted, forecast] = row(&text, "9 |")[..] else { panic!("{text}") };
+    assert!((deletions - 9.0).abs() < 1e-9 && predicted > 0.15, "{text}");
+    // Some 80 chunks, of which chance makes 9 more or less.
+    assert!((0.3..0.9).contains(&(counted / predicted)), "{text}");
+    assert!((0.6..2.0).contains(&(forecast / counted)), "{text}");
+    for method in ["by summary vectors", "local, without vectors", "sweep", "the same in 8"] {
+        assert!(row(&text, method)[0] > 0.0, "{text}");
+    }
+    assert!(row(&text, "ratio").len() == 2, "{text}");
+}
+
+/// The limit is on all backups together; without it they are faster, and store as much.
+#[test]
+fn a_limit_on_reading_holds_for_all_backups_together() {
+    let folder = disks();
+    let fio = Command::new("fio").arg("--version").output().is_ok();
+    let mut small = vec!["throttle", "--tasks", "1,2", "--limit-mb", "2", "--copies", "1"];
+    small.extend(["--idle-s", "1"]);
+    small.extend(if fio { &["--fio", "fio"][..] } else { &[] });
+    let text = bench(&small, folder.path());
+    // Tasks, processor, memory, read, written and hours; between them what is published.
+    let (_, limited) = text.split_once("2 MB/s together").unwrap();
+    let (limited, unlimited) = limited.split_once("no limit").unwrap();
+    for tasks in ["1 |", "2 |"] {
+        let cells = row(limited, tasks);
+        let (memory, read, written, hours) = (cells[3], cells[5], cells[7], cells[9]);
+        // Two segments change on each disk, of which the first passes at once.
+        assert!(hours > 0.45 * 220e9 / 2e6 / 3600.0, "{text}");
+        // What was changed was read, and not much more than that.
+        let of_changed = read * 1e6 * hours * 3600.0 / 220e9;
+        assert!((0.98..2.0).contains(&of_changed), "{of_changed}: {text}");
+        assert!(memory > 10.0 && written >= 0.0, "{text}");
+        assert!(row(unlimited, tasks)[8] > read, "{text}");
+    }
+    if fio {
+        for beside in ["nothing", "1 at once, 2 MB/s", "2 at once, no limit"] {
+            let latency = row(&text, beside);
+            assert!(latency.len() == 4 && latency.iter().all(|ms| *ms > 0.0), "{text}");
+            assert!(latency[0] <= latency[1] && latency[2] <= latency[3], "{text}");
+        }
+    } else {
+        eprintln!("SKIPPED: no fio, so that latency is not measured");
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use crate::schemes::{BLOCK_CHUNKS, BLOCKS_SHARE, Needed};
+use crate::schemes::{BLOCK_CHUNKS, BLOCKS_SHARE, Needed, Outcomes};
 use crate::trace::{Print, SEGMENT_CHUNKS, Segment, Trace};
 use silt_report::{Line, Table, number, percent, plot};
 use silt_report::{Random, draw};
@@ -19,29 +19,32 @@ pub struct Layout {
     pub shared: f64,
 }
 
-/// Copies of a block, and of a shared one.
+/// Copies of a block, and of a shared one; bytes of a block of the file system (000).
 const COPIES: usize = 3;
 const SHARED_COPIES: usize = 6;
 const BLOCK_BYTES: f64 = 64.0 * 1024.0 * 1024.0;
 /// How blocks of a segment are counted: chunks of a block, and hosts. A block must hold several
 /// segments, and be a small part of what its host has, as blocks of 64 MiB are.
 const COUNTED: (usize, usize) = (8 * SEGMENT_CHUNKS, 8);
-/// Published (000): a host's snapshots take 3,065 GB in three copies, of which 7 GB a copy are
-/// popular, and a host has 25 machines of 40 GB in segments of 2 MiB; there are 100 hosts.
-const HOST_BYTES: f64 = 3065e9;
-const HOST_SHARED_BYTES: f64 = 7e9;
+/// The cluster (000): a host has 10 TB of raw snapshots of 25 machines of 40 GB in segments of 2
+/// MiB; there are 100 hosts.
+const HOST_RAW_BYTES: f64 = 10e12;
 const MACHINES: f64 = 25.0;
 const HOSTS: f64 = 100.0;
 const MACHINE_SEGMENTS: f64 = 40e9 / (2.0 * 1024.0 * 1024.0);
 
 impl Layout {
-    /// The published cluster by the sizes that are published of it. A segment whose chunks are
-    /// mixed with those of other machines depends on so many blocks.
-    pub fn published(blocks_of_segment: f64) -> Self {
+    /// The published cluster, if the product leaves there what it leaves of a trace: of its raw
+    /// snapshots, in own stores and in the shared one. A segment whose chunks are mixed with those
+    /// of other machines depends on as many blocks as are counted.
+    pub fn scaled(trace: &Trace, outcomes: &Outcomes) -> Self {
+        let popular = outcomes.popular.iter().find(|popular| popular.share == BLOCKS_SHARE);
+        let (stored, shared) = popular.map_or((0, 0), |popular| (popular.stored, popular.entries));
+        let bytes = |chunks: u64| chunks as f64 / trace.raw_chunks() as f64 * HOST_RAW_BYTES;
         Self {
-            mixed: MACHINE_SEGMENTS * blocks_of_segment,
-            own: (HOST_BYTES / 3.0 - HOST_SHARED_BYTES) / MACHINES / BLOCK_BYTES,
-            shared: HOST_SHARED_BYTES * HOSTS / BLOCK_BYTES,
+            mixed: MACHINE_SEGMENTS * blocks_of_segment(trace),
+            own: bytes(stored - shared) / MACHINES / BLOCK_BYTES,
+            shared: bytes(shared) * HOSTS / BLOCK_BYTES,
         }
     }
 
@@ -106,8 +109,8 @@ fn survives(copies: usize, failed: usize, hosts: usize, random: &mut Random) -> 
     false
 }
 
-/// The published values beside those that follow from the published sizes.
-pub fn table(trace: &Trace) -> Table {
+/// The published values beside those that follow from what the product leaves of the trace.
+pub fn table(layout: &Layout) -> Table {
     // The text has five of the sixteen values: d, p, mixed, own stores.
     let published = [
         (3, 100, Some("69.5"), Some("99.7")),
@@ -118,7 +121,7 @@ pub fn table(trace: &Trace) -> Table {
         (20, 1000, None, Some("99.62")),
     ];
     let mut table = Table::new(
-        "Snapshots that survive failed hosts, from the published sizes, %",
+        "Snapshots that survive failed hosts of the published cluster, %",
         &[
             "failed hosts",
             "hosts",
@@ -128,8 +131,6 @@ pub fn table(trace: &Trace) -> Table {
             "published (output)",
         ],
     );
-    let blocks = blocks_of_segment(trace);
-    let layout = Layout::published(blocks);
     for (failed, hosts, mixed, own) in published {
         table.row(vec![
             failed.to_string(),
@@ -142,17 +143,19 @@ pub fn table(trace: &Trace) -> Table {
     }
     table.note(format!(
         "If d of p hosts fail, a block with r copies survives with probability 1 - \
-         C(d,r)/C(p,r), and a snapshot if all its blocks do, as if independently. Inputs: 3,065 \
-         GB a host in three copies, of which 7 GB a copy are popular; 25 machines a host, 40 GB \
-         each; blocks of 64 MiB; {COPIES} copies, {SHARED_COPIES} of popular blocks. So a \
-         snapshot depends on {} blocks of its own and at most on all {} popular ones. Where \
-         chunks are mixed it depends on {} blocks: 19,073 segments, each in {} blocks, as \
-         counted on the generated trace with stateless routing ({} hosts append what comes to \
-         blocks of {} chunks). Nothing is fitted.",
+         C(d,r)/C(p,r), and a snapshot if all its blocks do, as if independently. Inputs: 10 TB \
+         of raw snapshots a host, of 25 machines of 40 GB; blocks of 64 MiB; {COPIES} copies, \
+         {SHARED_COPIES} of popular blocks. Of the raw snapshots, as much is stored and shared as \
+         the product leaves of the generated trace with 2 % popular (the table of copies). So a \
+         snapshot depends at most on {} blocks, which are all of its own store, and on all {} \
+         popular ones. Where chunks are mixed it depends on {} blocks: {:.0} segments, each in {} \
+         blocks, as counted on the generated trace with stateless routing ({} hosts append what \
+         comes to blocks of {} chunks). Nothing is fitted.",
         number(layout.own),
         number(layout.shared),
         number(layout.mixed),
-        number(blocks),
+        MACHINE_SEGMENTS.floor(),
+        number(layout.mixed / MACHINE_SEGMENTS),
         COUNTED.1,
         COUNTED.0,
     ));
@@ -161,8 +164,7 @@ pub fn table(trace: &Trace) -> Table {
 
 /// Survival over failed hosts, as the paper's figure: a line for each number of copies of popular
 /// blocks, and one for mixed chunks.
-pub fn copies_plot(trace: &Trace) -> String {
-    let layout = Layout::published(blocks_of_segment(trace));
+pub fn copies_plot(layout: &Layout) -> String {
     let failed = || 0..=10_usize;
     let line = |name: String, of: &dyn Fn(usize) -> f64| Line {
         name,
@@ -174,6 +176,11 @@ pub fn copies_plot(trace: &Trace) -> String {
         let of = |failed| layout.of_own(copies, failed, 100);
         lines.push(line(format!("{copies} copies of popular blocks"), &of));
     }
+    lines.push(Line {
+        name: "published: mixed, 6 copies".to_owned(),
+        points: vec![(3.0, 69.5), (3.0, 99.7)],
+        is_published: true,
+    });
     plot("Snapshots that survive, 100 hosts", "failed hosts", 0.0, &lines)
 }
 

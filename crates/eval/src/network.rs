@@ -198,7 +198,7 @@ fn member(machine: &Machine) -> RoundMember<'_> {
     }
 }
 
-/// Segments of a machine in the two exchanges whose difference counts. All change, so that each
+/// Segments of a machine, ours, in the two exchanges whose difference counts. All change, so that each
 /// join reads several blocks of each run.
 const SEGMENTS: [usize; 2] = [64, 128];
 

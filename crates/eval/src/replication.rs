@@ -5,7 +5,7 @@ use crate::schemes::{BLOCKS_SHARE, Outcomes};
 use crate::trace::Trace;
 use silt_report::{Table, number};
 
-/// Copies of blocks that are not popular.
+/// Copies of blocks that are not popular (000).
 const COPIES: f64 = 3.0;
 /// Raw snapshots of a host (000).
 const HOST_RAW_GB: f64 = 10_000.0;

@@ -52,13 +52,14 @@ pub struct Outcomes {
     pub blocks: Vec<Vec<Needed>>,
 }
 
-/// The cluster that the papers report on: raw bytes, machines, bytes of an index entry.
+/// The cluster that the papers report on: raw bytes and machines (000), bytes of an index entry
+/// (001, u).
 const RAW_BYTES: f64 = 1e15;
 const HOSTS: f64 = 100.0;
 const ENTRY_BYTES: f64 = 40.0;
-/// Bins of stateless routing for each host.
-const BINS: usize = 1024;
-/// Rounds of a day.
+/// Bins of stateless routing: ours, as the text gives no number.
+pub const BINS: usize = 1024;
+/// Rounds of a day: ours.
 const ROUNDS: usize = 2;
 /// Popular shares of the different chunks, rising: what is shared stays so.
 const SHARES: [f64; 6] = [0.005, 0.01, 0.02, 0.04, 0.08, 0.16];
@@ -160,6 +161,8 @@ pub fn run_all(trace: &Trace) -> Result<Outcomes> {
     });
     let (rounds, whole, same) = (stored(&rounds?), whole?, same?);
     let mut schemes = Vec::new();
+    // Published as what is left, 24.13 and 12.05 % (000): of what a perfect scheme removes, which
+    // leaves 4.8 % if 8.6 % that are left are an efficiency of 96.01 %.
     let mut push = |name: &str, (stored_chunks, index_entries), published| {
         let name = name.to_owned();
         schemes.push(Outcome { name, stored_chunks, index_entries, published });

@@ -11,7 +11,7 @@ use siltstone::{DetectionOptions, SharePolicy};
 use crate::Result;
 use crate::fleet::Fleet;
 use crate::routed::pieces;
-use crate::schemes::{ONE_SIGNATURE, chunks, dirty_chunks};
+use crate::schemes::{BINS, ONE_SIGNATURE, chunks, dirty_chunks};
 use crate::spans::PAPER;
 use crate::trace::Trace;
 use silt_report::{Table, bars, number};
@@ -21,12 +21,11 @@ const DISK: f64 = 50e6;
 const NETWORK: f64 = 128e6;
 /// A question to another host and its answer, in seconds. Not published.
 const MESSAGE_S: f64 = 0.001;
-/// Bytes of a chunk, of a fingerprint that is asked for, and of a container.
+/// Bytes of a chunk, of a fingerprint that is asked for (001, u), and of a container (ours).
 const CHUNK: f64 = 4096.0;
 const RECORD: f64 = 40.0;
 const CONTAINER: f64 = 8.0 * 1024.0 * 1024.0;
-/// Bins of the cluster, and hosts, of which one is the machine's own.
-const BINS: usize = 1024;
+/// The share that is popular (000: sigma).
 const SHARE: f64 = 0.02;
 
 /// What was counted for one dirty segment, the mean.

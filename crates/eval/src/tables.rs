@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Instant;
 
+use crate::availability::Layout;
 use crate::buffers::{Measured, Simulated};
 use crate::deletion::{self, Costs};
 use crate::generate::{Shape, generate};
@@ -59,8 +60,9 @@ pub fn run(options: &Tables) -> Result<()> {
     let machines = options.shape.machines.min(32);
     let base = Shape { machines, segments: 6, days: 6, ..shape };
     page.add("sensitivity", &sensitivity::table(&base)?)?;
-    page.add("availability", &availability::table(&generated))?;
-    page.plot("availability", &availability::copies_plot(&generated))?;
+    let layout = Layout::scaled(&generated, &outcomes);
+    page.add("availability", &availability::table(&layout))?;
+    page.plot("availability", &availability::copies_plot(&layout))?;
     let placed = availability::counted(&generated, &outcomes.blocks, 100, options.trials);
     page.add("availability-counted", &placed)?;
     page.add("blocks", &replication::blocks())?;

@@ -12,7 +12,7 @@ mod tables;
 
 pub use page::Page;
 pub use random::{Random, draw, floor};
-pub use tables::{Line, Table, bars, number, percent, plot, plot_values};
+pub use tables::{Line, Table, bars, number, percent, plot, plot_from, plot_values};
 
 /// What commands of evaluations return.
 pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;

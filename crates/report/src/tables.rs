@@ -116,7 +116,12 @@ impl Scale {
 
 /// Draws shares in percent, from `low` to 100, over a common axis.
 pub fn plot(title: &str, x_name: &str, low: f64, lines: &[Line]) -> String {
-    draw(title, (x_name, "%"), (0.0, low, 100.0), lines)
+    plot_from(title, x_name, (0.0, low), lines)
+}
+
+/// The same over an axis that begins at `left`.
+pub fn plot_from(title: &str, x_name: &str, (left, low): (f64, f64), lines: &[Line]) -> String {
+    draw(title, (x_name, "%"), (left, low, 100.0), lines)
 }
 
 /// Draws values from 0 on over an axis that begins at `left`.
@@ -195,7 +200,7 @@ pub fn bars(title: &str, y_name: &str, parts: &[&str], groups: &[(String, Vec<f6
 
 /// An empty sheet with a title.
 fn sheet(title: &str) -> String {
-    let (width, height) = (LEFT + WIDTH + 190.0, TOP + HEIGHT + 50.0);
+    let (width, height) = (LEFT + WIDTH + 230.0, TOP + HEIGHT + 50.0);
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" \
          font-family=\"sans-serif\" font-size=\"11\">\n\

@@ -17,13 +17,13 @@ use silt_report::{Line, Table, number, plot_values};
 pub const KEPT: usize = 10;
 /// The misjudgement of a vector that both papers and the product aim at.
 pub const AIMED: f64 = 0.01;
-/// Chunks that change together.
+/// Chunks that change together: ours.
 const RUN: usize = 64;
-/// Deletions of the table, but for the last.
+/// Deletions of the table, but for the last: where 000 has measured.
 const DELETIONS: [usize; 5] = [1, 3, 5, 7, 9];
 const PUBLISHED: [(&str, &str); 5] =
     [("0.02", "0.01"), ("0.06", "0.055"), ("0.10", "0.09"), ("0.14", "0.12"), ("0.18", "0.15")];
-/// Deletions after which 000 repairs, by its formula at 5 %.
+/// The last, where 000 has measured, too: a place on the axis, which no figure follows from.
 const MANY: usize = 245;
 
 /// What is left behind after some deletions. Shares are of the chunks stored before the first.

@@ -13,11 +13,11 @@ use crate::trace::Trace;
 use crate::{Result, cpu_seconds};
 use silt_report::{Line, Table, number, plot_values};
 
-/// Rounds of a day of the machines whose snapshots are deleted.
+/// Rounds of a day of the machines whose snapshots are deleted: ours.
 const ROUNDS: usize = 2;
-/// A host of the published cluster: 25 machines of 40 GB.
+/// A host of the published cluster: 25 machines of 40 GB (000).
 const HOST_BYTES: f64 = 25.0 * 40e9;
-/// Phases of a sweep that has little memory.
+/// Phases of a sweep that has little memory: ours.
 const PHASES: u64 = 8;
 
 /// A way to find what is dead after the oldest snapshot of every series was deleted.
@@ -231,8 +231,8 @@ pub fn hours(counted: &Counted, disk_bytes: f64, method: Method, (p, rate): (f64
     read / rate / 3600.0
 }
 
-/// The rates at which a host reads from the file system, by the papers: 50 MB/s alone, 30 where 50
-/// hosts read, 25 where 100 do.
+/// The rates at which a host reads from the file system: 50 MB/s alone, 30 where 50 hosts read, 25
+/// where 100 do. As remembered of the authors' longer text; those that we have give 50 alone.
 const HOSTS: [(f64, f64); 4] = [(25.0, 50e6), (25.0, 30e6), (50.0, 30e6), (100.0, 25e6)];
 
 /// Hours in clusters of several sizes, beside those published.
@@ -278,8 +278,9 @@ pub fn cluster(costs: &Costs) -> (Table, String) {
         "Hours = metadata of a host / rate; where everything is marked, every host reads the \
          metadata of all p hosts and marks 1/p of the chunks, so that hours = p x metadata of a \
          host / rate. Metadata: what was counted, scaled to 25 machines of 40 GB. Rates are \
-         inputs of the papers: 30 MB/s for each of 50 hosts, 25 for each of 100; for 25 hosts \
-         none is given, so the bounds are those of 50 MB/s, a host alone, and 30. The published \
+         inputs: 30 MB/s for each of 50 hosts, 25 for each of 100, remembered of the authors' \
+         longer text; for 25 hosts none is given, so the bounds are those of 50 MB/s, a host \
+         alone, and 30. The published \
          hours are those of metadata of 76 GB a host, 30 bytes for each chunk of every snapshot; \
          the product reads recipes that snapshots share once, and compresses them. Which groups \
          the published grouped method has is not given; it stands beside groups of 5 snapshots.",
