@@ -430,6 +430,46 @@ fn bases_never_become_links_and_deltas_may() {
 }
 
 #[test]
+fn dead_deltas_without_bases_keep_no_container_from_being_linked() {
+    let (storage, world) = (Arc::new(MemoryStorage::new()), World::new(1));
+    let repository = kit::init(storage, &world).unwrap();
+    // The second day resembles the first and has new blocks besides; the third has those alone.
+    let (first, new) = (kit::image(5, 200), kit::image(6, 200));
+    let second = [&kit::touched(&first, 7)[..], &new].concat();
+    let mut old = Vec::new();
+    for image in [&first, &second] {
+        old.push(kit::backup(&repository, "vm", image).unwrap().snapshot.id);
+        world.pass_seconds(86_400);
+    }
+    kit::backup(&repository, "vm", &new).unwrap();
+    assert!(repository.optimize("vm", &OPTIONS).unwrap().deltas > 10);
+    // The bases go, and the small deltas stay, as they are no reason to rewrite a container.
+    repository.delete("vm", &old, DeleteMethod::Approximate).unwrap();
+    let options = siltstone::ReclaimOptions { dead_share_min: 0.9, ..kit::THOROUGH };
+    repository.reclaim("vm", &options).unwrap();
+    let (deltas, slots) = stored(&repository);
+    let has_gone = |base: &Reference| !slots.contains(&base.bits());
+    assert!(deltas.iter().any(|(_, base)| has_gone(base)), "the case that is tested");
+    // Another machine has the new blocks.
+    kit::backup(&repository, "twin", &new).unwrap();
+    shared::build(&repository, SharePolicy::Duplicates).unwrap();
+    let report = repository.repoint("vm", &shared::spool()).unwrap();
+    assert!(report.linked_chunks > 100, "{report:?}");
+    let all = world.warnings.lock().unwrap();
+    assert!(all.is_empty(), "{all:?}");
+    drop(all);
+    let (deltas, _) = stored(&repository);
+    assert!(!deltas.iter().any(|(_, base)| has_gone(base)), "dead deltas went");
+    let head = repository.head(repository.series_id("vm")).unwrap().unwrap();
+    let dead = silt_repository::dead::read(&repository.objects, head.series, &head.dead).unwrap();
+    assert!(dead.references().all(|bits| slots.contains(&bits)), "the list names what is there");
+    let found = kit::latest(&repository, "vm").unwrap();
+    assert!(kit::restore(&repository, &found).unwrap() == new);
+    repository.reclaim("vm", &kit::THOROUGH).unwrap();
+    is_clean(&repository);
+}
+
+#[test]
 fn a_chunk_that_only_a_delta_has_can_be_shared() {
     let series = optimized(3);
     let repository = &series.repository;
