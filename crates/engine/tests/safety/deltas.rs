@@ -146,6 +146,43 @@ fn any_chunk_is_read_from_two_containers_at_most() {
     }
 }
 
+#[test]
+fn what_deltas_are_applied_to_never_becomes_a_delta_itself() {
+    let (storage, world) = (Arc::new(MemoryStorage::new()), World::new(1));
+    let repository = kit::init(storage.clone(), &world).unwrap();
+    let much_touched =
+        |image: &[u8], seed| (0..8_u64).fold(image.to_vec(), |one, n| kit::touched(&one, seed + n));
+    let (first, new) = (kit::image(5, 200), kit::image(6, 400));
+    let second = much_touched(&first, 100);
+    let third = [&much_touched(&second, 200)[..], &new].concat();
+    let images = vec![first, [&second[..], &new].concat(), third];
+    let mut ids = Vec::new();
+    for image in &images {
+        ids.push(kit::backup(&repository, "vm", image).unwrap().snapshot.id);
+        world.pass_seconds(86_400);
+    }
+    let series = Series { storage, world, repository, ids, images };
+    // The container of the second day has much that resembles nothing, so it stays at first.
+    let most = OptimizeOptions { container_share_min: 0.5, ..OPTIONS };
+    series.repository.optimize("vm", &most).unwrap();
+    let bases = |found: &[(Reference, Reference)]| {
+        found.iter().map(|(_, base)| base.bits()).collect::<BTreeSet<u64>>()
+    };
+    let (before, _) = stored(&series.repository);
+    let report = series.repository.optimize("vm", &OPTIONS).unwrap();
+    assert!(report.deltas > 10, "{report:?}");
+    let (after, _) = stored(&series.repository);
+    let new: BTreeSet<u32> = after
+        .iter()
+        .filter(|(delta, _)| !before.iter().any(|(old, _)| old == delta))
+        .map(|(delta, _)| delta.container())
+        .collect();
+    let is_there = |bits: &u64| new.contains(&Reference::from_bits(*bits).container());
+    assert!(bases(&before).iter().any(is_there), "the case that is tested: {before:?}");
+    assert_eq!(whole_days(&series, &series.repository), [0, 1, 2]);
+    nothing_leaks(&series, &series.repository);
+}
+
 /// Stops an action at every change of storage.
 fn stop_everywhere(series: &Series, action: fn(&Series, &Repository) -> Result<()>) -> u32 {
     kit::each_crash(
