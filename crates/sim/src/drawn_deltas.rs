@@ -13,7 +13,7 @@ impl Plan {
             |random: &mut Random| random.of(&[Series::Vm, Series::Vm, Series::Vm, Series::Other]);
         if random.once_in(2) {
             let one = series(random);
-            let backups = (0..1 + random.below(3)).map(|_| Action::Backup(one));
+            let backups = (0..=random.below(3)).map(|_| Action::Backup(one));
             self.prelude.extend(backups.chain([Action::Optimize(one)]));
         }
         for host in &mut self.hosts {
