@@ -39,6 +39,8 @@ for replica in 0 1 2 15 16 18 30; do
     done
   done
 done
+# A stored delta, whose base takes 192 of 256 parts of the input.
+{ printf '\x01\xc0\xff'; cat ../testdata/deltas/v1/base.bin ../testdata/deltas/v1/delta.bin; } >corpus/deltas/stored
 # Inputs of a replication are slow, and short ones do little.
 options() {
   [[ $1 != repl* ]] || echo -len_control=0 -max_len=64

@@ -62,6 +62,13 @@ mutate filling "$engine/copies/change.rs" 's/list\.filling\.push\(location\.to_o
 # A new place can be opened before it knows the others.
 mutate list-before-configuration "$engine/copies/change.rs" 's/lists\.iter\(\)\.filter\(\|list\| list\.number > highest\)\.try_for_each\(\|list\| list\.put\(new\)\)\?;//'
 
+# A reclaim removes dead chunks that deltas are applied to.
+mutate delta-bases "$engine/deletion/plan.rs" 's/reclaimable = reclaimable\.without\(&self\.bases\(\)\?\);//'
+# Chunks that deltas are applied to become links.
+mutate linked-bases "$engine/shared/repoint.rs" 's/ && !dead::holds\(bases, slot\)//'
+# Chunks that deltas are applied to become deltas.
+mutate one-level "$engine/optimize/search.rs" 's/let must_stay = dead::holds\(bases, slot\);/let must_stay = false \& !bases.is_empty();/'
+
 if [ ${#missed[@]} -gt 0 ]; then
   echo "not found: ${missed[*]}" >&2
   exit 1

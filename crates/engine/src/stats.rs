@@ -2,6 +2,7 @@
 
 use silt_format::names::Numbered;
 use silt_format::{Error, Head, LevelBytes, Result, SeriesId, names};
+use silt_repository::chunks::open_container;
 use silt_repository::event::Warning;
 use silt_repository::objects::is_damage;
 
@@ -43,6 +44,12 @@ pub struct SeriesStats {
     pub container_bytes: u64,
     /// The number of chunks that deltas are applied to, and that stay for them.
     pub delta_bases: u64,
+    /// The number of chunks that are stored as deltas.
+    pub deltas: u64,
+    /// Bytes of these chunks.
+    pub delta_chunk_bytes: u64,
+    /// Bytes that the deltas take in their containers: their part of compressed frames.
+    pub delta_bytes: u64,
     /// Bytes of recipes, snapshots, summary vectors and heads in storage.
     pub metadata_bytes: u64,
 }
@@ -72,6 +79,34 @@ impl Repository {
                 } else {
                     stats.metadata_bytes += bytes;
                 }
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts the deltas of a series. Reads the directories of rewritten containers, if it has any
+    /// deltas.
+    fn count_deltas(&self, head: &Head, stats: &mut SeriesStats) -> Result<()> {
+        if head.delta_bases.is_empty() {
+            return Ok(());
+        }
+        for (number, tag) in head.containers.iter().filter(|(_, tag)| tag.is_rewritten()) {
+            let container = match open_container(&self.objects, head.series, number, tag) {
+                Err(error) if is_damage(&error) => {
+                    self.warn(Warning::after(&error, "its deltas are not counted"));
+                    continue;
+                }
+                other => other?,
+            };
+            let directory = &container.directory;
+            for delta in &directory.deltas {
+                stats.deltas += 1;
+                stats.delta_chunk_bytes += u64::from(delta.chunk_bytes);
+                let place = directory.slot(delta.slot);
+                let frame = place.and_then(|at| directory.frames.get(usize::from(at.frame)));
+                let (Some(place), Some(frame)) = (place, frame) else { continue };
+                let (packed, raw) = (u64::from(frame.sealed_bytes), u64::from(frame.raw_bytes));
+                stats.delta_bytes += u64::from(place.length) * packed / raw.max(1);
             }
         }
         Ok(())
@@ -117,6 +152,7 @@ impl Repository {
         }
         stats.delta_bases = head.delta_bases.iter().map(|list| list.slots).sum();
         self.count_objects(head.series, &mut stats)?;
+        self.count_deltas(head, &mut stats)?;
         // The leftovers of an interrupted first backup are not a series.
         let is_one = stats.snapshots + stats.containers > 0 || !head.deleted.is_empty();
         Ok(is_one.then_some(stats))

@@ -93,15 +93,20 @@ pub fn image(random: &mut Random) -> Vec<u8> {
     bytes
 }
 
-/// Changes a disk as in a day: writes, zeroes and copies some blocks, or none.
+/// Changes a disk as in a day: writes, zeroes, copies and touches some blocks, or none.
 pub fn change(bytes: &mut [u8], random: &mut Random) {
     for _ in 0..random.below(12) {
         let at = random.below(BLOCKS) * BLOCK;
-        match random.below(5) {
+        match random.below(7) {
             0 => bytes[at..at + BLOCK].fill(0),
             1 => {
                 let from = random.below(BLOCKS) * BLOCK;
                 bytes.copy_within(from..from + BLOCK, at);
+            }
+            // What is left resembles what was there.
+            2..=4 => {
+                let start = at + random.below(BLOCK - 16);
+                random.fill(&mut bytes[start..start + 16]);
             }
             _ => random.fill(&mut bytes[at..at + BLOCK]),
         }

@@ -86,16 +86,10 @@ impl Plan {
         let hosts = hosts.collect();
         let shapes = [Shape::Disk, Shape::Disk, Shape::Tree, Shape::Trees, Shape::Both];
         let shapes = [random.of(&shapes), random.of(&shapes)];
-        Self {
-            seed,
-            places: 1,
-            folders,
-            replicas: sites - 1,
-            shapes,
-            prelude,
-            hosts,
-            ..Self::default()
-        }
+        let base = Self { seed, places: 1, folders, shapes, ..Self::default() };
+        let mut plan = Self { replicas: sites - 1, prelude, hosts, ..base };
+        plan.draw_deltas(&mut Random(seed ^ 0x000d_e17a));
+        plan
     }
 }
 

@@ -8,8 +8,8 @@ use silt_format::tree::{FileChunking, FileKind};
 use silt_format::{Chunking, Config, Error, ErrorKind, Id, KdfCost, KeyLabel, Result};
 use siltstone::{
     Administrator, BackupOptions, BackupReport, CheckOptions, DataCheck, DeleteMethod, HealOptions,
-    KeyAccess, PopularOptions, Protection, ReclaimOptions, Repository, RoundMember, RoundOptions,
-    SharePolicy, SharedSweepOptions, SweepOptions,
+    KeyAccess, OptimizeOptions, PopularOptions, Protection, ReclaimOptions, Repository,
+    RoundMember, RoundOptions, SharePolicy, SharedSweepOptions, SweepOptions,
 };
 
 use crate::called::Called;
@@ -222,6 +222,7 @@ fn act_in_place(at: &Here<'_>, repository: &Repository, action: Action) -> Resul
             let all = stage.model().all_called(site, series);
             all.into_iter().try_for_each(|called| reclaim(repository, called, keep))
         }
+        Action::Optimize(series) => optimize(stage, repository, of(series, 0)),
         Action::Popular => popular(repository),
         Action::Repoint(series) => {
             repository.repoint(of(series, 0).name(), &Stage::spool()).map(drop)
@@ -498,6 +499,18 @@ pub fn thorough() -> ReclaimOptions {
         keep_deleted_s: Some(0),
         ..ReclaimOptions::default()
     }
+}
+
+/// Stores similar chunks of a series as deltas; its containers are small.
+pub fn optimize(stage: &Stage, repository: &Repository, called: Called) -> Result<()> {
+    let options = OptimizeOptions {
+        container_share_min: 0.01,
+        memory_bytes: 8 << 20,
+        ..OptimizeOptions::default()
+    };
+    let report = repository.optimize(called.name(), &options)?;
+    stage.note(format_args!("made deltas of {} chunks", report.deltas));
+    Ok(())
 }
 
 fn popular(repository: &Repository) -> Result<()> {

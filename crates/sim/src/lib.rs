@@ -10,6 +10,7 @@ mod called;
 mod content;
 mod disk;
 mod drawn_agents;
+mod drawn_deltas;
 mod drawn_sites;
 mod history;
 mod link;

@@ -167,6 +167,8 @@ pub enum Action {
     SweepSeries(Series),
     /// Reclaims a series.
     Reclaim(Series, Keep),
+    /// Stores similar chunks of a series as deltas.
+    Optimize(Series),
     /// Lets the files of a series be cut in another way, or in the usual one.
     Tune(Series, u64),
     /// Copies to the shared store what several series have.
@@ -403,6 +405,7 @@ impl Plan {
         let base = Self { seed, places, folders, guarded, shapes, ..Self::default() };
         let mut plan = Self { prelude, hosts, ..base };
         plan.draw_trees(&mut Random(seed ^ 0x0007_12ee));
+        plan.draw_deltas(&mut Random(seed ^ 0x000d_e17a));
         plan
     }
 

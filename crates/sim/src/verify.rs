@@ -8,7 +8,7 @@ use silt_format::{ErrorKind, Result, names};
 use siltstone::{CheckOptions, DataCheck, HealOptions, Repository};
 
 use crate::called::Called;
-use crate::history::{self, LOCATIONS, Stage, all_data, backup, reclaim, restore, sweep};
+use crate::history::{self, LOCATIONS, Stage, all_data, backup, optimize, reclaim, restore, sweep};
 use crate::plan::{Action, Keep, Role, Series};
 use crate::process::Process;
 use crate::world::minutes_ns;
@@ -222,6 +222,10 @@ pub fn goes_on(stage: &Stage, site: usize) -> Result<()> {
         let repository = open_by(stage, site, &process)?;
         backup(stage, &process, &repository, (site, series))
             .map_err(|error| error.context("the next backup"))?;
+        if stage.plan.has_deltas() {
+            optimize(stage, &repository, Called::own(site, series))
+                .map_err(|error| error.context("the next deltas"))?;
+        }
         reclaim(&repository, Called::own(site, series), Keep::Nothing)
             .map_err(|error| error.context("the next reclaim"))?;
     }

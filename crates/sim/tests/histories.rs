@@ -33,7 +33,12 @@ fn fails(after_minutes: u64, action: Action, point: (Kind, Class, u64), what: Wr
 
 /// Plays a plan with several seeds, on folders and on buckets.
 fn play_all(plan: &Plan) {
-    for seed in 0..40 {
+    play_seeds(plan, 40);
+}
+
+/// The same with so many seeds.
+fn play_seeds(plan: &Plan, seeds: u64) {
+    for seed in 0..seeds {
         for folders in [false, true] {
             // A series must be safe with every kind of source.
             let shapes = [Shape::Disk, Shape::Tree, Shape::Both];
@@ -138,6 +143,40 @@ fn a_change_in_the_tick_of_a_backup_is_in_the_next_one() {
                 let violations = outcome.violations;
                 assert!(violations.is_empty(), "{plan:#?}\n{events}\n{violations:#?}");
             }
+        }
+    }
+}
+
+/// Bases of deltas die while the process that makes the deltas sleeps, and the other way round.
+#[test]
+fn bases_stay_whoever_sleeps() {
+    let (optimize, reclaim) =
+        (Action::Optimize(Series::Vm), Action::Reclaim(Series::Vm, Keep::Nothing));
+    let delete = |which| Action::Delete(Series::Vm, which, Exact::Yes);
+    let points = [
+        (Kind::Put, Class::Containers, 0),
+        (Kind::Put, Class::Dead, 0),
+        (Kind::Put, Class::Heads, 0),
+        (Kind::Put, Class::Heads, 1),
+        (Kind::Delete, Class::Containers, 0),
+    ];
+    for point in points {
+        let sleeping = |action| fails(0, action, point, Wrong::Sleep(600));
+        let makes = vec![sleeping(optimize), does(0, BACKUP), does(0, optimize)];
+        let removes = vec![does(1, delete(0)), does(0, reclaim), does(0, BACKUP), does(0, reclaim)];
+        let slept = vec![does(0, delete(1)), sleeping(reclaim), does(0, BACKUP)];
+        let meanwhile = vec![does(5, optimize), does(0, BACKUP), does(0, optimize)];
+        let shared = vec![
+            does(1, Action::Popular),
+            sleeping(Action::Repoint(Series::Vm)),
+            does(0, Action::Sweep),
+        ];
+        let beside = vec![does(5, optimize), does(0, delete(0)), does(0, reclaim)];
+        for (one, other) in [(makes, removes), (slept, meanwhile), (shared, beside)] {
+            let other_series = Action::Backup(Series::Other);
+            let prelude = vec![BACKUP, BACKUP, BACKUP, other_series, optimize, BACKUP];
+            let hosts = vec![host(one), host(other)];
+            play_seeds(&Plan { places: 1, prelude, hosts, ..Plan::default() }, 6);
         }
     }
 }
@@ -500,6 +539,19 @@ fn agents_are_disturbed_and_go_on() {
     }
     let begun = events.matches("Started { run").count();
     assert!(begun > 12 * 15, "{begun}");
+}
+
+/// Hosts that make deltas are disturbed, and make some.
+#[test]
+fn deltas_are_made_and_interrupted() {
+    let mut events = Vec::new();
+    for seed in 0..60 {
+        events.extend(play(&Plan::draw(seed), true).events);
+    }
+    let count = |is: &dyn Fn(&str) -> bool| events.iter().filter(|event| is(event)).count();
+    let made = count(&|event| event.contains("made deltas of ") && !event.contains(" of 0 "));
+    let stopped = count(&|event| event.contains("could not do Optimize"));
+    assert!(made > 30 && stopped > 5, "{made} {stopped}");
 }
 
 /// The histories that are drawn reach the states for which they are meant.

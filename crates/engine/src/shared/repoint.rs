@@ -7,10 +7,10 @@
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
-use silt_format::{Error, ErrorKind, Head, Link, ObjectTag, Result};
+use silt_format::{DeletedEntry, Error, ErrorKind, Head, Link, ObjectTag, Result};
 use silt_repository::bounds::require_listed;
 use silt_repository::chunks::{ChunkReader, Cursor, open_container};
-use silt_repository::dead;
+use silt_repository::dead::{self, DeadSlots};
 use silt_repository::event::{Activity, Progress, Warning};
 use silt_repository::objects::{Scratch, is_damage};
 use silt_runs::shared_index::{SharedIndex, name_store};
@@ -100,7 +100,9 @@ impl Edit<'_> {
         name_store(&mut self.head, shared.series, shared.generation);
         let links = self.linkable(spool, &shared, &index)?;
         let tag = ObjectTag::rewritten(objects.context.random_id());
+        let unneeded = self.unneeded_or_none()?;
         let mut rewriting = Linking {
+            unneeded: &unneeded,
             rewriter: Rewriter::of(repository, &self.head)?,
             reader: ChunkReader::new(objects, &self.head, objects.context.budget(0))?,
             cursor: Cursor::default(),
@@ -125,9 +127,26 @@ impl Edit<'_> {
         }
         if !done.is_empty() {
             self.head.containers = retagged(&self.head.containers, &done, tag);
+            let done: Vec<u32> = done.into_iter().collect();
+            let replaced = self.replace_dead(&unneeded, &done)?;
             self.commit()?;
+            objects.delete(&replaced)?;
         }
         Ok(report)
+    }
+
+    /// The dead slots that no deleted snapshot and no delta needs; none if that can't be read.
+    fn unneeded_or_none(&self) -> Result<DeadSlots> {
+        let dead = dead::read(&self.repository.objects, self.head.series, &self.head.dead)?;
+        let deleted: Vec<&DeletedEntry> = self.head.deleted.iter().collect();
+        let unneeded = match self.unneeded(dead, &deleted) {
+            Err(error) if is_damage(&error) => {
+                self.repository.warn(Warning::after(&error, "dead chunks stay"));
+                return Ok(DeadSlots::default());
+            }
+            other => other?,
+        };
+        Ok(unneeded.without(&self.bases()?))
     }
 
     /// Which private slots hold chunks that the shared store has, in the order of the slots.
@@ -184,6 +203,8 @@ impl Edit<'_> {
 
 /// What every rewriting of a series' containers with links works with.
 struct Linking<'a> {
+    /// Dead slots, which go with the rewriting: the bases of dead deltas may be gone.
+    unneeded: &'a DeadSlots,
     rewriter: Rewriter<'a>,
     reader: ChunkReader,
     cursor: Cursor,
@@ -220,7 +241,8 @@ impl Linking<'_> {
         if links.is_empty() {
             return Ok(false);
         }
-        let changed = Changed { links: &links, ..Changed::default() };
+        let dead = self.unneeded.of_container(number);
+        let changed = Changed { dead, links: &links, ..Changed::default() };
         let bytes = self.rewriter.rewrite(&container, tag, changed)?;
         self.report.linked_chunks += links.len() as u64;
         self.report.linked_bytes += links.iter().map(|l| u64::from(l.chunk_bytes)).sum::<u64>();

@@ -146,6 +146,43 @@ fn any_chunk_is_read_from_two_containers_at_most() {
     }
 }
 
+#[test]
+fn what_deltas_are_applied_to_never_becomes_a_delta_itself() {
+    let (storage, world) = (Arc::new(MemoryStorage::new()), World::new(1));
+    let repository = kit::init(storage.clone(), &world).unwrap();
+    let much_touched =
+        |image: &[u8], seed| (0..8_u64).fold(image.to_vec(), |one, n| kit::touched(&one, seed + n));
+    let (first, new) = (kit::image(5, 200), kit::image(6, 400));
+    let second = much_touched(&first, 100);
+    let third = [&much_touched(&second, 200)[..], &new].concat();
+    let images = vec![first, [&second[..], &new].concat(), third];
+    let mut ids = Vec::new();
+    for image in &images {
+        ids.push(kit::backup(&repository, "vm", image).unwrap().snapshot.id);
+        world.pass_seconds(86_400);
+    }
+    let series = Series { storage, world, repository, ids, images };
+    // The container of the second day has much that resembles nothing, so it stays at first.
+    let most = OptimizeOptions { container_share_min: 0.5, ..OPTIONS };
+    series.repository.optimize("vm", &most).unwrap();
+    let bases = |found: &[(Reference, Reference)]| {
+        found.iter().map(|(_, base)| base.bits()).collect::<BTreeSet<u64>>()
+    };
+    let (before, _) = stored(&series.repository);
+    let report = series.repository.optimize("vm", &OPTIONS).unwrap();
+    assert!(report.deltas > 10, "{report:?}");
+    let (after, _) = stored(&series.repository);
+    let new: BTreeSet<u32> = after
+        .iter()
+        .filter(|(delta, _)| !before.iter().any(|(old, _)| old == delta))
+        .map(|(delta, _)| delta.container())
+        .collect();
+    let is_there = |bits: &u64| new.contains(&Reference::from_bits(*bits).container());
+    assert!(bases(&before).iter().any(is_there), "the case that is tested: {before:?}");
+    assert_eq!(whole_days(&series, &series.repository), [0, 1, 2]);
+    nothing_leaks(&series, &series.repository);
+}
+
 /// Stops an action at every change of storage.
 fn stop_everywhere(series: &Series, action: fn(&Series, &Repository) -> Result<()>) -> u32 {
     kit::each_crash(
@@ -427,6 +464,46 @@ fn bases_never_become_links_and_deltas_may() {
     repository.optimize("vm", &OPTIONS).unwrap();
     nothing_leaks(&series, repository);
     assert_eq!(whole_days(&series, repository), [0, 1, 2, 3]);
+}
+
+#[test]
+fn dead_deltas_without_bases_keep_no_container_from_being_linked() {
+    let (storage, world) = (Arc::new(MemoryStorage::new()), World::new(1));
+    let repository = kit::init(storage, &world).unwrap();
+    // The second day resembles the first and has new blocks besides; the third has those alone.
+    let (first, new) = (kit::image(5, 200), kit::image(6, 200));
+    let second = [&kit::touched(&first, 7)[..], &new].concat();
+    let mut old = Vec::new();
+    for image in [&first, &second] {
+        old.push(kit::backup(&repository, "vm", image).unwrap().snapshot.id);
+        world.pass_seconds(86_400);
+    }
+    kit::backup(&repository, "vm", &new).unwrap();
+    assert!(repository.optimize("vm", &OPTIONS).unwrap().deltas > 10);
+    // The bases go, and the small deltas stay, as they are no reason to rewrite a container.
+    repository.delete("vm", &old, DeleteMethod::Approximate).unwrap();
+    let options = siltstone::ReclaimOptions { dead_share_min: 0.9, ..kit::THOROUGH };
+    repository.reclaim("vm", &options).unwrap();
+    let (deltas, slots) = stored(&repository);
+    let has_gone = |base: &Reference| !slots.contains(&base.bits());
+    assert!(deltas.iter().any(|(_, base)| has_gone(base)), "the case that is tested");
+    // Another machine has the new blocks.
+    kit::backup(&repository, "twin", &new).unwrap();
+    shared::build(&repository, SharePolicy::Duplicates).unwrap();
+    let report = repository.repoint("vm", &shared::spool()).unwrap();
+    assert!(report.linked_chunks > 100, "{report:?}");
+    let all = world.warnings.lock().unwrap();
+    assert!(all.is_empty(), "{all:?}");
+    drop(all);
+    let (deltas, _) = stored(&repository);
+    assert!(!deltas.iter().any(|(_, base)| has_gone(base)), "dead deltas went");
+    let head = repository.head(repository.series_id("vm")).unwrap().unwrap();
+    let dead = silt_repository::dead::read(&repository.objects, head.series, &head.dead).unwrap();
+    assert!(dead.references().all(|bits| slots.contains(&bits)), "the list names what is there");
+    let found = kit::latest(&repository, "vm").unwrap();
+    assert!(kit::restore(&repository, &found).unwrap() == new);
+    repository.reclaim("vm", &kit::THOROUGH).unwrap();
+    is_clean(&repository);
 }
 
 #[test]

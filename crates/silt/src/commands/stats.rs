@@ -23,6 +23,9 @@ pub fn run(session: &Session<'_>, args: &Snapshots) -> Result<u8, Failure> {
         total.containers += stats.containers;
         total.container_bytes += stats.container_bytes;
         total.delta_bases += stats.delta_bases;
+        total.deltas += stats.deltas;
+        total.delta_chunk_bytes += stats.delta_chunk_bytes;
+        total.delta_bytes += stats.delta_bytes;
         total.metadata_bytes += stats.metadata_bytes;
     }
     if session.global.json {
@@ -34,6 +37,15 @@ pub fn run(session: &Session<'_>, args: &Snapshots) -> Result<u8, Failure> {
     rows.push(row(&total));
     let header = ["SERIES", "SNAPSHOTS", "SIZE", "DATA", "UNIQUE", "STORED", "METADATA", "OF DATA"];
     output::table(&header, &rows, &[1, 2, 3, 4, 5, 6, 7]);
+    if total.deltas > 0 {
+        output::line(&format!(
+            "{} chunks of {} are stored as deltas in {}; {} chunks stay for them.",
+            total.deltas,
+            output::bytes(total.delta_chunk_bytes),
+            output::bytes(total.delta_bytes),
+            total.delta_bases,
+        ));
+    }
     Ok(0)
 }
 
@@ -61,6 +73,9 @@ fn print_json(message_type: &str, stats: &SeriesStats) {
         "containers": stats.containers,
         "container_bytes": stats.container_bytes,
         "delta_bases": stats.delta_bases,
+        "deltas": stats.deltas,
+        "delta_chunk_bytes": stats.delta_chunk_bytes,
+        "delta_bytes": stats.delta_bytes,
         "metadata_bytes": stats.metadata_bytes,
     });
     output::message(message_type, value);

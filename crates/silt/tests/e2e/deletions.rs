@@ -228,7 +228,13 @@ fn days_that_resemble_each_other_become_deltas() {
     assert!(stored() * 2 < before, "{before} {}", stored());
     place.silt(&["optimize"]).exits(0).says("vm: saved 0 B (0 of");
     let run = place.silt(&["stats", "--json"]).exits(0);
-    assert!(run.messages()[0]["delta_bases"].as_u64().unwrap() > 100);
+    let number = |field: &str| run.messages()[0][field].as_u64().unwrap();
+    assert!(number("delta_bases") > 100);
+    assert_eq!(number("deltas"), optimized["deltas"].as_u64().unwrap());
+    assert_eq!(number("delta_chunk_bytes"), number("deltas") * 4096);
+    assert!(number("delta_bytes") < number("container_bytes"));
+    let words = format!("{} chunks of ", number("deltas"));
+    place.silt(&["stats"]).exits(0).says(&words);
     for (id, number) in listed(&place, &[]).iter().zip(0..3) {
         let _ = fs::remove_file(place.path("out.raw"));
         place.silt(&["restore", id, "out.raw"]).exits(0);

@@ -26,6 +26,29 @@ fn pairs() -> impl Strategy<Value = (Vec<u8>, Vec<u8>)> {
     })
 }
 
+/// The files of `testdata/deltas/v1` were made by another program, after docs/FORMAT.md. They have
+/// each kind of instruction, and must be read for ever.
+#[test]
+fn a_stored_delta_of_version_1_is_read() {
+    let file = |name: &str| {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/deltas/v1");
+        std::fs::read(format!("{folder}/{name}.bin")).unwrap()
+    };
+    let (base, delta, chunk) = (file("base"), file("delta"), file("chunk"));
+    let mut read = vec![0; chunk.len()];
+    XdeltaCoder::new(None).decode(&base, &delta, &mut read).unwrap();
+    assert!(read == chunk);
+    // Each byte of the delta matters, and what follows it is refused.
+    for at in 0..delta.len() {
+        let mut other = delta.clone();
+        other[at] ^= 1;
+        let done = XdeltaCoder::new(None).decode(&base, &other, &mut read);
+        assert!(done.is_err() || read != chunk, "byte {at}");
+    }
+    let longer = [&delta[..], &[2, 0]].concat();
+    assert!(XdeltaCoder::new(None).decode(&base, &longer, &mut read).is_err());
+}
+
 proptest! {
     #[test]
     fn what_is_encoded_is_decoded((base, target) in pairs()) {
