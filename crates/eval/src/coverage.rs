@@ -45,7 +45,8 @@ pub fn table(machines: &str, trace: &Trace, outcomes: &Outcomes) -> (Table, Stri
     for Popular { share: sigma, stored, .. } in outcomes.popular.iter().copied() {
         let model = modelled(sigma, shares.1, shares.0, exponent);
         let reported = published.iter().find(|(share, _)| *share == sigma).map(|found| found.1);
-        lines[0].points.push((sigma * 100.0, model * 100.0));
+        // What the model says beyond all duplicates is in the table alone.
+        lines[0].points.extend((model <= 1.0).then_some((sigma * 100.0, model * 100.0)));
         lines[1].points.extend(reported.map(|value| (sigma * 100.0, value)));
         lines[2].points.push((sigma * 100.0, measured(stored) * 100.0));
         table.row(vec![

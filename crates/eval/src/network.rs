@@ -198,8 +198,8 @@ fn member(machine: &Machine) -> RoundMember<'_> {
     }
 }
 
-/// Segments of a machine, ours, in the two exchanges whose difference counts. All change, so that each
-/// join reads several blocks of each run.
+/// Segments of a machine, ours, in the two exchanges whose difference counts. All change, so that
+/// each join reads several blocks of each run.
 const SEGMENTS: [usize; 2] = [64, 128];
 
 /// Exchanges of one machine on each host, the second of machines twice as large.

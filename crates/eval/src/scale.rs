@@ -5,8 +5,8 @@ use siltstone::{CostModel, Picking, Schedule, ScheduledVm};
 
 use silt_report::{Table, number};
 
-/// What goes in. Defaults: the cluster of 001 and 002, counts of the product, and prices of a bucket;
-/// docs/SCALE.md has the source of each.
+/// What goes in. Defaults: the cluster of 001 and 002, counts of the product, and prices of a
+/// bucket; docs/SCALE.md has the source of each.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct Inputs {
     /// Disks of all hosts together.

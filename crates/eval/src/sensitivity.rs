@@ -12,8 +12,8 @@ const NAMES: [&str; 4] =
 
 type Change = fn(&mut Shape, f64);
 
-/// Every statistic that is varied, by itself, and its values: ours, below and above what was counted;
-/// the largest disk is 20 to 45 times the mean in the papers.
+/// Every statistic that is varied, by itself, and its values: ours, below and above what was
+/// counted; the largest disk is 20 to 45 times the mean in the papers.
 const VARIED: [(&str, &[f64], Change); 8] = [
     ("segments that change in a day", &[0.05, 0.12, 0.35], |shape, value| shape.edited = value),
     ("chunks of those that are others, mean", &[0.05, 0.2, 0.9], |shape, value| {

@@ -24,8 +24,8 @@ pub struct Paper {
 }
 
 /// Hosts, volumes, snapshots and sizes: 000 and 001. Segment dirty bits leave 22 % (001: they
-/// identify 78 %; 002: D = 8.8 GB of 40), of which 74.5 % are duplicates (001), and a random request
-/// takes 10 ms (001).
+/// identify 78 %; 002: D = 8.8 GB of 40), of which 74.5 % are duplicates (001), and a random
+/// request takes 10 ms (001).
 pub const PAPER: Paper = Paper {
     hosts: 100,
     volumes: 25,
