@@ -33,7 +33,7 @@ pub struct Program {
 /// Parses the command line, runs the command, and returns the exit status.
 ///
 /// Reads the environment, takes over the signals of the process, and prints to standard output and
-/// standard error.
+/// standard error. The process has this library's allocator.
 pub fn main_with(program: &Program) -> ExitCode {
     silt_source::return_large_buffers();
     let command = cli::command().name(program.name);

@@ -47,8 +47,8 @@ fn alignment(layout: Layout) -> Option<usize> {
     (alignment > align_of::<libc::max_align_t>()).then_some(alignment)
 }
 
-// SAFETY: all memory comes from the C library's `malloc` and its relatives, of at least the size and
-// alignment that the layout asks for, and goes back to its `free`, which takes all of them.
+// SAFETY: all memory comes from the C library's `malloc` and its relatives, of at least the size
+// and alignment that the layout asks for, and goes back to its `free`, which takes all of them.
 unsafe impl GlobalAlloc for LargeAligned {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let Some(alignment) = alignment(layout) else {
