@@ -35,7 +35,6 @@ pub struct ContainerWriter {
     writer: BlockWriter,
     tag: ObjectTag,
     next_number: u32,
-    next_ticket: u64,
     open: Option<OpenContainer>,
     /// Bytes of sealed frames and directories so far.
     pub stored_bytes: u64,
@@ -86,7 +85,6 @@ impl ContainerWriter {
             writer: BlockWriter::new(config.zstd_level)?,
             tag,
             next_number,
-            next_ticket: 0,
             open: None,
             stored_bytes: 0,
             uploads,
@@ -168,13 +166,11 @@ impl ContainerWriter {
         self.packed_bytes = None;
         let packed = self.packed.take(open.packer.fingerprints(&frame));
         let RawFrame { number, raw, .. } = frame;
-        let ticket = self.next_ticket;
-        self.next_ticket += 1;
         let raw_bytes = raw.len();
+        let sealer = Arc::clone(&open.sealer);
+        let ticket = pipeline.seal(FrameJob { ticket: 0, number, sealer, raw, packed });
         open.in_flight.push_back(InFlight { ticket, number, raw_bytes });
         open.in_flight_bytes += raw_bytes;
-        let sealer = Arc::clone(&open.sealer);
-        pipeline.seal(FrameJob { ticket, number, sealer, raw, packed });
         while open.in_flight.len() >= FRAMES_IN_FLIGHT || open.in_flight_bytes > bytes_max {
             self.stored_bytes += open.settle_one(pipeline)?;
         }

@@ -13,4 +13,6 @@ pub struct DraftChunk {
     pub found: Option<(Reference, Level)>,
     /// Whether its bytes are in the segment's buffer.
     pub is_read: bool,
+    /// The storage node that gets it if it is new, by its number; 0 for none.
+    pub node: u16,
 }

@@ -19,6 +19,7 @@ mod hint;
 mod known;
 mod map_builder;
 mod memo;
+mod nodes;
 mod options;
 mod packed_frames;
 mod parent;

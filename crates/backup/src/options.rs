@@ -54,6 +54,8 @@ pub struct DetectionOptions {
     pub similar_segments: usize,
     /// Look in the shared store.
     pub shared: bool,
+    /// Look in the storage nodes, and store new chunks there, if the repository has any.
+    pub nodes: bool,
 }
 
 impl Default for DetectionOptions {
@@ -65,6 +67,7 @@ impl Default for DetectionOptions {
             similar_signatures: SIGNATURES,
             similar_segments: SIMILAR_SEGMENTS,
             shared: true,
+            nodes: true,
         }
     }
 }

@@ -43,6 +43,8 @@ pub(crate) struct FrameJob {
 struct PipelineState {
     buffers: Vec<Vec<u8>>,
     frames: VecDeque<FrameJob>,
+    /// The ticket of the next frame; several writers of containers share a pipeline.
+    next_ticket: u64,
     sealed: HashMap<u64, Vec<u8>>,
     outcomes: HashMap<u64, Outcome>,
     claimed: u64,
@@ -369,10 +371,18 @@ impl<'a> Pipeline<'a> {
         kept.keep([buffer]);
     }
 
-    /// Hands a frame to the workers.
-    pub(crate) fn seal(&self, job: FrameJob) {
-        self.state().frames.push_back(job);
+    /// Hands a frame to the workers; returns the ticket by which it is fetched.
+    pub(crate) fn seal(&self, mut job: FrameJob) -> u64 {
+        let ticket = {
+            let mut state = self.state();
+            job.ticket = state.next_ticket;
+            state.next_ticket += 1;
+            let ticket = job.ticket;
+            state.frames.push_back(job);
+            ticket
+        };
         self.changed.notify_all();
+        ticket
     }
 
     /// Waits for the sealed frame of a ticket, and returns it.

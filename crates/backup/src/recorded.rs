@@ -221,7 +221,7 @@ impl Scanner {
             let range = start..start + length as usize;
             start = range.end;
             let found = (seen == Seen::Zero).then_some((Reference::ZERO, Level::Zero));
-            DraftChunk { range, fingerprint, found, is_read: seen == Seen::New }
+            DraftChunk { range, fingerprint, found, is_read: seen == Seen::New, node: 0 }
         });
         let mut chunks: Vec<DraftChunk> = chunks.collect();
         self.find_shared(&mut chunks)?;
@@ -242,8 +242,17 @@ impl Scanner {
         let data = std::mem::take(data);
         let (parents, recalled) = (parent.into_iter().collect(), true);
         let is_large = false;
-        let draft =
-            SegmentDraft { index, data, chunks, digest, signatures, parents, recalled, is_large };
+        let draft = SegmentDraft {
+            index,
+            data,
+            chunks,
+            digest,
+            signatures,
+            parents,
+            recalled,
+            is_large,
+            application: crate::nodes::DISKS,
+        };
         Ok(Some(draft))
     }
 

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use silt_chunking::{Chunker, DigestedBlocks, Fingerprinter, SegmentDigester, is_zero, signatures};
+use silt_format::tree::FileKind;
 use silt_format::{
     BLOCK_BYTES, ByteSpan, Error, Fingerprint, Level, Reference, Result, SEGMENT_BYTES,
     SegmentDigest, SegmentEntry, Signatures,
@@ -11,14 +12,16 @@ use silt_format::{
 use silt_repository::check_record::Avoided;
 use silt_repository::event::Warning;
 use silt_repository::objects::{Scratch, is_damage};
+use silt_routing::Application;
 use silt_runs::shared_index::SharedLookup;
 
 pub use crate::draft::DraftChunk;
 
 use crate::memo::{Hashed, Memo, MemoNotes, Noted};
+use crate::nodes::{DISKS, application_of};
 use crate::parent::ParentVolume;
 use crate::places::SharedPlaces;
-use crate::tree::{CutSegment, Cutter, OldSegments, TreeClaim, TreeEvent};
+use crate::tree::{Cut, CutSegment, Cutter, OldSegments, TreeClaim, TreeEvent};
 
 /// A segment that differs from the parent's: its bytes and chunks.
 pub struct SegmentDraft {
@@ -39,6 +42,8 @@ pub struct SegmentDraft {
     pub recalled: bool,
     /// Whether it is part of a large file of a tree, so that its frames are large.
     pub is_large: bool,
+    /// The application that chooses the storage nodes for it.
+    pub application: Application,
 }
 
 impl SegmentDraft {
@@ -181,8 +186,18 @@ impl Scanner {
         let signatures = signatures(stored.map(|chunk| &chunk.fingerprint));
         let (recalled, is_large) = (false, false);
         let parents = parent.into_iter().collect();
-        let draft =
-            SegmentDraft { index, data, chunks, digest, signatures, parents, recalled, is_large };
+        let application = DISKS;
+        let draft = SegmentDraft {
+            index,
+            data,
+            chunks,
+            digest,
+            signatures,
+            parents,
+            recalled,
+            is_large,
+            application,
+        };
         Ok((outcome(Scanned::Draft(Box::new(draft)), warnings, &digest, false), None))
     }
 
@@ -247,6 +262,7 @@ impl Scanner {
         buffers: &mut ScanBuffers,
     ) -> Result<(Scanned, Option<Vec<u8>>)> {
         let TreeClaim { mut events, cuts, lengths, before, bytes, is_large } = claim;
+        let application = most_bytes(&cuts);
         if bytes == 0 {
             return Ok((Scanned::Tree(events, TreeSegment::None), Some(data)));
         }
@@ -273,8 +289,17 @@ impl Scanner {
         let stored = chunks.iter().filter(|chunk| chunk.found.is_none());
         let signatures = signatures(stored.map(|chunk| &chunk.fingerprint));
         let (index, recalled) = (0, false);
-        let draft =
-            SegmentDraft { index, data, chunks, digest, signatures, parents, recalled, is_large };
+        let draft = SegmentDraft {
+            index,
+            data,
+            chunks,
+            digest,
+            signatures,
+            parents,
+            recalled,
+            is_large,
+            application,
+        };
         Ok((Scanned::Tree(events, TreeSegment::Draft(Box::new(draft))), None))
     }
 
@@ -340,9 +365,19 @@ fn in_a_row(lengths: &[u32]) -> Vec<DraftChunk> {
 }
 
 /// Returns a chunk that counts as zeros until its fingerprint is known.
+/// The application of most bytes of a segment of a file tree.
+fn most_bytes(cuts: &[Cut]) -> Application {
+    let mut bytes = [0; FileKind::ALL.len()];
+    for cut in cuts {
+        bytes[cut.kind.index()] += cut.bytes;
+    }
+    let most = FileKind::ALL.into_iter().max_by_key(|kind| bytes[kind.index()]);
+    application_of(most.unwrap_or_default())
+}
+
 fn zeros(range: Range<usize>) -> DraftChunk {
     let found = Some((Reference::ZERO, Level::Zero));
-    DraftChunk { range, fingerprint: Fingerprint([0; 20]), found, is_read: true }
+    DraftChunk { range, fingerprint: Fingerprint([0; 20]), found, is_read: true, node: 0 }
 }
 
 /// Adds the offset in the source to an error that ends the backup.

@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use silt_chunking::{Fingerprinter, SegmentDigester};
 use silt_format::{
-    Chunking, Error, Head, Id, Level, LevelBytes, MapRoot, ObjectTag, PRIVATE_STORE, Result,
-    SEGMENT_BYTES, Snapshot, SummaryGeometry, Volume, VolumeKind,
+    ALONE, CheckRecord, Chunking, Error, ErrorKind, Head, Id, Level, LevelBytes, MapRoot,
+    NodePlaces, ObjectTag, PRIVATE_STORE, Result, SEGMENT_BYTES, SHARED_STORE, Snapshot,
+    SummaryGeometry, Volume, VolumeKind,
 };
 use silt_repository::budget::Budget;
 use silt_repository::check_record::{Avoided, record_damaged_recipes};
@@ -33,6 +34,7 @@ use super::hint::Hint;
 use super::known::Known;
 use super::map_builder::MapBuilder;
 use super::memo::Memo;
+use super::nodes::{NodeWriters, Nodes};
 use super::options::BackupOptions;
 use super::parent::{ParentVolume, newest_sound};
 use super::pipeline::Pipeline;
@@ -80,6 +82,8 @@ pub struct BackupSession<'r> {
     session: [u8; 16],
     /// Before the lease: dropped, it waits for what is being written.
     pub(super) containers: ContainerWriter,
+    nodes: Nodes,
+    node_writers: NodeWriters,
     pub(super) lease: HeldLease,
     head: Head,
     pub(super) parent: Option<Snapshot>,
@@ -146,7 +150,8 @@ impl<'r> BackupSession<'r> {
         let parent = if options.no_parent { None } else { newest_sound(repository, &head)? };
         let budget = objects.context.budget(options.memory_bytes);
         // Must be after reading the series' record and head: condemning chunks relies on it.
-        let shared = SharedIndex::open(objects, head.domain, budget.lookup_bytes())?;
+        let shared = (head.domain, SHARED_STORE);
+        let shared = SharedIndex::open(objects, shared, budget.lookup_bytes())?;
         let (shared, shared_check) = shared.unzip();
         if let Some(shared) = &shared {
             shared.name_in(&mut head);
@@ -155,13 +160,23 @@ impl<'r> BackupSession<'r> {
         let (_, checked) = objects.read_check_record(series, state.check)?;
         let store = objects.keys.shared_store_id(head.domain);
         let (_, shared_checked) = objects.read_check_record(store, shared_check.flatten())?;
-        let avoided = Arc::new(Avoided::new(&checked, &shared_checked));
+        let mut stores_checked = vec![(SHARED_STORE, shared_checked)];
+        stores_checked.extend(nodes_checked(repository, head.domain)?);
+        let avoided = Arc::new(Avoided::new(&checked, &stores_checked));
+        let nodes = if options.detection.nodes {
+            Nodes::open(repository, &mut head, &avoided, budget.lookup_bytes())?
+        } else {
+            Nodes::default()
+        };
         let reader = Arc::new(MapReader::new(objects, &head));
         let mut config = repository.config.clone();
         let bytes = budget.container_bytes(config.container_bytes as usize);
         config.container_bytes = silt_format::number::to_u32(bytes);
         let tag = ObjectTag::first(context.random_id());
+        let node_writers = NodeWriters::new(&nodes, (session, series), &config);
         Ok(Self {
+            nodes,
+            node_writers,
             containers: ContainerWriter::new(
                 objects,
                 (series, PRIVATE_STORE),
@@ -253,7 +268,7 @@ impl<'r> BackupSession<'r> {
             backing: info.backing,
             map_proof: map_proof.flatten(),
         };
-        let before = self.containers.stored_bytes + self.packs.stored_bytes;
+        let before = self.stored_bytes();
         let workers = self.context.workers(self.budget.workers(scan_jobs(self.options.jobs)));
         let pipeline = Pipeline::new(
             Feed::new(source, checked.as_ref(), self.recorded(hint)),
@@ -273,7 +288,7 @@ impl<'r> BackupSession<'r> {
                 self.context.check_interrupted()?;
                 outcome.note_in(notes.as_mut());
                 self.take(outcome, pipeline, &mut map, &mut volume, &scanner)?;
-                let stored = self.containers.stored_bytes + self.packs.stored_bytes - before;
+                let stored = self.stored_bytes() - before;
                 let progress = Progress {
                     new_bytes: volume.levels.get(Level::New),
                     stored_bytes: stored,
@@ -282,7 +297,7 @@ impl<'r> BackupSession<'r> {
                 self.context.report(progress);
                 watch(progress);
             }
-            self.containers.close(pipeline)
+            self.close_containers(pipeline)
         })?;
         self.recognized_segments += match hint {
             Hint::Survey(survey) => survey.recognized_segments,
@@ -291,7 +306,7 @@ impl<'r> BackupSession<'r> {
         volume.bytes = pipeline.volume_bytes();
         let parent = scanner.parent.as_ref();
         volume.root = map.finish(volume.bytes, &mut self.packs, parent)?;
-        volume.stored_bytes = self.containers.stored_bytes + self.packs.stored_bytes - before;
+        volume.stored_bytes = self.stored_bytes() - before;
         self.volumes.push(volume);
         let last = self.volumes.len() - 1;
         Ok(&self.volumes[last])
@@ -415,6 +430,17 @@ impl<'r> BackupSession<'r> {
         self.packs.pending_bytes() + vector_bytes.min(16 << 20)
     }
 
+    /// Bytes of containers and recipe packs written so far.
+    pub(super) fn stored_bytes(&self) -> u64 {
+        self.containers.stored_bytes + self.node_writers.stored_bytes() + self.packs.stored_bytes
+    }
+
+    /// Ends the containers that are being filled.
+    pub(super) fn close_containers(&mut self, pipeline: &Pipeline<'_>) -> Result<()> {
+        self.node_writers.close(pipeline)?;
+        self.containers.close(pipeline)
+    }
+
     /// Commits the snapshot, which is durable and visible on return.
     pub fn finish(mut self) -> Result<BackupReport> {
         if self.volumes.is_empty() {
@@ -459,8 +485,11 @@ impl<'r> BackupSession<'r> {
             checkpoints: Vec::new(),
             summary: kept,
         };
-        let data_bytes = self.containers.stored_bytes + self.packs.stored_bytes;
+        let node_bytes = self.node_writers.stored_bytes();
+        let data_bytes = self.containers.stored_bytes + node_bytes + self.packs.stored_bytes;
         let summary_bytes = summary.as_ref().map_or(0, |summary| summary.stored_bytes);
+        // What the head refers to is named by the nodes' heads before it is.
+        self.node_writers.register(self.repository, &mut self.lease)?;
         let (adopted_containers, series) = (adopted.len(), self.head.shown().to_owned());
         let committed = commit(
             &self.repository.objects,
@@ -489,6 +518,21 @@ impl<'r> BackupSession<'r> {
             adopted_containers,
         })
     }
+}
+
+/// The check records of storage nodes that can be read, by number.
+fn nodes_checked(repository: &Repository, domain: u32) -> Result<Vec<(u16, CheckRecord)>> {
+    let objects = &repository.objects;
+    if domain == ALONE || !objects.keys.opens_all() {
+        return Ok(Vec::new());
+    }
+    let read = |node: &NodePlaces| match objects.check_record(repository.store(node.number).id) {
+        Ok((_, record)) => Some(Ok((node.number, record))),
+        // Opening the node says that it can't be reached.
+        Err(error) if error.kind() != ErrorKind::Interrupted => None,
+        Err(error) => Some(Err(error)),
+    };
+    repository.nodes().iter().filter_map(read).collect()
 }
 
 /// Time since `started_ns`, in milliseconds.

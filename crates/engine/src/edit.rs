@@ -59,6 +59,12 @@ impl<'r> Edit<'r> {
         Ok(Self { repository, edit })
     }
 
+    /// As [`silt_repository::edit::Edit::begin_store`].
+    pub(crate) fn begin_store(repository: &'r Repository, number: u16) -> Result<Self> {
+        let edit = silt_repository::edit::Edit::begin_store(repository, number)?;
+        Ok(Self { repository, edit })
+    }
+
     /// Gives the lease back.
     pub(crate) fn finish(self) -> Result<()> {
         self.edit.finish()

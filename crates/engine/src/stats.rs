@@ -66,6 +66,22 @@ impl Repository {
         Ok(Some(stats))
     }
 
+    /// Counts the objects of the storage nodes' stores.
+    pub fn node_stats(&self) -> Result<Vec<SeriesStats>> {
+        let mut all = Vec::new();
+        for node in self.nodes() {
+            let store = self.store(node.number);
+            if !self.objects.keys.opens(store.id) {
+                continue;
+            }
+            let name = format!("({})", store.shown);
+            let mut stats = SeriesStats { name, ..SeriesStats::default() };
+            self.count_objects(store.id, &mut stats)?;
+            all.push(stats);
+        }
+        Ok(all)
+    }
+
     /// Counts the objects of a series.
     fn count_objects(&self, series: SeriesId, stats: &mut SeriesStats) -> Result<()> {
         let containers = names::containers(series);

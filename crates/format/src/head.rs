@@ -4,7 +4,7 @@ use crate::codec::{Decoder, Encoder, REQUIRED};
 use crate::dead::DEAD_LIST_PARTS_MAX;
 use crate::envelope::{Id, SeriesId};
 use crate::policy::RetentionPolicy;
-use crate::reference::ObjectSet;
+use crate::reference::{ObjectSet, PRIVATE_STORE, SHARED_STORE};
 use crate::run::RunRef;
 use crate::summary::SummaryGeometry;
 use crate::tree::FileChunking;
@@ -26,13 +26,16 @@ const DELTA_BASES: u16 = 24;
 const ALIAS: u16 = 25;
 const USERS: u16 = 26;
 const FILE_CHUNKING: u16 = 27;
+const WRITERS_OF_STORE: u16 = 28;
+const APPLICATIONS: u16 = 29;
 
 /// An entry of a head's store table, which resolves the store numbers in references.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreEntry {
     /// The number that references carry.
     pub number: u16,
-    /// 0: the series' private store; 1: its domain's shared store; others are of later versions.
+    /// 0: the series' private store; 1: its domain's shared store; 2: a storage node; others are of
+    /// later versions.
     pub kind: u8,
     /// The store's id: the series' own for a private store.
     pub id: SeriesId,
@@ -43,6 +46,15 @@ pub struct StoreEntry {
 }
 
 impl StoreEntry {
+    /// The kind of the store with this number.
+    pub fn kind_of(number: u16) -> u8 {
+        match number {
+            PRIVATE_STORE => 0,
+            SHARED_STORE => 1,
+            _ => 2,
+        }
+    }
+
     /// A store whose location is in the repository's list of places, not yet known to any commit.
     pub fn new(number: u16, kind: u8, id: SeriesId) -> Self {
         Self { number, kind, id, seen: 0, places: Vec::new() }
@@ -61,6 +73,36 @@ impl StoreEntry {
         let (number, kind, _) = (from.u16()?, from.u8()?, from.u8()?);
         let (id, seen) = (SeriesId(from.array()?), from.u64()?);
         Ok(Self { number, kind, id, seen, places: from.strings()? })
+    }
+}
+
+/// A backup that writes to a storage node: the container numbers that it has reserved.
+///
+/// Only with this entry in the node's newest head can it register what it has written. A sweep takes
+/// the entry away once the backup has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StoreWriter {
+    /// The backup's session, which also its lease names.
+    pub session: [u8; 16],
+    /// The series that is backed up.
+    pub series: SeriesId,
+    /// The first reserved number.
+    pub first: u32,
+    /// Behind the last reserved number.
+    pub end: u32,
+}
+
+impl StoreWriter {
+    fn encode(&self, to: &mut Encoder) {
+        to.raw(&self.session);
+        to.raw(&self.series.0);
+        to.u32(self.first);
+        to.u32(self.end);
+    }
+
+    fn decode(from: &mut Decoder<'_>) -> Result<Self> {
+        let (session, series) = (from.array()?, SeriesId(from.array()?));
+        Ok(Self { session, series, first: from.u32()?, end: from.u32()? })
     }
 }
 
@@ -187,6 +229,10 @@ pub struct Head {
     pub users: Vec<SeriesId>,
     /// How files of trees are cut into chunks, if not by default.
     pub file_chunking: Option<FileChunking>,
+    /// Of a storage node: the backups that write to it.
+    pub store_writers: Vec<StoreWriter>,
+    /// Of a storage node: the applications whose chunks it has, a hint for routing.
+    pub applications: Vec<u16>,
 }
 
 impl Head {
@@ -222,6 +268,8 @@ impl Head {
             alias: None,
             users: Vec::new(),
             file_chunking: None,
+            store_writers: Vec::new(),
+            applications: Vec::new(),
         }
     }
 
@@ -258,6 +306,18 @@ impl Head {
         self.encode_sharing(&mut to);
         if let Some(chunking) = &self.file_chunking {
             to.section(FILE_CHUNKING, REQUIRED, |to| chunking.encode(to));
+        }
+        if !self.store_writers.is_empty() {
+            to.section(WRITERS_OF_STORE, REQUIRED, |to| {
+                to.count(self.store_writers.len());
+                self.store_writers.iter().for_each(|writer| writer.encode(to));
+            });
+        }
+        if !self.applications.is_empty() {
+            to.section(APPLICATIONS, 0, |to| {
+                to.count(self.applications.len());
+                self.applications.iter().for_each(|application| to.u16(*application));
+            });
         }
         to.bytes
     }
@@ -350,6 +410,8 @@ impl Head {
                 ALIAS => found.alias = Some(body.string()?),
                 USERS => found.users = body.list(12, |item| Ok(SeriesId(item.array()?)))?,
                 FILE_CHUNKING => found.file_chunking = Some(FileChunking::decode(body)?),
+                WRITERS_OF_STORE => found.store_writers = body.list(36, StoreWriter::decode)?,
+                APPLICATIONS => found.applications = body.list(2, Decoder::u16)?,
                 _ => return Ok(false),
             }
             sections |= 1_u32 << tag;
@@ -358,23 +420,15 @@ impl Head {
         let all = 1 << CORE | 1 << STORES | 1 << CONTAINERS | 1 << PACKS | 1 << SNAPSHOTS;
         match core {
             Some(core) if sections & all == all => Ok(Self {
-                stores: found.stores,
-                containers: found.containers,
-                packs: found.packs,
-                snapshots: found.snapshots,
-                summary: found.summary,
-                deleted: found.deleted,
-                dead: found.dead,
-                leak: found.leak,
-                policy: found.policy,
-                runs: found.runs,
-                condemned: found.condemned,
-                condemned_in: found.condemned_in,
-                delta_bases: found.delta_bases,
-                alias: found.alias,
-                users: found.users,
-                file_chunking: found.file_chunking,
-                ..core
+                generation: core.generation,
+                series: core.series,
+                domain: core.domain,
+                name: core.name,
+                writer: core.writer,
+                writers: core.writers,
+                next_container: core.next_container,
+                next_pack: core.next_pack,
+                ..found
             }),
             _ => Err(Error::corrupt("head: a section is missing")),
         }

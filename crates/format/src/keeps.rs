@@ -2,13 +2,13 @@
 
 use std::collections::HashSet;
 
+use crate::PRIVATE_STORE;
 use crate::head::{Head, SnapshotEntry, StoreEntry};
-use crate::{PRIVATE_STORE, SHARED_STORE};
 
 impl Head {
     /// Returns whether this head differs from `before`, its predecessor, only by what a backup
     /// adds: unprotected snapshots, containers and packs with higher numbers, and a newer view of
-    /// the shared store.
+    /// the stores of several series.
     pub fn keeps_all_of(&self, before: &Self) -> bool {
         // Every field must be listed here: decide for each new one whether backups may change it.
         let Self {
@@ -36,6 +36,8 @@ impl Head {
             alias,
             users,
             file_chunking,
+            store_writers,
+            applications,
         } = self;
         before.generation.checked_add(1) == Some(*generation)
             && (series, domain, name) == (&before.series, &before.domain, &before.name)
@@ -49,6 +51,7 @@ impl Head {
             && (deleted, dead, leak) == (&before.deleted, &before.dead, &before.leak)
             && (policy, alias, users) == (&before.policy, &before.alias, &before.users)
             && *file_chunking == before.file_chunking
+            && (store_writers, applications) == (&before.store_writers, &before.applications)
             && (runs, delta_bases) == (&before.runs, &before.delta_bases)
             && (condemned, condemned_in) == (&before.condemned, &before.condemned_in)
     }
@@ -67,21 +70,21 @@ fn keeps_snapshots(snapshots: &[SnapshotEntry], before: &Head) -> bool {
         && added.all(is_fresh)
 }
 
-/// Returns whether the stores are the same, except that the shared one may have a newer generation.
+/// Returns whether the stores are the same, except that those of several series may have newer
+/// generations, and may be new.
 fn keeps_stores(stores: &[StoreEntry], before: &[StoreEntry]) -> bool {
     let (Some(kept), Some(added)) = (stores.get(..before.len()), stores.get(before.len()..)) else {
         return false;
     };
-    let is_shared = |store: &StoreEntry| (store.number, store.kind) == (SHARED_STORE, 1);
-    let is_first = match added {
-        [] => true,
-        [store] => {
-            let is_new = before.iter().all(|before| before.number != SHARED_STORE);
-            is_shared(store) && is_new && store.places.is_empty()
-        }
-        _ => false,
+    let is_new = |(place, store): (usize, &StoreEntry)| {
+        let before = &stores[..before.len() + place];
+        store.number != PRIVATE_STORE
+            && store.kind == StoreEntry::kind_of(store.number)
+            && store.places.is_empty()
+            && before.iter().all(|before| before.number != store.number)
     };
-    is_first && kept.iter().zip(before).all(|(store, before)| follows(store, before))
+    added.iter().enumerate().all(is_new)
+        && kept.iter().zip(before).all(|(store, before)| follows(store, before))
 }
 
 /// Returns whether a later head may have `store` in place of `before`.

@@ -16,7 +16,7 @@ use crate::codec::{Decoder, Encoder, unsupported};
 use crate::envelope::{Header, ObjectKind, SealScheme, SeriesId};
 use crate::seal::{NoKey, Sealer};
 use crate::signature::SigningSeed;
-use crate::{ContentHash, Error, ErrorKind, Hashed, Result};
+use crate::{ContentHash, Error, ErrorKind, Hashed, Result, SHARED_STORE};
 
 const DATA_CONTEXT: &str = "siltstone 2026 v1 seal of chunk data";
 const DATA_PAIR_CONTEXT: &str = "siltstone 2026 v1 key pair that chunk data is sealed to";
@@ -116,6 +116,19 @@ struct OneSeries {
 
 /// The name of the shared store among series' names; no series can have it.
 const SHARED_NAME: &str = "\0shared";
+/// What the names of storage nodes begin with; no series can have such a name.
+const NODE_NAME: &str = "\0node:";
+
+/// The name under which the heads of a storage node are written, by its number in references.
+pub fn node_store_name(number: u16) -> String {
+    format!("{NODE_NAME}{number}")
+}
+
+/// Whether a head's name is that of a storage node's store, and never that of a series.
+pub fn is_node_store_name(name: &str) -> bool {
+    name.starts_with(NODE_NAME)
+}
+
 /// The name that stands for objects without a series.
 const NO_NAME: &str = "";
 
@@ -357,6 +370,15 @@ impl Keyring {
     /// characters.
     pub fn shared_store_id(&self, domain: u32) -> SeriesId {
         self.series_id(domain, SHARED_NAME)
+    }
+
+    /// The id of a store of several series of a domain, by its number in references: the shared store
+    /// or a storage node.
+    pub fn store_id(&self, domain: u32, number: u16) -> SeriesId {
+        match number {
+            SHARED_STORE => self.shared_store_id(domain),
+            _ => self.series_id(domain, &node_store_name(number)),
+        }
     }
 
     /// Returns the sealer for the blocks of the object with this header. It cannot seal if the

@@ -45,24 +45,28 @@ pub use envelope::{
     RepositoryId, SealScheme, SeriesId,
 };
 pub use error::{Error, ErrorKind, Result, ResultExt};
-pub use head::{DeadListRef, DeletedEntry, Head, LeakForecast, SnapshotEntry, StoreEntry};
+pub use head::{
+    DeadListRef, DeletedEntry, Head, LeakForecast, SnapshotEntry, StoreEntry, StoreWriter,
+};
 pub use host_keys::HostKeys;
 pub use ids::{
     BLOCK_BYTES, Chunking, ContentHash, Fingerprint, Hashed, ObjectTag, SEGMENT_BYTES, SIGNATURES,
     SegmentDigest, Signatures,
 };
-pub use keyring::{ALONE, Keyring, MasterKey};
+pub use keyring::{ALONE, Keyring, MasterKey, is_node_store_name, node_store_name};
 pub use page::{
     MapRoot, PAGE_ENTRIES, PAGE_LEVELS_MAX, Page, SegmentEntry, root_level, segment_count,
 };
-pub use places::Places;
+pub use places::{NodePlaces, Places};
 pub use policy::{Period, RetentionPolicy};
 pub use recipe::{Recipe, RecipeChunk};
 pub use records::{
     CheckRecord, Config, DamagedSlots, KdfCost, KeyLabel, Lease, SeriesRecord, VerifiedRange,
     WrappedKey,
 };
-pub use reference::{BlockRef, ObjectRange, ObjectSet, PRIVATE_STORE, Reference, SHARED_STORE};
+pub use reference::{
+    BlockRef, FIRST_NODE, ObjectRange, ObjectSet, PRIVATE_STORE, Reference, SHARED_STORE,
+};
 pub use run::{
     PARTITION_BITS_MAX, RECORD_BYTES, RUN_BLOCK_RECORDS_MAX, Record, RunBlock, RunDirectory,
     RunFilter, RunRef, RunUse, decode_records, encode_records, filter_geometry, partition_of,

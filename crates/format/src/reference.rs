@@ -12,6 +12,9 @@ pub const PRIVATE_STORE: u16 = 0;
 /// The store number of the domain's shared store in a series' table.
 pub const SHARED_STORE: u16 = 1;
 
+/// The store number of the first storage node; the numbers from here on are those of nodes.
+pub const FIRST_NODE: u16 = 2;
+
 /// The location of a chunk: store (16 bits, resolved by the head's table), container (32), slot
 /// (16).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -5,8 +5,8 @@ use std::collections::{HashMap, HashSet};
 use crate::event::Warning;
 use silt_format::names::Numbered;
 use silt_format::{
-    Advice, BlockRef, CheckRecord, DamagedSlots, Error, ErrorKind, MapRoot, ObjectKind,
-    PRIVATE_STORE, Reference, Result, ResultExt, SHARED_STORE, SeriesId,
+    Advice, BlockRef, CheckRecord, DamagedSlots, Error, ErrorKind, FIRST_NODE, Head, MapRoot,
+    ObjectKind, PRIVATE_STORE, Reference, Result, ResultExt, SHARED_STORE, SeriesId,
 };
 
 use crate::map::MapReader;
@@ -23,10 +23,11 @@ pub struct Avoided {
 }
 
 impl Avoided {
-    /// Combines the check records of a series and of the shared store.
-    pub fn new(record: &CheckRecord, shared: &CheckRecord) -> Self {
+    /// Combines the check records of a series and of the stores that it refers to, by number.
+    pub fn new(record: &CheckRecord, stores: &[(u16, CheckRecord)]) -> Self {
         let mut slots: HashMap<(u16, u32), Vec<(u16, u16)>> = HashMap::new();
-        for (store, record) in [(PRIVATE_STORE, record), (SHARED_STORE, shared)] {
+        let stores = stores.iter().map(|(number, record)| (*number, record));
+        for (store, record) in std::iter::once((PRIVATE_STORE, record)).chain(stores) {
             for range in &record.damaged {
                 let place = (store, range.container);
                 slots.entry(place).or_default().push((range.first, range.last));
@@ -85,10 +86,15 @@ impl Objects {
         }
     }
 
-    /// Reads the newest check record of a domain's shared store.
-    pub fn shared_check_record(&self, domain: u32) -> Result<CheckRecord> {
-        let id = self.keys.shared_store_id(domain);
-        Ok(self.check_record(id)?.1)
+    /// Reads the newest check records of the stores of several series that a head names, and of the
+    /// shared store, by number.
+    pub fn store_check_records(&self, head: &Head) -> Result<Vec<(u16, CheckRecord)>> {
+        let nodes = head.stores.iter().map(|store| store.number).filter(|it| *it >= FIRST_NODE);
+        let record = |number| {
+            let id = self.keys.store_id(head.domain, number);
+            Ok((number, self.check_record(id)?.1))
+        };
+        std::iter::once(SHARED_STORE).chain(nodes).map(record).collect()
     }
 }
 

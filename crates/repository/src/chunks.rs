@@ -109,12 +109,19 @@ impl Store {
     }
 }
 
-/// Reads the chunks of one series, from its own containers and from the shared store.
+/// A store that a head names, and what its own head lists once it was read.
+struct Named {
+    id: SeriesId,
+    store: Option<Arc<Store>>,
+}
+
+/// Reads the chunks of one series, from its own containers and from stores of several series.
 pub struct ChunkReader {
     objects: Arc<Objects>,
     private: Arc<Store>,
-    /// The shared store, once a head has named it.
-    shared: Mutex<Option<Arc<Store>>>,
+    /// The stores of several series that a head has named, by number; those of nodes once they are
+    /// needed.
+    stores: Mutex<BTreeMap<u16, Named>>,
     fingerprinter: Fingerprinter,
     cache: Arc<ChunkCache>,
 }
@@ -130,7 +137,7 @@ impl ChunkReader {
         Ok(Self {
             objects: Arc::clone(objects),
             private: Arc::new(Store::of(head)),
-            shared: Mutex::new(shared_store(objects, head)?),
+            stores: Mutex::new(named_stores(objects, head)?),
             fingerprinter: Fingerprinter::new(
                 objects.keys.fingerprint_key(head.domain, head.series),
             ),
@@ -141,10 +148,24 @@ impl ChunkReader {
     fn store(&self, number: u16) -> Result<Arc<Store>> {
         let store = match number {
             PRIVATE_STORE => Some(Arc::clone(&self.private)),
-            SHARED_STORE => lock(&self.shared).clone(),
-            _ => None,
+            _ => self.common_store(number)?,
         };
         store.ok_or_else(|| Error::corrupt(format!("store {number} is not in the head's table")))
+    }
+
+    /// A store of several series; its head is read when it is first needed.
+    fn common_store(&self, number: u16) -> Result<Option<Arc<Store>>> {
+        let id = match lock(&self.stores).get(&number) {
+            Some(Named { store: Some(store), .. }) => return Ok(Some(Arc::clone(store))),
+            Some(Named { id, .. }) => *id,
+            None => return Ok(None),
+        };
+        let newest = heads::newest(&self.objects, id)?;
+        let opened = newest.as_ref().map(|head| Arc::new(Store::of(head)));
+        if let Some(named) = lock(&self.stores).get_mut(&number) {
+            named.store.clone_from(&opened);
+        }
+        Ok(opened)
     }
 
     /// The objects that it reads.
@@ -313,7 +334,7 @@ impl ChunkReader {
         };
         if reference.store() == PRIVATE_STORE {
             // Its chunks may have been moved to the shared store, even to one that is new.
-            *lock(&self.shared) = shared_store(&self.objects, &head)?;
+            *lock(&self.stores) = named_stores(&self.objects, &head)?;
         }
         *lock(&store.containers) = head.containers;
         Ok(())
@@ -507,13 +528,18 @@ impl ChunkReader {
     }
 }
 
-/// The shared store that a series' head names, if it does.
-fn shared_store(objects: &Objects, head: &Head) -> Result<Option<Arc<Store>>> {
-    let Some(entry) = head.stores.iter().find(|store| store.number == SHARED_STORE) else {
-        return Ok(None);
-    };
-    let newest = heads::newest(objects, entry.id)?;
-    Ok(newest.as_ref().map(|head| Arc::new(Store::of(head))))
+/// The stores of several series that a series' head names; of the shared store also its head.
+fn named_stores(objects: &Objects, head: &Head) -> Result<BTreeMap<u16, Named>> {
+    let mut stores = BTreeMap::new();
+    for entry in head.stores.iter().filter(|store| store.number != PRIVATE_STORE) {
+        let newest = match entry.number {
+            SHARED_STORE => heads::newest(objects, entry.id)?,
+            _ => None,
+        };
+        let store = newest.as_ref().map(|head| Arc::new(Store::of(head)));
+        stores.insert(entry.number, Named { id: entry.id, store });
+    }
+    Ok(stores)
 }
 
 /// The bytes of a slot in its frame.

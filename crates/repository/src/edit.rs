@@ -6,6 +6,7 @@ use silt_format::{Error, ErrorKind, Head, Id, Result, SeriesId, Snapshot, Snapsh
 use crate::heads;
 use crate::lease::{self, HeldLease};
 use crate::repository::Repository;
+use crate::stores::store_name;
 
 /// A series that is being changed. Releases its lease when dropped.
 pub struct Edit<'r> {
@@ -50,10 +51,11 @@ impl<'r> Edit<'r> {
         repository.required_authority()?;
         let session = repository.objects.context.random();
         let mut newest = repository.objects.newest_name(Numbered::Lease, series)?;
-        if lease::wait_while_held(&repository.objects, series, newest.clone(), name)? {
+        let shown = repository.shown_name(series, name);
+        if lease::wait_while_held(&repository.objects, series, newest.clone(), &shown)? {
             newest = repository.objects.newest_name(Numbered::Lease, series)?;
         }
-        let lease = HeldLease::acquire(&repository.objects, series, name, newest, session)?;
+        let lease = HeldLease::acquire(&repository.objects, series, &shown, newest, session)?;
         Self::of(repository, series, name, Some((session, lease)))
     }
 
@@ -88,6 +90,21 @@ impl<'r> Edit<'r> {
     pub fn begin_shared(repository: &'r Repository, domain: u32) -> Result<Self> {
         let store = repository.objects.keys.shared_store_id(domain);
         Self::begin_or_make(repository, store, crate::series::SHARED_NAME)
+    }
+
+    /// Begins a change of the store with this number, which several series refer to.
+    pub fn begin_store(repository: &'r Repository, number: u16) -> Result<Self> {
+        let store = repository.objects.keys.store_id(crate::series::DEFAULT_DOMAIN, number);
+        Self::begin_or_make(repository, store, &store_name(number))
+    }
+
+    /// The same for a change that takes milliseconds, without taking the lease. Fails with `Busy`
+    /// while another process holds it.
+    pub fn begin_store_brief(repository: &'r Repository, number: u16) -> Result<Self> {
+        repository.required_authority()?;
+        let store = repository.store(number);
+        lease::require_free(&repository.objects, store.id, &store.shown)?;
+        Self::of(repository, store.id, &store_name(number), None)
     }
 
     /// Keeps the lease while a long change goes on.

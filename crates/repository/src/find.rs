@@ -10,7 +10,7 @@ use crate::beside::each_beside;
 use crate::heads;
 use crate::objects::{is_damage, key};
 use crate::repository::{Found, Repository};
-use crate::series::{DEFAULT_DOMAIN, ID_PREFIX};
+use crate::series::ID_PREFIX;
 
 /// A point in the history of a series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,7 +139,7 @@ impl Repository {
     /// Returns the newest heads of the series whose records are lost, if readable.
     fn heads_without_record(&self) -> Result<Vec<Head>> {
         let mut series = self.unrecorded(&self.series()?)?;
-        series.retain(|(id, _)| *id != self.objects.keys.shared_store_id(DEFAULT_DOMAIN));
+        series.retain(|(id, _)| !self.is_store(*id));
         self.readable_heads(&series)
     }
 
@@ -167,14 +167,15 @@ impl Repository {
     /// repository's state once, and reads no head. [`head`](Repository::head) may skip the newest
     /// head if it is refused.
     pub fn newest_generations(&self) -> Result<Vec<(SeriesId, u64)>> {
-        let shared = self.objects.keys.shared_store_id(DEFAULT_DOMAIN);
+        let stores = self.stores();
         let mut newest: Vec<(SeriesId, u64)> = Vec::new();
         for item in self.objects.names(names::STATE, None)? {
             let (name, _) = item?;
             let Some(id) = name.split('/').nth(1).and_then(SeriesId::from_hex) else { continue };
             // Of a series the newest head is listed first.
             let is_known = newest.last().is_some_and(|(last, _)| *last == id);
-            if is_known || id == shared || !self.objects.keys.opens(id) {
+            let is_store = stores.iter().any(|store| store.id == id);
+            if is_known || is_store || !self.objects.keys.opens(id) {
                 continue;
             }
             newest.extend(Numbered::Head.number_of(id, &name).map(|number| (id, number)));
@@ -182,7 +183,7 @@ impl Repository {
         Ok(newest)
     }
 
-    /// The bytes of containers of the shared store, and of each series, or of each in `names`: in
+    /// The bytes of containers of the stores of several series, and of each series, or of each in `names`: in
     /// the order in which a check reads them. Lists storage.
     pub fn container_bytes(&self, names: &[String]) -> Result<(u64, Vec<u64>)> {
         let sum = |repository: &Self, id| {
@@ -192,8 +193,10 @@ impl Repository {
             }
             Ok::<u64, Error>(sum)
         };
-        let shared = self.objects.keys.shared_store_id(DEFAULT_DOMAIN);
-        let shared = if self.objects.keys.opens(shared) { sum(self, shared)? } else { 0 };
+        let mut shared = 0;
+        for store in self.stores().iter().filter(|store| self.objects.keys.opens(store.id)) {
+            shared += sum(self, store.id)?;
+        }
         let mut series = self.series()?;
         series.retain(|(_, name)| names.is_empty() || names.contains(name));
         let (ids, mut sums) = (series.into_iter().map(|(id, _)| id).collect(), Vec::new());

@@ -3,8 +3,8 @@
 use crate::event::Warning;
 use silt_format::names::Numbered;
 use silt_format::{
-    ALONE, Advice, Error, ErrorKind, Head, ObjectKind, PRIVATE_STORE, Result, ResultExt,
-    SHARED_STORE, SeriesId, Signer, StoreEntry, names,
+    ALONE, Advice, Error, ErrorKind, FIRST_NODE, Head, ObjectKind, PRIVATE_STORE, Result,
+    ResultExt, SHARED_STORE, SeriesId, Signer, StoreEntry, names,
 };
 
 use crate::believed::SignedBy;
@@ -216,6 +216,10 @@ pub fn judge(objects: &Objects, series: SeriesId, name: &str) -> Result<Reading>
     }
     let head = Head::decode(&plain).context(context)?;
     verify(objects, &head, (series, generation)).context(context)?;
+    if !by.may_remove && silt_format::is_node_store_name(&head.name) {
+        let message = format!("it is signed by key {}, which may not write a storage node", by.id);
+        return Ok(Reading::Refused(Error::corrupt(message).context(context())));
+    }
     if !by.may_remove
         && let Err(error) = by.may_write(&head.name)
     {
@@ -271,6 +275,11 @@ fn verify(objects: &Objects, head: &Head, place: (SeriesId, u64)) -> Result<()> 
     let is_known = |store: &&StoreEntry| match (store.number, store.kind) {
         (PRIVATE_STORE, 0) => true,
         (SHARED_STORE, 1) => store.id == shared,
+        // A key for named series does not know the ids of nodes, and opens nothing of theirs.
+        (FIRST_NODE.., 2) => {
+            let id = objects.keys.store_id(head.domain, store.number);
+            store.id == id || !objects.keys.opens_all()
+        }
         _ => false,
     };
     match head.stores.iter().find(|store| !is_known(store)) {
@@ -334,7 +343,8 @@ pub fn commit(
     };
     let name = Numbered::Head.name(head.series, head.generation);
     let address = Address::new(ObjectKind::Head, head.series, head.generation);
-    if head.series != objects.keys.shared_store_id(head.domain) {
+    let is_shared = head.series == objects.keys.shared_store_id(head.domain);
+    if !is_shared && !silt_format::is_node_store_name(&head.name) {
         objects.believed.require_may_write(signer.id(), &head.name)?;
     }
     let object = objects.sealed_by(signer, address, &head.encode())?;

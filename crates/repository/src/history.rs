@@ -5,10 +5,10 @@
 //! may remove. All of them must exist, and each must keep everything in its predecessor.
 
 use crate::event::Warning;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use silt_format::{
-    Advice, Error, ErrorKind, Head, ObjectSet, ObjectTag, Result, SHARED_STORE, SeriesId,
+    Advice, Error, ErrorKind, Head, ObjectSet, ObjectTag, PRIVATE_STORE, Result, SeriesId,
     StoreEntry, names,
 };
 
@@ -116,15 +116,14 @@ impl Repository {
         };
         links.reverse();
         let mut before = signed.unwrap_or_else(|| self.before_all(series, &links));
-        let shared_generation = self.shared_generation()?;
+        // Read after the heads that may know them.
+        let mut generations = BTreeMap::new();
         let mut rest = links.into_iter();
         while let Some(link) = rest.next() {
-            let why = why_not(&link, &before).or_else(|| {
-                let head = link.head.as_ref().and_then(|head| head.as_ref().ok());
-                let seen = head.map_or(0, |head| head.seen(SHARED_STORE));
-                let is_ahead = seen > shared_generation;
-                is_ahead.then(|| format!("it refers to {SHARED_NAME} {seen}, which does not exist"))
-            });
+            let why = match why_not(&link, &before) {
+                None => self.why_ahead(&link, &mut generations)?,
+                why => why,
+            };
             match (why, link.head) {
                 (None, Some(Ok(head))) => before = head,
                 (None, None) => before.generation = link.generation,
@@ -142,16 +141,25 @@ impl Repository {
         Ok(Ok(Some(before).filter(|_| is_named)))
     }
 
-    fn is_shared_store(&self, series: SeriesId) -> bool {
-        series == self.objects.keys.shared_store_id(DEFAULT_DOMAIN)
-    }
-
-    /// Returns the generation of the shared store's newest head. Call it only after reading the
-    /// heads that may know it.
-    pub fn shared_generation(&self) -> Result<u64> {
-        let shared = self.objects.keys.shared_store_id(DEFAULT_DOMAIN);
-        let newest = heads::all(&self.objects, shared).next().transpose()?;
-        Ok(newest.map_or(0, |(generation, _)| generation))
+    /// The violation in a head that claims to know a head of a store which does not exist.
+    fn why_ahead(
+        &self,
+        link: &Link,
+        generations: &mut BTreeMap<u16, u64>,
+    ) -> Result<Option<String>> {
+        let Some(Ok(head)) = &link.head else { return Ok(None) };
+        for store in head.stores.iter().filter(|store| store.number != PRIVATE_STORE) {
+            let newest = match generations.get(&store.number) {
+                Some(newest) => *newest,
+                None => self.store_generation(store.number)?,
+            };
+            generations.insert(store.number, newest);
+            if store.seen > newest {
+                let (shown, seen) = (self.store(store.number).shown, store.seen);
+                return Ok(Some(format!("it refers to {shown} {seen}, which does not exist")));
+            }
+        }
+        Ok(None)
     }
 
     /// What a series is before its first head; its name is that of its heads or of its record.
@@ -161,7 +169,7 @@ impl Repository {
         // What a series shares is decided with its first head.
         let domain = first.map_or(DEFAULT_DOMAIN, |head| head.domain);
         let named = first.map(|head| head.name.clone());
-        let named = named.filter(|_| !self.is_shared_store(series));
+        let named = named.filter(|_| series != self.objects.keys.shared_store_id(DEFAULT_DOMAIN));
         let recorded = || self.series_record(series).ok().map(|record| record.name);
         let name = named.or_else(recorded).unwrap_or_else(|| SHARED_NAME.to_owned());
         Head::empty(series, domain, &name)
@@ -231,20 +239,17 @@ impl Repository {
             }
         }
         head.snapshots.sort_by_key(|entry| entry.time_ns);
-        let shared = |head: &Head| {
-            head.stores.iter().find(|store| store.number == SHARED_STORE).map(|store| store.seen)
-        };
-        let seen = later.iter().filter_map(shared).chain(shared(&head)).min();
-        if let Some(seen) = seen {
-            let id = self.objects.keys.shared_store_id(DEFAULT_DOMAIN);
-            if shared(&head).is_none() {
-                head.stores.push(StoreEntry::new(SHARED_STORE, 1, id));
-            }
-            let entries = head.stores.iter_mut();
-            entries
-                .filter(|entry| entry.number == SHARED_STORE)
-                .for_each(|entry| entry.seen = seen);
+        // What all of them know of a store.
+        let mut seen: BTreeMap<u16, StoreEntry> = BTreeMap::new();
+        for entry in later.iter().chain([&head]).flat_map(|head| &head.stores) {
+            let known = seen.entry(entry.number).or_insert_with(|| entry.clone());
+            known.seen = known.seen.min(entry.seen);
         }
+        for entry in head.stores.iter_mut() {
+            entry.seen = seen.remove(&entry.number).map_or(entry.seen, |known| known.seen);
+        }
+        let is_known = |store: &StoreEntry| store.number != PRIVATE_STORE;
+        head.stores.extend(seen.into_values().filter(is_known));
         Ok(head)
     }
 
@@ -268,8 +273,8 @@ impl Repository {
         for number in numbers.into_iter().filter(|number| of(head).tag(*number).is_none()) {
             let mut tags = later.iter().filter_map(|more| of(more).tag(number));
             let Some(tag) = tags.find(|tag| there.contains(&(number, *tag))) else { continue };
-            // These are opened by whoever sweeps the shared store.
-            let must_open = containers && (self.is_shared_store(series) || tag.is_rewritten());
+            // These are opened by whoever sweeps a store that they are in, or refer to.
+            let must_open = containers && (self.is_store(series) || tag.is_rewritten());
             if must_open {
                 match open_container(&self.objects, series, number, tag) {
                     Ok(_) => {}

@@ -174,6 +174,29 @@ fn left_ns(objects: &Objects, name: &str, held: &Lease) -> Result<i64> {
     Ok(if left_ns > LEASE_NS + SKEW_NS { 0 } else { left_ns })
 }
 
+/// Whether a session holds the lease of a series, so that its backup may still run.
+pub fn is_held_by(objects: &Objects, series: SeriesId, session: [u8; 16]) -> Result<bool> {
+    let Some(newest) = objects.newest_name(Numbered::Lease, series)? else { return Ok(false) };
+    let number = Numbered::number(&newest).unwrap_or(0);
+    let address = Address::new(ObjectKind::Lease, series, number);
+    match objects.get(&newest, address).and_then(|plain| Lease::decode(&plain)) {
+        Ok(held) if held.session != session => Ok(false),
+        Ok(held) => Ok(objects.context.env.may_be_running(&held)
+            && match left_ns(objects, &newest, &held) {
+                Err(error) if error.kind() == ErrorKind::NotFound => false,
+                left_ns => left_ns? > 0,
+            }),
+        Err(error) if is_damage(&error) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Fails with `Busy` while another process holds the lease of a series, without waiting for it.
+pub fn require_free(objects: &Objects, series: SeriesId, name: &str) -> Result<()> {
+    let newest = objects.newest_name(Numbered::Lease, series)?;
+    newest.map_or(Ok(()), |newest| refuse_if_held(objects, series, &newest, name))
+}
+
 fn refuse_if_held(objects: &Objects, series: SeriesId, newest: &str, name: &str) -> Result<()> {
     let number = Numbered::number(newest).unwrap_or(0);
     let address = Address::new(ObjectKind::Lease, series, number);

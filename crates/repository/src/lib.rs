@@ -51,6 +51,7 @@ pub mod series;
 pub mod settle;
 pub mod status;
 pub mod storage_rules;
+pub mod stores;
 pub mod summary;
 pub mod sync;
 pub mod system;

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use crate::event::Warning;
 use silt_format::names::Numbered;
 use silt_format::{
-    Error, ErrorKind, Header, ObjectKind, Places, RepositoryId, Result, SeriesId, names,
+    Error, ErrorKind, Header, ObjectKind, Places, RepositoryId, Result, SHARED_STORE, SeriesId,
+    names,
 };
 use silt_storage::{ByteRange, Key, Named, Replica, Replicated, Routed, Storage, list_all};
 
@@ -17,6 +18,7 @@ use crate::objects::{Address, Objects, is_damage};
 use crate::repository::{OpenPlaces, Repository};
 use crate::series::DEFAULT_DOMAIN;
 use crate::storage_rules::place_of;
+use crate::stores::OpenNode;
 
 /// Opens the storage at a location.
 pub type OpenPlace<'a> = dyn Fn(&str) -> Result<Arc<dyn Storage>> + 'a;
@@ -28,6 +30,8 @@ pub struct PlaceInfo {
     pub location: String,
     /// Whether it holds the shared store alone.
     pub is_shared: bool,
+    /// The name of the storage node whose store it holds alone.
+    pub node: Option<String>,
     /// Whether it may lack objects that are older than itself; healing copies them.
     pub is_filling: bool,
     /// The reason why it can't be reached; `None` if it can.
@@ -198,8 +202,7 @@ impl Repository {
     /// link: any of them may be in the list.
     pub fn with_places_by(mut self, names: &[String], open: &OpenPlace<'_>) -> Result<Self> {
         let called = |list: &Places| -> String {
-            let is_listed =
-                |name: &&String| list.copies.contains(name) || list.shared.contains(name);
+            let is_listed = |name: &&String| list.locations().contains(name);
             names.iter().find(is_listed).or(names.first()).cloned().unwrap_or_default()
         };
         let own = Arc::clone(&self.objects.storage);
@@ -244,7 +247,15 @@ impl Repository {
             let message = format!("{why}: it is read from there and not changed");
             self.warn(Warning::new(ErrorKind::Denied, message));
         }
-        self.warn_of_unreachable(main.iter().chain(&shared));
+        // Nodes decide nothing about the list, so theirs is not read.
+        let nodes: Vec<(u16, Vec<Replica>)> = list
+            .nodes
+            .iter()
+            .filter(|node| !node.locations.is_empty())
+            .map(|node| (node.number, replicas(self.id(), &list, &node.locations, open)))
+            .collect();
+        let of_nodes = nodes.iter().flat_map(|(_, replicas)| replicas);
+        self.warn_of_unreachable(main.iter().chain(&shared).chain(of_nodes));
         let replicated = |replicas| {
             let all = Replicated::new(replicas);
             let refusal = refusal.as_ref();
@@ -255,20 +266,26 @@ impl Repository {
         };
         let shared = (!shared.is_empty()).then(|| replicated(shared));
         let main = replicated(main);
-        let all: Arc<dyn Storage> = match &shared {
-            Some(shared) => {
-                let store = self.objects.keys.shared_store_id(DEFAULT_DOMAIN).to_string();
-                let place_of = move |named: Named<'_>| place_of(&store, named);
-                Arc::new(Routed::new(Arc::clone(&main) as _, Arc::clone(shared) as _, place_of))
-            }
-            None => Arc::clone(&main) as _,
-        };
+        let nodes: Vec<OpenNode> = nodes
+            .into_iter()
+            .map(|(number, replicas)| OpenNode { number, places: replicated(replicas) })
+            .collect();
+        let mut all: Arc<dyn Storage> = Arc::clone(&main) as _;
+        let apart = shared.iter().map(|shared| (SHARED_STORE, shared));
+        for (number, places) in apart.chain(nodes.iter().map(|node| (node.number, &node.places))) {
+            let store = self.objects.keys.store_id(DEFAULT_DOMAIN, number).to_string();
+            let place_of = move |named: Named<'_>| place_of(&store, named);
+            let routed = Routed::new(all, Arc::clone(places) as _, place_of);
+            // A node that cannot be reached must not hide the series.
+            let is_node = number != SHARED_STORE;
+            all = Arc::new(if is_node { routed.listing_main() } else { routed });
+        }
         let mut objects = self.objects.with_storage(all);
         objects.places = number;
         // Another place may have a newer list than the one that the repository was opened by.
         objects.load_writers(None)?;
         self.objects = Arc::new(objects);
-        self.places = Some(OpenPlaces { list, main, shared });
+        self.places = Some(OpenPlaces { list, main, shared, nodes });
         Ok(self)
     }
 
@@ -285,14 +302,23 @@ impl Repository {
     /// opened.
     pub fn places(&self) -> Vec<PlaceInfo> {
         let Some(places) = &self.places else { return Vec::new() };
-        let info = |replica: &Replica, is_shared| PlaceInfo {
+        let info = |replica: &Replica, is_shared, node: Option<&str>| PlaceInfo {
             location: replica.location.clone(),
             is_shared,
+            node: node.map(str::to_owned),
             is_filling: places.list.filling.contains(&replica.location),
             failure: replica.storage.as_ref().err().cloned(),
         };
-        let main = places.main.replicas().iter().map(|replica| info(replica, false));
+        let main = places.main.replicas().iter().map(|replica| info(replica, false, None));
         let shared = places.shared.iter().flat_map(|shared| shared.replicas());
-        main.chain(shared.map(|replica| info(replica, true))).collect()
+        let shared = shared.map(|replica| info(replica, true, None));
+        let of_node = |node: &'_ OpenNode| {
+            let name = places.list.nodes.iter().find(|listed| listed.number == node.number);
+            let name = name.map(|listed| listed.name.as_str());
+            let infos: Vec<_> =
+                node.places.replicas().iter().map(|replica| info(replica, false, name)).collect();
+            infos
+        };
+        main.chain(shared).chain(places.nodes.iter().flat_map(of_node)).collect()
     }
 }

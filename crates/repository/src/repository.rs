@@ -16,6 +16,7 @@ use crate::beside::{Beside, each_beside};
 use crate::heads;
 use crate::objects::{Address, Objects, is_damage};
 use crate::series::{DEFAULT_DOMAIN, ID_PREFIX};
+use crate::stores::OpenNode;
 
 /// The places that a repository was opened with.
 #[derive(Clone)]
@@ -26,6 +27,8 @@ pub struct OpenPlaces {
     pub main: Arc<Replicated>,
     /// The places of the shared store, if it has its own.
     pub shared: Option<Arc<Replicated>>,
+    /// The places of the storage nodes that have their own, by number.
+    pub nodes: Vec<OpenNode>,
 }
 
 /// An open repository.

@@ -22,6 +22,11 @@ impl Director {
         Self { table: BTreeMap::new(), overload, slack_bytes: slack_bytes as f64 }
     }
 
+    /// Enters the nodes that are known to have an application.
+    pub fn assign(&mut self, application: Application, nodes: Vec<usize>) {
+        self.table.insert(application, nodes);
+    }
+
     /// The nodes of an application. The least loaded node of all joins them if there are none, or
     /// if all of them are overloaded (AppDedupe's algorithm 1, as remembered).
     pub fn nodes(&mut self, application: Application, answers: &dyn Answers) -> &[usize] {

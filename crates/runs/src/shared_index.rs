@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use silt_format::{
-    ALONE, DeadRange, Fingerprint, Head, ObjectSet, Record, Reference, Result, RunUse,
-    SHARED_STORE, SeriesId, StoreEntry,
+    ALONE, DeadRange, Fingerprint, Head, ObjectSet, Record, Reference, Result, RunUse, SeriesId,
+    StoreEntry,
 };
 use silt_repository::event::Warning;
 
@@ -16,7 +16,7 @@ use silt_repository::chunks::open_container;
 use silt_repository::dead;
 use silt_repository::heads;
 use silt_repository::objects::{Objects, is_damage};
-use silt_repository::series::SHARED_NAME;
+use silt_repository::stores::store_name;
 use silt_repository::sync::lock;
 use silt_repository::table::Table;
 
@@ -24,9 +24,10 @@ use silt_repository::table::Table;
 /// found together, so one look-up in the index finds a whole neighbourhood.
 const NEIGHBOURHOODS: usize = 6;
 
-/// Looks fingerprints up in the shared store of a domain, as of its head when this was opened.
+/// Looks fingerprints up in a store of several series, as of its head when this was opened.
 pub struct SharedIndex {
     objects: Arc<Objects>,
+    number: u16,
     store: SeriesId,
     generation: u64,
     lookup: Option<RunLookup>,
@@ -38,20 +39,20 @@ pub struct SharedIndex {
 }
 
 impl SharedIndex {
-    /// Opens the shared store, if there is one; at most about `memory_bytes` of its index are held.
-    /// With it the name of its newest check record.
+    /// Opens the shared store, if there is one, or that of a node; at most about `memory_bytes` of
+    /// its index are held. With it the name of its newest check record.
     pub fn open(
         objects: &Arc<Objects>,
-        domain: u32,
+        (domain, number): (u32, u16),
         memory_bytes: usize,
     ) -> Result<Option<(Self, Option<String>)>> {
         if domain == ALONE || !objects.keys.has_domain(domain) {
             return Ok(None);
         }
-        let store = objects.keys.shared_store_id(domain);
+        let store = objects.keys.store_id(domain, number);
         let state = heads::state(objects, store)?;
         let Some(head) = state.head else { return Ok(None) };
-        let empty = || Head::empty(store, domain, SHARED_NAME);
+        let empty = || Head::empty(store, domain, &store_name(number));
         let head = heads::base(objects, store, &head, empty)?;
         let runs: Vec<_> =
             head.runs.iter().filter(|run| run.use_ == RunUse::Shared).copied().collect();
@@ -65,6 +66,7 @@ impl SharedIndex {
         let barred = barred.by_container().map(|(number, ranges)| (number, ranges.to_vec()));
         let index = Self {
             objects: Arc::clone(objects),
+            number,
             store,
             generation: head.generation,
             lookup,
@@ -87,7 +89,7 @@ impl SharedIndex {
 
     /// Adds the store to a series' head, with the generation that its next commit knows.
     pub fn name_in(&self, head: &mut Head) {
-        name_store(head, self.store, self.generation);
+        name_store(head, (self.number, self.store), self.generation);
     }
 
     /// Returns the chunk's reference, if the store has it with this length, and new references to
@@ -129,9 +131,9 @@ impl SharedIndex {
         let is_held = self.near.iter().any(|(held, _)| *held == number);
         if let Some(tag) = self.containers.tag(number).filter(|_| !is_held) {
             let container = open_container(&self.objects, self.store, number, tag)?;
-            let directory = &container.directory;
+            let (directory, store) = (&container.directory, self.number);
             let chunks = directory.slots().map(|(slot, place)| {
-                let reference = Reference::new(SHARED_STORE, number, slot);
+                let reference = Reference::new(store, number, slot);
                 (directory.fingerprints[place.index as usize], place.length, reference)
             });
             let open = chunks.filter(|(_, _, reference)| self.is_open(*reference));
@@ -173,8 +175,9 @@ impl SharedLookup {
 
     /// Whether a new reference may lead there.
     pub fn allows(&self, reference: Reference) -> bool {
-        reference.store() == SHARED_STORE
-            && lock(&self.index).is_open(reference)
+        let index = lock(&self.index);
+        reference.store() == index.number
+            && index.is_open(reference)
             && !self.avoided.has(reference)
     }
 
@@ -188,11 +191,11 @@ impl SharedLookup {
     }
 }
 
-/// Lets a series' head name the shared store as it was in `generation`.
-pub fn name_store(head: &mut Head, store: SeriesId, generation: u64) {
-    let place = head.stores.iter().position(|entry| entry.number == SHARED_STORE);
+/// Lets a series' head name a store, by its number and id, as it was in `generation`.
+pub fn name_store(head: &mut Head, (number, store): (u16, SeriesId), generation: u64) {
+    let place = head.stores.iter().position(|entry| entry.number == number);
     let place = place.unwrap_or_else(|| {
-        head.stores.push(StoreEntry::new(SHARED_STORE, 1, store));
+        head.stores.push(StoreEntry::new(number, StoreEntry::kind_of(number), store));
         head.stores.len() - 1
     });
     let entry = &mut head.stores[place];

@@ -11,7 +11,6 @@ use silt_repository::chunks::{ChunkReader, Container, open_container};
 use silt_repository::container_reader::{ContainerReader, StoredChunk};
 use silt_repository::event::Warning;
 use silt_repository::objects::is_damage;
-use silt_repository::series::DEFAULT_DOMAIN;
 use silt_repository::upload::Uploads;
 use silt_runs::shared_record::{Owner, SharedRecord};
 use silt_runs::{DurableRun, RunReader, RunWriter, Sorted, Sorter, Stream, merge};
@@ -237,8 +236,8 @@ pub fn ids_of_all(repository: &Repository) -> Result<Vec<SeriesId>> {
 pub fn all_series(repository: &Repository) -> Result<Vec<(SeriesId, String)>> {
     let mut series = repository.series()?;
     series.extend(repository.unrecorded(&series)?);
-    let shared = repository.objects.keys.shared_store_id(DEFAULT_DOMAIN);
-    series.retain(|(id, _)| *id != shared);
+    let stores = repository.stores();
+    series.retain(|(id, _)| stores.iter().all(|store| store.id != *id));
     Ok(series)
 }
 

@@ -5,7 +5,9 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use silt_format::number::to_usize;
-use silt_format::{ALONE, Error, Fingerprint, Head, Record, Reference, Result, SeriesId};
+use silt_format::{
+    ALONE, Error, Fingerprint, Head, Record, Reference, Result, SHARED_STORE, SeriesId,
+};
 use silt_repository::beside::each_beside;
 use silt_repository::bounds::require_listed;
 use silt_repository::dead;
@@ -15,7 +17,7 @@ use silt_runs::shared_record::{Owner, SharedRecord};
 use silt_runs::{RunReader, Sorter, Stream};
 
 use crate::copy::{Additions, add_to_store, open_or_warn, shared_runs};
-use crate::references::each_shared_reference;
+use crate::references::each_reference_to;
 use silt_repository::Repository;
 use silt_repository::edit::Edit;
 
@@ -165,7 +167,7 @@ fn each_owner_in(
             each(shared_owner(series, link.target).encode(link.fingerprint))?;
         }
     }
-    each_shared_reference(repository, &member.head, &mut |chunk| {
+    each_reference_to(repository, SHARED_STORE, &member.head, &mut |chunk| {
         let owner = shared_owner(series, chunk.reference);
         each(owner.encode(chunk.fingerprint))
     })?;

@@ -1,22 +1,22 @@
-//! The references from a series' recipes to the shared store.
+//! The references from a series' recipes to stores of several series.
 
-use silt_format::{
-    BlockRef, Head, MapRoot, RecipeChunk, Result, SHARED_STORE, Snapshot, SnapshotEntry,
-};
+use silt_format::{BlockRef, Head, MapRoot, RecipeChunk, Result, Snapshot, SnapshotEntry};
 use silt_repository::edit::read_snapshots;
 use silt_repository::map::MapReader;
 use silt_repository::objects::Scratch;
 
 use silt_repository::Repository;
 
-/// Calls `each` with every chunk in the shared store that a snapshot of a series refers to, also
-/// one that was deleted and can be brought back. Fails if one of them can't be read.
-pub fn each_shared_reference(
+/// Calls `each` with every chunk in the shared store, or in that of a node, that a snapshot of a
+/// series refers to, also one that was deleted and can be brought back. Fails if one of them can't
+/// be read.
+pub fn each_reference_to(
     repository: &Repository,
+    number: u16,
     head: &Head,
     each: &mut dyn FnMut(&RecipeChunk) -> Result<()>,
 ) -> Result<()> {
-    if head.stores.iter().all(|store| store.number != SHARED_STORE) {
+    if head.stores.iter().all(|store| store.number != number) {
         return Ok(());
     }
     let deleted = head.deleted.iter().map(|deleted| &deleted.entry);
@@ -28,7 +28,7 @@ pub fn each_shared_reference(
         repository.objects.context.check_interrupted()?;
         let recipe = reader.recipe(block, &mut scratch, &mut raw)?;
         let stored = recipe.chunks.iter().filter(|chunk| !chunk.reference.is_zero());
-        stored.filter(|chunk| chunk.reference.store() == SHARED_STORE).try_for_each(&mut *each)
+        stored.filter(|chunk| chunk.reference.store() == number).try_for_each(&mut *each)
     })
 }
 

@@ -35,6 +35,8 @@ pub struct Routed {
     main: Arc<dyn Storage>,
     apart: Arc<dyn Storage>,
     place_of: Box<PlaceOf>,
+    /// Whether listings of what both may hold show the separate storage's objects.
+    shows_apart: bool,
 }
 
 impl Routed {
@@ -48,7 +50,14 @@ impl Routed {
         apart: Arc<dyn Storage>,
         place_of: impl Fn(Named<'_>) -> Option<Place> + Send + Sync + 'static,
     ) -> Self {
-        Self { main, apart, place_of: Box::new(place_of) }
+        Self { main, apart, place_of: Box::new(place_of), shows_apart: true }
+    }
+
+    /// Lists the separate storage only for prefixes of which it has all objects, so that the others
+    /// can be listed while it cannot be reached.
+    #[must_use]
+    pub fn listing_main(self) -> Self {
+        Self { shows_apart: false, ..self }
     }
 
     fn place(&self, key: &Key) -> Place {
@@ -116,6 +125,9 @@ impl Storage for Routed {
     fn list(&self, prefix: &str, after: Option<&Key>) -> Result<ListPage> {
         if let Some(storage) = self.below(prefix) {
             return storage.list(prefix, after);
+        }
+        if !self.shows_apart {
+            return self.main.list(prefix, after);
         }
         let pages = [self.main.list(prefix, after)?, self.apart.list(prefix, after)?];
         Ok(merge_pages(pages.into()))

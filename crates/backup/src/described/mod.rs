@@ -142,7 +142,7 @@ impl BackupSession<'_> {
             let (name, bytes) = (&volume.name, volume.bytes);
             return Err(Error::invalid(format!("volume '{name}' of {bytes} bytes is too large")));
         }
-        let before = self.stored_so_far();
+        let before = self.stored_bytes();
         let mut copy = Volume {
             kind: VolumeKind::Disk,
             root: MapRoot { level: 0, page: None },
@@ -156,12 +156,8 @@ impl BackupSession<'_> {
             let tree = self.take_steps((volume, tree), (copy.root, loses_data), peer)?;
             copy.kind = VolumeKind::Tree(Box::new(tree));
         }
-        copy.stored_bytes = self.stored_so_far() - before;
+        copy.stored_bytes = self.stored_bytes() - before;
         self.volumes.push(copy);
         Ok(())
-    }
-
-    fn stored_so_far(&self) -> u64 {
-        self.containers.stored_bytes + self.packs.stored_bytes
     }
 }

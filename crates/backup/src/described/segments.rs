@@ -203,7 +203,7 @@ impl Adding<'_> {
             let range = start..start + chunk.length as usize;
             start = range.end;
             let found = chunk.reference.is_zero().then_some((Reference::ZERO, Level::Zero));
-            DraftChunk { range, fingerprint: chunk.fingerprint, found, is_read: true }
+            DraftChunk { range, fingerprint: chunk.fingerprint, found, is_read: true, node: 0 }
         });
         Ok(SegmentDraft {
             index: segment,
@@ -214,6 +214,7 @@ impl Adding<'_> {
             parents: parent.into_iter().collect(),
             recalled: false,
             is_large: false,
+            application: crate::nodes::DISKS,
         })
     }
 }
@@ -270,7 +271,7 @@ impl BackupSession<'_> {
         let pipeline = Pipeline::of_packing(&objects.buffers, zstd_level, workers);
         pipeline.run(|pipeline| {
             self.converse(&mut adding, copy, pipeline, peer)?;
-            self.containers.close(pipeline)
+            self.close_containers(pipeline)
         })?;
         objects.buffers.segments.keep([std::mem::take(&mut adding.data)]);
         let parent = adding.scanner.parent.as_ref();

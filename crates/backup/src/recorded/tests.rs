@@ -33,7 +33,7 @@ fn records(repository: &Repository) -> TemporaryFile {
 fn chunk(number: usize, found: Option<(Reference, Level)>) -> DraftChunk {
     let range = number * BLOCK..(number + 1) * BLOCK;
     let fingerprint = silt_format::fingerprint(&[1; 32], &number.to_le_bytes());
-    DraftChunk { range, fingerprint, found, is_read: true }
+    DraftChunk { range, fingerprint, found, is_read: true, node: 0 }
 }
 
 #[test]

@@ -8,6 +8,7 @@ use silt_format::{
     SegmentEntry, Volume,
 };
 use silt_repository::objects::is_damage;
+use silt_routing::Application;
 
 use super::BackupSession;
 use crate::adopt::Orphans;
@@ -82,8 +83,9 @@ impl BackupSession<'_> {
             let (reference, level) = if let Some(found) = found {
                 found
             } else {
-                let bytes = &draft.data[chunk.range.clone()];
-                (self.containers.append(pipeline, bytes, chunk.fingerprint)?, Level::New)
+                let bytes = (&draft.data[chunk.range.clone()], chunk.fingerprint);
+                let to = (chunk.node, draft.application, draft.is_large);
+                (self.append(pipeline, to, bytes)?, Level::New)
             };
             chunk.found = Some((reference, level));
             // The padding after small files belongs to no file and is not counted.
@@ -104,6 +106,29 @@ impl BackupSession<'_> {
         detection.levels.iter_mut().for_each(|level| level.written(&signatures, block));
         self.detection = Some(detection);
         Ok(SegmentEntry { recipe: block, digest, signatures })
+    }
+
+    /// Stores a chunk in the node with this number, or if that is 0 or takes none now, in the series'
+    /// own store.
+    fn append(
+        &mut self,
+        pipeline: &Pipeline<'_>,
+        to: (u16, Application, bool),
+        (chunk, fingerprint): (&[u8], Fingerprint),
+    ) -> Result<Reference> {
+        if to.0 != PRIVATE_STORE {
+            let placed = self.node_writers.append(
+                self.repository,
+                &mut self.lease,
+                pipeline,
+                to,
+                (chunk, fingerprint),
+            )?;
+            if let Some(reference) = placed {
+                return Ok(reference);
+            }
+        }
+        self.containers.append(pipeline, chunk, fingerprint)
     }
 
     /// Tells the levels about a placed chunk, and remembers which left-over containers are used.
@@ -141,7 +166,8 @@ impl BackupSession<'_> {
         }
         let places = self.options.places.clone();
         let shared = self.shared.clone().map(|lookup| (lookup, places));
-        let levels = levels(&self.options.detection, index, shared);
+        let mut levels = levels(&self.options.detection, index, shared);
+        levels.extend(self.nodes.level());
         Ok(Detection { levels, orphans })
     }
 }

@@ -50,7 +50,7 @@ impl BackupSession<'_> {
             root.and_then(|root| root.subtree.as_ref()).map(|below| below.bytes_below);
         let (old, known) = self.known_tree(parent, began_ns);
         let scanner = self.scanner_of_tree()?;
-        let before = self.containers.stored_bytes + self.packs.stored_bytes;
+        let before = self.stored_bytes();
         let mut volume = empty(name, description);
         let owners = source.owners();
         let cutter = Cutter::new(&self.head.file_chunking.unwrap_or_default())?;
@@ -74,7 +74,7 @@ impl BackupSession<'_> {
                     self.lease.keep()?;
                     self.context.check_interrupted()?;
                     self.take_tree(outcome, pipeline, &mut assembly, &mut volume)?;
-                    let stored = self.containers.stored_bytes + self.packs.stored_bytes - before;
+                    let stored = self.stored_bytes() - before;
                     // The parent's size is the best estimate of the total.
                     let done = seen_bytes.load(Ordering::Relaxed);
                     let total = expected_bytes.map(|bytes| bytes.max(done));
@@ -84,7 +84,7 @@ impl BackupSession<'_> {
                         ..Progress::bytes(Activity::Backup, done, total)
                     });
                 }
-                self.containers.close(pipeline)
+                self.close_containers(pipeline)
             })?;
             pipeline.left_out()
         };
@@ -98,7 +98,7 @@ impl BackupSession<'_> {
         let tree = Tree { root, users, groups, counts, kinds, sparse_segments };
         (volume.root, volume.bytes) = (map, bytes);
         volume.kind = VolumeKind::Tree(Box::new(tree));
-        volume.stored_bytes = self.containers.stored_bytes + self.packs.stored_bytes - before;
+        volume.stored_bytes = self.stored_bytes() - before;
         self.volumes.push(volume);
         let last = self.volumes.len() - 1;
         Ok(&self.volumes[last])

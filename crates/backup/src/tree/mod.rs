@@ -19,7 +19,7 @@ mod reading;
 pub use options::TreeOptions;
 
 pub(crate) use assembly::Assembly;
-pub(crate) use cuts::{ANY_LENGTH, Cutter};
+pub(crate) use cuts::{ANY_LENGTH, Cut, Cutter};
 pub(crate) use events::{TreeClaim, TreeEvent};
 pub(crate) use feed::TreeFeed;
 pub(crate) use held::CutSegment;

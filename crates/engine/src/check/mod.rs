@@ -11,10 +11,9 @@ mod unreferenced;
 use std::collections::BTreeSet;
 
 use silt_format::names::Numbered;
-use silt_format::{Error, ErrorKind, Head, Id, Result, SeriesId, names};
+use silt_format::{Error, ErrorKind, FIRST_NODE, Head, Id, Result, SeriesId, names};
 use silt_repository::check_record::RecordState;
 use silt_repository::objects::is_damage;
-use silt_repository::series::DEFAULT_DOMAIN;
 
 pub use damage::{Affected, Damage};
 
@@ -145,11 +144,11 @@ impl Repository {
         for (name, error) in self.root_damage()? {
             findings.error(&name, &error);
         }
-        let shared = self.objects.keys.shared_store_id(DEFAULT_DOMAIN);
         let mut series = self.series_to_check()?;
         series.retain(|(_, name)| options.series.is_empty() || options.series.contains(name));
         let checked: BTreeSet<SeriesId> = series.iter().map(|(id, _)| *id).collect();
-        let others = series.split_off(usize::from(series.first().is_some_and(|it| it.0 == shared)));
+        let stores = series.iter().take_while(|(id, _)| self.is_store(*id)).count();
+        let others = series.split_off(stores);
         for alone in series {
             self.check_beside(vec![alone], options, &mut report, &mut findings)?;
         }
@@ -170,16 +169,22 @@ impl Repository {
         }
         // A key that opens only some series cannot see which others need shared chunks.
         let sees_sharers = options.series.is_empty() && self.objects.keys.opens_all();
-        report.damage = findings.into_damage(|series| series != shared || sees_sharers);
+        report.damage = findings.into_damage(|series| !self.is_store(series) || sees_sharers);
         Ok(report)
     }
 
-    /// Every series, the shared store first: what is damaged there is damaged for its series.
+    /// Every series, and before them the shared store and those of nodes: what is damaged there is
+    /// damaged for their series.
     fn series_to_check(&self) -> Result<Vec<(SeriesId, String)>> {
         let mut series = self.series()?;
         series.extend(self.unrecorded(&series)?);
-        let shared = self.objects.keys.shared_store_id(DEFAULT_DOMAIN);
-        series.sort_by_key(|(id, _)| *id != shared);
+        let stores = self.stores();
+        for store in stores.iter().filter(|store| store.number >= FIRST_NODE) {
+            // A node's places are not listed with the others.
+            series.retain(|(id, _)| *id != store.id);
+            series.push((store.id, store.shown.clone()));
+        }
+        series.sort_by_key(|(id, _)| !stores.iter().any(|store| store.id == *id));
         Ok(series)
     }
 
@@ -258,7 +263,7 @@ impl Repository {
         findings: &mut Findings,
     ) -> Result<()> {
         let record_name = names::series(id);
-        if id != self.objects.keys.shared_store_id(DEFAULT_DOMAIN) {
+        if !self.is_store(id) {
             findings.note_if_damaged(self.series_record(id).map(|_| ()), &record_name)?;
         }
         if let Err(error) = self.verify_history(id) {
@@ -282,7 +287,7 @@ impl Repository {
         };
         let _place = self.objects.room.place(bytes_of_check(&head));
         let is_begun = !head.snapshots.is_empty() || !head.deleted.is_empty();
-        let is_shared = id == self.objects.keys.shared_store_id(DEFAULT_DOMAIN);
+        let is_shared = self.is_store(id);
         report.series += u64::from(is_begun && !is_shared);
         let mut state = RecordState::read(&self.objects, id)?;
         data::verify(self, &head, options, &mut state, report, findings)?;

@@ -42,7 +42,7 @@ pub(crate) fn verify(
         head,
         reader: MapReader::new(objects, head),
         chunks: ChunkReader::new(objects, head, objects.context.budget(0))?,
-        avoided: Avoided::new(&state.record, &objects.shared_check_record(head.domain)?),
+        avoided: Avoided::new(&state.record, &objects.store_check_records(head)?),
         scratch: Scratch::default(),
         raw: Vec::new(),
         recipes: 0,
@@ -188,8 +188,8 @@ impl Walk<'_> {
             state.record.damaged.extend(ranges);
         }
         // What is shared is needed by other series.
-        let shared = self.repository.objects.keys.shared_store_id(self.head.domain);
-        let is_known = is_readable && !self.is_blind && self.head.series != shared;
+        let is_store = self.repository.is_store(self.head.series);
+        let is_known = is_readable && !self.is_blind && !is_store;
         let damaged = state.record.damaged.iter().map(|slots| (slots.container, slots.tag));
         let unneeded: BTreeSet<_> =
             damaged.filter(|(container, _)| is_known && !self.needed.contains(container)).collect();

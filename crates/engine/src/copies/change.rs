@@ -55,6 +55,31 @@ pub enum Completeness {
     Incomplete,
 }
 
+/// Which objects a place holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Group {
+    /// All, except stores that have their own places.
+    All,
+    /// The shared store.
+    Shared,
+    /// The store of the node with this number.
+    Node(u16),
+}
+
+impl Group {
+    /// The locations of the places that hold these objects.
+    fn locations(self, list: &mut Places) -> &mut Vec<String> {
+        match self {
+            Self::All => &mut list.copies,
+            Self::Shared => &mut list.shared,
+            Self::Node(number) => {
+                let node = list.nodes.iter_mut().find(|node| node.number == number);
+                &mut node.expect("the node is in the list").locations
+            }
+        }
+    }
+}
+
 impl Repository {
     /// Adds a copy of the repository at `location` and fills it; `here` is the location by which
     /// the repository was opened.
@@ -68,7 +93,7 @@ impl Repository {
         location: &str,
         open: &OpenPlace<'_>,
     ) -> Result<(Self, HealReport)> {
-        self.add(here, location, false, open)
+        self.add(here, location, Group::All, open)
     }
 
     /// Adds a place for the shared store alone, as [`add_place`](Self::add_place) does for the
@@ -79,14 +104,14 @@ impl Repository {
         location: &str,
         open: &OpenPlace<'_>,
     ) -> Result<(Self, HealReport)> {
-        self.add(here, location, true, open)
+        self.add(here, location, Group::Shared, open)
     }
 
-    fn add(
+    pub(super) fn add(
         self,
         here: &str,
         location: &str,
-        is_shared: bool,
+        group: Group,
         open: &OpenPlace<'_>,
     ) -> Result<(Self, HealReport)> {
         self.require_changeable()?;
@@ -94,9 +119,10 @@ impl Repository {
         if list.copies.is_empty() {
             list.copies.push(here.to_owned());
         }
+        let is_shared = group == Group::Shared;
         let is_moving = |list: &Places| list.shared.iter().any(|place| list.copies.contains(place));
         let is_own = |place: &str| !list.copies.iter().any(|copy| copy == place);
-        let is_known = list.copies.iter().chain(&list.shared).any(|known| known == location);
+        let is_known = list.locations().iter().any(|known| *known == location);
         let is_continued = list.filling.iter().any(|filling| filling == location)
             || (is_shared
                 && is_moving(&list)
@@ -114,7 +140,7 @@ impl Repository {
                 // Where it was it stays, until the new place has all of it.
                 list.shared.clone_from(&list.copies);
             }
-            if is_shared { &mut list.shared } else { &mut list.copies }.push(location.to_owned());
+            group.locations(&mut list).push(location.to_owned());
             list.filling.push(location.to_owned());
         }
         let new = open(location)?;
@@ -172,7 +198,7 @@ impl Repository {
     /// Writes a list with a new place to the others, and then what the new one is known by. Only
     /// who has written the list may: what a place shows that another is adding would lead others
     /// astray.
-    fn begin_place(
+    pub(super) fn begin_place(
         &self,
         here: &str,
         location: &str,
@@ -211,7 +237,7 @@ impl Repository {
 
     /// Continues with the list that was just written. Fails with `Busy` if another process has
     /// written another one since.
-    fn reopen(self, here: &str, list: &Places, open: &OpenPlace<'_>) -> Result<Self> {
+    pub(super) fn reopen(self, here: &str, list: &Places, open: &OpenPlace<'_>) -> Result<Self> {
         let repository = self.with_places(here, open)?;
         if repository.places.as_ref().is_some_and(|places| places.list == *list) {
             return Ok(repository);
@@ -327,14 +353,14 @@ impl Repository {
             return Err(no_such_place(location));
         };
         let mut list = places.list.clone();
-        let (copies, shared) = (list.copies.len(), list.shared.len());
-        list.copies.retain(|known| known != location);
-        list.shared.retain(|known| known != location);
-        list.filling.retain(|known| known != location);
-        if (list.copies.len(), list.shared.len()) == (copies, shared) {
+        if !list.locations().iter().any(|known| *known == location) {
             return Err(no_such_place(location));
         }
-        for (before, left) in [(copies, &mut list.copies), (shared, &mut list.shared)] {
+        list.filling.retain(|known| known != location);
+        let nodes = list.nodes.iter_mut().map(|node| &mut node.locations);
+        for left in [&mut list.copies, &mut list.shared].into_iter().chain(nodes) {
+            let before = left.len();
+            left.retain(|known| known != location);
             // The place that decides must have everything that was reported as done.
             left.sort_by_key(|place| list.filling.contains(place));
             let is_complete = left.first().is_some_and(|place| !list.filling.contains(place));
@@ -365,8 +391,7 @@ impl Repository {
     pub fn move_place(&self, old: &str, new: &str, open: &OpenPlace<'_>) -> Result<Completeness> {
         self.require_changeable()?;
         let mut list = self.places.as_ref().map(|places| places.list.clone()).unwrap_or_default();
-        let names =
-            |location: &str| list.copies.iter().chain(&list.shared).any(|known| known == location);
+        let names = |location: &str| list.locations().iter().any(|known| *known == location);
         if !names(old) {
             return Err(no_such_place(old));
         }
@@ -389,11 +414,14 @@ impl Repository {
         }
         // What is at `new` may be an old copy: any other complete place, even one that is away now,
         // may have commits that it lacks.
-        let alike =
-            if list.shared.iter().any(|known| known == old) { &list.shared } else { &list.copies };
-        let has_others = alike.iter().any(|known| known != old && !list.filling.contains(known));
-        let all = [&mut list.copies, &mut list.shared, &mut list.filling];
-        for known in all.into_iter().flatten().filter(|known| *known == old) {
+        let nodes = list.nodes.iter().map(|node| &node.locations);
+        let groups = [&list.copies, &list.shared].into_iter().chain(nodes);
+        let alike: Vec<&String> =
+            groups.filter(|group| group.iter().any(|known| known == old)).flatten().collect();
+        let has_others = alike.iter().any(|known| *known != old && !list.filling.contains(known));
+        let nodes = list.nodes.iter_mut().map(|node| &mut node.locations);
+        let all = [&mut list.copies, &mut list.shared, &mut list.filling].into_iter().chain(nodes);
+        for known in all.flatten().filter(|known| *known == old) {
             new.clone_into(known);
         }
         if has_others && !list.filling.iter().any(|known| known == new) {
@@ -401,6 +429,9 @@ impl Repository {
             // The place that decides must have everything that was reported as done.
             list.copies.sort_by_key(|place| list.filling.contains(place));
             list.shared.sort_by_key(|place| list.filling.contains(place));
+            for node in &mut list.nodes {
+                node.locations.sort_by_key(|place| list.filling.contains(place));
+            }
         }
         let mut before = self.deciding(new);
         for known in before.iter_mut().filter(|known| *known == old) {
@@ -413,12 +444,12 @@ impl Repository {
 
     /// Makes a list of places the newest, in every place that it or the one before names and that
     /// can be reached.
-    fn put_places(&self, here: &str, list: &Places, open: &OpenPlace<'_>) -> Result<()> {
+    pub(super) fn put_places(&self, here: &str, list: &Places, open: &OpenPlace<'_>) -> Result<()> {
         self.put_lists(&self.deciding(here), None, list, &self.seal_lists(list, 0)?, open)
     }
 
     /// The places that decide which change of the list is the first: those of the list before.
-    fn deciding(&self, here: &str) -> Vec<String> {
+    pub(super) fn deciding(&self, here: &str) -> Vec<String> {
         let places = self.places.as_ref();
         places.map_or_else(|| vec![here.to_owned()], |places| places.list.copies.clone())
     }
@@ -460,7 +491,7 @@ impl Repository {
         open: &OpenPlace<'_>,
     ) -> Result<()> {
         let mut locations: Vec<&String> = Vec::new();
-        for location in before.iter().chain(&list.copies).chain(&list.shared) {
+        for location in before.iter().chain(list.locations()) {
             if !locations.contains(&location) && but != Some(location.as_str()) {
                 locations.push(location);
             }
@@ -517,7 +548,7 @@ impl SealedList {
 }
 
 /// Whether a place has been given all that it is known by.
-fn is_begun(place: &dyn Storage) -> Result<bool> {
+pub(super) fn is_begun(place: &dyn Storage) -> Result<bool> {
     match place.head(&Key::new(names::CONFIG)?) {
         Ok(_) => Ok(true),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),

@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use silt_format::names::{self, Numbered};
 use silt_format::number::to_u64;
-use silt_format::{Error, ErrorKind, Result};
+use silt_format::{Error, ErrorKind, Result, SHARED_STORE};
 use silt_repository::event::{Activity, Progress};
-use silt_repository::series::DEFAULT_DOMAIN;
 use silt_storage::{ByteRange, DryRunStorage, Key, PutMode, Replicated, Storage, list_all};
 
 use crate::check::CheckOptions;
@@ -114,17 +113,26 @@ impl Repository {
             let message = "this key opens only some series and cannot compare the others";
             return Err(Error::new(ErrorKind::Denied, message));
         }
-        let store = self.objects.keys.shared_store_id(DEFAULT_DOMAIN).to_string();
-        let is_of_store = |key: &Key| key.as_str().split('/').nth(1) == Some(&store);
-        let has_own = places.shared.is_some();
-        self.heal_group(&places.main, &|key| !(has_own && is_of_store(key)), options, &mut report)?;
-        if let Some(shared) = &places.shared {
+        // The stores that have places of their own.
+        let mut groups = Vec::new();
+        groups.extend(places.shared.as_ref().map(|shared| (SHARED_STORE, shared)));
+        groups.extend(places.nodes.iter().map(|node| (node.number, &node.places)));
+        let named: Vec<_> = groups
+            .into_iter()
+            .map(|(number, places)| (self.store(number).id.to_string(), places))
+            .collect();
+        let second = |key: &Key| key.as_str().split('/').nth(1).map(str::to_owned);
+        let is_apart = |key: &Key| {
+            second(key).is_some_and(|second| named.iter().any(|(store, _)| *store == second))
+        };
+        self.heal_group(&places.main, &|key| !is_apart(key), options, &mut report)?;
+        for (store, places) in &named {
             let is_root = |key: &Key| {
                 let name = key.as_str();
                 names::series_of(name).is_none() && !Numbered::Places.is(name)
             };
-            let is_kept = |key: &Key| is_of_store(key) || is_root(key);
-            self.heal_group(shared, &is_kept, options, &mut report)?;
+            let is_kept = |key: &Key| second(key).as_ref() == Some(store) || is_root(key);
+            self.heal_group(places, &is_kept, options, &mut report)?;
         }
         if !options.dry_run {
             self.check_damaged_again()?;
@@ -284,8 +292,8 @@ impl Repository {
             return Ok(if confirmed.len() == 1 { confirmed } else { copies });
         }
         let Some(series) = names::series_of(key.as_str()) else { return Ok(copies) };
-        // All series may refer to what the shared store has.
-        let is_shared = series == self.objects.keys.shared_store_id(DEFAULT_DOMAIN);
+        // All series may refer to what such a store has.
+        let is_shared = self.is_store(series);
         let options = match self.head(series) {
             Ok(Some(head)) if !is_shared => {
                 CheckOptions { series: vec![head.name], ..CheckOptions::default() }

@@ -2,6 +2,7 @@
 
 mod change;
 mod heal;
+mod nodes;
 mod verify;
 
 pub use change::Completeness;

@@ -33,9 +33,15 @@ impl Edit<'_> {
                 .is_none_or(|(number, tag)| number >= next || set.tag(number) == Some(tag))
         };
         let id = |name: &str| name.rsplit('/').next().and_then(Id::from_hex);
+        // A backup that still runs writes these to a storage node, and will register them.
+        let is_reserved = |name: &str| {
+            names::number_and_tag(name).is_some_and(|(number, _)| {
+                head.store_writers.iter().any(|it| (it.first..it.end).contains(&number))
+            })
+        };
         let is_named = |name: &str| {
             if name.starts_with(&names::containers(series)) {
-                set(&head.containers, head.next_container, name)
+                set(&head.containers, head.next_container, name) || is_reserved(name)
             } else if name.starts_with(&names::recipes(series)) {
                 set(&head.packs, head.next_pack, name)
             } else if name.starts_with(&names::snapshots(series)) {

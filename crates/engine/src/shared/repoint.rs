@@ -7,7 +7,7 @@
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
-use silt_format::{DeletedEntry, Error, ErrorKind, Head, Link, ObjectTag, Result};
+use silt_format::{DeletedEntry, Error, ErrorKind, Head, Link, ObjectTag, Result, SHARED_STORE};
 use silt_repository::bounds::require_listed;
 use silt_repository::chunks::{ChunkReader, Cursor, open_container};
 use silt_repository::dead::{self, DeadSlots};
@@ -90,14 +90,15 @@ impl Edit<'_> {
         let repository = self.repository;
         let objects = &repository.objects;
         let bytes = objects.context.budget(0).lookup_bytes();
-        let Some((index, _)) = SharedIndex::open(objects, self.head.domain, bytes)? else {
+        let Some((index, _)) = SharedIndex::open(objects, (self.head.domain, SHARED_STORE), bytes)?
+        else {
             return Ok(report);
         };
         if index.generation() != shared.generation {
             let message = "the shared store has changed meanwhile; run this again";
             return Err(Error::new(ErrorKind::Busy, message));
         }
-        name_store(&mut self.head, shared.series, shared.generation);
+        name_store(&mut self.head, (SHARED_STORE, shared.series), shared.generation);
         let links = self.linkable(spool, &shared, &index)?;
         let tag = ObjectTag::rewritten(objects.context.random_id());
         let unneeded = self.unneeded_or_none()?;

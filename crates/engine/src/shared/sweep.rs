@@ -17,6 +17,7 @@ use silt_repository::bounds::require_listed;
 use silt_repository::chunks::open_container;
 use silt_repository::dead::{self, DeadSlots};
 use silt_repository::heads;
+use silt_repository::lease;
 use silt_repository::series::DEFAULT_DOMAIN;
 use silt_repository::sync::lock;
 use silt_runs::shared_index::name_store;
@@ -27,7 +28,7 @@ use crate::deletion::{ReclaimOptions, ReclaimReport};
 use crate::edit::Edit;
 use crate::repository::Repository;
 use silt_sharing::copy::{all_series, ids_of_all, shared_runs};
-use silt_sharing::references::each_shared_reference;
+use silt_sharing::references::each_reference_to;
 
 /// Memory to sort references in by default, in bytes.
 const SORT_BYTES_DEFAULT: u64 = 24 << 20;
@@ -105,8 +106,24 @@ impl Repository {
     /// because its chunks must not be deleted. Condemned slots of series that are being backed up
     /// wait for the next sweep.
     pub fn sweep_shared(&self, options: &SharedSweepOptions) -> Result<SharedSweepReport> {
+        self.sweep_store(SHARED_STORE, options)
+    }
+
+    /// Deletes chunks from a storage node to which no series refers, and what backups that have
+    /// ended have left there; `number` is that of its store.
+    ///
+    /// Fails as [`sweep_shared`](Self::sweep_shared) does. What backups that still run write stays.
+    pub fn sweep_node(
+        &self,
+        number: u16,
+        options: &SharedSweepOptions,
+    ) -> Result<SharedSweepReport> {
+        self.sweep_store(number, options)
+    }
+
+    fn sweep_store(&self, number: u16, options: &SharedSweepOptions) -> Result<SharedSweepReport> {
         let mut report = SharedSweepReport::default();
-        let store = self.objects.keys.shared_store_id(DEFAULT_DOMAIN);
+        let store = self.objects.keys.store_id(DEFAULT_DOMAIN, number);
         // The first build may have been interrupted, and have left something.
         let left = [names::containers(store), names::runs(store), names::dead_lists(store)];
         let has_left = |prefix: &String| self.objects.has_any(prefix);
@@ -115,13 +132,14 @@ impl Repository {
         {
             return Ok(report);
         }
-        let mut edit = Edit::begin_shared(self, DEFAULT_DOMAIN)?;
+        let mut edit = Edit::begin_store(self, number)?;
         let verify = |repository: &Self, (id, _): (SeriesId, String)| repository.verify_history(id);
         self.each_beside(self.users(&edit.head)?, verify, |verified| {
             verified?;
             edit.keep()
         })?;
-        edit.sweep_shared(options, &mut report)?;
+        edit.end_writers(options.dry_run)?;
+        edit.sweep_store(number, options, &mut report)?;
         edit.finish()?;
         Ok(report)
     }
@@ -144,14 +162,32 @@ impl Repository {
 }
 
 impl Edit<'_> {
-    fn sweep_shared(
+    /// Takes the reservations of backups away that have ended: if one of them only sleeps, it can
+    /// register nothing any more.
+    fn end_writers(&mut self, is_dry_run: bool) -> Result<()> {
+        let objects = &self.repository.objects;
+        let mut running = Vec::new();
+        for writer in &self.head.store_writers {
+            if lease::is_held_by(objects, writer.series, writer.session)? {
+                running.push(*writer);
+            }
+        }
+        if running.len() < self.head.store_writers.len() && !is_dry_run {
+            self.head.store_writers = running;
+            self.commit()?;
+        }
+        Ok(())
+    }
+
+    fn sweep_store(
         &mut self,
+        number: u16,
         options: &SharedSweepOptions,
         report: &mut SharedSweepReport,
     ) -> Result<()> {
         let (objects, store) = (&self.repository.objects, self.head.series);
         if self.head.condemned.is_empty() {
-            let unreferenced = self.unreferenced(options, report)?;
+            let unreferenced = self.unreferenced(number, options, report)?;
             report.condemned_slots = unreferenced.slots();
             if !unreferenced.is_empty() && !options.dry_run {
                 let list = dead::write(objects, store, &unreferenced)?;
@@ -164,9 +200,9 @@ impl Edit<'_> {
         if !self.head.condemned.is_empty() && !options.dry_run {
             let condemned = dead::read(objects, store, &self.head.condemned)?;
             report.condemned_slots = condemned.slots();
-            report.waiting_for = fence(self.repository, &self.head)?;
+            report.waiting_for = fence(self.repository, number, &self.head)?;
             if report.waiting_for.is_empty() {
-                let unreferenced = self.unreferenced(options, report)?;
+                let unreferenced = self.unreferenced(number, options, report)?;
                 self.bury(&condemned.intersection(&unreferenced), report)?;
             }
         }
@@ -209,10 +245,11 @@ impl Edit<'_> {
     /// The slots that are not known to be dead and that no series refers to.
     fn unreferenced(
         &mut self,
+        number: u16,
         options: &SharedSweepOptions,
         report: &mut SharedSweepReport,
     ) -> Result<DeadSlots> {
-        let references = self.references(options)?;
+        let references = self.references(number, options)?;
         let (objects, store) = (Arc::clone(&self.repository.objects), self.head.series);
         require_listed(&objects, &self.head)?;
         let known = dead::read(&objects, store, &self.head.dead)?;
@@ -242,7 +279,7 @@ impl Edit<'_> {
 
     /// Everything that any series refers to in the store, in the order of the slots: by recipes of
     /// snapshots, and by links.
-    fn references(&mut self, options: &SharedSweepOptions) -> Result<Sorted> {
+    fn references(&mut self, number: u16, options: &SharedSweepOptions) -> Result<Sorted> {
         let objects = Arc::clone(&self.repository.objects);
         let bytes =
             if options.memory_bytes == 0 { SORT_BYTES_DEFAULT } else { options.memory_bytes / 2 };
@@ -252,7 +289,7 @@ impl Edit<'_> {
         let repository = self.repository;
         let push = |record| lock(&references).push(record);
         let read = |repository: &Repository, (id, _): (SeriesId, String)| {
-            references_of(repository, id, &push)
+            references_of(repository, number, id, &push)
         };
         repository.each_beside(repository.users(&self.head)?, read, |read| {
             read?;
@@ -265,6 +302,7 @@ impl Edit<'_> {
 /// Everything that a series refers to in the store.
 fn references_of(
     repository: &Repository,
+    store: u16,
     id: SeriesId,
     each: &dyn Fn(Record) -> Result<()>,
 ) -> Result<()> {
@@ -279,8 +317,10 @@ fn references_of(
         let owner = Owner { series: 0, container, slot, is_shared: true };
         each(by_place(owner, [0; 12]))
     };
-    each_shared_reference(repository, &head, &mut |chunk| push(chunk.reference))?;
-    for (number, tag) in head.containers.iter().filter(|(_, tag)| tag.is_rewritten()) {
+    each_reference_to(repository, store, &head, &mut |chunk| push(chunk.reference))?;
+    // Links lead to the shared store alone.
+    let is_linked = |tag: ObjectTag| store == SHARED_STORE && tag.is_rewritten();
+    for (number, tag) in head.containers.iter().filter(|(_, tag)| is_linked(*tag)) {
         let container = open_container(objects, id, number, tag)?;
         container.directory.links.iter().try_for_each(|link| push(link.target))?;
     }
@@ -293,10 +333,10 @@ fn slot_of(place: &Owner) -> (u32, u16) {
 
 /// Sees to it that no backup that began before the store's chunks were condemned can commit; the
 /// answer names the series that are being changed just now, of which that can't be said.
-fn fence(repository: &Repository, store: &Head) -> Result<Vec<String>> {
+fn fence(repository: &Repository, number: u16, store: &Head) -> Result<Vec<String>> {
     let (generation, mut waiting) = (store.condemned_in, Vec::new());
     let fence = |repository: &Repository, (id, name): (SeriesId, String)| {
-        let is_fenced = fence_one(repository, id, &name, generation);
+        let is_fenced = fence_one(repository, id, &name, (number, generation));
         is_fenced.map(|is_fenced| (!is_fenced).then_some(name))
     };
     repository.each_beside(repository.users(store)?, fence, |changed| {
@@ -307,7 +347,12 @@ fn fence(repository: &Repository, store: &Head) -> Result<Vec<String>> {
 }
 
 /// The same for one series; `false` if it is being changed just now.
-fn fence_one(repository: &Repository, id: SeriesId, name: &str, generation: u64) -> Result<bool> {
+fn fence_one(
+    repository: &Repository,
+    id: SeriesId,
+    name: &str,
+    (number, generation): (u16, u64),
+) -> Result<bool> {
     // Nobody knows a head of the store that it does not have: whoever says so knows nothing. One
     // that is not durable yet keeps nobody from committing, once the power has failed.
     let head = repository.verified_head(id)?;
@@ -317,15 +362,15 @@ fn fence_one(repository: &Repository, id: SeriesId, name: &str, generation: u64)
     if head.as_ref().map_or_else(recorded, |head| head.domain) == ALONE {
         return Ok(true);
     }
-    let seen = head.map_or(0, |head| head.seen(SHARED_STORE));
-    if (generation..=repository.shared_generation()?).contains(&seen) {
+    let seen = head.map_or(0, |head| head.seen(number));
+    if (generation..=repository.store_generation(number)?).contains(&seen) {
         return Ok(true);
     }
     let fenced = Edit::begin_or_make(repository, id, name).and_then(|mut edit| {
-        let store = repository.objects.keys.shared_store_id(edit.head.domain);
-        let known = edit.head.stores.iter_mut().filter(|known| known.number == SHARED_STORE);
+        let store = repository.objects.keys.store_id(edit.head.domain, number);
+        let known = edit.head.stores.iter_mut().filter(|known| known.number == number);
         known.for_each(|known| known.seen = 0);
-        name_store(&mut edit.head, store, generation);
+        name_store(&mut edit.head, (number, store), generation);
         edit.commit()?;
         edit.finish()
     });

@@ -4,7 +4,6 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex};
 
-use bytes::Bytes;
 use silt_format::{Error, ErrorKind, Id, Result};
 use silt_storage::{
     ByteRange, Counted, CrashStorage, CrashingOperation, Guarantees, Key, ListPage, MemoryStorage,
@@ -12,54 +11,10 @@ use silt_storage::{
 };
 use siltstone::{DeleteMethod, Repository, Selector};
 
-use crate::kit::{self, World};
+use crate::kit::{self, Folder, World};
 use crate::rounds;
 
 const PLACES: [&str; 2] = ["a", "b"];
-
-/// A folder of a storage: what counts the operations of the whole counts those of every folder.
-struct Folder {
-    whole: Arc<dyn Storage>,
-    name: String,
-}
-
-impl Folder {
-    fn key(&self, key: &Key) -> Key {
-        Key::new(format!("{}/{key}", self.name)).unwrap()
-    }
-}
-
-impl Storage for Folder {
-    fn put_bytes(&self, key: &Key, body: &[Bytes], mode: PutMode) -> Result<()> {
-        self.whole.put_bytes(&self.key(key), body, mode)
-    }
-    fn get(&self, key: &Key, range: ByteRange, into: &mut Vec<u8>) -> Result<()> {
-        self.whole.get(&self.key(key), range, into)
-    }
-    fn settle(&self, key: &Key) -> Result<()> {
-        self.whole.settle(&self.key(key))
-    }
-    fn head(&self, key: &Key) -> Result<ObjectMeta> {
-        self.whole.head(&self.key(key))
-    }
-    fn delete(&self, keys: &[Key]) -> Result<()> {
-        self.whole.delete(&keys.iter().map(|key| self.key(key)).collect::<Vec<_>>())
-    }
-    fn list(&self, prefix: &str, after: Option<&Key>) -> Result<ListPage> {
-        let after = after.map(|after| self.key(after));
-        let mut page = self.whole.list(&format!("{}/{prefix}", self.name), after.as_ref())?;
-        for (key, _) in &mut page.objects {
-            *key = Key::new(&key.as_str()[self.name.len() + 1..]).unwrap();
-        }
-        Ok(page)
-    }
-    fn guarantees(&self) -> Guarantees {
-        self.whole.guarantees()
-    }
-    fn describe(&self) -> String {
-        format!("{} of {}", self.name, self.whole.describe())
-    }
-}
 
 /// Opens the repository at the place `here`; only the places `reachable` are there.
 fn open(
@@ -72,7 +27,7 @@ fn open(
         if !reachable.contains(&place) {
             return Err(Error::new(ErrorKind::Unavailable, "the disk is not there"));
         }
-        Ok(Arc::new(Folder { whole: Arc::clone(whole), name: place.to_owned() }))
+        Ok(Folder::of(whole, place))
     })
 }
 
@@ -88,9 +43,7 @@ fn open_each(
 fn two_places(images: &[Vec<u8>]) -> MemoryStorage {
     let (memory, world) = (Arc::new(MemoryStorage::new()), World::new(1));
     let whole: Arc<dyn Storage> = memory.clone();
-    let folder = |place: &str| -> Result<Arc<dyn Storage>> {
-        Ok(Arc::new(Folder { whole: Arc::clone(&whole), name: place.to_owned() }))
-    };
+    let folder = |place: &str| -> Result<Arc<dyn Storage>> { Ok(Folder::of(&whole, place)) };
     let repository = kit::init(folder("a").unwrap(), &world).unwrap();
     let repository = repository.add_place("a", "b", &folder).unwrap().0;
     for image in images {
@@ -264,9 +217,7 @@ fn each_place_alone_restores_what_was_committed_after_a_failure() {
             for struck in [CrashingOperation::Lost, CrashingOperation::Applied] {
                 for succeeding in 0.. {
                     let whole: Arc<dyn Storage> = Arc::new(base.snapshot());
-                    let folder = |place: &str| -> Arc<dyn Storage> {
-                        Arc::new(Folder { whole: Arc::clone(&whole), name: place.to_owned() })
-                    };
+                    let folder = |place: &str| -> Arc<dyn Storage> { Folder::of(&whole, place) };
                     let counted = Counted::Mutations;
                     let crashing =
                         Arc::new(CrashStorage::new(folder(failing), succeeding, counted, struck));

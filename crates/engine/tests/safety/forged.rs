@@ -12,7 +12,7 @@ use silt_format::names::{self, Numbered};
 use silt_format::{
     ContentHash, DeadListRef, DeletedEntry, ErrorKind, Head, Id, LeakForecast, ObjectRange,
     ObjectSet, ObjectTag, Period, RetentionPolicy, RunRef, RunUse, SeriesId, SnapshotEntry,
-    StoreEntry, SummaryGeometry,
+    StoreEntry, StoreWriter, SummaryGeometry,
 };
 use silt_storage::{ByteRange, Key, MemoryStorage, PutMode, Storage, list_all};
 use siltstone::{Advice, DeleteMethod, Repository, Selector, SharePolicy};
@@ -149,8 +149,9 @@ fn all_fields_are_known(head: &Head, range: ObjectRange, run: RunRef, list: Dead
         next_pack: _,
         stores: _, containers: _, packs: _, snapshots: _, summary: _, deleted: _, dead: _, leak: _,
         policy: _, runs: _, condemned: _, condemned_in: _, delta_bases: _, alias: _,
-        users: _, file_chunking: _,
+        users: _, file_chunking: _, store_writers: _, applications: _,
     } = head;
+    for StoreWriter { session: _, series: _, first: _, end: _ } in &head.store_writers {}
     let ObjectRange { first: _, count: _, tag: _ } = range;
     let RunRef { id: _, use_: _, partition_bits: _, records: _, hash: _ } = run;
     let DeadListRef { id: _, parts: _, slots: _, hash: _ } = list;
@@ -200,6 +201,8 @@ fn changes_of_contents() -> Vec<Change> {
         |head| head.stores.reverse(),
         |head| head.stores.push(StoreEntry::new(1, 1, head.series)),
         |head| head.stores.push(StoreEntry::new(2, 3, head.series)),
+        |head| head.stores.push(StoreEntry::new(2, 2, head.series)),
+        |head| head.stores.push(StoreEntry { seen: 9, ..StoreEntry::new(2, 2, head.series) }),
         |head| head.stores[0].seen += 1,
         |head| head.stores.iter_mut().for_each(|store| store.seen += 1000),
         |head| head.stores.iter_mut().for_each(|store| store.seen = 0),
@@ -285,6 +288,11 @@ fn changes_of_deletions() -> Vec<Change> {
         |head| head.users.push(head.series),
         |head| head.file_chunking = Some(siltstone::FileChunking::default()),
         |head| head.alias = Some("x".to_owned()),
+        |head| {
+            let (session, series) = ([7; 16], head.series);
+            head.store_writers.push(StoreWriter { session, series, first: 0, end: u32::MAX });
+        },
+        |head| head.applications.push(1),
     ]
 }
 

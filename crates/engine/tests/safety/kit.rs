@@ -5,10 +5,14 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use bytes::Bytes;
 use silt_format::{ByteSpan, Chunking, Config, Error, ErrorKind, Lease, Result, SEGMENT_BYTES};
 use silt_format::{RepositoryId, SeriesId};
 use silt_source::{Extent, ExtentKind, SourceFormat, SourceInfo, VolumeSource, VolumeTarget};
-use silt_storage::{Counted, CrashStorage, CrashingOperation, MemoryStorage, Storage};
+use silt_storage::{
+    ByteRange, Counted, CrashStorage, CrashingOperation, Guarantees, Key, ListPage, MemoryStorage,
+    ObjectMeta, PutMode, Storage,
+};
 use siltstone::{
     BackupOptions, BackupReport, Context, Env, Event, Found, Observer, OperationId, Process,
     Protection, ReclaimOptions, Repository, RestoreOptions, RestoreReport, Selector, When,
@@ -379,6 +383,24 @@ pub fn each_crash_in(
     action: &dyn Fn(&Repository) -> Result<()>,
     after: &mut dyn FnMut(&Repository),
 ) -> u32 {
+    let open = |storage, world: &Arc<World>| open(storage, world);
+    each_crash_opened((storage, place, &open), later_s, action, after)
+}
+
+/// Makes a repository of a storage.
+pub type Opening<'a> = dyn Fn(Arc<dyn Storage>, &Arc<World>) -> Result<Repository> + 'a;
+
+/// The same, where `open` opens the repository.
+pub fn each_crash_opened(
+    (storage, place, open): (
+        &MemoryStorage,
+        &dyn Fn(MemoryStorage) -> Arc<dyn Storage>,
+        &Opening<'_>,
+    ),
+    later_s: i64,
+    action: &dyn Fn(&Repository) -> Result<()>,
+    after: &mut dyn FnMut(&Repository),
+) -> u32 {
     let mut crashes = 0;
     for struck in [CrashingOperation::Lost, CrashingOperation::Applied] {
         for succeeding in 0.. {
@@ -407,6 +429,55 @@ pub fn each_crash_in(
     crashes
 }
 
+/// A folder of a storage: what counts the operations of the whole counts those of every folder.
+pub struct Folder {
+    whole: Arc<dyn Storage>,
+    name: String,
+}
+
+impl Folder {
+    /// The folder with this name.
+    pub fn of(whole: &Arc<dyn Storage>, name: &str) -> Arc<dyn Storage> {
+        Arc::new(Self { whole: Arc::clone(whole), name: name.to_owned() })
+    }
+
+    fn key(&self, key: &Key) -> Key {
+        Key::new(format!("{}/{key}", self.name)).unwrap()
+    }
+}
+
+impl Storage for Folder {
+    fn put_bytes(&self, key: &Key, body: &[Bytes], mode: PutMode) -> Result<()> {
+        self.whole.put_bytes(&self.key(key), body, mode)
+    }
+    fn get(&self, key: &Key, range: ByteRange, into: &mut Vec<u8>) -> Result<()> {
+        self.whole.get(&self.key(key), range, into)
+    }
+    fn settle(&self, key: &Key) -> Result<()> {
+        self.whole.settle(&self.key(key))
+    }
+    fn head(&self, key: &Key) -> Result<ObjectMeta> {
+        self.whole.head(&self.key(key))
+    }
+    fn delete(&self, keys: &[Key]) -> Result<()> {
+        self.whole.delete(&keys.iter().map(|key| self.key(key)).collect::<Vec<_>>())
+    }
+    fn list(&self, prefix: &str, after: Option<&Key>) -> Result<ListPage> {
+        let after = after.map(|after| self.key(after));
+        let mut page = self.whole.list(&format!("{}/{prefix}", self.name), after.as_ref())?;
+        for (key, _) in &mut page.objects {
+            *key = Key::new(&key.as_str()[self.name.len() + 1..]).unwrap();
+        }
+        Ok(page)
+    }
+    fn guarantees(&self) -> Guarantees {
+        self.whole.guarantees()
+    }
+    fn describe(&self) -> String {
+        format!("{} of {}", self.name, self.whole.describe())
+    }
+}
+
 /// A head's object in an unencrypted repository, made by hand from what its configuration says.
 pub fn sealed_head(storage: &dyn Storage, head: &silt_format::Head) -> Vec<u8> {
     sealed_as_head(storage, (head.series, head.generation), &head.encode())
@@ -423,8 +494,8 @@ pub fn sealed_as_head(
         SealScheme, names,
     };
     let mut config = Vec::new();
-    let name = silt_storage::Key::new(names::CONFIG).unwrap();
-    storage.get(&name, silt_storage::ByteRange::Full, &mut config).unwrap();
+    let name = Key::new(names::CONFIG).unwrap();
+    storage.get(&name, ByteRange::Full, &mut config).unwrap();
     let secret: [u8; 32] = config[HEADER_BYTES..HEADER_BYTES + 32].try_into().unwrap();
     let header = Header {
         kind: ObjectKind::Head,

@@ -22,6 +22,7 @@ mod lying;
 mod memo;
 mod model;
 mod month;
+mod nodes;
 mod operations;
 mod places;
 mod races;

@@ -21,6 +21,7 @@ fn draft(index: u64, prints: &[u8]) -> SegmentDraft {
         fingerprint: print(*number),
         found: None,
         is_read: true,
+        node: 0,
     });
     SegmentDraft {
         index,
@@ -31,6 +32,7 @@ fn draft(index: u64, prints: &[u8]) -> SegmentDraft {
         parents: Vec::new(),
         recalled: false,
         is_large: false,
+        application: crate::nodes::DISKS,
     }
 }
 

@@ -1,0 +1,148 @@
+//! Adds storage nodes, and moves their stores to other places.
+
+use silt_format::{Error, ErrorKind, FIRST_NODE, NodePlaces, Places, Result};
+use silt_repository::places::OpenPlace;
+use silt_repository::settle::verify_unchanged;
+
+use super::change::{Group, is_begun};
+use super::heal::HealReport;
+use crate::repository::Repository;
+
+/// Number of nodes that a repository can have.
+const NODES_MAX: usize = 1024;
+
+impl Repository {
+    /// Adds a storage node: a store with a place of its own at `location`, to which backups write
+    /// their new chunks from now on. `here` is the location by which the repository was opened.
+    ///
+    /// Processes that opened the repository before can't commit any more. After an interruption,
+    /// the same call continues. Fails with `AlreadyExists` if another node has the name, or a place
+    /// of the repository the location.
+    pub fn add_node(
+        self,
+        here: &str,
+        name: &str,
+        location: &str,
+        open: &OpenPlace<'_>,
+    ) -> Result<Self> {
+        self.require_changeable()?;
+        if !silt_repository::series::is_name(name) {
+            let message = format!("'{name}' is not allowed as the name of a node");
+            return Err(Error::invalid(message));
+        }
+        verify_unchanged(&self.objects)?;
+        let mut list = self.list_with(here);
+        let own = |node: &&NodePlaces| node.name == name;
+        let is_continued = list.nodes.iter().find(own).is_some_and(|it| it.locations == [location]);
+        let new = open(location)?;
+        if !is_continued || is_begun(&*new)? && self.is_in_use(location) {
+            let is_taken = list.locations().iter().any(|known| *known == location);
+            if list.nodes.iter().any(|node| node.name == name) || is_taken {
+                let message = format!("there is a node '{name}' already, or a place at {location}");
+                return Err(Error::new(ErrorKind::AlreadyExists, message));
+            }
+            if list.nodes.len() >= NODES_MAX {
+                return Err(Error::invalid(format!("a repository has at most {NODES_MAX} nodes")));
+            }
+            let last = list.nodes.iter().map(|node| node.number).max();
+            let number = last.map_or(FIRST_NODE, |last| last + 1);
+            let (name, locations) = (name.to_owned(), vec![location.to_owned()]);
+            list.nodes.push(NodePlaces { number, name, locations, is_closed: false });
+        }
+        self.begin_place(here, location, &list, &*new, open)?;
+        self.reopen(here, &list, open)
+    }
+
+    /// Whether a place in the list can be reached.
+    fn is_in_use(&self, location: &str) -> bool {
+        self.places().iter().any(|place| place.location == location && place.failure.is_none())
+    }
+
+    /// Lets backups write no new chunks to a node, or lets them again; what it has stays in use.
+    pub fn close_node(
+        self,
+        here: &str,
+        name: &str,
+        is_closed: bool,
+        open: &OpenPlace<'_>,
+    ) -> Result<Self> {
+        self.require_changeable()?;
+        verify_unchanged(&self.objects)?;
+        let mut list = self.list_with(here);
+        let node = list.nodes.iter_mut().find(|node| node.name == name);
+        let node = node.ok_or_else(|| no_such_node(name))?;
+        if node.is_closed == is_closed {
+            return Ok(self);
+        }
+        node.is_closed = is_closed;
+        self.put_places(here, &list, open)?;
+        self.reopen(here, &list, open)
+    }
+
+    /// Copies the store of a node to another place, and then uses that place alone. References
+    /// stay, and so does the node's name. What was at the places before stays there, unused.
+    ///
+    /// After an interruption, the same call continues. Fails as
+    /// [`add_place`](Repository::add_place) does.
+    pub fn move_node(
+        self,
+        here: &str,
+        name: &str,
+        location: &str,
+        open: &OpenPlace<'_>,
+    ) -> Result<(Self, HealReport)> {
+        let number = self.node(name)?.number;
+        if self.node(name)?.locations == [location] {
+            let message = format!("node '{name}' is at {location} already");
+            return Err(Error::new(ErrorKind::AlreadyExists, message));
+        }
+        let is_filled = self.node(name)?.locations.iter().any(|known| known == location)
+            && self
+                .places
+                .as_ref()
+                .is_some_and(|it| !it.list.filling.iter().any(|l| l == location));
+        let (repository, report) = if is_filled {
+            (self, HealReport::default())
+        } else {
+            self.add(here, location, Group::Node(number), open)?
+        };
+        let mut list = repository.list_with(here);
+        for node in list.nodes.iter_mut().filter(|node| node.number == number) {
+            node.locations = vec![location.to_owned()];
+        }
+        repository.put_places(here, &list, open)?;
+        Ok((repository.reopen(here, &list, open)?, report))
+    }
+
+    /// Adds a copy of a node's store at `location`, as [`add_place`](Repository::add_place) does
+    /// for the whole repository.
+    pub fn add_node_place(
+        self,
+        here: &str,
+        name: &str,
+        location: &str,
+        open: &OpenPlace<'_>,
+    ) -> Result<(Self, HealReport)> {
+        let number = self.node(name)?.number;
+        self.add(here, location, Group::Node(number), open)
+    }
+
+    /// The node of this name; `NotFound` if there is none.
+    pub fn node(&self, name: &str) -> Result<&NodePlaces> {
+        let node = self.nodes().iter().find(|node| node.name == name);
+        node.ok_or_else(|| no_such_node(name))
+    }
+
+    /// The list of places, or that of a repository at one place.
+    fn list_with(&self, here: &str) -> Places {
+        let mut list = self.places.as_ref().map(|places| places.list.clone()).unwrap_or_default();
+        if list.copies.is_empty() {
+            list.copies.push(here.to_owned());
+        }
+        list
+    }
+}
+
+fn no_such_node(name: &str) -> Error {
+    Error::new(ErrorKind::NotFound, format!("the repository has no node '{name}'"))
+}

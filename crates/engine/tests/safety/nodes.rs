@@ -1,0 +1,207 @@
+//! Storage nodes: backups of many series write to them at once, die, sleep and are swept, and what
+//! is committed stays whole.
+
+use std::sync::Arc;
+
+use silt_format::{ErrorKind, Level, Result};
+use silt_storage::{MemoryStorage, Storage, list_all};
+use siltstone::{
+    CheckOptions, CheckReport, DataCheck, DeleteMethod, Repository, SharedSweepOptions,
+    SharedSweepReport,
+};
+
+use crate::kit::{self, Folder, MemorySource, World};
+use crate::shared::spool;
+
+/// A repository at "main", and its nodes at "one" and "two", all in one storage.
+pub fn open(whole: Arc<dyn Storage>, world: &Arc<World>) -> Result<Repository> {
+    let place = |name: &str| Ok(Folder::of(&whole, name));
+    kit::open(place("main")?, world)?.with_places("main", &place)
+}
+
+pub fn with_nodes(nodes: &[&str]) -> (Arc<MemoryStorage>, Arc<World>, Repository) {
+    let (storage, world) = (Arc::new(MemoryStorage::new()), World::new(1));
+    let whole: Arc<dyn Storage> = storage.clone();
+    let place = |name: &str| Ok(Folder::of(&whole, name));
+    let mut repository = kit::init(place("main").unwrap(), &world).unwrap();
+    for node in nodes {
+        repository = repository.add_node("main", node, node, &place).unwrap();
+    }
+    (storage, world, repository)
+}
+
+pub fn sweep(repository: &Repository) -> Result<Vec<SharedSweepReport>> {
+    let options = SharedSweepOptions {
+        spool: spool(),
+        memory_bytes: 0,
+        reclaim: kit::THOROUGH,
+        dry_run: false,
+    };
+    let nodes = repository.nodes().iter();
+    nodes.map(|node| repository.sweep_node(node.number, &options)).collect()
+}
+
+fn check(repository: &Repository) -> CheckReport {
+    let all = CheckOptions { data: DataCheck::All, ..CheckOptions::default() };
+    repository.check(&all).unwrap()
+}
+
+fn bytes(storage: &MemoryStorage, prefix: &str) -> u64 {
+    list_all(storage, prefix, None).map(|item| item.unwrap().1).sum()
+}
+
+fn assert_restores(repository: &Repository, series: &str, image: &[u8]) {
+    let found = kit::latest(repository, series).unwrap();
+    assert!(kit::restore(repository, &found).unwrap() == image, "{series}");
+}
+
+fn delete_all(repository: &Repository, series: &str) {
+    let head = repository.heads(&[series.to_owned()]).unwrap().remove(0);
+    let ids: Vec<_> = head.snapshots.iter().map(|entry| entry.id).collect();
+    repository.delete(series, &ids, DeleteMethod::Exact).unwrap();
+    repository.reclaim(series, &kit::THOROUGH).unwrap();
+}
+
+#[test]
+fn new_chunks_go_to_nodes_and_other_series_find_them_there() {
+    let (storage, _, repository) = with_nodes(&["one", "two"]);
+    let image = kit::image(1, 3000);
+    kit::backup(&repository, "a", &image).unwrap();
+    assert_restores(&repository, "a", &image);
+    assert_eq!(bytes(&storage, "main/containers/"), 0, "nothing is stored twice");
+    let parts = ["one/containers/", "two/containers/"].map(|prefix| bytes(&storage, prefix));
+    assert!(parts.iter().sum::<u64>() > 0);
+
+    let report = kit::backup(&repository, "b", &image).unwrap();
+    let levels = &report.snapshot.volumes[0].levels;
+    let whole = levels.get(Level::Shared) + levels.get(Level::New);
+    assert!(levels.get(Level::Shared) * 10 > whole * 9, "{levels:?}");
+    assert_restores(&repository, "b", &image);
+    let report = check(&repository);
+    assert!(report.damage.is_empty() && report.unreferenced == 0, "{report:?}");
+
+    delete_all(&repository, "a");
+    sweep(&repository).unwrap();
+    assert_restores(&repository, "b", &image);
+    delete_all(&repository, "b");
+    sweep(&repository).unwrap();
+    let left = ["one/containers/", "two/containers/"].map(|prefix| bytes(&storage, prefix));
+    assert_eq!(left, [0, 0]);
+    assert_eq!(check(&repository).unreferenced, 0);
+}
+
+#[test]
+fn super_chunks_of_several_series_spread_over_the_nodes() {
+    let (storage, _, repository) = with_nodes(&["one", "two", "three"]);
+    for seed in 0..12 {
+        kit::backup(&repository, &format!("vm{seed}"), &kit::image(seed, 12_000)).unwrap();
+    }
+    let each = ["one", "two", "three"].map(|node| bytes(&storage, &format!("{node}/containers/")));
+    let sum: u64 = each.iter().sum();
+    assert!(each.iter().all(|bytes| *bytes * 6 > sum), "{each:?}");
+}
+
+/// Stops `action` everywhere; afterwards `living` is whole, and in the end nothing is left over.
+fn crash_everywhere(
+    storage: &MemoryStorage,
+    living: &[(&str, Vec<u8>)],
+    action: &dyn Fn(&Repository) -> Result<()>,
+) -> u32 {
+    let whole = |objects: MemoryStorage| -> Arc<dyn Storage> { Arc::new(objects) };
+    kit::each_crash_opened((storage, &whole, &open), 864_000, action, &mut |repository| {
+        let all_whole = || {
+            living.iter().for_each(|(series, image)| assert_restores(repository, series, image));
+            let report = check(repository);
+            assert!(report.damage.is_empty(), "{report:?}");
+            report.unreferenced
+        };
+        all_whole();
+        action(repository).unwrap();
+        for head in repository.heads(&[]).unwrap() {
+            repository.reclaim(&head.name, &kit::THOROUGH).unwrap();
+        }
+        sweep(repository).unwrap();
+        // What was condemned beside a backup goes with the next one.
+        sweep(repository).unwrap();
+        assert_eq!(all_whole(), 0);
+    })
+}
+
+#[test]
+fn a_backup_to_nodes_may_stop_anywhere() {
+    let (storage, _, repository) = with_nodes(&["one", "two"]);
+    let (first, second) = (kit::image(1, 700), kit::image(2, 700));
+    kit::backup(&repository, "a", &first).unwrap();
+    let mixed = [&first[..200 * 4096], &second[..]].concat();
+    let backup = |repository: &Repository| kit::backup(repository, "b", &mixed).map(drop);
+    let crashes = crash_everywhere(&storage, &[("a", first.clone())], &backup);
+    assert!(crashes > 20, "{crashes}");
+}
+
+#[test]
+fn a_sweep_of_nodes_may_stop_anywhere() {
+    let (storage, _, repository) = with_nodes(&["one", "two"]);
+    let (first, second) = (kit::image(1, 600), kit::image(2, 600));
+    kit::backup(&repository, "a", &first).unwrap();
+    let mixed = [&first[..300 * 4096], &second[..]].concat();
+    kit::backup(&repository, "b", &mixed).unwrap();
+    delete_all(&repository, "a");
+    let crashes =
+        crash_everywhere(&storage, &[("b", mixed)], &|repository| sweep(repository).map(drop));
+    assert!(crashes > 10, "{crashes}");
+}
+
+#[test]
+fn a_sweep_leaves_what_a_running_backup_writes() {
+    let (_, _, repository) = with_nodes(&["one", "two"]);
+    let image = kit::image(1, 2000);
+    let mut session = repository.backup("a", kit::options()).unwrap();
+    session.add_volume("disk", &MemorySource::new(&image), None).unwrap();
+    sweep(&repository).unwrap();
+    session.finish().unwrap();
+    sweep(&repository).unwrap();
+    assert_restores(&repository, "a", &image);
+    assert!(check(&repository).damage.is_empty());
+}
+
+#[test]
+fn a_backup_that_slept_through_a_sweep_of_its_nodes_cannot_commit() {
+    let (storage, _, repository) = with_nodes(&["one", "two"]);
+    let image = kit::image(1, 2000);
+    let mut session = repository.backup("a", kit::options()).unwrap();
+    session.add_volume("disk", &MemorySource::new(&image), None).unwrap();
+    let other = World::process(50, 9, "there", &Arc::default());
+    other.pass_seconds(86_400);
+    let awake = open(storage.clone(), &other).unwrap();
+    sweep(&awake).unwrap();
+    let late = session.finish().unwrap_err();
+    assert!([ErrorKind::Conflict, ErrorKind::Busy].contains(&late.kind()), "{late}");
+    assert!(kit::latest(&awake, "a").is_err());
+    let left = ["one/containers/", "two/containers/"].map(|prefix| bytes(&storage, prefix));
+    assert_eq!(left, [0, 0]);
+    kit::backup(&awake, "a", &image).unwrap();
+    assert_restores(&awake, "a", &image);
+    assert!(check(&awake).damage.is_empty());
+}
+
+#[test]
+fn backups_write_to_the_same_nodes_at_once() {
+    let (_, world, repository) = with_nodes(&["one", "two"]);
+    let images = [1, 2, 3].map(|seed| kit::image(seed, 1500));
+    let names = ["a", "b", "c"];
+    let mut sessions: Vec<_> =
+        names.iter().map(|name| repository.backup(name, kit::options()).unwrap()).collect();
+    for (session, image) in sessions.iter_mut().zip(&images) {
+        session.add_volume("disk", &MemorySource::new(image), None).unwrap();
+    }
+    // The last that has reserved numbers registers first.
+    for session in sessions.into_iter().rev() {
+        world.pass_seconds(10);
+        session.finish().unwrap();
+    }
+    for (name, image) in names.iter().zip(&images) {
+        assert_restores(&repository, name, image);
+    }
+    let report = check(&repository);
+    assert!(report.damage.is_empty() && report.unreferenced == 0, "{report:?}");
+}
