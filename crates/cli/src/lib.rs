@@ -15,7 +15,9 @@ mod global;
 mod help;
 mod import;
 mod key;
+mod manual;
 mod mount;
+mod node;
 mod popular;
 mod program;
 mod replicate;
@@ -41,7 +43,9 @@ pub use global::Global;
 pub use help::{Topic, command, introduction, page, topic};
 pub use import::{Import, ImportHow, ImportTar};
 pub use key::{Cost, Key, NewKey, NewPassword};
+pub use manual::write_manual;
 pub use mount::{Mount, Unmount};
+pub use node::{Node, NodeCommand};
 pub use popular::{Build as PopularBuild, Choice as PopularChoice, Popular};
 pub use program::{
     Backup, ChangedForm, Check, Cli, Command, Diff, Init, ListSnapshots, OneSnapshot, Repo,

@@ -15,6 +15,7 @@ use crate::global::Global;
 use crate::import::Import;
 use crate::key::{Cost, Key};
 use crate::mount::{Mount, Unmount};
+use crate::node::Node;
 use crate::popular::Popular;
 use crate::replicate::Replicate;
 use crate::rounds::{Choice as RoundsChoice, Rounds};
@@ -196,6 +197,16 @@ package fuse3.")]
   silt copies heal --read-data
   silt copies remove /mnt/second/silt")]
     Copies(Copies),
+    /// List, add, move and close storage nodes, to which backups write new chunks
+    #[command(after_help = "Examples:
+  silt node
+  silt node add n1 /mnt/disk1/silt
+  silt node add n2 s3://node2/silt
+  silt node drain n1 s3://node4/silt
+
+With nodes, each backup sends a piece of 1 MiB to the node that holds most of it already, or has
+most room. Series share the chunks of a node.")]
+    Node(Node),
     /// Show what differs between two snapshots: files of file trees, ranges of disks
     #[command(after_help = "Examples:
   silt diff web1@2026-11-19 web1@latest
@@ -400,6 +411,9 @@ pub struct Init {
     /// Do not encrypt. Everyone who can read the storage can then read the backups.
     #[arg(long)]
     pub no_encryption: bool,
+    /// Storage nodes, separated by commas: backups write new chunks to them. See `silt node`.
+    #[arg(long, value_name = "NAME=LOCATION,…", value_delimiter = ',')]
+    pub nodes: Vec<String>,
     #[command(flatten)]
     pub cost: Cost,
 }

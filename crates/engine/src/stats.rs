@@ -1,7 +1,8 @@
 //! Statistics of a repository.
 
 use silt_format::names::Numbered;
-use silt_format::{Error, Head, LevelBytes, Result, SeriesId, names};
+use silt_format::number::to_u64;
+use silt_format::{Error, ErrorKind, Head, LevelBytes, Result, SeriesId, names};
 use silt_repository::chunks::open_container;
 use silt_repository::event::Warning;
 use silt_repository::objects::is_damage;
@@ -54,6 +55,27 @@ pub struct SeriesStats {
     pub metadata_bytes: u64,
 }
 
+/// A storage node and what it holds.
+#[derive(Clone, Debug, Default)]
+pub struct NodeStatus {
+    /// Its name.
+    pub name: String,
+    /// The number of its store in references.
+    pub number: u16,
+    /// The locations of its store; none if it is in the places of the repository.
+    pub locations: Vec<String>,
+    /// Whether backups write no new chunks to it.
+    pub is_closed: bool,
+    /// Number of its containers.
+    pub containers: u64,
+    /// Their size in bytes.
+    pub container_bytes: u64,
+    /// Number of backups that have reserved container numbers; some may have ended.
+    pub backups: u64,
+    /// The reason why it can't be reached.
+    pub failure: Option<String>,
+}
+
 impl Repository {
     /// Counts the objects of the shared store; `None` if there is none.
     pub fn shared_stats(&self) -> Result<Option<SeriesStats>> {
@@ -66,20 +88,40 @@ impl Repository {
         Ok(Some(stats))
     }
 
-    /// Counts the objects of the storage nodes' stores.
-    pub fn node_stats(&self) -> Result<Vec<SeriesStats>> {
+    /// The storage nodes, and what they hold. Lists their containers.
+    pub fn node_status(&self) -> Result<Vec<NodeStatus>> {
         let mut all = Vec::new();
         for node in self.nodes() {
             let store = self.store(node.number);
-            if !self.objects.keys.opens(store.id) {
-                continue;
+            let mut status = NodeStatus {
+                name: node.name.clone(),
+                number: node.number,
+                locations: node.locations.clone(),
+                is_closed: node.is_closed,
+                ..NodeStatus::default()
+            };
+            if let Err(error) = self.count_node(store.id, &mut status) {
+                if error.kind() == ErrorKind::Interrupted {
+                    return Err(error);
+                }
+                status.failure = Some(error.to_string());
             }
-            let name = format!("({})", store.shown);
-            let mut stats = SeriesStats { name, ..SeriesStats::default() };
-            self.count_objects(store.id, &mut stats)?;
-            all.push(stats);
+            all.push(status);
         }
         Ok(all)
+    }
+
+    fn count_node(&self, store: SeriesId, status: &mut NodeStatus) -> Result<()> {
+        if !self.objects.keys.opens(store) {
+            return Ok(());
+        }
+        let head = self.head(store)?;
+        status.backups = head.map_or(0, |head| to_u64(head.store_writers.len()));
+        for item in self.objects.names(&names::containers(store), None)? {
+            status.containers += 1;
+            status.container_bytes += item?.1;
+        }
+        Ok(())
     }
 
     /// Counts the objects of a series.

@@ -75,6 +75,7 @@ pub const SAME_OFFSET: DetectionOptions = DetectionOptions {
     similar_signatures: 0,
     similar_segments: 0,
     shared: true,
+    nodes: false,
 };
 
 /// As the paper searches: by one signature.

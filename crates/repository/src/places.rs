@@ -182,7 +182,7 @@ fn replicas(
             return None;
         }
         let storage = opened.map_err(|error| error.to_string());
-        Some(Replica { location: location.clone(), storage })
+        Some(Replica { node: None, location: location.clone(), storage })
     };
     locations.iter().filter_map(replica).collect()
 }
@@ -216,7 +216,7 @@ impl Repository {
         let (mut main, shared) = loop {
             let main = replicas(self.id(), &list, &list.copies, open);
             let shared = replicas(self.id(), &list, &list.shared, open);
-            for Replica { location, storage } in main.iter().chain(&shared) {
+            for Replica { location, storage, .. } in main.iter().chain(&shared) {
                 let Ok(storage) = storage else { continue };
                 let (number, list) = newest(&self.objects, storage, None)?;
                 let (location, storage) = (location.clone(), Arc::clone(storage));
@@ -230,10 +230,10 @@ impl Repository {
         verify_one_line(&self.objects, &list, &seen)?;
         let here = called(&list);
         if list.copies.is_empty() {
-            main.push(Replica { location: here.clone(), storage: Ok(own) });
+            main.push(Replica { node: None, location: here.clone(), storage: Ok(own) });
         } else if main.iter().all(|replica| replica.storage.is_err()) {
             // The folders have moved; what is here can be read.
-            main.push(Replica { location: here.clone(), storage: Ok(own) });
+            main.push(Replica { node: None, location: here.clone(), storage: Ok(own) });
         }
         let is_named = list.copies.iter().chain(&list.shared).any(|location| *location == here);
         let is_read_elsewhere = main.iter().all(|replica| replica.location != here);
@@ -252,7 +252,11 @@ impl Repository {
             .nodes
             .iter()
             .filter(|node| !node.locations.is_empty())
-            .map(|node| (node.number, replicas(self.id(), &list, &node.locations, open)))
+            .map(|node| {
+                let replicas = replicas(self.id(), &list, &node.locations, open);
+                let of_node = |replica| Replica { node: Some(node.name.clone()), ..replica };
+                (node.number, replicas.into_iter().map(of_node).collect())
+            })
             .collect();
         let of_nodes = nodes.iter().flat_map(|(_, replicas)| replicas);
         self.warn_of_unreachable(main.iter().chain(&shared).chain(of_nodes));
@@ -292,7 +296,9 @@ impl Repository {
     fn warn_of_unreachable<'r>(&self, replicas: impl Iterator<Item = &'r Replica>) {
         for replica in replicas {
             if let Err(why) = &replica.storage {
-                let message = format!("the copy in {} cannot be reached: {why}", replica.location);
+                let content = replica.node.as_ref().map(|node| format!("node '{node}'"));
+                let content = content.as_deref().unwrap_or("the copy");
+                let message = format!("{content} in {} cannot be reached: {why}", replica.location);
                 self.warn(Warning::new(ErrorKind::Unavailable, message));
             }
         }

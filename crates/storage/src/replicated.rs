@@ -13,6 +13,8 @@ use crate::{
 /// One of the places of a [`Replicated`] storage.
 #[derive(Clone)]
 pub struct Replica {
+    /// The node whose store it holds, if it does not hold the repository.
+    pub node: Option<String>,
     /// Its location, for messages.
     pub location: String,
     /// The storage, or the reason why it cannot be reached.
@@ -86,8 +88,11 @@ impl Replicated {
 
 fn reached(replica: &Replica) -> Result<&Arc<dyn Storage>> {
     replica.storage.as_ref().map_err(|why| {
-        let message =
-            format!("the copy of the repository in {} cannot be reached: {why}", replica.location);
+        let content = match &replica.node {
+            Some(node) => format!("node '{node}'"),
+            None => "the copy of the repository".to_owned(),
+        };
+        let message = format!("{content} in {} cannot be reached: {why}", replica.location);
         Error::new(ErrorKind::Unavailable, message).with_advice(Advice::ReachPlace)
     })
 }

@@ -109,19 +109,13 @@ impl Repository {
         self.sweep_store(SHARED_STORE, options)
     }
 
-    /// Deletes chunks from a storage node to which no series refers, and what backups that have
-    /// ended have left there; `number` is that of its store.
-    ///
-    /// Fails as [`sweep_shared`](Self::sweep_shared) does. What backups that still run write stays.
-    pub fn sweep_node(
+    /// The same for the store with this number: the shared store, or that of a node. Also removes
+    /// what backups that have ended have left in a node. What backups that still run write stays.
+    pub fn sweep_store(
         &self,
         number: u16,
         options: &SharedSweepOptions,
     ) -> Result<SharedSweepReport> {
-        self.sweep_store(number, options)
-    }
-
-    fn sweep_store(&self, number: u16, options: &SharedSweepOptions) -> Result<SharedSweepReport> {
         let mut report = SharedSweepReport::default();
         let store = self.objects.keys.store_id(DEFAULT_DOMAIN, number);
         // The first build may have been interrupted, and have left something.

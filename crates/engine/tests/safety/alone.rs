@@ -5,10 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex};
 
 use silt_format::{Error, ErrorKind, Id, Result};
-use silt_storage::{
-    ByteRange, Counted, CrashStorage, CrashingOperation, Guarantees, Key, ListPage, MemoryStorage,
-    ObjectMeta, PutMode, Storage,
-};
+use silt_storage::{Counted, CrashStorage, CrashingOperation, MemoryStorage, Storage};
 use siltstone::{DeleteMethod, Repository, Selector};
 
 use crate::kit::{self, Folder, World};

@@ -38,7 +38,7 @@ pub fn sweep(repository: &Repository) -> Result<Vec<SharedSweepReport>> {
         dry_run: false,
     };
     let nodes = repository.nodes().iter();
-    nodes.map(|node| repository.sweep_node(node.number, &options)).collect()
+    nodes.map(|node| repository.sweep_store(node.number, &options)).collect()
 }
 
 fn check(repository: &Repository) -> CheckReport {

@@ -74,6 +74,9 @@ fn every_layout_of_version_1_is_read() {
     assert_eq!(SeriesRecord::decode(&golden("series")).unwrap(), values::series_record());
     assert_eq!(Lease::decode(&golden("lease")).unwrap(), values::lease());
     assert_eq!(silt_format::Places::decode(&golden("places")).unwrap(), values::places());
+    let nodes = silt_format::Places::decode(&golden("places-nodes")).unwrap();
+    assert_eq!(nodes, values::places_with_nodes());
+    assert_eq!(Head::decode(&golden("head-node")).unwrap(), values::head_node());
     assert_eq!(CheckRecord::decode(&golden("check")).unwrap(), values::check_record());
     assert_eq!(silt_format::Writers::decode(&golden("writers")).unwrap(), values::writers());
     let copied = Snapshot::decode(&golden("snapshot-copied")).unwrap();

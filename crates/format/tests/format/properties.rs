@@ -336,7 +336,7 @@ fn all_fields_are_known(head: &Head) {
         generation: _, series: _, domain: _, name: _, writer: _, next_container: _, next_pack: _,
         stores: _, containers: _, packs: _, snapshots: _, summary: _, deleted: _, dead: _, leak: _,
         policy: _, runs: _, condemned: _, condemned_in: _, delta_bases: _, alias: _, writers: _,
-        users: _, file_chunking: _,
+        users: _, file_chunking: _, store_writers: _, applications: _,
     } = head;
     for StoreEntry { number: _, kind: _, id: _, seen: _, places: _ } in &head.stores {}
     for SnapshotEntry { id: _, time_ns: _, flags: _, hash: _, labels: _ } in &head.snapshots {}
@@ -427,6 +427,8 @@ fn changes_of_deletions() -> Vec<Change> {
         |head| head.file_chunking = None,
         |head| head.file_chunking = Some(FileChunking::default()),
         |head| head.alias = Some("renamed".to_owned()),
+        |head| head.store_writers.push(values::head_node().store_writers[0]),
+        |head| head.applications.push(1),
     ]
 }
 
@@ -451,6 +453,12 @@ fn a_head_keeps_all_of_another_only_if_it_does() {
     assert!(!elsewhere.keeps_all_of(&without(&before)));
     elsewhere.stores[1] = StoreEntry::new(2, 1, values::SERIES);
     assert!(!elsewhere.keeps_all_of(&without(&before)));
+    // A backup that begins to use nodes names them, each once.
+    let mut with_nodes = after.clone();
+    with_nodes.stores.extend([2, 3].map(|number| StoreEntry::new(number, 2, values::SERIES)));
+    assert!(with_nodes.keeps_all_of(&before));
+    with_nodes.stores[3].number = 2;
+    assert!(!with_nodes.keeps_all_of(&before));
 }
 
 #[test]

@@ -12,8 +12,8 @@ use silt_format::{
     ObjectSet, ObjectTag, Page, Period, Recipe, RecipeChunk, Record, Reference, RepositoryId,
     RetentionPolicy, Role, RunBlock, RunDirectory, RunFilter, RunRef, RunUse, SealScheme,
     SegmentDigest, SegmentEntry, SeriesId, SeriesRecord, Signatures, Signer, SigningSeed, Snapshot,
-    SnapshotEntry, StoreEntry, SummaryGeometry, SummaryRef, VerifiedRange, Volume, VolumeKind,
-    WrappedKey, Writer, WriterState, Writers,
+    SnapshotEntry, StoreEntry, StoreWriter, SummaryGeometry, SummaryRef, VerifiedRange, Volume,
+    VolumeKind, WrappedKey, Writer, WriterState, Writers,
 };
 
 use crate::messages;
@@ -346,6 +346,8 @@ pub fn head() -> Head {
         alias: None,
         users: Vec::new(),
         file_chunking: None,
+        store_writers: Vec::new(),
+        applications: Vec::new(),
         writers: 3,
     }
 }
@@ -579,6 +581,8 @@ pub fn encoded() -> Vec<(&'static str, Vec<u8>)> {
         ("series", series_record().encode()),
         ("lease", lease().encode()),
         ("places", places().encode()),
+        ("places-nodes", places_with_nodes().encode()),
+        ("head-node", head_node().encode()),
         ("check", check_record().encode()),
         ("writers", writers().encode()),
         ("signed", signed()),
@@ -601,6 +605,35 @@ pub fn places() -> silt_format::Places {
         copies,
         shared: vec!["/backup/shared".to_owned()],
         filling: vec!["/backup/shared".to_owned()],
+        nodes: Vec::new(),
+    }
+}
+
+pub fn places_with_nodes() -> silt_format::Places {
+    let node = |number, name: &str, locations: &[&str], is_closed| {
+        let locations = locations.iter().map(|&location| location.to_owned()).collect();
+        silt_format::NodePlaces { number, name: name.to_owned(), locations, is_closed }
+    };
+    let nodes = vec![
+        node(2, "n1", &["s3://node1/silt", "s3://copies/n1"], false),
+        node(3, "n2", &["/mnt/node2/silt"], true),
+    ];
+    silt_format::Places { nodes, ..places() }
+}
+
+/// The head of a storage node, to which two backups write.
+pub fn head_node() -> Head {
+    let writer = |session, first| StoreWriter {
+        session: [session; 16],
+        series: SERIES,
+        first,
+        end: first + 64,
+    };
+    Head {
+        name: silt_format::node_store_name(2),
+        store_writers: vec![writer(0xa1, 1000), writer(0xa2, 1064)],
+        applications: vec![1, 3, 10],
+        ..head_sharing()
     }
 }
 

@@ -14,6 +14,11 @@ pub fn run(session: &Session<'_>, args: &Init) -> Result<u8, Failure> {
         chunking: snapshot_name::parse_chunking(&args.chunking)?,
         ..Config::default()
     };
+    let nodes = args.nodes.iter().map(|node| {
+        let usage = || Failure::Usage(format!("--nodes {node}: write NAME=LOCATION"));
+        node.split_once('=').ok_or_else(usage)
+    });
+    let nodes = nodes.collect::<Result<Vec<_>, Failure>>()?;
     config.validate().map_err(|error| Failure::Usage(error.to_string()))?;
     let location = session.location()?;
     // This check comes before the prompts for passwords.
@@ -36,12 +41,21 @@ pub fn run(session: &Session<'_>, args: &Init) -> Result<u8, Failure> {
     let context = session.context.clone();
     let repository =
         Repository::init(storage, context, config, &protection, administrator.as_ref())?;
+    let mut repository = repository;
+    if let Some(authority) = &administrator {
+        repository.authorize(&authority.password)?;
+    }
+    let here = silt_location::names_of(location).into_iter().next().unwrap_or_default();
+    for (name, place) in nodes.iter().copied() {
+        repository = super::node::add(session, repository, &here, (name, place))?;
+    }
     let id = repository.id().to_string();
     if session.global.json {
         let encrypted = repository.is_encrypted();
         let append_only = repository.is_append_only();
         let value = json!({
             "id": id, "repository": location, "encrypted": encrypted, "append_only": append_only,
+            "nodes": nodes.len(),
         });
         output::message("initialized", value);
     } else {
@@ -52,6 +66,10 @@ pub fn run(session: &Session<'_>, args: &Init) -> Result<u8, Failure> {
             output::done(
                 "It is not encrypted: everyone who can read the folder can read the backups.",
             );
+        }
+        if !nodes.is_empty() {
+            let count = output::count(nodes.len(), "storage node");
+            output::done(&format!("Backups write new chunks to {count}."));
         }
         if repository.is_append_only() {
             output::done("Deleting and reclaiming need the administrator's password.");

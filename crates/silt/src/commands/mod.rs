@@ -20,8 +20,8 @@ mod key;
 mod list;
 mod listing;
 mod made_here;
-mod manual;
 mod mount;
+mod node;
 mod optimize;
 mod policy;
 mod popular;
@@ -175,6 +175,7 @@ fn dispatch(session: &Session<'_>, program: &Program, command: &Command) -> Resu
         Command::Umount(args) => mount::unmount(args),
         Command::Check(args) => check::run(session, args),
         Command::Copies(args) => copies::run(session, args),
+        Command::Node(args) => node::run(session, args),
         Command::Repo(Repo::Probe { location }) => repo::probe(session, location),
         Command::Repo(Repo::Rollback(args)) => repo::rollback(session, args),
         Command::Diff(args) => diff::run(session, args),
@@ -211,7 +212,7 @@ fn dispatch(session: &Session<'_>, program: &Program, command: &Command) -> Resu
             completion::candidates(program, args);
             Ok(0)
         }
-        Command::Manual(args) => manual::write(args),
+        Command::Manual(args) => crate::cli::write_manual(args),
         Command::Help { words } => help::run(program.name, words),
         Command::Version => {
             version(session.global.json);

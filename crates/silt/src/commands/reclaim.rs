@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 use silt_format::Head;
 use siltstone::{
-    AllHeads, ReclaimOptions, ReclaimReport, Repository, SharedSweepOptions, SweepOptions,
-    SweepReport,
+    AllHeads, CommonStore, ReclaimOptions, ReclaimReport, Repository, SharedSweepOptions,
+    SweepOptions, SweepReport,
 };
 
 use super::each::Each;
@@ -58,29 +58,33 @@ pub fn run(session: &Session<'_>, args: &Reclaim) -> Result<u8, Failure> {
     let mut each = Each::new(session);
     each.worsen(reclaim(session, &repository, &args.series, &options, args.dry_run)?);
     if args.series.is_empty() {
-        let swept = sweep_shared(session, &repository, options, args.dry_run);
-        each.tried("(shared store)", swept)?;
+        for store in repository.stores() {
+            let swept = sweep_one(session, &repository, &store, options, args.dry_run);
+            each.tried(&format!("({})", store.shown), swept)?;
+        }
     }
     Ok(each.status())
 }
 
-/// Deletes chunks of the shared store that no series refers to.
-fn sweep_shared(
+/// Deletes chunks of the shared store, or of a node, that no series refers to.
+fn sweep_one(
     session: &Session<'_>,
     repository: &Repository,
+    store: &CommonStore,
     reclaim: ReclaimOptions,
     dry_run: bool,
 ) -> Result<(), Failure> {
     let memory_bytes = session.global.memory << 20;
     let spool = super::temporary_folder();
     let options = SharedSweepOptions { spool, memory_bytes, reclaim, dry_run };
-    let report = repository.sweep_shared(&options)?;
+    let report = repository.sweep_store(store.number, &options)?;
     session.reporter.finish();
     if report.slots == 0 && report.reclaimed.freed_bytes() == 0 {
         return Ok(());
     }
     if session.global.json {
         let value = json!({
+            "store": store.shown,
             "slots": report.slots,
             "condemned_slots": report.condemned_slots,
             "dead_slots": report.dead_slots,
@@ -94,7 +98,8 @@ fn sweep_shared(
     let verb = if dry_run { "would free" } else { "freed" };
     let print = |text: &str| output::outcome(dry_run, text);
     print(&format!(
-        "shared store: {verb} {}; {}, {} of them without a reference",
+        "{}: {verb} {}; {}, {} of them without a reference",
+        store.shown,
         output::bytes(report.reclaimed.freed_bytes()),
         output::count(report.slots, "chunk"),
         report.condemned_slots

@@ -13,6 +13,12 @@ pub fn run(session: &Session<'_>, args: &Snapshots) -> Result<u8, Failure> {
     let mut all = repository.stats(&args.series)?;
     if args.series.is_empty() {
         all.extend(repository.shared_stats()?);
+        all.extend(repository.node_status()?.into_iter().map(|node| SeriesStats {
+            name: format!("(node {})", node.name),
+            containers: node.containers,
+            container_bytes: node.container_bytes,
+            ..SeriesStats::default()
+        }));
     }
     let mut total = SeriesStats { name: "total".to_owned(), ..SeriesStats::default() };
     for stats in &all {

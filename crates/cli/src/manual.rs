@@ -7,9 +7,12 @@ use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 use silt_format::Error;
 
-use super::Failure;
-use crate::cli::{self, Cli, Manual, Topic};
-use crate::output;
+use silt_terminal::failure::Failure;
+use silt_terminal::output;
+
+use crate::completion::Manual;
+use crate::help::{Topic, introduction};
+use crate::program::Cli;
 
 /// Topics that are pages, their sections, and what they are about.
 const PAGES: [(Topic, &str, &str, &str); 4] = [
@@ -20,7 +23,7 @@ const PAGES: [(Topic, &str, &str, &str); 4] = [
 ];
 
 /// Writes all pages to a folder, which is made if needed.
-pub fn write(args: &Manual) -> Result<u8, Failure> {
+pub fn write_manual(args: &Manual) -> Result<u8, Failure> {
     let folder = &args.folder;
     let failed = |error| Error::io(format!("write manual pages to {}", folder.display()), error);
     std::fs::create_dir_all(folder).map_err(failed)?;
@@ -104,7 +107,7 @@ fn command_page(mut command: Command, is_program: bool) -> Page {
     }
     if is_program {
         rest.control("SH", ["ENVIRONMENT"]);
-        preformatted(&mut rest, cli::introduction(Topic::Environment).lines());
+        preformatted(&mut rest, introduction(Topic::Environment).lines());
     }
     for part in &parts {
         if let Some(heading) = &part.heading {
@@ -123,7 +126,7 @@ fn topic_page((topic, name, section, about): (Topic, &str, &'static str, &str)) 
     let mut roff = Roff::new();
     roff.control("SH", ["NAME"]).text([roman(format!("{name} - {about}"))]);
     roff.control("SH", ["DESCRIPTION"]);
-    for part in parts(cli::introduction(topic)) {
+    for part in parts(introduction(topic)) {
         paragraph(&mut roff, &part.lines);
     }
     see_also(&mut roff, false);

@@ -1,0 +1,144 @@
+//! `silt node`.
+
+use std::sync::Arc;
+
+use serde_json::json;
+use silt_format::{Error, ErrorKind};
+use silt_location::{absolute, names_of};
+use silt_storage::Storage;
+use siltstone::{HealReport, NodeStatus, Repository};
+
+use super::{Failure, Session, Traffic};
+use crate::cli::{Node, NodeCommand};
+use crate::output;
+
+pub fn run(session: &Session<'_>, args: &Node) -> Result<u8, Failure> {
+    let Some(command) = &args.command else { return list(session) };
+    if matches!(command, NodeCommand::List) {
+        return list(session);
+    }
+    let repository = session.repository_to_change(false)?;
+    let here = here(session, &repository)?;
+    let open = |location: &str| session.storage(location, Traffic::Other, false);
+    let (name, done) = match command {
+        NodeCommand::List => return list(session),
+        NodeCommand::Add { name, location } => {
+            add(session, repository, &here, (name, location))?;
+            (name, format!("Added node {name}; backups that begin now write to it."))
+        }
+        NodeCommand::Copy { name, location } => {
+            create(session, location)?;
+            let (_, report) = repository.add_node_place(&here, name, &absolute(location), &open)?;
+            (name, format!("Node {name} is in {location} too ({}).", written(&report)))
+        }
+        NodeCommand::Drain { name, location } => {
+            create(session, location)?;
+            let (_, report) = repository.move_node(&here, name, &absolute(location), &open)?;
+            (name, format!("Node {name} is in {location} now ({}).", written(&report)))
+        }
+        NodeCommand::Close { name } => {
+            repository.close_node(&here, name, true, &open)?;
+            (name, format!("Backups that begin now write nothing to node {name}."))
+        }
+        NodeCommand::Open { name } => {
+            repository.close_node(&here, name, false, &open)?;
+            (name, format!("Backups that begin now write to node {name}."))
+        }
+    };
+    session.reporter.finish();
+    if session.global.json {
+        output::message("node_changed", json!({"name": name}));
+    } else {
+        output::done(&done);
+    }
+    Ok(0)
+}
+
+/// Adds a node to a repository that was opened by `here`.
+pub fn add(
+    session: &Session<'_>,
+    repository: Repository,
+    here: &str,
+    (name, location): (&str, &str),
+) -> Result<Repository, Failure> {
+    create(session, location)?;
+    let open = |location: &str| session.storage(location, Traffic::Other, false);
+    Ok(repository.add_node(here, name, &absolute(location), &open)?)
+}
+
+fn written(report: &HealReport) -> String {
+    let objects = output::count(report.copied_objects, "object");
+    format!("{objects}, {} copied", output::bytes(report.copied_bytes))
+}
+
+/// The location by which the repository was opened, as the list of places spells it.
+fn here(session: &Session<'_>, repository: &Repository) -> Result<String, Failure> {
+    let names = names_of(session.location()?);
+    let is_listed =
+        |name: &&String| repository.places().iter().any(|place| place.location == **name);
+    Ok(names.iter().find(is_listed).or(names.first()).cloned().unwrap_or_default())
+}
+
+/// Makes an empty place, or goes on with one that an interrupted command has begun.
+fn create(session: &Session<'_>, location: &str) -> Result<Arc<dyn Storage>, Failure> {
+    match session.opener.create(location, session.unique()) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            let place = session.opener.open(location)?;
+            let was_begun = !place.list(silt_format::names::ROOT, None)?.objects.is_empty();
+            if was_begun {
+                return Ok(place);
+            }
+            let exists = format!("{location} is not empty; a node needs an empty location");
+            Err(Error::new(ErrorKind::AlreadyExists, exists).into())
+        }
+        created => Ok(created?),
+    }
+}
+
+fn list(session: &Session<'_>) -> Result<u8, Failure> {
+    let repository = session.repository()?;
+    let nodes = repository.node_status()?;
+    session.reporter.finish();
+    if session.global.json {
+        for node in &nodes {
+            let value = json!({
+                "name": node.name,
+                "number": node.number,
+                "locations": node.locations,
+                "is_closed": node.is_closed,
+                "containers": node.containers,
+                "container_bytes": node.container_bytes,
+                "backups": node.backups,
+                "failure": node.failure,
+            });
+            output::message("node", value);
+        }
+        return Ok(0);
+    }
+    if nodes.is_empty() {
+        output::line("The repository has no nodes; `silt node add NAME LOCATION` adds one.");
+    }
+    for node in &nodes {
+        let place = if node.locations.is_empty() {
+            "with the repository".to_owned()
+        } else {
+            node.locations.join(", ")
+        };
+        output::line(&format!("{:<16}{:<28}{place}", node.name, state(node)));
+    }
+    Ok(0)
+}
+
+fn state(node: &NodeStatus) -> String {
+    if let Some(failure) = &node.failure {
+        return format!("cannot be reached: {failure}");
+    }
+    let mut state = output::bytes(node.container_bytes);
+    if node.is_closed {
+        state.push_str(", closed");
+    }
+    if node.backups > 0 {
+        state.push_str(&format!(", {} writing", output::count(node.backups, "backup")));
+    }
+    state
+}
