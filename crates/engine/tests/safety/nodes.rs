@@ -3,14 +3,15 @@
 
 use std::sync::Arc;
 
-use silt_format::{ErrorKind, Level, Result};
-use silt_storage::{MemoryStorage, Storage, list_all};
+use silt_format::{ErrorKind, KdfCost, KeyLabel, Level, Result};
+use silt_storage::{Key, MemoryStorage, Storage, list_all};
 use siltstone::{
-    CheckOptions, CheckReport, DataCheck, DeleteMethod, Repository, SharedSweepOptions,
-    SharedSweepReport,
+    Administrator, CheckOptions, CheckReport, DataCheck, DeleteMethod, Protection, Repository,
+    SharedSweepOptions, SharedSweepReport,
 };
 
 use crate::kit::{self, Folder, MemorySource, World};
+use crate::places::{ALL_DATA, Disks};
 use crate::shared::spool;
 
 /// A repository at "main", and its nodes at "one" and "two", all in one storage.
@@ -204,4 +205,123 @@ fn backups_write_to_the_same_nodes_at_once() {
     }
     let report = check(&repository);
     assert!(report.damage.is_empty() && report.unreferenced == 0, "{report:?}");
+}
+
+#[test]
+fn a_node_that_cannot_be_reached_is_named_and_backups_go_on_without_it() {
+    let (disks, world) = (Disks::with(&["main", "one", "two"]), World::new(1));
+    let place = |name: &str| disks.open(name);
+    let repository = kit::init(disks.get("main"), &world).unwrap();
+    let repository = repository.add_node("main", "n1", "one", &place).unwrap();
+    let repository = repository.add_node("main", "n2", "two", &place).unwrap();
+    let (first, second) = (kit::image(1, 6000), kit::image(2, 6000));
+    kit::backup(&repository, "a", &first).unwrap();
+    let away = disks.0.lock().unwrap().remove("one").unwrap();
+
+    let repository = disks.repository("main", &world).unwrap();
+    let found = kit::latest(&repository, "a").unwrap();
+    let error = kit::restore(&repository, &found).map(drop).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(error.to_string().contains("node 'n1' in one"), "{error}");
+    kit::backup(&repository, "b", &second).unwrap();
+    assert_restores(&repository, "b", &second);
+    let status = repository.node_status().unwrap();
+    assert!(status[0].failure.is_some() && status[1].failure.is_none(), "{status:?}");
+
+    disks.0.lock().unwrap().insert("one".to_owned(), away);
+    let repository = disks.repository("main", &world).unwrap();
+    assert_restores(&repository, "a", &first);
+    let report = check(&repository);
+    assert!(report.damage.is_empty() && report.unreferenced == 0, "{report:?}");
+}
+
+#[test]
+fn the_store_of_a_node_moves_to_another_place_and_a_closed_one_gets_nothing() {
+    let (disks, world) = (Disks::with(&["main", "one", "two", "new"]), World::new(1));
+    let place = |name: &str| disks.open(name);
+    let repository = kit::init(disks.get("main"), &world).unwrap();
+    let repository = repository.add_node("main", "n1", "one", &place).unwrap();
+    let repository = repository.add_node("main", "n2", "two", &place).unwrap();
+    let image = kit::image(1, 6000);
+    kit::backup(&repository, "a", &image).unwrap();
+    for (name, location) in [("n1", "elsewhere"), ("n3", "one")] {
+        let again = disks.repository("main", &world).unwrap();
+        assert!(again.add_node("main", name, location, &place).is_err(), "{name} {location}");
+    }
+    let (repository, report) = repository.move_node("main", "n1", "new", &place).unwrap();
+    assert!(report.copied_objects > 0);
+    disks.0.lock().unwrap().remove("one");
+    assert_restores(&repository, "a", &image);
+    let repository = repository.close_node("main", "n2", true, &place).unwrap();
+    let before = bytes(&disks.get("two"), "containers/");
+    kit::backup(&repository, "b", &kit::image(2, 6000)).unwrap();
+    assert_eq!(bytes(&disks.get("two"), "containers/"), before);
+    // What the closed node has is found there.
+    let report = kit::backup(&repository, "c", &image).unwrap();
+    let levels = &report.snapshot.volumes[0].levels;
+    assert!(levels.get(Level::Shared) > levels.get(Level::New), "{levels:?}");
+    let repository = disks.repository("main", &world).unwrap();
+    assert_restores(&repository, "c", &image);
+    let report = check(&repository);
+    assert!(report.damage.is_empty() && report.unreferenced == 0, "{report:?}");
+}
+
+#[test]
+fn a_copy_of_a_node_heals_it() {
+    let (disks, world) = (Disks::with(&["main", "one", "copy"]), World::new(1));
+    let place = |name: &str| disks.open(name);
+    let repository = kit::init(disks.get("main"), &world).unwrap();
+    let repository = repository.add_node("main", "n1", "one", &place).unwrap();
+    let image = kit::image(1, 2000);
+    kit::backup(&repository, "a", &image).unwrap();
+    let (repository, _) = repository.add_node_place("main", "n1", "copy", &place).unwrap();
+    let later = kit::changed(&image, 2);
+    kit::backup(&repository, "a", &later).unwrap();
+    let containers: Vec<Key> =
+        list_all(&*disks.get("one"), "containers/", None).map(|item| item.unwrap().0).collect();
+    disks.get("one").delete(&containers).unwrap();
+    let repository = disks.repository("main", &world).unwrap();
+    assert_restores(&repository, "a", &later);
+    let report = repository.heal_copies(ALL_DATA).unwrap();
+    assert!(report.lost.is_empty() && report.copied_objects >= containers.len() as u64);
+    disks.0.lock().unwrap().remove("copy");
+    let repository = disks.repository("main", &world).unwrap();
+    assert_restores(&repository, "a", &later);
+}
+
+/// In an append-only repository only the administrator writes to stores of several series: a host
+/// uses what nodes have, and keeps what is new in its series.
+#[test]
+fn a_host_that_may_not_remove_writes_nothing_to_nodes() {
+    let (disks, world) = (Disks::with(&["main", "one"]), World::new(1));
+    let place = |name: &str| disks.open(name);
+    let (cost, label) = (KdfCost { memory_kib: 8 << 10, passes: 1, lanes: 1 }, KeyLabel::default());
+    let (password, admin) = (kit::PASSWORD.to_vec(), b"admin".to_vec());
+    let administrator = Administrator { password: admin, cost, label: label.clone() };
+    let protection = Protection::Password { password, cost, label };
+    let config = silt_format::Config { append_only: true, ..kit::config() };
+    let mut repository = Repository::init(
+        disks.get("main"),
+        world.context(),
+        config,
+        &protection,
+        Some(&administrator),
+    )
+    .unwrap();
+    repository.authorize(b"admin").unwrap();
+    let repository = repository.add_node("main", "n1", "one", &place).unwrap();
+    let (shared, own) = (kit::image(1, 2000), kit::image(2, 700));
+    kit::backup(&repository, "a", &shared).unwrap();
+    let before = disks.objects("one");
+    assert!(before.keys().any(|name| name.starts_with("containers/")));
+
+    let host = disks.repository("main", &world).unwrap();
+    let both = [&shared[..], &own].concat();
+    kit::backup(&host, "b", &both).unwrap();
+    assert_eq!(disks.objects("one"), before);
+    assert_restores(&host, "b", &both);
+    let found = kit::latest(&host, "b").unwrap();
+    let levels = &found.snapshot.volumes[0].levels;
+    assert!(levels.get(Level::Shared) > levels.get(Level::New), "{levels:?}");
+    assert!(check(&host).damage.is_empty());
 }

@@ -32,7 +32,8 @@ pub fn decode(name: &str, bytes: &[u8]) -> Result<(), silt_format::Error> {
         "tree-leaf" => TreePage::decode(bytes, 0).map(drop),
         "tree-branch" => TreePage::decode(bytes, 1).map(drop),
         "snapshot" | "snapshot-tree" | "snapshot-copied" => Snapshot::decode(bytes).map(drop),
-        "head" | "head-deletions" | "head-sharing" | "head-reserved" | "head-files" | "head-node" => {
+        "head" | "head-deletions" | "head-sharing" | "head-reserved" | "head-files"
+        | "head-node" => {
             Head::decode(bytes).map(|head| {
                 // What a reader asks first; none of it follows the numbers of a range.
                 let _ = (head.containers.len(), head.packs.tag(0), head.seen(1));
