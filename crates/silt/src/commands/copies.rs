@@ -54,6 +54,7 @@ fn list(session: &Session<'_>, repository: &Repository) {
                 "location": place.location,
                 "is_shared_store": place.is_shared,
                 "is_complete": !place.is_filling,
+                "node": place.node,
                 "failure": place.failure,
             });
             output::message("copy", value);
@@ -66,7 +67,11 @@ fn list(session: &Session<'_>, repository: &Repository) {
         );
     }
     for place in &places {
-        let what = if place.is_shared { "shared store" } else { "repository" };
+        let what = match &place.node {
+            Some(node) => format!("node {node}"),
+            None if place.is_shared => "shared store".to_owned(),
+            None => "repository".to_owned(),
+        };
         let whole = if place.is_filling { "incomplete: run `silt copies add` again" } else { "ok" };
         let state = place.failure.as_deref().unwrap_or(whole);
         output::line(&format!("{what:<14}{}  {state}", place.location));
