@@ -29,6 +29,7 @@ mod mounts;
 mod mounts_trees;
 mod nbd_sources;
 mod nbdsh;
+mod nodes;
 mod packaging;
 mod profiles;
 mod renames;
