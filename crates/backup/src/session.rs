@@ -1,15 +1,15 @@
 //! A backup of one series from its beginning to its commit.
 
 mod segments;
+mod stores;
 mod trees;
 
 use std::sync::Arc;
 
 use silt_chunking::{Fingerprinter, SegmentDigester};
 use silt_format::{
-    ALONE, CheckRecord, Chunking, Error, ErrorKind, Head, Id, Level, LevelBytes, MapRoot,
-    NodePlaces, ObjectTag, PRIVATE_STORE, Result, SEGMENT_BYTES, SHARED_STORE, Snapshot,
-    SummaryGeometry, Volume, VolumeKind,
+    Chunking, Error, Head, Id, Level, LevelBytes, MapRoot, ObjectTag, PRIVATE_STORE, Result,
+    SEGMENT_BYTES, Snapshot, SummaryGeometry, Volume, VolumeKind,
 };
 use silt_repository::budget::Budget;
 use silt_repository::check_record::{Avoided, record_damaged_recipes};
@@ -21,10 +21,11 @@ use silt_repository::objects::is_damage;
 use silt_repository::packs::PackWriter;
 use silt_repository::summary::{reference_bound, write_summary};
 use silt_repository::upload::Uploads;
-use silt_runs::shared_index::{SharedIndex, SharedLookup};
+use silt_runs::shared_index::SharedLookup;
 use silt_source::{ChangedMap, SourceFormat, VolumeSource};
 
 use self::segments::Detection;
+use self::stores::Stores;
 use super::commit::{Commit, commit};
 use super::container::ContainerWriter;
 use super::described::Taken;
@@ -150,24 +151,8 @@ impl<'r> BackupSession<'r> {
         let parent = if options.no_parent { None } else { newest_sound(repository, &head)? };
         let budget = objects.context.budget(options.memory_bytes);
         // Must be after reading the series' record and head: condemning chunks relies on it.
-        let shared = (head.domain, SHARED_STORE);
-        let shared = SharedIndex::open(objects, shared, budget.lookup_bytes())?;
-        let (shared, shared_check) = shared.unzip();
-        if let Some(shared) = &shared {
-            shared.name_in(&mut head);
-        }
-        let shared = shared.filter(|index| options.detection.shared && !index.is_empty());
-        let (_, checked) = objects.read_check_record(series, state.check)?;
-        let store = objects.keys.shared_store_id(head.domain);
-        let (_, shared_checked) = objects.read_check_record(store, shared_check.flatten())?;
-        let mut stores_checked = vec![(SHARED_STORE, shared_checked)];
-        stores_checked.extend(nodes_checked(repository, head.domain)?);
-        let avoided = Arc::new(Avoided::new(&checked, &stores_checked));
-        let nodes = if options.detection.nodes {
-            Nodes::open(repository, &mut head, &avoided, budget.lookup_bytes())?
-        } else {
-            Nodes::default()
-        };
+        let Stores { shared, nodes, avoided } =
+            Stores::open(repository, &mut head, state.check, (&options.detection, budget))?;
         let reader = Arc::new(MapReader::new(objects, &head));
         let mut config = repository.config.clone();
         let bytes = budget.container_bytes(config.container_bytes as usize);
@@ -203,9 +188,7 @@ impl<'r> BackupSession<'r> {
             parent_is_trusted: parent.as_ref().is_some_and(|(_, is_trusted)| *is_trusted),
             parent: parent.map(|(snapshot, _)| snapshot),
             reader,
-            shared: shared
-                .filter(|index| !index.is_empty())
-                .map(|index| SharedLookup::new(index, &avoided)),
+            shared,
             avoided,
             detection: None,
             volumes: Vec::new(),
@@ -463,13 +446,11 @@ impl<'r> BackupSession<'r> {
         let summary = if kept.is_some() || bound == 0 {
             None
         } else {
-            let fits = |geometry: &SummaryGeometry| geometry.capacity() >= bound;
-            let geometry = self.head.summary.filter(fits);
-            let geometry = geometry.unwrap_or_else(|| SummaryGeometry::for_references(bound));
+            let geometry = geometry_for(&self.head, bound);
             let written = write_summary(objects, self.head.series, &self.reader, &roots, geometry);
-            let noted =
-                |error| note_damage(self.repository, &self.head, &self.reader, &roots, error);
-            Some(written.map_err(noted)?)
+            Some(written.map_err(|error| {
+                note_damage(self.repository, &self.head, &self.reader, &roots, error)
+            })?)
         };
         let Taken { time_ns, duration_ms, host, program, origin } = self.options.taken;
         let snapshot = Snapshot {
@@ -485,8 +466,8 @@ impl<'r> BackupSession<'r> {
             checkpoints: Vec::new(),
             summary: kept,
         };
-        let node_bytes = self.node_writers.stored_bytes();
-        let data_bytes = self.containers.stored_bytes + node_bytes + self.packs.stored_bytes;
+        let data_bytes = self.containers.stored_bytes + self.packs.stored_bytes;
+        let data_bytes = data_bytes + self.node_writers.stored_bytes();
         let summary_bytes = summary.as_ref().map_or(0, |summary| summary.stored_bytes);
         // What the head refers to is named by the nodes' heads before it is.
         self.node_writers.register(self.repository, &mut self.lease)?;
@@ -520,19 +501,10 @@ impl<'r> BackupSession<'r> {
     }
 }
 
-/// The check records of storage nodes that can be read, by number.
-fn nodes_checked(repository: &Repository, domain: u32) -> Result<Vec<(u16, CheckRecord)>> {
-    let objects = &repository.objects;
-    if domain == ALONE || !objects.keys.opens_all() {
-        return Ok(Vec::new());
-    }
-    let read = |node: &NodePlaces| match objects.check_record(repository.store(node.number).id) {
-        Ok((_, record)) => Some(Ok((node.number, record))),
-        // Opening the node says that it can't be reached.
-        Err(error) if error.kind() != ErrorKind::Interrupted => None,
-        Err(error) => Some(Err(error)),
-    };
-    repository.nodes().iter().filter_map(read).collect()
+/// The geometry of a summary vector of so many references: that of the head, if it is large enough.
+fn geometry_for(head: &Head, references: u64) -> SummaryGeometry {
+    let fits = |geometry: &SummaryGeometry| geometry.capacity() >= references;
+    head.summary.filter(fits).unwrap_or_else(|| SummaryGeometry::for_references(references))
 }
 
 /// Time since `started_ns`, in milliseconds.

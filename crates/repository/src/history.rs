@@ -245,7 +245,7 @@ impl Repository {
             let known = seen.entry(entry.number).or_insert_with(|| entry.clone());
             known.seen = known.seen.min(entry.seen);
         }
-        for entry in head.stores.iter_mut() {
+        for entry in &mut head.stores {
             entry.seen = seen.remove(&entry.number).map_or(entry.seen, |known| known.seen);
         }
         let is_known = |store: &StoreEntry| store.number != PRIVATE_STORE;

@@ -247,17 +247,7 @@ impl Repository {
             let message = format!("{why}: it is read from there and not changed");
             self.warn(Warning::new(ErrorKind::Denied, message));
         }
-        // Nodes decide nothing about the list, so theirs is not read.
-        let nodes: Vec<(u16, Vec<Replica>)> = list
-            .nodes
-            .iter()
-            .filter(|node| !node.locations.is_empty())
-            .map(|node| {
-                let replicas = replicas(self.id(), &list, &node.locations, open);
-                let of_node = |replica| Replica { node: Some(node.name.clone()), ..replica };
-                (node.number, replicas.into_iter().map(of_node).collect())
-            })
-            .collect();
+        let nodes = self.replicas_of_nodes(&list, open);
         let of_nodes = nodes.iter().flat_map(|(_, replicas)| replicas);
         self.warn_of_unreachable(main.iter().chain(&shared).chain(of_nodes));
         let replicated = |replicas| {
@@ -274,16 +264,7 @@ impl Repository {
             .into_iter()
             .map(|(number, replicas)| OpenNode { number, places: replicated(replicas) })
             .collect();
-        let mut all: Arc<dyn Storage> = Arc::clone(&main) as _;
-        let apart = shared.iter().map(|shared| (SHARED_STORE, shared));
-        for (number, places) in apart.chain(nodes.iter().map(|node| (node.number, &node.places))) {
-            let store = self.objects.keys.store_id(DEFAULT_DOMAIN, number).to_string();
-            let place_of = move |named: Named<'_>| place_of(&store, named);
-            let routed = Routed::new(all, Arc::clone(places) as _, place_of);
-            // A node that cannot be reached must not hide the series.
-            let is_node = number != SHARED_STORE;
-            all = Arc::new(if is_node { routed.listing_main() } else { routed });
-        }
+        let all = self.routed(&main, shared.as_ref(), &nodes);
         let mut objects = self.objects.with_storage(all);
         objects.places = number;
         // Another place may have a newer list than the one that the repository was opened by.
@@ -291,6 +272,39 @@ impl Repository {
         self.objects = Arc::new(objects);
         self.places = Some(OpenPlaces { list, main, shared, nodes });
         Ok(self)
+    }
+
+    /// The places of nodes that have their own, by the nodes' numbers. Nodes decide nothing about
+    /// the list of places, so theirs is not read.
+    fn replicas_of_nodes(&self, list: &Places, open: &OpenPlace<'_>) -> Vec<(u16, Vec<Replica>)> {
+        let own = list.nodes.iter().filter(|node| !node.locations.is_empty());
+        own.map(|node| {
+            let replicas = replicas(self.id(), list, &node.locations, open);
+            let of_node = |replica| Replica { node: Some(node.name.clone()), ..replica };
+            (node.number, replicas.into_iter().map(of_node).collect())
+        })
+        .collect()
+    }
+
+    /// All places as one storage.
+    fn routed(
+        &self,
+        main: &Arc<Replicated>,
+        shared: Option<&Arc<Replicated>>,
+        nodes: &[OpenNode],
+    ) -> Arc<dyn Storage> {
+        let mut all: Arc<dyn Storage> = Arc::clone(main) as _;
+        let shared = shared.map(|shared| (SHARED_STORE, shared));
+        let nodes = nodes.iter().map(|node| (node.number, &node.places));
+        for (number, places) in shared.into_iter().chain(nodes) {
+            let store = self.objects.keys.store_id(DEFAULT_DOMAIN, number).to_string();
+            let place_of = move |named: Named<'_>| place_of(&store, named);
+            let routed = Routed::new(all, Arc::clone(places) as _, place_of);
+            // A node that cannot be reached must not hide the series.
+            let is_node = number != SHARED_STORE;
+            all = Arc::new(if is_node { routed.listing_main() } else { routed });
+        }
+        all
     }
 
     fn warn_of_unreachable<'r>(&self, replicas: impl Iterator<Item = &'r Replica>) {

@@ -68,13 +68,14 @@ pub(super) enum Group {
 
 impl Group {
     /// The locations of the places that hold these objects.
-    fn locations(self, list: &mut Places) -> &mut Vec<String> {
+    fn locations(self, list: &mut Places) -> Result<&mut Vec<String>> {
         match self {
-            Self::All => &mut list.copies,
-            Self::Shared => &mut list.shared,
+            Self::All => Ok(&mut list.copies),
+            Self::Shared => Ok(&mut list.shared),
             Self::Node(number) => {
                 let node = list.nodes.iter_mut().find(|node| node.number == number);
-                &mut node.expect("the node is in the list").locations
+                let missing = || Error::invalid(format!("no node has the number {number}"));
+                node.map(|node| &mut node.locations).ok_or_else(missing)
             }
         }
     }
@@ -140,7 +141,7 @@ impl Repository {
                 // Where it was it stays, until the new place has all of it.
                 list.shared.clone_from(&list.copies);
             }
-            group.locations(&mut list).push(location.to_owned());
+            group.locations(&mut list)?.push(location.to_owned());
             list.filling.push(location.to_owned());
         }
         let new = open(location)?;

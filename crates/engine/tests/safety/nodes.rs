@@ -15,8 +15,8 @@ use crate::places::{ALL_DATA, Disks};
 use crate::shared::spool;
 
 /// A repository at "main", and its nodes at "one" and "two", all in one storage.
-pub fn open(whole: Arc<dyn Storage>, world: &Arc<World>) -> Result<Repository> {
-    let place = |name: &str| Ok(Folder::of(&whole, name));
+pub fn open(whole: &Arc<dyn Storage>, world: &Arc<World>) -> Result<Repository> {
+    let place = |name: &str| Ok(Folder::of(whole, name));
     kit::open(place("main")?, world)?.with_places("main", &place)
 }
 
@@ -109,6 +109,7 @@ fn crash_everywhere(
     action: &dyn Fn(&Repository) -> Result<()>,
 ) -> u32 {
     let whole = |objects: MemoryStorage| -> Arc<dyn Storage> { Arc::new(objects) };
+    let open = |whole: Arc<dyn Storage>, world: &Arc<World>| open(&whole, world);
     kit::each_crash_opened((storage, &whole, &open), 864_000, action, &mut |repository| {
         let all_whole = || {
             living.iter().for_each(|(series, image)| assert_restores(repository, series, image));
@@ -173,7 +174,8 @@ fn a_backup_that_slept_through_a_sweep_of_its_nodes_cannot_commit() {
     session.add_volume("disk", &MemorySource::new(&image), None).unwrap();
     let other = World::process(50, 9, "there", &Arc::default());
     other.pass_seconds(86_400);
-    let awake = open(storage.clone(), &other).unwrap();
+    let whole: Arc<dyn Storage> = storage.clone();
+    let awake = open(&whole, &other).unwrap();
     sweep(&awake).unwrap();
     let late = session.finish().unwrap_err();
     assert!([ErrorKind::Conflict, ErrorKind::Busy].contains(&late.kind()), "{late}");

@@ -133,12 +133,12 @@ fn state(node: &NodeStatus) -> String {
     if let Some(failure) = &node.failure {
         return format!("cannot be reached: {failure}");
     }
-    let mut state = output::bytes(node.container_bytes);
+    let mut state = vec![output::bytes(node.container_bytes)];
     if node.is_closed {
-        state.push_str(", closed");
+        state.push("closed".to_owned());
     }
     if node.backups > 0 {
-        state.push_str(&format!(", {} writing", output::count(node.backups, "backup")));
+        state.push(format!("{} writing", output::count(node.backups, "backup")));
     }
-    state
+    state.join(", ")
 }
