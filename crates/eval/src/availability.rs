@@ -64,11 +64,12 @@ impl Layout {
 /// The probability that a block survives when `failed` of `hosts` fail: at least one copy is
 /// elsewhere.
 pub fn of_block(copies: usize, failed: usize, hosts: usize) -> f64 {
-    if failed < copies {
-        return 1.0;
-    }
-    let lost: f64 = (0..copies).map(|at| (failed - at) as f64 / (hosts - at) as f64).product();
-    1.0 - lost
+    1.0 - lost(copies, failed, hosts)
+}
+
+/// The probability that a block is lost: all its copies are on failed hosts.
+pub fn lost(copies: usize, failed: usize, hosts: usize) -> f64 {
+    (0..copies).map(|at| failed.saturating_sub(at) as f64 / (hosts - at) as f64).product()
 }
 
 /// A block of any store; those of a shared one are the same for all machines.

@@ -181,7 +181,7 @@ fn main() -> ExitCode {
         }
         Command::Measure { trace } => Trace::read(&trace).map(|found| {
             let found = measure::measure(&found);
-            println!("{}\n{found:#?}", measure::table("the trace", &found).markdown());
+            println!("{}\n{found:#?}", measure::table("the trace", &found).0.markdown());
         }),
         Command::Generate { shape, trace } => save(&generate(&shape.shape()), &trace),
         Command::Scale(inputs) => {
