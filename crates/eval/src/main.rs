@@ -12,6 +12,7 @@
 
 mod availability;
 mod buffers;
+mod correlated;
 mod coverage;
 mod deletion;
 mod disk;

@@ -10,10 +10,13 @@ use crate::generate::{Shape, generate};
 use crate::schemes::Outcomes;
 use crate::trace::Trace;
 use crate::{
-    Result, Tables, availability, buffers, coverage, distribution, exchange,
+    Result, Tables, availability, buffers, correlated, coverage, distribution, exchange,
     measure, memory, network, replication, schemes, segment_time, sensitivity, spans,
 };
 use silt_report::{Axis, Table};
+
+/// Hosts of the cluster on which blocks are placed (000).
+const HOSTS: usize = 100;
 
 /// What was written so far.
 struct Page<'o> {
@@ -75,10 +78,12 @@ pub fn run(options: &Tables) -> Result<()> {
     let generated = generate(&shape);
     let machines = format!("{} generated machines", generated.machines.len());
     let outcomes = efficiency(&mut page, &machines, "", &generated)?;
+    let mut recorded = None;
     if let Some(file) = &options.trace {
-        let recorded = Trace::read(file)?;
-        let machines = format!("{} recorded machines", recorded.machines.len());
-        efficiency(&mut page, &machines, "-recorded", &recorded)?;
+        let trace = Trace::read(file)?;
+        let machines = format!("{} recorded machines", trace.machines.len());
+        let outcomes = efficiency(&mut page, &machines, "-recorded", &trace)?;
+        recorded = Some((machines, trace, outcomes));
     }
     // Many traces, which are smaller.
     let fewer = options.shape.machines.min(32);
@@ -89,10 +94,10 @@ pub fn run(options: &Tables) -> Result<()> {
     let layout = Layout::scaled(&generated, &outcomes);
     page.add("availability", &availability::table(&layout))?;
     page.plot("availability", &availability::copies_plot(&layout))?;
-    let placed = availability::counted(&generated, &outcomes.blocks, 100, options.trials);
-    let axes = ("failed of 100 hosts", "snapshots that survive, %", Some("chunks of a block"));
-    let columns = ["mixed, placed", "own stores, placed"];
-    page.lines("availability-counted", &placed, axes, &columns)?;
+    survival(&mut page, (&machines, "", &generated), &outcomes, options.trials)?;
+    if let Some((machines, trace, outcomes)) = &recorded {
+        survival(&mut page, (machines, "-recorded", trace), outcomes, options.trials)?;
+    }
     page.both("blocks", replication::blocks())?;
     rounds(&mut page, options)?;
     deletions(&mut page, options)?;
@@ -120,6 +125,24 @@ fn efficiency(page: &mut Page<'_>, machines: &str, kind: &str, trace: &Trace) ->
     page.lines(&format!("copies{kind}"), &copies, axes, &columns)?;
     page.both(&format!("segment-time{kind}"), segment_time::table(machines, trace)?)?;
     Ok(outcomes)
+}
+
+/// The blocks of a trace's last snapshots, lost with hosts one by one and in groups.
+fn survival(
+    page: &mut Page<'_>,
+    (machines, kind, trace): (&str, &str, &Trace),
+    outcomes: &Outcomes,
+    trials: usize,
+) -> Result<()> {
+    let of = (machines, trace);
+    let placed = availability::counted(of, &outcomes.blocks, HOSTS, trials);
+    let axes = ("failed of 100 hosts", "snapshots that survive, %", Some("block"));
+    let columns = ["mixed, placed", "own stores, placed"];
+    page.lines(&format!("availability-counted{kind}"), &placed, axes, &columns)?;
+    let groups = correlated::table(of, &outcomes.blocks, HOSTS, trials);
+    let columns = correlated::SHOWN;
+    let axis = ("snapshots that survive, %", 3, Axis::Linear);
+    page.bars(&format!("availability-groups{kind}"), &groups, axis, &columns)
 }
 
 /// The tables of 001 and of the rounds of 002.

@@ -35,7 +35,8 @@ fn disks_are_recorded_and_every_table_is_written() {
     let text = eval(&all, folder.path());
     for title in [
         "Efficiency of the schemes, 2 recorded",
-        "survive",
+        "counted and placed, 8 generated",
+        "hosts fail in groups, 2 recorded",
         "exchange",
         "Scheduling",
         "Sensitivity",
