@@ -10,7 +10,7 @@ use crate::generate::{Shape, generate};
 use crate::schemes::Outcomes;
 use crate::trace::Trace;
 use crate::{
-    Result, Tables, availability, buffers, correlated, coverage, distribution, exchange,
+    Result, Tables, availability, buffers, correlated, coverage, distribution, exchange, fiu,
     measure, memory, network, replication, schemes, segment_time, sensitivity, spans,
 };
 use silt_report::{Axis, Table};
@@ -85,6 +85,7 @@ pub fn run(options: &Tables) -> Result<()> {
         let outcomes = efficiency(&mut page, &machines, "-recorded", &trace)?;
         recorded = Some((machines, trace, outcomes));
     }
+    block_traces(&mut page, options, (&generated, recorded.as_ref().map(|found| &found.1)))?;
     // Many traces, which are smaller.
     let fewer = options.shape.machines.min(32);
     let base = Shape { machines: fewer, segments: 6, days: 6, ..shape };
@@ -125,6 +126,19 @@ fn efficiency(page: &mut Page<'_>, machines: &str, kind: &str, trace: &Trace) ->
     page.lines(&format!("copies{kind}"), &copies, axes, &columns)?;
     page.both(&format!("segment-time{kind}"), segment_time::table(machines, trace)?)?;
     Ok(outcomes)
+}
+
+/// The statistics of public block traces, beside those of the traces that everything ran on.
+fn block_traces(
+    page: &mut Page<'_>,
+    options: &Tables,
+    (generated, recorded): (&Trace, Option<&Trace>),
+) -> Result<()> {
+    let mut others = vec![("generated".to_owned(), measure::measure(generated))];
+    others.extend(recorded.map(|trace| ("recorded".to_owned(), measure::measure(trace))));
+    let table = fiu::compare(&others, &options.fiu)?;
+    let axis = ("% and segments", 1, Axis::Linear);
+    page.bars("block-traces", &table, axis, &fiu::SHOWN)
 }
 
 /// The blocks of a trace's last snapshots, lost with hosts one by one and in groups.
