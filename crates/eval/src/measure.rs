@@ -126,7 +126,7 @@ fn count_days(machine: &Machine, counts: &mut Counts, later: &mut HashMap<Print,
             let mut last = None;
             for (place, segment) in day.changed.iter().filter(|changed| chunks(changed.1) > 0) {
                 counts.dirty += 1;
-                counts.runs += u64::from(last != place.checked_sub(1));
+                counts.runs += u64::from(last.is_none_or(|last| last + 1 != *place));
                 last = Some(*place);
                 let before = disk.get(place).map_or(&[][..], |before| &before[..]);
                 let other = |(at, print): (usize, &Print)| before.get(at) != Some(print);
