@@ -170,7 +170,7 @@ struct Tables {
     #[arg(long, default_value_t = 256)]
     deletion_segments: usize,
     /// How many hosts take part in the rounds whose exchange is counted.
-    #[arg(long, value_delimiter = ',', default_values_t = [2, 4, 8])]
+    #[arg(long, value_delimiter = ',', default_values_t = [2, 4, 8, 16, 32])]
     exchange_hosts: Vec<usize>,
 }
 
