@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use crate::schemes::{BLOCK_CHUNKS, BLOCKS_SHARE, Needed, Outcomes};
+use crate::schemes::{BLOCKS, BLOCKS_SHARE, Needed, Outcomes};
 use crate::trace::{Print, SEGMENT_CHUNKS, Segment, Trace};
 use silt_report::{Line, Table, number, percent, plot};
 use silt_report::{Random, draw};
@@ -20,8 +20,8 @@ pub struct Layout {
 }
 
 /// Copies of a block, and of a shared one; bytes of a block of the file system (000).
-const COPIES: usize = 3;
-const SHARED_COPIES: usize = 6;
+pub const COPIES: usize = 3;
+pub const SHARED_COPIES: usize = 6;
 const BLOCK_BYTES: f64 = 64.0 * 1024.0 * 1024.0;
 /// How blocks of a segment are counted: chunks of a block, and hosts. A block must hold several
 /// segments, and be a small part of what its host has, as blocks of 64 MiB are.
@@ -64,15 +64,16 @@ impl Layout {
 /// The probability that a block survives when `failed` of `hosts` fail: at least one copy is
 /// elsewhere.
 pub fn of_block(copies: usize, failed: usize, hosts: usize) -> f64 {
-    if failed < copies {
-        return 1.0;
-    }
-    let lost: f64 = (0..copies).map(|at| (failed - at) as f64 / (hosts - at) as f64).product();
-    1.0 - lost
+    1.0 - lost(copies, failed, hosts)
+}
+
+/// The probability that a block is lost: all its copies are on failed hosts.
+pub fn lost(copies: usize, failed: usize, hosts: usize) -> f64 {
+    (0..copies).map(|at| failed.saturating_sub(at) as f64 / (hosts - at) as f64).product()
 }
 
 /// A block of any store; those of a shared one are the same for all machines.
-type AnyBlock = (Option<usize>, u32, usize);
+pub type AnyBlock = (Option<usize>, u32, usize);
 
 /// The share of snapshots that survive, over so many placements: each block's copies are on
 /// different hosts, drawn once for all the machines that need the block.
@@ -186,11 +187,16 @@ pub fn copies_plot(layout: &Layout) -> String {
 
 /// The blocks that the last snapshots of a trace depend on, in the product's stores and where
 /// chunks are mixed: placed on hosts and counted, beside the formula.
-pub fn counted(trace: &Trace, own: &[Vec<Needed>], hosts: usize, trials: usize) -> Table {
+pub fn counted(
+    (machines, trace): (&str, &Trace),
+    own: &[Vec<Needed>],
+    hosts: usize,
+    trials: usize,
+) -> Table {
     let mut table = Table::new(
-        "The same with blocks counted and placed, %",
+        &format!("The same with blocks counted and placed, {machines}, %"),
         &[
-            "chunks of a block",
+            "block",
             "failed of 100 hosts",
             "mixed, placed",
             "by the formula",
@@ -198,27 +204,16 @@ pub fn counted(trace: &Trace, own: &[Vec<Needed>], hosts: usize, trials: usize) 
             "by the formula",
         ],
     );
-    for (block_chunks, needed) in BLOCK_CHUNKS.into_iter().zip(own) {
-        let mixed = mixed_blocks(trace, block_chunks, hosts);
-        let mean = |counts: &mut dyn Iterator<Item = usize>| {
-            let (sum, count) = counts.fold((0, 0), |(sum, count), next| (sum + next, count + 1));
-            sum as f64 / f64::from(count.max(1))
-        };
-        let layout = Layout {
-            mixed: mean(&mut mixed.iter().map(BTreeSet::len)),
-            own: mean(&mut needed.iter().map(|blocks| blocks.0.len())),
-            shared: mean(&mut needed.iter().map(|blocks| blocks.1.len())),
-        };
-        let all_mixed: Vec<Vec<(AnyBlock, usize)>> = mixed
-            .iter()
-            .map(|blocks| blocks.iter().map(|block| (*block, COPIES)).collect())
-            .collect();
+    for ((name, chunks), needed) in BLOCKS.into_iter().zip(own) {
+        let mixed = mixed_blocks(trace, chunks, hosts);
+        let layout = layout_of(&mixed, needed);
+        let all_mixed = with_copies(&mixed, COPIES);
         let all_own: Vec<Vec<(AnyBlock, usize)>> =
             needed.iter().enumerate().map(of_machine).collect();
         for failed in [3, 5, 10, 20] {
             let at = (failed, hosts);
             table.row(vec![
-                block_chunks.to_string(),
+                name.to_owned(),
                 failed.to_string(),
                 percent(placed(&all_mixed, at, trials)),
                 percent(layout.of_mixed(failed, hosts)),
@@ -227,9 +222,9 @@ pub fn counted(trace: &Trace, own: &[Vec<Needed>], hosts: usize, trials: usize) 
             ]);
         }
         table.note(format!(
-            "Blocks of {block_chunks} chunks: a last snapshot depends on {} blocks if fingerprints \
-             decide which host stores a chunk, and on {} blocks of its own and {} popular ones if \
-             {:.0} % of the different chunks are popular.",
+            "A block is {name}: a last snapshot depends on {} blocks of {chunks} chunks if \
+             fingerprints decide which host stores a chunk, and on {} blocks of its own and {} \
+             popular ones if {:.0} % of the different chunks are popular.",
             number(layout.mixed),
             number(layout.own),
             number(layout.shared),
@@ -237,16 +232,38 @@ pub fn counted(trace: &Trace, own: &[Vec<Needed>], hosts: usize, trials: usize) 
         ));
     }
     table.note(format!(
-        "Placed: {trials} times, each block's copies are put on hosts at random, once for all \
-         machines, and the machines are counted that have all their blocks. The formula takes the \
-         mean number of blocks, and that blocks are lost independently. It is below what is \
-         counted where machines depend on different numbers of blocks."
+        "Own stores: frames and containers as the product wrote them; a container holds as many \
+         chunks as if they compressed to half. A machine of the generated \
+         trace has as many blocks of 8 chunks as one of 40 GB has of 64 MiB. Placed: {trials} \
+         times, each block's copies are put on hosts at random, once for all machines, and the \
+         machines are counted that have all their blocks. The formula takes the mean number of \
+         blocks, and that blocks are lost independently. It is below what is counted where \
+         machines depend on different numbers of blocks."
     ));
     table
 }
 
+/// How many blocks a machine depends on, the means.
+pub fn layout_of(mixed: &[BTreeSet<AnyBlock>], needed: &[Needed]) -> Layout {
+    let mean = |counts: &mut dyn Iterator<Item = usize>| {
+        let (sum, count) = counts.fold((0, 0), |(sum, count), next| (sum + next, count + 1));
+        sum as f64 / f64::from(count.max(1))
+    };
+    Layout {
+        mixed: mean(&mut mixed.iter().map(BTreeSet::len)),
+        own: mean(&mut needed.iter().map(|blocks| blocks.0.len())),
+        shared: mean(&mut needed.iter().map(|blocks| blocks.1.len())),
+    }
+}
+
+/// Each machine's blocks, with so many copies of each.
+pub fn with_copies(machines: &[BTreeSet<AnyBlock>], copies: usize) -> Vec<Vec<(AnyBlock, usize)>> {
+    let blocks = |all: &BTreeSet<AnyBlock>| all.iter().map(|block| (*block, copies)).collect();
+    machines.iter().map(blocks).collect()
+}
+
 /// The blocks that a machine needs, with their copies.
-fn of_machine((machine, needed): (usize, &Needed)) -> Vec<(AnyBlock, usize)> {
+pub fn of_machine((machine, needed): (usize, &Needed)) -> Vec<(AnyBlock, usize)> {
     let own = needed.0.iter().map(|block| ((Some(machine), block.0, block.1), COPIES));
     let shared = needed.1.iter().map(|block| ((None, block.0, block.1), SHARED_COPIES));
     own.chain(shared).collect()
@@ -286,7 +303,7 @@ fn mixed_places(trace: &Trace, block_chunks: usize, hosts: usize) -> HashMap<Pri
 }
 
 /// The blocks that each machine's last snapshot depends on where chunks are mixed.
-fn mixed_blocks(trace: &Trace, block_chunks: usize, hosts: usize) -> Vec<BTreeSet<AnyBlock>> {
+pub fn mixed_blocks(trace: &Trace, block_chunks: usize, hosts: usize) -> Vec<BTreeSet<AnyBlock>> {
     let block_of = mixed_places(trace, block_chunks, hosts);
     let blocks = |disk: BTreeMap<u32, &Segment>| {
         let prints = disk.values().flat_map(|segment| segment.iter());

@@ -65,7 +65,7 @@ pub fn table(machines: &str, trace: &Trace, outcomes: &Outcomes) -> (Table, Stri
         shares.1, shares.0
     ));
     let plot = plot(
-        "Efficiency of a popular set",
+        &format!("Efficiency of a popular set, {machines}"),
         "popular chunks, % of the different ones",
         90.0,
         &lines,

@@ -21,7 +21,8 @@ use silt_report::Random;
 
 /// The name of a machine's volume.
 pub const VOLUME: &str = "disk";
-/// Chunks of a trace take a few bytes; so a container has as many as one of 8 MiB has of real ones.
+/// Chunks of a trace take 16 bytes; so a container has as many as one of 8 MiB has of real ones
+/// that compress to half.
 const CONTAINER_BYTES: u32 = 64 << 10;
 /// No time is spent on compressing them.
 const ZSTD_LEVEL: i32 = -7;
@@ -82,8 +83,11 @@ fn context(seed: u32) -> Context {
 
 /// An empty repository whose containers hold as many chunks of a trace as others hold of disks.
 pub fn repository(storage: Arc<dyn Storage>) -> Result<Repository> {
-    let config =
-        Config { container_bytes: CONTAINER_BYTES, zstd_level: ZSTD_LEVEL, ..Config::default() };
+    repository_of(storage, CONTAINER_BYTES)
+}
+
+fn repository_of(storage: Arc<dyn Storage>, container_bytes: u32) -> Result<Repository> {
+    let config = Config { container_bytes, zstd_level: ZSTD_LEVEL, ..Config::default() };
     Ok(Repository::init(storage, context(MADE), config, &Protection::None, None)?)
 }
 
@@ -110,6 +114,15 @@ pub fn back_up(
 impl<'t> Fleet<'t> {
     fn new(trace: &'t Trace) -> Result<Self> {
         Self::within(trace, Arc::new(MemoryStorage::new()))
+    }
+
+    /// Backs up every day of every machine, in containers of 64 MiB instead of 8.
+    pub fn in_large_containers(trace: &'t Trace) -> Result<Self> {
+        let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+        let repository = repository_of(storage.clone(), 8 * CONTAINER_BYTES)?;
+        let mut fleet = Self { trace, storage, repository, levels: LevelBytes::default() };
+        fleet.back_up_days(0..trace.days(), &|_| DetectionOptions::default())?;
+        Ok(fleet)
     }
 
     fn within(trace: &'t Trace, storage: Arc<dyn Storage>) -> Result<Self> {

@@ -12,11 +12,13 @@
 
 mod availability;
 mod buffers;
+mod correlated;
 mod coverage;
 mod deletion;
 mod disk;
 mod distribution;
 mod exchange;
+mod fiu;
 mod fleet;
 mod generate;
 mod measure;
@@ -75,11 +77,17 @@ enum Command {
         trace: PathBuf,
     },
     /// Count the statistics of a trace that the generator takes
-    #[command(after_help = "Examples:\n  silt-eval measure --trace fleet.trace")]
+    #[command(after_help = "Examples:
+  silt-eval measure --trace fleet.trace
+  silt-eval measure --fiu homes/ --fiu mail/")]
     Measure {
         /// A file that `record` or `generate` wrote.
-        #[arg(long, value_name = "FILE")]
-        trace: PathBuf,
+        #[arg(long, value_name = "FILE", required_unless_present = "fiu")]
+        trace: Option<PathBuf>,
+        /// A block trace in the text format of FIU's traces (SNIA, "IODedup"), or a folder with one
+        /// file for each day; may be repeated, once for each host.
+        #[arg(long, value_name = "PATH", conflicts_with = "trace")]
+        fiu: Vec<PathBuf>,
     },
     /// Generate a trace with the published proportions
     #[command(after_help = "Examples:\n  silt-eval generate --machines 500 --trace large.trace")]
@@ -144,6 +152,9 @@ struct Tables {
     /// A recorded trace, beside the generated one.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
+    /// Block traces whose statistics are printed beside those of other traces: see `measure`.
+    #[arg(long, value_name = "PATH")]
+    fiu: Vec<PathBuf>,
     #[command(flatten)]
     shape: ShapeArgs,
     /// Of the requests of the published cluster's hosts, the share that is exchanged.
@@ -159,7 +170,7 @@ struct Tables {
     #[arg(long, default_value_t = 256)]
     deletion_segments: usize,
     /// How many hosts take part in the rounds whose exchange is counted.
-    #[arg(long, value_delimiter = ',', default_values_t = [2, 4, 8])]
+    #[arg(long, value_delimiter = ',', default_values_t = [2, 4, 8, 16, 32])]
     exchange_hosts: Vec<usize>,
 }
 
@@ -179,10 +190,7 @@ fn main() -> ExitCode {
         Command::Record { disks, vms, trace } => {
             record::record(&disks, &vms).and_then(|recorded| save(&recorded, &trace))
         }
-        Command::Measure { trace } => Trace::read(&trace).map(|found| {
-            let found = measure::measure(&found);
-            println!("{}\n{found:#?}", measure::table("the trace", &found).markdown());
-        }),
+        Command::Measure { trace, fiu } => measured(trace.as_deref(), &fiu),
         Command::Generate { shape, trace } => save(&generate(&shape.shape()), &trace),
         Command::Scale(inputs) => {
             println!("{}", scale::table(&inputs).markdown());
@@ -199,6 +207,20 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Prints the statistics of a trace, or of block traces.
+fn measured(trace: Option<&Path>, block_traces: &[PathBuf]) -> Result<()> {
+    let trace = if let Some(file) = trace {
+        Trace::read(file)?
+    } else {
+        let (trace, requests) = fiu::read(block_traces)?;
+        println!("{}", fiu::table("the block trace", &requests).markdown());
+        trace
+    };
+    let found = measure::measure(&trace);
+    println!("{}\n{found:#?}", measure::table("the trace", &found).0.markdown());
+    Ok(())
 }
 
 fn save(trace: &Trace, file: &Path) -> Result<()> {

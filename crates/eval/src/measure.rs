@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::trace::{Machine, Print, SEGMENT_CHUNKS, Segment, Trace, chunks};
 use silt_report::floor;
-use silt_report::{Table, number, percent};
+use silt_report::{Table, bars, number, percent};
 
 /// What was counted on a trace. Shares are from 0 to 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -126,7 +126,7 @@ fn count_days(machine: &Machine, counts: &mut Counts, later: &mut HashMap<Print,
             let mut last = None;
             for (place, segment) in day.changed.iter().filter(|changed| chunks(changed.1) > 0) {
                 counts.dirty += 1;
-                counts.runs += u64::from(last != place.checked_sub(1));
+                counts.runs += u64::from(last.is_none_or(|last| last + 1 != *place));
                 last = Some(*place);
                 let before = disk.get(place).map_or(&[][..], |before| &before[..]);
                 let other = |(at, print): (usize, &Print)| before.get(at) != Some(print);
@@ -212,8 +212,8 @@ fn slope(mut counts: Vec<u64>) -> f64 {
     if square > 0.0 { -sum(&|point| (point.0 - x) * (point.1 - y)) / square } else { 0.0 }
 }
 
-/// The statistics of a trace, as a table.
-pub fn table(name: &str, found: &Statistics) -> Table {
+/// The statistics of a trace, as a table, and a plot of what is replaced of changed segments.
+pub fn table(name: &str, found: &Statistics) -> (Table, String) {
     let mut table = Table::new(&format!("Statistics of {name} (input)"), &["statistic", "value"]);
     let mut row = |name: &str, value: String| table.row(vec![name.to_owned(), value]);
     row("segments of the largest disk, of the mean", number(found.skew));
@@ -231,5 +231,9 @@ pub fn table(name: &str, found: &Statistics) -> Table {
     row("the row of moved chunks that one of them is in", number(found.moved_run));
     row("of those, more than once among what changed %", percent(found.repeated_later));
     row("machines that get a new chunk later", number(found.update_sharing));
-    table
+    let title = format!("Chunks of changed segments that are others, by tenths of them, {name}");
+    let tenths = (1..).zip(found.replaced);
+    let groups: Vec<(String, Vec<f64>)> =
+        tenths.map(|(tenth, share): (u32, f64)| (tenth.to_string(), vec![share * 100.0])).collect();
+    (table, bars(&title, "%", &["chunks that are others"], &groups))
 }

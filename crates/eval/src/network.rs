@@ -28,7 +28,12 @@ pub struct Moved {
 }
 
 /// Whose runs they are: requests, the chunks that series have, answers, and places.
-const KINDS: [&str; 4] = ["requests", "owners", "answers", "places"];
+pub const COLUMNS: [&str; 4] = [
+    "requests B a request",
+    "owners B an owned chunk",
+    "answers B a request",
+    "places B a request",
+];
 const OWNERS: usize = 1;
 
 /// What a round of several hosts exchanged.
@@ -40,7 +45,7 @@ pub struct Exchanged {
     pub owned: u64,
     /// Chunks that are stored once for several series.
     pub shared: u64,
-    /// By [`KINDS`].
+    /// By [`COLUMNS`].
     pub moved: [Moved; 4],
     /// Processor time of the round, with its scans and backups.
     pub cpu_s: f64,
@@ -49,7 +54,7 @@ pub struct Exchanged {
 /// What one request more, and one owned chunk more, add to the bytes of an exchange.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Marginal {
-    /// By [`KINDS`]: for each request, but for owners, for each owned chunk.
+    /// By [`COLUMNS`]: for each request, but for owners, for each owned chunk.
     pub bytes: [f64; 4],
     /// What does not depend on either, in a round.
     pub fixed: f64,
@@ -216,11 +221,7 @@ fn marginal(shape: &Shape, hosts: usize) -> Result<(Marginal, Exchanged)> {
 /// What was counted, by the number of hosts.
 pub fn table(shape: &Shape, hosts: &[usize]) -> Result<(Table, Marginal)> {
     let mut columns = vec!["hosts", "requests", "owned chunks", "shared chunks"];
-    let kinds = KINDS.map(|kind| match kind {
-        "owners" => "owners B an owned chunk".to_owned(),
-        kind => format!("{kind} B a request"),
-    });
-    columns.extend(kinds.iter().map(String::as_str));
+    columns.extend(COLUMNS);
     columns.extend(["fixed KB a host", "reads and writes of a host"]);
     let mut table = Table::new("What the exchange of a round moves, by the product", &columns);
     let mut last = Marginal::default();
@@ -234,14 +235,23 @@ pub fn table(shape: &Shape, hosts: &[usize]) -> Result<(Table, Marginal)> {
         table.row(cells.collect());
         last = found;
     }
+    if !hosts.contains(&PAPER.hosts) {
+        let mut cells = vec![
+            PAPER.hosts.to_string(),
+            "not run: one process runs all hosts, and needs more than 20 minutes".to_owned(),
+        ];
+        cells.resize(columns.len(), "-".to_owned());
+        table.row(cells);
+    }
     table.note(format!(
         "Each host has a generated machine, all of whose chunks are new on the second day, each in \
          two machines (input). That day is a round by the code of `silt cluster round`, with a \
          join for each host. Bytes that the storage took and gave out of the runs of requests, of \
          chunks that series have, of answers and of places. They are the difference of machines of \
          {} and of {} segments, which tells what each request and owned chunk costs from what is \
-         read however little there is: the fixed part.",
-        SEGMENTS[0], SEGMENTS[1],
+         read however little there is: the fixed part. Each join reads whole blocks of {} \
+         records, of which a run has about as many for a join of 32 hosts, so that answers vary.",
+        SEGMENTS[0], SEGMENTS[1], RUN_BLOCK_RECORDS_MAX
     ));
     Ok((table, last))
 }
@@ -275,6 +285,13 @@ pub fn cluster(found: &Marginal) -> (Table, String) {
          Published: the slides' 5,500 GB less the 4,840 that are stored.",
         PAPER.index_entries() / 1e6
     ));
+    let all = PAPER.hosts as f64;
+    let published = Line {
+        name: "published: of requests".to_owned(),
+        points: vec![(all, 660.0)],
+        is_published: true,
+    };
+    let lines: Vec<Line> = lines.into_iter().chain([published]).collect();
     (table, plot_values(title, ("hosts", "GB"), 0.0, &lines))
 }
 

@@ -1,9 +1,9 @@
 //! What copies of popular blocks cost, and which blocks survive.
 
-use crate::availability::of_block;
+use crate::availability::{lost, of_block};
 use crate::schemes::{BLOCKS_SHARE, Outcomes};
 use crate::trace::Trace;
-use silt_report::{Table, number};
+use silt_report::{Line, Table, number, plot_values};
 
 /// Copies of blocks that are not popular (000).
 const COPIES: f64 = 3.0;
@@ -54,7 +54,7 @@ pub fn cost(machines: &str, trace: &Trace, outcomes: &Outcomes) -> Table {
 }
 
 /// Which file-system blocks survive, by the formula.
-pub fn blocks() -> Table {
+pub fn blocks() -> (Table, String) {
     let mut table = Table::new(
         "File-system blocks that survive failed hosts, %",
         &[
@@ -83,5 +83,15 @@ pub fn blocks() -> Table {
         "1 - C(d,r)/C(p,r), an exact count of placements. The paper refers to a table of these; \
          the text that we have does not contain it.",
     );
-    table
+    // The blocks that survive are too near 100 %.
+    let line = |(copies, hosts): (usize, usize)| Line {
+        name: format!("{copies} copies, {hosts} hosts"),
+        points: (copies..=20)
+            .map(|failed| (failed as f64, lost(copies, failed, hosts).log10()))
+            .collect(),
+        is_published: false,
+    };
+    let lines = [(3, 100), (6, 100), (9, 100), (3, 1000), (6, 1000)].map(line);
+    let names = ("failed hosts", "log10 of the share that is lost");
+    (table, plot_values("File-system blocks that are lost", names, 0.0, &lines))
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashSet};
 use std::thread::ScopedJoinHandle;
 
-use silt_format::{BLOCK_BYTES, Level, LevelBytes};
+use silt_format::{BLOCK_BYTES, CONTAINER_SLOTS_MAX, Level, LevelBytes};
 use siltstone::{DetectionOptions, PopularReport, SharePolicy};
 
 use crate::Result;
@@ -47,7 +47,7 @@ pub struct Outcomes {
     pub alone: u64,
     /// What is stored by the share of the different chunks that is popular.
     pub popular: Vec<Popular>,
-    /// For each of [`BLOCK_CHUNKS`], the blocks of its own and of the shared store that each
+    /// For each of [`BLOCKS`], the blocks of its own and of the shared store that each
     /// machine's last snapshot needs where [`BLOCKS_SHARE`] is popular.
     pub blocks: Vec<Vec<Needed>>,
 }
@@ -63,9 +63,19 @@ pub const BINS: usize = 1024;
 const ROUNDS: usize = 2;
 /// Popular shares of the different chunks, rising: what is shared stays so.
 const SHARES: [f64; 6] = [0.005, 0.01, 0.02, 0.04, 0.08, 0.16];
-/// With how many chunks a block, and which share, the blocks of snapshots are counted. A machine of
-/// the trace has as many blocks of 8 chunks as one of 40 GB has of 64 MiB.
-pub const BLOCK_CHUNKS: [usize; 3] = [8, 64, 1024];
+/// Blocks whose loss is counted, and how many chunks of 4 KiB one holds. A machine of the generated
+/// trace has as many blocks of 8 chunks, a part of a frame, as one of 40 GB has of 64 MiB. Frames
+/// and containers are as the product writes them, with chunks that compress to half; containers of
+/// 64 MiB are written if it is told so.
+pub const BLOCKS: [(&str, usize); 4] = [
+    ("8 chunks", 8),
+    ("a frame of 256 KiB", 64),
+    ("a container of 8 MiB", 4096),
+    ("a container of 64 MiB", 32768),
+];
+/// A number of chunks that no container exceeds, so that a block is a whole one.
+const WHOLE: usize = CONTAINER_SLOTS_MAX;
+/// The share that is popular where blocks are counted.
 pub const BLOCKS_SHARE: f64 = 0.02;
 
 /// Where the parent's segment at the same offset is all that is searched.
@@ -139,7 +149,8 @@ fn whole(trace: &Trace) -> Result<Whole> {
         count(&fleet.share(SharePolicy::Popular(share))?);
         index_bytes.push(fleet.index_bytes()?);
         if share == BLOCKS_SHARE {
-            blocks = BLOCK_CHUNKS.iter().map(|size| fleet.blocks(*size)).collect::<Result<_>>()?;
+            let sizes = [BLOCKS[0].1, BLOCKS[1].1, WHOLE];
+            blocks = sizes.iter().map(|size| fleet.blocks(*size)).collect::<Result<_>>()?;
         }
     }
     count(&fleet.share(SharePolicy::Duplicates)?);
@@ -147,9 +158,16 @@ fn whole(trace: &Trace) -> Result<Whole> {
     Ok(Whole { levels: fleet.levels, counts, index_bytes, blocks })
 }
 
+/// The containers of 64 MiB that each machine's last snapshot needs.
+pub fn large_containers(trace: &Trace) -> Result<Vec<Needed>> {
+    let fleet = Fleet::in_large_containers(trace)?;
+    fleet.share(SharePolicy::Popular(BLOCKS_SHARE))?;
+    fleet.blocks(WHOLE)
+}
+
 /// Runs all schemes, those of the product side by side.
 pub fn run_all(trace: &Trace) -> Result<Outcomes> {
-    let (rounds, whole, same, one) = std::thread::scope(|scope| {
+    let (rounds, whole, same, one, large) = std::thread::scope(|scope| {
         let rounds = scope.spawn(|| {
             let fleet = Fleet::in_rounds(trace, ROUNDS)?;
             fleet.link()?;
@@ -158,9 +176,11 @@ pub fn run_all(trace: &Trace) -> Result<Outcomes> {
         let whole = scope.spawn(|| whole(trace));
         let same = scope.spawn(|| same_offset(trace));
         let one = scope.spawn(|| Fleet::backed_up(trace, ONE_SIGNATURE)?.count());
-        (joined(rounds), joined(whole), joined(same), joined(one))
+        let large = scope.spawn(|| large_containers(trace));
+        (joined(rounds), joined(whole), joined(same), joined(one), joined(large))
     });
-    let (rounds, whole, same) = (stored(&rounds?), whole?, same?);
+    let (rounds, mut whole, same) = (stored(&rounds?), whole?, same?);
+    whole.blocks.push(large?);
     let mut schemes = Vec::new();
     // Published as what is left, 24.13 and 12.05 % (000): of what a perfect scheme removes, which
     // leaves 4.8 % if 8.6 % that are left are an efficiency of 96.01 %.

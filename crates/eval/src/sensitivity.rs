@@ -7,7 +7,8 @@ use silt_report::{Table, number, percent};
 
 /// Published: dirty bits, one signature, 2 % popular, stateless routing with binning.
 const PUBLISHED: [f64; 4] = [79.70, 92.40, 96.01, 97.86];
-const NAMES: [&str; 4] =
+/// Their columns.
+pub const NAMES: [&str; 4] =
     ["dirty bits only", "one signature", "popular 2 %", "stateless routing with binning"];
 
 type Change = fn(&mut Shape, f64);

@@ -197,22 +197,23 @@ fn ways([requests, owners]: [f64; 2]) -> Vec<Way> {
     ]
 }
 
+/// Columns of the tables of the ways, each with what was published behind it.
+pub const RESOURCES: [&str; 4] =
+    ["memory MB a host", "local I/O GB a host", "stored TB", "network TB"];
+pub const HOURS: [&str; 3] =
+    ["hours", "hours a volume, even sizes", "hours a volume, largest 20 times the mean"];
+pub const PUBLISHED: &str = "published (output)";
+
 /// The tables of the ways: resources, and hours. `exchanged` are the bytes of a day's requests, and
 /// of owners in a round.
 pub fn comparison(exchanged: [f64; 2]) -> [Table; 2] {
     let of = |name: &str, columns: &[&str]| {
-        let cells = columns.iter().flat_map(|column| [*column, "published (output)"]);
+        let cells = columns.iter().flat_map(|column| [*column, PUBLISHED]);
         let cells: Vec<&str> = std::iter::once("way").chain(cells).collect();
         Table::new(&format!("{name}: a snapshot of 2,500 volumes on 100 hosts"), &cells)
     };
-    let mut resources = of(
-        "Resources of dirty bits, look-ups and rounds",
-        &["memory MB a host", "local I/O GB a host", "stored TB", "network TB"],
-    );
-    let mut hours = of(
-        "Hours of dirty bits, look-ups and rounds",
-        &["hours", "hours a volume, even sizes", "hours a volume, largest 20 times the mean"],
-    );
+    let mut resources = of("Resources of dirty bits, look-ups and rounds", &RESOURCES);
+    let mut hours = of("Hours of dirty bits, look-ups and rounds", &HOURS);
     let paired = |name: &str, ours: &[String], published: &[&str]| {
         let pairs = ours.iter().cloned().zip(published.iter().map(|&cell| cell.to_owned()));
         std::iter::once(name.to_owned()).chain(pairs.flat_map(|(a, b)| [a, b])).collect()

@@ -6,10 +6,12 @@
     reason = "evaluations print their tables; places in a plot need no more digits"
 )]
 
+mod charts;
 mod page;
 mod random;
 mod tables;
 
+pub use charts::Axis;
 pub use page::Page;
 pub use random::{Random, draw, floor};
 pub use tables::{Line, Table, bars, number, percent, plot, plot_from, plot_values};

@@ -30,6 +30,14 @@ impl Table {
         self.notes.push(text.into());
     }
 
+    pub(crate) fn columns(&self) -> &[String] {
+        &self.columns
+    }
+
+    pub(crate) fn rows(&self) -> &[Vec<String>] {
+        &self.rows
+    }
+
     /// The table with its title and notes.
     pub fn markdown(&self) -> String {
         let mut text = format!("## {}\n\n", self.title);
@@ -89,7 +97,10 @@ pub struct Line {
     pub is_published: bool,
 }
 
-const COLOURS: [&str; 6] = ["#1b6ca8", "#c8702a", "#5a9e4b", "#8a5fa8", "#8c8c8c", "#b03060"];
+pub(crate) const COLOURS: [&str; 8] =
+    ["#1b6ca8", "#c8702a", "#5a9e4b", "#8a5fa8", "#8c8c8c", "#b03060", "#009a9a", "#3a3a3a"];
+/// Pixels of a character.
+pub(crate) const CHARACTER: f64 = 6.3;
 const WIDTH: f64 = 560.0;
 const HEIGHT: f64 = 300.0;
 const LEFT: f64 = 60.0;
@@ -114,21 +125,24 @@ impl Scale {
     }
 }
 
-/// Draws shares in percent, from `low` to 100, over a common axis.
+/// Draws shares in percent, from `low` or the least to 100, over a common axis.
 pub fn plot(title: &str, x_name: &str, low: f64, lines: &[Line]) -> String {
     plot_from(title, x_name, (0.0, low), lines)
 }
 
 /// The same over an axis that begins at `left`.
 pub fn plot_from(title: &str, x_name: &str, (left, low): (f64, f64), lines: &[Line]) -> String {
-    draw(title, (x_name, "%"), (left, low, 100.0), lines)
+    let points = lines.iter().flat_map(|line| line.points.iter());
+    let least = points.map(|point| (point.1 / 5.0).floor() * 5.0).fold(low, f64::min);
+    draw(title, (x_name, "%"), (left, least, 100.0), lines)
 }
 
-/// Draws values from 0 on over an axis that begins at `left`.
+/// Draws values from 0, or the least if it is negative, over an axis that begins at `left`.
 pub fn plot_values(title: &str, names: (&str, &str), left: f64, lines: &[Line]) -> String {
     let points = lines.iter().flat_map(|line| line.points.iter());
+    let low = points.clone().map(|point| point.1.floor()).fold(0.0, f64::min);
     let high = points.map(|point| point.1).fold(f64::MIN_POSITIVE, f64::max);
-    draw(title, names, (left, 0.0, high * 1.05), lines)
+    draw(title, names, (left, low, high * 1.05), lines)
 }
 
 /// Draws lines over axes with these names, from the left and between low and high.
@@ -141,7 +155,7 @@ fn draw(
     let points = || lines.iter().flat_map(|line| line.points.iter());
     let right = points().map(|point| point.0).fold(left + f64::MIN_POSITIVE, f64::max);
     let scale = Scale { left, right, low, high };
-    let mut svg = sheet(title);
+    let mut svg = sheet(title, lines.iter().map(|line| line.name.as_str()));
     draw_axes(&mut svg, &scale, names.1);
     for tick in ticks(left, right) {
         let (x, y) = (scale.x(tick), TOP + HEIGHT + 16.0);
@@ -163,7 +177,7 @@ fn draw(
 pub fn bars(title: &str, y_name: &str, parts: &[&str], groups: &[(String, Vec<f64>)]) -> String {
     let high = groups.iter().flat_map(|group| &group.1).fold(f64::MIN_POSITIVE, |a, b| a.max(*b));
     let scale = Scale { left: 0.0, right: 1.0, low: 0.0, high: high * 1.05 };
-    let mut svg = sheet(title);
+    let mut svg = sheet(title, parts.iter().copied());
     draw_axes(&mut svg, &scale, y_name);
     let width = WIDTH / groups.len().max(1) as f64;
     for (group, (name, values)) in groups.iter().enumerate() {
@@ -198,9 +212,11 @@ pub fn bars(title: &str, y_name: &str, parts: &[&str], groups: &[(String, Vec<f6
     svg
 }
 
-/// An empty sheet with a title.
-fn sheet(title: &str) -> String {
-    let (width, height) = (LEFT + WIDTH + 230.0, TOP + HEIGHT + 50.0);
+/// An empty sheet with a title, wide enough for a legend of these names.
+fn sheet<'t>(title: &str, names: impl Iterator<Item = &'t str>) -> String {
+    let longest = names.map(|name| name.chars().count()).max().unwrap_or(0) as f64;
+    let legend = (longest * CHARACTER + 40.0).max(230.0);
+    let (width, height) = ((LEFT + WIDTH + legend).round(), TOP + HEIGHT + 50.0);
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" \
          font-family=\"sans-serif\" font-size=\"11\">\n\
@@ -210,7 +226,7 @@ fn sheet(title: &str) -> String {
 }
 
 /// Round values from `low` to `high`, about six.
-fn ticks(low: f64, high: f64) -> Vec<f64> {
+pub(crate) fn ticks(low: f64, high: f64) -> Vec<f64> {
     let magnitude = 10_f64.powf(((high - low) / TICKS).log10().floor());
     let steps = [1.0, 2.0, 5.0, 10.0].map(|step| step * magnitude);
     let step = steps.into_iter().find(|step| (high - low) / step <= TICKS).unwrap_or(magnitude);
@@ -239,7 +255,7 @@ fn draw_axes(svg: &mut String, scale: &Scale, y_name: &str) {
 }
 
 /// A tick without the error of its sum.
-fn rounded(tick: f64) -> f64 {
+pub(crate) fn rounded(tick: f64) -> f64 {
     (tick * 1e6).round() / 1e6
 }
 
@@ -270,4 +286,20 @@ fn draw_line(svg: &mut String, scale: &Scale, place: usize, line: &Line) {
     }
     let _ =
         writeln!(svg, "<text x=\"{:.1}\" y=\"{text:.1}\">{}</text>", legend.0 + 10.0, line.name);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Line, plot};
+
+    /// A value below `low` moves the axis, and no line leaves the frame.
+    #[test]
+    fn no_line_leaves_the_frame() {
+        let line = |points| Line { name: String::new(), points, is_published: false };
+        let svg = plot("", "", 90.0, &[line(vec![(1.0, 73.0), (2.0, 99.0)])]);
+        let heights = svg.split("cy=\"").skip(1).map(|rest| rest.split('"').next());
+        let heights: Vec<f64> = heights.filter_map(|text| text?.parse().ok()).collect();
+        assert!(heights.len() == 3 && heights.iter().all(|y| (40.0..=340.0).contains(y)), "{svg}");
+        assert!(svg.contains(">70<"), "the axis begins at 70: {svg}");
+    }
 }

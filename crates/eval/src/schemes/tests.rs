@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use silt_format::Level;
+use silt_format::{CONTAINER_SLOTS_MAX, Level};
 use siltstone::{DetectionOptions, SharePolicy};
 
-use super::{ONE_SIGNATURE, SAME_OFFSET, chunks, dirty_chunks, run_all, unique};
+use super::{BLOCKS, ONE_SIGNATURE, SAME_OFFSET, chunks, dirty_chunks, run_all, unique};
 use crate::fleet::Fleet;
 use crate::generate::{Shape, generate};
 use crate::trace::{Day, Machine, Print, SEGMENT_CHUNKS, Segment, Trace};
@@ -190,6 +190,27 @@ fn a_block_of_one_chunk_is_counted_for_every_chunk_of_the_last_snapshot() -> cra
         let all: BTreeSet<Print> = disk.values().flat_map(|s| s.iter().copied()).collect();
         let common = all.iter().filter(|print| owners[*print] > 1).count();
         assert_eq!((own.len(), shared.len()), (all.len() - common, common), "{}", machine.name);
+    }
+    Ok(())
+}
+
+/// Containers of the two sizes hold as many chunks of a trace as the sizes of [`BLOCKS`] say, up to
+/// what their last ones lack.
+#[test]
+fn containers_hold_what_those_of_disks_do() -> crate::Result<()> {
+    let base = Shape { moved: 0.0, repeated: 0.0, sharing: 1.0, days: 1, ..Shape::default() };
+    let trace = generate(&Shape { machines: 1, segments: 192, ..base });
+    let count =
+        |fleet: Fleet<'_>| Ok::<_, crate::Error>(fleet.blocks(CONTAINER_SLOTS_MAX)?[0].0.len());
+    let chunks = different(&trace.machines[0]).len();
+    for (fleet, size) in [
+        (Fleet::backed_up(&trace, DetectionOptions::default())?, BLOCKS[2].1),
+        (Fleet::in_large_containers(&trace)?, BLOCKS[3].1),
+    ] {
+        let (found, wanted) = (count(fleet)? as f64, chunks as f64 / size as f64);
+        // The last one is not full.
+        let is_near = (found - wanted).abs() < 0.2 * wanted + 1.0;
+        assert!(is_near, "{found} for {wanted} of {size} chunks");
     }
     Ok(())
 }
