@@ -12,6 +12,8 @@ git worktree add --quiet --detach "$copy" HEAD
 trap 'git worktree remove --force "$copy"' EXIT
 engine=crates/engine/src repository=crates/repository/src storage=crates/storage/src
 missed=()
+# Which histories are played.
+mode=
 
 # name, file, a Perl substitution that removes the guard
 mutate() {
@@ -28,7 +30,7 @@ mutate() {
     echo "$name: it does not compile" >&2
     exit 2
   fi
-  if found=$("$CARGO_TARGET_DIR/sim/silt-sim" run --histories "$histories" --no-shrink); then
+  if found=$("$CARGO_TARGET_DIR/sim/silt-sim" run $mode --histories "$histories" --no-shrink); then
     echo "$name: NOT FOUND in $histories histories"
     missed+=("$name")
   else
@@ -44,7 +46,7 @@ mutate numbers-behind-orphans "$engine/deletion/plan.rs" 's/head\.next_container
 # A writer that slept through many commits does not look whether its number was free again.
 mutate base-check "$repository/heads.rs" 's/if newest >= head\.generation\.saturating_add\(HEADS_KEPT\)/if newest == 0/'
 # Chunks of the shared store die without waiting for backups that do not know that they are condemned.
-mutate condemning "$engine/shared/sweep.rs" 's/report\.waiting_for = fence\(self\.repository, &self\.head\)\?;//'
+mutate condemning "$engine/shared/sweep.rs" 's/report\.waiting_for = fence\(self\.repository, number, &self\.head\)\?;//'
 # References are not looked at once more after the fence.
 mutate second-look "$engine/shared/sweep.rs" 's/self\.bury\(&condemned\.intersection\(&unreferenced\), report\)/drop(unreferenced); self.bury(&condemned, report)/'
 # The list of places is not looked at after a commit, nor by who has been open for long.
@@ -68,6 +70,16 @@ mutate delta-bases "$engine/deletion/plan.rs" 's/reclaimable = reclaimable\.with
 mutate linked-bases "$engine/shared/repoint.rs" 's/ && !dead::holds\(bases, slot\)//'
 # Chunks that deltas are applied to become deltas.
 mutate one-level "$engine/optimize/search.rs" 's/let must_stay = dead::holds\(bases, slot\);/let must_stay = false \& !bases.is_empty();/'
+
+mode=--nodes
+# A backup registers containers in a node though a sweep has taken its reservation away.
+mutate reservation "crates/backup/src/nodes/writers.rs" 's/\(Some\(_\), None\) => return Err\(is_gone\(node\)\),/(Some(written), None) => add(repository, &mut edit.head, written, tries == 0)?,/'
+# Reservations of backups that have ended stay in a node.
+mutate ended-writers "$engine/shared/sweep.rs" 's/if running\.len\(\) < self\.head\.store_writers\.len\(\)/if running.len() > self.head.store_writers.len()/'
+# Chunks of nodes die without waiting for backups that do not know that they are condemned.
+mutate condemning-nodes "$engine/shared/sweep.rs" 's/(report\.waiting_for = fence\(self\.repository, number, &self\.head\)\?;)/if number < 2 { $1 }/'
+# A sweep of a node removes what a backup has written there and not registered yet.
+mutate reserved "$engine/deletion/named.rs" 's/ \|\| is_reserved\(name\)//'
 
 if [ ${#missed[@]} -gt 0 ]; then
   echo "not found: ${missed[*]}" >&2

@@ -89,6 +89,7 @@ impl Plan {
         let base = Self { seed, places: 1, folders, shapes, ..Self::default() };
         let mut plan = Self { replicas: sites - 1, prelude, hosts, ..base };
         plan.draw_deltas(&mut Random(seed ^ 0x000d_e17a));
+        plan.draw_nodes(&mut Random(seed ^ 0x000d_0de5));
         plan
     }
 }

@@ -9,7 +9,7 @@ use silt_format::{Chunking, Config, Error, ErrorKind, Id, KdfCost, KeyLabel, Res
 use siltstone::{
     Administrator, BackupOptions, BackupReport, CheckOptions, DataCheck, DeleteMethod, HealOptions,
     KeyAccess, OptimizeOptions, PopularOptions, Protection, ReclaimOptions, Repository,
-    RoundMember, RoundOptions, SharePolicy, SharedSweepOptions, SweepOptions,
+    RoundMember, RoundOptions, SharePolicy, SweepOptions,
 };
 
 use crate::called::Called;
@@ -18,6 +18,7 @@ use crate::disk::Source;
 use crate::link::{End, Link};
 use crate::live::add_to;
 use crate::model::Attempt;
+use crate::nodes;
 use crate::plan::{Action, Exact, Fault, Host, Keep, Role, Series, Work};
 use crate::process::Process;
 use crate::random::Random;
@@ -152,11 +153,11 @@ fn run_host(stage: &Stage, number: usize, host: &Host) {
 }
 
 /// A process of a host at work.
-struct Here<'a> {
-    stage: &'a Stage,
+pub struct Here<'a> {
+    pub stage: &'a Stage,
     host: usize,
-    site: usize,
-    process: &'a Arc<Process>,
+    pub site: usize,
+    pub process: &'a Arc<Process>,
     /// The faults of the process at the other site.
     there: &'a [Fault],
 }
@@ -174,9 +175,9 @@ fn act(at: &Here<'_>, repository: Repository, action: Action) -> (Option<Reposit
             let places = stage.plan.places.max(1);
             let location = LOCATIONS[one_of(which, places)];
             let added = if is_shared {
-                repository.add_shared_place(here, location, &opener(process))
+                repository.add_shared_place(here, location, &opener(stage, process))
             } else {
-                repository.add_place(here, location, &opener(process))
+                repository.add_place(here, location, &opener(stage, process))
             };
             match added {
                 Ok((repository, _)) => (Some(repository), Ok(())),
@@ -190,7 +191,10 @@ fn act(at: &Here<'_>, repository: Repository, action: Action) -> (Option<Reposit
             }
             let location = places[one_of(which, places.len())].location.clone();
             // After a change of the places, the repository must be opened again.
-            (None, repository.remove_place(&location, &opener(process)))
+            (None, repository.remove_place(&location, &opener(stage, process)))
+        }
+        Action::AddNode(_) | Action::CloseNode(_) | Action::MoveNode(_) => {
+            nodes::change(at, repository, here, action)
         }
         action => {
             let done = act_in_place(at, &repository, action);
@@ -259,7 +263,18 @@ fn act_in_place(at: &Here<'_>, repository: &Repository, action: Action) -> Resul
             repository.rename(own, &shown).map(drop)
         }
         Action::Replicate(replication) => replicate(at, repository, replication),
-        Action::AddPlace(_) | Action::AddSharedPlace(_) | Action::RemovePlace(_) => Ok(()),
+        Action::SweepNodes => nodes::sweep(repository).map(drop),
+        Action::CutNode(which) => {
+            nodes::cut(stage, which);
+            Ok(())
+        }
+        // These change the places.
+        Action::AddPlace(_)
+        | Action::AddSharedPlace(_)
+        | Action::RemovePlace(_)
+        | Action::AddNode(_)
+        | Action::CloseNode(_)
+        | Action::MoveNode(_) => Ok(()),
     }
 }
 
@@ -370,7 +385,7 @@ fn certain(done: &Result<()>, after: Option<bool>, before: Option<bool>) -> Opti
 }
 
 /// Maps `which` to a number below `count`, which is greater than 0.
-fn one_of(which: u64, count: usize) -> usize {
+pub fn one_of(which: u64, count: usize) -> usize {
     usize::try_from(which % silt_format::number::to_u64(count)).unwrap_or(0)
 }
 
@@ -525,13 +540,7 @@ fn popular(repository: &Repository) -> Result<()> {
 
 /// Deletes dead chunks from the shared store. Returns the series that it has to wait for.
 pub fn sweep(repository: &Repository) -> Result<Vec<String>> {
-    let options = SharedSweepOptions {
-        spool: Stage::spool(),
-        memory_bytes: 0,
-        reclaim: thorough(),
-        dry_run: false,
-    };
-    Ok(repository.sweep_shared(&options)?.waiting_for)
+    Ok(repository.sweep_shared(&nodes::sweeping())?.waiting_for)
 }
 
 /// Returns options for a check of every byte.

@@ -41,6 +41,9 @@ enum Command {
         /// Play histories of agents that back up when it is due, beside other hosts.
         #[arg(long, conflicts_with_all = ["guarded", "sites"])]
         agents: bool,
+        /// Play histories of storage nodes. Every third one of the others has nodes, too.
+        #[arg(long, conflicts_with_all = ["guarded", "sites", "agents"])]
+        nodes: bool,
         /// Do not shrink the first failure.
         #[arg(long)]
         no_shrink: bool,
@@ -61,6 +64,9 @@ enum Command {
         /// The seed is of a history of agents.
         #[arg(long, conflicts_with_all = ["guarded", "sites"])]
         agents: bool,
+        /// The seed is of a history of storage nodes.
+        #[arg(long, conflicts_with_all = ["guarded", "sites", "agents"])]
+        nodes: bool,
     },
 }
 
@@ -72,8 +78,8 @@ fn main() -> ExitCode {
     // Panics are reported as violations of their history.
     std::panic::set_hook(Box::new(|_| {}));
     match Arguments::parse().command {
-        Command::Run { histories, seed, jobs, all, guarded, sites, agents, no_shrink } => {
-            let draw = drawing(guarded, sites, agents);
+        Command::Run { histories, seed, jobs, all, guarded, sites, agents, nodes, no_shrink } => {
+            let draw = drawing([guarded, sites, agents, nodes]);
             let begun = std::time::Instant::now();
             let failed = run(histories, seed, jobs, all, draw);
             let seconds = begun.elapsed().as_secs_f64();
@@ -91,8 +97,8 @@ fn main() -> ExitCode {
             println!("seed {}: {violations:#?}\nshrunk to {plan:#?}", failed[0]);
             ExitCode::FAILURE
         }
-        Command::Replay { seed, shrink: wanted, guarded, sites, agents } => {
-            let mut plan = drawing(guarded, sites, agents)(seed);
+        Command::Replay { seed, shrink: wanted, guarded, sites, agents, nodes } => {
+            let mut plan = drawing([guarded, sites, agents, nodes])(seed);
             if wanted {
                 plan = shrink(&plan).0;
             }
@@ -105,11 +111,12 @@ fn main() -> ExitCode {
     }
 }
 
-fn drawing(guarded: bool, sites: bool, agents: bool) -> fn(u64) -> Plan {
-    match (guarded, sites, agents) {
-        (true, ..) => Plan::draw_guarded,
-        (_, true, _) => Plan::draw_sites,
-        (.., true) => Plan::draw_agents,
+fn drawing(of: [bool; 4]) -> fn(u64) -> Plan {
+    match of {
+        [true, ..] => Plan::draw_guarded,
+        [_, true, ..] => Plan::draw_sites,
+        [.., true, _] => Plan::draw_agents,
+        [.., true] => Plan::draw_with_nodes,
         _ => Plan::draw,
     }
 }

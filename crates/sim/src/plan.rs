@@ -18,6 +18,8 @@ pub struct Plan {
     pub guarded: bool,
     /// Number of replicas, each with one place of its own.
     pub replicas: usize,
+    /// Number of places for storage nodes; 0 in most histories. There are no nodes at first.
+    pub nodes: usize,
     /// The sources of each series, in the order of [`Series::ALL`].
     pub shapes: [Shape; 2],
     /// If this is not 0, files are stamped by the clock of the host that changes them, rounded down
@@ -189,6 +191,16 @@ pub enum Action {
     AddSharedPlace(u64),
     /// Removes a place.
     RemovePlace(u64),
+    /// Adds a storage node.
+    AddNode(u64),
+    /// Lets backups write no new chunks to a node, or lets them again.
+    CloseNode(u64),
+    /// Moves a node to another place.
+    MoveNode(u64),
+    /// Cuts a place of nodes off for a while.
+    CutNode(u64),
+    /// Deletes what is dead or left over in all nodes.
+    SweepNodes,
     /// Adds a key: a write-only one if `true`, otherwise a full one.
     AddKey(bool),
     /// Removes a key.
@@ -299,26 +311,16 @@ pub enum Class {
     Dead,
     /// Lists of places.
     Places,
+    /// Heads of a storage node.
+    NodeHeads,
+    /// Leases of a storage node.
+    NodeLeases,
+    /// Containers of a storage node.
+    NodeContainers,
+    /// Index runs of a storage node.
+    NodeRuns,
     /// All others.
     Others,
-}
-
-impl Class {
-    /// Returns the class of an object by its name, or of a listing by its prefix.
-    pub fn of(name: &str) -> Self {
-        let mut parts = name.split('/');
-        match (parts.next().unwrap_or_default(), parts.nth(1).unwrap_or_default()) {
-            ("series", _) => Self::Series,
-            ("state", "heads") => Self::Heads,
-            ("state", "leases") => Self::Leases,
-            ("snapshots", _) => Self::Snapshots,
-            ("recipes", _) => Self::Recipes,
-            ("containers", _) => Self::Containers,
-            ("dead", _) => Self::Dead,
-            ("root", _) if name.starts_with("root/places") => Self::Places,
-            _ => Self::Others,
-        }
-    }
 }
 
 /// A kind of fault. The numbers are minutes.
@@ -406,6 +408,7 @@ impl Plan {
         let mut plan = Self { prelude, hosts, ..base };
         plan.draw_trees(&mut Random(seed ^ 0x0007_12ee));
         plan.draw_deltas(&mut Random(seed ^ 0x000d_e17a));
+        plan.draw_nodes(&mut Random(seed ^ 0x000d_0de5));
         plan
     }
 

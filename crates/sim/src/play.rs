@@ -25,7 +25,12 @@ pub struct Outcome {
 /// Plays a plan, and verifies the repository at the end.
 pub fn play(plan: &Plan, keeps_events: bool) -> Outcome {
     let hosts = plan.auditor();
-    let world = World::new(plan.seed, plan.places.max(1) + plan.replicas, hosts, keeps_events);
+    let world = World::new(
+        plan.seed,
+        (plan.places.max(1) + plan.replicas, plan.nodes),
+        hosts,
+        keeps_events,
+    );
     let model = Arc::new(Mutex::new(Model::new(plan)));
     let stage = Stage { plan: plan.clone(), world, model };
     let begun = catch_unwind(AssertUnwindSafe(|| {

@@ -79,7 +79,8 @@ impl Process {
 
     /// Returns a place as this process accesses it.
     pub fn place(self: &Arc<Self>, place: usize) -> Arc<dyn Storage> {
-        Arc::new(Reached { process: Arc::clone(self), place })
+        let is_node = self.world.state().places[place].is_node;
+        Arc::new(Reached { process: Arc::clone(self), place, is_node })
     }
 
     /// A message of this process comes to the line. Fails with `Unavailable` if the line is cut
@@ -88,7 +89,7 @@ impl Process {
         if self.is_dead() {
             return Err(Reached::dead());
         }
-        let wrong = self.wrong(Kind::Message, "");
+        let wrong = self.wrong(Kind::Message, "", false);
         let sleep_ns =
             if let Some(Wrong::Sleep(minutes)) = wrong { minutes_ns(minutes) } else { 0 };
         let mut state = self.world.state();
@@ -108,13 +109,14 @@ impl Process {
     }
 
     /// Returns the fault at an operation, if there is one, and removes it.
-    fn wrong(&self, kind: Kind, name: &str) -> Option<Wrong> {
+    fn wrong(&self, kind: Kind, name: &str, is_node: bool) -> Option<Wrong> {
         let mut faults = self.faults.lock().unwrap_or_else(PoisonError::into_inner);
         let class = Class::of(name);
+        let class_of_node = if is_node { Class::of_node(name) } else { class };
         let mut found = None;
         faults.retain_mut(|(fault, left)| {
-            let is_meant =
-                fault.at.kind == kind && fault.at.class.is_none_or(|meant| meant == class);
+            let is_of = |meant| meant == class || meant == class_of_node;
+            let is_meant = fault.at.kind == kind && fault.at.class.is_none_or(is_of);
             if !is_meant || found.is_some() {
                 return true;
             }
@@ -126,6 +128,35 @@ impl Process {
             true
         });
         found
+    }
+}
+
+impl Class {
+    /// Returns the class of an object by its name, or of a listing by its prefix.
+    pub fn of(name: &str) -> Self {
+        let mut parts = name.split('/');
+        match (parts.next().unwrap_or_default(), parts.nth(1).unwrap_or_default()) {
+            ("series", _) => Self::Series,
+            ("state", "heads") => Self::Heads,
+            ("state", "leases") => Self::Leases,
+            ("snapshots", _) => Self::Snapshots,
+            ("recipes", _) => Self::Recipes,
+            ("containers", _) => Self::Containers,
+            ("dead", _) => Self::Dead,
+            ("root", _) if name.starts_with("root/places") => Self::Places,
+            _ => Self::Others,
+        }
+    }
+
+    /// The same in the place of a storage node.
+    pub fn of_node(name: &str) -> Self {
+        match Self::of(name) {
+            Self::Heads => Self::NodeHeads,
+            Self::Leases => Self::NodeLeases,
+            Self::Containers => Self::NodeContainers,
+            Self::Others if name.starts_with("runs/") => Self::NodeRuns,
+            other => other,
+        }
     }
 }
 
@@ -170,6 +201,8 @@ impl Observer for Process {
 struct Reached {
     process: Arc<Process>,
     place: usize,
+    /// Whether it is one of those for storage nodes.
+    is_node: bool,
 }
 
 /// The effect of an operation.
@@ -202,7 +235,7 @@ impl Reached {
         if self.process.is_dead() {
             return Err(Self::dead());
         }
-        let wrong = self.process.wrong(kind, name);
+        let wrong = self.process.wrong(kind, name, self.is_node);
         let sleep_ns =
             if let Some(Wrong::Sleep(minutes)) = wrong { minutes_ns(minutes) } else { 0 };
         let mut state = world.state();

@@ -78,6 +78,8 @@ fn smaller(plan: &Plan) -> Vec<Plan> {
     without(&|plan| plan.hosts.iter_mut().for_each(|host| host.skew_minutes = 0));
     without(&|plan| plan.tick_ms = 0);
     without(&|plan| plan.places = 1);
+    without(&|plan| plan.nodes = 0);
+    without(&|plan| plan.nodes = plan.nodes.saturating_sub(1));
     without(&|plan| plan.guarded = false);
     plans
 }

@@ -14,6 +14,8 @@ use crate::world::World;
 
 /// The locations of places.
 pub const LOCATIONS: [&str; 4] = ["a", "b", "c", "d"];
+/// The locations of places for storage nodes.
+pub const NODE_LOCATIONS: [&str; 4] = ["n1", "n2", "n3", "n4"];
 /// The passwords of the full key, the write-only key, and the administrator's key.
 pub const READS: &[u8] = b"reads";
 pub const WRITES: &[u8] = b"writes";
@@ -63,6 +65,20 @@ impl Stage {
         if site == 0 { 0..first } else { first + site - 1..first + site }
     }
 
+    /// The places for storage nodes.
+    pub fn places_of_nodes(&self) -> Range<usize> {
+        let first = self.plan.places.max(1) + self.plan.replicas;
+        first..first + self.plan.nodes
+    }
+
+    /// The place at a location; `None` if there is none.
+    pub fn place_at(&self, location: &str) -> Option<usize> {
+        let of = |all: &[&str], places: Range<usize>| {
+            places.zip(all).find_map(|(place, known)| (*known == location).then_some(place))
+        };
+        of(&LOCATIONS, self.places_of(0)).or_else(|| of(&NODE_LOCATIONS, self.places_of_nodes()))
+    }
+
     /// What a series is backed up from changes now.
     pub fn change(&self, process: &Process, (site, series): (usize, Series)) -> Content {
         let now_ns = self.world.state().now_ns;
@@ -91,15 +107,17 @@ pub fn open(stage: &Stage, process: &Arc<Process>, place: usize, role: Role) -> 
     if !stage.places_of(0).contains(&place) {
         return Ok(repository);
     }
-    repository.with_places(LOCATIONS[place], &opener(process))
+    repository.with_places(LOCATIONS[place], &opener(stage, process))
 }
 
 /// Returns a function that opens a place by its location.
-pub fn opener(process: &Arc<Process>) -> impl Fn(&str) -> Result<Arc<dyn silt_storage::Storage>> {
+pub fn opener<'s>(
+    stage: &'s Stage,
+    process: &Arc<Process>,
+) -> impl Fn(&str) -> Result<Arc<dyn silt_storage::Storage>> + 's {
     let process = Arc::clone(process);
     move |location| {
-        let found = LOCATIONS.iter().position(|known| *known == location);
-        let place = found.filter(|place| *place < process.world.state().places.len());
+        let place = stage.place_at(location);
         place.map(|place| process.place(place)).ok_or_else(|| Error::invalid("no such place"))
     }
 }

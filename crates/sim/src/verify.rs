@@ -9,6 +9,7 @@ use siltstone::{CheckOptions, DataCheck, HealOptions, Repository};
 
 use crate::called::Called;
 use crate::history::{self, LOCATIONS, Stage, all_data, backup, optimize, reclaim, restore, sweep};
+use crate::nodes;
 use crate::plan::{Action, Keep, Role, Series};
 use crate::process::Process;
 use crate::world::minutes_ns;
@@ -35,14 +36,15 @@ fn try_verify(stage: &Stage) -> Result<()> {
     if is_split(stage)? {
         return look_at_both(stage);
     }
+    nodes::complete(stage)?;
     let repository = open(stage, 0)?;
     let locations = repository.places();
     stage.note(format_args!("places {locations:?}"));
-    let at = |location: &str| LOCATIONS.iter().position(|known| *known == location);
     let of = |shared: bool| -> Vec<usize> {
-        let places =
-            locations.iter().filter(|place| place.is_shared == shared && !place.is_filling);
-        places.filter_map(|place| at(&place.location)).collect()
+        let places = locations
+            .iter()
+            .filter(|place| place.is_shared == shared && !place.is_filling && place.node.is_none());
+        places.filter_map(|place| stage.place_at(&place.location)).collect()
     };
     let (copies, shared) = (of(false), of(true));
     // Every combination of one copy and one shared store must work by itself.
@@ -80,7 +82,8 @@ fn is_split(stage: &Stage) -> Result<bool> {
             opened => opened?,
         };
         let places = repository.places().into_iter();
-        let complete = places.filter(|place| !place.is_shared && !place.is_filling);
+        let complete =
+            places.filter(|place| !place.is_shared && !place.is_filling && place.node.is_none());
         let complete: BTreeSet<_> = complete.map(|place| place.location).collect();
         if complete.is_empty() {
             found.push(BTreeSet::from([LOCATIONS[place].to_owned()]));
@@ -91,10 +94,10 @@ fn is_split(stage: &Stage) -> Result<bool> {
     Ok(found.iter().any(|one| found.iter().any(|other| one.is_disjoint(other))))
 }
 
-/// Returns the places that contain a configuration.
+/// Returns the places that contain a configuration, except those of nodes.
 fn holding(stage: &Stage) -> Vec<usize> {
     let state = stage.world.state();
-    let places = (0..).zip(&state.places);
+    let places = (0..).zip(&state.places).filter(|(_, place)| !place.is_node);
     let holding =
         places.filter(|(_, place)| place.objects.keys().any(|key| key.as_str() == names::CONFIG));
     holding.map(|(place, _)| place).collect()
@@ -107,7 +110,7 @@ fn look_at_both(stage: &Stage) -> Result<()> {
         stage.violated("nobody removed a place, and they are not one repository".to_owned());
     }
     let mut found = BTreeSet::new();
-    let all = 0..stage.world.state().places.len();
+    let all = 0..stage.places_of_nodes().start;
     for place in holding(stage) {
         // With all other places, and without each of them, as it may conflict with one.
         for away in all.clone() {
@@ -167,7 +170,7 @@ pub fn open_by(stage: &Stage, site: usize, process: &Arc<Process>) -> Result<Rep
 }
 
 fn with_only(stage: &Stage, alone: &[usize], opened_by: usize) -> Result<()> {
-    let all = stage.world.state().places.len();
+    let all = stage.places_of_nodes().start;
     for place in (0..all).filter(|place| !alone.contains(place)) {
         stage.world.state().places[place].away_until_ns = i64::MAX;
     }
@@ -233,7 +236,7 @@ pub fn goes_on(stage: &Stage, site: usize) -> Result<()> {
     if !waiting.is_empty() {
         stage.violated(format!("the next sweep waits for {waiting:?}"));
     }
-    Ok(())
+    nodes::go_on(stage, &open(stage, site)?)
 }
 
 /// Verifies that after healing, sweeps and reclaims no unreferenced object is left.
@@ -246,6 +249,7 @@ pub fn wastes_nothing(stage: &Stage, site: usize) -> Result<()> {
     let all = all_called(stage, site);
     for _ in 0..2 {
         sweep(&repository)?;
+        nodes::sweep(&repository)?;
         for called in &all {
             match reclaim(&repository, *called, Keep::Nothing) {
                 Err(error) if error.kind() == ErrorKind::NotFound && stage.plan.replicas > 0 => {}
@@ -267,5 +271,5 @@ pub fn wastes_nothing(stage: &Stage, site: usize) -> Result<()> {
             _ => {}
         }
     }
-    Ok(())
+    nodes::waste_nothing(stage, &repository)
 }

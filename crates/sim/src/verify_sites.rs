@@ -11,6 +11,7 @@ use crate::called::Called;
 use crate::history::{Stage, options};
 use crate::link::{End, Link};
 use crate::model::Origin;
+use crate::nodes;
 use crate::plan::{Action, Series};
 use crate::site::Replication;
 use crate::verify::{all_called, goes_on, look, open_by, wait_until_quiet, wastes_nothing};
@@ -27,6 +28,7 @@ pub fn verify(stage: &Stage) {
 }
 
 fn try_verify(stage: &Stage) -> Result<()> {
+    nodes::complete(stage)?;
     let sites = 0..=stage.plan.replicas;
     for site in sites.clone() {
         look_at(stage, site, "in the end", DataCheck::All)?;

@@ -38,6 +38,8 @@ pub struct Place {
     pub objects: BTreeMap<Key, Object>,
     /// Objects whose deletion is not durable: a power failure brings them back.
     undone: BTreeMap<Key, Object>,
+    /// Whether it is one of those for storage nodes.
+    pub is_node: bool,
     /// The time until which it is unreachable.
     pub away_until_ns: i64,
 }
@@ -193,13 +195,21 @@ pub struct World {
 }
 
 impl World {
-    /// Returns a world with empty places. The host after the last one is the auditor, which begins.
-    pub fn new(seed: u64, places: usize, hosts: usize, keeps_events: bool) -> Arc<Self> {
+    /// Returns a world with empty places, the last of them for nodes. The host after the last one
+    /// is the auditor, which begins.
+    pub fn new(
+        seed: u64,
+        (places, nodes): (usize, usize),
+        hosts: usize,
+        keeps_events: bool,
+    ) -> Arc<Self> {
         let mut ready_ns = vec![NEVER; hosts];
         ready_ns.push(BEGINNING_NS);
         let state = State {
             now_ns: BEGINNING_NS,
-            places: (0..places).map(|_| Place::default()).collect(),
+            places: (0..places + nodes)
+                .map(|place| Place { is_node: place >= places, ..Place::default() })
+                .collect(),
             dead: BTreeSet::new(),
             events: keeps_events.then(Vec::new),
             digest: blake3::Hasher::new(),

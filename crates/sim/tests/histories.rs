@@ -1,5 +1,8 @@
 //! Histories that failed once, and newly drawn ones.
 
+#[path = "histories/nodes.rs"]
+mod nodes;
+
 use silt_sim::{
     Action, Class, Exact, Fault, Host, Keep, Kind, Plan, Point, Series, Shape, Work, Wrong, play,
     shrink,
@@ -545,7 +548,7 @@ fn agents_are_disturbed_and_go_on() {
 #[test]
 fn deltas_are_made_and_interrupted() {
     let mut events = Vec::new();
-    for seed in 0..60 {
+    for seed in 0..100 {
         events.extend(play(&Plan::draw(seed), true).events);
     }
     let count = |is: &dyn Fn(&str) -> bool| events.iter().filter(|event| is(event)).count();

@@ -1,0 +1,90 @@
+//! Histories of storage nodes.
+
+use silt_sim::{Action, Class, Exact, Keep, Kind, Plan, Series, Wrong};
+
+use crate::{BACKUP, does, fails, host, play_all, play_drawn, play_seeds};
+
+/// Histories of storage nodes, besides every third one of the others.
+const NODES_HISTORIES: u64 = 200;
+
+/// A node's move is interrupted, and another node is moved to the place that is not filled yet.
+#[test]
+fn a_place_that_is_being_filled_for_one_node_is_not_taken_for_another() {
+    // To the third place: the first node, and the second one.
+    let (one, other) = (Action::MoveNode(2), Action::MoveNode(5));
+    for class in [Class::NodeContainers, Class::NodeRuns, Class::NodeHeads] {
+        play_all(&Plan {
+            places: 1,
+            nodes: 3,
+            prelude: vec![Action::AddNode(0), Action::AddNode(1), BACKUP],
+            hosts: vec![host(vec![
+                fails(0, one, (Kind::Put, class, 0), Wrong::Kill),
+                does(0, other),
+                does(0, one),
+            ])],
+            ..Plan::default()
+        });
+    }
+}
+
+/// A backup sleeps that has found chunks in a node, and all that referred to them is deleted and
+/// swept.
+#[test]
+fn a_sleeping_backup_refers_to_nothing_that_a_sweep_of_its_node_has_deleted() {
+    for class in [Class::Recipes, Class::NodeContainers, Class::NodeHeads, Class::Heads] {
+        for minutes in [1, 600] {
+            let sleeps = (Kind::Put, class, 0);
+            let mut sweeps = vec![
+                does(0, Action::Delete(Series::Vm, 0, Exact::Yes)),
+                does(0, Action::Reclaim(Series::Vm, Keep::Nothing)),
+            ];
+            sweeps.extend((0..4).map(|_| does(0, Action::SweepNodes)));
+            play_seeds(
+                &Plan {
+                    places: 1,
+                    nodes: 2,
+                    prelude: vec![Action::AddNode(0), Action::AddNode(1), BACKUP],
+                    hosts: vec![
+                        host(vec![fails(
+                            0,
+                            Action::Backup(Series::Other),
+                            sleeps,
+                            Wrong::Sleep(minutes),
+                        )]),
+                        host(sweeps),
+                    ],
+                    ..Plan::default()
+                },
+                6,
+            );
+        }
+    }
+}
+
+/// A backup sleeps before the commit that registers its containers, and sweeps of the node remove
+/// the index that it has written for that commit.
+#[test]
+fn the_index_of_a_failed_registration_is_not_used() {
+    let backup = Action::Backup(Series::Other);
+    for head in 0..3 {
+        let sleeps = (Kind::Put, Class::NodeHeads, head);
+        let mut sweeps = vec![does(0, Action::Delete(Series::Vm, 0, Exact::Yes))];
+        sweeps.push(does(0, Action::Reclaim(Series::Vm, Keep::Nothing)));
+        sweeps.extend((0..10).map(|_| does(0, Action::SweepNodes)));
+        play_seeds(
+            &Plan {
+                places: 1,
+                nodes: 1,
+                prelude: vec![Action::AddNode(0), BACKUP],
+                hosts: vec![host(vec![fails(0, backup, sleeps, Wrong::Sleep(1))]), host(sweeps)],
+                ..Plan::default()
+            },
+            12,
+        );
+    }
+}
+
+#[test]
+fn histories_of_storage_nodes_lose_nothing() {
+    play_drawn(NODES_HISTORIES, Plan::draw_with_nodes);
+}
